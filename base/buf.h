@@ -1,0 +1,22 @@
+#ifndef DDP_BASE_BUF_H
+#define DDP_BASE_BUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A growable byte buffer. Zero-initialise; data is always NUL-terminated once anything was appended. */
+struct buf {
+    char *data;
+    size_t len, cap;
+};
+
+void buf_append(struct buf *b, const void *data, size_t len);
+void buf_puts(struct buf *b, const char *text);
+void buf_putc(struct buf *b, char c);
+void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void buf_consume(struct buf *b, size_t len); /* drops the first len bytes */
+void buf_clear(struct buf *b);               /* keeps the memory */
+char *buf_steal(struct buf *b);              /* the caller frees; never NULL */
+void buf_release(struct buf *b);             /* for CLEANUP too */
+
+#endif

@@ -1,0 +1,28 @@
+#ifndef DDP_BASE_FILE_H
+#define DDP_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* Files, whole and durable. Paths in messages are as given. Any thread. */
+
+/* Whole file; limit in bytes (larger: RESOURCE_EXHAUSTED). out is appended to. */
+MUST_CHECK enum err_code file_read(const char *path, size_t limit, struct buf *out, struct err *e);
+/* tmp in the same directory, fsync, rename, fsync of the directory: after OK the new bytes survive a power cut, and
+ * before it the old ones do. */
+MUST_CHECK enum err_code file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
+                                           struct err *e);
+MUST_CHECK enum err_code file_sync_dir(const char *dir, struct err *e);
+MUST_CHECK enum err_code file_mkdirs(const char *dir, mode_t mode, struct err *e); /* as mkdir -p */
+MUST_CHECK enum err_code file_remove_tree(const char *dir, struct err *e);         /* missing is fine */
+bool file_exists(const char *path);
+/* Exclusive flock held until *fd is closed; FAILED_PRECONDITION "…: held by another process" when taken. */
+MUST_CHECK enum err_code file_lock(const char *path, int *fd, struct err *e);
+/* Retries EINTR and short writes. */
+MUST_CHECK enum err_code fd_write_all(int fd, const void *data, size_t size, struct err *e);
+
+#endif

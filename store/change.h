@@ -1,0 +1,79 @@
+#ifndef DDP_STORE_CHANGE_H
+#define DDP_STORE_CHANGE_H
+
+#include "store/record.h"
+
+/* One durable change. The core emits them in order; store_commit applies a whole list in one transaction. A move is a
+ * compare-and-set: the row must be in `from`, and the table in states.c must allow `to`; anything else is a bug in the
+ * core and aborts the transaction with INTERNAL. Each job, generation, rank and node move that a user cares for comes
+ * with an event in the same list. PUT replaces all columns but the state. Records are borrowed for the call. */
+enum change_kind {
+    CHANGE_JOB_INSERT,        /* job */
+    CHANGE_JOB_PUT,           /* job */
+    CHANGE_JOB_MOVE,          /* id, from, to, text = why: sets state and reason */
+    CHANGE_NODE_INSERT,       /* node */
+    CHANGE_NODE_PUT,          /* node */
+    CHANGE_NODE_MOVE,         /* name, from, to, text */
+    CHANGE_NODE_DELETE,       /* name */
+    CHANGE_GENERATION_INSERT, /* generation */
+    CHANGE_GENERATION_PUT,    /* generation */
+    CHANGE_GENERATION_MOVE,   /* id, generation_number, from, to, text */
+    CHANGE_RANK_INSERT,       /* rank */
+    CHANGE_RANK_PUT,          /* rank */
+    CHANGE_RANK_MOVE,         /* id, generation_number, rank_number, from, to */
+    CHANGE_SPAWN_INSERT,      /* spawn */
+    CHANGE_SPAWN_PUT,         /* spawn */
+    CHANGE_SNAPSHOT_PUT,      /* snapshot: inserted, or its nodes replaced */
+    CHANGE_EVENT,             /* event; its id is the store's */
+    CHANGE_JOB_FORGET,        /* id: a finished job and all below it, by retention */
+};
+
+struct change {
+    enum change_kind kind;
+    int64_t id, generation_number;
+    int rank_number, from, to;
+    char *name, *text;
+    union {
+        struct job_record *job;
+        struct node_record *node;
+        struct generation_record *generation;
+        struct rank_record *rank;
+        struct spawn_record *spawn;
+        struct snapshot_record *snapshot;
+        struct event_record *event;
+    };
+};
+
+/* Deep copies and releases; record.c. */
+void job_record_copy(struct job_record *to, const struct job_record *from);
+void job_record_release(struct job_record *r);
+void node_record_copy(struct node_record *to, const struct node_record *from);
+void node_record_release(struct node_record *r);
+void generation_record_copy(struct generation_record *to, const struct generation_record *from);
+void generation_record_release(struct generation_record *r);
+void rank_record_copy(struct rank_record *to, const struct rank_record *from);
+void rank_record_release(struct rank_record *r);
+void spawn_record_copy(struct spawn_record *to, const struct spawn_record *from);
+void spawn_record_release(struct spawn_record *r);
+void snapshot_record_copy(struct snapshot_record *to, const struct snapshot_record *from);
+void snapshot_record_release(struct snapshot_record *r);
+void event_record_copy(struct event_record *to, const struct event_record *from);
+void event_record_release(struct event_record *r);
+
+/* A change that owns its record, as the core queues them and a simulated store keeps them. */
+void change_release(struct change *c);
+
+/* All that store_load gives back: everything of unfinished jobs, the jobs and snapshots of finished ones. */
+struct records {
+    struct job_record *jobs;
+    struct node_record *nodes;
+    struct generation_record *generations;
+    struct rank_record *ranks;
+    struct spawn_record *spawns;
+    struct snapshot_record *snapshots;
+    size_t job_count, node_count, generation_count, rank_count, spawn_count, snapshot_count;
+    int64_t next_job; /* ids are never reused */
+};
+void records_release(struct records *r);
+
+#endif

@@ -1,0 +1,108 @@
+#ifndef DDP_STORE_RECORD_H
+#define DDP_STORE_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/sm.h"
+
+/* What is durable about a cluster, as plain structs. The coordinator's core holds all of it in memory, decides, and
+ * hands a list of struct change to the store, which applies the list in one transaction; after a restart the core is
+ * rebuilt from what store_load returns. Nothing here knows SQL, the wire or a clock: times are wall milliseconds that
+ * the core was given. Texts and arrays are heap-owned by the record. */
+
+enum job_state {
+    JOB_QUEUED, JOB_STARTING, JOB_RUNNING, JOB_RECOVERING, JOB_STOPPING,
+    JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED,
+};
+enum generation_state { GENERATION_FORMING, GENERATION_READY, GENERATION_RUNNING, GENERATION_DRAINING,
+    GENERATION_CLOSED, GENERATION_FAILED };
+enum rank_state { RANK_ASSIGNED, RANK_SPAWNED, RANK_JOINED, RANK_TRAINING, RANK_EXITED, RANK_LOST };
+enum node_state { NODE_JOINING, NODE_ALIVE, NODE_SUSPECT, NODE_DRAINING, NODE_LOST, NODE_LEFT };
+
+extern const struct sm job_sm, generation_sm, rank_sm, node_sm; /* states.c */
+
+struct job_record {
+    int64_t id;
+    char *request_id;
+    uint8_t body_digest[DIGEST_BYTES]; /* of the whole request: tells a retry from another body */
+    char *name, *user, *job_file;
+    char **env; /* carried from the submitter, "NAME=value" */
+    enum job_state state;
+    char *reason; /* why it is in this state, one line; may be NULL */
+    int64_t generation; /* the newest, 0 before the first */
+    int64_t restarts_used, continues;
+    int64_t created_ms, started_ms, ended_ms;
+    int exit_code;
+    int64_t next_spawn;
+};
+
+struct node_record {
+    char *name, *instance, *address, *version, *log_dir;
+    enum node_state state;
+    char *note;
+    int cpu_slots, cores, port_first, port_last;
+    int64_t memory_bytes;
+    char *gpus; /* JSON array of {uuid, name, memory_bytes, index, healthy, problem} */
+    int64_t seen_ms; /* of the last state move, for people; liveness itself stays in memory */
+};
+
+struct generation_record {
+    int64_t job, number;
+    enum generation_state state;
+    char *reason;
+    int world_size, node_count, master_port;
+    char *master_addr;
+    bool charged; /* its end was a failure that counted against max_restarts */
+    uint8_t *bootstrap;
+    size_t bootstrap_size;
+    uint8_t key[32];
+    bool has_key; /* key and source were fixed when all had joined */
+    int source_rank;
+    int64_t source_generation, source_step;
+    char *source_digest, *source_path;
+    int64_t created_ms, ready_ms, closed_ms;
+};
+
+/* A rank of a generation; its spawn is the process that fills it. */
+struct rank_record {
+    int64_t job, generation;
+    int rank, node_rank, local_rank;
+    char *node;
+    int64_t spawn;
+    enum rank_state state;
+    uint8_t *address; /* as given to Join */
+    size_t address_size;
+};
+
+/* One worker process: (job, spawn) is unique. It holds its slots until it is known dead. */
+struct spawn_record {
+    int64_t job, spawn, generation;
+    char *node;
+    int rank, local_rank, cpu_slot;
+    char **gpu_uuids;
+    uint8_t token[32];        /* what the wish carries to the node; needed again after a restart */
+    uint8_t token_hash[DIGEST_BYTES];
+    bool revoked;             /* the token is good no more: exited or fenced */
+    bool dead;                /* the node said so, its lease ran out, or the operator forgot the node */
+    bool exit_known;
+    int code, signal;
+    bool out_of_memory, lost;
+    char *message, *stderr_tail;
+    int64_t pid, started_ms, ended_ms;
+};
+
+struct snapshot_record {
+    int64_t job, generation, step, bytes, committed_ms;
+    char *digest, *path;
+    char **nodes; /* that hold a copy */
+};
+
+struct event_record {
+    int64_t id, time_ms, job, generation;
+    char *what, *text;
+};
+
+#endif
