@@ -1,0 +1,402 @@
+"""A real cluster for tests: daemons as child processes, conditions with deadlines, and nothing left behind.
+
+    #!/usr/bin/python3
+    from cluster import Cluster
+    with Cluster(agents=2) as c:
+        job = c.submit("--nodes", "2", "--", "sh", "-c", "echo hello")
+        c.wait_job(job, "succeeded")
+        assert c.logs(job) == "hello\nhello\n"
+
+Every process started here carries DDP_TEST_ID in its environment, and so do the supervisors and workers that come of
+it: at the end whatever still carries this test's own value is killed by pid. Only conditions are waited for
+(wait_for), never a span of time. Ports lie below 32768. DDP_BIN names the programs; DDP_TEST_KEEP=1 keeps the
+directory of a failed test.
+"""
+import fcntl
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = os.environ.get("DDP_SOURCE", os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+BIN = os.environ.get("DDP_BIN", os.path.join(SOURCE, "build", "bin"))
+# Sanitizer builds are several times slower; DDP_TEST_SLOW stretches every deadline.
+SLOW = float(os.environ.get("DDP_TEST_SLOW", "1"))
+
+
+def program(name):
+    return os.path.join(BIN, name)
+
+
+class Timeout(AssertionError):
+    pass
+
+
+def wait_for(condition, what, timeout=20.0):
+    """Polls until condition() is true and returns its value; raises Timeout naming `what`."""
+    end = time.monotonic() + timeout * SLOW
+    pause = 0.005
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise Timeout("waited %.0f s for: %s" % (timeout * SLOW, what() if callable(what) else what))
+        time.sleep(pause)  # between two looks
+        pause = min(pause * 1.5, 0.1)
+
+
+_port_locks = []
+
+
+def free_port(first=20000, last=29000):
+    """A port below 32768 that nothing listens on, held against other tests of this machine by a file lock."""
+    lock_dir = os.path.join(tempfile.gettempdir(), "ddp-test-ports")
+    os.makedirs(lock_dir, exist_ok=True)
+    for _ in range(500):
+        port = random.randint(first, last)
+        fd = os.open(os.path.join(lock_dir, str(port)), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            os.close(fd)
+            continue
+        _port_locks.append(fd)
+        return port
+    raise RuntimeError("no free port between %d and %d" % (first, last))
+
+
+def alive(pid):
+    """False also for a zombie: a container's first process may reap late."""
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def processes_with(entry):
+    """{pid: command line} of living processes whose environment holds the entry, as in "DDP_JOB_ID=7"."""
+    wanted = entry.encode()
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open("/proc/%s/environ" % name, "rb") as f:
+                if wanted not in f.read().split(b"\0"):
+                    continue
+            with open("/proc/%s/cmdline" % name, "rb") as f:
+                line = f.read().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue
+        if int(name) != os.getpid() and alive(int(name)):
+            found[int(name)] = line
+    return found
+
+
+class Result:
+    """What a finished command left: code (negative: signal), out, err."""
+
+    def __init__(self, args, code, out, err):
+        self.args, self.code, self.out, self.err = args, code, out, err
+
+    def __repr__(self):
+        return "%s: exit %s\n--- stdout\n%s--- stderr\n%s" % (" ".join(self.args), self.code, self.out, self.err)
+
+    def json(self):
+        return json.loads(self.out)
+
+
+class Daemon:
+    """A coordinator or an agent that this test started. It can be killed and started again with the same arguments."""
+
+    def __init__(self, cluster, name, args, prefix=()):
+        self.cluster, self.name, self.args, self.prefix = cluster, name, list(args), list(prefix)
+        self.process = None
+        self.log = os.path.join(cluster.dir, name + ".log")
+
+    def start(self):
+        assert not self.running(), self.name + " runs already"
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.prefix + self.args, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env=self.cluster.env, cwd=self.cluster.dir, start_new_session=True)
+        return self
+
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self):
+        return self.process.pid  # nsenter and unshare exec in place
+
+    def signal(self, number):
+        os.kill(self.pid, number)
+
+    def kill(self, number=signal.SIGKILL, timeout=20.0):
+        """Sends the signal and waits for the end; returns the exit code."""
+        if self.running():
+            self.signal(number)
+            wait_for(lambda: self.process.poll() is not None, "%s to end on signal %d" % (self.name, number), timeout)
+        return self.process.returncode
+
+    def stop(self, timeout=20.0):
+        return self.kill(signal.SIGTERM, timeout)
+
+    def text(self):
+        with open(self.log, errors="replace") as f:
+            return f.read()
+
+
+class Cluster:
+    def __init__(self, agents=1, slots=2, coordinator_args=(), agent_args=(), network=None, start=True):
+        self.id = "%x" % random.getrandbits(64)
+        self.dir = tempfile.mkdtemp(prefix="ddp-test-")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("DDP_") or k == "DDP_LOG"}
+        self.env["DDP_TEST_ID"] = self.id
+        self.env["HOME"] = self.dir
+        self.env.pop("XDG_STATE_HOME", None)
+        self.env.pop("XDG_CONFIG_HOME", None)
+        self.slots, self.agent_args, self.network = slots, list(agent_args), network
+        self.host = network.host if network else "127.0.0.1"
+        self.port, self.metrics_port = free_port(), free_port()
+        self.state = os.path.join(self.dir, "coordinator")
+        self.token = os.path.join(self.state, "token")
+        self.coordinator = Daemon(self, "coordinator", [
+            program("ddp-coordinator"), "--state", self.state, "--listen", "%s:%d" % (self.host, self.port),
+            "--metrics", "%s:%d" % (self.host, self.metrics_port), *coordinator_args])
+        self.agents = {}
+        self.started = []  # further processes, killed at the end
+        self.failed = False
+        if start:
+            try:
+                self.start(agents)
+            except BaseException:
+                self.failed = True
+                self.close()
+                raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.failed = kind is not None and kind is not SystemExit
+        self.close()
+
+    # ---- daemons
+
+    def start(self, agents=1):
+        self.run([program("ddp-coordinator"), "init", "--state", self.state], check=True)
+        self.start_coordinator()
+        for number in range(1, agents + 1):
+            self.start_agent("n%d" % number)
+        self.wait_nodes(agents)
+
+    def start_coordinator(self, wait=True):
+        self.coordinator.start()
+        if wait:
+            wait_for(self.answers, lambda: "the coordinator to answer\n" + self.coordinator.text()[-3000:])
+        return self.coordinator
+
+    def answers(self):
+        if not self.coordinator.running():
+            raise AssertionError("the coordinator ended with %s:\n%s" % (self.coordinator.process.returncode,
+                                                                         self.coordinator.text()[-3000:]))
+        return self.ddpctl("version", "-o", "json", check=False).code == 0
+
+    def agent_state(self, name):
+        return os.path.join(self.dir, name)
+
+    def start_agent(self, name, slots=None, args=()):
+        """Starts the agent of a node, or starts it again after a kill."""
+        if name not in self.agents:
+            count = len(self.agents)
+            first = 29700 + (os.getpid() * 31 + count * 40) % 900  # apart from other tests' ranges as far as it goes
+            self.agents[name] = Daemon(self, name, [
+                program("ddp-agent"), "--state", self.agent_state(name), "--node", name,
+                "--coordinator", "%s:%d" % (self.host, self.port), "--token", self.token,
+                "--log-dir", os.path.join(self.dir, "logs-" + name), "--ports", "%d-%d" % (first, first + 39),
+                "--slots", str(slots if slots is not None else self.slots), *self.agent_args, *args],
+                prefix=self.network.enter(name) if self.network else ())
+        return self.agents[name].start()
+
+    def wait_nodes(self, count, state="alive", timeout=20.0):
+        def ready():
+            return len([n for n in self.nodes() if n["state"] == state]) == count
+        wait_for(ready, lambda: "%d nodes to be %s: %s" % (count, state, self.nodes()), timeout)
+
+    # ---- commands
+
+    def client_env(self):
+        return dict(self.env, DDP_COORDINATOR="unix:" + os.path.join(self.state, "coordinator.sock"))
+
+    def run(self, args, check=False, timeout=60.0, env=None, stdin=None, cwd=None):
+        done = subprocess.run(args, stdin=subprocess.DEVNULL if stdin is None else None, input=stdin,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env or self.env, text=True,
+                              errors="replace", timeout=timeout * SLOW, cwd=cwd or self.dir)
+        result = Result([str(a) for a in args], done.returncode, done.stdout, done.stderr)
+        if check:
+            assert result.code == 0, result
+        return result
+
+    def ddpctl(self, *args, check=True, timeout=60.0, stdin=None, cwd=None, env=None):
+        return self.run([program("ddpctl"), *map(str, args)], check, timeout, env or self.client_env(), stdin, cwd)
+
+    def popen(self, *args, **options):
+        """ddpctl in the background; killed at the end if it still runs."""
+        options.setdefault("env", self.client_env())
+        options.setdefault("cwd", self.dir)
+        options.setdefault("stdin", subprocess.DEVNULL)
+        process = subprocess.Popen([program("ddpctl"), *map(str, args)], **options)
+        self.started.append(process)
+        return process
+
+    def submit(self, *args, cwd=None):
+        """ddpctl submit ...; the job's number."""
+        return self.ddpctl("submit", "-o", "json", *args, cwd=cwd).json()["job"]
+
+    def write(self, name, text):
+        path = os.path.join(self.dir, name)
+        with open(path, "w") as f:
+            f.write(text)
+        return path
+
+    def job(self, job):
+        return self.ddpctl("status", job, "-o", "json").json()
+
+    def nodes(self):
+        return self.ddpctl("nodes", "-o", "json").json()["nodes"]
+
+    def events(self, job):
+        return self.ddpctl("events", job, "-o", "json").json()["events"]
+
+    def logs(self, job, *args):
+        return self.ddpctl("logs", job, *args).out
+
+    def wait_job(self, job, *states, timeout=30.0):
+        """Until the job is in one of the states; an end in another state fails at once."""
+        last = {}
+
+        def reached():
+            last.update(self.job(job))
+            if last["state"] in states:
+                return True
+            if last["state"] in ("succeeded", "failed", "cancelled"):
+                raise AssertionError("job %s ended %s (%s), not %s\n%s" % (
+                    job, last["state"], last["reason"], "/".join(states), self.describe(job)))
+            return False
+        wait_for(reached, lambda: "job %s to be %s, it is %s (%s)\n%s" % (
+            job, "/".join(states), last.get("state"), last.get("reason"), self.describe(job)), timeout)
+        return last
+
+    def describe(self, job):
+        events = self.ddpctl("events", job, check=False)
+        return events.out + events.err + "".join(
+            "--- %s\n%s" % (d.name, d.text()[-2000:]) for d in [self.coordinator, *self.agents.values()])
+
+    # ---- what runs
+
+    def processes(self, job=None):
+        """{pid: command} of all that came of this cluster; with a job: of its workers (and what they started)."""
+        mine = processes_with("DDP_TEST_ID=" + self.id)
+        if job is not None:
+            of_job = processes_with("DDP_JOB_ID=%d" % job)
+            mine = {pid: line for pid, line in mine.items() if pid in of_job}
+        return mine
+
+    def wait_gone(self, job=None, timeout=20.0):
+        wait_for(lambda: not self.processes(job), lambda: "processes to be gone: %s" % self.processes(job), timeout)
+
+    def close(self):
+        if self.failed:
+            for daemon in [self.coordinator, *self.agents.values()]:
+                if os.path.exists(daemon.log):
+                    sys.stderr.write("--- %s.log\n%s" % (daemon.name, daemon.text()[-6000:]))
+        end = time.monotonic() + 10
+        while time.monotonic() < end:  # a supervisor may be starting a worker while we look
+            left = self.processes()
+            if not left:
+                break
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, signal.SIGCONT)
+                except OSError:
+                    pass
+            time.sleep(0.02)
+        for process in [self.coordinator.process, *[a.process for a in self.agents.values()], *self.started]:
+            if process is not None:
+                process.wait(timeout=10)
+        if self.network:
+            self.network.close()
+        if self.failed and os.environ.get("DDP_TEST_KEEP"):
+            sys.stderr.write("kept %s\n" % self.dir)
+        else:
+            shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Network:
+    """Nodes as network namespaces on a bridge of this machine, each with its own host name, /tmp and processes seen
+    from outside. Needs root. cut(node) and heal(node) pull and plug its cable."""
+
+    def __init__(self, names, octet=None):
+        octet = octet or random.randint(64, 250)
+        self.tag = "%x" % (os.getpid() & 0xFFFF)
+        self.bridge = "ddpb" + self.tag
+        self.host = "10.%d.0.254" % octet
+        self.address, self.device, self.space = {}, {}, {}
+        try:
+            self.ip("link", "add", self.bridge, "type", "bridge")
+            self.ip("addr", "add", self.host + "/24", "dev", self.bridge)
+            self.ip("link", "set", self.bridge, "up")
+            for number, name in enumerate(names, 1):
+                self.add(name, number, "10.%d.0.%d" % (octet, number))
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, name, number, address):
+        self.space[name] = "ddp%s-%s" % (self.tag, name)
+        self.device[name] = "ddp%sv%d" % (self.tag, number)
+        self.address[name] = address
+        self.ip("netns", "add", self.space[name])
+        self.ip("link", "add", self.device[name], "type", "veth", "peer", "name", "eth0", "netns", self.space[name])
+        self.ip("link", "set", self.device[name], "master", self.bridge, "up")
+        self.ip("-n", self.space[name], "addr", "add", address + "/24", "dev", "eth0")
+        self.ip("-n", self.space[name], "link", "set", "eth0", "up")
+        self.ip("-n", self.space[name], "link", "set", "lo", "up")
+
+    @staticmethod
+    def ip(*args):
+        subprocess.run(["ip", *args], check=True, stderr=subprocess.PIPE)
+
+    def enter(self, name):
+        """The command prefix that puts a program onto the node: own network, host name and mounts."""
+        return ["nsenter", "--net=/run/netns/" + self.space[name], "unshare", "--uts", "--mount", "--propagation",
+                "private", "sh", "-c", 'hostname "$0" && exec "$@"', name]
+
+    def cut(self, name):
+        self.ip("link", "set", self.device[name], "nomaster")
+
+    def heal(self, name):
+        self.ip("link", "set", self.device[name], "master", self.bridge)
+
+    def close(self):
+        for space in self.space.values():
+            subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL)
+        subprocess.run(["ip", "link", "del", self.bridge], stderr=subprocess.DEVNULL)
+
+
+def need_root():
+    """Skips the test (exit 77) where network namespaces cannot be made."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        print("skipped: network namespaces want root and iproute2")
+        sys.exit(77)
