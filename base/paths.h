@@ -1,0 +1,19 @@
+#ifndef DDP_BASE_PATHS_H
+#define DDP_BASE_PATHS_H
+
+#include "base/err.h"
+
+/* Where ddp keeps things when no flag says otherwise. As root: /var/lib/ddp, /var/log/ddp, /etc/ddp. As a
+ * user: $XDG_STATE_HOME/ddp (~/.local/state/ddp), logs below it, $XDG_CONFIG_HOME/ddp (~/.config/ddp). The
+ * caller frees. */
+char *paths_state(void);
+char *paths_log(void);
+char *paths_config(const char *file); /* "agent.yaml" -> "/etc/ddp/agent.yaml" */
+
+/* dir/name; name alone when it is absolute. "~" is not expanded: shells do that. */
+char *paths_join(const char *dir, const char *name);
+/* A program installed in the same directory as the running one: "ddp-supervisor" ->
+ * "/usr/bin/ddp-supervisor". */
+MUST_CHECK enum err_code paths_program(const char *name, char **out, struct err *e);
+
+#endif
