@@ -1,0 +1,142 @@
+#ifndef DDP_PROTO_RPC_SERVER_H
+#define DDP_PROTO_RPC_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "base/err.h"
+#include "proto/rpc_codec.h"
+#include "proto/rpc_tls.h"
+
+/* A gRPC server on a caller's libuv loop. One parked thread waits in gRPC and hands completions to the loop;
+ * every callback below runs on the loop's thread, takes no locks, must not block, and may answer later. Every
+ * function here belongs to that thread too. */
+
+struct uv_loop_s;
+struct rpc_server;
+struct rpc_call;
+
+enum rpc_kind {
+    RPC_UNARY,
+    RPC_SERVER_STREAM,
+    RPC_BIDI,
+};
+
+/* Where a call came from. A unix peer has proven its uid, a TLS peer its certificate; a TCP peer nothing. */
+enum rpc_peer_kind {
+    RPC_PEER_UNIX,
+    RPC_PEER_TCP,
+    RPC_PEER_TLS,
+};
+struct rpc_peer {
+    enum rpc_peer_kind kind;
+    uid_t uid;        /* RPC_PEER_UNIX; else (uid_t)-1 */
+    pid_t pid;        /* RPC_PEER_UNIX; else 0 */
+    char address[80]; /* "10.0.0.7:4711", "[::1]:4711", "unix" */
+    char name[80];    /* RPC_PEER_TLS: common name of the certificate; else empty */
+};
+
+/* One row for each method of the service, unary or stream. A call's callbacks come in this order: on_start
+ * once (not for calls that are refused before it), then on_message and on_sendable as they happen, then
+ * on_end once. The call pointer is valid until on_end returns, longer with rpc_call_ref. */
+struct rpc_method {
+    const char *name; /* as in the .proto; NULL ends the table */
+    enum rpc_kind kind;
+    bool waits; /* a unary call that may stay open on purpose: drain fails it at once, as it does streams */
+    /* request: the unpacked message, valid as long as the call; NULL for RPC_BIDI */
+    void (*on_start)(struct rpc_call *call, const void *request, void *service_user);
+    /* RPC_BIDI: each message, valid during the callback; NULL: the client has closed its side */
+    void (*on_message)(struct rpc_call *call, const void *message);
+    /* after a refused rpc_call_send: the queue has room again; may be NULL */
+    void (*on_sendable)(struct rpc_call *call);
+    /* cancelled: the client went away, cancelled, or its deadline passed before the status was out; may be
+     * NULL */
+    void (*on_end)(struct rpc_call *call, bool cancelled);
+};
+struct rpc_service {
+    const ProtobufCServiceDescriptor *descriptor;
+    const struct rpc_method *methods; /* a method of the descriptor without a row answers UNIMPLEMENTED */
+    void *user;
+};
+
+/* Called for every call but health, before its body is read. token: what followed "Bearer " in the
+ * authorization header, not NUL-terminated; NULL without one. Returns ERR_OK, or sets the status the client
+ * gets. It may keep what it found out with rpc_call_set_identity. */
+struct rpc_auth {
+    const char *service; /* "ddp.v1.Cluster" */
+    const char *method;  /* "SubmitJob" */
+    const char *token;
+    size_t token_len;
+    const struct rpc_peer *peer;
+};
+typedef enum err_code (*rpc_auth_fn)(struct rpc_call *call, const struct rpc_auth *auth, void *user,
+                                     struct err *e);
+
+struct rpc_server_options {
+    struct uv_loop_s *loop;
+    rpc_auth_fn auth; /* NULL: everybody may (tests) */
+    void *auth_user;
+    size_t max_receive;           /* bytes a message; 0: 1 MiB. Larger: RESOURCE_EXHAUSTED for that call */
+    size_t send_queue;            /* bytes queued a stream; 0: 256 KiB */
+    int64_t keepalive_ms;         /* a silent connection is asked after this; 0: 10 s */
+    int64_t keepalive_timeout_ms; /* and dropped after this; 0: 10 s */
+};
+
+MUST_CHECK enum err_code rpc_server_create(struct rpc_server **out, const struct rpc_server_options *options,
+                                           struct err *e);
+/* Before rpc_server_start. The structs are borrowed until the server is gone. */
+void rpc_server_add_service(struct rpc_server *server, const struct rpc_service *service);
+/* Makes the directory 0700 when it is missing, refuses one that others may enter, holds a lock beside the
+ * socket (FAILED_PRECONDITION: another process serves there), removes a stale socket. Only the server's own
+ * uid and root may connect. path: at most 107 bytes. */
+MUST_CHECK enum err_code rpc_server_listen_unix(struct rpc_server *server, const char *path, struct err *e);
+/* address: "host:port" or "[v6]:port"; port 0 picks one; *port (may be NULL) gets it. tls NULL: plain text;
+ * else copied. Before rpc_server_start. */
+MUST_CHECK enum err_code rpc_server_listen_tcp(struct rpc_server *server, const char *address,
+                                               const struct rpc_tls_files *tls, int *port, struct err *e);
+void rpc_server_start(struct rpc_server *server);
+/* Stops listening and tells clients to go; streams and waiting calls end with UNAVAILABLE "draining", unary
+ * calls get until grace_ms, then everything is cancelled. on_drained comes when no call is left; it may (and
+ * somebody must, after it) call rpc_server_free. A second drain only shortens the grace. */
+void rpc_server_drain(struct rpc_server *server, int64_t grace_ms, void (*on_drained)(void *user),
+                      void *user);
+bool rpc_server_draining(const struct rpc_server *server);
+/* After on_drained, or when never started; NULL is fine. Closes its loop handles: run the loop once more for
+ * that. */
+void rpc_server_free(struct rpc_server *server);
+size_t rpc_server_calls(const struct rpc_server *server); /* in progress now */
+
+/* ---- a call, seen from its handler ---- */
+
+/* Queues one message of a stream. RESOURCE_EXHAUSTED: the queue is full, nothing was queued, on_sendable
+ * follows (one message always fits an empty queue); CANCELLED: the call is over; INTERNAL: not UTF-8. The
+ * message is only read. */
+MUST_CHECK enum err_code rpc_call_send(struct rpc_call *call, const void *message, struct err *e);
+size_t rpc_call_queued(const struct rpc_call *call); /* bytes not yet taken by the connection */
+/* Ends a call; what is queued goes out first. Nothing happens when it is over already. on_end follows later.
+ */
+void rpc_call_finish(struct rpc_call *call);                     /* OK */
+void rpc_call_reply(struct rpc_call *call, const void *message); /* unary: the message, then OK */
+void rpc_call_fail(struct rpc_call *call, const struct err *status);
+void rpc_call_fail_with(struct rpc_call *call, enum err_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+bool rpc_call_over(const struct rpc_call *call);            /* ended, or its end is on the way */
+int64_t rpc_call_remaining_ms(const struct rpc_call *call); /* to the client's deadline; INT64_MAX: none */
+const struct rpc_peer *rpc_call_peer(const struct rpc_call *call);
+const struct rpc_method *rpc_call_method(const struct rpc_call *call);
+void *rpc_call_service_user(const struct rpc_call *call);
+void rpc_call_set_user(struct rpc_call *call, void *user); /* the handler's; freed by it in on_end */
+void *rpc_call_user(const struct rpc_call *call);
+/* What the auth hook found; release (may be NULL) runs when the call is freed. */
+void rpc_call_set_identity(struct rpc_call *call, void *identity, void (*release)(void *identity));
+void *rpc_call_identity(const struct rpc_call *call);
+struct rpc_call *
+rpc_call_ref(struct rpc_call *call); /* returns call; a server drains only when all are given back */
+void rpc_call_unref(struct rpc_call *call);
+
+#endif
