@@ -7,21 +7,23 @@
 
 #include "base/err.h"
 
-/* Collectives over one process group: a vtable with three kinds behind it (shared memory on one node, a TCP ring across
- * nodes with shared memory inside each node, and NCCL in the CUDA plugin). Who finds the peers is not known here: their
- * addresses, the generation key and the bootstrap id come in as bytes.
+/* Collectives over one process group: a vtable with three kinds behind it (shared memory on one node, a TCP
+ * ring across nodes with shared memory inside each node, and NCCL in the CUDA plugin). Who finds the peers is
+ * not known here: their addresses, the generation key and the bootstrap id come in as bytes.
  *
- * Threads: the owner calls everything but coll_abort, which any thread may call at any time, also while another thread
- * is inside a collective. After an abort or a peer's death every call returns ABORTED; the owner then frees the group.
+ * Threads: the owner calls everything but coll_abort, which any thread may call at any time, also while
+ * another thread is inside a collective. After an abort or a peer's death every call returns ABORTED; the
+ * owner then frees the group.
  *
- * Order and bits: sums are taken in rank order, so every rank holds the same bits, and a run repeats bit for bit for the
- * same layout (world size, ranks per node). All calls are collective: every rank, same order, same counts. */
+ * Order and bits: sums are taken in rank order, so every rank holds the same bits, and a run repeats bit for
+ * bit for the same layout (world size, ranks per node). All calls are collective: every rank, same order,
+ * same counts. */
 
 struct coll_listener; /* made before Join, so that its address can travel in it */
 struct coll_group;
 
-/* host: the address peers use to reach this node (IPv4 or IPv6 literal); directory: where ranks of this node meet by a
- * unix socket, made by the supervisor, 0700. */
+/* host: the address peers use to reach this node (IPv4 or IPv6 literal); directory: where ranks of this node
+ * meet by a unix socket, made by the supervisor, 0700. */
 MUST_CHECK enum err_code coll_listen(struct coll_listener **out, const char *host, const char *directory,
                                      struct err *e);
 /* Opaque address for JoinRequest.address; at most 512 bytes. */
@@ -37,34 +39,41 @@ struct coll_config {
     int64_t job, generation;
     int rank, world_size;
     const struct coll_peer *peers; /* world_size of them, by rank */
-    uint8_t key[32];               /* of this generation: both ends of every connection prove it before any tensor byte */
-    const uint8_t *bootstrap;      /* NCCL's unique id; unused by the CPU kinds */
+    uint8_t key[32]; /* of this generation: both ends of every connection prove it before any tensor byte */
+    const uint8_t *bootstrap; /* NCCL's unique id; unused by the CPU kinds */
     size_t bootstrap_size;
-    bool loopback;                 /* all members share this node */
-    int timeout_ms;                /* for connecting, 60,000 */
+    bool loopback;  /* all members share this node */
+    int timeout_ms; /* for connecting, 60,000 */
 };
 /* Takes part in forming the group; the listener stays the caller's and must outlive the call. */
-MUST_CHECK enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const struct coll_config *config,
-                                   struct err *e);
+MUST_CHECK enum err_code coll_open(struct coll_group **out, struct coll_listener *l,
+                                   const struct coll_config *config, struct err *e);
 void coll_close(struct coll_group *g); /* also after an abort; NULL is fine */
 
 /* Sets a flag and wakes every waiter; a generation older than the group's is ignored. */
 void coll_abort(struct coll_group *g, int64_t generation);
 
-/* Float arrays that collectives can work on without a copy: on shared memory, a memfd that the node's ranks map. Made
- * collectively: same size and order on every rank. Zeroed, 64-byte aligned. Freed with the group. Tensors' memory: its
- * failure is RESOURCE_EXHAUSTED. */
+/* Float arrays that collectives can work on without a copy: on shared memory, a memfd that the node's ranks
+ * map. Made collectively: same size and order on every rank. Zeroed, 64-byte aligned. Freed with the group.
+ * Tensors' memory: its failure is RESOURCE_EXHAUSTED. */
 MUST_CHECK enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e);
 
 /* In place, data inside an array of coll_alloc. Sum over ranks in rank order. */
 MUST_CHECK enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e);
 /* In place, any memory. */
-MUST_CHECK enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e);
+MUST_CHECK enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root,
+                                        struct err *e);
 /* out holds world_size * size bytes, by rank; any memory, for small control values. */
-MUST_CHECK enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e);
+MUST_CHECK enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
+                                        struct err *e);
 MUST_CHECK enum err_code coll_barrier(struct coll_group *g, struct err *e);
 
-/* Since coll_open: bytes this rank sent (TCP) or read from peers (shared memory), and nanoseconds spent waiting. */
+/* Whether a second thread inside collectives pays: true across nodes (it waits for the network), false on
+ * shared memory, where it would compete for the same core. The same on every rank. */
+bool coll_overlaps(const struct coll_group *g);
+
+/* Since coll_open: bytes this rank sent (TCP) or read from peers (shared memory), and nanoseconds spent
+ * waiting. */
 struct coll_stats {
     uint64_t bytes, wait_ns, calls;
 };
