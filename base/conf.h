@@ -7,11 +7,12 @@
 
 #include "base/err.h"
 
-/* Typed YAML (libyaml's document API): a schema is a const table of fields; every key is checked, unknown and duplicate
- * keys are refused, and each message names file, line and column and what was expected:
+/* Typed YAML (read by libyaml): a schema is a const table of fields; every key is checked, unknown and
+ * duplicate keys are refused, and each message names file, line and column and what was expected:
  *   job.yaml:5:3: unknown key 'slotz', did you mean 'slots'?
- * Quoted scalars are text, never numbers or booleans; numbers are decimal ("010" is 10, "1e-3x" an error).
- * Strings that land in a struct are heap-owned by it. */
+ * Anchors, aliases, tags and a second document are refused; at most 1 MiB and 32 levels. An empty text is an
+ * empty map. Quoted scalars are text, never numbers or booleans; numbers are decimal ("010" is 10, "1e-3x" an
+ * error). Strings that land in a struct are heap-owned by it. */
 
 enum conf_type {
     CONF_TEXT,     /* char * */
@@ -32,10 +33,12 @@ struct conf_field {
     enum conf_type type;
     size_t offset;
     bool required;
-    double min, max; /* CONF_INT and CONF_REAL; both 0: no range */
-    const char *const *names;         /* CONF_ENUM, NULL-terminated */
-    const struct conf_field *fields;  /* CONF_STRUCT, ended by a NULL key */
-    enum err_code (*fn)(const struct conf_node *node, void *at, struct err *e); /* CONF_CUSTOM; at = base + offset */
+    double min, max;   /* CONF_INT, CONF_REAL, CONF_DURATION (ms); both 0: no range; max INFINITY: no end */
+    bool above, below; /* min, max themselves are outside the range */
+    const char *const *names;        /* CONF_ENUM, NULL-terminated */
+    const struct conf_field *fields; /* CONF_STRUCT, ended by a NULL key */
+    /* CONF_CUSTOM; at = base + offset */
+    enum err_code (*fn)(const struct conf_node *node, void *at, struct err *e);
 };
 
 struct conf_doc;
@@ -44,10 +47,11 @@ MUST_CHECK enum err_code conf_open(struct conf_doc **out, const char *text, size
                                    struct err *e);
 MUST_CHECK enum err_code conf_open_file(struct conf_doc **out, const char *path, struct err *e);
 void conf_close(struct conf_doc *doc);
-/* "train.optimizer.lr=1e-3": replaces or adds a scalar at the path; maps on the way are made. The value is read as YAML
- * (so lists work); later messages about it say --set and the path. */
+/* "train.optimizer.lr=1e-3": replaces or adds a scalar at the path; maps on the way are made. The value is
+ * read as YAML (so lists work); later messages about it say --set and the path. */
 MUST_CHECK enum err_code conf_set(struct conf_doc *doc, const char *assignment, struct err *e);
-/* Fills base from the document's root map by the table. Absent keys leave their field as it is: set defaults before. */
+/* Fills base from the document's root map by the table. Absent keys leave their field as it is: set defaults
+ * before. */
 MUST_CHECK enum err_code conf_read(const struct conf_doc *doc, const struct conf_field *fields, void *base,
                                    struct err *e);
 char *conf_print(const struct conf_doc *doc); /* block-style YAML text of the document; the caller frees */
@@ -57,13 +61,14 @@ const struct conf_node *conf_root(const struct conf_doc *doc);
 bool conf_is_scalar(const struct conf_node *node);
 bool conf_is_map(const struct conf_node *node);
 bool conf_is_list(const struct conf_node *node);
-bool conf_is_plain(const struct conf_node *node);       /* an unquoted scalar */
-const char *conf_scalar(const struct conf_node *node);  /* NULL when not a scalar */
+bool conf_is_plain(const struct conf_node *node);      /* an unquoted scalar */
+const char *conf_scalar(const struct conf_node *node); /* NULL when not a scalar */
+const char *conf_key(const struct conf_node *node);    /* of a map's value; else "value" */
 const struct conf_node *conf_get(const struct conf_node *map, const char *key);
 const struct conf_node *conf_at(const struct conf_node *list, size_t index);
 size_t conf_count(const struct conf_node *node);
-MUST_CHECK enum err_code conf_read_map(const struct conf_node *map, const struct conf_field *fields, void *base,
-                                       struct err *e);
+MUST_CHECK enum err_code conf_read_map(const struct conf_node *map, const struct conf_field *fields,
+                                       void *base, struct err *e);
 /* err_set with "where:line:column: " in front. */
 enum err_code conf_fail(const struct conf_node *node, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -1,8 +1,9 @@
 #ifndef DDP_BASE_ERR_H
 #define DDP_BASE_ERR_H
 
-/* One error type for the whole project: owned by the caller, no allocation, last parameter. Codes carry gRPC's
- * numbers, so that they cross the wire unchanged. Branch on the code, never on the text. Any thread. */
+/* One error type for the whole project: owned by the caller, no allocation, last parameter. Codes carry
+ * gRPC's numbers, so that they cross the wire unchanged. Branch on the code, never on the text. Any thread.
+ */
 
 enum err_code {
     ERR_OK = 0,
@@ -34,7 +35,8 @@ struct err {
 /* Each returns the code it sets, so that a failing path can end in `return err_set(...)`. */
 enum err_code err_set(struct err *e, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Code by errno (ENOENT: NOT_FOUND, EACCES: PERMISSION_DENIED, ENOSPC: RESOURCE_EXHAUSTED, ...); appends its text. */
+/* Code by errno (ENOENT: NOT_FOUND, EACCES: PERMISSION_DENIED, ENOSPC: RESOURCE_EXHAUSTED, ...); appends its
+ * text. */
 enum err_code err_sys(struct err *e, int errnum, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Prefixes "fmt: " to what is there; keeps the code. */
 enum err_code err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -42,10 +44,10 @@ enum err_code err_wrap(struct err *e, const char *fmt, ...) __attribute__((forma
 const char *err_code_name(enum err_code code); /* "NOT_FOUND" */
 
 /* A bug is not an error: aborts with file and line, in release builds too. */
-#define BUG_ON(cond)                                                                                           \
-    do {                                                                                                       \
-        if (__builtin_expect(!!(cond), 0))                                                                     \
-            err_bug(__FILE__, __LINE__, #cond);                                                                \
+#define BUG_ON(cond)                                                                                         \
+    do {                                                                                                     \
+        if (__builtin_expect(!!(cond), 0))                                                                   \
+            err_bug(__FILE__, __LINE__, #cond);                                                              \
     } while (0)
 _Noreturn void err_bug(const char *file, int line, const char *cond);
 

@@ -12,8 +12,8 @@
 
 /* Whole file; limit in bytes (larger: RESOURCE_EXHAUSTED). out is appended to. */
 MUST_CHECK enum err_code file_read(const char *path, size_t limit, struct buf *out, struct err *e);
-/* tmp in the same directory, fsync, rename, fsync of the directory: after OK the new bytes survive a power cut, and
- * before it the old ones do. */
+/* tmp in the same directory, fsync, rename, fsync of the directory: after OK the new bytes survive a power
+ * cut, and before it the old ones do. */
 MUST_CHECK enum err_code file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
                                            struct err *e);
 MUST_CHECK enum err_code file_sync_dir(const char *dir, struct err *e);

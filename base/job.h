@@ -8,8 +8,8 @@
 #include "base/conf.h"
 #include "base/err.h"
 
-/* The job file, typed. The same YAML text is what a user writes, what travels to the coordinator, what it stores and
- * what the trainer reads: every program parses it with this one module. */
+/* The job file, typed. The same YAML text is what a user writes, what travels to the coordinator, what it
+ * stores and what the trainer reads: every program parses it with this one module. */
 
 enum job_kind { JOB_COMMAND, JOB_TRAIN };
 enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
@@ -42,11 +42,11 @@ struct train_spec {
     enum loss_type loss;
     struct {
         enum data_type type;
-        int64_t samples;         /* synthetic */
-        int64_t in, out;         /* synthetic: widths, 20 and 1 as in the tutorial */
-        char *dir;               /* idx: holds train-images-idx3-ubyte[.gz] and the other three */
-        bool pad;                /* repeat samples in the tail as PyTorch's DistributedSampler does */
-        bool shuffle;            /* true */
+        int64_t samples; /* synthetic */
+        int64_t in, out; /* synthetic: widths, 20 and 1 as in the tutorial */
+        char *dir;       /* idx: holds train-images-idx3-ubyte[.gz] and the other three */
+        bool pad;        /* repeat samples in the tail as PyTorch's DistributedSampler does */
+        bool shuffle;    /* true */
     } data;
     struct {
         enum optimizer_type type;
@@ -58,9 +58,9 @@ struct train_spec {
         int64_t warmup; /* steps */
         double min_lr;
     } schedule;
-    int64_t batch;        /* samples per rank and step; 0 when global_batch is given */
-    int64_t global_batch; /* whole batch over all ranks; 0 when batch is given */
-    int64_t accumulate;   /* micro-batches a step, 1 */
+    int64_t batch;         /* samples per rank and step; 0 when global_batch is given */
+    int64_t global_batch;  /* whole batch over all ranks; 0 when batch is given */
+    int64_t accumulate;    /* micro-batches a step, 1 */
     int64_t epochs, steps; /* one of them is 0 */
     int64_t seed;
     struct {
@@ -77,7 +77,7 @@ struct train_spec {
         struct job_every every; /* default: each epoch */
         int64_t batches;        /* 0: all */
     } eval;
-    int64_t log_every;  /* steps between reports, 10 */
+    int64_t log_every;   /* steps between reports, 10 */
     bool tutorial_lines; /* the tutorials' progress lines on stdout, true */
 };
 
@@ -100,14 +100,16 @@ struct job_spec {
     struct train_spec train; /* JOB_TRAIN */
 };
 
-/* Parses and checks everything that can be checked without a machine: types, ranges, unknown keys, contradictions (both
- * command and train, both epochs and steps, ...). *out is zeroed first; release it whatever the result. */
+/* Parses and checks everything that can be checked without a machine: types, ranges, unknown keys,
+ * contradictions (both command and train, both epochs and steps, ...). *out is zeroed first; release it
+ * whatever the result. */
 MUST_CHECK enum err_code job_parse(struct job_spec *out, const char *text, size_t len, const char *where,
                                    struct err *e);
 MUST_CHECK enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct err *e);
 void job_release(struct job_spec *spec);
 
-/* A job file's text for `submit -- COMMAND` and its flags: the fields that differ from the defaults. Caller frees. */
+/* A job file's text for `submit -- COMMAND` and its flags: the fields that differ from the defaults. Caller
+ * frees. */
 char *job_print(const struct job_spec *spec);
 void job_defaults(struct job_spec *spec, enum job_kind kind);
 

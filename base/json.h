@@ -18,15 +18,16 @@ struct jout {
 
 void jout_open(struct jout *o, const char *key, char bracket); /* '{' or '[' */
 void jout_close(struct jout *o, char bracket);                 /* '}' or ']' */
-void jout_text(struct jout *o, const char *key, const char *text); /* NULL gives null; UTF-8 kept, bad bytes -> U+FFFD */
+void jout_text(struct jout *o, const char *key,
+               const char *text); /* NULL gives null; UTF-8 kept, bad bytes -> U+FFFD */
 void jout_text_n(struct jout *o, const char *key, const char *text, size_t len);
 void jout_int(struct jout *o, const char *key, int64_t value);
 void jout_real(struct jout *o, const char *key, double value); /* shortest form that reads back the same */
 void jout_bool(struct jout *o, const char *key, bool value);
 void jout_raw(struct jout *o, const char *key, const char *json); /* one value, already JSON */
 
-/* JSON in: strict (duplicate keys, NaN, trailing bytes are refused), at most `limit` bytes and 64 levels. The message
- * has line and column. The caller json_decref()s. */
+/* JSON in: strict (duplicate keys, NaN, trailing bytes are refused), at most `limit` bytes and 64 levels. The
+ * message has line and column. The caller json_decref()s. */
 MUST_CHECK enum err_code json_parse(const char *text, size_t len, size_t limit, json_t **out, struct err *e);
 void json_release(json_t **value); /* for CLEANUP */
 /* Members with a default when absent or of another type. The text is borrowed from obj. */

@@ -1,13 +1,15 @@
 #ifndef DDP_BASE_LOG_H
 #define DDP_BASE_LOG_H
 
-/* One logfmt line to stderr: `ts=... level=info prog=ddp-agent event=node_joined job=7 gen=3`. Fixed keys where they
- * apply: job gen rank node pid rpc. error: someone must act; warn: we coped; info: a state moved; debug: the rest.
- * Libraries return errors; who handles one logs it, once. One write(2) a line; any thread. */
+/* One logfmt line to stderr: `ts=... level=info prog=ddp-agent event=node_joined job=7 gen=3`. Fixed keys
+ * where they apply: job gen rank node pid rpc. error: someone must act; warn: we coped; info: a state moved;
+ * debug: the rest. Libraries return errors; who handles one logs it, once. One write(2) a line; any thread.
+ */
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
-void log_init(const char *program, enum log_level least); /* DDP_LOG=debug|info|warn|error in the environment wins */
+void log_init(const char *program,
+              enum log_level least); /* DDP_LOG=debug|info|warn|error in the environment wins */
 
 /* fmt gives the key=value part, quoted by the caller where a value may hold spaces (log_quote). */
 void log_line(enum log_level level, const char *event, const char *fmt, ...)

@@ -3,7 +3,8 @@
 
 #include <stddef.h>
 
-/* Small host allocations abort when memory is out; tensors use their own allocator and return RESOURCE_EXHAUSTED. */
+/* Small host allocations abort when memory is out; tensors use their own allocator and return
+ * RESOURCE_EXHAUSTED. */
 
 void *xmalloc(size_t size);
 void *xcalloc(size_t count, size_t size); /* zeroed; aborts on overflow of the product */
@@ -19,11 +20,11 @@ void *array_grow(void *array, size_t count, size_t *cap, size_t size);
 
 /* A local that releases itself: `CLEANUP(free_text) char *name = NULL;`. Hand over with steal(). */
 #define CLEANUP(fn) __attribute__((cleanup(fn)))
-#define steal(p)                                                                                               \
-    __extension__({                                                                                            \
-        __typeof__(p) stolen_ = (p);                                                                           \
-        (p) = NULL;                                                                                            \
-        stolen_;                                                                                               \
+#define steal(p)                                                                                             \
+    __extension__({                                                                                          \
+        __typeof__(p) stolen_ = (p);                                                                         \
+        (p) = NULL;                                                                                          \
+        stolen_;                                                                                             \
     })
 void free_text(char **text); /* for CLEANUP */
 void close_fd(int *fd);      /* for CLEANUP; ignores -1, keeps errno */

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A state machine as a const table: names, and for each state the set of states that may follow, as bits. A move that
- * is not in the table is a bug, not an error. */
+/* A state machine as a const table: names, and for each state the set of states that may follow, as bits. A
+ * move that is not in the table is a bug, not an error. */
 struct sm_state {
     const char *name;
     uint32_t next; /* 1u << state, ORed */

@@ -1,0 +1,345 @@
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/conf_tree.h"
+#include "base/mem.h"
+
+/* The typed half of conf.h: from a map node and a table of fields to a struct. */
+
+/* Edits (insert, delete, replace, swap of neighbours) from a to b; at most 31 characters of each count. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[3][32], na = strnlen(a, 31), nb = strnlen(b, 31);
+
+    for (size_t j = 0; j <= nb; j++)
+        row[0][j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t *now = row[i % 3], *last = row[(i + 2) % 3], *before = row[(i + 1) % 3];
+
+        now[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t best = last[j - 1] + (a[i - 1] != b[j - 1]);
+
+            if (last[j] + 1 < best)
+                best = last[j] + 1;
+            if (now[j - 1] + 1 < best)
+                best = now[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
+            now[j] = best;
+        }
+    }
+    return row[na % 3][nb];
+}
+
+static enum err_code unknown_key(const struct conf_node *key, const struct conf_field *fields, struct err *e)
+{
+    CLEANUP(buf_release) struct buf all = {0};
+    const char *nearest = NULL;
+    size_t best = strlen(key->text) / 3 + 2;
+
+    for (const struct conf_field *f = fields; f->key; f++) {
+        size_t d = distance(key->text, f->key);
+
+        if (d < best) {
+            best = d;
+            nearest = f->key;
+        }
+        buf_printf(&all, "%s%s", all.len ? ", " : "", f->key);
+    }
+    if (nearest)
+        return conf_fail(key, e, "unknown key '%.64s', did you mean '%s'?", key->text, nearest);
+    return conf_fail(key, e, "unknown key '%.64s', want one of %s", key->text, all.data ? all.data : "none");
+}
+
+/* "'nodes' wants a whole number, not 'two'" */
+static enum err_code wrong_type(const struct conf_node *node, const char *wanted, struct err *e)
+{
+    const char *key = conf_key(node);
+
+    if (node->kind == CONF_MAP)
+        return conf_fail(node, e, "'%s' wants %s, not a map", key, wanted);
+    if (node->kind == CONF_LIST)
+        return conf_fail(node, e, "'%s' wants %s, not a list", key, wanted);
+    if (conf_is_null(node))
+        return conf_fail(node, e, "'%s' wants %s, nothing is given", key, wanted);
+    if (!node->plain)
+        return conf_fail(node, e, "'%s' wants %s, not the quoted text \"%.64s\"", key, wanted, node->text);
+    return conf_fail(node, e, "'%s' wants %s, not '%.64s'", key, wanted, node->text);
+}
+
+static bool skip_digits(const char **at)
+{
+    const char *first = *at;
+
+    while (isdigit((unsigned char)**at))
+        ++*at;
+    return *at > first;
+}
+
+/* Only what a person writes as a decimal number: no hex, no nan, no blanks. */
+static bool looks_real(const char *s)
+{
+    bool digits;
+
+    s += *s == '-' || *s == '+';
+    digits = skip_digits(&s);
+    if (*s == '.') {
+        s++;
+        digits |= skip_digits(&s);
+    }
+    if (!digits)
+        return false;
+    if (*s == 'e' || *s == 'E') {
+        s++;
+        s += *s == '-' || *s == '+';
+        if (!skip_digits(&s))
+            return false;
+    }
+    return !*s;
+}
+
+static bool looks_int(const char *s)
+{
+    s += *s == '-' || *s == '+';
+    return skip_digits(&s) && !*s;
+}
+
+static enum err_code check_range(const struct conf_node *node, const struct conf_field *f, double value,
+                                 struct err *e)
+{
+    bool low = f->above ? value <= f->min : value < f->min;
+    bool high = f->below ? value >= f->max : value > f->max;
+
+    if (isfinite(value) && ((f->min == 0 && f->max == 0 && !f->above) || (!low && !high)))
+        return ERR_OK;
+    if (isinf(f->max))
+        return conf_fail(node, e, "'%s' is %s, must be %s %.15g", conf_key(node), node->text,
+                         f->above ? "above" : "at least", f->min);
+    return conf_fail(node, e, "'%s' is %s, must be %s%.15g %s %.15g", conf_key(node), node->text,
+                     f->above ? "above " : "", f->min, f->below ? "to below" : "to", f->max);
+}
+
+static enum err_code read_int(const struct conf_node *node, const struct conf_field *f, int64_t *out,
+                              struct err *e)
+{
+    long long value;
+
+    if (!conf_is_plain(node) || !looks_int(node->text))
+        return wrong_type(node, "a whole number", e);
+    errno = 0;
+    value = strtoll(node->text, NULL, 10);
+    if (errno)
+        return conf_fail(node, e, "'%s' is %.64s, which is too large", conf_key(node), node->text);
+    if (check_range(node, f, (double)value, e))
+        return e->code;
+    *out = value;
+    return ERR_OK;
+}
+
+static enum err_code read_real(const struct conf_node *node, const struct conf_field *f, double *out,
+                               struct err *e)
+{
+    double value;
+
+    if (!conf_is_plain(node) || !looks_real(node->text))
+        return wrong_type(node, "a number", e);
+    value = strtod(node->text, NULL);
+    if (!isfinite(value))
+        return conf_fail(node, e, "'%s' is %.64s, which is too large", conf_key(node), node->text);
+    if (check_range(node, f, value, e))
+        return e->code;
+    *out = value;
+    return ERR_OK;
+}
+
+static enum err_code read_bool(const struct conf_node *node, bool *out, struct err *e)
+{
+    bool yes = conf_is_plain(node) && !strcmp(node->text, "true");
+
+    if (!yes && !(conf_is_plain(node) && !strcmp(node->text, "false")))
+        return wrong_type(node, "true or false", e);
+    *out = yes;
+    return ERR_OK;
+}
+
+static enum err_code read_enum(const struct conf_node *node, const struct conf_field *f, int *out,
+                               struct err *e)
+{
+    CLEANUP(buf_release) struct buf all = {0};
+
+    for (int i = 0; f->names[i]; i++) {
+        if (conf_is_scalar(node) && !strcmp(node->text, f->names[i])) {
+            *out = i;
+            return ERR_OK;
+        }
+        buf_printf(&all, "%s%s", i == 0 ? "" : f->names[i + 1] ? ", " : " or ", f->names[i]);
+    }
+    return wrong_type(node, all.data, e);
+}
+
+static enum err_code read_text(const struct conf_node *node, char **out, struct err *e)
+{
+    if (!conf_is_scalar(node) || conf_is_null(node))
+        return wrong_type(node, "text", e);
+    free(*out);
+    *out = xstrdup(node->text);
+    return ERR_OK;
+}
+
+static enum err_code read_texts(const struct conf_node *node, char ***out, struct err *e)
+{
+    char **list;
+
+    if (!conf_is_list(node))
+        return wrong_type(node, "a list, as in [first, second]", e);
+    for (size_t i = 0; i < node->count; i++)
+        if (!conf_is_scalar(node->items[i]) || conf_is_null(node->items[i]))
+            return conf_fail(node->items[i], e, "'%s' wants text in its list", conf_key(node));
+    list = xcalloc(node->count + 1, sizeof(*list));
+    for (size_t i = 0; i < node->count; i++)
+        list[i] = xstrdup(node->items[i]->text);
+    strv_free(*out);
+    *out = list;
+    return ERR_OK;
+}
+
+static bool is_env_name(const char *s)
+{
+    if (!isalpha((unsigned char)*s) && *s != '_')
+        return false;
+    while (isalnum((unsigned char)*s) || *s == '_')
+        s++;
+    return !*s;
+}
+
+static enum err_code read_env(const struct conf_node *node, char ***out, struct err *e)
+{
+    char **list;
+
+    if (!conf_is_map(node))
+        return wrong_type(node, "a map, as in {NAME: value}", e);
+    for (size_t i = 0; i < node->count; i++) {
+        const struct conf_node *item = node->items[i];
+
+        if (!is_env_name(item->key->text))
+            return conf_fail(item->key, e, "'%.64s' is no name for a variable", item->key->text);
+        if (!conf_is_scalar(item) || conf_is_null(item))
+            return wrong_type(item, "text (\"\" for none)", e);
+    }
+    list = xcalloc(node->count + 1, sizeof(*list));
+    for (size_t i = 0; i < node->count; i++)
+        list[i] = xasprintf("%s=%s", node->items[i]->key->text, node->items[i]->text);
+    strv_free(*out);
+    *out = list;
+    return ERR_OK;
+}
+
+enum err_code conf_duration(const char *text, int64_t *ms, struct err *e)
+{
+    static const struct {
+        const char *suffix;
+        int64_t ms;
+    } units[] = {{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
+    const char *unit = text;
+    long long count;
+
+    if (!skip_digits(&unit))
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%.64s' is no duration, want 90s, 15m, 2h or 1d", text);
+    errno = 0;
+    count = strtoll(text, NULL, 10);
+    for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+        if (strcmp(unit, units[i].suffix))
+            continue;
+        if (errno || count > (int64_t)36500 * 86400000 / units[i].ms)
+            return err_set(e, ERR_INVALID_ARGUMENT, "'%.64s' is longer than 100 years", text);
+        *ms = count * units[i].ms;
+        return ERR_OK;
+    }
+    return err_set(e, ERR_INVALID_ARGUMENT, "'%.64s' is no duration, want 90s, 15m, 2h or 1d", text);
+}
+
+static enum err_code read_duration(const struct conf_node *node, const struct conf_field *f, int64_t *out,
+                                   struct err *e)
+{
+    struct err why;
+    int64_t ms;
+
+    if (!conf_is_scalar(node) || conf_is_null(node))
+        return wrong_type(node, "a duration, as in 90s, 15m, 2h", e);
+    if (conf_duration(node->text, &ms, &why))
+        return conf_fail(node, e, "'%s': %s", conf_key(node), why.msg);
+    if (f->max > 0 && ((double)ms < f->min || (double)ms > f->max))
+        return conf_fail(node, e, "'%s' is %s, must be at least %.15g s", conf_key(node), node->text,
+                         f->min / 1000);
+    *out = ms;
+    return ERR_OK;
+}
+
+static enum err_code read_field(const struct conf_node *node, const struct conf_field *f, char *base,
+                                struct err *e)
+{
+    void *at = base + f->offset;
+
+    switch (f->type) {
+    case CONF_TEXT:
+        return read_text(node, at, e);
+    case CONF_INT:
+        return read_int(node, f, at, e);
+    case CONF_REAL:
+        return read_real(node, f, at, e);
+    case CONF_BOOL:
+        return read_bool(node, at, e);
+    case CONF_ENUM:
+        return read_enum(node, f, at, e);
+    case CONF_DURATION:
+        return read_duration(node, f, at, e);
+    case CONF_TEXTS:
+        return read_texts(node, at, e);
+    case CONF_ENV:
+        return read_env(node, at, e);
+    case CONF_STRUCT:
+        return conf_read_map(node, f->fields, at, e);
+    case CONF_CUSTOM:
+        return f->fn(node, at, e);
+    }
+    BUG_ON("unknown field type");
+    return ERR_INTERNAL;
+}
+
+static const struct conf_field *find_field(const struct conf_field *fields, const char *key)
+{
+    for (; fields->key; fields++)
+        if (!strcmp(fields->key, key))
+            return fields;
+    return NULL;
+}
+
+enum err_code conf_read_map(const struct conf_node *map, const struct conf_field *fields, void *base,
+                            struct err *e)
+{
+    if (!conf_is_map(map))
+        return wrong_type(map, "a map of keys", e);
+    for (size_t i = 0; i < map->count; i++)
+        if (!find_field(fields, map->items[i]->key->text))
+            return unknown_key(map->items[i]->key, fields, e);
+    for (size_t i = 0; i < map->count; i++)
+        if (read_field(map->items[i], find_field(fields, map->items[i]->key->text), base, e))
+            return e->code;
+    for (; fields->key; fields++)
+        if (fields->required && !conf_get(map, fields->key))
+            return map->key ? conf_fail(map, e, "'%s' lacks the key '%s'", map->key->text, fields->key)
+                            : conf_fail(map, e, "the key '%s' is missing", fields->key);
+    return ERR_OK;
+}
+
+enum err_code conf_read(const struct conf_doc *doc, const struct conf_field *fields, void *base,
+                        struct err *e)
+{
+    return conf_read_map(doc->root, fields, base, e);
+}
