@@ -3,10 +3,11 @@
 
 #include "store/record.h"
 
-/* One durable change. The core emits them in order; store_commit applies a whole list in one transaction. A move is a
- * compare-and-set: the row must be in `from`, and the table in states.c must allow `to`; anything else is a bug in the
- * core and aborts the transaction with INTERNAL. Each job, generation, rank and node move that a user cares for comes
- * with an event in the same list. PUT replaces all columns but the state. Records are borrowed for the call. */
+/* One durable change. The core emits them in order; store_commit applies a whole list in one transaction. A
+ * move is a compare-and-set: the row must be in `from`, and the table in states.c must allow `to`; anything
+ * else is a bug in the core and aborts the transaction with INTERNAL. Each job, generation, rank and node
+ * move that a user cares for comes with an event in the same list. PUT replaces all columns but the state.
+ * Records are borrowed for the call. */
 enum change_kind {
     CHANGE_JOB_INSERT,        /* job */
     CHANGE_JOB_PUT,           /* job */
@@ -23,9 +24,9 @@ enum change_kind {
     CHANGE_RANK_MOVE,         /* id, generation_number, rank_number, from, to */
     CHANGE_SPAWN_INSERT,      /* spawn */
     CHANGE_SPAWN_PUT,         /* spawn */
-    CHANGE_SNAPSHOT_PUT,      /* snapshot: inserted, or its nodes replaced */
-    CHANGE_EVENT,             /* event; its id is the store's */
-    CHANGE_JOB_FORGET,        /* id: a finished job and all below it, by retention */
+    CHANGE_SNAPSHOT_PUT, /* snapshot: inserted, or its nodes replaced; keyed by (job, generation, step) */
+    CHANGE_EVENT,        /* event; its id is the store's */
+    CHANGE_JOB_FORGET,   /* id: a finished job and all below it, by retention */
 };
 
 struct change {
@@ -63,7 +64,9 @@ void event_record_release(struct event_record *r);
 /* A change that owns its record, as the core queues them and a simulated store keeps them. */
 void change_release(struct change *c);
 
-/* All that store_load gives back: everything of unfinished jobs, the jobs and snapshots of finished ones. */
+/* All that store_load gives back: everything of unfinished jobs; of finished ones the job, its snapshots, its
+ * newest generation and the newest that has a failed_spawn, with their ranks and spawns, and every spawn that
+ * is not dead. */
 struct records {
     struct job_record *jobs;
     struct node_record *nodes;

@@ -8,17 +8,29 @@
 #include "base/id.h"
 #include "base/sm.h"
 
-/* What is durable about a cluster, as plain structs. The coordinator's core holds all of it in memory, decides, and
- * hands a list of struct change to the store, which applies the list in one transaction; after a restart the core is
- * rebuilt from what store_load returns. Nothing here knows SQL, the wire or a clock: times are wall milliseconds that
- * the core was given. Texts and arrays are heap-owned by the record. */
+/* What is durable about a cluster, as plain structs. The coordinator's core holds all of it in memory,
+ * decides, and hands a list of struct change to the store, which applies the list in one transaction; after a
+ * restart the core is rebuilt from what store_load returns. Nothing here knows SQL, the wire or a clock:
+ * times are wall milliseconds that the core was given. Texts and arrays are heap-owned by the record. */
 
 enum job_state {
-    JOB_QUEUED, JOB_STARTING, JOB_RUNNING, JOB_RECOVERING, JOB_STOPPING,
-    JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED,
+    JOB_QUEUED,
+    JOB_STARTING,
+    JOB_RUNNING,
+    JOB_RECOVERING,
+    JOB_STOPPING,
+    JOB_SUCCEEDED,
+    JOB_FAILED,
+    JOB_CANCELLED,
 };
-enum generation_state { GENERATION_FORMING, GENERATION_READY, GENERATION_RUNNING, GENERATION_DRAINING,
-    GENERATION_CLOSED, GENERATION_FAILED };
+enum generation_state {
+    GENERATION_FORMING,
+    GENERATION_READY,
+    GENERATION_RUNNING,
+    GENERATION_DRAINING,
+    GENERATION_CLOSED,
+    GENERATION_FAILED
+};
 enum rank_state { RANK_ASSIGNED, RANK_SPAWNED, RANK_JOINED, RANK_TRAINING, RANK_EXITED, RANK_LOST };
 enum node_state { NODE_JOINING, NODE_ALIVE, NODE_SUSPECT, NODE_DRAINING, NODE_LOST, NODE_LEFT };
 
@@ -31,21 +43,24 @@ struct job_record {
     char *name, *user, *job_file;
     char **env; /* carried from the submitter, "NAME=value" */
     enum job_state state;
-    char *reason; /* why it is in this state, one line; may be NULL */
+    char *reason;       /* why it is in this state, one line; may be NULL */
     int64_t generation; /* the newest, 0 before the first */
     int64_t restarts_used, continues;
     int64_t created_ms, started_ms, ended_ms;
     int exit_code;
     int64_t next_spawn;
+    enum job_state goal; /* while stopping: the end it is stopped for (cancelled or failed) */
+    bool kill;           /* stopping without snapshot or grace */
 };
 
 struct node_record {
     char *name, *instance, *address, *version, *log_dir;
     enum node_state state;
+    bool drain; /* the operator wants it empty: outlives a loss and a return */
     char *note;
     int cpu_slots, cores, port_first, port_last;
     int64_t memory_bytes;
-    char *gpus; /* JSON array of {uuid, name, memory_bytes, index, healthy, problem} */
+    char *gpus;      /* JSON array of {uuid, name, memory_bytes, index, healthy, problem} */
     int64_t seen_ms; /* of the last state move, for people; liveness itself stays in memory */
 };
 
@@ -55,7 +70,8 @@ struct generation_record {
     char *reason;
     int world_size, node_count, master_port;
     char *master_addr;
-    bool charged; /* its end was a failure that counted against max_restarts */
+    bool charged;         /* its end was a failure that counted against max_restarts */
+    int64_t failed_spawn; /* the first member that failed, 0: none did */
     uint8_t *bootstrap;
     size_t bootstrap_size;
     uint8_t key[32];
@@ -83,10 +99,10 @@ struct spawn_record {
     char *node;
     int rank, local_rank, cpu_slot;
     char **gpu_uuids;
-    uint8_t token[32];        /* what the wish carries to the node; needed again after a restart */
+    uint8_t token[32]; /* what the wish carries to the node; needed again after a restart */
     uint8_t token_hash[DIGEST_BYTES];
-    bool revoked;             /* the token is good no more: exited or fenced */
-    bool dead;                /* the node said so, its lease ran out, or the operator forgot the node */
+    bool revoked; /* the token is good no more: exited or fenced */
+    bool dead;    /* the node said so, its lease ran out, or the operator forgot the node */
     bool exit_known;
     int code, signal;
     bool out_of_memory, lost;
