@@ -81,6 +81,11 @@ const char *conf_key(const struct conf_node *node)
     return node->key ? node->key->text : "value";
 }
 
+const char *conf_where(const struct conf_node *node)
+{
+    return node->where;
+}
+
 const struct conf_node *conf_get(const struct conf_node *map, const char *key)
 {
     for (size_t i = 0; map->kind == CONF_MAP && i < map->count; i++)

@@ -69,6 +69,10 @@ const struct conf_node *conf_at(const struct conf_node *list, size_t index);
 size_t conf_count(const struct conf_node *node);
 MUST_CHECK enum err_code conf_read_map(const struct conf_node *map, const struct conf_field *fields,
                                        void *base, struct err *e);
+/* One value by the first row of the table (its key names the value in messages). */
+MUST_CHECK enum err_code conf_read_value(const struct conf_node *node, const struct conf_field *field,
+                                         void *at, struct err *e);
+const char *conf_where(const struct conf_node *node); /* the name of its text */
 /* err_set with "where:line:column: " in front. */
 enum err_code conf_fail(const struct conf_node *node, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

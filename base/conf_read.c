@@ -58,10 +58,9 @@ static enum err_code unknown_key(const struct conf_node *key, const struct conf_
 }
 
 /* "'nodes' wants a whole number, not 'two'" */
-static enum err_code wrong_type(const struct conf_node *node, const char *wanted, struct err *e)
+static enum err_code wrong_type(const struct conf_node *node, const char *key, const char *wanted,
+                                struct err *e)
 {
-    const char *key = conf_key(node);
-
     if (node->kind == CONF_MAP)
         return conf_fail(node, e, "'%s' wants %s, not a map", key, wanted);
     if (node->kind == CONF_LIST)
@@ -119,9 +118,9 @@ static enum err_code check_range(const struct conf_node *node, const struct conf
     if (isfinite(value) && ((f->min == 0 && f->max == 0 && !f->above) || (!low && !high)))
         return ERR_OK;
     if (isinf(f->max))
-        return conf_fail(node, e, "'%s' is %s, must be %s %.15g", conf_key(node), node->text,
+        return conf_fail(node, e, "'%s' is %s, must be %s %.15g", f->key, node->text,
                          f->above ? "above" : "at least", f->min);
-    return conf_fail(node, e, "'%s' is %s, must be %s%.15g %s %.15g", conf_key(node), node->text,
+    return conf_fail(node, e, "'%s' is %s, must be %s%.15g %s %.15g", f->key, node->text,
                      f->above ? "above " : "", f->min, f->below ? "to below" : "to", f->max);
 }
 
@@ -131,11 +130,11 @@ static enum err_code read_int(const struct conf_node *node, const struct conf_fi
     long long value;
 
     if (!conf_is_plain(node) || !looks_int(node->text))
-        return wrong_type(node, "a whole number", e);
+        return wrong_type(node, f->key, "a whole number", e);
     errno = 0;
     value = strtoll(node->text, NULL, 10);
     if (errno)
-        return conf_fail(node, e, "'%s' is %.64s, which is too large", conf_key(node), node->text);
+        return conf_fail(node, e, "'%s' is %.64s, which is too large", f->key, node->text);
     if (check_range(node, f, (double)value, e))
         return e->code;
     *out = value;
@@ -148,22 +147,23 @@ static enum err_code read_real(const struct conf_node *node, const struct conf_f
     double value;
 
     if (!conf_is_plain(node) || !looks_real(node->text))
-        return wrong_type(node, "a number", e);
+        return wrong_type(node, f->key, "a number", e);
     value = strtod(node->text, NULL);
     if (!isfinite(value))
-        return conf_fail(node, e, "'%s' is %.64s, which is too large", conf_key(node), node->text);
+        return conf_fail(node, e, "'%s' is %.64s, which is too large", f->key, node->text);
     if (check_range(node, f, value, e))
         return e->code;
     *out = value;
     return ERR_OK;
 }
 
-static enum err_code read_bool(const struct conf_node *node, bool *out, struct err *e)
+static enum err_code read_bool(const struct conf_node *node, const struct conf_field *f, bool *out,
+                               struct err *e)
 {
     bool yes = conf_is_plain(node) && !strcmp(node->text, "true");
 
     if (!yes && !(conf_is_plain(node) && !strcmp(node->text, "false")))
-        return wrong_type(node, "true or false", e);
+        return wrong_type(node, f->key, "true or false", e);
     *out = yes;
     return ERR_OK;
 }
@@ -180,27 +180,29 @@ static enum err_code read_enum(const struct conf_node *node, const struct conf_f
         }
         buf_printf(&all, "%s%s", i == 0 ? "" : f->names[i + 1] ? ", " : " or ", f->names[i]);
     }
-    return wrong_type(node, all.data, e);
+    return wrong_type(node, f->key, all.data, e);
 }
 
-static enum err_code read_text(const struct conf_node *node, char **out, struct err *e)
+static enum err_code read_text(const struct conf_node *node, const struct conf_field *f, char **out,
+                               struct err *e)
 {
     if (!conf_is_scalar(node) || conf_is_null(node))
-        return wrong_type(node, "text", e);
+        return wrong_type(node, f->key, "text", e);
     free(*out);
     *out = xstrdup(node->text);
     return ERR_OK;
 }
 
-static enum err_code read_texts(const struct conf_node *node, char ***out, struct err *e)
+static enum err_code read_texts(const struct conf_node *node, const struct conf_field *f, char ***out,
+                                struct err *e)
 {
     char **list;
 
     if (!conf_is_list(node))
-        return wrong_type(node, "a list, as in [first, second]", e);
+        return wrong_type(node, f->key, "a list, as in [first, second]", e);
     for (size_t i = 0; i < node->count; i++)
         if (!conf_is_scalar(node->items[i]) || conf_is_null(node->items[i]))
-            return conf_fail(node->items[i], e, "'%s' wants text in its list", conf_key(node));
+            return conf_fail(node->items[i], e, "'%s' wants text in its list", f->key);
     list = xcalloc(node->count + 1, sizeof(*list));
     for (size_t i = 0; i < node->count; i++)
         list[i] = xstrdup(node->items[i]->text);
@@ -218,19 +220,20 @@ static bool is_env_name(const char *s)
     return !*s;
 }
 
-static enum err_code read_env(const struct conf_node *node, char ***out, struct err *e)
+static enum err_code read_env(const struct conf_node *node, const struct conf_field *f, char ***out,
+                              struct err *e)
 {
     char **list;
 
     if (!conf_is_map(node))
-        return wrong_type(node, "a map, as in {NAME: value}", e);
+        return wrong_type(node, f->key, "a map, as in {NAME: value}", e);
     for (size_t i = 0; i < node->count; i++) {
         const struct conf_node *item = node->items[i];
 
         if (!is_env_name(item->key->text))
             return conf_fail(item->key, e, "'%.64s' is no name for a variable", item->key->text);
         if (!conf_is_scalar(item) || conf_is_null(item))
-            return wrong_type(item, "text (\"\" for none)", e);
+            return wrong_type(item, item->key->text, "text (\"\" for none)", e);
     }
     list = xcalloc(node->count + 1, sizeof(*list));
     for (size_t i = 0; i < node->count; i++)
@@ -271,12 +274,11 @@ static enum err_code read_duration(const struct conf_node *node, const struct co
     int64_t ms;
 
     if (!conf_is_scalar(node) || conf_is_null(node))
-        return wrong_type(node, "a duration, as in 90s, 15m, 2h", e);
+        return wrong_type(node, f->key, "a duration, as in 90s, 15m, 2h", e);
     if (conf_duration(node->text, &ms, &why))
-        return conf_fail(node, e, "'%s': %s", conf_key(node), why.msg);
+        return conf_fail(node, e, "'%s': %s", f->key, why.msg);
     if (f->max > 0 && ((double)ms < f->min || (double)ms > f->max))
-        return conf_fail(node, e, "'%s' is %s, must be at least %.15g s", conf_key(node), node->text,
-                         f->min / 1000);
+        return conf_fail(node, e, "'%s' is %s, must be at least %.15g s", f->key, node->text, f->min / 1000);
     *out = ms;
     return ERR_OK;
 }
@@ -288,21 +290,21 @@ static enum err_code read_field(const struct conf_node *node, const struct conf_
 
     switch (f->type) {
     case CONF_TEXT:
-        return read_text(node, at, e);
+        return read_text(node, f, at, e);
     case CONF_INT:
         return read_int(node, f, at, e);
     case CONF_REAL:
         return read_real(node, f, at, e);
     case CONF_BOOL:
-        return read_bool(node, at, e);
+        return read_bool(node, f, at, e);
     case CONF_ENUM:
         return read_enum(node, f, at, e);
     case CONF_DURATION:
         return read_duration(node, f, at, e);
     case CONF_TEXTS:
-        return read_texts(node, at, e);
+        return read_texts(node, f, at, e);
     case CONF_ENV:
-        return read_env(node, at, e);
+        return read_env(node, f, at, e);
     case CONF_STRUCT:
         return conf_read_map(node, f->fields, at, e);
     case CONF_CUSTOM:
@@ -310,6 +312,12 @@ static enum err_code read_field(const struct conf_node *node, const struct conf_
     }
     BUG_ON("unknown field type");
     return ERR_INTERNAL;
+}
+
+enum err_code conf_read_value(const struct conf_node *node, const struct conf_field *field, void *at,
+                              struct err *e)
+{
+    return read_field(node, field, at, e);
 }
 
 static const struct conf_field *find_field(const struct conf_field *fields, const char *key)
@@ -324,7 +332,7 @@ enum err_code conf_read_map(const struct conf_node *map, const struct conf_field
                             struct err *e)
 {
     if (!conf_is_map(map))
-        return wrong_type(map, "a map of keys", e);
+        return wrong_type(map, conf_key(map), "a map of keys", e);
     for (size_t i = 0; i < map->count; i++)
         if (!find_field(fields, map->items[i]->key->text))
             return unknown_key(map->items[i]->key, fields, e);
