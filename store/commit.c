@@ -1,0 +1,224 @@
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "store/db.h"
+#include "store/internal.h"
+#include "store/tables.h"
+
+/* One transaction a list. Each change finds its prepared statement, binds and steps; an INSERT, PUT or MOVE
+ * that does not touch exactly one row contradicts what is stored. The whole list is rolled back on any error,
+ * so that the caller may try the same list again where the code says so. */
+
+static const struct {
+    enum statement id;
+    const char *sql;
+} plain_sql[] = {
+    {ST_BEGIN, "BEGIN IMMEDIATE"},
+    {ST_COMMIT, "COMMIT"},
+    {ST_JOB_MOVE, "UPDATE job SET state=?1,reason=?2 WHERE id=?3 AND state=?4"},
+    {ST_JOB_FORGET, "DELETE FROM job WHERE id=?1"},
+    {ST_JOB_FORGET_EVENTS, "DELETE FROM event WHERE job=?1"},
+    {ST_NODE_MOVE, "UPDATE node SET state=?1 WHERE name=?2 AND state=?3"},
+    {ST_NODE_DELETE, "DELETE FROM node WHERE name=?1"},
+    {ST_GENERATION_MOVE, "UPDATE generation SET state=?1,reason=?2 WHERE job=?3 AND number=?4 AND state=?5"},
+    {ST_RANK_MOVE, "UPDATE rank SET state=?1 WHERE job=?2 AND generation=?3 AND rank=?4 AND state=?5"},
+    {ST_EVENT_INSERT, "INSERT INTO event(time_ms,job,generation,what,text) VALUES(?1,?2,?3,?4,?5)"},
+};
+
+static const struct {
+    enum statement id;
+    const struct table *table;
+    void (*sql)(struct buf *out, const struct table *t);
+} table_sql[] = {
+    {ST_JOB_INSERT, &job_table, row_sql_insert},
+    {ST_JOB_PUT, &job_table, row_sql_put},
+    {ST_NODE_INSERT, &node_table, row_sql_insert},
+    {ST_NODE_PUT, &node_table, row_sql_put},
+    {ST_GENERATION_INSERT, &generation_table, row_sql_insert},
+    {ST_GENERATION_PUT, &generation_table, row_sql_put},
+    {ST_RANK_INSERT, &rank_table, row_sql_insert},
+    {ST_RANK_PUT, &rank_table, row_sql_put},
+    {ST_SPAWN_INSERT, &spawn_table, row_sql_insert},
+    {ST_SPAWN_PUT, &spawn_table, row_sql_put},
+    {ST_SNAPSHOT_PUT, &snapshot_table, row_sql_upsert},
+};
+
+enum err_code commit_prepare(struct store *s, struct err *e)
+{
+    for (size_t i = 0; i < ARRAY_LEN(plain_sql); i++)
+        if (db_prepare(s->db, plain_sql[i].sql, &s->statements[plain_sql[i].id], e) != ERR_OK)
+            return e->code;
+    for (size_t i = 0; i < ARRAY_LEN(table_sql); i++) {
+        CLEANUP(buf_release) struct buf sql = {0};
+        table_sql[i].sql(&sql, table_sql[i].table);
+        if (db_prepare(s->db, sql.data, &s->statements[table_sql[i].id], e) != ERR_OK)
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static enum err_code step_one_row(struct store *s, sqlite3_stmt *st, const char *what, struct err *e)
+{
+    if (db_step_done(st, what, e) != ERR_OK)
+        return e->code;
+    if (sqlite3_changes(s->db) != 1)
+        return err_set(e, ERR_INTERNAL, "%s: the row is not there, or not in the state it should be in",
+                       what);
+    return ERR_OK;
+}
+
+static enum err_code write_row(struct store *s, enum statement id, const struct table *t, const void *record,
+                               bool insert, struct err *e)
+{
+    sqlite3_stmt *st = s->statements[id];
+    if (row_bind(st, t, record, insert, e) != ERR_OK)
+        return e->code;
+    return step_one_row(s, st, t->name, e);
+}
+
+static void bind_text(sqlite3_stmt *st, int index, const char *text)
+{
+    sqlite3_bind_text(st, index, text, -1, SQLITE_STATIC);
+}
+
+static enum err_code move_job(struct store *s, const struct change *c, struct err *e)
+{
+    sm_check(&job_sm, c->from, c->to);
+    sqlite3_stmt *st = s->statements[ST_JOB_MOVE];
+    bind_text(st, 1, sm_name(&job_sm, c->to));
+    bind_text(st, 2, c->text);
+    sqlite3_bind_int64(st, 3, c->id);
+    bind_text(st, 4, sm_name(&job_sm, c->from));
+    return step_one_row(s, st, "job move", e);
+}
+
+static enum err_code move_node(struct store *s, const struct change *c, struct err *e)
+{
+    sm_check(&node_sm, c->from, c->to);
+    sqlite3_stmt *st = s->statements[ST_NODE_MOVE];
+    bind_text(st, 1, sm_name(&node_sm, c->to));
+    bind_text(st, 2, c->name);
+    bind_text(st, 3, sm_name(&node_sm, c->from));
+    return step_one_row(s, st, "node move", e);
+}
+
+static enum err_code move_generation(struct store *s, const struct change *c, struct err *e)
+{
+    sm_check(&generation_sm, c->from, c->to);
+    sqlite3_stmt *st = s->statements[ST_GENERATION_MOVE];
+    bind_text(st, 1, sm_name(&generation_sm, c->to));
+    bind_text(st, 2, c->text);
+    sqlite3_bind_int64(st, 3, c->id);
+    sqlite3_bind_int64(st, 4, c->generation_number);
+    bind_text(st, 5, sm_name(&generation_sm, c->from));
+    return step_one_row(s, st, "generation move", e);
+}
+
+static enum err_code move_rank(struct store *s, const struct change *c, struct err *e)
+{
+    sm_check(&rank_sm, c->from, c->to);
+    sqlite3_stmt *st = s->statements[ST_RANK_MOVE];
+    bind_text(st, 1, sm_name(&rank_sm, c->to));
+    sqlite3_bind_int64(st, 2, c->id);
+    sqlite3_bind_int64(st, 3, c->generation_number);
+    sqlite3_bind_int(st, 4, c->rank_number);
+    bind_text(st, 5, sm_name(&rank_sm, c->from));
+    return step_one_row(s, st, "rank move", e);
+}
+
+static enum err_code append_event(struct store *s, const struct event_record *event, struct err *e)
+{
+    sqlite3_stmt *st = s->statements[ST_EVENT_INSERT];
+    sqlite3_bind_int64(st, 1, event->time_ms);
+    sqlite3_bind_int64(st, 2, event->job);
+    sqlite3_bind_int64(st, 3, event->generation);
+    bind_text(st, 4, event->what);
+    bind_text(st, 5, event->text);
+    return db_step_done(st, "event", e);
+}
+
+static enum err_code delete_node(struct store *s, const char *name, struct err *e)
+{
+    bind_text(s->statements[ST_NODE_DELETE], 1, name);
+    return step_one_row(s, s->statements[ST_NODE_DELETE], "node", e);
+}
+
+static enum err_code forget_job(struct store *s, int64_t id, struct err *e)
+{
+    sqlite3_bind_int64(s->statements[ST_JOB_FORGET_EVENTS], 1, id);
+    if (db_step_done(s->statements[ST_JOB_FORGET_EVENTS], "event", e) != ERR_OK)
+        return e->code;
+    sqlite3_bind_int64(s->statements[ST_JOB_FORGET], 1, id);
+    return step_one_row(s, s->statements[ST_JOB_FORGET], "job", e);
+}
+
+static enum err_code apply(struct store *s, const struct change *c, struct err *e)
+{
+    switch (c->kind) {
+    case CHANGE_JOB_INSERT:
+        return write_row(s, ST_JOB_INSERT, &job_table, c->job, true, e);
+    case CHANGE_JOB_PUT:
+        return write_row(s, ST_JOB_PUT, &job_table, c->job, false, e);
+    case CHANGE_JOB_MOVE:
+        return move_job(s, c, e);
+    case CHANGE_NODE_INSERT:
+        return write_row(s, ST_NODE_INSERT, &node_table, c->node, true, e);
+    case CHANGE_NODE_PUT:
+        return write_row(s, ST_NODE_PUT, &node_table, c->node, false, e);
+    case CHANGE_NODE_MOVE:
+        return move_node(s, c, e);
+    case CHANGE_NODE_DELETE:
+        return delete_node(s, c->name, e);
+    case CHANGE_GENERATION_INSERT:
+        return write_row(s, ST_GENERATION_INSERT, &generation_table, c->generation, true, e);
+    case CHANGE_GENERATION_PUT:
+        return write_row(s, ST_GENERATION_PUT, &generation_table, c->generation, false, e);
+    case CHANGE_GENERATION_MOVE:
+        return move_generation(s, c, e);
+    case CHANGE_RANK_INSERT:
+        return write_row(s, ST_RANK_INSERT, &rank_table, c->rank, true, e);
+    case CHANGE_RANK_PUT:
+        return write_row(s, ST_RANK_PUT, &rank_table, c->rank, false, e);
+    case CHANGE_RANK_MOVE:
+        return move_rank(s, c, e);
+    case CHANGE_SPAWN_INSERT:
+        return write_row(s, ST_SPAWN_INSERT, &spawn_table, c->spawn, true, e);
+    case CHANGE_SPAWN_PUT:
+        return write_row(s, ST_SPAWN_PUT, &spawn_table, c->spawn, false, e);
+    case CHANGE_SNAPSHOT_PUT:
+        return write_row(s, ST_SNAPSHOT_PUT, &snapshot_table, c->snapshot, true, e);
+    case CHANGE_EVENT:
+        return append_event(s, c->event, e);
+    case CHANGE_JOB_FORGET:
+        return forget_job(s, c->id, e);
+    }
+    return err_set(e, ERR_INTERNAL, "change of an unknown kind %d", (int)c->kind);
+}
+
+static enum err_code apply_all(struct store *s, const struct change *changes, size_t count, struct err *e)
+{
+    for (size_t i = 0; i < count; i++)
+        if (apply(s, &changes[i], e) != ERR_OK)
+            return err_wrap(e, "change %zu of %zu", i + 1, count);
+    if (fault_hit("store.commit"))
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "store.commit: fault point");
+    return db_step_done(s->statements[ST_COMMIT], "commit", e);
+}
+
+enum err_code store_commit(struct store *s, const struct change *changes, size_t count, struct err *e)
+{
+    if (count == 0)
+        return ERR_OK;
+    if (db_step_done(s->statements[ST_BEGIN], "begin", e) != ERR_OK)
+        return e->code;
+    if (apply_all(s, changes, count, e) == ERR_OK) {
+        (void)fault_hit("store.committed"); /* durable, and nobody was told: only its kill action is of use */
+        return ERR_OK;
+    }
+    struct err ignored;
+    if (!sqlite3_get_autocommit(s->db) && db_exec(s->db, "ROLLBACK", &ignored) != ERR_OK)
+        log_error("rollback", "why=%s", LOG_Q(ignored.msg));
+    return e->code;
+}

@@ -1,0 +1,31 @@
+#ifndef DDP_STORE_DB_H
+#define DDP_STORE_DB_H
+
+#include <stdint.h>
+
+#include <sqlite3.h>
+
+#include "base/err.h"
+
+/* One SQLite connection, set up as the project wants it, and SQLite's errors in our codes. Private to store/.
+ */
+
+enum db_sync { DB_SYNC_OFF, DB_SYNC_FULL };
+
+/* WAL, foreign keys, extended result codes, busy timeout 2 s; used by one thread at a time. */
+MUST_CHECK enum err_code db_open(sqlite3 **out, const char *path, enum db_sync sync, struct err *e);
+void db_close(sqlite3 **db); /* for CLEANUP too */
+
+/* FULL and IOERR: RESOURCE_EXHAUSTED; BUSY and LOCKED: UNAVAILABLE; CORRUPT and NOTADB: DATA_LOSS; else
+ * INTERNAL. The message is "what: SQLite's own text". */
+enum err_code db_error(sqlite3 *db, int rc, struct err *e, const char *what);
+
+MUST_CHECK enum err_code db_exec(sqlite3 *db, const char *sql, struct err *e);
+MUST_CHECK enum err_code db_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **out, struct err *e);
+void db_finalize(sqlite3_stmt **st); /* for CLEANUP */
+/* Steps a statement that gives no row, and resets it, whatever the result. */
+MUST_CHECK enum err_code db_step_done(sqlite3_stmt *st, const char *what, struct err *e);
+/* The first column of the first row; fallback when there is none. */
+MUST_CHECK enum err_code db_int(sqlite3 *db, const char *sql, int64_t fallback, int64_t *out, struct err *e);
+
+#endif

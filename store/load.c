@@ -1,0 +1,114 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "store/db.h"
+#include "store/internal.h"
+#include "store/tables.h"
+
+#define UNFINISHED "(SELECT id FROM job WHERE state NOT IN ('succeeded','failed','cancelled'))"
+
+/* Appends the rows that `where` selects to a growing array of records. A record that could not be read whole
+ * is part of the count, so that its release frees what was read. */
+static enum err_code load_rows(struct store *s, const struct table *t, const char *where, int64_t parameter,
+                               void *array_at, size_t *count, struct err *e)
+{
+    CLEANUP(buf_release) struct buf sql = {0};
+    row_sql_select(&sql, t);
+    buf_printf(&sql, " %s", where);
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    if (db_prepare(s->db, sql.data, &st, e) != ERR_OK)
+        return e->code;
+    if (sqlite3_bind_parameter_count(st) > 0)
+        sqlite3_bind_int64(st, 1, parameter);
+    char *array = NULL;
+    size_t cap = 0;
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        array = array_grow(array, *count, &cap, t->record_size);
+        memcpy(array_at, &array, sizeof array);
+        void *record = array + *count * t->record_size;
+        memset(record, 0, t->record_size);
+        (*count)++;
+        if (row_read(st, t, record, e) != ERR_OK)
+            return e->code;
+    }
+    return rc == SQLITE_DONE ? ERR_OK : db_error(s->db, rc, e, t->name);
+}
+
+static enum err_code load_next_job(struct store *s, struct records *out, struct err *e)
+{
+    return db_int(s->db, "SELECT seq+1 FROM sqlite_sequence WHERE name='job'", 1, &out->next_job, e);
+}
+
+enum err_code store_load(struct store *s, struct records *out, struct err *e)
+{
+    memset(out, 0, sizeof *out);
+    if (load_next_job(s, out, e) != ERR_OK ||
+        load_rows(s, &job_table, "ORDER BY id", 0, &out->jobs, &out->job_count, e) != ERR_OK ||
+        load_rows(s, &node_table, "ORDER BY name", 0, &out->nodes, &out->node_count, e) != ERR_OK ||
+        load_rows(s, &generation_table, "WHERE job IN " UNFINISHED " ORDER BY job,number", 0,
+                  &out->generations, &out->generation_count, e) != ERR_OK ||
+        load_rows(s, &rank_table, "WHERE job IN " UNFINISHED " ORDER BY job,generation,rank", 0, &out->ranks,
+                  &out->rank_count, e) != ERR_OK ||
+        load_rows(s, &spawn_table, "WHERE dead=0 OR job IN " UNFINISHED " ORDER BY job,spawn", 0,
+                  &out->spawns, &out->spawn_count, e) != ERR_OK ||
+        load_rows(s, &snapshot_table, "ORDER BY job,generation,step", 0, &out->snapshots,
+                  &out->snapshot_count, e) != ERR_OK)
+        return e->code;
+    return ERR_OK;
+}
+
+enum err_code store_load_job(struct store *s, int64_t job, struct records *out, struct err *e)
+{
+    memset(out, 0, sizeof *out);
+    if (load_next_job(s, out, e) != ERR_OK ||
+        load_rows(s, &job_table, "WHERE id=?1", job, &out->jobs, &out->job_count, e) != ERR_OK)
+        return e->code;
+    if (out->job_count == 0)
+        return err_set(e, ERR_NOT_FOUND, "there is no job %lld", (long long)job);
+    if (load_rows(s, &generation_table, "WHERE job=?1 ORDER BY number", job, &out->generations,
+                  &out->generation_count, e) != ERR_OK ||
+        load_rows(s, &rank_table, "WHERE job=?1 ORDER BY generation,rank", job, &out->ranks, &out->rank_count,
+                  e) != ERR_OK ||
+        load_rows(s, &spawn_table, "WHERE job=?1 ORDER BY spawn", job, &out->spawns, &out->spawn_count, e) !=
+            ERR_OK ||
+        load_rows(s, &snapshot_table, "WHERE job=?1 ORDER BY generation,step", job, &out->snapshots,
+                  &out->snapshot_count, e) != ERR_OK)
+        return e->code;
+    return ERR_OK;
+}
+
+enum err_code store_events(struct store *s, int64_t job, int64_t after, size_t limit,
+                           struct event_record **out, size_t *count, struct err *e)
+{
+    struct event_record *events = NULL;
+    size_t loaded = 0;
+    CLEANUP(free_text)
+    char *where = xasprintf("WHERE job=?1 AND id>%lld ORDER BY id LIMIT %zu", (long long)after, limit);
+    if (load_rows(s, &event_table, where, job, &events, &loaded, e) != ERR_OK) {
+        store_events_free(events, loaded);
+        return e->code;
+    }
+    *out = events;
+    *count = loaded;
+    return ERR_OK;
+}
+
+void store_events_free(struct event_record *events, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        event_record_release(&events[i]);
+    free(events);
+}
+
+enum err_code store_trim_events(struct store *s, int64_t keep, struct err *e)
+{
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    const char *sql = "DELETE FROM event WHERE id IN (SELECT id FROM (SELECT id,row_number() OVER"
+                      " (PARTITION BY job ORDER BY id DESC) AS age FROM event) WHERE age>?1)";
+    if (db_prepare(s->db, sql, &st, e) != ERR_OK)
+        return e->code;
+    sqlite3_bind_int64(st, 1, keep);
+    return db_step_done(st, "trim events", e);
+}

@@ -1,0 +1,233 @@
+#include "store/metrics.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "store/db.h"
+
+enum { ST_BEGIN, ST_COMMIT, ST_SERIES, ST_NEW_SERIES, ST_POINT, ST_COUNTED, ST_COUNT };
+
+struct metrics {
+    sqlite3 *db;
+    sqlite3_stmt *statements[ST_COUNT];
+};
+
+/* series.points counts inserts, replaced steps too, which only makes thinning look earlier; thinning counts
+ * anew. */
+static const char schema[] =
+    "CREATE TABLE IF NOT EXISTS series(id INTEGER PRIMARY KEY, job INTEGER NOT NULL, name TEXT NOT NULL,"
+    " rank INTEGER NOT NULL, points INTEGER NOT NULL, UNIQUE(job, name, rank)) STRICT;"
+    "CREATE TABLE IF NOT EXISTS point(series INTEGER NOT NULL REFERENCES series(id) ON DELETE CASCADE,"
+    " step INTEGER NOT NULL, time_ms INTEGER NOT NULL, value REAL, PRIMARY KEY(series, step)) STRICT, "
+    "WITHOUT ROWID;"
+    "PRAGMA user_version=1;";
+
+static const char *const sql[ST_COUNT] = {
+    [ST_BEGIN] = "BEGIN IMMEDIATE",
+    [ST_COMMIT] = "COMMIT",
+    [ST_SERIES] = "SELECT id,points FROM series WHERE job=?1 AND name=?2 AND rank=?3",
+    [ST_NEW_SERIES] = "INSERT INTO series(job,name,rank,points) VALUES(?1,?2,?3,0)",
+    [ST_POINT] = "INSERT INTO point VALUES(?1,?2,?3,?4) ON CONFLICT DO UPDATE SET time_ms=?3,value=?4",
+    [ST_COUNTED] = "UPDATE series SET points=points+1 WHERE id=?1",
+};
+
+static enum err_code open_at(struct metrics *m, const char *path, struct err *e)
+{
+    if (db_open(&m->db, path, DB_SYNC_OFF, e) != ERR_OK || db_exec(m->db, schema, e) != ERR_OK)
+        return e->code;
+    for (int i = 0; i < ST_COUNT; i++)
+        if (db_prepare(m->db, sql[i], &m->statements[i], e) != ERR_OK)
+            return e->code;
+    return ERR_OK;
+}
+
+static void release(struct metrics *m)
+{
+    for (int i = 0; i < ST_COUNT; i++)
+        db_finalize(&m->statements[i]);
+    db_close(&m->db);
+}
+
+/* The log and index files go with it: a fresh database must not meet another's log. */
+static void move_aside(const char *path, const char *why)
+{
+    static const char *const suffixes[] = {"-wal", "-shm"};
+    CLEANUP(free_text) char *bad = xasprintf("%s.bad", path);
+    (void)rename(path, bad);
+    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
+        CLEANUP(free_text) char *side = xasprintf("%s%s", path, suffixes[i]);
+        (void)unlink(side);
+    }
+    log_warn("metrics_moved_aside", "to=%s why=%s", LOG_Q(bad), LOG_Q(why));
+}
+
+enum err_code metrics_open(struct metrics **out, const char *dir, struct err *e)
+{
+    struct metrics *m = xcalloc(1, sizeof *m);
+    CLEANUP(free_text) char *path = xasprintf("%s/metrics.db", dir);
+    if (open_at(m, path, e) != ERR_OK && (e->code == ERR_DATA_LOSS || e->code == ERR_INTERNAL)) {
+        release(m);
+        move_aside(path, e->msg);
+        e->code = ERR_OK;
+        (void)open_at(m, path, e);
+    }
+    if (!m->statements[ST_COUNT - 1]) {
+        metrics_close(m);
+        return e->code;
+    }
+    *out = m;
+    return ERR_OK;
+}
+
+void metrics_close(struct metrics *m)
+{
+    if (!m)
+        return;
+    release(m);
+    free(m);
+}
+
+static enum err_code find_series(struct metrics *m, const struct metric_point *p, int64_t *id,
+                                 int64_t *points, struct err *e)
+{
+    sqlite3_stmt *st = m->statements[ST_SERIES];
+    sqlite3_bind_int64(st, 1, p->job);
+    sqlite3_bind_text(st, 2, p->name, -1, SQLITE_STATIC);
+    sqlite3_bind_int(st, 3, p->rank);
+    const int rc = sqlite3_step(st);
+    const bool found = rc == SQLITE_ROW;
+    *id = found ? sqlite3_column_int64(st, 0) : 0;
+    *points = found ? sqlite3_column_int64(st, 1) : 0;
+    sqlite3_reset(st);
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+        return db_error(m->db, rc, e, "series");
+    if (found)
+        return ERR_OK;
+    st = m->statements[ST_NEW_SERIES];
+    sqlite3_bind_int64(st, 1, p->job);
+    sqlite3_bind_text(st, 2, p->name, -1, SQLITE_STATIC);
+    sqlite3_bind_int(st, 3, p->rank);
+    if (db_step_done(st, "series", e) != ERR_OK)
+        return e->code;
+    *id = sqlite3_last_insert_rowid(m->db);
+    return ERR_OK;
+}
+
+/* Drops every second point, the newest kept, and counts anew. */
+static enum err_code thin(struct metrics *m, int64_t series, struct err *e)
+{
+    CLEANUP(free_text)
+    char *text =
+        xasprintf("DELETE FROM point WHERE series=%lld AND"
+                  " (SELECT count(*) FROM point WHERE series=%lld) > %d AND step IN"
+                  " (SELECT step FROM (SELECT step,row_number() OVER (ORDER BY step DESC) AS age FROM point "
+                  "WHERE series=%lld)"
+                  " WHERE age%%2=0);"
+                  "UPDATE series SET points=(SELECT count(*) FROM point WHERE series=%lld) WHERE id=%lld",
+                  (long long)series, (long long)series, METRICS_SERIES_MAX, (long long)series,
+                  (long long)series, (long long)series);
+    return db_exec(m->db, text, e);
+}
+
+static enum err_code append_one(struct metrics *m, const struct metric_point *p, struct err *e)
+{
+    int64_t series, points;
+    if (find_series(m, p, &series, &points, e) != ERR_OK)
+        return e->code;
+    sqlite3_stmt *st = m->statements[ST_POINT];
+    sqlite3_bind_int64(st, 1, series);
+    sqlite3_bind_int64(st, 2, p->step);
+    sqlite3_bind_int64(st, 3, p->time_ms);
+    sqlite3_bind_double(st, 4, p->value); /* NaN is stored as NULL and read back as NaN */
+    if (db_step_done(st, "point", e) != ERR_OK)
+        return e->code;
+    sqlite3_bind_int64(m->statements[ST_COUNTED], 1, series);
+    if (db_step_done(m->statements[ST_COUNTED], "series", e) != ERR_OK)
+        return e->code;
+    return points >= METRICS_SERIES_MAX ? thin(m, series, e) : ERR_OK;
+}
+
+static enum err_code append_all(struct metrics *m, const struct metric_point *points, size_t count,
+                                struct err *e)
+{
+    for (size_t i = 0; i < count; i++)
+        if (append_one(m, &points[i], e) != ERR_OK)
+            return e->code;
+    return db_step_done(m->statements[ST_COMMIT], "commit", e);
+}
+
+enum err_code metrics_append(struct metrics *m, const struct metric_point *points, size_t count,
+                             struct err *e)
+{
+    if (count == 0)
+        return ERR_OK;
+    if (db_step_done(m->statements[ST_BEGIN], "begin", e) != ERR_OK)
+        return e->code;
+    if (append_all(m, points, count, e) == ERR_OK)
+        return ERR_OK;
+    struct err ignored;
+    if (!sqlite3_get_autocommit(m->db) && db_exec(m->db, "ROLLBACK", &ignored) != ERR_OK)
+        log_warn("metrics_rollback", "why=%s", LOG_Q(ignored.msg));
+    return e->code;
+}
+
+static void read_point(sqlite3_stmt *st, struct metric_point *p)
+{
+    p->job = sqlite3_column_int64(st, 0);
+    p->name = xstrdup((const char *)sqlite3_column_text(st, 1));
+    p->rank = sqlite3_column_int(st, 2);
+    p->step = sqlite3_column_int64(st, 3);
+    p->time_ms = sqlite3_column_int64(st, 4);
+    p->value = sqlite3_column_type(st, 5) == SQLITE_NULL ? __builtin_nan("") : sqlite3_column_double(st, 5);
+}
+
+enum err_code metrics_read(struct metrics *m, int64_t job, const char *name, size_t limit,
+                           struct metric_point **out, size_t *count, struct err *e)
+{
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    const char *text =
+        "SELECT job,name,rank,step,time_ms,value FROM (SELECT s.job,s.name,s.rank,p.step,p.time_ms,"
+        "p.value,row_number() OVER (PARTITION BY p.series ORDER BY p.step DESC) AS age"
+        " FROM series s JOIN point p ON p.series=s.id WHERE s.job=?1 AND (?2 IS NULL OR s.name=?2))"
+        " WHERE age<=?3 ORDER BY name,rank,step";
+    if (db_prepare(m->db, text, &st, e) != ERR_OK)
+        return e->code;
+    sqlite3_bind_int64(st, 1, job);
+    sqlite3_bind_text(st, 2, name, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(st, 3, limit ? (int64_t)limit : INT64_MAX);
+    struct metric_point *points = NULL;
+    size_t n = 0, cap = 0;
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        points = array_grow(points, n, &cap, sizeof *points);
+        read_point(st, &points[n++]);
+    }
+    if (rc != SQLITE_DONE) {
+        metrics_points_free(points, n);
+        return db_error(m->db, rc, e, "points");
+    }
+    *out = points;
+    *count = n;
+    return ERR_OK;
+}
+
+void metrics_points_free(struct metric_point *points, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(points[i].name);
+    free(points);
+}
+
+enum err_code metrics_forget(struct metrics *m, int64_t job, struct err *e)
+{
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    if (db_prepare(m->db, "DELETE FROM series WHERE job=?1", &st, e) != ERR_OK)
+        return e->code;
+    sqlite3_bind_int64(st, 1, job);
+    return db_step_done(st, "series", e);
+}

@@ -1,0 +1,120 @@
+#include "store/schema.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "store/db.h"
+
+/* The state columns hold the names in states.c; row_read refuses any other. References are checked at the
+ * commit, so that the order inside one list of changes is free. Events of the cluster itself have job 0. */
+static const char schema_1[] =
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE job("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT, request_id TEXT NOT NULL UNIQUE, body_digest BLOB NOT NULL,"
+    " name TEXT NOT NULL, user TEXT, job_file TEXT NOT NULL, env BLOB, state TEXT NOT NULL, reason TEXT,"
+    " generation INTEGER NOT NULL, restarts_used INTEGER NOT NULL, continues INTEGER NOT NULL,"
+    " created_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL,"
+    " exit_code INTEGER NOT NULL, next_spawn INTEGER NOT NULL,"
+    " CHECK(id > 0), CHECK(length(body_digest) = 32)) STRICT;"
+    "CREATE TABLE node("
+    " name TEXT PRIMARY KEY, instance TEXT, address TEXT, version TEXT, log_dir TEXT, state TEXT NOT NULL, "
+    "note TEXT,"
+    " cpu_slots INTEGER NOT NULL, cores INTEGER NOT NULL, port_first INTEGER NOT NULL, port_last INTEGER NOT "
+    "NULL,"
+    " memory_bytes INTEGER NOT NULL, gpus TEXT, seen_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE generation("
+    " job INTEGER NOT NULL REFERENCES job(id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,"
+    " number INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT, world_size INTEGER NOT NULL,"
+    " node_count INTEGER NOT NULL, master_port INTEGER NOT NULL, master_addr TEXT, charged INTEGER NOT NULL,"
+    " bootstrap BLOB, key BLOB NOT NULL, has_key INTEGER NOT NULL, source_rank INTEGER NOT NULL,"
+    " source_generation INTEGER NOT NULL, source_step INTEGER NOT NULL, source_digest TEXT, source_path TEXT,"
+    " created_ms INTEGER NOT NULL, ready_ms INTEGER NOT NULL, closed_ms INTEGER NOT NULL,"
+    " PRIMARY KEY(job, number), CHECK(length(key) = 32)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE rank("
+    " job INTEGER NOT NULL, generation INTEGER NOT NULL, rank INTEGER NOT NULL, node_rank INTEGER NOT NULL,"
+    " local_rank INTEGER NOT NULL, node TEXT NOT NULL, spawn INTEGER NOT NULL, state TEXT NOT NULL, address "
+    "BLOB,"
+    " PRIMARY KEY(job, generation, rank),"
+    " FOREIGN KEY(job, generation) REFERENCES generation(job, number) ON DELETE CASCADE DEFERRABLE INITIALLY "
+    "DEFERRED"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE spawn("
+    " job INTEGER NOT NULL REFERENCES job(id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,"
+    " spawn INTEGER NOT NULL, generation INTEGER NOT NULL, node TEXT NOT NULL, rank INTEGER NOT NULL,"
+    " local_rank INTEGER NOT NULL, cpu_slot INTEGER NOT NULL, gpu_uuids BLOB, token BLOB NOT NULL,"
+    " token_hash BLOB NOT NULL, revoked INTEGER NOT NULL, dead INTEGER NOT NULL, exit_known INTEGER NOT NULL,"
+    " code INTEGER NOT NULL, signal INTEGER NOT NULL, out_of_memory INTEGER NOT NULL, lost INTEGER NOT NULL,"
+    " message TEXT, stderr_tail TEXT, pid INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER "
+    "NOT NULL,"
+    " PRIMARY KEY(job, spawn), CHECK(length(token) = 32), CHECK(length(token_hash) = 32)) STRICT, WITHOUT "
+    "ROWID;"
+    "CREATE INDEX spawn_live ON spawn(job) WHERE dead = 0;"
+    "CREATE TABLE snapshot("
+    " job INTEGER NOT NULL REFERENCES job(id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,"
+    " generation INTEGER NOT NULL, step INTEGER NOT NULL, bytes INTEGER NOT NULL, committed_ms INTEGER NOT "
+    "NULL,"
+    " digest TEXT NOT NULL, path TEXT, nodes BLOB, PRIMARY KEY(job, generation, step)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE event("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT, time_ms INTEGER NOT NULL, job INTEGER NOT NULL,"
+    " generation INTEGER NOT NULL, what TEXT NOT NULL, text TEXT) STRICT;"
+    "CREATE INDEX event_job ON event(job, id);";
+
+const char *const schema_migrations[] = {schema_1};
+const int schema_latest = (int)ARRAY_LEN(schema_migrations);
+
+static enum err_code backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)
+{
+    CLEANUP(free_text) char *to = xasprintf("%s.v%lld.bak", prefix, (long long)version);
+    CLEANUP(free_text) char *tmp = xasprintf("%s.tmp", to);
+    unlink(tmp);
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    if (db_prepare(db, "VACUUM INTO ?1", &st, e) != ERR_OK)
+        return e->code;
+    sqlite3_bind_text(st, 1, tmp, -1, SQLITE_STATIC);
+    if (db_step_done(st, tmp, e) != ERR_OK)
+        return err_wrap(e, "copy the database before its migration");
+    if (rename(tmp, to) != 0)
+        return err_sys(e, errno, "%s", to);
+    log_info("schema_backup", "from=%lld copy=%s", (long long)version, LOG_Q(to));
+    return ERR_OK;
+}
+
+static enum err_code apply(sqlite3 *db, const char *const *list, int from, int count, struct err *e)
+{
+    for (int i = from; i < count; i++)
+        if (db_exec(db, list[i], e) != ERR_OK)
+            return err_wrap(e, "migration %d", i + 1);
+    char sql[64];
+    snprintf(sql, sizeof sql, "PRAGMA user_version=%d", count);
+    return db_exec(db, sql, e);
+}
+
+enum err_code schema_migrate(sqlite3 *db, const char *const *list, int count, const char *backup_prefix,
+                             struct err *e)
+{
+    int64_t version;
+    if (db_int(db, "PRAGMA user_version", 0, &version, e) != ERR_OK)
+        return e->code;
+    if (version > count)
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "%s has schema %lld, this program knows up to %d: run the newer program, or put the copy"
+            " %s.v%d.bak in its place",
+            backup_prefix, (long long)version, count, backup_prefix, count);
+    if (version == count)
+        return ERR_OK;
+    if (version > 0 && backup(db, backup_prefix, version, e) != ERR_OK)
+        return e->code;
+    if (db_exec(db, "BEGIN IMMEDIATE", e) != ERR_OK)
+        return e->code;
+    if (apply(db, list, (int)version, count, e) == ERR_OK && db_exec(db, "COMMIT", e) == ERR_OK)
+        return ERR_OK;
+    struct err ignored;
+    if (db_exec(db, "ROLLBACK", &ignored) != ERR_OK)
+        log_debug("rollback", "why=%s", LOG_Q(ignored.msg));
+    return e->code;
+}

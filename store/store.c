@@ -1,0 +1,178 @@
+#include "store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "store/db.h"
+#include "store/internal.h"
+#include "store/schema.h"
+
+static const struct refused_fs {
+    uint32_t magic;
+    const char *name;
+} refused[] = {
+    {0x00006969, "NFS"},   {0x0000517b, "SMB"},      {0xff534d42, "CIFS"},     {0xfe534d42, "SMB2"},
+    {0x00c36400, "Ceph"},  {0x0bd00bd0, "Lustre"},   {0x5346414f, "AFS"},      {0x6b414653, "AFS"},
+    {0x01021997, "9p"},    {0x47504653, "GPFS"},     {0x19830326, "BeeGFS"},   {0x73757245, "Coda"},
+    {0xaad7aaea, "PanFS"}, {0x00023222, "OrangeFS"}, {0x20030528, "OrangeFS"}, {0x01161970, "GFS2"},
+    {0x7461636f, "OCFS2"},
+};
+
+const char *store_refused_fs(long magic)
+{
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++)
+        if (refused[i].magic == (uint32_t)magic)
+            return refused[i].name;
+    return NULL;
+}
+
+static enum err_code check_fs(const char *dir, struct err *e)
+{
+    struct statfs fs;
+    if (statfs(dir, &fs) != 0)
+        return err_sys(e, errno, "%s", dir);
+    const char *name = store_refused_fs((long)fs.f_type);
+    if (name)
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "%s lies on %s, where locks and the write-ahead log cannot be trusted: put the state on a"
+            " local disk",
+            dir, name);
+    return ERR_OK;
+}
+
+static void holder_pid(const char *path, char *out, size_t size)
+{
+    struct err ignored;
+    CLEANUP(buf_release) struct buf text = {0};
+    const bool known = file_read(path, 64, &text, &ignored) == ERR_OK && text.len > 0;
+    const long pid = known ? strtol(text.data, NULL, 10) : 0;
+    if (pid > 0)
+        snprintf(out, size, "process %ld", pid);
+    else
+        snprintf(out, size, "another process");
+}
+
+/* Whoever holds the lock has its pid in the file, for the message of whoever comes second. */
+static enum err_code take_lock(struct store *s, struct err *e)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/lock", s->dir);
+    if (file_lock(path, &s->lock_fd, e) != ERR_OK) {
+        if (e->code != ERR_FAILED_PRECONDITION)
+            return e->code;
+        char holder[48];
+        holder_pid(path, holder, sizeof holder);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "%s is in use by %s: stop that ddp-coordinator first, or give this one another --state", s->dir,
+            holder);
+    }
+    char text[24];
+    const int len = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (ftruncate(s->lock_fd, 0) != 0 || pwrite(s->lock_fd, text, (size_t)len, 0) != len)
+        return err_sys(e, errno, "%s", path);
+    return ERR_OK;
+}
+
+static enum err_code read_cluster_id(struct store *s, struct err *e)
+{
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    if (db_prepare(s->db, "SELECT value FROM meta WHERE key='cluster_id'", &st, e) != ERR_OK)
+        return e->code;
+    const int rc = sqlite3_step(st);
+    if (rc != SQLITE_ROW)
+        return rc == SQLITE_DONE ? err_set(e, ERR_DATA_LOSS, "the database has no cluster id")
+                                 : db_error(s->db, rc, e, "meta");
+    snprintf(s->cluster_id, sizeof s->cluster_id, "%s", (const char *)sqlite3_column_text(st, 0));
+    return ERR_OK;
+}
+
+/* The cluster's identity, made once, and this run's epoch, one more than the last. */
+static enum err_code start_epoch(struct store *s, struct err *e)
+{
+    char id[ID_TEXT];
+    id_text(id);
+    CLEANUP(free_text)
+    char *sql = xasprintf(
+        "BEGIN IMMEDIATE;"
+        "INSERT INTO meta VALUES('cluster_id','%s') ON CONFLICT DO NOTHING;"
+        "INSERT INTO meta VALUES('epoch','1') ON CONFLICT DO UPDATE SET value=CAST(value AS INTEGER)+1;"
+        "COMMIT",
+        id);
+    if (db_exec(s->db, sql, e) != ERR_OK)
+        return e->code;
+    if (db_int(s->db, "SELECT CAST(value AS INTEGER) FROM meta WHERE key='epoch'", 0, &s->epoch, e) != ERR_OK)
+        return e->code;
+    return read_cluster_id(s, e);
+}
+
+static enum err_code open_locked(struct store *s, struct err *e)
+{
+    if (file_mkdirs(s->dir, 0700, e) != ERR_OK || check_fs(s->dir, e) != ERR_OK || take_lock(s, e) != ERR_OK)
+        return e->code;
+    CLEANUP(free_text) char *path = xasprintf("%s/ddp.db", s->dir);
+    if (db_open(&s->db, path, DB_SYNC_FULL, e) != ERR_OK)
+        return e->code;
+    if (schema_migrate(s->db, schema_migrations, schema_latest, path, e) != ERR_OK)
+        return e->code;
+    if (start_epoch(s, e) != ERR_OK || commit_prepare(s, e) != ERR_OK)
+        return err_wrap(e, "%s", path);
+    return ERR_OK;
+}
+
+enum err_code store_open(struct store **out, const char *dir, struct err *e)
+{
+    struct store *s = xcalloc(1, sizeof *s);
+    s->lock_fd = -1;
+    s->dir = xstrdup(dir);
+    if (open_locked(s, e) != ERR_OK) {
+        store_close(s);
+        return e->code;
+    }
+    *out = s;
+    return ERR_OK;
+}
+
+void store_close(struct store *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < ST_COUNT; i++)
+        db_finalize(&s->statements[i]);
+    db_close(&s->db);
+    close_fd(&s->lock_fd);
+    free(s->dir);
+    free(s);
+}
+
+const char *store_cluster_id(const struct store *s)
+{
+    return s->cluster_id;
+}
+
+int64_t store_epoch(const struct store *s)
+{
+    return s->epoch;
+}
+
+int64_t store_schema(const struct store *s)
+{
+    (void)s;
+    return schema_latest;
+}
+
+int64_t store_room(const struct store *s)
+{
+    struct statvfs fs;
+    if (statvfs(s->dir, &fs) != 0)
+        return INT64_MAX;
+    return (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+}

@@ -1,0 +1,109 @@
+#include "store/tables.h"
+
+#include <stddef.h>
+
+#include "base/mem.h"
+#include "store/record.h"
+
+static const struct column job_columns[] = {
+    COL_KEY(job_record, COLUMN_INT64, id),        COL(job_record, COLUMN_TEXT, request_id),
+    COL_FIXED(job_record, body_digest),           COL(job_record, COLUMN_TEXT, name),
+    COL(job_record, COLUMN_TEXT, user),           COL(job_record, COLUMN_TEXT, job_file),
+    COL(job_record, COLUMN_TEXTS, env),           COL_STATE(job_record, state, job_sm),
+    COL(job_record, COLUMN_TEXT, reason),         COL(job_record, COLUMN_INT64, generation),
+    COL(job_record, COLUMN_INT64, restarts_used), COL(job_record, COLUMN_INT64, continues),
+    COL(job_record, COLUMN_INT64, created_ms),    COL(job_record, COLUMN_INT64, started_ms),
+    COL(job_record, COLUMN_INT64, ended_ms),      COL(job_record, COLUMN_INT, exit_code),
+    COL(job_record, COLUMN_INT64, next_spawn),
+};
+
+static const struct column node_columns[] = {
+    COL_KEY(node_record, COLUMN_TEXT, name), COL(node_record, COLUMN_TEXT, instance),
+    COL(node_record, COLUMN_TEXT, address),  COL(node_record, COLUMN_TEXT, version),
+    COL(node_record, COLUMN_TEXT, log_dir),  COL_STATE(node_record, state, node_sm),
+    COL(node_record, COLUMN_TEXT, note),     COL(node_record, COLUMN_INT, cpu_slots),
+    COL(node_record, COLUMN_INT, cores),     COL(node_record, COLUMN_INT, port_first),
+    COL(node_record, COLUMN_INT, port_last), COL(node_record, COLUMN_INT64, memory_bytes),
+    COL(node_record, COLUMN_TEXT, gpus),     COL(node_record, COLUMN_INT64, seen_ms),
+};
+
+static const struct column generation_columns[] = {
+    COL_KEY(generation_record, COLUMN_INT64, job),
+    COL_KEY(generation_record, COLUMN_INT64, number),
+    COL_STATE(generation_record, state, generation_sm),
+    COL(generation_record, COLUMN_TEXT, reason),
+    COL(generation_record, COLUMN_INT, world_size),
+    COL(generation_record, COLUMN_INT, node_count),
+    COL(generation_record, COLUMN_INT, master_port),
+    COL(generation_record, COLUMN_TEXT, master_addr),
+    COL(generation_record, COLUMN_BOOL, charged),
+    COL_BYTES(generation_record, bootstrap, bootstrap_size),
+    COL_FIXED(generation_record, key),
+    COL(generation_record, COLUMN_BOOL, has_key),
+    COL(generation_record, COLUMN_INT, source_rank),
+    COL(generation_record, COLUMN_INT64, source_generation),
+    COL(generation_record, COLUMN_INT64, source_step),
+    COL(generation_record, COLUMN_TEXT, source_digest),
+    COL(generation_record, COLUMN_TEXT, source_path),
+    COL(generation_record, COLUMN_INT64, created_ms),
+    COL(generation_record, COLUMN_INT64, ready_ms),
+    COL(generation_record, COLUMN_INT64, closed_ms),
+};
+
+static const struct column rank_columns[] = {
+    COL_KEY(rank_record, COLUMN_INT64, job),       COL_KEY(rank_record, COLUMN_INT64, generation),
+    COL_KEY(rank_record, COLUMN_INT, rank),        COL(rank_record, COLUMN_INT, node_rank),
+    COL(rank_record, COLUMN_INT, local_rank),      COL(rank_record, COLUMN_TEXT, node),
+    COL(rank_record, COLUMN_INT64, spawn),         COL_STATE(rank_record, state, rank_sm),
+    COL_BYTES(rank_record, address, address_size),
+};
+
+static const struct column spawn_columns[] = {
+    COL_KEY(spawn_record, COLUMN_INT64, job),
+    COL_KEY(spawn_record, COLUMN_INT64, spawn),
+    COL(spawn_record, COLUMN_INT64, generation),
+    COL(spawn_record, COLUMN_TEXT, node),
+    COL(spawn_record, COLUMN_INT, rank),
+    COL(spawn_record, COLUMN_INT, local_rank),
+    COL(spawn_record, COLUMN_INT, cpu_slot),
+    COL(spawn_record, COLUMN_TEXTS, gpu_uuids),
+    COL_FIXED(spawn_record, token),
+    COL_FIXED(spawn_record, token_hash),
+    COL(spawn_record, COLUMN_BOOL, revoked),
+    COL(spawn_record, COLUMN_BOOL, dead),
+    COL(spawn_record, COLUMN_BOOL, exit_known),
+    COL(spawn_record, COLUMN_INT, code),
+    COL(spawn_record, COLUMN_INT, signal),
+    COL(spawn_record, COLUMN_BOOL, out_of_memory),
+    COL(spawn_record, COLUMN_BOOL, lost),
+    COL(spawn_record, COLUMN_TEXT, message),
+    COL(spawn_record, COLUMN_TEXT, stderr_tail),
+    COL(spawn_record, COLUMN_INT64, pid),
+    COL(spawn_record, COLUMN_INT64, started_ms),
+    COL(spawn_record, COLUMN_INT64, ended_ms),
+};
+
+static const struct column snapshot_columns[] = {
+    COL_KEY(snapshot_record, COLUMN_INT64, job),      COL_KEY(snapshot_record, COLUMN_INT64, generation),
+    COL_KEY(snapshot_record, COLUMN_INT64, step),     COL(snapshot_record, COLUMN_INT64, bytes),
+    COL(snapshot_record, COLUMN_INT64, committed_ms), COL(snapshot_record, COLUMN_TEXT, digest),
+    COL(snapshot_record, COLUMN_TEXT, path),          COL(snapshot_record, COLUMN_TEXTS, nodes),
+};
+
+static const struct column event_columns[] = {
+    COL_KEY(event_record, COLUMN_INT64, id), COL(event_record, COLUMN_INT64, time_ms),
+    COL(event_record, COLUMN_INT64, job),    COL(event_record, COLUMN_INT64, generation),
+    COL(event_record, COLUMN_TEXT, what),    COL(event_record, COLUMN_TEXT, text),
+};
+
+const struct table job_table = {"job", job_columns, ARRAY_LEN(job_columns), sizeof(struct job_record)};
+const struct table node_table = {"node", node_columns, ARRAY_LEN(node_columns), sizeof(struct node_record)};
+const struct table generation_table = {"generation", generation_columns, ARRAY_LEN(generation_columns),
+                                       sizeof(struct generation_record)};
+const struct table rank_table = {"rank", rank_columns, ARRAY_LEN(rank_columns), sizeof(struct rank_record)};
+const struct table spawn_table = {"spawn", spawn_columns, ARRAY_LEN(spawn_columns),
+                                  sizeof(struct spawn_record)};
+const struct table snapshot_table = {"snapshot", snapshot_columns, ARRAY_LEN(snapshot_columns),
+                                     sizeof(struct snapshot_record)};
+const struct table event_table = {"event", event_columns, ARRAY_LEN(event_columns),
+                                  sizeof(struct event_record)};

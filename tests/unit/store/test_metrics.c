@@ -1,0 +1,159 @@
+/* Metrics: kept by series and step, thinned, forgotten with their job, and never in the way. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "store/metrics.h"
+#include "store_test.h"
+
+static int setup(void **state)
+{
+    *state = make_dir();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    remove_dir(*state);
+    return 0;
+}
+
+static struct metrics *must_open_metrics(const char *dir)
+{
+    struct err e = {0};
+    struct metrics *m = NULL;
+    if (metrics_open(&m, dir, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    return m;
+}
+
+static void add(struct metrics *m, int64_t job, const char *name, int rank, int64_t step, double value)
+{
+    struct err e = {0};
+    CLEANUP(free_text) char *copy = xstrdup(name);
+    const struct metric_point p = {
+        .job = job, .name = copy, .rank = rank, .step = step, .time_ms = step, .value = value};
+    if (metrics_append(m, &p, 1, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+}
+
+static size_t read_all(struct metrics *m, int64_t job, const char *name, size_t limit,
+                       struct metric_point **out)
+{
+    struct err e = {0};
+    size_t count;
+    if (metrics_read(m, job, name, limit, out, &count, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    return count;
+}
+
+static void points_come_back_in_order(void **state)
+{
+    struct metrics *m = must_open_metrics(*state);
+    add(m, 1, "loss", 1, 20, 0.5);
+    add(m, 1, "loss", 0, 20, 0.25);
+    add(m, 1, "loss", 0, 10, NAN);
+    add(m, 1, "lr", 0, 10, 1e-3);
+    add(m, 2, "loss", 0, 10, 9);
+    metrics_close(m);
+    m = must_open_metrics(*state);
+    struct metric_point *p;
+    size_t n = read_all(m, 1, NULL, 0, &p);
+    assert_int_equal(n, 4);
+    assert_int_equal(p[0].step, 10);
+    assert_true(isnan(p[0].value));
+    assert_true(p[1].value == 0.25 && p[2].rank == 1);
+    assert_string_equal(p[3].name, "lr");
+    metrics_points_free(p, n);
+    n = read_all(m, 1, "loss", 1, &p);
+    assert_int_equal(n, 2); /* the newest of each rank */
+    assert_int_equal(p[0].step, 20);
+    metrics_points_free(p, n);
+    metrics_close(m);
+}
+
+static void a_step_done_again_replaces(void **state)
+{
+    struct metrics *m = must_open_metrics(*state);
+    add(m, 1, "loss", 0, 10, 1);
+    add(m, 1, "loss", 0, 10, 2);
+    struct metric_point *p;
+    size_t n = read_all(m, 1, "loss", 0, &p);
+    assert_int_equal(n, 1);
+    assert_true(p[0].value == 2);
+    metrics_points_free(p, n);
+    metrics_close(m);
+}
+
+static void a_long_series_gets_coarser(void **state)
+{
+    enum { POINTS = 3 * METRICS_SERIES_MAX };
+    struct err e = {0};
+    struct metrics *m = must_open_metrics(*state);
+    struct metric_point *points = xcalloc(POINTS, sizeof *points);
+    CLEANUP(free_text) char *name = xstrdup("loss");
+    for (int i = 0; i < POINTS; i++)
+        points[i] = (struct metric_point){.job = 1, .name = name, .step = i, .value = i};
+    for (int i = 0; i < POINTS; i += 1024)
+        assert_int_equal(metrics_append(m, points + i, 1024, &e), ERR_OK);
+    free(points);
+    struct metric_point *p;
+    size_t n = read_all(m, 1, "loss", 0, &p);
+    assert_true(n <= METRICS_SERIES_MAX + 1 && n > METRICS_SERIES_MAX / 4);
+    assert_true(p[0].step < 16);                 /* from the start ... */
+    assert_int_equal(p[n - 1].step, POINTS - 1); /* ... to the end */
+    for (size_t i = 1; i < n; i++)
+        assert_true(p[i].step - p[i - 1].step <= 16);
+    metrics_points_free(p, n);
+    metrics_close(m);
+}
+
+static void a_job_is_forgotten(void **state)
+{
+    struct err e = {0};
+    struct metrics *m = must_open_metrics(*state);
+    add(m, 1, "loss", 0, 1, 1);
+    add(m, 2, "loss", 0, 1, 1);
+    assert_int_equal(metrics_forget(m, 1, &e), ERR_OK);
+    struct metric_point *p;
+    size_t n = read_all(m, 1, NULL, 0, &p);
+    assert_int_equal(n, 0);
+    metrics_points_free(p, n);
+    n = read_all(m, 2, NULL, 0, &p);
+    assert_int_equal(n, 1);
+    metrics_points_free(p, n);
+    metrics_close(m);
+}
+
+static void a_damaged_file_is_moved_aside(void **state)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/metrics.db", (char *)*state);
+    CLEANUP(free_text) char *bad = xasprintf("%s.bad", path);
+    char junk[8192];
+    memset(junk, 'x', sizeof junk);
+    struct err e = {0};
+    assert_int_equal(file_write_atomic(path, junk, sizeof junk, 0600, &e), ERR_OK);
+    struct metrics *m = must_open_metrics(*state);
+    add(m, 1, "loss", 0, 1, 1);
+    metrics_close(m);
+    assert_true(file_exists(bad));
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(points_come_back_in_order),     TEST(a_step_done_again_replaces),
+        TEST(a_long_series_gets_coarser),    TEST(a_job_is_forgotten),
+        TEST(a_damaged_file_is_moved_aside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

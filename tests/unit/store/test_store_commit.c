@@ -1,0 +1,345 @@
+/* What goes in comes out, moves are compare-and-set, a list is all or nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "store_test.h"
+
+static int setup(void **state)
+{
+    *state = make_dir();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    remove_dir(*state);
+    return 0;
+}
+
+static void check_job(const struct job_record *got, const struct job_record *want)
+{
+    assert_int_equal(got->id, want->id);
+    assert_string_equal(got->request_id, want->request_id);
+    assert_memory_equal(got->body_digest, want->body_digest, DIGEST_BYTES);
+    assert_string_equal(got->name, want->name);
+    assert_string_equal(got->user, want->user);
+    assert_string_equal(got->job_file, want->job_file);
+    assert_int_equal(strv_len(got->env), strv_len(want->env));
+    for (size_t i = 0; want->env[i]; i++)
+        assert_string_equal(got->env[i], want->env[i]);
+    assert_int_equal(got->state, want->state);
+    assert_null(got->reason);
+    assert_int_equal(got->created_ms, want->created_ms);
+    assert_int_equal(got->next_spawn, want->next_spawn);
+}
+
+static void check_generation(const struct generation_record *got, const struct generation_record *want)
+{
+    assert_int_equal(got->number, want->number);
+    assert_int_equal(got->state, want->state);
+    assert_int_equal(got->world_size, want->world_size);
+    assert_string_equal(got->master_addr, want->master_addr);
+    assert_int_equal(got->bootstrap_size, want->bootstrap_size);
+    assert_memory_equal(got->bootstrap, want->bootstrap, want->bootstrap_size);
+    assert_memory_equal(got->key, want->key, sizeof want->key);
+    assert_true(got->has_key);
+    assert_false(got->charged);
+    assert_int_equal(got->source_rank, -1);
+    assert_null(got->source_path);
+}
+
+static void check_spawn(const struct spawn_record *got, const struct spawn_record *want)
+{
+    assert_int_equal(got->spawn, want->spawn);
+    assert_int_equal(strv_len(got->gpu_uuids), 2);
+    assert_string_equal(got->gpu_uuids[1], "GPU-bbbb");
+    assert_memory_equal(got->token, want->token, 32);
+    assert_memory_equal(got->token_hash, want->token_hash, 32);
+    assert_int_equal(got->signal, 9);
+    assert_string_equal(got->stderr_tail, want->stderr_tail);
+    assert_int_equal(got->pid, want->pid);
+}
+
+static void everything_comes_back(void **state)
+{
+    struct store *s = must_open(*state);
+    struct job_record job = sample_job(1);
+    struct node_record node = {.name = T("box1"),
+                               .instance = T("i"),
+                               .state = NODE_JOINING,
+                               .cpu_slots = 8,
+                               .port_first = 29700,
+                               .port_last = 30699,
+                               .memory_bytes = 1LL << 40,
+                               .gpus = T("[]")};
+    struct generation_record generation = sample_generation(1, 1);
+    struct rank_record rank = sample_rank(1, 1, 3);
+    struct spawn_record spawn = sample_spawn(1, 4);
+    static char *nodes[] = {T("box1"), NULL};
+    struct snapshot_record snapshot = {.job = 1,
+                                       .generation = 1,
+                                       .step = 500,
+                                       .bytes = 3300000,
+                                       .committed_ms = 8,
+                                       .digest = T("abc"),
+                                       .path = T("/out/step-500"),
+                                       .nodes = nodes};
+    const struct change changes[] = {
+        {.kind = CHANGE_RANK_INSERT,
+         .rank = &rank}, /* before its generation: references wait for the commit */
+        {.kind = CHANGE_GENERATION_INSERT, .generation = &generation},
+        {.kind = CHANGE_JOB_INSERT, .job = &job},
+        {.kind = CHANGE_NODE_INSERT, .node = &node},
+        {.kind = CHANGE_SPAWN_INSERT, .spawn = &spawn},
+        {.kind = CHANGE_SNAPSHOT_PUT, .snapshot = &snapshot},
+    };
+    must_commit(s, changes, ARRAY_LEN(changes));
+    store_close(s);
+    s = must_open(*state);
+    struct err e = {0};
+    CLEANUP(records_release) struct records got;
+    assert_int_equal(store_load(s, &got, &e), ERR_OK);
+    assert_int_equal(got.job_count, 1);
+    check_job(&got.jobs[0], &job);
+    assert_int_equal(got.generation_count, 1);
+    check_generation(&got.generations[0], &generation);
+    assert_int_equal(got.rank_count, 1);
+    assert_int_equal(got.ranks[0].rank, 3);
+    assert_int_equal(got.ranks[0].address_size, 3);
+    assert_int_equal(got.spawn_count, 1);
+    check_spawn(&got.spawns[0], &spawn);
+    assert_int_equal(got.node_count, 1);
+    assert_int_equal(got.nodes[0].memory_bytes, 1LL << 40);
+    assert_int_equal(got.snapshot_count, 1);
+    assert_string_equal(got.snapshots[0].nodes[0], "box1");
+    assert_int_equal(got.next_job, 2);
+    store_close(s);
+}
+
+static void a_move_is_compare_and_set(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    insert_job(s, 1);
+    const struct change start = {
+        .kind = CHANGE_JOB_MOVE, .id = 1, .from = JOB_QUEUED, .to = JOB_STARTING, .text = T("placed")};
+    must_commit(s, &start, 1);
+    assert_int_equal(store_commit(s, &start, 1, &e), ERR_INTERNAL); /* it is no longer queued */
+    const struct change missing = {.kind = CHANGE_JOB_MOVE, .id = 2, .from = JOB_QUEUED, .to = JOB_STARTING};
+    assert_int_equal(store_commit(s, &missing, 1, &e), ERR_INTERNAL);
+    CLEANUP(records_release) struct records got;
+    assert_int_equal(store_load(s, &got, &e), ERR_OK);
+    assert_int_equal(got.jobs[0].state, JOB_STARTING);
+    assert_string_equal(got.jobs[0].reason, "placed");
+    store_close(s);
+}
+
+static void every_machine_is_compared(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    insert_job(s, 1);
+    struct generation_record generation = sample_generation(1, 1);
+    struct rank_record rank = sample_rank(1, 1, 0);
+    struct node_record node = {.name = T("box1"), .state = NODE_ALIVE};
+    const struct change inserts[] = {
+        {.kind = CHANGE_GENERATION_INSERT, .generation = &generation},
+        {.kind = CHANGE_RANK_INSERT, .rank = &rank},
+        {.kind = CHANGE_NODE_INSERT, .node = &node},
+    };
+    must_commit(s, inserts, ARRAY_LEN(inserts));
+    const struct change moves[] = {
+        {.kind = CHANGE_GENERATION_MOVE,
+         .id = 1,
+         .generation_number = 1,
+         .from = GENERATION_FORMING,
+         .to = GENERATION_READY},
+        {.kind = CHANGE_RANK_MOVE,
+         .id = 1,
+         .generation_number = 1,
+         .rank_number = 0,
+         .from = RANK_ASSIGNED,
+         .to = RANK_SPAWNED},
+        {.kind = CHANGE_NODE_MOVE, .name = T("box1"), .from = NODE_ALIVE, .to = NODE_SUSPECT},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(moves); i++) {
+        must_commit(s, &moves[i], 1);
+        assert_int_equal(store_commit(s, &moves[i], 1, &e), ERR_INTERNAL);
+    }
+    CLEANUP(records_release) struct records got;
+    assert_int_equal(store_load(s, &got, &e), ERR_OK);
+    assert_int_equal(got.generations[0].state, GENERATION_READY);
+    assert_int_equal(got.ranks[0].state, RANK_SPAWNED);
+    assert_int_equal(got.nodes[0].state, NODE_SUSPECT);
+    store_close(s);
+}
+
+static void a_put_keeps_the_state(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    insert_job(s, 1);
+    char request[32];
+    struct job_record job = numbered_job(1, request);
+    job.state = JOB_SUCCEEDED; /* a put that carried it would skip the table */
+    job.restarts_used = 2;
+    const struct change put = {.kind = CHANGE_JOB_PUT, .job = &job};
+    must_commit(s, &put, 1);
+    CLEANUP(records_release) struct records got;
+    assert_int_equal(store_load(s, &got, &e), ERR_OK);
+    assert_int_equal(got.jobs[0].state, JOB_QUEUED);
+    assert_int_equal(got.jobs[0].restarts_used, 2);
+    store_close(s);
+}
+
+static void a_list_is_all_or_nothing(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    struct job_record job = sample_job(1);
+    struct event_record event = sample_event(1, "queued");
+    struct generation_record orphan = sample_generation(99, 1);
+    const struct change changes[] = {
+        {.kind = CHANGE_JOB_INSERT, .job = &job},
+        {.kind = CHANGE_EVENT, .event = &event},
+        {.kind = CHANGE_GENERATION_INSERT, .generation = &orphan}, /* no such job */
+    };
+    assert_int_equal(store_commit(s, changes, ARRAY_LEN(changes), &e), ERR_INTERNAL);
+    CLEANUP(records_release) struct records got;
+    assert_int_equal(store_load(s, &got, &e), ERR_OK);
+    assert_int_equal(got.job_count, 0);
+    struct event_record *events;
+    size_t count;
+    assert_int_equal(store_events(s, 1, 0, 10, &events, &count, &e), ERR_OK);
+    assert_int_equal(count, 0);
+    must_commit(s, changes, 2); /* and the store goes on */
+    store_close(s);
+}
+
+static void a_request_id_makes_one_job(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    struct job_record one = sample_job(1), two = sample_job(2);
+    const struct change first = {.kind = CHANGE_JOB_INSERT, .job = &one};
+    const struct change second = {.kind = CHANGE_JOB_INSERT, .job = &two};
+    must_commit(s, &first, 1);
+    assert_int_equal(store_commit(s, &second, 1, &e), ERR_INTERNAL);
+    store_close(s);
+}
+
+static void ids_are_never_reused(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    insert_job(s, 7);
+    struct event_record event = sample_event(7, "gone with its job");
+    const struct change forget[] = {
+        {.kind = CHANGE_EVENT, .event = &event},
+        {.kind = CHANGE_JOB_FORGET, .id = 7},
+    };
+    must_commit(s, forget, 2);
+    store_close(s);
+    s = must_open(*state);
+    CLEANUP(records_release) struct records got;
+    assert_int_equal(store_load(s, &got, &e), ERR_OK);
+    assert_int_equal(got.job_count, 0);
+    assert_int_equal(got.next_job, 8);
+    struct event_record *events;
+    size_t count;
+    assert_int_equal(store_events(s, 7, 0, 10, &events, &count, &e), ERR_OK);
+    assert_int_equal(count, 0);
+    store_close(s);
+}
+
+static void finish(struct store *s, int64_t id)
+{
+    const struct change moves[] = {
+        {.kind = CHANGE_JOB_MOVE, .id = id, .from = JOB_QUEUED, .to = JOB_CANCELLED, .text = T("by ana")},
+    };
+    must_commit(s, moves, 1);
+}
+
+/* A finished job's own slots may still be held by a process nobody has seen die. */
+static void load_leaves_finished_jobs_out(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    insert_job(s, 1);
+    insert_job(s, 2);
+    struct generation_record g1 = sample_generation(1, 1), g2 = sample_generation(2, 1);
+    struct spawn_record dead = sample_spawn(1, 1), unknown = sample_spawn(1, 2), other = sample_spawn(2, 1);
+    dead.dead = other.dead = true;
+    const struct change changes[] = {
+        {.kind = CHANGE_GENERATION_INSERT, .generation = &g1},
+        {.kind = CHANGE_GENERATION_INSERT, .generation = &g2},
+        {.kind = CHANGE_SPAWN_INSERT, .spawn = &dead},
+        {.kind = CHANGE_SPAWN_INSERT, .spawn = &unknown},
+        {.kind = CHANGE_SPAWN_INSERT, .spawn = &other},
+    };
+    must_commit(s, changes, ARRAY_LEN(changes));
+    finish(s, 1);
+    CLEANUP(records_release) struct records got;
+    assert_int_equal(store_load(s, &got, &e), ERR_OK);
+    assert_int_equal(got.job_count, 2);
+    assert_int_equal(got.generation_count, 1);
+    assert_int_equal(got.generations[0].job, 2);
+    assert_int_equal(got.spawn_count, 2);
+    assert_int_equal(got.spawns[0].job, 1);
+    assert_int_equal(got.spawns[0].spawn, 2);
+    CLEANUP(records_release) struct records whole;
+    assert_int_equal(store_load_job(s, 1, &whole, &e), ERR_OK);
+    assert_int_equal(whole.generation_count, 1);
+    assert_int_equal(whole.spawn_count, 2);
+    CLEANUP(records_release) struct records none;
+    assert_int_equal(store_load_job(s, 99, &none, &e), ERR_NOT_FOUND);
+    store_close(s);
+}
+
+static void events_page_and_trim(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    insert_job(s, 1);
+    for (int i = 0; i < 20; i++) {
+        struct event_record mine = sample_event(1, i % 2 ? "odd" : "even"), cluster = sample_event(0, "node");
+        const struct change changes[] = {{.kind = CHANGE_EVENT, .event = &mine},
+                                         {.kind = CHANGE_EVENT, .event = &cluster}};
+        must_commit(s, changes, 2);
+    }
+    struct event_record *events;
+    size_t count;
+    assert_int_equal(store_events(s, 1, 0, 5, &events, &count, &e), ERR_OK);
+    assert_int_equal(count, 5);
+    assert_string_equal(events[1].text, "odd");
+    const int64_t last = events[4].id;
+    store_events_free(events, count);
+    assert_int_equal(store_events(s, 1, last, 100, &events, &count, &e), ERR_OK);
+    assert_int_equal(count, 15);
+    assert_true(events[0].id > last);
+    store_events_free(events, count);
+    assert_int_equal(store_trim_events(s, 4, &e), ERR_OK);
+    for (int64_t job = 0; job < 2; job++) {
+        assert_int_equal(store_events(s, job, 0, 100, &events, &count, &e), ERR_OK);
+        assert_int_equal(count, 4);
+        store_events_free(events, count);
+    }
+    store_close(s);
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(everything_comes_back), TEST(a_move_is_compare_and_set),     TEST(every_machine_is_compared),
+        TEST(a_put_keeps_the_state), TEST(a_list_is_all_or_nothing),      TEST(a_request_id_makes_one_job),
+        TEST(ids_are_never_reused),  TEST(load_leaves_finished_jobs_out), TEST(events_page_and_trim),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

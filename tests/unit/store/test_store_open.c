@@ -1,0 +1,208 @@
+/* Opening: one owner, schemas, migrations, file systems. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "store/db.h"
+#include "store/schema.h"
+#include "store_test.h"
+
+static int setup(void **state)
+{
+    *state = make_dir();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    remove_dir(*state);
+    return 0;
+}
+
+static void each_open_is_an_epoch(void **state)
+{
+    struct store *s = must_open(*state);
+    CLEANUP(free_text) char *id = xstrdup(store_cluster_id(s));
+    assert_int_equal(strlen(id), ID_TEXT - 1);
+    assert_int_equal(store_epoch(s), 1);
+    store_close(s);
+    s = must_open(*state);
+    assert_string_equal(store_cluster_id(s), id);
+    assert_int_equal(store_epoch(s), 2);
+    assert_int_equal(store_schema(s), schema_latest);
+    assert_true(store_room(s) > 0);
+    store_close(s);
+}
+
+static void others_may_not_read_it(void **state)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
+    CLEANUP(free_text) char *file = xasprintf("%s/ddp.db", dir);
+    store_close(must_open(dir));
+    struct stat st;
+    assert_int_equal(stat(dir, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(stat(file, &st), 0);
+    assert_int_equal(st.st_mode & 0077, 0);
+}
+
+static void a_second_opener_is_told_who(void **state)
+{
+    int ready[2], done[2];
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(done), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        struct store *s = must_open(*state);
+        char byte = 'r';
+        if (write(ready[1], &byte, 1) != 1 || read(done[0], &byte, 1) != 1)
+            _exit(1);
+        store_close(s);
+        _exit(0);
+    }
+    char byte;
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    struct err e = {0};
+    struct store *s = NULL;
+    assert_int_equal(store_open(&s, *state, &e), ERR_FAILED_PRECONDITION);
+    CLEANUP(free_text) char *who = xasprintf("process %d", (int)pid);
+    assert_non_null(strstr(e.msg, who));
+    assert_non_null(strstr(e.msg, *state));
+    assert_int_equal(write(done[1], &byte, 1), 1);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    store_close(must_open(*state)); /* and it is free again */
+}
+
+static void exec_at(const char *path, const char *sql)
+{
+    struct err e = {0};
+    CLEANUP(db_close) sqlite3 *db = NULL;
+    assert_int_equal(db_open(&db, path, DB_SYNC_FULL, &e), ERR_OK);
+    if (db_exec(db, sql, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+}
+
+static void a_newer_schema_is_refused(void **state)
+{
+    store_close(must_open(*state));
+    CLEANUP(free_text) char *path = xasprintf("%s/ddp.db", (char *)*state);
+    exec_at(path, "PRAGMA user_version=99");
+    struct err e = {0};
+    struct store *s = NULL;
+    assert_int_equal(store_open(&s, *state, &e), ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "schema 99"));
+}
+
+static void garbage_is_refused(void **state)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/ddp.db", (char *)*state);
+    char junk[8192];
+    memset(junk, 'x', sizeof junk);
+    struct err e = {0};
+    assert_int_equal(file_write_atomic(path, junk, sizeof junk, 0600, &e), ERR_OK);
+    struct store *s = NULL;
+    assert_int_equal(store_open(&s, *state, &e), ERR_DATA_LOSS);
+    assert_non_null(strstr(e.msg, "ddp.db"));
+}
+
+static const char *const two[] = {"CREATE TABLE a(x INTEGER) STRICT; INSERT INTO a VALUES(41);",
+                                  "ALTER TABLE a ADD COLUMN y INTEGER; UPDATE a SET y=x+1;"};
+
+static void check_int(sqlite3 *db, const char *sql, int64_t want)
+{
+    struct err e = {0};
+    int64_t got;
+    if (db_int(db, sql, -1, &got, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    assert_int_equal(got, want);
+}
+
+static void an_old_schema_is_copied_then_migrated(void **state)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/t.db", (char *)*state);
+    CLEANUP(free_text) char *copy = xasprintf("%s.v1.bak", path);
+    struct err e = {0};
+    CLEANUP(db_close) sqlite3 *db = NULL;
+    assert_int_equal(db_open(&db, path, DB_SYNC_FULL, &e), ERR_OK);
+    assert_int_equal(schema_migrate(db, two, 1, path, &e), ERR_OK);
+    assert_false(file_exists(copy));
+    assert_int_equal(schema_migrate(db, two, 2, path, &e), ERR_OK);
+    check_int(db, "SELECT y FROM a", 42);
+    check_int(db, "PRAGMA user_version", 2);
+    CLEANUP(db_close) sqlite3 *old = NULL;
+    assert_int_equal(db_open(&old, copy, DB_SYNC_FULL, &e), ERR_OK);
+    check_int(old, "PRAGMA user_version", 1);
+    check_int(old, "SELECT x FROM a", 41);
+}
+
+static void a_failed_migration_changes_nothing(void **state)
+{
+    static const char *const broken[] = {
+        "CREATE TABLE a(x INTEGER) STRICT;",
+        "INSERT INTO a VALUES(1); CREATE TABLE b(x INTEGER) STRICT; GARBAGE;"};
+    CLEANUP(free_text) char *path = xasprintf("%s/t.db", (char *)*state);
+    struct err e = {0};
+    CLEANUP(db_close) sqlite3 *db = NULL;
+    assert_int_equal(db_open(&db, path, DB_SYNC_FULL, &e), ERR_OK);
+    assert_int_equal(schema_migrate(db, broken, 1, path, &e), ERR_OK);
+    assert_int_equal(schema_migrate(db, broken, 2, path, &e), ERR_INTERNAL);
+    assert_non_null(strstr(e.msg, "migration 2"));
+    check_int(db, "PRAGMA user_version", 1);
+    check_int(db, "SELECT count(*) FROM a", 0);
+    check_int(db, "SELECT count(*) FROM sqlite_schema WHERE name='b'", 0);
+}
+
+/* Each shipped migration by itself: from every older schema to the newest. */
+static void every_schema_reaches_the_latest(void **state)
+{
+    for (int from = 0; from < schema_latest; from++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/from%d.db", (char *)*state, from);
+        struct err e = {0};
+        CLEANUP(db_close) sqlite3 *db = NULL;
+        assert_int_equal(db_open(&db, path, DB_SYNC_FULL, &e), ERR_OK);
+        if (from > 0)
+            assert_int_equal(schema_migrate(db, schema_migrations, from, path, &e), ERR_OK);
+        assert_int_equal(schema_migrate(db, schema_migrations, schema_latest, path, &e), ERR_OK);
+        check_int(db, "PRAGMA user_version", schema_latest);
+        check_int(db, "SELECT count(*) FROM job", 0);
+    }
+}
+
+static void network_file_systems_are_named(void **state)
+{
+    (void)state;
+    assert_string_equal(store_refused_fs(0x6969), "NFS");
+    assert_string_equal(store_refused_fs((long)0xff534d42), "CIFS");
+    assert_string_equal(store_refused_fs((long)(int)0xfe534d42), "SMB2"); /* where f_type is a 32-bit int */
+    assert_null(store_refused_fs(0xef53));                                /* ext4 */
+    assert_null(store_refused_fs(0x01021994));                            /* tmpfs */
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(each_open_is_an_epoch),
+        TEST(others_may_not_read_it),
+        TEST(a_second_opener_is_told_who),
+        TEST(a_newer_schema_is_refused),
+        TEST(garbage_is_refused),
+        TEST(an_old_schema_is_copied_then_migrated),
+        TEST(a_failed_migration_changes_nothing),
+        TEST(every_schema_reaches_the_latest),
+        cmocka_unit_test(network_file_systems_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
