@@ -1,0 +1,47 @@
+#include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+#include "trainer/device/cpu/cpu.h"
+
+/* The cores this process may use, in order, cut into local_ranks equal parts; when there are more ranks than
+ * cores, rank i takes core i mod n. */
+static int part_of(const cpu_set_t *all, int local_rank, int local_ranks, cpu_set_t *mine)
+{
+    int cores = CPU_COUNT(all);
+    int each = cores / local_ranks > 0 ? cores / local_ranks : 1;
+    int first = local_rank * each % cores, seen = 0;
+    CPU_ZERO(mine);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, all))
+            continue;
+        if (seen >= first && seen < first + each)
+            CPU_SET(cpu, mine);
+        seen++;
+    }
+    return each;
+}
+
+/* libgomp counted the cores when it was loaded, before we were pinned. It comes with oneDNN; where oneDNN
+ * runs on something else there is nothing to set. */
+static void set_openmp_threads(int threads)
+{
+    void (*set)(int) = NULL;
+    void *symbol = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    memcpy(&set, &symbol, sizeof(set)); /* ISO C has no cast between the two kinds of pointer */
+    if (set)
+        set(threads);
+}
+
+enum err_code cpu_pin(int local_rank, int local_ranks, int *threads, struct err *e)
+{
+    cpu_set_t all, mine;
+    if (sched_getaffinity(0, sizeof(all), &all) < 0)
+        return err_sys(e, errno, "cannot read the cores this process may use");
+    *threads = part_of(&all, local_rank, local_ranks, &mine);
+    if (sched_setaffinity(0, sizeof(mine), &mine) < 0)
+        return err_sys(e, errno, "cannot pin this process to its cores");
+    set_openmp_threads(*threads);
+    return ERR_OK;
+}

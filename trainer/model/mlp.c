@@ -1,0 +1,202 @@
+#include "trainer/model/mlp.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+
+#define ALIGN_FLOATS 16
+
+struct layer {
+    int64_t in, out;
+    size_t weight, bias; /* offsets into params and grads */
+    float *z;            /* (max_rows,out) before the activation; of the last layer: the output */
+    float *a;            /* (max_rows,out) after it; NULL in the last layer */
+};
+
+struct mlp {
+    struct model base;
+    enum device_activation activation;
+    size_t layer_count;
+    struct layer *layers;
+    float *grad[2]; /* (max_rows, widest): d loss / d z of this layer and of the one below */
+};
+
+static struct mlp *mlp_of(struct model *m)
+{
+    return (struct mlp *)(void *)m;
+}
+
+static void mlp_free(struct model *m)
+{
+    m->device->ops->free(m->device, m->activations);
+    free(mlp_of(m)->layers);
+    free(m->tensors);
+    free(m);
+}
+
+static size_t aligned(size_t count)
+{
+    return (count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+}
+
+static size_t add_tensor(struct model *m, const char *prefix, const char *name, int dims, int64_t rows,
+                         int64_t cols)
+{
+    struct model_tensor *t = &m->tensors[m->tensor_count++];
+    snprintf(t->name, sizeof(t->name), "%s%s", prefix, name);
+    t->dims = dims;
+    t->shape[0] = rows;
+    t->shape[1] = cols;
+    t->offset = m->count;
+    t->count = (size_t)(rows * cols);
+    m->count += aligned(t->count);
+    m->parameters += t->count;
+    return t->offset;
+}
+
+static void lay_out_tensors(struct mlp *n, const int64_t *sizes)
+{
+    struct model *m = &n->base;
+    m->tensors = xcalloc(2 * n->layer_count, sizeof(*m->tensors));
+    for (size_t i = 0; i < n->layer_count; i++) {
+        struct layer *l = &n->layers[i];
+        char prefix[32] = "";
+        if (n->layer_count > 1)
+            snprintf(prefix, sizeof(prefix), "layers.%zu.", i);
+        l->in = sizes[i];
+        l->out = sizes[i + 1];
+        l->weight = add_tensor(m, prefix, "weight", 2, l->out, l->in);
+        l->bias = add_tensor(m, prefix, "bias", 1, l->out, 1);
+    }
+}
+
+static float *take(float **at, size_t count)
+{
+    float *p = *at;
+    *at += aligned(count);
+    return p;
+}
+
+/* One allocation for every activation and gradient of an activation. */
+static enum err_code alloc_activations(struct mlp *n, struct err *e)
+{
+    struct model *m = &n->base;
+    size_t rows = (size_t)m->max_rows, total = 0, widest = 0;
+    for (size_t i = 0; i < n->layer_count; i++) {
+        size_t out = (size_t)n->layers[i].out;
+        total += aligned(rows * out) * (i + 1 < n->layer_count ? 2 : 1);
+        widest = out > widest ? out : widest;
+    }
+    total += 2 * aligned(rows * widest);
+    m->activation_bytes = total * sizeof(float);
+    void *memory = NULL;
+    if (device_alloc(m->device, m->activation_bytes, "activations", &memory, e))
+        return e->code;
+    m->activations = memory;
+    float *at = m->activations;
+    for (size_t i = 0; i < n->layer_count; i++) {
+        struct layer *l = &n->layers[i];
+        l->z = take(&at, rows * (size_t)l->out);
+        if (i + 1 < n->layer_count)
+            l->a = take(&at, rows * (size_t)l->out);
+    }
+    n->grad[0] = take(&at, rows * widest);
+    n->grad[1] = take(&at, rows * widest);
+    m->output = n->layers[n->layer_count - 1].z;
+    m->output_grad = n->grad[0];
+    return ERR_OK;
+}
+
+static void mlp_init(const struct model *m, float *params, uint64_t seed)
+{
+    const struct mlp *n = mlp_of((struct model *)(uintptr_t)m);
+    float *host = m->device->host ? params : xcalloc(m->count, sizeof(float));
+    for (size_t i = 0; i < n->layer_count; i++) {
+        const struct layer *l = &n->layers[i];
+        float bound = 1.0f / sqrtf((float)l->in);
+        struct random r = random_stream(seed, i);
+        for (int64_t j = 0; j < l->in * l->out; j++)
+            host[l->weight + (size_t)j] = bound * (2.0f * random_float(&r) - 1.0f);
+        for (int64_t j = 0; j < l->out; j++)
+            host[l->bias + (size_t)j] = bound * (2.0f * random_float(&r) - 1.0f);
+    }
+    if (host == params)
+        return;
+    m->device->ops->upload(m->device, params, host, m->count * sizeof(float));
+    free(host);
+}
+
+static void mlp_forward(struct model *m, const float *params, const struct model_batch *b)
+{
+    struct mlp *n = mlp_of(m);
+    const struct device_ops *ops = m->device->ops;
+    const float *x = b->x;
+    for (size_t i = 0; i < n->layer_count; i++) {
+        struct layer *l = &n->layers[i];
+        /* z (rows,out) = x (rows,in) W^T, W (out,in) */
+        ops->matmul(m->device, false, true, b->rows, l->out, l->in, x, params + l->weight, 0.0f, l->z);
+        ops->bias(m->device, l->z, params + l->bias, b->rows, l->out);
+        if (l->a)
+            ops->activate(m->device, n->activation, l->a, l->z, (size_t)(b->rows * l->out));
+        x = l->a;
+    }
+}
+
+/* dW (out,in) += dz^T (out,rows) x (rows,in); db += column sums of dz; dx (rows,in) = dz (rows,out) W
+ * (out,in). */
+static void mlp_backward(struct model *m, const float *params, float *grads, const struct model_batch *b,
+                         model_ready_fn ready, void *arg)
+{
+    struct mlp *n = mlp_of(m);
+    const struct device_ops *ops = m->device->ops;
+    float *dz = n->grad[0], *below = n->grad[1];
+    size_t end = m->count;
+    for (size_t i = n->layer_count; i-- > 0;) {
+        struct layer *l = &n->layers[i];
+        const float *x = i > 0 ? n->layers[i - 1].a : b->x;
+        ops->matmul(m->device, true, false, l->out, l->in, b->rows, dz, x, 1.0f, grads + l->weight);
+        ops->bias_grad(m->device, grads + l->bias, dz, b->rows, l->out);
+        if (ready)
+            ready(arg, l->weight, end - l->weight);
+        end = l->weight;
+        if (i == 0)
+            break;
+        struct layer *under = &n->layers[i - 1];
+        ops->matmul(m->device, false, false, b->rows, l->in, l->out, dz, params + l->weight, 0.0f, below);
+        ops->activate_grad(m->device, n->activation, below, below, under->z, (size_t)(b->rows * l->in));
+        float *swap = dz;
+        dz = below;
+        below = swap;
+    }
+}
+
+static const struct model_ops mlp_ops = {
+    .free = mlp_free,
+    .init = mlp_init,
+    .forward = mlp_forward,
+    .backward = mlp_backward,
+};
+
+enum err_code mlp_open(struct model **out, const int64_t *sizes, size_t size_count,
+                       enum device_activation activation, int64_t max_rows, struct device *device,
+                       struct err *e)
+{
+    struct mlp *n = xcalloc(1, sizeof(*n));
+    n->activation = activation;
+    n->layer_count = size_count - 1;
+    n->layers = xcalloc(n->layer_count, sizeof(*n->layers));
+    n->base = (struct model){.ops = &mlp_ops, .device = device, .max_rows = max_rows};
+    n->base.in = sizes[0];
+    n->base.out = sizes[size_count - 1];
+    lay_out_tensors(n, sizes);
+    if (alloc_activations(n, e)) {
+        mlp_free(&n->base);
+        return e->code;
+    }
+    *out = &n->base;
+    return ERR_OK;
+}

@@ -1,0 +1,13 @@
+#ifndef DDP_TRAINER_MODEL_MLP_H
+#define DDP_TRAINER_MODEL_MLP_H
+
+#include "trainer/model/model.h"
+
+/* Linear layers with an activation between them; one layer is the linear model. Tensors are
+ * "layers.<i>.weight" and
+ * ".bias", for one layer "weight" and "bias". sizes: the widths, input first. */
+MUST_CHECK enum err_code mlp_open(struct model **out, const int64_t *sizes, size_t size_count,
+                                  enum device_activation activation, int64_t max_rows, struct device *device,
+                                  struct err *e);
+
+#endif

@@ -1,0 +1,91 @@
+#include "trainer/model/model.h"
+
+#include "trainer/model/mlp.h"
+
+static enum device_activation activation_of(enum activation_type type)
+{
+    switch (type) {
+    case ACTIVATION_GELU:
+        return DEVICE_GELU;
+    case ACTIVATION_TANH:
+        return DEVICE_TANH;
+    case ACTIVATION_RELU:
+        break;
+    }
+    return DEVICE_RELU;
+}
+
+static enum err_code check_widths(const int64_t *sizes, size_t n, int64_t data_in, int64_t data_out,
+                                  struct err *e)
+{
+    if (sizes[0] != data_in)
+        return err_set(e, ERR_INVALID_ARGUMENT, "the model takes %lld inputs, but the data has %lld",
+                       (long long)sizes[0], (long long)data_in);
+    if (sizes[n - 1] != data_out)
+        return err_set(e, ERR_INVALID_ARGUMENT, "the model gives %lld outputs, but the data wants %lld",
+                       (long long)sizes[n - 1], (long long)data_out);
+    return ERR_OK;
+}
+
+enum err_code model_open(struct model **out, const struct train_spec *spec, enum loss_type loss,
+                         int64_t data_in, int64_t data_out, int64_t max_rows, struct device *device,
+                         struct err *e)
+{
+    int64_t linear[2] = {spec->model.in, spec->model.out};
+    const int64_t *sizes = spec->model.type == MODEL_LINEAR ? linear : spec->model.sizes;
+    size_t n = spec->model.type == MODEL_LINEAR ? 2 : spec->model.size_count;
+    BUG_ON(n < 2 || max_rows < 1);
+    if (check_widths(sizes, n, data_in, data_out, e))
+        return e->code;
+    struct model *m = NULL;
+    if (mlp_open(&m, sizes, n, activation_of(spec->model.activation), max_rows, device, e))
+        return e->code;
+    m->loss = loss;
+    *out = m;
+    return ERR_OK;
+}
+
+void model_free(struct model *m)
+{
+    if (m)
+        m->ops->free(m);
+}
+
+void model_init(const struct model *m, float *params, uint64_t seed)
+{
+    m->ops->init(m, params, seed);
+}
+
+static void loss(struct model *m, float *grad, const struct model_batch *b, float scale,
+                 struct device_tally *tally)
+{
+    const struct device_ops *ops = m->device->ops;
+    if (m->loss == LOSS_MSE)
+        ops->mse(m->device, grad, m->output, b->y, b->rows, m->out, scale, tally);
+    else
+        ops->cross_entropy(m->device, grad, m->output, b->label, b->rows, m->out, scale, tally);
+}
+
+void model_evaluate(struct model *m, const float *params, const struct model_batch *b,
+                    struct device_tally *tally)
+{
+    BUG_ON(b->rows > m->max_rows);
+    if (b->rows == 0)
+        return;
+    m->ops->forward(m, params, b);
+    loss(m, NULL, b, 1.0f, tally);
+}
+
+void model_train(struct model *m, const float *params, float *grads, const struct model_batch *b, float scale,
+                 struct device_tally *tally, model_ready_fn ready, void *arg)
+{
+    BUG_ON(b->rows > m->max_rows);
+    if (b->rows == 0) {
+        if (ready)
+            ready(arg, 0, m->count);
+        return;
+    }
+    m->ops->forward(m, params, b);
+    loss(m, m->output_grad, b, scale, tally);
+    m->ops->backward(m, params, grads, b, ready, arg);
+}

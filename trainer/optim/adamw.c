@@ -1,0 +1,25 @@
+#include <math.h>
+
+#include "trainer/optim/optim.h"
+
+static void adamw_update(struct optim *o, float *params, const float *grads, double lr, double scale)
+{
+    struct device_adamw h = {
+        .lr = (float)lr,
+        .beta1 = (float)o->beta1,
+        .beta2 = (float)o->beta2,
+        .eps = (float)o->eps,
+        .weight_decay = (float)o->weight_decay,
+        .correction1 = (float)(1.0 - pow(o->beta1, (double)o->steps)),
+        .correction2 = (float)(1.0 - pow(o->beta2, (double)o->steps)),
+        .scale = (float)scale,
+    };
+    o->device->ops->adamw(o->device, &h, params, grads, o->state, o->state + o->count, o->count);
+}
+
+const struct optim_ops optim_adamw = {
+    .name = "adamw",
+    .state_count = 2,
+    .state_names = {"exp_avg", "exp_avg_sq"},
+    .update = adamw_update,
+};

@@ -1,0 +1,50 @@
+#ifndef DDP_TRAINER_OPTIM_OPTIM_H
+#define DDP_TRAINER_OPTIM_OPTIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/job.h"
+#include "trainer/device/device.h"
+
+/* Optimizers over flat arrays: a vtable. Moments are one allocation of state_count arrays of `count` floats.
+ *
+ * sgd, as torch.optim.SGD: d = scale g + decay p; v = momentum v + d; p -= lr v (nesterov: p -= lr (d +
+ * momentum v)). adamw (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2, with decay scaled by lr as
+ * torch.optim.AdamW has it): m = b1 m + (1 - b1) d; v = b2 v + (1 - b2) d^2; p = (1 - lr decay) p - lr m^ /
+ * (sqrt(v^) + eps), where m^ = m / (1 - b1^t), v^ = v / (1 - b2^t), d = scale g. Weight decay applies to
+ * every parameter. */
+
+struct optim;
+struct optim_ops {
+    const char *name;
+    size_t state_count;
+    const char *state_names[2]; /* in snapshots: "<tensor>.<name>" */
+    void (*update)(struct optim *o, float *params, const float *grads, double lr, double scale);
+};
+
+struct optim {
+    const struct optim_ops *ops;
+    struct device *device;
+    size_t count;
+    double momentum, beta1, beta2, eps, weight_decay, clip;
+    bool nesterov;
+    float *state; /* state_count arrays of count floats; NULL when there are none */
+    size_t state_count;
+    int64_t steps; /* updates so far; part of the state */
+};
+
+MUST_CHECK enum err_code optim_open(struct optim **out, const struct train_spec *spec, size_t count,
+                                    struct device *device, struct err *e);
+void optim_free(struct optim *o); /* NULL is fine */
+
+/* The whole gradient's 2-norm, in double precision. */
+double optim_norm(struct optim *o, const float *grads);
+/* The factor of torch.nn.utils.clip_grad_norm_: min(1, clip / (norm + 1e-6)); 1 without clipping. */
+double optim_clip_scale(const struct optim *o, double norm);
+void optim_update(struct optim *o, float *params, const float *grads, double lr, double scale);
+
+extern const struct optim_ops optim_sgd, optim_adamw;
+
+#endif
