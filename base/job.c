@@ -208,7 +208,7 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
         return conf_fail(train, e, "'command' and 'train' exclude each other, give one");
     if (!command && !train)
         return conf_fail(root, e, "a job wants 'command' or 'train'");
-    if (train && out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
+    if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
         return conf_fail(conf_get(root, "procs_per_node"), e,
                          "procs_per_node: gpu and device: cpu exclude each other");
     if (!out->name)

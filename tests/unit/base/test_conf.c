@@ -1,0 +1,346 @@
+#include "tests/unit/base/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/conf.h"
+#include "base/mem.h"
+
+struct target {
+    char *text;
+    int64_t count;
+    double rate;
+    bool yes;
+    int color;
+    int64_t time;
+    char **list;
+    char **env;
+    struct {
+        int64_t depth;
+    } inner;
+};
+
+static const char *const colors[] = {"red", "green", "blue", NULL};
+static const struct conf_field inner_fields[] = {
+    {"depth", CONF_INT, 0, .min = 1, .max = 9},
+    {0},
+};
+static const struct conf_field fields[] = {
+    {"text", CONF_TEXT, offsetof(struct target, text)},
+    {"count", CONF_INT, offsetof(struct target, count), .min = 1, .max = 100},
+    {"rate", CONF_REAL, offsetof(struct target, rate), .min = 0, .max = INFINITY, .above = true},
+    {"yes", CONF_BOOL, offsetof(struct target, yes)},
+    {"color", CONF_ENUM, offsetof(struct target, color), .names = colors},
+    {"time", CONF_DURATION, offsetof(struct target, time), .min = 1000, .max = INFINITY},
+    {"list", CONF_TEXTS, offsetof(struct target, list)},
+    {"env", CONF_ENV, offsetof(struct target, env)},
+    {"inner", CONF_STRUCT, offsetof(struct target, inner), .fields = inner_fields},
+    {0},
+};
+
+static void release(struct target *t)
+{
+    free(t->text);
+    strv_free(t->list);
+    strv_free(t->env);
+}
+
+static enum err_code read_with(struct target *t, const char *text, const char *set, struct err *e)
+{
+    struct conf_doc *doc;
+    enum err_code code;
+
+    if (conf_open(&doc, text, strlen(text), "f.yaml", e))
+        return e->code;
+    code = set ? conf_set(doc, set, e) : ERR_OK;
+    if (!code)
+        code = conf_read(doc, fields, t, e);
+    conf_close(doc);
+    return code;
+}
+
+static void refuse_set(const char *text, const char *set, const char *message)
+{
+    CLEANUP(release) struct target t = {0};
+    struct err e = {0};
+
+    if (!read_with(&t, text, set, &e))
+        fail_msg("accepted: %s", set ? set : text);
+    assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, message);
+}
+
+static void refuse(const char *text, const char *message)
+{
+    refuse_set(text, NULL, message);
+}
+
+static void every_type_is_read(void **state)
+{
+    static const char text[] = "# a comment\n"
+                               "text: 12 o'clock\n"
+                               "count: 010\n"
+                               "rate: 1e-3\n"
+                               "yes: true\n"
+                               "color: blue\n"
+                               "time: 15m\n"
+                               "list: [a, 2, \"true\"]\n"
+                               "env: {A: b, _C1: \"\"}\n"
+                               "inner:\n"
+                               "  depth: 3\n";
+    CLEANUP(release) struct target t = {0};
+    struct err e = {0};
+
+    (void)state;
+    assert_ok(read_with(&t, text, NULL, &e), &e);
+    assert_string_equal(t.text, "12 o'clock");
+    assert_int_equal(t.count, 10);
+    assert_true(t.rate == 1e-3);
+    assert_true(t.yes);
+    assert_int_equal(t.color, 2);
+    assert_int_equal(t.time, 900000);
+    assert_int_equal(strv_len(t.list), 3);
+    assert_string_equal(t.list[1], "2");
+    assert_string_equal(t.env[0], "A=b");
+    assert_string_equal(t.env[1], "_C1=");
+    assert_int_equal(t.inner.depth, 3);
+}
+
+static void absent_keys_keep_their_defaults(void **state)
+{
+    CLEANUP(release) struct target t = {.text = xstrdup("old"), .count = 7};
+    struct err e = {0};
+
+    (void)state;
+    assert_ok(read_with(&t, "", NULL, &e), &e);
+    assert_ok(read_with(&t, "# nothing but words\n", NULL, &e), &e);
+    assert_ok(read_with(&t, "text: new\n", NULL, &e), &e);
+    assert_string_equal(t.text, "new");
+    assert_int_equal(t.count, 7);
+}
+
+static void malformed_text_names_its_place(void **state)
+{
+    (void)state;
+    refuse("count: 1\n  yes: true\n", "f.yaml:2:6: mapping values are not allowed in this context");
+    refuse(
+        "text: \"open\ncount: 1\n",
+        "f.yaml:3:1: found unexpected end of stream, while scanning a quoted scalar that starts at line 1");
+    refuse("list: [a, b\n",
+           "f.yaml:2:1: did not find expected ',' or ']', while parsing a flow sequence that "
+           "starts at line 1");
+    refuse("text: a\n\tcount: 1\n",
+           "f.yaml:2:1: found a tab character that violates indentation, while scanning "
+           "a plain scalar that starts at line 1");
+    refuse("just words\n", "f.yaml:1:1: want a map of 'key: value' lines");
+    refuse("- a\n", "f.yaml:1:1: want a map of 'key: value' lines");
+    refuse("text: a\n---\ntext: b\n", "f.yaml:2:1: a second document starts here, want one");
+    refuse("text: \"\\0\"\n", "f.yaml:1:7: text may not hold a NUL byte");
+    refuse("[a]: b\n", "f.yaml:1:1: a key must be text");
+    refuse("text: \xff\n", "f.yaml: not UTF-8 text: invalid leading UTF-8 octet at byte 6");
+}
+
+static void what_yaml_hides_is_refused(void **state)
+{
+    static const char message[] = "anchors, aliases and tags are not supported, write the value out";
+    char want[128];
+
+    (void)state;
+    snprintf(want, sizeof(want), "f.yaml:1:7: %s", message);
+    refuse("text: &a b\n", want);
+    refuse("text: !!int 3\n", want);
+    refuse("text: *a\n", want);
+}
+
+static void limits_hold(void **state)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    CLEANUP(release) struct target t = {0};
+    struct err e = {0};
+
+    (void)state;
+    for (int i = 0; i < 40; i++)
+        buf_puts(&text, "[");
+    assert_int_equal(read_with(&t, text.data, NULL, &e), ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "f.yaml:1:33: nested too deep");
+    buf_clear(&text);
+    buf_puts(&text, "list: [");
+    for (int i = 0; i < 110000; i++)
+        buf_puts(&text, "1,");
+    assert_int_equal(read_with(&t, text.data, NULL, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "too many values"));
+    while (text.len <= 1 << 20)
+        buf_puts(&text, "# many words that mean nothing at all\n");
+    assert_int_equal(read_with(&t, text.data, NULL, &e), ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "f.yaml: larger than 1048576 bytes");
+}
+
+static void keys_are_checked(void **state)
+{
+    (void)state;
+    refuse("text: a\ncuont: 1\n", "f.yaml:2:1: unknown key 'cuont', did you mean 'count'?");
+    refuse("inner: {dept: 3}\n", "f.yaml:1:9: unknown key 'dept', did you mean 'depth'?");
+    refuse("quantity: 1\n", "f.yaml:1:1: unknown key 'quantity', want one of text, count, rate, yes, color, "
+                            "time, list, env, inner");
+    refuse("text: a\nyes: true\ntext: b\n", "f.yaml:3:1: key 'text' is given twice, first at line 1");
+}
+
+static void wrong_types_are_named(void **state)
+{
+    (void)state;
+    refuse("count: two\n", "f.yaml:1:8: 'count' wants a whole number, not 'two'");
+    refuse("count: 2.0\n", "f.yaml:1:8: 'count' wants a whole number, not '2.0'");
+    refuse("count: \"2\"\n", "f.yaml:1:8: 'count' wants a whole number, not the quoted text \"2\"");
+    refuse("count: [2]\n", "f.yaml:1:8: 'count' wants a whole number, not a list");
+    refuse("count:\n", "f.yaml:1:7: 'count' wants a whole number, nothing is given");
+    refuse("count: 0x10\n", "f.yaml:1:8: 'count' wants a whole number, not '0x10'");
+    refuse("rate: 1e-3x\n", "f.yaml:1:7: 'rate' wants a number, not '1e-3x'");
+    refuse("rate: .nan\n", "f.yaml:1:7: 'rate' wants a number, not '.nan'");
+    refuse("rate: nan\n", "f.yaml:1:7: 'rate' wants a number, not 'nan'");
+    refuse("yes: yes\n", "f.yaml:1:6: 'yes' wants true or false, not 'yes'");
+    refuse("color: pink\n", "f.yaml:1:8: 'color' wants red, green or blue, not 'pink'");
+    refuse("text: {a: b}\n", "f.yaml:1:7: 'text' wants text, not a map");
+    refuse("text: ~\n", "f.yaml:1:7: 'text' wants text, nothing is given");
+    refuse("list: a b\n", "f.yaml:1:7: 'list' wants a list, as in [first, second], not 'a b'");
+    refuse("list: [a, [b]]\n", "f.yaml:1:11: 'list' wants text in its list");
+    refuse("env: [a]\n", "f.yaml:1:6: 'env' wants a map, as in {NAME: value}, not a list");
+    refuse("env: {1A: b}\n", "f.yaml:1:7: '1A' is no name for a variable");
+    refuse("env: {A: [b]}\n", "f.yaml:1:10: 'A' wants text (\"\" for none), not a list");
+    refuse("inner: 3\n", "f.yaml:1:8: 'inner' wants a map of keys, not '3'");
+    refuse("time: soon\n", "f.yaml:1:7: 'time': 'soon' is no duration, want 90s, 15m, 2h or 1d");
+}
+
+static void ranges_are_checked(void **state)
+{
+    (void)state;
+    refuse("count: 0\n", "f.yaml:1:8: 'count' is 0, must be 1 to 100");
+    refuse("count: 101\n", "f.yaml:1:8: 'count' is 101, must be 1 to 100");
+    refuse("count: 99999999999999999999\n",
+           "f.yaml:1:8: 'count' is 99999999999999999999, which is too large");
+    refuse("rate: 0\n", "f.yaml:1:7: 'rate' is 0, must be above 0");
+    refuse("rate: 1e999\n", "f.yaml:1:7: 'rate' is 1e999, which is too large");
+    refuse("time: 0s\n", "f.yaml:1:7: 'time' is 0s, must be at least 1 s");
+    refuse("inner:\n  depth: 10\n", "f.yaml:2:10: 'depth' is 10, must be 1 to 9");
+}
+
+static void required_keys(void **state)
+{
+    static const struct conf_field must[] = {{"a", CONF_INT, 0, .required = true}, {0}};
+    static const struct conf_field outer[] = {{"inner", CONF_STRUCT, 0, .fields = must}, {0}};
+    struct conf_doc *doc;
+    struct err e = {0};
+    int64_t a = 0;
+
+    (void)state;
+    assert_ok(conf_open(&doc, "inner: {}", 9, "f.yaml", &e), &e);
+    assert_int_equal(conf_read(doc, outer, &a, &e), ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "f.yaml:1:8: 'inner' lacks the key 'a'");
+    conf_close(doc);
+    assert_ok(conf_open(&doc, "", 0, "f.yaml", &e), &e);
+    assert_int_equal(conf_read(doc, must, &a, &e), ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "f.yaml:1:1: the key 'a' is missing");
+    conf_close(doc);
+}
+
+static void set_replaces_and_adds(void **state)
+{
+    CLEANUP(release) struct target t = {0};
+    struct err e = {0};
+
+    (void)state;
+    assert_ok(read_with(&t, "count: 2\n", "count=3", &e), &e);
+    assert_int_equal(t.count, 3);
+    assert_ok(read_with(&t, "count: 2\n", "inner.depth=4", &e), &e);
+    assert_int_equal(t.inner.depth, 4);
+    assert_ok(read_with(&t, "", "list=[x, y]", &e), &e);
+    assert_string_equal(t.list[1], "y");
+    assert_ok(read_with(&t, "text: a\n", "text=b=c", &e), &e);
+    assert_string_equal(t.text, "b=c");
+}
+
+static void set_errors_name_the_option(void **state)
+{
+    (void)state;
+    refuse_set("", "count=x", "--set count: 'count' wants a whole number, not 'x'");
+    refuse_set("", "inner.depht=1", "--set inner.depht: unknown key 'depht', did you mean 'depth'?");
+    refuse_set("count: 1\n", "count.x=1", "--set count.x: 'count' is not a map");
+    refuse_set("", "count", "--set count: want path=value, as in train.optimizer.lr=1e-3");
+    refuse_set("", "=1", "--set =1: want path=value, as in train.optimizer.lr=1e-3");
+    refuse_set("", "inner..depth=1", "--set inner..depth: a part of the path is empty");
+    refuse_set("", "count=", "--set count: 'count' wants a whole number, nothing is given");
+}
+
+static void print_reads_back_the_same(void **state)
+{
+    static const char text[] =
+        "text: \"5\"\ncount: 5\nlist: [\"a: b\", '#c', \"\", plain, \"line\\nbreak\"]\n"
+        "env: {A: \"null\"}\n";
+    CLEANUP(release) struct target t = {0};
+    CLEANUP(free_text) char *printed = NULL;
+    CLEANUP(free_text) char *again = NULL;
+    struct conf_doc *doc;
+    struct err e = {0};
+
+    (void)state;
+    assert_ok(conf_open(&doc, text, strlen(text), "f", &e), &e);
+    assert_ok(conf_set(doc, "inner.depth=2", &e), &e);
+    printed = conf_print(doc);
+    conf_close(doc);
+    assert_ok(read_with(&t, printed, NULL, &e), &e);
+    assert_string_equal(t.text, "5");
+    assert_string_equal(t.list[0], "a: b");
+    assert_string_equal(t.list[1], "#c");
+    assert_string_equal(t.list[2], "");
+    assert_string_equal(t.list[4], "line\nbreak");
+    assert_string_equal(t.env[0], "A=null");
+    assert_int_equal(t.inner.depth, 2);
+    assert_ok(conf_open(&doc, printed, strlen(printed), "f", &e), &e);
+    again = conf_print(doc);
+    conf_close(doc);
+    assert_string_equal(again, printed);
+}
+
+static void durations(void **state)
+{
+    struct err e;
+    int64_t ms;
+
+    (void)state;
+    assert_ok(conf_duration("90", &ms, &e), &e);
+    assert_int_equal(ms, 90000);
+    assert_ok(conf_duration("250ms", &ms, &e), &e);
+    assert_int_equal(ms, 250);
+    assert_ok(conf_duration("2h", &ms, &e), &e);
+    assert_int_equal(ms, 7200000);
+    assert_ok(conf_duration("1d", &ms, &e), &e);
+    assert_int_equal(ms, 86400000);
+    assert_int_equal(conf_duration("-1s", &ms, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(conf_duration("1 s", &ms, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(conf_duration("", &ms, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(conf_duration("999999d", &ms, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(conf_duration("99999999999999999999s", &ms, &e), ERR_INVALID_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_type_is_read),
+        cmocka_unit_test(absent_keys_keep_their_defaults),
+        cmocka_unit_test(malformed_text_names_its_place),
+        cmocka_unit_test(what_yaml_hides_is_refused),
+        cmocka_unit_test(limits_hold),
+        cmocka_unit_test(keys_are_checked),
+        cmocka_unit_test(wrong_types_are_named),
+        cmocka_unit_test(ranges_are_checked),
+        cmocka_unit_test(required_keys),
+        cmocka_unit_test(set_replaces_and_adds),
+        cmocka_unit_test(set_errors_name_the_option),
+        cmocka_unit_test(print_reads_back_the_same),
+        cmocka_unit_test(durations),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,81 @@
+#include "tests/unit/base/check.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+
+/* Built with the fault points in, whatever the preset. */
+
+struct outcome {
+    int signal;
+    unsigned hits; /* bit i: hit i+1 failed */
+};
+
+/* The plan is read once a process, so each one gets its own. */
+static struct outcome run(const char *plan)
+{
+    struct outcome out = {0};
+    int status, ends[2];
+    pid_t pid;
+
+    assert_int_equal(pipe(ends), 0);
+    pid = fork();
+    if (pid == 0) {
+        unsigned hits = 0;
+
+        close(STDERR_FILENO);
+        setenv("DDP_FAULT", plan, 1);
+        for (int i = 0; i < 4; i++)
+            hits |= (unsigned)fault_hit("store.commit") << i;
+        fault_hit("other");
+        _exit(write(ends[1], &hits, sizeof(hits)) != sizeof(hits));
+    }
+    close(ends[1]);
+    if (read(ends[0], &out.hits, sizeof(out.hits)) < 0)
+        out.hits = ~0u;
+    close(ends[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    out.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    return out;
+}
+
+static void hits_are_counted(void **state)
+{
+    (void)state;
+    assert_int_equal(run("").hits, 0);
+    assert_int_equal(run("store.commit").hits, 1);
+    assert_int_equal(run("store.commit:3").hits, 4);
+    assert_int_equal(run("store.commit:2+").hits, 14);
+    assert_int_equal(run("else:1,store.commit:1").hits, 1);
+    assert_int_equal(run("store:1,store.commit.x:1").hits, 0);
+}
+
+static void kill_ends_the_process(void **state)
+{
+    (void)state;
+    assert_int_equal(run("store.commit:2=kill").signal, SIGKILL);
+    assert_int_equal(run("store.commit:5=kill").signal, 0);
+}
+
+static void a_wrong_plan_is_no_plan(void **state)
+{
+    (void)state;
+    assert_int_equal(run("store.commit:0").signal, SIGABRT);
+    assert_int_equal(run("store.commit:x").signal, SIGABRT);
+    assert_int_equal(run(":1").signal, SIGABRT);
+    assert_int_equal(run("store.commit:1=stop").signal, SIGABRT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hits_are_counted),
+        cmocka_unit_test(kill_ends_the_process),
+        cmocka_unit_test(a_wrong_plan_is_no_plan),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,137 @@
+#include "tests/unit/base/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/ddp-base-file-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    struct err e;
+
+    (void)state;
+    return file_remove_tree(dir, &e) ? -1 : 0;
+}
+
+static char *in_dir(const char *name)
+{
+    static char path[256];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return path;
+}
+
+static void atomic_write_replaces(void **state)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    struct err e = {0};
+    struct stat st;
+
+    (void)state;
+    assert_ok(file_write_atomic(in_dir("a"), "one", 3, 0644, &e), &e);
+    assert_ok(file_write_atomic(in_dir("a"), "two!", 4, 0600, &e), &e);
+    assert_ok(file_read(in_dir("a"), 100, &text, &e), &e);
+    assert_string_equal(text.data, "two!");
+    assert_int_equal(stat(in_dir("a"), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+static void atomic_write_leaves_nothing_on_failure(void **state)
+{
+    struct err e = {0};
+
+    (void)state;
+    assert_ok(file_mkdirs(in_dir("full"), 0700, &e), &e); /* a directory cannot be replaced by a file */
+    assert_int_not_equal(file_write_atomic(in_dir("full"), "x", 1, 0644, &e), ERR_OK);
+    assert_non_null(strstr(e.msg, "full"));
+    assert_int_equal(rmdir(in_dir("full")), 0);
+    assert_ok(file_mkdirs(in_dir("empty"), 0700, &e), &e);
+    assert_int_not_equal(file_write_atomic(in_dir("empty/no/such"), "x", 1, 0644, &e), ERR_OK);
+    assert_int_equal(rmdir(in_dir("empty")), 0);
+}
+
+static void read_keeps_its_limit(void **state)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    struct err e = {0};
+
+    (void)state;
+    assert_ok(file_write_atomic(in_dir("b"), "12345", 5, 0644, &e), &e);
+    assert_ok(file_read(in_dir("b"), 5, &text, &e), &e);
+    assert_int_equal(file_read(in_dir("b"), 4, &text, &e), ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(file_read(in_dir("none"), 4, &text, &e), ERR_NOT_FOUND);
+    assert_non_null(strstr(e.msg, "/none: No such file"));
+}
+
+static void mkdirs_like_mkdir_p(void **state)
+{
+    struct err e = {0};
+
+    (void)state;
+    assert_ok(file_mkdirs(in_dir("x/y/z"), 0755, &e), &e);
+    assert_ok(file_mkdirs(in_dir("x/y/z/"), 0755, &e), &e);
+    assert_true(file_exists(in_dir("x/y/z")));
+    assert_ok(file_write_atomic(in_dir("x/f"), "", 0, 0644, &e), &e);
+    assert_int_equal(file_mkdirs(in_dir("x/f"), 0755, &e), ERR_INVALID_ARGUMENT);
+    assert_int_not_equal(file_mkdirs(in_dir("x/f/g"), 0755, &e), ERR_OK);
+}
+
+static void remove_tree_does_not_follow_links(void **state)
+{
+    char target[256];
+    struct err e = {0};
+
+    (void)state;
+    assert_ok(file_mkdirs(in_dir("keep"), 0755, &e), &e);
+    assert_ok(file_write_atomic(in_dir("keep/f"), "1", 1, 0644, &e), &e);
+    strcpy(target, in_dir("keep"));
+    assert_ok(file_mkdirs(in_dir("gone/deep"), 0755, &e), &e);
+    assert_int_equal(symlink(target, in_dir("gone/link")), 0);
+    assert_ok(file_remove_tree(in_dir("gone"), &e), &e);
+    assert_false(file_exists(in_dir("gone")));
+    assert_true(file_exists(in_dir("keep/f")));
+    assert_ok(file_remove_tree(in_dir("gone"), &e), &e);
+}
+
+static void lock_is_exclusive_and_ends_with_its_holder(void **state)
+{
+    struct err e = {0};
+    int fd = -1, other = -1;
+
+    (void)state;
+    assert_ok(file_lock(in_dir("lock"), &fd, &e), &e);
+    assert_int_equal(file_lock(in_dir("lock"), &other, &e), ERR_FAILED_PRECONDITION);
+    assert_int_equal(other, -1);
+    assert_non_null(strstr(e.msg, "held by another process"));
+    close(fd);
+    assert_ok(file_lock(in_dir("lock"), &other, &e), &e);
+    close(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(atomic_write_replaces),
+        cmocka_unit_test(atomic_write_leaves_nothing_on_failure),
+        cmocka_unit_test(read_keeps_its_limit),
+        cmocka_unit_test(mkdirs_like_mkdir_p),
+        cmocka_unit_test(remove_tree_does_not_follow_links),
+        cmocka_unit_test(lock_is_exclusive_and_ends_with_its_holder),
+    };
+
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,346 @@
+#include "tests/unit/base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/job.h"
+#include "base/mem.h"
+
+#define TRAIN_HEAD "train:\n  model: {type: linear, in: 20, out: 1}\n"
+#define TRAIN TRAIN_HEAD "  data: {type: synthetic}\n  batch: 32\n  epochs: 2\n"
+#define IDX                                                                                                  \
+    "train:\n  model: {type: mlp, sizes: [784, 10]}\n  data: {type: idx, dir: /d}\n  batch: 32\n  epochs: "  \
+    "2\n"
+
+static void accept(struct job_spec *spec, const char *text)
+{
+    struct err e = {0};
+
+    if (job_parse(spec, text, strlen(text), "jobs/job.yaml", &e))
+        fail_msg("%s", e.msg);
+}
+
+static void refuse(const char *text, const char *message)
+{
+    CLEANUP(job_release) struct job_spec spec;
+    struct err e = {0};
+
+    if (!job_parse(&spec, text, strlen(text), "job.yaml", &e))
+        fail_msg("accepted: %s", text);
+    assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, message);
+}
+
+static void command_defaults(void **state)
+{
+    CLEANUP(job_release) struct job_spec spec;
+
+    (void)state;
+    accept(&spec, "command: [python3, train.py, --epochs, 50]\n");
+    assert_int_equal(spec.kind, JOB_COMMAND);
+    assert_string_equal(spec.name, "job");
+    assert_int_equal(spec.nodes_min, 1);
+    assert_int_equal(spec.nodes_max, 1);
+    assert_int_equal(spec.procs, JOB_PROCS_NUMBER);
+    assert_int_equal(spec.procs_per_node, 1);
+    assert_int_equal(spec.gpus_per_proc, 1);
+    assert_int_equal(spec.max_restarts, 3);
+    assert_int_equal(spec.lease_ms, 60000);
+    assert_int_equal(spec.join_timeout_ms, 60000);
+    assert_int_equal(spec.grace_ms, 30000);
+    assert_int_equal(spec.time_limit_ms, 0);
+    assert_string_equal(spec.command[3], "50");
+}
+
+static void train_defaults(void **state)
+{
+    CLEANUP(job_release) struct job_spec spec;
+    const struct train_spec *t = &spec.train;
+
+    (void)state;
+    accept(&spec, TRAIN);
+    assert_int_equal(spec.kind, JOB_TRAIN);
+    assert_int_equal(spec.lease_ms, 600000);
+    assert_int_equal(t->loss, LOSS_MSE);
+    assert_int_equal(t->data.samples, 2048);
+    assert_int_equal(t->data.in, 20);
+    assert_int_equal(t->data.out, 1);
+    assert_true(t->data.shuffle);
+    assert_false(t->data.pad);
+    assert_int_equal(t->optimizer.type, OPTIMIZER_SGD);
+    assert_true(t->optimizer.lr == 1e-3);
+    assert_int_equal(t->accumulate, 1);
+    assert_int_equal(t->sync.type, SYNC_ALLREDUCE);
+    assert_null(t->snapshot.dir);
+    assert_int_equal(t->log_every, 10);
+    assert_int_equal(t->eval.every.unit, EVERY_EPOCHS);
+    assert_true(t->tutorial_lines);
+}
+
+static void everything_given(void **state)
+{
+    CLEANUP(job_release) struct job_spec spec;
+    const struct train_spec *t = &spec.train;
+
+    (void)state;
+    accept(&spec, "name: fashion\n"
+                  "nodes: 1:4\n"
+                  "procs_per_node: gpu\n"
+                  "gpus_per_proc: all\n"
+                  "device: cuda\n"
+                  "time_limit: 2h\n"
+                  "env: {FOO: bar}\n"
+                  "workdir: .\n"
+                  "train:\n"
+                  "  model: {type: mlp, sizes: [784, 512, 10], activation: tanh}\n"
+                  "  data: {type: idx, dir: /data, pad: true}\n"
+                  "  optimizer: {type: adamw, lr: 3.0e-4, betas: [0.9, 0.95], weight_decay: 0.1, clip: 1.0}\n"
+                  "  schedule: {type: cosine, warmup: 100}\n"
+                  "  global_batch: 128\n"
+                  "  steps: 5000\n"
+                  "  precision: fp32\n"
+                  "  reproducible: layout\n"
+                  "  sync: {type: average, every: 16}\n"
+                  "  snapshot: {dir: out, every: 15m, keep: 5}\n"
+                  "  resume: continue\n"
+                  "  eval: {every: \"10 epochs\", batches: 50}\n");
+    assert_string_equal(spec.name, "fashion");
+    assert_int_equal(spec.nodes_max, 4);
+    assert_int_equal(spec.procs, JOB_PROCS_GPU);
+    assert_int_equal(spec.gpus_per_proc, JOB_GPUS_ALL);
+    assert_int_equal(spec.device, JOB_DEVICE_CUDA);
+    assert_string_equal(spec.env[0], "FOO=bar");
+    assert_int_equal(t->model.size_count, 3);
+    assert_int_equal(t->model.sizes[1], 512);
+    assert_int_equal(t->model.activation, ACTIVATION_TANH);
+    assert_int_equal(t->loss, LOSS_CROSS_ENTROPY);
+    assert_true(t->data.pad);
+    assert_true(t->optimizer.betas[1] == 0.95);
+    assert_int_equal(t->schedule.type, SCHEDULE_COSINE);
+    assert_int_equal(t->batch, 0);
+    assert_int_equal(t->global_batch, 128);
+    assert_int_equal(t->sync.every, 16);
+    assert_int_equal(t->snapshot.every.unit, EVERY_MS);
+    assert_int_equal(t->snapshot.every.count, 900000);
+    assert_int_equal(t->eval.every.unit, EVERY_EPOCHS);
+    assert_int_equal(t->eval.every.count, 10);
+    assert_int_equal(t->eval.batches, 50);
+    assert_int_equal(t->resume, RESUME_CONTINUE);
+}
+
+static void every_form(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t count;
+        enum every_unit unit;
+    } forms[] = {
+        {"500", 500, EVERY_STEPS}, {"\"1 epoch\"", 1, EVERY_EPOCHS}, {"10 epochs", 10, EVERY_EPOCHS},
+        {"90s", 90000, EVERY_MS},  {"never", 0, EVERY_STEPS},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        CLEANUP(job_release) struct job_spec spec;
+        CLEANUP(buf_release) struct buf text = {0};
+
+        buf_printf(&text, "%s  eval: {every: %s}\n", TRAIN, forms[i].text);
+        accept(&spec, text.data);
+        assert_int_equal(spec.train.eval.every.count, forms[i].count);
+        assert_int_equal(spec.train.eval.every.unit, forms[i].unit);
+    }
+    refuse(TRAIN "  eval: {every: 0}\n", "job.yaml:6:17: 'every' is 0, must be at least 1");
+    refuse(TRAIN "  eval: {every: 5 weeks}\n",
+           "job.yaml:6:17: 'every' wants steps, epochs or a time: 500, \"10 epochs\", \"15m\" or never");
+    refuse(TRAIN "  eval: {every: [5]}\n",
+           "job.yaml:6:17: 'every' wants steps, epochs or a time: 500, \"10 epochs\", \"15m\" or never");
+}
+
+static void kinds_exclude_each_other(void **state)
+{
+    (void)state;
+    refuse("name: x\n", "job.yaml:1:1: a job wants 'command' or 'train'");
+    refuse("", "job.yaml:1:1: a job wants 'command' or 'train'");
+    refuse("command: [ls]\n" TRAIN, "job.yaml:3:3: 'command' and 'train' exclude each other, give one");
+    refuse(TRAIN_HEAD "  data: {type: synthetic}\n  batch: 32\n",
+           "job.yaml:2:3: 'train' wants 'epochs' or 'steps'");
+    refuse(TRAIN "  steps: 3\n", "job.yaml:6:10: 'epochs' and 'steps' exclude each other, give one");
+    refuse(TRAIN "  global_batch: 3\n",
+           "job.yaml:6:17: 'batch' and 'global_batch' exclude each other, give one");
+    refuse(TRAIN_HEAD "  data: {type: synthetic}\n  epochs: 2\n",
+           "job.yaml:2:3: 'train' wants 'batch' or 'global_batch'");
+    refuse("procs_per_node: gpu\ndevice: cpu\ncommand: [ls]\n",
+           "job.yaml:1:17: procs_per_node: gpu and device: cpu exclude each other");
+    refuse(IDX "  loss: mse\n", "job.yaml:6:9: loss mse wants real targets, idx data has labels");
+    refuse(TRAIN "  loss: cross_entropy\n",
+           "job.yaml:6:9: loss cross_entropy wants labels, synthetic data has real targets");
+    refuse(TRAIN "  resume: continue\n",
+           "job.yaml:6:11: resume: continue wants a snapshot directory, add snapshot.dir");
+}
+
+static void ranges(void **state)
+{
+    (void)state;
+    refuse("nodes: 0\ncommand: [ls]\n", "job.yaml:1:8: 'nodes' is 0, must be 1 to 10000");
+    refuse("nodes: 4:2\ncommand: [ls]\n",
+           "job.yaml:1:8: 'nodes' is 4:2, the first must not be above the second");
+    refuse("nodes: two\ncommand: [ls]\n",
+           "job.yaml:1:8: 'nodes' wants a number, or \"least:most\" as in \"1:4\"");
+    refuse("nodes: 1:\ncommand: [ls]\n", "job.yaml:1:9: mapping values are not allowed in this context");
+    refuse("nodes: \"1:\"\ncommand: [ls]\n",
+           "job.yaml:1:8: 'nodes' wants a number, or \"least:most\" as in \"1:4\", not '1:'");
+    refuse("procs_per_node: 0\ncommand: [ls]\n", "job.yaml:1:17: 'procs_per_node' is 0, must be 1 to 1024");
+    refuse("procs_per_node: many\ncommand: [ls]\n",
+           "job.yaml:1:17: 'procs_per_node' wants a number, gpu, cpu or auto");
+    refuse("max_restarts: -1\ncommand: [ls]\n", "job.yaml:1:15: 'max_restarts' is -1, must be 0 to 1000000");
+    refuse(TRAIN "  optimizer: {lr: 0}\n", "job.yaml:6:19: 'lr' is 0, must be above 0");
+    refuse(TRAIN "  optimizer: {momentum: 1}\n", "job.yaml:6:25: 'momentum' is 1, must be 0 to below 1");
+    refuse(TRAIN "  optimizer: {nesterov: true}\n", "job.yaml:6:14: 'nesterov' wants a momentum above 0");
+    refuse(TRAIN "  optimizer: {type: adamw, betas: [0.9, 1]}\n",
+           "job.yaml:6:41: 'betas' is 1, must be 0 to below 1");
+    refuse(TRAIN "  optimizer: {type: adamw, betas: 0.9}\n",
+           "job.yaml:6:35: 'betas' wants two numbers, as in [0.9, 0.999]");
+    refuse(TRAIN "  schedule: {min_lr: 1}\n", "job.yaml:6:13: 'min_lr' is above the learning rate");
+    refuse(TRAIN "  accumulate: 0\n", "job.yaml:6:15: 'accumulate' is 0, must be 1 to 65536");
+    refuse(TRAIN "  snapshot: {dir: out, keep: 0}\n", "job.yaml:6:30: 'keep' is 0, must be at least 1");
+    refuse(TRAIN "  snapshot: {every: 5}\n", "job.yaml:6:13: 'snapshot' lacks the key 'dir'");
+    refuse("grace: forever\ncommand: [ls]\n",
+           "job.yaml:1:8: 'grace': 'forever' is no duration, want 90s, 15m, 2h or 1d");
+    refuse("name: ../etc\ncommand: [ls]\n",
+           "job.yaml:1:7: 'name' wants 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first");
+    refuse("name: a b\ncommand: [ls]\n",
+           "job.yaml:1:7: 'name' may hold letters, digits, '.', '_' and '-' only, not 'a b'");
+    refuse("command: []\n", "job.yaml:1:10: 'command' is empty, want the program and its arguments");
+    refuse("command: ls -l\n", "job.yaml:1:10: 'command' wants a list, as in [first, second], not 'ls -l'");
+    refuse("env: {RANK: 3}\ncommand: [ls]\n",
+           "job.yaml:1:13: 'RANK' is set by ddp for each rank, leave it out");
+}
+
+static void shapes(void **state)
+{
+    (void)state;
+    refuse("train:\n  model: {type: mlp, sizes: [5]}\n",
+           "job.yaml:2:29: 'sizes' wants a list of 2 to 64 widths, input first, as in [784, 512, 10]");
+    refuse("train:\n  model: {type: mlp, sizes: [5, 0]}\n",
+           "job.yaml:2:33: 'sizes' is 0, must be 1 to 16777216");
+    refuse("train:\n  model: {type: mlp, sizes: [5, a]}\n",
+           "job.yaml:2:33: 'sizes' wants a whole number, not 'a'");
+    refuse("train:\n  model: {type: linear, in: 5}\n", "job.yaml:2:10: 'model' lacks the key 'out'");
+    refuse("train:\n  model: {in: 5}\n", "job.yaml:2:10: 'model' lacks the key 'type': linear or mlp");
+    refuse("train:\n  model: linear\n", "job.yaml:2:10: 'model' wants a map, as in {type: linear}");
+    refuse("train:\n  model: {type: cnn}\n", "job.yaml:2:17: model type must be linear or mlp, not 'cnn'");
+    refuse("train:\n  model: {type: linear, in: 5, out: 1, activation: relu}\n",
+           "job.yaml:2:40: unknown key 'activation', want one of type, in, out");
+    refuse("train:\n  model: {type: linear, in: 5, out: 1}\n", "job.yaml:2:3: 'train' lacks the key 'data'");
+    refuse(TRAIN_HEAD "  data: {type: synthetic, in: 7}\n  batch: 1\n  epochs: 1\n",
+           "job.yaml:3:31: data has 7 inputs, the model takes 20");
+    refuse(TRAIN_HEAD "  data: {type: synthetic, out: 7}\n  batch: 1\n  epochs: 1\n",
+           "job.yaml:3:32: data has 7 outputs, the model gives 1");
+}
+
+static void later_features_say_so(void **state)
+{
+    (void)state;
+    refuse("train:\n  model: {type: gpt, layers: 8}\n",
+           "job.yaml:2:17: model type 'gpt' is not supported yet, use linear or mlp");
+    refuse(TRAIN_HEAD "  data: {type: text, path: x}\n",
+           "job.yaml:3:16: data type 'text' is not supported yet, use synthetic or idx");
+    refuse(TRAIN "  sync: {type: diloco, every: 5}\n",
+           "job.yaml:6:16: sync type 'diloco' is not supported yet, use allreduce or average");
+    refuse(TRAIN "  precision: bf16\n",
+           "job.yaml:6:14: 'precision' must be fp32, others are not supported yet");
+    refuse(TRAIN "  reproducible: world\n",
+           "job.yaml:6:17: 'reproducible' must be layout, others are not supported yet");
+    refuse(TRAIN "  init_from: dir\n", "job.yaml:6:14: 'init_from' is not supported yet, leave it out");
+    refuse(TRAIN "  snapshot: {dir: out, keep_best: 1}\n",
+           "job.yaml:6:35: 'keep_best' is not supported yet, leave it out");
+}
+
+static void keys_are_checked(void **state)
+{
+    (void)state;
+    refuse(
+        "slotz: 2\ncommand: [ls]\n",
+        "job.yaml:1:1: unknown key 'slotz', want one of name, nodes, procs_per_node, gpus_per_proc, device, "
+        "max_restarts, priority, time_limit, lease, join_timeout, grace, env, workdir, command, train");
+    refuse("procs_per_nodes: 2\ncommand: [ls]\n",
+           "job.yaml:1:1: unknown key 'procs_per_nodes', did you mean 'procs_per_node'?");
+    refuse(TRAIN "  optimiser: {lr: 1}\n",
+           "job.yaml:6:3: unknown key 'optimiser', did you mean 'optimizer'?");
+    refuse(TRAIN "  optimizer: {learning: 1}\n", "job.yaml:6:15: unknown key 'learning', want one of type, "
+                                                 "lr, weight_decay, clip, momentum, nesterov");
+}
+
+/* What is printed reads back as the same job: the second print is the first. */
+static void print_round_trip(void **state)
+{
+    static const char *const texts[] = {
+        TRAIN,
+        IDX "  snapshot: {dir: \"a \\\"b\\\"\", every: 15m, keep: 7}\n  sync: {type: average, every: 4}\n",
+        IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
+        "name: n\nnodes: 1:3\nprocs_per_node: auto\ngpus_per_proc: all\ndevice: cuda\nmax_restarts: 0\n"
+        "priority: -2\ntime_limit: 1h\nlease: 5s\ngrace: 0s\nworkdir: /tmp\n"
+        "env: {A: \"x y\", B: \"\"}\ncommand: [sh, -c, \"echo \\\"$RANK\\\"; # é\\n\", \"\"]\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        CLEANUP(job_release) struct job_spec one, two;
+        CLEANUP(free_text) char *first = NULL;
+        CLEANUP(free_text) char *second = NULL;
+
+        accept(&one, texts[i]);
+        first = job_print(&one);
+        accept(&two, first);
+        second = job_print(&two);
+        assert_string_equal(first, second);
+    }
+}
+
+static void printed_command_is_short(void **state)
+{
+    CLEANUP(job_release) struct job_spec spec;
+    CLEANUP(free_text) char *text = NULL;
+
+    (void)state;
+    job_defaults(&spec, JOB_COMMAND);
+    spec.command = strv_append(NULL, "true");
+    spec.nodes_min = spec.nodes_max = 2;
+    text = job_print(&spec);
+    assert_string_equal(text, "nodes: 2\ncommand:\n  - \"true\"\n");
+}
+
+static void names_come_from_the_file_or_the_command(void **state)
+{
+    static const char text[] = "command: [/usr/bin/my tool.py, x]\n";
+    CLEANUP(job_release) struct job_spec spec;
+    struct err e = {0};
+
+    (void)state;
+    assert_ok(job_parse(&spec, text, strlen(text), "a/kjv.gpt.yaml", &e), &e);
+    assert_string_equal(spec.name, "kjv.gpt");
+    job_release(&spec);
+    assert_ok(job_parse(&spec, text, strlen(text), "job file", &e), &e);
+    assert_string_equal(spec.name, "my-tool");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(command_defaults),
+        cmocka_unit_test(train_defaults),
+        cmocka_unit_test(everything_given),
+        cmocka_unit_test(every_form),
+        cmocka_unit_test(kinds_exclude_each_other),
+        cmocka_unit_test(ranges),
+        cmocka_unit_test(shapes),
+        cmocka_unit_test(later_features_say_so),
+        cmocka_unit_test(keys_are_checked),
+        cmocka_unit_test(print_round_trip),
+        cmocka_unit_test(printed_command_is_short),
+        cmocka_unit_test(names_come_from_the_file_or_the_command),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
