@@ -1,0 +1,213 @@
+#include "client/connect.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/conf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/paths.h"
+
+#define CALL_MS 10000
+
+struct client_config { /* <config>/ddpctl.yaml */
+    char *coordinator, *token_file;
+    struct {
+        char *ca, *cert, *key;
+    } tls;
+};
+
+static const struct conf_field tls_fields[] = {
+    {.key = "ca", .type = CONF_TEXT, .offset = offsetof(struct client_config, tls.ca)},
+    {.key = "cert", .type = CONF_TEXT, .offset = offsetof(struct client_config, tls.cert)},
+    {.key = "key", .type = CONF_TEXT, .offset = offsetof(struct client_config, tls.key)},
+    {0},
+};
+static const struct conf_field config_fields[] = {
+    {.key = "coordinator", .type = CONF_TEXT, .offset = offsetof(struct client_config, coordinator)},
+    {.key = "token_file", .type = CONF_TEXT, .offset = offsetof(struct client_config, token_file)},
+    {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
+    {0},
+};
+
+static void config_release(struct client_config *c)
+{
+    free(c->coordinator);
+    free(c->token_file);
+    free(c->tls.ca);
+    free(c->tls.cert);
+    free(c->tls.key);
+}
+
+static enum err_code config_load(const struct globals *g, struct client_config *out, struct err *e)
+{
+    CLEANUP(free_text) char *path = g->config ? xstrdup(g->config) : paths_config("ddpctl.yaml");
+    struct conf_doc *doc;
+    if (!g->config && !file_exists(path))
+        return ERR_OK;
+    if (conf_open_file(&doc, path, e) != ERR_OK)
+        return e->code;
+    enum err_code code = conf_read(doc, config_fields, out, e);
+    conf_close(doc);
+    return code;
+}
+
+static const char *from_env(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+static void find_address(const struct globals *g, const struct client_config *config, struct target *t)
+{
+    if (g->coordinator) {
+        t->address = xstrdup(g->coordinator);
+        t->from = "--coordinator";
+    } else if (from_env("DDP_COORDINATOR")) {
+        t->address = xstrdup(from_env("DDP_COORDINATOR"));
+        t->from = "DDP_COORDINATOR";
+    } else if (config->coordinator) {
+        t->address = xstrdup(config->coordinator);
+        t->from = "the config file";
+    } else {
+        CLEANUP(free_text) char *state = paths_state();
+        CLEANUP(free_text) char *path = paths_join(state, "coordinator.sock");
+        bool here = access(path, R_OK | W_OK) == 0;
+        t->address = here ? xasprintf("unix:%s", path) : xstrdup("localhost:29600");
+        t->from = here ? "the local socket" : "the default";
+    }
+}
+
+static enum err_code read_token(const char *path, char **out, struct err *e)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    if (file_read(path, 4096, &text, e) != ERR_OK)
+        return e->code;
+    size_t len = text.data ? strcspn(text.data, " \t\r\n") : 0;
+    if (len == 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: the token file is empty", path);
+    buf_putc(&text, 0);
+    text.data[len] = 0;
+    *out = buf_steal(&text);
+    return ERR_OK;
+}
+
+/* Named files must be there; the usual places are only looked at. A file that may not be read counts as
+ * absent: the coordinator will say that a token is wanted. */
+static enum err_code find_token(const struct globals *g, const struct client_config *config, char **out,
+                                struct err *e)
+{
+    if (g->token_file)
+        return read_token(g->token_file, out, e);
+    if (from_env("DDP_TOKEN")) {
+        *out = xstrdup(from_env("DDP_TOKEN"));
+        return ERR_OK;
+    }
+    if (config->token_file)
+        return read_token(config->token_file, out, e);
+    CLEANUP(free_text) char *state = paths_state();
+    CLEANUP(free_text) char *second = paths_join(state, "token");
+    CLEANUP(free_text) char *first = paths_config("token");
+    if (access(first, R_OK) == 0)
+        return read_token(first, out, e);
+    if (access(second, R_OK) == 0)
+        return read_token(second, out, e);
+    return ERR_OK;
+}
+
+static char *pick(const char *flag, const char *config)
+{
+    return xstrdup(flag ? flag : config);
+}
+
+enum err_code target_find(const struct globals *globals, struct target *out, struct err *e)
+{
+    CLEANUP(config_release) struct client_config config = {0};
+    struct target t = {0};
+    if (config_load(globals, &config, e) != ERR_OK)
+        return e->code;
+    find_address(globals, &config, &t);
+    t.tls_ca = pick(globals->tls_ca, config.tls.ca);
+    t.tls_cert = pick(globals->tls_cert, config.tls.cert);
+    t.tls_key = pick(globals->tls_key, config.tls.key);
+    if (!globals->insecure && strncmp(t.address, "unix:", 5) != 0 &&
+        find_token(globals, &config, &t.token, e) != ERR_OK) {
+        target_release(&t);
+        return e->code;
+    }
+    *out = t;
+    return ERR_OK;
+}
+
+void target_release(struct target *t)
+{
+    free(t->address);
+    free(t->token);
+    free(t->tls_ca);
+    free(t->tls_cert);
+    free(t->tls_key);
+    *t = (struct target){0};
+}
+
+enum err_code link_open(struct link *link, const struct globals *globals, struct err *e)
+{
+    *link = (struct link){0};
+    if (target_find(globals, &link->target, e) != ERR_OK)
+        return e->code;
+    const struct target *t = &link->target;
+    struct rpc_tls_files tls = {.ca = t->tls_ca, .cert = t->tls_cert, .key = t->tls_key};
+    bool secure = t->tls_ca || t->tls_cert || t->tls_key;
+    struct rpc_channel_options options = {.token = t->token, .tls = secure ? &tls : NULL};
+    if (secure && !(t->tls_ca && t->tls_cert && t->tls_key)) {
+        link_close(link);
+        return err_set(e, ERR_INVALID_ARGUMENT, "TLS wants all of --tls-ca, --tls-cert and --tls-key");
+    }
+    if (rpc_channel_open(&link->channel, t->address, &options, e) != ERR_OK) {
+        link_close(link);
+        return e->code;
+    }
+    return ERR_OK;
+}
+
+void link_close(struct link *link)
+{
+    rpc_channel_close(link->channel);
+    target_release(&link->target);
+    link->channel = NULL;
+}
+
+enum err_code link_call(struct link *link, const char *method, const void *request, void **reply,
+                        int64_t patience_ms, struct err *e)
+{
+    unsigned flags = patience_ms ? RPC_IDEMPOTENT : 0;
+    int64_t timeout = patience_ms > CALL_MS ? patience_ms : CALL_MS;
+    if (rpc_channel_call(link->channel, &ddp__v1__cluster__descriptor, method, request, reply, timeout, flags,
+                         e) == ERR_OK)
+        return ERR_OK;
+    return link_explain(link, e);
+}
+
+enum err_code link_explain(const struct link *link, struct err *e)
+{
+    const struct target *t = &link->target;
+    struct err was = *e;
+    switch (was.code) {
+    case ERR_UNAVAILABLE:
+    case ERR_DEADLINE_EXCEEDED:
+        return err_set(
+            e, ERR_UNAVAILABLE,
+            "the coordinator at %s (from %s) does not answer, start ddp-coordinator there or name another "
+            "with --coordinator (%.160s)",
+            t->address, t->from, was.msg);
+    case ERR_UNAUTHENTICATED:
+        return err_set(
+            e, was.code,
+            "the coordinator at %s refuses %s, give --token FILE (`ddp-coordinator token` prints it)",
+            t->address, t->token ? "this token" : "a call without a token");
+    default:
+        return was.code;
+    }
+}

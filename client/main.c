@@ -1,0 +1,171 @@
+#include <errno.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "client/command.h"
+
+/* ddpctl: what the user types. This file finds the command, reads its options and answers --help. */
+
+const struct command *const commands[] = {
+    &cmd_submit, &cmd_run,     &cmd_status,     &cmd_logs,  &cmd_wait,  &cmd_cancel,
+    &cmd_resume, &cmd_metrics, &cmd_events,     &cmd_nodes, &cmd_drain, &cmd_undrain,
+    &cmd_forget, &cmd_version, &cmd_completion, NULL,
+};
+
+static const struct option_spec global_options[] = {
+    {.name = "coordinator",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct globals, coordinator),
+     .value = "ADDRESS",
+     .help = "host:port or unix:/path (DDP_COORDINATOR, config, local socket)"},
+    {.name = "token",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct globals, token_file),
+     .value = "FILE",
+     .help = "file with the cluster token (DDP_TOKEN holds the token itself)"},
+    {.name = "config",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct globals, config),
+     .value = "FILE",
+     .help = "instead of ddpctl.yaml in /etc/ddp or ~/.config/ddp"},
+    {.name = "tls-ca",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct globals, tls_ca),
+     .value = "FILE",
+     .help = "certificate authority; with it --tls-cert and --tls-key"},
+    {.name = "tls-cert",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct globals, tls_cert),
+     .value = "FILE",
+     .help = "own certificate"},
+    {.name = "tls-key",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct globals, tls_key),
+     .value = "FILE",
+     .help = "its key"},
+    {.name = "insecure",
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct globals, insecure),
+     .help = "send no token"},
+    {.name = "help",
+     .letter = 'h',
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct globals, help),
+     .help = "this text"},
+    {0},
+};
+
+static int overview(void)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+    buf_puts(&out, "usage: ddpctl COMMAND [OPTIONS] [ARGUMENTS]\n\n"
+                   "Trains models on the machines of a ddp cluster, or on this one.\n\n");
+    for (size_t i = 0; commands[i]; i++)
+        buf_printf(&out, "  %-12s%s\n", commands[i]->name, commands[i]->summary);
+    buf_puts(
+        &out,
+        "\n`ddpctl COMMAND --help` tells the rest. Nothing to start first:\n"
+        "  ddpctl run --procs-per-node 2 -- python3 train.py\n\n"
+        "The coordinator is found by --coordinator, DDP_COORDINATOR, the config file, the local socket,\n"
+        "then localhost:29600. Exit codes: 0 done, 1 failed, 2 usage, 3 coordinator unreachable; run, wait\n"
+        "and submit --follow give the first failing rank's own (128 + signal), 125 where ddp itself "
+        "failed.\n");
+    return put_out(&out) ? EXIT_DONE : EXIT_FAILED;
+}
+
+static int help(const struct command *c)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+    const char *line = c->usage;
+    for (bool first = true; *line; first = false) {
+        size_t len = strcspn(line, "\n");
+        buf_printf(&out, "%s ddpctl %.*s\n", first ? "usage:" : "      ", (int)len, line);
+        line += len + (line[len] == '\n');
+    }
+    buf_printf(&out, "\n%s\n", c->help);
+    if (c->options && c->options->name)
+        buf_putc(&out, '\n');
+    if (c->options)
+        options_help(c->options, &out);
+    if (!c->offline) {
+        buf_puts(&out, "\n");
+        options_help(global_options, &out);
+    }
+    return put_out(&out) ? EXIT_DONE : EXIT_FAILED;
+}
+
+const struct command *command_find(const char *name)
+{
+    for (size_t i = 0; commands[i]; i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+static int no_such_command(const char *name)
+{
+    const char *names[32];
+    size_t count = 0;
+    struct err e;
+    for (; commands[count]; count++)
+        names[count] = commands[count]->name;
+    const char *near = nearest(name, names, count);
+    err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s'%s%s%s, see ddpctl --help", name,
+            near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return complain(&e);
+}
+
+static enum err_code check_count(const struct command *c, const struct arguments *args, struct err *e)
+{
+    if (args->tail && !c->tail)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s takes no '-- COMMAND', see ddpctl %s --help", c->name,
+                       c->name);
+    if (args->count < c->least || args->count > c->most)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: %s, usage: ddpctl %.*s", c->name,
+                       args->count < c->least ? "an argument is missing" : "too many arguments",
+                       (int)strcspn(c->usage, "\n"), c->usage);
+    return ERR_OK;
+}
+
+static int run_command(const struct command *c, int argc, char **argv)
+{
+    struct globals globals = {0};
+    void *options = xcalloc(1, c->size ? c->size : 1);
+    struct option_set sets[] = {{global_options, &globals}, {c->options, options}, {NULL, NULL}};
+    struct invocation in = {.globals = &globals, .options = options};
+    struct err e;
+    int code;
+    enum err_code parsed = options_parse(sets, argc, argv, &in.args, &e);
+    if (globals.help)
+        code = help(c);
+    else if (parsed != ERR_OK || check_count(c, &in.args, &e) != ERR_OK)
+        code = complain(&e);
+    else
+        code = c->run(&in);
+    arguments_release(&in.args);
+    options_release(c->options, options);
+    free(options);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN);
+    log_init("ddpctl", LOG_WARN);
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        const struct command *c = argc > 2 ? command_find(argv[2]) : NULL;
+        int code = c ? help(c) : overview();
+        return argc < 2 ? EXIT_USAGE : code;
+    }
+    if (strcmp(argv[1], "--version") == 0)
+        argv[1] = (char[]){"version"};
+    const struct command *c = command_find(argv[1]);
+    return c ? run_command(c, argc - 1, argv + 1) : no_such_command(argv[1]);
+}

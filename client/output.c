@@ -1,0 +1,52 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "client/command.h"
+
+bool put_out(struct buf *b)
+{
+    struct err e;
+    enum err_code code = b->len ? fd_write_all(STDOUT_FILENO, b->data, b->len, &e) : ERR_OK;
+    buf_clear(b);
+    return code == ERR_OK;
+}
+
+bool put_err(struct buf *b)
+{
+    struct err e;
+    enum err_code code = b->len ? fd_write_all(STDERR_FILENO, b->data, b->len, &e) : ERR_OK;
+    buf_clear(b);
+    return code == ERR_OK;
+}
+
+int complain(const struct err *e)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    buf_printf(&line, "ddpctl: %s\n", e->msg);
+    put_err(&line);
+    switch (e->code) {
+    case ERR_INVALID_ARGUMENT:
+        return EXIT_USAGE;
+    case ERR_UNAVAILABLE:
+        return EXIT_UNREACHABLE;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+enum err_code read_job(const char *text, int64_t *job, struct err *e)
+{
+    const char *digits = text + (*text == '#');
+    char *end;
+    errno = 0;
+    long long value = strtoll(digits, &end, 10);
+    if (*digits < '1' || *digits > '9' || *end || errno)
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is no job number, see ddpctl status", text);
+    *job = value;
+    return ERR_OK;
+}

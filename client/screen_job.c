@@ -1,0 +1,199 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/format.h"
+#include "client/screen.h"
+#include "client/table.h"
+
+/* One job: `ddpctl status JOB`. */
+
+static const struct table_column rank_columns[] = {
+    {"RANK", false}, {"NODE", false},   {"DEVICE", false}, {"PID", true}, {"STATE", false},
+    {"STEP", true},  {"MS/STEP", true}, {"WAIT", true},    {"MEM", true},
+};
+
+static void head(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    CLEANUP(buf_release) struct buf name = {0};
+    buf_printf(&name, "%s #%lld", job->name, (long long)job->job);
+    term_puts(term, out, STYLE_BOLD, name.data);
+    if (job->continues)
+        buf_printf(out, " (continues #%lld)", (long long)job->continues);
+    buf_puts(out, "  ");
+    term_puts(term, out, style_of_state(job->state), job->state);
+    if (job->generation)
+        buf_printf(out, "  generation %lld", (long long)job->generation);
+    if (job->restarts_used) {
+        buf_printf(out, " (%d of %d restarts used", job->restarts_used, job->max_restarts);
+        if (job->n_last_restart)
+            buf_printf(out, ": %s", job->last_restart[job->n_last_restart - 1]);
+        buf_putc(out, ')');
+    }
+    if (job_ended(job))
+        buf_printf(out, "  after %s", fmt_duration(job_run_ms(job, term->now_ms)).text);
+    buf_putc(out, '\n');
+    if (*job->reason && !job_succeeded(job))
+        buf_printf(out, "%s\n", job->reason);
+}
+
+static void best_validation(const Ddp__V1__Progress *p, bool accuracy, struct buf *out)
+{
+    if (!p->has_best_val)
+        return;
+    if (accuracy)
+        buf_printf(out, " (best %.1f %% @%lld)", p->best_val * 100, (long long)p->best_val_step);
+    else
+        buf_printf(out, " (best %s @%lld)", fmt_metric(p->best_val).text, (long long)p->best_val_step);
+}
+
+static void step_line(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    const Ddp__V1__Progress *p = job->progress;
+    CLEANUP(buf_release) struct buf val = {0};
+    double value;
+    buf_printf(out, "step %s", fmt_count(p->step).text);
+    if (p->steps)
+        buf_printf(out, " / %s", fmt_count(p->steps).text);
+    if (p->epoch > 0)
+        buf_printf(out, "  epoch %.1f", p->epoch);
+    if (job_metric(job, "loss", &value)) {
+        buf_printf(out, "  loss %s", fmt_metric(value).text);
+        if (term->live && p->n_loss_history > 1)
+            buf_printf(out, " %s", fmt_spark(p->loss_history, p->n_loss_history, 12).text);
+    }
+    screen_validation(job, &val);
+    if (val.len) {
+        buf_printf(out, "  val %s", val.data);
+        best_validation(p, job_metric(job, "val_acc", &value), out);
+    }
+    if (job_metric(job, "lr", &value))
+        buf_printf(out, "  lr %s", fmt_metric(value).text);
+    if (job_metric(job, "grad_norm", &value))
+        buf_printf(out, "  grad %s", fmt_metric(value).text);
+    buf_putc(out, '\n');
+}
+
+/* Metrics that have a place of their own; the others of a user's reports are listed by name. */
+static bool has_place(const char *name)
+{
+    static const char *const known[] = {
+        "loss",          "val_loss", "val_acc",      "lr",         "grad_norm",   "tokens_per_s",
+        "samples_per_s", "gflops",   "peak_share",   "exposed",    "ms_per_step", "wait_ms",
+        "steps",         "epoch",    "memory_bytes", "parameters", "bytes",       "tokens"};
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (strcmp(name, known[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The rank whose steps take longest without waiting, when it stands out by 2 % or more. */
+static void slowest(const Ddp__V1__JobStatus *job, struct buf *out, const char *gap)
+{
+    const Ddp__V1__RankStatus *worst = NULL;
+    double sum = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < job->n_ranks; i++) {
+        const Ddp__V1__RankStatus *r = job->ranks[i];
+        if (!(r->ms_per_step > r->wait_ms))
+            continue;
+        sum += r->ms_per_step - r->wait_ms;
+        count++;
+        if (!worst || r->ms_per_step - r->wait_ms > worst->ms_per_step - worst->wait_ms)
+            worst = r;
+    }
+    if (count < 2)
+        return;
+    double busy = worst->ms_per_step - worst->wait_ms, others = (sum - busy) / (double)(count - 1);
+    if (others > 0 && busy / others > 1.02)
+        buf_printf(out, "%sslowest: rank %d (+%.0f %%)", gap, worst->rank, (busy / others - 1) * 100);
+}
+
+static void speed_line(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    size_t start = out->len;
+    double value;
+    int64_t eta = job_eta_ms(job);
+#define GAP (out->len > start ? "  " : "")
+    screen_speed(job, out);
+    if (job_metric(job, "gflops", &value)) {
+        buf_printf(out, "%s%s GFLOP/s", GAP, fmt_metric(value).text);
+        if (job_metric(job, "peak_share", &value))
+            buf_printf(out, " (%s of peak)", fmt_percent(value).text);
+    }
+    if (job_metric(job, "exposed", &value))
+        buf_printf(out, "%sall-reduce %s exposed", GAP, fmt_percent(value).text);
+    slowest(job, out, GAP);
+    if (eta >= 0)
+        buf_printf(out, "%seta %s", GAP, fmt_duration(eta).text);
+    for (size_t i = 0; i < job->progress->n_metrics; i++)
+        if (!has_place(job->progress->metrics[i]->name))
+            buf_printf(out, "%s%s %s", GAP, job->progress->metrics[i]->name,
+                       fmt_metric(job->progress->metrics[i]->value).text);
+#undef GAP
+    if (out->len > start)
+        buf_putc(out, '\n');
+}
+
+static void decimal(struct table *t, double value)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    buf_printf(&text, value >= 100 ? "%.0f" : "%.1f", value);
+    table_cell(t, STYLE_NONE, value > 0 ? text.data : "");
+}
+
+static void rank_row(struct table *t, const Ddp__V1__RankStatus *r)
+{
+    CLEANUP(buf_release) struct buf number = {0}, state = {0};
+    buf_printf(&number, "%d", r->rank);
+    table_cell(t, STYLE_NONE, number.data);
+    table_cell(t, STYLE_NONE, r->node);
+    table_cell(t, STYLE_NONE, r->device);
+    buf_clear(&number);
+    buf_printf(&number, "%lld", (long long)r->pid);
+    table_cell(t, STYLE_NONE, r->pid ? number.data : "");
+    buf_puts(&state, r->state);
+    if (*r->detail) {
+        buf_puts(&state, ": ");
+        term_puts_safe(&state, r->detail);
+    }
+    table_cell(t, style_of_state(r->state), state.data);
+    table_cell(t, STYLE_NONE, r->step ? fmt_count(r->step).text : "");
+    decimal(t, r->ms_per_step);
+    decimal(t, r->wait_ms);
+    table_cell(t, STYLE_NONE, r->memory_bytes ? fmt_bytes(r->memory_bytes).text : "");
+    table_end_row(t);
+}
+
+static void foot(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    const Ddp__V1__SnapshotStatus *s = job->snapshot;
+    bool snapshot = s && s->committed_ms;
+    if (snapshot)
+        buf_printf(out, "snapshot  %s (%s ago, %s, committed)", s->path,
+                   fmt_age(term->now_ms - s->committed_ms).text, fmt_bytes(s->bytes).text);
+    if (*job->log_dir)
+        buf_printf(out, "%slogs  %s", snapshot ? "   " : "", job->log_dir);
+    if (snapshot || *job->log_dir)
+        buf_putc(out, '\n');
+}
+
+void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    head(job, term, out);
+    if (job->progress && (job->progress->step || job->progress->n_metrics)) {
+        step_line(job, term, out);
+        speed_line(job, out);
+    }
+    if (job->n_ranks) {
+        CLEANUP(table_release) struct table *t = table_new(rank_columns, ARRAY_LEN(rank_columns));
+        for (size_t i = 0; i < job->n_ranks; i++)
+            rank_row(t, job->ranks[i]);
+        table_print(t, term, out);
+    }
+    foot(job, term, out);
+    if (strcmp(job->state, "failed") == 0) {
+        screen_failure(job, term, out);
+        screen_next(job, out);
+    }
+}

@@ -1,0 +1,134 @@
+#include <string.h>
+
+#include "base/job.h"
+#include "base/mem.h"
+#include "client/format.h"
+#include "client/screen.h"
+#include "client/table.h"
+
+/* The list of jobs: `ddpctl status`. */
+
+enum {
+    COL_JOB,
+    COL_NAME,
+    COL_STATE,
+    COL_NODES,
+    COL_PROGRESS,
+    COL_LOSS,
+    COL_VAL,
+    COL_SPEED,
+    COL_ETA,
+    COL_USER,
+    COL_AGE
+};
+
+static const struct table_column columns[] = {
+    {"JOB", true},       {"NAME", false}, {"STATE", false}, {"NODES", false},
+    {"PROGRESS", false}, {"LOSS", false}, {"VAL", false},   {"SPEED", false},
+    {"ETA", false},      {"USER", false}, {"AGE", true},
+};
+
+static const char *text_of(const struct buf *b)
+{
+    return b->data ? b->data : "";
+}
+
+/* What it asks for, from its job file: "2×4 gpu", "1:4×2". */
+static void wanted(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    struct job_spec spec;
+    struct err e;
+    if (job_parse(&spec, job->job_file, strlen(job->job_file), "job file", &e) == ERR_OK) {
+        buf_printf(out, "%lld", (long long)spec.nodes_min);
+        if (spec.nodes_max != spec.nodes_min)
+            buf_printf(out, ":%lld", (long long)spec.nodes_max);
+        if (spec.procs == JOB_PROCS_NUMBER)
+            buf_printf(out, "×%lld", (long long)spec.procs_per_node);
+        else
+            buf_printf(out, "×%s",
+                       spec.procs == JOB_PROCS_GPU   ? "gpus"
+                       : spec.procs == JOB_PROCS_CPU ? "cpus"
+                                                     : "auto");
+        if (spec.procs == JOB_PROCS_NUMBER && spec.device == JOB_DEVICE_CUDA)
+            buf_puts(out, " gpu");
+    }
+    job_release(&spec);
+}
+
+static void nodes_cell(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    if (job->n_nodes == 0 && *job->job_file)
+        wanted(job, out);
+    for (size_t i = 0; i < job->n_nodes && i < 3; i++)
+        buf_printf(out, "%s%s", i ? "+" : "", job->nodes[i]);
+    if (job->n_nodes > 3)
+        buf_printf(out, "+%zu more", job->n_nodes - 3);
+}
+
+static void progress_cell(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    double fraction = job_fraction(job);
+    if (!job->progress || (job->progress->step == 0 && fraction < 0))
+        return;
+    if (fraction < 0 || strcmp(job->state, "failed") == 0) {
+        buf_printf(out, "step %s", fmt_count(job->progress->step).text);
+        return;
+    }
+    if (term->live)
+        buf_printf(out, "%s ", fmt_bar(fraction, 9).text);
+    buf_printf(out, "%d%% %s", (int)(fraction * 100), fmt_short((double)job->progress->step).text);
+}
+
+/* A reason takes the place of the columns that have nothing to say. */
+static void middle_cells(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
+{
+    CLEANUP(buf_release) struct buf progress = {0}, val = {0}, speed = {0};
+    double loss;
+    progress_cell(job, term, &progress);
+    if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0) {
+        if (progress.len)
+            table_cell(t, STYLE_NONE, progress.data);
+        table_span(t, progress.len ? COL_USER - COL_LOSS : COL_USER - COL_PROGRESS, STYLE_NONE, job->reason);
+        return;
+    }
+    table_cell(t, STYLE_NONE, text_of(&progress));
+    table_cell(t, STYLE_NONE, job_metric(job, "loss", &loss) ? fmt_metric(loss).text : "");
+    screen_validation(job, &val);
+    table_cell(t, STYLE_NONE, text_of(&val));
+    if (!job_ended(job))
+        screen_speed(job, &speed);
+    table_cell(t, STYLE_NONE, text_of(&speed));
+    int64_t eta = job_ended(job) ? -1 : job_eta_ms(job);
+    table_cell(t, STYLE_NONE, eta >= 0 ? fmt_duration(eta).text : "");
+}
+
+static void job_row(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
+{
+    CLEANUP(buf_release) struct buf nodes = {0};
+    nodes_cell(job, &nodes);
+    table_cell(t, STYLE_NONE, fmt_count(job->job).text);
+    table_cell(t, STYLE_NONE, job->name);
+    table_cell(t, style_of_state(job->state), job->state);
+    table_cell(t, STYLE_NONE, text_of(&nodes));
+    middle_cells(t, job, term);
+    table_cell(t, STYLE_NONE, job->user);
+    table_cell(t, STYLE_NONE, fmt_age(term->now_ms - job->created_ms).text);
+    table_end_row(t);
+}
+
+static void totals(const Ddp__V1__ListJobsReply *r, struct buf *out)
+{
+    const char *unit = r->gpus ? "GPU" : "CPU slot";
+    int all = r->gpus ? r->gpus : r->slots, busy = r->gpus ? r->gpus_busy : r->slots_busy;
+    buf_printf(out, "%d node%s, %d %s%s: %d busy, %d free\n", r->nodes, r->nodes == 1 ? "" : "s", all, unit,
+               all == 1 ? "" : "s", busy, all - busy);
+}
+
+void screen_jobs(const Ddp__V1__ListJobsReply *reply, const struct term *term, struct buf *out)
+{
+    CLEANUP(table_release) struct table *t = table_new(columns, ARRAY_LEN(columns));
+    for (size_t i = 0; i < reply->n_jobs; i++)
+        job_row(t, reply->jobs[i], term);
+    table_print(t, term, out);
+    totals(reply, out);
+}

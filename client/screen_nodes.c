@@ -1,0 +1,99 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "client/format.h"
+#include "client/screen.h"
+#include "client/table.h"
+
+/* `ddpctl nodes` and `ddpctl events JOB`. */
+
+static const struct table_column columns[] = {
+    {"NODE", false}, {"STATE", false}, {"CPU", false}, {"GPU", false},     {"FREE", true},
+    {"JOBS", false}, {"LOAD", true},   {"SEEN", true}, {"VERSION", false}, {"NOTE", false},
+};
+
+/* "8× H200 139G  61°C 540W": the hottest, and the watts of all. */
+static void gpu_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
+{
+    int hottest = 0, watts = 0;
+    bool alike = true;
+    if (node->n_gpus == 0)
+        return;
+    for (size_t i = 0; i < node->n_gpus; i++) {
+        const Ddp__V1__Gpu *g = node->gpus[i];
+        hottest = g->temperature > hottest ? g->temperature : hottest;
+        watts += g->power_watts;
+        alike = alike && strcmp(g->name, node->gpus[0]->name) == 0;
+    }
+    buf_printf(out, "%zu× %s", node->n_gpus, alike ? node->gpus[0]->name : "mixed");
+    if (alike && node->gpus[0]->memory_bytes)
+        buf_printf(out, " %.0fG", (double)node->gpus[0]->memory_bytes / (1024.0 * 1024 * 1024));
+    if (hottest)
+        buf_printf(out, "  %d°C %dW", hottest, watts);
+}
+
+/* What the node itself or an operator said, then every GPU that is not well. */
+static void note_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
+{
+    term_puts_safe(out, node->note);
+    for (size_t i = 0; i < node->n_gpus; i++) {
+        if (node->gpus[i]->healthy)
+            continue;
+        buf_printf(out, "%sgpu%d ", out->len ? "; " : "", node->gpus[i]->index);
+        term_puts_safe(out, *node->gpus[i]->problem ? node->gpus[i]->problem : "is not well");
+    }
+}
+
+static void node_row(struct table *t, const Ddp__V1__NodeStatus *node, const struct term *term)
+{
+    CLEANUP(buf_release) struct buf cpu = {0}, gpu = {0}, jobs = {0}, note = {0};
+    buf_printf(&cpu, "%d c", node->slots);
+    gpu_cell(node, &gpu);
+    for (size_t i = 0; i < node->n_jobs; i++)
+        buf_printf(&jobs, "%s%lld", i ? "," : "", (long long)node->jobs[i]);
+    note_cell(node, &note);
+    bool usable = strcmp(node->state, "alive") == 0 || strcmp(node->state, "suspect") == 0;
+    table_cell(t, STYLE_NONE, node->name);
+    table_cell(t, style_of_state(node->state), node->state);
+    table_cell(t, STYLE_NONE, cpu.data);
+    table_cell(t, STYLE_NONE, gpu.data ? gpu.data : "-");
+    table_cell(t, STYLE_NONE,
+               fmt_count(!usable        ? 0
+                         : node->n_gpus ? node->gpus_free
+                                        : node->slots_free)
+                   .text);
+    table_cell(t, STYLE_NONE, jobs.data ? jobs.data : "-");
+    table_cell(t, STYLE_NONE, usable ? fmt_percent(node->load).text : "-");
+    table_cell(t, STYLE_NONE, node->seen_ms ? fmt_age(term->now_ms - node->seen_ms).text : "never");
+    table_cell(t, STYLE_NONE, node->version);
+    table_cell(t, STYLE_NONE, note.data ? note.data : "");
+    table_end_row(t);
+}
+
+void screen_nodes(const Ddp__V1__ListNodesReply *reply, const struct term *term, struct buf *out)
+{
+    CLEANUP(table_release) struct table *t = table_new(columns, ARRAY_LEN(columns));
+    for (size_t i = 0; i < reply->n_nodes; i++)
+        node_row(t, reply->nodes[i], term);
+    table_print(t, term, out);
+}
+
+void screen_events(const Ddp__V1__GetEventsReply *reply, const struct term *term, struct buf *out)
+{
+    for (size_t i = 0; i < reply->n_events; i++) {
+        const Ddp__V1__Event *event = reply->events[i];
+        time_t second = (time_t)(event->time_ms / 1000), now = (time_t)(term->now_ms / 1000);
+        struct tm at, today;
+        char stamp[64];
+        localtime_r(&second, &at);
+        localtime_r(&now, &today);
+        bool same_day = at.tm_yday == today.tm_yday && at.tm_year == today.tm_year;
+        strftime(stamp, sizeof(stamp), same_day ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &at);
+        buf_printf(out, "%s  ", stamp);
+        term_puts_safe(out, event->text);
+        buf_putc(out, '\n');
+    }
+}

@@ -1,0 +1,146 @@
+#include "client/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "client/format.h"
+
+struct cell {
+    char *text;
+    size_t span; /* 0: covered by the cell to its left */
+    enum style style;
+};
+
+struct table {
+    const struct table_column *columns;
+    size_t count;
+    struct cell *cells; /* rows * count, by row */
+    size_t rows, cap, at;
+};
+
+struct table *table_new(const struct table_column *columns, size_t count)
+{
+    struct table *t = xcalloc(1, sizeof(*t));
+    t->columns = columns;
+    t->count = count;
+    return t;
+}
+
+void table_free(struct table *t)
+{
+    if (!t)
+        return;
+    for (size_t i = 0; i < (t->rows + 1) * t->count && t->cells; i++)
+        free(t->cells[i].text);
+    free(t->cells);
+    free(t);
+}
+
+void table_release(struct table **t)
+{
+    table_free(*t);
+}
+
+static struct cell *row_of(struct table *t)
+{
+    if (t->rows + 1 > t->cap) {
+        size_t cap = t->cap ? t->cap * 2 : 8;
+        t->cells = xrealloc(t->cells, cap * t->count * sizeof(*t->cells));
+        memset(t->cells + t->cap * t->count, 0, (cap - t->cap) * t->count * sizeof(*t->cells));
+        t->cap = cap;
+    }
+    return t->cells + t->rows * t->count;
+}
+
+void table_span(struct table *t, size_t columns, enum style style, const char *text)
+{
+    struct cell *row = row_of(t);
+    BUG_ON(columns == 0 || t->at + columns > t->count);
+    row[t->at] = (struct cell){.text = xstrdup(text), .span = columns, .style = style};
+    t->at += columns;
+}
+
+void table_cell(struct table *t, enum style style, const char *text)
+{
+    table_span(t, 1, style, text);
+}
+
+void table_end_row(struct table *t)
+{
+    row_of(t);
+    while (t->at < t->count)
+        table_cell(t, STYLE_NONE, "");
+    t->rows++;
+    t->at = 0;
+    row_of(t); /* table_free counts on one spare row */
+}
+
+static size_t span_width(const size_t *widths, size_t from, size_t span)
+{
+    size_t width = 2 * (span - 1);
+    for (size_t i = from; i < from + span; i++)
+        width += widths[i];
+    return width;
+}
+
+static void measure(const struct table *t, size_t *widths)
+{
+    for (size_t c = 0; c < t->count; c++)
+        widths[c] = text_width(t->columns[c].heading);
+    for (size_t i = 0; i < t->rows * t->count; i++)
+        if (t->cells[i].span == 1 && text_width(t->cells[i].text) > widths[i % t->count])
+            widths[i % t->count] = text_width(t->cells[i].text);
+    for (size_t i = 0; i < t->rows * t->count; i++) {
+        const struct cell *cell = &t->cells[i];
+        size_t from = i % t->count;
+        if (cell->span < 2 || from + cell->span == t->count)
+            continue;
+        size_t have = span_width(widths, from, cell->span), want = text_width(cell->text);
+        if (want > have)
+            widths[from + cell->span - 1] += want - have;
+    }
+}
+
+/* One cell with the blanks that are due before it; *owed carries blanks on, so that a line's end has none. */
+static void put(struct buf *out, const struct term *term, const struct cell *cell, size_t width, bool right,
+                size_t *owed)
+{
+    size_t used = text_width(cell->text), pad = width > used ? width - used : 0;
+    if (used) {
+        *owed += right ? pad : 0;
+        buf_printf(out, "%*s", (int)*owed, "");
+        term_puts(term, out, cell->style, cell->text);
+        *owed = right ? 0 : pad;
+    } else {
+        *owed += width;
+    }
+    *owed += 2;
+}
+
+static void print_row(const struct table *t, const struct cell *row, const size_t *widths,
+                      const struct term *term, struct buf *out)
+{
+    size_t owed = 0;
+    for (size_t c = 0; c < t->count; c += row[c].span ? row[c].span : 1)
+        put(out, term, &row[c], span_width(widths, c, row[c].span), t->columns[c].right && row[c].span == 1,
+            &owed);
+    buf_putc(out, '\n');
+}
+
+void table_print(const struct table *t, const struct term *term, struct buf *out)
+{
+    size_t *widths = xcalloc(t->count, sizeof(*widths));
+    struct cell *heads = xcalloc(t->count, sizeof(*heads));
+    measure(t, widths);
+    for (size_t c = 0; c < t->count; c++)
+        heads[c] = (struct cell){.text = xstrdup(t->columns[c].heading), .span = 1, .style = STYLE_BOLD};
+    print_row(t, heads, widths, term, out);
+    for (size_t r = 0; r < t->rows; r++)
+        print_row(t, t->cells + r * t->count, widths, term, out);
+    for (size_t c = 0; c < t->count; c++)
+        free(heads[c].text);
+    free(heads);
+    free(widths);
+}

@@ -1,0 +1,60 @@
+#include "client/term.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+struct term term_of(int fd)
+{
+    struct term t = {.now_ms = clock_wall_ms()};
+    const char *kind = getenv("TERM");
+    const char *plain = getenv("NO_COLOR");
+    struct winsize size;
+    t.live = isatty(fd) && kind && strcmp(kind, "dumb") != 0;
+    t.colour = t.live && !(plain && *plain);
+    if (t.live)
+        t.columns = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+    return t;
+}
+
+enum style style_of_state(const char *state)
+{
+    static const struct {
+        const char *state;
+        enum style style;
+    } table[] = {
+        {"running", STYLE_GOOD},    {"succeeded", STYLE_GOOD}, {"training", STYLE_GOOD},
+        {"alive", STYLE_GOOD},      {"queued", STYLE_WAIT},    {"starting", STYLE_WAIT},
+        {"recovering", STYLE_WAIT}, {"stopping", STYLE_WAIT},  {"suspect", STYLE_WAIT},
+        {"draining", STYLE_WAIT},   {"drained", STYLE_WAIT},   {"joining", STYLE_WAIT},
+        {"failed", STYLE_BAD},      {"lost", STYLE_BAD},       {"cancelled", STYLE_DIM},
+        {"left", STYLE_DIM},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (strcmp(state, table[i].state) == 0)
+            return table[i].style;
+    return STYLE_NONE;
+}
+
+void term_puts(const struct term *t, struct buf *out, enum style style, const char *text)
+{
+    static const char *const codes[] = {"", "\033[32m", "\033[33m", "\033[31m", "\033[2m", "\033[1m"};
+    bool dress = t->colour && style != STYLE_NONE && *text;
+    if (dress)
+        buf_puts(out, codes[style]);
+    buf_puts(out, text);
+    if (dress)
+        buf_puts(out, "\033[0m");
+}
+
+void term_puts_safe(struct buf *out, const char *text)
+{
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        buf_putc(out, (c < 0x20 && c != '\t') || c == 0x7f ? '?' : *text);
+    }
+}

@@ -1,0 +1,17 @@
+#ifndef DDP_TEST_CLIENT_SAMPLES_H
+#define DDP_TEST_CLIENT_SAMPLES_H
+
+#include "proto/ddp.pb-c.h"
+
+/* Answers of a coordinator as the screens' tests want them. All borrowed from static memory. */
+
+#define NOW INT64_C(1700000000000)
+
+void sample_running(Ddp__V1__JobStatus *job);   /* 4 ranks on 2 nodes, one restart behind it */
+void sample_queued(Ddp__V1__JobStatus *job);    /* waits for GPUs */
+void sample_failed(Ddp__V1__JobStatus *job);    /* seven stderr lines */
+void sample_succeeded(Ddp__V1__JobStatus *job); /* a classifier */
+void sample_command(Ddp__V1__JobStatus *job);   /* running, no report */
+void sample_nodes(Ddp__V1__ListNodesReply *reply);
+
+#endif

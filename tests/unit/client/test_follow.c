@@ -1,0 +1,149 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "client/screen_follow.h"
+#include "tests/unit/client/golden.h"
+#include "tests/unit/client/samples.h"
+
+/* What --follow prints over a job's life, on a terminal and in a pipe. */
+
+static char queued[] = "queued", starting[] = "starting", running[] = "running", recovering[] = "recovering",
+            no_reason[] = "", waits[] = "waits for 2 CPU slots: job 7", tokens[] = "tokens";
+
+static void at(struct follow_view *v, int64_t ms, const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    v->term.now_ms = NOW + ms;
+    follow_view_update(v, job, out);
+}
+
+static void play(struct term term, struct buf *out)
+{
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    follow_view_init(&v, term);
+    sample_running(&job);
+    job.job_file = no_reason;
+    size_t nodes = job.n_nodes;
+    int64_t *step = &job.progress->step;
+    job.generation = 0;
+    job.n_nodes = 0;
+    job.restarts_used = 0;
+    job.state = queued;
+    job.reason = waits;
+    *step = 0;
+    job.progress->n_metrics = 0;
+    at(&v, 0, &job, out);
+    at(&v, 500, &job, out); /* nothing new: nothing in a pipe */
+    job.state = starting;
+    job.reason = no_reason;
+    job.generation = 1;
+    job.n_nodes = nodes;
+    at(&v, 1000, &job, out);
+    job.joined = 3;
+    at(&v, 1020, &job, out);
+    job.state = running;
+    job.joined = 4;
+    job.progress->n_metrics = 9;
+    at(&v, 1038, &job, out);
+    *step = 10;
+    at(&v, 3100, &job, out);
+    *step = 20;
+    at(&v, 3200, &job, out); /* too soon for a pipe */
+    *step = 30;
+    at(&v, 6000, &job, out);
+    follow_view_away(&v, out);
+    follow_view_away(&v, out);
+    *step = 40;
+    at(&v, 9000, &job, out);
+    Ddp__V1__JobStatus failed;
+    struct Ddp__V1__Progress kept = *job.progress;
+    sample_failed(&failed);
+    *job.progress = kept;
+    job.failure = failed.failure;
+    job.failure->generation = 1;
+    job.state = recovering;
+    job.restarts_used = 1;
+    at(&v, 9500, &job, out);
+    at(&v, 9600, &job, out); /* said once */
+    job.state = running;
+    job.generation = 2;
+    at(&v, 9900, &job, out);
+    *step = 50;
+    at(&v, 12000, &job, out);
+    sample_succeeded(&failed);
+    failed.job = 9;
+    failed.progress->metrics[3]->name = tokens;
+    failed.progress->metrics[3]->value = 12.5e6;
+    at(&v, 13000, &failed, out);
+    at(&v, 13001, &failed, out); /* over */
+}
+
+static void test_life_in_pipe(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    play((struct term){0}, &out);
+    golden_check("follow.pipe", &out);
+}
+
+static void test_life_on_terminal(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    play((struct term){.live = true, .colour = true, .columns = 100}, &out);
+    golden_check("follow.term", &out);
+}
+
+static void test_narrow_terminal_is_never_wrapped(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    play((struct term){.live = true, .columns = 40}, &out);
+    golden_check("follow-narrow.term", &out);
+}
+
+static void test_failure_names_the_next_command(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    follow_view_init(&v, (struct term){0});
+    sample_failed(&job);
+    at(&v, 0, &job, &out);
+    golden_check("follow-failed.pipe", &out);
+}
+
+static void test_brief_tells_failures_only(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    follow_view_init(&v, (struct term){0});
+    v.brief = true;
+    sample_running(&job);
+    at(&v, 0, &job, &out);
+    assert_int_equal(out.len, 0);
+    sample_failed(&job);
+    at(&v, 10, &job, &out);
+    golden_check("follow-brief.pipe", &out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_life_in_pipe),
+        cmocka_unit_test(test_life_on_terminal),
+        cmocka_unit_test(test_narrow_terminal_is_never_wrapped),
+        cmocka_unit_test(test_failure_names_the_next_command),
+        cmocka_unit_test(test_brief_tells_failures_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

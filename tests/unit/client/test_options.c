@@ -1,0 +1,227 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "client/job_text.h"
+#include "client/options.h"
+
+struct sample {
+    bool follow;
+    const char *name, *output;
+    int64_t rank;
+    char **set;
+};
+
+static const struct option_spec table[] = {
+    {.name = "follow",
+     .letter = 'f',
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct sample, follow),
+     .help = "f"},
+    {.name = "name",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct sample, name),
+     .value = "NAME",
+     .help = "n"},
+    {.name = "rank",
+     .letter = 'r',
+     .type = OPTION_INT,
+     .offset = offsetof(struct sample, rank),
+     .value = "R",
+     .help = "r"},
+    {.name = "output",
+     .letter = 'o',
+     .type = OPTION_CHOICE,
+     .offset = offsetof(struct sample, output),
+     .value = "table|json",
+     .help = "o"},
+    {.name = "set-key",
+     .type = OPTION_TEXTS,
+     .offset = offsetof(struct sample, set),
+     .value = "K=V",
+     .help = "s"},
+    {0},
+};
+
+static enum err_code parse(struct sample *s, struct arguments *args, struct err *e, const char *const *words)
+{
+    static char *argv[16];
+    int argc = 0;
+    *s = (struct sample){0};
+    for (; words[argc]; argc++)
+        argv[argc] = (char *)(uintptr_t)words[argc];
+    argv[argc] = NULL;
+    return options_parse((struct option_set[]){{table, s}, {NULL, NULL}}, argc, argv, args, e);
+}
+
+#define WORDS(...) ((const char *const[]){"cmd", __VA_ARGS__, NULL})
+
+static void test_all_forms(void **state)
+{
+    (void)state;
+    struct sample s;
+    struct arguments args;
+    struct err e;
+    assert_int_equal(parse(&s, &args, &e,
+                           WORDS("a", "--name=x", "-r3", "--set_key", "k=1", "-o", "json", "b", "-f",
+                                 "--set-key", "l=2", "--", "--name", "c")),
+                     ERR_OK);
+    assert_string_equal(s.name, "x");
+    assert_int_equal(s.rank, 3);
+    assert_string_equal(s.output, "json");
+    assert_true(s.follow);
+    assert_int_equal(strv_len(s.set), 2);
+    assert_string_equal(s.set[1], "l=2");
+    assert_int_equal(args.count, 2);
+    assert_string_equal(args.list[1], "b");
+    assert_string_equal(args.tail[0], "--name");
+    assert_string_equal(args.tail[1], "c");
+    options_release(table, &s);
+    assert_null(s.set);
+    arguments_release(&args);
+}
+
+static void refuse(const char *const *words, const char *message)
+{
+    struct sample s;
+    struct arguments args;
+    struct err e;
+    assert_int_equal(parse(&s, &args, &e, words), ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, message);
+    options_release(table, &s);
+    arguments_release(&args);
+}
+
+static void test_misuse(void **state)
+{
+    (void)state;
+    refuse(WORDS("--nmae", "x"), "unknown option '--nmae', did you mean '--name'?");
+    refuse(WORDS("--xyzzy"), "unknown option '--xyzzy'");
+    refuse(WORDS("-x"), "unknown option '-x'");
+    refuse(WORDS("--rank", "two"), "'--rank two': a number was expected");
+    refuse(WORDS("--rank", "-1"), "'--rank -1': a number was expected");
+    refuse(WORDS("--rank=99999999999999999999"), "'--rank 99999999999999999999': a number was expected");
+    refuse(WORDS("--name"), "'--name' wants a value: NAME");
+    refuse(WORDS("-o", "yaml"), "'--output yaml': one of table|json was expected");
+    refuse(WORDS("-o", "tab"), "'--output tab': one of table|json was expected");
+    refuse(WORDS("--follow=yes"), "'--follow=yes': --follow takes no value");
+}
+
+static void test_command_becomes_a_job_file(void **state)
+{
+    (void)state;
+    char *const command[] = {(char[]){"python3"}, (char[]){"my \"train\".py"}, (char[]){"--lr"},
+                             (char[]){"50"}, NULL};
+    struct job_flags flags = {.nodes = "1:2", .procs = "4", .max_restarts = "5", .time_limit = "2h"};
+    CLEANUP(free_text) char *text = NULL;
+    CLEANUP(free_text) char *here = getcwd(NULL, 0);
+    struct job_spec spec;
+    struct err e;
+    flags.env = strv_append(NULL, "A=b: c");
+    assert_int_equal(job_text_from_command(command, &flags, &text, &e), ERR_OK);
+    assert_int_equal(job_parse(&spec, text, strlen(text), "job", &e), ERR_OK);
+    assert_int_equal(spec.kind, JOB_COMMAND);
+    assert_string_equal(spec.name, "python3");
+    assert_string_equal(spec.command[1], "my \"train\".py");
+    assert_string_equal(spec.command[3], "50");
+    assert_int_equal(spec.nodes_min, 1);
+    assert_int_equal(spec.nodes_max, 2);
+    assert_int_equal(spec.procs_per_node, 4);
+    assert_int_equal(spec.max_restarts, 5);
+    assert_int_equal(spec.time_limit_ms, 7200000);
+    assert_string_equal(spec.env[0], "A=b: c");
+    assert_string_equal(spec.workdir, here);
+    job_release(&spec);
+    strv_free(flags.env);
+}
+
+static void test_bad_flag_is_named(void **state)
+{
+    (void)state;
+    char *const command[] = {(char[]){"true"}, NULL};
+    char *const nothing[] = {NULL};
+    char *text = NULL;
+    struct err e;
+    struct job_flags flags = {.nodes = "none"};
+    assert_int_equal(job_text_from_command(command, &flags, &text, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "nodes"));
+    flags = (struct job_flags){0};
+    assert_int_equal(job_text_from_command(nothing, &flags, &text, &e), ERR_INVALID_ARGUMENT);
+    flags.env = strv_append(NULL, "=x");
+    assert_int_equal(job_text_from_command(command, &flags, &text, &e), ERR_INVALID_ARGUMENT);
+    strv_free(flags.env);
+    assert_int_equal(job_text_from_file("/no/such.yaml", &flags, &text, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "/no/such.yaml"));
+    assert_null(text);
+}
+
+static void test_train_paths_become_absolute(void **state)
+{
+    (void)state;
+    const char *stored =
+        "workdir: /w\ntrain:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic, samples: "
+        "8}\n"
+        "  optimizer: {type: sgd, lr: 0.1}\n  batch: 4\n  epochs: 1\n  snapshot: {dir: ./out, every: 5}\n";
+    struct job_flags flags = {.set = strv_append(NULL, "train.epochs=20")};
+    CLEANUP(free_text) char *text = NULL;
+    struct job_spec spec;
+    struct err e = {0};
+    if (job_text_change(stored, &flags, &text, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    assert_int_equal(job_parse(&spec, text, strlen(text), "job", &e), ERR_OK);
+    assert_string_equal(spec.train.snapshot.dir, "/w/out");
+    assert_int_equal(spec.train.epochs, 20);
+    job_release(&spec);
+    char **missing = job_text_missing(text);
+    assert_int_equal(strv_len(missing), 1);
+    assert_string_equal(missing[0], "workdir /w is not on this machine");
+    strv_free(missing);
+    strv_free(flags.set);
+}
+
+static char *const environment[] = {
+    (char[]){"PATH=/bin"}, (char[]){"WANDB_MODE=offline"}, (char[]){"DDP_TOKEN=secret"},
+    (char[]){"PWD=/x"},    (char[]){"SECRET=1"},           NULL,
+};
+
+static void carried(const char *export, const char *wanted)
+{
+    CLEANUP(buf_release) struct buf got = {0};
+    char **exports = export ? strv_append(NULL, export) : NULL, **list = NULL;
+    struct err e;
+    assert_int_equal(environment_carried(environment, exports, &list, &e), ERR_OK);
+    for (size_t i = 0; list && list[i]; i++)
+        buf_printf(&got, "%s ", list[i]);
+    assert_string_equal(got.data ? got.data : "", wanted);
+    strv_free(list);
+    strv_free(exports);
+}
+
+static void test_carried_environment(void **state)
+{
+    (void)state;
+    carried(NULL, "PATH=/bin WANDB_MODE=offline ");
+    carried("SECRET", "PATH=/bin WANDB_MODE=offline SECRET=1 ");
+    carried("NONE", "");
+    carried("ALL", "PATH=/bin WANDB_MODE=offline SECRET=1 ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_forms),
+        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_command_becomes_a_job_file),
+        cmocka_unit_test(test_bad_flag_is_named),
+        cmocka_unit_test(test_train_paths_become_absolute),
+        cmocka_unit_test(test_carried_environment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

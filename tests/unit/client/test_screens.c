@@ -1,0 +1,152 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "client/json_print.h"
+#include "client/screen.h"
+#include "tests/unit/client/golden.h"
+#include "tests/unit/client/samples.h"
+
+/* Each screen on a terminal with colour (.term) and in a pipe (.pipe). */
+
+static const struct term terminal = {.live = true, .colour = true, .columns = 120, .now_ms = NOW};
+static const struct term pipe_term = {.now_ms = NOW};
+
+static void check_job(const char *name, void (*sample)(Ddp__V1__JobStatus *))
+{
+    Ddp__V1__JobStatus job;
+    CLEANUP(buf_release) struct buf out = {0};
+    sample(&job);
+    screen_job(&job, &terminal, &out);
+    CLEANUP(free_text) char *term_name = xasprintf("status-%s.term", name);
+    CLEANUP(free_text) char *pipe_name = xasprintf("status-%s.pipe", name);
+    golden_check(term_name, &out);
+    screen_job(&job, &pipe_term, &out);
+    golden_check(pipe_name, &out);
+}
+
+static void test_job_running(void **state)
+{
+    (void)state;
+    check_job("running", sample_running);
+}
+
+static void test_job_queued(void **state)
+{
+    (void)state;
+    check_job("queued", sample_queued);
+}
+
+static void test_job_failed(void **state)
+{
+    (void)state;
+    check_job("failed", sample_failed);
+}
+
+static void test_job_succeeded(void **state)
+{
+    (void)state;
+    check_job("succeeded", sample_succeeded);
+}
+
+static void test_job_command(void **state)
+{
+    (void)state;
+    check_job("command", sample_command);
+}
+
+/* The samples share memory for progress and ranks, so the list is checked with one job that has progress. */
+static void test_list(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    Ddp__V1__JobStatus jobs[2];
+    Ddp__V1__JobStatus *list[] = {&jobs[0], &jobs[1]};
+    Ddp__V1__ListJobsReply reply = DDP__V1__LIST_JOBS_REPLY__INIT;
+    sample_running(&jobs[0]);
+    sample_queued(&jobs[1]);
+    reply.jobs = list;
+    reply.n_jobs = 2;
+    reply.nodes = 2;
+    reply.slots = 64;
+    reply.gpus = 8;
+    reply.gpus_busy = 4;
+    screen_jobs(&reply, &terminal, &out);
+    golden_check("list.term", &out);
+    screen_jobs(&reply, &pipe_term, &out);
+    golden_check("list.pipe", &out);
+    sample_failed(&jobs[0]);
+    reply.gpus = 0;
+    screen_jobs(&reply, &pipe_term, &out);
+    golden_check("list-failed.pipe", &out);
+    reply.n_jobs = reply.nodes = reply.slots = 0;
+    screen_jobs(&reply, &pipe_term, &out);
+    golden_check("list-empty.pipe", &out);
+}
+
+static void test_nodes(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    Ddp__V1__ListNodesReply reply;
+    sample_nodes(&reply);
+    screen_nodes(&reply, &terminal, &out);
+    golden_check("nodes.term", &out);
+    screen_nodes(&reply, &pipe_term, &out);
+    golden_check("nodes.pipe", &out);
+}
+
+static void test_events(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    Ddp__V1__Event events[2] = {DDP__V1__EVENT__INIT, DDP__V1__EVENT__INIT};
+    Ddp__V1__Event *list[] = {&events[0], &events[1]};
+    Ddp__V1__GetEventsReply reply = DDP__V1__GET_EVENTS_REPLY__INIT;
+    char yesterday[] = "submitted by ana", today[] = "rank 2 killed by signal 9\033[2J, noticed after 12 ms";
+    events[0].time_ms = NOW - 86400 * INT64_C(1000);
+    events[0].text = yesterday;
+    events[1].time_ms = NOW - 65000;
+    events[1].text = today;
+    reply.events = list;
+    reply.n_events = 2;
+    screen_events(&reply, &pipe_term, &out);
+    golden_check("events.pipe", &out);
+}
+
+static void test_json(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    Ddp__V1__JobStatus job;
+    Ddp__V1__ListNodesReply nodes;
+    sample_running(&job);
+    json_print(&job.base, &out);
+    golden_check("status-running.json", &out);
+    sample_failed(&job);
+    json_print(&job.base, &out);
+    golden_check("status-failed.json", &out);
+    sample_nodes(&nodes);
+    json_print(&nodes.base, &out);
+    golden_check("nodes.json", &out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_job_running), cmocka_unit_test(test_job_queued),
+        cmocka_unit_test(test_job_failed),  cmocka_unit_test(test_job_succeeded),
+        cmocka_unit_test(test_job_command), cmocka_unit_test(test_list),
+        cmocka_unit_test(test_nodes),       cmocka_unit_test(test_events),
+        cmocka_unit_test(test_json),
+    };
+    setenv("TZ", "UTC", 1);
+    tzset();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
