@@ -28,6 +28,9 @@ void rpc_release(void *message_pointer); /* for CLEANUP on a message pointer of 
 /* Appends the bytes. INTERNAL when a string of it is not UTF-8 (the field is named). */
 MUST_CHECK enum err_code rpc_pack(const void *message, struct buf *out, struct err *e);
 
+/* The check of rpc_pack alone, and the size the bytes will have. */
+MUST_CHECK enum err_code rpc_pack_check(const void *message, size_t *size, struct err *e);
+
 bool rpc_utf8_valid(const void *text, size_t len); /* NUL counts as invalid */
 /* Makes foreign text (a worker's stderr, a file name) fit for a string field: each bad byte becomes '?'. In
  * place. */

@@ -1,0 +1,18 @@
+#ifndef DDP_PROTO_RPC_ADDRESS_H
+#define DDP_PROTO_RPC_ADDRESS_H
+
+#include "base/err.h"
+
+/* Addresses as people write them: "host:port", "[v6]:port", "unix:/path". Any thread. */
+
+struct rpc_address {
+    char host[256]; /* without brackets; empty for a unix socket */
+    int port;
+    const char *path; /* of a unix socket, inside the parsed text; else NULL */
+};
+MUST_CHECK enum err_code rpc_address_parse(const char *text, struct rpc_address *out, struct err *e);
+
+/* gRPC's form of a target, which names literal addresses as such. The caller frees. */
+MUST_CHECK enum err_code rpc_address_target(const char *text, char **out, struct err *e);
+
+#endif

@@ -1,0 +1,553 @@
+#include <arpa/inet.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "proto/rpc_server_impl.h"
+#include "proto/rpc_status.h"
+
+#define SEND_QUEUE (256 * 1024)
+
+static void call_pump(struct rpc_call *call);
+static void call_receive(struct rpc_call *call);
+
+/* ---- references ---- */
+
+static void outgoing_free(struct outgoing *item)
+{
+    grpc_byte_buffer_destroy(item->buffer);
+    free(item);
+}
+
+static void call_drop_queue(struct rpc_call *call)
+{
+    while (call->first) {
+        struct outgoing *item = call->first;
+
+        call->first = item->next;
+        call->queued -= item->size;
+        outgoing_free(item);
+    }
+    call->last = NULL;
+}
+
+static void call_free(struct rpc_call *call)
+{
+    struct rpc_server *server = call->server;
+
+    if (call->grpc)
+        grpc_call_unref(call->grpc);
+    if (call->incoming)
+        grpc_byte_buffer_destroy(call->incoming);
+    call_drop_queue(call);
+    rpc_free(call->request);
+    if (call->identity_release)
+        call->identity_release(call->identity);
+    free(call->status_text);
+    free(call);
+    rpc_server_call_freed(server);
+}
+
+struct rpc_call *rpc_call_ref(struct rpc_call *call)
+{
+    call->refs++;
+    return call;
+}
+
+void rpc_call_unref(struct rpc_call *call)
+{
+    BUG_ON(call->refs == 0);
+    if (--call->refs == 0)
+        call_free(call);
+}
+
+/* ---- sending ---- */
+
+static void batch_status(struct rpc_call *call, grpc_op *op, grpc_slice *text)
+{
+    op->op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+    op->data.send_status_from_server.status = (grpc_status_code)call->status;
+    if (call->status_text) {
+        *text = grpc_slice_from_copied_string(call->status_text);
+        op->data.send_status_from_server.status_details = text;
+    }
+    call->finish_sent = true;
+}
+
+/* Starts the next batch, unless one is under way: headers when they are due, one message, the status behind
+ * the last. */
+static void call_pump(struct rpc_call *call)
+{
+    grpc_op ops[3] = {0};
+    grpc_slice text = grpc_empty_slice();
+    size_t count = 0;
+
+    if (call->sending || call->finish_sent || call->is_closed)
+        return;
+    if (!call->headers_sent)
+        ops[count++].op = GRPC_OP_SEND_INITIAL_METADATA;
+    if (call->first) {
+        call->flying = call->first;
+        call->first = call->flying->next;
+        if (!call->first)
+            call->last = NULL;
+        ops[count].op = GRPC_OP_SEND_MESSAGE;
+        ops[count++].data.send_message.send_message = call->flying->buffer;
+    }
+    if (call->finish_asked && !call->first)
+        batch_status(call, &ops[count++], &text);
+    if (count) {
+        call->headers_sent = true;
+        call->sending = true;
+        rpc_call_ref(call);
+        rpc_batch(call->grpc, ops, count, &call->sent);
+    }
+    grpc_slice_unref(text);
+}
+
+static size_t send_limit(const struct rpc_call *call)
+{
+    return call->server->options.send_queue ? call->server->options.send_queue : SEND_QUEUE;
+}
+
+static void call_sent(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = tag->owner;
+
+    call->sending = false;
+    if (call->flying) {
+        call->queued -= call->flying->size;
+        outgoing_free(call->flying);
+        call->flying = NULL;
+    }
+    if (!ok)
+        call_drop_queue(call); /* the connection is gone: the close notice is on its way */
+    else
+        call_pump(call);
+    if (ok && call->wants_room && !rpc_call_over(call) && call->queued <= send_limit(call) / 2) {
+        call->wants_room = false;
+        if (call->method->on_sendable)
+            call->method->on_sendable(call);
+    }
+    rpc_call_unref(call);
+}
+
+static enum err_code call_queue(struct rpc_call *call, const void *message, struct err *e)
+{
+    struct outgoing *item;
+    grpc_byte_buffer *buffer;
+    size_t size;
+
+    BUG_ON(((const ProtobufCMessage *)message)->descriptor != call->shape->output);
+    if (rpc_pack_buffer(message, &buffer, &size, e))
+        return e->code;
+    if (call->queued && call->queued + size > send_limit(call)) {
+        grpc_byte_buffer_destroy(buffer);
+        call->wants_room = true;
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "the client reads too slowly");
+    }
+    item = xcalloc(1, sizeof(*item));
+    item->buffer = buffer;
+    item->size = size + sizeof(*item); /* empty messages fill the queue too */
+    call->queued += item->size;
+    if (call->last)
+        call->last->next = item;
+    else
+        call->first = item;
+    call->last = item;
+    return ERR_OK;
+}
+
+enum err_code rpc_call_send(struct rpc_call *call, const void *message, struct err *e)
+{
+    if (rpc_call_over(call))
+        return err_set(e, ERR_CANCELLED, "the call is over");
+    if (call_queue(call, message, e))
+        return e->code;
+    call_pump(call);
+    return ERR_OK;
+}
+
+size_t rpc_call_queued(const struct rpc_call *call)
+{
+    return call->queued;
+}
+
+static void call_end(struct rpc_call *call, int status, const char *text)
+{
+    if (rpc_call_over(call))
+        return;
+    call->finish_asked = true;
+    call->status = status;
+    call->status_text = text ? rpc_utf8_clean(xstrdup(text)) : NULL;
+    call_pump(call);
+}
+
+void rpc_call_finish(struct rpc_call *call)
+{
+    call_end(call, ERR_OK, NULL);
+}
+
+void rpc_call_reply(struct rpc_call *call, const void *message)
+{
+    struct err e;
+
+    if (rpc_call_over(call))
+        return;
+    if (call_queue(call, message, &e)) {
+        log_error("reply_not_sent", "rpc=%s why=%s", call->method->name, LOG_Q(e.msg));
+        rpc_call_fail(call, &e);
+        return;
+    }
+    rpc_call_finish(call);
+}
+
+void rpc_call_fail(struct rpc_call *call, const struct err *status)
+{
+    BUG_ON(status->code == ERR_OK);
+    call_end(call, rpc_status_code(status), status->msg);
+}
+
+void rpc_call_fail_with(struct rpc_call *call, enum err_code code, const char *fmt, ...)
+{
+    struct err e = {.code = code};
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(e.msg, sizeof(e.msg), fmt, ap);
+    va_end(ap);
+    rpc_call_fail(call, &e);
+}
+
+void rpc_call_drain(struct rpc_call *call)
+{
+    if (call->method && (call->method->kind != RPC_UNARY || call->method->waits))
+        rpc_call_fail_with(call, ERR_UNAVAILABLE, "draining");
+}
+
+/* ---- receiving ---- */
+
+static void call_start(struct rpc_call *call, const void *request)
+{
+    if (call->server->is_draining)
+        rpc_call_drain(call);
+    if (rpc_call_over(call))
+        return;
+    call->started = true;
+    call->method->on_start(call, request, call->service->user);
+}
+
+static void call_take_message(struct rpc_call *call)
+{
+    struct err e;
+    void *message;
+
+    if (rpc_unpack_buffer(call->shape->input, &call->incoming, &message, &e)) {
+        rpc_call_fail(call, &e);
+    } else if (call->method->kind == RPC_BIDI) {
+        call->method->on_message(call, message);
+        rpc_free(message);
+        call_receive(call);
+    } else {
+        call->request = message;
+        call_start(call, message);
+    }
+}
+
+static void call_received(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = tag->owner;
+
+    call->receiving = false;
+    if (rpc_call_over(call)) {
+        /* too late to matter; call_free drops the bytes */
+    } else if (ok && call->incoming) {
+        call_take_message(call);
+    } else if (call->method->kind != RPC_BIDI) {
+        rpc_call_fail_with(call, ERR_INVALID_ARGUMENT, "a call without a request");
+    } else if (!grpc_call_failed_before_recv_message(call->grpc)) {
+        call->method->on_message(call, NULL);
+    }
+    rpc_call_unref(call);
+}
+
+static void call_receive(struct rpc_call *call)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &call->incoming};
+
+    if (call->receiving || rpc_call_over(call))
+        return;
+    call->receiving = true;
+    rpc_call_ref(call);
+    rpc_batch(call->grpc, &op, 1, &call->received);
+}
+
+static void call_closed(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = tag->owner;
+    struct rpc_server *server = call->server;
+
+    (void)ok;
+    call->is_closed = true;
+    call_drop_queue(call);
+    if (call->next)
+        call->next->prev = call->prev;
+    if (call->prev)
+        call->prev->next = call->next;
+    else
+        server->calls = call->next;
+    server->live_count--;
+    if (call->started && call->method->on_end)
+        call->method->on_end(call, call->was_cancelled != 0);
+    rpc_call_unref(call);
+}
+
+/* ---- arrival ---- */
+
+/* "ipv4:1.2.3.4:5", "ipv6:%5B::1%5D:5", "fd:7" */
+static void peer_read_address(struct rpc_call *call, const char *uri)
+{
+    struct rpc_peer *peer = &call->peer;
+    struct unix_peer who;
+    const char *colon = strchr(uri, ':');
+    size_t used = 0;
+
+    peer->kind = RPC_PEER_TCP;
+    peer->uid = (uid_t)-1;
+    if (strncmp(uri, "fd:", 3) == 0 && rpc_unix_peer(call->server, atoi(uri + 3), &who)) {
+        peer->kind = RPC_PEER_UNIX;
+        peer->uid = who.uid;
+        peer->pid = who.pid;
+        snprintf(peer->address, sizeof(peer->address), "unix");
+        return;
+    }
+    for (const char *p = colon ? colon + 1 : uri; *p && used + 1 < sizeof(peer->address); p++) {
+        unsigned byte;
+
+        if (p[0] == '%' && sscanf(p + 1, "%2x", &byte) == 1 && p[1] && p[2]) {
+            peer->address[used++] = (char)byte;
+            p += 2;
+        } else {
+            peer->address[used++] = *p;
+        }
+    }
+}
+
+static void peer_read_name(struct rpc_call *call)
+{
+    grpc_auth_context *auth = grpc_call_auth_context(call->grpc);
+    grpc_auth_property_iterator it;
+    const grpc_auth_property *found;
+
+    if (!auth)
+        return;
+    it = grpc_auth_context_find_properties_by_name(auth, GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
+    found = grpc_auth_property_iterator_next(&it);
+    if (found && grpc_auth_context_peer_is_authenticated(auth) &&
+        strcmp(found->value, GRPC_SSL_TRANSPORT_SECURITY_TYPE) == 0) {
+        call->peer.kind = RPC_PEER_TLS;
+        it = grpc_auth_context_find_properties_by_name(auth, GRPC_X509_CN_PROPERTY_NAME);
+        found = grpc_auth_property_iterator_next(&it);
+        if (found)
+            snprintf(call->peer.name, sizeof(call->peer.name), "%.*s", (int)found->value_length,
+                     found->value);
+    }
+    grpc_auth_context_release(auth);
+}
+
+static void call_read_peer(struct rpc_call *call)
+{
+    char *uri = grpc_call_get_peer(call->grpc);
+
+    peer_read_address(call, uri ? uri : "");
+    gpr_free(uri);
+    if (call->peer.kind != RPC_PEER_UNIX)
+        peer_read_name(call);
+}
+
+static void find_token(const grpc_metadata_array *metadata, struct rpc_auth *auth)
+{
+    static const char scheme[] = "Bearer ";
+    const size_t skip = sizeof(scheme) - 1;
+
+    for (size_t i = 0; i < metadata->count; i++) {
+        const grpc_metadata *pair = &metadata->metadata[i];
+
+        if (grpc_slice_str_cmp(pair->key, "authorization") != 0 || GRPC_SLICE_LENGTH(pair->value) < skip ||
+            strncasecmp((const char *)GRPC_SLICE_START_PTR(pair->value), scheme, skip) != 0)
+            continue;
+        auth->token = (const char *)GRPC_SLICE_START_PTR(pair->value) + skip;
+        auth->token_len = GRPC_SLICE_LENGTH(pair->value) - skip;
+        return;
+    }
+}
+
+static enum err_code call_admit(struct rpc_call *call, const char *service, const char *method, struct err *e)
+{
+    const struct rpc_server_options *options = &call->server->options;
+    struct rpc_auth auth = {.service = service, .method = method, .peer = &call->peer};
+
+    if (!options->auth || strcmp(service, RPC_HEALTH_SERVICE) == 0)
+        return ERR_OK;
+    find_token(&call->metadata, &auth);
+    return options->auth(call, &auth, options->auth_user, e);
+}
+
+static enum err_code call_find_method(struct rpc_call *call, const char *service, const char *method,
+                                      struct err *e)
+{
+    const struct rpc_service *found = rpc_server_find(call->server, service);
+    const struct rpc_method *row = found ? found->methods : NULL;
+
+    while (row && row->name && strcmp(row->name, method) != 0)
+        row++;
+    if (!row || !row->name)
+        return err_set(e, ERR_UNIMPLEMENTED, "no method /%s/%s here", service, method);
+    call->service = found;
+    call->method = row;
+    call->shape = protobuf_c_service_descriptor_get_method_by_name(found->descriptor, row->name);
+    return ERR_OK;
+}
+
+static enum err_code call_route(struct rpc_call *call, char *path, struct err *e)
+{
+    char *slash = path[0] == '/' ? strchr(path + 1, '/') : NULL;
+
+    if (!slash)
+        return err_set(e, ERR_UNIMPLEMENTED, "not a method's path");
+    *slash = '\0';
+    if (call_admit(call, path + 1, slash + 1, e))
+        return e->code;
+    return call_find_method(call, path + 1, slash + 1, e);
+}
+
+static void call_begin(struct rpc_call *call)
+{
+    struct rpc_server *server = call->server;
+    grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER,
+                  .data.recv_close_on_server.cancelled = &call->was_cancelled};
+    CLEANUP(free_text) char *path = rpc_slice_text(call->details.method);
+    struct err e = {0};
+
+    call->next = server->calls;
+    if (call->next)
+        call->next->prev = call;
+    server->calls = call;
+    server->live_count++;
+    call->deadline = gpr_convert_clock_type(call->details.deadline, GPR_CLOCK_MONOTONIC);
+    call_read_peer(call);
+    rpc_batch(call->grpc, &op, 1, &call->closed);
+    if (call_route(call, path, &e))
+        rpc_call_fail(call, &e);
+    else if (call->method->kind == RPC_BIDI)
+        call_start(call, NULL);
+    if (call->method && call->method->kind != RPC_UNARY)
+        call_pump(call); /* headers at once: a stream's client sees that it is accepted */
+    if (call->method)
+        call_receive(call);
+}
+
+static void call_release_arrival(struct rpc_call *call)
+{
+    grpc_call_details_destroy(&call->details);
+    grpc_metadata_array_destroy(&call->metadata);
+}
+
+static void call_arrived(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = tag->owner;
+
+    if (!ok) { /* the server is going down */
+        call_release_arrival(call);
+        rpc_call_unref(call);
+        return;
+    }
+    if (!call->server->is_draining)
+        rpc_call_arm(call->server);
+    rpc_call_ref(call); /* a refused call may end before call_begin returns */
+    call_begin(call);
+    call_release_arrival(call);
+    rpc_call_unref(call);
+}
+
+static void tag_init(struct rpc_tag *tag, struct rpc_call *call, void (*done)(struct rpc_tag *tag, bool ok))
+{
+    tag->owner = call;
+    tag->done = done;
+}
+
+void rpc_call_arm(struct rpc_server *server)
+{
+    struct rpc_call *call = xcalloc(1, sizeof(*call));
+    grpc_call_error refused;
+
+    call->server = server;
+    call->refs = 1;
+    tag_init(&call->arrived, call, call_arrived);
+    tag_init(&call->received, call, call_received);
+    tag_init(&call->sent, call, call_sent);
+    tag_init(&call->closed, call, call_closed);
+    grpc_call_details_init(&call->details);
+    grpc_metadata_array_init(&call->metadata);
+    server->call_count++;
+    rpc_tag_arm(&call->arrived);
+    refused = grpc_server_request_call(server->grpc, &call->grpc, &call->details, &call->metadata,
+                                       server->cq.queue, server->cq.queue, &call->arrived);
+    BUG_ON(refused != GRPC_CALL_OK);
+}
+
+/* ---- what handlers ask ---- */
+
+bool rpc_call_over(const struct rpc_call *call)
+{
+    return call->finish_asked || call->is_closed;
+}
+
+int64_t rpc_call_remaining_ms(const struct rpc_call *call)
+{
+    return rpc_deadline_left_ms(call->deadline);
+}
+
+const struct rpc_peer *rpc_call_peer(const struct rpc_call *call)
+{
+    return &call->peer;
+}
+
+const struct rpc_method *rpc_call_method(const struct rpc_call *call)
+{
+    return call->method;
+}
+
+void *rpc_call_service_user(const struct rpc_call *call)
+{
+    return call->service->user;
+}
+
+void rpc_call_set_user(struct rpc_call *call, void *user)
+{
+    call->user = user;
+}
+
+void *rpc_call_user(const struct rpc_call *call)
+{
+    return call->user;
+}
+
+void rpc_call_set_identity(struct rpc_call *call, void *identity, void (*release)(void *identity))
+{
+    if (call->identity_release)
+        call->identity_release(call->identity);
+    call->identity = identity;
+    call->identity_release = release;
+}
+
+void *rpc_call_identity(const struct rpc_call *call)
+{
+    return call->identity;
+}

@@ -1,0 +1,62 @@
+#ifndef DDP_PROTO_RPC_CLIENT_IMPL_H
+#define DDP_PROTO_RPC_CLIENT_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "proto/rpc_client.h"
+#include "proto/rpc_core.h"
+
+/* The client's parts, for rpc_channel.c (connecting, blocking unary calls), rpc_stream.c (blocking streams)
+ * and rpc_session.c (streams on a loop). */
+
+/* What every kind of client has: gRPC's channel and the header that goes with each call. */
+struct rpc_link {
+    grpc_channel *grpc;
+    grpc_slice authorization; /* "Bearer ..."; counted: a connection may hold it longer than we do */
+    bool has_token;
+};
+MUST_CHECK enum err_code rpc_link_open(struct rpc_link *link, const char *target,
+                                       const struct rpc_channel_options *options, struct err *e);
+void rpc_link_close(struct rpc_link *link);
+
+/* Looks the method up; a name that the service does not have is a bug. */
+const ProtobufCMethodDescriptor *rpc_link_method(const ProtobufCServiceDescriptor *service,
+                                                 const char *method, const void *request);
+grpc_call *rpc_link_call(struct rpc_link *link, grpc_completion_queue *queue,
+                         const ProtobufCServiceDescriptor *service, const char *method,
+                         gpr_timespec deadline);
+/* Fills the op that sends the headers; *token is one element, to live until the batch has started. */
+void rpc_link_headers(const struct rpc_link *link, grpc_op *op, grpc_metadata *token, unsigned flags);
+
+/* The end of a call as the client sees it. */
+struct rpc_end {
+    grpc_metadata_array headers, trailers;
+    grpc_status_code status;
+    grpc_slice text;
+};
+void rpc_end_init(struct rpc_end *end);
+void rpc_end_ops(struct rpc_end *end, grpc_op ops[2]); /* receive headers, receive status */
+enum err_code rpc_end_read(const struct rpc_end *end, bool asked, struct err *e);
+void rpc_end_release(struct rpc_end *end);
+
+/* Blocking calls in progress, so that rpc_channel_cancel reaches them. */
+struct rpc_active {
+    struct rpc_active *prev, *next;
+    grpc_call *grpc;
+    atomic_bool asked; /* cancelled by this side */
+};
+struct rpc_channel {
+    struct rpc_link link;
+    pthread_mutex_t lock; /* over active */
+    struct rpc_active *active;
+    atomic_bool cancelled;
+};
+void rpc_active_add(struct rpc_channel *channel, struct rpc_active *active);
+void rpc_active_remove(struct rpc_channel *channel, struct rpc_active *active);
+void rpc_active_cancel(struct rpc_active *active);
+
+/* Waits for one tag of a pluck queue; false: the deadline came first. */
+bool rpc_pluck(grpc_completion_queue *queue, struct rpc_tag *tag, gpr_timespec deadline);
+
+#endif

@@ -1,0 +1,66 @@
+#ifndef DDP_PROTO_RPC_CORE_H
+#define DDP_PROTO_RPC_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <grpc/grpc.h>
+#include <uv.h>
+
+#include "base/err.h"
+
+/* What server and clients share below the calls; inside proto/ only.
+ *
+ * A tag is one outstanding operation. gRPC synchronises the thread that starts an operation with the one that
+ * sees it complete, but in code that ThreadSanitizer cannot see, so each tag repeats it with one atomic:
+ * released before the operation starts, acquired when it has come back. */
+struct rpc_tag {
+    void (*done)(struct rpc_tag *tag, bool ok); /* on the loop's thread */
+    void *owner;
+    struct rpc_tag *next;
+    bool ok;
+    atomic_uint order;
+};
+void rpc_tag_arm(struct rpc_tag *tag);
+void rpc_tag_home(struct rpc_tag *tag);
+
+/* Starts a batch; a refusal by gRPC is a bug of ours. */
+void rpc_batch(grpc_call *call, const grpc_op *ops, size_t count, struct rpc_tag *tag);
+
+/* A completion queue, the thread parked in it, and the way from there to a libuv loop. */
+struct rpc_cq {
+    grpc_completion_queue *queue;
+    pthread_t thread;
+    uv_async_t wake;
+    pthread_mutex_t lock; /* over first, last, ended */
+    struct rpc_tag *first, *last;
+    bool ended;
+    void (*on_closed)(void *user);
+    void *closed_user;
+};
+void rpc_cq_init(struct rpc_cq *cq);
+void rpc_cq_start(struct rpc_cq *cq, uv_loop_t *loop);
+/* No operation may be started any more; those under way are still delivered, then the thread ends, then
+ * on_closed. */
+void rpc_cq_close(struct rpc_cq *cq, void (*on_closed)(void *user), void *user);
+void rpc_cq_release(struct rpc_cq *cq); /* of one that was never started */
+
+/* Counted; the first sets gRPC's log up. A server logs gRPC's own errors as warnings, a client as debug
+ * lines. */
+void rpc_grpc_enter(bool server);
+void rpc_grpc_leave(void);
+
+gpr_timespec rpc_deadline(int64_t timeout_ms); /* from now, CLOCK_MONOTONIC; negative: never */
+int64_t rpc_deadline_left_ms(gpr_timespec deadline);
+
+/* A checked message as one slice or buffer of its own. */
+MUST_CHECK enum err_code rpc_pack_buffer(const void *message, grpc_byte_buffer **out, size_t *size,
+                                         struct err *e);
+/* Unpacks and destroys *buffer. */
+MUST_CHECK enum err_code rpc_unpack_buffer(const void *type, grpc_byte_buffer **buffer, void **out,
+                                           struct err *e);
+char *rpc_slice_text(grpc_slice slice); /* the caller frees */
+
+#endif

@@ -1,0 +1,287 @@
+#include <errno.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <grpc/grpc_security.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "proto/rpc_address.h"
+#include "proto/rpc_server_impl.h"
+
+/* How a server goes, in this order: listeners closed and GOAWAY sent (grpc_server_shutdown_and_notify);
+ * streams ended by us; after the grace everything left is cancelled; `down` has come home and every call is
+ * freed; server destroyed; completion queue shut down; its thread joined; loop handles closed; on_drained. */
+
+#define ARMED_CALLS 16
+#define MAX_RECEIVE (1024 * 1024)
+#define KEEPALIVE_MS 10000
+#define HANDSHAKE_MS 10000
+#define STREAMS_A_CONNECTION 1000
+
+static grpc_arg arg_int(const char *key, int64_t value)
+{
+    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = (int)value};
+}
+
+static grpc_server *server_make(const struct rpc_server_options *o)
+{
+    int64_t keepalive = o->keepalive_ms ? o->keepalive_ms : KEEPALIVE_MS;
+    int64_t timeout = o->keepalive_timeout_ms ? o->keepalive_timeout_ms : KEEPALIVE_MS;
+    grpc_arg list[] = {
+        arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, o->max_receive ? (int64_t)o->max_receive : MAX_RECEIVE),
+        arg_int(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION,
+                0), /* a small message must not become a large one */
+        arg_int(GRPC_ARG_ALLOW_REUSEPORT, 0),
+        arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive),
+        arg_int(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout),
+        arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
+        arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+        arg_int(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
+        arg_int(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS),
+        arg_int(GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS_A_CONNECTION),
+        arg_int(GRPC_ARG_ENABLE_CHANNELZ, 0),
+    };
+    grpc_channel_args args = {.num_args = ARRAY_LEN(list), .args = list};
+
+    return grpc_server_create(&args, NULL);
+}
+
+static void server_went_down(struct rpc_tag *tag, bool ok);
+
+enum err_code rpc_server_create(struct rpc_server **out, const struct rpc_server_options *options,
+                                struct err *e)
+{
+    struct rpc_server *server;
+
+    if (!options->loop)
+        return err_set(e, ERR_INVALID_ARGUMENT, "a server wants a loop");
+    rpc_grpc_enter(true);
+    server = xcalloc(1, sizeof(*server));
+    server->options = *options;
+    server->down.owner = server;
+    server->down.done = server_went_down;
+    server->grpc = server_make(options);
+    rpc_cq_init(&server->cq);
+    grpc_server_register_completion_queue(server->grpc, server->cq.queue, NULL);
+    rpc_health_init(server);
+    *out = server;
+    return ERR_OK;
+}
+
+void rpc_server_add_service(struct rpc_server *server, const struct rpc_service *service)
+{
+    BUG_ON(server->is_started || server->service_count == ARRAY_LEN(server->services));
+    for (const struct rpc_method *row = service->methods; row->name; row++) {
+        BUG_ON(!protobuf_c_service_descriptor_get_method_by_name(service->descriptor, row->name));
+        BUG_ON(!row->on_start || (row->kind == RPC_BIDI) != (row->on_message != NULL));
+    }
+    server->services[server->service_count++] = service;
+}
+
+const struct rpc_service *rpc_server_find(const struct rpc_server *server, const char *service)
+{
+    for (size_t i = 0; i < server->service_count; i++)
+        if (strcmp(server->services[i]->descriptor->name, service) == 0)
+            return server->services[i];
+    return NULL;
+}
+
+/* gRPC says why it cannot listen in its log only: a bind of our own finds the reason again. */
+static enum err_code listen_failed(const char *text, const struct rpc_address *address, struct err *e)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
+    CLEANUP(free_text) char *port = xasprintf("%d", address->port);
+    int failed = getaddrinfo(address->host, port, &hints, &found), reason = 0, one = 1;
+
+    if (failed)
+        return err_set(e, ERR_INVALID_ARGUMENT, "listen on %s: %s", text, gai_strerror(failed));
+    for (struct addrinfo *a = found; a && !reason; a = a->ai_next) {
+        CLEANUP(close_fd) int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+
+        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
+            bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1))
+            reason = errno;
+    }
+    freeaddrinfo(found);
+    if (!reason)
+        return err_set(e, ERR_UNAVAILABLE, "listen on %s: failed", text);
+    return err_sys(e, reason, "listen on %s", text);
+}
+
+static enum err_code server_creds(struct rpc_server *server, const struct rpc_tls_files *tls,
+                                  grpc_server_credentials **out, struct err *e)
+{
+    struct rpc_tls_source *source;
+
+    if (!tls) {
+        *out = grpc_insecure_server_credentials_create();
+        return ERR_OK;
+    }
+    if (server->tls_count == ARRAY_LEN(server->tls))
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "more than %zu TLS addresses", ARRAY_LEN(server->tls));
+    if (rpc_tls_check(tls, e))
+        return e->code;
+    source = rpc_tls_source_create(tls);
+    server->tls[server->tls_count++] = source;
+    return rpc_creds_server(source, out, e);
+}
+
+enum err_code rpc_server_listen_tcp(struct rpc_server *server, const char *text,
+                                    const struct rpc_tls_files *tls, int *port, struct err *e)
+{
+    grpc_server_credentials *creds;
+    struct rpc_address address;
+    int bound;
+
+    BUG_ON(server->is_started);
+    if (rpc_address_parse(text, &address, e))
+        return e->code;
+    if (address.path)
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is not a TCP address", text);
+    if (server_creds(server, tls, &creds, e))
+        return e->code;
+    bound = grpc_server_add_http2_port(server->grpc, text, creds);
+    grpc_server_credentials_release(creds);
+    if (bound <= 0)
+        return listen_failed(text, &address, e);
+    if (port)
+        *port = bound;
+    return ERR_OK;
+}
+
+void rpc_server_start(struct rpc_server *server)
+{
+    BUG_ON(server->is_started);
+    server->is_started = true;
+    uv_timer_init(server->options.loop, &server->grace);
+    server->grace.data = server;
+    rpc_cq_start(&server->cq, server->options.loop);
+    grpc_server_start(server->grpc);
+    for (int i = 0; i < ARMED_CALLS; i++)
+        rpc_call_arm(server);
+    for (struct rpc_listener *listener = server->listeners; listener; listener = listener->next)
+        rpc_listener_start(listener);
+}
+
+/* ---- draining ---- */
+
+void rpc_server_handle_closed(struct rpc_server *server)
+{
+    BUG_ON(server->closing == 0);
+    if (--server->closing)
+        return;
+    server->is_drained = true;
+    server->on_drained(server->drained_user);
+}
+
+static void grace_closed(uv_handle_t *handle)
+{
+    rpc_server_handle_closed(handle->data);
+}
+
+static void queue_closed(void *user)
+{
+    rpc_server_handle_closed(user);
+}
+
+static void server_try_end(struct rpc_server *server)
+{
+    if (!server->is_down || server->call_count || !server->grpc)
+        return;
+    grpc_server_destroy(server->grpc);
+    server->grpc = NULL;
+    uv_close((uv_handle_t *)&server->grace, grace_closed);
+    rpc_cq_close(&server->cq, queue_closed, server);
+}
+
+static void server_went_down(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_server *server = tag->owner;
+
+    (void)ok;
+    server->is_down = true;
+    server_try_end(server);
+}
+
+void rpc_server_call_freed(struct rpc_server *server)
+{
+    server->call_count--;
+    server_try_end(server);
+}
+
+static void grace_over(uv_timer_t *timer)
+{
+    struct rpc_server *server = timer->data;
+
+    if (server->grpc)
+        grpc_server_cancel_all_calls(server->grpc);
+}
+
+static void drain_calls(struct rpc_server *server)
+{
+    struct rpc_call *call = server->calls;
+
+    rpc_health_drain(server);
+    while (call) { /* ending a call does not take it off the list: only its close notice does */
+        struct rpc_call *next = call->next;
+
+        rpc_call_drain(call);
+        call = next;
+    }
+}
+
+void rpc_server_drain(struct rpc_server *server, int64_t grace_ms, void (*on_drained)(void *user), void *user)
+{
+    BUG_ON(!server->is_started);
+    if (server->is_draining) {
+        if (server->grpc && uv_timer_get_due_in(&server->grace) > (uint64_t)grace_ms)
+            uv_timer_start(&server->grace, grace_over, (uint64_t)grace_ms, 0);
+        return;
+    }
+    server->is_draining = true;
+    server->on_drained = on_drained;
+    server->drained_user = user;
+    server->closing = 2; /* the timer and the queue's */
+    rpc_listeners_close(server);
+    rpc_tag_arm(&server->down);
+    grpc_server_shutdown_and_notify(server->grpc, server->cq.queue, &server->down);
+    uv_timer_start(&server->grace, grace_over, (uint64_t)grace_ms, 0);
+    drain_calls(server);
+}
+
+bool rpc_server_draining(const struct rpc_server *server)
+{
+    return server->is_draining;
+}
+
+size_t rpc_server_calls(const struct rpc_server *server)
+{
+    return server->live_count;
+}
+
+/* Never started: no thread is parked in the queue yet, so it is emptied here. */
+static void server_undo(struct rpc_server *server)
+{
+    rpc_listeners_close(server);
+    grpc_server_shutdown_and_notify(server->grpc, server->cq.queue, &server->down);
+    grpc_completion_queue_next(server->cq.queue, rpc_deadline(-1), NULL);
+    grpc_server_destroy(server->grpc);
+    rpc_cq_release(&server->cq);
+}
+
+void rpc_server_free(struct rpc_server *server)
+{
+    if (!server)
+        return;
+    BUG_ON(server->is_started && !server->is_drained);
+    if (!server->is_started)
+        server_undo(server);
+    for (size_t i = 0; i < server->tls_count; i++)
+        rpc_tls_source_free(server->tls[i]);
+    free(server->unix_peers);
+    free(server);
+    rpc_grpc_leave();
+}

@@ -1,0 +1,174 @@
+#include "proto/rpc_tls.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <grpc/grpc_security.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "proto/rpc_creds.h"
+
+#define PEM_LIMIT (1024 * 1024)
+
+struct pems {
+    struct buf ca, cert, key;
+};
+
+static void pems_release(struct pems *pems)
+{
+    if (pems->key.data)
+        explicit_bzero(pems->key.data, pems->key.len);
+    buf_release(&pems->ca);
+    buf_release(&pems->cert);
+    buf_release(&pems->key);
+}
+
+static enum err_code pem_read(const char *path, const char *what, struct buf *out, struct err *e)
+{
+    if (file_read(path, PEM_LIMIT, out, e))
+        return err_wrap(e, "TLS %s", what);
+    if (out->len == 0 || strlen(out->data) != out->len || !strstr(out->data, "-----BEGIN "))
+        return err_set(e, ERR_INVALID_ARGUMENT, "TLS %s: %s: not a PEM file", what, path);
+    return ERR_OK;
+}
+
+static enum err_code pems_read(const struct rpc_tls_files *files, struct pems *out, struct err *e)
+{
+    if (pem_read(files->ca, "ca", &out->ca, e) || pem_read(files->cert, "certificate", &out->cert, e) ||
+        pem_read(files->key, "key", &out->key, e))
+        return e->code;
+    return ERR_OK;
+}
+
+enum err_code rpc_tls_check(const struct rpc_tls_files *files, struct err *e)
+{
+    CLEANUP(pems_release) struct pems pems = {0};
+
+    if (!files->ca || !files->cert || !files->key)
+        return err_set(e, ERR_INVALID_ARGUMENT, "TLS wants three files: ca, certificate and key");
+    return pems_read(files, &pems, e);
+}
+
+/* ---- server: read anew at a handshake when a file has changed ---- */
+
+struct stamp {
+    struct timespec changed;
+    off_t size;
+    ino_t inode;
+};
+
+struct rpc_tls_source {
+    char *paths[3];       /* ca, cert, key */
+    pthread_mutex_t lock; /* handshakes come on gRPC's threads */
+    struct stamp stamps[3];
+    bool loaded;
+};
+
+struct rpc_tls_source *rpc_tls_source_create(const struct rpc_tls_files *files)
+{
+    struct rpc_tls_source *source = xcalloc(1, sizeof(*source));
+
+    source->paths[0] = xstrdup(files->ca);
+    source->paths[1] = xstrdup(files->cert);
+    source->paths[2] = xstrdup(files->key);
+    pthread_mutex_init(&source->lock, NULL);
+    return source;
+}
+
+void rpc_tls_source_free(struct rpc_tls_source *source)
+{
+    if (!source)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(source->paths); i++)
+        free(source->paths[i]);
+    pthread_mutex_destroy(&source->lock);
+    free(source);
+}
+
+static bool source_changed(struct rpc_tls_source *source)
+{
+    bool changed = !source->loaded;
+
+    for (size_t i = 0; i < ARRAY_LEN(source->paths); i++) {
+        struct stamp *old = &source->stamps[i], now = {0};
+        struct stat st;
+
+        if (stat(source->paths[i], &st) == 0) {
+            now.changed = st.st_mtim;
+            now.size = st.st_size;
+            now.inode = st.st_ino;
+        }
+        if (now.changed.tv_sec != old->changed.tv_sec || now.changed.tv_nsec != old->changed.tv_nsec ||
+            now.size != old->size || now.inode != old->inode)
+            changed = true;
+        *old = now;
+    }
+    return changed;
+}
+
+static grpc_ssl_certificate_config_reload_status source_fetch(void *user,
+                                                              grpc_ssl_server_certificate_config **config)
+{
+    struct rpc_tls_source *source = user;
+    struct rpc_tls_files files = {source->paths[0], source->paths[1], source->paths[2]};
+    grpc_ssl_certificate_config_reload_status result = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    CLEANUP(pems_release) struct pems pems = {0};
+    struct err e = {0};
+
+    pthread_mutex_lock(&source->lock);
+    if (!source_changed(source)) {
+        /* the usual case */
+    } else if (pems_read(&files, &pems, &e)) {
+        log_warn("tls_not_reloaded", "why=%s", LOG_Q(e.msg));
+        if (!source->loaded)
+            result = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
+    } else {
+        grpc_ssl_pem_key_cert_pair pair = {.private_key = pems.key.data, .cert_chain = pems.cert.data};
+
+        *config = grpc_ssl_server_certificate_config_create(pems.ca.data, &pair, 1);
+        if (source->loaded)
+            log_info("tls_reloaded", "certificate=%s", LOG_Q(files.cert));
+        source->loaded = true;
+        result = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+    }
+    pthread_mutex_unlock(&source->lock);
+    return result;
+}
+
+enum err_code rpc_creds_server(struct rpc_tls_source *source, grpc_server_credentials **out, struct err *e)
+{
+    grpc_ssl_server_credentials_options *options =
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(
+            GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, source_fetch, source);
+    grpc_server_credentials *creds = grpc_ssl_server_credentials_create_with_options(options);
+
+    if (!creds)
+        return err_set(e, ERR_INVALID_ARGUMENT, "TLS: %s and %s do not make a server's identity",
+                       source->paths[1], source->paths[2]);
+    *out = creds;
+    return ERR_OK;
+}
+
+enum err_code rpc_creds_client(const struct rpc_tls_files *files, grpc_channel_credentials **out,
+                               struct err *e)
+{
+    CLEANUP(pems_release) struct pems pems = {0};
+    grpc_ssl_pem_key_cert_pair pair;
+    grpc_channel_credentials *creds;
+
+    if (pems_read(files, &pems, e))
+        return e->code;
+    pair.private_key = pems.key.data;
+    pair.cert_chain = pems.cert.data;
+    creds = grpc_ssl_credentials_create_ex(pems.ca.data, &pair, NULL, NULL);
+    if (!creds)
+        return err_set(e, ERR_INVALID_ARGUMENT, "TLS: %s and %s do not make an identity", files->cert,
+                       files->key);
+    *out = creds;
+    return ERR_OK;
+}

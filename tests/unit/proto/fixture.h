@@ -1,0 +1,57 @@
+#ifndef DDP_TESTS_UNIT_PROTO_FIXTURE_H
+#define DDP_TESTS_UNIT_PROTO_FIXTURE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <uv.h>
+
+#include "proto/ddp.pb-c.h"
+#include "proto/rpc_client.h"
+#include "proto/rpc_server.h"
+
+/* A server with a few methods of ddp.v1 that misbehave on request, on a loop in a thread of its own.
+ *   GetJob      job 1: replies, name = the peer's kind · 2: NOT_FOUND, "line\n100%" · 3: never answers · 4:
+ * answers after some turns of the loop · 5: a reply that is not UTF-8 · 6: echoes the caller's identity in
+ * `user` · 7: remaining ms in created_ms · 8: UNAVAILABLE the first two times, then replies WatchJob    job N
+ * >= 0: N messages, job 1..N, then OK · -1: as many as the client takes · -2: one, then stays open · -3:
+ * ABORTED after two CancelJob   a unary method that is not there Session     each heartbeat is acknowledged;
+ * a hello is answered by a welcome; a goodbye fails the stream; half close ends it */
+struct fixture_options {
+    const char *unix_path; /* both may be given */
+    const char *tcp;       /* "127.0.0.1:0" */
+    const struct rpc_tls_files *tls;
+    rpc_auth_fn auth;
+    size_t send_queue, max_receive;
+    int64_t keepalive_ms, keepalive_timeout_ms, grace_ms;
+};
+struct fixture {
+    uv_loop_t loop;
+    uv_async_t stop;
+    pthread_t thread;
+    struct rpc_server *server;
+    struct fixture_options options;
+    int port;
+    char target[64]; /* of the TCP port */
+    atomic_int started, ended, cancelled, attempts, sent;
+    atomic_bool drained;
+};
+void fixture_start(struct fixture *f, const struct fixture_options *options);
+void fixture_drain(struct fixture *f); /* begins to */
+void fixture_stop(struct fixture *f);  /* drains and waits */
+/* The same as a process: prints "port N" on stdout when it listens, drains on SIGTERM. */
+int fixture_main(const struct fixture_options *options);
+
+/* Waits up to 20 s for the condition. */
+#define WAIT_FOR(cond)                                                                                       \
+    do {                                                                                                     \
+        int64_t until_ = clock_boot_ms() + 20000;                                                            \
+        while (!(cond) && clock_boot_ms() < until_)                                                          \
+            sched_yield();                                                                                   \
+        assert_true(cond);                                                                                   \
+    } while (0)
+
+char *fixture_dir(void); /* a new 0700 directory; fixture_dir_remove frees it */
+void fixture_dir_remove(char *dir);
+
+#endif
