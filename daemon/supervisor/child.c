@@ -1,0 +1,262 @@
+#include "daemon/supervisor/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/sched.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "daemon/control/procs.h"
+
+enum { REPORT_FD = 3, TOKEN_FD = 4, FIRST_FREE_FD = 5 };
+enum stage { STAGE_USER, STAGE_WORKDIR, STAGE_EXEC, STAGE_SETUP };
+
+struct plan {
+    const struct spawn_order *order;
+    struct passwd *user; /* NULL: stay */
+    char **env;
+    pid_t parent;
+    int in, out, err, report, token, failure; /* -1: none */
+};
+
+static void plan_release(struct plan *p)
+{
+    strv_free(p->env);
+    close_fd(&p->in);
+    close_fd(&p->out);
+    close_fd(&p->err);
+    close_fd(&p->report);
+    close_fd(&p->token);
+    close_fd(&p->failure);
+}
+
+static _Noreturn void fail(const struct plan *p, enum stage stage)
+{
+    struct child_failure why = {(int)stage, errno};
+
+    if (write(p->failure, &why, sizeof(why)) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+static bool become(const struct passwd *user)
+{
+    return !initgroups(user->pw_name, user->pw_gid) && !setgid(user->pw_gid) && !setuid(user->pw_uid);
+}
+
+static void reset_signals(void)
+{
+    sigset_t none;
+
+    for (int s = 1; s < NSIG; s++)
+        signal(s, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* All sources are above the targets (plan_files lifts them), so no dup2 overwrites a later source. */
+static bool place_files(struct plan *p)
+{
+    if (dup2(p->in, 0) < 0 || dup2(p->out, 1) < 0 || dup2(p->err, 2) < 0 || dup2(p->report, REPORT_FD) < 0)
+        return false;
+    if (p->token >= 0 ? dup2(p->token, TOKEN_FD) < 0 : (close(TOKEN_FD), 0))
+        return false;
+    /* the rest is close-on-exec already; this is for what the supervisor itself was given */
+    (void)syscall(SYS_close_range, FIRST_FREE_FD, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
+    return true;
+}
+
+static _Noreturn void child_main(struct plan *p)
+{
+    const struct spawn_order *order = p->order;
+
+    setsid();
+    reset_signals();
+    if (p->user && !become(p->user))
+        fail(p, STAGE_USER);
+    /* after setuid, which clears it; the parent may be gone already */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != p->parent)
+        fail(p, STAGE_SETUP);
+    if (!place_files(p))
+        fail(p, STAGE_SETUP);
+    if (order->workdir && chdir(order->workdir))
+        fail(p, STAGE_WORKDIR);
+    environ = p->env;
+    execvp(order->argv[0], order->argv);
+    fail(p, STAGE_EXEC);
+}
+
+/* As fork, into the cgroup at once: moving a process there later costs milliseconds. */
+static pid_t fork_into(const char *cgroup)
+{
+    CLEANUP(close_fd) int fd = cgroup ? cgroup_open(cgroup) : -1;
+    struct clone_args args = {.exit_signal = SIGCHLD};
+    long pid;
+
+    if (fd < 0)
+        return fork();
+    args.flags = CLONE_INTO_CGROUP;
+    args.cgroup = (uint64_t)fd;
+    pid = syscall(SYS_clone3, &args, sizeof(args));
+    return pid < 0 ? fork() : (pid_t)pid;
+}
+
+static enum err_code lift(int *fd, struct err *e)
+{
+    int higher = fcntl(*fd, F_DUPFD_CLOEXEC, 32);
+
+    if (higher < 0)
+        return err_sys(e, errno, "descriptor");
+    close(*fd);
+    *fd = higher;
+    return ERR_OK;
+}
+
+static enum err_code open_log(const struct plan *p, const char *name, int *fd, struct err *e)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", p->order->log_dir, name);
+
+    *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (*fd < 0)
+        return err_sys(e, errno, "%s", path);
+    if (p->user && fchown(*fd, p->user->pw_uid, p->user->pw_gid))
+        return err_sys(e, errno, "%s", path);
+    return lift(fd, e);
+}
+
+static enum err_code open_logs(struct plan *p, struct err *e)
+{
+    const char *dir = p->order->log_dir;
+
+    if (file_mkdirs(dir, 0755, e))
+        return e->code;
+    if (p->user && chown(dir, p->user->pw_uid, p->user->pw_gid))
+        return err_sys(e, errno, "%s", dir);
+    if (open_log(p, "stdout.log", &p->out, e) || open_log(p, "stderr.log", &p->err, e))
+        return e->code;
+    p->in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return p->in < 0 ? err_sys(e, errno, "/dev/null") : lift(&p->in, e);
+}
+
+/* *mine is the end that stays here. */
+static enum err_code make_pipe(int *mine, int *childs, bool child_reads, struct err *e)
+{
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC))
+        return err_sys(e, errno, "pipe");
+    *mine = fds[child_reads ? 1 : 0];
+    *childs = fds[child_reads ? 0 : 1];
+    (void)fcntl(*mine, F_SETFL, O_NONBLOCK);
+    return lift(childs, e);
+}
+
+static enum err_code open_token(struct plan *p, struct err *e)
+{
+    CLEANUP(close_fd) int mine = -1;
+    uint8_t token[64];
+    size_t size;
+
+    if (!p->order->token)
+        return ERR_OK;
+    size = strlen(p->order->token) / 2;
+    if (size > sizeof(token) || !hex_decode(token, size, p->order->token))
+        return err_set(e, ERR_INVALID_ARGUMENT, "the worker's token is not hexadecimal");
+    if (make_pipe(&mine, &p->token, true, e))
+        return e->code;
+    return fd_write_all(mine, token, size, e);
+}
+
+static enum err_code find_user(struct plan *p, struct err *e)
+{
+    const char *name = p->order->user;
+
+    if (!name)
+        return ERR_OK;
+    errno = 0;
+    p->user = getpwnam(name);
+    if (!p->user)
+        return err_set(e, ERR_NOT_FOUND, "user %s does not exist", name);
+    if (p->user->pw_uid == geteuid())
+        p->user = NULL;
+    return ERR_OK;
+}
+
+static void make_env(struct plan *p)
+{
+    char text[64];
+
+    p->env = p->order->env ? strv_dup(p->order->env) : NULL;
+    snprintf(text, sizeof(text), "DDP_REPORT_FD=%d", REPORT_FD);
+    p->env = strv_append(p->env, text);
+    if (!p->order->token)
+        return;
+    snprintf(text, sizeof(text), "DDP_TOKEN_FD=%d", TOKEN_FD);
+    p->env = strv_append(p->env, text);
+}
+
+enum err_code child_start(const struct spawn_order *order, const char *cgroup, struct child *out,
+                          struct err *e)
+{
+    CLEANUP(plan_release)
+    struct plan p = {.order = order,
+                     .parent = getpid(),
+                     .in = -1,
+                     .out = -1,
+                     .err = -1,
+                     .report = -1,
+                     .token = -1,
+                     .failure = -1};
+    CLEANUP(close_fd) int report = -1;
+    CLEANUP(close_fd) int exec_fd = -1;
+    pid_t pid;
+
+    if (find_user(&p, e) || open_logs(&p, e) || open_token(&p, e))
+        return e->code;
+    if (make_pipe(&report, &p.report, false, e) || make_pipe(&exec_fd, &p.failure, false, e))
+        return e->code;
+    make_env(&p);
+    pid = fork_into(cgroup);
+    if (pid < 0)
+        return err_sys(e, errno, "fork");
+    if (!pid)
+        child_main(&p);
+    *out = (struct child){pid, report, exec_fd};
+    report = exec_fd = -1;
+    return ERR_OK;
+}
+
+enum err_code child_explain(const struct child_failure *why, const struct spawn_order *order,
+                            const char *node, struct err *e)
+{
+    const char *command = order->argv[0];
+
+    switch (why->stage) {
+    case STAGE_USER:
+        return err_sys(e, why->errnum, "cannot become user %s on %s", order->user ? order->user : "?", node);
+    case STAGE_WORKDIR:
+        if (why->errnum == ENOENT)
+            return err_set(e, ERR_NOT_FOUND, "working directory %s does not exist on %s", order->workdir,
+                           node);
+        return err_sys(e, why->errnum, "working directory %s on %s", order->workdir, node);
+    case STAGE_EXEC:
+        if (why->errnum == ENOENT && !strchr(command, '/'))
+            return err_set(e, ERR_NOT_FOUND, "%s: not found in PATH on %s", command, node);
+        if (why->errnum == ENOENT)
+            return err_set(e, ERR_NOT_FOUND, "%s (or its interpreter) does not exist on %s", command, node);
+        return err_sys(e, why->errnum, "%s on %s", command, node);
+    default:
+        return err_sys(e, why->errnum, "setting up %s on %s", command, node);
+    }
+}

@@ -1,0 +1,531 @@
+#include "daemon/supervisor/group.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/control/record.h"
+#include "daemon/control/socket.h"
+#include "daemon/supervisor/lease.h"
+#include "daemon/supervisor/spawn.h"
+
+#define LOCK_WAIT_MS 2000      /* a supervisor that has just ended may hold the lock a moment longer */
+#define FIRST_ORDER_MS 30000   /* with nothing to do so far */
+#define REPORT_TURN (64 << 10) /* bytes of one pipe before the others get their turn */
+#define POLL_MAX_MS 1000       /* poll does not count the time a machine sleeps, leases do */
+
+struct group {
+    struct group_options options;
+    struct spawn_site site;
+    struct spawn **spawns;
+    size_t count, cap;
+    struct lease lease;
+    int lock_fd, listener, agent, signals;
+    bool blocked;     /* the agent's queue is full: wait until it is writable */
+    bool greet, sync; /* hello, synced are still to be said */
+    bool used;        /* there was a spawn */
+    bool ending;      /* everything stops; no new orders */
+    int64_t opened;
+    struct outbox outbox;
+};
+
+static enum err_code take_lock(struct group *g, struct err *e)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/lock", g->options.dir);
+    int64_t until = clock_boot_ms() + LOCK_WAIT_MS;
+
+    while (file_lock(path, &g->lock_fd, e)) {
+        if (e->code != ERR_FAILED_PRECONDITION || clock_boot_ms() > until)
+            return e->code;
+        poll(NULL, 0, 10);
+    }
+    return ERR_OK;
+}
+
+static enum err_code open_signals(struct group *g, struct err *e)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    if (sigprocmask(SIG_SETMASK, &set, NULL))
+        return err_sys(e, errno, "signals");
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    g->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return g->signals < 0 ? err_sys(e, errno, "signalfd") : ERR_OK;
+}
+
+static void attach(struct group *g, int fd)
+{
+    close_fd(&g->agent);
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    g->agent = fd;
+    g->greet = g->sync = true;
+    g->blocked = false;
+    for (size_t i = 0; i < g->count; i++)
+        g->spawns[i]->dirty = true;
+}
+
+static void add_spawn(struct group *g, struct spawn *s)
+{
+    g->spawns = array_grow(g->spawns, g->count, &g->cap, sizeof(*g->spawns));
+    g->spawns[g->count++] = s;
+    g->used = true;
+}
+
+/* What an earlier supervisor of this job left. */
+static enum err_code take_records(struct group *g, struct err *e)
+{
+    CLEANUP(record_list_release) struct record_list found = {0};
+
+    if (record_list(g->options.dir, &found, e))
+        return e->code;
+    for (size_t i = 0; i < found.count; i++)
+        add_spawn(g, spawn_found(&found.items[i]));
+    return ERR_OK;
+}
+
+enum err_code group_open(struct group **out, const struct group_options *options, struct err *e)
+{
+    struct group *g = xcalloc(1, sizeof(*g));
+
+    g->options = *options;
+    g->site = (struct spawn_site){options->dir, options->node, options->job};
+    g->lock_fd = g->listener = g->agent = g->signals = -1;
+    g->opened = clock_boot_ms();
+    if (file_mkdirs(options->dir, 0700, e) || take_lock(g, e) || take_records(g, e) || open_signals(g, e) ||
+        control_listen(options->dir, &g->listener, e)) {
+        group_free(g);
+        return e->code;
+    }
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1)) {
+        group_free(g);
+        return err_sys(e, errno, "subreaper");
+    }
+    if (options->control_fd >= 0)
+        attach(g, options->control_fd);
+    *out = g;
+    return ERR_OK;
+}
+
+void group_free(struct group *g)
+{
+    if (!g)
+        return;
+    for (size_t i = 0; i < g->count; i++)
+        spawn_free(g->spawns[i]);
+    free(g->spawns);
+    outbox_release(&g->outbox);
+    close_fd(&g->agent);
+    close_fd(&g->listener);
+    close_fd(&g->signals);
+    close_fd(&g->lock_fd);
+    free(g);
+}
+
+static struct spawn *find_spawn(struct group *g, int64_t number)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (g->spawns[i]->fact.spawn == number)
+            return g->spawns[i];
+    return NULL;
+}
+
+static void start_spawn(struct group *g, struct spawn_order *order)
+{
+    struct spawn *s = find_spawn(g, order->spawn);
+
+    if (g->ending || s)
+        return;
+    lease_renew(&g->lease, order->lease_sent, order->lease_ms);
+    s = spawn_begin(order, &g->site);
+    add_spawn(g, s);
+    log_info("spawn_started", "job=%" PRId64 " gen=%" PRId64 " spawn=%" PRId64 " rank=%d pid=%d",
+             g->options.job, s->fact.generation, s->fact.spawn, s->fact.rank, (int)s->pid);
+}
+
+static void forget_spawn(struct group *g, int64_t number)
+{
+    struct err e;
+
+    for (size_t i = 0; i < g->count; i++) {
+        struct spawn *s = g->spawns[i];
+
+        if (s->fact.spawn != number || !spawn_ended(s))
+            continue;
+        if (record_remove(g->options.dir, number, &e))
+            log_warn("record_not_removed", "job=%" PRId64 " spawn=%" PRId64 " why=%s", g->options.job, number,
+                     LOG_Q(e.msg));
+        spawn_free(s);
+        memmove(&g->spawns[i], &g->spawns[i + 1], (g->count - i - 1) * sizeof(*g->spawns));
+        g->count--;
+        return;
+    }
+}
+
+static void stop_all(struct group *g, enum stop_mode mode, int64_t now)
+{
+    for (size_t i = 0; i < g->count; i++)
+        spawn_stop(g->spawns[i], mode, g->spawns[i]->order.grace_ms, now);
+}
+
+static void detach(struct group *g)
+{
+    close_fd(&g->agent);
+    g->agent = -1;
+    g->blocked = false;
+    if (!g->options.attached)
+        return;
+    g->ending = true;
+    stop_all(g, STOP_KILL, clock_boot_ms());
+}
+
+static void obey(struct group *g, struct control_message *m)
+{
+    int64_t now = clock_boot_ms();
+    struct spawn *s;
+
+    switch (m->op) {
+    case CONTROL_START:
+        start_spawn(g, &m->order);
+        break;
+    case CONTROL_STOP:
+        s = find_spawn(g, m->spawn);
+        if (s)
+            spawn_stop(s, m->mode, m->grace_ms, now);
+        break;
+    case CONTROL_FORGET:
+        forget_spawn(g, m->spawn);
+        break;
+    case CONTROL_LEASE:
+        lease_renew(&g->lease, m->lease_sent, m->lease_ms);
+        break;
+    case CONTROL_HELLO:
+    case CONTROL_FACT:
+    case CONTROL_REPORT:
+    case CONTROL_SYNCED:
+        break; /* ours to say */
+    }
+}
+
+static void hear_agent(struct group *g)
+{
+    while (g->agent >= 0) {
+        CLEANUP(control_message_release) struct control_message m;
+        struct err e;
+
+        switch (control_receive(g->agent, &m, &e)) {
+        case ERR_OK:
+            obey(g, &m);
+            break;
+        case ERR_UNAVAILABLE:
+            return;
+        case ERR_INVALID_ARGUMENT:
+            log_warn("control_message_refused", "why=%s", LOG_Q(e.msg));
+            break;
+        default:
+            detach(g);
+            return;
+        }
+    }
+}
+
+static bool say(struct group *g, const struct control_message *m)
+{
+    struct err e;
+
+    switch (control_send(g->agent, m, &e)) {
+    case ERR_OK:
+        return true;
+    case ERR_UNAVAILABLE:
+        g->blocked = true;
+        return false;
+    default:
+        detach(g);
+        return false;
+    }
+}
+
+static bool say_facts(struct group *g, bool ended)
+{
+    for (size_t i = 0; i < g->count; i++) {
+        struct spawn *s = g->spawns[i];
+        struct control_message m = {.op = CONTROL_FACT, .fact = s->fact}; /* borrowed for the call */
+
+        if (!s->dirty || spawn_ended(s) != ended)
+            continue;
+        if (!say(g, &m))
+            return false;
+        s->dirty = false;
+    }
+    return true;
+}
+
+static bool say_reports(struct group *g)
+{
+    const struct outbox_item *item;
+    struct err e;
+
+    while ((item = outbox_first(&g->outbox))) {
+        enum err_code code = control_send_text(g->agent, item->text, item->len, &e);
+
+        if (code == ERR_UNAVAILABLE) {
+            g->blocked = true;
+            return false;
+        }
+        if (code == ERR_ABORTED) {
+            detach(g);
+            return false;
+        }
+        outbox_pop(&g->outbox);
+    }
+    return true;
+}
+
+/* Ends after the reports that came before them; nothing here waits. */
+static void tell_agent(struct group *g)
+{
+    struct control_message hello = {.op = CONTROL_HELLO, .job = g->options.job};
+    struct control_message synced = {.op = CONTROL_SYNCED};
+    CLEANUP(free_text) char *node = xstrdup(g->options.node);
+
+    hello.node = node;
+    if (g->agent < 0 || g->blocked)
+        return;
+    if (g->greet && !say(g, &hello))
+        return;
+    g->greet = false;
+    if (!say_facts(g, false) || !say_reports(g) || !say_facts(g, true))
+        return;
+    if (g->sync && say(g, &synced))
+        g->sync = false;
+}
+
+struct report_place {
+    struct group *group;
+    const struct spawn *spawn;
+};
+
+static void queue_report(void *ctx, const struct spawn_report *report)
+{
+    struct report_place *at = ctx;
+    struct control_message m = {.op = CONTROL_REPORT, .report = *report};
+    struct buf text = {0};
+    size_t len;
+
+    m.report.spawn = at->spawn->fact.spawn;
+    m.report.generation = at->spawn->fact.generation;
+    m.report.rank = at->spawn->fact.rank;
+    m.report.time_ms = clock_wall_ms();
+    control_encode(&m, &text);
+    len = text.len;
+    outbox_push(&at->group->outbox, buf_steal(&text), len);
+}
+
+static void read_reports(struct group *g, struct spawn *s, size_t limit)
+{
+    struct report_place at = {g, s};
+
+    spawn_read_reports(s, limit, queue_report, &at);
+}
+
+static void reap(struct group *g)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        for (size_t i = 0; i < g->count; i++) {
+            struct spawn *s = g->spawns[i];
+
+            if (s->pid != pid)
+                continue;
+            if (s->exec_fd >= 0)
+                spawn_exec_ready(s, &g->site);
+            spawn_reaped(s, status);
+        }
+    }
+}
+
+static void hear_signals(struct group *g)
+{
+    struct signalfd_siginfo info;
+
+    while (read(g->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGCHLD)
+            continue;
+        log_warn("supervisor_told_to_stop", "job=%" PRId64 " signal=%u by=%u", g->options.job, info.ssi_signo,
+                 info.ssi_pid);
+        g->ending = true;
+        stop_all(g, STOP_TERM, clock_boot_ms());
+    }
+    reap(g);
+}
+
+static size_t count_alive(const struct group *g)
+{
+    size_t alive = 0;
+
+    for (size_t i = 0; i < g->count; i++)
+        alive += !spawn_ended(g->spawns[i]);
+    return alive;
+}
+
+/* The lease's end: SIGTERM early enough that SIGKILL at the end finds little. */
+static int64_t check_lease(struct group *g, int64_t now)
+{
+    int64_t next = INT64_MAX;
+
+    for (size_t i = 0; lease_held(&g->lease) && i < g->count; i++) {
+        struct spawn *s = g->spawns[i];
+        int64_t term = lease_term(&g->lease, s->order.grace_ms);
+
+        if (spawn_ended(s) || s->fact.lease_expired)
+            continue;
+        if (now < term) {
+            next = term < next ? term : next;
+            continue;
+        }
+        log_warn("lease_expired", "job=%" PRId64 " spawn=%" PRId64, g->options.job, s->fact.spawn);
+        s->fact.lease_expired = true;
+        spawn_stop(s, STOP_TERM, lease_end(&g->lease) > now ? lease_end(&g->lease) - now : 0, now);
+    }
+    return next;
+}
+
+static int64_t tick(struct group *g, int64_t now)
+{
+    int64_t next = check_lease(g, now);
+    size_t alive = count_alive(g);
+
+    for (size_t i = 0; i < g->count; i++) {
+        struct spawn *s = g->spawns[i];
+        bool was_alive = !spawn_ended(s);
+        int64_t at;
+
+        if (was_alive && !s->pid)
+            read_reports(g, s, SIZE_MAX);
+        at = spawn_tick(s, &g->site, alive == 1, now);
+        if (was_alive && spawn_ended(s))
+            alive--;
+        next = at < next ? at : next;
+    }
+    return next;
+}
+
+static bool done(const struct group *g, int64_t now)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (!spawn_ended(g->spawns[i]))
+            return false;
+    if (g->options.attached && g->agent < 0)
+        return true;
+    for (size_t i = 0; i < g->count; i++)
+        if (!g->spawns[i]->saved)
+            return false;
+    if (g->ending)
+        return true;
+    if (g->agent >= 0 && g->count)
+        return false; /* an end that the coordinator has yet to commit */
+    return g->used || now - g->opened > FIRST_ORDER_MS;
+}
+
+struct watch {
+    struct pollfd *fds;
+    size_t count, cap;
+};
+
+static void watch_fd(struct watch *w, int fd, short events)
+{
+    if (fd < 0)
+        return;
+    w->fds = array_grow(w->fds, w->count, &w->cap, sizeof(*w->fds));
+    w->fds[w->count++] = (struct pollfd){.fd = fd, .events = events};
+}
+
+static bool is_ready(const struct watch *w, int fd)
+{
+    for (size_t i = 0; fd >= 0 && i < w->count; i++)
+        if (w->fds[i].fd == fd)
+            return w->fds[i].revents != 0;
+    return false;
+}
+
+static void wait_for_something(struct group *g, struct watch *w, int64_t next, int64_t now)
+{
+    int64_t timeout = next == INT64_MAX || next - now > POLL_MAX_MS ? POLL_MAX_MS : next - now;
+
+    w->count = 0;
+    watch_fd(w, g->signals, POLLIN);
+    watch_fd(w, g->listener, POLLIN);
+    watch_fd(w, g->agent, (short)(POLLIN | (g->blocked ? POLLOUT : 0)));
+    for (size_t i = 0; i < g->count; i++) {
+        watch_fd(w, g->spawns[i]->exec_fd, POLLIN);
+        watch_fd(w, g->spawns[i]->report_fd, POLLIN);
+    }
+    if (poll(w->fds, w->count, timeout > 0 ? (int)timeout : 0) <= 0)
+        w->count = 0;
+}
+
+static void serve(struct group *g, const struct watch *w)
+{
+    struct err e;
+    int fd;
+
+    for (size_t i = 0; i < g->count; i++) {
+        struct spawn *s = g->spawns[i];
+
+        if (is_ready(w, s->exec_fd))
+            spawn_exec_ready(s, &g->site);
+        if (is_ready(w, s->report_fd))
+            read_reports(g, s, REPORT_TURN);
+    }
+    if (is_ready(w, g->signals))
+        hear_signals(g);
+    if (is_ready(w, g->agent)) {
+        g->blocked = false;
+        hear_agent(g);
+    }
+    if (!is_ready(w, g->listener))
+        return;
+    if (control_accept(g->listener, &fd, &e))
+        log_warn("connection_refused", "why=%s", LOG_Q(e.msg));
+    else if (g->options.attached)
+        close(fd);
+    else
+        attach(g, fd);
+}
+
+void group_run(struct group *g)
+{
+    struct watch w = {0};
+    int64_t now = clock_boot_ms(), next;
+
+    for (;;) {
+        next = tick(g, now);
+        tell_agent(g);
+        if (done(g, now))
+            break;
+        wait_for_something(g, &w, next, now);
+        serve(g, &w);
+        reap(g);
+        now = clock_boot_ms();
+    }
+    free(w.fds);
+}

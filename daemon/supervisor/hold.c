@@ -1,0 +1,118 @@
+#include "daemon/supervisor/hold.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static int try_bind(int family, const struct sockaddr *at, socklen_t size)
+{
+    CLEANUP(close_fd) int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int on = 1;
+
+    if (fd < 0)
+        return errno == EAFNOSUPPORT ? 0 : errno;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+    if (bind(fd, at, size) || listen(fd, 1))
+        return errno;
+    return 0;
+}
+
+static int try_port(int port)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    int rc = try_bind(AF_INET, (struct sockaddr *)&v4, sizeof(v4));
+
+    if (!rc)
+        rc = try_bind(AF_INET6, (struct sockaddr *)&v6, sizeof(v6));
+    return rc == EADDRINUSE ? rc : 0;
+}
+
+enum err_code hold_port(int port, int *fd, struct err *e)
+{
+    CLEANUP(close_fd) int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int n = snprintf(at.sun_path + 1, sizeof(at.sun_path) - 1, "ddp-port-%d", port);
+
+    if (s < 0)
+        return err_sys(e, errno, "port %d", port);
+    if (bind(s, (struct sockaddr *)&at,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n))) {
+        if (errno == EADDRINUSE)
+            return err_set(e, ERR_ALREADY_EXISTS, "port %d is held by another ddp job of this machine", port);
+        return err_sys(e, errno, "port %d", port);
+    }
+    if (try_port(port))
+        return err_set(e, ERR_ALREADY_EXISTS, "port %d is in use", port);
+    *fd = s;
+    s = -1;
+    return ERR_OK;
+}
+
+/* World-writable like /tmp, since users share the machine's devices: /run/lock on Debian. */
+static int open_hold_dir(void)
+{
+    static const char *const places[] = {"/run/lock", "/tmp"};
+
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        int fd = open(places[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        if (fd >= 0 && !faccessat(fd, ".", W_OK, AT_EACCESS))
+            return fd;
+        if (fd >= 0)
+            close(fd);
+    }
+    return -1;
+}
+
+enum err_code hold_gpus(char *const *uuids, int fds[HOLD_GPUS_MAX + 1], struct err *e)
+{
+    CLEANUP(close_fd) int dir = -1;
+    size_t count = strv_len(uuids);
+
+    fds[0] = -1;
+    if (!count)
+        return ERR_OK;
+    if (count > HOLD_GPUS_MAX)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%zu GPUs for one worker", count);
+    dir = open_hold_dir();
+    if (dir < 0)
+        return err_set(e, ERR_PERMISSION_DENIED, "neither /run/lock nor /tmp can be written");
+    for (size_t i = 0; i < count; i++) {
+        CLEANUP(free_text) char *name = xasprintf("ddp-%s.lock", uuids[i]);
+        int fd = strchr(name, '/') ? -1 : openat(dir, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+
+        if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) {
+            (void)fchmod(fd, 0666); /* past the umask, when it is ours */
+            fds[i] = fd;
+            fds[i + 1] = -1;
+            continue;
+        }
+        if (fd >= 0)
+            close(fd);
+        hold_drop(fds);
+        return err_set(e, ERR_ALREADY_EXISTS, "%s is in use by another ddp job of this machine", uuids[i]);
+    }
+    return ERR_OK;
+}
+
+void hold_drop(int *fds)
+{
+    for (; *fds >= 0; fds++) {
+        close(*fds);
+        *fds = -1;
+    }
+}

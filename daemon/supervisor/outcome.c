@@ -1,0 +1,88 @@
+#include "daemon/supervisor/outcome.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#define ERROR_FILE_MAX (1 << 20)
+
+/* The last bytes of the file, from the start of a line where there is one. */
+static char *read_end(const char *path)
+{
+    CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    CLEANUP(free_text) char *text = xcalloc(1, TAIL_BYTES + 1);
+    struct stat st;
+    off_t from;
+    ssize_t n;
+    char *line;
+
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
+        return NULL;
+    from = st.st_size > TAIL_BYTES ? st.st_size - TAIL_BYTES : 0;
+    n = pread(fd, text, TAIL_BYTES, from);
+    if (n <= 0)
+        return NULL;
+    for (ssize_t i = 0; i < n; i++)
+        if (!text[i])
+            text[i] = '?';
+    text[n] = '\0';
+    line = from ? strchr(text, '\n') : NULL;
+    return line && line[1] ? xstrdup(line + 1) : steal(text);
+}
+
+char *outcome_tail(const char *log_dir)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/stderr.log", log_dir);
+    CLEANUP(free_text) char *text = read_end(path);
+    size_t len = text ? strlen(text) : 0;
+    int lines = 0;
+    char *at;
+
+    while (len && text[len - 1] == '\n')
+        text[--len] = '\0';
+    if (!len)
+        return NULL;
+    for (at = text + len; at > text; at--)
+        if (at[-1] == '\n' && ++lines == TAIL_LINES)
+            break;
+    return xstrdup(at);
+}
+
+/* torchrun's file: {"message": {"message": "...", "extraInfo": {...}}}, or {"message": "..."}. */
+char *outcome_message(const char *log_dir)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/error.json", log_dir);
+    CLEANUP(buf_release) struct buf text = {0};
+    CLEANUP(json_release) json_t *obj = NULL;
+    const json_t *message;
+    const char *line;
+    struct err ignored;
+    struct stat st;
+
+    if (lstat(path, &st) || !S_ISREG(st.st_mode) || file_read(path, ERROR_FILE_MAX, &text, &ignored))
+        return NULL;
+    if (json_parse(text.data, text.len, ERROR_FILE_MAX, &obj, &ignored))
+        return NULL;
+    message = json_object_get(obj, "message");
+    line = json_is_object(message) ? json_get_text(message, "message", NULL) : json_string_value(message);
+    if (!line || !*line)
+        return NULL;
+    return xasprintf("%.*s", (int)strcspn(line, "\n") < 500 ? (int)strcspn(line, "\n") : 500, line);
+}
+
+bool outcome_port_busy(const struct spawn_order *order, const char *tail)
+{
+    char port[16];
+
+    if (!order->master_port || !tail)
+        return false;
+    snprintf(port, sizeof(port), "%d", order->master_port);
+    return strstr(tail, port) && (strstr(tail, "EADDRINUSE") || strcasestr(tail, "address already in use"));
+}

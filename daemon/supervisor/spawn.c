@@ -1,0 +1,306 @@
+#include "daemon/supervisor/spawn.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/control/procs.h"
+#include "daemon/control/record.h"
+#include "daemon/supervisor/child.h"
+#include "daemon/supervisor/outcome.h"
+
+#define LEFTOVER_RETRY_MS 10
+#define RECORD_RETRY_MS 1000
+
+static void close_reports(struct spawn *s)
+{
+    close_fd(&s->report_fd);
+    s->report_fd = -1;
+}
+
+static void close_exec(struct spawn *s)
+{
+    close_fd(&s->exec_fd);
+    s->exec_fd = -1;
+}
+
+static void drop_holds(struct spawn *s)
+{
+    close_fd(&s->port_fd);
+    s->port_fd = -1;
+    hold_drop(s->gpu_fds);
+}
+
+/* The end of a spawn, once: what it was goes to disk, then to the agent. */
+static void finish(struct spawn *s, const struct spawn_site *site)
+{
+    close_exec(s);
+    close_reports(s);
+    drop_holds(s);
+    if (s->fact.cgroup)
+        cgroup_remove(s->fact.cgroup);
+    s->fact.state = SPAWN_EXITED;
+    s->fact.ended_ms = clock_wall_ms();
+    s->dirty = true;
+    s->next_try = 0;
+    log_info("spawn_exited",
+             "job=%" PRId64 " gen=%" PRId64 " spawn=%" PRId64
+             " rank=%d code=%d signal=%d oom=%d lease_expired=%d message=%s",
+             site->job, s->fact.generation, s->fact.spawn, s->fact.rank, s->fact.code, s->fact.signal,
+             s->fact.out_of_memory, s->fact.lease_expired, LOG_Q(s->fact.message));
+}
+
+static void not_started(struct spawn *s, const struct spawn_site *site, const struct err *why)
+{
+    s->fact.not_started = true;
+    s->fact.port_busy = why->code == ERR_ALREADY_EXISTS && s->port_fd < 0 && s->order.master_port;
+    s->fact.code = 127;
+    free(s->fact.message);
+    s->fact.message = xstrdup(why->msg);
+    finish(s, site);
+}
+
+static enum err_code start(struct spawn *s, const struct spawn_site *site, struct err *e)
+{
+    CLEANUP(free_text) char *name = xasprintf("ddp-%.8s-%s", s->order.owner, s->order.id);
+    struct child child;
+
+    if (s->order.master_port && hold_port(s->order.master_port, &s->port_fd, e))
+        return e->code;
+    if (hold_gpus(s->order.gpu_uuids, s->gpu_fds, e) || cgroup_make(name, &s->fact.cgroup, e))
+        return e->code;
+    if (record_write(site->dir, &s->fact, e))
+        return e->code;
+    s->oom_before = kernel_oom_kills();
+    if (child_start(&s->order, s->fact.cgroup, &child, e))
+        return err_wrap(e, "%s", site->node);
+    s->pid = s->session = child.pid;
+    s->fact.pid = child.pid;
+    s->report_fd = child.report_fd;
+    s->exec_fd = child.exec_fd;
+    return ERR_OK;
+}
+
+struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *site)
+{
+    struct spawn *s = xcalloc(1, sizeof(*s));
+    struct err e;
+
+    s->order = *order;
+    memset(order, 0, sizeof(*order));
+    s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = -1;
+    s->fact = (struct spawn_fact){.spawn = s->order.spawn,
+                                  .generation = s->order.generation,
+                                  .rank = s->order.rank,
+                                  .local_rank = s->order.local_rank,
+                                  .started_ms = clock_wall_ms(),
+                                  .id = xstrdup(s->order.id),
+                                  .owner = xstrdup(s->order.owner)};
+    s->dirty = true;
+    if (start(s, site, &e))
+        not_started(s, site, &e);
+    return s;
+}
+
+struct spawn *spawn_found(const struct spawn_fact *fact)
+{
+    struct spawn *s = xcalloc(1, sizeof(*s));
+
+    s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = -1;
+    spawn_fact_copy(&s->fact, fact);
+    s->found = s->dirty = true;
+    s->saved = spawn_ended(s);
+    return s;
+}
+
+void spawn_free(struct spawn *s)
+{
+    if (!s)
+        return;
+    close_exec(s);
+    close_reports(s);
+    drop_holds(s);
+    report_reader_release(&s->reader);
+    spawn_order_release(&s->order);
+    spawn_fact_release(&s->fact);
+    free(s);
+}
+
+bool spawn_ended(const struct spawn *s)
+{
+    return s->fact.state == SPAWN_EXITED;
+}
+
+void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now)
+{
+    if (mode == STOP_NONE || mode < s->stop || spawn_ended(s))
+        return;
+    if (s->stop == STOP_NONE) {
+        s->stop_at = now;
+        s->kill_at = INT64_MAX;
+        s->fact.state = SPAWN_STOPPING;
+        s->dirty = true;
+    }
+    s->stop = mode;
+    if (now + grace < s->kill_at)
+        s->kill_at = now + grace;
+}
+
+void spawn_exec_ready(struct spawn *s, const struct spawn_site *site)
+{
+    struct child_failure why;
+    ssize_t n = read(s->exec_fd, &why, sizeof(why));
+    struct err e;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    close_exec(s);
+    if (n == (ssize_t)sizeof(why)) {
+        (void)child_explain(&why, &s->order, site->node, &e);
+        s->fact.not_started = true;
+        free(s->fact.message);
+        s->fact.message = xstrdup(e.msg);
+        return; /* its exit follows at once */
+    }
+    if (s->fact.state == SPAWN_STARTING) {
+        s->fact.state = SPAWN_RUNNING;
+        s->dirty = true;
+    }
+}
+
+void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const struct spawn_report *),
+                        void *ctx)
+{
+    char chunk[16384];
+
+    while (s->report_fd >= 0 && limit) {
+        ssize_t n = read(s->report_fd, chunk, sizeof(chunk) < limit ? sizeof(chunk) : limit);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0) {
+            close_reports(s);
+            return;
+        }
+        report_feed(&s->reader, chunk, (size_t)n, fn, ctx);
+        limit -= (size_t)n;
+    }
+}
+
+void spawn_reaped(struct spawn *s, int status)
+{
+    s->pid = 0;
+    s->status = status;
+    s->next_try = 0;
+}
+
+static void read_outcome(struct spawn *s)
+{
+    long long oom_now = kernel_oom_kills();
+    bool by_kernel;
+
+    if (WIFSIGNALED(s->status))
+        s->fact.signal = WTERMSIG(s->status);
+    else
+        s->fact.code = WEXITSTATUS(s->status);
+    by_kernel = s->fact.signal == SIGKILL && !s->killed;
+    s->fact.out_of_memory = (s->fact.cgroup && cgroup_out_of_memory(s->fact.cgroup)) ||
+                            (by_kernel && s->oom_before >= 0 && oom_now > s->oom_before);
+    if (!s->fact.code && !s->fact.signal)
+        return;
+    s->fact.stderr_tail = outcome_tail(s->order.log_dir);
+    if (!s->fact.message)
+        s->fact.message = outcome_message(s->order.log_dir);
+    s->fact.port_busy = s->stop == STOP_NONE && outcome_port_busy(&s->order, s->fact.stderr_tail);
+}
+
+static int kill_members(struct spawn *s, bool alone)
+{
+    struct proc_mark mark = {s->session, s->fact.id, s->fact.owner, alone};
+    int left = s->fact.cgroup ? cgroup_kill(s->fact.cgroup) : 0;
+
+    if (left)
+        return left;
+    /* a process may have moved itself to another cgroup; and without one this is all we have */
+    if (s->found)
+        return s->fact.id && s->fact.owner ? marked_kill(s->fact.id, s->fact.owner) : 0;
+    return descendants_kill(&mark);
+}
+
+/* The worker is gone; whatever it started goes too, before anyone hears that it ended. */
+static int64_t bury(struct spawn *s, const struct spawn_site *site, bool alone, int64_t now)
+{
+    if (now < s->next_try)
+        return s->next_try;
+    if (kill_members(s, alone) > 0) {
+        s->next_try = now + LEFTOVER_RETRY_MS;
+        return s->next_try;
+    }
+    if (s->found)
+        s->fact.lost = true;
+    else
+        read_outcome(s);
+    finish(s, site);
+    return now;
+}
+
+static int64_t save(struct spawn *s, const struct spawn_site *site, int64_t now)
+{
+    struct err e;
+
+    if (s->saved)
+        return INT64_MAX;
+    if (now < s->next_try)
+        return s->next_try;
+    if (!record_write(site->dir, &s->fact, &e)) {
+        s->saved = true;
+        return INT64_MAX;
+    }
+    log_warn("record_not_written", "job=%" PRId64 " spawn=%" PRId64 " why=%s", site->job, s->fact.spawn,
+             LOG_Q(e.msg));
+    s->next_try = now + RECORD_RETRY_MS;
+    return s->next_try;
+}
+
+static int64_t escalate(struct spawn *s, bool alone, int64_t now)
+{
+    bool waits = s->stop == STOP_SNAPSHOT && s->order.native;
+    int64_t term_at = waits ? s->stop_at + (s->kill_at - s->stop_at) / 2 : s->stop_at;
+    int64_t kill_at = s->stop == STOP_KILL ? now : s->kill_at;
+
+    if (s->stop == STOP_NONE)
+        return INT64_MAX;
+    if (!s->termed && now >= term_at && now < kill_at) {
+        if (kill(-s->pid, SIGTERM))
+            return now + LEFTOVER_RETRY_MS; /* forked, but not yet the leader of its group */
+        s->termed = true;
+    }
+    if (now < kill_at)
+        return s->termed ? kill_at : term_at;
+    if (now < s->next_try)
+        return s->next_try;
+    s->killed = true;
+    (void)kill(s->pid, SIGKILL);
+    (void)kill_members(s, alone);
+    s->next_try = now + LEFTOVER_RETRY_MS;
+    return s->next_try;
+}
+
+int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, bool alone, int64_t now)
+{
+    if (spawn_ended(s))
+        return save(s, site, now);
+    if (!s->pid)
+        return bury(s, site, alone, now);
+    return escalate(s, alone, now);
+}
