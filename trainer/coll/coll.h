@@ -28,6 +28,9 @@ MUST_CHECK enum err_code coll_listen(struct coll_listener **out, const char *hos
                                      struct err *e);
 /* Opaque address for JoinRequest.address; at most 512 bytes. */
 size_t coll_listener_address(const struct coll_listener *l, uint8_t *out, size_t cap);
+/* Makes a coll_open in progress, or a later one, of this or an older generation return ABORTED. Any thread.
+ */
+void coll_listener_abort(struct coll_listener *l, int64_t generation);
 void coll_listener_free(struct coll_listener *l);
 
 struct coll_peer {

@@ -1,0 +1,241 @@
+/* Every collective, on shared memory, on the ring and on mixtures, at odd sizes, against a plain sum. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/trainer/ranks.h"
+
+static const struct layout {
+    const char *name;
+    int world;
+    int node_of[8];
+} layouts[] = {
+    {"one", 1, {0}},
+    {"node of 2", 2, {0, 0}},
+    {"node of 3", 3, {0, 0, 0}},
+    {"node of 5", 5, {0, 0, 0, 0, 0}},
+    {"node of 8", 8, {0, 0, 0, 0, 0, 0, 0, 0}},
+    {"2 nodes", 2, {0, 1}},
+    {"3 nodes", 3, {0, 1, 2}},
+    {"5 nodes", 5, {0, 1, 2, 3, 4}},
+    {"8 nodes", 8, {0, 1, 2, 3, 4, 5, 6, 7}},
+    {"2 x 2", 4, {0, 0, 1, 1}},
+    {"2 x 3", 6, {0, 0, 0, 1, 1, 1}},
+    {"1 + 3", 4, {0, 1, 1, 1}},
+    {"3 x 2, dealt out", 6, {0, 1, 2, 0, 1, 2}},
+    {"3 + 1 + 2", 6, {5, 5, 5, 2, 9, 9}},
+};
+#define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
+
+static void with_layout(struct ranks *r, const struct layout *l)
+{
+    memset(r, 0, sizeof(*r));
+    r->world = l->world;
+    memcpy(r->node_of, l->node_of, sizeof(l->node_of));
+}
+
+/* Reproducible, of both signs and several magnitudes, so that the order of additions shows in the bits. */
+static float value(int rank, size_t i)
+{
+    uint64_t x = (uint64_t)i * 2654435761u + (uint64_t)rank * 40503u + 12345;
+
+    x ^= x >> 13;
+    x *= 0x9e3779b97f4a7c15u;
+    x ^= x >> 29;
+    return (float)((double)(int64_t)(x & 0xffffff) - 8388608.0) * ldexpf(1.0f, -(int)(x >> 60));
+}
+
+static const size_t counts[] = {0, 1, 7, 1024, 1025, 16411, (1u << 20) + 3};
+#define COUNTS (sizeof(counts) / sizeof(counts[0]))
+
+/* Every element of small arrays, every 31st of large ones: 31 has no factor in common with lines and chunks.
+ */
+static void check_sum(const struct ranks *r, const float *data, size_t count, bool exact)
+{
+    for (size_t i = 0; i<count; i += count> 20000 ? 31 : 1) {
+        double sum = 0, size = 0;
+        float plain = value(0, i);
+
+        for (int k = 0; k < r->world; k++) {
+            sum += (double)value(k, i);
+            size += fabs((double)value(k, i));
+        }
+        for (int k = 1; k < r->world; k++)
+            plain += value(k, i);
+        RANK_CHECK(fabs((double)data[i] - sum) <= size * 1e-6);
+        RANK_CHECK(!exact || data[i] == plain);
+    }
+}
+
+static bool one_node(const struct ranks *r)
+{
+    for (int i = 1; i < r->world; i++)
+        if (r->node_of[i] != r->node_of[0])
+            return false;
+    return true;
+}
+
+/* Two arrays, the second used from an odd place in it. */
+static void sum_everything(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    float *first, *second;
+    struct err e = {0};
+    uint64_t hash = 0;
+
+    RANK_OK(coll_alloc(g, counts[COUNTS - 1], &first, &e), &e);
+    RANK_OK(coll_alloc(g, counts[COUNTS - 1] + 64, &second, &e), &e);
+    RANK_CHECK(((uintptr_t)first & 63) == 0 && first[counts[COUNTS - 1] - 1] == 0);
+    for (size_t c = 0; c < 2 * COUNTS; c++) {
+        size_t count = counts[c / 2];
+        float *data = c % 2 ? second + 3 + c : first;
+
+        for (size_t i = 0; i < count; i++)
+            data[i] = value(rank, i);
+        RANK_OK(coll_allreduce(g, data, count, &e), &e);
+        check_sum(r, data, count, one_node(r));
+        hash = hash * 31 + ranks_hash(data, count * sizeof(float));
+    }
+    r->shared->hash[rank] = hash;
+    coll_close(g);
+}
+
+static void sums_agree_with_a_plain_sum_in_the_same_bits_everywhere_and_every_time(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        uint64_t hash[2];
+
+        for (int run = 0; run < 2; run++) {
+            struct ranks r;
+
+            with_layout(&r, &layouts[l]);
+            if (!ranks_run(&r, sum_everything))
+                fail_msg("layout %s", layouts[l].name);
+            for (int i = 1; i < r.world; i++)
+                assert_int_equal(r.shared->hash[i], r.shared->hash[0]);
+            hash[run] = r.shared->hash[0];
+            ranks_release(&r);
+        }
+        assert_int_equal(hash[0], hash[1]);
+    }
+}
+
+static const size_t sizes[] = {0, 1, 7, 4096, 4097, 262144, 600001};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+static void fill(unsigned char *data, size_t size, int salt)
+{
+    for (size_t i = 0; i < size; i++)
+        data[i] = (unsigned char)(i * 7 + (size_t)salt * 13 + 1);
+}
+
+static void pass_everything(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    size_t most = sizes[SIZES - 1];
+    unsigned char *data = malloc(most), *want = malloc(most), *all = malloc(most * (size_t)r->world);
+    struct err e = {0};
+
+    for (int root = 0; root < r->world; root++)
+        for (size_t s = 0; s < SIZES; s++) {
+            fill(want, sizes[s], root);
+            memset(data, 0, most);
+            if (rank == root)
+                fill(data, sizes[s], root);
+            RANK_OK(coll_broadcast(g, data, sizes[s], root, &e), &e);
+            RANK_CHECK(!memcmp(data, want, sizes[s]));
+        }
+    for (size_t s = 0; s < SIZES; s++) {
+        fill(data, sizes[s], rank);
+        RANK_OK(coll_allgather(g, data, sizes[s], all, &e), &e);
+        for (int k = 0; k < r->world; k++) {
+            fill(want, sizes[s], k);
+            RANK_CHECK(!memcmp(all + (size_t)k * sizes[s], want, sizes[s]));
+        }
+    }
+    free(data);
+    free(want);
+    free(all);
+    coll_close(g);
+}
+
+static void broadcast_and_allgather_bring_every_byte(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct ranks r;
+
+        with_layout(&r, &layouts[l]);
+        if (!ranks_run(&r, pass_everything))
+            fail_msg("layout %s", layouts[l].name);
+        ranks_release(&r);
+    }
+}
+
+/* Nobody leaves barrier k before all have entered it. */
+static void count_barriers(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    struct coll_stats stats;
+    struct err e = {0};
+
+    for (int k = 1; k <= 200; k++) {
+        atomic_fetch_add(&r->shared->counter, 1);
+        RANK_OK(coll_barrier(g, &e), &e);
+        RANK_CHECK(atomic_load(&r->shared->counter) >= k * r->world);
+    }
+    coll_get_stats(g, &stats);
+    RANK_CHECK(stats.calls == 200);
+    coll_close(g);
+}
+
+static void a_barrier_holds_until_all_are_there(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct ranks r;
+
+        with_layout(&r, &layouts[l]);
+        if (!ranks_run(&r, count_barriers))
+            fail_msg("layout %s", layouts[l].name);
+        ranks_release(&r);
+    }
+}
+
+static void rings_go_over_ipv6_too(void **state)
+{
+    struct ranks r = {.world = 3, .node_of = {0, 1, 2}, .host = "::1"};
+
+    (void)state;
+    assert_true(ranks_run(&r, sum_everything));
+    ranks_release(&r);
+}
+
+static void ranks_without_a_directory_meet_by_tcp(void **state)
+{
+    struct ranks r = {.world = 3, .no_directory = true};
+
+    (void)state;
+    assert_true(ranks_run(&r, pass_everything));
+    ranks_release(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_agree_with_a_plain_sum_in_the_same_bits_everywhere_and_every_time),
+        cmocka_unit_test(broadcast_and_allgather_bring_every_byte),
+        cmocka_unit_test(a_barrier_holds_until_all_are_there),
+        cmocka_unit_test(rings_go_over_ipv6_too),
+        cmocka_unit_test(ranks_without_a_directory_meet_by_tcp),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

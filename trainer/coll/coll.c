@@ -1,0 +1,264 @@
+#include "trainer/coll/coll.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "trainer/coll/internal.h"
+#include "trainer/coll/pass.h"
+#include "trainer/coll/ring.h"
+#include "trainer/coll/shm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE 4096
+
+enum err_code coll_stopped(struct err *e)
+{
+    return err_set(e, ERR_ABORTED,
+                   "the process group is over: a peer is gone, or another generation is forming");
+}
+
+/* ---- stopping */
+
+static void stop(struct coll_group *g)
+{
+    uint64_t one = 1;
+
+    if (!atomic_exchange(&g->stop.set, true) && write(g->stop.event, &one, sizeof(one)) < 0)
+        BUG_ON(errno != EAGAIN);
+}
+
+void coll_fail(struct coll_group *g)
+{
+    stop(g);
+    shm_abort(g);
+    ring_abort(g);
+}
+
+void coll_abort(struct coll_group *g, int64_t generation)
+{
+    if (generation < g->generation)
+        return;
+    stop(g);
+    if (atomic_load(&g->formed)) {
+        shm_abort(g);
+        ring_abort(g);
+    }
+}
+
+/* ---- forming */
+
+static const struct coll_ops *choose(const struct coll_layout *l)
+{
+    if (l->world_size == 1)
+        return &coll_solo_ops;
+    return l->nodes == 1 ? &coll_node_ops : &coll_wide_ops;
+}
+
+static enum err_code form(struct coll_group *g, struct coll_listener *l, int64_t deadline, struct err *e)
+{
+    g->ops = choose(&g->layout);
+    if (g->layout.locals > 1 && shm_open_node(g, l, deadline, e))
+        return e->code;
+    if (g->layout.nodes > 1 && g->layout.local < g->layout.rings && ring_open(g, l, deadline, e))
+        return e->code;
+    atomic_store(&g->formed, true);
+    if (atomic_load(&g->stop.set)) {
+        coll_fail(g);
+        return coll_stopped(e);
+    }
+    return g->ops->barrier(g, e);
+}
+
+static enum err_code check_config(const struct coll_config *c, struct err *e)
+{
+    if (c->world_size < 1 || c->rank < 0 || c->rank >= c->world_size)
+        return err_set(e, ERR_INVALID_ARGUMENT, "rank %d of %d does not exist", c->rank, c->world_size);
+    return ERR_OK;
+}
+
+enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const struct coll_config *c,
+                        struct err *e)
+{
+    int64_t deadline = clock_boot_ms() + (c->timeout_ms > 0 ? c->timeout_ms : 60000);
+    struct coll_group *g;
+    enum err_code rc;
+
+    if (check_config(c, e))
+        return e->code;
+    g = xcalloc(1, sizeof(*g));
+    g->job = c->job;
+    g->generation = c->generation;
+    memcpy(g->key, c->key, sizeof(g->key));
+    g->stop.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    rc = g->stop.event < 0 ? err_sys(e, errno, "eventfd") : coll_layout_init(&g->layout, c, e);
+    if (!rc)
+        rc = coll_listener_begin(l, g, e);
+    if (!rc) {
+        rc = form(g, l, deadline, e);
+        coll_listener_end(l);
+    }
+    if (rc) {
+        coll_close(g);
+        return err_wrap(e, "job %lld generation %lld rank %d", (long long)c->job, (long long)c->generation,
+                        c->rank);
+    }
+    *out = g;
+    return ERR_OK;
+}
+
+static void free_array(struct coll_group *g, struct coll_array *a)
+{
+    if (g->shm)
+        pass_unmap(g, a);
+    else if (a->maps) {
+        munmap(a->maps[g->layout.local], a->bytes);
+        free(a->maps);
+    }
+}
+
+void coll_close(struct coll_group *g)
+{
+    if (!g)
+        return;
+    for (size_t i = 0; i < g->array_count; i++)
+        free_array(g, &g->arrays[i]);
+    free(g->arrays);
+    ring_close(g);
+    shm_close(g);
+    coll_layout_release(&g->layout);
+    close_fd(&g->stop.event);
+    explicit_bzero(g->key, sizeof(g->key));
+    free(g);
+}
+
+/* ---- arrays */
+
+static enum err_code alloc_private(struct coll_group *g, struct coll_array *a, struct err *e)
+{
+    void *at = mmap(NULL, a->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (at == MAP_FAILED)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu bytes: %s", a->bytes, strerror(errno));
+    madvise(at, a->bytes, MADV_HUGEPAGE);
+    a->maps = xcalloc((size_t)g->layout.locals, sizeof(*a->maps));
+    a->maps[g->layout.local] = at;
+    return ERR_OK;
+}
+
+/* A rank that gets no memory still takes part, so that the others hear of it. */
+static enum err_code alloc_shared(struct coll_group *g, struct coll_array *a, struct err *e)
+{
+    CLEANUP(close_fd) int fd = -1;
+    struct err mine = {0};
+    enum err_code rc;
+
+    if (pass_memory(&fd, "ddp-array", a->bytes, &mine))
+        fd = -1;
+    rc = pass_share(g, a, fd, e);
+    if (rc == ERR_RESOURCE_EXHAUSTED && fd < 0)
+        *e = mine;
+    return rc;
+}
+
+static enum err_code agree(struct coll_group *g, enum err_code rc, struct err *e)
+{
+    uint8_t mine = rc != ERR_OK, *all;
+    bool any = false;
+    struct err other = {0};
+
+    if (g->layout.nodes == 1 || (rc && rc != ERR_RESOURCE_EXHAUSTED))
+        return rc;
+    all = xcalloc((size_t)g->layout.world_size, 1);
+    if (g->ops->allgather(g, &mine, 1, all, &other)) {
+        free(all);
+        *e = other;
+        return e->code;
+    }
+    for (int r = 0; r < g->layout.world_size; r++)
+        any |= all[r];
+    free(all);
+    if (any && !rc)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "another rank has not enough memory");
+    return rc;
+}
+
+enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e)
+{
+    struct coll_array a = {.count = count};
+    enum err_code rc;
+
+    if (count > SIZE_MAX / 8)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu floats do not fit any memory", count);
+    a.bytes = (count * sizeof(float) + PAGE) / PAGE * PAGE;
+    rc = g->shm ? alloc_shared(g, &a, e) : alloc_private(g, &a, e);
+    rc = agree(g, rc, e);
+    if (rc) {
+        free_array(g, &a);
+        return rc;
+    }
+    g->arrays = array_grow(g->arrays, g->array_count, &g->array_cap, sizeof(a));
+    g->arrays[g->array_count++] = a;
+    *out = a.maps[g->layout.local];
+    return ERR_OK;
+}
+
+static const struct coll_array *find_array(const struct coll_group *g, const float *data, size_t count,
+                                           size_t *at)
+{
+    for (size_t i = 0; i < g->array_count; i++) {
+        const struct coll_array *a = &g->arrays[i];
+        const float *base = a->maps[g->layout.local];
+
+        if (data >= base && data <= base + a->count && count <= a->count - (size_t)(data - base)) {
+            *at = (size_t)(data - base);
+            return a;
+        }
+    }
+    return NULL;
+}
+
+/* ---- calls */
+
+enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e)
+{
+    size_t at = 0;
+    const struct coll_array *a = find_array(g, data, count, &at);
+
+    BUG_ON(!a);
+    g->calls++;
+    return g->ops->allreduce(g, a, at, count, e);
+}
+
+enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
+{
+    BUG_ON(root < 0 || root >= g->layout.world_size);
+    g->calls++;
+    return g->ops->broadcast(g, data, size, root, e);
+}
+
+enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e)
+{
+    g->calls++;
+    return g->ops->allgather(g, mine, size, out, e);
+}
+
+enum err_code coll_barrier(struct coll_group *g, struct err *e)
+{
+    g->calls++;
+    return g->ops->barrier(g, e);
+}
+
+bool coll_overlaps(const struct coll_group *g)
+{
+    return g->ops->overlaps;
+}
+
+void coll_get_stats(const struct coll_group *g, struct coll_stats *out)
+{
+    *out = (struct coll_stats){.bytes = g->bytes, .wait_ns = g->wait_ns, .calls = g->calls};
+}

@@ -1,0 +1,122 @@
+#ifndef DDP_TRAINER_COLL_INTERNAL_H
+#define DDP_TRAINER_COLL_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "trainer/coll/coll.h"
+
+/* What the files of this folder share: the group, its layout, and the one way of stopping it. */
+
+#define COLL_MAX_ADDRESS 512
+
+/* Addresses, listener.c. */
+struct coll_address {
+    char host[64]; /* literal, without brackets */
+    uint16_t port;
+    char path[400]; /* unix socket, or "": meets nobody on its node */
+};
+MUST_CHECK enum err_code coll_address_decode(struct coll_address *out, const uint8_t *data, size_t size,
+                                             struct err *e);
+/* Starts a nonblocking connect; EINPROGRESS is success. */
+MUST_CHECK enum err_code coll_connect_tcp(int *fd, const struct coll_address *to, struct err *e);
+MUST_CHECK enum err_code coll_connect_unix(int *fd, const struct coll_address *to, struct err *e);
+int coll_listener_tcp(const struct coll_listener *l);
+int coll_listener_unix(const struct coll_listener *l); /* -1: none */
+struct coll_group;
+/* Between these two an abort of the listener reaches the group that is forming. */
+MUST_CHECK enum err_code coll_listener_begin(struct coll_listener *l, struct coll_group *g, struct err *e);
+void coll_listener_end(struct coll_listener *l);
+
+/* Who sits where. Nodes are numbered by their lowest rank; ranks of one node by rank. Two ranks share a node
+ * when their node_rank is the same and their unix sockets are in the same directory. */
+struct coll_layout {
+    int world_size, rank;
+    int nodes, node;   /* count; mine */
+    int locals, local; /* ranks on my node; my place among them */
+    int rings;         /* ranks of each node that hold a ring across nodes: of the smallest node, all */
+    int *node_of;      /* by rank */
+    int *local_of;     /* by rank */
+    int *node_size;    /* by node */
+    int *first;        /* by node: where its ranks start in `ranks` */
+    int *ranks;        /* by (node, local) */
+    struct coll_address *addresses; /* by rank */
+};
+MUST_CHECK enum err_code coll_layout_init(struct coll_layout *out, const struct coll_config *config,
+                                          struct err *e);
+void coll_layout_release(struct coll_layout *l);
+static inline int coll_layout_rank(const struct coll_layout *l, int node, int local)
+{
+    return l->ranks[l->first[node] + local];
+}
+
+/* The abort: a flag, an eventfd for poll(2), and the futex word of the node's control segment once there is
+ * one. */
+struct coll_stop {
+    atomic_bool set;
+    int event;
+};
+enum err_code coll_stopped(struct err *e); /* sets ABORTED */
+
+/* An array of coll_alloc as this process sees it. */
+struct coll_array {
+    float **maps;        /* by local rank; [local] is mine */
+    size_t count, bytes; /* floats; mapped bytes */
+};
+
+struct shm;
+struct ring;
+struct coll_ops;
+
+struct coll_group {
+    const struct coll_ops *ops;
+    atomic_bool formed; /* shm and ring stay as they are until coll_close: an abort from another thread may
+                           use them */
+    int64_t job, generation;
+    uint8_t key[32];
+    struct coll_layout layout;
+    struct coll_stop stop;
+    struct shm *shm;   /* NULL: alone on its node */
+    struct ring *ring; /* NULL: one node, or this rank holds no ring */
+    struct coll_array *arrays;
+    size_t array_count, array_cap;
+    uint64_t calls;
+    _Atomic uint64_t bytes, wait_ns;
+};
+
+/* One kind of group. Arguments are checked by coll.c; every rank is in the same call. `at` is data's place in
+ * `array`. */
+struct coll_ops {
+    const char *name;
+    bool overlaps;
+    enum err_code (*allreduce)(struct coll_group *g, const struct coll_array *array, size_t at, size_t count,
+                               struct err *e);
+    enum err_code (*broadcast)(struct coll_group *g, void *data, size_t size, int root, struct err *e);
+    enum err_code (*allgather)(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e);
+    enum err_code (*barrier)(struct coll_group *g, struct err *e);
+};
+extern const struct coll_ops coll_solo_ops; /* a world of one */
+extern const struct coll_ops coll_node_ops; /* one node: shared memory */
+extern const struct coll_ops
+    coll_wide_ops; /* several nodes: a ring between them, shared memory inside each */
+
+/* On the node alone; also the inner step of the wide kind. root is a local rank; out is by local rank. */
+MUST_CHECK enum err_code node_broadcast(struct coll_group *g, void *data, size_t size, int root,
+                                        struct err *e);
+MUST_CHECK enum err_code node_allgather(struct coll_group *g, const void *mine, size_t size, char *out,
+                                        struct err *e);
+MUST_CHECK enum err_code node_meet(struct coll_group *g, const struct coll_array *array, size_t at,
+                                   size_t count, struct err *e);
+
+/* Part i of n of [at, at + count): cut at cache lines, so that no two ranks write one. */
+void coll_slice(size_t at, size_t count, int n, int i, size_t *lo, size_t *hi);
+/* Whether arrays of `count` floats on this many ranks are better written past the caches. */
+bool coll_streams(int ranks, size_t count);
+
+/* Ends the group from within, after a peer's death or a protocol error: every waiter of this process and node
+ * wakes, and the peers of the ring see it at once. */
+void coll_fail(struct coll_group *g);
+
+#endif
