@@ -8,11 +8,39 @@
 
 /* A job as YAML text, only what differs from the defaults, such that job_parse reads it back the same. */
 
+/* Code points that JSON takes as they are and YAML folds or refuses: C1 controls with U+0085, the line and
+ * paragraph separators, the byte order mark and the two non-characters beside it. Returns the bytes at s, or
+ * 0. */
+static size_t special(const unsigned char *s, unsigned *code)
+{
+    if (s[0] == 0xc2 && s[1] < 0xa0) {
+        *code = s[1];
+        return 2;
+    }
+    if ((s[0] == 0xe2 && s[1] == 0x80 && (s[2] == 0xa8 || s[2] == 0xa9)) ||
+        (s[0] == 0xef && s[1] == 0xbb && s[2] == 0xbf) || (s[0] == 0xef && s[1] == 0xbf && s[2] >= 0xbe)) {
+        *code = (s[0] & 15u) << 12 | (s[1] & 63u) << 6 | (s[2] & 63u);
+        return 3;
+    }
+    return 0;
+}
+
 void job_quote(struct buf *out, const char *text)
 {
-    struct jout o = {.buf = out};
+    CLEANUP(buf_release) struct buf json = {0};
+    struct jout o = {.buf = &json};
 
-    jout_text(&o, NULL, text); /* a JSON string is a double-quoted YAML one */
+    jout_text(&o, NULL, text); /* a JSON string is a double-quoted YAML one, but for these */
+    for (const unsigned char *s = (const unsigned char *)json.data; *s;) {
+        unsigned code;
+        size_t n = special(s, &code);
+
+        if (n)
+            buf_printf(out, "\\u%04x", code);
+        else
+            buf_putc(out, (char)*s);
+        s += n ? n : 1;
+    }
 }
 
 static void put_text(struct buf *out, const char *key, const char *text)

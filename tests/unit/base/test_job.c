@@ -281,7 +281,7 @@ static void print_round_trip(void **state)
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
         "name: n\nnodes: 1:3\nprocs_per_node: auto\ngpus_per_proc: all\ndevice: cuda\nmax_restarts: 0\n"
         "priority: -2\ntime_limit: 1h\nlease: 5s\ngrace: 0s\nworkdir: /tmp\n"
-        "env: {A: \"x y\", B: \"\"}\ncommand: [sh, -c, \"echo \\\"$RANK\\\"; # é\\n\", \"\"]\n",
+        "env: {A: \"x y\", B: \"\"}\ncommand: [sh, -c, \"echo \\\"$RANK\\\"; # é\\n\\N\\L\", \"\"]\n",
     };
 
     (void)state;

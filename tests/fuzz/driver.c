@@ -1,0 +1,108 @@
+#include <dirent.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+/* What runs a fuzz target where libFuzzer is not linked: every seed, each of its truncations at a few places,
+ * and a fixed number of mutations drawn from a fixed sequence, so that a failure repeats. */
+
+enum { MUTATIONS = 400, EDITS = 6 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int main(int argc, char **argv);
+
+static uint64_t state = 0x9e3779b97f4a7c15u;
+
+static uint64_t draw(uint64_t below)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return below ? state % below : 0;
+}
+
+/* A copy of its own size, so that a read past the end is one past the allocation. */
+static void run(const char *data, size_t size)
+{
+    uint8_t *copy = xmemdup(data, size);
+
+    LLVMFuzzerTestOneInput(copy, size);
+    free(copy);
+}
+
+static void edit(struct buf *b)
+{
+    static const char tokens[] = "{}[]:,\"'\\-?#&*!|>%@\n\t \0\xff\x80\x01"
+                                 "0919";
+    size_t at = draw(b->len), n = 1 + draw(8);
+
+    if (!b->len)
+        return;
+    switch (draw(4)) {
+    case 0:
+        b->data[at] = (char)(b->data[at] ^ (1 << draw(8)));
+        break;
+    case 1:
+        b->data[at] = tokens[draw(sizeof(tokens) - 1)];
+        break;
+    case 2: /* a run goes */
+        n = n < b->len - at ? n : b->len - at;
+        memmove(b->data + at, b->data + at + n, b->len - at - n);
+        b->len -= n;
+        break;
+    default: /* a run comes twice */
+        n = n < b->len - at ? n : b->len - at;
+        buf_append(b, "", 0);
+        for (size_t i = 0; i < n; i++)
+            buf_putc(b, b->data[at + i]);
+    }
+}
+
+static void run_seed(const struct buf *seed)
+{
+    run(seed->data, seed->len);
+    for (size_t cut = 0; cut < 16; cut++)
+        run(seed->data, seed->len * cut / 16);
+    for (int i = 0; i < MUTATIONS; i++) {
+        CLEANUP(buf_release) struct buf b = {0};
+
+        buf_append(&b, seed->data, seed->len);
+        for (uint64_t edits = 1 + draw(EDITS); edits; edits--)
+            edit(&b);
+        run(b.data, b.len);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct dirent **names;
+    int count = argc == 2 ? scandir(argv[1], &names, NULL, alphasort) : -1, ran = 0;
+
+    if (count < 0) {
+        fprintf(stderr, "usage: %s SEED-DIRECTORY\n", argv[0]);
+        return 2;
+    }
+    for (int i = 0; i < count; i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", argv[1], names[i]->d_name);
+        CLEANUP(buf_release) struct buf seed = {0};
+        struct err e = {0};
+
+        if (names[i]->d_name[0] != '.') {
+            if (file_read(path, 1 << 24, &seed, &e)) {
+                fprintf(stderr, "%s\n", e.msg);
+                return 1;
+            }
+            run_seed(&seed);
+            ran++;
+        }
+        free(names[i]);
+    }
+    free(names);
+    printf("%d seeds, %d inputs\n", ran, ran * (17 + MUTATIONS));
+    return ran ? 0 : 1;
+}
