@@ -1,0 +1,347 @@
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "fixture.h"
+
+#define CLUSTER &ddp__v1__cluster__descriptor
+
+typedef Ddp__V1__JobStatus job_status;
+
+static enum err_code call_job(struct rpc_channel *channel, int64_t job, int64_t timeout_ms, job_status **out,
+                              struct err *e)
+{
+    Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+
+    request.job = job;
+    return rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)out, timeout_ms, 0, e);
+}
+
+/* One call on a channel of its own; the reply's user and name are checked when given. */
+static enum err_code once(const char *target, const char *token, const char *user, const char *name)
+{
+    struct rpc_channel_options options = {.token = token};
+    struct rpc_channel *channel;
+    job_status *status;
+    enum err_code code;
+    struct err e;
+
+    assert_int_equal(rpc_channel_open(&channel, target, &options, &e), ERR_OK);
+    code = call_job(channel, 1, 20000, &status, &e);
+    if (code == ERR_OK) {
+        if (user)
+            assert_string_equal(status->user, user);
+        if (name)
+            assert_string_equal(status->name, name);
+        rpc_free(status);
+    }
+    rpc_channel_close(channel);
+    return code;
+}
+
+/* ---- who may ---- */
+
+static atomic_int asked;
+
+static enum err_code auth(struct rpc_call *call, const struct rpc_auth *a, void *user, struct err *e)
+{
+    (void)user;
+    atomic_fetch_add(&asked, 1);
+    assert_string_equal(a->service, "ddp.v1.Cluster");
+    if (a->peer->kind == RPC_PEER_UNIX) {
+        assert_int_equal(a->peer->uid, geteuid());
+        assert_int_equal(a->peer->pid, getpid());
+    } else if (!a->token) {
+        return err_set(e, ERR_UNAUTHENTICATED, "no token");
+    } else if (a->token_len != 6 || memcmp(a->token, "secret", 6) != 0) {
+        return err_set(e, ERR_UNAUTHENTICATED, "wrong token");
+    }
+    rpc_call_set_identity(call, xstrdup(a->method), free);
+    return ERR_OK;
+}
+
+static void the_hook_decides(void **state)
+{
+    char *dir = fixture_dir();
+    CLEANUP(free_text) char *path = xasprintf("%s/s/socket", dir);
+    CLEANUP(free_text) char *target = xasprintf("unix:%s", path);
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .unix_path = path, .auth = auth};
+    struct fixture server;
+
+    (void)state;
+    fixture_start(&server, &options);
+    assert_int_equal(once(server.target, NULL, NULL, NULL), ERR_UNAUTHENTICATED);
+    assert_int_equal(once(server.target, "secreT", NULL, NULL), ERR_UNAUTHENTICATED);
+    assert_int_equal(once(server.target, "secret7", NULL, NULL), ERR_UNAUTHENTICATED);
+    assert_int_equal(server.started, 0);
+    assert_int_equal(once(server.target, "secret", "GetJob", "tcp"), ERR_OK);
+    assert_int_equal(once(target, NULL, "GetJob", "unix"), ERR_OK);
+    assert_int_equal(asked, 5);
+    fixture_stop(&server);
+    fixture_dir_remove(dir);
+}
+
+static void ipv6_is_bracketed(void **state)
+{
+    struct fixture_options options = {.tcp = "[::1]:0"};
+    struct fixture server;
+    char target[64];
+
+    (void)state;
+    fixture_start(&server, &options);
+    snprintf(target, sizeof(target), "[::1]:%d", server.port);
+    assert_int_equal(once(target, NULL, NULL, "tcp"), ERR_OK);
+    fixture_stop(&server);
+}
+
+/* ---- where it listens ---- */
+
+static struct rpc_server *bare_server(uv_loop_t *loop)
+{
+    struct rpc_server_options options = {.loop = loop};
+    struct rpc_server *server;
+    struct err e;
+
+    assert_int_equal(rpc_server_create(&server, &options, &e), ERR_OK);
+    return server;
+}
+
+static void a_taken_port_is_refused(void **state)
+{
+    struct fixture_options options = {.tcp = "127.0.0.1:0"};
+    struct fixture first;
+    uv_loop_t loop;
+    struct rpc_server *second;
+    struct err e;
+
+    (void)state;
+    fixture_start(&first, &options);
+    uv_loop_init(&loop);
+    second = bare_server(&loop);
+    assert_int_equal(rpc_server_listen_tcp(second, first.target, NULL, NULL, &e), ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "in use"));
+    assert_int_equal(rpc_server_listen_tcp(second, "127.0.0.1", NULL, NULL, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(rpc_server_listen_tcp(second, "192.0.2.1:5", NULL, NULL, &e), ERR_INTERNAL);
+    rpc_server_free(second);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    fixture_stop(&first);
+}
+
+static void a_served_socket_is_refused_and_a_stale_one_replaced(void **state)
+{
+    char *dir = fixture_dir();
+    CLEANUP(free_text) char *path = xasprintf("%s/socket", dir);
+    CLEANUP(free_text) char *target = xasprintf("unix:%s", path);
+    struct fixture_options options = {.unix_path = path};
+    struct fixture first;
+    uv_loop_t loop;
+    struct rpc_server *second;
+    struct stat st;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(file_write_atomic(path, "", 0, 0600, &e), ERR_OK); /* what a killed server leaves */
+    fixture_start(&first, &options);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    uv_loop_init(&loop);
+    second = bare_server(&loop);
+    assert_int_equal(rpc_server_listen_unix(second, path, &e), ERR_FAILED_PRECONDITION);
+    assert_int_equal(rpc_server_listen_unix(second, "relative", &e), ERR_INVALID_ARGUMENT);
+    rpc_server_free(second);
+    assert_int_equal(once(target, NULL, NULL, "unix"), ERR_OK); /* it still serves */
+    fixture_stop(&first);
+    assert_int_equal(stat(path, &st), -1);
+    second = bare_server(&loop);
+    assert_int_equal(rpc_server_listen_unix(second, path, &e), ERR_OK);
+    rpc_server_free(second);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    fixture_dir_remove(dir);
+}
+
+static void an_open_directory_is_refused(void **state)
+{
+    char *dir = fixture_dir();
+    CLEANUP(free_text) char *path = xasprintf("%s/socket", dir);
+    uv_loop_t loop;
+    struct rpc_server *server;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(chmod(dir, 0750), 0);
+    uv_loop_init(&loop);
+    server = bare_server(&loop);
+    assert_int_equal(rpc_server_listen_unix(server, path, &e), ERR_FAILED_PRECONDITION);
+    rpc_server_free(server);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    fixture_dir_remove(dir);
+}
+
+/* ---- bounds ---- */
+
+static void oversized_requests_fail_alone(void **state)
+{
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .max_receive = 10000};
+
+    Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;
+    Ddp__V1__LogChunk chunk = DDP__V1__LOG_CHUNK__INIT;
+    uint8_t *data = xcalloc(20000, 1);
+    struct rpc_channel *channel;
+    struct rpc_stream *stream;
+    struct fixture server;
+    job_status *status;
+    void *message;
+    struct err e;
+
+    (void)state;
+
+    fixture_start(&server, &options);
+    assert_int_equal(rpc_channel_open(&channel, server.target, NULL, &e), ERR_OK);
+    chunk.data.data = data;
+    chunk.data.len = 20000;
+    up.body_case = DDP__V1__AGENT_UP__BODY_LOG_CHUNK;
+    up.log_chunk = &chunk;
+    assert_int_equal(
+        rpc_stream_open(&stream, channel, &ddp__v1__agent__descriptor, "Session", NULL, 0, 0, &e), ERR_OK);
+    (void)!rpc_stream_send(stream, &up, &e);
+    assert_int_equal(rpc_stream_next(stream, -1, &message, &e), ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(call_job(channel, 1, 20000, &status, &e), ERR_OK); /* the same connection lives */
+    rpc_free(status);
+    rpc_stream_close(stream);
+    rpc_channel_close(channel);
+    fixture_stop(&server);
+    free(data);
+}
+
+/* ---- going ---- */
+
+struct waiting {
+    struct rpc_channel *channel;
+    int64_t job;
+    struct err e;
+};
+
+static void *wait_call(void *user)
+{
+    struct waiting *w = user;
+    job_status *status;
+
+    if (call_job(w->channel, w->job, 20000, &status, &w->e) == ERR_OK) {
+        rpc_free(status);
+        w->e.code = ERR_OK;
+    }
+    return NULL;
+}
+
+static void drain_ends_streams_and_waits_for_calls(void **state)
+{
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .grace_ms = 300};
+    Ddp__V1__WatchJobRequest request = DDP__V1__WATCH_JOB_REQUEST__INIT;
+    struct waiting stuck = {.job = 3};
+    struct rpc_stream *stream;
+    struct fixture server;
+    pthread_t thread;
+    void *message;
+    struct err e;
+
+    (void)state;
+    fixture_start(&server, &options);
+    assert_int_equal(rpc_channel_open(&stuck.channel, server.target, NULL, &e), ERR_OK);
+    request.job = -2;
+    assert_int_equal(rpc_stream_open(&stream, stuck.channel, CLUSTER, "WatchJob", &request, 0, 0, &e),
+                     ERR_OK);
+    assert_int_equal(rpc_stream_next(stream, -1, &message, &e), ERR_OK);
+    rpc_free(message);
+    assert_int_equal(pthread_create(&thread, NULL, wait_call, &stuck), 0);
+    WAIT_FOR(atomic_load(&server.started) == 2);
+    fixture_drain(&server);
+    assert_int_equal(rpc_stream_next(stream, -1, &message, &e), ERR_UNAVAILABLE);
+    assert_string_equal(e.msg, "draining");
+    pthread_join(thread, NULL);
+    assert_int_equal(stuck.e.code, ERR_UNAVAILABLE); /* the grace ran out, nobody here cancelled */
+    fixture_stop(&server);
+    assert_int_equal(server.ended, 2);
+    assert_int_equal(once(server.target, NULL, NULL, NULL), ERR_UNAVAILABLE);
+    rpc_stream_close(stream);
+    rpc_channel_close(stuck.channel);
+}
+
+static void drain_lets_a_call_finish(void **state)
+{
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .grace_ms = 15000};
+    struct waiting late = {.job = 4};
+    struct fixture server;
+    pthread_t thread;
+    struct err e;
+
+    (void)state;
+    fixture_start(&server, &options);
+    assert_int_equal(rpc_channel_open(&late.channel, server.target, NULL, &e), ERR_OK);
+    assert_int_equal(pthread_create(&thread, NULL, wait_call, &late), 0);
+    WAIT_FOR(atomic_load(&server.started) == 1);
+    fixture_stop(&server);
+    pthread_join(thread, NULL);
+    assert_int_equal(late.e.code, ERR_OK);
+    rpc_channel_close(late.channel);
+}
+
+static void three_hundred_streams_drain(void **state)
+{
+    struct fixture_options options = {.tcp = "127.0.0.1:0"};
+    Ddp__V1__WatchJobRequest request = DDP__V1__WATCH_JOB_REQUEST__INIT;
+    struct rpc_stream *streams[300];
+    struct rpc_channel *channel;
+    struct fixture server;
+    void *message;
+    struct err e;
+
+    (void)state;
+    fixture_start(&server, &options);
+    assert_int_equal(rpc_channel_open(&channel, server.target, NULL, &e), ERR_OK);
+    request.job = -2;
+    for (int i = 0; i < 300; i++)
+        assert_int_equal(rpc_stream_open(&streams[i], channel, CLUSTER, "WatchJob", &request, 0, 0, &e),
+                         ERR_OK);
+    for (int i = 0; i < 300; i++) {
+        assert_int_equal(rpc_stream_next(streams[i], -1, &message, &e), ERR_OK);
+        rpc_free(message);
+    }
+    fixture_drain(&server);
+    for (int i = 0; i < 300; i++) {
+        assert_int_equal(rpc_stream_next(streams[i], -1, &message, &e), ERR_UNAVAILABLE);
+        rpc_stream_close(streams[i]);
+    }
+    fixture_stop(&server);
+    assert_int_equal(server.ended, 300);
+    rpc_channel_close(channel);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_hook_decides),
+        cmocka_unit_test(ipv6_is_bracketed),
+        cmocka_unit_test(a_taken_port_is_refused),
+        cmocka_unit_test(a_served_socket_is_refused_and_a_stale_one_replaced),
+        cmocka_unit_test(an_open_directory_is_refused),
+        cmocka_unit_test(oversized_requests_fail_alone),
+        cmocka_unit_test(drain_ends_streams_and_waits_for_calls),
+        cmocka_unit_test(drain_lets_a_call_finish),
+        cmocka_unit_test(three_hundred_streams_drain),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
