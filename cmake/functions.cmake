@@ -32,7 +32,8 @@ function(ddp_unit_test name)
   target_link_libraries(${name} PRIVATE ${arg_LINK} PkgConfig::CMOCKA)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+                       ENVIRONMENT "${DDP_SANITIZER_ENV}")
 endfunction()
 
 # ddp_script_test(name SCRIPT path [ARGS ...] [TIMEOUT s] [LABELS l]): exit 0 passes, 77 is a skip with a reason
@@ -43,7 +44,7 @@ function(ddp_script_test name)
   endif()
   add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT} ${arg_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77
-                       ENVIRONMENT "DDP_BIN=${CMAKE_BINARY_DIR}/bin;DDP_SOURCE=${PROJECT_SOURCE_DIR};DDP_BUILD=${CMAKE_BINARY_DIR}")
+                       ENVIRONMENT "DDP_BIN=${CMAKE_BINARY_DIR}/bin;DDP_SOURCE=${PROJECT_SOURCE_DIR};DDP_BUILD=${CMAKE_BINARY_DIR};${DDP_SANITIZER_ENV}")
   if(arg_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()

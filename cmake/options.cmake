@@ -27,3 +27,6 @@ endif()
 # Our own code only; generated code is compiled without these. Tables leave out fields that are zero.
 set(DDP_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
                  -Wwrite-strings -Wno-missing-field-initializers -Werror)
+
+# The libraries are not built with ThreadSanitizer: what happens inside them is not its business.
+set(DDP_SANITIZER_ENV "TSAN_OPTIONS=ignore_noninstrumented_modules=1")
