@@ -32,15 +32,16 @@ struct command {
     const char *summary; /* one line for ddpctl --help */
     const char *help;    /* paragraphs for ddpctl NAME --help */
     const struct option_spec *options;
-    size_t size;        /* of the options struct, zeroed before */
-    size_t least, most; /* arguments */
-    bool tail;          /* takes "-- COMMAND" */
-    bool offline;       /* talks to no coordinator: the global options are not shown */
+    const struct option_spec *shared; /* a second table into the same struct, or NULL */
+    size_t size;                      /* of the options struct, zeroed before */
+    size_t least, most;               /* arguments */
+    bool tail;                        /* takes "-- COMMAND" */
+    bool offline;                     /* talks to no coordinator: the global options are not shown */
     int (*run)(struct invocation *in);
 };
 
 extern const struct command cmd_submit, cmd_run, cmd_status, cmd_logs, cmd_wait, cmd_cancel, cmd_resume,
-    cmd_metrics, cmd_events, cmd_nodes, cmd_drain, cmd_undrain, cmd_forget, cmd_version, cmd_completion;
+    cmd_metrics, cmd_events, cmd_nodes, cmd_drain, cmd_undrain, cmd_forget, cmd_version;
 extern const struct command *const commands[]; /* ended by NULL */
 const struct command *command_find(const char *name);
 
@@ -52,9 +53,9 @@ MUST_CHECK enum err_code read_job(const char *text, int64_t *job, struct err *e)
 bool put_out(struct buf *b);
 bool put_err(struct buf *b); /* to stderr; both clear the buffer */
 
-#define OPTION_OUTPUT(type, member)                                                                          \
+#define OPTION_OUTPUT(owner, member)                                                                         \
     {                                                                                                        \
-        .name = "output", .letter = 'o', .type = OPTION_CHOICE, .offset = offsetof(struct type, member),     \
+        .name = "output", .letter = 'o', .type = OPTION_CHOICE, .offset = offsetof(struct owner, member),    \
         .value = "table|json", .help = "what to print (table)"                                               \
     }
 

@@ -182,12 +182,17 @@ void link_close(struct link *link)
 enum err_code link_call(struct link *link, const char *method, const void *request, void **reply,
                         int64_t patience_ms, struct err *e)
 {
-    unsigned flags = patience_ms ? RPC_IDEMPOTENT : 0;
-    int64_t timeout = patience_ms > CALL_MS ? patience_ms : CALL_MS;
-    if (rpc_channel_call(link->channel, &ddp__v1__cluster__descriptor, method, request, reply, timeout, flags,
-                         e) == ERR_OK)
-        return ERR_OK;
-    return link_explain(link, e);
+    const ProtobufCServiceDescriptor *cluster = &ddp__v1__cluster__descriptor;
+    CLEANUP(buf_release) struct buf talk = {0};
+    enum err_code code = rpc_channel_call(link->channel, cluster, method, request, reply, CALL_MS, 0, e);
+    if (code == ERR_UNAVAILABLE && patience_ms) {
+        buf_printf(&talk, "ddpctl: the coordinator at %s does not answer, trying for %lld s more\n",
+                   link->target.address, (long long)patience_ms / 1000);
+        put_err(&talk);
+        code =
+            rpc_channel_call(link->channel, cluster, method, request, reply, patience_ms, RPC_IDEMPOTENT, e);
+    }
+    return code == ERR_OK ? code : link_explain(link, e);
 }
 
 enum err_code link_explain(const struct link *link, struct err *e)

@@ -27,8 +27,9 @@ struct link {
 MUST_CHECK enum err_code link_open(struct link *link, const struct globals *globals, struct err *e);
 void link_close(struct link *link);
 
-/* A unary call of the Cluster service, 10 s; where it may safely be repeated, UNAVAILABLE is tried again for
- * up to patience_ms. *reply: rpc_free. A failure's message says what to do. */
+/* A unary call of the Cluster service, 10 s. patience_ms: where it may safely be repeated, so long
+ * UNAVAILABLE is tried again, which is said on stderr; 0: once. *reply: rpc_free. A failure's message says
+ * what to do. */
 MUST_CHECK enum err_code link_call(struct link *link, const char *method, const void *request, void **reply,
                                    int64_t patience_ms, struct err *e);
 /* Turns the coordinator's or the transport's words into ours; returns e->code. */

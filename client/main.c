@@ -13,9 +13,8 @@
 /* ddpctl: what the user types. This file finds the command, reads its options and answers --help. */
 
 const struct command *const commands[] = {
-    &cmd_submit, &cmd_run,     &cmd_status,     &cmd_logs,  &cmd_wait,  &cmd_cancel,
-    &cmd_resume, &cmd_metrics, &cmd_events,     &cmd_nodes, &cmd_drain, &cmd_undrain,
-    &cmd_forget, &cmd_version, &cmd_completion, NULL,
+    &cmd_submit, &cmd_status, &cmd_logs,  &cmd_wait,    &cmd_cancel, &cmd_resume,  &cmd_metrics,
+    &cmd_events, &cmd_nodes,  &cmd_drain, &cmd_undrain, &cmd_forget, &cmd_version, NULL,
 };
 
 static const struct option_spec global_options[] = {
@@ -93,6 +92,8 @@ static int help(const struct command *c)
         buf_putc(&out, '\n');
     if (c->options)
         options_help(c->options, &out);
+    if (c->shared)
+        options_help(c->shared, &out);
     if (!c->offline) {
         buf_puts(&out, "\n");
         options_help(global_options, &out);
@@ -116,8 +117,10 @@ static int no_such_command(const char *name)
     for (; commands[count]; count++)
         names[count] = commands[count]->name;
     const char *near = nearest(name, names, count);
-    err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s'%s%s%s, see ddpctl --help", name,
-            near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+    if (near)
+        err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s', did you mean '%s'?", name, near);
+    else
+        err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s', see ddpctl --help", name);
     return complain(&e);
 }
 
@@ -137,10 +140,15 @@ static int run_command(const struct command *c, int argc, char **argv)
 {
     struct globals globals = {0};
     void *options = xcalloc(1, c->size ? c->size : 1);
-    struct option_set sets[] = {{global_options, &globals}, {c->options, options}, {NULL, NULL}};
+    struct option_set sets[4] = {{global_options, &globals}};
+    size_t count = 1;
     struct invocation in = {.globals = &globals, .options = options};
     struct err e;
     int code;
+    if (c->options)
+        sets[count++] = (struct option_set){c->options, options};
+    if (c->shared)
+        sets[count++] = (struct option_set){c->shared, options};
     enum err_code parsed = options_parse(sets, argc, argv, &in.args, &e);
     if (globals.help)
         code = help(c);
@@ -150,6 +158,7 @@ static int run_command(const struct command *c, int argc, char **argv)
         code = c->run(&in);
     arguments_release(&in.args);
     options_release(c->options, options);
+    options_release(c->shared, options);
     free(options);
     return code;
 }

@@ -1,0 +1,173 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "client/connect.h"
+#include "client/format.h"
+#include "client/json_print.h"
+#include "client/table.h"
+
+struct metrics_options {
+    const char *name, *output;
+    int64_t limit;
+};
+
+static const struct option_spec options[] = {
+    {.name = "name",
+     .letter = 'n',
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct metrics_options, name),
+     .value = "NAME",
+     .help = "only this metric, as in loss, val_acc"},
+    {.name = "limit",
+     .type = OPTION_INT,
+     .offset = offsetof(struct metrics_options, limit),
+     .value = "N",
+     .help = "at most the newest N points of each job"},
+    {.name = "output",
+     .letter = 'o',
+     .type = OPTION_CHOICE,
+     .offset = offsetof(struct metrics_options, output),
+     .value = "table|csv|json",
+     .help = "what to print (table)"},
+    {0},
+};
+
+/* Steps down, metrics across: the newest value of rank 0, else of the lowest rank, at each step. */
+struct grid {
+    const char **names; /* borrowed from the points */
+    size_t columns, names_cap;
+};
+
+static size_t column_of(struct grid *g, const char *name)
+{
+    for (size_t i = 0; i < g->columns; i++)
+        if (strcmp(g->names[i], name) == 0)
+            return i;
+    g->names = array_grow(g->names, g->columns, &g->names_cap, sizeof(*g->names));
+    g->names[g->columns] = name;
+    return g->columns++;
+}
+
+static int by_step(const void *left, const void *right)
+{
+    const Ddp__V1__MetricPoint *a = *(Ddp__V1__MetricPoint *const *)left,
+                               *b = *(Ddp__V1__MetricPoint *const *)right;
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return a->time_ms < b->time_ms ? -1 : a->time_ms > b->time_ms;
+}
+
+static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool with_job, struct buf *out)
+{
+    struct grid g = {0};
+    struct term plain = {0};
+    qsort(reply->points, reply->n_points, sizeof(*reply->points), by_step);
+    for (size_t i = 0; i < reply->n_points; i++)
+        column_of(&g, reply->points[i]->name);
+    struct table_column *columns = xcalloc(g.columns + 1, sizeof(*columns));
+    columns[0] = (struct table_column){"STEP", true};
+    for (size_t c = 0; c < g.columns; c++)
+        columns[c + 1] = (struct table_column){g.names[c], true};
+    CLEANUP(table_release) struct table *t = table_new(columns, g.columns + 1);
+    const Ddp__V1__MetricPoint **row = xcalloc(g.columns + 1, sizeof(const Ddp__V1__MetricPoint *));
+    for (size_t i = 0; i < reply->n_points;) {
+        int64_t step = reply->points[i]->step;
+        memset(row, 0, (g.columns + 1) * sizeof(*row));
+        for (; i < reply->n_points && reply->points[i]->step == step; i++) {
+            size_t c = column_of(&g, reply->points[i]->name);
+            if (!row[c] || row[c]->rank == reply->points[i]->rank)
+                row[c] = reply->points[i];
+        }
+        table_cell(t, STYLE_NONE, fmt_count(step).text);
+        for (size_t c = 0; c < g.columns; c++)
+            table_cell(t, STYLE_NONE, row[c] ? fmt_metric(row[c]->value).text : "");
+        table_end_row(t);
+    }
+    if (with_job)
+        buf_printf(out, "#%lld\n", (long long)job);
+    table_print(t, &plain, out);
+    free(row);
+    free(g.names);
+    table_free(steal(t));
+    free(columns);
+}
+
+static void print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool first, struct buf *out)
+{
+    if (first)
+        buf_puts(out, "job,step,time_ms,rank,name,value\n");
+    for (size_t i = 0; i < reply->n_points; i++) {
+        const Ddp__V1__MetricPoint *p = reply->points[i];
+        buf_printf(out, "%lld,%lld,%lld,%d,%s,%.17g\n", (long long)job, (long long)p->step,
+                   (long long)p->time_ms, p->rank, p->name, p->value);
+    }
+}
+
+/* {"job": 9, "points": [...]}: one line a job. */
+static void print_json(const Ddp__V1__GetMetricsReply *reply, int64_t job, struct buf *out)
+{
+    CLEANUP(buf_release) struct buf inner = {0};
+    json_print(&reply->base, &inner);
+    buf_printf(out, "{\"job\":%lld,%s", (long long)job, inner.data + 1);
+}
+
+static enum err_code show(struct link *link, const struct metrics_options *o, int64_t job, bool first,
+                          bool several, struct err *e)
+{
+    Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(buf_release) struct buf out = {0};
+    request.job = job;
+    request.limit = o->limit > INT32_MAX ? INT32_MAX : (int32_t)o->limit;
+    if (o->name)
+        request.name = (char *)(uintptr_t)o->name;
+    if (link_call(link, "GetMetrics", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    if (o->output && strcmp(o->output, "csv") == 0)
+        print_csv(reply, job, first, &out);
+    else if (o->output && strcmp(o->output, "json") == 0)
+        print_json(reply, job, &out);
+    else
+        print_grid(reply, job, several, &out);
+    put_out(&out);
+    return ERR_OK;
+}
+
+static int run(struct invocation *in)
+{
+    struct link link;
+    struct err e;
+    int64_t job;
+    for (size_t i = 0; i < in->args.count; i++)
+        if (read_job(in->args.list[i], &job, &e) != ERR_OK)
+            return complain(&e);
+    if (link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    enum err_code code = ERR_OK;
+    for (size_t i = 0; i < in->args.count && code == ERR_OK; i++) {
+        code = read_job(in->args.list[i], &job, &e);
+        if (code == ERR_OK)
+            code = show(&link, in->options, job, i == 0, in->args.count > 1, &e);
+    }
+    link_close(&link);
+    return code == ERR_OK ? EXIT_DONE : complain(&e);
+}
+
+const struct command cmd_metrics = {
+    .name = "metrics",
+    .usage = "metrics JOB... [--name NAME] [-o table|csv|json]",
+    .summary = "the numbers a job has reported",
+    .help = "A table of steps and metrics (of the lowest rank that reported each), or every point of every "
+            "rank as\n"
+            "CSV or JSON. Any process of a job reports by lines on $DDP_REPORT_FD: {\"step\": 10, \"loss\": "
+            "1.4}.",
+    .options = options,
+    .size = sizeof(struct metrics_options),
+    .least = 1,
+    .most = 64,
+    .run = run,
+};

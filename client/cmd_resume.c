@@ -1,0 +1,76 @@
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "client/submit.h"
+
+struct resume_options {
+    char **set;
+    bool follow;
+    const char *output;
+};
+
+static const struct option_spec options[] = {
+    {.name = "set",
+     .type = OPTION_TEXTS,
+     .offset = offsetof(struct resume_options, set),
+     .value = "KEY=VALUE",
+     .help = "changes the job file: train.epochs=20; may be repeated"},
+    {.name = "follow",
+     .letter = 'f',
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct resume_options, follow),
+     .help = "show how it goes until it ends; ^C detaches, never cancels"},
+    OPTION_OUTPUT(resume_options, output),
+    {0},
+};
+
+static enum err_code send(struct link *link, int64_t old, const struct resume_options *o, int64_t *job,
+                          char **name, struct err *e)
+{
+    Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(free_text) char *text = NULL;
+    struct job_flags flags = {.set = o->set};
+    request.job = old;
+    if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    const Ddp__V1__JobStatus *status = reply;
+    if (job_text_change(status->job_file, &flags, &text, e) != ERR_OK)
+        return e->code;
+    *name = xstrdup(status->name);
+    struct submission submission = {.text = text, .continues = old, .resume = true};
+    return submit_send(link, &submission, job, e);
+}
+
+static int run(struct invocation *in)
+{
+    const struct resume_options *o = in->options;
+    CLEANUP(free_text) char *name = NULL;
+    struct link link;
+    struct err e;
+    int64_t old, job;
+    if (read_job(in->args.list[0], &old, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    int code = send(&link, old, o, &job, &name, &e) == ERR_OK
+                   ? submit_after(&link, job, name, o->follow, o->output)
+                   : complain(&e);
+    link_close(&link);
+    return code;
+}
+
+const struct command cmd_resume = {
+    .name = "resume",
+    .usage = "resume JOB [--set KEY=VALUE ...] [--follow]",
+    .summary = "a new job from the last snapshot of an ended one",
+    .help = "Submits the job file of JOB again, changed by --set, to go on from the last snapshot that was "
+            "committed\n"
+            "for it. The new job has a number of its own and says what it continues. Any number of ranks can "
+            "resume\n"
+            "any snapshot.\n\n"
+            "  ddpctl resume 7 --set train.epochs=20",
+    .options = options,
+    .size = sizeof(struct resume_options),
+    .least = 1,
+    .most = 1,
+    .run = run,
+};

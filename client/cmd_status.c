@@ -1,0 +1,119 @@
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "client/follow.h"
+#include "client/json_print.h"
+
+struct status_options {
+    bool watch, all;
+    const char *output;
+};
+
+static const struct option_spec options[] = {
+    {.name = "watch",
+     .letter = 'w',
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct status_options, watch),
+     .help = "redraw until ^C, or until the job has ended"},
+    {.name = "all",
+     .letter = 'a',
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct status_options, all),
+     .help = "list jobs of any age that have ended, too"},
+    OPTION_OUTPUT(status_options, output),
+    {0},
+};
+
+static bool wants_json(const struct status_options *o)
+{
+    return o->output && strcmp(o->output, "json") == 0;
+}
+
+/* One screen: of the job, or of all jobs. *over: the job has ended. */
+static enum err_code screen(struct link *link, const struct status_options *o, int64_t job, struct buf *out,
+                            bool *over, struct err *e)
+{
+    struct term term = term_of(STDOUT_FILENO);
+    CLEANUP(rpc_release) void *reply = NULL;
+    if (job) {
+        Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+        request.job = job;
+        if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
+            return e->code;
+        *over = job_ended(reply);
+        if (!wants_json(o))
+            screen_job(reply, &term, out);
+    } else {
+        Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
+        request.all = o->all;
+        if (link_call(link, "ListJobs", &request, &reply, 0, e) != ERR_OK)
+            return e->code;
+        if (!wants_json(o))
+            screen_jobs(reply, &term, out);
+    }
+    if (wants_json(o))
+        json_print(reply, out);
+    return ERR_OK;
+}
+
+/* On a terminal drawn over the last screen; in a pipe one screen after another, a blank line between. */
+static enum err_code watch(struct link *link, const struct status_options *o, int64_t job, struct err *e)
+{
+    CLEANUP(buf_release) struct buf out = {0}, text = {0};
+    bool live = term_of(STDOUT_FILENO).live && !wants_json(o), over = false;
+    interrupts_catch();
+    for (bool first = true; !over && !interrupts(); first = false) {
+        enum err_code code = screen(link, o, job, &text, &over, e);
+        if (code == ERR_UNAVAILABLE && !first)
+            buf_puts(&text, "the coordinator is away, training goes on; waiting for it (^C leaves)\n");
+        else if (code != ERR_OK)
+            return code;
+        if (live)
+            buf_puts(&out, "\033[H\033[J");
+        else if (!first && !wants_json(o))
+            buf_putc(&out, '\n');
+        buf_puts(&out, text.data);
+        buf_clear(&text);
+        if (!put_out(&out))
+            return ERR_OK;
+        for (int i = 0; i < 10 && !interrupts() && !over; i++)
+            usleep(100000);
+    }
+    return ERR_OK;
+}
+
+static int run(struct invocation *in)
+{
+    const struct status_options *o = in->options;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct link link;
+    struct err e;
+    int64_t job = 0;
+    bool over;
+    if (in->args.count && read_job(in->args.list[0], &job, &e) != ERR_OK)
+        return complain(&e);
+    if (link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    enum err_code code = o->watch ? watch(&link, o, job, &e) : screen(&link, o, job, &out, &over, &e);
+    int result = code == ERR_OK ? EXIT_DONE : complain(&e);
+    put_out(&out);
+    link_close(&link);
+    return result;
+}
+
+const struct command cmd_status = {
+    .name = "status",
+    .usage = "status [JOB] [--watch] [-o table|json]",
+    .summary = "the jobs, or one job in detail",
+    .help =
+        "Without JOB: the newest hundred jobs, those that ended long ago left out (--all: not). With JOB: "
+        "its\n"
+        "progress, where its ranks are and how fast each is, its last snapshot and, where it failed, why.\n"
+        "-o json: the message of proto/ddp.proto, its field names as keys.",
+    .options = options,
+    .size = sizeof(struct status_options),
+    .most = 1,
+    .run = run,
+};

@@ -1,0 +1,61 @@
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "client/connect.h"
+
+struct version_options {
+    const char *output;
+};
+
+static const struct option_spec options[] = {OPTION_OUTPUT(version_options, output), {0}};
+
+static void print_json(const Ddp__V1__GetVersionReply *reply, struct buf *out)
+{
+    struct jout o = {.buf = out};
+    jout_open(&o, NULL, '{');
+    jout_text(&o, "client", DDP_VERSION);
+    jout_text(&o, "coordinator", reply ? reply->version : NULL);
+    jout_text(&o, "cluster_id", reply ? reply->cluster_id : NULL);
+    jout_int(&o, "epoch", reply ? reply->epoch : 0);
+    jout_int(&o, "schema", reply ? reply->schema : 0);
+    jout_close(&o, '}');
+    buf_putc(out, '\n');
+}
+
+/* The own version is told even when no coordinator answers; the exit code says that. */
+static int run(struct invocation *in)
+{
+    const struct version_options *o = in->options;
+    Ddp__V1__GetVersionRequest request = DDP__V1__GET_VERSION_REQUEST__INIT;
+    CLEANUP(rpc_release) void *message = NULL;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct link link;
+    struct err e;
+    enum err_code code = link_open(&link, in->globals, &e);
+    if (code == ERR_OK) {
+        code = link_call(&link, "GetVersion", &request, &message, 0, &e);
+        link_close(&link);
+    }
+    const Ddp__V1__GetVersionReply *reply = message;
+    if (o->output && strcmp(o->output, "json") == 0) {
+        print_json(reply, &out);
+    } else {
+        buf_puts(&out, "ddpctl " DDP_VERSION "\n");
+        if (reply)
+            buf_printf(&out, "coordinator %s, cluster %s, epoch %lld, schema %lld\n", reply->version,
+                       reply->cluster_id, (long long)reply->epoch, (long long)reply->schema);
+    }
+    put_out(&out);
+    return code == ERR_OK ? EXIT_DONE : complain(&e);
+}
+
+const struct command cmd_version = {
+    .name = "version",
+    .usage = "version [-o table|json]",
+    .summary = "ddpctl's version and the coordinator's",
+    .help = "Prints both; exits 3 where no coordinator answers.",
+    .options = options,
+    .size = sizeof(struct version_options),
+    .run = run,
+};

@@ -1,0 +1,62 @@
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/follow.h"
+
+/* Quiet until the end; then one line on stderr where it did not succeed. */
+static int verdict(const Ddp__V1__JobStatus *job)
+{
+    CLEANUP(buf_release) struct buf talk = {0};
+    int code = job_exit_code(job);
+    if (!job_succeeded(job)) {
+        struct term plain = {0};
+        buf_printf(&talk, "ddpctl: job %lld %s%s%s\n", (long long)job->job, job->state,
+                   *job->reason ? ": " : "", job->reason);
+        if (strcmp(job->state, "failed") == 0) {
+            screen_failure(job, &plain, &talk);
+            screen_next(job, &talk);
+        }
+    }
+    put_err(&talk);
+    return code;
+}
+
+static int run(struct invocation *in)
+{
+    struct watch watch;
+    struct link link;
+    struct err e;
+    int64_t job;
+    int result = -1;
+    bool answered = false;
+    if (read_job(in->args.list[0], &job, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    watch_open(&watch, &link, job);
+    while (result < 0) {
+        Ddp__V1__JobStatus *status;
+        enum err_code code = watch_next(&watch, 1000, &status, &e);
+        if (code != ERR_OK && !(code == ERR_UNAVAILABLE && answered))
+            result = complain(&e);
+        if (status && job_ended(status))
+            result = verdict(status);
+        answered = answered || status;
+        rpc_free(status);
+    }
+    watch_close(&watch);
+    link_close(&link);
+    return result;
+}
+
+const struct command cmd_wait = {
+    .name = "wait",
+    .usage = "wait JOB",
+    .summary = "wait for a job's end; its exit code is yours",
+    .help = "Returns when the job has ended: 0 where it succeeded, else the first failing rank's own exit "
+            "code (128 +\n"
+            "signal), 1 where it was cancelled, 125 where ddp itself failed. A coordinator that is away is "
+            "waited for,\n"
+            "once it has answered at all.",
+    .least = 1,
+    .most = 1,
+    .run = run,
+};

@@ -1,0 +1,36 @@
+#ifndef DDP_CLIENT_FOLLOW_H
+#define DDP_CLIENT_FOLLOW_H
+
+#include "client/connect.h"
+#include "client/screen_follow.h"
+
+/* Watches a job until it ends, over restarts of the coordinator. */
+
+struct watch {
+    struct link *link;
+    int64_t job;
+    struct rpc_stream *stream;
+    int64_t retry_at_ms, retry_ms; /* after the stream broke */
+    bool away;
+};
+
+void watch_open(struct watch *w, struct link *link, int64_t job);
+void watch_close(struct watch *w);
+/* Waits at most wait_ms for the job's next state. ERR_OK: *job is it (rpc_free), or NULL: nothing new.
+ * UNAVAILABLE: the coordinator is away; call again, it is tried anew with growing pauses (0.1 to 1 s).
+ * Another code is final. */
+MUST_CHECK enum err_code watch_next(struct watch *w, int64_t wait_ms, Ddp__V1__JobStatus **job,
+                                    struct err *e);
+
+/* --follow: prints to stdout until the job ends or the user types ^C, which detaches. *exit_code as `wait`
+ * gives it. UNAVAILABLE only when the coordinator never answered. */
+MUST_CHECK enum err_code follow_job(struct link *link, int64_t job, int *exit_code, struct err *e);
+
+/* What an ended job means for ddpctl's own exit. */
+int job_exit_code(const Ddp__V1__JobStatus *job);
+
+/* ^C and friends, noted instead of obeyed. interrupts() counts SIGINT and SIGTERM since the start. */
+void interrupts_catch(void);
+int interrupts(void);
+
+#endif

@@ -1,0 +1,33 @@
+#ifndef DDP_CLIENT_PREFIX_H
+#define DDP_CLIENT_PREFIX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* The output of several ranks as one: whole lines, each behind "[rank] " where wanted. Bytes of an unfinished
+ * line wait for its end (64 KiB at most), so that ranks never mix within a line. */
+struct prefix_stream {
+    int rank;
+    bool standard_error;
+    struct buf line;
+};
+struct prefixer {
+    bool wanted, colour;
+    bool raw; /* bytes pass as they come: one rank */
+    struct prefix_stream *streams;
+    size_t count, cap;
+};
+
+void prefixer_init(struct prefixer *p, bool wanted, bool colour);
+void prefixer_add(struct prefixer *p, int rank, bool standard_error, const char *data, size_t len,
+                  struct buf *out);
+void prefixer_finish(struct prefixer *p, struct buf *out); /* unfinished lines, each with an end */
+void prefixer_release(struct prefixer *p);
+
+MUST_CHECK enum err_code read_rank(const char *text, int64_t *rank, struct err *e);
+
+#endif
