@@ -17,17 +17,20 @@
 
 struct report;
 
-/* Who this process is, from its environment: DDP_JOB_ID, DDP_GENERATION, DDP_SPAWN_ID, RANK, WORLD_SIZE,
- * LOCAL_RANK, GROUP_RANK (node_rank). Standalone: job 0, generation 1, rank 0 of 1. */
+/* Who this process is and where it runs, from its environment: DDP_JOB_ID, DDP_GENERATION, DDP_SPAWN_ID,
+ * RANK, WORLD_SIZE, LOCAL_RANK, GROUP_RANK; DDP_ADDRESS, where peers reach this node (127.0.0.1 without it);
+ * DDP_RUN_DIR, the supervisor's directory for this job, where ranks of a node meet (NULL without it).
+ * Standalone: job 0, generation 1, rank 0 of 1. */
 struct report_place {
     int64_t job, generation, spawn;
     int rank, world_size, local_rank, node_rank;
+    const char *address, *directory;
 };
 
-/* Reads the environment: those above, DDP_REPORT_FD, DDP_TOKEN_FD (read once to its end, then closed) and
- * DDP_COORDINATOR (host:port, [v6]:port or unix:/path; DDP_TLS_CA, DDP_TLS_CERT and DDP_TLS_KEY name PEM
- * files). Standalone, or without DDP_COORDINATOR, Join answers a world of this one process and commits
- * succeed at once. */
+/* Reads the environment: those above, DDP_REPORT_FD, DDP_TOKEN_FD (the token's bytes; read once to their end,
+ * then closed) and DDP_COORDINATOR (host:port, [v6]:port or unix:/path; DDP_TLS_CA, DDP_TLS_CERT and
+ * DDP_TLS_KEY name PEM files). Standalone, or without DDP_COORDINATOR, Join answers a world of this one
+ * process and commits succeed at once. SIGPIPE is ignored from here on. */
 MUST_CHECK enum err_code report_open(struct report **out, bool standalone, struct err *e);
 void report_close(struct report *r); /* ends the Watch thread and calls in progress; NULL is fine */
 const struct report_place *report_place(const struct report *r);
@@ -88,17 +91,17 @@ void report_group_release(struct report_group *g);
 
 /* ---- watching */
 
-/* Called on the Watch thread when the process's generation is over (stale) or the coordinator asks for a
- * clean stop; may only set flags and call coll_abort. */
-typedef void (*report_watch_fn)(void *arg, int64_t current_generation);
-/* stale: the group named is over; its collectives must be aborted. Starts the thread; without coordinator
- * does nothing. */
+/* Called once, on the Watch thread, when this process's generation is over: its collectives must be aborted.
+ * May only set flags and call coll_abort and coll_listener_abort with that generation. */
+typedef void (*report_watch_fn)(void *arg, int64_t generation);
+/* Starts the thread; without coordinator does nothing. */
 MUST_CHECK enum err_code report_watch_start(struct report *r, report_watch_fn stale, void *arg,
                                             struct err *e);
 bool report_stop_asked(const struct report *r); /* finish the step, snapshot, exit 0 */
 bool report_stale(
     const struct report *r); /* this generation is over, or this process is no member any more */
-/* Ends what waits for the coordinator (Join, CommitSnapshot): they return CANCELLED. Any thread. */
+/* Ends for good what waits for the coordinator (Join, CommitSnapshot return CANCELLED) and Watch. Any thread.
+ */
 void report_cancel(struct report *r);
 
 /* ---- snapshots */
