@@ -325,6 +325,26 @@ static void names_come_from_the_file_or_the_command(void **state)
     assert_string_equal(spec.name, "my-tool");
 }
 
+/* DDP_EXAMPLES is the folder of the job files that users start from. */
+static void examples_parse(void **state)
+{
+    static const char *const names[] = {"single", "multi", "multinode", "fashion-mnist"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        CLEANUP(job_release) struct job_spec spec = {0};
+        CLEANUP(free_text) char *path = xasprintf("%s/%s.yaml", DDP_EXAMPLES, names[i]);
+        struct conf_doc *doc;
+        struct err e = {0};
+
+        assert_ok(conf_open_file(&doc, path, &e), &e);
+        assert_ok(job_read(&spec, doc, &e), &e);
+        conf_close(doc);
+        assert_string_equal(spec.name, names[i]);
+        assert_int_equal(spec.kind, JOB_TRAIN);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +360,7 @@ int main(void)
         cmocka_unit_test(print_round_trip),
         cmocka_unit_test(printed_command_is_short),
         cmocka_unit_test(names_come_from_the_file_or_the_command),
+        cmocka_unit_test(examples_parse),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
