@@ -45,6 +45,7 @@ struct core_config {
     int64_t epoch;           /* grows at each start; the store counts it */
     int64_t heartbeat_ms;    /* 3,000, told to agents */
     int64_t node_timeout_ms; /* 9,000: silence that is a loss; a node is suspect from 3/4 of it on */
+    int64_t return_ms;       /* 30,000: after a start, or a stall of its own, no node is lost before */
     int64_t join_wait_ms;    /* 20,000: how long a Join waits before PENDING */
     int64_t lease_margin_ms; /* 2,000: after a lease's end, until its processes count as dead */
     int64_t retain_jobs_ms;  /* 14 days: finished jobs older than this are forgotten, ... */

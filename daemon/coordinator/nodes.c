@@ -1,0 +1,336 @@
+/* Who is alive, and whose processes are known dead.
+ *
+ * A node says hello, gets its wish, and is alive once its facts have answered it and show nothing that we do
+ * not know. Silence alone makes it suspect, then lost; a closed stream does not. A lost node's spawns keep
+ * their slots until the node is back and says that they are gone, or until the lease has run out: its holder
+ * counts from when it sent the heartbeat that was acknowledged, we from when we heard it, so the holder has
+ * stopped before. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/state.h"
+
+struct node *nodes_by_session(const struct core *core, uint64_t session)
+{
+    for (size_t i = 0; session && i < core->node_count; i++)
+        if (core->nodes[i]->session == session)
+            return core->nodes[i];
+    return NULL;
+}
+
+void nodes_heard(struct core *core, struct node *node)
+{
+    node->heard_ms = core->now.boot_ms;
+    if (node->r.state == NODE_SUSPECT)
+        move_node(core, node, NODE_ALIVE, "heard again");
+}
+
+void nodes_pardon(struct core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->return_by = core->now.boot_ms + core->config.return_ms;
+}
+
+/* When the spawn's processes are dead whatever became of its node. */
+static int64_t lease_end(const struct core *core, const struct node *node, const struct spawn *s)
+{
+    return node->heard_ms + s->job->spec.lease_ms + core->config.lease_margin_ms;
+}
+
+static int64_t last_lease_end(const struct core *core, const struct node *node)
+{
+    int64_t end = 0;
+
+    for (size_t i = 0; i < node->spawn_count; i++)
+        if (lease_end(core, node, node->spawns[i]) > end)
+            end = lease_end(core, node, node->spawns[i]);
+    return end;
+}
+
+static void refuse(struct core *core, uint64_t session, const struct err *why)
+{
+    struct core_effect *effect = emit_effect(core, EFFECT_REFUSE);
+
+    effect->session = session;
+    effect->err = *why;
+}
+
+static enum err_code check_hello(const struct core *core, const struct core_hello *hello, struct err *e)
+{
+    const struct node *node = hello->node && *hello->node ? core_find_node(core, hello->node) : NULL;
+
+    if (!hello->node || !*hello->node || strlen(hello->node) > 64 || !hello->instance || !*hello->instance)
+        return err_set(e, ERR_INVALID_ARGUMENT, "hello wants a node name of 1 to 64 bytes and an instance");
+    if (hello->cpu_slots < 0 || hello->cpu_slots > 65536 || hello->gpu_count > 1024)
+        return err_set(e, ERR_INVALID_ARGUMENT, "node %s: %d CPU slots and %zu GPUs are out of range",
+                       hello->node, hello->cpu_slots, hello->gpu_count);
+    if (hello->cluster_id && *hello->cluster_id && strcmp(hello->cluster_id, core->config.cluster_id) != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "node %s belongs to cluster %s, this is %s, say ddp-agent --rejoin to move it",
+                       hello->node, hello->cluster_id, core->config.cluster_id);
+    if (hello->epoch > core->config.epoch)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "node %s has a wish of epoch %" PRId64 ", this coordinator is at %" PRId64
+                       ": its state is older than the node's, say ddp-agent --rejoin if that is meant",
+                       hello->node, hello->epoch, core->config.epoch);
+    if (!node || !strcmp(node->r.instance, hello->instance))
+        return ERR_OK;
+    if (!node_gone(node))
+        return err_set(e, ERR_ALREADY_EXISTS,
+                       "another agent serves node %s already, give this one another name", hello->node);
+    if (node->spawn_count)
+        return err_set(
+            e, ERR_UNAVAILABLE,
+            "workers of node %s's former agent may live for %" PRId64 " s more, wait or say ddpctl forget %s",
+            hello->node, (last_lease_end(core, node) - core->now.boot_ms + 999) / 1000, hello->node);
+    return ERR_OK;
+}
+
+static void take_inventory(struct node *node, const struct core_hello *hello)
+{
+    struct node_record fresh = {
+        .name = (char *)hello->node,
+        .instance = (char *)hello->instance,
+        .address = (char *)hello->address,
+        .version = (char *)hello->version,
+        .log_dir = (char *)hello->log_dir,
+        .state = node->r.state,
+        .drain = node->r.drain,
+        .note = node->r.note,
+        .cpu_slots = hello->cpu_slots,
+        .cores = hello->cores,
+        .port_first = hello->port_first,
+        .port_last = hello->port_last,
+        .memory_bytes = hello->memory_bytes,
+        .seen_ms = node->r.seen_ms,
+    };
+    struct node_record old = node->r;
+
+    inventory_set(node, hello->gpus, hello->gpu_count);
+    node_record_copy(&node->r, &fresh);
+    node->r.gpus = inventory_print(node);
+    node_record_release(&old);
+}
+
+static struct node *new_node(struct core *core, const struct core_hello *hello)
+{
+    struct node_record record = {.name = (char *)hello->node, .instance = (char *)hello->instance};
+    struct node *node;
+    uint16_t start;
+
+    record.state = NODE_JOINING;
+    record.seen_ms = core->now.wall_ms;
+    node = core_add_node(core, &record);
+    core->env.random(core->env.ctx, &start, sizeof(start));
+    node->next_port = start;
+    take_inventory(node, hello);
+    emit_node(core, node, CHANGE_NODE_INSERT);
+    return node;
+}
+
+static void send_wish(struct core *core, struct node *node)
+{
+    struct core_effect *effect = emit_effect(core, EFFECT_WISH);
+
+    effect->session = node->session;
+    effect->node = xstrdup(node->r.name);
+}
+
+void nodes_hello(struct core *core, const struct core_event *event)
+{
+    struct node *node;
+    struct err e = {0};
+
+    if (check_hello(core, &event->hello, &e) != ERR_OK) {
+        refuse(core, event->session, &e);
+        return;
+    }
+    node = core_find_node(core, event->hello.node);
+    if (!node) {
+        node = new_node(core, &event->hello);
+    } else {
+        take_inventory(node, &event->hello);
+        emit_node(core, node, CHANGE_NODE_PUT);
+    }
+    if (node->session && node->session != event->session)
+        emit_effect(core, EFFECT_CLOSE)->session = node->session;
+    node->session = event->session;
+    node->synced = false;
+    node->return_by = 0;
+    nodes_heard(core, node);
+    if (node_gone(node))
+        move_node(core, node, NODE_JOINING, "came back");
+    if (node->wish_dirty)
+        emit_flush(core); /* before hello_revision, so that facts must answer this wish */
+    node->hello_revision = node->revision;
+    emit_effect(core, EFFECT_WELCOME)->session = event->session;
+    send_wish(core, node);
+    core_wake(core, nodes_deadline(core, node));
+    core->place_dirty = true;
+}
+
+void nodes_settle(struct core *core, struct node *node)
+{
+    if (!node->synced || node->r.state != NODE_JOINING)
+        return;
+    if (node->r.drain)
+        move_node(core, node, NODE_DRAINING, "still to be drained");
+    else
+        move_node(core, node, NODE_ALIVE, "its facts agree");
+}
+
+void nodes_heartbeat(struct core *core, const struct core_event *event)
+{
+    struct node *node = nodes_by_session(core, event->session);
+
+    if (!node)
+        return;
+    nodes_heard(core, node);
+    node->load = event->heartbeat.load;
+    node->memory_free = event->heartbeat.memory_free;
+    if (inventory_update(node, event->heartbeat.gpus, event->heartbeat.gpu_count)) {
+        free(node->r.gpus);
+        node->r.gpus = inventory_print(node);
+        emit_node(core, node, CHANGE_NODE_PUT);
+        core->place_dirty = true;
+    }
+    struct core_effect *effect = emit_effect(core, EFFECT_ACK);
+    effect->session = event->session;
+    effect->sequence = event->heartbeat.sequence;
+}
+
+/* The jobs with a member on the node, each once; the caller frees. */
+static struct job **jobs_on(const struct node *node, size_t *count)
+{
+    struct job **list = xcalloc(node->spawn_count + 1, sizeof(struct job *));
+
+    *count = 0;
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        size_t k = 0;
+        while (k < *count && list[k] != node->spawns[i]->job)
+            k++;
+        if (k == *count)
+            list[(*count)++] = node->spawns[i]->job;
+    }
+    return list;
+}
+
+static bool has_member(const struct generation *g, const struct node *node)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->node == node && !g->ranks[i].spawn->r.dead)
+            return true;
+    return false;
+}
+
+/* Nothing is heard from the node any more: its members are lost to their generations, which end, each once.
+ */
+static void gone(struct core *core, struct node *node, enum node_state state, bool charged, const char *why)
+{
+    size_t count;
+    struct job **jobs = jobs_on(node, &count);
+
+    if (node->session)
+        emit_effect(core, EFFECT_CLOSE)->session = node->session;
+    node->session = 0;
+    node->synced = false;
+    move_node(core, node, state, why);
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        struct spawn *s = node->spawns[i];
+        struct rank *rank = &s->generation->ranks[s->r.rank];
+        if (!sm_terminal(&rank_sm, rank->r.state))
+            move_rank(core, rank, RANK_LOST);
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct generation *g = job_current(jobs[i]);
+        if (generation_open(g) && g->r.state != GENERATION_DRAINING && has_member(g, node)) {
+            char text[160];
+            snprintf(text, sizeof(text), "node %s %s", node->r.name, why);
+            recover_fail(core, g, &(struct cause){.charged = charged, .exit_code = 125, .text = text});
+        }
+        recover_settle(core, jobs[i]);
+    }
+    free(jobs);
+    core_wake(core, nodes_deadline(core, node));
+}
+
+void nodes_goodbye(struct core *core, const struct core_event *event)
+{
+    struct node *node = nodes_by_session(core, event->session);
+
+    if (node)
+        gone(core, node, NODE_LEFT, false, "left");
+}
+
+void nodes_session_closed(struct core *core, const struct core_event *event)
+{
+    struct node *node = nodes_by_session(core, event->session);
+
+    if (node) {
+        node->session = 0;
+        core->place_dirty = true;
+    }
+}
+
+static int64_t lost_at(const struct core *core, const struct node *node)
+{
+    int64_t at = node->heard_ms + core->config.node_timeout_ms;
+    return at > node->return_by ? at : node->return_by;
+}
+
+static int64_t suspect_at(const struct core *core, const struct node *node)
+{
+    return lost_at(core, node) - core->config.node_timeout_ms / 4;
+}
+
+static void expire_leases(struct core *core, struct node *node)
+{
+    size_t count;
+    struct job **jobs = jobs_on(node, &count);
+
+    for (size_t i = 0; i < node->spawn_count;) {
+        struct spawn *s = node->spawns[i];
+        if (core->now.boot_ms < lease_end(core, node, s)) {
+            i++;
+            continue;
+        }
+        s->r.lost = true;
+        text_set(&s->r.message, "its lease on %s has run out", node->r.name);
+        recover_spawn_dead(core, s);
+    }
+    for (size_t i = 0; i < count; i++)
+        recover_settle(core, jobs[i]);
+    free(jobs);
+}
+
+void nodes_tick(struct core *core, struct node *node)
+{
+    char why[64];
+
+    if (node_gone(node)) {
+        expire_leases(core, node);
+    } else if (core->now.boot_ms >= lost_at(core, node)) {
+        snprintf(why, sizeof(why), "lost: no word for %" PRId64 " s",
+                 (core->now.boot_ms - node->heard_ms + 500) / 1000);
+        gone(core, node, NODE_LOST, true, why);
+    } else if (node->r.state == NODE_ALIVE && core->now.boot_ms >= suspect_at(core, node)) {
+        move_node(core, node, NODE_SUSPECT, "heartbeats are missing");
+    }
+}
+
+int64_t nodes_deadline(const struct core *core, const struct node *node)
+{
+    int64_t at = INT64_MAX;
+
+    if (node->r.state == NODE_ALIVE)
+        return suspect_at(core, node);
+    if (!node_gone(node))
+        return lost_at(core, node);
+    for (size_t i = 0; i < node->spawn_count; i++)
+        if (lease_end(core, node, node->spawns[i]) < at)
+            at = lease_end(core, node, node->spawns[i]);
+    return at;
+}

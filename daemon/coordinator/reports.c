@@ -1,0 +1,135 @@
+/* What workers report: kept as the last values for status; never durable here. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/coordinator/state.h"
+#include "daemon/coordinator/text.h"
+
+static void keep_loss(struct job *job, double loss)
+{
+    struct core_progress *p = &job->progress;
+
+    if (!isfinite(loss))
+        return;
+    if (job->loss_stride == 0)
+        job->loss_stride = 1;
+    if (++job->loss_skip < job->loss_stride)
+        return;
+    job->loss_skip = 0;
+    if (p->loss_count == CORE_LOSS_HISTORY) { /* the whole run stays in view, at half the detail */
+        for (size_t i = 0; i < CORE_LOSS_HISTORY / 2; i++)
+            p->loss_history[i] = p->loss_history[2 * i];
+        p->loss_count = CORE_LOSS_HISTORY / 2;
+        job->loss_stride *= 2;
+    }
+    p->loss_history[p->loss_count++] = loss;
+}
+
+static void keep_best(struct core_progress *p, const char *name, double value)
+{
+    if (strcmp(name, "val_loss") != 0 || !isfinite(value) || (p->has_best_val && value >= p->best_val))
+        return;
+    p->has_best_val = true;
+    p->best_val = value;
+    p->best_val_step = p->step;
+}
+
+/* The job's value is that of the lowest rank that reports it. */
+static void keep_metric(struct job *job, int rank, const char *name, double value)
+{
+    struct core_progress *p = &job->progress;
+    size_t i = 0;
+
+    while (i < p->metric_count && strcmp(p->metrics[i].name, name) != 0)
+        i++;
+    if (i == p->metric_count) {
+        if (i == CORE_METRICS || strlen(name) >= sizeof(p->metrics[i].name))
+            return;
+        snprintf(p->metrics[i].name, sizeof(p->metrics[i].name), "%s", name);
+        job->metric_rank[i] = rank;
+        p->metric_count++;
+    }
+    if (rank > job->metric_rank[i])
+        return;
+    job->metric_rank[i] = rank;
+    p->metrics[i].value = value;
+    if (!strcmp(name, "loss"))
+        keep_loss(job, value);
+    else if (!strcmp(name, "epoch"))
+        p->epoch = value;
+    else if (!strcmp(name, "steps") && value >= 1)
+        p->steps = (int64_t)value;
+    keep_best(p, name, value);
+}
+
+static void keep_rank(struct spawn *s, const char *name, double value)
+{
+    if (!strcmp(name, "ms_per_step"))
+        s->ms_per_step = value;
+    else if (!strcmp(name, "wait_ms"))
+        s->wait_ms = value;
+    else if (!strcmp(name, "memory_bytes") && value >= 0 && value < 1e18)
+        s->memory_bytes = (int64_t)value;
+}
+
+/* The job is where it was when the fault hit it: now it is known what that cost. */
+void reports_close_fault(struct core *core, struct job *job)
+{
+    char step[TEXT_COUNT], redone[TEXT_COUNT], span[TEXT_SPAN], cost[96];
+    const struct generation *g = job_current(job);
+    int64_t took = core->now.boot_ms - job->fault.boot_ms;
+    int64_t lost = job->fault.step - (g->r.source_rank >= 0 ? g->r.source_step : 0);
+    size_t at = strlen(job->last_restart);
+
+    if (lost > 0)
+        snprintf(cost, sizeof(cost), "%s steps redone (%s)", text_count(redone, lost), text_span(span, took));
+    else
+        snprintf(cost, sizeof(cost), "no step redone (%s)", text_span(span, took));
+    if (job->fault.step > 0)
+        emit_event(core, job, "fault_cost", "back at step %s: %s", text_count(step, job->fault.step), cost);
+    else
+        emit_event(core, job, "fault_cost", "back after %s", text_span(span, took));
+    snprintf(job->last_restart + at, sizeof(job->last_restart) - at, ", cost %s", text_span(span, took));
+    job->fault.open = false;
+}
+
+static void take(struct core *core, struct spawn *s, const struct core_report *report)
+{
+    struct job *job = s->job;
+    struct rank *rank = &s->generation->ranks[s->r.rank];
+
+    if (report->has_step) {
+        s->step = report->step;
+        if (report->step > job->progress.step)
+            job->progress.step = report->step;
+    }
+    job->progress.updated_ms = core->now.wall_ms;
+    job->changed = true;
+    for (size_t i = 0; i < report->metric_count; i++) {
+        keep_metric(job, s->r.rank, report->metrics[i].name, report->metrics[i].value);
+        keep_rank(s, report->metrics[i].name, report->metrics[i].value);
+    }
+    if (s->generation->r.state != GENERATION_RUNNING)
+        return;
+    if (report->has_step && (rank->r.state == RANK_JOINED || rank->r.state == RANK_SPAWNED))
+        move_rank(core, rank, RANK_TRAINING);
+    if (job->fault.open && report->has_step && report->step >= job->fault.step)
+        reports_close_fault(core, job);
+}
+
+void reports_apply(struct core *core, const struct core_event *event)
+{
+    struct node *node = nodes_by_session(core, event->session);
+
+    if (!node)
+        return;
+    nodes_heard(core, node);
+    for (size_t i = 0; i < event->reports.count; i++) {
+        const struct core_report *report = &event->reports.reports[i];
+        struct job *job = core_find_job(core, report->job);
+        struct spawn *s = job ? job_find_spawn(job, report->spawn) : NULL;
+        if (s && s->node == node && !s->r.revoked && s->generation == job_current(job))
+            take(core, s, report);
+    }
+}

@@ -1,0 +1,230 @@
+#ifndef DDP_COORDINATOR_STATE_H
+#define DDP_COORDINATOR_STATE_H
+
+#include "daemon/coordinator/core.h"
+
+/* What the core's own files share: its state in memory, and the only ways to change what is durable in it
+ * (emit_*). Records are the durable part; everything beside them is rebuilt by core_load or lives only as
+ * long as the process. */
+
+struct node;
+struct generation;
+
+struct spawn {
+    struct spawn_record r;
+    struct job *job;
+    struct generation *generation;
+    struct node *node;       /* NULL once the node was forgotten */
+    int64_t wished_revision; /* of the first wish of this epoch that holds it, 0: none yet */
+    uint64_t join_call;      /* who waits in Join, 0: nobody */
+    int64_t join_at;         /* when that one gets PENDING */
+    bool joined_here;        /* came to Join since core_load: its offers are known */
+    struct core_offer *offers;
+    size_t offer_count;
+    int64_t step, memory_bytes; /* last reported */
+    double ms_per_step, wait_ms;
+};
+
+struct rank {
+    struct rank_record r;
+    struct spawn *spawn;
+};
+
+struct generation {
+    struct generation_record r;
+    struct job *job;
+    struct rank *ranks;  /* world_size of them */
+    enum core_stop stop; /* how its spawns are to be stopped */
+    int64_t stop_at;     /* when that gets harder, 0: never */
+    int64_t join_at;     /* when forming has taken too long, 0: it is formed */
+};
+
+struct job {
+    struct job_record r;
+    struct job_spec spec;
+    struct generation **generations; /* by number, growing */
+    struct spawn **spawns;           /* by number, growing */
+    struct snapshot_record *snapshots;
+    size_t generation_count, generation_cap, spawn_count, spawn_cap, snapshot_count, snapshot_cap;
+    int64_t limit_at;   /* end of time_limit, 0: none or not running yet */
+    int64_t not_before; /* back-off after a failure */
+    int port_retries;   /* generations in a row that only a taken port ended */
+    bool changed;       /* tell who watches it */
+    char *waits;        /* what it waits for to be placed; NULL: nothing */
+    char **targets;     /* names of the nodes that are kept free for it */
+    struct core_progress progress;
+    int metric_rank[CORE_METRICS]; /* the lowest rank that reported this metric */
+    int loss_stride, loss_skip;
+    struct { /* what the last fault cost; known once the job is where it was */
+        bool open;
+        int64_t step, boot_ms;
+    } fault;
+    char last_restart[256];
+    int64_t last_restart_ms;
+};
+
+struct node {
+    struct node_record r;
+    struct core_gpu *gpus;
+    size_t gpu_count;
+    uint64_t session;  /* 0: none */
+    int64_t heard_ms;  /* boot: the last word from it; leases of its spawns count from here */
+    int64_t return_by; /* boot: not lost before; it, or we, were away */
+    int64_t revision, hello_revision;
+    bool synced; /* facts since hello answered our wish and showed no stranger */
+    bool wish_dirty;
+    struct spawn **spawns; /* not dead */
+    size_t spawn_count, spawn_cap;
+    int next_port;
+    double load;
+    int64_t memory_free;
+    struct { /* of the placement pass in progress */
+        int cpu_total, cpu_busy, cpu_kept, gpu_total, gpu_busy, gpu_kept;
+    } place;
+};
+
+struct watcher {
+    uint64_t call;
+    struct spawn *spawn;
+};
+
+struct core {
+    struct core_config config;
+    struct core_env env;
+    struct core_now now;  /* of the call in progress */
+    struct core_out *out; /* of the call in progress */
+    struct job **jobs;    /* by id, growing */
+    struct node **nodes;  /* by name */
+    struct watcher *watchers;
+    size_t job_count, job_cap, node_count, node_cap, watcher_count, watcher_cap;
+    int64_t next_job, wake_at, retain_at, restarts, generations;
+    bool place_dirty;
+};
+
+/* state.c: finding, making, freeing */
+struct job *core_find_job(const struct core *core, int64_t id);
+struct node *core_find_node(const struct core *core, const char *name);
+struct generation *job_find_generation(const struct job *job, int64_t number);
+struct generation *job_current(const struct job *job); /* the newest, NULL before the first */
+struct spawn *job_find_spawn(const struct job *job, int64_t number);
+bool generation_open(const struct generation *g); /* neither closed nor failed */
+bool job_finished(const struct job *job);
+bool node_gone(const struct node *node);     /* lost or left */
+bool spawn_reachable(const struct spawn *s); /* not dead, and its node may still say so */
+struct job *core_add_job(struct core *core, const struct job_record *record);
+void core_remove_job(struct core *core, struct job *job);
+struct node *core_add_node(struct core *core, const struct node_record *record);
+void core_remove_node(struct core *core, struct node *node);
+struct generation *job_add_generation(struct job *job, const struct generation_record *record);
+struct spawn *job_add_spawn(struct core *core, struct job *job, const struct spawn_record *record);
+void node_drop_spawn(struct node *node, const struct spawn *spawn);
+void core_wake(struct core *core, int64_t at); /* a tick is wanted then, or earlier */
+void text_set(char **text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* emit.c: changes and effects. A move checks its table, logs once and sets the state; nothing else assigns
+ * one. */
+void emit_job(struct core *core, const struct job *job, enum change_kind kind);
+void emit_node(struct core *core, const struct node *node, enum change_kind kind);
+void emit_generation(struct core *core, const struct generation *g, enum change_kind kind);
+void emit_rank(struct core *core, const struct rank *rank, enum change_kind kind);
+void emit_spawn(struct core *core, const struct spawn *s, enum change_kind kind);
+void emit_snapshot(struct core *core, const struct snapshot_record *snapshot);
+void emit_forget(struct core *core, int64_t job);
+void emit_event(struct core *core, const struct job *job, const char *what, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void move_job(struct core *core, struct job *job, enum job_state to, const char *why);
+void move_node(struct core *core, struct node *node, enum node_state to, const char *why);
+void move_generation(struct core *core, struct generation *g, enum generation_state to, const char *why);
+void move_rank(struct core *core, struct rank *rank, enum rank_state to);
+struct core_effect *emit_effect(struct core *core, enum core_effect_kind kind);
+void emit_ok(struct core *core, uint64_t call);
+void emit_fail(struct core *core, uint64_t call, enum err_code code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void emit_flush(struct core *core); /* wishes and job changes that this call caused */
+
+/* jobs.c */
+void jobs_submit(struct core *core, const struct core_event *event);
+void jobs_cancel(struct core *core, const struct core_event *event);
+void jobs_tick(struct core *core, struct job *job);
+int64_t jobs_deadline(const struct core *core, const struct job *job);
+void jobs_retain(struct core *core);
+void jobs_started(struct core *core, struct job *job); /* the generation runs: so does the job */
+
+/* nodes.c: sessions, liveness, leases, operators */
+void nodes_hello(struct core *core, const struct core_event *event);
+void nodes_heartbeat(struct core *core, const struct core_event *event);
+void nodes_goodbye(struct core *core, const struct core_event *event);
+void nodes_session_closed(struct core *core, const struct core_event *event);
+void nodes_tick(struct core *core, struct node *node);
+int64_t nodes_deadline(const struct core *core, const struct node *node);
+struct node *nodes_by_session(const struct core *core, uint64_t session);
+void nodes_heard(struct core *core, struct node *node);
+void nodes_pardon(struct core *core);
+void nodes_settle(struct core *core, struct node *node); /* joining to alive or draining, when it may */
+
+/* operator.c */
+void operator_drain(struct core *core, const struct core_event *event);
+void operator_undrain(struct core *core, const struct core_event *event);
+void operator_forget(struct core *core, const struct core_event *event);
+
+/* inventory.c: GPUs as structs and as the record's JSON */
+void inventory_set(struct node *node, const struct core_gpu *gpus, size_t count);
+bool inventory_update(struct node *node, const struct core_gpu *gpus,
+                      size_t count); /* true: health changed */
+void inventory_free(struct node *node);
+char *inventory_print(const struct node *node);
+void inventory_parse(struct node *node); /* from r.gpus */
+
+/* facts.c */
+void facts_apply(struct core *core, const struct core_event *event);
+
+/* reports.c */
+void reports_apply(struct core *core, const struct core_event *event);
+void reports_close_fault(struct core *core, struct job *job); /* says what the open fault cost */
+
+/* place.c */
+void place_run(struct core *core);
+
+/* form.c: a generation is born */
+struct place_choice {
+    struct node *node;
+    int procs, gpus_each; /* gpus_each 0: CPU slots */
+    int order, available; /* for sorting */
+};
+void form_generation(struct core *core, struct job *job, const struct place_choice *chosen, size_t count);
+
+/* recover.c: how generations end */
+struct cause {
+    struct spawn *spawn; /* who failed first, NULL: nobody in particular */
+    bool charged, fatal; /* fatal: no restart helps */
+    int exit_code;       /* of the job, should this end it */
+    const char *text;
+};
+void recover_fail(struct core *core, struct generation *g, const struct cause *cause);
+void recover_drain(struct core *core, struct generation *g, const char *why); /* move off: uncharged */
+void recover_stop(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
+                  const char *why);
+void recover_settle(struct core *core, struct job *job); /* goes on when all that it waited for is dead */
+void recover_spawn_dead(struct core *core, struct spawn *s);
+void recover_exited(struct core *core, struct spawn *s, const struct core_fact *fact);
+void recover_stop_generation(struct core *core, struct generation *g, enum core_stop stop);
+
+/* rendezvous.c */
+void rendezvous_join(struct core *core, const struct core_event *event);
+void rendezvous_bootstrap(struct core *core, const struct core_event *event);
+void rendezvous_watch(struct core *core, const struct core_event *event);
+void rendezvous_gone(struct core *core, const struct core_event *event);
+void rendezvous_tick(struct core *core, struct generation *g);
+int64_t rendezvous_deadline(const struct generation *g);
+void rendezvous_closed(struct core *core, struct generation *g,
+                       const char *why);                                   /* waiters and watchers learn it */
+void rendezvous_left(struct core *core, struct spawn *s, const char *why); /* a member is gone */
+void rendezvous_stopping(struct core *core, struct generation *g); /* watchers learn that they shall stop */
+void rendezvous_drop(struct core *core, const struct job *job);    /* forgets watchers of a job that goes */
+
+/* snapshots.c */
+void snapshots_commit(struct core *core, const struct core_event *event);
+void snapshots_choose(struct core *core, struct generation *g); /* fills the source fields */
+const struct snapshot_record *snapshots_newest(const struct job *job);
+
+#endif

@@ -1,0 +1,42 @@
+#include "daemon/coordinator/text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *text_count(char out[TEXT_COUNT], int64_t n)
+{
+    char digits[24];
+    int len = snprintf(digits, sizeof(digits), "%" PRId64, n), at = 0;
+
+    for (int i = 0; i < len; i++) {
+        out[at++] = digits[i];
+        if ((len - i - 1) % 3 == 0 && i + 1 < len && digits[i] != '-')
+            out[at++] = ',';
+    }
+    out[at] = 0;
+    return out;
+}
+
+const char *text_span(char out[TEXT_SPAN], int64_t ms)
+{
+    if (ms < 100)
+        snprintf(out, TEXT_SPAN, "%" PRId64 " ms", ms);
+    else if (ms < 10000)
+        snprintf(out, TEXT_SPAN, "%.1f s", (double)ms / 1000);
+    else if (ms < 600000)
+        snprintf(out, TEXT_SPAN, "%" PRId64 " s", (ms + 500) / 1000);
+    else
+        snprintf(out, TEXT_SPAN, "%" PRId64 " min", (ms + 30000) / 60000);
+    return out;
+}
+
+const char *text_noticed(char out[TEXT_AGO], int64_t ago_ms)
+{
+    char span[TEXT_SPAN];
+
+    out[0] = 0;
+    if (ago_ms >= 0 && ago_ms < 60000)
+        snprintf(out, TEXT_AGO, ", noticed after %s", text_span(span, ago_ms));
+    return out;
+}
