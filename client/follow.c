@@ -7,11 +7,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-static volatile sig_atomic_t interrupt_count;
+static volatile sig_atomic_t interrupt_count, interrupt_number;
 
 static void on_interrupt(int number)
 {
-    (void)number;
+    interrupt_number = number;
     interrupt_count++;
 }
 
@@ -26,6 +26,11 @@ void interrupts_catch(void)
 int interrupts(void)
 {
     return interrupt_count;
+}
+
+int interrupt_signal(void)
+{
+    return interrupt_number;
 }
 
 void watch_open(struct watch *w, struct link *link, int64_t job)

@@ -32,5 +32,6 @@ int job_exit_code(const Ddp__V1__JobStatus *job);
 /* ^C and friends, noted instead of obeyed. interrupts() counts SIGINT and SIGTERM since the start. */
 void interrupts_catch(void);
 int interrupts(void);
+int interrupt_signal(void); /* the last one */
 
 #endif

@@ -90,6 +90,17 @@ static void head(struct follow_view *v, const Ddp__V1__JobStatus *job, struct bu
     }
 }
 
+/* Its stderr was seen already. */
+static void brief_failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    buf_puts(&line, "ddpctl: ");
+    screen_failure_line(job->failure, &line);
+    if (!job_ended(job) && job->restarts_used)
+        buf_printf(&line, "; restart %d of %d", job->restarts_used, job->max_restarts);
+    say(v, out, line.data);
+}
+
 /* A generation that failed, once: cause, rank, node, its last words. */
 static void failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
@@ -97,6 +108,10 @@ static void failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct
     if (!job->failure || job->failure->generation <= v->failed_generation)
         return;
     v->failed_generation = job->failure->generation;
+    if (v->brief) {
+        brief_failure(v, job, out);
+        return;
+    }
     screen_failure(job, &v->term, &text);
     if (!job_ended(job) && job->restarts_used) {
         if (v->drawn)
@@ -114,7 +129,7 @@ static void failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct
 static void generation(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     CLEANUP(buf_release) struct buf line = {0};
-    if (job->generation <= v->generation || strcmp(job->state, "running") != 0)
+    if (v->brief || job->generation <= v->generation || strcmp(job->state, "running") != 0)
         return;
     v->generation = job->generation;
     buf_printf(&line, "generation %lld on ", (long long)job->generation);
@@ -202,6 +217,8 @@ static void end(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf
     if (!v->brief) {
         end_line(v, job, &line);
         say(v, out, line.data);
+    } else if (strcmp(job->state, "failed") == 0 && !job->failure) {
+        buf_printf(out, "ddpctl: the job failed: %s\n", job->reason);
     }
     if (strcmp(job->state, "failed") == 0 && !v->brief)
         screen_next(job, out);

@@ -1,0 +1,63 @@
+# bash completion for ddpctl: commands and options as its --help lists them, jobs and nodes as the coordinator does.
+
+_ddpctl() {
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]} i
+    local program=${COMP_WORDS[0]}
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)); then
+        COMPREPLY=($(compgen -W "$("$program" --help 2>/dev/null | sed -n 's/^  \([a-z]*\)  .*/\1/p') --help" -- "$current"))
+        return
+    fi
+    for ((i = 2; i < COMP_CWORD; i++)); do # behind "--" stands a command of the user's
+        if [[ ${COMP_WORDS[i]} == -- ]]; then
+            _ddpctl_command $((i + 1))
+            return
+        fi
+    done
+    case $previous in
+    -o | --output)
+        COMPREPLY=($(compgen -W "$("$program" "$command" --help 2>/dev/null |
+            sed -n 's/.*--output \([a-z|]*\).*/\1/p' | tr '|' ' ')" -- "$current"))
+        return
+        ;;
+    --token | --config | --tls-ca | --tls-cert | --tls-key)
+        COMPREPLY=($(compgen -f -- "$current"))
+        return
+        ;;
+    --workdir | --log-dir)
+        COMPREPLY=($(compgen -d -- "$current"))
+        return
+        ;;
+    --device)
+        COMPREPLY=($(compgen -W "auto cpu cuda" -- "$current"))
+        return
+        ;;
+    esac
+    if [[ $current == -* ]]; then
+        COMPREPLY=($(compgen -W "$("$program" "$command" --help 2>/dev/null | grep -o -- '--[a-z][a-z-]*')" -- "$current"))
+        return
+    fi
+    case $command in
+    submit | run)
+        compopt -o filenames 2>/dev/null
+        COMPREPLY=($(compgen -f -X '!*.y?(a)ml' -- "$current") $(compgen -d -- "$current"))
+        ;;
+    status | logs | wait | cancel | resume | metrics | events)
+        COMPREPLY=($(compgen -W "$("$program" status 2>/dev/null | awk '$1 ~ /^[0-9]+$/ {print $1}')" -- "$current"))
+        ;;
+    drain | undrain | forget)
+        COMPREPLY=($(compgen -W "$("$program" nodes 2>/dev/null | awk 'NR > 1 {print $1}')" -- "$current"))
+        ;;
+    esac
+}
+
+# Completes as if the words from $1 on stood alone, where the bash-completion package can.
+_ddpctl_command() {
+    if declare -F _command_offset >/dev/null; then
+        _command_offset "$1"
+    else
+        COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))
+    fi
+}
+
+complete -F _ddpctl ddpctl

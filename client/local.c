@@ -1,0 +1,282 @@
+#include "client/local.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/paths.h"
+
+#define PREFIX "ddp-run-"
+#define LIFELINE_FD 3
+#define START_MS 20000
+#define STOP_MS 10000 /* then SIGKILL; the supervisor's own grace is cut short by the closed lifeline */
+
+/* A unix socket's path has room for 107 bytes. */
+static const char *temporary_dir(void)
+{
+    const char *dir = getenv("TMPDIR");
+    return dir && dir[0] == '/' && strlen(dir) < 50 ? dir : "/tmp";
+}
+
+/* Directories of runs that were killed: nobody holds their lock. Kept logs have no lock file. */
+static void sweep(const char *tmp)
+{
+    DIR *dir = opendir(tmp);
+    const struct dirent *entry;
+    struct err ignored;
+    while (dir && (entry = readdir(dir))) {
+        struct stat st;
+        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
+            continue;
+        CLEANUP(free_text) char *path = paths_join(tmp, entry->d_name);
+        CLEANUP(free_text) char *lock = paths_join(path, "lock");
+        CLEANUP(close_fd) int fd = open(lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0 || fstat(fd, &st) != 0 || st.st_uid != geteuid() || flock(fd, LOCK_EX | LOCK_NB) != 0)
+            continue;
+        if (file_remove_tree(path, &ignored) != ERR_OK)
+            break;
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static enum err_code make_dir(struct local *l, const char *log_dir, struct err *e)
+{
+    const char *tmp = temporary_dir();
+    sweep(tmp);
+    l->dir = xasprintf("%s/" PREFIX "XXXXXX", tmp);
+    if (!mkdtemp(l->dir)) {
+        enum err_code code = err_sys(e, errno, "%s", l->dir);
+        free_text(&l->dir);
+        l->dir = NULL;
+        return code;
+    }
+    CLEANUP(free_text) char *lock = paths_join(l->dir, "lock");
+    if (file_lock(lock, &l->lock, e) != ERR_OK)
+        return e->code;
+    CLEANUP(free_text) char *here = getcwd(NULL, 0);
+    l->logs = log_dir ? paths_join(here ? here : "/", log_dir) : paths_join(l->dir, "logs");
+    return file_mkdirs(l->logs, 0777, e);
+}
+
+/* The child gets the lifeline as descriptor 3, nothing on stdin, its words in a file. */
+static enum err_code spawn(const struct local *l, int lifeline, const char *name, char *const *argv,
+                           pid_t *pid, struct err *e)
+{
+    CLEANUP(free_text) char *program = NULL;
+    CLEANUP(free_text) char *log = xasprintf("%s/%s.log", l->dir, name);
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, defaults;
+    if (paths_program(name, &program, e) != ERR_OK)
+        return e->code;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    posix_spawn_file_actions_adddup2(&actions, lifeline, LIFELINE_FD);
+    sigemptyset(&none);
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGPIPE);
+    sigaddset(&defaults, SIGINT);
+    sigaddset(&defaults, SIGTERM);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    int rc = posix_spawn(pid, program, &actions, &attributes, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    return rc == 0 ? ERR_OK : err_sys(e, rc, "%s", program);
+}
+
+#define ARG(text) ((char *)(uintptr_t)(text)) /* argv is not const, yet nobody writes there */
+
+static enum err_code start_coordinator(struct local *l, int lifeline, struct err *e)
+{
+    CLEANUP(free_text) char *state = paths_join(l->dir, "coordinator");
+    char *argv[] = {ARG("ddp-coordinator"),
+                    ARG("--state"),
+                    state,
+                    ARG("--listen"),
+                    ARG("none"),
+                    ARG("--metrics"),
+                    ARG("none"),
+                    ARG("--lifeline"),
+                    ARG("3"),
+                    NULL};
+    return spawn(l, lifeline, "ddp-coordinator", argv, &l->coordinator, e);
+}
+
+static enum err_code start_agent(struct local *l, int lifeline, int64_t slots, struct err *e)
+{
+    CLEANUP(free_text) char *state = paths_join(l->dir, "agent");
+    CLEANUP(free_text) char *address = xasprintf("unix:%s/coordinator/coordinator.sock", l->dir);
+    CLEANUP(free_text) char *count = xasprintf("%lld", (long long)slots);
+    char *argv[] = {ARG("ddp-agent"),
+                    ARG("--state"),
+                    state,
+                    ARG("--coordinator"),
+                    address,
+                    ARG("--attached"),
+                    ARG("--lifeline"),
+                    ARG("3"),
+                    ARG("--log-dir"),
+                    l->logs,
+                    ARG("--slots"),
+                    count,
+                    NULL};
+    return spawn(l, lifeline, "ddp-agent", argv, &l->agent, e);
+}
+
+/* The last lines of a daemon's log, for a message. */
+static void last_words(const struct local *l, const char *name, char *out, size_t size)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s.log", l->dir, name);
+    CLEANUP(buf_release) struct buf text = {0};
+    struct err ignored;
+    if (file_read(path, 1 << 20, &text, &ignored) != ERR_OK || !text.len) {
+        snprintf(out, size, "it said nothing");
+        return;
+    }
+    const char *from = text.len > size - 1 ? text.data + text.len - (size - 1) : text.data;
+    const char *line = from == text.data ? NULL : strchr(from, '\n');
+    snprintf(out, size, "%s", line && line[1] ? line + 1 : from);
+    for (size_t end = strlen(out); end && out[end - 1] == '\n'; end--)
+        out[end - 1] = 0;
+}
+
+static enum err_code check(const struct local *l, pid_t *pid, const char *name, struct err *e)
+{
+    int status;
+    char words[300];
+    if (*pid <= 0 || waitpid(*pid, &status, WNOHANG) != *pid)
+        return ERR_OK;
+    *pid = 0;
+    last_words(l, name, words, sizeof(words));
+    return err_set(e, ERR_UNAVAILABLE, "%s %s %d: %s", name,
+                   WIFSIGNALED(status) ? "was killed by signal" : "ended with",
+                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), words);
+}
+
+enum err_code local_check(struct local *l, struct err *e)
+{
+    if (check(l, &l->coordinator, "ddp-coordinator", e) != ERR_OK)
+        return e->code;
+    return check(l, &l->agent, "ddp-agent", e);
+}
+
+static bool answers(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    return fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0;
+}
+
+static enum err_code wait_socket(struct local *l, struct err *e)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/coordinator/coordinator.sock", l->dir);
+    int64_t end = clock_boot_ms() + START_MS;
+    while (!answers(path)) {
+        if (local_check(l, e) != ERR_OK)
+            return e->code;
+        if (clock_boot_ms() > end)
+            return err_set(e, ERR_UNAVAILABLE, "the private coordinator did not start within %d s",
+                           START_MS / 1000);
+        poll(NULL, 0, 1);
+    }
+    return ERR_OK;
+}
+
+enum err_code local_start(struct local *l, int64_t slots, const char *log_dir, struct err *e)
+{
+    int ends[2];
+    *l = (struct local){.lock = -1, .lifeline = -1};
+    if (make_dir(l, log_dir, e) != ERR_OK)
+        return e->code;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return err_sys(e, errno, "pipe");
+    CLEANUP(close_fd) int theirs = ends[0];
+    l->lifeline = ends[1];
+    if (theirs == LIFELINE_FD) { /* dup2 onto itself would keep close-on-exec */
+        int moved = fcntl(theirs, F_DUPFD_CLOEXEC, LIFELINE_FD + 1);
+        close(theirs);
+        theirs = moved;
+    }
+    if (start_coordinator(l, theirs, e) != ERR_OK || wait_socket(l, e) != ERR_OK)
+        return e->code;
+    return start_agent(l, theirs, slots, e);
+}
+
+enum err_code local_link(const struct local *l, struct link *link, struct err *e)
+{
+    CLEANUP(free_text) char *address = xasprintf("unix:%s/coordinator/coordinator.sock", l->dir);
+    struct globals globals = {.coordinator = address, .config = "/dev/null"};
+    return link_open(link, &globals, e);
+}
+
+/* Waits until the deadline for the child, then kills it. */
+static void reap(pid_t pid, int64_t deadline_ms)
+{
+    int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    if (pid <= 0)
+        return;
+    struct pollfd ended = {.fd = fd, .events = POLLIN};
+    int64_t left = deadline_ms - clock_boot_ms();
+    while (fd >= 0 && left > 0 && poll(&ended, 1, (int)left) < 0 && errno == EINTR)
+        left = deadline_ms - clock_boot_ms();
+    if (waitpid(pid, NULL, WNOHANG) == 0) {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+static void remove_all(struct local *l, bool keep_logs)
+{
+    static const char *const parts[] = {"coordinator", "agent", "ddp-coordinator.log", "ddp-agent.log",
+                                        "lock"};
+    struct err ignored;
+    size_t count = keep_logs ? ARRAY_LEN(parts) : 0;
+    for (size_t i = 0; i < count; i++) {
+        CLEANUP(free_text) char *path = paths_join(l->dir, parts[i]);
+        if (unlink(path) != 0 && file_remove_tree(path, &ignored) != ERR_OK)
+            return;
+    }
+    if (!keep_logs && file_remove_tree(l->dir, &ignored) != ERR_OK)
+        return;
+}
+
+void local_stop(struct local *l, bool keep_logs)
+{
+    int64_t deadline = clock_boot_ms() + STOP_MS;
+    close_fd(&l->lifeline);
+    reap(l->agent, deadline);
+    reap(l->coordinator, deadline);
+    if (l->dir)
+        remove_all(l, keep_logs);
+    close_fd(&l->lock);
+    free(l->dir);
+    free(l->logs);
+    *l = (struct local){.lock = -1, .lifeline = -1};
+}

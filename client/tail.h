@@ -1,0 +1,28 @@
+#ifndef DDP_CLIENT_TAIL_H
+#define DDP_CLIENT_TAIL_H
+
+#include "client/prefix.h"
+
+/* The workers' log files of this machine as they grow: <logs>/<job>/generation_<N>/<node>/<local
+ * rank>/stdout.log and stderr.log. Files that are not there yet are looked for each time. */
+struct tail_file {
+    int rank, fd; /* -1: not open yet */
+    bool standard_error;
+};
+struct tail {
+    char *dir; /* of the generation's node */
+    struct tail_file *files;
+    size_t count;
+    struct prefixer out, err; /* towards stdout and stderr */
+};
+
+void tail_init(struct tail *t);
+/* Goes over to a generation's files; what is left of the former ones must have been read. */
+void tail_open(struct tail *t, const char *logs, int64_t job, int64_t generation, const char *node,
+               int ranks);
+/* Appends what is new; true when there was something. */
+bool tail_read(struct tail *t, struct buf *out, struct buf *err);
+void tail_finish(struct tail *t, struct buf *out, struct buf *err); /* unfinished lines too */
+void tail_release(struct tail *t);
+
+#endif
