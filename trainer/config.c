@@ -1,0 +1,102 @@
+#include "trainer/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "base/mem.h"
+
+#define USAGE "usage: ddp-trainer --standalone JOB.yaml [--set KEY=VALUE ...]"
+
+static enum err_code env_int(const char *name, int fallback, int *out, struct err *e)
+{
+    const char *text = getenv(name);
+    char *end = NULL;
+    if (!text) {
+        *out = fallback;
+        return ERR_OK;
+    }
+    long value = strtol(text, &end, 10);
+    if (!*text || *end || value < 0 || value > 1 << 20)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s='%s' is not a number that can be", name, text);
+    *out = (int)value;
+    return ERR_OK;
+}
+
+static void close_doc(struct conf_doc **doc)
+{
+    if (*doc)
+        conf_close(*doc);
+}
+
+static enum err_code read_job(struct trainer_config *c, const char *path, char **sets, struct err *e)
+{
+    CLEANUP(close_doc) struct conf_doc *doc = NULL;
+    if (conf_open_file(&doc, path, e))
+        return e->code;
+    for (size_t i = 0; sets && sets[i]; i++)
+        if (conf_set(doc, sets[i], e))
+            return e->code;
+    if (job_read(&c->job, doc, e))
+        return e->code;
+    if (c->job.kind != JOB_TRAIN)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: a command job, ddp-trainer wants one with 'train'", path);
+    return ERR_OK;
+}
+
+static void free_sets(char ***sets)
+{
+    strv_free(*sets);
+}
+
+static enum err_code read_arguments(struct trainer_config *c, int argc, char **argv, struct err *e)
+{
+    CLEANUP(free_sets) char **sets = NULL;
+    const char *path = NULL;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--standalone"))
+            c->standalone = true;
+        else if (!strcmp(argv[i], "--set") && i + 1 < argc)
+            sets = strv_append(sets, argv[++i]);
+        else if (argv[i][0] != '-' && !path)
+            path = argv[i];
+        else
+            return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is not understood; " USAGE, argv[i]);
+    }
+    if (!c->standalone || !path)
+        return err_set(e, ERR_INVALID_ARGUMENT, USAGE);
+    c->local_world_size = 1;
+    return read_job(c, path, sets, e);
+}
+
+static enum err_code read_environment(struct trainer_config *c, struct err *e)
+{
+    const char *path = getenv("DDP_JOB_FILE");
+    if (!path)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "no DDP_JOB_FILE: a supervisor starts ddp-trainer, or use --standalone; " USAGE);
+    if (env_int("LOCAL_RANK", 0, &c->local_rank, e) || env_int("LOCAL_WORLD_SIZE", 1, &c->local_world_size, e))
+        return e->code;
+    if (c->local_world_size < 1 || c->local_rank >= c->local_world_size)
+        return err_set(e, ERR_INVALID_ARGUMENT, "LOCAL_RANK=%d of LOCAL_WORLD_SIZE=%d cannot be", c->local_rank,
+                       c->local_world_size);
+    c->node = xstrdup(getenv("DDP_NODE"));
+    c->node_address = xstrdup(getenv("DDP_NODE_ADDRESS"));
+    c->run_dir = xstrdup(getenv("DDP_RUN_DIR"));
+    return read_job(c, path, NULL, e);
+}
+
+enum err_code config_read(struct trainer_config *out, int argc, char **argv, struct err *e)
+{
+    *out = (struct trainer_config){0};
+    return argc > 1 ? read_arguments(out, argc, argv, e) : read_environment(out, e);
+}
+
+void config_release(struct trainer_config *c)
+{
+    job_release(&c->job);
+    free(c->node);
+    free(c->node_address);
+    free(c->run_dir);
+    *c = (struct trainer_config){0};
+}

@@ -1,0 +1,81 @@
+/* ddp-trainer: one worker of a train job. Exit: 0 done, or stopped because the job was asked to; 1 failed; 2 usage;
+ * 75 (EXIT_PEER_LOST) a peer was lost or the generation is over; 143 stopped by SIGTERM alone, after a snapshot. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/exits.h"
+#include "base/log.h"
+#include "trainer/trainer.h"
+
+static void on_term(int signal_number)
+{
+    (void)signal_number;
+    trainer_stop_signal = 1;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction term = {.sa_handler = on_term, .sa_flags = SA_RESTART};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigaction(SIGTERM, &term, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+}
+
+/* OpenMP's threads spin between matrix products unless told not to before the library is loaded, which with several
+ * workers on a machine costs up to half the speed. So a worker that was started without this starts itself again. */
+static void want_passive_openmp(char **argv)
+{
+    if (getenv("OMP_WAIT_POLICY"))
+        return;
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    execv("/proc/self/exe", argv);
+    log_warn("openmp_policy", "why=\"cannot start again, threads will spin\"");
+}
+
+/* The text goes to stderr as it is: the last lines of stderr are what a failed job shows. */
+static int exit_code(const struct trainer *t, const struct err *e)
+{
+    if (e->code == ERR_ABORTED || e->code == ERR_CANCELLED) {
+        fprintf(stderr, "peer lost: %s\n", e->msg);
+        return EXIT_PEER_LOST;
+    }
+    if (e->code) {
+        fprintf(stderr, "ddp-trainer: rank %d: %s\n", t->rank, e->msg);
+        return 1;
+    }
+    if (!t->stopped || t->asked)
+        return 0;
+    return trainer_stop_signal ? 128 + SIGTERM : EXIT_PEER_LOST;
+}
+
+static int run(const struct trainer_config *config, struct report *report)
+{
+    struct trainer t;
+    struct err e = {0};
+    if (trainer_open(&t, config, report, &e) == ERR_OK && trainer_restore(&t, &e) == ERR_OK &&
+        trainer_run(&t, &e) == ERR_OK)
+        e.code = ERR_OK;
+    int code = exit_code(&t, &e);
+    trainer_close(&t);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct trainer_config config;
+    struct report *report = NULL;
+    struct err e = {0};
+    want_passive_openmp(argv);
+    log_init("ddp-trainer", LOG_INFO);
+    catch_signals();
+    int code = EXIT_USAGE;
+    if (config_read(&config, argc, argv, &e) || report_open(&report, config.standalone, &e))
+        fprintf(stderr, "ddp-trainer: %s\n", e.msg);
+    else
+        code = run(&config, report);
+    config_release(&config);
+    return code;
+}

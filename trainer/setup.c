@@ -1,0 +1,342 @@
+/* Opening a worker: device, data, model; then the group of its generation and the arrays that live in it. */
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "trainer/trainer.h"
+
+static enum err_code check_job(const struct trainer_config *c, struct err *e)
+{
+    if (c->job.device == JOB_DEVICE_CUDA)
+        return err_set(e, ERR_UNIMPLEMENTED, "device: cuda is not in this build, use device: cpu");
+    return ERR_OK;
+}
+
+static void open_sampler(struct trainer *t)
+{
+    const struct train_spec *s = t->spec;
+    int64_t accumulate = s->accumulate > 0 ? s->accumulate : 1;
+    t->sampler = (struct sampler){
+        .samples = t->train->count,
+        .global = s->global_batch ? s->global_batch : s->batch * t->world_size * accumulate,
+        .accumulate = accumulate,
+        .seed = (uint64_t)s->seed,
+        .shuffle = s->data.shuffle,
+        .pad = s->data.pad,
+        .rank = t->rank,
+        .world_size = t->world_size,
+    };
+}
+
+/* One allocation for all of a micro-batch on the device. */
+static enum err_code open_batch(struct trainer *t, int64_t rows, struct err *e)
+{
+    size_t in = (size_t)(rows * t->train->in), out = (size_t)(rows * t->train->out);
+    size_t floats = (in + 15) / 16 * 16 + (out + 15) / 16 * 16, labels = ((size_t)rows + 15) / 16 * 16;
+    void *memory = NULL;
+    if (device_alloc(t->device, sizeof(struct device_tally) * 4 + floats * sizeof(float) + labels * sizeof(int32_t),
+                     "batch", &memory, e))
+        return e->code;
+    t->tally = memory; /* a cache line of its own */
+    t->x = (float *)(void *)(t->tally + 4);
+    t->y = t->x + (in + 15) / 16 * 16;
+    t->label = (int32_t *)(void *)(t->x + floats);
+    t->index = xcalloc((size_t)rows, sizeof(*t->index));
+    t->host_x = t->device->host ? t->x : xcalloc(in, sizeof(float));
+    t->host_y = t->device->host ? t->y : xcalloc(out, sizeof(float));
+    t->host_label = t->device->host ? t->label : xcalloc((size_t)rows, sizeof(int32_t));
+    return ERR_OK;
+}
+
+static enum err_code open_compute(struct trainer *t, struct err *e)
+{
+    const struct trainer_config *c = t->config;
+    if (device_open(&t->device, DEVICE_CPU, c->local_rank, c->local_world_size, e) ||
+        dataset_open(&t->train, &t->test, t->spec, e))
+        return e->code;
+    open_sampler(t);
+    int64_t rows = sampler_max_rows(&t->sampler);
+    if (model_open(&t->model, t->spec, t->train->loss, t->train->in, t->train->out, rows, t->device, e) ||
+        optim_open(&t->optim, t->spec, t->model->count, t->device, e))
+        return e->code;
+    return open_batch(t, rows, e);
+}
+
+static void describe_layout(struct trainer *t)
+{
+    t->tensors = xcalloc(t->model->tensor_count, sizeof(*t->tensors));
+    for (size_t i = 0; i < t->model->tensor_count; i++) {
+        const struct model_tensor *m = &t->model->tensors[i];
+        t->tensors[i] = (struct snapshot_tensor){m->name, m->dims, m->shape, m->offset, m->count};
+    }
+    t->layout = (struct snapshot_layout){
+        .tensors = t->tensors,
+        .tensor_count = t->model->tensor_count,
+        .count = t->model->count,
+        .moments = t->optim->ops->state_names,
+        .moment_count = t->optim->state_count,
+    };
+}
+
+/* ---- joining */
+
+/* One rank a node offers what lies in snapshot.dir: all of the node see the same. */
+static enum err_code find_offers(const struct trainer *t, struct snapshot_list *found, struct report_offer **offers,
+                                 size_t *count, struct err *e)
+{
+    *offers = NULL;
+    *count = 0;
+    if (!t->snapshot_dir || t->config->local_rank != 0 || t->spec->resume == RESUME_NEVER)
+        return ERR_OK;
+    if (snapshot_scan(t->snapshot_dir, found, e))
+        return err_wrap(e, "snapshot.dir");
+    *offers = xcalloc(found->count + 1, sizeof(**offers));
+    for (size_t i = 0; i < found->count; i++) {
+        const struct snapshot_found *f = &found->items[i];
+        bool ours = f->job == report_place(t->report)->job;
+        if (t->spec->resume == RESUME_AUTO && !ours)
+            continue;
+        if (!ours && !f->committed)
+            continue; /* no coordinator of ours can vouch for it */
+        (*offers)[(*count)++] =
+            (struct report_offer){f->job, f->generation, f->step, f->digest, f->path, f->committed};
+    }
+    return ERR_OK;
+}
+
+static void free_offers(struct report_offer **offers)
+{
+    free(*offers);
+}
+
+/* Without a coordinator nobody chooses: the newest that counts. */
+static void take_newest(struct report_group *g, const struct report_offer *offers, size_t count)
+{
+    for (size_t i = 0; i < count && g->source_rank < 0; i++) {
+        if (!offers[i].committed)
+            continue;
+        g->source = offers[i];
+        g->source.digest = xstrdup(offers[i].digest);
+        g->source.path = xstrdup(offers[i].path);
+        g->source_rank = 0;
+    }
+}
+
+static enum err_code join(struct trainer *t, struct err *e)
+{
+    CLEANUP(snapshot_list_release) struct snapshot_list found = {0};
+    CLEANUP(free_offers) struct report_offer *offers = NULL;
+    uint8_t address[512];
+    size_t count = 0;
+    if (find_offers(t, &found, &offers, &count, e) ||
+        coll_listen(&t->listener, t->config->node_address, t->config->run_dir, e))
+        return e->code;
+    struct report_join request = {
+        .address = address,
+        .address_size = coll_listener_address(t->listener, address, sizeof(address)),
+        .offers = offers,
+        .offer_count = count,
+    };
+    if (report_join(t->report, &request, &t->group_info, e))
+        return e->code;
+    if (t->config->standalone)
+        take_newest(&t->group_info, offers, count);
+    if (t->group_info.world_size != t->world_size || t->group_info.rank != t->rank)
+        return err_set(e, ERR_ABORTED, "joined as rank %d of %d, started as %d of %d", t->group_info.rank,
+                       t->group_info.world_size, t->rank, t->world_size);
+    return ERR_OK;
+}
+
+static void stale(void *arg, int64_t current_generation)
+{
+    (void)current_generation;
+    struct trainer *t = arg;
+    coll_abort(t->group, t->group_info.generation);
+}
+
+static enum err_code form_group(struct trainer *t, struct err *e)
+{
+    const struct report_group *g = &t->group_info;
+    struct coll_peer *peers = xcalloc((size_t)g->world_size, sizeof(*peers));
+    for (int r = 0; r < g->world_size; r++)
+        peers[r] = (struct coll_peer){r, g->peers[r].node_rank, g->peers[r].local_rank, g->peers[r].address,
+                                      g->peers[r].address_size};
+    struct coll_config config = {
+        .job = report_place(t->report)->job,
+        .generation = g->generation,
+        .rank = t->rank,
+        .world_size = t->world_size,
+        .peers = peers,
+        .bootstrap = g->bootstrap,
+        .bootstrap_size = g->bootstrap_size,
+        .loopback = g->loopback,
+        .timeout_ms = 60000,
+    };
+    memcpy(config.key, g->key, sizeof(config.key));
+    enum err_code code = coll_open(&t->group, t->listener, &config, e);
+    free(peers);
+    if (code)
+        return code;
+    return report_watch_start(t->report, stale, t, e);
+}
+
+static enum err_code open_arrays(struct trainer *t, struct err *e)
+{
+    size_t count = t->model->count + TAIL_FLOATS;
+    if (coll_alloc(t->group, count, &t->params, e))
+        return err_wrap(e, "parameters");
+    if (coll_alloc(t->group, count, &t->grads, e))
+        return err_wrap(e, "gradients");
+    struct sync_config config = {
+        .type = t->spec->sync.type,
+        .every = t->spec->sync.every,
+        .params = t->params,
+        .grads = t->grads,
+        .count = count,
+        .overlap = -1,
+    };
+    if (sync_open(&t->sync, t->group, &config, e))
+        return e->code;
+    model_init(t->model, t->params, (uint64_t)t->spec->seed);
+    return ERR_OK;
+}
+
+/* ---- who writes snapshots: rank 0, and where snapshot.dir is not shared the first rank of every other node */
+
+static enum err_code choose_writer(struct trainer *t, bool *writer, struct err *e)
+{
+    CLEANUP(free_text) char *mark =
+        xasprintf("%s/.shared-j%lld-g%lld", t->snapshot_dir, (long long)report_place(t->report)->job,
+                  (long long)t->group_info.generation);
+    *writer = t->rank == 0;
+    if (t->rank == 0 &&
+        (file_mkdirs(t->snapshot_dir, 0755, e) || file_write_atomic(mark, "", 0, 0644, e)))
+        return err_wrap(e, "snapshot.dir");
+    if (coll_barrier(t->group, e))
+        return e->code;
+    if (t->rank != 0 && t->config->local_rank == 0)
+        *writer = !file_exists(mark);
+    if (coll_barrier(t->group, e))
+        return e->code;
+    if (t->rank == 0)
+        unlink(mark);
+    return ERR_OK;
+}
+
+static enum err_code commit(void *arg, const struct snapshot_place *place, const struct snapshot_files *files,
+                            struct err *e)
+{
+    struct trainer *t = arg;
+    struct report_snapshot s = {
+        .step = place->step, .bytes = files->bytes, .digest = files->digest, .path = files->path};
+    return report_commit_snapshot(t->report, &s, e);
+}
+
+static bool ranks_differ(const struct trainer *t)
+{
+    return t->spec->sync.type == SYNC_AVERAGE && t->world_size > 1;
+}
+
+static enum err_code open_saver(struct trainer *t, struct err *e)
+{
+    bool writer = false;
+    if (ranks_differ(t)) {
+        t->scratch = calloc(snapshot_floats(&t->layout), sizeof(float));
+        if (!t->scratch)
+            return err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of one rank's state (%zu floats): out of memory",
+                           snapshot_floats(&t->layout));
+    }
+    if (!t->snapshot_dir)
+        return ERR_OK;
+    if (choose_writer(t, &writer, e))
+        return e->code;
+    if (!writer)
+        return ERR_OK;
+    struct saver_config config = {
+        .dir = t->snapshot_dir,
+        .keep = t->spec->snapshot.keep,
+        .layout = &t->layout,
+        .max_parts = ranks_differ(t) ? t->world_size : 0,
+        .commit = commit,
+        .commit_arg = t,
+    };
+    return saver_open(&t->saver, &config, e);
+}
+
+static enum err_code absolute_dir(struct trainer *t, struct err *e)
+{
+    char here[PATH_MAX];
+    const char *dir = t->spec->snapshot.dir;
+    if (!dir)
+        return ERR_OK;
+    if (dir[0] == '/') {
+        t->snapshot_dir = xstrdup(dir);
+        return ERR_OK;
+    }
+    if (!getcwd(here, sizeof(here)))
+        return err_set(e, ERR_FAILED_PRECONDITION, "the current directory cannot be told");
+    t->snapshot_dir = xasprintf("%s/%s", here, dir);
+    return ERR_OK;
+}
+
+static void log_sizes(const struct trainer *t)
+{
+    size_t arrays = (t->model->count + TAIL_FLOATS) * sizeof(float);
+    log_info("sizes",
+             "rank=%d parameters=%zu parameter_bytes=%zu gradient_bytes=%zu moment_bytes=%zu activation_bytes=%zu "
+             "device_bytes=%zu data_bytes=%zu snapshot_bytes=%zu threads=%d",
+             t->rank, t->model->parameters, arrays, arrays,
+             t->optim->state_count * t->model->count * sizeof(float), t->model->activation_bytes, t->device->bytes,
+             t->train->bytes + t->test->bytes, t->saver ? saver_bytes(t->saver) : (size_t)0, t->device->threads);
+}
+
+enum err_code trainer_open(struct trainer *t, const struct trainer_config *config, struct report *report,
+                           struct err *e)
+{
+    *t = (struct trainer){.config = config, .spec = &config->job.train, .report = report};
+    t->rank = report_place(report)->rank;
+    t->world_size = report_place(report)->world_size;
+    t->val_loss = t->val_acc = t->grad_norm = NAN;
+    t->last_snapshot_step = -1;
+    if (check_job(config, e) || absolute_dir(t, e) || open_compute(t, e))
+        return e->code;
+    describe_layout(t);
+    if (join(t, e) || form_group(t, e) || open_arrays(t, e) || open_saver(t, e))
+        return e->code;
+    log_sizes(t);
+    t->last_snapshot_ms = t->last_eval_ms = clock_boot_ms();
+    return ERR_OK;
+}
+
+void trainer_close(struct trainer *t)
+{
+    report_cancel(t->report);
+    saver_close(t->saver);   /* its commits go by the report */
+    report_close(t->report); /* its Watch thread may abort the group */
+    sync_close(t->sync);
+    coll_close(t->group);
+    coll_listener_free(t->listener);
+    report_group_release(&t->group_info);
+    free(t->scratch);
+    free(t->snapshot_dir);
+    free(t->tensors);
+    free(t->index);
+    if (t->device && !t->device->host) {
+        free(t->host_x);
+        free(t->host_y);
+        free(t->host_label);
+    }
+    optim_free(t->optim);
+    model_free(t->model);
+    dataset_free(t->train);
+    dataset_free(t->test);
+    if (t->device)
+        t->device->ops->free(t->device, t->tally);
+    device_close(t->device);
+}

@@ -1,0 +1,288 @@
+#include "trainer/snapshot/safetensors.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#define HEADER_LIMIT ((uint64_t)64 << 20)
+#define DATA_ALIGN 64 /* the header is padded with spaces, so that data is aligned in a mapped file */
+
+static int64_t product(const struct safetensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->dims; i++)
+        n *= t->shape[i];
+    return n;
+}
+
+/* ---- writing */
+
+static void print_tensor(struct jout *o, const struct safetensor *t, uint64_t from)
+{
+    jout_open(o, t->name, '{');
+    jout_text(o, "dtype", "F32");
+    jout_open(o, "shape", '[');
+    for (int i = 0; i < t->dims; i++)
+        jout_int(o, NULL, t->shape[i]);
+    jout_close(o, ']');
+    jout_open(o, "data_offsets", '[');
+    jout_int(o, NULL, (int64_t)from);
+    jout_int(o, NULL, (int64_t)from + product(t) * 4);
+    jout_close(o, ']');
+    jout_close(o, '}');
+}
+
+static void print_header(struct buf *out, const struct safetensor *tensors, size_t count,
+                         const char *metadata)
+{
+    CLEANUP(buf_release) struct buf json = {0};
+    struct jout o = {.buf = &json};
+    uint64_t at = 0;
+    jout_open(&o, NULL, '{');
+    jout_raw(&o, "__metadata__", metadata);
+    for (size_t i = 0; i < count; i++) {
+        print_tensor(&o, &tensors[i], at);
+        at += (uint64_t)product(&tensors[i]) * 4;
+    }
+    jout_close(&o, '}');
+    while ((json.len + 8) % DATA_ALIGN)
+        buf_putc(&json, ' ');
+    uint64_t length = htole64(json.len);
+    buf_append(out, &length, sizeof(length));
+    buf_append(out, json.data, json.len);
+}
+
+enum err_code safetensors_write(const char *path, const struct safetensor *tensors, size_t count,
+                                const char *metadata, struct err *e)
+{
+    CLEANUP(buf_release) struct buf header = {0};
+    CLEANUP(close_fd) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return err_sys(e, errno, "%s", path);
+    print_header(&header, tensors, count, metadata);
+    if (fd_write_all(fd, header.data, header.len, e))
+        return err_wrap(e, "%s", path);
+    for (size_t i = 0; i < count; i++)
+        if (fd_write_all(fd, tensors[i].data, (size_t)product(&tensors[i]) * 4, e))
+            return err_wrap(e, "%s", path);
+    if (fsync(fd) < 0)
+        return err_sys(e, errno, "%s", path);
+    return ERR_OK;
+}
+
+/* ---- reading */
+
+static enum err_code bad(const struct safetensors *f, const char *name, const char *why, struct err *e)
+{
+    return err_set(e, ERR_DATA_LOSS, "%s: tensor '%.96s': %s", f->path, name, why);
+}
+
+static enum err_code read_shape(const struct safetensors *f, const char *name, const json_t *shape,
+                                struct safetensor *t, struct err *e)
+{
+    if (!json_is_array(shape) || json_array_size(shape) > SAFETENSORS_DIMS)
+        return bad(f, name, "its shape is not a list of at most 4 numbers", e);
+    t->dims = (int)json_array_size(shape);
+    int64_t room = INT64_MAX / 4;
+    for (int i = 0; i < t->dims; i++) {
+        const json_t *d = json_array_get(shape, (size_t)i);
+        t->shape[i] = json_is_integer(d) ? (int64_t)json_integer_value(d) : -1;
+        if (t->shape[i] < 1 || t->shape[i] > room)
+            return bad(f, name, "its shape cannot be", e);
+        room /= t->shape[i];
+    }
+    return ERR_OK;
+}
+
+static enum err_code read_offsets(const struct safetensors *f, const char *name, const json_t *offsets,
+                                  struct safetensor *t, struct err *e)
+{
+    const json_t *from = json_array_get(offsets, 0), *to = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(from) || !json_is_integer(to) ||
+        json_integer_value(from) < 0 || json_integer_value(to) < json_integer_value(from))
+        return bad(f, name, "its data_offsets are not two rising numbers", e);
+    t->from = (uint64_t)json_integer_value(from);
+    t->to = (uint64_t)json_integer_value(to);
+    if (t->to > f->data_size)
+        return bad(f, name, "its data lies past the end of the file: truncated or damaged", e);
+    if (t->to - t->from != (uint64_t)product(t) * 4)
+        return bad(f, name, "its data is not as long as its shape says", e);
+    return ERR_OK;
+}
+
+static enum err_code read_tensor(const struct safetensors *f, const char *name, const json_t *value,
+                                 struct safetensor *t, struct err *e)
+{
+    if (strlen(name) >= sizeof(t->name))
+        return bad(f, name, "its name is too long", e);
+    strcpy(t->name, name);
+    if (!json_is_object(value))
+        return bad(f, name, "not an object", e);
+    const char *dtype = json_get_text(value, "dtype", "");
+    if (strcmp(dtype, "F32"))
+        return bad(f, name, "only dtype F32 is read", e);
+    if (read_shape(f, name, json_object_get(value, "shape"), t, e))
+        return e->code;
+    return read_offsets(f, name, json_object_get(value, "data_offsets"), t, e);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct safetensor *x = a, *y = b;
+    return x->from < y->from ? -1 : x->from > y->from;
+}
+
+static enum err_code check_cover(const struct safetensors *f, struct err *e)
+{
+    uint64_t at = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        if (f->tensors[i].from != at)
+            return bad(f, f->tensors[i].name, "its data overlaps another's, or leaves a hole", e);
+        at = f->tensors[i].to;
+    }
+    if (at != f->data_size)
+        return err_set(e, ERR_DATA_LOSS, "%s: the header describes %llu bytes of data, the file has %llu",
+                       f->path, (unsigned long long)at, (unsigned long long)f->data_size);
+    return ERR_OK;
+}
+
+static enum err_code take_metadata(struct safetensors *f, json_t *root, struct err *e)
+{
+    json_t *m = json_object_get(root, "__metadata__");
+    const char *key;
+    json_t *value;
+    if (m && !json_is_object(m))
+        return err_set(e, ERR_DATA_LOSS, "%s: __metadata__ is not an object", f->path);
+    json_object_foreach(m, key, value) if (!json_is_string(value)) return err_set(
+        e, ERR_DATA_LOSS, "%s: __metadata__ '%.64s' is not a text", f->path, key);
+    f->metadata = m ? json_incref(m) : json_object();
+    json_object_del(root, "__metadata__");
+    return ERR_OK;
+}
+
+enum err_code safetensors_parse(struct safetensors *f, const char *json, size_t size, struct err *e)
+{
+    CLEANUP(json_release) json_t *root = NULL;
+    const char *key;
+    json_t *value;
+    if (size == 0 || json[0] != '{')
+        return err_set(e, ERR_DATA_LOSS, "%s: not a safetensors file: no JSON header", f->path);
+    if (json_parse(json, size, size, &root, e)) {
+        e->code = ERR_DATA_LOSS;
+        return err_wrap(e, "%s: damaged header", f->path);
+    }
+    if (!json_is_object(root))
+        return err_set(e, ERR_DATA_LOSS, "%s: the header is not an object", f->path);
+    if (take_metadata(f, root, e))
+        return e->code;
+    f->tensors = xcalloc(json_object_size(root) + 1, sizeof(*f->tensors));
+    json_object_foreach(root, key, value)
+    {
+        if (read_tensor(f, key, value, &f->tensors[f->count], e))
+            return e->code;
+        f->count++;
+    }
+    qsort(f->tensors, f->count, sizeof(*f->tensors), by_place);
+    return check_cover(f, e);
+}
+
+static enum err_code read_at(const struct safetensors *f, void *out, size_t size, uint64_t at, struct err *e)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t n = pread(f->fd, (char *)out + done, size - done, (off_t)(at + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_sys(e, errno, "%s", f->path);
+        if (n == 0)
+            return err_set(e, ERR_DATA_LOSS, "%s: ends at byte %llu: truncated", f->path,
+                           (unsigned long long)(at + done));
+        done += (size_t)n;
+    }
+    return ERR_OK;
+}
+
+static enum err_code read_header(struct safetensors *f, struct err *e)
+{
+    struct stat st;
+    uint64_t length = 0;
+    if (fstat(f->fd, &st) < 0)
+        return err_sys(e, errno, "%s", f->path);
+    if (!S_ISREG(st.st_mode) || st.st_size < 8)
+        return err_set(e, ERR_DATA_LOSS, "%s: not a safetensors file: shorter than 8 bytes", f->path);
+    if (read_at(f, &length, sizeof(length), 0, e))
+        return e->code;
+    length = le64toh(length);
+    if (length > HEADER_LIMIT || length > (uint64_t)st.st_size - 8)
+        return err_set(e, ERR_DATA_LOSS,
+                       "%s: header of %llu bytes in a file of %lld: truncated or not safetensors", f->path,
+                       (unsigned long long)length, (long long)st.st_size);
+    f->data_start = 8 + length;
+    f->data_size = (uint64_t)st.st_size - f->data_start;
+    CLEANUP(free_text) char *json = xmalloc((size_t)length + 1);
+    if (read_at(f, json, (size_t)length, 8, e))
+        return e->code;
+    return safetensors_parse(f, json, (size_t)length, e);
+}
+
+enum err_code safetensors_open(struct safetensors **out, const char *path, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(e, errno, "%s", path);
+    struct safetensors *f = xcalloc(1, sizeof(*f));
+    f->fd = fd;
+    f->path = xstrdup(path);
+    if (read_header(f, e)) {
+        safetensors_close(f);
+        return e->code;
+    }
+    *out = f;
+    return ERR_OK;
+}
+
+void safetensors_close(struct safetensors *f)
+{
+    if (!f)
+        return;
+    close_fd(&f->fd);
+    json_release(&f->metadata);
+    free(f->tensors);
+    free(f->path);
+    free(f);
+}
+
+static enum err_code check_shape(const struct safetensors *f, const struct safetensor *t, int dims,
+                                 const int64_t *shape, struct err *e)
+{
+    CLEANUP(buf_release) struct buf has = {0}, wants = {0};
+    if (t->dims == dims && !memcmp(t->shape, shape, (size_t)dims * sizeof(*shape)))
+        return ERR_OK;
+    for (int i = 0; i < t->dims; i++)
+        buf_printf(&has, "%s%lld", i ? "," : "", (long long)t->shape[i]);
+    for (int i = 0; i < dims; i++)
+        buf_printf(&wants, "%s%lld", i ? "," : "", (long long)shape[i]);
+    return err_set(e, ERR_FAILED_PRECONDITION, "%s: tensor '%s' has shape (%s), the model wants (%s)",
+                   f->path, t->name, has.data ? has.data : "", wants.data ? wants.data : "");
+}
+
+enum err_code safetensors_read(const struct safetensors *f, const char *name, int dims, const int64_t *shape,
+                               float *out, struct err *e)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        const struct safetensor *t = &f->tensors[i];
+        if (strcmp(t->name, name))
+            continue;
+        if (check_shape(f, t, dims, shape, e))
+            return e->code;
+        return read_at(f, out, (size_t)(t->to - t->from), f->data_start + t->from, e);
+    }
+    return err_set(e, ERR_NOT_FOUND, "%s: tensor '%s' is missing", f->path, name);
+}

@@ -1,0 +1,229 @@
+/* What lies in a snapshot directory: digests, offers, and what to remove. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "trainer/snapshot/snapshot.h"
+
+#define COMMITTED_LIMIT ((size_t)1 << 20)
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Names in dir that start with prefix or end with suffix (either may be NULL), sorted. */
+static enum err_code list_names(const char *dir, const char *prefix, const char *suffix, char ***out,
+                                struct err *e)
+{
+    char **names = xcalloc(1, sizeof(*names));
+    DIR *d = opendir(dir);
+    if (!d) {
+        free(names);
+        return err_sys(e, errno, "%s", dir);
+    }
+    for (struct dirent *entry; (entry = readdir(d));) {
+        size_t length = strlen(entry->d_name), tail = suffix ? strlen(suffix) : 0;
+        if (prefix && strncmp(entry->d_name, prefix, strlen(prefix)))
+            continue;
+        if (suffix && (length < tail || strcmp(entry->d_name + length - tail, suffix)))
+            continue;
+        names = strv_append(names, entry->d_name);
+    }
+    closedir(d);
+    qsort(names, strv_len(names), sizeof(*names), by_name);
+    *out = names;
+    return ERR_OK;
+}
+
+static void free_names(char ***names)
+{
+    strv_free(*names);
+}
+
+enum err_code snapshot_digest(const char *path, char digest[DIGEST_TEXT], struct buf *list, int64_t *bytes,
+                              struct err *e)
+{
+    CLEANUP(buf_release) struct buf lines = {0};
+    CLEANUP(free_names) char **names = NULL;
+    int64_t total = 0;
+    if (list_names(path, NULL, ".safetensors", &names, e))
+        return e->code;
+    for (size_t i = 0; names[i]; i++) {
+        CLEANUP(free_text) char *file = xasprintf("%s/%s", path, names[i]);
+        char sum[DIGEST_TEXT];
+        struct stat st;
+        if (digest_file(sum, file, e))
+            return e->code;
+        if (stat(file, &st) == 0)
+            total += st.st_size;
+        buf_printf(&lines, "%s  %s\n", sum, names[i]);
+    }
+    if (lines.len == 0)
+        return err_set(e, ERR_NOT_FOUND, "%s: holds no snapshot", path);
+    uint8_t raw[DIGEST_BYTES];
+    digest_sha256(raw, lines.data, lines.len);
+    hex_encode(digest, raw, sizeof(raw));
+    *bytes = total;
+    if (list)
+        buf_append(list, lines.data, lines.len);
+    return ERR_OK;
+}
+
+/* COMMITTED.json of a snapshot whose digest is known: right only when it names these bytes. */
+static enum err_code check_committed(struct snapshot_found *f, struct err *e)
+{
+    CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", f->path);
+    CLEANUP(buf_release) struct buf text = {0};
+    CLEANUP(json_release) json_t *root = NULL;
+    if (!file_exists(name))
+        return ERR_OK;
+    if (file_read(name, COMMITTED_LIMIT, &text, e))
+        return e->code;
+    if (json_parse(text.data ? text.data : "", text.len, COMMITTED_LIMIT, &root, e))
+        return err_wrap(e, "%s", name);
+    if (strcmp(json_get_text(root, "digest", ""), f->digest))
+        return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed: damaged",
+                       f->path);
+    f->job = json_get_int(root, "job", f->job);
+    f->generation = json_get_int(root, "generation", f->generation);
+    f->step = json_get_int(root, "step", f->step);
+    f->committed = true;
+    return ERR_OK;
+}
+
+static enum err_code examine(const char *path, struct snapshot_found *out, struct err *e)
+{
+    struct snapshot_place place;
+    struct snapshot_found f = {.path = xstrdup(path)};
+    int64_t bytes = 0;
+    if (snapshot_read_place(path, &place, e) || snapshot_digest(path, f.digest, NULL, &bytes, e)) {
+        free(f.path);
+        return e->code;
+    }
+    f.job = place.job;
+    f.generation = place.generation;
+    f.step = place.step;
+    if (check_committed(&f, e)) {
+        free(f.path);
+        return e->code;
+    }
+    *out = f;
+    return ERR_OK;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct snapshot_found *x = a, *y = b;
+    if (x->job != y->job)
+        return x->job > y->job ? -1 : 1;
+    if (x->generation != y->generation)
+        return x->generation > y->generation ? -1 : 1;
+    return x->step > y->step ? -1 : x->step < y->step;
+}
+
+enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct err *e)
+{
+    CLEANUP(free_names) char **names = NULL;
+    struct snapshot_list l = {0};
+    *out = l;
+    if (!file_exists(dir))
+        return ERR_OK;
+    if (list_names(dir, "step-", NULL, &names, e))
+        return e->code;
+    l.items = xcalloc(strv_len(names) + 1, sizeof(*l.items));
+    for (size_t i = 0; names[i]; i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
+        struct err why = {0};
+        if (examine(path, &l.items[l.count], &why))
+            log_warn("snapshot_unusable", "why=%s", LOG_Q(why.msg));
+        else
+            l.count++;
+    }
+    qsort(l.items, l.count, sizeof(*l.items), newest_first);
+    *out = l;
+    return ERR_OK;
+}
+
+void snapshot_list_release(struct snapshot_list *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        free(l->items[i].path);
+    free(l->items);
+    *l = (struct snapshot_list){0};
+}
+
+/* Cheap: a header and a stat, no sums over the data. */
+static bool look(const char *path, struct snapshot_place *place, bool *committed)
+{
+    CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);
+    struct err ignored;
+    *committed = file_exists(name);
+    return snapshot_read_place(path, place, &ignored) == ERR_OK;
+}
+
+struct kept {
+    int64_t generation, step;
+    char *path;
+};
+
+static int kept_newest_first(const void *a, const void *b)
+{
+    const struct kept *x = a, *y = b;
+    if (x->generation != y->generation)
+        return x->generation > y->generation ? -1 : 1;
+    return x->step > y->step ? -1 : x->step < y->step;
+}
+
+static enum err_code remove_half_written(const char *dir, int64_t job, int64_t generation, struct err *e)
+{
+    CLEANUP(free_names) char **names = NULL;
+    if (list_names(dir, ".tmp-step-", NULL, &names, e))
+        return e->code;
+    for (size_t i = 0; names[i]; i++) {
+        long long step, g, j;
+        if (sscanf(names[i], ".tmp-step-%lld-g%lld-j%lld", &step, &g, &j) != 3 || j != job || g >= generation)
+            continue;
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
+        if (file_remove_tree(path, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+enum err_code snapshot_prune(const char *dir, int64_t job, int64_t generation, int64_t keep, struct err *e)
+{
+    CLEANUP(free_names) char **names = NULL;
+    if (remove_half_written(dir, job, generation, e) || list_names(dir, "step-", NULL, &names, e))
+        return e->code;
+    size_t count = 0;
+    struct kept *kept = xcalloc(strv_len(names) + 1, sizeof(*kept));
+    enum err_code code = ERR_OK;
+    for (size_t i = 0; names[i] && code == ERR_OK; i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
+        struct snapshot_place place;
+        bool committed;
+        if (!look(path, &place, &committed) || place.job != job)
+            continue;
+        if (committed)
+            kept[count++] = (struct kept){place.generation, place.step, steal(path)};
+        else if (place.generation < generation)
+            code = file_remove_tree(path, e);
+    }
+    qsort(kept, count, sizeof(*kept), kept_newest_first);
+    for (size_t i = 0; i < count; i++) {
+        if (code == ERR_OK && (int64_t)i >= keep)
+            code = file_remove_tree(kept[i].path, e);
+        free(kept[i].path);
+    }
+    free(kept);
+    return code;
+}

@@ -1,0 +1,274 @@
+#include "trainer/snapshot/snapshot.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "trainer/snapshot/safetensors.h"
+
+/* Where each number of a place is kept in the metadata (safetensors has texts only). */
+static const struct {
+    const char *key;
+    size_t offset;
+} place_keys[] = {
+    {"ddp.job", offsetof(struct snapshot_place, job)},
+    {"ddp.generation", offsetof(struct snapshot_place, generation)},
+    {"ddp.step", offsetof(struct snapshot_place, step)},
+    {"ddp.epoch", offsetof(struct snapshot_place, epoch)},
+    {"ddp.position", offsetof(struct snapshot_place, position)},
+    {"ddp.seed", offsetof(struct snapshot_place, seed)},
+    {"ddp.updates", offsetof(struct snapshot_place, updates)},
+    {"ddp.samples", offsetof(struct snapshot_place, samples)},
+    {"ddp.world_size", offsetof(struct snapshot_place, world_size)},
+    {"ddp.round_steps", offsetof(struct snapshot_place, round_steps)},
+    {"ddp.round_samples", offsetof(struct snapshot_place, round_samples)},
+    {"ddp.parts", offsetof(struct snapshot_place, parts)},
+};
+
+static int64_t *place_at(struct snapshot_place *p, size_t i)
+{
+    return (int64_t *)(void *)((char *)p + place_keys[i].offset);
+}
+
+size_t snapshot_floats(const struct snapshot_layout *l)
+{
+    return l->count * (1 + l->moment_count);
+}
+
+void snapshot_files_release(struct snapshot_files *f)
+{
+    free(f->path);
+    *f = (struct snapshot_files){0};
+}
+
+/* ---- writing */
+
+static void metadata_number(struct jout *o, const char *key, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%lld", (long long)value);
+    jout_text(o, key, text);
+}
+
+static void print_metadata(struct buf *out, const struct snapshot_place *place, int64_t part_samples)
+{
+    struct jout o = {.buf = out};
+    struct snapshot_place copy = *place;
+    jout_open(&o, NULL, '{');
+    jout_text(&o, "format", "pt"); /* what readers of PyTorch weights ask for */
+    for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
+        metadata_number(&o, place_keys[i].key, *place_at(&copy, i));
+    if (part_samples >= 0)
+        metadata_number(&o, "ddp.part_samples", part_samples);
+    jout_close(&o, '}');
+}
+
+/* moment < 0: the parameter itself. */
+static void describe(struct safetensor *out, const struct snapshot_layout *l, size_t tensor, int moment,
+                     const float *state)
+{
+    const struct snapshot_tensor *t = &l->tensors[tensor];
+    if (moment < 0)
+        snprintf(out->name, sizeof(out->name), "%s", t->name);
+    else
+        snprintf(out->name, sizeof(out->name), "%s.%s", t->name, l->moments[moment]);
+    out->dims = t->dims;
+    memcpy(out->shape, t->shape, (size_t)t->dims * sizeof(*t->shape));
+    out->data = state + l->count * (size_t)(moment + 1) + t->offset;
+}
+
+static enum err_code write_file(const char *tmp, const char *name, const struct snapshot_layout *l,
+                                const struct snapshot_place *place, int64_t part_samples, int from, int to,
+                                const float *state, struct err *e)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", tmp, name);
+    CLEANUP(buf_release) struct buf metadata = {0};
+    size_t count = 0;
+    struct safetensor *tensors = xcalloc((size_t)(to - from) * l->tensor_count, sizeof(*tensors));
+    for (int moment = from; moment < to; moment++)
+        for (size_t i = 0; i < l->tensor_count; i++)
+            describe(&tensors[count++], l, i, moment, state);
+    print_metadata(&metadata, place, part_samples);
+    enum err_code code = safetensors_write(path, tensors, count, metadata.data, e);
+    free(tensors);
+    return code;
+}
+
+static enum err_code write_all(const char *tmp, const struct snapshot_layout *l,
+                               const struct snapshot_place *place, const float *state, const float *parts,
+                               const int64_t *part_samples, struct err *e)
+{
+    int moments = (int)l->moment_count;
+    if (write_file(tmp, "model.safetensors", l, place, -1, -1, 0, state, e))
+        return e->code;
+    if (moments > 0 && write_file(tmp, "optimizer.safetensors", l, place, -1, 0, moments, state, e))
+        return e->code;
+    for (int64_t r = 0; r < place->parts; r++) {
+        char name[64];
+        snprintf(name, sizeof(name), "rank-%05lld.safetensors", (long long)r);
+        if (write_file(tmp, name, l, place, part_samples[r], -1, moments,
+                       parts + (size_t)r * snapshot_floats(l), e))
+            return e->code;
+    }
+    return file_sync_dir(tmp, e);
+}
+
+static enum err_code publish(const char *dir, const char *tmp, const char *path, struct err *e)
+{
+    if (fault_hit("snapshot.rename"))
+        return err_set(e, ERR_INTERNAL, "fault before the rename");
+    /* Of the same generation and step: an earlier run's without a coordinator, which numbers from 1 each
+     * time. */
+    if (file_remove_tree(path, e))
+        return e->code;
+    if (rename(tmp, path) < 0)
+        return err_sys(e, errno, "cannot rename %s to %s", tmp, path);
+    return file_sync_dir(dir, e);
+}
+
+enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
+                             const struct snapshot_place *place, const float *state, const float *parts,
+                             const int64_t *part_samples, struct snapshot_files *out, struct err *e)
+{
+    struct snapshot_files f = {0};
+    CLEANUP(free_text)
+    char *tmp = xasprintf("%s/.tmp-step-%lld-g%lld-j%lld", dir, (long long)place->step,
+                          (long long)place->generation, (long long)place->job);
+    CLEANUP(free_text)
+    char *path = xasprintf("%s/step-%lld-g%lld", dir, (long long)place->step, (long long)place->generation);
+    struct err ignored;
+    if (file_mkdirs(dir, 0755, e) || file_remove_tree(tmp, e) || file_mkdirs(tmp, 0755, e))
+        return e->code;
+    if (write_all(tmp, l, place, state, parts, part_samples, e) ||
+        snapshot_digest(tmp, f.digest, NULL, &f.bytes, e) || publish(dir, tmp, path, e)) {
+        if (file_remove_tree(tmp, &ignored)) {
+            /* the next write of this step, or prune, tries again */
+        }
+        return e->code;
+    }
+    f.path = steal(path);
+    *out = f;
+    return ERR_OK;
+}
+
+enum err_code snapshot_mark_committed(const char *path, const struct snapshot_place *place, struct err *e)
+{
+    CLEANUP(buf_release) struct buf list = {0}, json = {0};
+    CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);
+    char digest[DIGEST_TEXT];
+    int64_t bytes = 0;
+    if (snapshot_digest(path, digest, &list, &bytes, e))
+        return e->code;
+    struct jout o = {.buf = &json};
+    jout_open(&o, NULL, '{');
+    jout_int(&o, "job", place->job);
+    jout_int(&o, "generation", place->generation);
+    jout_int(&o, "step", place->step);
+    jout_int(&o, "committed_ms", clock_wall_ms());
+    jout_text(&o, "digest", digest);
+    jout_open(&o, "files", '{');
+    for (char *line = list.data; line && *line;) { /* "<64 digits>  <name>\n" */
+        char *end = strchr(line, '\n');
+        *end = line[DIGEST_TEXT - 1] = '\0';
+        jout_text(&o, line + DIGEST_TEXT + 1, line);
+        line = end + 1;
+    }
+    jout_close(&o, '}');
+    jout_close(&o, '}');
+    buf_putc(&json, '\n');
+    if (fault_hit("snapshot.committed"))
+        return err_set(e, ERR_INTERNAL, "fault before COMMITTED.json");
+    return file_write_atomic(name, json.data, json.len, 0644, e);
+}
+
+/* ---- reading */
+
+static enum err_code metadata_int(const struct safetensors *f, const char *key, int64_t *out, struct err *e)
+{
+    const char *text = json_get_text(f->metadata, key, "");
+    char *end = NULL;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (!*text || *end || errno || value < 0)
+        return err_set(e, ERR_DATA_LOSS, "%s: metadata '%s' is not a number", f->path, key);
+    *out = value;
+    return ERR_OK;
+}
+
+static void close_tensors(struct safetensors **f)
+{
+    safetensors_close(*f);
+}
+
+static enum err_code open_file(struct safetensors **out, const char *path, const char *name, struct err *e)
+{
+    CLEANUP(free_text) char *file = xasprintf("%s/%s", path, name);
+    return safetensors_open(out, file, e);
+}
+
+enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, struct err *e)
+{
+    CLEANUP(close_tensors) struct safetensors *f = NULL;
+    struct snapshot_place p = {0};
+    if (open_file(&f, path, "model.safetensors", e))
+        return e->code;
+    for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
+        if (metadata_int(f, place_keys[i].key, place_at(&p, i), e))
+            return e->code;
+    if (p.parts > 0 && p.parts != p.world_size)
+        return err_set(e, ERR_DATA_LOSS, "%s: %lld parts of %lld ranks", f->path, (long long)p.parts,
+                       (long long)p.world_size);
+    *out = p;
+    return ERR_OK;
+}
+
+static enum err_code read_tensors(const struct safetensors *f, const struct snapshot_layout *l, int from,
+                                  int to, float *state, struct err *e)
+{
+    if (f->count != (size_t)(to - from) * l->tensor_count)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: has %zu tensors, the job's model and optimizer want %zu", f->path, f->count,
+                       (size_t)(to - from) * l->tensor_count);
+    for (int moment = from; moment < to; moment++) {
+        for (size_t i = 0; i < l->tensor_count; i++) {
+            struct safetensor want = {0};
+            describe(&want, l, i, moment, state);
+            if (safetensors_read(f, want.name, want.dims, want.shape,
+                                 state + l->count * (size_t)(moment + 1) + l->tensors[i].offset, e))
+                return e->code;
+        }
+    }
+    return ERR_OK;
+}
+
+enum err_code snapshot_read(const char *path, const struct snapshot_layout *l, float *state, struct err *e)
+{
+    CLEANUP(close_tensors) struct safetensors *model = NULL, *optimizer = NULL;
+    if (open_file(&model, path, "model.safetensors", e) || read_tensors(model, l, -1, 0, state, e))
+        return e->code;
+    if (l->moment_count == 0)
+        return ERR_OK;
+    if (open_file(&optimizer, path, "optimizer.safetensors", e))
+        return e->code;
+    return read_tensors(optimizer, l, 0, (int)l->moment_count, state, e);
+}
+
+enum err_code snapshot_read_part(const char *path, const struct snapshot_layout *l, int part, float *state,
+                                 int64_t *samples, struct err *e)
+{
+    CLEANUP(close_tensors) struct safetensors *f = NULL;
+    char name[64];
+    snprintf(name, sizeof(name), "rank-%05d.safetensors", part);
+    if (open_file(&f, path, name, e) || metadata_int(f, "ddp.part_samples", samples, e))
+        return e->code;
+    return read_tensors(f, l, -1, (int)l->moment_count, state, e);
+}

@@ -1,0 +1,104 @@
+#ifndef DDP_TRAINER_SNAPSHOT_SNAPSHOT_H
+#define DDP_TRAINER_SNAPSHOT_SNAPSHOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+
+/* Snapshots: one directory `step-<N>-g<generation>` each, under snapshot.dir.
+ *
+ *   model.safetensors       parameters; its metadata says where in the run it was taken
+ *   optimizer.safetensors   moments, "<tensor>.<moment>"; absent when the optimizer has none
+ *   rank-<R>.safetensors    parameters, moments and samples of one rank, where ranks differ (in the middle of
+ * an averaging round); the two files above then hold the mean over the ranks COMMITTED.json          job,
+ * generation, step and the sha256 of each file; made only once it counts
+ *
+ * A directory appears under its name whole or not at all: it is written as `.tmp-...`, every file fsynced,
+ * then renamed. Without COMMITTED.json it may still be one that the coordinator knows as committed (a crash
+ * in between), so it is offered, with its digest, but not trusted. The digest is the sha256 over the lines
+ * "<sha256 of the file>  <name>\n", sorted by name, without COMMITTED.json; equal contents give equal digests
+ * on every node. */
+
+struct snapshot_tensor { /* borrowed; offset and count in floats of the flat array */
+    const char *name;
+    int dims;
+    const int64_t *shape;
+    size_t offset, count;
+};
+
+/* The layout of what is kept: the same for every snapshot of a job. */
+struct snapshot_layout {
+    const struct snapshot_tensor *tensors;
+    size_t tensor_count;
+    size_t count; /* floats of the flat array of parameters, and of each moment */
+    const char *const *moments;
+    size_t moment_count;
+};
+/* Floats of one state: parameters, then the moments. */
+size_t snapshot_floats(const struct snapshot_layout *l);
+
+struct snapshot_place {
+    int64_t job, generation, step;
+    int64_t epoch, position; /* the data cursor */
+    int64_t seed, updates;   /* of the optimizer */
+    int64_t samples;         /* seen so far, all ranks */
+    int64_t world_size;
+    int64_t round_steps, round_samples; /* averaging: since the last average, all ranks' samples */
+    int64_t parts;                      /* rank files: 0 or world_size */
+};
+
+struct snapshot_files {
+    char *path; /* absolute where dir is */
+    char digest[DIGEST_TEXT];
+    int64_t bytes;
+};
+void snapshot_files_release(struct snapshot_files *f);
+
+/* state: snapshot_floats(); parts: place->parts such states one after the other, part_samples as many. */
+MUST_CHECK enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
+                                        const struct snapshot_place *place, const float *state,
+                                        const float *parts, const int64_t *part_samples,
+                                        struct snapshot_files *out, struct err *e);
+/* Makes it count: COMMITTED.json, durable. */
+MUST_CHECK enum err_code snapshot_mark_committed(const char *path, const struct snapshot_place *place,
+                                                 struct err *e);
+
+/* The place alone, from a snapshot's directory. */
+MUST_CHECK enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, struct err *e);
+/* Into state, snapshot_floats() of it. The gaps between tensors are left as they are. */
+MUST_CHECK enum err_code snapshot_read(const char *path, const struct snapshot_layout *l, float *state,
+                                       struct err *e);
+MUST_CHECK enum err_code snapshot_read_part(const char *path, const struct snapshot_layout *l, int part,
+                                            float *state, int64_t *samples, struct err *e);
+
+/* ---- what is there: scan.c */
+
+struct snapshot_found {
+    char *path;
+    int64_t job, generation, step;
+    char digest[DIGEST_TEXT];
+    bool committed; /* its COMMITTED.json names these very bytes */
+};
+struct snapshot_list {
+    struct snapshot_found *items; /* newest first, by (job, generation, step) */
+    size_t count;
+};
+/* What could be loaded from dir; what cannot be read is logged and left out. A directory that is not there is
+ * empty. */
+MUST_CHECK enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct err *e);
+void snapshot_list_release(struct snapshot_list *l);
+
+/* Leaves the `keep` newest committed snapshots of this job; removes its uncommitted ones of older
+ * generations, and half-written ones. Other jobs' are left alone. */
+MUST_CHECK enum err_code snapshot_prune(const char *dir, int64_t job, int64_t generation, int64_t keep,
+                                        struct err *e);
+
+/* The digest of a directory, and the sha256 lines it is made of when list is not NULL. */
+struct buf;
+MUST_CHECK enum err_code snapshot_digest(const char *path, char digest[DIGEST_TEXT], struct buf *list,
+                                         int64_t *bytes, struct err *e);
+
+#endif

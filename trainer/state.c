@@ -1,0 +1,242 @@
+/* The state that survives a process: taken from a snapshot by one rank and given to all, and put into snapshots.
+ *
+ * Where ranks hold the same (all-reduce, or a world of one), a snapshot is one state. With averaging each rank has
+ * parameters and moments of its own until the round ends, and moments even then: so every rank's are broadcast to the
+ * writers, which keep them beside their mean. The same world size then goes on bit for bit, in mid-round too; another
+ * world size starts a round from the mean. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "trainer/trainer.h"
+
+/* ---- one state: parameters, then moments, in host memory */
+
+static void state_out(const struct trainer *t, float *state)
+{
+    const struct device_ops *ops = t->device->ops;
+    size_t count = t->model->count;
+    ops->download(t->device, state, t->params, count * sizeof(float));
+    if (t->optim->state_count)
+        ops->download(t->device, state + count, t->optim->state, t->optim->state_count * count * sizeof(float));
+}
+
+static void state_in(struct trainer *t, const float *state)
+{
+    const struct device_ops *ops = t->device->ops;
+    size_t count = t->model->count;
+    ops->upload(t->device, t->params, state, count * sizeof(float));
+    if (t->optim->state_count)
+        ops->upload(t->device, t->optim->state, state + count, t->optim->state_count * count * sizeof(float));
+}
+
+/* ---- restoring */
+
+/* What the source rank found out, told to all before what follows, so that all end for the same reason. */
+static enum err_code agree(struct trainer *t, struct err *found, struct err *e)
+{
+    struct err told = *found;
+    if (coll_broadcast(t->group, &told, sizeof(told), t->group_info.source_rank, e))
+        return e->code;
+    if (told.code)
+        *e = told;
+    return told.code;
+}
+
+static enum err_code share_state(struct trainer *t, float *state, struct err *found, struct err *e)
+{
+    if (agree(t, found, e))
+        return e->code;
+    return coll_broadcast(t->group, state, snapshot_floats(&t->layout) * sizeof(float), t->group_info.source_rank, e);
+}
+
+static enum err_code restore_same(struct trainer *t, const char *path, float *state, struct err *e)
+{
+    struct err found = {0};
+    if (t->rank == t->group_info.source_rank && snapshot_read(path, &t->layout, state, &found))
+        log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
+    if (share_state(t, state, &found, e))
+        return e->code;
+    state_in(t, state);
+    return ERR_OK;
+}
+
+static enum err_code restore_parts(struct trainer *t, const char *path, const struct snapshot_place *place,
+                                   float *state, struct err *e)
+{
+    bool source = t->rank == t->group_info.source_rank;
+    struct sync_state round = {.steps = place->round_steps, .global_samples = place->round_samples};
+    for (int r = 0; r < t->world_size; r++) {
+        struct err found = {0};
+        int64_t samples = 0;
+        if (source && snapshot_read_part(path, &t->layout, r, state, &samples, &found))
+            log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
+        if (share_state(t, state, &found, e) ||
+            coll_broadcast(t->group, &samples, sizeof(samples), t->group_info.source_rank, e))
+            return e->code;
+        if (r != t->rank)
+            continue;
+        state_in(t, state);
+        round.local_samples = samples;
+    }
+    sync_restore(t->sync, &round);
+    return ERR_OK;
+}
+
+static void take_place(struct trainer *t, const struct snapshot_place *place)
+{
+    t->step = place->step;
+    t->samples = place->samples;
+    t->cursor = (struct cursor){place->epoch, place->position};
+    if (sampler_steps_left(&t->sampler, &t->cursor) == 0)
+        t->cursor = (struct cursor){place->epoch + 1, 0};
+    t->optim->steps = place->updates;
+    t->last_snapshot_step = place->step;
+    t->resumed = true;
+}
+
+/* A snapshot that the coordinator knows as committed, although the crash came before COMMITTED.json. */
+static void mark(const struct trainer *t, const char *path, const struct snapshot_place *place)
+{
+    struct err e = {0};
+    if (t->rank == t->group_info.source_rank && !t->group_info.source.committed &&
+        snapshot_mark_committed(path, place, &e))
+        log_warn("snapshot_mark_failed", "why=%s", LOG_Q(e.msg));
+}
+
+static enum err_code restore_from(struct trainer *t, const char *path, float *state, struct err *e)
+{
+    struct snapshot_place place = {0};
+    struct err found = {0};
+    if (t->rank == t->group_info.source_rank && snapshot_read_place(path, &place, &found))
+        log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
+    if (agree(t, &found, e) ||
+        coll_broadcast(t->group, &place, sizeof(place), t->group_info.source_rank, e))
+        return e->code;
+    bool parts = place.parts == t->world_size && t->spec->sync.type == SYNC_AVERAGE;
+    if (parts ? restore_parts(t, path, &place, state, e) : restore_same(t, path, state, e))
+        return e->code;
+    take_place(t, &place);
+    mark(t, path, &place);
+    log_info("resumed", "rank=%d step=%lld epoch=%lld position=%lld from=%s", t->rank, (long long)t->step,
+             (long long)t->cursor.epoch, (long long)t->cursor.position, LOG_Q(path ? path : "peer"));
+    return ERR_OK;
+}
+
+enum err_code trainer_restore(struct trainer *t, struct err *e)
+{
+    if (t->group_info.source_rank < 0)
+        return ERR_OK;
+    float *state = calloc(snapshot_floats(&t->layout), sizeof(float));
+    if (!state)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of the state: out of memory");
+    enum err_code code = restore_from(t, t->group_info.source.path, state, e);
+    free(state);
+    return code;
+}
+
+/* ---- taking a snapshot */
+
+static bool ranks_differ(const struct trainer *t)
+{
+    return t->scratch && (t->optim->state_count > 0 || !sync_settled(t->sync));
+}
+
+/* All ranks' states to all; `keep` (a writer that is free) stages them. */
+static enum err_code gather_parts(struct trainer *t, bool keep, struct err *e)
+{
+    size_t bytes = snapshot_floats(&t->layout) * sizeof(float);
+    for (int r = 0; r < t->world_size; r++) {
+        float *at = keep ? saver_part(t->saver, r) : t->scratch;
+        if (r == t->rank)
+            state_out(t, at);
+        if (coll_broadcast(t->group, at, bytes, r, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+/* In rank order and double precision: the same bits on every writer. */
+static void stage_mean(struct trainer *t)
+{
+    float *mean = saver_state(t->saver);
+    size_t floats = snapshot_floats(&t->layout);
+    for (size_t i = 0; i < floats; i++) {
+        double sum = 0.0;
+        for (int r = 0; r < t->world_size; r++)
+            sum += (double)saver_part(t->saver, r)[i];
+        mean[i] = (float)(sum / t->world_size);
+    }
+}
+
+static enum err_code stage_parts(struct trainer *t, bool keep, int64_t local_samples, struct err *e)
+{
+    int64_t *samples = keep ? saver_part_samples(t->saver) : NULL;
+    CLEANUP(free_text) char *spare = NULL;
+    if (!samples) {
+        spare = xcalloc((size_t)t->world_size, sizeof(int64_t));
+        samples = (int64_t *)(void *)spare;
+    }
+    if (gather_parts(t, keep, e) || coll_allgather(t->group, &local_samples, sizeof(local_samples), samples, e))
+        return e->code;
+    if (keep)
+        stage_mean(t);
+    return ERR_OK;
+}
+
+static enum err_code stage(struct trainer *t, struct err *e)
+{
+    struct sync_state round = {0};
+    bool differ = ranks_differ(t), keep = t->saver && !saver_busy(t->saver);
+    sync_save(t->sync, &round);
+    if (differ && stage_parts(t, keep, round.local_samples, e))
+        return e->code;
+    if (!keep) {
+        if (t->saver)
+            log_info("snapshot_skipped", "step=%lld why=\"the one before is still being written\"",
+                     (long long)t->step);
+        return ERR_OK;
+    }
+    if (!differ)
+        state_out(t, saver_state(t->saver));
+    struct snapshot_place place = {
+        .job = report_place(t->report)->job,
+        .generation = t->group_info.generation,
+        .step = t->step,
+        .epoch = t->cursor.epoch,
+        .position = t->cursor.position,
+        .seed = t->spec->seed,
+        .updates = t->optim->steps,
+        .samples = t->samples,
+        .world_size = t->world_size,
+        .round_steps = differ ? round.steps : 0,
+        .round_samples = differ ? round.global_samples : 0,
+        .parts = differ ? t->world_size : 0,
+    };
+    saver_submit(t->saver, &place);
+    return ERR_OK;
+}
+
+enum err_code trainer_snapshot(struct trainer *t, bool last, struct err *e)
+{
+    struct err before = {0};
+    if (!t->snapshot_dir)
+        return ERR_OK;
+    if (last && t->saver && saver_wait(t->saver, &before))
+        log_warn("snapshot_failed_before", "why=%s", LOG_Q(before.msg));
+    progress_saved(t);
+    if (t->last_snapshot_step != t->step && stage(t, e))
+        return e->code;
+    t->last_snapshot_step = t->step;
+    t->last_snapshot_ms = clock_boot_ms();
+    if (!last || !t->saver)
+        return ERR_OK;
+    if (saver_wait(t->saver, e))
+        return err_wrap(e, "the last snapshot");
+    progress_saved(t);
+    return ERR_OK;
+}
