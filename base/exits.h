@@ -4,7 +4,8 @@
 /* Exit codes that mean something to whoever reads an exit record. */
 
 #define EXIT_USAGE 2
-/* A native worker ended because a peer was lost or its generation is over: a consequence, never the cause of a failure. */
+/* A native worker ended because a peer was lost or its generation is over: a consequence, never the cause of
+ * a failure. */
 #define EXIT_PEER_LOST 75
 
 #endif

@@ -40,7 +40,8 @@ static enum err_code read_job(struct trainer_config *c, const char *path, char *
     if (job_read(&c->job, doc, e))
         return e->code;
     if (c->job.kind != JOB_TRAIN)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s: a command job, ddp-trainer wants one with 'train'", path);
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: a command job, ddp-trainer wants one with 'train'",
+                       path);
     return ERR_OK;
 }
 
@@ -75,11 +76,12 @@ static enum err_code read_environment(struct trainer_config *c, struct err *e)
     if (!path)
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "no DDP_JOB_FILE: a supervisor starts ddp-trainer, or use --standalone; " USAGE);
-    if (env_int("LOCAL_RANK", 0, &c->local_rank, e) || env_int("LOCAL_WORLD_SIZE", 1, &c->local_world_size, e))
+    if (env_int("LOCAL_RANK", 0, &c->local_rank, e) ||
+        env_int("LOCAL_WORLD_SIZE", 1, &c->local_world_size, e))
         return e->code;
     if (c->local_world_size < 1 || c->local_rank >= c->local_world_size)
-        return err_set(e, ERR_INVALID_ARGUMENT, "LOCAL_RANK=%d of LOCAL_WORLD_SIZE=%d cannot be", c->local_rank,
-                       c->local_world_size);
+        return err_set(e, ERR_INVALID_ARGUMENT, "LOCAL_RANK=%d of LOCAL_WORLD_SIZE=%d cannot be",
+                       c->local_rank, c->local_world_size);
     c->node = xstrdup(getenv("DDP_NODE"));
     c->node_address = xstrdup(getenv("DDP_NODE_ADDRESS"));
     c->run_dir = xstrdup(getenv("DDP_RUN_DIR"));

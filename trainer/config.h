@@ -17,7 +17,8 @@ struct trainer_config {
 };
 
 /* ddp-trainer --standalone JOB.yaml [--set KEY=VALUE ...], or no arguments and DDP_JOB_FILE, LOCAL_RANK,
- * LOCAL_WORLD_SIZE, DDP_NODE, DDP_NODE_ADDRESS and DDP_RUN_DIR. INVALID_ARGUMENT: usage, or a job file that is wrong. */
+ * LOCAL_WORLD_SIZE, DDP_NODE, DDP_NODE_ADDRESS and DDP_RUN_DIR. INVALID_ARGUMENT: usage, or a job file that
+ * is wrong. */
 MUST_CHECK enum err_code config_read(struct trainer_config *out, int argc, char **argv, struct err *e);
 void config_release(struct trainer_config *c);
 

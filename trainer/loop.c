@@ -1,5 +1,6 @@
-/* The training loop. A step: load, forward, backward (sums over samples divided by sync_divisor), sync, clip, update,
- * sync again; then whatever is due. What ranks must agree on travels in the tail of the arrays (trainer.h). */
+/* The training loop. A step: load, forward, backward (sums over samples divided by sync_divisor), sync, clip,
+ * update, sync again; then whatever is due. What ranks must agree on travels in the tail of the arrays
+ * (trainer.h). */
 #include <math.h>
 
 #include "base/clock.h"
@@ -44,7 +45,8 @@ static bool due(const struct job_every *every, const struct trainer *t, bool epo
 /* Rank 0's clock decides, so that all ranks do the same. */
 static float time_vote(const struct trainer *t, const struct job_every *every, int64_t last_ms)
 {
-    return t->rank == 0 && every->unit == EVERY_MS && every->count > 0 && clock_boot_ms() - last_ms >= every->count;
+    return t->rank == 0 && every->unit == EVERY_MS && every->count > 0 &&
+           clock_boot_ms() - last_ms >= every->count;
 }
 
 static bool finished(const struct trainer *t)
@@ -84,7 +86,8 @@ static void get_tail(struct trainer *t, const float *array, float *tail)
     t->device->ops->download(t->device, tail, array + t->model->count, TAIL_USED * sizeof(float));
 }
 
-/* The first piece that is final ends where the tail begins: the loss is known by then, so the tail goes with it. */
+/* The first piece that is final ends where the tail begins: the loss is known by then, so the tail goes with
+ * it. */
 struct going_back {
     struct trainer *t;
     struct step *s;
@@ -118,7 +121,8 @@ static enum err_code backward(struct trainer *t, struct step *s, struct err *e)
         sampler_batch(&t->sampler, &t->cursor, i, &part);
         sampler_indices(&t->sampler, &t->cursor, &part, t->index);
         trainer_load(t, t->train, part.count, &b);
-        model_train(t->model, t->params, t->grads, &b, 1.0f / (float)g.divisor, t->tally, last ? ready : NULL, &g);
+        model_train(t->model, t->params, t->grads, &b, 1.0f / (float)g.divisor, t->tally, last ? ready : NULL,
+                    &g);
     }
     if (t->device->ops->wait(t->device, e))
         return e->code;
@@ -129,7 +133,8 @@ static enum err_code backward(struct trainer *t, struct step *s, struct err *e)
 static enum err_code check_loss(struct trainer *t, const struct step *s, struct err *e)
 {
     if (!isfinite(s->tail[TAIL_LOSS]))
-        return err_set(e, ERR_OUT_OF_RANGE, "loss is %s at step %lld on rank %d, lower the learning rate or set clip",
+        return err_set(e, ERR_OUT_OF_RANGE,
+                       "loss is %s at step %lld on rank %d, lower the learning rate or set clip",
                        isnan(s->tail[TAIL_LOSS]) ? "nan" : "inf", (long long)t->step + 1, t->rank);
     if (!isfinite(t->loss))
         return err_set(e, ERR_ABORTED, "loss is nan at step %lld on another rank", (long long)t->step + 1);
@@ -207,7 +212,8 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
     return ERR_OK;
 }
 
-/* The end of the run: what ranks hold becomes one model, judged and kept. A stop only keeps: it must be quick. */
+/* The end of the run: what ranks hold becomes one model, judged and kept. A stop only keeps: it must be
+ * quick. */
 static enum err_code finish(struct trainer *t, bool stopped, struct err *e)
 {
     if (!stopped) {

@@ -1,5 +1,6 @@
-/* ddp-trainer: one worker of a train job. Exit: 0 done, or stopped because the job was asked to; 1 failed; 2 usage;
- * 75 (EXIT_PEER_LOST) a peer was lost or the generation is over; 143 stopped by SIGTERM alone, after a snapshot. */
+/* ddp-trainer: one worker of a train job. Exit: 0 done, or stopped because the job was asked to; 1 failed; 2
+ * usage; 75 (EXIT_PEER_LOST) a peer was lost or the generation is over; 143 stopped by SIGTERM alone, after a
+ * snapshot. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +25,9 @@ static void catch_signals(void)
     sigaction(SIGPIPE, &ignore, NULL);
 }
 
-/* OpenMP's threads spin between matrix products unless told not to before the library is loaded, which with several
- * workers on a machine costs up to half the speed. So a worker that was started without this starts itself again. */
+/* OpenMP's threads spin between matrix products unless told not to before the library is loaded, which with
+ * several workers on a machine costs up to half the speed. So a worker that was started without this starts
+ * itself again. */
 static void want_passive_openmp(char **argv)
 {
     if (getenv("OMP_WAIT_POLICY"))

@@ -40,7 +40,8 @@ static enum err_code open_batch(struct trainer *t, int64_t rows, struct err *e)
     size_t in = (size_t)(rows * t->train->in), out = (size_t)(rows * t->train->out);
     size_t floats = (in + 15) / 16 * 16 + (out + 15) / 16 * 16, labels = ((size_t)rows + 15) / 16 * 16;
     void *memory = NULL;
-    if (device_alloc(t->device, sizeof(struct device_tally) * 4 + floats * sizeof(float) + labels * sizeof(int32_t),
+    if (device_alloc(t->device,
+                     sizeof(struct device_tally) * 4 + floats * sizeof(float) + labels * sizeof(int32_t),
                      "batch", &memory, e))
         return e->code;
     t->tally = memory; /* a cache line of its own */
@@ -87,8 +88,8 @@ static void describe_layout(struct trainer *t)
 /* ---- joining */
 
 /* One rank a node offers what lies in snapshot.dir: all of the node see the same. */
-static enum err_code find_offers(const struct trainer *t, struct snapshot_list *found, struct report_offer **offers,
-                                 size_t *count, struct err *e)
+static enum err_code find_offers(const struct trainer *t, struct snapshot_list *found,
+                                 struct report_offer **offers, size_t *count, struct err *e)
 {
     *offers = NULL;
     *count = 0;
@@ -207,16 +208,16 @@ static enum err_code open_arrays(struct trainer *t, struct err *e)
     return ERR_OK;
 }
 
-/* ---- who writes snapshots: rank 0, and where snapshot.dir is not shared the first rank of every other node */
+/* ---- who writes snapshots: rank 0, and where snapshot.dir is not shared the first rank of every other node
+ */
 
 static enum err_code choose_writer(struct trainer *t, bool *writer, struct err *e)
 {
-    CLEANUP(free_text) char *mark =
-        xasprintf("%s/.shared-j%lld-g%lld", t->snapshot_dir, (long long)report_place(t->report)->job,
-                  (long long)t->group_info.generation);
+    CLEANUP(free_text)
+    char *mark = xasprintf("%s/.shared-j%lld-g%lld", t->snapshot_dir, (long long)report_place(t->report)->job,
+                           (long long)t->group_info.generation);
     *writer = t->rank == 0;
-    if (t->rank == 0 &&
-        (file_mkdirs(t->snapshot_dir, 0755, e) || file_write_atomic(mark, "", 0, 0644, e)))
+    if (t->rank == 0 && (file_mkdirs(t->snapshot_dir, 0755, e) || file_write_atomic(mark, "", 0, 0644, e)))
         return err_wrap(e, "snapshot.dir");
     if (coll_barrier(t->group, e))
         return e->code;
@@ -249,7 +250,8 @@ static enum err_code open_saver(struct trainer *t, struct err *e)
     if (ranks_differ(t)) {
         t->scratch = calloc(snapshot_floats(&t->layout), sizeof(float));
         if (!t->scratch)
-            return err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of one rank's state (%zu floats): out of memory",
+            return err_set(e, ERR_RESOURCE_EXHAUSTED,
+                           "a copy of one rank's state (%zu floats): out of memory",
                            snapshot_floats(&t->layout));
     }
     if (!t->snapshot_dir)
@@ -288,12 +290,13 @@ static enum err_code absolute_dir(struct trainer *t, struct err *e)
 static void log_sizes(const struct trainer *t)
 {
     size_t arrays = (t->model->count + TAIL_FLOATS) * sizeof(float);
-    log_info("sizes",
-             "rank=%d parameters=%zu parameter_bytes=%zu gradient_bytes=%zu moment_bytes=%zu activation_bytes=%zu "
-             "device_bytes=%zu data_bytes=%zu snapshot_bytes=%zu threads=%d",
-             t->rank, t->model->parameters, arrays, arrays,
-             t->optim->state_count * t->model->count * sizeof(float), t->model->activation_bytes, t->device->bytes,
-             t->train->bytes + t->test->bytes, t->saver ? saver_bytes(t->saver) : (size_t)0, t->device->threads);
+    log_info(
+        "sizes",
+        "rank=%d parameters=%zu parameter_bytes=%zu gradient_bytes=%zu moment_bytes=%zu activation_bytes=%zu "
+        "device_bytes=%zu data_bytes=%zu snapshot_bytes=%zu threads=%d",
+        t->rank, t->model->parameters, arrays, arrays,
+        t->optim->state_count * t->model->count * sizeof(float), t->model->activation_bytes, t->device->bytes,
+        t->train->bytes + t->test->bytes, t->saver ? saver_bytes(t->saver) : (size_t)0, t->device->threads);
 }
 
 enum err_code trainer_open(struct trainer *t, const struct trainer_config *config, struct report *report,

@@ -1,9 +1,10 @@
-/* The state that survives a process: taken from a snapshot by one rank and given to all, and put into snapshots.
+/* The state that survives a process: taken from a snapshot by one rank and given to all, and put into
+ * snapshots.
  *
- * Where ranks hold the same (all-reduce, or a world of one), a snapshot is one state. With averaging each rank has
- * parameters and moments of its own until the round ends, and moments even then: so every rank's are broadcast to the
- * writers, which keep them beside their mean. The same world size then goes on bit for bit, in mid-round too; another
- * world size starts a round from the mean. */
+ * Where ranks hold the same (all-reduce, or a world of one), a snapshot is one state. With averaging each
+ * rank has parameters and moments of its own until the round ends, and moments even then: so every rank's are
+ * broadcast to the writers, which keep them beside their mean. The same world size then goes on bit for bit,
+ * in mid-round too; another world size starts a round from the mean. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@ static void state_out(const struct trainer *t, float *state)
     size_t count = t->model->count;
     ops->download(t->device, state, t->params, count * sizeof(float));
     if (t->optim->state_count)
-        ops->download(t->device, state + count, t->optim->state, t->optim->state_count * count * sizeof(float));
+        ops->download(t->device, state + count, t->optim->state,
+                      t->optim->state_count * count * sizeof(float));
 }
 
 static void state_in(struct trainer *t, const float *state)
@@ -51,7 +53,8 @@ static enum err_code share_state(struct trainer *t, float *state, struct err *fo
 {
     if (agree(t, found, e))
         return e->code;
-    return coll_broadcast(t->group, state, snapshot_floats(&t->layout) * sizeof(float), t->group_info.source_rank, e);
+    return coll_broadcast(t->group, state, snapshot_floats(&t->layout) * sizeof(float),
+                          t->group_info.source_rank, e);
 }
 
 static enum err_code restore_same(struct trainer *t, const char *path, float *state, struct err *e)
@@ -114,8 +117,7 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
     struct err found = {0};
     if (t->rank == t->group_info.source_rank && snapshot_read_place(path, &place, &found))
         log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
-    if (agree(t, &found, e) ||
-        coll_broadcast(t->group, &place, sizeof(place), t->group_info.source_rank, e))
+    if (agree(t, &found, e) || coll_broadcast(t->group, &place, sizeof(place), t->group_info.source_rank, e))
         return e->code;
     bool parts = place.parts == t->world_size && t->spec->sync.type == SYNC_AVERAGE;
     if (parts ? restore_parts(t, path, &place, state, e) : restore_same(t, path, state, e))
@@ -181,7 +183,8 @@ static enum err_code stage_parts(struct trainer *t, bool keep, int64_t local_sam
         spare = xcalloc((size_t)t->world_size, sizeof(int64_t));
         samples = (int64_t *)(void *)spare;
     }
-    if (gather_parts(t, keep, e) || coll_allgather(t->group, &local_samples, sizeof(local_samples), samples, e))
+    if (gather_parts(t, keep, e) ||
+        coll_allgather(t->group, &local_samples, sizeof(local_samples), samples, e))
         return e->code;
     if (keep)
         stage_mean(t);

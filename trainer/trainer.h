@@ -18,10 +18,12 @@
 #include "trainer/snapshot/snapshot.h"
 #include "trainer/sync/sync.h"
 
-/* Everything of one worker, owned by the main thread. Opened in the order of the fields, released in the reverse. */
+/* Everything of one worker, owned by the main thread. Opened in the order of the fields, released in the
+ * reverse. */
 
-/* A few floats travel behind the last parameter in both flat arrays, so that what all ranks must know at every step
- * costs no collective of its own: with all-reduce they ride on the gradients, with averaging on the parameters. */
+/* A few floats travel behind the last parameter in both flat arrays, so that what all ranks must know at
+ * every step costs no collective of its own: with all-reduce they ride on the gradients, with averaging on
+ * the parameters. */
 #define TAIL_FLOATS 16
 /* loss: this rank's share of the step's mean; the others are votes, above 0: someone asks for it. */
 enum tail_slot { TAIL_LOSS, TAIL_STOP, TAIL_SIGNAL, TAIL_SNAPSHOT, TAIL_EVAL, TAIL_USED };
@@ -49,18 +51,18 @@ struct trainer {
     float *params, *grads; /* model->count floats and the tail */
     struct sync *sync;
 
-    int64_t *index;           /* of a micro-batch, host */
-    float *host_x, *host_y;   /* host; the device's own where its memory is the host's */
+    int64_t *index;         /* of a micro-batch, host */
+    float *host_x, *host_y; /* host; the device's own where its memory is the host's */
     int32_t *host_label;
-    float *x, *y;             /* device */
+    float *x, *y; /* device */
     int32_t *label;
     struct device_tally *tally; /* device */
 
     struct snapshot_tensor *tensors;
     struct snapshot_layout layout;
-    struct saver *saver;  /* NULL: this rank writes no snapshots */
-    float *scratch;       /* one state, where ranks differ; else NULL */
-    char *snapshot_dir;   /* absolute */
+    struct saver *saver; /* NULL: this rank writes no snapshots */
+    float *scratch;      /* one state, where ranks differ; else NULL */
+    char *snapshot_dir;  /* absolute */
 
     struct cursor cursor;
     int64_t step, samples; /* done so far, all ranks */
@@ -72,25 +74,26 @@ struct trainer {
     struct interval interval;
 };
 
-/* setup.c: everything up to and including the group and the arrays; the state is fresh. Takes the report over, also on
- * an error; trainer_close is due in any case. */
-MUST_CHECK enum err_code trainer_open(struct trainer *t, const struct trainer_config *config, struct report *report,
-                                      struct err *e);
+/* setup.c: everything up to and including the group and the arrays; the state is fresh. Takes the report
+ * over, also on an error; trainer_close is due in any case. */
+MUST_CHECK enum err_code trainer_open(struct trainer *t, const struct trainer_config *config,
+                                      struct report *report, struct err *e);
 void trainer_close(struct trainer *t);
 
 /* state.c. Collective: the source rank loads, all have it afterwards. */
 MUST_CHECK enum err_code trainer_restore(struct trainer *t, struct err *e);
-/* Collective where ranks differ. last: waits for the writer, and fails when the snapshot could not be made to count. */
+/* Collective where ranks differ. last: waits for the writer, and fails when the snapshot could not be made to
+ * count. */
 MUST_CHECK enum err_code trainer_snapshot(struct trainer *t, bool last, struct err *e);
 
-/* evaluate.c. Collective: loss and accuracy over the test split, exact counts over all ranks. Ranks that differ (in an
- * averaging round) each judge their own parameters on their part. */
+/* evaluate.c. Collective: loss and accuracy over the test split, exact counts over all ranks. Ranks that
+ * differ (in an averaging round) each judge their own parameters on their part. */
 MUST_CHECK enum err_code trainer_evaluate(struct trainer *t, struct err *e);
 
 /* progress.c */
-void progress_epoch(const struct trainer *t);   /* the tutorials' line at the start of an epoch */
+void progress_epoch(const struct trainer *t); /* the tutorials' line at the start of an epoch */
 void progress_resumed(const struct trainer *t);
-void progress_saved(struct trainer *t);         /* says what the saver finished since the last call */
+void progress_saved(struct trainer *t); /* says what the saver finished since the last call */
 void progress_report(struct trainer *t, bool evaluated);
 int64_t progress_steps(const struct trainer *t); /* of the whole run, as far as it can be told */
 

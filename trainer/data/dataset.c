@@ -6,24 +6,11 @@
 enum err_code dataset_open(struct dataset **train, struct dataset **test, const struct train_spec *spec,
                            struct err *e)
 {
-    struct dataset *a = NULL, *b = NULL;
-    enum loss_type loss = spec->loss;
-    if (spec->data.type == DATA_IDX) {
-        loss = loss == LOSS_AUTO ? LOSS_CROSS_ENTROPY : loss;
-        if (idx_open_pair(&a, &b, spec->data.dir, loss, e))
-            return e->code;
-    } else {
-        loss = loss == LOSS_AUTO ? LOSS_MSE : loss;
-        if (synthetic_open(&a, spec->data.samples, spec->data.in, spec->data.out, loss, 0, e))
-            return e->code;
-        int64_t held_out = spec->data.samples / 8 > 0 ? spec->data.samples / 8 : 1;
-        if (synthetic_open(&b, held_out, spec->data.in, spec->data.out, loss, spec->data.samples, e)) {
-            dataset_free(a);
-            return e->code;
-        }
-    }
-    *train = a;
-    *test = b;
+    if (spec->data.type == DATA_IDX)
+        return idx_open_pair(train, test, spec->data.dir, e);
+    int64_t held_out = spec->data.samples / 8 > 0 ? spec->data.samples / 8 : 1;
+    *train = synthetic_open(spec->data.samples, spec->data.in, spec->data.out, 0);
+    *test = synthetic_open(held_out, spec->data.in, spec->data.out, spec->data.samples);
     return ERR_OK;
 }
 

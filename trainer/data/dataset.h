@@ -23,11 +23,11 @@ struct dataset {
     const struct dataset_ops *ops;
     int64_t count;
     int64_t in, out;     /* widths of a sample and of its target; with labels, out is the number of classes */
-    enum loss_type loss; /* LOSS_CROSS_ENTROPY: targets are labels; LOSS_MSE: values (of labels: one-hot) */
+    enum loss_type loss; /* LOSS_CROSS_ENTROPY: targets are labels; LOSS_MSE: values */
     size_t bytes;
 };
 
-/* Both splits; *test is never NULL. The loss follows from the data where the job says auto. */
+/* Both splits; *test is never NULL. */
 MUST_CHECK enum err_code dataset_open(struct dataset **train, struct dataset **test,
                                       const struct train_spec *spec, struct err *e);
 void dataset_free(struct dataset *d); /* NULL is fine */

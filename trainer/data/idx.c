@@ -120,17 +120,12 @@ static void idx_set_gather(const struct dataset *d, const int64_t *index, int64_
                            int32_t *label)
 {
     const struct idx_set *s = (const struct idx_set *)(const void *)d;
+    (void)y;
     for (int64_t i = 0; i < rows; i++) {
         const uint8_t *pixels = s->images.data + index[i] * d->in;
         for (int64_t j = 0; j < d->in; j++)
             x[i * d->in + j] = s->value[pixels[j]];
-        uint8_t target = s->labels.data[index[i]];
-        if (d->loss == LOSS_CROSS_ENTROPY) {
-            label[i] = target;
-            continue;
-        }
-        memset(y + i * d->out, 0, (size_t)d->out * sizeof(float));
-        y[i * d->out + target] = 1.0f;
+        label[i] = s->labels.data[index[i]];
     }
 }
 
@@ -205,11 +200,10 @@ static enum err_code open_both(struct idx_set *train, struct idx_set *test, cons
     return ERR_OK;
 }
 
-enum err_code idx_open_pair(struct dataset **train, struct dataset **test, const char *dir,
-                            enum loss_type loss, struct err *e)
+enum err_code idx_open_pair(struct dataset **train, struct dataset **test, const char *dir, struct err *e)
 {
     struct idx_set *a = xcalloc(1, sizeof(*a)), *b = xcalloc(1, sizeof(*b));
-    a->base = b->base = (struct dataset){.ops = &idx_ops, .loss = loss};
+    a->base = b->base = (struct dataset){.ops = &idx_ops, .loss = LOSS_CROSS_ENTROPY};
     if (open_both(a, b, dir, e)) {
         idx_set_free(&a->base);
         idx_set_free(&b->base);

@@ -24,6 +24,6 @@ void idx_release(struct idx_array *a);
 /* dir holds train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k-, each with or without
  * .gz. Pixels are normalised by the mean and standard deviation of all training pixels. */
 MUST_CHECK enum err_code idx_open_pair(struct dataset **train, struct dataset **test, const char *dir,
-                                       enum loss_type loss, struct err *e);
+                                       struct err *e);
 
 #endif

@@ -37,33 +37,16 @@ static float teacher(const struct synthetic *s, const float *x, int64_t j)
     return sum;
 }
 
-static int32_t teacher_label(const struct synthetic *s, const float *x)
-{
-    int32_t best = 0;
-    float most = teacher(s, x, 0);
-    for (int64_t j = 1; j < s->base.out; j++) {
-        float value = teacher(s, x, j);
-        if (value > most) {
-            most = value;
-            best = (int32_t)j;
-        }
-    }
-    return best;
-}
-
 static void synthetic_gather(const struct dataset *d, const int64_t *index, int64_t rows, float *x, float *y,
                              int32_t *label)
 {
     const struct synthetic *s = synthetic_of(d);
+    (void)label;
     for (int64_t i = 0; i < rows; i++) {
         struct random r = random_stream(SAMPLE_SEED, (uint64_t)(s->first + index[i]));
         float *row = x + i * d->in;
         for (int64_t k = 0; k < d->in; k++)
             row[k] = random_float(&r);
-        if (d->loss == LOSS_CROSS_ENTROPY) {
-            label[i] = teacher_label(s, row);
-            continue;
-        }
         for (int64_t j = 0; j < d->out; j++)
             y[i * d->out + j] = teacher(s, row, j) + NOISE * (2.0f * random_float(&r) - 1.0f);
     }
@@ -71,16 +54,11 @@ static void synthetic_gather(const struct dataset *d, const int64_t *index, int6
 
 static const struct dataset_ops synthetic_ops = {.free = synthetic_free, .gather = synthetic_gather};
 
-enum err_code synthetic_open(struct dataset **out, int64_t count, int64_t in, int64_t width,
-                             enum loss_type loss, int64_t first, struct err *e)
+struct dataset *synthetic_open(int64_t count, int64_t in, int64_t width, int64_t first)
 {
-    if (loss == LOSS_CROSS_ENTROPY && width < 2)
-        return err_set(
-            e, ERR_INVALID_ARGUMENT,
-            "cross_entropy over %lld output has nothing to learn, use loss: mse or a wider data.out",
-            (long long)width);
     struct synthetic *s = xcalloc(1, sizeof(*s));
-    s->base = (struct dataset){.ops = &synthetic_ops, .count = count, .in = in, .out = width, .loss = loss};
+    s->base =
+        (struct dataset){.ops = &synthetic_ops, .count = count, .in = in, .out = width, .loss = LOSS_MSE};
     s->first = first;
     s->weight = xcalloc((size_t)(in * width), sizeof(float));
     s->bias = xcalloc((size_t)width, sizeof(float));
@@ -89,6 +67,5 @@ enum err_code synthetic_open(struct dataset **out, int64_t count, int64_t in, in
         s->weight[i] = 2.0f * random_float(&r) - 1.0f;
     for (int64_t j = 0; j < width; j++)
         s->bias[j] = 2.0f * random_float(&r) - 1.0f;
-    *out = &s->base;
-    return ERR_OK;
+    return &s->base;
 }

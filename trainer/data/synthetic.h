@@ -6,10 +6,8 @@
 /* The tutorial's MyTrainDataset: inputs uniform in [0, 1), 20 of them, and one output, as `torch.rand(20),
  * torch.rand(1)`. There the targets are noise and differ from rank to rank. Here a sample is a function of
  * its number, so every rank has the same set, and the target can be learnt: y = W x + b + noise, with W and b
- * uniform in (-1, 1) and noise uniform in (-0.05, 0.05). With cross-entropy the label is the largest of the
- * `out` noiseless values. Samples first, first + 1, ... : the test split is the numbers after the training
- * split's. */
-MUST_CHECK enum err_code synthetic_open(struct dataset **out, int64_t count, int64_t in, int64_t width,
-                                        enum loss_type loss, int64_t first, struct err *e);
+ * uniform in (-1, 1) and noise uniform in (-0.05, 0.05). Samples first, first + 1, ... : the test split is
+ * the numbers after the training split's. */
+struct dataset *synthetic_open(int64_t count, int64_t in, int64_t width, int64_t first);
 
 #endif
