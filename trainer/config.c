@@ -82,9 +82,6 @@ static enum err_code read_environment(struct trainer_config *c, struct err *e)
     if (c->local_world_size < 1 || c->local_rank >= c->local_world_size)
         return err_set(e, ERR_INVALID_ARGUMENT, "LOCAL_RANK=%d of LOCAL_WORLD_SIZE=%d cannot be",
                        c->local_rank, c->local_world_size);
-    c->node = xstrdup(getenv("DDP_NODE"));
-    c->node_address = xstrdup(getenv("DDP_NODE_ADDRESS"));
-    c->run_dir = xstrdup(getenv("DDP_RUN_DIR"));
     return read_job(c, path, NULL, e);
 }
 
@@ -97,8 +94,5 @@ enum err_code config_read(struct trainer_config *out, int argc, char **argv, str
 void config_release(struct trainer_config *c)
 {
     job_release(&c->job);
-    free(c->node);
-    free(c->node_address);
-    free(c->run_dir);
     *c = (struct trainer_config){0};
 }

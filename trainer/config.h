@@ -11,14 +11,11 @@ struct trainer_config {
     struct job_spec job;
     bool standalone;
     int local_rank, local_world_size;
-    char *node;         /* its name, for messages */
-    char *node_address; /* where peers reach this node; NULL: loopback */
-    char *run_dir;      /* where ranks of this node meet; NULL: none do */
 };
 
-/* ddp-trainer --standalone JOB.yaml [--set KEY=VALUE ...], or no arguments and DDP_JOB_FILE, LOCAL_RANK,
- * LOCAL_WORLD_SIZE, DDP_NODE, DDP_NODE_ADDRESS and DDP_RUN_DIR. INVALID_ARGUMENT: usage, or a job file that
- * is wrong. */
+/* ddp-trainer --standalone JOB.yaml [--set KEY=VALUE ...], or no arguments and DDP_JOB_FILE, LOCAL_RANK
+ * and LOCAL_WORLD_SIZE (the rest of the environment is the report's). INVALID_ARGUMENT: usage, or a job file
+ * that is wrong. */
 MUST_CHECK enum err_code config_read(struct trainer_config *out, int argc, char **argv, struct err *e);
 void config_release(struct trainer_config *c);
 

@@ -136,7 +136,7 @@ static enum err_code join(struct trainer *t, struct err *e)
     uint8_t address[512];
     size_t count = 0;
     if (find_offers(t, &found, &offers, &count, e) ||
-        coll_listen(&t->listener, t->config->node_address, t->config->run_dir, e))
+        coll_listen(&t->listener, report_place(t->report)->address, report_place(t->report)->directory, e))
         return e->code;
     struct report_join request = {
         .address = address,
@@ -305,7 +305,7 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
     *t = (struct trainer){.config = config, .spec = &config->job.train, .report = report};
     t->rank = report_place(report)->rank;
     t->world_size = report_place(report)->world_size;
-    t->val_loss = t->val_acc = t->grad_norm = NAN;
+    t->loss = t->lr = t->grad_norm = t->val_loss = t->val_acc = NAN;
     t->last_snapshot_step = -1;
     if (check_job(config, e) || absolute_dir(t, e) || open_compute(t, e))
         return e->code;

@@ -62,12 +62,12 @@ static enum err_code read_place(struct report *r, struct err *e)
 {
     struct report_place *p = &r->place;
 
-    r->address = xstrdup(env_text("DDP_ADDRESS") ? env_text("DDP_ADDRESS") : "127.0.0.1");
+    r->address = xstrdup(env_text("DDP_NODE_ADDRESS") ? env_text("DDP_NODE_ADDRESS") : "127.0.0.1");
     r->directory = xstrdup(env_text("DDP_RUN_DIR"));
     p->address = r->address;
     p->directory = r->directory;
     if (env_number("DDP_JOB_ID", 0, &p->job, e) || env_number("DDP_GENERATION", 1, &p->generation, e) ||
-        env_number("DDP_SPAWN_ID", 0, &p->spawn, e) || env_int("RANK", 0, &p->rank, e) ||
+        env_number("DDP_SPAWN", 0, &p->spawn, e) || env_int("RANK", 0, &p->rank, e) ||
         env_int("WORLD_SIZE", 1, &p->world_size, e) || env_int("LOCAL_RANK", 0, &p->local_rank, e) ||
         env_int("GROUP_RANK", 0, &p->node_rank, e))
         return e->code;
@@ -94,12 +94,17 @@ static enum err_code env_fd(const char *name, int *out, struct err *e)
     return fcntl(*out, F_SETFD, FD_CLOEXEC) ? err_sys(e, errno, "%s", name) : ERR_OK;
 }
 
-static enum err_code open_lines(struct report *r, struct err *e)
+/* A worker on its own writes its lines to stdout, and waits for whoever reads them. */
+static enum err_code open_lines(struct report *r, bool standalone, struct err *e)
 {
     int flags;
 
-    if (env_fd("DDP_REPORT_FD", &r->fd, e) || r->fd < 0)
+    if (env_fd("DDP_REPORT_FD", &r->fd, e))
         return e->code;
+    if (r->fd < 0) {
+        r->fd = standalone ? STDOUT_FILENO : -1;
+        return ERR_OK;
+    }
     flags = fcntl(r->fd, F_GETFL);
     if (flags < 0 || fcntl(r->fd, F_SETFL, flags | O_NONBLOCK))
         return err_sys(e, errno, "DDP_REPORT_FD");
@@ -166,7 +171,7 @@ enum err_code report_open(struct report **out, bool standalone, struct err *e)
     else
         rc = read_place(r, e);
     if (!rc)
-        rc = open_lines(r, e);
+        rc = open_lines(r, standalone, e);
     if (!rc && !standalone && env_text("DDP_COORDINATOR"))
         rc = open_channel(r, e);
     if (rc) {

@@ -17,9 +17,9 @@
 
 struct report;
 
-/* Who this process is and where it runs, from its environment: DDP_JOB_ID, DDP_GENERATION, DDP_SPAWN_ID,
- * RANK, WORLD_SIZE, LOCAL_RANK, GROUP_RANK; DDP_ADDRESS, where peers reach this node (127.0.0.1 without it);
- * DDP_RUN_DIR, the supervisor's directory for this job, where ranks of a node meet (NULL without it).
+/* Who this process is and where it runs, from its environment: DDP_JOB_ID, DDP_GENERATION, DDP_SPAWN,
+ * RANK, WORLD_SIZE, LOCAL_RANK, GROUP_RANK; DDP_NODE_ADDRESS, where peers reach this node (127.0.0.1 without
+ * it); DDP_RUN_DIR, the supervisor's directory for this job, where ranks of a node meet (NULL without it).
  * Standalone: job 0, generation 1, rank 0 of 1. */
 struct report_place {
     int64_t job, generation, spawn;
@@ -30,7 +30,8 @@ struct report_place {
 /* Reads the environment: those above, DDP_REPORT_FD, DDP_TOKEN_FD (the token's bytes; read once to their end,
  * then closed) and DDP_COORDINATOR (host:port, [v6]:port or unix:/path; DDP_TLS_CA, DDP_TLS_CERT and
  * DDP_TLS_KEY name PEM files). Standalone, or without DDP_COORDINATOR, Join answers a world of this one
- * process and commits succeed at once. SIGPIPE is ignored from here on. */
+ * process and commits succeed at once; standalone, lines go to stdout where there is no DDP_REPORT_FD.
+ * SIGPIPE is ignored from here on. */
 MUST_CHECK enum err_code report_open(struct report **out, bool standalone, struct err *e);
 void report_close(struct report *r); /* ends the Watch thread and calls in progress; NULL is fine */
 const struct report_place *report_place(const struct report *r);
