@@ -1,0 +1,87 @@
+#include "daemon/coordinator/config.h"
+
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/conf.h"
+#include "base/mem.h"
+#include "base/paths.h"
+
+static const struct conf_field tls_fields[] = {
+    {.key = "ca", .type = CONF_TEXT, .offset = offsetof(struct config, tls.ca), .required = true},
+    {.key = "cert", .type = CONF_TEXT, .offset = offsetof(struct config, tls.cert), .required = true},
+    {.key = "key", .type = CONF_TEXT, .offset = offsetof(struct config, tls.key), .required = true},
+    {.key = NULL},
+};
+static const struct conf_field fields[] = {
+    {.key = "state", .type = CONF_TEXT, .offset = offsetof(struct config, state)},
+    {.key = "listen", .type = CONF_TEXTS, .offset = offsetof(struct config, listen)},
+    {.key = "metrics", .type = CONF_TEXT, .offset = offsetof(struct config, metrics)},
+    {.key = "insecure", .type = CONF_BOOL, .offset = offsetof(struct config, insecure)},
+    {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
+    {.key = "heartbeat", .type = CONF_DURATION, .offset = offsetof(struct config, heartbeat_ms)},
+    {.key = "node_timeout", .type = CONF_DURATION, .offset = offsetof(struct config, node_timeout_ms)},
+    {.key = "retain", .type = CONF_DURATION, .offset = offsetof(struct config, retain_ms)},
+    {.key = "retain_jobs",
+     .type = CONF_INT,
+     .offset = offsetof(struct config, retain_jobs),
+     .min = 1,
+     .max = 1e6},
+    {.key = NULL},
+};
+
+/* "[::]" takes IPv4 too, where the machine has IPv6 at all. */
+char *config_default_listen(void)
+{
+    const struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+    CLEANUP(close_fd) int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool six = fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof any) == 0;
+    return xstrdup(six ? "[::]:29600" : "0.0.0.0:29600");
+}
+
+void config_defaults(struct config *c)
+{
+    CLEANUP(free_text) char *listen = config_default_listen();
+    *c = (struct config){.state = paths_state(), .metrics = xstrdup("127.0.0.1:29601")};
+    c->listen = strv_append(NULL, listen);
+}
+
+enum err_code config_read(struct config *c, const char *path, struct err *e)
+{
+    struct conf_doc *doc = NULL;
+    if (conf_open_file(&doc, path, e) != ERR_OK)
+        return e->code;
+    const enum err_code code = conf_read(doc, fields, c, e);
+    conf_close(doc);
+    return code;
+}
+
+enum err_code config_check(const struct config *c, struct err *e)
+{
+    const int64_t heartbeat = c->heartbeat_ms ? c->heartbeat_ms : 3000;
+    const int64_t timeout = c->node_timeout_ms ? c->node_timeout_ms : 9000;
+    if (heartbeat < 50)
+        return err_set(e, ERR_INVALID_ARGUMENT, "heartbeat: at least 50 ms");
+    if (timeout < 2 * heartbeat)
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "node_timeout (%lld ms): at least twice the heartbeat (%lld ms), or every node would be lost",
+            (long long)timeout, (long long)heartbeat);
+    if (!c->state[0])
+        return err_set(e, ERR_INVALID_ARGUMENT, "state: the directory's name is empty");
+    return ERR_OK;
+}
+
+void config_release(struct config *c)
+{
+    free(c->state);
+    strv_free(c->listen);
+    free(c->metrics);
+    free(c->tls.ca);
+    free(c->tls.cert);
+    free(c->tls.key);
+    *c = (struct config){0};
+}

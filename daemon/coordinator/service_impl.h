@@ -1,0 +1,134 @@
+#ifndef DDP_COORDINATOR_SERVICE_IMPL_H
+#define DDP_COORDINATOR_SERVICE_IMPL_H
+
+#include <uv.h>
+
+#include "daemon/coordinator/core.h"
+#include "daemon/coordinator/handles.h"
+#include "daemon/coordinator/service.h"
+#include "daemon/coordinator/stats.h"
+#include "proto/ddp.pb-c.h"
+#include "proto/rpc_server.h"
+#include "store/store.h"
+
+/* What the service's files share. Everything here belongs to the loop's thread. */
+
+struct recorder;
+struct log_stream;
+struct http;
+
+/* A call that waits for the core's answer, or a stream that follows something. */
+enum call_kind {
+    CALL_SUBMIT,
+    CALL_CANCEL,
+    CALL_NODE,
+    CALL_JOIN,
+    CALL_PUT_BOOTSTRAP,
+    CALL_COMMIT_SNAPSHOT,
+    CALL_WATCH,     /* a worker's */
+    CALL_WATCH_JOB, /* a user's: known to the service alone */
+};
+struct call {
+    struct service *service;
+    struct rpc_call *rpc;
+    uint64_t handle;
+    enum call_kind kind;
+    int64_t job;
+    char *node;               /* CALL_NODE */
+    bool dirty;               /* CALL_WATCH_JOB: the job changed since the last message */
+    struct call *next, *prev; /* CALL_WATCH_JOB: service.watches */
+};
+
+struct session {
+    struct service *service;
+    struct rpc_call *rpc;
+    uint64_t handle;
+    char *node;     /* NULL before hello */
+    bool welcomed;  /* the core took it */
+    bool wish_due;  /* the newest wish is not on its way yet */
+    uint8_t *facts; /* packed, held back while commits fail: the newest are the whole truth */
+    size_t facts_size;
+    struct session *next, *prev;
+};
+
+struct service {
+    const struct service_options *options;
+    uv_loop_t loop;
+    uv_prepare_t prepare;
+    uv_check_t check;
+    uv_timer_t tick, retry;
+    uv_signal_t term, interrupt;
+    uv_pipe_t lifeline;
+    struct store *store;
+    struct core *core;
+    struct rpc_server *server;
+    struct rpc_service services[3]; /* borrowed by the server */
+    struct recorder *recorder;
+    struct http *http;
+    struct core_out out;   /* decided, not yet durable */
+    struct core_out spare; /* its arrays are used again */
+    uint64_t last_handle;
+    struct handles calls;    /* struct call, those that the core owes an answer */
+    struct handles sessions; /* struct session */
+    struct handles reads;    /* struct log_read */
+    struct call *watches;
+    struct session *session_list;
+    struct log_stream *logs;
+    bool stuck;       /* the last commit failed: out waits until the disk takes it */
+    int64_t *refused; /* jobs whose submit was refused while they waited in out */
+    size_t refused_count, refused_cap;
+    int64_t flushed_ms; /* boot time of the last metrics snapshot */
+    bool stopping;
+    struct stats stats;
+};
+
+struct core_now service_now(void);
+uint64_t service_handle(struct service *s); /* a new one */
+
+/* Hands an event to the core; its outcome is committed at the end of this turn of the loop. */
+void service_event(struct service *s, const struct core_event *event);
+/* Commits what is pending and carries it out: before a read, so that nobody sees what is not durable. */
+void service_flush(struct service *s);
+/* ERR_OK, or why nothing that changes state is taken now. */
+MUST_CHECK enum err_code service_accepts(const struct service *s, struct err *e);
+
+/* calls.c */
+struct call *call_open(struct service *s, struct rpc_call *rpc, enum call_kind kind, bool owed);
+void call_end(struct rpc_call *rpc, bool cancelled); /* every method's on_end */
+struct call *call_take(struct service *s, uint64_t handle);
+void calls_push(struct service *s);                     /* sends the watches that are dirty */
+void calls_job_changed(struct service *s, int64_t job); /* marks them */
+
+/* effects.c */
+void effects_run(struct service *s, const struct core_out *out);
+
+/* The services' tables. */
+extern const struct rpc_method cluster_methods[];    /* cluster_rpc.c */
+extern const struct rpc_method agent_methods[];      /* agent_rpc.c */
+extern const struct rpc_method rendezvous_methods[]; /* rendezvous_rpc.c */
+
+/* agent_rpc.c */
+struct session *session_find(struct service *s, const char *node); /* welcomed ones only */
+void sessions_push(struct service *s);                             /* sends the wishes that are due */
+void sessions_release_held(struct service *s); /* facts that waited while commits failed */
+MUST_CHECK enum err_code session_send(struct session *session, const Ddp__V1__AgentDown *message,
+                                      struct err *e);
+
+/* logs.c */
+void logs_read(struct rpc_call *rpc, const void *request, void *user); /* ReadLogs: on_start */
+void logs_sendable(struct rpc_call *rpc);
+void logs_end(struct rpc_call *rpc, bool cancelled);
+void logs_chunk(struct session *session, const Ddp__V1__LogChunk *chunk);
+void logs_job_changed(struct service *s, int64_t job);
+void logs_node_changed(struct service *s, const char *node); /* its session came, went, or the node is lost */
+void logs_push(struct service *s);                           /* opens what the above left to do */
+
+/* auth.c */
+enum identity_kind { IDENTITY_USER, IDENTITY_WORKER };
+struct identity {
+    enum identity_kind kind;
+    int64_t job, spawn; /* IDENTITY_WORKER */
+};
+enum err_code auth_check(struct rpc_call *call, const struct rpc_auth *auth, void *service, struct err *e);
+
+#endif
