@@ -138,6 +138,14 @@ void coll_close(struct coll_group *g)
 
 /* ---- arrays */
 
+/* A group that is over is not touched again: its other ranks may still be reading what this one left for
+ * them. */
+static enum err_code begin(struct coll_group *g, struct err *e)
+{
+    g->calls++;
+    return atomic_load(&g->stop.set) ? coll_stopped(e) : ERR_OK;
+}
+
 static enum err_code alloc_private(struct coll_group *g, struct coll_array *a, struct err *e)
 {
     void *at = mmap(NULL, a->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -194,6 +202,8 @@ enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct
 
     if (count > SIZE_MAX / 8)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu floats do not fit any memory", count);
+    if (begin(g, e))
+        return e->code;
     a.bytes = (count * sizeof(float) + PAGE) / PAGE * PAGE;
     rc = g->shm ? alloc_shared(g, &a, e) : alloc_private(g, &a, e);
     rc = agree(g, rc, e);
@@ -230,27 +240,23 @@ enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, st
     const struct coll_array *a = find_array(g, data, count, &at);
 
     BUG_ON(!a);
-    g->calls++;
-    return g->ops->allreduce(g, a, at, count, e);
+    return begin(g, e) ? e->code : g->ops->allreduce(g, a, at, count, e);
 }
 
 enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
 {
     BUG_ON(root < 0 || root >= g->layout.world_size);
-    g->calls++;
-    return g->ops->broadcast(g, data, size, root, e);
+    return begin(g, e) ? e->code : g->ops->broadcast(g, data, size, root, e);
 }
 
 enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e)
 {
-    g->calls++;
-    return g->ops->allgather(g, mine, size, out, e);
+    return begin(g, e) ? e->code : g->ops->allgather(g, mine, size, out, e);
 }
 
 enum err_code coll_barrier(struct coll_group *g, struct err *e)
 {
-    g->calls++;
-    return g->ops->barrier(g, e);
+    return begin(g, e) ? e->code : g->ops->barrier(g, e);
 }
 
 bool coll_overlaps(const struct coll_group *g)

@@ -27,6 +27,8 @@
 #define SPINS 200
 #define YIELDS 100
 #define FUTEX_NS 2000000
+#define PHASE 2u
+#define STOPPED 1u
 
 struct slot {
     _Alignas(64) struct shm_intent intent;
@@ -36,9 +38,8 @@ struct slot {
 
 struct control {
     _Alignas(64) atomic_uint arrived;
-    _Alignas(64) atomic_uint phase; /* the futex word */
+    _Alignas(64) atomic_uint phase; /* the futex word: barriers completed times PHASE, and STOPPED */
     atomic_uint sleepers;
-    _Alignas(64) atomic_uint stopped;
     _Alignas(4096) char stage[2][SHM_STAGE];
     struct slot slots[]; /* [2][locals] */
 };
@@ -72,8 +73,7 @@ void shm_abort(struct coll_group *g)
 
     if (!c)
         return;
-    atomic_store(&c->stopped, 1);
-    atomic_fetch_add(&c->phase, 1); /* who is about to sleep sees another value */
+    atomic_fetch_or(&c->phase, STOPPED); /* who is about to sleep sees another value */
     futex(&c->phase, FUTEX_WAKE, INT32_MAX, NULL);
     for (int i = 0; i < s->link_count; i++)
         if (s->links[i] >= 0)
@@ -99,11 +99,6 @@ static bool peer_died(const struct shm *s)
     return false;
 }
 
-static bool stopped(const struct coll_group *g, struct control *c)
-{
-    return atomic_load(&c->stopped) || atomic_load(&g->stop.set);
-}
-
 static enum err_code give_up(struct coll_group *g, struct err *e)
 {
     coll_fail(g);
@@ -112,7 +107,13 @@ static enum err_code give_up(struct coll_group *g, struct err *e)
 
 /* ---- the barrier */
 
-static bool spin(struct coll_group *g, struct control *c, unsigned phase)
+/* A barrier that was completed counts, also when the group was stopped right after it. */
+static bool completed(struct control *c, unsigned phase)
+{
+    return ((atomic_load(&c->phase) ^ phase) & ~STOPPED) != 0;
+}
+
+static bool spin(struct control *c, unsigned phase)
 {
     for (int i = 0; i < SPINS + YIELDS; i++) {
         if (atomic_load_explicit(&c->phase, memory_order_acquire) != phase)
@@ -122,23 +123,18 @@ static bool spin(struct coll_group *g, struct control *c, unsigned phase)
         else
             sched_yield();
     }
-    return stopped(g, c);
+    return false;
 }
 
-static enum err_code sleep_until(struct coll_group *g, struct control *c, unsigned phase, struct err *e)
+static void sleep_until(struct coll_group *g, struct control *c, unsigned phase)
 {
     const struct timespec timeout = {.tv_nsec = FUTEX_NS};
 
     atomic_fetch_add(&c->sleepers, 1);
-    while (atomic_load(&c->phase) == phase && !stopped(g, c)) {
-        if (futex(&c->phase, FUTEX_WAIT, phase, &timeout) && errno == ETIMEDOUT && peer_died(g->shm) &&
-            atomic_load(&c->phase) == phase) {
-            atomic_fetch_sub(&c->sleepers, 1);
-            return give_up(g, e);
-        }
-    }
+    while (atomic_load(&c->phase) == phase && !atomic_load(&g->stop.set))
+        if (futex(&c->phase, FUTEX_WAIT, phase, &timeout) && errno == ETIMEDOUT && peer_died(g->shm))
+            break;
     atomic_fetch_sub(&c->sleepers, 1);
-    return ERR_OK;
 }
 
 static enum err_code wait_phase(struct coll_group *g, struct control *c, unsigned phase, struct err *e)
@@ -147,11 +143,11 @@ static enum err_code wait_phase(struct coll_group *g, struct control *c, unsigne
 
     if (atomic_load_explicit(&c->phase, memory_order_acquire) == phase) {
         start = clock_mono_ns();
-        if (!spin(g, c, phase) && sleep_until(g, c, phase, e))
-            return e->code;
+        if (!spin(c, phase))
+            sleep_until(g, c, phase);
         g->wait_ns += (uint64_t)(clock_mono_ns() - start);
     }
-    return stopped(g, c) ? give_up(g, e) : ERR_OK;
+    return completed(c, phase) ? ERR_OK : give_up(g, e);
 }
 
 enum err_code shm_barrier(struct coll_group *g, struct err *e)
@@ -159,12 +155,12 @@ enum err_code shm_barrier(struct coll_group *g, struct err *e)
     struct control *c = atomic_load_explicit(&g->shm->control, memory_order_relaxed);
     unsigned phase = atomic_load(&c->phase);
 
-    if (stopped(g, c))
+    if ((phase & STOPPED) || atomic_load(&g->stop.set))
         return give_up(g, e);
     if (atomic_fetch_add(&c->arrived, 1) + 1 < (unsigned)g->layout.locals)
         return wait_phase(g, c, phase, e);
     atomic_store(&c->arrived, 0);
-    atomic_fetch_add(&c->phase, 1);
+    atomic_fetch_add(&c->phase, PHASE);
     if (atomic_load(&c->sleepers))
         futex(&c->phase, FUTEX_WAKE, INT32_MAX, NULL);
     return ERR_OK;

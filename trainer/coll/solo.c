@@ -6,26 +6,28 @@
 static enum err_code allreduce(struct coll_group *g, const struct coll_array *array, size_t at, size_t count,
                                struct err *e)
 {
-    (void)array, (void)at, (void)count;
-    return atomic_load(&g->stop.set) ? coll_stopped(e) : ERR_OK;
+    (void)g, (void)array, (void)at, (void)count, (void)e;
+    return ERR_OK;
 }
 
 static enum err_code broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
 {
-    (void)data, (void)size, (void)root;
-    return atomic_load(&g->stop.set) ? coll_stopped(e) : ERR_OK;
+    (void)g, (void)data, (void)size, (void)root, (void)e;
+    return ERR_OK;
 }
 
 static enum err_code allgather(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e)
 {
+    (void)g, (void)e;
     if (size)
         memcpy(out, mine, size);
-    return atomic_load(&g->stop.set) ? coll_stopped(e) : ERR_OK;
+    return ERR_OK;
 }
 
 static enum err_code barrier(struct coll_group *g, struct err *e)
 {
-    return atomic_load(&g->stop.set) ? coll_stopped(e) : ERR_OK;
+    (void)g, (void)e;
+    return ERR_OK;
 }
 
 const struct coll_ops coll_solo_ops = {

@@ -1,0 +1,266 @@
+/* Deaths, aborts, disagreements: every other member gets its answer, and none waits for ever. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "tests/unit/trainer/ranks.h"
+
+static const struct ranks layouts[] = {
+    {.world = 2},
+    {.world = 4},
+    {.world = 2, .node_of = {0, 1}},
+    {.world = 5, .node_of = {0, 1, 2, 3, 4}},
+    {.world = 4, .node_of = {0, 0, 1, 1}},
+    {.world = 6, .node_of = {0, 0, 0, 1, 1, 1}},
+    {.world = 4, .node_of = {0, 1, 1, 1}},
+};
+#define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
+#define COUNT ((size_t)300000)
+
+/* All-reduces until it fails; returns how. */
+static enum err_code reduce_on(struct coll_group *g, float *data, struct err *e)
+{
+    while (!coll_allreduce(g, data, COUNT, e))
+        ;
+    return e->code;
+}
+
+static int victim_of(const struct ranks *r)
+{
+    return *(const int *)r->arg;
+}
+
+/* ---- kill -9 */
+
+static void until_a_death(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    struct err e = {0};
+    float *data;
+
+    RANK_OK(coll_alloc(g, COUNT, &data, &e), &e);
+    for (int i = 0; i < 5; i++)
+        RANK_OK(coll_allreduce(g, data, COUNT, &e), &e);
+    if (rank == victim_of(r))
+        raise(SIGKILL);
+    RANK_CHECK(reduce_on(g, data, &e) == ERR_ABORTED);
+    RANK_CHECK(coll_barrier(g, &e) == ERR_ABORTED); /* and it stays so */
+    RANK_CHECK(coll_broadcast(g, data, 100, 0, &e) == ERR_ABORTED);
+    coll_close(g);
+}
+
+static void a_death_aborts_everyone_else(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++)
+        for (int victim = 0; victim < layouts[l].world; victim++) {
+            struct ranks r = layouts[l];
+
+            r.arg = &victim;
+            ranks_prepare(&r);
+            ranks_start(&r, until_a_death);
+            assert_true(ranks_finish(&r, victim));
+            ranks_release(&r);
+        }
+}
+
+/* ---- a silent peer, and an abort from another thread */
+
+struct watcher {
+    struct ranks *ranks;
+    struct coll_group *group;
+};
+
+static void *abort_when_told(void *arg)
+{
+    struct watcher *w = arg;
+
+    while (!atomic_load(&w->ranks->shared->flag))
+        poll(NULL, 0, 1);
+    coll_abort(w->group, 2); /* an older generation: nothing happens */
+    coll_abort(w->group, 3);
+    return NULL;
+}
+
+static void until_an_abort(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    struct watcher w = {r, g};
+    struct err e = {0};
+    pthread_t thread;
+    float *data;
+
+    RANK_OK(coll_alloc(g, COUNT, &data, &e), &e);
+    coll_abort(g, 2);
+    RANK_OK(coll_allreduce(g, data, COUNT, &e), &e);
+    if (rank == victim_of(r))
+        raise(SIGSTOP);
+    atomic_fetch_add(&r->shared->counter, 1);
+    RANK_CHECK(pthread_create(&thread, NULL, abort_when_told, &w) == 0);
+    RANK_CHECK(reduce_on(g, data, &e) == ERR_ABORTED);
+    RANK_CHECK(atomic_load(&r->shared->flag)); /* not before it was asked */
+    pthread_join(thread, NULL);
+    coll_close(g);
+}
+
+static void an_abort_ends_the_wait_for_a_silent_peer(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct ranks r = layouts[l];
+        int victim = r.world - 1, status;
+
+        r.arg = &victim;
+        ranks_prepare(&r);
+        ranks_start(&r, until_an_abort);
+        assert_int_equal(waitpid(r.pids[victim], &status, WUNTRACED), r.pids[victim]);
+        assert_true(WIFSTOPPED(status));
+        while (atomic_load(&r.shared->counter) < r.world - 1)
+            poll(NULL, 0, 1);
+        atomic_store(&r.shared->flag, 1);
+        for (int i = 0; i < r.world - 1; i++) {
+            siginfo_t info;
+
+            assert_int_equal(waitid(P_PID, (id_t)r.pids[i], &info, WEXITED | WNOWAIT), 0);
+        }
+        kill(r.pids[victim], SIGKILL);
+        assert_true(ranks_finish(&r, victim));
+        ranks_release(&r);
+    }
+}
+
+/* ---- a close that is no death */
+
+static void close_at_once(struct ranks *r, int rank)
+{
+    for (int i = 0; i < 20; i++) {
+        float *data;
+        struct err e = {0};
+        struct coll_group *g = ranks_open(r, rank);
+        unsigned char all[8] = {0}, mine = (unsigned char)rank;
+
+        RANK_OK(coll_alloc(g, 5000, &data, &e), &e);
+        data[4999] = 1;
+        switch (i % 4) {
+        case 0:
+            RANK_OK(coll_allreduce(g, data, 5000, &e), &e);
+            RANK_CHECK(data[4999] == (float)r->world);
+            break;
+        case 1:
+            RANK_OK(coll_barrier(g, &e), &e);
+            break;
+        case 2:
+            RANK_OK(coll_broadcast(g, data, 20000, r->world - 1, &e), &e);
+            break;
+        default:
+            RANK_OK(coll_allgather(g, &mine, 1, all, &e), &e);
+            RANK_CHECK(all[r->world - 1] == r->world - 1);
+        }
+        coll_close(g);
+    }
+}
+
+static void leaving_after_the_last_call_disturbs_nobody(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct ranks r = layouts[l];
+
+        assert_true(ranks_run(&r, close_at_once));
+        ranks_release(&r);
+    }
+}
+
+/* ---- disagreement */
+
+static void disagree(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    struct err e = {0};
+    enum err_code rc;
+    float *data;
+
+    RANK_OK(coll_alloc(g, COUNT, &data, &e), &e);
+    rc = coll_allreduce(g, data, rank == r->world - 1 ? COUNT - 8 : COUNT, &e);
+    if (!rc)
+        rc = coll_barrier(g, &e);
+    RANK_CHECK(rc == ERR_FAILED_PRECONDITION || rc == ERR_ABORTED);
+    r->shared->code[rank] = (int)rc;
+    coll_close(g);
+}
+
+static void ranks_that_disagree_about_a_count_find_out(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct ranks r = layouts[l];
+        bool told = false;
+
+        assert_true(ranks_run(&r, disagree));
+        for (int i = 0; i < r.world; i++)
+            told |= r.shared->code[i] == ERR_FAILED_PRECONDITION;
+        assert_true(told);
+        ranks_release(&r);
+    }
+}
+
+/* ---- memory that is not to be had */
+
+static void run_short(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    struct rlimit none, old;
+    struct err e = {0};
+    float *data;
+
+    getrlimit(RLIMIT_AS, &old);
+    none = old;
+    none.rlim_cur = 1;
+    if (rank == 1)
+        setrlimit(RLIMIT_AS, &none);
+    RANK_CHECK(coll_alloc(g, 3000000, &data, &e) == ERR_RESOURCE_EXHAUSTED);
+    if (rank == 1)
+        setrlimit(RLIMIT_AS, &old);
+    RANK_OK(coll_alloc(g, 5000, &data, &e), &e);
+    data[77] = 2;
+    RANK_OK(coll_allreduce(g, data, 5000, &e), &e);
+    RANK_CHECK(data[77] == 2.0f * (float)r->world);
+    coll_close(g);
+}
+
+static void one_rank_without_memory_is_everyones_failure_and_the_group_lives(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* they map memory as they go */
+#endif
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct ranks r = layouts[l];
+
+        assert_true(ranks_run(&r, run_short));
+        ranks_release(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_death_aborts_everyone_else),
+        cmocka_unit_test(an_abort_ends_the_wait_for_a_silent_peer),
+        cmocka_unit_test(leaving_after_the_last_call_disturbs_nobody),
+        cmocka_unit_test(ranks_that_disagree_about_a_count_find_out),
+        cmocka_unit_test(one_rank_without_memory_is_everyones_failure_and_the_group_lives),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

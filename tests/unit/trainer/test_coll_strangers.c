@@ -1,0 +1,215 @@
+/* Whoever does not know the generation's key gets 32 random bytes and a closed door, and delays nobody. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/id.h"
+#include "tests/unit/trainer/ranks.h"
+
+#define STRANGERS 100
+
+/* As listener.c writes it: version, port, host, path. */
+static uint16_t port_of(const uint8_t *address)
+{
+    return (uint16_t)(address[1] << 8 | address[2]);
+}
+
+static int dial_tcp(const uint8_t *address)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    to.sin_port = htons(port_of(address));
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    return fd;
+}
+
+static int dial_unix(const uint8_t *address)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    size_t host = address[3], size = (size_t)address[4 + host] << 8 | address[5 + host];
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_in_range(size, 1, sizeof(to.sun_path) - 1);
+    memcpy(to.sun_path, address + 6 + host, size);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    return fd;
+}
+
+/* A third says nothing, a third talks nonsense of a hello's length, a third drips. */
+static void talk(int fd, int i)
+{
+    char noise[92];
+
+    id_random(noise, sizeof(noise));
+    if (i % 3 == 1)
+        assert_int_equal(send(fd, noise, sizeof(noise), MSG_NOSIGNAL), sizeof(noise));
+    if (i % 3 == 2)
+        assert_int_equal(send(fd, noise, 1, MSG_NOSIGNAL), 1);
+}
+
+/* To the end of what the other side has to say. */
+static size_t listen_to(int fd)
+{
+    char data[4096];
+    size_t total = 0;
+    ssize_t n;
+
+    while ((n = recv(fd, data, sizeof(data), 0)) > 0)
+        total += (size_t)n;
+    return total;
+}
+
+static void form_and_sum(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    struct err e = {0};
+    float *data;
+
+    RANK_OK(coll_alloc(g, 100000, &data, &e), &e);
+    data[99999] = 1;
+    RANK_OK(coll_allreduce(g, data, 100000, &e), &e);
+    RANK_CHECK(data[99999] == (float)r->world);
+    coll_close(g);
+}
+
+static void besiege(struct ranks r, int (*dial)(const uint8_t *))
+{
+    int fds[STRANGERS];
+
+    ranks_prepare(&r);
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = dial(r.addresses[i % r.world]);
+        talk(fds[i], i);
+    }
+    ranks_start(&r, form_and_sum);
+    assert_true(ranks_finish(&r, -1)); /* closes the listeners, and so what was never accepted */
+    for (int i = 0; i < STRANGERS; i++) {
+        size_t heard = listen_to(fds[i]);
+
+        assert_true(heard == 0 || heard == 32);
+        close(fds[i]);
+    }
+    ranks_release(&r);
+}
+
+static void strangers_delay_no_ring_and_learn_nothing(void **state)
+{
+    (void)state;
+    besiege((struct ranks){.world = 3, .node_of = {0, 1, 2}, .timeout_ms = 20000}, dial_tcp);
+}
+
+static void strangers_delay_no_node_and_learn_nothing(void **state)
+{
+    (void)state;
+    besiege((struct ranks){.world = 3, .timeout_ms = 20000}, dial_unix);
+}
+
+/* ---- members of something else */
+
+static void with_another(struct ranks *r, int rank)
+{
+    const char *what = r->arg;
+    struct coll_config config;
+    struct coll_group *g;
+    struct err e = {0};
+
+    ranks_config(r, rank, &config);
+    if (rank == 1 && !strcmp(what, "key"))
+        config.key[31] ^= 1;
+    if (rank == 1 && !strcmp(what, "generation"))
+        config.generation++;
+    if (rank == 1 && !strcmp(what, "job"))
+        config.job++;
+    RANK_CHECK(coll_open(&g, r->listeners[rank], &config, &e) == ERR_DEADLINE_EXCEEDED);
+    RANK_CHECK(strstr(e.msg, "rank"));
+}
+
+static void another_key_generation_or_job_does_not_get_in(void **state)
+{
+    static const char *const whats[] = {"key", "generation", "job"};
+
+    (void)state;
+    for (int node = 0; node < 2; node++)
+        for (size_t i = 0; i < 3; i++) {
+            struct ranks r = {.world = 2, .node_of = {0, node}, .timeout_ms = 300, .arg = whats[i]};
+
+            assert_true(ranks_run(&r, with_another));
+            ranks_release(&r);
+        }
+}
+
+/* ---- forming that is called off */
+
+struct caller {
+    struct ranks *ranks;
+    int rank;
+};
+
+static void *call_off(void *arg)
+{
+    struct caller *c = arg;
+
+    while (!atomic_load(&c->ranks->shared->flag))
+        poll(NULL, 0, 1);
+    coll_listener_abort(c->ranks->listeners[c->rank], 3);
+    return NULL;
+}
+
+/* Rank 0 never comes. */
+static void wait_for_the_missing(struct ranks *r, int rank)
+{
+    struct caller c = {r, rank};
+    struct coll_config config;
+    struct coll_group *g;
+    struct err e = {0};
+    pthread_t thread;
+
+    if (rank == 0)
+        return;
+    RANK_CHECK(pthread_create(&thread, NULL, call_off, &c) == 0);
+    ranks_config(r, rank, &config);
+    atomic_fetch_add(&r->shared->counter, 1);
+    RANK_CHECK(coll_open(&g, r->listeners[rank], &config, &e) == ERR_ABORTED);
+    pthread_join(thread, NULL);
+    RANK_CHECK(coll_open(&g, r->listeners[rank], &config, &e) == ERR_ABORTED); /* and so it stays */
+}
+
+static void an_abort_ends_forming(void **state)
+{
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        struct ranks r = {.world = 3, .node_of = {0, wide, 2 * wide}};
+
+        ranks_prepare(&r);
+        ranks_start(&r, wait_for_the_missing);
+        while (atomic_load(&r.shared->counter) < 2)
+            poll(NULL, 0, 1);
+        atomic_store(&r.shared->flag, 1);
+        assert_true(ranks_finish(&r, -1));
+        ranks_release(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strangers_delay_no_ring_and_learn_nothing),
+        cmocka_unit_test(strangers_delay_no_node_and_learn_nothing),
+        cmocka_unit_test(another_key_generation_or_job_does_not_get_in),
+        cmocka_unit_test(an_abort_ends_forming),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
