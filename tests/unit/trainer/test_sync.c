@@ -1,0 +1,318 @@
+/* Strategies against plain references: what ranks hold after each step. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/trainer/ranks.h"
+#include "trainer/sync/sync.h"
+
+#define COUNT ((size_t)10007)
+#define STEPS 12
+#define RATE 0.05f
+
+struct setup {
+    enum sync_type type;
+    int64_t every;
+    int overlap;
+    bool pieces;    /* tell the gradients piece by piece */
+    int stop_after; /* steps, then a snapshot and back from it */
+};
+
+/* Rank k sees samples_of(k, step) samples of a quadratic loss whose minimum depends on the rank: so ranks
+ * drift apart. */
+static int64_t samples_of(int rank, int step)
+{
+    return (rank * 5 + step * 3) % 4; /* none at times */
+}
+
+static int64_t samples_of_all(int world, int step)
+{
+    int64_t n = 0;
+
+    for (int k = 0; k < world; k++)
+        n += samples_of(k, step);
+    return n;
+}
+
+static double gradient(double x, int rank, size_t i)
+{
+    return x - (double)(rank + 1) * 0.25 - (double)(i % 17) * 0.125;
+}
+
+static void backward(struct sync *s, const struct setup *u, float *grads, const float *params, int rank,
+                     int step, int world)
+{
+    int64_t local = samples_of(rank, step);
+    double divisor = (double)sync_divisor(s, local, samples_of_all(world, step));
+
+    for (size_t end = COUNT; end;) {
+        size_t part = end % 1000 ? end % 1000 : 1000;
+
+        end -= part;
+        for (size_t i = end; i < end + part; i++)
+            grads[i] = (float)((double)local * gradient((double)params[i], rank, i) / divisor);
+        if (u->pieces)
+            sync_grads_ready(s, end, part);
+    }
+}
+
+static void optimize(float *params, const float *grads)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        params[i] -= RATE * grads[i];
+}
+
+_Static_assert(sizeof(((struct ranks_shared *)0)->result) >= COUNT * sizeof(float), "room for one rank");
+
+/* What a snapshot of one rank holds. */
+struct saved {
+    struct sync_state state;
+    float params[COUNT];
+};
+
+static void train(struct ranks *r, int rank)
+{
+    const struct setup *u = r->arg;
+    struct coll_group *g = ranks_open(r, rank);
+    struct sync_config config = {
+        .type = u->type, .every = u->every, .count = COUNT, .bucket = 3000, .overlap = u->overlap};
+    struct coll_stats stats;
+    struct err e = {0};
+    struct sync *s;
+
+    RANK_OK(coll_alloc(g, COUNT, &config.params, &e), &e);
+    RANK_OK(coll_alloc(g, COUNT, &config.grads, &e), &e);
+    RANK_OK(sync_open(&s, g, &config, &e), &e);
+    for (int step = 0; step < STEPS; step++) {
+        backward(s, u, config.grads, config.params, rank, step, r->world);
+        RANK_OK(sync_before_step(s, &e), &e);
+        optimize(config.params, config.grads);
+        RANK_OK(sync_after_step(s, samples_of(rank, step), samples_of_all(r->world, step), &e), &e);
+        RANK_CHECK(sync_settled(s) == (u->type == SYNC_ALLREDUCE || (step + 1) % u->every == 0));
+    }
+    RANK_OK(sync_settle(s, &e), &e);
+    RANK_CHECK(sync_settled(s));
+    coll_get_stats(g, &stats);
+    r->shared->hash[rank] = ranks_hash(config.params, COUNT * sizeof(float));
+    r->shared->code[rank] = (int)stats.bytes;
+    if (rank == 0)
+        memcpy(r->shared->result, config.params, COUNT * sizeof(float));
+    sync_close(s);
+    coll_close(g);
+}
+
+/* In double precision, all ranks in one process. */
+static void reference(double *out, int world, const struct setup *u)
+{
+    double *x = calloc((size_t)world * COUNT, sizeof(*x)), seen[8] = {0}, all = 0;
+
+    for (int step = 0; step < STEPS; step++) {
+        double n = (double)samples_of_all(world, step);
+
+        for (size_t i = 0; i < COUNT; i++) {
+            double sum = 0;
+
+            for (int k = 0; k < world; k++)
+                sum += (double)samples_of(k, step) * gradient(x[(size_t)k * COUNT + i], k, i);
+            for (int k = 0; k < world; k++) {
+                double *at = &x[(size_t)k * COUNT + i], local = samples_of(k, step) ? gradient(*at, k, i) : 0;
+
+                *at -= (double)RATE * (u->type == SYNC_ALLREDUCE ? (n > 0 ? sum / n : 0) : local);
+            }
+        }
+        for (int k = 0; k < world; k++)
+            seen[k] += (double)samples_of(k, step);
+        all += n;
+        if (u->type == SYNC_ALLREDUCE || ((step + 1) % u->every && step + 1 < STEPS))
+            continue;
+        for (size_t i = 0; i < COUNT; i++) {
+            double mean = 0;
+
+            for (int k = 0; k < world; k++)
+                mean += x[(size_t)k * COUNT + i] * seen[k] / all;
+            for (int k = 0; k < world; k++)
+                x[(size_t)k * COUNT + i] = mean;
+        }
+        memset(seen, 0, sizeof(seen));
+        all = 0;
+    }
+    memcpy(out, x, COUNT * sizeof(*out));
+    free(x);
+}
+
+static const struct ranks layouts[] = {
+    {.world = 1},
+    {.world = 2},
+    {.world = 3},
+    {.world = 3, .node_of = {0, 1, 2}},
+    {.world = 4, .node_of = {0, 0, 1, 1}},
+};
+#define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
+
+static void check(const struct ranks *layout, const struct setup *u, uint64_t *hash, int *bytes)
+{
+    struct ranks r = *layout;
+    double want[COUNT];
+    float got[COUNT];
+
+    r.arg = u;
+    assert_true(ranks_run(&r, train));
+    reference(want, r.world, u);
+    memcpy(got, r.shared->result, sizeof(got));
+    for (size_t i = 0; i < COUNT; i++)
+        if (fabs((double)got[i] - want[i]) > 1e-5 * (1 + fabs(want[i])))
+            fail_msg("world %d, element %zu: %g, not %g", r.world, i, (double)got[i], want[i]);
+    for (int k = 1; k < r.world; k++)
+        assert_int_equal(r.shared->hash[k], r.shared->hash[0]);
+    *hash = r.shared->hash[0];
+    *bytes = r.shared->code[0];
+    ranks_release(&r);
+}
+
+static void allreduce_is_one_process_on_the_whole_batch(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        uint64_t hash[4];
+        int bytes;
+
+        for (int way = 0; way < 4; way++) {
+            struct setup u = {.type = SYNC_ALLREDUCE, .overlap = way & 1, .pieces = way & 2};
+
+            check(&layouts[l], &u, &hash[way], &bytes);
+        }
+        assert_int_equal(hash[0], hash[1]); /* a thread changes no bit */
+        assert_int_equal(hash[2], hash[3]);
+    }
+}
+
+static void averaging_is_local_sgd(void **state)
+{
+    static const int64_t rounds[] = {1, 3, 5, 12, 100};
+
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++)
+        for (size_t k = 0; k < sizeof(rounds) / sizeof(rounds[0]); k++) {
+            struct setup u = {.type = SYNC_AVERAGE, .every = rounds[k], .pieces = true};
+            uint64_t hash;
+            int bytes;
+
+            check(&layouts[l], &u, &hash, &bytes);
+        }
+}
+
+static void averaging_sends_less(void **state)
+{
+    struct setup each = {.type = SYNC_ALLREDUCE}, seldom = {.type = SYNC_AVERAGE, .every = 6};
+    uint64_t hash;
+    int much, little;
+
+    (void)state;
+    for (size_t l = 1; l < LAYOUTS; l++) {
+        check(&layouts[l], &each, &hash, &much);
+        check(&layouts[l], &seldom, &hash, &little);
+        assert_in_range(much, little * 5, little * 8); /* a small last bucket goes by mail, at more bytes */
+    }
+}
+
+/* ---- a round that is interrupted */
+
+static void train_in_two_parts(struct ranks *r, int rank)
+{
+    const struct setup *u = r->arg;
+    struct coll_group *g = ranks_open(r, rank);
+    struct sync_config config = {.type = u->type, .every = u->every, .count = COUNT, .overlap = -1};
+    struct saved *snapshot = malloc(sizeof(*snapshot));
+    struct err e = {0};
+    struct sync *s;
+
+    RANK_OK(coll_alloc(g, COUNT, &config.params, &e), &e);
+    RANK_OK(coll_alloc(g, COUNT, &config.grads, &e), &e);
+    RANK_OK(sync_open(&s, g, &config, &e), &e);
+    for (int step = 0; step < STEPS; step++) {
+        if (step == u->stop_after) {
+            sync_save(s, &snapshot->state);
+            memcpy(snapshot->params, config.params, sizeof(snapshot->params));
+            sync_close(s);
+            memset(config.params, 0, COUNT * sizeof(float));
+            RANK_OK(sync_open(&s, g, &config, &e), &e);
+            sync_restore(s, &snapshot->state);
+            memcpy(config.params, snapshot->params, sizeof(snapshot->params));
+        }
+        backward(s, u, config.grads, config.params, rank, step, r->world);
+        RANK_OK(sync_before_step(s, &e), &e);
+        optimize(config.params, config.grads);
+        RANK_OK(sync_after_step(s, samples_of(rank, step), samples_of_all(r->world, step), &e), &e);
+    }
+    r->shared->hash[rank] = ranks_hash(config.params, COUNT * sizeof(float));
+    free(snapshot);
+    sync_close(s);
+    coll_close(g);
+}
+
+static void a_round_goes_on_where_it_was_saved(void **state)
+{
+    struct setup u = {.type = SYNC_AVERAGE, .every = 5};
+    uint64_t hash[2][3];
+
+    (void)state;
+    for (int run = 0; run < 2; run++) {
+        struct ranks r = {.world = 3, .arg = &u};
+
+        u.stop_after = run ? 7 : 100; /* two steps into the second round */
+        assert_true(ranks_run(&r, train_in_two_parts));
+        memcpy(hash[run], r.shared->hash, sizeof(hash[run]));
+        ranks_release(&r);
+    }
+    assert_memory_equal(hash[0], hash[1], sizeof(hash[0]));
+}
+
+/* ---- the end of the group */
+
+static void lose_a_peer(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    struct sync_config config = {.type = SYNC_ALLREDUCE, .count = COUNT, .bucket = 1000, .overlap = 1};
+    struct err e = {0};
+    struct sync *s;
+
+    RANK_OK(coll_alloc(g, COUNT, &config.params, &e), &e);
+    RANK_OK(coll_alloc(g, COUNT, &config.grads, &e), &e);
+    if (rank == 1)
+        _exit(0);
+    RANK_OK(sync_open(&s, g, &config, &e), &e);
+    sync_grads_ready(s, 0, COUNT);
+    RANK_CHECK(sync_before_step(s, &e) == ERR_ABORTED);
+    sync_close(s);
+    coll_close(g);
+}
+
+static void a_death_under_a_bucket_shows_before_the_step(void **state)
+{
+    struct ranks near = {.world = 3}, far = {.world = 3, .node_of = {0, 1, 2}};
+
+    (void)state;
+    assert_true(ranks_run(&near, lose_a_peer));
+    ranks_release(&near);
+    assert_true(ranks_run(&far, lose_a_peer));
+    ranks_release(&far);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(allreduce_is_one_process_on_the_whole_batch),
+        cmocka_unit_test(averaging_is_local_sgd),
+        cmocka_unit_test(averaging_sends_less),
+        cmocka_unit_test(a_round_goes_on_where_it_was_saved),
+        cmocka_unit_test(a_death_under_a_bucket_shows_before_the_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
