@@ -64,9 +64,9 @@ void event_record_release(struct event_record *r);
 /* A change that owns its record, as the core queues them and a simulated store keeps them. */
 void change_release(struct change *c);
 
-/* All that store_load gives back: everything of unfinished jobs; of finished ones the job, its snapshots, its
- * newest generation and the newest that has a failed_spawn, with their ranks and spawns, and every spawn that
- * is not dead. */
+/* All that store_load gives back: everything of unfinished jobs; of finished ones the job, its snapshots and,
+ * with their ranks and spawns, its newest generation, the newest that has a failed_spawn, and each with a
+ * spawn that is not dead. */
 struct records {
     struct job_record *jobs;
     struct node_record *nodes;

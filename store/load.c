@@ -8,6 +8,14 @@
 
 #define UNFINISHED "(SELECT id FROM job WHERE state NOT IN ('succeeded','failed','cancelled'))"
 
+/* Of a finished job only the generations that people ask for, or that still hold slots. */
+#define KEPT                                                                                                 \
+    "job IN " UNFINISHED " OR number=(SELECT generation FROM job WHERE id=generation.job)"                   \
+    " OR number=(SELECT max(number) FROM generation AS g WHERE g.job=generation.job AND g.failed_spawn>0)"   \
+    " OR EXISTS(SELECT 1 FROM spawn WHERE dead=0 AND spawn.job=generation.job"                               \
+    " AND spawn.generation=generation.number)"
+#define OF_KEPT "(job,generation) IN (SELECT job,number FROM generation WHERE " KEPT ")"
+
 /* Appends the rows that `where` selects to a growing array of records. A record that could not be read whole
  * is part of the count, so that its release frees what was read. */
 static enum err_code load_rows(struct store *s, const struct table *t, const char *where, int64_t parameter,
@@ -47,12 +55,12 @@ enum err_code store_load(struct store *s, struct records *out, struct err *e)
     if (load_next_job(s, out, e) != ERR_OK ||
         load_rows(s, &job_table, "ORDER BY id", 0, &out->jobs, &out->job_count, e) != ERR_OK ||
         load_rows(s, &node_table, "ORDER BY name", 0, &out->nodes, &out->node_count, e) != ERR_OK ||
-        load_rows(s, &generation_table, "WHERE job IN " UNFINISHED " ORDER BY job,number", 0,
-                  &out->generations, &out->generation_count, e) != ERR_OK ||
-        load_rows(s, &rank_table, "WHERE job IN " UNFINISHED " ORDER BY job,generation,rank", 0, &out->ranks,
+        load_rows(s, &generation_table, "WHERE " KEPT " ORDER BY job,number", 0, &out->generations,
+                  &out->generation_count, e) != ERR_OK ||
+        load_rows(s, &rank_table, "WHERE " OF_KEPT " ORDER BY job,generation,rank", 0, &out->ranks,
                   &out->rank_count, e) != ERR_OK ||
-        load_rows(s, &spawn_table, "WHERE dead=0 OR job IN " UNFINISHED " ORDER BY job,spawn", 0,
-                  &out->spawns, &out->spawn_count, e) != ERR_OK ||
+        load_rows(s, &spawn_table, "WHERE " OF_KEPT " ORDER BY job,spawn", 0, &out->spawns, &out->spawn_count,
+                  e) != ERR_OK ||
         load_rows(s, &snapshot_table, "ORDER BY job,generation,step", 0, &out->snapshots,
                   &out->snapshot_count, e) != ERR_OK)
         return e->code;

@@ -14,17 +14,19 @@ static const struct column job_columns[] = {
     COL(job_record, COLUMN_INT64, restarts_used), COL(job_record, COLUMN_INT64, continues),
     COL(job_record, COLUMN_INT64, created_ms),    COL(job_record, COLUMN_INT64, started_ms),
     COL(job_record, COLUMN_INT64, ended_ms),      COL(job_record, COLUMN_INT, exit_code),
-    COL(job_record, COLUMN_INT64, next_spawn),
+    COL(job_record, COLUMN_INT64, next_spawn),    COL_STATE(job_record, goal, job_sm),
+    COL(job_record, COLUMN_BOOL, kill),
 };
 
 static const struct column node_columns[] = {
-    COL_KEY(node_record, COLUMN_TEXT, name), COL(node_record, COLUMN_TEXT, instance),
-    COL(node_record, COLUMN_TEXT, address),  COL(node_record, COLUMN_TEXT, version),
-    COL(node_record, COLUMN_TEXT, log_dir),  COL_STATE(node_record, state, node_sm),
-    COL(node_record, COLUMN_TEXT, note),     COL(node_record, COLUMN_INT, cpu_slots),
-    COL(node_record, COLUMN_INT, cores),     COL(node_record, COLUMN_INT, port_first),
-    COL(node_record, COLUMN_INT, port_last), COL(node_record, COLUMN_INT64, memory_bytes),
-    COL(node_record, COLUMN_TEXT, gpus),     COL(node_record, COLUMN_INT64, seen_ms),
+    COL_KEY(node_record, COLUMN_TEXT, name),      COL(node_record, COLUMN_TEXT, instance),
+    COL(node_record, COLUMN_TEXT, address),       COL(node_record, COLUMN_TEXT, version),
+    COL(node_record, COLUMN_TEXT, log_dir),       COL_STATE(node_record, state, node_sm),
+    COL(node_record, COLUMN_BOOL, drain),         COL(node_record, COLUMN_TEXT, note),
+    COL(node_record, COLUMN_INT, cpu_slots),      COL(node_record, COLUMN_INT, cores),
+    COL(node_record, COLUMN_INT, port_first),     COL(node_record, COLUMN_INT, port_last),
+    COL(node_record, COLUMN_INT64, memory_bytes), COL(node_record, COLUMN_TEXT, gpus),
+    COL(node_record, COLUMN_INT64, seen_ms),
 };
 
 static const struct column generation_columns[] = {
@@ -37,6 +39,7 @@ static const struct column generation_columns[] = {
     COL(generation_record, COLUMN_INT, master_port),
     COL(generation_record, COLUMN_TEXT, master_addr),
     COL(generation_record, COLUMN_BOOL, charged),
+    COL(generation_record, COLUMN_INT64, failed_spawn),
     COL_BYTES(generation_record, bootstrap, bootstrap_size),
     COL_FIXED(generation_record, key),
     COL(generation_record, COLUMN_BOOL, has_key),

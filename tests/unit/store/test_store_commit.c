@@ -265,37 +265,44 @@ static void finish(struct store *s, int64_t id)
     must_commit(s, moves, 1);
 }
 
-/* A finished job's own slots may still be held by a process nobody has seen die. */
-static void load_leaves_finished_jobs_out(void **state)
+/* A finished job's slots may still be held by a process nobody has seen die, and people ask how it ended. */
+static void load_leaves_old_generations_of_finished_jobs_out(void **state)
 {
     struct store *s = must_open(*state);
     struct err e = {0};
     insert_job(s, 1);
     insert_job(s, 2);
-    struct generation_record g1 = sample_generation(1, 1), g2 = sample_generation(2, 1);
-    struct spawn_record dead = sample_spawn(1, 1), unknown = sample_spawn(1, 2), other = sample_spawn(2, 1);
-    dead.dead = other.dead = true;
-    const struct change changes[] = {
-        {.kind = CHANGE_GENERATION_INSERT, .generation = &g1},
-        {.kind = CHANGE_GENERATION_INSERT, .generation = &g2},
-        {.kind = CHANGE_SPAWN_INSERT, .spawn = &dead},
-        {.kind = CHANGE_SPAWN_INSERT, .spawn = &unknown},
-        {.kind = CHANGE_SPAWN_INSERT, .spawn = &other},
-    };
-    must_commit(s, changes, ARRAY_LEN(changes));
+    struct generation_record g[] = {sample_generation(1, 1), sample_generation(1, 2), sample_generation(1, 3),
+                                    sample_generation(1, 4), sample_generation(2, 1)};
+    struct spawn_record spawns[] = {sample_spawn(1, 1), sample_spawn(1, 2), sample_spawn(1, 3),
+                                    sample_spawn(1, 4), sample_spawn(2, 1)};
+    g[0].failed_spawn = 1; /* an older failure is of no interest */
+    g[1].failed_spawn = 2;
+    g[2].failed_spawn = g[3].failed_spawn = g[4].failed_spawn = 0;
+    for (size_t i = 0; i < ARRAY_LEN(g); i++) {
+        spawns[i].generation = g[i].number;
+        spawns[i].dead = true;
+        const struct change changes[] = {{.kind = CHANGE_GENERATION_INSERT, .generation = &g[i]},
+                                         {.kind = CHANGE_SPAWN_INSERT, .spawn = &spawns[i]}};
+        must_commit(s, changes, 2);
+    }
     finish(s, 1);
     CLEANUP(records_release) struct records got;
     assert_int_equal(store_load(s, &got, &e), ERR_OK);
     assert_int_equal(got.job_count, 2);
-    assert_int_equal(got.generation_count, 1);
-    assert_int_equal(got.generations[0].job, 2);
-    assert_int_equal(got.spawn_count, 2);
-    assert_int_equal(got.spawns[0].job, 1);
+    const size_t generations_with_newest = got.generation_count;
+    assert_int_equal(got.generations[0].number, 2);
     assert_int_equal(got.spawns[0].spawn, 2);
+    spawns[2].dead = false;
+    const struct change alive = {.kind = CHANGE_SPAWN_PUT, .spawn = &spawns[2]};
+    must_commit(s, &alive, 1);
+    CLEANUP(records_release) struct records more;
+    assert_int_equal(store_load(s, &more, &e), ERR_OK);
+    assert_int_equal(more.generation_count, generations_with_newest + 1);
     CLEANUP(records_release) struct records whole;
     assert_int_equal(store_load_job(s, 1, &whole, &e), ERR_OK);
-    assert_int_equal(whole.generation_count, 1);
-    assert_int_equal(whole.spawn_count, 2);
+    assert_int_equal(whole.generation_count, 4);
+    assert_int_equal(whole.spawn_count, 4);
     CLEANUP(records_release) struct records none;
     assert_int_equal(store_load_job(s, 99, &none, &e), ERR_NOT_FOUND);
     store_close(s);
@@ -337,9 +344,11 @@ static void events_page_and_trim(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(everything_comes_back), TEST(a_move_is_compare_and_set),     TEST(every_machine_is_compared),
-        TEST(a_put_keeps_the_state), TEST(a_list_is_all_or_nothing),      TEST(a_request_id_makes_one_job),
-        TEST(ids_are_never_reused),  TEST(load_leaves_finished_jobs_out), TEST(events_page_and_trim),
+        TEST(everything_comes_back),     TEST(a_move_is_compare_and_set),
+        TEST(every_machine_is_compared), TEST(a_put_keeps_the_state),
+        TEST(a_list_is_all_or_nothing),  TEST(a_request_id_makes_one_job),
+        TEST(ids_are_never_reused),      TEST(load_leaves_old_generations_of_finished_jobs_out),
+        TEST(events_page_and_trim),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
