@@ -1,0 +1,244 @@
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "fixture.h"
+
+/* Certificates of two authorities, made by openssl: "ours" with a server and a client, and "foreign" with the
+ * same. */
+
+#define CLUSTER &ddp__v1__cluster__descriptor
+
+struct identity {
+    char *ca, *cert, *key;
+};
+
+static char *dir;
+static struct identity our_server, our_client, foreign_server, foreign_client;
+
+static void shell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void shell(const char *fmt, ...)
+{
+    char command[4096];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(command, sizeof(command), fmt, ap);
+    va_end(ap);
+    assert_int_equal(system(command), 0);
+}
+
+static void make_authority(const char *ca)
+{
+    shell(
+        "cd %s && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=%s "
+        "-keyout %s.key -out %s.pem 2>/dev/null",
+        dir, ca, ca, ca);
+}
+
+static void make_identity(struct identity *id, const char *ca, const char *name)
+{
+    shell(
+        "cd %s && openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=%s -keyout %s.key "
+        "-out %s.csr 2>/dev/null && printf 'subjectAltName=DNS:localhost,DNS:%s,IP:127.0.0.1\\n' >%s.ext && "
+        "openssl x509 -req -in %s.csr -CA %s.pem -CAkey %s.key -CAcreateserial -days 2 -extfile %s.ext -out "
+        "%s.pem "
+        "2>/dev/null",
+        dir, name, name, name, name, name, name, ca, ca, name, name);
+    id->ca = xasprintf("%s/%s.pem", dir, ca);
+    id->cert = xasprintf("%s/%s.pem", dir, name);
+    id->key = xasprintf("%s/%s.key", dir, name);
+}
+
+static void identity_release(struct identity *id)
+{
+    free(id->ca);
+    free(id->cert);
+    free(id->key);
+}
+
+static int make_all(void **state)
+{
+    (void)state;
+    dir = fixture_dir();
+    make_authority("ours");
+    make_authority("foreign");
+    make_identity(&our_server, "ours", "coordinator");
+    make_identity(&our_client, "ours", "agent-7");
+    make_identity(&foreign_server, "foreign", "impostor");
+    make_identity(&foreign_client, "foreign", "stranger");
+    return 0;
+}
+
+static int remove_all(void **state)
+{
+    (void)state;
+    identity_release(&our_server);
+    identity_release(&our_client);
+    identity_release(&foreign_server);
+    identity_release(&foreign_client);
+    fixture_dir_remove(dir);
+    return 0;
+}
+
+static struct rpc_tls_files files_of(const struct identity *id)
+{
+    return (struct rpc_tls_files){.ca = id->ca, .cert = id->cert, .key = id->key};
+}
+
+/* tls NULL: plain text */
+static enum err_code call_with(const char *target, const struct rpc_tls_files *tls, const char *name,
+                               struct err *e)
+{
+    struct rpc_channel_options options = {.tls = tls, .tls_name = name};
+    Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+    Ddp__V1__JobStatus *status;
+    struct rpc_channel *channel;
+    enum err_code code;
+
+    assert_int_equal(rpc_channel_open(&channel, target, &options, e), ERR_OK);
+    request.job = 1;
+    code = rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)&status, 20000, 0, e);
+    if (code == ERR_OK) {
+        assert_string_equal(status->name, "tls");
+        assert_string_equal(status->user, "agent-7");
+        rpc_free(status);
+    }
+    rpc_channel_close(channel);
+    return code;
+}
+
+static void only_our_certificates_are_served(void **state)
+{
+    struct rpc_tls_files serving = files_of(&our_server), ours = files_of(&our_client),
+                         foreign = files_of(&foreign_client), mixed = files_of(&foreign_client),
+                         gullible = files_of(&our_client);
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .tls = &serving};
+    struct fixture server;
+    struct err e;
+
+    (void)state;
+    mixed.ca = our_client.ca;        /* trusts us, but is a stranger to us */
+    gullible.ca = foreign_client.ca; /* is one of ours, but trusts others */
+    fixture_start(&server, &options);
+    assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_OK);
+    assert_int_equal(call_with(server.target, &ours, "coordinator", &e), ERR_OK);
+    assert_int_equal(call_with(server.target, NULL, NULL, &e), ERR_UNAVAILABLE);
+    assert_int_equal(call_with(server.target, &foreign, NULL, &e), ERR_UNAVAILABLE);
+    assert_int_equal(call_with(server.target, &mixed, NULL, &e), ERR_UNAVAILABLE);
+    assert_int_equal(call_with(server.target, &gullible, NULL, &e), ERR_UNAVAILABLE);
+    assert_int_equal(call_with(server.target, &ours, "elsewhere", &e), ERR_UNAVAILABLE);
+    assert_int_equal(server.started, 2);
+    fixture_stop(&server);
+}
+
+static void a_client_refuses_an_impostor(void **state)
+{
+    struct rpc_tls_files serving = files_of(&foreign_server), ours = files_of(&our_client);
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .tls = &serving};
+    struct fixture server;
+    struct err e;
+
+    (void)state;
+    fixture_start(&server, &options);
+    assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_UNAVAILABLE);
+    fixture_stop(&server);
+}
+
+static void a_client_with_tls_refuses_plain_text(void **state)
+{
+    struct rpc_tls_files ours = files_of(&our_client);
+    struct fixture_options options = {.tcp = "127.0.0.1:0"};
+    struct fixture server;
+    struct err e;
+
+    (void)state;
+    fixture_start(&server, &options);
+    assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_UNAVAILABLE);
+    assert_int_equal(server.started, 0);
+    fixture_stop(&server);
+}
+
+static void new_files_serve_the_next_handshake(void **state)
+{
+    struct identity live = {xasprintf("%s/live-ca.pem", dir), xasprintf("%s/live.pem", dir),
+                            xasprintf("%s/live.key", dir)};
+    struct rpc_tls_files serving = files_of(&live), ours = files_of(&our_client),
+                         theirs = files_of(&foreign_client);
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .tls = &serving};
+    struct fixture server;
+    struct err e;
+
+    (void)state;
+    shell("cd %s && cp ours.pem live-ca.pem && cp coordinator.pem live.pem && cp coordinator.key live.key",
+          dir);
+    fixture_start(&server, &options);
+    assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_OK);
+    shell("cd %s && : >n && mv n live.pem", dir); /* half replaced: the old one goes on */
+    assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_OK);
+    shell("cd %s && cp foreign.pem n && mv n live-ca.pem && cp impostor.key n && mv n live.key && "
+          "cp impostor.pem n && mv n live.pem",
+          dir);
+    assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_UNAVAILABLE);
+    {
+        struct rpc_channel_options with = {.tls = &theirs};
+        Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+        struct rpc_channel *channel;
+        Ddp__V1__JobStatus *status;
+
+        request.job = 1;
+        assert_int_equal(rpc_channel_open(&channel, server.target, &with, &e), ERR_OK);
+        assert_int_equal(
+            rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)&status, 20000, 0, &e), ERR_OK);
+        assert_string_equal(status->user, "stranger");
+        rpc_free(status);
+        rpc_channel_close(channel);
+    }
+    fixture_stop(&server);
+    identity_release(&live);
+}
+
+static void bad_files_are_named_at_start(void **state)
+{
+    CLEANUP(free_text) char *empty = xasprintf("%s/empty.pem", dir);
+    struct rpc_tls_files files = files_of(&our_server);
+    struct rpc_channel *channel;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(rpc_tls_check(&files, &e), ERR_OK);
+    files.key = "/nonexistent/key.pem";
+    assert_int_equal(rpc_tls_check(&files, &e), ERR_NOT_FOUND);
+    assert_non_null(strstr(e.msg, "/nonexistent/key.pem"));
+    assert_int_equal(file_write_atomic(empty, "hello", 5, 0600, &e), ERR_OK);
+    files.key = empty;
+    assert_int_equal(rpc_tls_check(&files, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, empty));
+    files.key = NULL;
+    assert_int_equal(rpc_tls_check(&files, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(rpc_channel_open(&channel, "h:1", &(struct rpc_channel_options){.tls = &files}, &e),
+                     ERR_INVALID_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_our_certificates_are_served),
+        cmocka_unit_test(a_client_refuses_an_impostor),
+        cmocka_unit_test(a_client_with_tls_refuses_plain_text),
+        cmocka_unit_test(new_files_serve_the_next_handshake),
+        cmocka_unit_test(bad_files_are_named_at_start),
+    };
+
+    return cmocka_run_group_tests(tests, make_all, remove_all);
+}
