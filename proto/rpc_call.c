@@ -305,6 +305,7 @@ static void call_closed(struct rpc_tag *tag, bool ok)
     server->live_count--;
     if (call->started && call->method->on_end)
         call->method->on_end(call, call->was_cancelled != 0);
+    rpc_server_quiet(server);
     rpc_call_unref(call);
 }
 

@@ -19,6 +19,7 @@
 #define MAX_RECEIVE (1024 * 1024)
 #define KEEPALIVE_MS 10000
 #define HANDSHAKE_MS 10000
+#define LINGER_MS 100
 #define STREAMS_A_CONNECTION 1000
 
 static grpc_arg arg_int(const char *key, int64_t value)
@@ -220,6 +221,15 @@ static void grace_over(uv_timer_t *timer)
         grpc_server_cancel_all_calls(server->grpc);
 }
 
+/* No call is left, but a client that does not poll just now keeps its connection open: it gets a moment to
+ * take the last replies and to close, then it is cut off, since nothing is owed to it. */
+void rpc_server_quiet(struct rpc_server *server)
+{
+    if (server->is_draining && server->grpc && server->live_count == 0 &&
+        uv_timer_get_due_in(&server->grace) > LINGER_MS)
+        uv_timer_start(&server->grace, grace_over, LINGER_MS, 0);
+}
+
 static void drain_calls(struct rpc_server *server)
 {
     struct rpc_call *call = server->calls;
@@ -250,6 +260,7 @@ void rpc_server_drain(struct rpc_server *server, int64_t grace_ms, void (*on_dra
     grpc_server_shutdown_and_notify(server->grpc, server->cq.queue, &server->down);
     uv_timer_start(&server->grace, grace_over, (uint64_t)grace_ms, 0);
     drain_calls(server);
+    rpc_server_quiet(server);
 }
 
 bool rpc_server_draining(const struct rpc_server *server)

@@ -93,6 +93,7 @@ void rpc_call_drain(struct rpc_call *call);   /* ends it when it is of the kind 
 /* rpc_server.c */
 const struct rpc_service *rpc_server_find(const struct rpc_server *server, const char *service);
 void rpc_server_call_freed(struct rpc_server *server);
+void rpc_server_quiet(struct rpc_server *server); /* a call has closed */
 void rpc_server_handle_closed(struct rpc_server *server);
 
 /* rpc_listen.c */

@@ -52,7 +52,7 @@ static int peer_port(struct peer *peer)
 {
     int port = 0;
 
-    assert_int_equal(fscanf(peer->out, "port %d\n", &port), 1);
+    assert_int_equal(fscanf(peer->out, "port %d", &port), 1);
     return port;
 }
 
