@@ -139,19 +139,34 @@ static struct arguments parse(int argc, char **argv)
     return a;
 }
 
-/* The command line wins over the file. A relative --state is made absolute, so that what is printed can be
- * pasted. */
-static enum err_code settle(struct config *c, const struct arguments *a, struct err *e)
+/* A relative --state is made absolute, so that what is printed can be pasted. */
+static char *absolute(const char *path)
 {
+    CLEANUP(free_text) char *here = getcwd(NULL, 0);
+    return paths_join(here ? here : "/", path);
+}
+
+/* --config, else the file in the directory that --state names (it stands for itself), else the default. */
+static char *config_path(const struct arguments *a)
+{
+    if (a->config)
+        return absolute(a->config);
+    if (!a->state)
+        return paths_config("coordinator.yaml");
+    CLEANUP(free_text) char *state = absolute(a->state);
+    return paths_join(state, "coordinator.yaml");
+}
+
+/* The command line wins over the file. */
+static enum err_code settle(struct config *c, const struct arguments *a, const char *path, struct err *e)
+{
+    const bool may_be_missing = !a->config || (a->command && strcmp(a->command, "init") == 0);
     config_defaults(c);
-    const enum err_code code = config_read(c, a->config, e);
-    /* init makes the file that --config names */
-    if (code != ERR_OK && !(a->command && strcmp(a->command, "init") == 0 && code == ERR_NOT_FOUND))
-        return code;
+    if ((file_exists(path) || !may_be_missing) && config_read(c, path, e) != ERR_OK)
+        return e->code;
     if (a->state) {
-        CLEANUP(free_text) char *here = getcwd(NULL, 0);
         free(c->state);
-        c->state = paths_join(here ? here : "/", a->state);
+        c->state = absolute(a->state);
     }
     if (a->metrics) {
         free(c->metrics);
