@@ -97,8 +97,11 @@ static void print_next(const struct config *config, const char *path, bool elsew
 {
     char host[256] = "localhost";
     const char *colon = config->listen && config->listen[0] ? strrchr(config->listen[0], ':') : NULL;
-    CLEANUP(free_text)
-    char *flags = elsewhere ? xasprintf(" --state %s --config %s", config->state, path) : xstrdup("");
+    CLEANUP(free_text) char *beside = paths_join(config->state, "coordinator.yaml");
+    CLEANUP(free_text) char *flags = NULL;
+    if (elsewhere)
+        flags = strcmp(beside, path) == 0 ? xasprintf(" --state %s", config->state)
+                                          : xasprintf(" --config %s", path);
     (void)gethostname(host, sizeof host - 1);
     printf("state   %s\n"
            "token   %s/token\n"
@@ -107,8 +110,8 @@ static void print_next(const struct config *config, const char *path, bool elsew
            "Start it here: ddp-coordinator%s%s\n"
            "Then paste on each node:\n"
            "  ssh %s ddp-coordinator token%s | ddp-agent join %s%s --token -\n",
-           config->state, config->state, path, flags,
-           elsewhere ? "" : " (or systemctl enable --now ddp-coordinator)", host, flags, host,
+           config->state, config->state, path, flags ? flags : "",
+           elsewhere ? "" : " (or systemctl enable --now ddp-coordinator)", host, flags ? flags : "", host,
            colon ? colon : ":29600");
 }
 
