@@ -1,0 +1,137 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "client/prefix.h"
+#include "client/tail.h"
+
+static void add(struct prefixer *p, int rank, const char *text, struct buf *out)
+{
+    prefixer_add(p, rank, false, text, strlen(text), out);
+}
+
+static void test_ranks_never_mix_within_a_line(void **state)
+{
+    (void)state;
+    struct prefixer p;
+    struct buf out = {0};
+    prefixer_init(&p, true, false);
+    add(&p, 0, "he", &out);
+    add(&p, 1, "wor", &out);
+    add(&p, 0, "llo\nmo", &out);
+    add(&p, 1, "ld\n\n", &out);
+    prefixer_finish(&p, &out);
+    assert_string_equal(out.data, "[0] hello\n[1] world\n[1] \n[0] mo\n");
+    prefixer_release(&p);
+    buf_release(&out);
+}
+
+static void test_raw_passes_bytes(void **state)
+{
+    (void)state;
+    struct prefixer p;
+    struct buf out = {0};
+    prefixer_init(&p, false, false);
+    p.raw = true;
+    add(&p, 0, "50%\r", &out);
+    add(&p, 0, "60%", &out);
+    prefixer_finish(&p, &out);
+    assert_string_equal(out.data, "50%\r60%");
+    prefixer_release(&p);
+    buf_release(&out);
+}
+
+static void test_line_without_end_is_cut(void **state)
+{
+    (void)state;
+    struct prefixer p;
+    struct buf out = {0}, line = {0};
+    prefixer_init(&p, true, true);
+    for (int i = 0; i < 70000; i++)
+        buf_putc(&line, 'x');
+    prefixer_add(&p, 3, true, line.data, 60000, &out);
+    assert_int_equal(out.len, 0);
+    prefixer_add(&p, 3, true, line.data, 10000, &out);
+    assert_int_equal(out.len, 70000 + 1 + strlen("\033[35m[3]\033[0m "));
+    prefixer_release(&p);
+    buf_release(&out);
+    buf_release(&line);
+}
+
+static void append(const char *dir, const char *name, const char *text)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
+    FILE *f = fopen(path, "a");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void test_tail_follows_files_as_they_come(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/ddp-test-XXXXXX";
+    struct tail t;
+    struct buf out = {0}, err = {0};
+    struct err e;
+    assert_non_null(mkdtemp(root));
+    CLEANUP(free_text) char *rank0 = xasprintf("%s/7/generation_1/box/0", root);
+    CLEANUP(free_text) char *rank1 = xasprintf("%s/7/generation_2/box/1", root);
+    tail_init(&t);
+    tail_open(&t, root, 7, 1, "box", 2);
+    t.out.wanted = true;
+    assert_false(tail_read(&t, &out, &err));
+    assert_int_equal(file_mkdirs(rank0, 0755, &e), ERR_OK);
+    append(rank0, "stdout.log", "one\ntw");
+    append(rank0, "stderr.log", "oh\n");
+    assert_true(tail_read(&t, &out, &err));
+    assert_false(tail_read(&t, &out, &err));
+    append(rank0, "stdout.log", "o\n");
+    assert_true(tail_read(&t, &out, &err));
+    assert_string_equal(out.data, "[0] one\n[0] two\n");
+    assert_string_equal(err.data, "oh\n");
+    tail_open(&t, root, 7, 2, "box", 2);
+    assert_int_equal(file_mkdirs(rank1, 0755, &e), ERR_OK);
+    append(rank1, "stdout.log", "again");
+    buf_clear(&out);
+    assert_true(tail_read(&t, &out, &err));
+    tail_finish(&t, &out, &err);
+    assert_string_equal(out.data, "[1] again\n");
+    tail_release(&t);
+    assert_int_equal(file_remove_tree(root, &e), ERR_OK);
+    buf_release(&out);
+    buf_release(&err);
+}
+
+static void test_rank_numbers(void **state)
+{
+    (void)state;
+    struct err e;
+    int64_t rank;
+    assert_int_equal(read_rank("12", &rank, &e), ERR_OK);
+    assert_int_equal(rank, 12);
+    assert_int_equal(read_rank("-1", &rank, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(read_rank("", &rank, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(read_rank("99999999", &rank, &e), ERR_INVALID_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks_never_mix_within_a_line),
+        cmocka_unit_test(test_raw_passes_bytes),
+        cmocka_unit_test(test_line_without_end_is_cut),
+        cmocka_unit_test(test_tail_follows_files_as_they_come),
+        cmocka_unit_test(test_rank_numbers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
