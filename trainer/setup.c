@@ -103,8 +103,8 @@ static enum err_code find_offers(const struct trainer *t, struct snapshot_list *
         bool ours = f->job == report_place(t->report)->job;
         if (t->spec->resume == RESUME_AUTO && !ours)
             continue;
-        if (!ours && !f->committed)
-            continue; /* no coordinator of ours can vouch for it */
+        if (!f->committed && (!ours || t->config->standalone))
+            continue; /* there is no coordinator that could vouch for it */
         (*offers)[(*count)++] =
             (struct report_offer){f->job, f->generation, f->step, f->digest, f->path, f->committed};
     }
@@ -114,19 +114,6 @@ static enum err_code find_offers(const struct trainer *t, struct snapshot_list *
 static void free_offers(struct report_offer **offers)
 {
     free(*offers);
-}
-
-/* Without a coordinator nobody chooses: the newest that counts. */
-static void take_newest(struct report_group *g, const struct report_offer *offers, size_t count)
-{
-    for (size_t i = 0; i < count && g->source_rank < 0; i++) {
-        if (!offers[i].committed)
-            continue;
-        g->source = offers[i];
-        g->source.digest = xstrdup(offers[i].digest);
-        g->source.path = xstrdup(offers[i].path);
-        g->source_rank = 0;
-    }
 }
 
 static enum err_code join(struct trainer *t, struct err *e)
@@ -146,8 +133,6 @@ static enum err_code join(struct trainer *t, struct err *e)
     };
     if (report_join(t->report, &request, &t->group_info, e))
         return e->code;
-    if (t->config->standalone)
-        take_newest(&t->group_info, offers, count);
     if (t->group_info.world_size != t->world_size || t->group_info.rank != t->rank)
         return err_set(e, ERR_ABORTED, "joined as rank %d of %d, started as %d of %d", t->group_info.rank,
                        t->group_info.world_size, t->rank, t->world_size);

@@ -1,0 +1,215 @@
+#!/usr/bin/python3
+"""Snapshots under way: kill and resume to the same bits, in mid-epoch, in mid-round, at other world sizes; clean stops; what
+a worker says when its world falls apart."""
+import json
+import os
+import signal
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from world import World, difference, model, newest, raw, sweep  # noqa: E402
+
+JOB = """
+name: t
+device: cpu
+train:
+  model: {{type: mlp, sizes: [12, 64, 3], activation: tanh}}
+  data: {{type: synthetic, samples: 1000}}
+  optimizer: {optimizer}
+  schedule: {{type: cosine, warmup: 5}}
+  global_batch: 60
+  steps: {steps}
+  seed: 5
+  sync: {sync}
+  snapshot: {{dir: out, every: {every}, keep: {keep}}}
+  resume: {resume}
+  log_every: 1
+"""
+ADAMW = "{type: adamw, lr: 3.0e-3, clip: 1.0}"
+AVERAGE = "{type: average, every: 16}"
+
+
+def job(steps=200, every=10, keep=3, optimizer=ADAMW, sync="{type: allreduce}", resume="auto"):
+    return JOB.format(steps=steps, every=every, keep=keep, optimizer=optimizer, sync=sync, resume=resume)
+
+
+FILES = ("model.safetensors", "optimizer.safetensors")
+
+
+def same_bits(a, b):
+    for name in FILES:
+        assert raw(a, name) == raw(b, name), f"{name} differs"
+
+
+def interrupted(directory, text, world, nodes, then=None, victim=1, steps=None):
+    """Kills a rank once a snapshot is committed, then forms the next generation."""
+    committed = {}
+    with World(f"{directory}/cut", text, world=world, nodes=nodes, snapshots=committed) as w:
+        w.until_commit(steps or 40)
+        w.kill(victim)
+        codes = w.wait()
+        assert codes[victim] == -signal.SIGKILL, codes
+        others = [c for r, c in enumerate(codes) if r != victim]
+        assert others == [75] * (world - 1), codes
+        assert all("peer lost: " in r.err for r in w.ranks if r.rank != victim), [r.err for r in w.ranks]
+    world, nodes = then or (world, nodes)
+    with World(f"{directory}/cut", text, world=world, nodes=nodes, snapshots=committed, generation=2) as w:
+        w.run()
+        first = w.ranks[0].reports[0]["step"]
+        assert 0 < first < 2000, first
+        assert "Resuming training from snapshot at Epoch " in w.ranks[0].out, w.ranks[0].out
+        return first
+
+
+LONG = 1500  # steps, so that the kill lands in the middle
+
+
+def killed_rank_ends_with_the_same_bits(directory):
+    text = job(steps=LONG)
+    with World(f"{directory}/whole", text, world=4, nodes=2) as w:
+        w.run()
+    step = interrupted(directory, text, 4, 2)
+    same_bits(f"{directory}/whole/out", f"{directory}/cut/out")
+    return f"resumed at step {step}"
+
+
+def averaging_resumes_in_mid_round(directory):
+    """Snapshots every 10 steps of rounds of 16: parameters, moments and the place in the round are kept by rank."""
+    text = job(steps=LONG, sync=AVERAGE)
+    with World(f"{directory}/whole", text, world=4, nodes=2) as w:
+        w.run()
+    step = interrupted(directory, text, 4, 2)
+    same_bits(f"{directory}/whole/out", f"{directory}/cut/out")
+    for rank in range(4):
+        name = f"rank-{rank:05d}.safetensors"
+        assert raw(f"{directory}/whole/out", name) == raw(f"{directory}/cut/out", name), name
+    return f"resumed at step {step}, {step % 16} steps into a round"
+
+
+def resumes_at_another_world_size(directory):
+    text = job(steps=LONG)
+    with World(f"{directory}/whole", text, world=1) as w:
+        w.run()
+    notes = []
+    for then in ((2, 1), (5, 1)):
+        step = interrupted(f"{directory}/{then[0]}", text, 4, 2, then=then)
+        away = difference(model(f"{directory}/whole/out"), model(f"{directory}/{then[0]}/cut/out"))
+        assert away < 1e-4, away
+        notes.append(f"{then[0]} ranks from step {step}: {away:.0e} from one rank")
+    return ", ".join(notes)
+
+
+def averaging_resumes_at_another_world_size(directory):
+    text = job(steps=LONG, sync=AVERAGE)
+    interrupted(directory, text, 4, 2, then=(3, 1))
+
+
+def each_node_keeps_its_own_copy(directory):
+    committed = {}
+    with World(directory, job(steps=40), world=4, nodes=2, snapshots=committed, own_dirs=True) as w:
+        w.run()
+        assert sorted({c.rank for c in w.rendezvous.commits}) == [0, 2], w.rendezvous.commits
+    for name in FILES:
+        assert raw(f"{directory}/node0/out", name) == raw(f"{directory}/node1/out", name)
+    with World(f"{directory}/node1", job(steps=80), world=2, snapshots=committed, generation=2) as w:
+        w.run()
+        assert w.ranks[0].reports[0]["step"] == 40
+
+
+def shared_directory_is_written_once(directory):
+    with World(directory, job(steps=40), world=4, nodes=2) as w:
+        w.run()
+        assert {c.rank for c in w.rendezvous.commits} == {0}
+    assert not [n for n in os.listdir(f"{directory}/out") if n.startswith(".")], os.listdir(f"{directory}/out")
+
+
+def keeps_the_newest_and_says_they_count(directory):
+    with World(directory, job(steps=60, keep=2), world=2) as w:
+        w.run()
+    kept = sorted(os.listdir(f"{directory}/out"))
+    assert len(kept) == 2 and kept[-1] == "step-60-g1", kept
+    with open(f"{directory}/out/step-60-g1/COMMITTED.json") as f:
+        committed = json.load(f)
+    assert (committed["job"], committed["generation"], committed["step"]) == (7, 1, 60), committed
+    assert sorted(committed["files"]) == sorted(FILES), committed
+
+
+def stale_generation_commits_nothing(directory):
+    with World(directory, job(steps=100000, every=50), world=2) as w:
+        w.until_step(20)
+        with w.rendezvous.lock:
+            w.rendezvous.stale = True
+            w.rendezvous.lock.notify_all()
+        codes = w.wait()
+        assert codes == [75, 75], codes
+        commits = {(c.generation, c.step) for c in w.rendezvous.commits}
+    for name in os.listdir(f"{directory}/out"):
+        if os.path.exists(f"{directory}/out/{name}/COMMITTED.json"):
+            step, generation = name[5:].split("-g")
+            assert (int(generation), int(step)) in commits, name
+
+
+def asked_to_stop(directory):
+    with World(directory, job(steps=10000000, every=1000000), world=4, nodes=2) as w:
+        w.until_step(20)
+        with w.rendezvous.lock:
+            w.rendezvous.stop = True
+            w.rendezvous.lock.notify_all()
+        assert w.wait() == [0, 0, 0, 0]
+        last = [c.step for c in w.rendezvous.commits]
+        assert len(last) == 1 and last[0] >= 20, last
+
+
+def sigterm_to_one_stops_all_with_a_snapshot(directory):
+    for sync in ("{type: allreduce}", AVERAGE):
+        with World(f"{directory}/{sync[7:9]}", job(steps=10000000, every=1000000, sync=sync), world=4, nodes=2) as w:
+            w.until_step(20)
+            w.kill(2, signal.SIGTERM)
+            codes = w.wait()
+            assert codes == [75, 75, 143, 75], codes
+            assert len(w.rendezvous.commits) == 1, w.rendezvous.commits
+
+
+def nan_names_step_and_rank(directory):
+    text = job(steps=10000, optimizer="{type: sgd, lr: 1.0e+30}")
+    with World(directory, text, world=2) as w:
+        codes = w.wait()
+        said = "".join(r.err for r in w.ranks)
+        assert 1 in codes and set(codes) <= {1, 75}, codes
+        assert "loss is nan at step " in said or "loss is inf at step " in said, said
+        assert "on rank " in said, said
+
+
+def damaged_snapshot_is_not_offered(directory):
+    committed = {}
+    with World(directory, job(steps=60, every=20), world=1, snapshots=committed) as w:
+        w.run()
+    at = os.path.join(newest(f"{directory}/out"), "model.safetensors")
+    with open(at, "r+b") as f:
+        f.seek(-100, os.SEEK_END)
+        byte = f.read(1)
+        f.seek(-100, os.SEEK_END)
+        f.write(bytes([byte[0] ^ 1]))
+    with World(directory, job(steps=60, every=20), world=1, snapshots=committed, generation=2) as w:
+        w.run()
+        assert w.ranks[0].reports[0]["step"] in (20, 40), w.ranks[0].reports[0]
+        assert "damaged" in w.ranks[0].err and "step-60-g1" in w.ranks[0].err, w.ranks[0].err
+
+
+def another_model_names_the_tensor(directory):
+    committed = {}
+    with World(directory, job(steps=20), world=2, snapshots=committed) as w:
+        w.run()
+    text = job(steps=40).replace("64", "32")
+    with World(directory, text, world=2, snapshots=committed, generation=2) as w:
+        codes = w.wait()
+        assert codes == [1, 1], codes
+        for r in w.ranks:
+            assert "model.safetensors: tensor 'layers.0.weight' has shape (64,12), the model wants (32,12)" in r.err
+
+
+sweep("resume", [killed_rank_ends_with_the_same_bits, averaging_resumes_in_mid_round, resumes_at_another_world_size,
+                 averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy,
+                 shared_directory_is_written_once, keeps_the_newest_and_says_they_count,
+                 stale_generation_commits_nothing, asked_to_stop, sigterm_to_one_stops_all_with_a_snapshot,
+                 nan_names_step_and_rank, damaged_snapshot_is_not_offered, another_model_names_the_tensor])

@@ -1,0 +1,276 @@
+"""A world of real ddp-trainer processes, and a Rendezvous service for them: what the coordinator does for one
+generation, without a cluster around it. Nodes are made up on this machine: ranks of one node share a run directory, ranks
+of different nodes meet by TCP on loopback."""
+import concurrent.futures
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import grpc
+
+SOURCE = os.environ.get("DDP_SOURCE", os.path.join(os.path.dirname(__file__), "..", ".."))
+BIN = os.environ.get("DDP_BIN", os.path.join(SOURCE, "build", "bin"))
+STUBS = tempfile.TemporaryDirectory(prefix="ddp-stubs-")
+subprocess.run(["protoc", f"--proto_path={SOURCE}/proto", f"--python_out={STUBS.name}", "ddp.proto"], check=True)
+sys.path.insert(0, STUBS.name)
+import ddp_pb2 as pb  # noqa: E402
+
+DEADLINE = 120
+
+
+class Rendezvous:
+    """One generation at a time: Join waits for all, then says who loads what."""
+
+    def __init__(self, world, nodes, generation, job, snapshots):
+        self.world, self.nodes, self.generation, self.job = world, nodes, generation, job
+        self.lock = threading.Condition()
+        self.joined, self.bootstrap, self.stop, self.stale = {}, None, False, False
+        self.key = os.urandom(32)
+        self.snapshots = snapshots  # committed ones: (generation, step) -> digest
+        self.commits = []
+
+    def source(self):
+        """The newest offer that is committed, of the lowest rank that has it."""
+        best = None
+        for rank in sorted(self.joined):
+            for offer in self.joined[rank].offers:
+                known = self.snapshots.get((offer.generation, offer.step)) == offer.digest
+                if (known or offer.committed) and \
+                        (best is None or (offer.generation, offer.step) > (best[1].generation, best[1].step)):
+                    best = rank, offer
+        return best
+
+    def join(self, request, context):
+        with self.lock:
+            self.joined[request.rank] = request
+            self.lock.notify_all()
+            if not self.lock.wait_for(lambda: len(self.joined) == self.world, timeout=10):
+                return pb.JoinReply(state=pb.JOIN_PENDING)
+            if self.bootstrap is None and request.rank == 0:
+                return pb.JoinReply(state=pb.JOIN_BOOTSTRAP)
+            if not self.lock.wait_for(lambda: self.bootstrap is not None, timeout=10):
+                return pb.JoinReply(state=pb.JOIN_PENDING)
+            best = self.source()
+            reply = pb.JoinReply(state=pb.JOIN_READY, world_size=self.world, bootstrap=self.bootstrap,
+                                 generation_key=self.key, source_rank=best[0] if best else -1,
+                                 loopback=True)
+            for rank in range(self.world):
+                node, local = self.place(rank)
+                reply.peers.add(rank=rank, node=f"node{node}", local_rank=local, node_rank=node,
+                                address=self.joined[rank].address)
+            if best:
+                reply.source.CopyFrom(best[1])
+            return reply
+
+    def place(self, rank):
+        each = self.world // self.nodes
+        return rank // each, rank % each
+
+    def put_bootstrap(self, request, context):
+        with self.lock:
+            self.bootstrap = request.bootstrap
+            self.lock.notify_all()
+        return pb.PutBootstrapReply()
+
+    def watch(self, request, context):
+        said = None
+        while context.is_active():
+            with self.lock:
+                now = (self.stop, self.stale)
+                if now == said:
+                    self.lock.wait(timeout=0.2)
+                    continue
+            said = now
+            yield pb.WatchReply(member=not self.stale, generation=self.generation + self.stale, stop=self.stop)
+
+    def commit(self, request, context):
+        with self.lock:
+            if request.generation != self.generation or self.stale:
+                context.abort(grpc.StatusCode.ABORTED, "stale generation")
+            self.snapshots[(request.generation, request.step)] = request.digest
+            self.commits.append(request)
+            self.lock.notify_all()
+        return pb.CommitSnapshotReply()
+
+    def serve(self):
+        unary = grpc.unary_unary_rpc_method_handler
+        methods = {
+            "Join": unary(self.join, pb.JoinRequest.FromString, pb.JoinReply.SerializeToString),
+            "PutBootstrap": unary(self.put_bootstrap, pb.PutBootstrapRequest.FromString,
+                                  pb.PutBootstrapReply.SerializeToString),
+            "Watch": grpc.unary_stream_rpc_method_handler(self.watch, pb.WatchRequest.FromString,
+                                                          pb.WatchReply.SerializeToString),
+            "CommitSnapshot": unary(self.commit, pb.CommitSnapshotRequest.FromString,
+                                    pb.CommitSnapshotReply.SerializeToString),
+        }
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=3 * self.world + 4))
+        self.server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("ddp.v1.Rendezvous", methods),))
+        return self.server.add_insecure_port("127.0.0.1:0")
+
+
+class Rank:
+    def __init__(self, process, rank):
+        self.process, self.rank = process, rank
+        self.out, self.err, self.reports = "", "", []
+
+
+class World:
+    """Runs a job file's text at a world size; `directory` is its working directory."""
+
+    def __init__(self, directory, job, world=1, nodes=1, generation=1, job_id=7, snapshots=None, own_dirs=False):
+        self.directory, self.world, self.nodes = directory, world, nodes
+        self.rendezvous = Rendezvous(world, nodes, generation, job_id, {} if snapshots is None else snapshots)
+        self.job_id, self.generation, self.own_dirs = job_id, generation, own_dirs
+        self.temporary = tempfile.TemporaryDirectory(prefix="ddp-run-")
+        self.job_file = os.path.join(self.temporary.name, "job.yaml")
+        with open(self.job_file, "w") as f:
+            f.write(job)
+        self.ranks, self.threads = [], []
+
+    def __enter__(self):
+        port = self.rendezvous.serve()
+        self.rendezvous.server.start()
+        for rank in range(self.world):
+            self.start(rank, port)
+        return self
+
+    def start(self, rank, port):
+        node, local = self.rendezvous.place(rank)
+        run_dir = os.path.join(self.temporary.name, f"n{node}")
+        os.makedirs(run_dir, mode=0o700, exist_ok=True)
+        cwd = os.path.join(self.directory, f"node{node}") if self.own_dirs else self.directory
+        os.makedirs(cwd, exist_ok=True)
+        read, write = os.pipe()
+        env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(self.world), LOCAL_RANK=str(local),
+                   LOCAL_WORLD_SIZE=str(self.world // self.nodes), GROUP_RANK=str(node),
+                   DDP_JOB_ID=str(self.job_id), DDP_GENERATION=str(self.generation), DDP_SPAWN=str(rank + 1),
+                   DDP_REPORT_FD=str(write), DDP_COORDINATOR=f"127.0.0.1:{port}", DDP_JOB_FILE=self.job_file,
+                   DDP_NODE=f"node{node}", DDP_NODE_ADDRESS="127.0.0.1", DDP_RUN_DIR=run_dir)
+        process = subprocess.Popen([os.path.join(BIN, "ddp-trainer")], cwd=cwd, env=env, pass_fds=[write],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        os.close(write)
+        r = Rank(process, rank)
+        self.ranks.append(r)
+        for target in (lambda: setattr(r, "out", process.stdout.read()),
+                       lambda: setattr(r, "err", process.stderr.read()),
+                       lambda: self.read_reports(r, read)):
+            thread = threading.Thread(target=target)
+            thread.start()
+            self.threads.append(thread)
+
+    def read_reports(self, r, fd):
+        with os.fdopen(fd) as pipe:
+            for line in pipe:
+                with self.rendezvous.lock:
+                    r.reports.append(json.loads(line))
+                    self.rendezvous.lock.notify_all()
+
+    def until(self, condition, what):
+        with self.rendezvous.lock:
+            if not self.rendezvous.lock.wait_for(condition, timeout=DEADLINE):
+                raise AssertionError(f"waited in vain for {what}: " + "".join(r.err for r in self.ranks))
+
+    def until_step(self, step, rank=0):
+        self.until(lambda: any(x.get("step", -1) >= step for x in self.ranks[rank].reports), f"step {step}")
+
+    def until_commit(self, step):
+        self.until(lambda: any(c.step >= step for c in self.rendezvous.commits), f"a commit of step {step}")
+
+    def wait(self):
+        """Exit codes by rank."""
+        codes = [r.process.wait(timeout=DEADLINE) for r in self.ranks]
+        for thread in self.threads:
+            thread.join(timeout=DEADLINE)
+        return codes
+
+    def run(self):
+        codes = self.wait()
+        if any(codes):
+            raise AssertionError(f"exit codes {codes}: " + "".join(r.err for r in self.ranks))
+        return self
+
+    def last(self, name, rank=0):
+        return [r[name] for r in self.ranks[rank].reports if name in r][-1]
+
+    def kill(self, rank, number=signal.SIGKILL):
+        self.ranks[rank].process.send_signal(number)
+
+    def __exit__(self, *exc):
+        for r in self.ranks:
+            if r.process.poll() is None:
+                r.process.send_signal(signal.SIGCONT)
+                r.process.kill()
+                r.process.wait()
+        for thread in self.threads:
+            thread.join(timeout=DEADLINE)
+        self.rendezvous.server.stop(0)
+        self.temporary.cleanup()
+
+
+def tensors(path):
+    """name -> (shape, floats) of a safetensors file, read by the format's own rules."""
+    with open(path, "rb") as f:
+        data = f.read()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__")
+    out = {}
+    for name, t in header.items():
+        start, end = t["data_offsets"]
+        raw = data[8 + length + start:8 + length + end]
+        out[name] = t["shape"], struct.unpack(f"<{len(raw) // 4}f", raw)
+    return out
+
+
+def newest(directory):
+    """The snapshot of the highest (step, generation)."""
+    names = [n for n in os.listdir(directory) if n.startswith("step-")]
+    key = {n: tuple(int(x.strip("g")) for x in n[5:].split("-")) for n in names}
+    return os.path.join(directory, max(names, key=key.get))
+
+
+def model(directory):
+    return tensors(os.path.join(newest(directory), "model.safetensors"))
+
+
+def raw(directory, name="model.safetensors"):
+    """The data of a snapshot's file, without the header (which names the generation)."""
+    with open(os.path.join(newest(directory), name), "rb") as f:
+        data = f.read()
+    return data[8 + struct.unpack("<Q", data[:8])[0]:]
+
+
+def difference(a, b):
+    """Largest |a - b| over the tensors, relative to the largest |a|."""
+    assert a.keys() == b.keys(), (a.keys(), b.keys())
+    worst = scale = 0.0
+    for name in a:
+        assert a[name][0] == b[name][0], name
+        worst = max(worst, max(abs(x - y) for x, y in zip(a[name][1], b[name][1])))
+        scale = max(scale, max(abs(x) for x in a[name][1]))
+    return worst / scale
+
+
+def sweep(title, checks):
+    """Runs the functions, prints a line each, and exits 1 if any failed."""
+    failed = 0
+    wanted = sys.argv[1:]
+    for check in checks:
+        if wanted and check.__name__ not in wanted:
+            continue
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="ddp-num-") as directory:
+            try:
+                note = check(directory) or ""
+                print(f"ok   {title}: {check.__name__} {note} ({time.monotonic() - began:.1f} s)", flush=True)
+            except Exception as e:  # noqa: BLE001
+                failed += 1
+                print(f"FAIL {title}: {check.__name__}: {type(e).__name__}: {e}", flush=True)
+    sys.exit(1 if failed else 0)
