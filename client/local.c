@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -131,19 +132,27 @@ static enum err_code start_agent(struct local *l, int lifeline, int64_t slots, s
     CLEANUP(free_text) char *state = paths_join(l->dir, "agent");
     CLEANUP(free_text) char *address = xasprintf("unix:%s/coordinator/coordinator.sock", l->dir);
     CLEANUP(free_text) char *count = xasprintf("%lld", (long long)slots);
+    const struct passwd *user = getpwuid(geteuid());
     char *argv[] = {ARG("ddp-agent"),
+                    ARG("--config"),
+                    ARG("/dev/null"),
                     ARG("--state"),
                     state,
                     ARG("--coordinator"),
                     address,
-                    ARG("--attached"),
                     ARG("--lifeline"),
                     ARG("3"),
                     ARG("--log-dir"),
                     l->logs,
                     ARG("--slots"),
                     count,
+                    NULL,
+                    NULL,
                     NULL};
+    if (user && geteuid() == 0) { /* whoever typed it is meant */
+        argv[ARRAY_LEN(argv) - 3] = ARG("--user");
+        argv[ARRAY_LEN(argv) - 2] = user->pw_name;
+    }
     return spawn(l, lifeline, "ddp-agent", argv, &l->agent, e);
 }
 

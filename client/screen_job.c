@@ -37,14 +37,23 @@ static void head(const Ddp__V1__JobStatus *job, const struct term *term, struct 
         buf_printf(out, "%s\n", job->reason);
 }
 
-static void best_validation(const Ddp__V1__Progress *p, bool accuracy, struct buf *out)
+/* "89.1 % (loss 0.31, best 0.3 @4500)", "1.46 (best 1.46 @3500)": the best is of the loss. */
+static void validation(const Ddp__V1__JobStatus *job, struct buf *out)
 {
-    if (!p->has_best_val)
+    const Ddp__V1__Progress *p = job->progress;
+    double loss, accuracy;
+    bool both = job_metric(job, "val_acc", &accuracy) && job_metric(job, "val_loss", &loss);
+    size_t start = out->len;
+    screen_validation(job, out);
+    if (out->len == start || !(both || p->has_best_val))
         return;
-    if (accuracy)
-        buf_printf(out, " (best %.1f %% @%lld)", p->best_val * 100, (long long)p->best_val_step);
-    else
-        buf_printf(out, " (best %s @%lld)", fmt_metric(p->best_val).text, (long long)p->best_val_step);
+    buf_puts(out, " (");
+    if (both)
+        buf_printf(out, "loss %s", fmt_metric(loss).text);
+    if (p->has_best_val)
+        buf_printf(out, "%sbest %s @%lld", both ? ", " : "", fmt_metric(p->best_val).text,
+                   (long long)p->best_val_step);
+    buf_putc(out, ')');
 }
 
 static void step_line(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
@@ -62,11 +71,9 @@ static void step_line(const Ddp__V1__JobStatus *job, const struct term *term, st
         if (term->live && p->n_loss_history > 1)
             buf_printf(out, " %s", fmt_spark(p->loss_history, p->n_loss_history, 12).text);
     }
-    screen_validation(job, &val);
-    if (val.len) {
+    validation(job, &val);
+    if (val.len)
         buf_printf(out, "  val %s", val.data);
-        best_validation(p, job_metric(job, "val_acc", &value), out);
-    }
     if (job_metric(job, "lr", &value))
         buf_printf(out, "  lr %s", fmt_metric(value).text);
     if (job_metric(job, "grad_norm", &value))

@@ -27,6 +27,7 @@ static Ddp__V1__Progress *progress(struct pool *pool, const struct core_progress
     out->step = p->step;
     out->steps = p->steps;
     out->epoch = p->epoch;
+    out->steps_per_s = p->steps_per_s;
     out->updated_ms = p->updated_ms;
     out->has_best_val = p->has_best_val;
     out->best_val = p->best_val;

@@ -291,6 +291,8 @@ void core_wish_release(struct core_wish *wish);
 struct core_progress {
     int64_t step, steps, updated_ms; /* steps 0: unknown */
     double epoch;
+    double steps_per_s;         /* smoothed over some seconds; 0: not known yet */
+    int64_t pace_step, pace_ms; /* where it was measured last (boot) */
     struct {
         char name[32];
         double value;

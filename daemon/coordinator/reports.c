@@ -94,6 +94,23 @@ void reports_close_fault(struct core *core, struct job *job)
     job->fault.open = false;
 }
 
+/* Steps a second, from steps that are half a second or more apart. */
+static void keep_pace(struct core_progress *p, int64_t now_ms)
+{
+    const int64_t steps = p->step - p->pace_step, ms = now_ms - p->pace_ms;
+
+    if (p->pace_ms && steps > 0 && ms < 500)
+        return;
+    if (p->pace_ms && steps > 0) {
+        const double pace = (double)steps * 1000 / (double)ms;
+        p->steps_per_s = p->steps_per_s > 0 ? 0.7 * p->steps_per_s + 0.3 * pace : pace;
+    }
+    if (!p->pace_ms || steps > 0) {
+        p->pace_step = p->step;
+        p->pace_ms = now_ms;
+    }
+}
+
 static void take(struct core *core, struct spawn *s, const struct core_report *report)
 {
     struct job *job = s->job;
@@ -103,6 +120,7 @@ static void take(struct core *core, struct spawn *s, const struct core_report *r
         s->step = report->step;
         if (report->step > job->progress.step)
             job->progress.step = report->step;
+        keep_pace(&job->progress, core->now.boot_ms);
     }
     job->progress.updated_ms = core->now.wall_ms;
     job->changed = true;

@@ -224,7 +224,8 @@ class Cluster:
                 program("ddp-agent"), "--state", self.agent_state(name), "--node", name,
                 "--coordinator", "%s:%d" % (self.host, self.port), "--token", self.token,
                 "--log-dir", os.path.join(self.dir, "logs-" + name), "--ports", "%d-%d" % (first, first + 39),
-                "--slots", str(slots if slots is not None else self.slots), *self.agent_args, *args],
+                "--slots", str(slots if slots is not None else self.slots),
+                *(["--user", "root"] if os.geteuid() == 0 else []), *self.agent_args, *args],
                 prefix=self.network.enter(name) if self.network else ())
         return self.agents[name].start()
 
