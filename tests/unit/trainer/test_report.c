@@ -1,0 +1,641 @@
+/* A worker's ties to the coordinator, against a coordinator's desk made for the purpose: it can be slow,
+ * closed, come back, or say no. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <uv.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "proto/ddp.pb-c.h"
+#include "proto/rpc_server.h"
+#include "trainer/report/report.h"
+
+#define WAIT_FOR(cond)                                                                                       \
+    do {                                                                                                     \
+        int64_t until_ = clock_boot_ms() + 20000;                                                            \
+        while (!(cond) && clock_boot_ms() < until_)                                                          \
+            sched_yield();                                                                                   \
+        assert_true(cond);                                                                                   \
+    } while (0)
+
+/* ---- the desk */
+
+static char directory[] = "/tmp/ddp-report-XXXXXX";
+static char socket_path[64];
+
+static struct desk {
+    uv_loop_t loop;
+    uv_async_t stop, say;
+    pthread_t thread;
+    struct rpc_server *server;
+    struct rpc_call *watcher; /* the loop's */
+    atomic_int joins, pending, bootstraps, watches, commits,
+        refuse; /* refuse: a code for Join and CommitSnapshot */
+    atomic_int say_generation, say_stop;
+    uint8_t bootstrap[4096], address[64];
+    atomic_size_t bootstrap_size, address_size;
+    char offered[64], digest[80];
+} desk;
+
+static void on_join(struct rpc_call *call, const void *request, void *user)
+{
+    const Ddp__V1__JoinRequest *q = request;
+    Ddp__V1__JoinReply reply = DDP__V1__JOIN_REPLY__INIT;
+    Ddp__V1__Peer peers[2] = {DDP__V1__PEER__INIT, DDP__V1__PEER__INIT}, *list[2] = {&peers[0], &peers[1]};
+    Ddp__V1__StateOffer source = DDP__V1__STATE_OFFER__INIT;
+    uint8_t key[32];
+
+    (void)user;
+    atomic_fetch_add(&desk.joins, 1);
+    if (desk.refuse) {
+        rpc_call_fail_with(call, (enum err_code)desk.refuse, "not you");
+        return;
+    }
+    BUG_ON(q->job != 5);
+    BUG_ON(q->generation != 4);
+    BUG_ON(q->spawn != 9);
+    memcpy(desk.address, q->address.data, q->address.len);
+    desk.address_size = q->address.len;
+    if (q->n_offers)
+        snprintf(desk.offered, sizeof(desk.offered), "%s@%d", q->offers[0]->path, (int)q->offers[0]->step);
+    reply.state = DDP__V1__JOIN_STATE__JOIN_PENDING;
+    if (desk.pending > 0) {
+        atomic_fetch_sub(&desk.pending, 1);
+    } else if (!desk.bootstrap_size) {
+        reply.state = DDP__V1__JOIN_STATE__JOIN_BOOTSTRAP;
+    } else {
+        memset(key, 7, sizeof(key));
+        reply.state = DDP__V1__JOIN_STATE__JOIN_READY;
+        reply.world_size = 2;
+        reply.n_peers = 2;
+        reply.peers = list;
+        peers[1].rank = peers[1].node_rank = 1;
+        peers[0].node = peers[1].node = (char *)(uintptr_t) "box";
+        peers[0].address = peers[1].address = q->address;
+        reply.bootstrap = (ProtobufCBinaryData){desk.bootstrap_size, desk.bootstrap};
+        reply.generation_key = (ProtobufCBinaryData){sizeof(key), key};
+        reply.source_rank = 1;
+        source.step = 300;
+        source.path = (char *)(uintptr_t) "/snap/300";
+        reply.source = &source;
+    }
+    rpc_call_reply(call, &reply);
+}
+
+static void on_put(struct rpc_call *call, const void *request, void *user)
+{
+    const Ddp__V1__PutBootstrapRequest *q = request;
+    Ddp__V1__PutBootstrapReply reply = DDP__V1__PUT_BOOTSTRAP_REPLY__INIT;
+
+    (void)user;
+    memcpy(desk.bootstrap, q->bootstrap.data, q->bootstrap.len);
+    desk.bootstrap_size = q->bootstrap.len;
+    atomic_fetch_add(&desk.bootstraps, 1);
+    rpc_call_reply(call, &reply);
+}
+
+static void tell(struct rpc_call *call)
+{
+    Ddp__V1__WatchReply reply = DDP__V1__WATCH_REPLY__INIT;
+    struct err e = {0};
+
+    reply.member = desk.say_generation <= 4;
+    reply.generation = desk.say_generation;
+    reply.stop = desk.say_stop;
+    BUG_ON(rpc_call_send(call, &reply, &e) != ERR_OK);
+}
+
+static void on_watch(struct rpc_call *call, const void *request, void *user)
+{
+    (void)request, (void)user;
+    desk.watcher = call;
+    tell(call);
+    atomic_fetch_add(&desk.watches, 1);
+}
+
+static void on_watch_end(struct rpc_call *call, bool cancelled)
+{
+    (void)call, (void)cancelled;
+    desk.watcher = NULL;
+}
+
+static void on_commit(struct rpc_call *call, const void *request, void *user)
+{
+    const Ddp__V1__CommitSnapshotRequest *q = request;
+    Ddp__V1__CommitSnapshotReply reply = DDP__V1__COMMIT_SNAPSHOT_REPLY__INIT;
+
+    (void)user;
+    atomic_fetch_add(&desk.commits, 1);
+    if (desk.refuse) {
+        rpc_call_fail_with(call, (enum err_code)desk.refuse, "stale");
+        return;
+    }
+    snprintf(desk.digest, sizeof(desk.digest), "%s@%d", q->digest, (int)q->step);
+    rpc_call_reply(call, &reply);
+}
+
+static enum err_code check_token(struct rpc_call *call, const struct rpc_auth *auth, void *user,
+                                 struct err *e)
+{
+    (void)call, (void)user;
+    if (auth->token && auth->token_len == 6 && !memcmp(auth->token, "0aff42", 6))
+        return ERR_OK;
+    return err_set(e, ERR_UNAUTHENTICATED, "no such token");
+}
+
+static const struct rpc_method methods[] = {
+    {.name = "Join", .kind = RPC_UNARY, .waits = true, .on_start = on_join},
+    {.name = "PutBootstrap", .kind = RPC_UNARY, .on_start = on_put},
+    {.name = "Watch", .kind = RPC_SERVER_STREAM, .on_start = on_watch, .on_end = on_watch_end},
+    {.name = "CommitSnapshot", .kind = RPC_UNARY, .on_start = on_commit},
+    {.name = NULL},
+};
+
+static void on_drained(void *user)
+{
+    (void)user;
+    rpc_server_free(desk.server);
+    uv_close((uv_handle_t *)&desk.stop, NULL);
+    uv_close((uv_handle_t *)&desk.say, NULL);
+}
+
+static void on_stop(uv_async_t *async)
+{
+    (void)async;
+    rpc_server_drain(desk.server, 0, on_drained, NULL);
+}
+
+static void on_say(uv_async_t *async)
+{
+    (void)async;
+    if (desk.watcher)
+        tell(desk.watcher);
+}
+
+static void *serve(void *arg)
+{
+    (void)arg;
+    uv_run(&desk.loop, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+static void desk_open(void)
+{
+    static struct rpc_service service;
+    struct rpc_server_options options = {.loop = &desk.loop, .auth = check_token};
+    struct err e = {0};
+
+    service = (struct rpc_service){&ddp__v1__rendezvous__descriptor, methods, NULL};
+    assert_int_equal(uv_loop_init(&desk.loop), 0);
+    uv_async_init(&desk.loop, &desk.stop, on_stop);
+    uv_async_init(&desk.loop, &desk.say, on_say);
+    assert_int_equal(rpc_server_create(&desk.server, &options, &e), ERR_OK);
+    rpc_server_add_service(desk.server, &service);
+    if (rpc_server_listen_unix(desk.server, socket_path, &e))
+        fail_msg("%s", e.msg);
+    rpc_server_start(desk.server);
+    assert_int_equal(pthread_create(&desk.thread, NULL, serve, NULL), 0);
+}
+
+static void desk_close(void)
+{
+    uv_async_send(&desk.stop);
+    pthread_join(desk.thread, NULL);
+    assert_int_equal(uv_loop_close(&desk.loop), 0);
+}
+
+/* ---- the worker's side */
+
+static void set_token(const char *bytes, size_t size)
+{
+    char text[16];
+    int ends[2];
+
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], bytes, size), size);
+    close(ends[1]);
+    snprintf(text, sizeof(text), "%d", ends[0]);
+    setenv("DDP_TOKEN_FD", text, 1);
+}
+
+static struct report *worker(void)
+{
+    struct report *r;
+    struct err e = {0};
+
+    set_token("\x0a\xff\x42", 3);
+    if (report_open(&r, false, &e))
+        fail_msg("%s", e.msg);
+    return r;
+}
+
+static const struct report_offer offer = {.job = 5, .step = 200, .path = "/snap/200", .digest = "ab"};
+static const struct report_join plain_join = {
+    .address = (const uint8_t *)"here", .address_size = 4, .offers = &offer, .offer_count = 1};
+
+static int set_up(void **state)
+{
+    char target[80];
+
+    (void)state;
+    memset(&desk, 0, sizeof(desk));
+    desk.say_generation = 4;
+    snprintf(target, sizeof(target), "unix:%s", socket_path);
+    setenv("DDP_COORDINATOR", target, 1);
+    setenv("DDP_JOB_ID", "5", 1);
+    setenv("DDP_GENERATION", "4", 1);
+    setenv("DDP_SPAWN", "9", 1);
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("LOCAL_RANK", "0", 1);
+    setenv("GROUP_RANK", "0", 1);
+    unsetenv("DDP_REPORT_FD");
+    unsetenv("DDP_TOKEN_FD");
+    return 0;
+}
+
+/* ---- joining */
+
+static void join_waits_brings_the_bootstrap_id_and_gets_the_group(void **state)
+{
+    struct report *r = worker();
+    struct report_group g;
+    struct err e = {0};
+
+    (void)state;
+    desk.pending = 2;
+    desk_open();
+    assert_int_equal(report_join(r, &plain_join, &g, &e), ERR_OK);
+    assert_int_equal(desk.joins, 4); /* two pending, one bootstrap, one ready */
+    assert_int_equal(desk.bootstraps, 1);
+    assert_int_equal(g.bootstrap_size, 128);
+    assert_memory_equal(g.bootstrap, desk.bootstrap, 128);
+    assert_int_equal(g.world_size, 2);
+    assert_int_equal(g.peers[1].node_rank, 1);
+    assert_string_equal(g.peers[1].node, "box");
+    assert_memory_equal(g.peers[0].address, "here", 4);
+    assert_int_equal(g.key[31], 7);
+    assert_int_equal(g.source_rank, 1);
+    assert_int_equal(g.source.step, 300);
+    assert_string_equal(g.source.path, "/snap/300");
+    assert_string_equal(desk.offered, "/snap/200@200");
+    report_group_release(&g);
+    report_close(r);
+    desk_close();
+}
+
+static enum err_code make_seven(void *arg, uint8_t *out, size_t cap, size_t *size, struct err *e)
+{
+    (void)e;
+    assert_int_equal(cap, 4096);
+    memcpy(out, "seven..", 7);
+    *size = 7;
+    ++*(int *)arg;
+    return ERR_OK;
+}
+
+static void the_caller_makes_the_bootstrap_id_once(void **state)
+{
+    struct report *r = worker();
+    struct report_join join = plain_join;
+    struct report_group g;
+    struct err e = {0};
+    int made = 0;
+
+    (void)state;
+    join.make_bootstrap = make_seven;
+    join.bootstrap_arg = &made;
+    desk_open();
+    assert_int_equal(report_join(r, &join, &g, &e), ERR_OK);
+    assert_int_equal(made, 1);
+    assert_int_equal(g.bootstrap_size, 7);
+    assert_memory_equal(g.bootstrap, "seven..", 7);
+    report_group_release(&g);
+    report_close(r);
+    desk_close();
+}
+
+struct joiner {
+    struct report *report;
+    enum err_code rc;
+    struct report_group group;
+    atomic_bool done;
+};
+
+static void *join_in_a_thread(void *arg)
+{
+    struct joiner *j = arg;
+    struct err e = {0};
+
+    j->rc = report_join(j->report, &plain_join, &j->group, &e);
+    atomic_store(&j->done, true);
+    return NULL;
+}
+
+static void join_waits_for_a_coordinator_that_is_away(void **state)
+{
+    struct joiner j = {.report = worker()};
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, join_in_a_thread, &j), 0);
+    desk_open();
+    pthread_join(thread, NULL);
+    assert_int_equal(j.rc, ERR_OK);
+    report_group_release(&j.group);
+    report_close(j.report);
+    desk_close();
+}
+
+static void join_can_be_called_off(void **state)
+{
+    struct joiner j = {.report = worker()};
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, join_in_a_thread, &j), 0);
+    report_cancel(j.report);
+    pthread_join(thread, NULL);
+    assert_int_equal(j.rc, ERR_CANCELLED);
+    report_close(j.report);
+}
+
+static void a_no_is_final(void **state)
+{
+    static const enum err_code codes[] = {ERR_ABORTED, ERR_FAILED_PRECONDITION, ERR_PERMISSION_DENIED};
+    struct report *r = worker();
+    struct report_group g;
+    struct err e = {0};
+
+    (void)state;
+    desk_open();
+    for (size_t i = 0; i < 3; i++) {
+        desk.refuse = (int)codes[i];
+        assert_int_equal(report_join(r, &plain_join, &g, &e), codes[i]);
+        assert_int_equal(desk.joins, i + 1);
+    }
+    report_close(r);
+    desk_close();
+}
+
+static void the_token_is_read_once_and_counts(void **state)
+{
+    struct report *r = worker();
+    struct report_group g;
+    struct err e = {0};
+
+    (void)state;
+    assert_null(getenv("DDP_TOKEN_FD"));
+    report_close(r);
+    set_token("wrong", 5);
+    desk_open();
+    assert_int_equal(report_open(&r, false, &e), ERR_OK);
+    assert_int_equal(report_join(r, &plain_join, &g, &e), ERR_UNAUTHENTICATED);
+    assert_int_equal(desk.joins, 0);
+    report_close(r);
+    desk_close();
+}
+
+/* ---- watching */
+
+static atomic_int stale_calls;
+static void on_stale(void *arg, int64_t generation)
+{
+    assert_ptr_equal(arg, &stale_calls);
+    assert_int_equal(generation, 4);
+    atomic_fetch_add(&stale_calls, 1);
+}
+
+static void watch_outlives_the_coordinator(void **state)
+{
+    struct report *r = worker();
+    struct err e = {0};
+
+    (void)state;
+    stale_calls = 0;
+    assert_int_equal(report_watch_start(r, on_stale, &stale_calls, &e), ERR_OK);
+    for (int life = 1; life <= 3; life++) {
+        desk_open();
+        WAIT_FOR(desk.watches == life);
+        desk_close();
+    }
+    assert_false(report_stale(r));
+    assert_false(report_stop_asked(r));
+    desk_open();
+    WAIT_FOR(desk.watches == 4);
+    desk.say_stop = 1;
+    uv_async_send(&desk.say);
+    WAIT_FOR(report_stop_asked(r));
+    assert_false(report_stale(r));
+    desk.say_generation = 5;
+    uv_async_send(&desk.say);
+    WAIT_FOR(stale_calls == 1);
+    assert_true(report_stale(r));
+    uv_async_send(&desk.say);
+    report_close(r);
+    assert_int_equal(stale_calls, 1);
+    desk_close();
+}
+
+static void a_watch_that_is_refused_means_the_end(void **state)
+{
+    struct report *r;
+    struct err e = {0};
+
+    (void)state;
+    stale_calls = 0;
+    set_token("wrong", 5);
+    assert_int_equal(report_open(&r, false, &e), ERR_OK);
+    desk_open();
+    assert_int_equal(report_watch_start(r, on_stale, &stale_calls, &e), ERR_OK);
+    WAIT_FOR(stale_calls == 1);
+    report_close(r);
+    desk_close();
+}
+
+/* ---- snapshots */
+
+struct committer {
+    struct report *report;
+    enum err_code rc;
+};
+static const struct report_snapshot snapshot = {
+    .step = 120, .bytes = 99, .digest = "cafe", .path = "/snap/120"};
+
+static void *commit_in_a_thread(void *arg)
+{
+    struct committer *c = arg;
+    struct err e = {0};
+
+    c->rc = report_commit_snapshot(c->report, &snapshot, &e);
+    return NULL;
+}
+
+static void a_commit_waits_until_the_coordinator_is_back_and_has_room(void **state)
+{
+    struct committer c = {.report = worker()};
+    pthread_t thread;
+
+    (void)state;
+    desk.refuse = ERR_RESOURCE_EXHAUSTED;
+    assert_int_equal(pthread_create(&thread, NULL, commit_in_a_thread, &c), 0);
+    desk_open();
+    WAIT_FOR(desk.commits >= 2);
+    desk_close();
+    desk.refuse = 0;
+    desk_open();
+    pthread_join(thread, NULL);
+    assert_int_equal(c.rc, ERR_OK);
+    assert_string_equal(desk.digest, "cafe@120");
+    report_close(c.report);
+    desk_close();
+}
+
+static void a_stale_commit_is_refused(void **state)
+{
+    struct committer c = {.report = worker()};
+
+    (void)state;
+    desk.refuse = ERR_ABORTED;
+    desk_open();
+    commit_in_a_thread(&c);
+    assert_int_equal(c.rc, ERR_ABORTED);
+    report_close(c.report);
+    desk_close();
+}
+
+/* ---- without a coordinator, and lines */
+
+static void standalone_is_a_world_of_one(void **state)
+{
+    struct report *r;
+    struct report_group g;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(report_open(&r, true, &e), ERR_OK);
+    assert_int_equal(report_place(r)->world_size, 1);
+    assert_int_equal(report_watch_start(r, on_stale, NULL, &e), ERR_OK);
+    assert_int_equal(report_join(r, &plain_join, &g, &e), ERR_OK);
+    assert_int_equal(g.world_size, 1);
+    assert_int_equal(g.source_rank, 0);
+    assert_string_equal(g.source.path, "/snap/200");
+    report_group_release(&g);
+    assert_int_equal(report_commit_snapshot(r, &snapshot, &e), ERR_OK);
+    report_close(r);
+}
+
+static void several_ranks_want_a_coordinator(void **state)
+{
+    struct report *r;
+    struct report_group g;
+    struct err e = {0};
+
+    (void)state;
+    unsetenv("DDP_COORDINATOR");
+    assert_int_equal(report_open(&r, false, &e), ERR_OK);
+    assert_int_equal(report_join(r, &plain_join, &g, &e), ERR_FAILED_PRECONDITION);
+    report_close(r);
+}
+
+static void lines_are_json_and_never_block(void **state)
+{
+    const struct report_metric metrics[] = {{"loss", 0.25}, {"bad", NAN}, {"samples_per_s", 1e6}};
+    char text[16], line[512];
+    struct report *r;
+    struct err e = {0};
+    int ends[2];
+    json_t *v;
+    ssize_t n;
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    snprintf(text, sizeof(text), "%d", ends[1]);
+    setenv("DDP_REPORT_FD", text, 1);
+    assert_int_equal(report_open(&r, true, &e), ERR_OK);
+    report_line(r, 12, metrics, 3);
+    n = read(ends[0], line, sizeof(line));
+    assert_true(n > 1 && line[n - 1] == '\n');
+    assert_int_equal(json_parse(line, (size_t)n, sizeof(line), &v, &e), ERR_OK);
+    assert_int_equal(json_get_int(v, "step", -1), 12);
+    assert_true(json_get_real(v, "loss", -1) == 0.25);
+    assert_true(json_get_real(v, "samples_per_s", -1) == 1e6);
+    assert_null(json_object_get(v, "bad"));
+    json_decref(v);
+    for (int i = 0; i < 5000; i++)
+        report_line(r, i, metrics, 3);
+    assert_true(report_dropped(r) > 0);
+    while (fcntl(ends[0], F_SETFL, O_NONBLOCK), (n = read(ends[0], line, sizeof(line))) > 0)
+        ;
+    report_line(r, -1, metrics, 1);
+    n = read(ends[0], line, sizeof(line)); /* whole lines only: the next one starts at a line's start */
+    assert_true(n > 0 && line[0] == '{' && !memchr(line, '\n', (size_t)n - 1));
+    close(ends[0]);
+    report_line(r, 1, metrics, 1); /* nobody reads: no signal */
+    report_close(r);
+    close(ends[1]);
+}
+
+static void a_bad_environment_is_named(void **state)
+{
+    struct report *r;
+    struct err e = {0};
+
+    (void)state;
+    setenv("RANK", "2", 1);
+    assert_int_equal(report_open(&r, false, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "RANK"));
+    setenv("RANK", "one", 1);
+    assert_int_equal(report_open(&r, false, &e), ERR_INVALID_ARGUMENT);
+    setenv("RANK", "0", 1);
+    setenv("DDP_REPORT_FD", "999", 1);
+    assert_int_equal(report_open(&r, false, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "DDP_REPORT_FD"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(join_waits_brings_the_bootstrap_id_and_gets_the_group, set_up),
+        cmocka_unit_test_setup(the_caller_makes_the_bootstrap_id_once, set_up),
+        cmocka_unit_test_setup(join_waits_for_a_coordinator_that_is_away, set_up),
+        cmocka_unit_test_setup(join_can_be_called_off, set_up),
+        cmocka_unit_test_setup(a_no_is_final, set_up),
+        cmocka_unit_test_setup(the_token_is_read_once_and_counts, set_up),
+        cmocka_unit_test_setup(watch_outlives_the_coordinator, set_up),
+        cmocka_unit_test_setup(a_watch_that_is_refused_means_the_end, set_up),
+        cmocka_unit_test_setup(a_commit_waits_until_the_coordinator_is_back_and_has_room, set_up),
+        cmocka_unit_test_setup(a_stale_commit_is_refused, set_up),
+        cmocka_unit_test_setup(standalone_is_a_world_of_one, set_up),
+        cmocka_unit_test_setup(several_ranks_want_a_coordinator, set_up),
+        cmocka_unit_test_setup(lines_are_json_and_never_block, set_up),
+        cmocka_unit_test_setup(a_bad_environment_is_named, set_up),
+    };
+    struct err e = {0};
+    int failed;
+
+    if (!mkdtemp(directory))
+        return 1;
+    snprintf(socket_path, sizeof(socket_path), "%s/desk/socket", directory);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (file_remove_tree(directory, &e))
+        fprintf(stderr, "%s\n", e.msg);
+    return failed;
+}
