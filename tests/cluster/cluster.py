@@ -18,6 +18,7 @@ import os
 import random
 import shutil
 import signal
+from signal import SIGKILL, SIGTERM
 import socket
 import subprocess
 import sys
@@ -141,7 +142,7 @@ class Daemon:
     def signal(self, number):
         os.kill(self.pid, number)
 
-    def kill(self, number=signal.SIGKILL, timeout=20.0):
+    def kill(self, number=int(SIGKILL), timeout=20.0):
         """Sends the signal and waits for the end; returns the exit code."""
         if self.running():
             self.signal(number)
@@ -149,7 +150,7 @@ class Daemon:
         return self.process.returncode
 
     def stop(self, timeout=20.0):
-        return self.kill(signal.SIGTERM, timeout)
+        return self.kill(int(SIGTERM), timeout)
 
     def text(self):
         with open(self.log, errors="replace") as f:
