@@ -1,0 +1,387 @@
+#include "daemon/agent/agent.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/paths.h"
+#include "daemon/agent/agent_state.h"
+#include "daemon/agent/notify.h"
+
+#define LOG_POLL_MS 100
+#define ENDING_MS 5000 /* for attached supervisors to kill what they have */
+
+/* ---- what the coordinator says */
+
+static void fill_hello(void *user, Ddp__V1__Hello *hello)
+{
+    struct agent *a = user;
+    const struct settings *s = a->settings;
+    const Ddp__V1__Wish *wish = a->wish.wish;
+
+    hello->node = s->node;
+    hello->instance = a->instance;
+    hello->version = (char *)DDP_VERSION;
+    hello->address = a->address;
+    hello->cpu_slots = s->slots ? (int32_t)s->slots : a->inventory.cores;
+    hello->cores = a->inventory.cores;
+    hello->memory_bytes = a->inventory.memory_bytes;
+    hello->port_first = s->port_first;
+    hello->port_last = s->port_last;
+    hello->log_dir = s->log_dir;
+    if (!wish)
+        return;
+    hello->cluster_id = wish->cluster_id;
+    hello->epoch = wish->epoch;
+    hello->revision = wish->revision;
+}
+
+static void fill_heartbeat(void *user, Ddp__V1__Heartbeat *beat)
+{
+    struct agent *a = user;
+    struct inventory_load load;
+
+    inventory_measure(&a->meter, &load);
+    beat->load = load.load;
+    beat->memory_free = load.memory_free;
+}
+
+static enum err_code on_welcome(void *user, const Ddp__V1__Welcome *welcome, struct err *e)
+{
+    struct agent *a = user;
+    const Ddp__V1__Wish *wish = a->wish.wish;
+
+    if (wish && strcmp(wish->cluster_id, welcome->cluster_id))
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "this node belongs to cluster %.8s, the coordinator is of %.8s; ddp-agent --rejoin changes that",
+            wish->cluster_id, welcome->cluster_id);
+    log_info("joined", "node=%s cluster=%.8s epoch=%" PRId64, a->settings->node, welcome->cluster_id,
+             welcome->epoch);
+    a->facts_due = a->changed = true;
+    return ERR_OK;
+}
+
+static void on_ack(void *user, int64_t sent)
+{
+    struct agent *a = user;
+
+    if (sent > a->last_ack)
+        a->last_ack = sent;
+    agent_renew_leases(a);
+    a->changed = true;
+}
+
+static void on_wish(void *user, const Ddp__V1__Wish *wish)
+{
+    struct agent *a = user;
+    struct err e;
+
+    if (wish_accept(&a->wish, wish, &e)) {
+        log_warn("wish_refused", "why=%s", LOG_Q(e.msg));
+        return;
+    }
+    log_debug("wish", "epoch=%" PRId64 " rev=%" PRId64 " jobs=%zu", wish->epoch, wish->revision,
+              wish->n_groups);
+    agent_renew_leases(a);
+    a->changed = a->facts_due = true;
+}
+
+static void on_log_read(void *user, const Ddp__V1__LogRead *read)
+{
+    struct agent *a = user;
+
+    logs_request(a->logs, read);
+    a->changed = true;
+}
+
+static void on_sendable(void *user)
+{
+    struct agent *a = user;
+
+    a->changed = true;
+}
+
+static void on_lost(void *user)
+{
+    struct agent *a = user;
+
+    logs_drop_all(a->logs);
+}
+
+static enum err_code send_chunk(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e)
+{
+    struct agent *a = ctx;
+    Ddp__V1__AgentUp up;
+
+    ddp__v1__agent_up__init(&up);
+    up.body_case = DDP__V1__AGENT_UP__BODY_LOG_CHUNK;
+    up.log_chunk = (Ddp__V1__LogChunk *)chunk;
+    return session_send(a->session, &up, e);
+}
+
+/* ---- what supervisors say */
+
+static void on_change(void *user)
+{
+    struct agent *a = user;
+
+    a->changed = a->facts_due = true;
+}
+
+static void on_report(void *user, int64_t job, const struct spawn_report *report)
+{
+    struct agent *a = user;
+
+    reports_add(&a->reports, job, report);
+}
+
+/* ---- the loop */
+
+static void on_later(uv_timer_t *timer)
+{
+    struct agent *a = timer->data;
+
+    a->changed = true;
+}
+
+static void wake_at(struct agent *a, int64_t at, int64_t now)
+{
+    if (at == INT64_MAX)
+        return;
+    if (uv_is_active((uv_handle_t *)&a->later) &&
+        uv_timer_get_due_in(&a->later) <= (uint64_t)(at > now ? at - now : 0))
+        return;
+    BUG_ON(uv_timer_start(&a->later, on_later, at > now ? (uint64_t)(at - now) : 0, 0));
+}
+
+/* Once a turn of the loop, before it waits. */
+static void on_settle(uv_prepare_t *handle)
+{
+    struct agent *a = handle->data;
+    int64_t now = clock_boot_ms();
+
+    if (a->ending)
+        return;
+    wake_at(a, agent_send_reports(a, now), now);
+    if (!a->changed)
+        return;
+    a->changed = false;
+    agent_reconcile(a, now);
+    wake_at(a, wards_tend(a->wards, now), now);
+    wards_sweep(a->wards, agent_wants_job, a);
+    if (a->facts_due)
+        agent_send_facts(a);
+    if (logs_pump(a->logs))
+        wake_at(a, now + LOG_POLL_MS, now);
+}
+
+/* Attached supervisors see our connections close, kill, and end: with a lifeline nothing is left when we are
+ * gone. */
+static void maybe_finish(struct agent *a)
+{
+    if (a->ending && a->session_closed && (a->settings->lifeline < 0 || !wards_children(a->wards)))
+        uv_stop(&a->loop);
+}
+
+static void on_session_closed(void *user)
+{
+    struct agent *a = user;
+
+    a->session_closed = true;
+    maybe_finish(a);
+}
+
+static void on_ending_late(uv_timer_t *timer)
+{
+    struct agent *a = timer->data;
+
+    log_error("supervisors_left", "count=%zu", wards_children(a->wards));
+    uv_stop(&a->loop);
+}
+
+static void end(struct agent *a, const char *why)
+{
+    if (a->ending)
+        return;
+    a->ending = true;
+    log_info("ending", "why=%s workers=%s", why, a->settings->lifeline >= 0 ? "end-too" : "go-on");
+    BUG_ON(uv_timer_start(&a->later, on_ending_late, ENDING_MS, 0));
+    wards_let_go(a->wards);
+    session_close(a->session, on_session_closed, a);
+    a->session = NULL;
+}
+
+static void on_terminate(uv_signal_t *handle, int number)
+{
+    end(handle->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
+}
+
+static void on_child(uv_signal_t *handle, int number)
+{
+    struct agent *a = handle->data;
+
+    (void)number;
+    wards_reap(a->wards);
+    maybe_finish(a);
+}
+
+static void on_lifeline(uv_poll_t *handle, int status, int events)
+{
+    struct agent *a = handle->data;
+    char byte;
+    ssize_t n = read(a->settings->lifeline, &byte, 1);
+
+    (void)events;
+    if (status < 0 || n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+        uv_poll_stop(handle);
+        end(a, "lifeline");
+    }
+}
+
+static void start_handles(struct agent *a)
+{
+    uv_signal_t *signals[] = {&a->terminate, &a->interrupt, &a->child};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGCHLD};
+
+    BUG_ON(uv_prepare_init(&a->loop, &a->settle) || uv_prepare_start(&a->settle, on_settle));
+    BUG_ON(uv_timer_init(&a->loop, &a->later));
+    a->settle.data = a->later.data = a;
+    for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
+        BUG_ON(uv_signal_init(&a->loop, signals[i]));
+        BUG_ON(uv_signal_start(signals[i], numbers[i] == SIGCHLD ? on_child : on_terminate, numbers[i]));
+        signals[i]->data = a;
+    }
+    if (a->settings->lifeline < 0)
+        return;
+    if (uv_poll_init(&a->loop, &a->lifeline, a->settings->lifeline) ||
+        uv_poll_start(&a->lifeline, UV_READABLE, on_lifeline))
+        log_error("lifeline_not_watched", "fd=%d", a->settings->lifeline);
+    a->lifeline.data = a;
+}
+
+/* ---- coming up */
+
+static enum err_code read_instance(struct agent *a, struct err *e)
+{
+    CLEANUP(free_text) char *path = paths_join(a->settings->state, "instance");
+    CLEANUP(buf_release) struct buf text = {0};
+
+    if (file_exists(path)) {
+        if (file_read(path, 256, &text, e))
+            return e->code;
+        if (text.len != ID_TEXT || text.data[ID_TEXT - 1] != '\n')
+            return err_set(e, ERR_DATA_LOSS, "%s is damaged, remove it", path);
+        memcpy(a->instance, text.data, ID_TEXT - 1);
+        return ERR_OK;
+    }
+    id_text(a->instance);
+    buf_printf(&text, "%s\n", a->instance);
+    return file_write_atomic(path, text.data, text.len, 0600, e);
+}
+
+static enum err_code open_state(struct agent *a, struct err *e)
+{
+    CLEANUP(free_text) char *lock = paths_join(a->settings->state, "agent.lock");
+
+    if (file_mkdirs(a->settings->state, 0700, e))
+        return e->code;
+    if (file_lock(lock, &a->lock_fd, e))
+        return err_wrap(e, "another ddp-agent uses this state directory (--state)");
+    if (read_instance(a, e) || wish_open(&a->wish, a->settings->state, e))
+        return e->code;
+    return a->settings->rejoin ? wish_forget(&a->wish, e) : ERR_OK;
+}
+
+/* ddp-trainer stands beside us; without it command jobs still run. */
+static void find_trainer(struct agent *a)
+{
+    struct err e;
+
+    if (!paths_program("ddp-trainer", &a->trainer, &e))
+        return;
+    log_warn("no_trainer", "why=%s", LOG_Q(e.msg));
+    a->trainer = xstrdup("ddp-trainer");
+}
+
+static enum err_code find_address(struct agent *a, struct err *e)
+{
+    if (a->settings->address) {
+        a->address = xstrdup(a->settings->address);
+        return ERR_OK;
+    }
+    return inventory_address(a->settings->coordinator, &a->address, e);
+}
+
+static enum err_code open_parts(struct agent *a, struct err *e)
+{
+    struct wards_options wards = {a->settings->state, a->settings->log_dir, a->settings->node,
+                                  a->settings->lifeline >= 0};
+    struct wards_events ward_events = {on_change, on_report, a};
+    struct logs_options logs = {a->settings->log_dir, a->settings->node, send_chunk, agent_log_ended, a};
+    struct session_events events = {fill_hello,  fill_heartbeat, on_welcome, on_ack, on_wish,
+                                    on_log_read, on_sendable,    on_lost,    a};
+    CLEANUP(free_text) char *supervisor = NULL;
+
+    if (paths_program("ddp-supervisor", &supervisor, e) || open_state(a, e) || find_address(a, e))
+        return e->code;
+    find_trainer(a);
+    inventory_read(&a->inventory);
+    a->logs = logs_create(&logs);
+    if (wards_open(&a->wards, &a->loop, &wards, &ward_events, e))
+        return e->code;
+    start_handles(a);
+    return session_open(&a->session, &a->loop, a->settings, &events, e);
+}
+
+static void on_walk(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void release(struct agent *a)
+{
+    wards_close(a->wards);
+    logs_free(a->logs);
+    reports_release(&a->reports);
+    wish_close(&a->wish);
+    close_fd(&a->lock_fd);
+    free(a->address);
+    free(a->trainer);
+}
+
+enum err_code agent_run(const struct settings *settings, struct err *e)
+{
+    struct agent *a = xcalloc(1, sizeof(*a));
+    enum err_code code;
+
+    a->settings = settings;
+    a->lock_fd = -1;
+    a->changed = true;
+    BUG_ON(uv_loop_init(&a->loop));
+    code = open_parts(a, e);
+    if (!code) {
+        log_info("started", "node=%s coordinator=%s from=%s address=%s state=%s logs=%s", settings->node,
+                 settings->coordinator, LOG_Q(settings->coordinator_from), a->address, LOG_Q(settings->state),
+                 LOG_Q(settings->log_dir));
+        notify("READY=1");
+        uv_run(&a->loop, UV_RUN_DEFAULT);
+        notify("STOPPING=1");
+    }
+    release(a);
+    uv_walk(&a->loop, on_walk, NULL);
+    uv_run(&a->loop, UV_RUN_DEFAULT);
+    if (uv_loop_close(&a->loop))
+        log_debug("loop_not_closed", "why=handles");
+    free(a);
+    return code;
+}

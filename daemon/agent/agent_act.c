@@ -1,0 +1,324 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/job.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/agent/agent_state.h"
+#include "daemon/agent/environment.h"
+#include "daemon/agent/reconcile.h"
+#include "proto/rpc_codec.h"
+
+#define REPORT_EVERY_MS 100
+
+/* ---- wishes to orders */
+
+static const struct passwd *other_user(const struct agent *a)
+{
+    const struct passwd *pw = a->settings->user ? getpwnam(a->settings->user) : NULL;
+
+    return pw && pw->pw_uid != geteuid() ? pw : NULL;
+}
+
+/* One a generation, for the sockets of its ranks and the job file. Below <state>/run, which only we may
+ * enter, unless the workers are another user's. */
+static enum err_code make_run_dir(struct agent *a, const Ddp__V1__GroupWish *group, char **out, struct err *e)
+{
+    const struct passwd *user = other_user(a);
+    CLEANUP(free_text)
+    char *base = user ? xasprintf("/run/ddp/%.8s/%" PRId64, a->instance, group->job)
+                      : xstrdup(wards_dir(a->wards, group->job));
+    CLEANUP(free_text) char *dir = xasprintf("%s/g%" PRId64, base, group->generation);
+
+    if (file_mkdirs(base, user ? 0711 : 0700, e) || file_mkdirs(dir, 0700, e))
+        return e->code;
+    if (user && chown(dir, user->pw_uid, user->pw_gid))
+        return err_sys(e, errno, "%s", dir);
+    *out = steal(dir);
+    return ERR_OK;
+}
+
+static enum err_code write_job_file(struct agent *a, const char *path, const char *text, struct err *e)
+{
+    const struct passwd *user = other_user(a);
+
+    if (file_exists(path))
+        return ERR_OK;
+    if (file_write_atomic(path, text, strlen(text), 0600, e))
+        return e->code;
+    if (user && chown(path, user->pw_uid, user->pw_gid))
+        return err_sys(e, errno, "%s", path);
+    return ERR_OK;
+}
+
+static enum err_code make_order(struct agent *a, const struct action *act, struct spawn_order *order,
+                                struct err *e)
+{
+    const Ddp__V1__GroupWish *group = act->group;
+    CLEANUP(job_release) struct job_spec spec = {0};
+    CLEANUP(free_text) char *run_dir = NULL;
+    CLEANUP(free_text) char *job_file = NULL;
+    struct environment_place place = {.settings = a->settings,
+                                      .instance = a->instance,
+                                      .address = a->address,
+                                      .trainer = a->trainer,
+                                      .inherited = environ};
+
+    order->spawn = act->spawn;
+    order->generation = act->wish->generation;
+    order->rank = act->wish->rank;
+    order->local_rank = act->wish->local_rank;
+    if (job_parse(&spec, group->job_file, strlen(group->job_file), "job file", e))
+        return e->code;
+    if (make_run_dir(a, group, &run_dir, e))
+        return e->code;
+    job_file = xasprintf("%s/job.yaml", run_dir);
+    if (spec.kind == JOB_TRAIN && write_job_file(a, job_file, group->job_file, e))
+        return e->code;
+    place.run_dir = run_dir;
+    place.job_file = job_file;
+    environment_order(order, &place, &spec, group, act->wish);
+    order->lease_sent = a->last_ack;
+    order->lease_ms = group->lease_ms;
+    return ERR_OK;
+}
+
+static void start(struct agent *a, const struct action *act)
+{
+    struct spawn_order order = {0};
+    struct err e;
+    enum err_code code = make_order(a, act, &order, &e);
+
+    if (!code)
+        code = wards_start(a->wards, act->job, &order, &e);
+    if (code && code != ERR_UNAVAILABLE) {
+        log_error("spawn_refused", "job=%" PRId64 " spawn=%" PRId64 " why=%s", act->job, act->spawn,
+                  LOG_Q(e.msg));
+        err_wrap(&e, "%s", a->settings->node);
+        wards_refuse(a->wards, act->job, &order, e.msg);
+    }
+    spawn_order_release(&order);
+    a->facts_due = true;
+}
+
+static void act(struct agent *a, const struct action *action)
+{
+    switch (action->kind) {
+    case ACTION_START:
+        start(a, action);
+        break;
+    case ACTION_STOP:
+        wards_stop(a->wards, action->job, action->spawn, action->mode, action->grace_ms);
+        break;
+    case ACTION_FORGET:
+        wards_forget(a->wards, action->job, action->spawn);
+        break;
+    }
+}
+
+void agent_reconcile(struct agent *a, int64_t now)
+{
+    CLEANUP(actions_release) struct actions actions = {0};
+    struct reconcile_input in = {
+        .wish = a->wish.wish, .settled = wards_settled, .ctx = a->wards, .now = now, .last_ack = a->last_ack};
+    struct known_spawn *known = wards_known(a->wards, &in.count);
+
+    in.known = known;
+    reconcile(&in, &actions);
+    free(known);
+    for (size_t i = 0; i < actions.count; i++)
+        act(a, &actions.items[i]);
+}
+
+bool agent_wants_job(void *agent, int64_t job)
+{
+    struct agent *a = agent;
+
+    return wish_group(a->wish.wish, job) != NULL;
+}
+
+void agent_renew_leases(struct agent *a)
+{
+    const Ddp__V1__Wish *wish = a->wish.wish;
+
+    for (size_t i = 0; wish && i < wish->n_groups; i++)
+        wards_renew(a->wards, wish->groups[i]->job, a->last_ack, wish->groups[i]->lease_ms);
+}
+
+/* ---- facts to messages */
+
+struct fact_list {
+    Ddp__V1__SpawnFact **items;
+    size_t count, cap;
+};
+
+static void release_fact(Ddp__V1__SpawnFact *f)
+{
+    free(f->stderr_tail ? f->stderr_tail[0] : NULL); /* all lines are one text, cut */
+    free(f->stderr_tail);
+    free(f);
+}
+
+static void release_facts(struct fact_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        release_fact(list->items[i]);
+    free(list->items);
+}
+
+static Ddp__V1__SpawnFact *add_fact(struct fact_list *list, int64_t job, int64_t spawn, int64_t generation,
+                                    int rank)
+{
+    Ddp__V1__SpawnFact *f = xcalloc(1, sizeof(*f));
+
+    ddp__v1__spawn_fact__init(f);
+    f->job = job;
+    f->spawn = spawn;
+    f->generation = generation;
+    f->rank = rank;
+    list->items = array_grow(list->items, list->count, &list->cap, sizeof(*list->items));
+    list->items[list->count++] = f;
+    return f;
+}
+
+static void put_tail(Ddp__V1__SpawnFact *f, const char *tail)
+{
+    char *text = xstrdup(tail), *line, *rest = text;
+    size_t cap = 0;
+
+    while ((line = strsep(&rest, "\n"))) {
+        f->stderr_tail = array_grow(f->stderr_tail, f->n_stderr_tail, &cap, sizeof(*f->stderr_tail));
+        f->stderr_tail[f->n_stderr_tail++] = line;
+    }
+}
+
+static void put_known(struct fact_list *list, const struct known_spawn *known)
+{
+    const struct spawn_fact *from = known->fact;
+    Ddp__V1__SpawnFact *f = add_fact(list, known->job, from->spawn, from->generation, from->rank);
+
+    f->state = (char *)spawn_state_name(from->state);
+    f->pid = from->pid;
+    f->code = from->code;
+    f->signal = from->signal;
+    f->out_of_memory = from->out_of_memory;
+    f->lost = from->lost;
+    f->not_started = from->not_started;
+    f->port_busy = from->port_busy;
+    f->lease_expired = from->lease_expired;
+    f->started_ms = from->started_ms;
+    f->ended_ms = from->ended_ms;
+    if (from->message)
+        f->message = from->message;
+    if (from->stderr_tail)
+        put_tail(f, from->stderr_tail);
+}
+
+static bool is_known(const struct known_spawn *known, size_t count, int64_t job, int64_t spawn)
+{
+    for (size_t i = 0; i < count; i++)
+        if (known[i].job == job && known[i].fact->spawn == spawn)
+            return true;
+    return false;
+}
+
+/* What is about to start must not look absent. */
+static void put_pending(struct agent *a, struct fact_list *list, const struct known_spawn *known,
+                        size_t count)
+{
+    const Ddp__V1__Wish *wish = a->wish.wish;
+
+    for (size_t g = 0; wish && g < wish->n_groups; g++)
+        for (size_t i = 0; i < wish->groups[g]->n_spawns; i++) {
+            const Ddp__V1__GroupWish *group = wish->groups[g];
+            const Ddp__V1__SpawnWish *s = group->spawns[i];
+
+            if (reconcile_pending(group, s) && !is_known(known, count, group->job, s->spawn))
+                add_fact(list, group->job, s->spawn, s->generation, s->rank)->state = (char *)"starting";
+        }
+}
+
+void agent_send_facts(struct agent *a)
+{
+    CLEANUP(release_facts) struct fact_list list = {0};
+    Ddp__V1__AgentUp up;
+    Ddp__V1__Facts facts;
+    struct known_spawn *known;
+    struct err e;
+    size_t count;
+
+    if (!session_welcomed(a->session))
+        return;
+    known = wards_known(a->wards, &count);
+    for (size_t i = 0; i < count; i++)
+        put_known(&list, &known[i]);
+    put_pending(a, &list, known, count);
+    ddp__v1__facts__init(&facts);
+    facts.epoch = a->wish.wish ? a->wish.wish->epoch : 0;
+    facts.revision = a->wish.wish ? a->wish.wish->revision : 0;
+    facts.spawns = list.items;
+    facts.n_spawns = list.count;
+    ddp__v1__agent_up__init(&up);
+    up.body_case = DDP__V1__AGENT_UP__BODY_FACTS;
+    up.facts = &facts;
+    if (!session_send(a->session, &up, &e))
+        a->facts_due = false; /* else once it is sendable, or after the next welcome */
+    else if (e.code != ERR_RESOURCE_EXHAUSTED && e.code != ERR_UNAVAILABLE && e.code != ERR_CANCELLED)
+        log_error("facts_not_sent", "why=%s", LOG_Q(e.msg));
+    free(known);
+}
+
+int64_t agent_send_reports(struct agent *a, int64_t now)
+{
+    Ddp__V1__Report *items[REPORTS_BATCH];
+    Ddp__V1__Reports batch;
+    Ddp__V1__AgentUp up;
+    struct err e;
+
+    if (!a->reports.count || !session_welcomed(a->session))
+        return INT64_MAX;
+    if (now < a->reports_sent + REPORT_EVERY_MS)
+        return a->reports_sent + REPORT_EVERY_MS;
+    reports_batch(&a->reports, &batch, items);
+    ddp__v1__agent_up__init(&up);
+    up.body_case = DDP__V1__AGENT_UP__BODY_REPORTS;
+    up.reports = &batch;
+    a->reports_sent = now;
+    if (!session_send(a->session, &up, &e))
+        reports_sent(&a->reports, &batch);
+    return a->reports.count ? now + REPORT_EVERY_MS : INT64_MAX;
+}
+
+static void free_known(struct known_spawn **known)
+{
+    free(*known);
+}
+
+bool agent_log_ended(void *agent, int64_t job, int64_t generation, int local_rank)
+{
+    struct agent *a = agent;
+    const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, job);
+    size_t count;
+    CLEANUP(free_known) struct known_spawn *known = wards_known(a->wards, &count);
+
+    for (size_t i = 0; i < count; i++)
+        if (known[i].job == job && known[i].fact->generation == generation &&
+            known[i].fact->local_rank == local_rank && known[i].fact->state != SPAWN_EXITED)
+            return false;
+    for (size_t i = 0; group && i < group->n_spawns; i++) {
+        const Ddp__V1__SpawnWish *s = group->spawns[i];
+
+        if (s->generation == generation && s->local_rank == local_rank && reconcile_pending(group, s) &&
+            !is_known(known, count, job, s->spawn))
+            return false;
+    }
+    return true;
+}

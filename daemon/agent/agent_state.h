@@ -1,0 +1,46 @@
+#ifndef DDP_DAEMON_AGENT_AGENT_STATE_H
+#define DDP_DAEMON_AGENT_AGENT_STATE_H
+
+#include <uv.h>
+
+#include "base/id.h"
+#include "daemon/agent/inventory.h"
+#include "daemon/agent/logs.h"
+#include "daemon/agent/reports.h"
+#include "daemon/agent/session.h"
+#include "daemon/agent/settings.h"
+#include "daemon/agent/wards.h"
+#include "daemon/agent/wish.h"
+
+/* What agent.c (the loop) and agent_act.c (wishes to orders, facts to messages) share. Own folder only. */
+
+struct agent {
+    const struct settings *settings;
+    char instance[ID_TEXT];
+    char *address, *trainer;
+    int lock_fd;
+    struct inventory inventory;
+    struct inventory_meter meter;
+    struct wish_store wish;
+    struct wards *wards;
+    struct session *session;
+    struct logs *logs;
+    struct reports reports;
+    int64_t last_ack;     /* CLOCK_BOOTTIME ms: when the last acknowledged heartbeat was sent; 0: none yet */
+    int64_t reports_sent; /* when the last batch went out */
+    bool changed, facts_due, ending, session_closed;
+    uv_loop_t loop;
+    uv_prepare_t settle;
+    uv_timer_t later; /* settles again */
+    uv_signal_t terminate, interrupt, child;
+    uv_poll_t lifeline;
+};
+
+void agent_reconcile(struct agent *a, int64_t now);
+void agent_send_facts(struct agent *a);
+int64_t agent_send_reports(struct agent *a, int64_t now); /* when to look again; INT64_MAX: not needed */
+bool agent_log_ended(void *agent, int64_t job, int64_t generation, int local_rank);
+bool agent_wants_job(void *agent, int64_t job);
+void agent_renew_leases(struct agent *a);
+
+#endif

@@ -1,0 +1,231 @@
+#include "daemon/agent/environment.h"
+
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/id.h"
+#include "base/mem.h"
+
+/* What belongs to the agent, or to a worker that it may itself run in. */
+static const char *const not_inherited[] = {
+    "NOTIFY_SOCKET",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "DDP_REPORT_FD",
+    "DDP_TOKEN_FD",
+    "DDP_TOKEN",
+    "DDP_COORDINATOR",
+    "DDP_TLS_CA",
+    "DDP_TLS_CERT",
+    "DDP_TLS_KEY",
+    "DDP_JOB_FILE",
+    "DDP_NODE_ADDRESS",
+    "TORCHELASTIC_TIMER_FILE",
+};
+
+static size_t name_length(const char *entry)
+{
+    return strcspn(entry, "=");
+}
+
+static size_t find(char *const *env, const char *name, size_t len)
+{
+    size_t i = 0;
+
+    for (; env && env[i]; i++)
+        if (name_length(env[i]) == len && !memcmp(env[i], name, len))
+            break;
+    return i;
+}
+
+static char **put_entry(char **env, const char *entry)
+{
+    size_t i = find(env, entry, name_length(entry));
+
+    if (!strchr(entry, '='))
+        return env;
+    if (!env || !env[i])
+        return strv_append(env, entry);
+    free(env[i]);
+    env[i] = xstrdup(entry);
+    return env;
+}
+
+char **env_set(char **env, const char *name, const char *fmt, ...)
+{
+    CLEANUP(buf_release) struct buf entry = {0};
+    char *value = NULL;
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (vasprintf(&value, fmt, ap) < 0)
+        abort();
+    va_end(ap);
+    buf_printf(&entry, "%s=%s", name, value);
+    free(value);
+    return put_entry(env, entry.data);
+}
+
+const char *env_get(char *const *env, const char *name)
+{
+    size_t len = strlen(name), i = find(env, name, len);
+
+    return env && env[i] ? env[i] + len + 1 : NULL;
+}
+
+char **env_unset(char **env, const char *name)
+{
+    size_t i = find(env, name, strlen(name));
+
+    if (!env || !env[i])
+        return env;
+    free(env[i]);
+    for (; env[i]; i++)
+        env[i] = env[i + 1];
+    return env;
+}
+
+static char **put_all(char **env, char *const *entries, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        env = put_entry(env, entries[i]);
+    return env;
+}
+
+static char **put_user(char **env, const char *user)
+{
+    const struct passwd *pw = user ? getpwnam(user) : NULL;
+
+    if (!pw || pw->pw_uid == geteuid())
+        return env;
+    env = env_set(env, "HOME", "%s", pw->pw_dir);
+    env = env_set(env, "USER", "%s", pw->pw_name);
+    env = env_set(env, "LOGNAME", "%s", pw->pw_name);
+    return env_set(env, "SHELL", "%s", pw->pw_shell && *pw->pw_shell ? pw->pw_shell : "/bin/sh");
+}
+
+static char **put_torchrun(char **env, const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s,
+                           const char *log_dir)
+{
+    env = env_set(env, "RANK", "%d", s->rank);
+    env = env_set(env, "LOCAL_RANK", "%d", s->local_rank);
+    env = env_set(env, "WORLD_SIZE", "%d", g->world_size);
+    env = env_set(env, "LOCAL_WORLD_SIZE", "%d", g->local_world_size);
+    env = env_set(env, "GROUP_RANK", "%d", g->node_rank);
+    env = env_set(env, "GROUP_WORLD_SIZE", "%d", g->node_count);
+    env = env_set(env, "ROLE_RANK", "%d", s->rank);
+    env = env_set(env, "ROLE_WORLD_SIZE", "%d", g->world_size);
+    env = env_set(env, "ROLE_NAME", "default");
+    env = env_set(env, "MASTER_ADDR", "%s", g->master_addr);
+    env = env_set(env, "MASTER_PORT", "%d", g->master_port);
+    env = env_set(env, "TORCHELASTIC_RESTART_COUNT", "%d", g->restart_count);
+    env = env_set(env, "TORCHELASTIC_MAX_RESTARTS", "%d", g->max_restarts);
+    env = env_set(env, "TORCHELASTIC_RUN_ID", "%s", g->run_id);
+    env = env_set(env, "TORCHELASTIC_USE_AGENT_STORE", "False");
+    env = env_set(env, "TORCHELASTIC_ERROR_FILE", "%s/error.json", log_dir);
+    if (!env_get(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING"))
+        env = env_set(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+    if (!env_get(env, "OMP_NUM_THREADS") && g->local_world_size > 1)
+        env = env_set(env, "OMP_NUM_THREADS", "1");
+    return env;
+}
+
+static char **put_ours(char **env, const struct environment_place *place, const Ddp__V1__GroupWish *g,
+                       const Ddp__V1__SpawnWish *s, const char *id)
+{
+    env = env_set(env, "DDP_JOB_ID", "%" PRId64, g->job);
+    env = env_set(env, "DDP_GENERATION", "%" PRId64, s->generation);
+    env = env_set(env, "DDP_SPAWN_ID", "%s", id);
+    env = env_set(env, "DDP_SPAWN", "%" PRId64, s->spawn);
+    env = env_set(env, "DDP_AGENT_ID", "%s", place->instance);
+    env = env_set(env, "DDP_NODE", "%s", place->settings->node);
+    return env_set(env, "DDP_RUN_DIR", "%s", place->run_dir);
+}
+
+static char **put_native(char **env, const struct environment_place *place)
+{
+    const struct settings *set = place->settings;
+
+    env = env_set(env, "DDP_COORDINATOR", "%s", set->coordinator);
+    env = env_set(env, "DDP_JOB_FILE", "%s", place->job_file);
+    env = env_set(env, "DDP_NODE_ADDRESS", "%s", place->address);
+    if (!set->tls.ca)
+        return env;
+    env = env_set(env, "DDP_TLS_CA", "%s", set->tls.ca);
+    env = env_set(env, "DDP_TLS_CERT", "%s", set->tls.cert);
+    return env_set(env, "DDP_TLS_KEY", "%s", set->tls.key);
+}
+
+static void append_gpus(struct buf *out, const Ddp__V1__SpawnWish *s)
+{
+    for (size_t i = 0; i < s->n_gpu_uuids; i++)
+        buf_printf(out, "%s%s", out->len ? "," : "", s->gpu_uuids[i]);
+}
+
+/* A command sees all of the job's GPUs on its node, in local-rank order, so that cuda:LOCAL_RANK is right, as
+ * under torchrun; a native worker its own only. */
+static char **put_gpus(char **env, bool native, const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s)
+{
+    CLEANUP(buf_release) struct buf list = {0};
+
+    for (int rank = 0; !native && rank < g->local_world_size; rank++)
+        for (size_t i = 0; i < g->n_spawns; i++)
+            if (g->spawns[i]->local_rank == rank && g->spawns[i]->generation == s->generation)
+                append_gpus(&list, g->spawns[i]);
+    if (native)
+        append_gpus(&list, s);
+    return list.len ? env_set(env, "CUDA_VISIBLE_DEVICES", "%s", list.data) : env;
+}
+
+void environment_order(struct spawn_order *out, const struct environment_place *place,
+                       const struct job_spec *spec, const Ddp__V1__GroupWish *group,
+                       const Ddp__V1__SpawnWish *spawn)
+{
+    const struct settings *set = place->settings;
+    char **env = place->inherited && *place->inherited ? strv_dup(place->inherited) : NULL;
+    bool native = spec->kind == JOB_TRAIN;
+
+    memset(out, 0, sizeof(*out));
+    out->spawn = spawn->spawn;
+    out->generation = spawn->generation;
+    out->rank = spawn->rank;
+    out->local_rank = spawn->local_rank;
+    out->native = native;
+    out->grace_ms = group->grace_ms;
+    out->id = xasprintf("%" PRId64 ".%s.%" PRId64, group->job, set->node, spawn->spawn);
+    out->owner = xstrdup(place->instance);
+    out->workdir = xstrdup(spec->workdir);
+    out->user = xstrdup(set->user);
+    out->log_dir = xasprintf("%s/%" PRId64 "/generation_%" PRId64 "/%s/%d", set->log_dir, group->job,
+                             spawn->generation, set->node, spawn->local_rank);
+    if (spawn->rank == 0 && !native)
+        out->master_port = group->master_port;
+    for (size_t i = 0; i < ARRAY_LEN(not_inherited); i++)
+        env = env_unset(env, not_inherited[i]);
+    env = put_user(env, set->user);
+    env = put_all(env, group->env, group->n_env);
+    env = put_all(env, spec->env, strv_len(spec->env));
+    env = put_torchrun(env, group, spawn, out->log_dir);
+    env = put_gpus(env, native, group, spawn);
+    env = put_ours(env, place, group, spawn, out->id);
+    for (size_t i = 0; i < spawn->n_gpu_uuids; i++)
+        out->gpu_uuids = strv_append(out->gpu_uuids, spawn->gpu_uuids[i]);
+    if (native) {
+        out->token = xmalloc(spawn->token.len * 2 + 1);
+        hex_encode(out->token, spawn->token.data, spawn->token.len);
+        out->argv = strv_append(NULL, place->trainer);
+        env = put_native(env, place);
+    } else {
+        out->argv = strv_dup(spec->command);
+    }
+    out->env = env;
+}

@@ -1,0 +1,32 @@
+#ifndef DDP_DAEMON_AGENT_ENVIRONMENT_H
+#define DDP_DAEMON_AGENT_ENVIRONMENT_H
+
+#include "base/job.h"
+#include "daemon/agent/settings.h"
+#include "daemon/control/control.h"
+#include "proto/ddp.pb-c.h"
+
+/* What a worker is started with. Later wins: the agent's own environment, what the submitter carried, the
+ * job's `env`, torchrun's variables, ours. */
+
+struct environment_place {
+    const struct settings *settings;
+    const char *instance; /* the agent's: DDP_AGENT_ID */
+    const char *address;  /* the node's */
+    const char *run_dir;  /* DDP_RUN_DIR: 0700, for sockets between the node's ranks; one a generation */
+    const char *job_file;
+    const char *trainer;    /* ddp-trainer's path */
+    char *const *inherited; /* environ */
+};
+
+/* Fills all of *out but the lease; release it whatever the result. */
+void environment_order(struct spawn_order *out, const struct environment_place *place,
+                       const struct job_spec *spec, const Ddp__V1__GroupWish *group,
+                       const Ddp__V1__SpawnWish *spawn);
+
+/* env_set replaces or adds "NAME=value" in a NULL-terminated list that it returns (moved). */
+char **env_set(char **env, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+const char *env_get(char *const *env, const char *name);
+char **env_unset(char **env, const char *name);
+
+#endif

@@ -1,0 +1,123 @@
+#include "daemon/agent/inventory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "proto/rpc_address.h"
+
+static int64_t memory_line(const char *key)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[256];
+    int64_t kib = 0;
+
+    while (f && fgets(line, sizeof(line), f))
+        if (!strncmp(line, key, strlen(key)) && sscanf(line + strlen(key), ": %" SCNd64, &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+void inventory_read(struct inventory *out)
+{
+    cpu_set_t set;
+
+    out->cores =
+        sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
+    out->memory_bytes = memory_line("MemTotal");
+}
+
+void inventory_measure(struct inventory_meter *meter, struct inventory_load *out)
+{
+    FILE *f = fopen("/proc/stat", "re");
+    int64_t t[8] = {0}, total = 0, busy;
+
+    if (f) {
+        if (fscanf(f,
+                   "cpu %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
+                   " %" SCNd64,
+                   &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7]) != 8)
+            memset(t, 0, sizeof(t));
+        fclose(f);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(t); i++)
+        total += t[i];
+    busy = total - t[3] - t[4]; /* idle, waiting for a disk */
+    out->load = total > meter->total ? (double)(busy - meter->busy) / (double)(total - meter->total) : 0;
+    out->memory_free = memory_line("MemAvailable");
+    *meter = (struct inventory_meter){busy, total};
+}
+
+static enum err_code source_address(const struct addrinfo *to, char **out, struct err *e)
+{
+    CLEANUP(close_fd) int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_storage from;
+    socklen_t size = sizeof(from);
+    char host[NI_MAXHOST];
+    int rc;
+
+    if (fd < 0 || connect(fd, to->ai_addr, to->ai_addrlen) ||
+        getsockname(fd, (struct sockaddr *)&from, &size))
+        return err_sys(e, errno, "no way there");
+    rc = getnameinfo((struct sockaddr *)&from, size, host, sizeof(host), NULL, 0, NI_NUMERICHOST);
+    if (rc)
+        return err_set(e, ERR_UNAVAILABLE, "own address: %s", gai_strerror(rc));
+    *out = xstrdup(host);
+    return ERR_OK;
+}
+
+static enum err_code first_address(const char *host, int port_number, char **out, struct err *e)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found = NULL;
+    char port[16];
+    int rc;
+
+    snprintf(port, sizeof(port), "%d", port_number);
+    rc = getaddrinfo(host, port, &hints, &found);
+    if (rc)
+        return err_set(e, ERR_UNAVAILABLE, "%s: %s", host, gai_strerror(rc));
+    err_set(e, ERR_UNAVAILABLE, "it has no address");
+    for (const struct addrinfo *ai = found; ai; ai = ai->ai_next)
+        if (!source_address(ai, out, e)) {
+            freeaddrinfo(found);
+            return ERR_OK;
+        }
+    freeaddrinfo(found);
+    return err_wrap(e, "%s", host);
+}
+
+/* The coordinator is on this machine, other nodes are not: the address of the default route. Nothing is sent
+ * to the documentation networks (RFC 5737, RFC 3849) that stand for "elsewhere". */
+static char *outward_address(void)
+{
+    char *out = NULL;
+    struct err ignored;
+
+    if (first_address("192.0.2.1", 9, &out, &ignored) && first_address("2001:db8::1", 9, &out, &ignored))
+        out = xstrdup("127.0.0.1");
+    return out;
+}
+
+enum err_code inventory_address(const char *coordinator, char **out, struct err *e)
+{
+    CLEANUP(free_text) char *source = NULL;
+    struct rpc_address at;
+
+    if (rpc_address_parse(coordinator, &at, e))
+        return e->code;
+    if (!at.path && first_address(at.host, at.port, &source, e))
+        return e->code;
+    if (!source || !strncmp(source, "127.", 4) || !strcmp(source, "::1"))
+        *out = outward_address();
+    else
+        *out = steal(source);
+    return ERR_OK;
+}

@@ -1,0 +1,120 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/paths.h"
+#include "daemon/agent/settings.h"
+#include "proto/rpc_address.h"
+
+/* `ddp-agent join`: the two files an agent needs, and what to do next. */
+
+struct join_options {
+    const char *coordinator, *token, *config, *user, *node, *address;
+};
+
+static const struct option options[] = {
+    {"token", required_argument, NULL, 't'},   {"config", required_argument, NULL, 'f'},
+    {"user", required_argument, NULL, 'u'},    {"node", required_argument, NULL, 'n'},
+    {"address", required_argument, NULL, 'a'}, {NULL, 0, NULL, 0},
+};
+
+static enum err_code read_options(struct join_options *o, int argc, char **argv, struct err *e)
+{
+    int c;
+
+    optind = 1;
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (c) {
+        case 't':
+            o->token = optarg;
+            break;
+        case 'f':
+            o->config = optarg;
+            break;
+        case 'u':
+            o->user = optarg;
+            break;
+        case 'n':
+            o->node = optarg;
+            break;
+        case 'a':
+            o->address = optarg;
+            break;
+        default:
+            return err_set(e, ERR_INVALID_ARGUMENT, "try ddp-agent --help");
+        }
+    }
+    if (optind + 1 != argc || !o->token)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "give an address and a token: ddp-agent join HOST:PORT --token FILE|-");
+    o->coordinator = argv[optind];
+    return ERR_OK;
+}
+
+static enum err_code read_token(const char *from, struct buf *out, struct err *e)
+{
+    const char *path = strcmp(from, "-") ? from : "/dev/stdin";
+
+    if (file_read(path, 4096, out, e))
+        return e->code;
+    if (out->data)
+        out->len = strcspn(out->data, " \t\r\n");
+    if (!out->data || !out->len)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s holds no token", from);
+    out->data[out->len] = '\0';
+    return ERR_OK;
+}
+
+/* Root must say whom jobs run as: the line is there, to be filled in. */
+static void print_config(const struct join_options *o, const char *token_file, struct buf *out)
+{
+    buf_printf(out,
+               "# Written by ddp-agent join. Every key has a flag of the same meaning: ddp-agent --help.\n");
+    buf_printf(out, "coordinator: \"%s\"\ntoken: \"%s\"\n", o->coordinator, token_file);
+    if (o->node)
+        buf_printf(out, "node: \"%s\"\n", o->node);
+    if (o->address)
+        buf_printf(out, "address: \"%s\"\n", o->address);
+    if (o->user)
+        buf_printf(out, "user: \"%s\"\n", o->user);
+    else if (geteuid() == 0)
+        buf_puts(out,
+                 "# whom jobs run as; an agent that runs as root does not start without it\n#user: nobody\n");
+}
+
+enum err_code settings_join(int argc, char **argv, struct err *e)
+{
+    struct join_options o = {0};
+    CLEANUP(buf_release) struct buf token = {0};
+    CLEANUP(buf_release) struct buf text = {0};
+    CLEANUP(free_text) char *config = NULL;
+    CLEANUP(free_text) char *dir = NULL;
+    CLEANUP(free_text) char *token_file = NULL;
+    struct rpc_address at;
+
+    if (read_options(&o, argc, argv, e) || rpc_address_parse(o.coordinator, &at, e) ||
+        read_token(o.token, &token, e))
+        return e->code;
+    config = o.config ? xstrdup(o.config) : paths_config("agent.yaml");
+    dir = xstrdup(config);
+    token_file = paths_join(dirname(dir), "token");
+    if (file_exists(config) && !o.config)
+        fprintf(stderr, "ddp-agent: %s is replaced\n", config);
+    buf_putc(&token, '\n');
+    print_config(&o, token_file, &text);
+    if (file_mkdirs(dir, 0755, e) || file_write_atomic(token_file, token.data, token.len, 0600, e) ||
+        file_write_atomic(config, text.data, text.len, 0644, e))
+        return e->code;
+    fprintf(stderr, "wrote %s and %s\n", config, token_file);
+    if (geteuid() == 0 && !o.user)
+        fprintf(stderr, "say in %s whom jobs run as (user:), then:\n", config);
+    puts(geteuid() == 0 ? "systemctl enable --now ddp-agent" : "ddp-agent &");
+    return ERR_OK;
+}

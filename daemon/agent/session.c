@@ -1,0 +1,274 @@
+#include "daemon/agent/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/agent/settings.h"
+#include "proto/rpc_client.h"
+
+#define HEARTBEAT_MS 3000
+#define BACKOFF_FIRST_MS 100
+#define BACKOFF_MOST_MS 5000
+#define SEND_QUEUE (8u << 20) /* facts with many exit records, log pieces */
+#define SILENCE_BEATS 4       /* unanswered heartbeats before the stream counts as dead */
+#define IN_FLIGHT 64          /* heartbeats whose sending time is remembered */
+
+struct session {
+    struct uv_loop_s *loop;
+    struct session_events events;
+    struct rpc_tls_files tls;
+    struct rpc_client *client;
+    struct rpc_session *stream; /* NULL: waiting for the next try */
+    uv_timer_t *timer;          /* next heartbeat, or next try */
+    bool welcomed, closing;
+    int64_t heartbeat_ms, backoff_ms;
+    int64_t sequence, acked, hello_sent;
+    int64_t sent[IN_FLIGHT]; /* by sequence */
+    char last_error[512];    /* logged once */
+    void (*on_closed)(void *user);
+    void *closed_user;
+};
+
+static void dial(struct session *s);
+static void on_timer(uv_timer_t *timer);
+
+/* ±10 %, so that a cluster's agents do not beat in step. */
+static uint64_t jitter(int64_t ms)
+{
+    uint16_t random;
+
+    id_random(&random, sizeof(random));
+    return (uint64_t)(ms * 9 / 10 + ms * random / 5 / 65536);
+}
+
+static void set_timer(struct session *s, int64_t ms)
+{
+    BUG_ON(uv_timer_start(s->timer, on_timer, jitter(ms), 0));
+}
+
+static enum err_code send_up(struct session *s, const Ddp__V1__AgentUp *up, struct err *e)
+{
+    if (!s->stream)
+        return err_set(e, ERR_UNAVAILABLE, "no coordinator");
+    return rpc_session_send(s->stream, up, e);
+}
+
+static void beat(struct session *s)
+{
+    Ddp__V1__AgentUp up;
+    Ddp__V1__Heartbeat heartbeat;
+    struct err e;
+
+    ddp__v1__agent_up__init(&up);
+    ddp__v1__heartbeat__init(&heartbeat);
+    s->events.fill_heartbeat(s->events.user, &heartbeat);
+    heartbeat.sequence = ++s->sequence;
+    s->sent[s->sequence % IN_FLIGHT] = clock_boot_ms();
+    up.body_case = DDP__V1__AGENT_UP__BODY_HEARTBEAT;
+    up.heartbeat = &heartbeat;
+    if (send_up(s, &up, &e))
+        log_debug("heartbeat_not_sent", "why=%s", LOG_Q(e.msg));
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct session *s = timer->data;
+
+    if (!s->stream) {
+        dial(s);
+        return;
+    }
+    if (s->sequence - s->acked >= SILENCE_BEATS || !s->welcomed) {
+        log_warn("coordinator_silent", "heartbeats=%d", (int)(s->sequence - s->acked));
+        rpc_session_cancel(s->stream); /* on_end dials again */
+        return;
+    }
+    beat(s);
+    set_timer(s, s->heartbeat_ms);
+}
+
+static void say_hello(struct session *s)
+{
+    Ddp__V1__AgentUp up;
+    Ddp__V1__Hello hello;
+    char id[ID_TEXT];
+    struct err e;
+
+    ddp__v1__agent_up__init(&up);
+    ddp__v1__hello__init(&hello);
+    s->events.fill_hello(s->events.user, &hello);
+    id_text(id);
+    hello.session = id;
+    up.body_case = DDP__V1__AGENT_UP__BODY_HELLO;
+    up.hello = &hello;
+    s->hello_sent = clock_boot_ms();
+    s->sequence = s->acked = 0;
+    if (send_up(s, &up, &e))
+        log_warn("hello_not_sent", "why=%s", LOG_Q(e.msg));
+}
+
+/* Once per cause: a coordinator that stays away is not news every five seconds. */
+static bool is_news(struct session *s, const char *why)
+{
+    bool news = strcmp(s->last_error, why) != 0;
+
+    snprintf(s->last_error, sizeof(s->last_error), "%s", why);
+    return news;
+}
+
+static void welcome(struct session *s, const Ddp__V1__Welcome *w)
+{
+    struct err e;
+
+    if (s->events.on_welcome(s->events.user, w, &e)) {
+        if (is_news(s, e.msg))
+            log_error("coordinator_refused", "why=%s", LOG_Q(e.msg));
+        rpc_session_cancel(s->stream);
+        return;
+    }
+    s->welcomed = true;
+    s->last_error[0] = '\0';
+    s->backoff_ms = BACKOFF_FIRST_MS;
+    if (w->heartbeat_ms > 0)
+        s->heartbeat_ms = w->heartbeat_ms;
+    s->events.on_ack(s->events.user, s->hello_sent);
+    set_timer(s, s->heartbeat_ms);
+}
+
+static void acknowledge(struct session *s, int64_t sequence)
+{
+    if (sequence <= s->acked || sequence > s->sequence || s->sequence - sequence >= IN_FLIGHT)
+        return;
+    s->acked = sequence;
+    s->events.on_ack(s->events.user, s->sent[sequence % IN_FLIGHT]);
+}
+
+static void on_message(struct rpc_session *stream, const void *message, void *user)
+{
+    const Ddp__V1__AgentDown *down = message;
+    struct session *s = user;
+
+    (void)stream;
+    if (!s->welcomed && down->body_case != DDP__V1__AGENT_DOWN__BODY_WELCOME)
+        return;
+    switch (down->body_case) {
+    case DDP__V1__AGENT_DOWN__BODY_WELCOME:
+        welcome(s, down->welcome);
+        break;
+    case DDP__V1__AGENT_DOWN__BODY_ACK:
+        acknowledge(s, down->ack->sequence);
+        break;
+    case DDP__V1__AGENT_DOWN__BODY_WISH:
+        s->events.on_wish(s->events.user, down->wish);
+        break;
+    case DDP__V1__AGENT_DOWN__BODY_LOG_READ:
+        s->events.on_log_read(s->events.user, down->log_read);
+        break;
+    default:
+        break; /* a newer coordinator's */
+    }
+}
+
+static void on_sendable(struct rpc_session *stream, void *user)
+{
+    struct session *s = user;
+
+    (void)stream;
+    s->events.on_sendable(s->events.user);
+}
+
+static void on_end(struct rpc_session *stream, const struct err *status, void *user)
+{
+    struct session *s = user;
+    const char *why = status->code ? status->msg : "the coordinator closed the stream";
+
+    (void)stream;
+    s->stream = NULL;
+    if (s->closing)
+        return;
+    if (s->welcomed)
+        s->events.on_lost(s->events.user);
+    if (is_news(s, why))
+        log_warn("coordinator_lost", "code=%s why=%s", err_code_name(status->code), LOG_Q(why));
+    s->welcomed = false;
+    set_timer(s, s->backoff_ms);
+    s->backoff_ms = s->backoff_ms * 2 < BACKOFF_MOST_MS ? s->backoff_ms * 2 : BACKOFF_MOST_MS;
+}
+
+static const struct rpc_session_events stream_events = {
+    .on_message = on_message, .on_sendable = on_sendable, .on_end = on_end};
+
+static void dial(struct session *s)
+{
+    s->stream =
+        rpc_session_start(s->client, &ddp__v1__agent__descriptor, "Session", SEND_QUEUE, &stream_events, s);
+    say_hello(s);
+    set_timer(s, s->heartbeat_ms * SILENCE_BEATS); /* for the welcome */
+}
+
+enum err_code session_open(struct session **out, struct uv_loop_s *loop, const struct settings *settings,
+                           const struct session_events *events, struct err *e)
+{
+    struct session *s = xcalloc(1, sizeof(*s));
+    struct rpc_channel_options options = {.token = settings->token};
+
+    s->loop = loop;
+    s->events = *events;
+    s->heartbeat_ms = HEARTBEAT_MS;
+    s->backoff_ms = BACKOFF_FIRST_MS;
+    if (settings->tls.ca) {
+        s->tls = (struct rpc_tls_files){settings->tls.ca, settings->tls.cert, settings->tls.key};
+        options.tls = &s->tls;
+    }
+    if (rpc_client_open(&s->client, loop, settings->coordinator, &options, e)) {
+        free(s);
+        return e->code;
+    }
+    s->timer = xcalloc(1, sizeof(*s->timer));
+    BUG_ON(uv_timer_init(loop, s->timer));
+    s->timer->data = s;
+    dial(s);
+    *out = s;
+    return ERR_OK;
+}
+
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+static void client_closed(void *user)
+{
+    struct session *s = user;
+
+    if (s->on_closed)
+        s->on_closed(s->closed_user);
+    free(s);
+}
+
+void session_close(struct session *s, void (*on_closed)(void *user), void *user)
+{
+    s->closing = true;
+    s->on_closed = on_closed;
+    s->closed_user = user;
+    uv_close((uv_handle_t *)s->timer, free_handle);
+    rpc_client_close(s->client, client_closed, s);
+}
+
+bool session_welcomed(const struct session *s)
+{
+    return s && s->welcomed && s->stream;
+}
+
+enum err_code session_send(struct session *s, const Ddp__V1__AgentUp *message, struct err *e)
+{
+    if (!session_welcomed(s))
+        return err_set(e, ERR_UNAVAILABLE, "no coordinator");
+    return send_up(s, message, e);
+}

@@ -1,0 +1,359 @@
+#include "daemon/agent/settings.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/conf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/paths.h"
+#include "proto/rpc_address.h"
+
+#define PORT_FIRST 29700
+#define PORT_LAST 30699
+
+static const char help[] =
+    "usage: ddp-agent [options]\n"
+    "       ddp-agent join HOST:PORT --token FILE|-\n"
+    "\n"
+    "Runs on every node: starts and watches the workers that the coordinator wants here.\n"
+    "Workers outlive it; started again, it takes them over.\n"
+    "\n"
+    "  --coordinator ADDR   host:port or unix:/path (DDP_COORDINATOR, the config file, the\n"
+    "                       local socket, localhost:29600)\n"
+    "  --token FILE         the cluster's token\n"
+    "  --insecure           send no token\n"
+    "  --node NAME          this node's name (host name)\n"
+    "  --address ADDR       where other nodes reach its workers (the source address\n"
+    "                       towards the coordinator)\n"
+    "  --slots N            CPU workers at a time (cores)\n"
+    "  --ports A-B          range for MASTER_PORT (29700-30699)\n"
+    "  --user NAME          whom jobs run as; root must choose, and may name root\n"
+    "  --state DIR          the kept wish, sockets and exit records (/var/lib/ddp,\n"
+    "                       as a user ~/.local/state/ddp)\n"
+    "  --log-dir DIR        the workers' output (/var/log/ddp, ~/.local/state/ddp/log)\n"
+    "  --config FILE        (/etc/ddp/agent.yaml, ~/.config/ddp/agent.yaml)\n"
+    "  --rejoin             leave the cluster this node belonged to, and join this one\n"
+    "  --lifeline FD        end, and end every worker, when this pipe is closed\n"
+    "  --help, --version\n"
+    "\n"
+    "join writes the token and the config file. On the coordinator's machine:\n"
+    "  ssh box1 ddp-coordinator token | ddp-agent join box1:29600 --token -\n";
+
+enum { OPT_PORTS = 256, OPT_USER, OPT_REJOIN, OPT_LIFELINE, OPT_INSECURE };
+
+static const struct option options[] = {
+    {"state", required_argument, NULL, 's'},
+    {"config", required_argument, NULL, 'f'},
+    {"coordinator", required_argument, NULL, 'c'},
+    {"node", required_argument, NULL, 'n'},
+    {"address", required_argument, NULL, 'a'},
+    {"slots", required_argument, NULL, 'p'},
+    {"log-dir", required_argument, NULL, 'l'},
+    {"token", required_argument, NULL, 't'},
+    {"ports", required_argument, NULL, OPT_PORTS},
+    {"user", required_argument, NULL, OPT_USER},
+    {"insecure", no_argument, NULL, OPT_INSECURE},
+    {"rejoin", no_argument, NULL, OPT_REJOIN},
+    {"lifeline", required_argument, NULL, OPT_LIFELINE},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'v'},
+    {NULL, 0, NULL, 0},
+};
+
+static enum err_code read_ports(const struct conf_node *node, void *at, struct err *e);
+
+static const struct conf_field tls_fields[] = {
+    {.key = "ca", .type = CONF_TEXT, .offset = offsetof(struct settings, tls.ca)},
+    {.key = "cert", .type = CONF_TEXT, .offset = offsetof(struct settings, tls.cert)},
+    {.key = "key", .type = CONF_TEXT, .offset = offsetof(struct settings, tls.key)},
+    {0},
+};
+static const struct conf_field fields[] = {
+    {.key = "coordinator", .type = CONF_TEXT, .offset = offsetof(struct settings, coordinator)},
+    {.key = "token", .type = CONF_TEXT, .offset = offsetof(struct settings, token_file)},
+    {.key = "insecure", .type = CONF_BOOL, .offset = offsetof(struct settings, insecure)},
+    {.key = "node", .type = CONF_TEXT, .offset = offsetof(struct settings, node)},
+    {.key = "address", .type = CONF_TEXT, .offset = offsetof(struct settings, address)},
+    {.key = "slots", .type = CONF_INT, .offset = offsetof(struct settings, slots), .min = 1, .max = 4096},
+    {.key = "ports", .type = CONF_CUSTOM, .offset = 0, .fn = read_ports},
+    {.key = "user", .type = CONF_TEXT, .offset = offsetof(struct settings, user)},
+    {.key = "state", .type = CONF_TEXT, .offset = offsetof(struct settings, state)},
+    {.key = "log_dir", .type = CONF_TEXT, .offset = offsetof(struct settings, log_dir)},
+    {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
+    {0},
+};
+
+static bool parse_ports(const char *text, int *first, int *last)
+{
+    int end = 0;
+
+    return sscanf(text, "%d-%d%n", first, last, &end) == 2 && !text[end] && *first > 0 && *last < 65536 &&
+           *first <= *last;
+}
+
+static enum err_code read_ports(const struct conf_node *node, void *at, struct err *e)
+{
+    struct settings *s = at;
+    const char *text = conf_scalar(node);
+
+    if (!text || !parse_ports(text, &s->port_first, &s->port_last))
+        return conf_fail(node, e, "ports must be a range such as 29700-30699");
+    return ERR_OK;
+}
+
+static void set(char **field, const char *value)
+{
+    free(*field);
+    *field = xstrdup(value);
+}
+
+static enum err_code read_number(const char *flag, const char *text, long least, long most, long *out,
+                                 struct err *e)
+{
+    char *end;
+    long value;
+
+    errno = 0;
+    value = strtol(text, &end, 10);
+    if (errno || end == text || *end || value < least || value > most)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s %s: give a number from %ld to %ld", flag, text, least,
+                       most);
+    *out = value;
+    return ERR_OK;
+}
+
+static enum err_code set_option(struct settings *s, int option, const char *value, struct err *e)
+{
+    long number;
+
+    switch (option) {
+    case 's':
+        set(&s->state, value);
+        break;
+    case 'c':
+        set(&s->coordinator, value);
+        set(&s->coordinator_from, "--coordinator");
+        break;
+    case 'n':
+        set(&s->node, value);
+        break;
+    case 'a':
+        set(&s->address, value);
+        break;
+    case 'l':
+        set(&s->log_dir, value);
+        break;
+    case 't':
+        set(&s->token_file, value);
+        break;
+    case OPT_USER:
+        set(&s->user, value);
+        break;
+    case OPT_INSECURE:
+        s->insecure = true;
+        break;
+    case OPT_REJOIN:
+        s->rejoin = true;
+        break;
+    case OPT_PORTS:
+        if (!parse_ports(value, &s->port_first, &s->port_last))
+            return err_set(e, ERR_INVALID_ARGUMENT, "--ports %s: give a range such as 29700-30699", value);
+        break;
+    case 'p':
+        if (read_number("--slots", value, 1, 4096, &number, e))
+            return e->code;
+        s->slots = number;
+        break;
+    case OPT_LIFELINE:
+        if (read_number("--lifeline", value, 0, INT_MAX, &number, e))
+            return e->code;
+        s->lifeline = (int)number;
+        break;
+    default:
+        break;
+    }
+    return ERR_OK;
+}
+
+/* Flags win, so the file is read first: one pass for --config, one for the rest. */
+static enum err_code read_config(struct settings *s, int argc, char **argv, struct err *e)
+{
+    CLEANUP(free_text) char *path = NULL;
+    struct conf_doc *doc;
+    enum err_code code;
+    int c;
+
+    optind = 1;
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (c == '?') {
+            fputs("ddp-agent: try --help\n", stderr);
+            exit(2);
+        }
+        if (c == 'h' || c == 'v') {
+            fputs(c == 'h' ? help : "ddp-agent " DDP_VERSION "\n", stdout);
+            exit(0);
+        }
+        if (c == 'f')
+            set(&path, optarg);
+    }
+    if (optind < argc)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s is not an option, try --help", argv[optind]);
+    if (!path) {
+        path = paths_config("agent.yaml");
+        if (access(path, R_OK))
+            return ERR_OK;
+    }
+    if (conf_open_file(&doc, path, e))
+        return e->code;
+    code = conf_read(doc, fields, s, e);
+    conf_close(doc);
+    if (s->coordinator)
+        set(&s->coordinator_from, path);
+    return code;
+}
+
+static void find_coordinator(struct settings *s)
+{
+    const char *env = getenv("DDP_COORDINATOR");
+    CLEANUP(free_text) char *state = paths_state();
+    CLEANUP(free_text) char *local = paths_join(state, "coordinator.sock");
+
+    if (s->coordinator && s->coordinator_from && !strcmp(s->coordinator_from, "--coordinator"))
+        return;
+    if (env && *env) {
+        set(&s->coordinator, env);
+        set(&s->coordinator_from, "DDP_COORDINATOR");
+    } else if (!s->coordinator && !access(local, R_OK | W_OK)) {
+        s->coordinator = xasprintf("unix:%s", local);
+        set(&s->coordinator_from, "the local socket");
+    } else if (!s->coordinator) {
+        set(&s->coordinator, "localhost:29600");
+        set(&s->coordinator_from, "the default");
+    }
+}
+
+static void make_absolute(char **path)
+{
+    CLEANUP(free_text) char *here = getcwd(NULL, 0);
+    char *whole = paths_join(here ? here : "/", *path);
+
+    free(*path);
+    *path = whole;
+}
+
+static void fill_defaults(struct settings *s)
+{
+    char host[HOST_NAME_MAX + 1] = "localhost";
+
+    find_coordinator(s);
+    if (!s->state)
+        s->state = paths_state();
+    if (!s->log_dir)
+        s->log_dir = paths_log();
+    make_absolute(&s->state);
+    make_absolute(&s->log_dir);
+    if (!s->node) {
+        (void)gethostname(host, sizeof(host));
+        host[strcspn(host, ".")] = '\0';
+        set(&s->node, host);
+    }
+}
+
+static enum err_code read_token(const char *path, char **out, struct err *e)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+
+    if (file_read(path, 4096, &text, e))
+        return e->code;
+    if (text.data)
+        text.data[strcspn(text.data, " \t\r\n")] = '\0';
+    if (!text.data || !*text.data)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: the token file is empty", path);
+    *out = xstrdup(text.data);
+    return ERR_OK;
+}
+
+/* A file that was named must be there; the usual places are only looked at. */
+static enum err_code find_token(struct settings *s, struct err *e)
+{
+    CLEANUP(free_text) char *state = paths_state();
+    CLEANUP(free_text) char *own = paths_config("token");
+    CLEANUP(free_text) char *beside = paths_join(state, "token");
+
+    if (s->token_file)
+        return read_token(s->token_file, &s->token, e);
+    if (!access(own, R_OK))
+        return read_token(own, &s->token, e);
+    return access(beside, R_OK) ? ERR_OK : read_token(beside, &s->token, e);
+}
+
+static bool good_name(const char *name)
+{
+    size_t n = strlen(name);
+
+    return n > 0 && n <= 63 &&
+           n == strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") &&
+           *name != '.' && *name != '-';
+}
+
+static enum err_code check(struct settings *s, struct err *e)
+{
+    struct rpc_address at;
+
+    if (!good_name(s->node))
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "node name '%s': give up to 63 letters, digits, '-', '_' and '.' (--node)", s->node);
+    if (rpc_address_parse(s->coordinator, &at, e))
+        return err_wrap(e, "coordinator (from %s)", s->coordinator_from);
+    if (s->user && !getpwnam(s->user))
+        return err_set(e, ERR_INVALID_ARGUMENT, "user '%s' does not exist on this node", s->user);
+    if (s->user && geteuid() && getpwnam(s->user)->pw_uid != geteuid())
+        return err_set(e, ERR_INVALID_ARGUMENT, "only root can run jobs as another user ('%s')", s->user);
+    if (!s->tls.ca != !s->tls.cert || !s->tls.ca != !s->tls.key)
+        return err_set(e, ERR_INVALID_ARGUMENT, "tls wants all of ca, cert and key");
+    return ERR_OK;
+}
+
+enum err_code settings_read(struct settings *out, int argc, char **argv, struct err *e)
+{
+    int c;
+
+    *out = (struct settings){.lifeline = -1, .port_first = PORT_FIRST, .port_last = PORT_LAST};
+    if (read_config(out, argc, argv, e))
+        return e->code;
+    optind = 1;
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
+        if (set_option(out, c, optarg, e))
+            return e->code;
+    fill_defaults(out);
+    if (check(out, e))
+        return e->code;
+    if (out->insecure || !strncmp(out->coordinator, "unix:", 5))
+        return ERR_OK;
+    return find_token(out, e);
+}
+
+void settings_release(struct settings *s)
+{
+    free(s->state);
+    free(s->log_dir);
+    free(s->coordinator);
+    free(s->coordinator_from);
+    free(s->node);
+    free(s->address);
+    free(s->token_file);
+    free(s->token);
+    free(s->user);
+    free(s->tls.ca);
+    free(s->tls.cert);
+    free(s->tls.key);
+    memset(s, 0, sizeof(*s));
+}

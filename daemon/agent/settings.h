@@ -1,0 +1,38 @@
+#ifndef DDP_DAEMON_AGENT_SETTINGS_H
+#define DDP_DAEMON_AGENT_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* What an agent was told: flags, else the config file, else the defaults. Texts are owned by the struct. */
+
+struct settings {
+    char *state;       /* absolute */
+    char *log_dir;     /* absolute */
+    char *coordinator; /* "host:port", "unix:/path" */
+    char *coordinator_from;
+    char *node;
+    char *address; /* NULL: the source address towards the coordinator */
+    char *token_file;
+    char *token; /* NULL: none */
+    char *user;  /* whom jobs run as; NULL: as the agent */
+    struct {
+        char *ca, *cert, *key;
+    } tls;
+    int64_t slots; /* 0: as many as cores */
+    int port_first, port_last;
+    bool insecure; /* send no token */
+    int lifeline;  /* a pipe whose end of file ends this agent and all it started; -1: none */
+    bool rejoin;   /* forget the cluster this node belonged to */
+};
+
+/* Usage errors, --help and --version end the program. */
+MUST_CHECK enum err_code settings_read(struct settings *out, int argc, char **argv, struct err *e);
+void settings_release(struct settings *s);
+
+/* `ddp-agent join HOST:PORT --token FILE|-`: writes the token and the config file, says what is next. */
+MUST_CHECK enum err_code settings_join(int argc, char **argv, struct err *e);
+
+#endif
