@@ -29,4 +29,5 @@ set(DDP_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing
                  -Wwrite-strings -Wno-missing-field-initializers -Werror)
 
 # The libraries are not built with ThreadSanitizer: what happens inside them is not its business.
-set(DDP_SANITIZER_ENV "TSAN_OPTIONS=ignore_noninstrumented_modules=1")
+set(DDP_SANITIZER_ENV "TSAN_OPTIONS=ignore_noninstrumented_modules=1"
+    "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0")
