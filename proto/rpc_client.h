@@ -78,6 +78,11 @@ struct rpc_session;
 
 MUST_CHECK enum err_code rpc_client_open(struct rpc_client **out, struct uv_loop_s *loop, const char *target,
                                          const struct rpc_channel_options *options, struct err *e);
+/* The same, with another client's thread: a program with many connections wants one. `beside` is closed after
+ * it. */
+MUST_CHECK enum err_code rpc_client_open_beside(struct rpc_client **out, struct rpc_client *beside,
+                                                const char *target, const struct rpc_channel_options *options,
+                                                struct err *e);
 /* Cancels its sessions (their on_end still comes), then on_closed (may be NULL) once its loop handles are
  * closed and the client is freed. */
 void rpc_client_close(struct rpc_client *client, void (*on_closed)(void *user), void *user);

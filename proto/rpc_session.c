@@ -19,8 +19,11 @@ struct item {
 
 struct rpc_client {
     struct rpc_link link;
-    struct rpc_cq cq;
+    struct rpc_cq *cq;
+    struct rpc_client *beside; /* whose queue it is; NULL: ours */
+    unsigned guests;           /* clients beside us */
     struct rpc_session *sessions;
+    unsigned ending; /* sessions in their on_end */
     bool closing;
     void (*on_closed)(void *user);
     void *closed_user;
@@ -88,7 +91,9 @@ static void session_home(struct rpc_session *session)
         grpc_byte_buffer_destroy(session->incoming);
     rpc_end_release(&session->end);
     grpc_call_unref(session->grpc); /* before on_end, which may close the client */
+    client->ending++;               /* on_end may close the client: not under our feet */
     session->events->on_end(session, &status, session->user);
+    client->ending--;
     free(session);
     client_try_end(client);
 }
@@ -218,7 +223,7 @@ struct rpc_session *rpc_session_start(struct rpc_client *client, const ProtobufC
     session->events = events;
     session->user = user;
     session->limit = send_queue ? send_queue : SEND_QUEUE;
-    session->grpc = rpc_link_call(&client->link, client->cq.queue, service, method, rpc_deadline(-1));
+    session->grpc = rpc_link_call(&client->link, client->cq->queue, service, method, rpc_deadline(-1));
     tag_init(&session->opened, session, session_opened);
     tag_init(&session->headed, session, session_headed);
     tag_init(&session->received, session, session_received);
@@ -287,50 +292,93 @@ void rpc_session_cancel(struct rpc_session *session)
 
 /* ---- the client ---- */
 
-enum err_code rpc_client_open(struct rpc_client **out, struct uv_loop_s *loop, const char *target,
-                              const struct rpc_channel_options *options, struct err *e)
+/* NULL: e says why. */
+static struct rpc_client *client_make(const char *target, const struct rpc_channel_options *options, struct err *e)
 {
     struct rpc_client *client = xcalloc(1, sizeof(*client));
 
-    if (rpc_link_open(&client->link, target, options, e)) {
-        free(client);
+    if (rpc_link_open(&client->link, target, options, e) == ERR_OK)
+        return client;
+    free(client);
+    return NULL;
+}
+
+enum err_code rpc_client_open(struct rpc_client **out, struct uv_loop_s *loop, const char *target,
+                              const struct rpc_channel_options *options, struct err *e)
+{
+    struct rpc_client *client = client_make(target, options, e);
+
+    if (!client)
         return e->code;
-    }
     rpc_grpc_enter(false); /* for the queue, which outlives the link */
-    rpc_cq_init(&client->cq);
-    rpc_cq_start(&client->cq, loop);
+    client->cq = xcalloc(1, sizeof(*client->cq));
+    rpc_cq_init(client->cq);
+    rpc_cq_start(client->cq, loop);
     *out = client;
     return ERR_OK;
 }
 
-static void client_closed(void *user)
+enum err_code rpc_client_open_beside(struct rpc_client **out, struct rpc_client *beside, const char *target,
+                                     const struct rpc_channel_options *options, struct err *e)
 {
-    struct rpc_client *client = user;
+    struct rpc_client *client;
+
+    BUG_ON(beside->closing || beside->beside);
+    client = client_make(target, options, e);
+    if (!client)
+        return e->code;
+    client->cq = beside->cq;
+    client->beside = beside;
+    beside->guests++;
+    *out = client;
+    return ERR_OK;
+}
+
+static void client_gone(struct rpc_client *client)
+{
     void (*on_closed)(void *user) = client->on_closed;
-    void *closed_user = client->closed_user;
+    void *user = client->closed_user;
 
     free(client);
-    rpc_grpc_leave();
     if (on_closed)
-        on_closed(closed_user);
+        on_closed(user);
+}
+
+static void queue_closed(void *user)
+{
+    struct rpc_client *client = user;
+
+    free(client->cq);
+    rpc_grpc_leave();
+    client_gone(client);
 }
 
 static void client_try_end(struct rpc_client *client)
 {
-    if (!client->closing || client->sessions || !client->link.grpc)
+    struct rpc_client *beside = client->beside;
+
+    if (!client->closing || client->sessions || client->guests || client->ending || !client->link.grpc)
         return;
     rpc_link_close(&client->link);
     client->link.grpc = NULL;
-    rpc_cq_close(&client->cq, client_closed, client);
+    if (!beside) {
+        rpc_cq_close(client->cq, queue_closed, client);
+        return;
+    }
+    client_gone(client);
+    beside->guests--;
+    client_try_end(beside);
 }
 
 void rpc_client_close(struct rpc_client *client, void (*on_closed)(void *user), void *user)
 {
+    struct rpc_session *session;
+
     BUG_ON(client->closing);
     client->closing = true;
     client->on_closed = on_closed;
     client->closed_user = user;
-    for (struct rpc_session *session = client->sessions; session; session = session->next)
+    for (session = client->sessions; session; session = session->next)
         rpc_session_cancel(session);
     client_try_end(client);
 }

@@ -269,14 +269,43 @@ static void fifty_sessions_share_a_client(void **state)
         assert_int_equal(seen[i].status.code, ERR_CANCELLED);
 }
 
+static void clients_beside_share_a_thread(void **state)
+{
+    static struct seen host, guests[20];
+    struct err e;
+
+    (void)state;
+    seen_open(&host, server.target, 0);
+    for (int i = 0; i < 20; i++) {
+        guests[i] = (struct seen){0};
+        assert_int_equal(rpc_client_open_beside(&guests[i].client, host.client, server.target, NULL, &e),
+                         ERR_OK);
+        guests[i].session = rpc_session_start(guests[i].client, AGENT, "Session", 0, &events, &guests[i]);
+        guests[i].close_on_end = i % 2;
+        assert_int_equal(send_heartbeat(&guests[i], 1, 0, &e), ERR_OK);
+    }
+    for (int i = 0; i < 20; i++)
+        TURN_UNTIL(&host, guests[i].acks == 1);
+    for (int i = 0; i < 20; i++) {
+        if (guests[i].close_on_end)
+            rpc_session_close_send(guests[i].session);
+        else
+            rpc_client_close(guests[i].client, on_closed, &guests[i]);
+    }
+    seen_close(&host);
+    for (int i = 0; i < 20; i++)
+        assert_true(guests[i].ended && guests[i].closed);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_session_goes_both_ways), TEST(a_full_queue_refuses),
-        TEST(a_session_is_cancelled),   TEST(nobody_there),
-        TEST(a_session_starts_anew),    TEST(fifty_sessions_share_a_client),
+        TEST(a_session_goes_both_ways),      TEST(a_full_queue_refuses),
+        TEST(a_session_is_cancelled),        TEST(nobody_there),
+        TEST(a_session_starts_anew),         TEST(fifty_sessions_share_a_client),
+        TEST(clients_beside_share_a_thread),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
