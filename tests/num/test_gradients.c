@@ -1,0 +1,236 @@
+/* Gradients of every loss, activation and model against central differences of a forward pass written here in
+ * double precision; and forward losses against the same. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "trainer/model/model.h"
+
+#define ROWS 7
+
+static double activation(enum activation_type type, double x)
+{
+    switch (type) {
+    case ACTIVATION_RELU:
+        return x > 0.0 ? x : 0.0;
+    case ACTIVATION_TANH:
+        return tanh(x);
+    case ACTIVATION_GELU:
+        break;
+    }
+    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+struct problem {
+    struct train_spec spec;
+    enum loss_type loss;
+    int64_t sizes[5];
+    size_t layers;
+    float *x, *y;
+    int32_t *label;
+};
+
+static double row_loss(const struct problem *p, int64_t row, const double *out, int64_t n)
+{
+    double sum = 0.0, top = out[0];
+    if (p->loss == LOSS_MSE) {
+        for (int64_t j = 0; j < n; j++)
+            sum += pow(out[j] - (double)p->y[row * n + j], 2.0);
+        return sum / (double)n;
+    }
+    for (int64_t j = 0; j < n; j++)
+        top = fmax(top, out[j]);
+    for (int64_t j = 0; j < n; j++)
+        sum += exp(out[j] - top);
+    return top + log(sum) - out[p->label[row]];
+}
+
+/* Sum of the rows' losses. */
+static double reference(const struct problem *p, const struct model *m, const double *params)
+{
+    double total = 0.0, a[64], z[64];
+    for (int64_t row = 0; row < ROWS; row++) {
+        for (int64_t k = 0; k < p->sizes[0]; k++)
+            a[k] = (double)p->x[row * p->sizes[0] + k];
+        for (size_t l = 0; l < p->layers; l++) {
+            const double *w = params + m->tensors[2 * l].offset, *b = params + m->tensors[2 * l + 1].offset;
+            int64_t in = p->sizes[l], out = p->sizes[l + 1];
+            for (int64_t j = 0; j < out; j++) {
+                z[j] = b[j];
+                for (int64_t k = 0; k < in; k++)
+                    z[j] += w[j * in + k] * a[k];
+            }
+            for (int64_t j = 0; j < out; j++)
+                a[j] = l + 1 < p->layers ? activation(p->spec.model.activation, z[j]) : z[j];
+        }
+        total += row_loss(p, row, a, p->sizes[p->layers]);
+    }
+    return total;
+}
+
+static void problem_init(struct problem *p, enum loss_type loss, enum activation_type type, size_t layers)
+{
+    static const int64_t sizes[5] = {6, 9, 8, 5, 4};
+    struct random r = random_stream(3, layers);
+    *p = (struct problem){.loss = loss, .layers = layers};
+    memcpy(p->sizes, sizes, sizeof(sizes));
+    p->spec.model.type = layers == 1 ? MODEL_LINEAR : MODEL_MLP;
+    p->spec.model.in = sizes[0];
+    p->spec.model.out = sizes[1];
+    p->spec.model.sizes = p->sizes;
+    p->spec.model.size_count = layers + 1;
+    p->spec.model.activation = type;
+    p->x = xcalloc(ROWS * (size_t)sizes[0], sizeof(float));
+    p->y = xcalloc(ROWS * 16, sizeof(float));
+    p->label = xcalloc(ROWS, sizeof(int32_t));
+    for (int i = 0; i < ROWS * (int)sizes[0]; i++)
+        p->x[i] = 4.0f * random_float(&r) - 2.0f;
+    for (int i = 0; i < ROWS * 16; i++)
+        p->y[i] = 2.0f * random_float(&r) - 1.0f;
+    for (int i = 0; i < ROWS; i++)
+        p->label[i] = (int32_t)(random_u64(&r) % (uint64_t)sizes[layers]);
+}
+
+static void problem_release(struct problem *p)
+{
+    free(p->x);
+    free(p->y);
+    free(p->label);
+}
+
+struct pieces {
+    size_t end;
+    int count;
+};
+
+static void ready(void *arg, size_t offset, size_t count)
+{
+    struct pieces *p = arg;
+    assert_int_equal(offset + count, p->end);
+    p->end = offset;
+    p->count++;
+}
+
+static void compare(const struct problem *p, const struct model *m, const float *params, const float *grads,
+                    double scale)
+{
+    double *wide = xcalloc(m->count, sizeof(double));
+    for (size_t i = 0; i < m->count; i++)
+        wide[i] = (double)params[i];
+    for (size_t t = 0; t < m->tensor_count; t++) {
+        for (size_t i = m->tensors[t].offset; i < m->tensors[t].offset + m->tensors[t].count; i++) {
+            const double step = 1e-6;
+            wide[i] = (double)params[i] + step;
+            double up = reference(p, m, wide);
+            wide[i] = (double)params[i] - step;
+            double down = reference(p, m, wide);
+            wide[i] = (double)params[i];
+            double want = scale * (up - down) / (2.0 * step);
+            if (fabs(want - (double)grads[i]) > 2e-5 * (1.0 + fabs(want)))
+                fail_msg("%s[%zu]: gradient %.8g, differences say %.8g", m->tensors[t].name,
+                         i - m->tensors[t].offset, (double)grads[i], want);
+        }
+    }
+    free(wide);
+}
+
+static void check(enum loss_type loss, enum activation_type type, size_t layers)
+{
+    struct problem p;
+    struct device *d = NULL;
+    struct model *m = NULL;
+    struct err e = {0};
+    struct device_tally tally = {0}, judged = {0};
+    problem_init(&p, loss, type, layers);
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, &e), ERR_OK);
+    assert_int_equal(model_open(&m, &p.spec, loss, p.sizes[0], p.sizes[layers], ROWS, d, &e), ERR_OK);
+    void *params, *grads;
+    assert_int_equal(device_alloc(d, m->count * sizeof(float), "p", &params, &e), ERR_OK);
+    assert_int_equal(device_alloc(d, m->count * sizeof(float), "g", &grads, &e), ERR_OK);
+    model_init(m, params, 11);
+    struct model_batch b = {.x = p.x, .y = p.y, .label = p.label, .rows = ROWS};
+    struct pieces pieces = {.end = m->count};
+    model_train(m, params, grads, &b, 0.25f, &tally, ready, &pieces);
+    assert_int_equal(pieces.end, 0);
+    assert_int_equal(pieces.count, layers);
+    compare(&p, m, params, grads, 0.25);
+
+    double *wide = xcalloc(m->count, sizeof(double));
+    for (size_t i = 0; i < m->count; i++)
+        wide[i] = (double)((float *)params)[i];
+    double want = reference(&p, m, wide);
+    free(wide);
+    assert_true(fabs(tally.loss - want) < 1e-5 * (1.0 + fabs(want)));
+    model_evaluate(m, params, &b, &judged);
+    assert_true(judged.loss == tally.loss && judged.correct == tally.correct);
+
+    /* a second micro-batch adds up; an empty one leaves everything, but is still final */
+    model_train(m, params, grads, &b, 0.25f, &tally, NULL, NULL);
+    compare(&p, m, params, grads, 0.5);
+    b.rows = 0;
+    pieces = (struct pieces){.end = m->count};
+    model_train(m, params, grads, &b, 0.25f, &tally, ready, &pieces);
+    assert_int_equal(pieces.end, 0);
+    compare(&p, m, params, grads, 0.5);
+
+    d->ops->free(d, params);
+    d->ops->free(d, grads);
+    model_free(m);
+    assert_int_equal(d->bytes, 0);
+    device_close(d);
+    problem_release(&p);
+}
+
+static void every_loss_activation_and_depth(void **state)
+{
+    static const enum activation_type types[] = {ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_TANH};
+    (void)state;
+    for (size_t a = 0; a < ARRAY_LEN(types); a++)
+        for (size_t layers = 1; layers <= 4; layers++) {
+            check(LOSS_MSE, types[a], layers);
+            check(LOSS_CROSS_ENTROPY, types[a], layers);
+        }
+}
+
+static void widths_must_fit(void **state)
+{
+    struct problem p;
+    struct device *d = NULL;
+    struct model *m = NULL;
+    struct err e = {0};
+    (void)state;
+    problem_init(&p, LOSS_MSE, ACTIVATION_RELU, 2);
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, &e), ERR_OK);
+    assert_int_equal(model_open(&m, &p.spec, LOSS_MSE, 5, 8, ROWS, d, &e), ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "the model takes 6 inputs, but the data has 5");
+    assert_int_equal(model_open(&m, &p.spec, LOSS_MSE, 6, 3, ROWS, d, &e), ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "the model gives 8 outputs, but the data wants 3");
+    device_close(d);
+    problem_release(&p);
+}
+
+static void cuda_is_refused(void **state)
+{
+    struct device *d = NULL;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(device_open(&d, DEVICE_CUDA, 0, 1, &e), ERR_UNIMPLEMENTED);
+    assert_string_equal(e.msg, "device: cuda is not in this build, use device: cpu");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_loss_activation_and_depth),
+        cmocka_unit_test(widths_must_fit),
+        cmocka_unit_test(cuda_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

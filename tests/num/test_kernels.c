@@ -1,0 +1,219 @@
+/* The CPU kernels against double precision, and the same bits from every instruction set this machine has. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "trainer/device/cpu/cpu.h"
+
+#define N 1037 /* no multiple of any vector width */
+
+static const struct cpu_kernels *tables[3] = {&cpu_kernels_base};
+static int table_count = 1;
+
+static void find_tables(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2"))
+        tables[table_count++] = &cpu_kernels_avx2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        tables[table_count++] = &cpu_kernels_avx512;
+#endif
+}
+
+static void fill(float *x, size_t n, float scale, uint64_t seed)
+{
+    struct random r = random_stream(seed, 0);
+    for (size_t i = 0; i < n; i++)
+        x[i] = scale * (2.0f * random_float(&r) - 1.0f);
+}
+
+static void near(const float *got, double (*want)(double), const float *x, double absolute)
+{
+    for (int i = 0; i < N; i++)
+        if (fabs((double)got[i] - want((double)x[i])) > absolute * (1.0 + fabs((double)x[i])))
+            fail_msg("f(%.9g) = %.9g, should be %.9g", (double)x[i], (double)got[i], want((double)x[i]));
+}
+
+static double relu(double x)
+{
+    return x > 0.0 ? x : 0.0;
+}
+static double gelu(double x)
+{
+    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+static double relu_slope(double x)
+{
+    return x > 0.0;
+}
+static double gelu_slope(double x)
+{
+    return (gelu(x + 1e-6) - gelu(x - 1e-6)) / 2e-6;
+}
+static double tanh_slope(double x)
+{
+    return 1.0 - tanh(x) * tanh(x);
+}
+
+static void activations(void **state)
+{
+    static double (*const value[])(double) = {
+        [DEVICE_RELU] = relu, [DEVICE_GELU] = gelu, [DEVICE_TANH] = tanh};
+    static double (*const slope[])(double) = {
+        [DEVICE_RELU] = relu_slope, [DEVICE_GELU] = gelu_slope, [DEVICE_TANH] = tanh_slope};
+    float x[N], y[N], ones[N], first[N];
+    (void)state;
+    for (int i = 0; i < N; i++)
+        ones[i] = 1.0f;
+    for (int kind = DEVICE_RELU; kind <= DEVICE_TANH; kind++) {
+        for (int k = 0; k < table_count; k++) {
+            fill(x, N, kind == DEVICE_RELU ? 100.0f : 12.0f, 1);
+            tables[k]->activate((enum device_activation)kind, y, x, N);
+            near(y, value[kind], x, 4e-7);
+            if (k == 0)
+                memcpy(first, y, sizeof(y));
+            assert_memory_equal(first, y, sizeof(y));
+        }
+        for (int k = 0; k < table_count; k++) {
+            tables[k]->activate_grad((enum device_activation)kind, y, ones, x, N);
+            near(y, slope[kind], x, 2e-6);
+            if (k == 0)
+                memcpy(first, y, sizeof(y));
+            assert_memory_equal(first, y, sizeof(y));
+        }
+    }
+}
+
+static void extremes_stay_finite_and_nan_shows(void **state)
+{
+    float x[4] = {-1e30f, 1e30f, 88.5f, NAN}, y[4];
+    (void)state;
+    for (int k = 0; k < table_count; k++) {
+        tables[k]->activate(DEVICE_TANH, y, x, 4);
+        assert_true(y[0] == -1.0f && y[1] == 1.0f && y[2] == 1.0f && isnan(y[3]));
+        tables[k]->activate(DEVICE_RELU, y, x, 4);
+        assert_true(y[0] == 0.0f && isnan(y[3]));
+    }
+}
+
+static double reference_loss(const float *row, int64_t n, int32_t label)
+{
+    double sum = 0.0;
+    for (int64_t j = 0; j < n; j++)
+        sum += exp((double)row[j] - (double)row[label]);
+    return log(sum);
+}
+
+static void cross_entropy(void **state)
+{
+    enum { ROWS = 33, CLASSES = 10 };
+    float x[ROWS * CLASSES], dx[ROWS * CLASSES], first[ROWS * CLASSES];
+    int32_t label[ROWS];
+    (void)state;
+    fill(x, ROWS * CLASSES, 20.0f, 2);
+    for (int i = 0; i < ROWS; i++)
+        label[i] = i % CLASSES;
+    for (int k = 0; k < table_count; k++) {
+        struct device_tally tally = {0};
+        double want = 0.0, right = 0.0;
+        tables[k]->cross_entropy(dx, x, label, ROWS, CLASSES, 0.5f, &tally);
+        for (int i = 0; i < ROWS; i++) {
+            const float *row = x + i * CLASSES;
+            bool best = true;
+            want += reference_loss(row, CLASSES, label[i]);
+            for (int j = 0; j < CLASSES; j++) {
+                double p = exp(-reference_loss(row, CLASSES, j));
+                best = best && row[j] <= row[label[i]];
+                assert_true(fabs((double)dx[i * CLASSES + j] - 0.5 * (p - (j == label[i]))) < 1e-6);
+            }
+            right += best;
+        }
+        assert_true(fabs(tally.loss - want) < 1e-5 * want);
+        assert_true(tally.correct == right);
+        if (k == 0)
+            memcpy(first, dx, sizeof(dx));
+        assert_memory_equal(first, dx, sizeof(dx));
+    }
+}
+
+static void a_bad_number_in_a_row_makes_its_loss_bad(void **state)
+{
+    static const float bad[] = {NAN, INFINITY};
+    (void)state;
+    for (size_t b = 0; b < 2; b++) {
+        for (int at = 0; at < 3; at++) {
+            float x[3] = {1.0f, 2.0f, 3.0f};
+            int32_t label = 1;
+            struct device_tally tally = {0};
+            x[at] = bad[b];
+            tables[0]->cross_entropy(NULL, x, &label, 1, 3, 1.0f, &tally);
+            assert_false(isfinite(tally.loss));
+        }
+    }
+}
+
+static void sum_of_squares(void **state)
+{
+    float *x = xcalloc(100003, sizeof(float));
+    double want = 0.0, first = 0.0;
+    (void)state;
+    fill(x, 100003, 3.0f, 4);
+    for (int i = 0; i < 100003; i++)
+        want += (double)x[i] * (double)x[i];
+    for (int k = 0; k < table_count; k++) {
+        double got = tables[k]->sum_squares(x, 100003);
+        assert_true(fabs(got - want) < 1e-6 * want);
+        first = k ? first : got;
+        assert_true(got == first);
+    }
+    free(x);
+}
+
+/* Bias, its gradient and mse: short enough to compare exactly. */
+static void rows_and_columns(void **state)
+{
+    enum { ROWS = 3, COLS = 21 };
+    float x[ROWS * COLS], y[ROWS * COLS], dx[ROWS * COLS], b[COLS], db[COLS];
+    (void)state;
+    for (int k = 0; k < table_count; k++) {
+        struct device_tally tally = {0};
+        double want = 0.0;
+        fill(x, ROWS * COLS, 1.0f, 5);
+        fill(b, COLS, 1.0f, 6);
+        memcpy(y, x, sizeof(x));
+        tables[k]->bias(y, b, ROWS, COLS);
+        memset(db, 0, sizeof(db));
+        tables[k]->bias_grad(db, x, ROWS, COLS);
+        tables[k]->mse(dx, x, y, ROWS, COLS, 2.0f, &tally);
+        for (int j = 0; j < COLS; j++) {
+            assert_true(db[j] == (x[j] + x[COLS + j]) + x[2 * COLS + j]);
+            for (int i = 0; i < ROWS; i++) {
+                assert_true(y[i * COLS + j] == x[i * COLS + j] + b[j]);
+                double diff = (double)x[i * COLS + j] - (double)y[i * COLS + j];
+                assert_true(fabs((double)dx[i * COLS + j] - diff * 4.0 / COLS) < 1e-7);
+                want += diff * diff / COLS;
+            }
+        }
+        assert_true(fabs(tally.loss - want) < 1e-6 * want);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(activations),    cmocka_unit_test(extremes_stay_finite_and_nan_shows),
+        cmocka_unit_test(cross_entropy),  cmocka_unit_test(a_bad_number_in_a_row_makes_its_loss_bad),
+        cmocka_unit_test(sum_of_squares), cmocka_unit_test(rows_and_columns),
+    };
+    find_tables();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
