@@ -246,13 +246,12 @@ int64_t wards_tend(struct wards *w, int64_t now)
 
     for (size_t i = 0; i < w->count; i++) {
         struct ward *ward = w->wards[i];
+        bool absent = ward->fd < 0 && (ward->needed || ward->count);
 
-        if (ward->fd >= 0 || (!ward->needed && !ward->count))
-            continue;
-        if (now >= ward->retry_at)
-            attend(ward, now);
         ward->needed = false; /* whoever still needs it says so at the next look */
-        if (ward->fd < 0 && ward->retry_at < next)
+        if (absent && now >= ward->retry_at)
+            attend(ward, now);
+        if (absent && ward->fd < 0 && ward->retry_at < next)
             next = ward->retry_at;
     }
     return next;

@@ -1,0 +1,54 @@
+"""A command job whose ranks count: step reports, a file a rank, and an end when they are told."""
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from cluster import wait_for  # noqa: E402
+
+SCRIPT = """i=0
+echo $$ > pid-$RANK
+while [ ! -e finish ]; do
+    i=$((i + 1))
+    echo "{\\"step\\": $i}" >&$DDP_REPORT_FD
+    echo $i > step-$RANK.new && mv step-$RANK.new step-$RANK
+    sleep 0.02
+done
+"""
+
+
+class Counting:
+    def __init__(self, cluster, nodes=2, job_keys=""):
+        self.cluster, self.nodes = cluster, nodes
+        cluster.write("count.sh", SCRIPT)
+        path = cluster.write("count.yaml", "nodes: %d\nworkdir: %s\n%scommand: [sh, count.sh]\n" % (
+            nodes, cluster.dir, job_keys))
+        self.job = cluster.submit(path)
+        self.wait_growth()
+        self.pids = self.read_pids()
+
+    def read(self, name):
+        try:
+            with open(os.path.join(self.cluster.dir, name)) as f:
+                return int(f.read() or 0)
+        except (OSError, ValueError):
+            return 0
+
+    def read_pids(self):
+        return [self.read("pid-%d" % rank) for rank in range(self.nodes)]
+
+    def steps(self):
+        return [self.read("step-%d" % rank) for rank in range(self.nodes)]
+
+    def wait_growth(self, by=5):
+        """Every rank counts on from where it is now."""
+        before = self.steps()
+        wait_for(lambda: all(now >= was + by for now, was in zip(self.steps(), before)),
+                 lambda: "ranks to count on from %s: %s" % (before, self.steps()))
+
+    def finish(self):
+        """The same processes end well, nothing was charged."""
+        assert self.read_pids() == self.pids, "other processes: %s, not %s" % (self.read_pids(), self.pids)
+        self.cluster.write("finish", "")
+        job = self.cluster.wait_job(self.job, "succeeded")
+        assert job["generation"] == 1 and job["restarts_used"] == 0, job
+        self.cluster.wait_gone(self.job)
