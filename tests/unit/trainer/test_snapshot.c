@@ -1,0 +1,437 @@
+/* Snapshots: what is written comes back; damage of any kind is an error or an absent offer, never a crash or
+ * a wrong value; only committed ones are counted and kept; the saver stays out of the way. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "trainer/snapshot/safetensors.h"
+#include "trainer/snapshot/saver.h"
+#include "trainer/snapshot/snapshot.h"
+
+static char dir[64];
+static const int64_t shape_a[] = {2, 3}, shape_b[] = {2};
+static const struct snapshot_tensor tensors[] = {{"weight", 2, shape_a, 0, 6}, {"bias", 1, shape_b, 16, 2}};
+static const char *const moments[] = {"exp_avg", "exp_avg_sq"};
+static const struct snapshot_layout layout = {tensors, 2, 32, moments, 2};
+#define FLOATS (32 * 3)
+
+static int make_dir(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/ddp-snapshot-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    struct err e;
+    (void)state;
+    return file_remove_tree(dir, &e) ? -1 : 0;
+}
+
+static void fill(float *state, float from)
+{
+    for (int i = 0; i < FLOATS; i++)
+        state[i] = from + (float)i;
+}
+
+static struct snapshot_place place_at(int64_t step, int64_t generation)
+{
+    return (struct snapshot_place){.job = 7,
+                                   .generation = generation,
+                                   .step = step,
+                                   .epoch = 2,
+                                   .position = 40,
+                                   .seed = 3,
+                                   .updates = step};
+}
+
+static void write_one(const struct snapshot_place *place, bool commit, struct snapshot_files *out)
+{
+    float state[FLOATS];
+    struct err e = {0};
+    fill(state, (float)place->step);
+    if (snapshot_write(dir, &layout, place, state, NULL, NULL, out, &e))
+        fail_msg("%s", e.msg);
+    if (commit && snapshot_mark_committed(out->path, place, &e))
+        fail_msg("%s", e.msg);
+}
+
+/* Tensors only: the gaps of the flat arrays are not kept. */
+static void same_tensors(const float *a, const float *b)
+{
+    for (int array = 0; array < 3; array++)
+        for (int t = 0; t < 2; t++)
+            assert_memory_equal(a + 32 * array + tensors[t].offset, b + 32 * array + tensors[t].offset,
+                                tensors[t].count * sizeof(float));
+}
+
+static void what_is_written_comes_back(void **state)
+{
+    struct snapshot_files files = {0};
+    struct snapshot_place place = place_at(12, 1), back;
+    float want[FLOATS], got[FLOATS] = {0}, parts[3 * FLOATS];
+    int64_t samples[3] = {5, 6, 7}, one = 0;
+    struct err e = {0};
+    (void)state;
+    place.world_size = place.parts = 3;
+    fill(want, 0.5f);
+    for (int i = 0; i < 3 * FLOATS; i++)
+        parts[i] = (float)i;
+    assert_int_equal(snapshot_write(dir, &layout, &place, want, parts, samples, &files, &e), ERR_OK);
+    assert_int_equal(snapshot_read_place(files.path, &back, &e), ERR_OK);
+    assert_memory_equal(&place, &back, sizeof(place));
+    assert_int_equal(snapshot_read(files.path, &layout, got, &e), ERR_OK);
+    same_tensors(want, got);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(snapshot_read_part(files.path, &layout, r, got, &one, &e), ERR_OK);
+        same_tensors(parts + r * FLOATS, got);
+        assert_int_equal(one, samples[r]);
+    }
+    assert_int_equal(snapshot_read_part(files.path, &layout, 3, got, &one, &e), ERR_NOT_FOUND);
+    snapshot_files_release(&files);
+}
+
+static void scan_tells_committed_from_not(void **state)
+{
+    struct snapshot_files a = {0}, b = {0}, c = {0};
+    struct snapshot_place first = place_at(10, 1), second = place_at(20, 1), third = place_at(15, 2);
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    (void)state;
+    write_one(&first, true, &a);
+    write_one(&second, false, &b);
+    write_one(&third, true, &c);
+    assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 3);
+    assert_int_equal(list.items[0].step, 15); /* the newer generation first */
+    assert_true(list.items[0].committed);
+    assert_int_equal(list.items[1].step, 20);
+    assert_false(list.items[1].committed);
+    assert_string_equal(list.items[1].digest, b.digest);
+    assert_int_equal(list.items[2].job, 7);
+    snapshot_list_release(&list);
+    assert_int_equal(snapshot_scan("/nonexistent/directory", &list, &e), ERR_OK);
+    assert_int_equal(list.count, 0);
+    snapshot_files_release(&a);
+    snapshot_files_release(&b);
+    snapshot_files_release(&c);
+}
+
+static void equal_contents_have_equal_digests(void **state)
+{
+    struct snapshot_files a = {0}, b = {0};
+    struct snapshot_place place = place_at(10, 1);
+    (void)state;
+    write_one(&place, true, &a);
+    write_one(&place, false, &b); /* again, over the committed one: as another node's copy */
+    assert_string_equal(a.digest, b.digest);
+    snapshot_files_release(&a);
+    snapshot_files_release(&b);
+}
+
+/* Any one bit of any file: the committed snapshot is no longer offered; read as it is, it is an error or,
+ * where the bit lies in the data, another value. */
+static void every_flipped_bit_is_noticed(void **state)
+{
+    struct snapshot_files files = {0};
+    struct snapshot_place place = place_at(10, 1);
+    struct snapshot_list list = {0};
+    struct stat st;
+    struct err e = {0};
+    float got[FLOATS];
+    (void)state;
+    write_one(&place, true, &files);
+    CLEANUP(free_text) char *path = xasprintf("%s/model.safetensors", files.path);
+    CLEANUP(buf_release) struct buf whole = {0};
+    assert_int_equal(file_read(path, 1 << 20, &whole, &e), ERR_OK);
+    assert_int_equal(stat(path, &st), 0);
+    for (size_t at = 0; at < whole.len; at++) {
+        whole.data[at] ^= (char)(1 << at % 8);
+        assert_int_equal(file_write_atomic(path, whole.data, whole.len, 0600, &e), ERR_OK);
+        whole.data[at] ^= (char)(1 << at % 8);
+        assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
+        assert_int_equal(list.count, 0);
+        snapshot_list_release(&list);
+        if (snapshot_read(files.path, &layout, got, &e))
+            assert_non_null(strstr(e.msg, path));
+    }
+    snapshot_files_release(&files);
+}
+
+static void every_truncation_names_the_file(void **state)
+{
+    struct snapshot_files files = {0};
+    struct snapshot_place place = place_at(10, 1);
+    struct err e = {0};
+    float got[FLOATS];
+    (void)state;
+    write_one(&place, true, &files);
+    CLEANUP(free_text) char *path = xasprintf("%s/optimizer.safetensors", files.path);
+    CLEANUP(buf_release) struct buf whole = {0};
+    assert_int_equal(file_read(path, 1 << 20, &whole, &e), ERR_OK);
+    for (size_t size = whole.len; size-- > 0;) {
+        assert_int_equal(file_write_atomic(path, whole.data, size, 0600, &e), ERR_OK);
+        assert_int_equal(snapshot_read(files.path, &layout, got, &e), ERR_DATA_LOSS);
+        assert_non_null(strstr(e.msg, path));
+    }
+    snapshot_files_release(&files);
+}
+
+static void hostile_headers(void **state)
+{
+    static const struct {
+        const char *json, *says;
+        uint64_t data;
+    } rows[] = {
+        {"", "no JSON header", 0},
+        {"[1]", "no JSON header", 0},
+        {"{\"a\":", "damaged header", 0},
+        {"{\"a\":1}", "'a': not an object", 0},
+        {"{\"a\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,2]}}", "only dtype F32", 2},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "'a': its shape cannot be", 4},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}",
+         "shape cannot be", 4},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1],\"data_offsets\":[0,4]}}", "at most 4 numbers", 4},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", "not two rising numbers", 4},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", "not two rising numbers", 4},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.5]}}", "not two rising numbers", 4},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", "past the end", 4},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "not as long as its shape", 4},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+         "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+         "overlaps", 4},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", "leaves a hole", 8},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+         "describes 4 bytes of data, the file has 9", 9},
+        {"{\"__metadata__\":{\"a\":1}}", "'a' is not a text", 0},
+        {"{\"__metadata__\":[]}", "not an object", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/x.safetensors", dir);
+        CLEANUP(buf_release) struct buf file = {0};
+        struct safetensors *f = NULL;
+        struct err e = {0};
+        uint64_t length = strlen(rows[i].json);
+        buf_append(&file, &length, 8);
+        buf_puts(&file, rows[i].json);
+        for (uint64_t j = 0; j < rows[i].data; j++)
+            buf_putc(&file, 0);
+        assert_int_equal(file_write_atomic(path, file.data, file.len, 0600, &e), ERR_OK);
+        assert_int_equal(safetensors_open(&f, path, &e), ERR_DATA_LOSS);
+        if (!strstr(e.msg, rows[i].says) || !strstr(e.msg, path))
+            fail_msg("row %zu: '%s' does not say '%s'", i, e.msg, rows[i].says);
+    }
+}
+
+static void a_header_longer_than_the_file(void **state)
+{
+    static const uint64_t lengths[] = {9, 1 << 20, (uint64_t)1 << 40, UINT64_MAX, UINT64_MAX - 7};
+    CLEANUP(free_text) char *path = xasprintf("%s/x.safetensors", dir);
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+        char bytes[16] = {0};
+        struct safetensors *f = NULL;
+        struct err e = {0};
+        memcpy(bytes, &lengths[i], 8);
+        assert_int_equal(file_write_atomic(path, bytes, sizeof(bytes), 0600, &e), ERR_OK);
+        assert_int_equal(safetensors_open(&f, path, &e), ERR_DATA_LOSS);
+        assert_non_null(strstr(e.msg, path));
+    }
+}
+
+static void another_shape_names_file_and_tensor(void **state)
+{
+    static const int64_t other[] = {3, 2};
+    static const struct snapshot_tensor swapped[] = {{"weight", 2, other, 0, 6}, {"bias", 1, shape_b, 16, 2}};
+    static const struct snapshot_tensor renamed[] = {{"weight", 2, shape_a, 0, 6},
+                                                     {"offset", 1, shape_b, 16, 2}};
+    struct snapshot_layout l = layout;
+    struct snapshot_files files = {0};
+    struct snapshot_place place = place_at(10, 1);
+    struct err e = {0};
+    float got[FLOATS];
+    (void)state;
+    write_one(&place, true, &files);
+    l.tensors = swapped;
+    assert_int_equal(snapshot_read(files.path, &l, got, &e), ERR_FAILED_PRECONDITION);
+    assert_non_null(
+        strstr(e.msg, "model.safetensors: tensor 'weight' has shape (2,3), the model wants (3,2)"));
+    l.tensors = renamed;
+    assert_int_equal(snapshot_read(files.path, &l, got, &e), ERR_NOT_FOUND);
+    assert_non_null(strstr(e.msg, "model.safetensors: tensor 'offset' is missing"));
+    l = layout;
+    l.moment_count = 1; /* another optimizer */
+    assert_int_equal(snapshot_read(files.path, &l, got, &e), ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "optimizer.safetensors: has 4 tensors"));
+    snapshot_files_release(&files);
+}
+
+static bool exists(const char *name)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
+    return file_exists(path);
+}
+
+static void prune_counts_committed_ones_of_this_job(void **state)
+{
+    struct snapshot_files f = {0};
+    struct err e = {0};
+    (void)state;
+    for (int64_t step = 10; step <= 50; step += 10) {
+        struct snapshot_place place = place_at(step, 1);
+        write_one(&place, step != 40, &f);
+        snapshot_files_release(&f);
+    }
+    struct snapshot_place other = place_at(5, 1), newer = place_at(30, 2);
+    other.job = 6;
+    write_one(&other, true, &f);
+    snapshot_files_release(&f);
+    write_one(&newer, true, &f);
+    snapshot_files_release(&f);
+    CLEANUP(free_text) char *half = xasprintf("%s/.tmp-step-44-g1-j7", dir);
+    CLEANUP(free_text) char *busy = xasprintf("%s/.tmp-step-44-g2-j7", dir);
+    assert_int_equal(file_mkdirs(half, 0700, &e), ERR_OK);
+    assert_int_equal(file_mkdirs(busy, 0700, &e), ERR_OK);
+    assert_int_equal(snapshot_prune(dir, 7, 2, 2, &e), ERR_OK);
+    assert_true(exists("step-30-g2") && exists("step-50-g1")); /* the two newest */
+    assert_false(exists("step-10-g1") || exists("step-20-g1") || exists("step-30-g1"));
+    assert_false(exists("step-40-g1")); /* never committed, of a generation that is over */
+    assert_true(exists("step-5-g1"));   /* another job's */
+    assert_false(exists(".tmp-step-44-g1-j7"));
+    assert_true(exists(".tmp-step-44-g2-j7")); /* this generation's: someone may be writing it */
+}
+
+/* ---- the saver */
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    bool open;
+    enum err_code answer;
+};
+
+static enum err_code commit_when_open(void *arg, const struct snapshot_place *place,
+                                      const struct snapshot_files *files, struct err *e)
+{
+    struct gate *g = arg;
+    (void)place, (void)files;
+    pthread_mutex_lock(&g->lock);
+    while (!g->open)
+        pthread_cond_wait(&g->moved, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+    return g->answer ? err_set(e, g->answer, "another generation is current") : ERR_OK;
+}
+
+static void open_gate(struct gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->open = true;
+    pthread_cond_broadcast(&g->moved);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static struct saver *start(struct gate *g, enum err_code answer)
+{
+    struct saver *s = NULL;
+    struct err e = {0};
+    *g =
+        (struct gate){.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .answer = answer};
+    struct saver_config config = {
+        .dir = dir, .keep = 2, .layout = &layout, .commit = commit_when_open, .commit_arg = g};
+    assert_int_equal(saver_open(&s, &config, &e), ERR_OK);
+    return s;
+}
+
+static void a_snapshot_counts_only_once_it_is_committed(void **state)
+{
+    struct gate g;
+    struct saver *s = start(&g, ERR_OK);
+    struct snapshot_place place = place_at(10, 1), done;
+    struct err e = {0};
+    (void)state;
+    fill(saver_state(s), 1.0f);
+    saver_submit(s, &place);
+    assert_true(saver_busy(s));
+    assert_false(exists("step-10-g1/COMMITTED.json"));
+    assert_false(saver_take_result(s, &done, &e));
+    open_gate(&g);
+    assert_int_equal(saver_wait(s, &e), ERR_OK);
+    assert_true(exists("step-10-g1/COMMITTED.json"));
+    assert_true(saver_take_result(s, &done, &e));
+    assert_int_equal(done.step, 10);
+    assert_int_equal(e.code, ERR_OK);
+    assert_false(saver_take_result(s, &done, &e));
+    saver_close(s);
+}
+
+static void a_refused_snapshot_does_not_count(void **state)
+{
+    struct gate g;
+    struct saver *s = start(&g, ERR_ABORTED);
+    struct snapshot_place place = place_at(10, 1);
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    (void)state;
+    open_gate(&g);
+    saver_submit(s, &place);
+    assert_int_equal(saver_wait(s, &e), ERR_ABORTED);
+    saver_close(s);
+    assert_false(exists("step-10-g1/COMMITTED.json"));
+    assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 1);
+    assert_false(list.items[0].committed);
+    snapshot_list_release(&list);
+}
+
+static void a_directory_that_cannot_be_written_is_an_error(void **state)
+{
+    struct gate g;
+    struct err e = {0};
+    struct saver *s;
+    struct snapshot_place place = place_at(10, 1);
+    char whole[64];
+    (void)state;
+    strcpy(whole, dir);
+    strcat(dir, "/file");
+    assert_int_equal(file_write_atomic(dir, "", 0, 0600, &e), ERR_OK);
+    s = start(&g, ERR_OK);
+    open_gate(&g);
+    saver_submit(s, &place);
+    assert_int_not_equal(saver_wait(s, &e), ERR_OK);
+    assert_non_null(strstr(e.msg, dir));
+    saver_close(s);
+    strcpy(dir, whole);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_is_written_comes_back, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(scan_tells_committed_from_not, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(equal_contents_have_equal_digests, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(every_flipped_bit_is_noticed, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(every_truncation_names_the_file, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(hostile_headers, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_header_longer_than_the_file, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(another_shape_names_file_and_tensor, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(prune_counts_committed_ones_of_this_job, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_snapshot_counts_only_once_it_is_committed, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_refused_snapshot_does_not_count, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_directory_that_cannot_be_written_is_an_error, make_dir, remove_dir),
+    };
+    log_init("test_snapshot", LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
