@@ -57,7 +57,7 @@ struct session {
     struct buf out, err;
     int64_t job, generation, started_ms, active_ms;
     int stops; /* cancels that were sent */
-    bool ended;
+    bool ended, unread;
     int exit_code;
 };
 
@@ -125,7 +125,8 @@ static enum err_code obey(struct session *s, struct err *e)
         return err_set(e, ERR_CANCELLED, "gave up waiting");
     request.job = s->job;
     request.kill = s->stops == 2;
-    buf_puts(&s->err, s->stops == 1 ? "ddpctl: stopping, ^C again kills\n" : "ddpctl: killing\n");
+    if (!s->unread)
+        buf_puts(&s->err, s->stops == 1 ? "ddpctl: stopping, ^C again kills\n" : "ddpctl: killing\n");
     flush(s);
     if (link_call(&s->link, "CancelJob", &request, &reply, 0, e) != ERR_OK &&
         e->code != ERR_FAILED_PRECONDITION)
@@ -146,8 +147,10 @@ static enum err_code loop(struct session *s, struct err *e)
             return e->code;
         if (tail_read(&s->tail, &s->out, &s->err) || job)
             s->active_ms = now;
-        if (!flush(s) && interrupts() == 0)
-            raise(SIGTERM); /* nobody reads any more: as a command in a pipe would end */
+        if (!flush(s) && !s->unread) {
+            s->unread = true;
+            raise(SIGTERM); /* nobody reads any more: end as a command in a pipe would */
+        }
         if (obey(s, e) != ERR_OK)
             return e->code;
     }

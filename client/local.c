@@ -261,19 +261,20 @@ static void reap(pid_t pid, int64_t deadline_ms)
         close(fd);
 }
 
+/* All but the workers' logs, where those are kept; kept elsewhere, nothing stays. */
 static void remove_all(struct local *l, bool keep_logs)
 {
     static const char *const parts[] = {"coordinator", "agent", "ddp-coordinator.log", "ddp-agent.log",
                                         "lock"};
     struct err ignored;
-    size_t count = keep_logs ? ARRAY_LEN(parts) : 0;
-    for (size_t i = 0; i < count; i++) {
+    if (!keep_logs && file_remove_tree(l->dir, &ignored) == ERR_OK)
+        return; /* what could not be removed, the next run sweeps */
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         CLEANUP(free_text) char *path = paths_join(l->dir, parts[i]);
         if (unlink(path) != 0 && file_remove_tree(path, &ignored) != ERR_OK)
             return;
     }
-    if (!keep_logs && file_remove_tree(l->dir, &ignored) != ERR_OK)
-        return;
+    rmdir(l->dir); /* unless the logs are in it */
 }
 
 void local_stop(struct local *l, bool keep_logs)
