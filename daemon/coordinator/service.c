@@ -378,6 +378,7 @@ static void open_loop(struct service *s)
 static void start_loop(struct service *s)
 {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is a full disk, not our end */
     uv_signal_start(&s->term, on_signal, SIGTERM);
     uv_signal_start(&s->interrupt, on_signal, SIGINT);
     uv_prepare_start(&s->prepare, on_prepare);
