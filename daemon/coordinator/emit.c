@@ -186,7 +186,7 @@ static void flush_wish(struct core *core, struct node *node)
     if (!node->wish_dirty)
         return;
     node->wish_dirty = false;
-    node->revision++;
+    node->revision = ++core->revision;
     for (size_t i = 0; i < node->spawn_count; i++)
         if (!node->spawns[i]->wished_revision)
             node->spawns[i]->wished_revision = node->revision;

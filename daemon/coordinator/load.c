@@ -56,7 +56,8 @@ static enum err_code load_spawns(struct core *core, const struct records *record
         if (!job)
             return err_set(e, ERR_DATA_LOSS, "spawn %" PRId64 " has no job %" PRId64, record->spawn,
                            record->job);
-        job_add_spawn(core, job, record)->wished_revision = 1;
+        struct spawn *s = job_add_spawn(core, job, record);
+        s->wished_revision = s->node ? s->node->revision : 1;
     }
     return ERR_OK;
 }

@@ -248,7 +248,7 @@ static void gone(struct core *core, struct node *node, enum node_state state, bo
         struct generation *g = job_current(jobs[i]);
         if (generation_open(g) && g->r.state != GENERATION_DRAINING && has_member(g, node)) {
             char text[160];
-            snprintf(text, sizeof(text), "node %s %s", node->r.name, why);
+            snprintf(text, sizeof(text), "node %s %s: %s", node->r.name, sm_name(&node_sm, (int)state), why);
             recover_fail(core, g, &(struct cause){.charged = charged, .exit_code = 125, .text = text});
         }
         recover_settle(core, jobs[i]);
@@ -262,7 +262,7 @@ void nodes_goodbye(struct core *core, const struct core_event *event)
     struct node *node = nodes_by_session(core, event->session);
 
     if (node)
-        gone(core, node, NODE_LEFT, false, "left");
+        gone(core, node, NODE_LEFT, false, "its agent said goodbye");
 }
 
 void nodes_session_closed(struct core *core, const struct core_event *event)
@@ -313,7 +313,7 @@ void nodes_tick(struct core *core, struct node *node)
     if (node_gone(node)) {
         expire_leases(core, node);
     } else if (core->now.boot_ms >= lost_at(core, node)) {
-        snprintf(why, sizeof(why), "lost: no word for %" PRId64 " s",
+        snprintf(why, sizeof(why), "no word for %" PRId64 " s",
                  (core->now.boot_ms - node->heard_ms + 500) / 1000);
         gone(core, node, NODE_LOST, true, why);
     } else if (node->r.state == NODE_ALIVE && core->now.boot_ms >= suspect_at(core, node)) {

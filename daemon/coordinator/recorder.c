@@ -74,7 +74,8 @@ static void run_batch(struct recorder *r)
     for (size_t i = 0; i < b->read_count; i++) {
         struct read_request *q = &b->reads[i];
         const char *name = q->name[0] ? q->name : NULL;
-        q->failed = metrics_read(r->metrics, q->job, name, q->limit, &q->points, &q->count, &q->err) != ERR_OK;
+        q->failed =
+            metrics_read(r->metrics, q->job, name, q->limit, &q->points, &q->count, &q->err) != ERR_OK;
     }
 }
 

@@ -155,7 +155,7 @@ struct node *core_add_node(struct core *core, const struct node_record *record)
     struct node *node = xcalloc(1, sizeof(*node));
 
     node_record_copy(&node->r, record);
-    node->revision = 1;
+    node->revision = ++core->revision;
     core->nodes = array_grow(core->nodes, core->node_count, &core->node_cap, sizeof(struct node *));
     memmove(core->nodes + at + 1, core->nodes + at, (core->node_count - at) * sizeof(*core->nodes));
     core->nodes[at] = node;

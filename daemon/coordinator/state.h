@@ -97,6 +97,7 @@ struct core {
     struct node **nodes;  /* by name */
     struct watcher *watchers;
     size_t job_count, job_cap, node_count, node_cap, watcher_count, watcher_cap;
+    int64_t revision; /* of wishes; one count for all nodes: a forgotten one that returns must see it grow */
     int64_t next_job, wake_at, retain_at, restarts, generations;
     bool place_dirty;
 };

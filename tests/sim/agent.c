@@ -1,0 +1,374 @@
+/* The agent: its stream to the coordinator. Wish down, facts up, heartbeats and their acknowledgements. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/sim/sim.h"
+
+#define HEARTBEAT_MS 3000
+#define PATIENCE_MS 9000 /* without a word the stream is given up */
+
+struct up {
+    enum core_event_kind kind;
+    int session;
+    int64_t sequence, epoch, revision;
+    struct core_report report;
+    size_t count;
+    struct core_fact facts[];
+};
+
+static bool agent_alive(const struct machine *m, int64_t life)
+{
+    return m->power && m->agent && m->life == life;
+}
+
+static void connect_agent(struct sim *sim, struct item *item);
+
+static void plan_connect(struct sim *sim, struct machine *m, int64_t after)
+{
+    struct item *item = sim_plan(sim, sim->now + after, connect_agent);
+
+    item->a = m->index;
+    item->b = m->life;
+}
+
+static void tell_closed(struct sim *sim, struct item *item)
+{
+    const struct session *s = &sim->sessions[item->a];
+
+    if (sim->host.core && s->life == sim->host.life)
+        host_up(sim, &(struct core_event){.kind = CORE_SESSION_CLOSED, .session = s->handle});
+}
+
+static void end_session(struct sim *sim, struct machine *m)
+{
+    if (m->session < 0)
+        return;
+    sim->sessions[m->session].broken = true;
+    if (sim_chance(sim, 0.8))
+        sim_plan(sim, sim->now + sim_range(sim, 0, 3000), tell_closed)->a = m->session;
+    m->session = -1;
+    m->welcomed = false;
+}
+
+void agent_break(struct sim *sim, struct machine *m)
+{
+    end_session(sim, m);
+    if (m->power && m->agent)
+        plan_connect(sim, m, sim_range(sim, 50, 1500));
+}
+
+static void send_hello(struct sim *sim, const struct machine *m, struct session *s)
+{
+    struct core_gpu gpus[8];
+    char uuids[8][32];
+    struct core_event event = {.kind = CORE_HELLO, .session = s->handle};
+
+    for (int i = 0; i < m->gpu_count; i++) {
+        snprintf(uuids[i], sizeof(uuids[i]), "GPU-%d-%d", m->index, i);
+        gpus[i] = (struct core_gpu){.uuid = uuids[i], .name = (char *)"H200", .index = i, .healthy = true};
+    }
+    event.hello = (struct core_hello){
+        .node = m->name,
+        .instance = m->instance,
+        .session_id = "s",
+        .version = "0.1.0",
+        .cluster_id = m->wish ? "sim" : "",
+        .address = "10.0.0.1",
+        .log_dir = "/var/log/ddp",
+        .epoch = m->wish ? m->wish->epoch : 0,
+        .revision = m->wish ? m->wish->revision : 0,
+        .cpu_slots = m->cpu_slots,
+        .cores = m->cpu_slots,
+        .port_first = 29700,
+        .port_last = 29720,
+        .gpus = gpus,
+        .gpu_count = (size_t)m->gpu_count,
+    };
+    host_up(sim, &event);
+}
+
+static void up_arrives(struct sim *sim, struct item *item)
+{
+    struct up *up = item->ptr;
+    struct session *s = &sim->sessions[up->session];
+    struct core_event event = {.kind = up->kind, .session = s->handle};
+
+    if (!sim->host.core || s->broken)
+        return;
+    if (sim->machines[s->machine].cut_until > sim->now) {
+        s->broken = true; /* the tail of the stream is lost; the agent finds out by itself */
+        return;
+    }
+    if (up->kind == CORE_HELLO) {
+        s->life = sim->host.life;
+        s->handle = ++sim->host.next_handle;
+        send_hello(sim, &sim->machines[s->machine], s);
+        return;
+    }
+    if (s->life != sim->host.life)
+        return;
+    if (up->kind == CORE_HEARTBEAT) {
+        event.heartbeat.sequence = up->sequence;
+    } else if (up->kind == CORE_FACTS) {
+        event.facts.epoch = up->epoch;
+        event.facts.revision = up->revision;
+        event.facts.facts = up->facts;
+        event.facts.count = up->count;
+    } else if (up->kind == CORE_REPORTS) {
+        event.reports.reports = &up->report;
+        event.reports.count = 1;
+    }
+    host_up(sim, &event);
+}
+
+/* A stream keeps its order: what is sent later arrives later. */
+static void send_up(struct sim *sim, struct machine *m, struct up *up)
+{
+    struct session *s = &sim->sessions[m->session];
+    int64_t at = sim->now + sim_delay(sim);
+
+    if (sim_chance(sim, sim->faults ? sim->loss / 4 : 0)) {
+        s->broken = true;
+        free(up);
+        return;
+    }
+    s->up_at = at > s->up_at ? at : s->up_at;
+    up->session = m->session;
+    sim_plan(sim, s->up_at, up_arrives)->ptr = up;
+}
+
+static struct up *new_up(enum core_event_kind kind, size_t facts)
+{
+    struct up *up = xcalloc(1, sizeof(*up) + facts * sizeof(struct core_fact));
+
+    up->kind = kind;
+    return up;
+}
+
+static void connect_agent(struct sim *sim, struct item *item)
+{
+    struct machine *m = &sim->machines[item->a];
+
+    if (!agent_alive(m, item->b) || m->session >= 0)
+        return;
+    if (!sim->host.core || m->cut_until > sim->now) {
+        plan_connect(sim, m, sim_range(sim, 200, 2000));
+        return;
+    }
+    sim->sessions = array_grow(sim->sessions, sim->session_count, &sim->session_cap, sizeof(*sim->sessions));
+    sim->sessions[sim->session_count] = (struct session){.machine = m->index, .hello_sent = sim->now};
+    m->session = (int)sim->session_count++;
+    m->welcomed = false;
+    m->heard = sim->now;
+    send_up(sim, m, new_up(CORE_HELLO, 0));
+}
+
+static void heartbeat(struct sim *sim, struct item *item)
+{
+    struct machine *m = &sim->machines[item->a];
+
+    if (!agent_alive(m, item->b))
+        return;
+    if (m->session >= 0 && sim->now - m->heard > PATIENCE_MS)
+        agent_break(sim, m);
+    if (m->welcomed) {
+        struct up *up = new_up(CORE_HEARTBEAT, 0);
+        up->sequence = ++m->sequence;
+        m->sent[up->sequence % 64] = sim->now;
+        send_up(sim, m, up);
+    }
+    struct item *next =
+        sim_plan(sim, sim->now + sim_range(sim, HEARTBEAT_MS * 9 / 10, HEARTBEAT_MS * 11 / 10), heartbeat);
+    next->a = m->index;
+    next->b = m->life;
+}
+
+void agent_start(struct sim *sim, struct machine *m)
+{
+    m->agent = true;
+    m->life++;
+    plan_connect(sim, m, sim_range(sim, 0, 500));
+    struct item *item = sim_plan(sim, sim->now + sim_range(sim, 0, HEARTBEAT_MS), heartbeat);
+    item->a = m->index;
+    item->b = m->life;
+    machine_apply(sim, m); /* the wish on disk holds until a newer one comes */
+}
+
+void agent_stop(struct sim *sim, struct machine *m)
+{
+    end_session(sim, m);
+    m->agent = false;
+    m->life++;
+}
+
+static struct core_fact fact_of(const struct proc *p)
+{
+    return (struct core_fact){
+        .job = p->job,
+        .spawn = p->spawn,
+        .generation = p->generation,
+        .state = p->state == PROC_STARTING ? FACT_STARTING
+                 : p->state == PROC_EXITED ? FACT_EXITED
+                 : p->stop                 ? FACT_STOPPING
+                                           : FACT_RUNNING,
+        .pid = 1000 + p->spawn,
+        .started_ms = p->started,
+        .ended_ms = p->ended,
+        .code = p->code,
+        .signal = p->signal,
+        .lost = p->lost,
+        .not_started = p->not_started,
+        .port_busy = p->port_busy,
+        .lease_expired = p->lease_expired,
+    };
+}
+
+void agent_facts(struct sim *sim, struct machine *m)
+{
+    if (!m->agent || !m->welcomed)
+        return;
+    struct up *up = new_up(CORE_FACTS, m->proc_count);
+    up->epoch = m->wish ? m->wish->epoch : 0;
+    up->revision = m->wish ? m->wish->revision : 0;
+    up->count = m->proc_count;
+    for (size_t i = 0; i < m->proc_count; i++)
+        up->facts[i] = fact_of(m->procs[i]);
+    send_up(sim, m, up);
+}
+
+void agent_report(struct sim *sim, struct machine *m, const struct proc *p)
+{
+    if (!m->agent || !m->welcomed)
+        return;
+    struct up *up = new_up(CORE_REPORTS, 0);
+    up->report = (struct core_report){.job = p->job, .spawn = p->spawn, .step = p->step, .has_step = true};
+    send_up(sim, m, up);
+}
+
+void agent_goodbye(struct sim *sim, struct machine *m)
+{
+    if (m->welcomed)
+        send_up(sim, m, new_up(CORE_GOODBYE, 0));
+}
+
+struct down { /* a wish follows in the same block */
+    enum core_effect_kind kind;
+    int session;
+    int64_t sequence;
+    size_t wish_size;
+};
+
+static void take_wish(struct sim *sim, struct machine *m, const struct wish_copy *wish, size_t size)
+{
+    if (m->wish && (wish->epoch < m->wish->epoch ||
+                    (wish->epoch == m->wish->epoch && wish->revision < m->wish->revision)))
+        return;
+    free(m->wish);
+    m->wish = xmemdup(wish, size);
+    machine_apply(sim, m);
+}
+
+static void acknowledged(struct sim *sim, struct machine *m, int64_t sent)
+{
+    if (sent > m->last_ack_sent)
+        m->last_ack_sent = sent;
+    machine_lease_renewed(sim, m);
+}
+
+static void down_arrives(struct sim *sim, struct item *item)
+{
+    struct down *down = item->ptr;
+    struct session *s = &sim->sessions[down->session];
+    struct machine *m = &sim->machines[s->machine];
+
+    if (s->broken || m->session != down->session || !m->agent || m->cut_until > sim->now)
+        return;
+    m->heard = sim->now;
+    if (down->kind == EFFECT_WELCOME) {
+        m->welcomed = true;
+        acknowledged(sim, m, s->hello_sent); /* a welcome answers the hello as an ack does a heartbeat */
+    } else if (down->kind == EFFECT_ACK) {
+        acknowledged(sim, m, m->sent[down->sequence % 64]);
+    } else if (down->kind == EFFECT_WISH) {
+        take_wish(sim, m, (struct wish_copy *)(down + 1), down->wish_size);
+    } else {
+        agent_break(sim, m);
+    }
+}
+
+static uint64_t gpu_bits(char *const *uuids)
+{
+    uint64_t bits = 0;
+    int machine, gpu;
+
+    for (; uuids && *uuids; uuids++)
+        if (sscanf(*uuids, "GPU-%d-%d", &machine, &gpu) == 2)
+            bits |= 1u << gpu;
+    return bits;
+}
+
+static struct down *copy_wish(struct sim *sim, const char *node)
+{
+    struct core_wish wish;
+    struct err e;
+    size_t count = 0;
+
+    if (core_wish(sim->host.core, node, &wish, &e) != ERR_OK)
+        return NULL; /* forgotten since */
+    for (size_t i = 0; i < wish.group_count; i++)
+        count += wish.groups[i].spawn_count;
+    size_t size = sizeof(struct wish_copy) + count * sizeof(struct wished);
+    struct down *down = xcalloc(1, sizeof(*down) + size);
+    struct wish_copy *copy = (struct wish_copy *)(down + 1);
+    down->wish_size = size;
+    copy->epoch = wish.epoch;
+    copy->revision = wish.revision;
+    for (size_t i = 0; i < wish.group_count; i++)
+        for (size_t k = 0; k < wish.groups[i].spawn_count; k++) {
+            const struct core_wish_group *g = &wish.groups[i];
+            const struct core_wish_spawn *s = &g->spawns[k];
+            struct wished *w = &copy->spawns[copy->count++];
+            *w = (struct wished){
+                .job = g->job,
+                .spawn = s->spawn,
+                .generation = s->generation,
+                .lease_ms = g->lease_ms,
+                .grace_ms = g->grace_ms,
+                .rank = s->rank,
+                .local_rank = s->local_rank,
+                .world_size = g->world_size,
+                .cpu_slot = s->cpu_slot,
+                .gpus = gpu_bits(s->gpu_uuids),
+                .native = g->kind == JOB_TRAIN,
+                .stop = s->stop,
+            };
+            memcpy(w->token, s->token, sizeof(w->token));
+        }
+    core_wish_release(&wish);
+    return down;
+}
+
+void agent_down(struct sim *sim, const struct core_effect *effect)
+{
+    size_t at = sim->session_count;
+    struct down *down;
+
+    while (at-- > 0)
+        if (sim->sessions[at].handle == effect->session && sim->sessions[at].life == sim->host.life)
+            break;
+    if (at == SIZE_MAX || sim->sessions[at].broken)
+        return;
+    struct session *s = &sim->sessions[at];
+    down = effect->kind == EFFECT_WISH ? copy_wish(sim, effect->node) : xcalloc(1, sizeof(*down));
+    if (!down)
+        return;
+    down->kind = effect->kind;
+    down->session = (int)at;
+    down->sequence = effect->sequence;
+    int64_t when = sim->now + sim_delay(sim);
+    s->down_at = when > s->down_at ? when : s->down_at;
+    sim_plan(sim, s->down_at, down_arrives)->ptr = down;
+}

@@ -1,0 +1,187 @@
+/* Faults, one after the other at random times, until they end and everything is put in order again. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+static struct machine *any_machine(struct sim *sim)
+{
+    return &sim->machines[sim_range(sim, 0, sim->machine_count - 1)];
+}
+
+static struct proc *any_proc(struct sim *sim, struct machine *m)
+{
+    return m->proc_count ? m->procs[sim_range(sim, 0, (int64_t)m->proc_count - 1)] : NULL;
+}
+
+static void coordinator_back(struct sim *sim, struct item *item)
+{
+    (void)item;
+    if (!sim->host.core)
+        host_start(sim);
+}
+
+static void crash_coordinator(struct sim *sim)
+{
+    if (!sim->host.core)
+        return;
+    if (sim_chance(sim, 0.6)) {
+        sim->host.crash_next = (int)sim_range(sim, 1, 3);
+        return;
+    }
+    host_crash(sim);
+    sim_plan(sim, sim->now + sim_range(sim, 300, sim_chance(sim, 0.1) ? 120000 : 10000), coordinator_back);
+}
+
+static void agent_back(struct sim *sim, struct item *item)
+{
+    struct machine *m = &sim->machines[item->a];
+
+    if (m->power && !m->agent)
+        agent_start(sim, m);
+}
+
+static void kill_agent(struct sim *sim, struct machine *m)
+{
+    if (!m->power || !m->agent)
+        return;
+    sim_say(sim, "%s: agent dies", m->name);
+    agent_stop(sim, m);
+    sim_plan(sim, sim->now + sim_range(sim, 200, sim_chance(sim, 0.2) ? 100000 : 8000), agent_back)->a =
+        m->index;
+}
+
+static void power_back(struct sim *sim, struct item *item)
+{
+    struct machine *m = &sim->machines[item->a];
+
+    if (!m->power)
+        machine_power_on(sim, m, item->b);
+}
+
+static void forget(struct sim *sim, struct item *item)
+{
+    const struct machine *m = &sim->machines[item->a];
+
+    if (!m->power) /* what the operator says is true */
+        client_operate(sim, CORE_FORGET, m->name, 0, false);
+}
+
+static void power_off(struct sim *sim, struct machine *m)
+{
+    if (!m->power)
+        return;
+    machine_power_off(sim, m);
+    struct item *item = sim_plan(sim, sim->now + sim_range(sim, 3000, 90000), power_back);
+    item->a = m->index;
+    item->b = sim_chance(sim, 0.2);
+    if (sim_chance(sim, 0.3))
+        sim_plan(sim, sim->now + sim_range(sim, 9000, 40000), forget)->a = m->index;
+}
+
+static void leave(struct sim *sim, struct machine *m)
+{
+    if (!m->power || !m->agent || !m->welcomed)
+        return;
+    sim_say(sim, "%s: says goodbye", m->name);
+    for (size_t i = 0; i < m->proc_count; i++)
+        proc_exit(sim, m, m->procs[i], 0, 15);
+    agent_goodbye(sim, m);
+    agent_stop(sim, m);
+    sim_plan(sim, sim->now + sim_range(sim, 1000, 40000), agent_back)->a = m->index;
+}
+
+static void kill_proc(struct sim *sim, struct machine *m)
+{
+    struct proc *p = any_proc(sim, m);
+
+    if (p && p->state == PROC_RUNNING)
+        proc_exit(sim, m, p, sim_chance(sim, 0.5) ? 1 : 0, 9);
+}
+
+static void drain(struct sim *sim, struct machine *m)
+{
+    m->drained = !m->drained;
+    client_operate(sim, m->drained ? CORE_DRAIN : CORE_UNDRAIN, m->name, 0, false);
+}
+
+static void fault(struct sim *sim, struct item *item)
+{
+    struct machine *m = any_machine(sim);
+    struct proc *p;
+
+    (void)item;
+    if (!sim->faults)
+        return;
+    switch (sim_range(sim, 0, 11)) {
+    case 0:
+    case 1:
+        crash_coordinator(sim);
+        break;
+    case 2:
+        kill_agent(sim, m);
+        break;
+    case 3:
+        power_off(sim, m);
+        break;
+    case 4:
+        sim_say(sim, "%s: cut", m->name);
+        m->cut_until = sim->now + sim_range(sim, 500, sim_chance(sim, 0.3) ? 90000 : 12000);
+        break;
+    case 5:
+        if ((p = any_proc(sim, m)))
+            supervisor_kill(sim, m, p->job);
+        break;
+    case 6:
+    case 7:
+        kill_proc(sim, m);
+        break;
+    case 8:
+        agent_break(sim, m);
+        break;
+    case 9:
+        sim->wall_offset += sim_range(sim, -7200000, 7200000);
+        break;
+    case 10:
+        drain(sim, m);
+        break;
+    case 11:
+        leave(sim, m);
+        break;
+    }
+    sim_plan(sim, sim->now + sim_range(sim, 0, 16000 / (sim->machine_count > 8 ? 4 : 1)), fault);
+}
+
+void chaos_start(struct sim *sim)
+{
+    sim->faults = true;
+    sim_plan(sim, sim_range(sim, 0, 20000), fault);
+}
+
+static void undrain(struct sim *sim, struct item *item)
+{
+    for (int i = 0; i < sim->machine_count; i++)
+        client_operate(sim, CORE_UNDRAIN, sim->machines[i].name, 0, false);
+    if (item->a < 40) /* some may be forgotten now and return with an old wish to be drained */
+        sim_plan(sim, sim->now + 30000, undrain)->a = item->a + 1;
+}
+
+void chaos_end(struct sim *sim)
+{
+    sim_say(sim, "faults end");
+    sim->faults = false;
+    sim->host.crash_next = 0;
+    if (!sim->host.core)
+        host_start(sim);
+    for (int i = 0; i < sim->machine_count; i++) {
+        struct machine *m = &sim->machines[i];
+        m->cut_until = 0;
+        if (!m->power)
+            machine_power_on(sim, m, false);
+        else if (!m->agent)
+            agent_start(sim, m);
+    }
+    sim_plan(sim, sim->now + 5000, undrain);
+}

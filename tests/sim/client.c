@@ -1,0 +1,122 @@
+/* Users: submit until acknowledged, now and then twice; cancel, drain and forget. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "tests/sim/sim.h"
+
+struct sim_job *client_job(const struct sim *sim, int64_t id)
+{
+    const struct job_record *job = durable_job(&sim->durable, id);
+
+    return job ? (struct sim_job *)&sim->jobs[atoi(job->request_id + 1)] : NULL;
+}
+
+static int64_t biggest_fit(const struct sim *sim, bool gpus, int64_t per_node)
+{
+    int64_t count = 0;
+
+    for (int i = 0; i < sim->machine_count; i++)
+        count += (gpus ? sim->machines[i].gpu_count : sim->machines[i].cpu_slots) >= per_node;
+    return count;
+}
+
+/* A job that the whole cluster could run. */
+static void make_job(struct sim *sim, int index)
+{
+    struct sim_job *job = &sim->jobs[index];
+    bool gpus = sim_chance(sim, 0.3) && biggest_fit(sim, true, 1) > 0;
+    int64_t per_node = sim_range(sim, 1, 4);
+
+    while (biggest_fit(sim, gpus, per_node) == 0)
+        per_node--;
+    int64_t most = biggest_fit(sim, gpus, per_node);
+    int64_t nodes = sim_range(sim, 1, most < 6 ? most : 6), max = sim_chance(sim, 0.4) ? nodes + 3 : nodes;
+    if (sim_chance(sim, 0.05))
+        nodes = max = most; /* the whole cluster */
+    snprintf(job->id, sizeof(job->id), "r%d", index);
+    job->native = sim_chance(sim, 0.6);
+    job->doomed = sim_chance(sim, 0.1);
+    job->no_snapshots = sim_chance(sim, 0.15);
+    job->submit_at = sim_range(sim, 0, 60000);
+    job->duration = sim_range(sim, 500, 60000);
+    job->target = sim_range(sim, 1, 80) * 20;
+    job->every = sim_range(sim, 2, 20) * 20;
+    job->continues = -1;
+    CLEANUP(buf_release) struct buf text = {0};
+    buf_printf(&text,
+               "name: j%d\nnodes: \"%" PRId64 ":%" PRId64 "\"\nprocs_per_node: %" PRId64 "\ndevice: %s\n",
+               index, nodes, max, per_node, gpus ? "cuda" : "cpu");
+    buf_printf(&text, "max_restarts: %" PRId64 "\npriority: %" PRId64 "\ngrace: %" PRId64 "s\n",
+               sim_range(sim, 0, 8), sim_range(sim, 0, 2), sim_range(sim, 1, 30));
+    if (sim_chance(sim, 0.1))
+        buf_printf(&text, "time_limit: %" PRId64 "s\n", sim_range(sim, 5, 120));
+    if (sim_chance(sim, 0.3))
+        buf_printf(&text, "lease: %" PRId64 "s\n", sim_range(sim, 12, 90));
+    if (job->native) {
+        buf_puts(&text,
+                 "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic, samples: 64}\n"
+                 "  batch: 4\n  steps: 100\n");
+        if (!job->no_snapshots)
+            buf_printf(&text, "  snapshot: {dir: /out%d, every: 10}\n", index);
+    } else {
+        buf_puts(&text, "command: [\"true\"]\n");
+    }
+    snprintf(job->file, sizeof(job->file), "%s", text.data);
+}
+
+static void submit(struct sim *sim, struct item *item)
+{
+    struct sim_job *job = &sim->jobs[item->a];
+    struct request r = {.kind = CORE_SUBMIT, .from = {-1, item->a, 0, ++job->attempt}};
+
+    if (job->acked)
+        return;
+    snprintf(r.id, sizeof(r.id), "%s", job->id);
+    snprintf(r.text, sizeof(r.text), "%s", job->file);
+    host_request(sim, &r);
+    sim_plan(sim, sim->now + sim_range(sim, 500, 6000), submit)->a = item->a;
+}
+
+static void cancel(struct sim *sim, struct item *item)
+{
+    const struct sim_job *job = &sim->jobs[item->a];
+
+    if (job->acked && sim->faults)
+        client_operate(sim, CORE_CANCEL, NULL, job->acked, sim_chance(sim, 0.3));
+}
+
+void client_reply(struct sim *sim, const struct reply *reply)
+{
+    if (reply->kind != CORE_SUBMIT)
+        return;
+    struct sim_job *job = &sim->jobs[reply->to.job];
+    if (reply->err.code != ERR_OK) {
+        sim_fail(sim, "submit %s: %s", job->id, reply->err.msg);
+        return;
+    }
+    if (job->acked && job->acked != reply->job)
+        sim_fail(sim, "request %s is job %" PRId64 " and job %" PRId64, job->id, job->acked, reply->job);
+    job->acked = reply->job;
+}
+
+void client_operate(struct sim *sim, enum core_event_kind kind, const char *node, int64_t job, bool flag)
+{
+    struct request r = {.kind = kind, .from = {-1, -1, 0, 0}, .job = job, .flag = flag};
+
+    snprintf(r.text, sizeof(r.text), "%s", node ? node : "");
+    host_request(sim, &r);
+}
+
+void client_start(struct sim *sim)
+{
+    for (int i = 0; i < sim->job_count; i++) {
+        make_job(sim, i);
+        sim_plan(sim, sim->jobs[i].submit_at, submit)->a = i;
+        if (sim_chance(sim, 0.1))
+            sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), cancel)->a = i;
+    }
+}

@@ -1,0 +1,341 @@
+/* The fake store: applies a list of changes or none of it, and holds every one against the rules that the
+ * real one and the design have. A broken rule fails the run. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/sim/sim.h"
+
+/* Newest first: that is what changes are about. */
+#define FIND(array, count, condition)                                                                        \
+    for (size_t i_ = (count); i_-- > 0;)                                                                     \
+        if ((array)[i_].condition)                                                                           \
+            return &(array)[i_];                                                                             \
+    return NULL
+
+struct job_record *durable_job(const struct durable *d, int64_t id)
+{
+    FIND(d->r.jobs, d->r.job_count, id == id);
+}
+
+static struct node_record *find_node(const struct durable *d, const char *name)
+{
+    for (size_t i = 0; i < d->r.node_count; i++)
+        if (!strcmp(d->r.nodes[i].name, name))
+            return &d->r.nodes[i];
+    return NULL;
+}
+
+struct generation_record *durable_generation(const struct durable *d, int64_t job, int64_t number)
+{
+    FIND(d->r.generations, d->r.generation_count, job == job && d->r.generations[i_].number == number);
+}
+
+struct spawn_record *durable_spawn(const struct durable *d, int64_t job, int64_t spawn)
+{
+    FIND(d->r.spawns, d->r.spawn_count, job == job && d->r.spawns[i_].spawn == spawn);
+}
+
+static struct rank_record *find_rank(const struct durable *d, int64_t job, int64_t generation, int rank)
+{
+    FIND(d->r.ranks, d->r.rank_count,
+         job == job && d->r.ranks[i_].generation == generation && d->r.ranks[i_].rank == rank);
+}
+
+static struct snapshot_record *find_snapshot(const struct durable *d, const struct snapshot_record *s)
+{
+    FIND(d->r.snapshots, d->r.snapshot_count,
+         job == s->job && d->r.snapshots[i_].generation == s->generation &&
+             d->r.snapshots[i_].step == s->step);
+}
+
+static void move(struct sim *sim, const struct sm *sm, const struct change *c, int state)
+{
+    if (state != c->from)
+        sim_fail(sim, "%s %" PRId64 "/%" PRId64 " %s: move from %s, but it is %s", sm->name, c->id,
+                 c->generation_number, c->name ? c->name : "", sm_name(sm, c->from), sm_name(sm, state));
+    if (!sm_may(sm, c->from, c->to))
+        sim_fail(sim, "%s: no move from %s to %s", sm->name, sm_name(sm, c->from), sm_name(sm, c->to));
+}
+
+#define MISSING(what)                                                                                        \
+    do {                                                                                                     \
+        sim_fail(sim, "change %d: no such " what, c->kind);                                                  \
+        return;                                                                                              \
+    } while (0)
+
+#define REPLACE(found, kept, kind, fresh)                                                                    \
+    do {                                                                                                     \
+        kept keep_ = (kept)(found)->state;                                                                   \
+        kind##_release(found);                                                                               \
+        kind##_copy(found, fresh);                                                                           \
+        (found)->state = keep_;                                                                              \
+    } while (0)
+
+#define APPEND(array, count, cap, kind, fresh)                                                               \
+    do {                                                                                                     \
+        (array) = array_grow((array), (count), &(cap), sizeof(*(array)));                                    \
+        kind##_copy(&(array)[(count)++], fresh);                                                             \
+    } while (0)
+
+static void apply_job(struct sim *sim, const struct change *c)
+{
+    struct durable *d = &sim->durable;
+    struct job_record *job = durable_job(d, c->kind == CHANGE_JOB_MOVE ? c->id : c->job->id);
+
+    if (c->kind == CHANGE_JOB_INSERT) {
+        for (size_t i = 0; i < d->r.job_count; i++)
+            if (!strcmp(d->r.jobs[i].request_id, c->job->request_id))
+                sim_fail(sim, "request %s made a second job", c->job->request_id);
+        if (c->job->id < d->r.next_job)
+            sim_fail(sim, "job id %" PRId64 " is used again", c->job->id);
+        d->r.next_job = c->job->id + 1;
+        APPEND(d->r.jobs, d->r.job_count, d->job_cap, job_record, c->job);
+        return;
+    }
+    if (!job)
+        MISSING("job");
+    if (c->kind == CHANGE_JOB_MOVE) {
+        move(sim, &job_sm, c, (int)job->state);
+        job->state = (enum job_state)c->to;
+        free(job->reason);
+        job->reason = xstrdup(c->text);
+        sim_say(sim, "job %" PRId64 " %s: %s", job->id, sm_name(&job_sm, c->to), c->text);
+    } else {
+        if (c->job->generation < job->generation)
+            sim_fail(sim, "job %" PRId64 ": generation shrinks", job->id);
+        REPLACE(job, enum job_state, job_record, c->job);
+    }
+}
+
+static void apply_node(struct sim *sim, const struct change *c)
+{
+    struct durable *d = &sim->durable;
+    bool named = c->kind == CHANGE_NODE_MOVE || c->kind == CHANGE_NODE_DELETE;
+    struct node_record *node = find_node(d, named ? c->name : c->node->name);
+
+    if (c->kind == CHANGE_NODE_INSERT) {
+        if (node)
+            sim_fail(sim, "node %s twice", c->node->name);
+        APPEND(d->r.nodes, d->r.node_count, d->node_cap, node_record, c->node);
+        return;
+    }
+    if (!node)
+        MISSING("node");
+    if (c->kind == CHANGE_NODE_DELETE) {
+        node_record_release(node);
+        *node = d->r.nodes[--d->r.node_count];
+    } else if (c->kind == CHANGE_NODE_MOVE) {
+        move(sim, &node_sm, c, (int)node->state);
+        node->state = (enum node_state)c->to;
+        sim_say(sim, "node %s %s: %s", node->name, sm_name(&node_sm, c->to), c->text);
+    } else {
+        REPLACE(node, enum node_state, node_record, c->node);
+    }
+}
+
+static bool open_state(enum generation_state state)
+{
+    return state != GENERATION_CLOSED && state != GENERATION_FAILED;
+}
+
+static void apply_generation(struct sim *sim, const struct change *c)
+{
+    struct durable *d = &sim->durable;
+    bool moves = c->kind == CHANGE_GENERATION_MOVE;
+    struct generation_record *g = durable_generation(d, moves ? c->id : c->generation->job,
+                                                     moves ? c->generation_number : c->generation->number);
+
+    if (c->kind == CHANGE_GENERATION_INSERT) {
+        for (size_t i = 0; i < d->r.generation_count; i++) {
+            const struct generation_record *other = &d->r.generations[i];
+            if (other->job == c->generation->job && open_state(other->state))
+                sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " while %" PRId64 " is open", other->job,
+                         c->generation->number, other->number);
+            if (other->job == c->generation->job && other->number >= c->generation->number)
+                sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " does not grow", other->job,
+                         other->number);
+        }
+        APPEND(d->r.generations, d->r.generation_count, d->generation_cap, generation_record, c->generation);
+        return;
+    }
+    if (!g)
+        MISSING("generation");
+    if (moves) {
+        move(sim, &generation_sm, c, (int)g->state);
+        g->state = (enum generation_state)c->to;
+    } else {
+        if (g->has_key && memcmp(g->key, c->generation->key, sizeof(g->key)) != 0)
+            sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": its key changes", g->job, g->number);
+        REPLACE(g, enum generation_state, generation_record, c->generation);
+    }
+}
+
+static void apply_rank(struct sim *sim, const struct change *c)
+{
+    struct durable *d = &sim->durable;
+    bool moves = c->kind == CHANGE_RANK_MOVE;
+    struct rank_record *rank =
+        find_rank(d, moves ? c->id : c->rank->job, moves ? c->generation_number : c->rank->generation,
+                  moves ? c->rank_number : c->rank->rank);
+
+    if (c->kind == CHANGE_RANK_INSERT) {
+        if (rank)
+            sim_fail(sim, "a rank twice");
+        APPEND(d->r.ranks, d->r.rank_count, d->rank_cap, rank_record, c->rank);
+        return;
+    }
+    if (!rank)
+        MISSING("rank");
+    if (moves) {
+        move(sim, &rank_sm, c, (int)rank->state);
+        rank->state = (enum rank_state)c->to;
+    } else {
+        REPLACE(rank, enum rank_state, rank_record, c->rank);
+    }
+}
+
+static void apply_spawn(struct sim *sim, const struct change *c)
+{
+    struct durable *d = &sim->durable;
+    struct spawn_record *s = durable_spawn(d, c->spawn->job, c->spawn->spawn);
+
+    if (c->kind == CHANGE_SPAWN_INSERT) {
+        if (s)
+            sim_fail(sim, "a spawn twice");
+        APPEND(d->r.spawns, d->r.spawn_count, d->spawn_cap, spawn_record, c->spawn);
+        return;
+    }
+    if (!s)
+        MISSING("spawn");
+    if ((s->dead && !c->spawn->dead) || (s->revoked && !c->spawn->revoked))
+        sim_fail(sim, "spawn %" PRId64 "/%" PRId64 " comes to life again", s->job, s->spawn);
+    spawn_record_release(s);
+    spawn_record_copy(s, c->spawn);
+}
+
+static void apply_snapshot(struct sim *sim, const struct change *c)
+{
+    struct durable *d = &sim->durable;
+    struct snapshot_record *s = find_snapshot(d, c->snapshot);
+    const struct generation_record *g = durable_generation(d, c->snapshot->job, c->snapshot->generation);
+    const struct job_record *job = durable_job(d, c->snapshot->job);
+
+    if (!g || !job || g->number != job->generation ||
+        (g->state != GENERATION_RUNNING && g->state != GENERATION_DRAINING))
+        sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " commits, and may not", c->snapshot->job,
+                 c->snapshot->generation);
+    if (s && strcmp(s->digest, c->snapshot->digest) != 0)
+        sim_fail(sim, "job %" PRId64 ": two digests of step %" PRId64, s->job, s->step);
+    if (!s) {
+        APPEND(d->r.snapshots, d->r.snapshot_count, d->snapshot_cap, snapshot_record, c->snapshot);
+        return;
+    }
+    snapshot_record_release(s);
+    snapshot_record_copy(s, c->snapshot);
+}
+
+/* No two spawns that may live hold one slot. */
+static void check_slots(struct sim *sim)
+{
+    const struct records *r = &sim->durable.r;
+
+    for (size_t i = 0; i < r->spawn_count; i++)
+        for (size_t k = i + 1; !r->spawns[i].dead && k < r->spawn_count; k++) {
+            const struct spawn_record *a = &r->spawns[i], *b = &r->spawns[k];
+            if (b->dead || strcmp(a->node, b->node) != 0)
+                continue;
+            bool clash = a->cpu_slot >= 0 && a->cpu_slot == b->cpu_slot;
+            for (char **x = a->gpu_uuids; x && *x; x++)
+                for (char **y = b->gpu_uuids; y && *y; y++)
+                    clash |= !strcmp(*x, *y);
+            if (clash)
+                sim_fail(sim, "one slot on %s for %" PRId64 "/%" PRId64 " and %" PRId64 "/%" PRId64, a->node,
+                         a->job, a->spawn, b->job, b->spawn);
+        }
+}
+
+/* What must hold between transactions. */
+static void check_jobs(struct sim *sim)
+{
+    const struct records *r = &sim->durable.r;
+
+    for (size_t i = 0; i < r->job_count; i++) {
+        const struct job_record *job = &r->jobs[i];
+        const struct generation_record *g = durable_generation(&sim->durable, job->id, job->generation);
+        bool is_open = g && open_state(g->state);
+        if (sm_terminal(&job_sm, job->state) && is_open)
+            sim_fail(sim, "job %" PRId64 " is %s with an open generation", job->id,
+                     sm_name(&job_sm, job->state));
+        if ((job->state == JOB_STARTING || job->state == JOB_RUNNING) && !is_open)
+            sim_fail(sim, "job %" PRId64 " is %s without an open generation", job->id,
+                     sm_name(&job_sm, job->state));
+        int64_t charged = 0;
+        for (size_t k = 0; k < r->generation_count; k++)
+            charged += r->generations[k].job == job->id && r->generations[k].charged;
+        if (charged < job->restarts_used || charged > job->restarts_used + 1)
+            sim_fail(sim, "job %" PRId64 ": %" PRId64 " charged generations, %" PRId64 " restarts used",
+                     job->id, charged, job->restarts_used);
+    }
+}
+
+static void apply(struct sim *sim, const struct change *c)
+{
+    switch (c->kind) {
+    case CHANGE_JOB_INSERT:
+    case CHANGE_JOB_PUT:
+    case CHANGE_JOB_MOVE:
+        apply_job(sim, c);
+        break;
+    case CHANGE_NODE_INSERT:
+    case CHANGE_NODE_PUT:
+    case CHANGE_NODE_MOVE:
+    case CHANGE_NODE_DELETE:
+        apply_node(sim, c);
+        break;
+    case CHANGE_GENERATION_INSERT:
+    case CHANGE_GENERATION_PUT:
+    case CHANGE_GENERATION_MOVE:
+        apply_generation(sim, c);
+        break;
+    case CHANGE_RANK_INSERT:
+    case CHANGE_RANK_PUT:
+    case CHANGE_RANK_MOVE:
+        apply_rank(sim, c);
+        break;
+    case CHANGE_SPAWN_INSERT:
+    case CHANGE_SPAWN_PUT:
+        apply_spawn(sim, c);
+        break;
+    case CHANGE_SNAPSHOT_PUT:
+        apply_snapshot(sim, c);
+        break;
+    case CHANGE_EVENT:
+        sim_say(sim, "  job %" PRId64 ": %s", c->event->job, c->event->text);
+        break;
+    case CHANGE_JOB_FORGET:
+        sim_fail(sim, "job %" PRId64 " forgotten too early", c->id);
+        break;
+    }
+}
+
+void durable_apply(struct sim *sim, const struct change *changes, size_t count)
+{
+    bool spawned = false;
+
+    for (size_t i = 0; i < count && !sim->failed; i++) {
+        apply(sim, &changes[i]);
+        spawned |= changes[i].kind == CHANGE_SPAWN_INSERT;
+    }
+    sim->durable.commits++;
+    if (count)
+        check_jobs(sim);
+    if (spawned)
+        check_slots(sim);
+}
+
+void durable_release(struct durable *d)
+{
+    records_release(&d->r);
+}

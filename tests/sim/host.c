@@ -1,0 +1,342 @@
+/* The coordinator's process: hands what arrives to the core, commits, then carries out effects, as the
+ * service does. It may die at any point: between events, before the commit, after it, amid the effects. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "tests/sim/sim.h"
+
+static void random_bytes(void *ctx, void *out, size_t size)
+{
+    uint8_t *bytes = out;
+
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)sim_random(ctx);
+}
+
+static void plan_flush(struct sim *sim);
+
+void host_start(struct sim *sim)
+{
+    struct host *host = &sim->host;
+    struct core_config config;
+    struct err e = {0};
+
+    core_config_defaults(&config);
+    snprintf(config.cluster_id, sizeof(config.cluster_id), "sim");
+    config.epoch = ++sim->durable.epoch;
+    host->core = core_create(&config, &(struct core_env){random_bytes, sim});
+    host->life++;
+    host->crash_next = 0;
+    host->tick_at = INT64_MAX;
+    sim_say(sim, "coordinator starts, epoch %" PRId64, config.epoch);
+    if (core_load(host->core, &sim->durable.r, sim_clock(sim), &host->out, &e) != ERR_OK)
+        sim_fail(sim, "core_load: %s", e.msg);
+    plan_flush(sim);
+}
+
+void host_crash(struct sim *sim)
+{
+    struct host *host = &sim->host;
+
+    sim_say(sim, "coordinator dies");
+    core_free(host->core);
+    host->core = NULL;
+    core_out_clear(&host->out);
+    host->flush_planned = false;
+    host->life++;
+    host->pending_count = 0;
+}
+
+static uint64_t take_handle(struct host *host, const struct request *request)
+{
+    host->pending =
+        array_grow(host->pending, host->pending_count, &host->pending_cap, sizeof(*host->pending));
+    host->pending[host->pending_count++] = (struct pending){
+        .handle = ++host->next_handle,
+        .from = request->from,
+        .kind = request->kind,
+        .watch = request->kind == CORE_WATCH,
+    };
+    return host->next_handle;
+}
+
+static struct pending *find_pending(struct host *host, uint64_t handle)
+{
+    for (size_t i = host->pending_count; i-- > 0;)
+        if (host->pending[i].handle == handle)
+            return &host->pending[i];
+    return NULL;
+}
+
+static void deliver_reply(struct sim *sim, struct item *item)
+{
+    struct reply *reply = item->ptr;
+
+    if (reply->to.machine >= 0)
+        worker_reply(sim, reply);
+    else
+        client_reply(sim, reply);
+}
+
+static bool cut(const struct sim *sim, int machine)
+{
+    return machine >= 0 && sim->machines[machine].cut_until > sim->now;
+}
+
+static void send_reply(struct sim *sim, const struct reply *reply)
+{
+    if (sim_lost(sim) || cut(sim, reply->to.machine))
+        return;
+    sim_plan(sim, sim->now + sim_delay(sim), deliver_reply)->ptr = xmemdup(reply, sizeof(*reply));
+}
+
+/* Everything a member is told, as one digest: all members must get the same. */
+static void digest_answer(const struct core *core, const struct core_effect *effect, struct reply *reply)
+{
+    const struct generation_record *g = core_generation(core, effect->job, effect->generation);
+    struct buf text = {0};
+
+    buf_append(&text, g->key, sizeof(g->key));
+    buf_append(&text, g->bootstrap, g->bootstrap_size);
+    buf_printf(&text, "%d %d %" PRId64 " %s", g->world_size, g->source_rank, g->source_step,
+               g->source_digest ? g->source_digest : "");
+    for (int i = 0; i < g->world_size; i++) {
+        const struct rank_record *rank = core_rank(core, effect->job, effect->generation, i);
+        buf_printf(&text, "%s %d", rank->node, rank->local_rank);
+        buf_append(&text, rank->address, rank->address_size);
+    }
+    digest_sha256(reply->answer, text.data, text.len);
+    buf_release(&text);
+    reply->source_rank = g->source_rank;
+    reply->step = g->source_step;
+}
+
+static void check_acknowledged(struct sim *sim, const struct core_effect *effect, enum core_event_kind kind)
+{
+    if (kind == CORE_SUBMIT && !effect->err.code && !durable_job(&sim->durable, effect->job))
+        sim_fail(sim, "job %" PRId64 " is acknowledged, and not durable", effect->job);
+}
+
+static void answer(struct sim *sim, const struct core_effect *effect)
+{
+    struct host *host = &sim->host;
+    struct pending *pending = find_pending(host, effect->call);
+
+    if (!pending) {
+        sim_fail(sim, "a call is answered that nobody waits for, or twice (%s)", effect->err.msg);
+        return;
+    }
+    struct reply reply = {
+        .to = pending->from,
+        .kind = pending->kind,
+        .err = effect->err,
+        .job = effect->job,
+        .generation = effect->generation,
+        .existed = effect->existed,
+        .member = effect->member,
+        .stop = effect->stop,
+        .rank = effect->rank,
+        .state = effect->state,
+    };
+    check_acknowledged(sim, effect, pending->kind);
+    if (effect->kind == EFFECT_JOIN && effect->state == CORE_JOIN_READY)
+        digest_answer(host->core, effect, &reply);
+    if (!pending->watch || effect->kind == EFFECT_REPLY)
+        *pending = host->pending[--host->pending_count];
+    send_reply(sim, &reply);
+}
+
+static void carry_out(struct sim *sim, const struct core_effect *effect)
+{
+    switch (effect->kind) {
+    case EFFECT_REPLY:
+    case EFFECT_JOIN:
+    case EFFECT_WATCH:
+        answer(sim, effect);
+        break;
+    case EFFECT_WELCOME:
+    case EFFECT_REFUSE:
+    case EFFECT_CLOSE:
+    case EFFECT_ACK:
+    case EFFECT_WISH:
+        agent_down(sim, effect);
+        break;
+    case EFFECT_JOB_CHANGED:
+    case EFFECT_NODE_CHANGED:
+        break;
+    }
+}
+
+static void plan_tick(struct sim *sim);
+
+static void restart(struct sim *sim, struct item *item)
+{
+    (void)item;
+    if (!sim->host.core)
+        host_start(sim);
+}
+
+static void die(struct sim *sim)
+{
+    host_crash(sim);
+    sim_plan(sim, sim->now + sim_range(sim, 300, 20000), restart);
+}
+
+static void flush(struct sim *sim, struct item *item)
+{
+    struct host *host = &sim->host;
+
+    if (item->a != host->life || !host->core)
+        return;
+    host->flush_planned = false;
+    int crash = host->crash_next;
+    host->crash_next = 0;
+    if (crash == 1) {
+        die(sim);
+        return;
+    }
+    durable_apply(sim, host->out.changes, host->out.change_count);
+    size_t stop = crash == 2 ? 0 : crash == 3 ? host->out.effect_count / 2 : host->out.effect_count;
+    for (size_t i = 0; i < stop && !sim->failed; i++)
+        carry_out(sim, &host->out.effects[i]);
+    core_out_clear(&host->out);
+    if (crash)
+        die(sim);
+    else
+        plan_tick(sim);
+}
+
+static void plan_flush(struct sim *sim)
+{
+    struct host *host = &sim->host;
+
+    if (host->flush_planned)
+        return;
+    host->flush_planned = true;
+    sim_plan(sim, sim->now + sim_range(sim, 0, 3), flush)->a = host->life;
+}
+
+static void tick(struct sim *sim, struct item *item)
+{
+    struct host *host = &sim->host;
+
+    if (item->a != host->life || !host->core || item->at != host->tick_at)
+        return;
+    host->tick_at = INT64_MAX;
+    core_tick(host->core, sim_clock(sim), &host->out);
+    plan_flush(sim);
+}
+
+static void plan_tick(struct sim *sim)
+{
+    struct host *host = &sim->host;
+    int64_t at = core_next_deadline(host->core);
+
+    if (at == INT64_MAX)
+        return;
+    at -= 1000000; /* see sim_clock */
+    at = at <= sim->now ? sim->now + 1 : at;
+    if (at >= host->tick_at)
+        return;
+    host->tick_at = at;
+    sim_plan(sim, at, tick)->a = host->life;
+}
+
+void host_up(struct sim *sim, struct core_event *event)
+{
+    core_event(sim->host.core, event, sim_clock(sim), &sim->host.out);
+    plan_flush(sim);
+}
+
+static void fill_worker(const struct request *r, struct core_event *event)
+{
+    if (r->kind == CORE_JOIN) {
+        event->join.generation = r->generation;
+        event->join.rank = r->rank;
+        event->join.address = r->bytes;
+        event->join.address_size = r->size;
+        event->join.offers = r->offers;
+        event->join.offer_count = r->offer_count;
+    } else if (r->kind == CORE_PUT_BOOTSTRAP) {
+        event->bootstrap.generation = r->generation;
+        event->bootstrap.rank = r->rank;
+        event->bootstrap.bytes = r->bytes;
+        event->bootstrap.size = r->size;
+    } else if (r->kind == CORE_WATCH) {
+        event->watch.generation = r->generation;
+    } else {
+        event->snapshot.generation = r->generation;
+        event->snapshot.step = r->step;
+        event->snapshot.digest = r->text;
+        event->snapshot.path = "/out";
+        event->snapshot.bytes = 1000;
+    }
+}
+
+static void fill_client(const struct request *r, struct core_event *event)
+{
+    if (r->kind == CORE_SUBMIT) {
+        event->submit.request_id = r->id;
+        event->submit.job_file = r->text;
+        event->submit.user = "ana";
+        event->submit.continues = r->continues;
+        event->submit.resume = r->flag;
+        digest_sha256(event->submit.digest, r->text, strlen(r->text));
+    } else if (r->kind == CORE_CANCEL) {
+        event->cancel.job = r->job;
+        event->cancel.kill = r->flag;
+    } else {
+        event->node.name = r->text;
+    }
+}
+
+static void arrive(struct sim *sim, struct item *item)
+{
+    struct host *host = &sim->host;
+    struct request *r = item->ptr;
+    struct core_event event = {.kind = r->kind};
+
+    if (!host->core || cut(sim, r->from.machine))
+        return;
+    event.call = take_handle(host, r);
+    if (r->from.machine >= 0) {
+        const struct spawn_record *s = core_find_token(host->core, r->token, sizeof(r->token));
+        if (!s) {
+            answer(sim, &(struct core_effect){
+                            .kind = EFFECT_REPLY, .call = event.call, .err = {.code = ERR_UNAUTHENTICATED}});
+            return;
+        }
+        event.member.job = s->job;
+        event.member.spawn = s->spawn;
+        fill_worker(r, &event);
+    } else {
+        fill_client(r, &event);
+    }
+    host_up(sim, &event);
+}
+
+/* The offers follow in the same block. */
+static void send_request(struct sim *sim, const struct request *request)
+{
+    size_t size = request->offer_count * sizeof(*request->offers);
+    struct request *copy = xmalloc(sizeof(*request) + size);
+
+    *copy = *request;
+    copy->offers = (struct core_offer *)(copy + 1);
+    if (size)
+        memcpy(copy->offers, request->offers, size);
+    sim_plan(sim, sim->now + sim_delay(sim), arrive)->ptr = copy;
+}
+
+void host_request(struct sim *sim, const struct request *request)
+{
+    if (cut(sim, request->from.machine) || sim_lost(sim))
+        return;
+    send_request(sim, request);
+    if (sim->faults && sim_chance(sim, 0.05))
+        send_request(sim, request); /* the network, or an impatient library, says it twice */
+}

@@ -1,0 +1,271 @@
+/* A machine: its disk, its supervisors and their workers. The supervisor holds the lease and the exit
+ * records; the agent (agent.c) makes the processes match the wish it last stored, renews the lease, and
+ * reports. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/sim/sim.h"
+
+void machine_init(struct sim *sim, int index)
+{
+    struct machine *m = &sim->machines[index];
+
+    m->index = index;
+    snprintf(m->name, sizeof(m->name), "box%d", index + 1);
+    snprintf(m->instance, sizeof(m->instance), "%016" PRIx64, sim_random(sim));
+    m->cpu_slots = (int)sim_range(sim, 1, 8);
+    m->gpu_count = sim_chance(sim, 0.3) ? (int)sim_range(sim, 1, 8) : 0;
+    m->session = -1;
+    m->power = true;
+}
+
+static void forget_procs(struct machine *m)
+{
+    for (size_t i = 0; i < m->proc_count; i++)
+        free(m->procs[i]);
+    m->proc_count = 0;
+}
+
+void machine_release(struct machine *m)
+{
+    forget_procs(m);
+    free(m->procs);
+    free(m->wish);
+    free(m->copies);
+}
+
+struct proc *machine_proc(const struct machine *m, int64_t job, int64_t spawn)
+{
+    for (size_t i = 0; i < m->proc_count; i++)
+        if (m->procs[i]->job == job && m->procs[i]->spawn == spawn)
+            return m->procs[i];
+    return NULL;
+}
+
+void proc_exit(struct sim *sim, struct machine *m, struct proc *p, int code, int signal)
+{
+    if (p->state == PROC_EXITED)
+        return;
+    p->state = PROC_EXITED;
+    p->code = code;
+    p->signal = signal;
+    p->ended = sim_clock(sim).wall_ms;
+    p->attempt++; /* nobody is there for replies any more */
+    p->watch_attempt++;
+    sim_say(sim, "    %s: %" PRId64 "/%" PRId64 " rank %d exits %d/%d%s%s", m->name, p->job, p->spawn,
+            p->rank, code, signal, p->lost ? " unseen" : "", p->lease_expired ? " by its lease" : "");
+    agent_facts(sim, m);
+}
+
+/* The rules of what may run at one time, in the world itself. */
+static void check_start(struct sim *sim, const struct machine *m, const struct proc *fresh)
+{
+    for (int i = 0; i < sim->machine_count; i++)
+        for (size_t k = 0; k < sim->machines[i].proc_count; k++) {
+            const struct proc *p = sim->machines[i].procs[k];
+            if (p == fresh || p->state == PROC_EXITED)
+                continue;
+            if (!p->native && p->job == fresh->job && p->generation != fresh->generation)
+                sim_fail(sim, "job %" PRId64 ": generations %" PRId64 " and %" PRId64 " live at one time",
+                         p->job, p->generation, fresh->generation);
+            if (&sim->machines[i] == m &&
+                ((p->cpu_slot >= 0 && p->cpu_slot == fresh->cpu_slot) || (p->gpus & fresh->gpus)))
+                sim_fail(sim, "%s: %" PRId64 "/%" PRId64 " starts in the slot of %" PRId64 "/%" PRId64,
+                         m->name, fresh->job, fresh->spawn, p->job, p->spawn);
+        }
+}
+
+static void check_lease(struct sim *sim, struct item *item)
+{
+    struct machine *m = &sim->machines[item->a];
+    struct proc *p = machine_proc(m, item->b, item->c);
+
+    if (!p || p->state == PROC_EXITED)
+        return;
+    if (sim->now < p->lease_from + p->lease_ms) {
+        struct item *next = sim_plan(sim, p->lease_from + p->lease_ms, check_lease);
+        next->a = item->a;
+        next->b = item->b;
+        next->c = item->c;
+        return;
+    }
+    p->lease_expired = true;
+    proc_exit(sim, m, p, 0, 9);
+}
+
+void machine_lease_renewed(struct sim *sim, struct machine *m)
+{
+    (void)sim;
+    for (size_t i = 0; i < m->proc_count; i++)
+        if (m->procs[i]->lease_from < m->last_ack_sent)
+            m->procs[i]->lease_from = m->last_ack_sent;
+}
+
+static void running(struct sim *sim, struct item *item)
+{
+    struct machine *m = &sim->machines[item->a];
+    struct proc *p = machine_proc(m, item->b, item->c);
+
+    if (!p || p->state != PROC_STARTING)
+        return;
+    if (sim->faults && sim_chance(sim, p->rank == 0 ? 0.02 : 0.0)) {
+        p->port_busy = true;
+        proc_exit(sim, m, p, 1, 0);
+        return;
+    }
+    p->state = PROC_RUNNING;
+    p->started = sim_clock(sim).wall_ms;
+    agent_facts(sim, m);
+    worker_start(sim, m, p);
+}
+
+static void start(struct sim *sim, struct machine *m, const struct wished *w)
+{
+    struct proc *p = xcalloc(1, sizeof(*p));
+
+    *p = (struct proc){
+        .job = w->job,
+        .spawn = w->spawn,
+        .generation = w->generation,
+        .rank = w->rank,
+        .local_rank = w->local_rank,
+        .world_size = w->world_size,
+        .cpu_slot = w->cpu_slot,
+        .gpus = w->gpus,
+        .native = w->native,
+        .lease_ms = w->lease_ms,
+        .grace_ms = w->grace_ms,
+        .lease_from = m->last_ack_sent,
+    };
+    memcpy(p->token, w->token, sizeof(p->token));
+    m->procs = array_grow(m->procs, m->proc_count, &m->proc_cap, sizeof(struct proc *));
+    m->procs[m->proc_count++] = p;
+    if (sim->now >=
+        p->lease_from + p->lease_ms) { /* word from the coordinator is too old to start anything */
+        p->lease_expired = true;
+        proc_exit(sim, m, p, 0, 9);
+        return;
+    }
+    check_start(sim, m, p);
+    struct item *lease = sim_plan(sim, p->lease_from + p->lease_ms, check_lease);
+    struct item *up = sim_plan(sim, sim->now + sim_range(sim, 5, 300), running);
+    lease->a = up->a = m->index;
+    lease->b = up->b = p->job;
+    lease->c = up->c = p->spawn;
+}
+
+static void killed(struct sim *sim, struct item *item)
+{
+    struct machine *m = &sim->machines[item->a];
+    struct proc *p = machine_proc(m, item->b, item->c);
+
+    if (p)
+        proc_exit(sim, m, p, 0, 9);
+}
+
+static void plan_kill(struct sim *sim, const struct machine *m, const struct proc *p, int64_t after)
+{
+    struct item *item = sim_plan(sim, sim->now + after, killed);
+
+    item->a = m->index;
+    item->b = p->job;
+    item->c = p->spawn;
+}
+
+static void stop(struct sim *sim, struct machine *m, struct proc *p, enum core_stop how)
+{
+    if (p->state == PROC_EXITED || how <= p->stop)
+        return;
+    p->stop = how;
+    if (how == CORE_STOP_KILL || p->state == PROC_STARTING) {
+        plan_kill(sim, m, p, sim_range(sim, 1, 200));
+        return;
+    }
+    if (how == CORE_STOP_TERM)
+        plan_kill(sim, m, p, p->grace_ms);
+    worker_stop(sim, m, p, how);
+}
+
+static const struct wished *wished(const struct machine *m, const struct proc *p)
+{
+    for (size_t i = 0; m->wish && i < m->wish->count; i++)
+        if (m->wish->spawns[i].job == p->job && m->wish->spawns[i].spawn == p->spawn)
+            return &m->wish->spawns[i];
+    return NULL;
+}
+
+/* An exit record may go only when the coordinator has committed it, or counts the spawn as dead for another
+ * reason. */
+static void check_unwanted(struct sim *sim, const struct machine *m, const struct proc *p)
+{
+    const struct spawn_record *s = durable_spawn(&sim->durable, p->job, p->spawn);
+
+    if (s && !s->dead)
+        sim_fail(sim, "%s drops the exit record of %" PRId64 "/%" PRId64 ", which is not committed", m->name,
+                 p->job, p->spawn);
+}
+
+void machine_apply(struct sim *sim, struct machine *m)
+{
+    for (size_t i = 0; i < m->proc_count;) {
+        struct proc *p = m->procs[i];
+        if (wished(m, p)) {
+            i++;
+        } else if (p->state == PROC_EXITED) {
+            check_unwanted(sim, m, p);
+            free(p);
+            m->procs[i] = m->procs[--m->proc_count];
+        } else {
+            stop(sim, m, p, CORE_STOP_KILL);
+            i++;
+        }
+    }
+    for (size_t i = 0; m->wish && i < m->wish->count; i++) {
+        const struct wished *w = &m->wish->spawns[i];
+        struct proc *p = machine_proc(m, w->job, w->spawn);
+        if (p)
+            stop(sim, m, p, w->stop);
+        else if (w->stop == CORE_STOP_NONE)
+            start(sim, m, w);
+    }
+    agent_facts(sim, m);
+}
+
+/* Workers die with their supervisor, and nobody saw how. */
+void supervisor_kill(struct sim *sim, struct machine *m, int64_t job)
+{
+    for (size_t i = 0; i < m->proc_count; i++)
+        if (m->procs[i]->job == job && m->procs[i]->state != PROC_EXITED) {
+            m->procs[i]->lost = true;
+            proc_exit(sim, m, m->procs[i], 0, 0);
+        }
+}
+
+void machine_power_off(struct sim *sim, struct machine *m)
+{
+    sim_say(sim, "%s: power off", m->name);
+    agent_stop(sim, m);
+    for (size_t i = 0; i < m->proc_count; i++)
+        if (m->procs[i]->state != PROC_EXITED) {
+            m->procs[i]->lost = true;
+            proc_exit(sim, m, m->procs[i], 0, 0);
+        }
+    m->power = false;
+}
+
+void machine_power_on(struct sim *sim, struct machine *m, bool wiped)
+{
+    sim_say(sim, "%s: power on%s", m->name, wiped ? ", with an empty disk" : "");
+    m->power = true;
+    m->last_ack_sent = INT64_MIN / 2;
+    if (wiped) {
+        forget_procs(m);
+        free(steal(m->wish));
+        m->copy_count = 0;
+        snprintf(m->instance, sizeof(m->instance), "%016" PRIx64, sim_random(sim));
+    }
+    agent_start(sim, m);
+}

@@ -1,0 +1,230 @@
+#ifndef DDP_SIM_H
+#define DDP_SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/coordinator/core.h"
+
+/* A whole cluster in one process on a fake clock: the real core over a fake store, and fake agents,
+ * supervisors, workers and clients around it, under seeded faults. Everything follows from the seed. Time is
+ * in milliseconds; `now` is true time and every machine's boot clock, wall time jumps. What must hold is
+ * checked where it could break: durable.c: moves follow their tables, one open generation a job, no commit of
+ * a closed one, budgets, no lost job machine.c: no slot with two live processes, no two live generations of a
+ * command job, no exit record lost worker.c:  all members of a generation got the same answer main.c: after
+ * the faults every job ends and nothing is left running */
+
+#define MAX_MACHINES 50
+#define MAX_JOBS 30
+
+struct sim;
+struct item;
+typedef void (*item_fn)(struct sim *sim, struct item *item);
+
+/* Something that will happen. */
+struct item {
+    int64_t at;
+    uint64_t order;
+    item_fn run;
+    int64_t a, b, c, d;
+    void *ptr; /* freed after run, unless taken */
+};
+
+/* ------------------------------------------------------------------ what is durable: durable.c */
+struct durable {
+    struct records r;
+    size_t job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
+    int64_t epoch, commits;
+};
+void durable_apply(struct sim *sim, const struct change *changes, size_t count);
+void durable_release(struct durable *d);
+struct job_record *durable_job(const struct durable *d, int64_t id);
+struct spawn_record *durable_spawn(const struct durable *d, int64_t job, int64_t spawn);
+struct generation_record *durable_generation(const struct durable *d, int64_t job, int64_t number);
+
+/* ------------------------------------------------------------------ who calls, and what comes back */
+struct caller {
+    int machine;        /* a worker: its machine, -1: client number `job` */
+    int64_t job, spawn; /* the worker */
+    int64_t attempt;    /* replies to older ones are stale */
+};
+struct request {
+    enum core_event_kind kind;
+    struct caller from;
+    int64_t job, generation, step, continues;
+    int rank;
+    bool flag; /* kill, resume */
+    uint8_t token[32], bytes[128];
+    size_t size;
+    char text[1600]; /* job file, node name, digest */
+    char id[32];     /* request id */
+    struct core_offer *offers;
+    size_t offer_count;
+};
+struct reply {
+    struct caller to;
+    enum core_event_kind kind; /* of the request */
+    struct err err;
+    int64_t job, generation, step;
+    bool existed, member, stop;
+    int rank, source_rank;
+    enum core_join_state state;
+    uint8_t answer[DIGEST_BYTES]; /* over key, bootstrap id, peers and source */
+};
+
+/* ------------------------------------------------------------------ the coordinator's process: host.c */
+struct pending {
+    uint64_t handle;
+    struct caller from;
+    enum core_event_kind kind;
+    bool watch;
+};
+struct host {
+    struct core *core;
+    struct core_out out;
+    bool flush_planned;
+    int64_t life, tick_at; /* life grows at each start: what was planned before is void */
+    int crash_next;        /* 0: no; 1: before the next commit, 2: after it, 3: amid its effects */
+    uint64_t next_handle;
+    struct pending *pending;
+    size_t pending_count, pending_cap;
+};
+void host_start(struct sim *sim);
+void host_crash(struct sim *sim);
+void host_request(struct sim *sim,
+                  const struct request *request);        /* over the network: delay, loss, duplicates */
+void host_up(struct sim *sim, struct core_event *event); /* an agent's message has arrived */
+
+/* ------------------------------------------------------------------ agents and supervisors: machine.c,
+ * agent.c */
+enum proc_state { PROC_STARTING, PROC_RUNNING, PROC_EXITED };
+struct proc { /* a spawn as its supervisor knows it; survives the agent, and as a record on disk the machine
+               */
+    int64_t job, spawn, generation;
+    int rank, local_rank, world_size, cpu_slot;
+    uint64_t gpus; /* bits */
+    uint8_t token[32];
+    bool native;
+    int64_t lease_ms, grace_ms, lease_from;
+    enum proc_state state;
+    enum core_stop stop;
+    int code, signal;
+    bool lost, not_started, port_busy, lease_expired;
+    int64_t started, ended;
+    /* the worker itself */
+    int64_t attempt, watch_attempt, step, next_snapshot;
+    bool ready, leaving;
+};
+struct wished {
+    int64_t job, spawn, generation, lease_ms, grace_ms;
+    int rank, local_rank, world_size, cpu_slot;
+    uint64_t gpus;
+    uint8_t token[32];
+    bool native;
+    enum core_stop stop;
+};
+struct wish_copy {
+    int64_t epoch, revision;
+    size_t count;
+    struct wished spawns[];
+};
+struct copy { /* a snapshot on a machine's disk */
+    int64_t job, generation, step;
+    bool committed;
+};
+struct session {
+    int machine;
+    uint64_t handle; /* at the host */
+    bool broken;
+    int64_t life;                       /* of the host that knows it */
+    int64_t hello_sent, up_at, down_at; /* streams keep their order */
+};
+struct machine {
+    int index;
+    char name[16], instance[32];
+    int cpu_slots, gpu_count;
+    bool power, agent;
+    int64_t cut_until, life; /* life: of the agent's process */
+    int session;             /* index, -1: none */
+    bool welcomed, drained;
+    int64_t last_ack_sent, heard, sequence, sent[64];
+    struct wish_copy *wish; /* on disk */
+    struct proc **procs;
+    size_t proc_count, proc_cap;
+    struct copy *copies;
+    size_t copy_count, copy_cap;
+};
+void machine_init(struct sim *sim, int index);
+void machine_release(struct machine *m);
+void machine_power_off(struct sim *sim, struct machine *m);
+void machine_power_on(struct sim *sim, struct machine *m, bool wiped);
+void machine_apply(struct sim *sim, struct machine *m); /* makes the processes match the wish on disk */
+void machine_lease_renewed(struct sim *sim, struct machine *m);
+void supervisor_kill(struct sim *sim, struct machine *m, int64_t job);
+void proc_exit(struct sim *sim, struct machine *m, struct proc *p, int code, int signal);
+struct proc *machine_proc(const struct machine *m, int64_t job, int64_t spawn);
+void agent_start(struct sim *sim, struct machine *m);
+void agent_stop(struct sim *sim, struct machine *m);
+void agent_break(struct sim *sim, struct machine *m); /* the stream breaks */
+void agent_facts(struct sim *sim, struct machine *m);
+void agent_report(struct sim *sim, struct machine *m, const struct proc *p);
+void agent_goodbye(struct sim *sim, struct machine *m);
+void agent_down(struct sim *sim, const struct core_effect *effect); /* the host sends to a session */
+
+/* ------------------------------------------------------------------ workers, clients, faults */
+void worker_start(struct sim *sim, struct machine *m, struct proc *p);
+void worker_stop(struct sim *sim, struct machine *m, struct proc *p, enum core_stop stop);
+void worker_reply(struct sim *sim, const struct reply *reply);
+
+struct sim_job {
+    char id[32];
+    char file[1600];
+    bool native, doomed, no_snapshots;
+    int64_t submit_at, duration, target, every, acked, attempt;
+    int64_t continues; /* index into jobs, -1: none */
+};
+void client_start(struct sim *sim);
+void client_reply(struct sim *sim, const struct reply *reply);
+struct sim_job *client_job(const struct sim *sim, int64_t job); /* by the coordinator's id */
+void client_operate(struct sim *sim, enum core_event_kind kind, const char *node, int64_t job, bool flag);
+void chaos_start(struct sim *sim);
+void chaos_end(struct sim *sim);
+
+struct sim {
+    uint64_t seed, random, orders;
+    int64_t now, wall_offset, faults_end, events;
+    bool faults, failed, verbose;
+    char why[512];
+    double loss; /* of requests, replies and streams, while there are faults */
+    int64_t delay;
+    struct item **heap;
+    size_t heap_count, heap_cap;
+    struct durable durable;
+    struct host host;
+    struct machine machines[MAX_MACHINES];
+    int machine_count, job_count;
+    struct sim_job jobs[MAX_JOBS];
+    struct session *sessions;
+    size_t session_count, session_cap;
+    struct { /* the answer that the first member of a generation got */
+        int64_t job, generation;
+        uint8_t answer[DIGEST_BYTES];
+    } * answers;
+    size_t answer_count, answer_cap;
+};
+
+/* world.c */
+uint64_t sim_random(struct sim *sim);
+int64_t sim_range(struct sim *sim, int64_t low, int64_t high); /* both included */
+bool sim_chance(struct sim *sim, double p);
+bool sim_lost(struct sim *sim); /* a message is, now */
+int64_t sim_delay(struct sim *sim);
+struct item *sim_plan(struct sim *sim, int64_t at, item_fn run);
+bool sim_step(struct sim *sim); /* false: nothing is planned any more */
+struct core_now sim_clock(const struct sim *sim);
+void sim_fail(struct sim *sim, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void sim_say(const struct sim *sim, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void sim_free(struct sim *sim);
+
+#endif
