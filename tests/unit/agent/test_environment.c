@@ -1,0 +1,239 @@
+#include "tests/unit/base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/agent/environment.h"
+#include "tests/unit/agent/wishes.h"
+
+struct setup {
+    struct settings settings;
+    struct job_spec spec;
+    struct environment_place place;
+    Ddp__V1__SpawnWish a, b, *spawns[2];
+    Ddp__V1__GroupWish group;
+    struct spawn_order order;
+};
+
+static const char *const inherited[] = {"PATH=/bin",        "FOO=agent",      "BAR=agent",
+                                        "NOTIFY_SOCKET=/x", "DDP_TOKEN_FD=9", NULL};
+
+static void open_setup(struct setup *s, const char *job)
+{
+    struct err e;
+
+    memset(s, 0, sizeof(*s));
+    s->settings = (struct settings){
+        .log_dir = (char *)"/logs", .node = (char *)"box1", .coordinator = (char *)"c:29600"};
+    assert_ok(job_parse(&s->spec, job, strlen(job), "job", &e), &e);
+    s->place = (struct environment_place){.settings = &s->settings,
+                                          .instance = "abc",
+                                          .address = "10.0.0.1",
+                                          .run_dir = "/run/7/g1",
+                                          .job_file = "/run/7/g1/job.yaml",
+                                          .trainer = "/bin/ddp-trainer",
+                                          .inherited = (char *const *)inherited};
+    s->a = spawn_wish(11, 4, 0);
+    s->b = spawn_wish(12, 5, 0);
+    s->a.local_rank = 0;
+    s->b.local_rank = 1;
+    s->spawns[0] = &s->b; /* not in rank order */
+    s->spawns[1] = &s->a;
+    s->group = group_wish(7, s->spawns, 2);
+    s->group.world_size = 6;
+    s->group.node_rank = 2;
+    s->group.node_count = 3;
+    s->group.master_addr = (char *)"10.0.0.9";
+    s->group.master_port = 29701;
+    s->group.restart_count = 1;
+    s->group.max_restarts = 3;
+    s->group.run_id = (char *)"ddp-7";
+}
+
+static void close_setup(struct setup *s)
+{
+    spawn_order_release(&s->order);
+    job_release(&s->spec);
+}
+
+static void check(const struct setup *s, const char *name, const char *value)
+{
+    const char *got = env_get(s->order.env, name);
+
+    if (!value) {
+        assert_null(got);
+        return;
+    }
+    if (!got)
+        fail_msg("%s is not set", name);
+    assert_string_equal(got, value);
+}
+
+static void is_exactly_torchruns(void **state)
+{
+    static const char *const expected[][2] = {
+        {"RANK", "5"},
+        {"LOCAL_RANK", "1"},
+        {"WORLD_SIZE", "6"},
+        {"LOCAL_WORLD_SIZE", "2"},
+        {"GROUP_RANK", "2"},
+        {"GROUP_WORLD_SIZE", "3"},
+        {"ROLE_RANK", "5"},
+        {"ROLE_WORLD_SIZE", "6"},
+        {"ROLE_NAME", "default"},
+        {"MASTER_ADDR", "10.0.0.9"},
+        {"MASTER_PORT", "29701"},
+        {"TORCHELASTIC_RESTART_COUNT", "1"},
+        {"TORCHELASTIC_MAX_RESTARTS", "3"},
+        {"TORCHELASTIC_RUN_ID", "ddp-7"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+        {"TORCHELASTIC_ERROR_FILE", "/logs/7/generation_1/box1/1/error.json"},
+        {"OMP_NUM_THREADS", "1"},
+        {"DDP_JOB_ID", "7"},
+        {"DDP_GENERATION", "1"},
+        {"DDP_SPAWN_ID", "7.box1.12"},
+        {"DDP_SPAWN", "12"},
+        {"DDP_AGENT_ID", "abc"},
+        {"DDP_RUN_DIR", "/run/7/g1"},
+        {"DDP_NODE", "box1"},
+        {"PATH", "/bin"},
+        {"DDP_COORDINATOR", NULL},
+        {"DDP_JOB_FILE", NULL},
+        {"CUDA_VISIBLE_DEVICES", NULL},
+        {"NOTIFY_SOCKET", NULL},
+        {"DDP_TOKEN_FD", NULL},
+    };
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [python3, train.py]\nworkdir: /work\n");
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    for (size_t i = 0; i < ARRAY_LEN(expected); i++)
+        check(&s, expected[i][0], expected[i][1]);
+    assert_string_equal(s.order.argv[1], "train.py");
+    assert_string_equal(s.order.workdir, "/work");
+    assert_string_equal(s.order.log_dir, "/logs/7/generation_1/box1/1");
+    assert_int_equal(s.order.master_port, 0); /* rank 0's node leases it */
+    assert_null(s.order.token);
+    assert_false(s.order.native);
+    close_setup(&s);
+}
+
+static void the_later_source_wins(void **state)
+{
+    char *carried[] = {(char *)"FOO=submitter", (char *)"OMP_NUM_THREADS=4", (char *)"RANK=99",
+                       (char *)"BAZ=submitter"};
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x]\nenv: {BAZ: job, TORCH_NCCL_ASYNC_ERROR_HANDLING: '0'}\n");
+    s.group.env = carried;
+    s.group.n_env = 4;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
+    check(&s, "FOO", "submitter");
+    check(&s, "BAR", "agent");
+    check(&s, "BAZ", "job");
+    check(&s, "OMP_NUM_THREADS", "4");
+    check(&s, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
+    check(&s, "RANK", "4"); /* ours to say */
+    close_setup(&s);
+}
+
+static void one_rank_keeps_its_threads(void **state)
+{
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x]\n");
+    s.group.local_world_size = 1;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
+    check(&s, "OMP_NUM_THREADS", NULL);
+    close_setup(&s);
+}
+
+static void rank_0_leases_the_port(void **state)
+{
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x]\n");
+    s.a.rank = 0;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
+    assert_int_equal(s.order.master_port, 29701);
+    close_setup(&s);
+}
+
+static void a_native_worker_gets_its_token_and_the_coordinator(void **state)
+{
+    uint8_t token[] = {0xab, 0x01};
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic, samples: 64}\n"
+                   "  batch: 32\n  epochs: 1\n");
+    s.settings.tls.ca = (char *)"/ca";
+    s.settings.tls.cert = (char *)"/cert";
+    s.settings.tls.key = (char *)"/key";
+    s.a.token.data = token;
+    s.a.token.len = sizeof(token);
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
+    assert_true(s.order.native);
+    assert_string_equal(s.order.token, "ab01");
+    assert_string_equal(s.order.argv[0], "/bin/ddp-trainer");
+    assert_null(s.order.argv[1]);
+    check(&s, "DDP_COORDINATOR", "c:29600");
+    check(&s, "DDP_JOB_FILE", "/run/7/g1/job.yaml");
+    check(&s, "DDP_NODE_ADDRESS", "10.0.0.1");
+    check(&s, "DDP_TLS_CERT", "/cert");
+    close_setup(&s);
+}
+
+static void commands_see_the_nodes_gpus_in_local_rank_order(void **state)
+{
+    char *gpu_a[] = {(char *)"GPU-a"}, *gpu_b[] = {(char *)"GPU-b"};
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x]\n");
+    s.a.gpu_uuids = gpu_a;
+    s.b.gpu_uuids = gpu_b;
+    s.a.n_gpu_uuids = s.b.n_gpu_uuids = 1;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    check(&s, "CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b");
+    assert_string_equal(s.order.gpu_uuids[0], "GPU-b"); /* held: its own only */
+    assert_null(s.order.gpu_uuids[1]);
+    close_setup(&s);
+}
+
+static void entries_are_set_and_unset(void **state)
+{
+    char **env = NULL;
+
+    (void)state;
+    env = env_set(env, "A", "%d", 1);
+    env = env_set(env, "AB", "2");
+    env = env_set(env, "A", "3");
+    assert_string_equal(env_get(env, "A"), "3");
+    assert_string_equal(env_get(env, "AB"), "2");
+    env = env_unset(env, "A");
+    assert_null(env_get(env, "A"));
+    assert_int_equal(strv_len(env), 1);
+    strv_free(env);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_exactly_torchruns),
+        cmocka_unit_test(the_later_source_wins),
+        cmocka_unit_test(one_rank_keeps_its_threads),
+        cmocka_unit_test(rank_0_leases_the_port),
+        cmocka_unit_test(a_native_worker_gets_its_token_and_the_coordinator),
+        cmocka_unit_test(commands_see_the_nodes_gpus_in_local_rank_order),
+        cmocka_unit_test(entries_are_set_and_unset),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,210 @@
+#include "tests/unit/base/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "daemon/agent/logs.h"
+
+struct desk {
+    char dir[64];
+    struct logs *logs;
+    struct buf got;
+    int64_t offset; /* of the last piece with data */
+    int chunks;
+    bool over, ended, full;
+    char error[128];
+};
+
+static enum err_code take(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e)
+{
+    struct desk *d = ctx;
+
+    if (d->full)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "full");
+    d->chunks++;
+    if (chunk->data.len) {
+        buf_append(&d->got, chunk->data.data, chunk->data.len);
+        d->offset = chunk->offset;
+    }
+    d->over = chunk->end;
+    snprintf(d->error, sizeof(d->error), "%s", chunk->error);
+    return ERR_OK;
+}
+
+static bool ended(void *ctx, int64_t job, int64_t generation, int local_rank)
+{
+    struct desk *d = ctx;
+
+    assert_true(job == 7 && generation == 2 && local_rank == 1);
+    return d->ended;
+}
+
+static int open_desk(void **state)
+{
+    struct desk *d = xcalloc(1, sizeof(*d));
+    struct logs_options options = {d->dir, "box1", take, ended, d};
+
+    strcpy(d->dir, "/tmp/ddp-test-logs-XXXXXX");
+    d->logs = mkdtemp(d->dir) ? logs_create(&options) : NULL;
+    *state = d;
+    return d->logs ? 0 : -1;
+}
+
+static int close_desk(void **state)
+{
+    struct desk *d = *state;
+    struct err e;
+    enum err_code code = file_remove_tree(d->dir, &e);
+
+    logs_free(d->logs);
+    buf_release(&d->got);
+    free(d);
+    return code ? -1 : 0;
+}
+
+static void write_log(struct desk *d, const char *mode, const char *text)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/7/generation_2/box1/1", d->dir);
+    CLEANUP(free_text) char *path = xasprintf("%s/stdout.log", dir);
+    struct err e;
+    FILE *f;
+
+    assert_ok(file_mkdirs(dir, 0755, &e), &e);
+    f = fopen(path, mode);
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void ask(struct desk *d, int64_t offset, int64_t limit, int64_t tail, bool follow)
+{
+    Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
+
+    q.read = 5;
+    q.job = 7;
+    q.generation = 2;
+    q.local_rank = 1;
+    q.offset = offset;
+    q.limit = limit;
+    q.tail_bytes = tail;
+    q.follow = follow;
+    logs_request(d->logs, &q);
+}
+
+static void reads_to_the_end(void **state)
+{
+    struct desk *d = *state;
+
+    write_log(d, "w", "one\ntwo\n");
+    ask(d, 4, 0, 0, false);
+    assert_false(logs_pump(d->logs));
+    assert_string_equal(d->got.data, "two\n");
+    assert_int_equal(d->offset, 4);
+    assert_true(d->over);
+}
+
+static void gives_no_more_than_was_asked_for(void **state)
+{
+    struct desk *d = *state;
+
+    write_log(d, "w", "0123456789");
+    ask(d, 0, 4, 0, true);
+    assert_false(logs_pump(d->logs)); /* waits for the reader, not for the file */
+    assert_string_equal(d->got.data, "0123");
+    assert_false(d->over);
+    ask(d, 4, 100, 0, true);
+    d->ended = true;
+    assert_false(logs_pump(d->logs));
+    assert_string_equal(d->got.data, "0123456789");
+    assert_true(d->over);
+}
+
+static void tail_starts_before_the_end(void **state)
+{
+    struct desk *d = *state;
+
+    write_log(d, "w", "0123456789");
+    ask(d, 0, 0, 3, false);
+    logs_pump(d->logs);
+    assert_string_equal(d->got.data, "789");
+    assert_int_equal(d->offset, 7);
+}
+
+static void follows_absence_growth_rotation_and_the_end(void **state)
+{
+    struct desk *d = *state;
+
+    ask(d, 0, 0, 0, true);
+    assert_true(logs_pump(d->logs)); /* no file yet */
+    write_log(d, "w", "one\n");
+    assert_true(logs_pump(d->logs));
+    write_log(d, "a", "two\n");
+    assert_true(logs_pump(d->logs));
+    assert_string_equal(d->got.data, "one\ntwo\n");
+    write_log(d, "w", "new\n"); /* rotated: shorter than what was read */
+    assert_true(logs_pump(d->logs));
+    assert_string_equal(d->got.data, "one\ntwo\nnew\n");
+    write_log(d, "a", "last\n");
+    d->ended = true;
+    assert_false(logs_pump(d->logs));
+    assert_string_equal(d->got.data, "one\ntwo\nnew\nlast\n");
+    assert_true(d->over);
+    assert_int_equal(logs_pump(d->logs), false);
+}
+
+static void what_is_not_there_is_said(void **state)
+{
+    struct desk *d = *state;
+
+    ask(d, 0, 0, 0, false);
+    logs_pump(d->logs);
+    assert_true(d->over);
+    assert_non_null(strstr(d->error, "no such log"));
+}
+
+static void a_full_stream_loses_nothing(void **state)
+{
+    struct desk *d = *state;
+
+    write_log(d, "w", "0123456789");
+    d->full = true;
+    ask(d, 0, 0, 0, false);
+    assert_true(logs_pump(d->logs));
+    assert_int_equal(d->chunks, 0);
+    d->full = false;
+    assert_false(logs_pump(d->logs));
+    assert_string_equal(d->got.data, "0123456789");
+    assert_true(d->over);
+}
+
+static void a_cancelled_read_says_nothing(void **state)
+{
+    struct desk *d = *state;
+    Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
+
+    ask(d, 0, 0, 0, true);
+    q.read = 5;
+    q.cancel = true;
+    logs_request(d->logs, &q);
+    assert_false(logs_pump(d->logs));
+    assert_int_equal(d->chunks, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(reads_to_the_end, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(gives_no_more_than_was_asked_for, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(tail_starts_before_the_end, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(follows_absence_growth_rotation_and_the_end, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(what_is_not_there_is_said, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_full_stream_loses_nothing, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_cancelled_read_says_nothing, open_desk, close_desk),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,192 @@
+#include "tests/unit/base/check.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/agent/reconcile.h"
+#include "tests/unit/agent/wishes.h"
+
+static bool all_settled(void *ctx, int64_t job)
+{
+    (void)ctx;
+    (void)job;
+    return true;
+}
+
+static bool none_settled(void *ctx, int64_t job)
+{
+    (void)ctx;
+    (void)job;
+    return false;
+}
+
+static struct actions run(const Ddp__V1__Wish *wish, const struct known_spawn *known, size_t count)
+{
+    struct reconcile_input in = {.wish = wish,
+                                 .known = known,
+                                 .count = count,
+                                 .settled = all_settled,
+                                 .now = 50000,
+                                 .last_ack = 40000};
+    struct actions out = {0};
+
+    reconcile(&in, &out);
+    return out;
+}
+
+static struct known_spawn known(int64_t job, struct spawn_fact *fact, int64_t spawn, enum spawn_state state)
+{
+    *fact = (struct spawn_fact){.spawn = spawn, .generation = 1, .state = state};
+    return (struct known_spawn){job, fact};
+}
+
+static void what_is_missing_is_started(void **state)
+{
+    Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), b = spawn_wish(2, 1, 0), *spawns[] = {&a, &b};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 2), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+    struct spawn_fact fact;
+    struct known_spawn there = known(7, &fact, 1, SPAWN_RUNNING);
+    CLEANUP(actions_release) struct actions out = run(&wish, &there, 1);
+
+    (void)state;
+    assert_int_equal(out.count, 1);
+    assert_int_equal(out.items[0].kind, ACTION_START);
+    assert_int_equal(out.items[0].spawn, 2);
+    assert_ptr_equal(out.items[0].group, &group);
+    assert_ptr_equal(out.items[0].wish, &b);
+}
+
+static void what_has_ended_is_not_started_again(void **state)
+{
+    Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), *spawns[] = {&a};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+    struct spawn_fact fact;
+    struct known_spawn ended = known(7, &fact, 1, SPAWN_EXITED);
+    CLEANUP(actions_release) struct actions out = run(&wish, &ended, 1);
+
+    (void)state;
+    assert_int_equal(out.count, 0);
+}
+
+static void nothing_starts_without_a_lease_or_a_whole_picture(void **state)
+{
+    Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), *spawns[] = {&a};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+    struct reconcile_input in = {.wish = &wish, .settled = all_settled, .now = 100000, .last_ack = 40001};
+    CLEANUP(actions_release) struct actions out = {0};
+
+    (void)state;
+    reconcile(&in, &out);
+    assert_int_equal(out.count, 1); /* the last moment of the lease */
+    actions_release(&out);
+    in.last_ack = 40000;
+    reconcile(&in, &out);
+    in.last_ack = 0; /* this agent has heard nobody yet */
+    in.now = 10;
+    reconcile(&in, &out);
+    in.last_ack = in.now;
+    in.settled = none_settled;
+    reconcile(&in, &out);
+    assert_int_equal(out.count, 0);
+}
+
+static void stops_are_passed_on(void **state)
+{
+    Ddp__V1__SpawnWish a = spawn_wish(1, 0, DDP__V1__STOP_MODE__STOP_SNAPSHOT),
+                       b = spawn_wish(2, 1, DDP__V1__STOP_MODE__STOP_TERM), *spawns[] = {&a, &b};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 2), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+    struct spawn_fact facts[2];
+    struct known_spawn there[] = {known(7, &facts[0], 1, SPAWN_RUNNING),
+                                  known(7, &facts[1], 2, SPAWN_STARTING)};
+    CLEANUP(actions_release) struct actions out = run(&wish, there, 2);
+
+    (void)state;
+    assert_int_equal(out.count, 2);
+    assert_int_equal(out.items[0].kind, ACTION_STOP);
+    assert_int_equal(out.items[0].mode, STOP_SNAPSHOT);
+    assert_int_equal(out.items[0].grace_ms, 30000);
+    assert_int_equal(out.items[1].mode, STOP_TERM);
+}
+
+static void a_stopped_spawn_that_never_started_does_not_start(void **state)
+{
+    Ddp__V1__SpawnWish a = spawn_wish(1, 0, DDP__V1__STOP_MODE__STOP_TERM), *spawns[] = {&a};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+    CLEANUP(actions_release) struct actions out = run(&wish, NULL, 0);
+
+    (void)state;
+    assert_int_equal(out.count, 0);
+    assert_false(reconcile_pending(&group, &a));
+}
+
+static void what_nobody_wishes_is_killed_or_forgotten(void **state)
+{
+    Ddp__V1__SpawnWish a = spawn_wish(3, 0, 0), *spawns[] = {&a};
+    int64_t wanted[] = {4};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+    struct spawn_fact facts[5];
+    struct known_spawn there[] = {known(7, &facts[0], 1, SPAWN_RUNNING), known(7, &facts[1], 2, SPAWN_EXITED),
+                                  known(7, &facts[2], 3, SPAWN_EXITED), known(7, &facts[3], 4, SPAWN_EXITED),
+                                  known(8, &facts[4], 3, SPAWN_STOPPING)};
+    CLEANUP(actions_release) struct actions out = {0};
+
+    (void)state;
+    group.wanted_exits = wanted;
+    group.n_wanted_exits = 1;
+    out = run(&wish, there, 5);
+    assert_int_equal(out.count, 3);
+    assert_int_equal(out.items[0].kind, ACTION_STOP);
+    assert_int_equal(out.items[0].spawn, 1);
+    assert_int_equal(out.items[0].mode, STOP_KILL);
+    assert_int_equal(out.items[1].kind, ACTION_FORGET);
+    assert_int_equal(out.items[1].spawn, 2);
+    assert_int_equal(out.items[2].kind, ACTION_STOP); /* of a job that is not wished at all */
+    assert_int_equal(out.items[2].job, 8);
+}
+
+static void without_a_wish_nothing_is_touched(void **state)
+{
+    struct spawn_fact fact;
+    struct known_spawn there = known(7, &fact, 1, SPAWN_EXITED);
+    CLEANUP(actions_release) struct actions out = run(NULL, &there, 1);
+
+    (void)state;
+    assert_int_equal(out.count, 0);
+}
+
+static void starts_come_before_forgets(void **state)
+{
+    Ddp__V1__SpawnWish b = spawn_wish(2, 0, 0), *spawns[] = {&b};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+    struct spawn_fact fact;
+    struct known_spawn there = known(7, &fact, 1, SPAWN_EXITED);
+    CLEANUP(actions_release) struct actions out = run(&wish, &there, 1);
+
+    (void)state;
+    assert_int_equal(out.count, 2); /* so that the supervisor does not end in between */
+    assert_int_equal(out.items[0].kind, ACTION_START);
+    assert_int_equal(out.items[1].kind, ACTION_FORGET);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_missing_is_started),
+        cmocka_unit_test(what_has_ended_is_not_started_again),
+        cmocka_unit_test(nothing_starts_without_a_lease_or_a_whole_picture),
+        cmocka_unit_test(stops_are_passed_on),
+        cmocka_unit_test(a_stopped_spawn_that_never_started_does_not_start),
+        cmocka_unit_test(what_nobody_wishes_is_killed_or_forgotten),
+        cmocka_unit_test(without_a_wish_nothing_is_touched),
+        cmocka_unit_test(starts_come_before_forgets),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,49 @@
+#include "tests/unit/base/check.h"
+
+#include "daemon/supervisor/lease.h"
+
+static void counts_from_the_sending(void **state)
+{
+    struct lease l = {0};
+
+    (void)state;
+    assert_false(lease_held(&l));
+    lease_renew(&l, 1000, 60000);
+    assert_true(lease_held(&l));
+    assert_int_equal(lease_end(&l), 61000);
+    lease_renew(&l, 5000, 60000);
+    assert_int_equal(lease_end(&l), 65000);
+}
+
+static void an_older_heartbeat_buys_nothing(void **state)
+{
+    struct lease l = {0};
+
+    (void)state;
+    lease_renew(&l, 5000, 60000);
+    lease_renew(&l, 1000, 600000);
+    lease_renew(&l, 9000, 0);
+    assert_int_equal(lease_end(&l), 65000);
+}
+
+static void sigterm_leaves_a_grace_before_the_end(void **state)
+{
+    struct lease l = {0};
+
+    (void)state;
+    lease_renew(&l, 1000, 60000);
+    assert_int_equal(lease_term(&l, 10000), 51000);
+    assert_int_equal(lease_term(&l, 50000), 31000); /* half the lease at most */
+    assert_int_equal(lease_term(&l, 0), lease_end(&l));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_from_the_sending),
+        cmocka_unit_test(an_older_heartbeat_buys_nothing),
+        cmocka_unit_test(sigterm_leaves_a_grace_before_the_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,128 @@
+#include "tests/unit/base/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "tests/unit/agent/wishes.h"
+
+static int make_dir(void **state)
+{
+    char path[] = "/tmp/ddp-test-wish-XXXXXX";
+
+    *state = mkdtemp(path) ? xstrdup(path) : NULL;
+    return *state ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    struct err e;
+    enum err_code code = file_remove_tree(*state, &e);
+
+    free(*state);
+    return code ? -1 : 0;
+}
+
+static enum err_code accept(struct wish_store *w, int64_t epoch, int64_t revision, struct err *e)
+{
+    Ddp__V1__SpawnWish a = spawn_wish(revision, 0, 0), *spawns[] = {&a};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(epoch, revision, groups, 1);
+
+    return wish_accept(w, &wish, e);
+}
+
+static void is_there_after_a_restart(void **state)
+{
+    struct wish_store w;
+    struct err e;
+    struct stat st;
+
+    assert_ok(wish_open(&w, *state, &e), &e);
+    assert_null(w.wish);
+    assert_ok(accept(&w, 2, 5, &e), &e);
+    assert_int_equal(stat(w.path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600); /* tokens are in it */
+    wish_close(&w);
+    assert_ok(wish_open(&w, *state, &e), &e);
+    assert_int_equal(w.wish->epoch, 2);
+    assert_int_equal(w.wish->revision, 5);
+    assert_int_equal(wish_group(w.wish, 7)->spawns[0]->spawn, 5);
+    assert_null(wish_group(w.wish, 8));
+    wish_close(&w);
+}
+
+static void an_older_one_is_refused(void **state)
+{
+    static const struct {
+        int64_t epoch, revision;
+        bool good;
+    } cases[] = {{2, 5, true}, {2, 4, false}, {1, 9, false}, {2, 5, true},
+                 {2, 6, true}, {3, 1, true},  {2, 7, false}};
+    struct wish_store w;
+    struct err e;
+
+    assert_ok(wish_open(&w, *state, &e), &e);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int64_t kept = w.wish ? w.wish->revision : 0;
+
+        assert_int_equal(accept(&w, cases[i].epoch, cases[i].revision, &e),
+                         cases[i].good ? ERR_OK : ERR_FAILED_PRECONDITION);
+        assert_int_equal(w.wish->revision, cases[i].good ? cases[i].revision : kept);
+    }
+    wish_close(&w);
+}
+
+static void another_clusters_is_refused_until_rejoin(void **state)
+{
+    Ddp__V1__Wish other = wish_of(9, 9, NULL, 0);
+    struct wish_store w;
+    struct err e;
+
+    other.cluster_id = (char *)"c2";
+    assert_ok(wish_open(&w, *state, &e), &e);
+    assert_ok(accept(&w, 1, 1, &e), &e);
+    assert_int_equal(wish_accept(&w, &other, &e), ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "--rejoin"));
+    assert_ok(wish_forget(&w, &e), &e);
+    assert_ok(wish_accept(&w, &other, &e), &e);
+    wish_close(&w);
+}
+
+static void damage_is_an_error(void **state)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    struct wish_store w;
+    struct err e;
+    CLEANUP(free_text) char *path = xasprintf("%s/wish", (char *)*state);
+
+    assert_ok(wish_open(&w, *state, &e), &e);
+    assert_ok(accept(&w, 1, 1, &e), &e);
+    wish_close(&w);
+    assert_ok(file_read(path, 1 << 20, &text, &e), &e);
+    for (size_t at = 0; at < text.len; at += 7) {
+        text.data[at] ^= 4;
+        assert_ok(file_write_atomic(path, text.data, text.len, 0600, &e), &e);
+        assert_int_equal(wish_open(&w, *state, &e), ERR_DATA_LOSS);
+        assert_non_null(strstr(e.msg, path));
+        text.data[at] ^= 4;
+        assert_ok(file_write_atomic(path, text.data, at, 0600, &e), &e); /* cut short */
+        assert_int_equal(wish_open(&w, *state, &e), ERR_DATA_LOSS);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(is_there_after_a_restart, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(an_older_one_is_refused, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(another_clusters_is_refused_until_rejoin, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(damage_is_an_error, make_dir, remove_dir),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
