@@ -9,7 +9,7 @@
 #include "trainer/optim/schedule.h"
 #include "trainer/trainer.h"
 
-volatile int trainer_stop_signal;
+volatile int trainer_stop_signal, trainer_running;
 
 void trainer_load(struct trainer *t, const struct dataset *d, int64_t rows, struct model_batch *out)
 {
@@ -233,6 +233,7 @@ static enum err_code finish(struct trainer *t, bool stopped, struct err *e)
 enum err_code trainer_run(struct trainer *t, struct err *e)
 {
     bool stopped = false, at_start = true;
+    trainer_running = 1;
     if (t->resumed && t->rank == 0)
         progress_resumed(t);
     progress_report(t, false);

@@ -1,6 +1,7 @@
 /* ddp-trainer: one worker of a train job. Exit: 0 done, or stopped because the job was asked to; 1 failed; 2
  * usage; 75 (EXIT_PEER_LOST) a peer was lost or the generation is over; 143 stopped by SIGTERM alone, after a
  * snapshot. */
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,17 +12,24 @@
 #include "base/log.h"
 #include "trainer/trainer.h"
 
+#define VERDICT_MS 15000 /* longer than the coordinator takes to notice a lost node */
+
+/* Before training there is nothing to keep. */
 static void on_term(int signal_number)
 {
-    (void)signal_number;
-    trainer_stop_signal = 1;
+    if (!trainer_running)
+        _exit(128 + signal_number);
+    trainer_stop_signal = signal_number;
+    trainer_wake();
 }
 
-static void catch_signals(void)
+static void catch_signals(bool standalone)
 {
     struct sigaction term = {.sa_handler = on_term, .sa_flags = SA_RESTART};
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigaction(SIGTERM, &term, NULL);
+    if (standalone)
+        sigaction(SIGINT, &term, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
 }
 
@@ -30,18 +38,22 @@ static void catch_signals(void)
  * itself again. */
 static void want_passive_openmp(char **argv)
 {
-    if (getenv("OMP_WAIT_POLICY"))
-        return;
+    cpu_set_t cores;
+    const char *ranks = getenv("LOCAL_WORLD_SIZE");
+    if (getenv("OMP_WAIT_POLICY") || sched_getaffinity(0, sizeof(cores), &cores) < 0 ||
+        CPU_COUNT(&cores) < 2 * (ranks ? atoi(ranks) : 1))
+        return; /* told already, or one thread a worker */
     setenv("OMP_WAIT_POLICY", "passive", 1);
     execv("/proc/self/exe", argv);
     log_warn("openmp_policy", "why=\"cannot start again, threads will spin\"");
 }
 
 /* The text goes to stderr as it is: the last lines of stderr are what a failed job shows. */
-static int exit_code(const struct trainer *t, const struct err *e)
+static int exit_code(struct trainer *t, const struct err *e)
 {
     if (e->code == ERR_ABORTED || e->code == ERR_CANCELLED) {
         fprintf(stderr, "peer lost: %s\n", e->msg);
+        trainer_await_verdict(t, VERDICT_MS);
         return EXIT_PEER_LOST;
     }
     if (e->code) {
@@ -50,7 +62,7 @@ static int exit_code(const struct trainer *t, const struct err *e)
     }
     if (!t->stopped || t->asked)
         return 0;
-    return trainer_stop_signal ? 128 + SIGTERM : EXIT_PEER_LOST;
+    return trainer_stop_signal ? 128 + trainer_stop_signal : EXIT_PEER_LOST;
 }
 
 static int run(const struct trainer_config *config, struct report *report)
@@ -72,8 +84,8 @@ int main(int argc, char **argv)
     struct err e = {0};
     want_passive_openmp(argv);
     log_init("ddp-trainer", LOG_INFO);
-    catch_signals();
     int code = EXIT_USAGE;
+    catch_signals(argc > 1);
     if (config_read(&config, argc, argv, &e) || report_open(&report, config.standalone, &e))
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
     else

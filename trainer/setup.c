@@ -144,6 +144,7 @@ static void stale(void *arg, int64_t current_generation)
     (void)current_generation;
     struct trainer *t = arg;
     coll_abort(t->group, t->group_info.generation);
+    trainer_wake();
 }
 
 static enum err_code form_group(struct trainer *t, struct err *e)
@@ -167,8 +168,10 @@ static enum err_code form_group(struct trainer *t, struct err *e)
     memcpy(config.key, g->key, sizeof(config.key));
     enum err_code code = coll_open(&t->group, t->listener, &config, e);
     free(peers);
+    if (code == ERR_UNAVAILABLE || code == ERR_DEADLINE_EXCEEDED)
+        e->code = ERR_ABORTED; /* a peer went away after Join */
     if (code)
-        return code;
+        return e->code;
     return report_watch_start(t->report, stale, t, e);
 }
 

@@ -102,6 +102,13 @@ MUST_CHECK enum err_code trainer_run(struct trainer *t, struct err *e);
 /* Fills the batch buffers with samples of d. */
 void trainer_load(struct trainer *t, const struct dataset *d, int64_t rows, struct model_batch *out);
 
-extern volatile int trainer_stop_signal; /* set by SIGTERM's handler */
+extern volatile int trainer_stop_signal; /* set by SIGTERM's handler: its number */
+extern volatile int trainer_running;     /* whether there is a state worth a snapshot */
+
+/* verdict.c. The coordinator takes the first bad exit that it hears of for the cause, and a survivor's would
+ * often come before that of the rank that died. So a survivor waits until it is told that its generation is
+ * over, at most timeout_ms; a signal ends the wait. */
+void trainer_await_verdict(struct trainer *t, int timeout_ms);
+void trainer_wake(void); /* from a signal handler or any thread */
 
 #endif

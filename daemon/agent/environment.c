@@ -158,6 +158,8 @@ static char **put_native(char **env, const struct environment_place *place)
     env = env_set(env, "DDP_COORDINATOR", "%s", set->coordinator);
     env = env_set(env, "DDP_JOB_FILE", "%s", place->job_file);
     env = env_set(env, "DDP_NODE_ADDRESS", "%s", place->address);
+    if (!env_get(env, "OMP_WAIT_POLICY")) /* or the trainer starts itself again with it */
+        env = env_set(env, "OMP_WAIT_POLICY", "passive");
     if (!set->tls.ca)
         return env;
     env = env_set(env, "DDP_TLS_CA", "%s", set->tls.ca);

@@ -25,6 +25,7 @@ train:
   resume: {resume}
   log_every: 1
 """
+LONG = 5000  # steps, so that the kill lands in the middle
 ADAMW = "{type: adamw, lr: 3.0e-3, clip: 1.0}"
 AVERAGE = "{type: average, every: 16}"
 
@@ -56,12 +57,9 @@ def interrupted(directory, text, world, nodes, then=None, victim=1, steps=None):
     with World(f"{directory}/cut", text, world=world, nodes=nodes, snapshots=committed, generation=2) as w:
         w.run()
         first = w.ranks[0].reports[0]["step"]
-        assert 0 < first < 2000, first
+        assert 0 < first < LONG, first
         assert "Resuming training from snapshot at Epoch " in w.ranks[0].out, w.ranks[0].out
         return first
-
-
-LONG = 1500  # steps, so that the kill lands in the middle
 
 
 def killed_rank_ends_with_the_same_bits(directory):
@@ -137,9 +135,7 @@ def keeps_the_newest_and_says_they_count(directory):
 def stale_generation_commits_nothing(directory):
     with World(directory, job(steps=100000, every=50), world=2) as w:
         w.until_step(20)
-        with w.rendezvous.lock:
-            w.rendezvous.stale = True
-            w.rendezvous.lock.notify_all()
+        w.end_generation()
         codes = w.wait()
         assert codes == [75, 75], codes
         commits = {(c.generation, c.step) for c in w.rendezvous.commits}
@@ -147,6 +143,26 @@ def stale_generation_commits_nothing(directory):
         if os.path.exists(f"{directory}/out/{name}/COMMITTED.json"):
             step, generation = name[5:].split("-g")
             assert (int(generation), int(step)) in commits, name
+
+
+def survivors_wait_for_the_verdict(directory):
+    """So that the coordinator hears first of the rank that died, and names it."""
+    with World(directory, job(steps=10000000, every=1000000), world=4, nodes=2) as w:
+        w.judging = False
+        w.until_step(20)
+        w.kill(1)
+        others = [r for r in w.ranks if r.rank != 1]
+        w.until(lambda: all("peer lost: " in r.err for r in others), "all to notice")
+        assert [r.process.poll() for r in others] == [None] * 3
+        w.end_generation()
+        assert w.wait() == [75, -signal.SIGKILL, 75, 75]
+    with World(directory, job(steps=10000000, every=1000000), world=2) as w:
+        w.judging = False
+        w.until_step(20)
+        w.kill(1)
+        w.until(lambda: "peer lost: " in w.ranks[0].err, "rank 0 to notice")
+        w.kill(0, signal.SIGTERM)
+        assert w.wait() == [75, -signal.SIGKILL]
 
 
 def asked_to_stop(directory):
@@ -211,5 +227,6 @@ def another_model_names_the_tensor(directory):
 sweep("resume", [killed_rank_ends_with_the_same_bits, averaging_resumes_in_mid_round, resumes_at_another_world_size,
                  averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy,
                  shared_directory_is_written_once, keeps_the_newest_and_says_they_count,
-                 stale_generation_commits_nothing, asked_to_stop, sigterm_to_one_stops_all_with_a_snapshot,
+                 stale_generation_commits_nothing, survivors_wait_for_the_verdict,
+                 asked_to_stop, sigterm_to_one_stops_all_with_a_snapshot,
                  nan_names_step_and_rank, damaged_snapshot_is_not_offered, another_model_names_the_tensor])

@@ -132,7 +132,7 @@ class World:
         self.job_file = os.path.join(self.temporary.name, "job.yaml")
         with open(self.job_file, "w") as f:
             f.write(job)
-        self.ranks, self.threads = [], []
+        self.ranks, self.threads, self.judging = [], [], True
 
     def __enter__(self):
         port = self.rendezvous.serve()
@@ -158,12 +158,27 @@ class World:
         os.close(write)
         r = Rank(process, rank)
         self.ranks.append(r)
-        for target in (lambda: setattr(r, "out", process.stdout.read()),
-                       lambda: setattr(r, "err", process.stderr.read()),
-                       lambda: self.read_reports(r, read)):
+        for target in (lambda: self.read_text(r, "out", process.stdout), lambda: self.read_text(r, "err", process.stderr),
+                       lambda: self.read_reports(r, read), lambda: self.judge(process)):
             thread = threading.Thread(target=target)
             thread.start()
             self.threads.append(thread)
+
+    def read_text(self, r, name, pipe):
+        for line in pipe:
+            with self.rendezvous.lock:
+                setattr(r, name, getattr(r, name) + line)
+                self.rendezvous.lock.notify_all()
+
+    def judge(self, process):
+        """A bad exit is the end of the generation, as with the coordinator."""
+        if process.wait() not in (0, 75, 143) and self.judging:
+            self.end_generation()
+
+    def end_generation(self):
+        with self.rendezvous.lock:
+            self.rendezvous.stale = True
+            self.rendezvous.lock.notify_all()
 
     def read_reports(self, r, fd):
         with os.fdopen(fd) as pipe:
@@ -203,6 +218,7 @@ class World:
         self.ranks[rank].process.send_signal(number)
 
     def __exit__(self, *exc):
+        self.judging = False
         for r in self.ranks:
             if r.process.poll() is None:
                 r.process.send_signal(signal.SIGCONT)

@@ -1,0 +1,37 @@
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "trainer/trainer.h"
+
+static atomic_int wake_fd = -1;
+
+void trainer_wake(void)
+{
+    int saved = errno, fd = atomic_load(&wake_fd);
+    uint64_t one = 1;
+    if (fd >= 0 && write(fd, &one, sizeof(one)) < 0) {
+        /* its counter is full: whoever waits is awake */
+    }
+    errno = saved;
+}
+
+void trainer_await_verdict(struct trainer *t, int timeout_ms)
+{
+    int64_t end = clock_mono_ns() / 1000000 + timeout_ms;
+    if (t->world_size < 2 || !t->group)
+        return;
+    int fd = eventfd(0, EFD_CLOEXEC);
+    atomic_store(&wake_fd, fd);
+    while (fd >= 0 && !report_stale(t->report) && !report_stop_asked(t->report) && !trainer_stop_signal) {
+        int64_t left = end - clock_mono_ns() / 1000000;
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (left <= 0 || (poll(&p, 1, (int)left) < 0 && errno != EINTR))
+            break;
+    }
+    atomic_store(&wake_fd,
+                 -1); /* left open: the Watch thread may be about to write, and the process is ending */
+}
