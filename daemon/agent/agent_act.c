@@ -246,6 +246,27 @@ static void put_pending(struct agent *a, struct fact_list *list, const struct kn
         }
 }
 
+/* False: nothing was left to send, or it could not go. */
+static bool send_batch(struct agent *a)
+{
+    Ddp__V1__Report *items[REPORTS_BATCH];
+    Ddp__V1__Reports batch;
+    Ddp__V1__AgentUp up;
+    struct err e;
+
+    if (!a->reports.count)
+        return false;
+    reports_batch(&a->reports, &batch, items);
+    ddp__v1__agent_up__init(&up);
+    up.body_case = DDP__V1__AGENT_UP__BODY_REPORTS;
+    up.reports = &batch;
+    if (session_send(a->session, &up, &e))
+        return false;
+    reports_sent(&a->reports, &batch);
+    return true;
+}
+
+/* Reports go first: after a worker's exit the coordinator takes none of it. */
 void agent_send_facts(struct agent *a)
 {
     CLEANUP(release_facts) struct fact_list list = {0};
@@ -257,6 +278,8 @@ void agent_send_facts(struct agent *a)
 
     if (!session_welcomed(a->session))
         return;
+    while (send_batch(a))
+        ;
     known = wards_known(a->wards, &count);
     for (size_t i = 0; i < count; i++)
         put_known(&list, &known[i]);
@@ -278,22 +301,12 @@ void agent_send_facts(struct agent *a)
 
 int64_t agent_send_reports(struct agent *a, int64_t now)
 {
-    Ddp__V1__Report *items[REPORTS_BATCH];
-    Ddp__V1__Reports batch;
-    Ddp__V1__AgentUp up;
-    struct err e;
-
     if (!a->reports.count || !session_welcomed(a->session))
         return INT64_MAX;
     if (now < a->reports_sent + REPORT_EVERY_MS)
         return a->reports_sent + REPORT_EVERY_MS;
-    reports_batch(&a->reports, &batch, items);
-    ddp__v1__agent_up__init(&up);
-    up.body_case = DDP__V1__AGENT_UP__BODY_REPORTS;
-    up.reports = &batch;
+    send_batch(a);
     a->reports_sent = now;
-    if (!session_send(a->session, &up, &e))
-        reports_sent(&a->reports, &batch);
     return a->reports.count ? now + REPORT_EVERY_MS : INT64_MAX;
 }
 
