@@ -74,6 +74,13 @@ static enum err_code form(struct coll_group *g, struct coll_listener *l, int64_t
     return g->ops->barrier(g, e);
 }
 
+static size_t cache_size(void)
+{
+    long size = sysconf(_SC_LEVEL3_CACHE_SIZE);
+
+    return size > 0 ? (size_t)size : (size_t)16 << 20;
+}
+
 static enum err_code check_config(const struct coll_config *c, struct err *e)
 {
     if (c->world_size < 1 || c->rank < 0 || c->rank >= c->world_size)
@@ -94,6 +101,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     g->job = c->job;
     g->generation = c->generation;
     memcpy(g->key, c->key, sizeof(g->key));
+    g->cache = cache_size();
     g->stop.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     rc = g->stop.event < 0 ? err_sys(e, errno, "eventfd") : coll_layout_init(&g->layout, c, e);
     if (!rc)

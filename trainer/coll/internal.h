@@ -82,6 +82,7 @@ struct coll_group {
     struct ring *ring; /* NULL: one node, or this rank holds no ring */
     struct coll_array *arrays;
     size_t array_count, array_cap;
+    size_t cache; /* bytes of the last level */
     uint64_t calls;
     _Atomic uint64_t bytes, wait_ns;
 };
@@ -112,8 +113,9 @@ MUST_CHECK enum err_code node_meet(struct coll_group *g, const struct coll_array
 
 /* Part i of n of [at, at + count): cut at cache lines, so that no two ranks write one. */
 void coll_slice(size_t at, size_t count, int n, int i, size_t *lo, size_t *hi);
-/* Whether arrays of `count` floats on this many ranks are better written past the caches. */
-bool coll_streams(int ranks, size_t count);
+/* Whether `count` floats of each of this node's ranks are too much for its cache, and better written past it.
+ */
+bool coll_streams(const struct coll_group *g, size_t count);
 
 /* Ends the group from within, after a peer's death or a protocol error: every waiter of this process and node
  * wakes, and the peers of the ring see it at once. */

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define LINE 16 /* floats */
-#define STREAM_BYTES (24u << 20)
 
 void coll_slice(size_t at, size_t count, int n, int i, size_t *lo, size_t *hi)
 {
@@ -26,9 +25,9 @@ void coll_slice(size_t at, size_t count, int n, int i, size_t *lo, size_t *hi)
         *lo = *hi;
 }
 
-bool coll_streams(int ranks, size_t count)
+bool coll_streams(const struct coll_group *g, size_t count)
 {
-    return (size_t)ranks * count * sizeof(float) > STREAM_BYTES;
+    return (size_t)g->layout.locals * count * sizeof(float) > g->cache;
 }
 
 enum err_code node_meet(struct coll_group *g, const struct coll_array *array, size_t at, size_t count,
@@ -72,7 +71,7 @@ static enum err_code node_allreduce(struct coll_group *g, const struct coll_arra
     if (node_meet(g, array, at, count, e))
         return e->code;
     coll_slice(at, count, n, g->layout.local, &lo, &hi);
-    coll_sum(array->maps, n, array->maps, n, lo, hi, coll_streams(n, count));
+    coll_sum(array->maps, n, array->maps, n, lo, hi, coll_streams(g, count));
     g->bytes += (size_t)(n - 1) * (hi - lo) * sizeof(float);
     return shm_barrier(g, e);
 }

@@ -33,7 +33,7 @@ static enum err_code reduce_slice(struct coll_group *g, const struct coll_array 
                                   size_t count, struct err *e)
 {
     int n = g->layout.locals, local = g->layout.local;
-    bool stream = coll_streams(n, count);
+    bool stream = coll_streams(g, count);
     float *mine = array->maps[local];
     size_t lo, hi;
 

@@ -105,7 +105,7 @@ static void read_options(int argc, char **argv)
         else
             exit(2);
     }
-    for (size_t s = 4096; sizes.empty() || (s <= (256u << 20) && sizes.back() < (256u << 20)); s *= 4)
+    for (size_t s = 4096, given = sizes.size(); !given && s <= (256u << 20); s *= 4)
         sizes.push_back(s);
 }
 
