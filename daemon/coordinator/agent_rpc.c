@@ -295,15 +295,17 @@ static void push_wish(struct service *s, struct session *x)
 
 void sessions_push(struct service *s)
 {
+    s->wishes_due = false;
     for (struct session *x = s->session_list; x; x = x->next)
         if (x->wish_due && !rpc_call_over(x->rpc))
             push_wish(s, x);
 }
 
-/* The flush at the end of this turn of the loop sends what is due. */
 static void sendable(struct rpc_call *rpc)
 {
-    (void)rpc;
+    const struct session *x = rpc_call_user(rpc);
+    x->service->wishes_due = true; /* what is due goes out at the end of this turn of the loop */
+    logs_node_changed(x->service, x->node);
 }
 
 const struct rpc_method agent_methods[] = {

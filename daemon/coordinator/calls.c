@@ -50,8 +50,10 @@ void call_end(struct rpc_call *rpc, bool cancelled)
 
 void calls_job_changed(struct service *s, int64_t job)
 {
-    for (struct call *c = s->watches; c; c = c->next)
+    for (struct call *c = s->watches; c; c = c->next) {
         c->dirty |= c->job == job;
+        s->watches_due |= c->dirty;
+    }
 }
 
 /* A watch is a level: when the client is slow it misses what was in between, never the last. */
@@ -78,6 +80,7 @@ static void push_watch(struct call *c)
 
 void calls_push(struct service *s)
 {
+    s->watches_due = false;
     for (struct call *c = s->watches, *next; c; c = next) {
         next = c->next;
         if (c->dirty && !rpc_call_over(c->rpc))

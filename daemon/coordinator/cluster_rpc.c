@@ -140,13 +140,14 @@ static void watch_job(struct rpc_call *rpc, const void *message, void *user)
     if (c->next)
         c->next->prev = c;
     s->watches = c;
+    s->watches_due = true; /* sent at the end of this turn of the loop */
     s->stats.watches++;
 }
 
-/* The flush at the end of this turn of the loop sends what is dirty. */
 static void watch_sendable(struct rpc_call *rpc)
 {
-    (void)rpc;
+    const struct call *c = rpc_call_user(rpc);
+    c->service->watches_due = true;
 }
 
 /* ---- lists */

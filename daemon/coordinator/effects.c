@@ -200,7 +200,7 @@ static void run_session(struct service *s, const struct core_effect *f)
         run_ack(session, f->sequence);
         return;
     default:
-        session->wish_due = true;
+        session->wish_due = s->wishes_due = true;
     }
 }
 

@@ -245,6 +245,7 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
     if (x->next)
         x->next->prev = x;
     s->logs = x;
+    s->logs_due = true;
     rpc_call_set_user(rpc, x);
     if (open_generations(x, m->generation, &e) != ERR_OK)
         rpc_call_fail(rpc, &e);
@@ -258,7 +259,7 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
 void logs_sendable(struct rpc_call *rpc)
 {
     struct log_stream *x = rpc_call_user(rpc);
-    x->due = true;
+    x->due = x->service->logs_due = true;
 }
 
 void logs_end(struct rpc_call *rpc, bool cancelled)
@@ -297,24 +298,25 @@ void logs_chunk(struct session *session, const Ddp__V1__LogChunk *chunk)
         r->noted = true;
     }
     r->last = chunk->end;
-    r->stream->due = true;
+    r->stream->due = session->service->logs_due = true;
 }
 
 void logs_job_changed(struct service *s, int64_t job)
 {
     for (struct log_stream *x = s->logs; x; x = x->next)
-        x->due |= x->job == job;
+        s->logs_due |= x->due |= x->job == job;
 }
 
 void logs_node_changed(struct service *s, const char *node)
 {
     (void)node;
     for (struct log_stream *x = s->logs; x; x = x->next)
-        x->due = true;
+        s->logs_due = x->due = true;
 }
 
 void logs_push(struct service *s)
 {
+    s->logs_due = false;
     for (struct log_stream *x = s->logs, *next; x; x = next) {
         next = x->next;
         if (x->due && !rpc_call_over(x->rpc))

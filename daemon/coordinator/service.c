@@ -24,6 +24,9 @@
 #define RETRY_MS 500
 #define PUBLISH_MS 1000
 #define DRAIN_MS 2000
+#define TRIM_FIRST_MS (60 * 1000)
+#define TRIM_EVERY_MS (3600 * 1000)
+#define EVENTS_KEPT 10000     /* of each job, and of the cluster */
 #define LONGEST_SLEEP_MS 1000 /* libuv counts a clock that stands still while the machine sleeps */
 
 struct core_now service_now(void)
@@ -185,6 +188,14 @@ static void arm_tick(struct service *s)
     uv_timer_start(&s->tick, on_tick, wait > 0 ? (uint64_t)wait : 0, 0);
 }
 
+static void on_trim(uv_timer_t *timer)
+{
+    struct service *s = timer->data;
+    struct err e = {0};
+    if (!s->stuck && store_trim_events(s->store, EVENTS_KEPT, &e) != ERR_OK)
+        log_warn("events_not_trimmed", "why=%s", LOG_Q(e.msg));
+}
+
 static double oldest_queued(struct service *s, int64_t now)
 {
     size_t count;
@@ -221,10 +232,13 @@ static void end_of_turn(struct service *s)
     if (!s->stuck)
         service_flush(s);
     if (!s->stuck && s->out.change_count == 0 && s->out.effect_count == 0) {
-        sessions_push(s);
-        calls_push(s);
+        if (s->wishes_due)
+            sessions_push(s);
+        if (s->watches_due)
+            calls_push(s);
     }
-    logs_push(s);
+    if (s->logs_due)
+        logs_push(s);
     publish(s);
     arm_tick(s);
 }
@@ -260,6 +274,7 @@ static void on_drained(void *user)
     uv_close((uv_handle_t *)&s->check, NULL);
     uv_close((uv_handle_t *)&s->tick, NULL);
     uv_close((uv_handle_t *)&s->retry, NULL);
+    uv_close((uv_handle_t *)&s->trim, NULL);
     uv_close((uv_handle_t *)&s->term, NULL);
     uv_close((uv_handle_t *)&s->interrupt, NULL);
     if (!uv_is_closing((uv_handle_t *)&s->lifeline))
@@ -370,9 +385,11 @@ static void open_loop(struct service *s)
     uv_check_init(&s->loop, &s->check);
     uv_timer_init(&s->loop, &s->tick);
     uv_timer_init(&s->loop, &s->retry);
+    uv_timer_init(&s->loop, &s->trim);
     uv_signal_init(&s->loop, &s->term);
     uv_signal_init(&s->loop, &s->interrupt);
-    s->prepare.data = s->check.data = s->tick.data = s->retry.data = s->term.data = s->interrupt.data = s;
+    s->prepare.data = s->check.data = s->tick.data = s->retry.data = s->trim.data = s->term.data =
+        s->interrupt.data = s;
 }
 
 static void start_loop(struct service *s)
@@ -383,6 +400,7 @@ static void start_loop(struct service *s)
     uv_signal_start(&s->interrupt, on_signal, SIGINT);
     uv_prepare_start(&s->prepare, on_prepare);
     uv_check_start(&s->check, on_check);
+    uv_timer_start(&s->trim, on_trim, TRIM_FIRST_MS, TRIM_EVERY_MS);
     rpc_server_start(s->server);
     service_flush(s); /* what core_load decided */
     publish(s);

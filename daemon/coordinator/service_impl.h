@@ -56,7 +56,7 @@ struct service {
     uv_loop_t loop;
     uv_prepare_t prepare;
     uv_check_t check;
-    uv_timer_t tick, retry;
+    uv_timer_t tick, retry, trim;
     uv_signal_t term, interrupt;
     uv_pipe_t lifeline;
     struct store *store;
@@ -74,8 +74,9 @@ struct service {
     struct call *watches;
     struct session *session_list;
     struct log_stream *logs;
-    bool stuck;       /* the last commit failed: out waits until the disk takes it */
-    int64_t *refused; /* jobs whose submit was refused while they waited in out */
+    bool wishes_due, watches_due, logs_due; /* something of the kind waits to be sent */
+    bool stuck;                             /* the last commit failed: out waits until the disk takes it */
+    int64_t *refused;                       /* jobs whose submit was refused while they waited in out */
     size_t refused_count, refused_cap;
     int64_t flushed_ms; /* boot time of the last metrics snapshot */
     bool stopping;
