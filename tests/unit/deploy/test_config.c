@@ -5,71 +5,121 @@
 
 #include <cmocka.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "daemon/agent/settings.h"
 #include "daemon/coordinator/config.h"
 
 /* The config files in deploy/ are read as they are, and with every key that they show taken out of its
  * comment. */
 
-static char *uncommented(const char *name)
+static char dir[] = "/tmp/ddp-deploy-XXXXXX";
+
+/* "#key: value" and "#  key: value" are keys, "# words" are words; the user of the file is nobody here. */
+static const char *uncomment(const char *line)
+{
+    bool words = (!strncmp(line, "# ", 2) && strncmp(line, "#  ", 3) != 0) || !strncmp(line, "#user:", 6);
+
+    return line[0] == '#' && line[1] && !words ? line + 1 : line;
+}
+
+static char *make(const char *name, const char *from, const char *to)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%s", DDP_DEPLOY, name);
     CLEANUP(buf_release) struct buf in = {0}, out = {0};
-    char *out_path = xasprintf("/tmp/ddp-config-%d.yaml", (int)getpid());
+    char *made = xasprintf("%s/%s", dir, name), *line, *rest, *at;
     struct err e = {0};
-    char *line, *rest;
 
     if (file_read(path, 1 << 16, &in, &e))
         fail_msg("%s", e.msg);
-    rest = in.data;
-    while ((line = strsep(&rest, "\n")))
-        buf_printf(&out, "%s\n",
-                   line[0] == '#' && line[1] && strncmp(line, "# ", 2) ? line + 1
-                   : !strncmp(line, "#  ", 3)                          ? line + 1
-                                                                       : line);
-    if (file_write_atomic(out_path, out.data, out.len, 0600, &e))
+    for (rest = in.data; (line = strsep(&rest, "\n"));) {
+        line = (char *)uncomment(line);
+        at = strstr(line, from);
+        if (at)
+            buf_printf(&out, "%.*s%s%s\n", (int)(at - line), line, to, at + strlen(from));
+        else
+            buf_printf(&out, "%s\n", line);
+    }
+    if (file_write_atomic(made, out.data, out.len, 0600, &e))
         fail_msg("%s", e.msg);
-    return out_path;
+    return made;
 }
 
-static void read_coordinator(const char *path, int64_t *retain_jobs, char **key)
+static void read_coordinator(struct config *c, const char *path)
 {
-    CLEANUP(config_release) struct config c = {0};
     struct err e = {0};
 
-    config_defaults(&c);
-    if (config_read(&c, path, &e) || config_check(&c, &e))
+    config_defaults(c);
+    if (config_read(c, path, &e) || config_check(c, &e))
         fail_msg("%s", e.msg);
-    *retain_jobs = c.retain_jobs;
-    *key = xstrdup(c.tls.key);
 }
 
 static void coordinator(void **state)
 {
-    CLEANUP(free_text) char *path = uncommented("coordinator.yaml");
-    CLEANUP(free_text) char *key = NULL;
-    CLEANUP(free_text) char *none = NULL;
-    int64_t retain_jobs;
+    CLEANUP(config_release) struct config shown = {0}, plain = {0};
+    CLEANUP(free_text) char *path = make("coordinator.yaml", "nothing to replace", "");
 
     (void)state;
-    read_coordinator(path, &retain_jobs, &key);
-    unlink(path);
-    assert_int_equal(retain_jobs, 1000); /* the keys were read, not left in their comments */
-    assert_string_equal(key, "/etc/ddp/coordinator.key");
-    read_coordinator(DDP_DEPLOY "/coordinator.yaml", &retain_jobs, &none);
-    assert_int_equal(retain_jobs, 0);
-    assert_null(none);
+    read_coordinator(&shown, path);
+    assert_int_equal(shown.retain_jobs, 1000);
+    assert_string_equal(shown.tls.key, "/etc/ddp/coordinator.key");
+    read_coordinator(&plain, DDP_DEPLOY "/coordinator.yaml");
+    assert_int_equal(plain.retain_jobs, 0);
+    assert_null(plain.tls.key);
+}
+
+static void read_agent(struct settings *s, const char *path)
+{
+    char *argv[] = {(char *)"ddp-agent", (char *)"--config", (char *)path,
+                    (char *)"--user",    (char *)"root",     NULL};
+    struct err e = {0};
+
+    if (settings_read(s, geteuid() == 0 ? 5 : 3, argv, &e))
+        fail_msg("%s", e.msg);
+}
+
+static void agent(void **state)
+{
+    CLEANUP(settings_release) struct settings shown = {0}, plain = {0};
+    CLEANUP(free_text) char *token = xasprintf("%s/token", dir);
+    CLEANUP(free_text) char *path = make("agent.yaml", "/etc/ddp/token", token);
+    struct err e = {0};
+
+    (void)state;
+    if (file_write_atomic(token, "secret\n", 7, 0600, &e))
+        fail_msg("%s", e.msg);
+    read_agent(&shown, path);
+    assert_string_equal(shown.token, "secret");
+    assert_int_equal(shown.slots, 8);
+    assert_string_equal(shown.tls.key, "/etc/ddp/agent.key");
+    read_agent(&plain, DDP_DEPLOY "/agent.yaml");
+    assert_int_equal(plain.slots, 0);
+}
+
+static int open_dir(void **state)
+{
+    (void)state;
+    unsetenv("DDP_COORDINATOR");
+    if (!mkdtemp(dir))
+        return -1;
+    return setenv("HOME", dir, 1);
+}
+
+static int remove_dir(void **state)
+{
+    struct err e;
+
+    (void)state;
+    return file_remove_tree(dir, &e) ? -1 : 0;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(coordinator)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(coordinator), cmocka_unit_test(agent)};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_dir, remove_dir);
 }
