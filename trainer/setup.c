@@ -101,8 +101,8 @@ static enum err_code find_offers(const struct trainer *t, struct snapshot_list *
     for (size_t i = 0; i < found->count; i++) {
         const struct snapshot_found *f = &found->items[i];
         bool ours = f->job == report_place(t->report)->job;
-        if (t->spec->resume == RESUME_AUTO && !ours)
-            continue;
+        if (t->config->standalone && t->spec->resume == RESUME_AUTO && !ours)
+            continue; /* else the coordinator knows which jobs this one continues */
         if (!f->committed && (!ours || t->config->standalone))
             continue; /* there is no coordinator that could vouch for it */
         (*offers)[(*count)++] =
