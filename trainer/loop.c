@@ -225,8 +225,10 @@ static enum err_code finish(struct trainer *t, bool stopped, struct err *e)
         return e->code;
     if (coll_barrier(t->group, e))
         return e->code;
-    log_info(stopped ? "stopped" : "finished", "rank=%d step=%lld loss=%g val_loss=%g val_acc=%g", t->rank,
-             (long long)t->step, t->loss, t->val_loss, t->val_acc);
+    if (t->rank == 0)
+        log_info(stopped ? "stopped" : "finished", "step=%lld loss=%g val_loss=%g val_acc=%g",
+                 (long long)t->step, t->loss, t->val_loss,
+                 t->train->loss == LOSS_CROSS_ENTROPY ? t->val_acc : NAN);
     return ERR_OK;
 }
 

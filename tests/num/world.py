@@ -124,7 +124,8 @@ class Rank:
 class World:
     """Runs a job file's text at a world size; `directory` is its working directory."""
 
-    def __init__(self, directory, job, world=1, nodes=1, generation=1, job_id=7, snapshots=None, own_dirs=False):
+    def __init__(self, directory, job, world=1, nodes=1, generation=1, job_id=7, snapshots=None, own_dirs=False,
+                 faults=None):
         self.directory, self.world, self.nodes = directory, world, nodes
         self.rendezvous = Rendezvous(world, nodes, generation, job_id, {} if snapshots is None else snapshots)
         self.job_id, self.generation, self.own_dirs = job_id, generation, own_dirs
@@ -132,6 +133,7 @@ class World:
         self.job_file = os.path.join(self.temporary.name, "job.yaml")
         with open(self.job_file, "w") as f:
             f.write(job)
+        self.faults = faults or {}  # rank -> DDP_FAULT
         self.ranks, self.threads, self.judging = [], [], True
 
     def __enter__(self):
@@ -153,6 +155,8 @@ class World:
                    DDP_JOB_ID=str(self.job_id), DDP_GENERATION=str(self.generation), DDP_SPAWN=str(rank + 1),
                    DDP_REPORT_FD=str(write), DDP_COORDINATOR=f"127.0.0.1:{port}", DDP_JOB_FILE=self.job_file,
                    DDP_NODE=f"node{node}", DDP_NODE_ADDRESS="127.0.0.1", DDP_RUN_DIR=run_dir)
+        if rank in self.faults:
+            env["DDP_FAULT"] = self.faults[rank]
         process = subprocess.Popen([os.path.join(BIN, "ddp-trainer")], cwd=cwd, env=env, pass_fds=[write],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         os.close(write)

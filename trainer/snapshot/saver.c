@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -35,6 +36,8 @@ static enum err_code save(struct saver *s, const struct snapshot_place *place, s
         return e->code;
     }
     snapshot_files_release(&files);
+    if (fault_hit("snapshot.prune"))
+        return ERR_OK;
     if (snapshot_prune(s->dir, place->job, place->generation, s->config.keep, &warning))
         log_warn("snapshot_prune_failed", "why=%s", LOG_Q(warning.msg));
     return ERR_OK;

@@ -98,6 +98,10 @@ static enum err_code write_file(const char *tmp, const char *name, const struct 
         for (size_t i = 0; i < l->tensor_count; i++)
             describe(&tensors[count++], l, i, moment, state);
     print_metadata(&metadata, place, part_samples);
+    if (fault_hit("snapshot.file")) {
+        free(tensors);
+        return err_set(e, ERR_INTERNAL, "%s: fault before it was written", path);
+    }
     enum err_code code = safetensors_write(path, tensors, count, metadata.data, e);
     free(tensors);
     return code;
