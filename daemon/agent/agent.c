@@ -86,6 +86,8 @@ static void on_wish(void *user, const Ddp__V1__Wish *wish)
 
     if (wish_accept(&a->wish, wish, &e)) {
         log_warn("wish_refused", "why=%s", LOG_Q(e.msg));
+        if (e.code != ERR_FAILED_PRECONDITION)
+            session_redial(a->session); /* a full disk, say: it must come again */
         return;
     }
     log_debug("wish", "epoch=%" PRId64 " rev=%" PRId64 " jobs=%zu", wish->epoch, wish->revision,
@@ -162,6 +164,34 @@ static void wake_at(struct agent *a, int64_t at, int64_t now)
     BUG_ON(uv_timer_start(&a->later, on_later, at > now ? (uint64_t)(at - now) : 0, 0));
 }
 
+static void dial(struct agent *a)
+{
+    struct session_events events = {fill_hello,  fill_heartbeat, on_welcome, on_ack, on_wish,
+                                    on_log_read, on_sendable,    on_lost,    a};
+
+    if (session_open(&a->session, &a->loop, a->settings, &events, &a->failure))
+        uv_stop(&a->loop);
+}
+
+/* --rejoin: what the former cluster left here is killed and forgotten before the new one hears of this node;
+ * their job numbers would be mistaken for its own. True while there is something left. */
+static bool leave_cluster(struct agent *a, int64_t now)
+{
+    struct known_spawn *known;
+    size_t count;
+
+    agent_reconcile(a, now);
+    wake_at(a, wards_tend(a->wards, now), now);
+    known = wards_known(a->wards, &count);
+    free(known);
+    if (count)
+        return true;
+    a->leaving = false;
+    log_info("former_cluster_left", "node=%s", a->settings->node);
+    dial(a);
+    return false;
+}
+
 /* Once a turn of the loop, before it waits. */
 static void on_settle(uv_prepare_t *handle)
 {
@@ -174,6 +204,8 @@ static void on_settle(uv_prepare_t *handle)
     if (!a->changed)
         return;
     a->changed = false;
+    if (a->leaving && leave_cluster(a, now))
+        return;
     agent_reconcile(a, now);
     wake_at(a, wards_tend(a->wards, now), now);
     wards_sweep(a->wards, agent_wants_job, a);
@@ -215,8 +247,12 @@ static void end(struct agent *a, const char *why)
     log_info("ending", "why=%s workers=%s", why, a->settings->lifeline >= 0 ? "end-too" : "go-on");
     BUG_ON(uv_timer_start(&a->later, on_ending_late, ENDING_MS, 0));
     wards_let_go(a->wards);
-    session_close(a->session, on_session_closed, a);
+    if (a->session)
+        session_close(a->session, on_session_closed, a);
+    else
+        a->session_closed = true;
     a->session = NULL;
+    maybe_finish(a);
 }
 
 static void on_terminate(uv_signal_t *handle, int number)
@@ -326,8 +362,6 @@ static enum err_code open_parts(struct agent *a, struct err *e)
                                   a->settings->lifeline >= 0};
     struct wards_events ward_events = {on_change, on_report, a};
     struct logs_options logs = {a->settings->log_dir, a->settings->node, send_chunk, agent_log_ended, a};
-    struct session_events events = {fill_hello,  fill_heartbeat, on_welcome, on_ack, on_wish,
-                                    on_log_read, on_sendable,    on_lost,    a};
     CLEANUP(free_text) char *supervisor = NULL;
 
     if (paths_program("ddp-supervisor", &supervisor, e) || open_state(a, e) || find_address(a, e))
@@ -338,7 +372,10 @@ static enum err_code open_parts(struct agent *a, struct err *e)
     if (wards_open(&a->wards, &a->loop, &wards, &ward_events, e))
         return e->code;
     start_handles(a);
-    return session_open(&a->session, &a->loop, a->settings, &events, e);
+    a->leaving = a->settings->rejoin;
+    if (!a->leaving)
+        dial(a);
+    return ERR_OK;
 }
 
 static void on_walk(uv_handle_t *handle, void *arg)
@@ -376,6 +413,9 @@ enum err_code agent_run(const struct settings *settings, struct err *e)
         notify("READY=1");
         uv_run(&a->loop, UV_RUN_DEFAULT);
         notify("STOPPING=1");
+        code = a->failure.code;
+        if (code)
+            *e = a->failure;
     }
     release(a);
     uv_walk(&a->loop, on_walk, NULL);

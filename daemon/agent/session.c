@@ -261,6 +261,12 @@ void session_close(struct session *s, void (*on_closed)(void *user), void *user)
     rpc_client_close(s->client, client_closed, s);
 }
 
+void session_redial(struct session *s)
+{
+    if (s && s->stream)
+        rpc_session_cancel(s->stream);
+}
+
 bool session_welcomed(const struct session *s)
 {
     return s && s->welcomed && s->stream;

@@ -32,6 +32,8 @@ MUST_CHECK enum err_code session_open(struct session **out, struct uv_loop_s *lo
 void session_close(struct session *s, void (*on_closed)(void *user),
                    void *user); /* freed when on_closed comes */
 
+/* Ends the stream and dials again after a pause; the coordinator then says everything anew. */
+void session_redial(struct session *s);
 bool session_welcomed(const struct session *s);
 /* UNAVAILABLE: not welcomed; RESOURCE_EXHAUSTED: full, on_sendable follows. */
 MUST_CHECK enum err_code session_send(struct session *s, const Ddp__V1__AgentUp *message, struct err *e);

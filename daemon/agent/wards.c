@@ -46,7 +46,8 @@ struct wards {
     struct wards_events events;
     struct ward **wards;
     size_t count, cap;
-    size_t children;
+    pid_t *children; /* supervisors of our own starting */
+    size_t child_count, child_cap;
 };
 
 static struct ward_spawn *find_spawn(struct ward *ward, int64_t spawn)
@@ -235,7 +236,8 @@ static void attend(struct ward *ward, int64_t now)
         log_error("supervisor_not_started", "job=%" PRId64 " why=%s", ward->job, LOG_Q(e.msg));
         return;
     }
-    w->children++;
+    w->children = array_grow(w->children, w->child_count, &w->child_cap, sizeof(*w->children));
+    w->children[w->child_count++] = pid;
     connected(ward, fd);
     log_info("supervisor_started", "job=%" PRId64 " pid=%d", ward->job, (int)pid);
 }
@@ -324,6 +326,7 @@ void wards_close(struct wards *w)
     for (size_t i = 0; i < w->count; i++)
         free_ward(w->wards[i]);
     free(w->wards);
+    free(w->children);
     free(w);
 }
 
@@ -441,17 +444,19 @@ bool wards_settled(void *wards, int64_t job)
 
 size_t wards_children(const struct wards *w)
 {
-    return w->children;
+    return w->child_count;
 }
 
 void wards_reap(struct wards *w)
 {
     int status;
+    pid_t pid;
 
-    /* also whatever a dead supervisor left to us where we are the first process of a container */
-    while (waitpid(-1, &status, WNOHANG) > 0)
-        if (w->children)
-            w->children--;
+    /* all: where we are the first process of a container, orphans of dead supervisors are ours too */
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        for (size_t i = 0; i < w->child_count; i++)
+            if (w->children[i] == pid)
+                w->children[i] = w->children[--w->child_count];
 }
 
 void wards_sweep(struct wards *w, bool (*wanted)(void *ctx, int64_t job), void *ctx)
