@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -82,6 +83,9 @@ static int parse_fd(const char *text)
     const long fd = strtol(text, &end, 10);
     if (end == text || *end || fd < 0 || fd > 65535)
         usage("--lifeline '%s': expected a descriptor's number", text);
+    struct stat st;
+    if (fstat((int)fd, &st) != 0 || !(S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
+        usage("--lifeline '%s': that descriptor is no pipe", text);
     return (int)fd;
 }
 
