@@ -8,6 +8,7 @@
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
+/* Once, before there are threads. */
 void log_init(const char *program,
               enum log_level least); /* DDP_LOG=debug|info|warn|error in the environment wins */
 

@@ -217,9 +217,12 @@ static void fixture_setup(struct fixture *f, const struct fixture_options *optio
         .keepalive_ms = options->keepalive_ms,
         .keepalive_timeout_ms = options->keepalive_timeout_ms,
     };
+    static bool logging;
     struct err e = {0};
 
-    log_init("test", LOG_ERROR);
+    if (!logging) /* gRPC's threads of an earlier fixture may be logging */
+        log_init("test", LOG_ERROR);
+    logging = true;
     memset(f, 0, sizeof(*f));
     f->options = *options;
     uv_loop_init(&f->loop);
