@@ -85,35 +85,37 @@ static void step_line(const Ddp__V1__JobStatus *job, const struct term *term, st
 static bool has_place(const char *name)
 {
     static const char *const known[] = {
-        "loss",          "val_loss", "val_acc",      "lr",         "grad_norm",   "tokens_per_s",
-        "samples_per_s", "gflops",   "peak_share",   "exposed",    "ms_per_step", "wait_ms",
-        "steps",         "epoch",    "memory_bytes", "parameters", "bytes",       "tokens"};
+        "loss",         "val_loss",   "val_acc", "lr",          "grad_norm", "tokens_per_s", "samples_per_s",
+        "gflops",       "peak_share", "exposed", "ms_per_step", "wait_ms",   "steps",        "epoch",
+        "memory_bytes", "parameters", "bytes",   "tokens",      "sync_bytes"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcmp(name, known[i]) == 0)
             return true;
     return false;
 }
 
-/* The rank whose steps take longest without waiting, when it stands out by 2 % or more. */
+/* The rank that computes longest, when it stands out from the others by 3 % or more: while it works the
+ * others wait. */
 static void slowest(const Ddp__V1__JobStatus *job, struct buf *out, const char *gap)
 {
     const Ddp__V1__RankStatus *worst = NULL;
-    double sum = 0;
-    size_t count = 0;
+    double sum = 0, most = 0;
+    if (job->n_ranks < 2 || job_ended(job))
+        return;
     for (size_t i = 0; i < job->n_ranks; i++) {
         const Ddp__V1__RankStatus *r = job->ranks[i];
-        if (!(r->ms_per_step > r->wait_ms))
-            continue;
-        sum += r->ms_per_step - r->wait_ms;
-        count++;
-        if (!worst || r->ms_per_step - r->wait_ms > worst->ms_per_step - worst->wait_ms)
+        double busy = r->ms_per_step - r->wait_ms;
+        if (!(busy > 0))
+            return; /* waiting is counted beside computing: nothing to compare */
+        sum += busy;
+        if (busy > most) {
+            most = busy;
             worst = r;
+        }
     }
-    if (count < 2)
-        return;
-    double busy = worst->ms_per_step - worst->wait_ms, others = (sum - busy) / (double)(count - 1);
-    if (others > 0 && busy / others > 1.02)
-        buf_printf(out, "%sslowest: rank %d (+%.0f %%)", gap, worst->rank, (busy / others - 1) * 100);
+    double others = (sum - most) / (double)(job->n_ranks - 1);
+    if (most / others > 1.03)
+        buf_printf(out, "%sslowest: rank %d (+%.0f %%)", gap, worst->rank, (most / others - 1) * 100);
 }
 
 static void speed_line(const Ddp__V1__JobStatus *job, struct buf *out)

@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "base/job.h"
 #include "base/mem.h"
 #include "client/format.h"
 #include "client/screen.h"
@@ -33,32 +32,10 @@ static const char *text_of(const struct buf *b)
     return b->data ? b->data : "";
 }
 
-/* What it asks for, from its job file: "2×4 gpu", "1:4×2". */
-static void wanted(const Ddp__V1__JobStatus *job, struct buf *out)
-{
-    struct job_spec spec;
-    struct err e;
-    if (job_parse(&spec, job->job_file, strlen(job->job_file), "job file", &e) == ERR_OK) {
-        buf_printf(out, "%lld", (long long)spec.nodes_min);
-        if (spec.nodes_max != spec.nodes_min)
-            buf_printf(out, ":%lld", (long long)spec.nodes_max);
-        if (spec.procs == JOB_PROCS_NUMBER)
-            buf_printf(out, "×%lld", (long long)spec.procs_per_node);
-        else
-            buf_printf(out, "×%s",
-                       spec.procs == JOB_PROCS_GPU   ? "gpus"
-                       : spec.procs == JOB_PROCS_CPU ? "cpus"
-                                                     : "auto");
-        if (spec.procs == JOB_PROCS_NUMBER && spec.device == JOB_DEVICE_CUDA)
-            buf_puts(out, " gpu");
-    }
-    job_release(&spec);
-}
-
 static void nodes_cell(const Ddp__V1__JobStatus *job, struct buf *out)
 {
-    if (job->n_nodes == 0 && *job->job_file)
-        wanted(job, out);
+    if (job->n_nodes == 0)
+        buf_puts(out, job->asks);
     for (size_t i = 0; i < job->n_nodes && i < 3; i++)
         buf_printf(out, "%s%s", i ? "+" : "", job->nodes[i]);
     if (job->n_nodes > 3)

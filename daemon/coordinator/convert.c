@@ -1,5 +1,7 @@
 #include "daemon/coordinator/convert.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -150,6 +152,30 @@ static void record(const struct job_record *job, Ddp__V1__JobStatus *out)
     out->exit_code = job->exit_code;
 }
 
+/* "2×4", "1:4×gpu" */
+static char *asks(struct pool *pool, const struct job_spec *spec)
+{
+    static const char *const procs[] = {NULL, "gpu", "cpu", "auto"};
+    char nodes[48], workers[24];
+    const int64_t min = spec->nodes_min, max = spec->nodes_max;
+    if (min == max)
+        snprintf(nodes, sizeof nodes, "%" PRId64, min);
+    else
+        snprintf(nodes, sizeof nodes, "%" PRId64 ":%" PRId64, min, max);
+    snprintf(workers, sizeof workers, "%" PRId64, spec->procs_per_node);
+    return pool_printf(pool, "%s×%s%s", nodes, procs[spec->procs] ? procs[spec->procs] : workers,
+                       spec->procs == JOB_PROCS_NUMBER && spec->device == JOB_DEVICE_CUDA ? " gpu" : "");
+}
+
+/* "/var/log/ddp/9/generation_2", on the node of rank 0 */
+static char *log_place(struct pool *pool, const struct core_job_status *s)
+{
+    if (!s->log_dir || !s->generation)
+        return text(s->log_dir);
+    return pool_printf(pool, "%s/%" PRId64 "/generation_%" PRId64, s->log_dir, s->job->id,
+                       s->generation->number);
+}
+
 void convert_job(struct pool *pool, const struct core_job_status *s, bool whole, Ddp__V1__JobStatus *out)
 {
     ddp__v1__job_status__init(out);
@@ -160,7 +186,9 @@ void convert_job(struct pool *pool, const struct core_job_status *s, bool whole,
     out->priority = s->spec ? (int32_t)s->spec->priority : 0;
     out->world_size = s->generation ? s->generation->world_size : 0;
     out->joined = s->joined;
-    out->log_dir = text(s->log_dir);
+    out->log_dir = log_place(pool, s);
+    if (s->spec)
+        out->asks = asks(pool, s->spec);
     out->n_nodes = texts(pool, s->nodes, &out->nodes);
     if (s->progress)
         out->progress = progress(pool, s->progress);

@@ -123,7 +123,7 @@ void sample_queued(Ddp__V1__JobStatus *job)
     new_job(job, 10, "resnet", "queued", 60);
     job->user = TEXT("bo");
     job->reason = TEXT("waits for 4 GPUs on box2: job 9, about 3 min");
-    job->job_file = TEXT("nodes: 2\nprocs_per_node: 4\ndevice: cuda\ncommand: [python3, train.py]\n");
+    job->asks = TEXT("2×4");
 }
 
 void sample_failed(Ddp__V1__JobStatus *job)

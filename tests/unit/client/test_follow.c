@@ -28,7 +28,6 @@ static void play(struct term term, struct buf *out)
     Ddp__V1__JobStatus job;
     follow_view_init(&v, term);
     sample_running(&job);
-    job.job_file = no_reason;
     size_t nodes = job.n_nodes;
     int64_t *step = &job.progress->step;
     job.generation = 0;
