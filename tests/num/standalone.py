@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""ddp-trainer without a coordinator: what it prints, how it stops and goes on, and what it says to wrong input."""
+import json
+import os
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from world import BIN, newest, raw, sweep  # noqa: E402
+
+JOB = """
+name: t
+train:
+  model: {type: mlp, sizes: [12, 32, 3]}
+  data: {type: synthetic, samples: 640}
+  optimizer: {type: adamw, lr: 3.0e-3}
+  batch: 32
+  epochs: 4
+  snapshot: {dir: out, every: "2 epochs"}
+  resume: continue
+  log_every: 5
+"""
+
+
+def start(directory, text, *args, **kw):
+    path = os.path.join(directory, "job.yaml")
+    with open(path, "w") as f:
+        f.write(text)
+    return subprocess.Popen([f"{BIN}/ddp-trainer", "--standalone", path, *args], cwd=directory, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+
+
+def run(directory, text, *args):
+    process = start(directory, text, *args)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def lines_and_reports(directory):
+    code, out, err = run(directory, JOB)
+    assert code == 0, err
+    assert "[GPU0] Epoch 3 | Batchsize: 32 | Steps: 20\n" in out, out
+    assert "Training snapshot saved at out/step-80-g1\n" in out, out
+    reports = [json.loads(line) for line in out.split("\n") if line.startswith("{")]
+    last = reports[-1]
+    assert last["step"] == 80 and last["steps"] == 80 and last["epoch"] == 4, last
+    for key in ("loss", "val_loss", "lr", "grad_norm", "samples_per_s", "ms_per_step", "wait_ms", "memory_bytes"):
+        assert key in last or key in reports[-2], (key, last)
+    first = [r["loss"] for r in reports if "loss" in r][0]
+    assert last["loss"] < 0.5 * first, (first, last["loss"])
+    assert "event=sizes" in err and "parameters=515" in err, err  # 12 * 32 + 32 + 32 * 3 + 3
+    assert "[GPU0]" not in run(directory, JOB + "  tutorial_lines: false\n", "--set", "train.resume=never")[1]
+
+
+def goes_on_where_it_was(directory):
+    os.makedirs(f"{directory}/a"), os.makedirs(f"{directory}/b")
+    assert run(f"{directory}/a", JOB)[0] == 0
+    assert run(f"{directory}/b", JOB, "--set", "train.epochs=2")[0] == 0
+    code, out, err = run(f"{directory}/b", JOB)
+    assert code == 0 and "Resuming training from snapshot at Epoch 2\n" in out, (out, err)
+    assert "[GPU0] Epoch 1 " not in out and "[GPU0] Epoch 2 " in out, out
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert raw(f"{directory}/a/out", name) == raw(f"{directory}/b/out", name), name
+
+
+def interrupt_keeps_a_snapshot(directory):
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        process = start(directory, JOB.replace("epochs: 4", "epochs: 10000000"))
+        for line in process.stdout:
+            if line.startswith("{") and json.loads(line)["step"] > 100:
+                break
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == code, (process.returncode, err)
+        assert "event=stopped" in err, err
+        step = int(os.path.basename(newest(f"{directory}/out"))[5:].split("-")[0])
+        assert f"step={step} " in err.split("event=stopped")[1], (step, err)
+
+
+def wrong_input(directory):
+    cuda = JOB.replace("name: t", "name: t\ndevice: cuda")
+    idx = JOB.replace("{type: synthetic, samples: 640}", "{type: idx, dir: /nonexistent}")
+    for text, code, says in (
+            (JOB.replace("batch", "bach"), 2, "job.yaml:7:3: "),
+            (JOB.replace("batch: 32", "batch: many"), 2, "job.yaml:7:10: "),
+            ("name: t\ncommand: [true]\n", 2, "a command job"),
+            (cuda, 1, "device: cuda is not in this build, use device: cpu"),
+            (idx, 1, "/nonexistent/train-images-idx3-ubyte: no such file"),
+            (JOB.replace("dir: out", "dir: /proc/none"), 1, "snapshot.dir: make directory /proc/none")):
+        got, out, err = run(directory, text)
+        assert got == code and says in err, (got, code, says, err)
+    for args in ([], ["--what"], ["--standalone"]):
+        done = subprocess.run([f"{BIN}/ddp-trainer", *args], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and "usage: ddp-trainer" in done.stderr, done
+    done = subprocess.run([f"{BIN}/ddp-trainer", "--standalone", "/nonexistent.yaml"], capture_output=True, text=True)
+    assert done.returncode == 2 and "/nonexistent.yaml" in done.stderr, done
+
+
+def out_of_memory_names_what(directory):
+    code, _, err = run(directory, JOB.replace("32, 3]", "4194304, 4194304, 3]").replace("batch: 32", "batch: 1"))
+    assert code == 1 and "out of memory" in err and "optimizer state (" in err, (code, err)
+
+
+sweep("standalone", [lines_and_reports, goes_on_where_it_was, interrupt_keeps_a_snapshot, wrong_input,
+                     out_of_memory_names_what])
