@@ -6,19 +6,28 @@
 
 #include "proto/rpc_client.h"
 #include "proto/rpc_core.h"
+#include "proto/rpc_creds.h"
 
-/* The client's parts, for rpc_channel.c (connecting, blocking unary calls), rpc_stream.c (blocking streams)
- * and rpc_session.c (streams on a loop). */
+/* The client's parts, for rpc_link.c (connecting), rpc_channel.c (blocking unary calls), rpc_stream.c
+ * (blocking streams) and rpc_session.c (streams on a loop). */
 
-/* What every kind of client has: gRPC's channel and the header that goes with each call. */
+/* What every kind of client has: gRPC's channel, the header that goes with each call, and what the channel
+ * was made of. */
 struct rpc_link {
     grpc_channel *grpc;
+    char *target;
+    struct rpc_channel_options options; /* its texts and files are the link's own */
+    struct rpc_tls_files files;
+    struct rpc_tls_stamp stamps[3];
     grpc_slice authorization; /* "Bearer ..."; counted: a connection may hold it longer than we do */
     bool has_token;
 };
 MUST_CHECK enum err_code rpc_link_open(struct rpc_link *link, const char *target,
                                        const struct rpc_channel_options *options, struct err *e);
 void rpc_link_close(struct rpc_link *link);
+/* No call may be in progress: connects anew when the TLS files have changed, keeps what it has when they are
+ * not good. */
+void rpc_link_refresh(struct rpc_link *link);
 
 /* Looks the method up; a name that the service does not have is a bug. */
 const ProtobufCMethodDescriptor *rpc_link_method(const ProtobufCServiceDescriptor *service,
@@ -48,11 +57,14 @@ struct rpc_active {
 };
 struct rpc_channel {
     struct rpc_link link;
-    pthread_mutex_t lock; /* over active */
+    pthread_mutex_t lock; /* over active, pausing and the link's connection */
     struct rpc_active *active;
+    int pausing; /* threads between two tries */
     atomic_bool cancelled;
 };
-void rpc_active_add(struct rpc_channel *channel, struct rpc_active *active);
+/* Creates the call and lists it. */
+void rpc_active_begin(struct rpc_channel *channel, struct rpc_active *active, grpc_completion_queue *queue,
+                      const ProtobufCServiceDescriptor *service, const char *method, gpr_timespec deadline);
 void rpc_active_remove(struct rpc_channel *channel, struct rpc_active *active);
 void rpc_active_cancel(struct rpc_active *active);
 

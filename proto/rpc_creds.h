@@ -1,12 +1,24 @@
 #ifndef DDP_PROTO_RPC_CREDS_H
 #define DDP_PROTO_RPC_CREDS_H
 
+#include <stdbool.h>
+#include <sys/types.h>
+#include <time.h>
+
 #include <grpc/grpc.h>
 
 #include "base/err.h"
 #include "proto/rpc_tls.h"
 
 /* rpc_tls_files as gRPC's credentials; inside proto/ only. */
+
+struct rpc_tls_stamp {
+    struct timespec changed;
+    off_t size;
+    ino_t inode;
+};
+/* Whether ca, cert or key have changed since the stamps were taken; takes them anew. */
+bool rpc_tls_changed(const struct rpc_tls_files *files, struct rpc_tls_stamp stamps[3]);
 
 struct rpc_tls_source; /* a server's files; outlives the credentials made of it */
 struct rpc_tls_source *rpc_tls_source_create(const struct rpc_tls_files *files);

@@ -20,6 +20,7 @@
 #define KEEPALIVE_MS 10000
 #define HANDSHAKE_MS 10000
 #define LINGER_MS 100
+#define IDLE_MS 120000
 #define STREAMS_A_CONNECTION 1000
 
 static grpc_arg arg_int(const char *key, int64_t value)
@@ -42,6 +43,7 @@ static grpc_server *server_make(const struct rpc_server_options *o)
         arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         arg_int(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
         arg_int(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS),
+        arg_int(GRPC_ARG_MAX_CONNECTION_IDLE_MS, IDLE_MS), /* a connection without calls holds a descriptor */
         arg_int(GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS_A_CONNECTION),
         arg_int(GRPC_ARG_ENABLE_CHANNELZ, 0),
     };

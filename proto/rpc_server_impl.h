@@ -5,8 +5,8 @@
 #include "proto/rpc_creds.h"
 #include "proto/rpc_server.h"
 
-/* The server's parts, for rpc_server.c (life), rpc_call.c (one call), rpc_listen.c (unix sockets) and
- * rpc_health.c.
+/* The server's parts, for rpc_server.c (life), rpc_arrival.c and rpc_call.c (one call), rpc_listen.c (unix
+ * sockets) and rpc_health.c.
  *
  * A call's life. It is armed (grpc_server_request_call) and arrives; its close notice is armed at once and
  * keeps the base reference, so that a call lives at least until gRPC has said how it ended. Then the auth
@@ -86,9 +86,17 @@ struct rpc_server {
     void *drained_user;
 };
 
-/* rpc_call.c */
+/* rpc_arrival.c */
 void rpc_call_arm(struct rpc_server *server); /* one more call may arrive */
-void rpc_call_drain(struct rpc_call *call);   /* ends it when it is of the kind that drain ends */
+
+/* rpc_call.c */
+void rpc_call_start(struct rpc_call *call, const void *request);
+void rpc_call_pump(struct rpc_call *call);
+void rpc_call_receive(struct rpc_call *call);
+void rpc_call_received(struct rpc_tag *tag, bool ok);
+void rpc_call_sent(struct rpc_tag *tag, bool ok);
+void rpc_call_closed(struct rpc_tag *tag, bool ok);
+void rpc_call_drain(struct rpc_call *call); /* ends it when it is of the kind that drain ends */
 
 /* rpc_server.c */
 const struct rpc_service *rpc_server_find(const struct rpc_server *server, const char *service);

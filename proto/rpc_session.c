@@ -218,6 +218,8 @@ struct rpc_session *rpc_session_start(struct rpc_client *client, const ProtobufC
     grpc_metadata token;
 
     BUG_ON(client->closing);
+    if (!client->sessions)
+        rpc_link_refresh(&client->link);
     session->client = client;
     session->shape = rpc_link_method(service, method, NULL);
     session->events = events;
@@ -293,7 +295,8 @@ void rpc_session_cancel(struct rpc_session *session)
 /* ---- the client ---- */
 
 /* NULL: e says why. */
-static struct rpc_client *client_make(const char *target, const struct rpc_channel_options *options, struct err *e)
+static struct rpc_client *client_make(const char *target, const struct rpc_channel_options *options,
+                                      struct err *e)
 {
     struct rpc_client *client = xcalloc(1, sizeof(*client));
 
@@ -360,7 +363,6 @@ static void client_try_end(struct rpc_client *client)
     if (!client->closing || client->sessions || client->guests || client->ending || !client->link.grpc)
         return;
     rpc_link_close(&client->link);
-    client->link.grpc = NULL;
     if (!beside) {
         rpc_cq_close(client->cq, queue_closed, client);
         return;

@@ -63,9 +63,8 @@ enum err_code rpc_stream_open(struct rpc_stream **out, struct rpc_channel *chann
     stream->channel = channel;
     stream->shape = shape;
     stream->queue = grpc_completion_queue_create_for_pluck(NULL);
-    stream->active.grpc = rpc_link_call(&channel->link, stream->queue, service, method, deadline);
+    rpc_active_begin(channel, &stream->active, stream->queue, service, method, deadline);
     stream_start(stream, buffer, flags);
-    rpc_active_add(channel, &stream->active);
     if (buffer)
         grpc_byte_buffer_destroy(buffer); /* the batch has its own reference to the slices */
     *out = stream;

@@ -54,51 +54,16 @@ enum err_code rpc_tls_check(const struct rpc_tls_files *files, struct err *e)
     return pems_read(files, &pems, e);
 }
 
-/* ---- server: read anew at a handshake when a file has changed ---- */
-
-struct stamp {
-    struct timespec changed;
-    off_t size;
-    ino_t inode;
-};
-
-struct rpc_tls_source {
-    char *paths[3];       /* ca, cert, key */
-    pthread_mutex_t lock; /* handshakes come on gRPC's threads */
-    struct stamp stamps[3];
-    bool loaded;
-};
-
-struct rpc_tls_source *rpc_tls_source_create(const struct rpc_tls_files *files)
+bool rpc_tls_changed(const struct rpc_tls_files *files, struct rpc_tls_stamp stamps[3])
 {
-    struct rpc_tls_source *source = xcalloc(1, sizeof(*source));
+    const char *paths[] = {files->ca, files->cert, files->key};
+    bool changed = false;
 
-    source->paths[0] = xstrdup(files->ca);
-    source->paths[1] = xstrdup(files->cert);
-    source->paths[2] = xstrdup(files->key);
-    pthread_mutex_init(&source->lock, NULL);
-    return source;
-}
-
-void rpc_tls_source_free(struct rpc_tls_source *source)
-{
-    if (!source)
-        return;
-    for (size_t i = 0; i < ARRAY_LEN(source->paths); i++)
-        free(source->paths[i]);
-    pthread_mutex_destroy(&source->lock);
-    free(source);
-}
-
-static bool source_changed(struct rpc_tls_source *source)
-{
-    bool changed = !source->loaded;
-
-    for (size_t i = 0; i < ARRAY_LEN(source->paths); i++) {
-        struct stamp *old = &source->stamps[i], now = {0};
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        struct rpc_tls_stamp *old = &stamps[i], now = {0};
         struct stat st;
 
-        if (stat(source->paths[i], &st) == 0) {
+        if (stat(paths[i], &st) == 0) {
             now.changed = st.st_mtim;
             now.size = st.st_size;
             now.inode = st.st_ino;
@@ -111,19 +76,47 @@ static bool source_changed(struct rpc_tls_source *source)
     return changed;
 }
 
+/* ---- server: read anew at a handshake when a file has changed ---- */
+
+struct rpc_tls_source {
+    struct rpc_tls_files files; /* own copies */
+    pthread_mutex_t lock;       /* handshakes come on gRPC's threads */
+    struct rpc_tls_stamp stamps[3];
+    bool loaded;
+};
+
+struct rpc_tls_source *rpc_tls_source_create(const struct rpc_tls_files *files)
+{
+    struct rpc_tls_source *source = xcalloc(1, sizeof(*source));
+
+    source->files = (struct rpc_tls_files){xstrdup(files->ca), xstrdup(files->cert), xstrdup(files->key)};
+    pthread_mutex_init(&source->lock, NULL);
+    return source;
+}
+
+void rpc_tls_source_free(struct rpc_tls_source *source)
+{
+    if (!source)
+        return;
+    free((char *)source->files.ca);
+    free((char *)source->files.cert);
+    free((char *)source->files.key);
+    pthread_mutex_destroy(&source->lock);
+    free(source);
+}
+
 static grpc_ssl_certificate_config_reload_status source_fetch(void *user,
                                                               grpc_ssl_server_certificate_config **config)
 {
     struct rpc_tls_source *source = user;
-    struct rpc_tls_files files = {source->paths[0], source->paths[1], source->paths[2]};
     grpc_ssl_certificate_config_reload_status result = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     CLEANUP(pems_release) struct pems pems = {0};
     struct err e = {0};
 
     pthread_mutex_lock(&source->lock);
-    if (!source_changed(source)) {
+    if (!rpc_tls_changed(&source->files, source->stamps) && source->loaded) {
         /* the usual case */
-    } else if (pems_read(&files, &pems, &e)) {
+    } else if (pems_read(&source->files, &pems, &e)) {
         log_warn("tls_not_reloaded", "why=%s", LOG_Q(e.msg));
         if (!source->loaded)
             result = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
@@ -132,7 +125,7 @@ static grpc_ssl_certificate_config_reload_status source_fetch(void *user,
 
         *config = grpc_ssl_server_certificate_config_create(pems.ca.data, &pair, 1);
         if (source->loaded)
-            log_info("tls_reloaded", "certificate=%s", LOG_Q(files.cert));
+            log_info("tls_reloaded", "certificate=%s", LOG_Q(source->files.cert));
         source->loaded = true;
         result = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
     }
@@ -149,7 +142,7 @@ enum err_code rpc_creds_server(struct rpc_tls_source *source, grpc_server_creden
 
     if (!creds)
         return err_set(e, ERR_INVALID_ARGUMENT, "TLS: %s and %s do not make a server's identity",
-                       source->paths[1], source->paths[2]);
+                       source->files.cert, source->files.key);
     *out = creds;
     return ERR_OK;
 }

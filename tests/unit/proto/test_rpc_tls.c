@@ -96,26 +96,38 @@ static struct rpc_tls_files files_of(const struct identity *id)
     return (struct rpc_tls_files){.ca = id->ca, .cert = id->cert, .key = id->key};
 }
 
-/* tls NULL: plain text */
-static enum err_code call_with(const char *target, const struct rpc_tls_files *tls, const char *name,
-                               struct err *e)
+static enum err_code call_on(struct rpc_channel *channel, const char *user, struct err *e)
 {
-    struct rpc_channel_options options = {.tls = tls, .tls_name = name};
     Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
     Ddp__V1__JobStatus *status;
+
+    request.job = 1;
+    if (rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)&status, 20000, 0, e))
+        return e->code;
+    assert_string_equal(status->name, "tls");
+    assert_string_equal(status->user, user);
+    rpc_free(status);
+    return ERR_OK;
+}
+
+/* tls NULL: plain text */
+static enum err_code call_as(const char *user, const char *target, const struct rpc_tls_files *tls,
+                             const char *name, struct err *e)
+{
+    struct rpc_channel_options options = {.tls = tls, .tls_name = name};
     struct rpc_channel *channel;
     enum err_code code;
 
     assert_int_equal(rpc_channel_open(&channel, target, &options, e), ERR_OK);
-    request.job = 1;
-    code = rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)&status, 20000, 0, e);
-    if (code == ERR_OK) {
-        assert_string_equal(status->name, "tls");
-        assert_string_equal(status->user, "agent-7");
-        rpc_free(status);
-    }
+    code = call_on(channel, user, e);
     rpc_channel_close(channel);
     return code;
+}
+
+static enum err_code call_with(const char *target, const struct rpc_tls_files *tls, const char *name,
+                               struct err *e)
+{
+    return call_as("agent-7", target, tls, name, e);
 }
 
 static void only_our_certificates_are_served(void **state)
@@ -190,20 +202,34 @@ static void new_files_serve_the_next_handshake(void **state)
           "cp impostor.pem n && mv n live.pem",
           dir);
     assert_int_equal(call_with(server.target, &ours, NULL, &e), ERR_UNAVAILABLE);
-    {
-        struct rpc_channel_options with = {.tls = &theirs};
-        Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
-        struct rpc_channel *channel;
-        Ddp__V1__JobStatus *status;
+    assert_int_equal(call_as("stranger", server.target, &theirs, NULL, &e), ERR_OK);
+    fixture_stop(&server);
+    identity_release(&live);
+}
 
-        request.job = 1;
-        assert_int_equal(rpc_channel_open(&channel, server.target, &with, &e), ERR_OK);
-        assert_int_equal(
-            rpc_channel_call(channel, CLUSTER, "GetJob", &request, (void **)&status, 20000, 0, &e), ERR_OK);
-        assert_string_equal(status->user, "stranger");
-        rpc_free(status);
-        rpc_channel_close(channel);
-    }
+/* A client whose own files are replaced, between two calls of one channel. */
+static void a_client_takes_its_new_files(void **state)
+{
+    struct identity live = {xasprintf("%s/mine-ca.pem", dir), xasprintf("%s/mine.pem", dir),
+                            xasprintf("%s/mine.key", dir)};
+    struct rpc_tls_files serving = files_of(&our_server), mine = files_of(&live);
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .tls = &serving};
+    struct rpc_channel_options with = {.tls = &mine};
+    struct rpc_channel *channel;
+    struct fixture server;
+    struct err e;
+
+    (void)state;
+    shell("cd %s && cp ours.pem mine-ca.pem && cp stranger.pem mine.pem && cp stranger.key mine.key", dir);
+    fixture_start(&server, &options);
+    assert_int_equal(rpc_channel_open(&channel, server.target, &with, &e), ERR_OK);
+    assert_int_equal(call_on(channel, "agent-7", &e),
+                     ERR_UNAVAILABLE); /* a certificate that nobody knows here */
+    shell("cd %s && cp agent-7.key n && mv n mine.key && : >n && mv n mine.pem", dir);
+    assert_int_equal(call_on(channel, "agent-7", &e), ERR_UNAVAILABLE);
+    shell("cd %s && cp agent-7.pem n && mv n mine.pem", dir);
+    assert_int_equal(call_on(channel, "agent-7", &e), ERR_OK);
+    rpc_channel_close(channel);
     fixture_stop(&server);
     identity_release(&live);
 }
@@ -237,6 +263,7 @@ int main(void)
         cmocka_unit_test(a_client_refuses_an_impostor),
         cmocka_unit_test(a_client_with_tls_refuses_plain_text),
         cmocka_unit_test(new_files_serve_the_next_handshake),
+        cmocka_unit_test(a_client_takes_its_new_files),
         cmocka_unit_test(bad_files_are_named_at_start),
     };
 
