@@ -143,7 +143,7 @@ static void stale(void *arg, int64_t current_generation)
 {
     (void)current_generation;
     struct trainer *t = arg;
-    coll_abort(t->group, t->group_info.generation);
+    coll_listener_abort(t->listener, t->group_info.generation);
     trainer_wake();
 }
 
@@ -166,13 +166,13 @@ static enum err_code form_group(struct trainer *t, struct err *e)
         .timeout_ms = 60000,
     };
     memcpy(config.key, g->key, sizeof(config.key));
-    enum err_code code = coll_open(&t->group, t->listener, &config, e);
+    enum err_code code = report_watch_start(t->report, stale, t, e);
+    if (!code)
+        code = coll_open(&t->group, t->listener, &config, e);
     free(peers);
     if (code == ERR_UNAVAILABLE || code == ERR_DEADLINE_EXCEEDED)
         e->code = ERR_ABORTED; /* a peer went away after Join */
-    if (code)
-        return e->code;
-    return report_watch_start(t->report, stale, t, e);
+    return code ? e->code : ERR_OK;
 }
 
 static enum err_code open_arrays(struct trainer *t, struct err *e)

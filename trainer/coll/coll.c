@@ -104,12 +104,12 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     g->cache = cache_size();
     g->stop.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     rc = g->stop.event < 0 ? err_sys(e, errno, "eventfd") : coll_layout_init(&g->layout, c, e);
-    if (!rc)
-        rc = coll_listener_begin(l, g, e);
     if (!rc) {
-        rc = form(g, l, deadline, e);
-        coll_listener_end(l);
+        g->listener = l;
+        rc = coll_listener_begin(l, g, e);
     }
+    if (!rc)
+        rc = form(g, l, deadline, e);
     if (rc) {
         coll_close(g);
         return err_wrap(e, "job %lld generation %lld rank %d", (long long)c->job, (long long)c->generation,
@@ -133,6 +133,8 @@ void coll_close(struct coll_group *g)
 {
     if (!g)
         return;
+    if (g->listener)
+        coll_listener_end(g->listener); /* from here on no abort reaches it */
     for (size_t i = 0; i < g->array_count; i++)
         free_array(g, &g->arrays[i]);
     free(g->arrays);

@@ -11,7 +11,7 @@
  * ring across nodes with shared memory inside each node, and NCCL in the CUDA plugin). Who finds the peers is
  * not known here: their addresses, the generation key and the bootstrap id come in as bytes.
  *
- * Threads: the owner calls everything but coll_abort, which any thread may call at any time, also while
+ * Threads: the owner calls everything but the aborts, which any thread may call at any time, also while
  * another thread is inside a collective. After an abort or a peer's death every call returns ABORTED; the
  * owner then frees the group.
  *
@@ -28,8 +28,8 @@ MUST_CHECK enum err_code coll_listen(struct coll_listener **out, const char *hos
                                      struct err *e);
 /* Opaque address for JoinRequest.address; at most 512 bytes. */
 size_t coll_listener_address(const struct coll_listener *l, uint8_t *out, size_t cap);
-/* Makes a coll_open in progress, or a later one, of this or an older generation return ABORTED. Any thread.
- */
+/* Any thread, until the listener is freed: coll_abort of the group that was made with it, if there is one
+ * now, whether forming or formed; and a later coll_open of this or an older generation returns ABORTED. */
 void coll_listener_abort(struct coll_listener *l, int64_t generation);
 void coll_listener_free(struct coll_listener *l);
 
@@ -48,12 +48,14 @@ struct coll_config {
     bool loopback;  /* all members share this node */
     int timeout_ms; /* for connecting, 60,000 */
 };
-/* Takes part in forming the group; the listener stays the caller's and must outlive the call. */
+/* Takes part in forming the group; the listener stays the caller's, must outlive the group, and serves one at
+ * a time. */
 MUST_CHECK enum err_code coll_open(struct coll_group **out, struct coll_listener *l,
                                    const struct coll_config *config, struct err *e);
 void coll_close(struct coll_group *g); /* also after an abort; NULL is fine */
 
-/* Sets a flag and wakes every waiter; a generation older than the group's is ignored. */
+/* Sets a flag and wakes every waiter; a generation older than the group's is ignored. Not during coll_close:
+ * a thread that cannot know uses coll_listener_abort. */
 void coll_abort(struct coll_group *g, int64_t generation);
 
 /* Float arrays that collectives can work on without a copy: on shared memory, a memfd that the node's ranks

@@ -26,7 +26,8 @@ MUST_CHECK enum err_code coll_connect_unix(int *fd, const struct coll_address *t
 int coll_listener_tcp(const struct coll_listener *l);
 int coll_listener_unix(const struct coll_listener *l); /* -1: none */
 struct coll_group;
-/* Between these two an abort of the listener reaches the group that is forming. */
+/* Between these two an abort of the listener reaches the group. ABORTED: it is over before it began; still to
+ * end. */
 MUST_CHECK enum err_code coll_listener_begin(struct coll_listener *l, struct coll_group *g, struct err *e);
 void coll_listener_end(struct coll_listener *l);
 
@@ -74,6 +75,7 @@ struct coll_group {
     const struct coll_ops *ops;
     atomic_bool formed; /* shm and ring stay as they are until coll_close: an abort from another thread may
                            use them */
+    struct coll_listener *listener; /* borrowed; NULL before it knows the group */
     int64_t job, generation;
     uint8_t key[32];
     struct coll_layout layout;

@@ -24,9 +24,9 @@
 struct coll_listener {
     int tcp, local;
     struct coll_address address;
-    pthread_mutex_t lock; /* of the two below */
-    struct coll_group *forming;
-    int64_t aborted; /* generations up to this one */
+    pthread_mutex_t lock;     /* of the two below */
+    struct coll_group *group; /* forming or formed with it, until closed */
+    int64_t aborted;          /* generations up to this one */
 };
 
 int coll_listener_tcp(const struct coll_listener *l)
@@ -44,8 +44,9 @@ enum err_code coll_listener_begin(struct coll_listener *l, struct coll_group *g,
     bool over;
 
     pthread_mutex_lock(&l->lock);
+    BUG_ON(l->group);
+    l->group = g;
     over = g->generation <= l->aborted;
-    l->forming = over ? NULL : g;
     pthread_mutex_unlock(&l->lock);
     return over ? coll_stopped(e) : ERR_OK;
 }
@@ -53,7 +54,7 @@ enum err_code coll_listener_begin(struct coll_listener *l, struct coll_group *g,
 void coll_listener_end(struct coll_listener *l)
 {
     pthread_mutex_lock(&l->lock);
-    l->forming = NULL;
+    l->group = NULL;
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -62,8 +63,8 @@ void coll_listener_abort(struct coll_listener *l, int64_t generation)
     pthread_mutex_lock(&l->lock);
     if (generation > l->aborted)
         l->aborted = generation;
-    if (l->forming)
-        coll_abort(l->forming, generation);
+    if (l->group)
+        coll_abort(l->group, generation);
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -192,6 +193,7 @@ void coll_listener_free(struct coll_listener *l)
 {
     if (!l)
         return;
+    BUG_ON(l->group);
     if (l->address.path[0])
         unlink(l->address.path);
     close_fd(&l->tcp);

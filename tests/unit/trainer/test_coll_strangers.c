@@ -203,6 +203,40 @@ static void an_abort_ends_forming(void **state)
     }
 }
 
+/* ---- the same abort reaches a group that has formed */
+
+static void reduce_until_called_off(struct ranks *r, int rank)
+{
+    struct caller c = {r, rank};
+    struct coll_group *g = ranks_open(r, rank);
+    struct err e = {0};
+    pthread_t thread;
+
+    RANK_CHECK(pthread_create(&thread, NULL, call_off, &c) == 0);
+    atomic_fetch_add(&r->shared->counter, 1);
+    while (!coll_barrier(g, &e))
+        ;
+    RANK_CHECK(e.code == ERR_ABORTED && atomic_load(&r->shared->flag));
+    coll_close(g);
+    pthread_join(thread, NULL); /* an abort may come after the close */
+}
+
+static void an_abort_by_the_listener_reaches_a_group_until_it_is_closed(void **state)
+{
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        struct ranks r = {.world = 3, .node_of = {0, wide, 2 * wide}};
+
+        ranks_prepare(&r);
+        ranks_start(&r, reduce_until_called_off);
+        while (atomic_load(&r.shared->counter) < 3)
+            poll(NULL, 0, 1);
+        atomic_store(&r.shared->flag, 1);
+        assert_true(ranks_finish(&r, -1));
+        ranks_release(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +244,7 @@ int main(void)
         cmocka_unit_test(strangers_delay_no_node_and_learn_nothing),
         cmocka_unit_test(another_key_generation_or_job_does_not_get_in),
         cmocka_unit_test(an_abort_ends_forming),
+        cmocka_unit_test(an_abort_by_the_listener_reaches_a_group_until_it_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
