@@ -115,6 +115,7 @@ static int bind_column(sqlite3_stmt *st, int index, const struct column *c, cons
     case COLUMN_BYTES:
         return bind_bytes(st, index, c, record);
     case COLUMN_STATE:
+    case COLUMN_ENUM:
         return sqlite3_bind_text(st, index, sm_name(c->sm, *(const int *)at), -1, SQLITE_STATIC);
     }
     return SQLITE_MISUSE;
@@ -194,7 +195,8 @@ static enum err_code read_column(sqlite3_stmt *st, int index, const struct table
     case COLUMN_TEXT:
         *(char **)at = dup_text(st, index);
         return ERR_OK;
-    case COLUMN_STATE: {
+    case COLUMN_STATE:
+    case COLUMN_ENUM: {
         const char *name = (const char *)sqlite3_column_text(st, index);
         const int state = name ? sm_find(c->sm, name) : -1;
         if (state < 0)

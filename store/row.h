@@ -18,7 +18,8 @@ enum column_type {
     COLUMN_TEXTS, /* char **, stored as NUL-terminated texts one after another; an empty list is NULL */
     COLUMN_FIXED, /* uint8_t[size] */
     COLUMN_BYTES, /* uint8_t *, its length in the size_t at offset `size` */
-    COLUMN_STATE, /* an enum, stored by its name in sm */
+    COLUMN_STATE, /* an enum, stored by its name in sm; moves alone change it */
+    COLUMN_ENUM,  /* an enum, stored by its name in sm */
 };
 struct column {
     const char *name;
@@ -54,6 +55,11 @@ struct table {
 #define COL_STATE(record, field, machine)                                                                    \
     {                                                                                                        \
         .name = #field, .type = COLUMN_STATE, .offset = offsetof(struct record, field), .sm = &(machine)     \
+    }
+
+#define COL_ENUM(record, field, machine)                                                                     \
+    {                                                                                                        \
+        .name = #field, .type = COLUMN_ENUM, .offset = offsetof(struct record, field), .sm = &(machine)      \
     }
 
 /* Parameter numbers are column numbers, from 1, in each statement. */

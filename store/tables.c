@@ -14,7 +14,7 @@ static const struct column job_columns[] = {
     COL(job_record, COLUMN_INT64, restarts_used), COL(job_record, COLUMN_INT64, continues),
     COL(job_record, COLUMN_INT64, created_ms),    COL(job_record, COLUMN_INT64, started_ms),
     COL(job_record, COLUMN_INT64, ended_ms),      COL(job_record, COLUMN_INT, exit_code),
-    COL(job_record, COLUMN_INT64, next_spawn),    COL_STATE(job_record, goal, job_sm),
+    COL(job_record, COLUMN_INT64, next_spawn),    COL_ENUM(job_record, goal, job_sm),
     COL(job_record, COLUMN_BOOL, kill),
 };
 

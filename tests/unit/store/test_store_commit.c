@@ -188,12 +188,14 @@ static void a_put_keeps_the_state(void **state)
     struct job_record job = numbered_job(1, request);
     job.state = JOB_SUCCEEDED; /* a put that carried it would skip the table */
     job.restarts_used = 2;
+    job.goal = JOB_CANCELLED; /* where a stopping job is heading is no move */
     const struct change put = {.kind = CHANGE_JOB_PUT, .job = &job};
     must_commit(s, &put, 1);
     CLEANUP(records_release) struct records got;
     assert_int_equal(store_load(s, &got, &e), ERR_OK);
     assert_int_equal(got.jobs[0].state, JOB_QUEUED);
     assert_int_equal(got.jobs[0].restarts_used, 2);
+    assert_int_equal(got.jobs[0].goal, JOB_CANCELLED);
     store_close(s);
 }
 
