@@ -4,6 +4,7 @@ a worker says when its world falls apart."""
 import json
 import os
 import signal
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -153,7 +154,10 @@ def survivors_wait_for_the_verdict(directory):
         w.kill(1)
         others = [r for r in w.ranks if r.rank != 1]
         w.until(lambda: all("peer lost: " in r.err for r in others), "all to notice")
-        assert [r.process.poll() for r in others] == [None] * 3
+        try:
+            raise AssertionError(f"exit {others[0].process.wait(timeout=1)} before the verdict")
+        except subprocess.TimeoutExpired:
+            assert [r.process.poll() for r in others] == [None] * 3
         w.end_generation()
         assert w.wait() == [75, -signal.SIGKILL, 75, 75]
     with World(directory, job(steps=10000000, every=1000000), world=2) as w:
