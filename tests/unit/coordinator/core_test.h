@@ -1,0 +1,73 @@
+#ifndef DDP_CORE_TEST_H
+#define DDP_CORE_TEST_H
+
+#include "daemon/coordinator/core.h"
+
+/* The core with a hand on its clock: nodes, workers and users say what the test has them say. Every change is
+ * checked against the state tables by the core itself; what came out of the last call is kept in `out`. */
+struct bench {
+    struct core *core;
+    struct core_config config;
+    struct core_out out; /* of the calls since bench_clear */
+    struct core_now now;
+    uint64_t handles; /* calls and sessions */
+    uint64_t seed;
+    char *events;        /* texts of all events, one a line */
+    struct records kept; /* what a restart finds: applied from every change */
+    size_t kept_from;    /* changes of out that are kept already */
+    size_t job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
+};
+
+int bench_setup(void **state);
+int bench_teardown(void **state);
+void bench_pass(struct bench *b, int64_t ms); /* time, with a tick at each deadline on the way */
+void bench_pass_beating(struct bench *b, int64_t ms,
+                        const char *nodes); /* "box1 box2": these send heartbeats */
+void bench_restart(struct bench *b);        /* the coordinator dies and comes back */
+
+/* nodes */
+uint64_t bench_hello(struct bench *b, const char *node, const char *instance, int cpu_slots, int gpus);
+uint64_t bench_node(struct bench *b, const char *node, int cpu_slots); /* hello and empty facts: alive */
+void bench_facts(struct bench *b, const char *node, const struct core_fact *facts,
+                 size_t count);                         /* up to date */
+void bench_all_run(struct bench *b, const char *node);  /* every spawn of the wish that is not stopped runs */
+void bench_all_obey(struct bench *b, const char *node); /* as above, and every stopped one has exited */
+void bench_exit(struct bench *b, int64_t job, int rank, int code, int signal); /* of the current generation */
+void bench_fact(struct bench *b, int64_t job, int rank, struct core_fact fact); /* about that rank's spawn */
+void bench_operator(struct bench *b, enum core_event_kind kind, const char *node);
+enum node_state bench_node_state(const struct bench *b, const char *node);
+
+/* jobs. A file may leave out what it likes; "train" or "command" is added when neither is there. */
+int64_t bench_submit(struct bench *b, const char *file);
+void bench_cancel(struct bench *b, int64_t job, bool kill);
+enum job_state bench_job(const struct bench *b, int64_t job);
+const struct generation_record *bench_generation(const struct bench *b, int64_t job); /* the current one */
+const char *bench_node_of(const struct bench *b, int64_t job, int rank);
+const char *bench_waits(struct bench *b,
+                        int64_t job); /* the status line's reason; lives until the next call */
+int64_t bench_spawn(const struct bench *b, int64_t job, int rank);
+enum core_stop bench_stop(const struct bench *b, int64_t job, int rank); /* what its node's wish says */
+bool bench_said(const struct bench *b, const char *text);                /* an event holds it */
+
+/* native workers */
+uint64_t bench_join(struct bench *b, int64_t job, int rank);
+uint64_t bench_join_with(struct bench *b, int64_t job, int rank, const struct core_offer *offers,
+                         size_t count);
+void bench_put(struct bench *b, int64_t job, const char *bytes);
+void bench_form(struct bench *b, int64_t job); /* all run, join, bootstrap: running */
+enum err_code bench_commit(struct bench *b, int64_t job, int64_t spawn, int64_t generation, int64_t step,
+                           const char *digest);
+void bench_report(struct bench *b, int64_t job, int rank, int64_t step, const char *metric, double value);
+uint64_t bench_watch(struct bench *b, int64_t job, int64_t spawn);
+
+/* what came out */
+const struct core_effect *bench_reply(const struct bench *b, uint64_t call); /* the newest for it, or NULL */
+size_t bench_effects(const struct bench *b, enum core_effect_kind kind);
+void bench_clear(struct bench *b);
+
+#define TRAIN                                                                                                \
+    "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic, samples: 64}\n  batch: 4\n"  \
+    "  steps: 5000\n"
+#define COMMAND "command: [\"true\"]\n"
+
+#endif

@@ -1,0 +1,205 @@
+/* Submit and what is kept of jobs: idempotence, whose snapshots are continued, retention, status. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "core_test.h"
+#include "daemon/coordinator/text.h"
+
+#define FILE_A "device: cpu\n" COMMAND
+#define IN_OUT TRAIN "  snapshot: {dir: /out, every: 10}\n"
+
+static const struct core_effect *submit(struct bench *b, const char *id, const char *file, int64_t continues,
+                                        bool resume)
+{
+    struct core_event event = {.kind = CORE_SUBMIT, .call = ++b->handles};
+
+    event.submit.request_id = id;
+    event.submit.job_file = file;
+    event.submit.user = "ana";
+    event.submit.continues = continues;
+    event.submit.resume = resume;
+    digest_sha256(event.submit.digest, file, strlen(file));
+    core_event(b->core, &event, b->now, &b->out);
+    return bench_reply(b, event.call);
+}
+
+static void one_request_is_one_job(void **state)
+{
+    struct bench *b = *state;
+    const struct core_effect *reply = submit(b, "a", FILE_A, 0, false);
+    int64_t job = reply->job;
+
+    assert_false(reply->existed);
+    reply = submit(b, "a", FILE_A, 0, false);
+    assert_true(reply->existed);
+    assert_int_equal(reply->job, job);
+    assert_int_equal(submit(b, "a", "priority: 2\n" FILE_A, 0, false)->err.code, ERR_ALREADY_EXISTS);
+    assert_int_equal(submit(b, "b", FILE_A, 0, false)->job, job + 1);
+    assert_int_equal(submit(b, "", FILE_A, 0, false)->err.code, ERR_INVALID_ARGUMENT);
+}
+
+static void one_request_is_one_job_after_a_restart_too(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = bench_submit(b, "");
+    char id[32];
+
+    snprintf(id, sizeof(id), "r%d", (int)b->handles);
+    bench_restart(b);
+    const struct core_effect *reply = submit(b, id, "device: cpu\n" COMMAND, 0, false);
+    assert_true(reply->existed);
+    assert_int_equal(reply->job, job);
+    assert_int_equal(bench_submit(b, ""), job + 1);
+}
+
+static void a_bad_job_file_names_the_place(void **state)
+{
+    struct bench *b = *state;
+    const struct core_effect *reply = submit(b, "a", "nodes: 1\nslotz: 2\n" COMMAND, 0, false);
+
+    assert_int_equal(reply->err.code, ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(reply->err.msg, "job file:2:1"));
+}
+
+static int64_t finished_with_snapshot(struct bench *b)
+{
+    bench_node(b, "box1", 1);
+    int64_t job = bench_submit(b, IN_OUT);
+    bench_form(b, job);
+    bench_commit(b, job, bench_spawn(b, job, 0), 1, 4500, "d");
+    bench_exit(b, job, 0, 0, 0);
+    assert_int_equal(bench_job(b, job), JOB_SUCCEEDED);
+    return job;
+}
+
+static void a_directory_with_anothers_snapshots_is_refused(void **state)
+{
+    struct bench *b = *state;
+
+    finished_with_snapshot(b);
+    const struct core_effect *reply = submit(b, "a", IN_OUT, 0, false);
+    assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
+    assert_string_equal(reply->err.msg, "/out holds snapshots of job 1 (step 4500), say --resume to continue or "
+                                        "--set train.snapshot.dir=/out2");
+    int64_t next = submit(b, "b", IN_OUT, 0, true)->job;
+    assert_int_equal(core_job(b->core, next)->continues, 1);
+    reply = submit(b, "c", IN_OUT, 0, true); /* and two jobs never write one directory */
+    assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
+}
+
+static void a_continued_job_starts_from_the_last_snapshot(void **state)
+{
+    struct bench *b = *state;
+    struct core_offer offer = {.job = 1, .generation = 1, .step = 4500, .digest = "d", .path = "/out/4500"};
+    int64_t former = finished_with_snapshot(b);
+    int64_t job = submit(b, "a", "device: cpu\n" IN_OUT, former, false)->job;
+
+    bench_all_run(b, "box1");
+    bench_join_with(b, job, 0, &offer, 1);
+    assert_int_equal(bench_generation(b, job)->source_rank, 0);
+    assert_int_equal(bench_generation(b, job)->source_step, 4500);
+    assert_int_equal(submit(b, "x", FILE_A, 99, false)->err.code, ERR_NOT_FOUND);
+    assert_int_equal(submit(b, "y", FILE_A, job, false)->err.code, ERR_FAILED_PRECONDITION);
+}
+
+static void finished_jobs_are_forgotten_in_time(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    int64_t job = bench_submit(b, ""), waiting = bench_submit(b, "nodes: 3\n");
+    bench_form(b, job);
+    bench_exit(b, job, 0, 0, 0);
+    b->now.wall_ms += b->config.retain_jobs_ms - 120000;
+    bench_pass(b, 61000);
+    assert_non_null(core_job(b->core, job));
+    bench_pass(b, 120000);
+    assert_null(core_job(b->core, job));
+    assert_non_null(core_job(b->core, waiting));
+    assert_true(bench_submit(b, "") > waiting); /* ids are never used again */
+}
+
+static void status_tells_ranks_and_progress(void **state)
+{
+    struct bench *b = *state;
+    struct core_job_status status;
+    struct err e;
+
+    bench_node(b, "box1", 2);
+    int64_t job = bench_submit(b, "procs_per_node: 2\n" IN_OUT);
+    bench_form(b, job);
+    bench_report(b, job, 1, 7, "loss", 9.0);
+    bench_report(b, job, 0, 6, "loss", 1.5);
+    bench_report(b, job, 1, 8, "loss", 9.0); /* the lowest rank's value is the job's */
+    bench_report(b, job, 1, 8, "ms_per_step", 47.0);
+    assert_int_equal(core_job_status(b->core, job, true, &status, &e), ERR_OK);
+    assert_int_equal(status.progress->step, 8);
+    assert_int_equal(status.progress->steps, 5000);
+    assert_string_equal(status.progress->metrics[0].name, "loss");
+    assert_true(status.progress->metrics[0].value == 1.5);
+    assert_int_equal(status.joined, 2);
+    assert_string_equal(status.nodes[0], "box1");
+    assert_null(status.nodes[1]);
+    assert_string_equal(status.ranks[1].device, "cpu1");
+    assert_true(status.ranks[1].ms_per_step == 47.0);
+    assert_int_equal(status.ranks[1].rank->state, RANK_TRAINING);
+    assert_int_equal(status.ranks[0].spawn->pid, 101);
+    core_job_status_release(&status);
+}
+
+static void the_loss_history_spans_the_whole_run(void **state)
+{
+    struct bench *b = *state;
+    struct core_job_status status;
+    struct err e;
+
+    bench_node(b, "box1", 1);
+    int64_t job = bench_submit(b, IN_OUT);
+    bench_form(b, job);
+    for (int step = 1; step <= 1000; step++)
+        bench_report(b, job, 0, step, "loss", 1000.0 - step);
+    assert_int_equal(core_job_status(b->core, job, false, &status, &e), ERR_OK);
+    assert_in_range(status.progress->loss_count, CORE_LOSS_HISTORY / 2, CORE_LOSS_HISTORY);
+    assert_true(status.progress->loss_history[0] > 900);
+    assert_true(status.progress->loss_history[status.progress->loss_count - 1] < 100);
+    core_job_status_release(&status);
+}
+
+static void numbers_read_well(void **state)
+{
+    char count[TEXT_COUNT], span[TEXT_SPAN], ago[TEXT_AGO];
+
+    (void)state;
+    assert_string_equal(text_count(count, 0), "0");
+    assert_string_equal(text_count(count, 999), "999");
+    assert_string_equal(text_count(count, -1234567), "-1,234,567");
+    assert_string_equal(text_span(span, 12), "12 ms");
+    assert_string_equal(text_span(span, 420), "0.4 s");
+    assert_string_equal(text_span(span, 18000), "18 s");
+    assert_string_equal(text_span(span, 1200000), "20 min");
+    assert_string_equal(text_noticed(ago, -5), "");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(one_request_is_one_job),
+        TEST(one_request_is_one_job_after_a_restart_too),
+        TEST(a_bad_job_file_names_the_place),
+        TEST(a_directory_with_anothers_snapshots_is_refused),
+        TEST(a_continued_job_starts_from_the_last_snapshot),
+        TEST(finished_jobs_are_forgotten_in_time),
+        TEST(status_tells_ranks_and_progress),
+        TEST(the_loss_history_spans_the_whole_run),
+        TEST(numbers_read_well),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

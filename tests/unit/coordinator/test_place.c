@@ -1,0 +1,209 @@
+/* Who runs where: gangs, priority and age, kept places and what may run past them, elastic jobs, GPUs,
+ * layouts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "core_test.h"
+
+static void all_ranks_or_none(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = bench_submit(b, "nodes: 2\nprocs_per_node: 2\n");
+
+    assert_string_equal(bench_waits(b, job), "waits for 2 nodes with 2 slots each: the cluster has 0");
+    bench_node(b, "box1", 4);
+    assert_int_equal(bench_job(b, job), JOB_QUEUED);
+    bench_node(b, "box2", 4);
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    assert_int_equal(bench_generation(b, job)->world_size, 4);
+    assert_string_equal(bench_node_of(b, job, 0), "box1");
+    assert_string_equal(bench_node_of(b, job, 3), "box2");
+}
+
+static void priority_then_age(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    int64_t running = bench_submit(b, ""), old = bench_submit(b, ""), young = bench_submit(b, "");
+    int64_t urgent = bench_submit(b, "priority: 5\n");
+    bench_form(b, running);
+    bench_exit(b, running, 0, 0, 0);
+    assert_int_equal(bench_job(b, urgent), JOB_STARTING);
+    bench_form(b, urgent);
+    bench_exit(b, urgent, 0, 0, 0);
+    assert_int_equal(bench_job(b, old), JOB_STARTING);
+    assert_int_equal(bench_job(b, young), JOB_QUEUED);
+}
+
+/* Small jobs keep coming; the big one gets its turn all the same. */
+static void a_blocked_head_is_not_starved(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 2);
+    bench_node(b, "box2", 2);
+    int64_t first = bench_submit(b, ""), second = bench_submit(b, "");
+    bench_form(b, first);
+    bench_form(b, second);
+    int64_t big = bench_submit(b, "nodes: 2\nprocs_per_node: 2\n");
+    int64_t small = bench_submit(b, ""), smaller = bench_submit(b, "");
+    assert_int_equal(bench_job(b, big), JOB_QUEUED);
+    assert_int_equal(bench_job(b, small), JOB_QUEUED);
+    assert_int_equal(bench_job(b, smaller), JOB_QUEUED);
+    assert_non_null(strstr(bench_waits(b, small), "waits behind job"));
+    bench_exit(b, first, 0, 0, 0);
+    assert_int_equal(bench_job(b, small), JOB_QUEUED);
+    bench_exit(b, second, 0, 0, 0);
+    assert_int_equal(bench_job(b, big), JOB_STARTING);
+}
+
+static void small_jobs_run_where_the_head_does_not_wait(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 4);
+    bench_node(b, "box2", 1);
+    int64_t holder = bench_submit(b, "procs_per_node: 2\n");
+    bench_form(b, holder);
+    int64_t head = bench_submit(b, "procs_per_node: 3\n"), small = bench_submit(b, "");
+    assert_int_equal(bench_job(b, head), JOB_QUEUED);
+    assert_int_equal(bench_job(b, small), JOB_STARTING); /* box2 is of no use to the head */
+    assert_string_equal(bench_node_of(b, small, 0), "box2");
+    assert_string_equal(bench_waits(b, head), "waits for 1 slot on box1: job 1 holds them");
+    int64_t on_box1 = bench_submit(b, "");
+    assert_int_equal(bench_job(b, on_box1), JOB_QUEUED); /* the free slots of box1 are the head's */
+}
+
+static void a_job_too_big_for_the_cluster_blocks_nobody(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 2);
+    int64_t big = bench_submit(b, "nodes: 2\n"), small = bench_submit(b, "");
+    assert_int_equal(bench_job(b, small), JOB_STARTING);
+    assert_string_equal(bench_waits(b, big), "waits for 2 nodes with 1 slot each: the cluster has 1");
+}
+
+static void elastic_jobs_take_what_is_there(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    bench_node(b, "box2", 1);
+    bench_node(b, "box3", 1);
+    int64_t three = bench_submit(b, "nodes: \"1:4\"\n");
+    assert_int_equal(bench_generation(b, three)->node_count, 3);
+    bench_node(b, "box4", 2);
+    int64_t one = bench_submit(b, "nodes: \"1:4\"\n");
+    assert_int_equal(bench_generation(b, one)->node_count, 1);
+}
+
+static void a_layout_is_repeated(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box2", 2);
+    bench_node(b, "box3", 2);
+    int64_t job = bench_submit(b, "nodes: 2\nprocs_per_node: 2\n");
+    bench_form(b, job);
+    bench_node(b, "box1", 2); /* would come first, had the job not been elsewhere */
+    bench_exit(b, job, 1, 1, 0);
+    bench_all_obey(b, "box2");
+    bench_all_obey(b, "box3");
+    assert_int_equal(core_job(b->core, job)->generation, 2);
+    assert_string_equal(bench_node_of(b, job, 0), "box2");
+    assert_string_equal(bench_node_of(b, job, 3), "box3");
+}
+
+/* Slots that free up one by one are not taken from a job that restarts in them. */
+static void a_recovering_job_keeps_its_places(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 2);
+    int64_t job = bench_submit(b, "procs_per_node: 2\nmax_restarts: 3\n");
+    bench_form(b, job);
+    int64_t other = bench_submit(b, "priority: 9\n");
+    bench_exit(b, job, 0, 1, 0);
+    assert_int_equal(bench_job(b, job), JOB_RECOVERING);
+    assert_int_equal(bench_job(b, other), JOB_QUEUED);
+    bench_all_obey(b, "box1");
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    assert_int_equal(bench_job(b, other), JOB_QUEUED);
+}
+
+static void gpus_are_leased_by_uuid(void **state)
+{
+    struct bench *b = *state;
+
+    bench_hello(b, "box1", "i", 2, 4);
+    bench_facts(b, "box1", NULL, 0);
+    int64_t job = bench_submit(b, "procs_per_node: 2\ngpus_per_proc: 2\n");
+    struct core_wish wish;
+    struct err e;
+    assert_int_equal(core_wish(b->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.groups[0].job, job);
+    assert_string_equal(wish.groups[0].spawns[0].gpu_uuids[0], "GPU-box1-0");
+    assert_string_equal(wish.groups[0].spawns[1].gpu_uuids[1], "GPU-box1-3");
+    assert_int_equal(wish.groups[0].spawns[0].cpu_slot, -1);
+    core_wish_release(&wish);
+    int64_t second = bench_submit(b, "gpus_per_proc: 1\n");
+    assert_string_equal(bench_waits(b, second), "waits for 1 GPU on box1: job 1 holds them");
+}
+
+static void a_sick_gpu_is_not_leased(void **state)
+{
+    struct bench *b = *state;
+    struct core_gpu sick = {.uuid = (char *)"GPU-box1-0", .index = 0, .healthy = false};
+    struct core_event event = {.kind = CORE_HEARTBEAT, .session = bench_hello(b, "box1", "i", 1, 2)};
+
+    bench_facts(b, "box1", NULL, 0);
+    event.heartbeat.gpus = &sick;
+    event.heartbeat.gpu_count = 1;
+    core_event(b->core, &event, b->now, &b->out);
+    int64_t both = bench_submit(b, "procs_per_node: 2\ngpus_per_proc: 1\n");
+    int64_t one = bench_submit(b, "procs_per_node: gpu\ngpus_per_proc: 1\n");
+    assert_int_equal(bench_job(b, both), JOB_QUEUED);
+    assert_int_equal(bench_generation(b, one)->world_size, 1);
+}
+
+static void no_port_is_used_again_soon(void **state)
+{
+    struct bench *b = *state;
+    int ports[3];
+
+    bench_node(b, "box1", 4);
+    for (int i = 0; i < 3; i++)
+        ports[i] = bench_generation(b, bench_submit(b, ""))->master_port;
+    assert_in_range(ports[0], 29700, 29703);
+    assert_int_not_equal(ports[0], ports[1]);
+    assert_int_not_equal(ports[1], ports[2]);
+    assert_int_not_equal(ports[0], ports[2]);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(all_ranks_or_none),
+        TEST(priority_then_age),
+        TEST(a_blocked_head_is_not_starved),
+        TEST(small_jobs_run_where_the_head_does_not_wait),
+        TEST(a_job_too_big_for_the_cluster_blocks_nobody),
+        TEST(elastic_jobs_take_what_is_there),
+        TEST(a_layout_is_repeated),
+        TEST(a_recovering_job_keeps_its_places),
+        TEST(gpus_are_leased_by_uuid),
+        TEST(a_sick_gpu_is_not_leased),
+        TEST(no_port_is_used_again_soon),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,290 @@
+/* How generations end: the budget, what is charged and what is not, stops, what a fault cost. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "core_test.h"
+
+static int64_t running_job(struct bench *b, const char *file)
+{
+    bench_node(b, "box1", 4);
+    bench_node(b, "box2", 4);
+    int64_t job = bench_submit(b, file);
+    bench_form(b, job);
+    return job;
+}
+
+static void obey(struct bench *b)
+{
+    bench_all_obey(b, "box1");
+    bench_all_obey(b, "box2");
+}
+
+static void all_ranks_at_zero_succeed(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "nodes: 2\n");
+
+    bench_exit(b, job, 1, 0, 0);
+    assert_int_equal(bench_job(b, job), JOB_RUNNING); /* one may end before the others */
+    bench_exit(b, job, 0, 0, 0);
+    assert_int_equal(bench_job(b, job), JOB_SUCCEEDED);
+    assert_int_equal(core_job(b->core, job)->exit_code, 0);
+}
+
+static void a_failure_closes_the_generation_and_is_charged(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "nodes: 2\nprocs_per_node: 2\nmax_restarts: 3\n");
+
+    bench_exit(b, job, 2, 0, 9);
+    assert_int_equal(bench_job(b, job), JOB_RECOVERING);
+    assert_true(bench_said(b, "rank 2 exited by signal 9 on box2, noticed after 12 ms\n"));
+    assert_true(bench_said(b, "generation 1 closed (restart 1 of 3)\n"));
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_TERM);
+    obey(b);
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    assert_int_equal(core_job(b->core, job)->restarts_used, 1);
+    assert_int_equal(core_job(b->core, job)->generation, 2);
+}
+
+static void the_first_failing_rank_is_named(void **state)
+{
+    struct bench *b = *state;
+    struct core_job_status status;
+    struct err e;
+    int64_t job = running_job(b, "procs_per_node: 3\nmax_restarts: 0\n");
+    struct core_fact facts[] = {
+        {.job = job, .spawn = 1, .state = FACT_EXITED, .code = 1, .ended_ms = b->now.wall_ms - 5},
+        {.job = job,
+         .spawn = 2,
+         .state = FACT_EXITED,
+         .code = 7,
+         .ended_ms = b->now.wall_ms - 9,
+         .message = "ValueError: bad batch",
+         .stderr_tail = "a\nb"},
+        {.job = job, .spawn = 3, .state = FACT_EXITED, .code = 1, .ended_ms = b->now.wall_ms - 4},
+    };
+
+    bench_facts(b, bench_node_of(b, job, 0), facts, 3);
+    assert_int_equal(bench_job(b, job), JOB_FAILED);
+    assert_int_equal(core_job(b->core, job)->exit_code, 7);
+    assert_int_equal(core_job_status(b->core, job, true, &status, &e), ERR_OK);
+    assert_int_equal(status.failure->rank, 1);
+    assert_string_equal(status.failure->stderr_tail, "a\nb");
+    assert_non_null(strstr(status.reason, "ValueError: bad batch"));
+    core_job_status_release(&status);
+}
+
+static void the_budget_is_one_for_the_job(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "max_restarts: 2\n");
+
+    for (int i = 0; i < 2; i++) {
+        bench_exit(b, job, 0, 1, 0);
+        bench_pass_beating(b, 4000, "box1 box2"); /* the back-off before the second */
+        bench_form(b, job);
+    }
+    bench_exit(b, job, 0, 0, 11);
+    assert_int_equal(bench_job(b, job), JOB_FAILED);
+    assert_int_equal(core_job(b->core, job)->exit_code, 139);
+    assert_true(bench_said(b, "generation 3 closed (all 2 restarts are used)\n"));
+}
+
+static void the_first_restart_is_at_once_the_next_waits(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "max_restarts: 5\n");
+
+    bench_exit(b, job, 0, 1, 0);
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    bench_form(b, job);
+    bench_exit(b, job, 0, 1, 0);
+    assert_int_equal(bench_job(b, job), JOB_RECOVERING);
+    bench_pass_beating(b, 1100, "box1 box2");
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+}
+
+static void a_taken_port_is_not_charged(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    int64_t job = bench_submit(b, "max_restarts: 0\n");
+    int port = bench_generation(b, job)->master_port;
+    bench_fact(b, job, 0, (struct core_fact){.state = FACT_EXITED, .port_busy = true, .code = 1});
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    assert_int_not_equal(bench_generation(b, job)->master_port, port);
+    assert_int_equal(core_job(b->core, job)->restarts_used, 0);
+    for (int i = 0; i < 20; i++) /* but not for ever */
+        bench_fact(b, job, 0, (struct core_fact){.state = FACT_EXITED, .port_busy = true, .code = 1});
+    assert_int_equal(bench_job(b, job), JOB_FAILED);
+}
+
+static void what_cannot_start_is_not_tried_again(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    int64_t job = bench_submit(b, "max_restarts: 3\n");
+    bench_fact(
+        b, job, 0,
+        (struct core_fact){.state = FACT_EXITED, .not_started = true, .message = "workdir /x is missing"});
+    assert_int_equal(bench_job(b, job), JOB_FAILED);
+    assert_int_equal(core_job(b->core, job)->exit_code, 125);
+    assert_true(bench_said(b, "rank 0 could not start on box1: workdir /x is missing"));
+}
+
+static void an_expired_lease_is_not_the_jobs_fault(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "max_restarts: 0\n");
+
+    bench_fact(b, job, 0, (struct core_fact){.state = FACT_EXITED, .lease_expired = true, .signal = 9});
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    assert_int_equal(core_job(b->core, job)->restarts_used, 0);
+}
+
+static void a_cancel_snapshots_first(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, TRAIN "  snapshot: {dir: /out, every: 10}\n");
+    int64_t spawn = bench_spawn(b, job, 0);
+    uint64_t watch = bench_watch(b, job, spawn);
+
+    bench_cancel(b, job, false);
+    assert_int_equal(bench_job(b, job), JOB_STOPPING);
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_SNAPSHOT);
+    assert_true(bench_reply(b, watch)->member && bench_reply(b, watch)->stop);
+    assert_int_equal(bench_commit(b, job, spawn, 1, 30, "d"), ERR_OK);
+    obey(b);
+    assert_int_equal(bench_job(b, job), JOB_CANCELLED);
+}
+
+static void a_stop_gets_harder(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "grace: 5s\n" TRAIN);
+
+    bench_cancel(b, job, false);
+    bench_pass_beating(b, 6000, "box1 box2");
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_TERM);
+    bench_pass_beating(b, 16000, "box1 box2");
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_KILL);
+    assert_int_equal(bench_job(b, job), JOB_STOPPING);
+}
+
+static void a_kill_does_not_wait(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, TRAIN);
+    int64_t spawn = bench_spawn(b, job, 0);
+
+    bench_cancel(b, job, false);
+    bench_cancel(b, job, true);
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_KILL);
+    assert_int_equal(bench_commit(b, job, spawn, 1, 30, "d"), ERR_ABORTED);
+    obey(b);
+    assert_int_equal(bench_job(b, job), JOB_CANCELLED);
+}
+
+static void a_queued_job_is_cancelled_at_once(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = bench_submit(b, "");
+
+    bench_cancel(b, job, false);
+    assert_int_equal(bench_job(b, job), JOB_CANCELLED);
+}
+
+static void the_time_limit_stops_and_fails(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "time_limit: 60s\n" TRAIN);
+
+    bench_pass_beating(b, 59000, "box1 box2");
+    assert_int_equal(bench_job(b, job), JOB_RUNNING);
+    bench_pass_beating(b, 2000, "box1 box2");
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_SNAPSHOT);
+    obey(b);
+    assert_int_equal(bench_job(b, job), JOB_FAILED);
+    assert_string_equal(core_job(b->core, job)->reason, "time limit of 60 s");
+}
+
+static void the_time_limit_goes_on_over_a_restart(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "time_limit: 60s\n");
+
+    b->now.boot_ms += 50000;
+    b->now.wall_ms += 50000;
+    bench_restart(b);
+    bench_pass(b, 9000);
+    assert_int_equal(bench_job(b, job), JOB_RUNNING);
+    bench_pass(b, 2000);
+    assert_int_equal(bench_job(b, job), JOB_STOPPING);
+}
+
+static void a_stop_survives_a_restart_of_ours(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, TRAIN);
+
+    bench_cancel(b, job, false);
+    bench_restart(b);
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_SNAPSHOT);
+    bench_hello(b, "box1", "box1", 4, 0);
+    bench_hello(b, "box2", "box2", 4, 0);
+    obey(b);
+    assert_int_equal(bench_job(b, job), JOB_CANCELLED);
+}
+
+static void a_fault_says_what_it_cost(void **state)
+{
+    struct bench *b = *state;
+    struct core_offer offer = {.job = 1, .generation = 1, .step = 3000, .digest = "d", .path = "/out/3000"};
+    int64_t job = running_job(b, "max_restarts: 3\n" TRAIN "  snapshot: {dir: /out, every: 10}\n");
+
+    bench_commit(b, job, bench_spawn(b, job, 0), 1, 3000, "d");
+    bench_report(b, job, 0, 3201, "loss", 1.5);
+    bench_exit(b, job, 0, 0, 9);
+    assert_true(bench_said(b, "stopped at step 3,201; generation 1 closed (restart 1 of 3)"));
+    bench_all_run(b, bench_node_of(b, job, 0));
+    bench_join_with(b, job, 0, &offer, 1);
+    bench_put(b, job, "x");
+    assert_true(bench_said(b, "state from snapshot step 3,000: 201 steps to redo"));
+    bench_pass_beating(b, 18000, "box1 box2");
+    bench_report(b, job, 0, 3201, "loss", 1.5);
+    assert_true(bench_said(b, "back at step 3,201: 201 steps redone (18 s)"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(all_ranks_at_zero_succeed),
+        TEST(a_failure_closes_the_generation_and_is_charged),
+        TEST(the_first_failing_rank_is_named),
+        TEST(the_budget_is_one_for_the_job),
+        TEST(the_first_restart_is_at_once_the_next_waits),
+        TEST(a_taken_port_is_not_charged),
+        TEST(what_cannot_start_is_not_tried_again),
+        TEST(an_expired_lease_is_not_the_jobs_fault),
+        TEST(a_cancel_snapshots_first),
+        TEST(a_stop_gets_harder),
+        TEST(a_kill_does_not_wait),
+        TEST(a_queued_job_is_cancelled_at_once),
+        TEST(the_time_limit_stops_and_fails),
+        TEST(the_time_limit_goes_on_over_a_restart),
+        TEST(a_stop_survives_a_restart_of_ours),
+        TEST(a_fault_says_what_it_cost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
