@@ -283,7 +283,7 @@ static int64_t lost_at(const struct core *core, const struct node *node)
 
 static int64_t suspect_at(const struct core *core, const struct node *node)
 {
-    return lost_at(core, node) - core->config.node_timeout_ms / 4;
+    return node->heard_ms + core->config.node_timeout_ms * 3 / 4;
 }
 
 static void expire_leases(struct core *core, struct node *node)

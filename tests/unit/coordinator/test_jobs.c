@@ -85,8 +85,9 @@ static void a_directory_with_anothers_snapshots_is_refused(void **state)
     finished_with_snapshot(b);
     const struct core_effect *reply = submit(b, "a", IN_OUT, 0, false);
     assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
-    assert_string_equal(reply->err.msg, "/out holds snapshots of job 1 (step 4500), say --resume to continue or "
-                                        "--set train.snapshot.dir=/out2");
+    assert_string_equal(reply->err.msg,
+                        "/out holds snapshots of job 1 (step 4500), say --resume to continue or "
+                        "--set train.snapshot.dir=/out2");
     int64_t next = submit(b, "b", IN_OUT, 0, true)->job;
     assert_int_equal(core_job(b->core, next)->continues, 1);
     reply = submit(b, "c", IN_OUT, 0, true); /* and two jobs never write one directory */

@@ -12,7 +12,8 @@
 
 #define SNAPSHOTS "  snapshot: {dir: /out, every: 10}\n"
 
-static const struct core_effect *to_session(const struct bench *b, uint64_t session, enum core_effect_kind kind)
+static const struct core_effect *to_session(const struct bench *b, uint64_t session,
+                                            enum core_effect_kind kind)
 {
     for (size_t i = b->out.effect_count; i-- > 0;)
         if (b->out.effects[i].session == session && b->out.effects[i].kind == kind)
