@@ -28,7 +28,7 @@ static const struct conf_field tls_fields[] = {
 };
 static const struct conf_field config_fields[] = {
     {.key = "coordinator", .type = CONF_TEXT, .offset = offsetof(struct client_config, coordinator)},
-    {.key = "token_file", .type = CONF_TEXT, .offset = offsetof(struct client_config, token_file)},
+    {.key = "token", .type = CONF_TEXT, .offset = offsetof(struct client_config, token_file)},
     {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
     {0},
 };

@@ -8,7 +8,7 @@
 /* Which coordinator, and by what right. The address: --coordinator, DDP_COORDINATOR, `coordinator` in the
  * config file, the local socket <state>/coordinator.sock where there is one, then localhost:29600. The token,
  * which TCP wants:
- * --token FILE, DDP_TOKEN (the token itself), `token_file` in the config file, <config>/token, <state>/token.
+ * --token FILE, DDP_TOKEN (the token itself), `token` in the config file, <config>/token, <state>/token.
  */
 struct target {
     char *address; /* "unix:/path", "host:port" */
