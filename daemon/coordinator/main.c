@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -208,12 +209,24 @@ static struct core_config core_settings(const struct config *c)
     return core;
 }
 
+/* Each agent is a descriptor. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        log_warn("descriptor_limit", "why=%s", LOG_Q(strerror(errno)));
+}
+
 static enum err_code serve(const struct config *c, int lifeline, struct err *e)
 {
     CLEANUP(free_text) char *token = NULL;
     if (token_read(c->state, true, &token, e) != ERR_OK)
         return e->code;
     char **listen = addresses(c);
+    raise_descriptor_limit();
     const struct service_options o = {
         .state = c->state,
         .listen = listen,
