@@ -109,11 +109,11 @@ class Supervisor:
     def send(self, **message):
         self.socket.send(json.dumps(message).encode())
 
-    def start(self, spawn, argv, env=None, **more):
-        env = {"PATH": os.environ["PATH"], **(env or {}), "DDP_AGENT_ID": OWNER,
+    def start(self, spawn, argv, env=None, owner=OWNER, **more):
+        env = {"PATH": os.environ["PATH"], **(env or {}), "DDP_AGENT_ID": owner,
                "DDP_SPAWN_ID": f"{self.job}.{self.node}.{spawn}"}
         order = dict(op="start", spawn=spawn, generation=1, rank=0, local_rank=0,
-                     id=f"{self.job}.{self.node}.{spawn}", owner=OWNER, argv=argv,
+                     id=f"{self.job}.{self.node}.{spawn}", owner=owner, argv=argv,
                      env=[f"{k}={v}" for k, v in env.items()], workdir=self.root,
                      log_dir=f"{self.log_dir}/generation_1/{self.node}/{spawn}", master_port=0, native=False,
                      lease_sent=boot_ms(), lease_ms=600000, grace_ms=5000)
