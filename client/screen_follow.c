@@ -90,13 +90,19 @@ static void head(struct follow_view *v, const Ddp__V1__JobStatus *job, struct bu
     }
 }
 
+/* A failure that starts a new generation was counted; one that ends the job was not. */
+static bool restarts(const Ddp__V1__JobStatus *job)
+{
+    return job->restarts_used && !job_ended(job) && strcmp(job->state, "stopping") != 0;
+}
+
 /* Its stderr was seen already. */
 static void brief_failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     CLEANUP(buf_release) struct buf line = {0};
     buf_puts(&line, "ddpctl: ");
     screen_failure_line(job->failure, &line);
-    if (!job_ended(job) && job->restarts_used)
+    if (restarts(job))
         buf_printf(&line, "; restart %d of %d", job->restarts_used, job->max_restarts);
     say(v, out, line.data);
 }
@@ -113,7 +119,7 @@ static void failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct
         return;
     }
     screen_failure(job, &v->term, &text);
-    if (!job_ended(job) && job->restarts_used) {
+    if (restarts(job)) {
         if (v->drawn)
             buf_puts(out, "\r\033[K");
         v->drawn = false;

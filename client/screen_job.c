@@ -33,7 +33,7 @@ static void head(const Ddp__V1__JobStatus *job, const struct term *term, struct 
     if (job_ended(job))
         buf_printf(out, "  after %s", fmt_duration(job_run_ms(job, term->now_ms)).text);
     buf_putc(out, '\n');
-    if (*job->reason && !job_succeeded(job))
+    if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0)
         buf_printf(out, "%s\n", job->reason);
 }
 
@@ -122,7 +122,7 @@ static void speed_line(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     size_t start = out->len;
     double value;
-    int64_t eta = job_eta_ms(job);
+    int64_t eta = job_ended(job) ? -1 : job_eta_ms(job);
 #define GAP (out->len > start ? "  " : "")
     screen_speed(job, out);
     if (job_metric(job, "gflops", &value)) {
@@ -161,12 +161,11 @@ static void rank_row(struct table *t, const Ddp__V1__RankStatus *r)
     buf_clear(&number);
     buf_printf(&number, "%lld", (long long)r->pid);
     table_cell(t, STYLE_NONE, r->pid ? number.data : "");
-    buf_puts(&state, r->state);
-    if (*r->detail) {
-        buf_puts(&state, ": ");
+    if (*r->detail) /* "killed by signal 9" says it all */
         term_puts_safe(&state, r->detail);
-    }
-    table_cell(t, style_of_state(r->state), state.data);
+    else
+        buf_puts(&state, r->state);
+    table_cell(t, *r->detail ? STYLE_BAD : style_of_state(r->state), state.data);
     table_cell(t, STYLE_NONE, r->step ? fmt_count(r->step).text : "");
     decimal(t, r->ms_per_step);
     decimal(t, r->wait_ms);
