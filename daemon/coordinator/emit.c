@@ -126,6 +126,7 @@ void move_node(struct core *core, struct node *node, enum node_state to, const c
     node->r.seen_ms = core->now.wall_ms;
     emit_node(core, node, CHANGE_NODE_PUT);
     emit_effect(core, EFFECT_NODE_CHANGED)->node = xstrdup(node->r.name);
+    core_wake(core, nodes_deadline(core, node));
     core->place_dirty = true;
 }
 

@@ -77,6 +77,19 @@ static enum err_code check_lineage(const struct core *core, const struct core_ev
     return ERR_OK;
 }
 
+/* Workers must outlive what a node may be silent without being lost. */
+static enum err_code check_lease(const struct core *core, const struct job_spec *spec, struct err *e)
+{
+    int64_t least = core->config.node_timeout_ms + core->config.heartbeat_ms;
+
+    if (spec->lease_ms >= least)
+        return ERR_OK;
+    return err_set(e, ERR_INVALID_ARGUMENT,
+                   "job file: a lease of %" PRId64
+                   " s is too short, a node may be silent that long: say %" PRId64 "s or more",
+                   spec->lease_ms / 1000, (least + 999) / 1000);
+}
+
 static size_t unfinished(const struct core *core)
 {
     size_t count = 0;
@@ -131,6 +144,7 @@ void jobs_submit(struct core *core, const struct core_event *event)
                 core->config.max_queued);
     else if (job_parse(&spec, event->submit.job_file, strlen(event->submit.job_file), "job file", &e) ==
                  ERR_OK &&
+             check_lease(core, &spec, &e) == ERR_OK &&
              check_lineage(core, event, &spec, &continues, &e) == ERR_OK) {
         struct job *job = add_job(core, event, &spec, continues);
         emit_job(core, job, CHANGE_JOB_INSERT);

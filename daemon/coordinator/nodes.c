@@ -254,7 +254,6 @@ static void gone(struct core *core, struct node *node, enum node_state state, bo
         recover_settle(core, jobs[i]);
     }
     free(jobs);
-    core_wake(core, nodes_deadline(core, node));
 }
 
 void nodes_goodbye(struct core *core, const struct core_event *event)

@@ -46,7 +46,6 @@ void operator_drain(struct core *core, const struct core_event *event)
     if (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING)
         move_node(core, node, NODE_DRAINING, "drained by the operator");
     move_off(core, node);
-    core_wake(core, nodes_deadline(core, node));
     emit_ok(core, event->call);
 }
 
@@ -61,7 +60,6 @@ void operator_undrain(struct core *core, const struct core_event *event)
     emit_node(core, node, CHANGE_NODE_PUT);
     if (node->r.state == NODE_DRAINING)
         move_node(core, node, NODE_ALIVE, "undrained by the operator");
-    core_wake(core, nodes_deadline(core, node));
     emit_ok(core, event->call);
 }
 

@@ -69,6 +69,26 @@ static void forget(struct sim *sim, struct item *item)
         client_operate(sim, CORE_FORGET, m->name, 0, false);
 }
 
+/* The operator calls a node dead that is only cut off: its workers count no more, but their slots do. */
+static void forget_wrongly(struct sim *sim, struct item *item)
+{
+    struct machine *m = &sim->machines[item->a];
+
+    if (m->cut_until <= sim->now)
+        return;
+    for (size_t i = 0; i < m->proc_count; i++)
+        m->procs[i]->disowned = true;
+    client_operate(sim, CORE_FORGET, m->name, 0, false);
+}
+
+static void cut_off(struct sim *sim, struct machine *m)
+{
+    sim_say(sim, "%s: cut", m->name);
+    m->cut_until = sim->now + sim_range(sim, 500, sim_chance(sim, 0.3) ? 90000 : 12000);
+    if (sim_chance(sim, 0.2))
+        sim_plan(sim, sim->now + sim_range(sim, 9000, 30000), forget_wrongly)->a = m->index;
+}
+
 static void power_off(struct sim *sim, struct machine *m)
 {
     if (!m->power)
@@ -127,8 +147,7 @@ static void fault(struct sim *sim, struct item *item)
         power_off(sim, m);
         break;
     case 4:
-        sim_say(sim, "%s: cut", m->name);
-        m->cut_until = sim->now + sim_range(sim, 500, sim_chance(sim, 0.3) ? 90000 : 12000);
+        cut_off(sim, m);
         break;
     case 5:
         if ((p = any_proc(sim, m)))

@@ -45,6 +45,22 @@ struct proc *machine_proc(const struct machine *m, int64_t job, int64_t spawn)
     return NULL;
 }
 
+static const struct wished *wished(const struct machine *m, const struct proc *p)
+{
+    for (size_t i = 0; m->wish && i < m->wish->count; i++)
+        if (m->wish->spawns[i].job == p->job && m->wish->spawns[i].spawn == p->spawn)
+            return &m->wish->spawns[i];
+    return NULL;
+}
+
+static void tidy(struct sim *sim, struct item *item)
+{
+    struct machine *m = &sim->machines[item->a];
+
+    if (m->power && m->agent)
+        machine_apply(sim, m);
+}
+
 void proc_exit(struct sim *sim, struct machine *m, struct proc *p, int code, int signal)
 {
     if (p->state == PROC_EXITED)
@@ -58,6 +74,8 @@ void proc_exit(struct sim *sim, struct machine *m, struct proc *p, int code, int
     sim_say(sim, "    %s: %" PRId64 "/%" PRId64 " rank %d exits %d/%d%s%s", m->name, p->job, p->spawn,
             p->rank, code, signal, p->lost ? " unseen" : "", p->lease_expired ? " by its lease" : "");
     agent_facts(sim, m);
+    if (!wished(m, p))
+        sim_plan(sim, sim->now, tidy)->a = m->index;
 }
 
 /* The rules of what may run at one time, in the world itself. */
@@ -68,7 +86,7 @@ static void check_start(struct sim *sim, const struct machine *m, const struct p
             const struct proc *p = sim->machines[i].procs[k];
             if (p == fresh || p->state == PROC_EXITED)
                 continue;
-            if (!p->native && p->job == fresh->job && p->generation != fresh->generation)
+            if (!p->native && !p->disowned && p->job == fresh->job && p->generation != fresh->generation)
                 sim_fail(sim, "job %" PRId64 ": generations %" PRId64 " and %" PRId64 " live at one time",
                          p->job, p->generation, fresh->generation);
             if (&sim->machines[i] == m &&
@@ -187,14 +205,6 @@ static void stop(struct sim *sim, struct machine *m, struct proc *p, enum core_s
     if (how == CORE_STOP_TERM)
         plan_kill(sim, m, p, p->grace_ms);
     worker_stop(sim, m, p, how);
-}
-
-static const struct wished *wished(const struct machine *m, const struct proc *p)
-{
-    for (size_t i = 0; m->wish && i < m->wish->count; i++)
-        if (m->wish->spawns[i].job == p->job && m->wish->spawns[i].spawn == p->spawn)
-            return &m->wish->spawns[i];
-    return NULL;
 }
 
 /* An exit record may go only when the coordinator has committed it, or counts the spawn as dead for another

@@ -115,6 +115,7 @@ struct proc { /* a spawn as its supervisor knows it; survives the agent, and as 
     /* the worker itself */
     int64_t attempt, watch_attempt, step, next_snapshot;
     bool ready, leaving;
+    bool disowned; /* an operator said, wrongly, that it is dead */
 };
 struct wished {
     int64_t job, spawn, generation, lease_ms, grace_ms;

@@ -67,6 +67,14 @@ static void a_bad_job_file_names_the_place(void **state)
     assert_non_null(strstr(reply->err.msg, "job file:2:1"));
 }
 
+static void a_lease_outlasts_the_silence_of_a_node(void **state)
+{
+    struct bench *b = *state;
+
+    assert_int_equal(submit(b, "a", "lease: 11s\n" COMMAND, 0, false)->err.code, ERR_INVALID_ARGUMENT);
+    assert_int_equal(submit(b, "b", "lease: 12s\n" COMMAND, 0, false)->err.code, ERR_OK);
+}
+
 static int64_t finished_with_snapshot(struct bench *b)
 {
     bench_node(b, "box1", 1);
@@ -195,6 +203,7 @@ int main(void)
         TEST(one_request_is_one_job),
         TEST(one_request_is_one_job_after_a_restart_too),
         TEST(a_bad_job_file_names_the_place),
+        TEST(a_lease_outlasts_the_silence_of_a_node),
         TEST(a_directory_with_anothers_snapshots_is_refused),
         TEST(a_continued_job_starts_from_the_last_snapshot),
         TEST(finished_jobs_are_forgotten_in_time),
