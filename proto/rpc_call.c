@@ -8,7 +8,7 @@
 #include "proto/rpc_server_impl.h"
 #include "proto/rpc_status.h"
 
-#define SEND_QUEUE (256 * 1024)
+#define SEND_QUEUE ((size_t)256 * 1024)
 
 /* ---- references ---- */
 

@@ -179,7 +179,7 @@ static int64_t backoff_ms(int attempt)
     uint16_t jitter;
 
     id_random(&jitter, sizeof(jitter));
-    return base * 3 / 4 + base * jitter / (2 * 65536);
+    return base * 3 / 4 + base * jitter / INT64_C(131072);
 }
 
 static enum err_code call_retry(struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,

@@ -14,7 +14,7 @@
  * without NUL; unpacking allocates at most RPC_UNPACK_SPARE + RPC_UNPACK_FACTOR times the bytes it was given
  * and goes no deeper than RPC_DEPTH messages. Any thread. */
 
-#define RPC_UNPACK_SPARE (64 * 1024)
+#define RPC_UNPACK_SPARE ((size_t)64 * 1024)
 #define RPC_UNPACK_FACTOR 16
 #define RPC_DEPTH 16
 

@@ -10,7 +10,7 @@
 #include "proto/rpc_creds.h"
 #include "proto/rpc_status.h"
 
-#define MAX_RECEIVE (16 * 1024 * 1024)
+#define MAX_RECEIVE ((int64_t)16 * 1024 * 1024)
 #define KEEPALIVE_MS 10000
 #define CONNECT_MS 2000 /* one attempt */
 #define BACKOFF_FIRST_MS 100

@@ -16,7 +16,7 @@
  * freed; server destroyed; completion queue shut down; its thread joined; loop handles closed; on_drained. */
 
 #define ARMED_CALLS 16
-#define MAX_RECEIVE (1024 * 1024)
+#define MAX_RECEIVE ((int64_t)1024 * 1024)
 #define KEEPALIVE_MS 10000
 #define HANDSHAKE_MS 10000
 #define LINGER_MS 100

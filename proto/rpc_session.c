@@ -9,7 +9,7 @@
  * read, one write, the status. The session ends when all of them have come home, in whatever order gRPC
  * brings them. */
 
-#define SEND_QUEUE (256 * 1024)
+#define SEND_QUEUE ((size_t)256 * 1024)
 
 struct item {
     struct item *next;

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "proto/rpc_creds.h"
 
-#define PEM_LIMIT (1024 * 1024)
+#define PEM_LIMIT ((size_t)1024 * 1024)
 
 struct pems {
     struct buf ca, cert, key;
