@@ -19,9 +19,10 @@
  * job's code. The first ^C cancels (snapshot, then stop), the second kills; when this process dies in any
  * way, the lifeline ends all. ^Z stops the display only. */
 
-#define QUEUE_MS 15000  /* a job that fits nowhere here never will */
-#define BUSY_WAIT_MS 4  /* between looks at the log files while something happens, */
-#define IDLE_WAIT_MS 40 /* and when nothing has for a second */
+#define QUEUE_SAY_MS 2000 /* then it is said what the job waits for, */
+#define QUEUE_MS 60000    /* and then it will never fit here */
+#define BUSY_WAIT_MS 4    /* between looks at the log files while something happens, */
+#define IDLE_WAIT_MS 40   /* and when nothing has for a second */
 
 struct run_options {
     struct job_flags job; /* first: job_flag_options fill it */
@@ -57,7 +58,8 @@ struct session {
     struct buf out, err;
     int64_t job, generation, started_ms, active_ms;
     int stops; /* cancels that were sent */
-    bool ended, unread;
+    bool ended, unread, queue_said;
+    char state[16], reason[256]; /* of the job, as last heard */
     int exit_code;
 };
 
@@ -88,15 +90,20 @@ static void new_generation(struct session *s, const Ddp__V1__JobStatus *job)
     tail_open(&s->tail, s->local.logs, s->job, job->generation, job->nodes[0], job->world_size);
 }
 
-static enum err_code check_queue(const struct session *s, const Ddp__V1__JobStatus *job, struct err *e)
+static enum err_code check_queue(struct session *s, struct err *e)
 {
-    if (strcmp(job->state, "queued") != 0 || job->generation || clock_boot_ms() - s->started_ms < QUEUE_MS)
+    int64_t waited = clock_boot_ms() - s->started_ms;
+    if (strcmp(s->state, "queued") != 0 || s->generation || waited < QUEUE_SAY_MS)
         return ERR_OK;
-    return err_set(e, ERR_FAILED_PRECONDITION, "the job does not start on this machine: %s",
-                   *job->reason ? job->reason : "nothing says why");
+    if (waited >= QUEUE_MS)
+        return err_set(e, ERR_FAILED_PRECONDITION, "the job does not start on this machine: %s", s->reason);
+    if (!s->queue_said && !s->options->quiet)
+        buf_printf(&s->err, "ddpctl: %s\n", s->reason);
+    s->queue_said = true;
+    return ERR_OK;
 }
 
-static enum err_code update(struct session *s, const Ddp__V1__JobStatus *job, struct err *e)
+static void update(struct session *s, const Ddp__V1__JobStatus *job)
 {
     if (job->generation > s->generation && job->n_nodes)
         new_generation(s, job);
@@ -109,7 +116,8 @@ static enum err_code update(struct session *s, const Ddp__V1__JobStatus *job, st
     }
     s->view.term.now_ms = clock_wall_ms();
     follow_view_update(&s->view, job, &s->err);
-    return check_queue(s, job, e);
+    snprintf(s->state, sizeof(s->state), "%s", job->state);
+    snprintf(s->reason, sizeof(s->reason), "%s", *job->reason ? job->reason : "it is not placed yet");
 }
 
 /* Each ^C beyond what was sent so far: the first stops, the second kills, the third does not wait for
@@ -143,7 +151,9 @@ static enum err_code loop(struct session *s, struct err *e)
         enum err_code code = watch_next(&s->watch, wait, &job, e);
         if (local_check(&s->local, e) != ERR_OK || (code != ERR_OK && code != ERR_UNAVAILABLE))
             return e->code;
-        if (job && update(s, job, e) != ERR_OK)
+        if (job)
+            update(s, job);
+        if (check_queue(s, e) != ERR_OK)
             return e->code;
         if (tail_read(&s->tail, &s->out, &s->err) || job)
             s->active_ms = now;
