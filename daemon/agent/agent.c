@@ -14,8 +14,10 @@
 #include "base/paths.h"
 #include "daemon/agent/agent_state.h"
 #include "daemon/agent/notify.h"
+#include "daemon/agent/retain.h"
 
 #define LOG_POLL_MS 100
+#define RETAIN_EVERY_MS (3600u * 1000)
 #define ENDING_MS 5000 /* for attached supervisors to kill what they have */
 
 /* ---- what the coordinator says */
@@ -215,6 +217,19 @@ static void on_settle(uv_prepare_t *handle)
         wake_at(a, now + LOG_POLL_MS, now);
 }
 
+static void on_retain(uv_timer_t *timer)
+{
+    struct agent *a = timer->data;
+    struct err e;
+    int removed;
+
+    if (retain_logs(a->settings->log_dir, a->settings->log_keep_ms, clock_wall_ms(), agent_wants_job, a,
+                    &removed, &e))
+        log_warn("old_logs_not_removed", "why=%s", LOG_Q(e.msg));
+    if (removed)
+        log_info("old_logs_removed", "jobs=%d", removed);
+}
+
 /* Attached supervisors see our connections close, kill, and end: with a lifeline nothing is left when we are
  * gone. */
 static void maybe_finish(struct agent *a)
@@ -289,7 +304,10 @@ static void start_handles(struct agent *a)
 
     BUG_ON(uv_prepare_init(&a->loop, &a->settle) || uv_prepare_start(&a->settle, on_settle));
     BUG_ON(uv_timer_init(&a->loop, &a->later));
-    a->settle.data = a->later.data = a;
+    BUG_ON(uv_timer_init(&a->loop, &a->retain));
+    a->settle.data = a->later.data = a->retain.data = a;
+    if (a->settings->log_keep_ms)
+        BUG_ON(uv_timer_start(&a->retain, on_retain, RETAIN_EVERY_MS / 60, RETAIN_EVERY_MS));
     for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
         BUG_ON(uv_signal_init(&a->loop, signals[i]));
         BUG_ON(uv_signal_start(signals[i], numbers[i] == SIGCHLD ? on_child : on_terminate, numbers[i]));
@@ -358,8 +376,10 @@ static enum err_code find_address(struct agent *a, struct err *e)
 
 static enum err_code open_parts(struct agent *a, struct err *e)
 {
-    struct wards_options wards = {a->settings->state, a->settings->log_dir, a->settings->node,
-                                  a->settings->lifeline >= 0};
+    struct wards_options wards = {.state = a->settings->state,
+                                  .log_dir = a->settings->log_dir,
+                                  .node = a->settings->node,
+                                  .attached = a->settings->lifeline >= 0};
     struct wards_events ward_events = {on_change, on_report, a};
     struct logs_options logs = {a->settings->log_dir, a->settings->node, send_chunk, agent_log_ended, a};
     CLEANUP(free_text) char *supervisor = NULL;
@@ -367,6 +387,9 @@ static enum err_code open_parts(struct agent *a, struct err *e)
     if (paths_program("ddp-supervisor", &supervisor, e) || open_state(a, e) || find_address(a, e))
         return e->code;
     find_trainer(a);
+    if (agent_other_user(a))
+        a->runtime = xasprintf("/run/ddp/%.8s", a->instance);
+    wards.runtime = a->runtime;
     inventory_read(&a->inventory);
     a->logs = logs_create(&logs);
     if (wards_open(&a->wards, &a->loop, &wards, &ward_events, e))
@@ -394,6 +417,7 @@ static void release(struct agent *a)
     close_fd(&a->lock_fd);
     free(a->address);
     free(a->trainer);
+    free(a->runtime);
 }
 
 enum err_code agent_run(const struct settings *settings, struct err *e)

@@ -21,7 +21,7 @@
 
 /* ---- wishes to orders */
 
-static const struct passwd *other_user(const struct agent *a)
+const struct passwd *agent_other_user(const struct agent *a)
 {
     const struct passwd *pw = a->settings->user ? getpwnam(a->settings->user) : NULL;
 
@@ -32,10 +32,8 @@ static const struct passwd *other_user(const struct agent *a)
  * enter, unless the workers are another user's. */
 static enum err_code make_run_dir(struct agent *a, const Ddp__V1__GroupWish *group, char **out, struct err *e)
 {
-    const struct passwd *user = other_user(a);
-    CLEANUP(free_text)
-    char *base = user ? xasprintf("/run/ddp/%.8s/%" PRId64, a->instance, group->job)
-                      : xstrdup(wards_dir(a->wards, group->job));
+    const struct passwd *user = agent_other_user(a);
+    CLEANUP(free_text) char *base = wards_run_base(a->wards, group->job);
     CLEANUP(free_text) char *dir = xasprintf("%s/g%" PRId64, base, group->generation);
 
     if (file_mkdirs(base, user ? 0711 : 0700, e) || file_mkdirs(dir, 0700, e))
@@ -48,7 +46,7 @@ static enum err_code make_run_dir(struct agent *a, const Ddp__V1__GroupWish *gro
 
 static enum err_code write_job_file(struct agent *a, const char *path, const char *text, struct err *e)
 {
-    const struct passwd *user = other_user(a);
+    const struct passwd *user = agent_other_user(a);
 
     if (file_exists(path))
         return ERR_OK;

@@ -1,6 +1,7 @@
 #ifndef DDP_DAEMON_AGENT_AGENT_STATE_H
 #define DDP_DAEMON_AGENT_AGENT_STATE_H
 
+#include <pwd.h>
 #include <uv.h>
 
 #include "base/id.h"
@@ -17,7 +18,7 @@
 struct agent {
     const struct settings *settings;
     char instance[ID_TEXT];
-    char *address, *trainer;
+    char *address, *trainer, *runtime;
     int lock_fd;
     struct inventory inventory;
     struct inventory_meter meter;
@@ -33,11 +34,13 @@ struct agent {
     bool leaving;       /* --rejoin: ending what the former cluster left here */
     uv_loop_t loop;
     uv_prepare_t settle;
-    uv_timer_t later; /* settles again */
+    uv_timer_t later;  /* settles again */
+    uv_timer_t retain; /* hourly */
     uv_signal_t terminate, interrupt, child;
     uv_poll_t lifeline;
 };
 
+const struct passwd *agent_other_user(const struct agent *a); /* whom jobs run as; NULL: as this agent */
 void agent_reconcile(struct agent *a, int64_t now);
 void agent_send_facts(struct agent *a);
 int64_t agent_send_reports(struct agent *a, int64_t now); /* when to look again; INT64_MAX: not needed */

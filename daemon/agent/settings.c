@@ -18,6 +18,7 @@
 
 #define PORT_FIRST 29700
 #define PORT_LAST 30699
+#define LOG_KEEP_MS (14LL * 24 * 3600 * 1000)
 
 static const char help[] =
     "usage: ddp-agent [options]\n"
@@ -87,6 +88,7 @@ static const struct conf_field fields[] = {
     {.key = "user", .type = CONF_TEXT, .offset = offsetof(struct settings, user)},
     {.key = "state", .type = CONF_TEXT, .offset = offsetof(struct settings, state)},
     {.key = "log_dir", .type = CONF_TEXT, .offset = offsetof(struct settings, log_dir)},
+    {.key = "log_keep", .type = CONF_DURATION, .offset = offsetof(struct settings, log_keep_ms)},
     {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
     {0},
 };
@@ -326,7 +328,8 @@ enum err_code settings_read(struct settings *out, int argc, char **argv, struct 
 {
     int c;
 
-    *out = (struct settings){.lifeline = -1, .port_first = PORT_FIRST, .port_last = PORT_LAST};
+    *out = (struct settings){
+        .lifeline = -1, .port_first = PORT_FIRST, .port_last = PORT_LAST, .log_keep_ms = LOG_KEEP_MS};
     if (read_config(out, argc, argv, e))
         return e->code;
     optind = 1;

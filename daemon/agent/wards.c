@@ -330,9 +330,10 @@ void wards_close(struct wards *w)
     free(w);
 }
 
-const char *wards_dir(struct wards *w, int64_t job)
+char *wards_run_base(struct wards *w, int64_t job)
 {
-    return get_ward(w, job)->dir;
+    return w->options.runtime ? xasprintf("%s/%" PRId64, w->options.runtime, job)
+                              : xstrdup(get_ward(w, job)->dir);
 }
 
 /* ---- orders */
@@ -462,12 +463,14 @@ void wards_reap(struct wards *w)
 void wards_sweep(struct wards *w, bool (*wanted)(void *ctx, int64_t job), void *ctx)
 {
     for (size_t i = w->count; i-- > 0;) {
+        CLEANUP(free_text) char *base = NULL;
         struct ward *ward = w->wards[i];
         struct err e;
 
         if (ward->fd >= 0 || ward->count || ward->needed || wanted(ctx, ward->job))
             continue;
-        if (file_remove_tree(ward->dir, &e))
+        base = wards_run_base(w, ward->job);
+        if (file_remove_tree(base, &e) || file_remove_tree(ward->dir, &e))
             log_warn("directory_not_removed", "job=%" PRId64 " why=%s", ward->job, LOG_Q(e.msg));
         free_ward(ward);
         w->wards[i] = w->wards[--w->count];

@@ -25,6 +25,8 @@ struct wards_events {
 struct wards_options {
     const char *state;   /* <state>/run/<job> */
     const char *log_dir; /* a supervisor's own log: <log_dir>/<job>/supervisor.<node>.log */
+    const char *runtime; /* <runtime>/<job> holds run directories of another user's workers; NULL:
+                            <state>/run/<job> */
     const char *node;
     bool attached; /* supervisors end with this process */
 };
@@ -37,7 +39,8 @@ void wards_let_go(
     struct wards *w);              /* closes the connections: detached supervisors go on, attached ones end */
 void wards_close(struct wards *w); /* connections and handles; run the loop once more before it is closed */
 
-const char *wards_dir(struct wards *w, int64_t job); /* makes the ward; borrowed */
+/* Where a job's run directories are made; the caller frees. Removed by wards_sweep. */
+char *wards_run_base(struct wards *w, int64_t job);
 /* Connects to, or starts, supervisors that are needed and absent. The BOOTTIME ms of the next try; INT64_MAX:
  * none. */
 int64_t wards_tend(struct wards *w, int64_t now);
