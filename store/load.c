@@ -92,8 +92,12 @@ enum err_code store_events(struct store *s, int64_t job, int64_t after, size_t l
 {
     struct event_record *events = NULL;
     size_t loaded = 0;
-    CLEANUP(free_text)
-    char *where = xasprintf("WHERE job=?1 AND id>%lld ORDER BY id LIMIT %zu", (long long)after, limit);
+    CLEANUP(free_text) char *where = NULL;
+    if (after)
+        where = xasprintf("WHERE job=?1 AND id>%lld ORDER BY id LIMIT %zu", (long long)after, limit);
+    else
+        where = xasprintf(
+            "WHERE id IN (SELECT id FROM event WHERE job=?1 ORDER BY id DESC LIMIT %zu) ORDER BY id", limit);
     if (load_rows(s, &event_table, where, job, &events, &loaded, e) != ERR_OK) {
         store_events_free(events, loaded);
         return e->code;

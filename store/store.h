@@ -33,8 +33,8 @@ MUST_CHECK enum err_code store_load(struct store *s, struct records *out, struct
 /* One job with all below it, finished or not: NOT_FOUND. */
 MUST_CHECK enum err_code store_load_job(struct store *s, int64_t job, struct records *out, struct err *e);
 
-/* Events with id > after, oldest first, at most limit; job 0 gives those of the cluster itself. *out is one
- * array; release with store_events_free. */
+/* At most limit events, oldest first: those with id > after, or the newest when after is 0 (-1: from the
+ * start). Job 0 has those of the cluster itself. *out is one array; release with store_events_free. */
 MUST_CHECK enum err_code store_events(struct store *s, int64_t job, int64_t after, size_t limit,
                                       struct event_record **out, size_t *count, struct err *e);
 void store_events_free(struct event_record *events, size_t count);

@@ -323,7 +323,7 @@ static void events_page_and_trim(void **state)
     }
     struct event_record *events;
     size_t count;
-    assert_int_equal(store_events(s, 1, 0, 5, &events, &count, &e), ERR_OK);
+    assert_int_equal(store_events(s, 1, -1, 5, &events, &count, &e), ERR_OK);
     assert_int_equal(count, 5);
     assert_string_equal(events[1].text, "odd");
     const int64_t last = events[4].id;
@@ -332,6 +332,13 @@ static void events_page_and_trim(void **state)
     assert_int_equal(count, 15);
     assert_true(events[0].id > last);
     store_events_free(events, count);
+    assert_int_equal(store_events(s, 1, 0, 3, &events, &count, &e), ERR_OK); /* the newest */
+    assert_int_equal(count, 3);
+    assert_true(events[0].id > last && events[2].id > events[0].id);
+    const int64_t newest = events[2].id;
+    store_events_free(events, count);
+    assert_int_equal(store_events(s, 1, newest, 3, &events, &count, &e), ERR_OK);
+    assert_int_equal(count, 0);
     assert_int_equal(store_trim_events(s, 4, &e), ERR_OK);
     for (int64_t job = 0; job < 2; job++) {
         assert_int_equal(store_events(s, job, 0, 100, &events, &count, &e), ERR_OK);
