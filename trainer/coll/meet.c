@@ -6,9 +6,10 @@
  *   connector -> acceptor   job, generation, from, to, purpose, its challenge, HMAC("connect" ...)
  *   acceptor  -> connector  HMAC("accept" ...)
  *
- * So a stranger sees 32 random bytes and then a closed connection. Each handshake has 5 s; 32 may be under
- * way at once, and the oldest makes room for the next: a silent or slow stranger delays nobody. A connector
- * whose attempt fails tries again until the group's deadline, so being pushed out by a flood costs a retry,
+ * So a stranger sees 32 random bytes and then a closed connection. Each handshake has 5 s, and 64 may be
+ * under way at once; when all places are taken the oldest makes room once it has had 250 ms: a silent or slow
+ * stranger delays nobody for longer, and a peer on a busy machine is not pushed out by its equals. A
+ * connector whose attempt fails tries again until the group's deadline, so being pushed out costs a retry,
  * not the group. Messages are far smaller than a socket's buffer: a short write is a failed attempt. */
 #include "trainer/coll/meet.h"
 
@@ -26,7 +27,8 @@
 #include <unistd.h>
 
 #define HANDSHAKE_MS 5000
-#define MAX_PENDING 32
+#define GRACE_MS 250
+#define MAX_PENDING 64
 #define NONCE 32
 #define MAC DIGEST_BYTES
 #define FIELDS 28 /* job, generation: 8; from, to, purpose: 4; big-endian */
@@ -210,7 +212,7 @@ static void out_progress(struct meeting *t)
 
 /* ---- the acceptor */
 
-static struct shake *in_slot(struct meeting *t)
+static struct shake *in_oldest(struct meeting *t)
 {
     struct shake *oldest = &t->in[0];
 
@@ -220,21 +222,27 @@ static struct shake *in_slot(struct meeting *t)
         if (t->in[i].deadline < oldest->deadline)
             oldest = &t->in[i];
     }
-    shake_drop(oldest);
     return oldest;
+}
+
+/* When there will be a place for one more: 0 is now. */
+static int64_t in_room_at(struct meeting *t)
+{
+    struct shake *s = in_oldest(t);
+
+    return s->fd < 0 ? 0 : s->deadline - HANDSHAKE_MS + GRACE_MS;
 }
 
 static void in_accept(struct meeting *t)
 {
-    for (int i = 0; i < MAX_PENDING; i++) {
+    while (in_room_at(t) <= clock_boot_ms()) {
         int fd = accept4(t->m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        struct shake *s;
+        struct shake *s = in_oldest(t);
 
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE))
-            shake_drop(in_slot(t));
+        if (fd >= 0 || errno == EMFILE || errno == ENFILE)
+            shake_drop(s);
         if (fd < 0)
             return;
-        s = in_slot(t);
         s->fd = fd;
         s->deadline = clock_boot_ms() + HANDSHAKE_MS;
         id_random(s->accept_nonce, NONCE);
@@ -344,12 +352,14 @@ static enum err_code missing(struct meeting *t, struct err *e)
 static enum err_code meet_once(struct meeting *t, struct err *e)
 {
     struct pollfd p[3 + MAX_PENDING];
-    int64_t next = run_timers(t), now = clock_boot_ms();
+    int64_t next = run_timers(t), room = in_room_at(t), now = clock_boot_ms();
 
     if (now >= t->m->deadline)
         return missing(t, e);
+    if (room > now)
+        next = sooner(next, room);
     p[0] = (struct pollfd){.fd = t->m->group->stop.event, .events = POLLIN};
-    p[1] = (struct pollfd){.fd = in_complete(t->m) ? -1 : t->m->listener, .events = POLLIN};
+    p[1] = (struct pollfd){.fd = in_complete(t->m) || room > now ? -1 : t->m->listener, .events = POLLIN};
     p[2] = (struct pollfd){.fd = t->out.fd, .events = t->out.state == SHAKE_CONNECTING ? POLLOUT : POLLIN};
     for (int i = 0; i < MAX_PENDING; i++)
         p[3 + i] = (struct pollfd){.fd = t->in[i].fd, .events = POLLIN};
