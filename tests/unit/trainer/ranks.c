@@ -104,6 +104,8 @@ bool ranks_finish(struct ranks *r, int victim)
     for (int i = 0; i < r->world; i++) {
         int status = 0;
 
+        if (!r->pids[i])
+            continue; /* never started */
         waitpid(r->pids[i], &status, 0);
         if (i == victim ? !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) : status != 0) {
             fprintf(stderr, "rank %d of %d ended with status %#x\n", i, r->world, (unsigned)status);

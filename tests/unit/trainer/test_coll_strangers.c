@@ -18,7 +18,7 @@
 #include "base/id.h"
 #include "tests/unit/trainer/ranks.h"
 
-#define STRANGERS 100
+#define STRANGERS 300 /* a hundred at each of three doors: more than may be in their handshake at once */
 
 /* As listener.c writes it: version, port, host, path. */
 static uint16_t port_of(const uint8_t *address)
@@ -151,6 +151,70 @@ static void another_key_generation_or_job_does_not_get_in(void **state)
         }
 }
 
+/* ---- an acceptor that does not know the key */
+
+struct impostor {
+    int listener;
+    atomic_bool done;
+    size_t most; /* bytes that one connection told it */
+};
+
+static void *play_acceptor(void *arg)
+{
+    struct impostor *im = arg;
+    char noise[32], heard[4096];
+
+    while (!atomic_load(&im->done)) {
+        int fd = accept(im->listener, NULL, NULL);
+        size_t total = 0;
+        ssize_t n;
+
+        if (fd < 0)
+            return NULL;
+        id_random(noise, sizeof(noise));
+        (void)!send(fd, noise, sizeof(noise), MSG_NOSIGNAL); /* a challenge */
+        n = recv(fd, heard, 92, MSG_WAITALL);                /* who wants in */
+        total += n > 0 ? (size_t)n : 0;
+        (void)!send(fd, noise, sizeof(noise), MSG_NOSIGNAL); /* a proof, it says */
+        while ((n = recv(fd, heard, sizeof(heard), 0)) > 0)
+            total += (size_t)n;
+        im->most = total > im->most ? total : im->most;
+        close(fd);
+    }
+    return NULL;
+}
+
+static void an_impostor_that_accepts_is_found_out(void **state)
+{
+    struct impostor im = {.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    struct ranks r = {.world = 2, .node_of = {0, 1}, .timeout_ms = 400};
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(name);
+    struct coll_config config;
+    struct coll_group *g;
+    struct err e = {0};
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(bind(im.listener, (struct sockaddr *)&name, sizeof(name)), 0);
+    assert_int_equal(listen(im.listener, 16), 0);
+    assert_int_equal(getsockname(im.listener, (struct sockaddr *)&name, &size), 0);
+    assert_int_equal(pthread_create(&thread, NULL, play_acceptor, &im), 0);
+    ranks_prepare(&r);
+    r.addresses[0][1] = (uint8_t)(ntohs(name.sin_port) >> 8);
+    r.addresses[0][2] = (uint8_t)ntohs(name.sin_port);
+    ranks_config(&r, 1, &config);
+    assert_int_equal(coll_open(&g, r.listeners[1], &config, &e), ERR_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(e.msg, "key"));
+    atomic_store(&im.done, true);
+    shutdown(im.listener, SHUT_RDWR);
+    pthread_join(thread, NULL);
+    close(im.listener);
+    assert_int_equal(im.most, 92);
+    assert_true(ranks_finish(&r, -1));
+    ranks_release(&r);
+}
+
 /* ---- forming that is called off */
 
 struct caller {
@@ -243,6 +307,7 @@ int main(void)
         cmocka_unit_test(strangers_delay_no_ring_and_learn_nothing),
         cmocka_unit_test(strangers_delay_no_node_and_learn_nothing),
         cmocka_unit_test(another_key_generation_or_job_does_not_get_in),
+        cmocka_unit_test(an_impostor_that_accepts_is_found_out),
         cmocka_unit_test(an_abort_ends_forming),
         cmocka_unit_test(an_abort_by_the_listener_reaches_a_group_until_it_is_closed),
     };
