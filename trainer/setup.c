@@ -87,7 +87,15 @@ static void describe_layout(struct trainer *t)
 
 /* ---- joining */
 
-/* One rank a node offers what lies in snapshot.dir: all of the node see the same. */
+/* What of the cluster's own a snapshot is: its job, or 0 where the numbers are another cluster's. */
+static int64_t job_of(const struct trainer *t, const struct snapshot_found *f)
+{
+    return strcmp(f->cluster, report_place(t->report)->cluster) ? 0 : f->job;
+}
+
+/* One rank a node offers what lies in snapshot.dir: all of the node see the same. The coordinator chooses,
+ * but nobody can vouch for another cluster's that is not committed, and a worker on its own has no restarts
+ * to go on from. */
 static enum err_code find_offers(const struct trainer *t, struct snapshot_list *found,
                                  struct report_offer **offers, size_t *count, struct err *e)
 {
@@ -97,16 +105,34 @@ static enum err_code find_offers(const struct trainer *t, struct snapshot_list *
         return ERR_OK;
     if (snapshot_scan(t->snapshot_dir, found, e))
         return err_wrap(e, "snapshot.dir");
+    if (t->config->standalone && t->spec->resume == RESUME_AUTO)
+        return ERR_OK;
     *offers = xcalloc(found->count + 1, sizeof(**offers));
     for (size_t i = 0; i < found->count; i++) {
         const struct snapshot_found *f = &found->items[i];
-        bool ours = f->job == report_place(t->report)->job;
-        if (t->config->standalone && t->spec->resume == RESUME_AUTO && !ours)
-            continue; /* else the coordinator knows which jobs this one continues */
-        if (!f->committed && (!ours || t->config->standalone))
-            continue; /* there is no coordinator that could vouch for it */
+        if (!f->committed && (t->config->standalone || !job_of(t, f)))
+            continue;
         (*offers)[(*count)++] =
-            (struct report_offer){f->job, f->generation, f->step, f->digest, f->path, f->committed};
+            (struct report_offer){job_of(t, f), f->generation, f->step, f->digest, f->path, f->committed};
+    }
+    return ERR_OK;
+}
+
+/* Starting from scratch beside somebody's snapshots would sooner or later replace them. What the coordinator
+ * knows of it has refused at submit; this is for directories that it does not know. */
+static enum err_code check_directory_is_ours(const struct trainer *t, const struct snapshot_list *found,
+                                             struct err *e)
+{
+    if (t->spec->resume != RESUME_AUTO || t->group_info.source_rank >= 0)
+        return ERR_OK;
+    for (size_t i = 0; i < found->count; i++) {
+        const struct snapshot_found *f = &found->items[i];
+        if (f->committed && (t->config->standalone || job_of(t, f) != report_place(t->report)->job))
+            return err_set(
+                e, ERR_FAILED_PRECONDITION,
+                "%s holds snapshots of another run (step %lld), say --set train.resume=continue or "
+                "--set train.snapshot.dir=%s2",
+                t->spec->snapshot.dir, (long long)f->step, t->spec->snapshot.dir);
     }
     return ERR_OK;
 }
@@ -136,7 +162,7 @@ static enum err_code join(struct trainer *t, struct err *e)
     if (t->group_info.world_size != t->world_size || t->group_info.rank != t->rank)
         return err_set(e, ERR_ABORTED, "joined as rank %d of %d, started as %d of %d", t->group_info.rank,
                        t->group_info.world_size, t->rank, t->world_size);
-    return ERR_OK;
+    return check_directory_is_ours(t, &found, e);
 }
 
 static void stale(void *arg, int64_t current_generation)

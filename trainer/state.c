@@ -220,6 +220,7 @@ static enum err_code stage(struct trainer *t, struct err *e)
         .round_samples = differ ? round.global_samples : 0,
         .parts = differ ? t->world_size : 0,
     };
+    snprintf(place.cluster, sizeof(place.cluster), "%s", report_place(t->report)->cluster);
     saver_submit(t->saver, &place);
     return ERR_OK;
 }

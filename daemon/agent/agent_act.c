@@ -67,6 +67,7 @@ static enum err_code make_order(struct agent *a, const struct action *act, struc
     struct environment_place place = {.settings = a->settings,
                                       .instance = a->instance,
                                       .address = a->address,
+                                      .cluster = a->wish.wish ? a->wish.wish->cluster_id : "",
                                       .trainer = a->trainer,
                                       .inherited = environ};
 

@@ -158,6 +158,7 @@ static char **put_native(char **env, const struct environment_place *place)
     env = env_set(env, "DDP_COORDINATOR", "%s", set->coordinator);
     env = env_set(env, "DDP_JOB_FILE", "%s", place->job_file);
     env = env_set(env, "DDP_NODE_ADDRESS", "%s", place->address);
+    env = env_set(env, "DDP_CLUSTER_ID", "%s", place->cluster);
     if (!env_get(env, "OMP_WAIT_POLICY")) /* or the trainer starts itself again with it */
         env = env_set(env, "OMP_WAIT_POLICY", "passive");
     if (!set->tls.ca)

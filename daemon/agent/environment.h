@@ -13,6 +13,7 @@ struct environment_place {
     const struct settings *settings;
     const char *instance; /* the agent's: DDP_AGENT_ID */
     const char *address;  /* the node's */
+    const char *cluster;  /* DDP_CLUSTER_ID: tells this cluster's job 1 from another's */
     const char *run_dir;  /* DDP_RUN_DIR: 0700, for sockets between the node's ranks; one a generation */
     const char *job_file;
     const char *trainer;    /* ddp-trainer's path */

@@ -113,6 +113,8 @@ static bool newer(const struct candidate *a, const struct candidate *b)
 {
     if (a->own != b->own)
         return a->own;
+    if (!a->own && a->step != b->step)
+        return a->step > b->step; /* other jobs counted generations of their own */
     if (a->generation != b->generation)
         return a->generation > b->generation;
     return a->step > b->step;

@@ -31,7 +31,7 @@ ADAMW = "{type: adamw, lr: 3.0e-3, clip: 1.0}"
 AVERAGE = "{type: average, every: 16}"
 
 
-def job(steps=200, every=10, keep=3, optimizer=ADAMW, sync="{type: allreduce}", resume="auto"):
+def job(steps=200, every=11, keep=3, optimizer=ADAMW, sync="{type: allreduce}", resume="auto"):
     return JOB.format(steps=steps, every=every, keep=keep, optimizer=optimizer, sync=sync, resume=resume)
 
 
@@ -73,7 +73,7 @@ def killed_rank_ends_with_the_same_bits(directory):
 
 
 def averaging_resumes_in_mid_round(directory):
-    """Snapshots every 10 steps of rounds of 16: parameters, moments and the place in the round are kept by rank."""
+    """Snapshots every 11 steps of rounds of 16: parameters, moments and the place in the round are kept by rank."""
     text = job(steps=LONG, sync=AVERAGE)
     with World(f"{directory}/whole", text, world=4, nodes=2) as w:
         w.run()
@@ -101,6 +101,20 @@ def resumes_at_another_world_size(directory):
 def averaging_resumes_at_another_world_size(directory):
     text = job(steps=LONG, sync=AVERAGE)
     interrupted(directory, text, 4, 2, then=(3, 1))
+
+
+def another_clusters_job_of_the_same_number(directory):
+    """Two `ddpctl run` in a row are job 1 of two clusters."""
+    with World(directory, job(steps=40), world=2, cluster="c1") as w:
+        w.run()
+    with World(directory, job(steps=60), world=2, cluster="c2") as w:
+        codes = w.wait()
+        assert codes[0] == 1 and codes[1] in (1, 75), codes
+        assert "out holds snapshots of another run (step 40), say --set train.resume=continue or " in w.ranks[0].err
+    with World(directory, job(steps=60, keep=1, resume="continue"), world=2, cluster="c2") as w:
+        w.run()
+        assert w.ranks[0].reports[0]["step"] == 40, w.ranks[0].reports[0]
+    assert os.path.exists(f"{directory}/out/step-40-g1") and os.path.exists(f"{directory}/out/step-60-g1")
 
 
 def each_node_keeps_its_own_copy(directory):
@@ -229,7 +243,7 @@ def another_model_names_the_tensor(directory):
 
 
 sweep("resume", [killed_rank_ends_with_the_same_bits, averaging_resumes_in_mid_round, resumes_at_another_world_size,
-                 averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy,
+                 averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,
                  shared_directory_is_written_once, keeps_the_newest_and_says_they_count,
                  stale_generation_commits_nothing, survivors_wait_for_the_verdict,
                  asked_to_stop, sigterm_to_one_stops_all_with_a_snapshot,

@@ -33,7 +33,7 @@ class Rendezvous:
         self.joined, self.bootstrap, self.stop, self.stale = {}, None, False, False
         self.key = os.urandom(32)
         self.snapshots = snapshots  # committed ones: (generation, step) -> digest
-        self.commits = []
+        self.commits, self.go_on = [], False
 
     def source(self):
         """The newest offer that is committed, of the lowest rank that has it."""
@@ -41,7 +41,7 @@ class Rendezvous:
         for rank in sorted(self.joined):
             for offer in self.joined[rank].offers:
                 known = self.snapshots.get((offer.generation, offer.step)) == offer.digest
-                if (known or offer.committed) and \
+                if (known or offer.committed and (offer.job == self.job or self.go_on)) and \
                         (best is None or (offer.generation, offer.step) > (best[1].generation, best[1].step)):
                     best = rank, offer
         return best
@@ -125,14 +125,16 @@ class World:
     """Runs a job file's text at a world size; `directory` is its working directory."""
 
     def __init__(self, directory, job, world=1, nodes=1, generation=1, job_id=7, snapshots=None, own_dirs=False,
-                 faults=None):
+                 faults=None, cluster="c1"):
         self.directory, self.world, self.nodes = directory, world, nodes
         self.rendezvous = Rendezvous(world, nodes, generation, job_id, {} if snapshots is None else snapshots)
         self.job_id, self.generation, self.own_dirs = job_id, generation, own_dirs
+        self.rendezvous.go_on = "resume: continue" in job
         self.temporary = tempfile.TemporaryDirectory(prefix="ddp-run-")
         self.job_file = os.path.join(self.temporary.name, "job.yaml")
         with open(self.job_file, "w") as f:
             f.write(job)
+        self.cluster = cluster
         self.faults = faults or {}  # rank -> DDP_FAULT
         self.ranks, self.threads, self.judging = [], [], True
 
@@ -152,7 +154,7 @@ class World:
         read, write = os.pipe()
         env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(self.world), LOCAL_RANK=str(local),
                    LOCAL_WORLD_SIZE=str(self.world // self.nodes), GROUP_RANK=str(node),
-                   DDP_JOB_ID=str(self.job_id), DDP_GENERATION=str(self.generation), DDP_SPAWN=str(rank + 1),
+                   DDP_JOB_ID=str(self.job_id), DDP_CLUSTER_ID=self.cluster, DDP_GENERATION=str(self.generation), DDP_SPAWN=str(rank + 1),
                    DDP_REPORT_FD=str(write), DDP_COORDINATOR=f"127.0.0.1:{port}", DDP_JOB_FILE=self.job_file,
                    DDP_NODE=f"node{node}", DDP_NODE_ADDRESS="127.0.0.1", DDP_RUN_DIR=run_dir)
         if rank in self.faults:

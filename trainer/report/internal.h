@@ -9,7 +9,7 @@
 
 struct report {
     struct report_place place;
-    char *address, *directory;
+    char *address, *directory, *cluster;
     struct rpc_channel *channel; /* NULL: no coordinator */
     int fd;                      /* progress lines, -1: nobody wants them */
     atomic_bool cancelled, stale, stop_asked;

@@ -64,8 +64,10 @@ static enum err_code read_place(struct report *r, struct err *e)
 
     r->address = xstrdup(env_text("DDP_NODE_ADDRESS") ? env_text("DDP_NODE_ADDRESS") : "127.0.0.1");
     r->directory = xstrdup(env_text("DDP_RUN_DIR"));
+    r->cluster = xstrdup(env_text("DDP_CLUSTER_ID") ? env_text("DDP_CLUSTER_ID") : "");
     p->address = r->address;
     p->directory = r->directory;
+    p->cluster = r->cluster;
     if (env_number("DDP_JOB_ID", 0, &p->job, e) || env_number("DDP_GENERATION", 1, &p->generation, e) ||
         env_number("DDP_SPAWN", 0, &p->spawn, e) || env_int("RANK", 0, &p->rank, e) ||
         env_int("WORLD_SIZE", 1, &p->world_size, e) || env_int("LOCAL_RANK", 0, &p->local_rank, e) ||
@@ -167,7 +169,8 @@ enum err_code report_open(struct report **out, bool standalone, struct err *e)
     pthread_condattr_destroy(&attr);
     signal(SIGPIPE, SIG_IGN);
     if (standalone)
-        r->place = (struct report_place){.generation = 1, .world_size = 1, .address = "127.0.0.1"};
+        r->place =
+            (struct report_place){.generation = 1, .world_size = 1, .address = "127.0.0.1", .cluster = ""};
     else
         rc = read_place(r, e);
     if (!rc)
@@ -194,6 +197,7 @@ void report_close(struct report *r)
     pthread_cond_destroy(&r->changed);
     free(r->address);
     free(r->directory);
+    free(r->cluster);
     free(r);
 }
 

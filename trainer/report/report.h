@@ -19,12 +19,13 @@ struct report;
 
 /* Who this process is and where it runs, from its environment: DDP_JOB_ID, DDP_GENERATION, DDP_SPAWN,
  * RANK, WORLD_SIZE, LOCAL_RANK, GROUP_RANK; DDP_NODE_ADDRESS, where peers reach this node (127.0.0.1 without
- * it); DDP_RUN_DIR, the supervisor's directory for this job, where ranks of a node meet (NULL without it).
- * Standalone: job 0, generation 1, rank 0 of 1. */
+ * it); DDP_CLUSTER_ID, whose job numbers these are (""
+ * without it); DDP_RUN_DIR, the supervisor's directory for this job, where ranks of a node meet (NULL without
+ * it). Standalone: job 0, generation 1, rank 0 of 1. */
 struct report_place {
     int64_t job, generation, spawn;
     int rank, world_size, local_rank, node_rank;
-    const char *address, *directory;
+    const char *address, *directory, *cluster;
 };
 
 /* Reads the environment: those above, DDP_REPORT_FD, DDP_TOKEN_FD (the token's bytes; read once to their end,

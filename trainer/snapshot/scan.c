@@ -93,9 +93,6 @@ static enum err_code check_committed(struct snapshot_found *f, struct err *e)
     if (strcmp(json_get_text(root, "digest", ""), f->digest))
         return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed: damaged",
                        f->path);
-    f->job = json_get_int(root, "job", f->job);
-    f->generation = json_get_int(root, "generation", f->generation);
-    f->step = json_get_int(root, "step", f->step);
     f->committed = true;
     return ERR_OK;
 }
@@ -109,6 +106,7 @@ static enum err_code examine(const char *path, struct snapshot_found *out, struc
         free(f.path);
         return e->code;
     }
+    memcpy(f.cluster, place.cluster, sizeof(f.cluster));
     f.job = place.job;
     f.generation = place.generation;
     f.step = place.step;
@@ -123,11 +121,9 @@ static enum err_code examine(const char *path, struct snapshot_found *out, struc
 static int newest_first(const void *a, const void *b)
 {
     const struct snapshot_found *x = a, *y = b;
-    if (x->job != y->job)
-        return x->job > y->job ? -1 : 1;
-    if (x->generation != y->generation)
-        return x->generation > y->generation ? -1 : 1;
-    return x->step > y->step ? -1 : x->step < y->step;
+    if (x->step != y->step)
+        return x->step > y->step ? -1 : 1;
+    return x->generation > y->generation ? -1 : x->generation < y->generation;
 }
 
 enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct err *e)
@@ -183,14 +179,15 @@ static int kept_newest_first(const void *a, const void *b)
     return x->step > y->step ? -1 : x->step < y->step;
 }
 
-static enum err_code remove_half_written(const char *dir, int64_t job, int64_t generation, struct err *e)
+static enum err_code remove_half_written(const char *dir, const struct snapshot_place *own, struct err *e)
 {
     CLEANUP(free_names) char **names = NULL;
     if (list_names(dir, ".tmp-step-", NULL, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
         long long step, g, j;
-        if (sscanf(names[i], ".tmp-step-%lld-g%lld-j%lld", &step, &g, &j) != 3 || j != job || g >= generation)
+        if (sscanf(names[i], ".tmp-step-%lld-g%lld-j%lld", &step, &g, &j) != 3 || j != own->job ||
+            g >= own->generation)
             continue;
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         if (file_remove_tree(path, e))
@@ -199,10 +196,10 @@ static enum err_code remove_half_written(const char *dir, int64_t job, int64_t g
     return ERR_OK;
 }
 
-enum err_code snapshot_prune(const char *dir, int64_t job, int64_t generation, int64_t keep, struct err *e)
+enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t keep, struct err *e)
 {
     CLEANUP(free_names) char **names = NULL;
-    if (remove_half_written(dir, job, generation, e) || list_names(dir, "step-", NULL, &names, e))
+    if (remove_half_written(dir, own, e) || list_names(dir, "step-", NULL, &names, e))
         return e->code;
     size_t count = 0;
     struct kept *kept = xcalloc(strv_len(names) + 1, sizeof(*kept));
@@ -211,11 +208,11 @@ enum err_code snapshot_prune(const char *dir, int64_t job, int64_t generation, i
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct snapshot_place place;
         bool committed;
-        if (!look(path, &place, &committed) || place.job != job)
+        if (!look(path, &place, &committed) || place.job != own->job || strcmp(place.cluster, own->cluster))
             continue;
         if (committed)
             kept[count++] = (struct kept){place.generation, place.step, steal(path)};
-        else if (place.generation < generation)
+        else if (place.generation < own->generation)
             code = file_remove_tree(path, e);
     }
     qsort(kept, count, sizeof(*kept), kept_newest_first);

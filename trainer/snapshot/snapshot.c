@@ -65,6 +65,7 @@ static void print_metadata(struct buf *out, const struct snapshot_place *place, 
     struct snapshot_place copy = *place;
     jout_open(&o, NULL, '{');
     jout_text(&o, "format", "pt"); /* what readers of PyTorch weights ask for */
+    jout_text(&o, "ddp.cluster", place->cluster);
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         metadata_number(&o, place_keys[i].key, *place_at(&copy, i));
     if (part_samples >= 0)
@@ -174,6 +175,7 @@ enum err_code snapshot_mark_committed(const char *path, const struct snapshot_pl
         return e->code;
     struct jout o = {.buf = &json};
     jout_open(&o, NULL, '{');
+    jout_text(&o, "cluster", place->cluster);
     jout_int(&o, "job", place->job);
     jout_int(&o, "generation", place->generation);
     jout_int(&o, "step", place->step);
@@ -228,6 +230,7 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         if (metadata_int(f, place_keys[i].key, place_at(&p, i), e))
             return e->code;
+    snprintf(p.cluster, sizeof(p.cluster), "%s", json_get_text(f->metadata, "ddp.cluster", ""));
     if (p.parts > 0 && p.parts != p.world_size)
         return err_set(e, ERR_DATA_LOSS, "%s: %lld parts of %lld ranks", f->path, (long long)p.parts,
                        (long long)p.world_size);

@@ -40,7 +40,9 @@ struct snapshot_layout {
 /* Floats of one state: parameters, then the moments. */
 size_t snapshot_floats(const struct snapshot_layout *l);
 
+#define SNAPSHOT_CLUSTER 64
 struct snapshot_place {
+    char cluster[SNAPSHOT_CLUSTER]; /* whose job numbers these are: two clusters both have a job 1 */
     int64_t job, generation, step;
     int64_t epoch, position; /* the data cursor */
     int64_t seed, updates;   /* of the optimizer */
@@ -78,12 +80,13 @@ MUST_CHECK enum err_code snapshot_read_part(const char *path, const struct snaps
 
 struct snapshot_found {
     char *path;
+    char cluster[SNAPSHOT_CLUSTER];
     int64_t job, generation, step;
     char digest[DIGEST_TEXT];
     bool committed; /* its COMMITTED.json names these very bytes */
 };
 struct snapshot_list {
-    struct snapshot_found *items; /* newest first, by (job, generation, step) */
+    struct snapshot_found *items; /* newest first, by (step, generation) */
     size_t count;
 };
 /* What could be loaded from dir; what cannot be read is logged and left out. A directory that is not there is
@@ -91,9 +94,9 @@ struct snapshot_list {
 MUST_CHECK enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct err *e);
 void snapshot_list_release(struct snapshot_list *l);
 
-/* Leaves the `keep` newest committed snapshots of this job; removes its uncommitted ones of older
- * generations, and half-written ones. Other jobs' are left alone. */
-MUST_CHECK enum err_code snapshot_prune(const char *dir, int64_t job, int64_t generation, int64_t keep,
+/* Leaves the `keep` newest committed snapshots of own's job; removes its uncommitted ones of older
+ * generations than own's, and half-written ones. Other jobs' are left alone. */
+MUST_CHECK enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t keep,
                                         struct err *e);
 
 /* The digest of a directory, and the sha256 lines it is made of when list is not NULL. */

@@ -30,6 +30,7 @@ static void open_setup(struct setup *s, const char *job)
     s->place = (struct environment_place){.settings = &s->settings,
                                           .instance = "abc",
                                           .address = "10.0.0.1",
+                                          .cluster = "c1c2",
                                           .run_dir = "/run/7/g1",
                                           .job_file = "/run/7/g1/job.yaml",
                                           .trainer = "/bin/ddp-trainer",
@@ -186,6 +187,7 @@ static void a_native_worker_gets_its_token_and_the_coordinator(void **state)
     check(&s, "DDP_COORDINATOR", "c:29600");
     check(&s, "DDP_JOB_FILE", "/run/7/g1/job.yaml");
     check(&s, "DDP_NODE_ADDRESS", "10.0.0.1");
+    check(&s, "DDP_CLUSTER_ID", "c1c2");
     check(&s, "DDP_TLS_CERT", "/cert");
     close_setup(&s);
 }

@@ -48,7 +48,8 @@ static void fill(float *state, float from)
 
 static struct snapshot_place place_at(int64_t step, int64_t generation)
 {
-    return (struct snapshot_place){.job = 7,
+    return (struct snapshot_place){.cluster = "here",
+                                   .job = 7,
                                    .generation = generation,
                                    .step = step,
                                    .epoch = 2,
@@ -115,11 +116,12 @@ static void scan_tells_committed_from_not(void **state)
     write_one(&third, true, &c);
     assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
     assert_int_equal(list.count, 3);
-    assert_int_equal(list.items[0].step, 15); /* the newer generation first */
-    assert_true(list.items[0].committed);
-    assert_int_equal(list.items[1].step, 20);
-    assert_false(list.items[1].committed);
-    assert_string_equal(list.items[1].digest, b.digest);
+    assert_int_equal(list.items[0].step, 20);
+    assert_false(list.items[0].committed);
+    assert_string_equal(list.items[0].digest, b.digest);
+    assert_int_equal(list.items[1].step, 15);
+    assert_true(list.items[1].committed);
+    assert_string_equal(list.items[1].cluster, "here");
     assert_int_equal(list.items[2].job, 7);
     snapshot_list_release(&list);
     assert_int_equal(snapshot_scan("/nonexistent/directory", &list, &e), ERR_OK);
@@ -299,17 +301,22 @@ static void prune_counts_committed_ones_of_this_job(void **state)
     other.job = 6;
     write_one(&other, true, &f);
     snapshot_files_release(&f);
+    other = place_at(6, 1);
+    strcpy(other.cluster, "elsewhere");
+    write_one(&other, true, &f);
+    snapshot_files_release(&f);
     write_one(&newer, true, &f);
     snapshot_files_release(&f);
     CLEANUP(free_text) char *half = xasprintf("%s/.tmp-step-44-g1-j7", dir);
     CLEANUP(free_text) char *busy = xasprintf("%s/.tmp-step-44-g2-j7", dir);
     assert_int_equal(file_mkdirs(half, 0700, &e), ERR_OK);
     assert_int_equal(file_mkdirs(busy, 0700, &e), ERR_OK);
-    assert_int_equal(snapshot_prune(dir, 7, 2, 2, &e), ERR_OK);
+    assert_int_equal(snapshot_prune(dir, &newer, 2, &e), ERR_OK);
     assert_true(exists("step-30-g2") && exists("step-50-g1")); /* the two newest */
     assert_false(exists("step-10-g1") || exists("step-20-g1") || exists("step-30-g1"));
     assert_false(exists("step-40-g1")); /* never committed, of a generation that is over */
     assert_true(exists("step-5-g1"));   /* another job's */
+    assert_true(exists("step-6-g1"));   /* of job 7 of another cluster */
     assert_false(exists(".tmp-step-44-g1-j7"));
     assert_true(exists(".tmp-step-44-g2-j7")); /* this generation's: someone may be writing it */
 }
