@@ -8,4 +8,7 @@
  * a failure. */
 #define EXIT_PEER_LOST 75
 
+/* A native worker failed in a way that a restart would only repeat: wrong input, a loss that became nan. */
+#define EXIT_NO_RESTART 78
+
 #endif

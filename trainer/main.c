@@ -48,6 +48,14 @@ static void want_passive_openmp(char **argv)
     log_warn("openmp_policy", "why=\"cannot start again, threads will spin\"");
 }
 
+/* Whether the next generation would come to the same: input and configuration are what they are, and numbers
+ * repeat bit for bit. */
+static bool is_for_good(enum err_code code)
+{
+    return code == ERR_INVALID_ARGUMENT || code == ERR_FAILED_PRECONDITION || code == ERR_NOT_FOUND ||
+           code == ERR_UNIMPLEMENTED || code == ERR_DATA_LOSS || code == ERR_OUT_OF_RANGE;
+}
+
 /* The text goes to stderr as it is: the last lines of stderr are what a failed job shows. */
 static int exit_code(struct trainer *t, const struct err *e)
 {
@@ -58,7 +66,7 @@ static int exit_code(struct trainer *t, const struct err *e)
     }
     if (e->code) {
         fprintf(stderr, "ddp-trainer: rank %d: %s\n", t->rank, e->msg);
-        return 1;
+        return is_for_good(e->code) ? EXIT_NO_RESTART : 1;
     }
     if (!t->stopped || t->asked)
         return 0;

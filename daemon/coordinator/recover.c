@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/exits.h"
 #include "base/mem.h"
 #include "daemon/coordinator/state.h"
 #include "daemon/coordinator/text.h"
@@ -343,6 +344,7 @@ static bool judge(const struct core *core, const struct spawn *s, const struct c
         buf_printf(text, fact->signal ? "exited by signal %d on %s" : "exited with code %d on %s",
                    fact->signal ? fact->signal : fact->code, s->r.node);
         buf_puts(text, text_noticed(ago, core->now.wall_ms - fact->ended_ms));
+        cause->fatal = native && !fact->signal && fact->code == EXIT_NO_RESTART;
     } else if (native && s->generation->r.state != GENERATION_RUNNING) {
         buf_printf(text, "rank %d exited on %s before all had joined", s->r.rank, s->r.node);
     } else {

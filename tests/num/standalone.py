@@ -85,9 +85,9 @@ def wrong_input(directory):
             (JOB.replace("batch", "bach"), 2, "job.yaml:7:3: "),
             (JOB.replace("batch: 32", "batch: many"), 2, "job.yaml:7:10: "),
             ("name: t\ncommand: [true]\n", 2, "a command job"),
-            (cuda, 1, "device: cuda is not in this build, use device: cpu"),
-            (idx, 1, "/nonexistent/train-images-idx3-ubyte: no such file"),
-            (JOB.replace("dir: out", "dir: /proc/none"), 1, "snapshot.dir: make directory /proc/none")):
+            (cuda, 78, "device: cuda is not in this build, use device: cpu"),
+            (idx, 78, "/nonexistent/train-images-idx3-ubyte: no such file"),
+            (JOB.replace("dir: out", "dir: /proc/none"), 78, "snapshot.dir: make directory /proc/none")):
         got, out, err = run(directory, text)
         assert got == code and says in err, (got, code, says, err)
     for args in ([], ["--what"], ["--standalone"]):

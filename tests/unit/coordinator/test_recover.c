@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/exits.h"
 #include "base/mem.h"
 #include "core_test.h"
 
@@ -139,6 +140,23 @@ static void what_cannot_start_is_not_tried_again(void **state)
     assert_int_equal(bench_job(b, job), JOB_FAILED);
     assert_int_equal(core_job(b->core, job)->exit_code, 125);
     assert_true(bench_said(b, "rank 0 could not start on box1: workdir /x is missing"));
+}
+
+static void a_worker_that_says_so_is_not_started_again(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "nodes: 2\nmax_restarts: 3\n" TRAIN);
+
+    bench_exit(b, job, 1, EXIT_NO_RESTART, 0);
+    obey(b);
+    assert_int_equal(bench_job(b, job), JOB_FAILED);
+    assert_int_equal(core_job(b->core, job)->exit_code, EXIT_NO_RESTART);
+    assert_true(bench_said(b, "(a restart would not help)"));
+
+    job = bench_submit(b, "max_restarts: 3\n"); /* a command's code is its own */
+    bench_form(b, job);
+    bench_exit(b, job, 0, EXIT_NO_RESTART, 0);
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
 }
 
 static void an_expired_lease_is_not_the_jobs_fault(void **state)
@@ -276,6 +294,7 @@ int main(void)
         TEST(the_first_restart_is_at_once_the_next_waits),
         TEST(a_taken_port_is_not_charged),
         TEST(what_cannot_start_is_not_tried_again),
+        TEST(a_worker_that_says_so_is_not_started_again),
         TEST(an_expired_lease_is_not_the_jobs_fault),
         TEST(a_cancel_snapshots_first),
         TEST(a_stop_gets_harder),
