@@ -20,6 +20,7 @@
 #define TRIM_FIRST_MS (60 * 1000)
 #define TRIM_EVERY_MS (3600 * 1000)
 #define EVENTS_KEPT 10000     /* of each job, and of the cluster */
+#define MAX_RECEIVE (4 << 20) /* the facts of 500 processes that all left 8 KiB of stderr */
 #define LONGEST_SLEEP_MS 1000 /* libuv counts a clock that stands still while the machine sleeps */
 
 struct core_now service_now(void)
@@ -207,7 +208,8 @@ static enum err_code listen_all(struct service *s, struct err *e)
 
 static enum err_code open_server(struct service *s, struct err *e)
 {
-    const struct rpc_server_options options = {.loop = &s->loop, .auth = auth_check, .auth_user = s};
+    const struct rpc_server_options options = {
+        .loop = &s->loop, .auth = auth_check, .auth_user = s, .max_receive = MAX_RECEIVE};
     if (rpc_server_create(&s->server, &options, e) != ERR_OK)
         return e->code;
     s->services[0] = (struct rpc_service){&ddp__v1__cluster__descriptor, cluster_methods, s};
