@@ -245,7 +245,7 @@ static void find_coordinator(struct settings *s)
 static void make_absolute(char **path)
 {
     CLEANUP(free_text) char *here = getcwd(NULL, 0);
-    char *whole = paths_join(here ? here : "/", *path);
+    char *whole = *path ? paths_join(here ? here : "/", *path) : NULL;
 
     free(*path);
     *path = whole;
@@ -262,6 +262,9 @@ static void fill_defaults(struct settings *s)
         s->log_dir = paths_log();
     make_absolute(&s->state);
     make_absolute(&s->log_dir);
+    make_absolute(&s->tls.ca); /* workers run in another directory */
+    make_absolute(&s->tls.cert);
+    make_absolute(&s->tls.key);
     if (!s->node) {
         (void)gethostname(host, sizeof(host));
         host[strcspn(host, ".")] = '\0';
