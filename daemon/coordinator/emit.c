@@ -125,6 +125,7 @@ void move_node(struct core *core, struct node *node, enum node_state to, const c
     node->r.state = to;
     node->r.seen_ms = core->now.wall_ms;
     emit_node(core, node, CHANGE_NODE_PUT);
+    emit_event(core, NULL, "node_moved", "node %s is %s: %s", node->r.name, sm_name(&node_sm, (int)to), why);
     emit_effect(core, EFFECT_NODE_CHANGED)->node = xstrdup(node->r.name);
     core_wake(core, nodes_deadline(core, node));
     core->place_dirty = true;

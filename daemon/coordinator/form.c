@@ -146,7 +146,9 @@ void form_generation(struct core *core, struct job *job, const struct place_choi
     for (size_t i = 0; i < count; i++)
         record.world_size += chosen[i].procs;
     struct generation *g = job_add_generation(job, &record);
+    g->born_ms = core->now.boot_ms;
     g->join_at = core->now.boot_ms + job->spec.join_timeout_ms;
+    job->pace.boot_ms = 0;
     core_wake(core, g->join_at);
     core->generations++;
     job->r.generation = record.number;

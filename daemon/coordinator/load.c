@@ -115,6 +115,7 @@ static void resume_job(struct core *core, struct job *job)
 
     for (size_t i = 0; i < job->generation_count; i++) {
         struct generation *old = job->generations[i];
+        old->born_ms = core->now.boot_ms;
         if (!generation_open(old))
             recover_stop_generation(core, old, job->r.kill ? CORE_STOP_KILL : CORE_STOP_TERM);
     }

@@ -221,8 +221,8 @@ static const char *what(enum mode mode, int64_t count)
 }
 
 /* "waits for 4 slots on box2: job 9 holds them" */
-static void explain_blocked(const struct job *job, const struct place_choice *targets, size_t count,
-                            enum mode mode, struct buf *text)
+static void explain_blocked(struct job *job, const struct place_choice *targets, size_t count, enum mode mode,
+                            struct buf *text)
 {
     int64_t missing = 0;
     const struct job *holder = NULL;
@@ -243,8 +243,10 @@ static void explain_blocked(const struct job *job, const struct place_choice *ta
     buf_printf(text, "waits for %" PRId64 " %s", missing, what(mode, missing));
     if (count == 1)
         buf_printf(text, " on %s", targets[0].node->r.name);
+    job->holder = holder && !others ? holder->r.id : 0;
     if (holder)
-        buf_printf(text, ": job %" PRId64 "%s them", holder->r.id, others ? " and others hold" : " holds");
+        buf_printf(text, ": job %" PRId64 "%s %s", holder->r.id, others ? " and others hold" : " holds",
+                   missing == 1 ? "it" : "them");
 }
 
 static void explain_too_small(const struct core *core, const struct job *job, enum mode mode,
@@ -294,6 +296,7 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
         return PLACED;
     }
     CLEANUP(buf_release) struct buf text = {0};
+    job->holder = 0;
     count = candidates(core, job, mode, true, list);
     bool small = count < (size_t)job->spec.nodes_min || count == 0;
     if (!small)

@@ -266,6 +266,8 @@ void recover_settle(struct core *core, struct job *job)
         if (!any_reachable(job)) {
             end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, "its members have stopped");
             say_closed(core, job, g, "not charged");
+            if (job->progress.step > job->fault.step)
+                job->fault.step = job->progress.step; /* it went on to here */
         }
     } else if (g->r.state == GENERATION_RUNNING && all_succeeded(g)) {
         end_generation(core, g, GENERATION_CLOSED, CORE_STOP_NONE, "all ranks exited with 0");

@@ -137,15 +137,16 @@ void rendezvous_join(struct core *core, const struct core_event *event)
     }
 }
 
-/* "joined 4/4; state from snapshot step 3,000: 201 steps to redo" */
+/* "generation 2: 4 ranks joined in 38 ms; state from snapshot step 3,000: 201 steps to redo" */
 static void say_joined(struct core *core, struct generation *g)
 {
     struct job *job = g->job;
-    char from[TEXT_COUNT], redo[TEXT_COUNT];
+    char from[TEXT_COUNT], redo[TEXT_COUNT], span[TEXT_SPAN];
     int64_t lost = job->fault.open ? job->fault.step - (g->r.source_rank >= 0 ? g->r.source_step : 0) : 0;
     CLEANUP(buf_release) struct buf text = {0};
 
-    buf_printf(&text, "generation %" PRId64 ": %d ranks joined", g->r.number, g->r.world_size);
+    buf_printf(&text, "generation %" PRId64 ": %d rank%s joined in %s", g->r.number, g->r.world_size,
+               g->r.world_size == 1 ? "" : "s", text_span(span, core->now.boot_ms - g->born_ms));
     if (g->r.source_rank >= 0)
         buf_printf(&text, "; state from snapshot step %s", text_count(from, g->r.source_step));
     else if (g->r.number > 1 || job->r.continues)

@@ -120,6 +120,10 @@ static void take(struct core *core, struct spawn *s, const struct core_report *r
         s->step = report->step;
         if (report->step > job->progress.step)
             job->progress.step = report->step;
+        if (!job->pace.boot_ms) {
+            job->pace.boot_ms = core->now.boot_ms;
+            job->pace.step = job->progress.step;
+        }
         keep_pace(&job->progress, core->now.boot_ms);
     }
     job->progress.updated_ms = core->now.wall_ms;

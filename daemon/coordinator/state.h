@@ -36,6 +36,7 @@ struct generation {
     struct rank *ranks;  /* world_size of them */
     enum core_stop stop; /* how its spawns are to be stopped */
     int64_t stop_at;     /* when that gets harder, 0: never */
+    int64_t born_ms;     /* boot: when it was formed, or we came back to it */
     int64_t join_at;     /* when forming has taken too long, 0: it is formed */
 };
 
@@ -51,8 +52,12 @@ struct job {
     int port_retries;   /* generations in a row that only a taken port ended */
     bool changed;       /* tell who watches it */
     char *waits;        /* what it waits for to be placed; NULL: nothing */
+    int64_t holder;     /* the job that holds it, 0: none in particular */
     char **targets;     /* names of the nodes that are kept free for it */
     struct core_progress progress;
+    struct { /* where this generation's progress is counted from */
+        int64_t step, boot_ms;
+    } pace;
     int metric_rank[CORE_METRICS]; /* the lowest rank that reported this metric */
     int loss_stride, loss_skip;
     struct { /* what the last fault cost; known once the job is where it was */

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/state.h"
+#include "daemon/coordinator/text.h"
 
 const struct job_record *core_job(const struct core *core, int64_t id)
 {
@@ -123,6 +124,32 @@ static const struct spawn_record *last_failure(const struct job *job)
     return NULL;
 }
 
+/* How long the job goes on at its present pace, or until its time limit; 0: who knows. */
+static int64_t time_left(const struct core *core, const struct job *job)
+{
+    const struct core_progress *p = &job->progress;
+    int64_t left = 0, spent = core->now.boot_ms - job->pace.boot_ms, done = p->step - job->pace.step;
+
+    if (job->pace.boot_ms && p->steps > p->step && done > 0)
+        left = (int64_t)((double)spent / (double)done * (double)(p->steps - p->step));
+    if (job->limit_at && (!left || job->limit_at - core->now.boot_ms < left))
+        left = job->limit_at - core->now.boot_ms;
+    return left;
+}
+
+/* "waits for 4 GPUs on box2: job 9 holds them, for about 3 min" */
+static void say_reason(const struct core *core, const struct job *job, char *out, size_t size)
+{
+    const struct job *holder = job->waits && job->holder ? core_find_job(core, job->holder) : NULL;
+    int64_t left = holder ? time_left(core, holder) : 0;
+    char span[TEXT_SPAN];
+
+    if (left > 0)
+        snprintf(out, size, "%s, for about %s", job->waits, text_span(span, left));
+    else
+        snprintf(out, size, "%s", job->waits ? job->waits : job->r.reason ? job->r.reason : "");
+}
+
 enum err_code core_job_status(const struct core *core, int64_t id, bool with_ranks,
                               struct core_job_status *out, struct err *e)
 {
@@ -132,10 +159,7 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
     if (!job)
         return err_set(e, ERR_NOT_FOUND, "there is no job %" PRId64, id);
     *out = (struct core_job_status){.job = &job->r, .spec = &job->spec, .progress = &job->progress};
-    snprintf(out->reason, sizeof(out->reason), "%s",
-             job->waits      ? job->waits
-             : job->r.reason ? job->r.reason
-                             : "");
+    say_reason(core, job, out->reason, sizeof(out->reason));
     if (g)
         add_generation(core, g, out);
     if (g && with_ranks)

@@ -24,7 +24,7 @@ const char *text_span(char out[TEXT_SPAN], int64_t ms)
         snprintf(out, TEXT_SPAN, "%" PRId64 " ms", ms);
     else if (ms < 10000)
         snprintf(out, TEXT_SPAN, "%.1f s", (double)ms / 1000);
-    else if (ms < 600000)
+    else if (ms < 100000)
         snprintf(out, TEXT_SPAN, "%" PRId64 " s", (ms + 500) / 1000);
     else
         snprintf(out, TEXT_SPAN, "%" PRId64 " min", (ms + 30000) / 60000);

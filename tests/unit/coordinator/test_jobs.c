@@ -180,6 +180,19 @@ static void the_loss_history_spans_the_whole_run(void **state)
     core_job_status_release(&status);
 }
 
+static void a_wait_says_about_how_long(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    int64_t job = bench_submit(b, IN_OUT), next = bench_submit(b, "");
+    bench_form(b, job);
+    bench_report(b, job, 0, 1000, NULL, 0);
+    bench_pass_beating(b, 30000, "box1");
+    bench_report(b, job, 0, 2000, NULL, 0); /* 3,000 steps to go, at 1,000 in 30 s */
+    assert_string_equal(bench_waits(b, next), "waits for 1 slot on box1: job 1 holds it, for about 90 s");
+}
+
 static void numbers_read_well(void **state)
 {
     char count[TEXT_COUNT], span[TEXT_SPAN], ago[TEXT_AGO];
@@ -209,6 +222,7 @@ int main(void)
         TEST(finished_jobs_are_forgotten_in_time),
         TEST(status_tells_ranks_and_progress),
         TEST(the_loss_history_spans_the_whole_run),
+        TEST(a_wait_says_about_how_long),
         TEST(numbers_read_well),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

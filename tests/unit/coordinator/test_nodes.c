@@ -324,9 +324,11 @@ static void a_drain_moves_train_jobs_off_and_charges_nothing(void **state)
     assert_int_equal(bench_node_state(b, "box1"), NODE_DRAINING);
     assert_int_equal(bench_stop(b, train, 0), CORE_STOP_SNAPSHOT);
     assert_int_equal(bench_stop(b, command, 0), CORE_STOP_NONE);
+    bench_report(b, train, 0, 44, NULL, 0);
     assert_int_equal(bench_commit(b, train, bench_spawn(b, train, 0), 1, 44, "d"), ERR_OK);
     bench_all_obey(b, "box1");
     assert_string_equal(bench_node_of(b, train, 0), "box2");
+    assert_true(bench_said(b, "stopped at step 44; generation 1 closed (not charged)"));
     assert_int_equal(core_job(b->core, train)->restarts_used, 0);
     bench_exit(b, command, 0, 0, 0);
     assert_int_equal(core_node_status(b->core, "box1", b->now, &status, &e), ERR_OK);

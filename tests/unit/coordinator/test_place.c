@@ -76,7 +76,7 @@ static void small_jobs_run_where_the_head_does_not_wait(void **state)
     assert_int_equal(bench_job(b, head), JOB_QUEUED);
     assert_int_equal(bench_job(b, small), JOB_STARTING); /* box2 is of no use to the head */
     assert_string_equal(bench_node_of(b, small, 0), "box2");
-    assert_string_equal(bench_waits(b, head), "waits for 1 slot on box1: job 1 holds them");
+    assert_string_equal(bench_waits(b, head), "waits for 1 slot on box1: job 1 holds it");
     int64_t on_box1 = bench_submit(b, "");
     assert_int_equal(bench_job(b, on_box1), JOB_QUEUED); /* the free slots of box1 are the head's */
 }
@@ -155,7 +155,7 @@ static void gpus_are_leased_by_uuid(void **state)
     assert_int_equal(wish.groups[0].spawns[0].cpu_slot, -1);
     core_wish_release(&wish);
     int64_t second = bench_submit(b, "gpus_per_proc: 1\n");
-    assert_string_equal(bench_waits(b, second), "waits for 1 GPU on box1: job 1 holds them");
+    assert_string_equal(bench_waits(b, second), "waits for 1 GPU on box1: job 1 holds it");
 }
 
 static void a_sick_gpu_is_not_leased(void **state)
