@@ -22,8 +22,9 @@
 struct coll_listener; /* made before Join, so that its address can travel in it */
 struct coll_group;
 
-/* host: the address peers use to reach this node (IPv4 or IPv6 literal); directory: where ranks of this node
- * meet by a unix socket, made by the supervisor, 0700. */
+/* host: the address peers use to reach this node: IPv4 or IPv6, or a name, which each of them looks up (NULL:
+ * 127.0.0.1). directory: where ranks of this node meet by a unix socket, absolute, made by the supervisor,
+ * 0700 (NULL: nowhere, they go by TCP). */
 MUST_CHECK enum err_code coll_listen(struct coll_listener **out, const char *host, const char *directory,
                                      struct err *e);
 /* Opaque address for JoinRequest.address; at most 512 bytes. */

@@ -14,7 +14,7 @@
 
 /* Addresses, listener.c. */
 struct coll_address {
-    char host[64]; /* literal, without brackets */
+    char host[104]; /* literal without brackets, or a name */
     uint16_t port;
     char path[400]; /* unix socket, or "": meets nobody on its node */
 };

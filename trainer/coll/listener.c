@@ -94,40 +94,48 @@ static enum err_code listen_unix(struct coll_listener *l, const char *directory,
 {
     CLEANUP(close_fd) int dir = -1;
     struct sockaddr_un name;
-    char id[ID_TEXT];
+    char id[ID_TEXT], path[sizeof(l->address.path)];
 
     if (directory[0] != '/')
         return err_set(e, ERR_INVALID_ARGUMENT, "%s: the directory must be an absolute path", directory);
     id_text(id);
-    if ((size_t)snprintf(l->address.path, sizeof(l->address.path), "%s/coll-%.12s", directory, id) >=
-        sizeof(l->address.path))
+    if ((size_t)snprintf(path, sizeof(path), "%s/coll-%.12s", directory, id) >= sizeof(path))
         return err_set(e, ERR_INVALID_ARGUMENT, "%s: the path is too long", directory);
-    if (unix_name(&name, l->address.path, &dir, e))
+    if (unix_name(&name, path, &dir, e))
         return e->code;
     l->local = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (l->local < 0)
         return err_sys(e, errno, "socket");
-    if (bind(l->local, (struct sockaddr *)&name, sizeof(name)) || listen(l->local, BACKLOG)) {
-        int why = errno;
-
-        l->address.path[0] = 0;
-        return err_sys(e, why, "socket in %s", directory);
-    }
+    if (bind(l->local, (struct sockaddr *)&name, sizeof(name)) || listen(l->local, BACKLOG))
+        return err_sys(e, errno, "socket in %s", directory);
+    memcpy(l->address.path, path, sizeof(path));
     return ERR_OK;
 }
 
-static enum err_code resolve(struct addrinfo **out, const char *host, uint16_t port, int flags, struct err *e)
+/* A literal, or a name that is looked up. */
+static enum err_code resolve(struct addrinfo **out, const char *host, uint16_t port, bool *literal,
+                             struct err *e)
 {
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | flags, .ai_socktype = SOCK_STREAM};
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     char service[8];
     int rc;
 
     snprintf(service, sizeof(service), "%u", port);
     rc = getaddrinfo(host, service, &hints, out);
+    *literal = rc == 0;
+    if (rc) {
+        hints.ai_flags = AI_NUMERICSERV;
+        rc = getaddrinfo(host, service, &hints, out);
+    }
     if (rc)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is not an IPv4 or IPv6 address: %s", host ? host : "",
-                       gai_strerror(rc));
+        return err_set(e, ERR_INVALID_ARGUMENT, "address '%s' of this node: %s", host, gai_strerror(rc));
     return ERR_OK;
+}
+
+static void free_info(struct addrinfo **at)
+{
+    if (*at)
+        freeaddrinfo(*at);
 }
 
 static uint16_t bound_port(int fd)
@@ -141,36 +149,61 @@ static uint16_t bound_port(int fd)
                                             : ((struct sockaddr_in *)&name)->sin_port);
 }
 
-/* An address that is not this machine's own (behind NAT, say) is listened for on every interface. */
-static int bind_any(int fd, int family)
+/* Every interface, IPv4 and IPv6 where there is both. */
+static enum err_code bind_any(int *fd, struct err *e)
 {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    int off = 0;
 
-    return family == AF_INET6 ? bind(fd, (struct sockaddr *)&six, sizeof(six))
-                              : bind(fd, (struct sockaddr *)&four, sizeof(four));
+    *fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd >= 0 && !setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) &&
+        !bind(*fd, (struct sockaddr *)&six, sizeof(six)))
+        return ERR_OK;
+    close_fd(fd);
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0 || bind(*fd, (struct sockaddr *)&four, sizeof(four)))
+        return err_sys(e, errno, "listen on every interface");
+    return ERR_OK;
+}
+
+/* A literal of this machine's own is bound; what is another's (behind NAT, say), or a name, which may mean
+ * something else here than it means to peers, is listened for on every interface. */
+static enum err_code bind_host(int *fd, const char *host, struct err *e)
+{
+    CLEANUP(free_info) struct addrinfo *at = NULL;
+    bool literal;
+
+    if (resolve(&at, host, 0, &literal, e))
+        return e->code;
+    if (!literal)
+        return bind_any(fd, e);
+    *fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0)
+        return err_sys(e, errno, "socket for %s", host);
+    if (!bind(*fd, at->ai_addr, at->ai_addrlen))
+        return ERR_OK;
+    if (errno != EADDRNOTAVAIL)
+        return err_sys(e, errno, "listen on %s", host);
+    close_fd(fd);
+    return bind_any(fd, e);
 }
 
 static enum err_code listen_tcp(struct coll_listener *l, const char *host, struct err *e)
 {
-    struct addrinfo *at;
-    int rc, why;
+    size_t size = strlen(host);
 
-    if (strlen(host) >= sizeof(l->address.host))
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is not an IPv4 or IPv6 address", host);
-    if (resolve(&at, host, 0, AI_PASSIVE, e))
+    if (host[0] == '[' && host[size - 1] == ']') {
+        host++;
+        size -= 2;
+    }
+    if (size == 0 || size >= sizeof(l->address.host))
+        return err_set(e, ERR_INVALID_ARGUMENT, "address '%s' of this node is no address", host);
+    memcpy(l->address.host, host, size);
+    if (bind_host(&l->tcp, l->address.host, e))
         return e->code;
-    strcpy(l->address.host, host);
-    l->tcp = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    rc = l->tcp < 0 ? -1 : bind(l->tcp, at->ai_addr, at->ai_addrlen);
-    if (rc && l->tcp >= 0 && errno == EADDRNOTAVAIL)
-        rc = bind_any(l->tcp, at->ai_family);
-    why = errno;
-    freeaddrinfo(at);
-    if (rc)
-        return err_sys(e, why, "listen on %s", host);
     if (listen(l->tcp, BACKLOG))
-        return err_sys(e, errno, "listen on %s", host);
+        return err_sys(e, errno, "listen on %s", l->address.host);
     l->address.port = bound_port(l->tcp);
     return ERR_OK;
 }
@@ -179,6 +212,7 @@ enum err_code coll_listen(struct coll_listener **out, const char *host, const ch
 {
     struct coll_listener *l = xcalloc(1, sizeof(*l));
 
+    l->aborted = INT64_MIN;
     pthread_mutex_init(&l->lock, NULL);
     l->tcp = l->local = -1;
     if (listen_tcp(l, host ? host : "127.0.0.1", e) || (directory && listen_unix(l, directory, e))) {
@@ -260,14 +294,12 @@ static enum err_code start_connect(int *fd, int family, const void *name, sockle
 
 enum err_code coll_connect_tcp(int *fd, const struct coll_address *to, struct err *e)
 {
-    struct addrinfo *at;
-    enum err_code rc;
+    CLEANUP(free_info) struct addrinfo *at = NULL;
+    bool literal;
 
-    if (resolve(&at, to->host, to->port, 0, e))
+    if (resolve(&at, to->host, to->port, &literal, e))
         return e->code;
-    rc = start_connect(fd, at->ai_family, at->ai_addr, at->ai_addrlen, to->host, e);
-    freeaddrinfo(at);
-    return rc;
+    return start_connect(fd, at->ai_family, at->ai_addr, at->ai_addrlen, to->host, e);
 }
 
 enum err_code coll_connect_unix(int *fd, const struct coll_address *to, struct err *e)
