@@ -351,7 +351,7 @@ class Network:
 
     def __init__(self, names, octet=None):
         octet = octet or random.randint(64, 250)
-        self.tag = "%x" % (os.getpid() & 0xFFFF)
+        self.tag = "%05x" % random.getrandbits(20)
         self.bridge = "ddpb" + self.tag
         self.host = "10.%d.0.254" % octet
         self.address, self.device, self.space = {}, {}, {}
