@@ -10,11 +10,14 @@
 #include "base/mem.h"
 #include "store/db.h"
 
+#define TRIM_EVERY 256 /* appends */
+
 enum { ST_BEGIN, ST_COMMIT, ST_SERIES, ST_NEW_SERIES, ST_POINT, ST_COUNTED, ST_COUNT };
 
 struct metrics {
     sqlite3 *db;
     sqlite3_stmt *statements[ST_COUNT];
+    uint64_t appends;
 };
 
 /* series.points counts inserts, replaced steps too, which only makes thinning look earlier; thinning counts
@@ -152,6 +155,30 @@ static enum err_code append_one(struct metrics *m, const struct metric_point *p,
     return points >= METRICS_SERIES_MAX ? thin(m, series, e) : ERR_OK;
 }
 
+static enum err_code used_bytes(struct metrics *m, int64_t *out, struct err *e)
+{
+    const char *text = "SELECT (c.page_count-f.freelist_count)*s.page_size FROM pragma_page_count c,"
+                       " pragma_freelist_count f, pragma_page_size s";
+    return db_int(m->db, text, 0, out, e);
+}
+
+/* A tenth of the series at a time. */
+enum err_code metrics_trim(struct metrics *m, int64_t bytes, struct err *e)
+{
+    const char *text = "DELETE FROM series WHERE id IN (SELECT id FROM series ORDER BY job,id"
+                       " LIMIT 1+(SELECT count(*)/10 FROM series))";
+    int64_t used, left;
+    for (;;) {
+        if (used_bytes(m, &used, e) != ERR_OK ||
+            db_int(m->db, "SELECT count(*) FROM series", 0, &left, e) != ERR_OK)
+            return e->code;
+        if (used <= bytes || left == 0)
+            return ERR_OK;
+        if (db_exec(m->db, text, e) != ERR_OK)
+            return e->code;
+    }
+}
+
 static enum err_code append_all(struct metrics *m, const struct metric_point *points, size_t count,
                                 struct err *e)
 {
@@ -169,7 +196,7 @@ enum err_code metrics_append(struct metrics *m, const struct metric_point *point
     if (db_step_done(m->statements[ST_BEGIN], "begin", e) != ERR_OK)
         return e->code;
     if (append_all(m, points, count, e) == ERR_OK)
-        return ERR_OK;
+        return m->appends++ % TRIM_EVERY == 0 ? metrics_trim(m, METRICS_BYTES_MAX, e) : ERR_OK;
     struct err ignored;
     if (!sqlite3_get_autocommit(m->db) && db_exec(m->db, "ROLLBACK", &ignored) != ERR_OK)
         log_warn("metrics_rollback", "why=%s", LOG_Q(ignored.msg));

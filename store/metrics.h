@@ -11,6 +11,7 @@
  * replaces it. Each (job, name, rank) keeps at most METRICS_SERIES_MAX points: past that every second one
  * goes, so the curve stays whole and gets coarser. One thread at a time. */
 #define METRICS_SERIES_MAX 8192
+#define METRICS_BYTES_MAX (512LL << 20) /* of all series; past it the oldest jobs' go */
 
 struct metrics;
 struct metric_point {
@@ -32,6 +33,9 @@ MUST_CHECK enum err_code metrics_append(struct metrics *m, const struct metric_p
 MUST_CHECK enum err_code metrics_read(struct metrics *m, int64_t job, const char *name, size_t limit,
                                       struct metric_point **out, size_t *count, struct err *e);
 void metrics_points_free(struct metric_point *points, size_t count);
+/* Drops series, the oldest jobs' first, until what is left takes at most so many bytes; metrics_append does
+ * it now and then by itself, with METRICS_BYTES_MAX. */
+MUST_CHECK enum err_code metrics_trim(struct metrics *m, int64_t bytes, struct err *e);
 MUST_CHECK enum err_code metrics_forget(struct metrics *m, int64_t job, struct err *e);
 
 #endif

@@ -141,7 +141,6 @@ static void run_watch(struct service *s, const struct core_effect *f)
     reply.rank = f->rank;
     reply.stop = f->stop;
     if (rpc_call_send(c->rpc, &reply, &e) != ERR_OK) { /* connecting anew gives the level again */
-        call_take(s, f->call);
         rpc_call_fail_with(c->rpc, ERR_UNAVAILABLE, "watch: too slow, connect again");
     } else if (!f->member) {
         call_take(s, f->call);

@@ -132,6 +132,29 @@ static void a_job_is_forgotten(void **state)
     metrics_close(m);
 }
 
+static void the_oldest_jobs_make_room(void **state)
+{
+    struct err e = {0};
+    struct metrics *m = must_open_metrics(*state);
+    for (int64_t job = 1; job <= 20; job++)
+        for (int64_t step = 0; step < 500; step++)
+            add(m, job, "loss", 0, step, 1);
+    assert_int_equal(metrics_trim(m, 1 << 30, &e), ERR_OK);
+    struct metric_point *p;
+    size_t n = read_all(m, 1, NULL, 0, &p);
+    assert_int_equal(n, 500); /* there was room */
+    metrics_points_free(p, n);
+    assert_int_equal(metrics_trim(m, 100 << 10, &e), ERR_OK);
+    n = read_all(m, 1, NULL, 0, &p);
+    assert_int_equal(n, 0);
+    metrics_points_free(p, n);
+    n = read_all(m, 20, NULL, 0, &p);
+    assert_int_equal(n, 500);
+    metrics_points_free(p, n);
+    assert_int_equal(metrics_trim(m, 0, &e), ERR_OK); /* ends, though an empty database has its pages */
+    metrics_close(m);
+}
+
 static void a_damaged_file_is_moved_aside(void **state)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/metrics.db", (char *)*state);
@@ -151,9 +174,9 @@ static void a_damaged_file_is_moved_aside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(points_come_back_in_order),     TEST(a_step_done_again_replaces),
-        TEST(a_long_series_gets_coarser),    TEST(a_job_is_forgotten),
-        TEST(a_damaged_file_is_moved_aside),
+        TEST(points_come_back_in_order),  TEST(a_step_done_again_replaces),
+        TEST(a_long_series_gets_coarser), TEST(a_job_is_forgotten),
+        TEST(the_oldest_jobs_make_room),  TEST(a_damaged_file_is_moved_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
