@@ -24,9 +24,10 @@ enum change_kind {
     CHANGE_RANK_MOVE,         /* id, generation_number, rank_number, from, to */
     CHANGE_SPAWN_INSERT,      /* spawn */
     CHANGE_SPAWN_PUT,         /* spawn */
-    CHANGE_SNAPSHOT_PUT, /* snapshot: inserted, or its nodes replaced; keyed by (job, generation, step) */
-    CHANGE_EVENT,        /* event; its id is the store's */
-    CHANGE_JOB_FORGET,   /* id: a finished job and all below it, by retention */
+    CHANGE_SNAPSHOT_PUT,    /* snapshot: inserted, or its nodes replaced; keyed by (job, generation, step) */
+    CHANGE_SNAPSHOT_DELETE, /* snapshot: its key; many younger ones exist */
+    CHANGE_EVENT,           /* event; its id is the store's */
+    CHANGE_JOB_FORGET,      /* id: a finished job and all below it, by retention */
 };
 
 struct change {

@@ -24,6 +24,7 @@ static const struct {
     {ST_NODE_DELETE, "DELETE FROM node WHERE name=?1"},
     {ST_GENERATION_MOVE, "UPDATE generation SET state=?1,reason=?2 WHERE job=?3 AND number=?4 AND state=?5"},
     {ST_RANK_MOVE, "UPDATE rank SET state=?1 WHERE job=?2 AND generation=?3 AND rank=?4 AND state=?5"},
+    {ST_SNAPSHOT_DELETE, "DELETE FROM snapshot WHERE job=?1 AND generation=?2 AND step=?3"},
     {ST_EVENT_INSERT, "INSERT INTO event(time_ms,job,generation,what,text) VALUES(?1,?2,?3,?4,?5)"},
 };
 
@@ -145,6 +146,15 @@ static enum err_code delete_node(struct store *s, const char *name, struct err *
     return step_one_row(s, s->statements[ST_NODE_DELETE], "node", e);
 }
 
+static enum err_code delete_snapshot(struct store *s, const struct snapshot_record *snapshot, struct err *e)
+{
+    sqlite3_stmt *st = s->statements[ST_SNAPSHOT_DELETE];
+    sqlite3_bind_int64(st, 1, snapshot->job);
+    sqlite3_bind_int64(st, 2, snapshot->generation);
+    sqlite3_bind_int64(st, 3, snapshot->step);
+    return step_one_row(s, st, "snapshot", e);
+}
+
 static enum err_code forget_job(struct store *s, int64_t id, struct err *e)
 {
     sqlite3_bind_int64(s->statements[ST_JOB_FORGET_EVENTS], 1, id);
@@ -189,6 +199,8 @@ static enum err_code apply(struct store *s, const struct change *c, struct err *
         return write_row(s, ST_SPAWN_PUT, &spawn_table, c->spawn, false, e);
     case CHANGE_SNAPSHOT_PUT:
         return write_row(s, ST_SNAPSHOT_PUT, &snapshot_table, c->snapshot, true, e);
+    case CHANGE_SNAPSHOT_DELETE:
+        return delete_snapshot(s, c->snapshot, e);
     case CHANGE_EVENT:
         return append_event(s, c->event, e);
     case CHANGE_JOB_FORGET:

@@ -29,6 +29,7 @@ enum statement {
     ST_SPAWN_INSERT,
     ST_SPAWN_PUT,
     ST_SNAPSHOT_PUT,
+    ST_SNAPSHOT_DELETE,
     ST_EVENT_INSERT,
     ST_COUNT,
 };

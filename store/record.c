@@ -163,6 +163,7 @@ void change_release(struct change *c)
         spawn_record_release(c->spawn);
         break;
     case CHANGE_SNAPSHOT_PUT:
+    case CHANGE_SNAPSHOT_DELETE:
         snapshot_record_release(c->snapshot);
         break;
     case CHANGE_EVENT:

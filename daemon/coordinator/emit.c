@@ -60,12 +60,12 @@ void emit_spawn(struct core *core, const struct spawn *s, enum change_kind kind)
     change_add(core, kind)->spawn = copy;
 }
 
-void emit_snapshot(struct core *core, const struct snapshot_record *snapshot)
+void emit_snapshot(struct core *core, const struct snapshot_record *snapshot, enum change_kind kind)
 {
     struct snapshot_record *copy = xmalloc(sizeof(*copy));
 
     snapshot_record_copy(copy, snapshot);
-    change_add(core, CHANGE_SNAPSHOT_PUT)->snapshot = copy;
+    change_add(core, kind)->snapshot = copy;
 }
 
 void emit_forget(struct core *core, int64_t job)

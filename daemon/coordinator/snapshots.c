@@ -6,6 +6,7 @@
 #include "daemon/coordinator/state.h"
 
 #define LINEAGE_DEPTH 100
+#define KEEP 256 /* records of a job's snapshots; the files are the trainer's to keep or delete */
 
 static struct snapshot_record *find(const struct job *job, int64_t generation, int64_t step)
 {
@@ -15,14 +16,18 @@ static struct snapshot_record *find(const struct job *job, int64_t generation, i
     return NULL;
 }
 
+static bool older(const struct snapshot_record *a, const struct snapshot_record *b)
+{
+    return a->generation != b->generation ? a->generation < b->generation : a->step < b->step;
+}
+
 const struct snapshot_record *snapshots_newest(const struct job *job)
 {
     const struct snapshot_record *best = NULL;
 
     for (size_t i = 0; i < job->snapshot_count; i++) {
         const struct snapshot_record *s = &job->snapshots[i];
-        if (!best || s->generation > best->generation ||
-            (s->generation == best->generation && s->step > best->step))
+        if (!best || older(best, s))
             best = s;
     }
     return best;
@@ -51,6 +56,20 @@ static struct snapshot_record *add(struct job *job, const struct core_event *eve
         .path = xstrdup(event->snapshot.path),
     };
     return snapshot;
+}
+
+static void drop_oldest(struct core *core, struct job *job)
+{
+    size_t oldest = 0;
+
+    if (job->snapshot_count <= KEEP)
+        return;
+    for (size_t i = 1; i < job->snapshot_count; i++)
+        if (older(&job->snapshots[i], &job->snapshots[oldest]))
+            oldest = i;
+    emit_snapshot(core, &job->snapshots[oldest], CHANGE_SNAPSHOT_DELETE);
+    snapshot_record_release(&job->snapshots[oldest]);
+    job->snapshots[oldest] = job->snapshots[--job->snapshot_count];
 }
 
 static enum err_code check(const struct core_event *event, const struct spawn *s,
@@ -98,7 +117,8 @@ void snapshots_commit(struct core *core, const struct core_event *event)
         known = add(job, event, core->now.wall_ms);
     if (!has_node(known, s->r.node)) {
         known->nodes = strv_append(known->nodes, s->r.node);
-        emit_snapshot(core, known);
+        emit_snapshot(core, known, CHANGE_SNAPSHOT_PUT);
+        drop_oldest(core, job);
         job->changed = true;
     }
     emit_ok(core, event->call);

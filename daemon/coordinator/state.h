@@ -134,7 +134,7 @@ void emit_node(struct core *core, const struct node *node, enum change_kind kind
 void emit_generation(struct core *core, const struct generation *g, enum change_kind kind);
 void emit_rank(struct core *core, const struct rank *rank, enum change_kind kind);
 void emit_spawn(struct core *core, const struct spawn *s, enum change_kind kind);
-void emit_snapshot(struct core *core, const struct snapshot_record *snapshot);
+void emit_snapshot(struct core *core, const struct snapshot_record *snapshot, enum change_kind kind);
 void emit_forget(struct core *core, int64_t job);
 void emit_event(struct core *core, const struct job *job, const char *what, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

@@ -311,6 +311,9 @@ static void apply(struct sim *sim, const struct change *c)
     case CHANGE_SNAPSHOT_PUT:
         apply_snapshot(sim, c);
         break;
+    case CHANGE_SNAPSHOT_DELETE:
+        sim_fail(sim, "a snapshot of job %" PRId64 " forgotten too early", c->snapshot->job);
+        break;
     case CHANGE_EVENT:
         sim_say(sim, "  job %" PRId64 ": %s", c->event->job, c->event->text);
         break;

@@ -130,6 +130,14 @@ static void keep(struct bench *b, const struct change *c)
              r->snapshots[at_].job == c->snapshot->job && r->snapshots[at_].step == c->snapshot->step &&
                  r->snapshots[at_].generation == c->snapshot->generation);
         break;
+    case CHANGE_SNAPSHOT_DELETE:
+        for (size_t i = 0; i < r->snapshot_count; i++)
+            if (r->snapshots[i].job == c->snapshot->job && r->snapshots[i].step == c->snapshot->step &&
+                r->snapshots[i].generation == c->snapshot->generation) {
+                snapshot_record_release(&r->snapshots[i]);
+                r->snapshots[i] = r->snapshots[--r->snapshot_count];
+            }
+        break;
     case CHANGE_EVENT: {
         char *longer = xasprintf("%s%s\n", b->events, c->event->text);
         free(b->events);

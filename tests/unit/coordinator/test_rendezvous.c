@@ -205,6 +205,27 @@ static void a_commit_counts_once_and_knows_its_copies(void **state)
     assert_int_equal(bench_commit(b, job, spawn, 1, 11, "d2"), ERR_ABORTED);
 }
 
+static void old_snapshot_records_are_dropped(void **state)
+{
+    struct bench *b = *state;
+    struct core_job_status status;
+    struct err e;
+    char digest[16];
+    int64_t job = two_ranks(b);
+
+    bench_join(b, job, 0);
+    bench_join(b, job, 1);
+    bench_put(b, job, "id");
+    for (int step = 1; step <= 300; step++) {
+        snprintf(digest, sizeof(digest), "d%d", step);
+        assert_int_equal(bench_commit(b, job, bench_spawn(b, job, 0), 1, step, digest), ERR_OK);
+    }
+    assert_int_equal(b->kept.snapshot_count, 256);
+    assert_int_equal(core_job_status(b->core, job, false, &status, &e), ERR_OK);
+    assert_int_equal(status.snapshot->step, 300);
+    core_job_status_release(&status);
+}
+
 static void rejoin(struct bench *b, int64_t job, const struct core_offer *zero, size_t zero_count,
                    const struct core_offer *one, size_t one_count)
 {
@@ -293,6 +314,7 @@ int main(void)
         TEST(a_stale_process_learns_that_it_is_one),
         TEST(tokens_are_known_by_their_hash),
         TEST(a_commit_counts_once_and_knows_its_copies),
+        TEST(old_snapshot_records_are_dropped),
         TEST(the_newest_committed_offer_is_the_source),
         TEST(a_later_generation_beats_a_later_step),
         TEST(only_this_lineage_is_believed),

@@ -118,6 +118,12 @@ static void everything_comes_back(void **state)
     assert_int_equal(got.snapshot_count, 1);
     assert_string_equal(got.snapshots[0].nodes[0], "box1");
     assert_int_equal(got.next_job, 2);
+    const struct change gone = {.kind = CHANGE_SNAPSHOT_DELETE, .snapshot = &snapshot};
+    must_commit(s, &gone, 1);
+    CLEANUP(records_release) struct records after;
+    assert_int_equal(store_load(s, &after, &e), ERR_OK);
+    assert_int_equal(after.snapshot_count, 0);
+    assert_int_equal(store_commit(s, &gone, 1, &e), ERR_INTERNAL);
     store_close(s);
 }
 
