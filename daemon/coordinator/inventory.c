@@ -30,6 +30,15 @@ void inventory_free(struct node *node)
     node->gpu_count = 0;
 }
 
+static bool known(const struct node *node, const char *uuid)
+{
+    for (size_t i = 0; i < node->gpu_count; i++)
+        if (!strcmp(node->gpus[i].uuid, uuid))
+            return true;
+    return false;
+}
+
+/* A GPU without a UUID of its own cannot be leased, so it is none. */
 void inventory_set(struct node *node, const struct core_gpu *gpus, size_t count)
 {
     inventory_free(node);
@@ -37,8 +46,8 @@ void inventory_set(struct node *node, const struct core_gpu *gpus, size_t count)
         return;
     node->gpus = xcalloc(count, sizeof(*node->gpus));
     for (size_t i = 0; i < count; i++)
-        gpu_copy(&node->gpus[i], &gpus[i]);
-    node->gpu_count = count;
+        if (gpus[i].uuid && *gpus[i].uuid && !known(node, gpus[i].uuid))
+            gpu_copy(&node->gpus[node->gpu_count++], &gpus[i]);
 }
 
 bool inventory_update(struct node *node, const struct core_gpu *gpus, size_t count)

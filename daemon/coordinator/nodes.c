@@ -67,6 +67,9 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
     if (hello->cpu_slots < 0 || hello->cpu_slots > 65536 || hello->gpu_count > 1024)
         return err_set(e, ERR_INVALID_ARGUMENT, "node %s: %d CPU slots and %zu GPUs are out of range",
                        hello->node, hello->cpu_slots, hello->gpu_count);
+    if (hello->port_first < 0 || hello->port_last > 65535 || hello->port_last < hello->port_first)
+        return err_set(e, ERR_INVALID_ARGUMENT, "node %s: ports %d to %d are no range", hello->node,
+                       hello->port_first, hello->port_last);
     if (hello->cluster_id && *hello->cluster_id && strcmp(hello->cluster_id, core->config.cluster_id) != 0)
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "node %s belongs to cluster %s, this is %s, say ddp-agent --rejoin to move it",

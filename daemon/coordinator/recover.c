@@ -18,6 +18,8 @@
 #define PORT_RETRIES 20 /* taken ports in a row that are not the job's fault */
 #define KILL_AFTER_GRACE_MS                                                                                  \
     10000 /* SIGTERM and grace are the supervisor's; later than this it is told to kill */
+#define MESSAGE_BYTES 1024
+#define TAIL_BYTES 16384
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MOST_MS 30000
 
@@ -292,6 +294,11 @@ void recover_spawn_dead(struct core *core, struct spawn *s)
     core->place_dirty = true;
 }
 
+static char *bounded(const char *text, size_t most)
+{
+    return text && *text ? xasprintf("%.*s", (int)most, text) : NULL;
+}
+
 static void record_exit(struct spawn *s, const struct core_fact *fact)
 {
     if (!fact) {
@@ -310,9 +317,9 @@ static void record_exit(struct spawn *s, const struct core_fact *fact)
     if (fact->pid)
         s->r.pid = fact->pid;
     free(s->r.message);
-    s->r.message = xstrdup(fact->message && *fact->message ? fact->message : NULL);
+    s->r.message = bounded(fact->message, MESSAGE_BYTES);
     free(s->r.stderr_tail);
-    s->r.stderr_tail = xstrdup(fact->stderr_tail && *fact->stderr_tail ? fact->stderr_tail : NULL);
+    s->r.stderr_tail = bounded(fact->stderr_tail, TAIL_BYTES);
 }
 
 /* What the exit means to a generation that is still meant to run; false: nothing bad. */

@@ -125,6 +125,32 @@ static void other_clusters_and_newer_epochs_are_refused(void **state)
     assert_null(core_node(b->core, "box9"));
 }
 
+static void odd_hellos_do_no_harm(void **state)
+{
+    struct bench *b = *state;
+    struct core_gpu twins[] = {{.uuid = (char *)"GPU-1", .healthy = true},
+                               {.uuid = (char *)"GPU-1", .healthy = true},
+                               {.uuid = NULL, .healthy = true}};
+    struct core_event event = {.kind = CORE_HELLO, .session = 900};
+
+    event.hello = (struct core_hello){.node = "box9", .instance = "i", .port_first = 1, .port_last = 70000};
+    core_event(b->core, &event, b->now, &b->out);
+    assert_int_equal(to_session(b, 900, EFFECT_REFUSE)->err.code, ERR_INVALID_ARGUMENT);
+    event.hello.port_last = 2;
+    event.hello.node = "";
+    core_event(b->core, &event, b->now, &b->out);
+    assert_int_equal(to_session(b, 900, EFFECT_REFUSE)->err.code, ERR_INVALID_ARGUMENT);
+    event.hello.node = "box9";
+    event.hello.gpus = twins;
+    event.hello.gpu_count = 3;
+    core_event(b->core, &event, b->now, &b->out);
+    struct core_node_status status;
+    struct err e;
+    assert_int_equal(core_node_status(b->core, "box9", b->now, &status, &e), ERR_OK);
+    assert_int_equal(status.gpu_count, 1);
+    core_node_status_release(&status);
+}
+
 static void a_command_job_moves_only_after_the_lease(void **state)
 {
     struct bench *b = *state;
@@ -403,6 +429,7 @@ int main(void)
         TEST(the_newest_session_wins),
         TEST(a_second_instance_is_refused_while_workers_may_live),
         TEST(other_clusters_and_newer_epochs_are_refused),
+        TEST(odd_hellos_do_no_harm),
         TEST(a_command_job_moves_only_after_the_lease),
         TEST(forget_says_that_they_are_dead),
         TEST(a_native_job_moves_at_once_but_not_into_slots_that_may_be_held),
