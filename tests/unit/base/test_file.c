@@ -1,5 +1,6 @@
 #include "tests/unit/base/check.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,14 +51,29 @@ static void atomic_write_replaces(void **state)
     assert_int_equal(st.st_mode & 0777, 0600);
 }
 
+static int entries(void)
+{
+    struct dirent **names;
+    int n = scandir(dir, &names, NULL, NULL);
+
+    for (int i = 0; i < n; i++)
+        free(names[i]);
+    if (n >= 0)
+        free(names);
+    return n;
+}
+
 static void atomic_write_leaves_nothing_on_failure(void **state)
 {
     struct err e = {0};
+    int before;
 
     (void)state;
     assert_ok(file_mkdirs(in_dir("full"), 0700, &e), &e); /* a directory cannot be replaced by a file */
+    before = entries();
     assert_int_not_equal(file_write_atomic(in_dir("full"), "x", 1, 0644, &e), ERR_OK);
     assert_non_null(strstr(e.msg, "full"));
+    assert_int_equal(entries(), before);
     assert_int_equal(rmdir(in_dir("full")), 0);
     assert_ok(file_mkdirs(in_dir("empty"), 0700, &e), &e);
     assert_int_not_equal(file_write_atomic(in_dir("empty/no/such"), "x", 1, 0644, &e), ERR_OK);

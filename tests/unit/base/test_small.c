@@ -117,6 +117,8 @@ static void moves_follow_the_table(void **state)
     assert_false(sm_may(&door, BUSY, SHUT));
     assert_false(sm_may(&door, -1, SHUT));
     assert_false(sm_may(&door, OPEN, 3));
+    assert_false(sm_may(&door, OPEN, -1));
+    assert_false(sm_may(&door, OPEN, 32 + SHUT));
     assert_true(sm_terminal(&door, SHUT));
     assert_false(sm_terminal(&door, OPEN));
     assert_int_equal(sm_find(&door, "busy"), BUSY);
