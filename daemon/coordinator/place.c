@@ -149,6 +149,8 @@ static size_t candidates(const struct core *core, const struct job *job, enum mo
         c.order = former_order(job, node);
         if (later && is_target(job, node))
             c.order -= 1 << 21;
+        if (later && !usable(node))
+            c.order += 1 << 22; /* it may never be: better to wait where others will end */
         if ((later ? total(node, mode) - kept(node, mode) : c.available) < units(&c))
             continue;
         out[count++] = c;

@@ -81,6 +81,21 @@ static void small_jobs_run_where_the_head_does_not_wait(void **state)
     assert_int_equal(bench_job(b, on_box1), JOB_QUEUED); /* the free slots of box1 are the head's */
 }
 
+static void no_place_is_kept_on_a_node_that_may_never_work(void **state)
+{
+    struct bench *b = *state;
+    struct core_fact stranger = {.job = 99, .spawn = 1, .state = FACT_RUNNING};
+
+    bench_hello(b, "box1", "i", 2, 0);
+    bench_facts(b, "box1", &stranger, 1);
+    bench_node(b, "box2", 2);
+    bench_form(b, bench_submit(b, ""));
+    int64_t head = bench_submit(b, "procs_per_node: 2\n"), small = bench_submit(b, "");
+    assert_int_equal(bench_job(b, small), JOB_QUEUED); /* box2's free slot is kept for the head */
+    bench_exit(b, 1, 0, 0, 0);
+    assert_int_equal(bench_job(b, head), JOB_STARTING);
+}
+
 static void a_job_too_big_for_the_cluster_blocks_nobody(void **state)
 {
     struct bench *b = *state;
@@ -197,6 +212,7 @@ int main(void)
         TEST(priority_then_age),
         TEST(a_blocked_head_is_not_starved),
         TEST(small_jobs_run_where_the_head_does_not_wait),
+        TEST(no_place_is_kept_on_a_node_that_may_never_work),
         TEST(a_job_too_big_for_the_cluster_blocks_nobody),
         TEST(elastic_jobs_take_what_is_there),
         TEST(a_layout_is_repeated),
