@@ -342,14 +342,18 @@ enum err_code wards_start(struct wards *w, int64_t job, struct spawn_order *orde
 {
     struct ward *ward = get_ward(w, job);
     struct control_message m = {.op = CONTROL_START};
+    enum err_code code;
     struct ward_spawn *s;
 
     ward->needed = true;
     if (ward->fd < 0)
         return err_set(e, ERR_UNAVAILABLE, "no supervisor yet");
     m.order = *order; /* borrowed for the call */
-    if (control_send(ward->fd, &m, e))
-        return e->code;
+    code = control_send(ward->fd, &m, e);
+    if (code == ERR_ABORTED) /* it has just died: its end of file is on the way */
+        return err_set(e, ERR_UNAVAILABLE, "no supervisor any more");
+    if (code)
+        return code;
     s = add_spawn(ward);
     s->fact = (struct spawn_fact){.spawn = order->spawn,
                                   .generation = order->generation,
