@@ -15,7 +15,7 @@ bool lease_held(const struct lease *l)
 
 int64_t lease_term(const struct lease *l, int64_t grace)
 {
-    return lease_end(l) - (grace < l->length / 2 ? grace : l->length / 2);
+    return lease_end(l) - (grace < l->length / 6 ? grace : l->length / 6);
 }
 
 int64_t lease_end(const struct lease *l)

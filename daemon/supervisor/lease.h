@@ -6,8 +6,8 @@
 
 /* How long a job's workers on this node may run without word from the coordinator. Milliseconds of
  * CLOCK_BOOTTIME. The holder counts from when it sent the heartbeat that was acknowledged, the coordinator
- * from when it received it: the holder's lease ends first. SIGTERM comes a grace earlier than the end (half
- * the lease at most), so that at the end nothing lives any more. */
+ * from when it received it: the holder's lease ends first. SIGTERM comes a grace earlier than the end (a
+ * sixth of the lease at most), so that at the end nothing lives any more. */
 struct lease {
     int64_t sent, length;
 };

@@ -45,6 +45,9 @@ static void finish(struct spawn *s, const struct spawn_site *site)
     close_exec(s);
     close_reports(s);
     drop_holds(s);
+    if (s->reader.bad)
+        log_warn("reports_not_understood", "job=%" PRId64 " spawn=%" PRId64 " lines=%" PRId64, site->job,
+                 s->fact.spawn, s->reader.bad);
     if (s->fact.cgroup)
         cgroup_remove(s->fact.cgroup);
     s->fact.state = SPAWN_EXITED;
