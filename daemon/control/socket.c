@@ -110,6 +110,8 @@ enum err_code control_send_text(int fd, const char *text, size_t len, struct err
 {
     ssize_t n;
 
+    if (len > CONTROL_MESSAGE_MAX)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "command and environment are too large (%zu bytes)", len);
     do
         n = send(fd, text, len, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
@@ -118,7 +120,7 @@ enum err_code control_send_text(int fd, const char *text, size_t len, struct err
     if (errno == EAGAIN || errno == ENOBUFS)
         return err_set(e, ERR_UNAVAILABLE, "the control socket is full");
     if (errno == EMSGSIZE)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "a control message of %zu bytes is too large", len);
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "command and environment are too large (%zu bytes)", len);
     return err_set(e, ERR_ABORTED, "control socket: %s", strerror(errno));
 }
 

@@ -253,6 +253,9 @@ enum err_code child_explain(const struct child_failure *why, const struct spawn_
     case STAGE_EXEC:
         if (why->errnum == ENOENT && !strchr(command, '/'))
             return err_set(e, ERR_NOT_FOUND, "%s: not found in PATH on %s", command, node);
+        if (why->errnum == EACCES && !strchr(command, '/'))
+            return err_set(e, ERR_NOT_FOUND, "%s: not found in those parts of PATH on %s that may be read",
+                           command, node);
         if (why->errnum == ENOENT)
             return err_set(e, ERR_NOT_FOUND, "%s (or its interpreter) does not exist on %s", command, node);
         return err_sys(e, why->errnum, "%s on %s", command, node);

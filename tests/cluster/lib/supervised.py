@@ -110,7 +110,7 @@ class Supervisor:
         self.socket.send(json.dumps(message).encode())
 
     def start(self, spawn, argv, env=None, owner=OWNER, **more):
-        env = {"PATH": os.environ["PATH"], **(env or {}), "DDP_AGENT_ID": owner,
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", **(env or {}), "DDP_AGENT_ID": owner,
                "DDP_SPAWN_ID": f"{self.job}.{self.node}.{spawn}"}
         order = dict(op="start", spawn=spawn, generation=1, rank=0, local_rank=0,
                      id=f"{self.job}.{self.node}.{spawn}", owner=owner, argv=argv,

@@ -149,6 +149,7 @@ static void a_socket_tells_full_empty_and_gone_apart(void **state)
 {
     struct control_message m = {.op = CONTROL_SYNCED}, got;
     struct err e;
+    CLEANUP(free_text) char *big = NULL;
     int fds[2], sent = 0;
 
     (void)state;
@@ -163,6 +164,8 @@ static void a_socket_tells_full_empty_and_gone_apart(void **state)
     while (!control_receive(fds[1], &got, &e))
         sent--;
     assert_int_equal(sent, 1);
+    big = xcalloc(1, CONTROL_MESSAGE_MAX + 1);
+    assert_int_equal(control_send_text(fds[0], big, CONTROL_MESSAGE_MAX + 1, &e), ERR_RESOURCE_EXHAUSTED);
     close(fds[1]);
     assert_int_equal(control_send(fds[0], &m, &e), ERR_ABORTED);
     assert_int_equal(control_receive(fds[0], &got, &e), ERR_ABORTED);
