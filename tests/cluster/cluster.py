@@ -349,18 +349,20 @@ class Network:
     """Nodes as network namespaces on a bridge of this machine, each with its own host name, /tmp and processes seen
     from outside. Needs root. cut(node) and heal(node) pull and plug its cable."""
 
-    def __init__(self, names, octet=None):
+    def __init__(self, names, octet=None, family=4):
         octet = octet or random.randint(64, 250)
+        self.net = "10.%d.0." % octet if family == 4 else "fd00:ddb:%x::" % random.getrandbits(16)
+        self.mask = ["/24"] if family == 4 else ["/64", "nodad"]
         self.tag = "%05x" % random.getrandbits(20)
         self.bridge = "ddpb" + self.tag
-        self.host = "10.%d.0.254" % octet
+        self.host = self.net + "254" if family == 4 else "[%sfe]" % self.net
         self.address, self.device, self.space = {}, {}, {}
         try:
             self.ip("link", "add", self.bridge, "type", "bridge")
-            self.ip("addr", "add", self.host + "/24", "dev", self.bridge)
+            self.add_address(self.host.strip("[]"), self.bridge)
             self.ip("link", "set", self.bridge, "up")
             for number, name in enumerate(names, 1):
-                self.add(name, number, "10.%d.0.%d" % (octet, number))
+                self.add(name, number, "%s%d" % (self.net, number))
         except BaseException:
             self.close()
             raise
@@ -372,9 +374,12 @@ class Network:
         self.ip("netns", "add", self.space[name])
         self.ip("link", "add", self.device[name], "type", "veth", "peer", "name", "eth0", "netns", self.space[name])
         self.ip("link", "set", self.device[name], "master", self.bridge, "up")
-        self.ip("-n", self.space[name], "addr", "add", address + "/24", "dev", "eth0")
+        self.add_address(address, "eth0", "-n", self.space[name])
         self.ip("-n", self.space[name], "link", "set", "eth0", "up")
         self.ip("-n", self.space[name], "link", "set", "lo", "up")
+
+    def add_address(self, address, device, *where):
+        self.ip(*where, "addr", "add", address + self.mask[0], "dev", device, *self.mask[1:])
 
     @staticmethod
     def ip(*args):
