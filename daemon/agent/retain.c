@@ -46,6 +46,25 @@ static bool is_job(const char *name, int64_t *job)
     return !*end;
 }
 
+/* Holds generations and nothing else: somebody's directory called 2024 is not a job's. */
+static bool is_ours(const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *entry;
+    int generations = 0;
+    bool ours = true;
+
+    while (d && (entry = readdir(d))) {
+        if (!strncmp(entry->d_name, "generation_", strlen("generation_")))
+            generations++;
+        else
+            ours = ours && (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."));
+    }
+    if (d)
+        closedir(d);
+    return ours && generations;
+}
+
 enum err_code retain_logs(const char *log_dir, int64_t keep_ms, int64_t now_wall_ms,
                           bool (*wanted)(void *ctx, int64_t job), void *ctx, int *removed, struct err *e)
 {
@@ -63,7 +82,7 @@ enum err_code retain_logs(const char *log_dir, int64_t keep_ms, int64_t now_wall
         if (!is_job(entry->d_name, &job) || wanted(ctx, job))
             continue;
         path = paths_join(log_dir, entry->d_name);
-        if (newest_below(path, 4) + keep_ms > now_wall_ms)
+        if (!is_ours(path) || newest_below(path, 4) + keep_ms > now_wall_ms)
             continue;
         code = file_remove_tree(path, e);
         *removed += !code;

@@ -7,7 +7,8 @@
 #include "base/err.h"
 
 /* Removes <log_dir>/<job> of jobs that are not wished here any more and whose newest file is older than
- * keep_ms. Other entries of the directory are not ours and stay. *removed counts; a missing directory is
+ * keep_ms. Other entries of the directory are not ours and stay, and so does a number that holds anything but
+ * generations. *removed counts; a missing directory is
  * fine. */
 MUST_CHECK enum err_code retain_logs(const char *log_dir, int64_t keep_ms, int64_t now_wall_ms,
                                      bool (*wanted)(void *ctx, int64_t job), void *ctx, int *removed,

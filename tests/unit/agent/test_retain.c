@@ -55,10 +55,13 @@ static void old_logs_of_finished_jobs_go(void **state)
     make_file(dir, "9/generation_1/box1/0", 15); /* runs */
     make_file(dir, "others", 99);                /* not ours */
     make_file(dir, "10x", 99);
+    make_file(dir, "2024", 99); /* somebody's, whatever its name */
+    make_file(dir, "2025/notes", 99);
+    make_file(dir, "2025/generation_1", 99);
     assert_ok(retain_logs(dir, 14 * DAY_MS, NOW_MS, wants_9, NULL, &removed, &e), &e);
     assert_int_equal(removed, 1);
     assert_true(!there(dir, "7") && there(dir, "8") && there(dir, "9") && there(dir, "others") &&
-                there(dir, "10x"));
+                there(dir, "10x") && there(dir, "2024") && there(dir, "2025"));
     assert_ok(file_remove_tree(dir, &e), &e);
     assert_ok(retain_logs(dir, 14 * DAY_MS, NOW_MS, wants_9, NULL, &removed, &e), &e);
     assert_int_equal(removed, 0);

@@ -100,6 +100,30 @@ static void agent(void **state)
     assert_int_equal(plain.slots, 0);
 }
 
+/* The agent of a `ddpctl run` works in a directory of the user's. */
+static void a_private_agent_removes_no_logs(void **state)
+{
+    CLEANUP(settings_release) struct settings s = {0}, plain = {0};
+    char *argv[] = {(char *)"ddp-agent",
+                    (char *)"--config",
+                    (char *)"/dev/null",
+                    (char *)"--coordinator",
+                    (char *)"unix:/x.sock",
+                    (char *)"--lifeline",
+                    (char *)"3",
+                    (char *)"--user",
+                    (char *)"root",
+                    NULL};
+    struct err e = {0};
+
+    (void)state;
+    if (settings_read(&s, geteuid() == 0 ? 9 : 7, argv, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(s.log_keep_ms, 0);
+    read_agent(&plain, DDP_DEPLOY "/agent.yaml");
+    assert_true(plain.log_keep_ms > 0);
+}
+
 static int open_dir(void **state)
 {
     (void)state;
@@ -119,7 +143,8 @@ static int remove_dir(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(coordinator), cmocka_unit_test(agent)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(coordinator), cmocka_unit_test(agent),
+                                       cmocka_unit_test(a_private_agent_removes_no_logs)};
 
     return cmocka_run_group_tests(tests, open_dir, remove_dir);
 }
