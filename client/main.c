@@ -173,8 +173,6 @@ int main(int argc, char **argv)
         int code = c ? help(c) : overview();
         return argc < 2 ? EXIT_USAGE : code;
     }
-    if (strcmp(argv[1], "--version") == 0)
-        argv[1] = (char[]){"version"};
-    const struct command *c = command_find(argv[1]);
+    const struct command *c = strcmp(argv[1], "--version") == 0 ? &cmd_version : command_find(argv[1]);
     return c ? run_command(c, argc - 1, argv + 1) : no_such_command(argv[1]);
 }
