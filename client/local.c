@@ -57,6 +57,25 @@ static void sweep(const char *tmp)
         closedir(dir);
 }
 
+/* Where the workers' logs go that the user wants kept: the job of a private cluster is number 1 each time, so
+ * a directory that holds a run already gets run-2, run-3 and so on beside it. */
+static enum err_code claim_logs(struct local *l, const char *log_dir, struct err *e)
+{
+    CLEANUP(free_text) char *here = getcwd(NULL, 0);
+    CLEANUP(free_text) char *base = paths_join(here ? here : "/", log_dir);
+    for (int n = 1;; n++) {
+        free(l->logs);
+        l->logs = n == 1 ? xstrdup(base) : xasprintf("%s/run-%d", base, n);
+        CLEANUP(free_text) char *job = paths_join(l->logs, "1");
+        if (file_mkdirs(l->logs, 0777, e) != ERR_OK)
+            return e->code;
+        if (mkdir(job, 0777) == 0)
+            return ERR_OK;
+        if (errno != EEXIST)
+            return err_sys(e, errno, "%s", job);
+    }
+}
+
 static enum err_code make_dir(struct local *l, const char *log_dir, struct err *e)
 {
     const char *tmp = temporary_dir();
@@ -71,8 +90,9 @@ static enum err_code make_dir(struct local *l, const char *log_dir, struct err *
     CLEANUP(free_text) char *lock = paths_join(l->dir, "lock");
     if (file_lock(lock, &l->lock, e) != ERR_OK)
         return e->code;
-    CLEANUP(free_text) char *here = getcwd(NULL, 0);
-    l->logs = log_dir ? paths_join(here ? here : "/", log_dir) : paths_join(l->dir, "logs");
+    if (log_dir)
+        return claim_logs(l, log_dir, e);
+    l->logs = paths_join(l->dir, "logs");
     return file_mkdirs(l->logs, 0777, e);
 }
 
@@ -283,6 +303,10 @@ void local_stop(struct local *l, bool keep_logs)
     close_fd(&l->lifeline);
     reap(l->agent, deadline);
     reap(l->coordinator, deadline);
+    if (l->logs) {
+        CLEANUP(free_text) char *job = paths_join(l->logs, "1");
+        rmdir(job); /* claimed, and nothing came */
+    }
     if (l->dir)
         remove_all(l, keep_logs);
     close_fd(&l->lock);
