@@ -58,23 +58,36 @@ static enum err_code screen(struct link *link, const struct status_options *o, i
     return ERR_OK;
 }
 
-/* On a terminal drawn over the last screen; in a pipe one screen after another, a blank line between. */
+#define AWAY "the coordinator is away, training goes on; waiting for it (^C leaves)\n"
+
+/* The next screen in place of the last one on a terminal; in a pipe after it, where one came, with a blank
+ * line between. JSON is nothing but that, a line each time. */
+static void next_screen(const struct status_options *o, bool live, bool first, const struct buf *text,
+                        struct buf *out)
+{
+    if (live)
+        buf_puts(out, "\033[H\033[J");
+    else if (!first && text->len && !wants_json(o))
+        buf_putc(out, '\n');
+    buf_append(out, text->data, text->len);
+}
+
 static enum err_code watch(struct link *link, const struct status_options *o, int64_t job, struct err *e)
 {
-    CLEANUP(buf_release) struct buf out = {0}, text = {0};
-    bool live = term_of(STDOUT_FILENO).live && !wants_json(o), over = false;
+    CLEANUP(buf_release) struct buf out = {0}, talk = {0}, text = {0};
+    bool live = term_of(STDOUT_FILENO).live && !wants_json(o), over = false, away = false;
     interrupts_catch();
     for (bool first = true; !over && !interrupts(); first = false) {
         enum err_code code = screen(link, o, job, &text, &over, e);
-        if (code == ERR_UNAVAILABLE && !first)
-            buf_puts(&text, "the coordinator is away, training goes on; waiting for it (^C leaves)\n");
-        else if (code != ERR_OK)
+        if (code != ERR_OK && (code != ERR_UNAVAILABLE || first))
             return code;
-        if (live)
-            buf_puts(&out, "\033[H\033[J");
-        else if (!first && !wants_json(o))
-            buf_putc(&out, '\n');
-        buf_puts(&out, text.data);
+        if (code != ERR_OK && live)
+            buf_puts(&text, AWAY);
+        else if (code != ERR_OK && !away)
+            buf_puts(&talk, "ddpctl: " AWAY);
+        away = code != ERR_OK;
+        put_err(&talk);
+        next_screen(o, live, first, &text, &out);
         buf_clear(&text);
         if (!put_out(&out))
             return ERR_OK;
