@@ -3,9 +3,11 @@
  * (trainer.h). */
 #include <math.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/trainer.h"
 
@@ -212,6 +214,20 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
     return ERR_OK;
 }
 
+/* What there is: a run that was over when it began has no loss of its own. */
+static void log_end(const struct trainer *t, bool stopped)
+{
+    CLEANUP(buf_release) struct buf numbers = {0};
+    buf_printf(&numbers, "step=%lld", (long long)t->step);
+    if (!isnan(t->loss))
+        buf_printf(&numbers, " loss=%g", t->loss);
+    if (!isnan(t->val_loss))
+        buf_printf(&numbers, " val_loss=%g", t->val_loss);
+    if (!isnan(t->val_acc) && t->train->loss == LOSS_CROSS_ENTROPY)
+        buf_printf(&numbers, " val_acc=%g", t->val_acc);
+    log_info(stopped ? "stopped" : "finished", "%s", numbers.data);
+}
+
 /* The end of the run: what ranks hold becomes one model, judged and kept. A stop only keeps: it must be
  * quick. */
 static enum err_code finish(struct trainer *t, bool stopped, struct err *e)
@@ -226,9 +242,7 @@ static enum err_code finish(struct trainer *t, bool stopped, struct err *e)
     if (coll_barrier(t->group, e))
         return e->code;
     if (t->rank == 0)
-        log_info(stopped ? "stopped" : "finished", "step=%lld loss=%g val_loss=%g val_acc=%g",
-                 (long long)t->step, t->loss, t->val_loss,
-                 t->train->loss == LOSS_CROSS_ENTROPY ? t->val_acc : NAN);
+        log_end(t, stopped);
     return ERR_OK;
 }
 

@@ -62,6 +62,9 @@ def goes_on_where_it_was(directory):
     assert "[GPU0] Epoch 1 " not in out and "[GPU0] Epoch 2 " in out, out
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert raw(f"{directory}/a/out", name) == raw(f"{directory}/b/out", name), name
+    code, out, err = run(f"{directory}/b", JOB)  # over already: nothing is trained, the model is judged again
+    end = err.split("event=finished ")[1].split("\n")[0]
+    assert code == 0 and " val_loss=" in end and "nan" not in end and " loss=" not in end, err
 
 
 def interrupt_keeps_a_snapshot(directory):
