@@ -25,6 +25,7 @@
 #define LOCK_WAIT_MS 2000      /* a supervisor that has just ended may hold the lock a moment longer */
 #define FIRST_ORDER_MS 30000   /* with nothing to do so far */
 #define REPORT_TURN (64 << 10) /* bytes of one pipe before the others get their turn */
+#define REPORT_REST (1 << 20)  /* what a pipe can hold: more than that is still being written */
 #define POLL_MAX_MS 1000       /* poll does not count the time a machine sleeps, leases do */
 
 struct group {
@@ -420,7 +421,7 @@ static int64_t tick(struct group *g, int64_t now)
         int64_t at;
 
         if (was_alive && !s->pid)
-            read_reports(g, s, SIZE_MAX);
+            read_reports(g, s, REPORT_REST);
         at = spawn_tick(s, &g->site, alive == 1, now);
         if (was_alive && spawn_ended(s))
             alive--;
