@@ -246,12 +246,35 @@ int64_t jobs_deadline(const struct core *core, const struct job *job)
     return job_current(job) ? earlier(at, rendezvous_deadline(job_current(job))) : at;
 }
 
-static bool forgettable(const struct core *core, const struct job *job, size_t finished)
+static int by_time(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* When the first of the retain_jobs jobs that ended last did so: a long one that ends now is new. */
+static int64_t oldest_kept(const struct core *core)
+{
+    int64_t *ends = xcalloc(core->job_count + 1, sizeof(*ends)), oldest = INT64_MIN;
+    size_t count = 0, keep = (size_t)core->config.retain_jobs;
+
+    for (size_t i = 0; i < core->job_count; i++)
+        if (job_finished(core->jobs[i]))
+            ends[count++] = core->jobs[i]->r.ended_ms;
+    if (count > keep) {
+        qsort(ends, count, sizeof(*ends), by_time);
+        oldest = keep ? ends[count - keep] : INT64_MAX;
+    }
+    free(ends);
+    return oldest;
+}
+
+static bool forgettable(const struct core *core, const struct job *job, int64_t oldest)
 {
     if (!job_finished(job))
         return false;
-    if (core->now.wall_ms - job->r.ended_ms < core->config.retain_jobs_ms &&
-        finished <= (size_t)core->config.retain_jobs)
+    if (core->now.wall_ms - job->r.ended_ms < core->config.retain_jobs_ms && job->r.ended_ms >= oldest)
         return false;
     for (size_t i = 0; i < job->spawn_count; i++)
         if (!job->spawns[i]->r.dead)
@@ -264,17 +287,16 @@ static bool forgettable(const struct core *core, const struct job *job, size_t f
 
 void jobs_retain(struct core *core)
 {
-    size_t finished = core->job_count - unfinished(core);
+    int64_t oldest = oldest_kept(core);
 
     core->retain_at = core->now.boot_ms + RETAIN_EVERY_MS;
     for (size_t i = 0; i < core->job_count;) {
         struct job *job = core->jobs[i];
-        if (!forgettable(core, job, finished)) {
+        if (!forgettable(core, job, oldest)) {
             i++;
             continue;
         }
         emit_forget(core, job->r.id);
         core_remove_job(core, job);
-        finished--;
     }
 }

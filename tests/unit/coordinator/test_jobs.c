@@ -134,6 +134,26 @@ static void finished_jobs_are_forgotten_in_time(void **state)
     assert_true(bench_submit(b, "") > waiting); /* ids are never used again */
 }
 
+static void too_many_finished_jobs_go_by_their_end(void **state)
+{
+    struct bench *b = *state;
+    int64_t job[4];
+
+    b->config.retain_jobs = 2;
+    bench_restart(b);
+    for (int i = 0; i < 4; i++)
+        job[i] = bench_submit(b, "");
+    for (int i = 3; i >= 0; i--) { /* the first one lasts longest */
+        bench_cancel(b, job[i], true);
+        bench_pass(b, 1000);
+    }
+    bench_pass(b, 120000);
+    assert_non_null(core_job(b->core, job[0]));
+    assert_non_null(core_job(b->core, job[1]));
+    assert_null(core_job(b->core, job[2]));
+    assert_null(core_job(b->core, job[3]));
+}
+
 static void status_tells_ranks_and_progress(void **state)
 {
     struct bench *b = *state;
@@ -220,6 +240,7 @@ int main(void)
         TEST(a_directory_with_anothers_snapshots_is_refused),
         TEST(a_continued_job_starts_from_the_last_snapshot),
         TEST(finished_jobs_are_forgotten_in_time),
+        TEST(too_many_finished_jobs_go_by_their_end),
         TEST(status_tells_ranks_and_progress),
         TEST(the_loss_history_spans_the_whole_run),
         TEST(a_wait_says_about_how_long),
