@@ -102,7 +102,7 @@ static void start(struct agent *a, const struct action *act)
         log_error("spawn_refused", "job=%" PRId64 " spawn=%" PRId64 " why=%s", act->job, act->spawn,
                   LOG_Q(e.msg));
         err_wrap(&e, "%s", a->settings->node);
-        wards_refuse(a->wards, act->job, &order, e.msg);
+        wards_refuse(a->wards, act->job, &order, rpc_utf8_clean(e.msg));
     }
     spawn_order_release(&order);
     a->facts_due = true;

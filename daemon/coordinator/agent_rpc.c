@@ -212,6 +212,12 @@ void sessions_release_held(struct service *s)
     }
 }
 
+static bool is_spawn(const struct service *s, int64_t job, int64_t spawn)
+{
+    const struct job_record *record = core_job(s->core, job);
+    return record && spawn > 0 && spawn < record->next_spawn;
+}
+
 static void on_reports(struct session *x, const Ddp__V1__Reports *m)
 {
     struct err e = {0};
@@ -228,7 +234,8 @@ static void on_reports(struct session *x, const Ddp__V1__Reports *m)
             metrics[k] = (struct core_metric){r->metrics[k]->name, r->metrics[k]->value};
         reports[i] =
             (struct core_report){r->job, r->spawn, r->time_ms, r->step, r->has_step, metrics, r->n_metrics};
-        recorder_add(x->service->recorder, r);
+        if (is_spawn(x->service, r->job, r->spawn))
+            recorder_add(x->service->recorder, r);
     }
     struct core_event event = {.kind = CORE_REPORTS, .session = x->handle};
     event.reports.reports = reports;

@@ -293,7 +293,7 @@ static void get_events(struct rpc_call *rpc, const void *message, void *user)
         event->job = events[i].job;
         event->generation = events[i].generation;
         event->what = events[i].what;
-        event->text = events[i].text ? events[i].text : (char *)(uintptr_t) "";
+        event->text = rpc_utf8_clean(pool_text(&pool, events[i].text)); /* it may be cut within a character */
     }
     rpc_call_reply(rpc, &reply);
     store_events_free(events, count);

@@ -6,11 +6,18 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "proto/rpc_codec.h"
 
 /* protobuf-c's structs want char * where they only read. */
 static char *text(const char *t)
 {
     return (char *)(uintptr_t)(t ? t : "");
+}
+
+/* What was cut to a length somewhere may end in half a character, which no message may hold. */
+static char *whole_text(struct pool *pool, const char *t)
+{
+    return rpc_utf8_clean(pool_text(pool, t));
 }
 
 static size_t texts(struct pool *pool, char *const *list, char ***out)
@@ -62,7 +69,7 @@ static Ddp__V1__RankStatus *rank(struct pool *pool, const struct core_rank_statu
     out->ms_per_step = r->ms_per_step;
     out->wait_ms = r->wait_ms;
     out->memory_bytes = r->memory_bytes;
-    out->detail = text(r->detail);
+    out->detail = whole_text(pool, r->detail);
     return out;
 }
 
@@ -70,7 +77,7 @@ static size_t lines(struct pool *pool, const char *joined, char ***out)
 {
     if (!joined || !*joined)
         return 0;
-    char *copy = pool_text(pool, joined);
+    char *copy = whole_text(pool, joined);
     size_t count = 1, at = 0;
     for (const char *c = copy; *c; c++)
         count += *c == '\n';
@@ -94,7 +101,7 @@ static Ddp__V1__Failure *failure(struct pool *pool, const struct spawn_record *s
     out->code = s->code;
     out->signal = s->signal;
     out->out_of_memory = s->out_of_memory;
-    out->message = text(s->message);
+    out->message = whole_text(pool, s->message);
     out->generation = s->generation;
     out->n_stderr_tail = lines(pool, s->stderr_tail, &out->stderr_tail);
     return out;
@@ -134,6 +141,7 @@ static void last_restart(struct pool *pool, const struct core_job_status *s, Ddp
     const int cause = (int)(cost ? cost - s->last_restart : (ptrdiff_t)strlen(s->last_restart));
     out->last_restart = pool_alloc(pool, sizeof *out->last_restart);
     out->last_restart[0] = pool_printf(pool, "%.*s, %s ago%s", cause, s->last_restart, ago, cost ? cost : "");
+    rpc_utf8_clean(out->last_restart[0]);
     out->n_last_restart = 1;
 }
 
@@ -180,7 +188,7 @@ void convert_job(struct pool *pool, const struct core_job_status *s, bool whole,
 {
     ddp__v1__job_status__init(out);
     record(s->job, out);
-    out->reason = text(s->reason);
+    out->reason = whole_text(pool, s->reason);
     out->kind = text(s->spec && s->spec->kind == JOB_TRAIN ? "train" : "command");
     out->max_restarts = s->spec ? (int32_t)s->spec->max_restarts : 0;
     out->priority = s->spec ? (int32_t)s->spec->priority : 0;
@@ -235,7 +243,7 @@ void convert_node(struct pool *pool, const struct core_node_status *s, struct co
     out->load = s->load;
     out->seen_ms = now.wall_ms - s->silent_ms;
     out->version = text(s->node->version);
-    out->note = text(s->node->note);
+    out->note = whole_text(pool, s->node->note);
     out->address = text(s->node->address);
     out->memory_bytes = s->node->memory_bytes;
     out->n_jobs = s->job_count;
