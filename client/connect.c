@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "client/reach.h"
 
 #define CALL_MS 10000
 
@@ -195,18 +196,45 @@ enum err_code link_call(struct link *link, const char *method, const void *reque
     return code == ERR_OK ? code : link_explain(link, e);
 }
 
+/* The last of gRPC's attempts, which says most, and not which addresses it went to. */
+static const char *last_cause(const char *msg)
+{
+    static const char mark[] = "last error: ";
+    const char *last = strstr(msg, mark);
+    return last ? last + sizeof(mark) - 1 : msg;
+}
+
+/* Somebody is there who does not want to talk like this. */
+static enum err_code explain_refusal(const struct target *t, const char *cause, struct err *e)
+{
+    if (t->tls_ca)
+        return err_set(
+            e, ERR_UNAVAILABLE,
+            "%s (from %s) listens but takes no TLS from here, look at the certificates of both ends and "
+            "at the name in its own (%.120s)",
+            t->address, t->from, cause);
+    return err_set(
+        e, ERR_UNAVAILABLE,
+        "%s (from %s) listens but hangs up, name a coordinator, or --tls-ca, --tls-cert and --tls-key if "
+        "it wants TLS (%.100s)",
+        t->address, t->from, cause);
+}
+
 enum err_code link_explain(const struct link *link, struct err *e)
 {
     const struct target *t = &link->target;
     struct err was = *e;
     switch (was.code) {
     case ERR_UNAVAILABLE:
+        if (reach_listens(t->address))
+            return explain_refusal(t, last_cause(was.msg), e);
+        /* fall through */
     case ERR_DEADLINE_EXCEEDED:
         return err_set(
             e, ERR_UNAVAILABLE,
             "the coordinator at %s (from %s) does not answer, start ddp-coordinator there or name another "
             "with --coordinator (%.160s)",
-            t->address, t->from, was.msg);
+            t->address, t->from, last_cause(was.msg));
     case ERR_UNAUTHENTICATED:
         return err_set(
             e, was.code,

@@ -12,8 +12,8 @@ struct rpc_tls_files {
     const char *key;
 };
 
-/* All three files can be read and hold PEM: to fail at start with the file's name, not at the first
- * handshake. */
+/* All three files can be read and hold PEM, and the key is the certificate's: to fail at start with the
+ * file's name, not at the first handshake. */
 MUST_CHECK enum err_code rpc_tls_check(const struct rpc_tls_files *files, struct err *e);
 
 #endif

@@ -243,6 +243,11 @@ static void bad_files_are_named_at_start(void **state)
 
     (void)state;
     assert_int_equal(rpc_tls_check(&files, &e), ERR_OK);
+    files.key = our_client.key;
+    assert_int_equal(rpc_tls_check(&files, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "is not the key of"));
+    files.key = files.cert;
+    assert_int_equal(rpc_tls_check(&files, &e), ERR_INVALID_ARGUMENT);
     files.key = "/nonexistent/key.pem";
     assert_int_equal(rpc_tls_check(&files, &e), ERR_NOT_FOUND);
     assert_non_null(strstr(e.msg, "/nonexistent/key.pem"));
