@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/paths.h"
 #include "daemon/agent/agent_state.h"
-#include "daemon/agent/notify.h"
+#include "base/notify.h"
 #include "daemon/agent/retain.h"
 
 #define LOG_POLL_MS 100
@@ -434,9 +434,9 @@ enum err_code agent_run(const struct settings *settings, struct err *e)
         log_info("started", "node=%s coordinator=%s from=%s address=%s state=%s logs=%s", settings->node,
                  settings->coordinator, LOG_Q(settings->coordinator_from), a->address, LOG_Q(settings->state),
                  LOG_Q(settings->log_dir));
-        notify("READY=1");
+        notify_send("READY=1");
         uv_run(&a->loop, UV_RUN_DEFAULT);
-        notify("STOPPING=1");
+        notify_send("STOPPING=1");
         code = a->failure.code;
         if (code)
             *e = a->failure;

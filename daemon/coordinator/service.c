@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/coordinator/http.h"
-#include "daemon/coordinator/notify.h"
+#include "base/notify.h"
 #include "daemon/coordinator/recorder.h"
 #include "daemon/coordinator/service_impl.h"
 

@@ -1,5 +1,5 @@
-#ifndef DDP_COORDINATOR_NOTIFY_H
-#define DDP_COORDINATOR_NOTIFY_H
+#ifndef DDP_BASE_NOTIFY_H
+#define DDP_BASE_NOTIFY_H
 
 /* Tells systemd (or whoever set NOTIFY_SOCKET) how far the program is: "READY=1", "STOPPING=1". Nothing
  * happens without that variable, and a failure is only logged. */
