@@ -141,11 +141,30 @@ static bool kill_checked(pid_t pid, pid_t parent)
 
 static bool belongs(const struct proc_table *t, const struct proc *p, const struct proc_mark *mark)
 {
-    if (mark->alone)
+    if (!mark->other_count)
         return true;
     if (mark->main > 0 && (p->session == mark->main || descends(t, p, mark->main)))
         return true;
     return carries_mark(p->pid, mark->id, mark->owner);
+}
+
+/* What a dead process leaves behind becomes a child of the subreaper: the caller has only the other spawns'
+ * first processes for children, so nothing is left, and the whole of /proc need not be read. */
+static bool nothing_left(const struct proc_mark *mark)
+{
+    FILE *f = mark->over ? fopen("/proc/thread-self/children", "re") : NULL;
+    bool stranger = false;
+    int pid;
+
+    if (!f)
+        return false;
+    while (!stranger && fscanf(f, "%d", &pid) == 1) {
+        stranger = true;
+        for (size_t i = 0; stranger && i < mark->other_count; i++)
+            stranger = mark->others[i] != pid;
+    }
+    fclose(f);
+    return !stranger;
 }
 
 int descendants_kill(const struct proc_mark *mark)
@@ -154,6 +173,8 @@ int descendants_kill(const struct proc_mark *mark)
     pid_t self = getpid();
     int alive = 0;
 
+    if (nothing_left(mark))
+        return 0;
     read_table(&t);
     for (size_t i = 0; i < t.count; i++) {
         const struct proc *p = &t.items[i];

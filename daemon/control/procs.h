@@ -23,10 +23,12 @@ long long kernel_oom_kills(void);              /* since boot, of the machine; -1
 
 /* How one spawn's processes are told apart. */
 struct proc_mark {
-    pid_t main;        /* its first process, 0 when long gone */
-    const char *id;    /* DDP_SPAWN_ID in the environment ... */
-    const char *owner; /* ... and DDP_AGENT_ID */
-    bool alone;        /* no other spawn lives: every descendant is this one's */
+    pid_t main;          /* its first process, 0: none was ever started */
+    bool over;           /* which has ended and was reaped */
+    const char *id;      /* DDP_SPAWN_ID in the environment ... */
+    const char *owner;   /* ... and DDP_AGENT_ID */
+    const pid_t *others; /* the first processes of the other spawns; none: every descendant is this one's */
+    size_t other_count;
 };
 /* Descendants of the calling process that belong to the spawn. Zombies do not count. */
 int descendants_kill(const struct proc_mark *mark);

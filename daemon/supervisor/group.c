@@ -379,13 +379,20 @@ static void hear_signals(struct group *g)
     reap(g);
 }
 
-static size_t count_alive(const struct group *g)
+static void free_pids(pid_t **list)
 {
-    size_t alive = 0;
+    free(*list);
+}
+
+/* mains has room for all. */
+static struct spawn_peers peers_of(const struct group *g, const struct spawn *s, pid_t *mains)
+{
+    struct spawn_peers peers = {mains, 0};
 
     for (size_t i = 0; i < g->count; i++)
-        alive += !spawn_ended(g->spawns[i]);
-    return alive;
+        if (g->spawns[i] != s && g->spawns[i]->pid)
+            mains[peers.count++] = g->spawns[i]->pid;
+    return peers;
 }
 
 /* The lease's end: SIGTERM early enough that SIGKILL at the end finds little. */
@@ -413,18 +420,16 @@ static int64_t check_lease(struct group *g, int64_t now)
 static int64_t tick(struct group *g, int64_t now)
 {
     int64_t next = check_lease(g, now);
-    size_t alive = count_alive(g);
+    CLEANUP(free_pids) pid_t *mains = xcalloc(g->count + 1, sizeof(*mains));
 
     for (size_t i = 0; i < g->count; i++) {
         struct spawn *s = g->spawns[i];
-        bool was_alive = !spawn_ended(s);
+        struct spawn_peers peers = peers_of(g, s, mains);
         int64_t at;
 
-        if (was_alive && !s->pid)
+        if (!spawn_ended(s) && !s->pid)
             read_reports(g, s, REPORT_REST);
-        at = spawn_tick(s, &g->site, alive == 1, now);
-        if (was_alive && spawn_ended(s))
-            alive--;
+        at = spawn_tick(s, &g->site, &peers, now);
         next = at < next ? at : next;
     }
     return next;

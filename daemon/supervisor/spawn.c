@@ -227,9 +227,14 @@ static void read_outcome(struct spawn *s)
     s->fact.port_busy = s->stop == STOP_NONE && outcome_port_busy(&s->order, s->fact.stderr_tail);
 }
 
-static int kill_members(struct spawn *s, bool alone)
+static int kill_members(struct spawn *s, const struct spawn_peers *peers)
 {
-    struct proc_mark mark = {s->session, s->fact.id, s->fact.owner, alone};
+    struct proc_mark mark = {.main = s->session,
+                             .over = !s->pid,
+                             .id = s->fact.id,
+                             .owner = s->fact.owner,
+                             .others = peers->mains,
+                             .other_count = peers->count};
     int left = s->fact.cgroup ? cgroup_kill(s->fact.cgroup) : 0;
 
     if (left)
@@ -241,11 +246,12 @@ static int kill_members(struct spawn *s, bool alone)
 }
 
 /* The worker is gone; whatever it started goes too, before anyone hears that it ended. */
-static int64_t bury(struct spawn *s, const struct spawn_site *site, bool alone, int64_t now)
+static int64_t bury(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
+                    int64_t now)
 {
     if (now < s->next_try)
         return s->next_try;
-    if (kill_members(s, alone) > 0) {
+    if (kill_members(s, peers) > 0) {
         s->next_try = now + LEFTOVER_RETRY_MS;
         return s->next_try;
     }
@@ -275,7 +281,7 @@ static int64_t save(struct spawn *s, const struct spawn_site *site, int64_t now)
     return s->next_try;
 }
 
-static int64_t escalate(struct spawn *s, bool alone, int64_t now)
+static int64_t escalate(struct spawn *s, const struct spawn_peers *peers, int64_t now)
 {
     bool waits = s->stop == STOP_SNAPSHOT && s->order.native;
     int64_t term_at = waits ? s->stop_at + (s->kill_at - s->stop_at) / 2 : s->stop_at;
@@ -294,16 +300,17 @@ static int64_t escalate(struct spawn *s, bool alone, int64_t now)
         return s->next_try;
     s->killed = true;
     (void)kill(s->pid, SIGKILL);
-    (void)kill_members(s, alone);
+    (void)kill_members(s, peers);
     s->next_try = now + LEFTOVER_RETRY_MS;
     return s->next_try;
 }
 
-int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, bool alone, int64_t now)
+int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
+                   int64_t now)
 {
     if (spawn_ended(s))
         return save(s, site, now);
     if (!s->pid)
-        return bury(s, site, alone, now);
-    return escalate(s, alone, now);
+        return bury(s, site, peers, now);
+    return escalate(s, peers, now);
 }

@@ -43,6 +43,11 @@ struct spawn_site { /* where a group's spawns live */
     int64_t job;
 };
 
+struct spawn_peers { /* the first processes of the other spawns that are alive */
+    const pid_t *mains;
+    size_t count;
+};
+
 /* Takes what is in *order. Never fails: what went wrong is in the fact. */
 struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *site);
 struct spawn *spawn_found(const struct spawn_fact *fact); /* from a record on disk */
@@ -54,8 +59,9 @@ void spawn_exec_ready(struct spawn *s, const struct spawn_site *site);          
 void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const struct spawn_report *),
                         void *ctx);
 void spawn_reaped(struct spawn *s, int status);
-/* Does what is due; alone: no other spawn is alive. The time of the next thing to do; INT64_MAX: none. */
-int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, bool alone, int64_t now);
+/* Does what is due. The time of the next thing to do; INT64_MAX: none. */
+int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
+                   int64_t now);
 bool spawn_ended(const struct spawn *s); /* exited, all members gone */
 
 #endif
