@@ -35,6 +35,16 @@ static size_t utf8_len(const unsigned char *s, size_t left)
     return n;
 }
 
+bool json_text_valid(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t left = strlen(text), n = 1;
+
+    for (; left && n; s += n, left -= n)
+        n = utf8_len(s, left);
+    return n != 0;
+}
+
 static void put_char(struct buf *b, unsigned char c)
 {
     switch (c) {

@@ -19,7 +19,8 @@ struct jout {
 void jout_open(struct jout *o, const char *key, char bracket); /* '{' or '[' */
 void jout_close(struct jout *o, char bracket);                 /* '}' or ']' */
 void jout_text(struct jout *o, const char *key,
-               const char *text); /* NULL gives null; UTF-8 kept, bad bytes -> U+FFFD */
+               const char *text);       /* NULL gives null; UTF-8 kept, bad bytes -> U+FFFD */
+bool json_text_valid(const char *text); /* UTF-8: goes through jout_text as it is */
 void jout_text_n(struct jout *o, const char *key, const char *text, size_t len);
 void jout_int(struct jout *o, const char *key, int64_t value);
 void jout_real(struct jout *o, const char *key, double value); /* shortest form that reads back the same */

@@ -9,6 +9,7 @@
 
 #include "base/conf.h"
 #include "base/file.h"
+#include "base/job_parts.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/paths.h"
@@ -56,9 +57,10 @@ const struct option_spec job_flag_options[] = {
 static enum err_code set_text(struct conf_doc *doc, const char *key, const char *value, struct err *e)
 {
     CLEANUP(buf_release) struct buf b = {0};
-    struct jout o = {.buf = &b};
     buf_printf(&b, "%s=", key);
-    jout_text(&o, NULL, value); /* a JSON string is a double-quoted YAML one */
+    job_quote(&b, value);
+    if (!json_text_valid(value))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: '%s' is not UTF-8 text", key, value);
     return conf_set(doc, b.data, e);
 }
 
@@ -176,17 +178,19 @@ enum err_code job_text_from_command(char *const *command, const struct job_flags
                                     struct err *e)
 {
     CLEANUP(buf_release) struct buf yaml = {0};
-    struct jout o = {.buf = &yaml};
     struct conf_doc *doc;
     *e = (struct err){0};
     if (!command[0])
         return err_set(e, ERR_INVALID_ARGUMENT, "a COMMAND is missing after --");
     buf_puts(&yaml, "command: ");
-    jout_open(&o, NULL, '[');
-    for (size_t i = 0; command[i]; i++)
-        jout_text(&o, NULL, command[i]);
-    jout_close(&o, ']');
-    buf_putc(&yaml, '\n');
+    for (size_t i = 0; command[i]; i++) {
+        if (!json_text_valid(command[i]))
+            return err_set(e, ERR_INVALID_ARGUMENT, "COMMAND: argument %zu ('%s') is not UTF-8 text", i,
+                           command[i]);
+        buf_puts(&yaml, i ? ", " : "[");
+        job_quote(&yaml, command[i]);
+    }
+    buf_puts(&yaml, "]\n");
     if (conf_open(&doc, yaml.data, yaml.len, "command line", e) != ERR_OK)
         return e->code;
     return finish(doc, flags, command[0], text, e);

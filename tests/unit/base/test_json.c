@@ -123,6 +123,14 @@ static void members_have_defaults(void **state)
     assert_int_equal(json_get_int(NULL, "i", 3), 3);
 }
 
+static void utf8_is_told(void **state)
+{
+    (void)state;
+    assert_true(json_text_valid("") && json_text_valid("gr\xc3\xb6\xc3\x9f"
+                                                       "e \xf0\x9f\x90\x9f"));
+    assert_false(json_text_valid("a\xff") || json_text_valid("\xc3") || json_text_valid("\xed\xa0\x80"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +141,7 @@ int main(void)
         cmocka_unit_test(reader_is_strict),
         cmocka_unit_test(reader_keeps_its_limits),
         cmocka_unit_test(members_have_defaults),
+        cmocka_unit_test(utf8_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
