@@ -68,7 +68,8 @@ static void head_line(const struct follow_view *v, const Ddp__V1__JobStatus *job
 static void head(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     bool placed = job->generation > 0, queued = strcmp(job->state, "queued") == 0;
-    bool complete = placed && (strcmp(job->state, "running") == 0 || job_ended(job));
+    bool running = placed && (strcmp(job->state, "running") == 0 || job_ended(job));
+    bool complete = running || (placed && job->failure); /* who fails has been introduced */
     CLEANUP(buf_release) struct buf line = {0};
     if (placed && !v->starting_ms)
         v->starting_ms = v->term.now_ms;
@@ -77,7 +78,7 @@ static void head(struct follow_view *v, const Ddp__V1__JobStatus *job, struct bu
         v->generation = job->generation;
         return;
     }
-    head_line(v, job, placed, complete, &line);
+    head_line(v, job, placed, running, &line);
     if (complete) {
         say(v, out, line.data);
         v->headed = true;

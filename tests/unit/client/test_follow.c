@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -83,6 +84,26 @@ static void play(struct term term, struct buf *out)
     at(&v, 13001, &failed, out); /* over */
 }
 
+/* Over before anyone saw it run: the job is introduced all the same, and first. */
+static void test_failure_before_running(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    static char stopping[] = "stopping";
+    follow_view_init(&v, (struct term){0});
+    sample_failed(&job);
+    job.state = stopping;
+    at(&v, 0, &job, &out);
+    assert_memory_equal(out.data, "#8 ", 3);
+    assert_non_null(strstr(out.data, "rank 3 on "));
+    assert_null(strstr(out.data, " started"));
+    size_t len = out.len;
+    at(&v, 10, &job, &out);
+    assert_int_equal(out.len, len);
+}
+
 static void test_life_in_pipe(void **state)
 {
     (void)state;
@@ -138,6 +159,7 @@ static void test_brief_tells_failures_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_failure_before_running),
         cmocka_unit_test(test_life_in_pipe),
         cmocka_unit_test(test_life_on_terminal),
         cmocka_unit_test(test_narrow_terminal_is_never_wrapped),
