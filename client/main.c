@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -156,6 +157,8 @@ static int run_command(const struct command *c, int argc, char **argv)
         code = complain(&e);
     else
         code = c->run(&in);
+    if (code == EXIT_DONE && out_lost())
+        code = EXIT_FAILED;
     arguments_release(&in.args);
     options_release(c->options, options);
     options_release(c->shared, options);
@@ -163,8 +166,19 @@ static int run_command(const struct command *c, int argc, char **argv)
     return code;
 }
 
+/* No socket of ours may take the place of a closed stdout: what was closed stays so that writing fails. */
+static void keep_standard_places(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    close_fd(&fd);
+}
+
 int main(int argc, char **argv)
 {
+    keep_standard_places();
     signal(SIGPIPE, SIG_IGN);
     log_init("ddpctl", LOG_WARN);
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||

@@ -8,12 +8,26 @@
 #include "base/mem.h"
 #include "client/command.h"
 
+static bool is_lost;
+
 bool put_out(struct buf *b)
 {
     struct err e;
+    errno = 0;
     enum err_code code = b->len ? fd_write_all(STDOUT_FILENO, b->data, b->len, &e) : ERR_OK;
+    if (code != ERR_OK && errno != EPIPE && !is_lost) {
+        is_lost = true;
+        CLEANUP(buf_release) struct buf talk = {0};
+        buf_printf(&talk, "ddpctl: stdout: %s\n", e.msg);
+        put_err(&talk);
+    }
     buf_clear(b);
     return code == ERR_OK;
+}
+
+bool out_lost(void)
+{
+    return is_lost;
 }
 
 bool put_err(struct buf *b)
