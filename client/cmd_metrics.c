@@ -61,6 +61,14 @@ static int by_step(const void *left, const void *right)
     return a->time_ms < b->time_ms ? -1 : a->time_ms > b->time_ms;
 }
 
+/* Names are a worker's own. */
+static char *heading(const char *name)
+{
+    struct buf text = {0};
+    term_puts_safe(&text, name);
+    return buf_steal(&text);
+}
+
 static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool with_job, struct buf *out)
 {
     struct grid g = {0};
@@ -71,7 +79,7 @@ static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool 
     struct table_column *columns = xcalloc(g.columns + 1, sizeof(*columns));
     columns[0] = (struct table_column){"STEP", true};
     for (size_t c = 0; c < g.columns; c++)
-        columns[c + 1] = (struct table_column){g.names[c], true};
+        columns[c + 1] = (struct table_column){heading(g.names[c]), true};
     CLEANUP(table_release) struct table *t = table_new(columns, g.columns + 1);
     const Ddp__V1__MetricPoint **row = xcalloc(g.columns + 1, sizeof(const Ddp__V1__MetricPoint *));
     for (size_t i = 0; i < reply->n_points;) {
@@ -93,7 +101,19 @@ static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool 
     free(row);
     free(g.names);
     table_free(steal(t));
+    for (size_t c = 0; c < g.columns; c++)
+        free((char *)(uintptr_t)columns[c + 1].heading);
     free(columns);
+}
+
+/* As RFC 4180 has it: in quotes where need be. */
+static void put_csv_text(struct buf *out, const char *text)
+{
+    bool quoted = text[strcspn(text, ",\"\r\n")];
+    buf_puts(out, quoted ? "\"" : "");
+    for (; *text; text++)
+        buf_puts(out, (char[]){*text, *text == '"' ? '"' : '\0', '\0'});
+    buf_puts(out, quoted ? "\"" : "");
 }
 
 static void print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool first, struct buf *out)
@@ -102,8 +122,10 @@ static void print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool f
         buf_puts(out, "job,step,time_ms,rank,name,value\n");
     for (size_t i = 0; i < reply->n_points; i++) {
         const Ddp__V1__MetricPoint *p = reply->points[i];
-        buf_printf(out, "%lld,%lld,%lld,%d,%s,%.17g\n", (long long)job, (long long)p->step,
-                   (long long)p->time_ms, p->rank, p->name, p->value);
+        buf_printf(out, "%lld,%lld,%lld,%d,", (long long)job, (long long)p->step, (long long)p->time_ms,
+                   p->rank);
+        put_csv_text(out, p->name);
+        buf_printf(out, ",%.17g\n", p->value);
     }
 }
 

@@ -35,7 +35,8 @@ static const struct option_spec options[] = {
      .type = OPTION_TEXT,
      .offset = offsetof(struct run_options, log_dir),
      .value = "DIR",
-     .help = "keep the workers' logs there (else only those of a failed run are); a later run's in run-2 ..."},
+     .help =
+         "keep the workers' logs there (else only those of a failed run are); a later run's in run-2 ..."},
     {.name = "tee",
      .type = OPTION_FLAG,
      .offset = offsetof(struct run_options, tee),

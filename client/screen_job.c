@@ -136,9 +136,11 @@ static void speed_line(const Ddp__V1__JobStatus *job, struct buf *out)
     if (eta >= 0)
         buf_printf(out, "%seta %s", GAP, fmt_duration(eta).text);
     for (size_t i = 0; i < job->progress->n_metrics; i++)
-        if (!has_place(job->progress->metrics[i]->name))
-            buf_printf(out, "%s%s %s", GAP, job->progress->metrics[i]->name,
-                       fmt_metric(job->progress->metrics[i]->value).text);
+        if (!has_place(job->progress->metrics[i]->name)) {
+            buf_puts(out, GAP);
+            term_puts_safe(out, job->progress->metrics[i]->name);
+            buf_printf(out, " %s", fmt_metric(job->progress->metrics[i]->value).text);
+        }
 #undef GAP
     if (out->len > start)
         buf_putc(out, '\n');

@@ -54,7 +54,12 @@ void term_puts(const struct term *t, struct buf *out, enum style style, const ch
 void term_puts_safe(struct buf *out, const char *text)
 {
     for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
+        unsigned char c = (unsigned char)*text, next = (unsigned char)text[1];
+        if (c == 0xc2 && next >= 0x80 && next < 0xa0) { /* U+009B begins a sequence as ESC [ does */
+            buf_putc(out, '?');
+            text++;
+            continue;
+        }
         buf_putc(out, (c < 0x20 && c != '\t') || c == 0x7f ? '?' : *text);
     }
 }
