@@ -118,7 +118,9 @@ static int no_such_command(const char *name)
     for (; commands[count]; count++)
         names[count] = commands[count]->name;
     const char *near = nearest(name, names, count);
-    if (near)
+    if (*name == '-')
+        err_set(&e, ERR_INVALID_ARGUMENT, "options come after the command: ddpctl COMMAND %s ...", name);
+    else if (near)
         err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s', did you mean '%s'?", name, near);
     else
         err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s', see ddpctl --help", name);

@@ -45,7 +45,8 @@ static const char help[] =
     "  --lifeline FD        end, and end every worker, when this pipe is closed\n"
     "  --help, --version\n"
     "\n"
-    "join writes the token and the config file. On the coordinator's machine:\n"
+    "join writes the token and the config file, with --user, --node and --address if\n"
+    "they are given. On the coordinator's machine:\n"
     "  ssh box1 ddp-coordinator token | ddp-agent join box1:29600 --token -\n";
 
 enum { OPT_PORTS = 256, OPT_USER, OPT_REJOIN, OPT_LIFELINE, OPT_INSECURE };
