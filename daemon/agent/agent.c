@@ -67,6 +67,7 @@ static enum err_code on_welcome(void *user, const Ddp__V1__Welcome *welcome, str
             wish->cluster_id, welcome->cluster_id);
     log_info("joined", "node=%s cluster=%.8s epoch=%" PRId64, a->settings->node, welcome->cluster_id,
              welcome->epoch);
+    a->wish_confirmed = false; /* the kept one may be of long ago; today's follows */
     a->facts_due = a->changed = true;
     return ERR_OK;
 }
@@ -94,6 +95,7 @@ static void on_wish(void *user, const Ddp__V1__Wish *wish)
     }
     log_debug("wish", "epoch=%" PRId64 " rev=%" PRId64 " jobs=%zu", wish->epoch, wish->revision,
               wish->n_groups);
+    a->wish_confirmed = true;
     agent_renew_leases(a);
     a->changed = a->facts_due = true;
 }

@@ -127,8 +127,12 @@ void agent_reconcile(struct agent *a, int64_t now)
 {
     static const Ddp__V1__Wish nothing = DDP__V1__WISH__INIT;
     CLEANUP(actions_release) struct actions actions = {0};
-    struct reconcile_input in = {
-        .wish = a->wish.wish, .settled = wards_settled, .ctx = a->wards, .now = now, .last_ack = a->last_ack};
+    struct reconcile_input in = {.wish = a->wish.wish,
+                                 .confirmed = a->wish_confirmed,
+                                 .settled = wards_settled,
+                                 .ctx = a->wards,
+                                 .now = now,
+                                 .last_ack = a->last_ack};
     struct known_spawn *known = wards_known(a->wards, &in.count);
 
     in.known = known;

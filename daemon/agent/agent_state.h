@@ -30,8 +30,9 @@ struct agent {
     int64_t last_ack;     /* CLOCK_BOOTTIME ms: when the last acknowledged heartbeat was sent; 0: none yet */
     int64_t reports_sent; /* when the last batch went out */
     bool changed, facts_due, ending, session_closed;
-    struct err failure; /* ends the loop */
-    bool leaving;       /* --rejoin: ending what the former cluster left here */
+    bool wish_confirmed; /* the kept wish came in the newest session */
+    struct err failure;  /* ends the loop */
+    bool leaving;        /* --rejoin: ending what the former cluster left here */
     uv_loop_t loop;
     uv_prepare_t settle;
     uv_timer_t later;  /* settles again */

@@ -48,7 +48,7 @@ static void start_missing(const struct reconcile_input *in, const Ddp__V1__Group
 {
     bool leased = in->last_ack > 0 && in->now < in->last_ack + group->lease_ms;
 
-    if (!leased || !in->settled(in->ctx, group->job))
+    if (!in->confirmed || !leased || !in->settled(in->ctx, group->job))
         return;
     for (size_t i = 0; i < group->n_spawns; i++) {
         const Ddp__V1__SpawnWish *spawn = group->spawns[i];

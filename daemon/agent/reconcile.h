@@ -18,6 +18,7 @@ struct known_spawn {
 
 struct reconcile_input {
     const Ddp__V1__Wish *wish; /* NULL: none yet, then nothing is done */
+    bool confirmed; /* came in the newest session; an older one may name spawns that count as dead by now */
     const struct known_spawn *known;
     size_t count;
     /* A job whose supervisor has not said all yet may run what is not known: nothing new is started there. */

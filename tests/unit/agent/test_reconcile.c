@@ -23,6 +23,7 @@ static bool none_settled(void *ctx, int64_t job)
 static struct actions run(const Ddp__V1__Wish *wish, const struct known_spawn *known, size_t count)
 {
     struct reconcile_input in = {.wish = wish,
+                                 .confirmed = true,
                                  .known = known,
                                  .count = count,
                                  .settled = all_settled,
@@ -70,12 +71,29 @@ static void what_has_ended_is_not_started_again(void **state)
     assert_int_equal(out.count, 0);
 }
 
+static void nothing_starts_by_a_wish_of_long_ago(void **state)
+{
+    Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), *spawns[] = {&a};
+    Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+    struct reconcile_input in = {.wish = &wish, .settled = all_settled, .now = 50000, .last_ack = 40000};
+    CLEANUP(actions_release) struct actions out = {0};
+
+    (void)state;
+    reconcile(&in, &out); /* kept by the agent before this one; its spawns may run elsewhere by now */
+    assert_int_equal(out.count, 0);
+    in.confirmed = true;
+    reconcile(&in, &out);
+    assert_int_equal(out.count, 1);
+}
+
 static void nothing_starts_without_a_lease_or_a_whole_picture(void **state)
 {
     Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), *spawns[] = {&a};
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
-    struct reconcile_input in = {.wish = &wish, .settled = all_settled, .now = 100000, .last_ack = 40001};
+    struct reconcile_input in = {
+        .wish = &wish, .confirmed = true, .settled = all_settled, .now = 100000, .last_ack = 40001};
     CLEANUP(actions_release) struct actions out = {0};
 
     (void)state;
@@ -180,6 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_missing_is_started),
         cmocka_unit_test(what_has_ended_is_not_started_again),
+        cmocka_unit_test(nothing_starts_by_a_wish_of_long_ago),
         cmocka_unit_test(nothing_starts_without_a_lease_or_a_whole_picture),
         cmocka_unit_test(stops_are_passed_on),
         cmocka_unit_test(a_stopped_spawn_that_never_started_does_not_start),
