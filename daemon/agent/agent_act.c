@@ -18,6 +18,7 @@
 #include "proto/rpc_codec.h"
 
 #define REPORT_EVERY_MS 100
+#define TAILS_MAX (1u << 20) /* bytes of stderr in one message: the coordinator takes 4 MiB in all */
 
 /* ---- wishes to orders */
 
@@ -163,7 +164,7 @@ void agent_renew_leases(struct agent *a)
 
 struct fact_list {
     Ddp__V1__SpawnFact **items;
-    size_t count, cap;
+    size_t count, cap, tail_bytes;
 };
 
 static void release_fact(Ddp__V1__SpawnFact *f)
@@ -224,8 +225,10 @@ static void put_known(struct fact_list *list, const struct known_spawn *known)
     f->ended_ms = from->ended_ms;
     if (from->message)
         f->message = from->message;
-    if (from->stderr_tail)
-        put_tail(f, from->stderr_tail);
+    if (!from->stderr_tail || list->tail_bytes + strlen(from->stderr_tail) > TAILS_MAX)
+        return; /* the first thousand lines tell the story */
+    list->tail_bytes += strlen(from->stderr_tail);
+    put_tail(f, from->stderr_tail);
 }
 
 static bool is_known(const struct known_spawn *known, size_t count, int64_t job, int64_t spawn)
