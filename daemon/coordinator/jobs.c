@@ -7,6 +7,7 @@
 #include "daemon/coordinator/state.h"
 
 #define RETAIN_EVERY_MS 60000
+#define REQUEST_BYTES (256 << 10) /* job file and environment: dozens of such jobs still fit into a wish */
 
 static struct job *find_request(const struct core *core, const char *request_id)
 {
@@ -90,6 +91,21 @@ static enum err_code check_lease(const struct core *core, const struct job_spec 
                    spec->lease_ms / 1000, (least + 999) / 1000);
 }
 
+/* Every wish of a node carries them whole, for each job there. */
+static enum err_code check_size(const struct core_event *event, struct err *e)
+{
+    size_t size = strlen(event->submit.job_file);
+
+    for (char *const *entry = event->submit.env; entry && *entry; entry++)
+        size += strlen(*entry) + 1;
+    if (size <= REQUEST_BYTES)
+        return ERR_OK;
+    return err_set(
+        e, ERR_INVALID_ARGUMENT,
+        "job file and environment have %zu KiB, %d are allowed: export less, or put data into files",
+        size >> 10, REQUEST_BYTES >> 10);
+}
+
 static size_t unfinished(const struct core *core)
 {
     size_t count = 0;
@@ -142,7 +158,8 @@ void jobs_submit(struct core *core, const struct core_event *event)
     else if (unfinished(core) >= (size_t)core->config.max_queued)
         err_set(&e, ERR_RESOURCE_EXHAUSTED, "%" PRId64 " jobs are queued or running, try again later",
                 core->config.max_queued);
-    else if (job_parse(&spec, event->submit.job_file, strlen(event->submit.job_file), "job file", &e) ==
+    else if (check_size(event, &e) == ERR_OK &&
+             job_parse(&spec, event->submit.job_file, strlen(event->submit.job_file), "job file", &e) ==
                  ERR_OK &&
              check_lease(core, &spec, &e) == ERR_OK &&
              check_lineage(core, event, &spec, &continues, &e) == ERR_OK) {

@@ -44,6 +44,25 @@ static void one_request_is_one_job(void **state)
     assert_int_equal(submit(b, "", FILE_A, 0, false)->err.code, ERR_INVALID_ARGUMENT);
 }
 
+static void a_huge_environment_is_refused(void **state)
+{
+    struct bench *b = *state;
+    CLEANUP(free_text) char *value = xasprintf("X=%0*d", 300 << 10, 1);
+    char *env[] = {value, NULL};
+    struct core_event event = {.kind = CORE_SUBMIT, .call = ++b->handles};
+
+    event.submit.request_id = "a";
+    event.submit.job_file = FILE_A;
+    event.submit.user = "ana";
+    event.submit.env = env;
+    core_event(b->core, &event, b->now, &b->out);
+    assert_int_equal(bench_reply(b, event.call)->err.code, ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(bench_reply(b, event.call)->err.msg, "export less"));
+    value[200 << 10] = '\0';
+    core_event(b->core, &event, b->now, &b->out);
+    assert_int_equal(bench_reply(b, event.call)->err.code, ERR_OK);
+}
+
 static void one_request_is_one_job_after_a_restart_too(void **state)
 {
     struct bench *b = *state;
@@ -234,6 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(one_request_is_one_job),
+        TEST(a_huge_environment_is_refused),
         TEST(one_request_is_one_job_after_a_restart_too),
         TEST(a_bad_job_file_names_the_place),
         TEST(a_lease_outlasts_the_silence_of_a_node),
