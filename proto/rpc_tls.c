@@ -6,14 +6,12 @@
 #include <sys/stat.h>
 
 #include <grpc/grpc_security.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pem.h"
 #include "proto/rpc_creds.h"
 
 #define PEM_LIMIT ((size_t)1024 * 1024)
@@ -40,45 +38,14 @@ static enum err_code pem_read(const char *path, const char *what, struct buf *ou
     return ERR_OK;
 }
 
-/* A key without passphrase: nobody is there to type one. */
-static int no_passphrase(char *text, int size, int writing, void *user)
-{
-    (void)text;
-    (void)size;
-    (void)writing;
-    (void)user;
-    return 0;
-}
-
-/* gRPC says no more of a key that is another certificate's than that no connection comes about. */
-static enum err_code pair_check(const struct rpc_tls_files *files, const struct pems *pems, struct err *e)
-{
-    BIO *cert_text = BIO_new_mem_buf(pems->cert.data, (int)pems->cert.len);
-    BIO *key_text = BIO_new_mem_buf(pems->key.data, (int)pems->key.len);
-    X509 *cert = cert_text ? PEM_read_bio_X509(cert_text, NULL, no_passphrase, NULL) : NULL;
-    EVP_PKEY *key = key_text ? PEM_read_bio_PrivateKey(key_text, NULL, no_passphrase, NULL) : NULL;
-
-    e->code = ERR_OK;
-    if (!cert)
-        err_set(e, ERR_INVALID_ARGUMENT, "TLS certificate: %s: no certificate in it", files->cert);
-    else if (!key)
-        err_set(e, ERR_INVALID_ARGUMENT, "TLS key: %s: no key without passphrase in it", files->key);
-    else if (X509_check_private_key(cert, key) != 1)
-        err_set(e, ERR_INVALID_ARGUMENT, "TLS: %s is not the key of %s", files->key, files->cert);
-    EVP_PKEY_free(key);
-    X509_free(cert);
-    BIO_free(key_text);
-    BIO_free(cert_text);
-    ERR_clear_error(); /* the queue is the thread's, and gRPC reads it */
-    return e->code;
-}
-
 static enum err_code pems_read(const struct rpc_tls_files *files, struct pems *out, struct err *e)
 {
     if (pem_read(files->ca, "ca", &out->ca, e) || pem_read(files->cert, "certificate", &out->cert, e) ||
         pem_read(files->key, "key", &out->key, e))
         return e->code;
-    return pair_check(files, out, e);
+    /* gRPC says no more of a key that is another certificate's than that no connection comes about */
+    return pem_pair_check(&(struct pem_text){files->cert, out->cert.data, out->cert.len},
+                          &(struct pem_text){files->key, out->key.data, out->key.len}, e);
 }
 
 enum err_code rpc_tls_check(const struct rpc_tls_files *files, struct err *e)
