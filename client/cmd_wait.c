@@ -10,8 +10,9 @@ static int verdict(const Ddp__V1__JobStatus *job)
     int code = job_exit_code(job);
     if (!job_succeeded(job)) {
         struct term plain = {0};
-        buf_printf(&talk, "ddpctl: job %lld %s%s%s\n", (long long)job->job, job->state,
-                   *job->reason ? ": " : "", job->reason);
+        buf_printf(&talk, "ddpctl: job %lld %s", (long long)job->job, job->state);
+        screen_reason(job, &talk);
+        buf_putc(&talk, '\n');
         if (strcmp(job->state, "failed") == 0) {
             screen_failure(job, &plain, &talk);
             screen_next(job, &talk);

@@ -49,10 +49,10 @@ const struct command *command_find(const char *name);
 int complain(const struct err *e);
 /* Reads a job number: "9" or "#9". */
 MUST_CHECK enum err_code read_job(const char *text, int64_t *job, struct err *e);
-/* Writes to stdout at once; false when nobody reads it any more (a closed pipe), or when it cannot be written,
- * which is said. */
+/* Writes to stdout at once; false when nobody reads it any more (a closed pipe), or when it cannot be
+ * written, which is said. */
 bool put_out(struct buf *b);
-bool out_lost(void); /* stdout could not be written: whoever reads the file later must learn of it */
+bool out_lost(void);         /* stdout could not be written: whoever reads the file later must learn of it */
 bool put_err(struct buf *b); /* to stderr; both clear the buffer */
 
 #define OPTION_OUTPUT(owner, member)                                                                         \

@@ -69,6 +69,14 @@ void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out)
         buf_puts(out, fmt_metric(value).text);
 }
 
+void screen_reason(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    if (!*job->reason)
+        return;
+    buf_puts(out, ": ");
+    term_puts_safe(out, job->reason);
+}
+
 static int ranks_on(const Ddp__V1__JobStatus *job, const char *node)
 {
     int count = 0;

@@ -21,6 +21,7 @@ int64_t job_eta_ms(const Ddp__V1__JobStatus *job);  /* or -1 */
 int64_t job_run_ms(const Ddp__V1__JobStatus *job, int64_t now_ms);
 void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out);      /* "21.4k tok/s", or nothing */
 void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out); /* "1.46", "89.1 %", or nothing */
+void screen_reason(const Ddp__V1__JobStatus *job, struct buf *out);     /* ": waits for 4 GPUs", or nothing */
 void screen_place(const Ddp__V1__JobStatus *job, struct buf *out);      /* "box1 (2), box2 (2)" */
 /* "rank 2 on box1 killed by signal 9 (out of memory): message", then its last five stderr lines, "  | " in
  * front */

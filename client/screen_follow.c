@@ -46,10 +46,10 @@ static void head_line(const struct follow_view *v, const Ddp__V1__JobStatus *job
     if (job->continues)
         buf_printf(line, " (continues #%lld)", (long long)job->continues);
     buf_puts(line, " queued");
-    if (!placed && *job->reason)
-        buf_printf(line, ": %s", job->reason);
-    if (!placed)
+    if (!placed) {
+        screen_reason(job, line);
         return;
+    }
     buf_puts(line, " → ");
     screen_place(job, line);
     if (strcmp(job->kind, "train") == 0) {
@@ -213,8 +213,8 @@ static void end_line(const struct follow_view *v, const Ddp__V1__JobStatus *job,
     buf_printf(line, "#%lld %s %s %s%s%s", (long long)job->job, job->state,
                job_succeeded(job) ? "in" : "after", fmt_duration(job_run_ms(job, v->term.now_ms)).text,
                facts.len ? ": " : "", facts.len ? facts.data + 2 : "");
-    if (!job_succeeded(job) && *job->reason)
-        buf_printf(line, ": %s", job->reason);
+    if (!job_succeeded(job))
+        screen_reason(job, line);
 }
 
 static void end(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
@@ -225,7 +225,9 @@ static void end(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf
         end_line(v, job, &line);
         say(v, out, line.data);
     } else if (strcmp(job->state, "failed") == 0 && !job->failure) {
-        buf_printf(out, "ddpctl: the job failed: %s\n", job->reason);
+        buf_puts(out, "ddpctl: the job failed");
+        screen_reason(job, out);
+        buf_putc(out, '\n');
     }
     if (strcmp(job->state, "failed") == 0 && !v->brief)
         screen_next(job, out);

@@ -26,15 +26,19 @@ static void head(const Ddp__V1__JobStatus *job, const struct term *term, struct 
         buf_printf(out, "  generation %lld", (long long)job->generation);
     if (job->restarts_used) {
         buf_printf(out, " (%d of %d restarts used", job->restarts_used, job->max_restarts);
-        if (job->n_last_restart)
-            buf_printf(out, ": %s", job->last_restart[job->n_last_restart - 1]);
+        if (job->n_last_restart) {
+            buf_puts(out, ": ");
+            term_puts_safe(out, job->last_restart[job->n_last_restart - 1]);
+        }
         buf_putc(out, ')');
     }
     if (job_ended(job))
         buf_printf(out, "  after %s", fmt_duration(job_run_ms(job, term->now_ms)).text);
     buf_putc(out, '\n');
-    if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0)
-        buf_printf(out, "%s\n", job->reason);
+    if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0) {
+        term_puts_safe(out, job->reason);
+        buf_putc(out, '\n');
+    }
 }
 
 /* "89.1 % (loss 0.31, best 0.3 @4500)", "1.46 (best 1.46 @3500)": the best is of the loss. */

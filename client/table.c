@@ -57,8 +57,10 @@ static struct cell *row_of(struct table *t)
 void table_span(struct table *t, size_t columns, enum style style, const char *text)
 {
     struct cell *row = row_of(t);
+    struct buf safe = {0};
     BUG_ON(columns == 0 || t->at + columns > t->count);
-    row[t->at] = (struct cell){.text = xstrdup(text), .span = columns, .style = style};
+    term_puts_safe(&safe, text); /* paths and reasons are anybody's words */
+    row[t->at] = (struct cell){.text = buf_steal(&safe), .span = columns, .style = style};
     t->at += columns;
 }
 

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -10,6 +11,7 @@
 #include "base/mem.h"
 #include "client/json_print.h"
 #include "client/screen.h"
+#include "client/screen_follow.h"
 #include "tests/unit/client/golden.h"
 #include "tests/unit/client/samples.h"
 
@@ -137,13 +139,42 @@ static void test_json(void **state)
     golden_check("nodes.json", &out);
 }
 
+/* A path of the job file, say, stands in a reason: on a terminal it must not act. */
+static void test_reasons_are_text(void **state)
+{
+    (void)state;
+    static char reason[] = "no \033[2Jdir\nx";
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view view;
+    Ddp__V1__JobStatus job, *jobs[] = {&job};
+    Ddp__V1__ListJobsReply list = DDP__V1__LIST_JOBS_REPLY__INIT;
+    sample_failed(&job);
+    job.reason = reason;
+    list.jobs = jobs;
+    list.n_jobs = 1;
+    screen_job(&job, &pipe_term, &out);
+    screen_jobs(&list, &pipe_term, &out);
+    follow_view_init(&view, pipe_term);
+    follow_view_update(&view, &job, &out);
+    assert_null(strchr(out.data, '\033'));
+    size_t seen = 0;
+    for (const char *at = out.data; (at = strstr(at, "no ?[2Jdir?x")); at++)
+        seen++;
+    assert_int_equal(seen, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_job_running), cmocka_unit_test(test_job_queued),
-        cmocka_unit_test(test_job_failed),  cmocka_unit_test(test_job_succeeded),
-        cmocka_unit_test(test_job_command), cmocka_unit_test(test_list),
-        cmocka_unit_test(test_nodes),       cmocka_unit_test(test_events),
+        cmocka_unit_test(test_job_running),
+        cmocka_unit_test(test_job_queued),
+        cmocka_unit_test(test_job_failed),
+        cmocka_unit_test(test_job_succeeded),
+        cmocka_unit_test(test_job_command),
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_events),
+        cmocka_unit_test(test_reasons_are_text),
         cmocka_unit_test(test_json),
     };
     setenv("TZ", "UTC", 1);
