@@ -140,6 +140,26 @@ static enum err_code publish(const char *dir, const char *tmp, const char *path,
     return file_sync_dir(dir, e);
 }
 
+/* A run whose numbers are gone is told by the loss of the next step; until then no snapshot may take the
+ * place of a good one, since the newest is where a run goes on. */
+static enum err_code check_finite(const struct snapshot_layout *l, const struct snapshot_place *place,
+                                  const float *state, struct err *e)
+{
+    const uint32_t exponent = 0x7f800000;
+    bool bad = false;
+    for (size_t i = 0; i < snapshot_floats(l); i++) {
+        uint32_t bits;
+        memcpy(&bits, &state[i], sizeof(bits));
+        bad |= (bits & exponent) == exponent;
+    }
+    if (bad)
+        return err_set(e, ERR_OUT_OF_RANGE,
+                       "parameters or moments are nan or inf after step %lld and are not kept, lower the "
+                       "learning rate or set clip",
+                       (long long)place->step);
+    return ERR_OK;
+}
+
 enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
                              const struct snapshot_place *place, const float *state, const float *parts,
                              const int64_t *part_samples, struct snapshot_files *out, struct err *e)
@@ -151,6 +171,8 @@ enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
     CLEANUP(free_text)
     char *path = xasprintf("%s/step-%lld-g%lld", dir, (long long)place->step, (long long)place->generation);
     struct err ignored;
+    if (check_finite(l, place, state, e))
+        return e->code;
     if (file_mkdirs(dir, 0755, e) || file_remove_tree(tmp, e) || file_mkdirs(tmp, 0755, e))
         return e->code;
     if (write_all(tmp, l, place, state, parts, part_samples, e) ||

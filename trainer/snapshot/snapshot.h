@@ -59,7 +59,8 @@ struct snapshot_files {
 };
 void snapshot_files_release(struct snapshot_files *f);
 
-/* state: snapshot_floats(); parts: place->parts such states one after the other, part_samples as many. */
+/* state: snapshot_floats(); parts: place->parts such states one after the other, part_samples as many.
+ * Numbers that are not finite are refused: OUT_OF_RANGE. */
 MUST_CHECK enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
                                         const struct snapshot_place *place, const float *state,
                                         const float *parts, const int64_t *part_samples,

@@ -1,5 +1,6 @@
 /* Snapshots: what is written comes back; damage of any kind is an error or an absent offer, never a crash or
  * a wrong value; only committed ones are counted and kept; the saver stays out of the way. */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,6 +102,31 @@ static void what_is_written_comes_back(void **state)
         assert_int_equal(one, samples[r]);
     }
     assert_int_equal(snapshot_read_part(files.path, &layout, 3, got, &one, &e), ERR_NOT_FOUND);
+    snapshot_files_release(&files);
+}
+
+static void what_is_not_finite_is_not_kept(void **state)
+{
+    static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    struct snapshot_files files = {0};
+    struct snapshot_place place = place_at(12, 1);
+    struct snapshot_list list;
+    float values[FLOATS];
+    struct err e = {0};
+    (void)state;
+    for (size_t i = 0; i < 8; i++) {
+        fill(values, 0.5f);
+        values[i < 4 ? 3 : 32 + 17] = bad[i % 4]; /* a parameter, a moment */
+        assert_int_equal(snapshot_write(dir, &layout, &place, values, NULL, NULL, &files, &e),
+                         ERR_OUT_OF_RANGE);
+        assert_non_null(strstr(e.msg, "after step 12"));
+    }
+    assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 0);
+    snapshot_list_release(&list);
+    fill(values, 3.4e38f); /* the largest there is */
+    values[3] = 1e-45f;
+    assert_int_equal(snapshot_write(dir, &layout, &place, values, NULL, NULL, &files, &e), ERR_OK);
     snapshot_files_release(&files);
 }
 
@@ -427,6 +453,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_written_comes_back, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(what_is_not_finite_is_not_kept, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(scan_tells_committed_from_not, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(equal_contents_have_equal_digests, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(every_flipped_bit_is_noticed, make_dir, remove_dir),
