@@ -186,7 +186,7 @@ int main(int argc, char **argv)
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         const struct command *c = argc > 2 ? command_find(argv[2]) : NULL;
-        int code = c ? help(c) : overview();
+        int code = c ? help(c) : argc > 2 ? no_such_command(argv[2]) : overview();
         return argc < 2 ? EXIT_USAGE : code;
     }
     const struct command *c = strcmp(argv[1], "--version") == 0 ? &cmd_version : command_find(argv[1]);
