@@ -349,9 +349,9 @@ class Network:
     """Nodes as network namespaces on a bridge of this machine, each with its own host name, /tmp and processes seen
     from outside. Needs root. cut(node) and heal(node) pull and plug its cable."""
 
-    def __init__(self, names, octet=None, family=4):
-        octet = octet or random.randint(64, 250)
-        self.net = "10.%d.0." % octet if family == 4 else "fd00:ddb:%x::" % random.getrandbits(16)
+    def __init__(self, names, family=4):
+        v4 = "10.%d.%d." % (random.randint(64, 250), random.randint(0, 255))
+        self.net = v4 if family == 4 else "fd00:ddb:%x::" % random.getrandbits(16)
         self.mask = ["/24"] if family == 4 else ["/64", "nodad"]
         self.tag = "%05x" % random.getrandbits(20)
         self.bridge = "ddpb" + self.tag
