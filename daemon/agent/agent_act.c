@@ -226,7 +226,7 @@ static void put_known(struct fact_list *list, const struct known_spawn *known)
     if (from->message)
         f->message = from->message;
     if (!from->stderr_tail || list->tail_bytes + strlen(from->stderr_tail) > TAILS_MAX)
-        return; /* the first thousand lines tell the story */
+        return; /* those that ended first tell the story */
     list->tail_bytes += strlen(from->stderr_tail);
     put_tail(f, from->stderr_tail);
 }
@@ -237,6 +237,17 @@ static bool is_known(const struct known_spawn *known, size_t count, int64_t job,
         if (known[i].job == job && known[i].fact->spawn == spawn)
             return true;
     return false;
+}
+
+/* The first to end comes first, so that its last words are the ones there is room for. */
+static int by_end(const void *a, const void *b)
+{
+    const struct spawn_fact *x = ((const struct known_spawn *)a)->fact;
+    const struct spawn_fact *y = ((const struct known_spawn *)b)->fact;
+    int64_t x_end = x->state == SPAWN_EXITED ? x->ended_ms : INT64_MAX;
+    int64_t y_end = y->state == SPAWN_EXITED ? y->ended_ms : INT64_MAX;
+
+    return (x_end > y_end) - (x_end < y_end);
 }
 
 /* What is about to start must not look absent. */
@@ -290,6 +301,7 @@ void agent_send_facts(struct agent *a)
     while (send_batch(a))
         ;
     known = wards_known(a->wards, &count);
+    qsort(known, count, sizeof(*known), by_end);
     for (size_t i = 0; i < count; i++)
         put_known(&list, &known[i]);
     put_pending(a, &list, known, count);
