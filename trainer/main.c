@@ -85,11 +85,36 @@ static int run(const struct trainer_config *config, struct report *report)
     return code;
 }
 
+static const char help[] =
+    "usage: ddp-trainer --standalone JOB.yaml [--set KEY=VALUE ...]\n"
+    "\n"
+    "Runs a train job in this one process, without a cluster; its reports go to stdout as JSON lines.\n"
+    "Without arguments it is a job's worker, which ddp-supervisor starts.\n"
+    "\n"
+    "  --standalone     one process, one rank; `nodes` and `procs_per_node` do not count\n"
+    "  --set KEY=VALUE  changes the job file: train.optimizer.lr=1e-3; may be repeated\n"
+    "  --help, --version\n";
+
+/* Prints what --help or --version ask for; false where argv asks for neither. */
+static bool told(int argc, char **argv)
+{
+    bool asks = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+    if (asks)
+        fputs(help, stdout);
+    else if (argc == 2 && !strcmp(argv[1], "--version"))
+        printf("ddp-trainer %s\n", DDP_VERSION);
+    else
+        return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     struct trainer_config config;
     struct report *report = NULL;
     struct err e = {0};
+    if (told(argc, argv))
+        return 0;
     want_passive_openmp(argv);
     log_init("ddp-trainer", LOG_INFO);
     int code = EXIT_USAGE;

@@ -96,6 +96,9 @@ def wrong_input(directory):
     for args in ([], ["--what"], ["--standalone"]):
         done = subprocess.run([f"{BIN}/ddp-trainer", *args], capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and "usage: ddp-trainer" in done.stderr, done
+    for args, says in ((["--help"], "usage: ddp-trainer --standalone JOB.yaml"), (["--version"], "ddp-trainer ")):
+        done = subprocess.run([f"{BIN}/ddp-trainer", *args], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and done.stdout.startswith(says) and not done.stderr, done
     done = subprocess.run([f"{BIN}/ddp-trainer", "--standalone", "/nonexistent.yaml"], capture_output=True, text=True)
     assert done.returncode == 2 and "/nonexistent.yaml" in done.stderr, done
 
