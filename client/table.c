@@ -87,7 +87,16 @@ static size_t span_width(const size_t *widths, size_t from, size_t span)
     return width;
 }
 
-static void measure(const struct table *t, size_t *widths)
+/* Widens the last column under a cell that spans several, as far as the line has room. */
+static void widen(size_t *widths, size_t count, size_t from, const struct cell *cell, size_t limit)
+{
+    size_t have = span_width(widths, from, cell->span), want = text_width(cell->text);
+    size_t line = span_width(widths, 0, count), room = limit > line ? limit - line : 0;
+    size_t more = want > have ? want - have : 0;
+    widths[from + cell->span - 1] += limit && more > room ? room : more;
+}
+
+static void measure(const struct table *t, size_t limit, size_t *widths)
 {
     for (size_t c = 0; c < t->count; c++)
         widths[c] = text_width(t->columns[c].heading);
@@ -97,11 +106,8 @@ static void measure(const struct table *t, size_t *widths)
     for (size_t i = 0; i < t->rows * t->count; i++) {
         const struct cell *cell = &t->cells[i];
         size_t from = i % t->count;
-        if (cell->span < 2 || from + cell->span == t->count)
-            continue;
-        size_t have = span_width(widths, from, cell->span), want = text_width(cell->text);
-        if (want > have)
-            widths[from + cell->span - 1] += want - have;
+        if (cell->span > 1 && from + cell->span < t->count)
+            widen(widths, t->count, from, cell, limit);
     }
 }
 
@@ -109,11 +115,16 @@ static void measure(const struct table *t, size_t *widths)
 static void put(struct buf *out, const struct term *term, const struct cell *cell, size_t width, bool right,
                 size_t *owed)
 {
+    CLEANUP(buf_release) struct buf text = {0};
     size_t used = text_width(cell->text), pad = width > used ? width - used : 0;
+    if (used > width && width)
+        buf_printf(&text, "%.*s…", (int)text_clip(cell->text, width - 1), cell->text);
+    else
+        buf_puts(&text, cell->text);
     if (used) {
         *owed += right ? pad : 0;
         buf_printf(out, "%*s", (int)*owed, "");
-        term_puts(term, out, cell->style, cell->text);
+        term_puts(term, out, cell->style, text.data);
         *owed = right ? 0 : pad;
     } else {
         *owed += width;
@@ -121,12 +132,19 @@ static void put(struct buf *out, const struct term *term, const struct cell *cel
     *owed += 2;
 }
 
+/* A cell that spans to the line's end is as wide as it is: nothing stands behind it. */
+static size_t cell_width(const struct table *t, const struct cell *cell, const size_t *widths, size_t from)
+{
+    size_t width = span_width(widths, from, cell->span), own = text_width(cell->text);
+    return from + cell->span == t->count && own > width ? own : width;
+}
+
 static void print_row(const struct table *t, const struct cell *row, const size_t *widths,
                       const struct term *term, struct buf *out)
 {
     size_t owed = 0;
     for (size_t c = 0; c < t->count; c += row[c].span ? row[c].span : 1)
-        put(out, term, &row[c], span_width(widths, c, row[c].span), t->columns[c].right && row[c].span == 1,
+        put(out, term, &row[c], cell_width(t, &row[c], widths, c), t->columns[c].right && row[c].span == 1,
             &owed);
     buf_putc(out, '\n');
 }
@@ -135,7 +153,7 @@ void table_print(const struct table *t, const struct term *term, struct buf *out
 {
     size_t *widths = xcalloc(t->count, sizeof(*widths));
     struct cell *heads = xcalloc(t->count, sizeof(*heads));
-    measure(t, widths);
+    measure(t, term->live ? term->columns : 0, widths);
     for (size_t c = 0; c < t->count; c++)
         heads[c] = (struct cell){.text = xstrdup(t->columns[c].heading), .span = 1, .style = STYLE_BOLD};
     print_row(t, heads, widths, term, out);

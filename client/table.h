@@ -4,8 +4,8 @@
 #include "client/term.h"
 
 /* Rows under headings, columns as wide as their widest cell, two spaces between. A cell may span several
- * columns: it then widens none but the last of them, and only when nothing else fits. Trailing blanks are not
- * printed. */
+ * columns: it then widens none but the last of them, and only when nothing else fits. On a terminal it widens
+ * no line past the terminal's width, but is cut. Trailing blanks are not printed. */
 struct table_column {
     const char *heading;
     bool right; /* aligned to the right */

@@ -102,6 +102,13 @@ static void test_span_widens_its_last_column(void **state)
                                   "1         22  x\n"
                                   "waits for it  y\n"
                                   "3\n");
+    buf_clear(&out);
+    struct term narrow = {.live = true, .columns = 12};
+    table_print(t, &narrow, &out);
+    assert_string_equal(out.data, "A       B  C\n"
+                                  "1      22  x\n"
+                                  "waits fo…  y\n"
+                                  "3\n");
     buf_release(&out);
     table_free(t);
 }
