@@ -134,20 +134,21 @@ void jout_int(struct jout *o, const char *key, int64_t value)
     buf_printf(o->buf, "%lld", (long long)value);
 }
 
-void jout_real(struct jout *o, const char *key, double value)
+void real_text(char out[REAL_TEXT], double value)
 {
-    char text[40];
-
-    if (!isfinite(value)) {
-        jout_raw(o, key, "null");
-        return;
-    }
     for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
+        snprintf(out, REAL_TEXT, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
             break;
     }
-    jout_raw(o, key, text);
+}
+
+void jout_real(struct jout *o, const char *key, double value)
+{
+    char text[REAL_TEXT];
+
+    real_text(text, value);
+    jout_raw(o, key, isfinite(value) ? text : "null");
 }
 
 void jout_bool(struct jout *o, const char *key, bool value)

@@ -27,6 +27,10 @@ void jout_real(struct jout *o, const char *key, double value); /* shortest form 
 void jout_bool(struct jout *o, const char *key, bool value);
 void jout_raw(struct jout *o, const char *key, const char *json); /* one value, already JSON */
 
+/* The shortest decimal that reads back the same; "nan" and "inf" as printf has them. */
+#define REAL_TEXT 40
+void real_text(char out[REAL_TEXT], double value);
+
 /* JSON in: strict (duplicate keys, NaN, trailing bytes are refused), at most `limit` bytes and 64 levels. The
  * message has line and column. The caller json_decref()s. */
 MUST_CHECK enum err_code json_parse(const char *text, size_t len, size_t limit, json_t **out, struct err *e);

@@ -122,10 +122,13 @@ static void print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool f
         buf_puts(out, "job,step,time_ms,rank,name,value\n");
     for (size_t i = 0; i < reply->n_points; i++) {
         const Ddp__V1__MetricPoint *p = reply->points[i];
+        char value[REAL_TEXT];
+
         buf_printf(out, "%lld,%lld,%lld,%d,", (long long)job, (long long)p->step, (long long)p->time_ms,
                    p->rank);
         put_csv_text(out, p->name);
-        buf_printf(out, ",%.17g\n", p->value);
+        real_text(value, p->value);
+        buf_printf(out, ",%s\n", value);
     }
 }
 
