@@ -301,7 +301,8 @@ void agent_send_facts(struct agent *a)
     while (send_batch(a))
         ;
     known = wards_known(a->wards, &count);
-    qsort(known, count, sizeof(*known), by_end);
+    if (count) /* known is NULL without */
+        qsort(known, count, sizeof(*known), by_end);
     for (size_t i = 0; i < count; i++)
         put_known(&list, &known[i]);
     put_pending(a, &list, known, count);
