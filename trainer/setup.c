@@ -101,11 +101,11 @@ static enum err_code find_offers(const struct trainer *t, struct snapshot_list *
 {
     *offers = NULL;
     *count = 0;
-    if (!t->snapshot_dir || t->config->local_rank != 0 || t->spec->resume == RESUME_NEVER)
+    if (!t->snapshot_dir || t->config->local_rank != 0)
         return ERR_OK;
     if (snapshot_scan(t->snapshot_dir, found, e))
         return err_wrap(e, "snapshot.dir");
-    if (t->config->standalone && t->spec->resume == RESUME_AUTO)
+    if (t->spec->resume == RESUME_NEVER || (t->config->standalone && t->spec->resume == RESUME_AUTO))
         return ERR_OK;
     *offers = xcalloc(found->count + 1, sizeof(**offers));
     for (size_t i = 0; i < found->count; i++) {
@@ -123,7 +123,7 @@ static enum err_code find_offers(const struct trainer *t, struct snapshot_list *
 static enum err_code check_directory_is_ours(const struct trainer *t, const struct snapshot_list *found,
                                              struct err *e)
 {
-    if (t->spec->resume != RESUME_AUTO || t->group_info.source_rank >= 0)
+    if (t->spec->resume == RESUME_CONTINUE || t->group_info.source_rank >= 0)
         return ERR_OK;
     for (size_t i = 0; i < found->count; i++) {
         const struct snapshot_found *f = &found->items[i];

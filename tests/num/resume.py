@@ -107,10 +107,12 @@ def another_clusters_job_of_the_same_number(directory):
     """Two `ddpctl run` in a row are job 1 of two clusters."""
     with World(directory, job(steps=40), world=2, cluster="c1") as w:
         w.run()
-    with World(directory, job(steps=60), world=2, cluster="c2") as w:
-        codes = w.wait()
-        assert codes[0] == 78 and codes[1] in (75, 78), codes
-        assert "out holds snapshots of another run (step 40), say --set train.resume=continue or " in w.ranks[0].err
+    for resume in ("auto", "never"):  # neither may write over what is there
+        with World(directory, job(steps=60, resume=resume), world=2, cluster="c2") as w:
+            codes = w.wait()
+            assert codes[0] == 78 and codes[1] in (75, 78), codes
+            said = "out holds snapshots of another run (step 40), say --set train.resume=continue or "
+            assert said in w.ranks[0].err, w.ranks[0].err
     with World(directory, job(steps=60, keep=1, resume="continue"), world=2, cluster="c2") as w:
         w.run()
         assert w.ranks[0].reports[0]["step"] == 40, w.ranks[0].reports[0]

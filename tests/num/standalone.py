@@ -50,7 +50,7 @@ def lines_and_reports(directory):
     first = [r["loss"] for r in reports if "loss" in r][0]
     assert last["loss"] < 0.5 * first, (first, last["loss"])
     assert "event=sizes" in err and "parameters=515" in err, err  # 12 * 32 + 32 + 32 * 3 + 3
-    assert "[GPU0]" not in run(directory, JOB + "  tutorial_lines: false\n", "--set", "train.resume=never")[1]
+    assert "[GPU0]" not in run(directory, JOB + "  tutorial_lines: false\n", "--set", "train.snapshot.dir=quiet")[1]
 
 
 def goes_on_where_it_was(directory):
