@@ -73,7 +73,8 @@ static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool 
 {
     struct grid g = {0};
     struct term plain = {0};
-    qsort(reply->points, reply->n_points, sizeof(*reply->points), by_step);
+    if (reply->n_points)
+        qsort(reply->points, reply->n_points, sizeof(*reply->points), by_step);
     for (size_t i = 0; i < reply->n_points; i++)
         column_of(&g, reply->points[i]->name);
     struct table_column *columns = xcalloc(g.columns + 1, sizeof(*columns));

@@ -407,3 +407,9 @@ def need_root():
     if os.geteuid() != 0 or shutil.which("ip") is None:
         print("skipped: network namespaces want root and iproute2")
         sys.exit(77)
+    # A chroot's / is often no mount, and then no namespace of mounts can be set apart.
+    probe = subprocess.run(["unshare", "--net", "--mount", "--propagation", "private", "true"], stderr=subprocess.PIPE,
+                           text=True)
+    if probe.returncode:
+        print("skipped: " + probe.stderr.strip())
+        sys.exit(77)
