@@ -16,14 +16,17 @@ enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
 enum job_procs { JOB_PROCS_NUMBER, JOB_PROCS_GPU, JOB_PROCS_CPU, JOB_PROCS_AUTO };
 #define JOB_GPUS_ALL (-1)
 
-enum model_type { MODEL_LINEAR, MODEL_MLP };
+enum model_type { MODEL_LINEAR, MODEL_MLP, MODEL_GPT };
 enum activation_type { ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_TANH };
 enum loss_type { LOSS_AUTO, LOSS_CROSS_ENTROPY, LOSS_MSE };
-enum data_type { DATA_SYNTHETIC, DATA_IDX };
+enum data_type { DATA_SYNTHETIC, DATA_IDX, DATA_TEXT, DATA_TOKENS };
+enum symbol_type { SYMBOL_CHARACTER, SYMBOL_BYTE };
 enum optimizer_type { OPTIMIZER_SGD, OPTIMIZER_ADAMW };
 enum schedule_type { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum sync_type { SYNC_ALLREDUCE, SYNC_AVERAGE };
 enum resume_type { RESUME_AUTO, RESUME_CONTINUE, RESUME_NEVER };
+enum precision_type { PRECISION_FP32, PRECISION_BF16 };
+enum reproducible_type { REPRODUCIBLE_LAYOUT, REPRODUCIBLE_WORLD };
 enum every_unit { EVERY_STEPS, EVERY_EPOCHS, EVERY_MS };
 
 struct job_every { /* 500 · "10 epochs" · "15m"; count 0: never */
@@ -37,16 +40,25 @@ struct train_spec {
         int64_t in, out; /* linear */
         int64_t *sizes;  /* mlp: size_count widths, input first */
         size_t size_count;
-        enum activation_type activation;
+        enum activation_type activation;       /* gpt: gelu_tanh (GPT-2's) or gelu (exact) */
+        int64_t layers, heads, width, context; /* gpt */
+        int64_t vocab;                         /* gpt: 0, as many as the data has symbols */
+        double dropout;                        /* gpt: 0 */
+        bool tied;                             /* gpt: the head is the token embedding, true */
     } model;
+    char *init_from; /* a snapshot's or a Hugging Face directory that the parameters start from; NULL */
     enum loss_type loss;
     struct {
         enum data_type type;
-        int64_t samples; /* synthetic */
-        int64_t in, out; /* synthetic: widths, 20 and 1 as in the tutorial */
-        char *dir;       /* idx: holds train-images-idx3-ubyte[.gz] and the other three */
-        bool pad;        /* repeat samples in the tail as PyTorch's DistributedSampler does */
-        bool shuffle;    /* true */
+        int64_t samples;          /* synthetic */
+        int64_t in, out;          /* synthetic: widths, 20 and 1 as in the tutorial */
+        char *dir;                /* idx: holds train-images-idx3-ubyte[.gz] and the other three */
+        char *path;               /* text: a file; tokens: the training split's .bin */
+        char *val_path;           /* tokens: the validation split's .bin; NULL: split `path` */
+        double split;             /* text, tokens: the part of the file, from its start, that trains; 0.9 */
+        enum symbol_type symbols; /* text */
+        bool pad;                 /* repeat samples in the tail as PyTorch's DistributedSampler does */
+        bool shuffle;             /* true */
     } data;
     struct {
         enum optimizer_type type;
@@ -63,6 +75,9 @@ struct train_spec {
     int64_t accumulate;    /* micro-batches a step, 1 */
     int64_t epochs, steps; /* one of them is 0 */
     int64_t seed;
+    enum precision_type precision;
+    enum reproducible_type reproducible;
+    int64_t shards; /* reproducible: world: parts of the global batch, a power of two, 4 */
     struct {
         enum sync_type type;
         int64_t every; /* average: H */
@@ -71,6 +86,7 @@ struct train_spec {
         char *dir; /* NULL: no snapshots */
         struct job_every every;
         int64_t keep;
+        int64_t keep_best; /* besides: those of the best validation loss, 0 */
     } snapshot;
     enum resume_type resume;
     struct {
