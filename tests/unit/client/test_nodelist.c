@@ -1,0 +1,110 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "client/nodelist.h"
+
+static void expands(const char *text, const char *expected)
+{
+    CLEANUP(buf_release) struct buf joined = {0};
+    char **nodes = NULL;
+    struct err e;
+    assert_int_equal(nodelist_expand(text, &nodes, &e), ERR_OK);
+    for (char **node = nodes; *node; node++)
+        buf_printf(&joined, "%s%s", node == nodes ? "" : " ", *node);
+    assert_string_equal(joined.data, expected);
+    strv_free(nodes);
+}
+
+static void refused(const char *text, const char *why)
+{
+    char **nodes = NULL;
+    struct err e;
+    assert_int_equal(nodelist_expand(text, &nodes, &e), ERR_INVALID_ARGUMENT);
+    if (!strstr(e.msg, why))
+        fail_msg("'%s' says: %s", text, e.msg);
+    assert_null(nodes);
+}
+
+static void test_plain_names(void **state)
+{
+    (void)state;
+    expands("box1", "box1");
+    expands("box1,gpu-7.example.org,c", "box1 gpu-7.example.org c");
+}
+
+static void test_ranges(void **state)
+{
+    (void)state;
+    expands("n[1-2]", "n1 n2");
+    expands("box[1-3,7],gpu[01-02]", "box1 box2 box3 box7 gpu01 gpu02");
+    expands("n[8-11]", "n8 n9 n10 n11");
+    expands("n[008-011,5]", "n008 n009 n010 n011 n5");
+    expands("n[098-102]", "n098 n099 n100 n101 n102");
+    expands("n[7]", "n7");
+    expands("[1-2]", "1 2");
+}
+
+static void test_several_brackets(void **state)
+{
+    (void)state;
+    expands("rack[1-2]-n[01-02]", "rack1-n01 rack1-n02 rack2-n01 rack2-n02");
+    expands("n[1-2].ib,x", "n1.ib n2.ib x");
+}
+
+static void test_what_cannot_be_read(void **state)
+{
+    char deep[8 + 40 * 3 + 1] = "n";
+    (void)state;
+    for (int i = 0; i < 40; i++)
+        strcat(deep, "[1]");
+    refused("", "an empty name");
+    refused("a,,b", "an empty name");
+    refused("a,", "an empty name");
+    refused("n[1-2", "do not match");
+    refused("n1-2]", "do not match");
+    refused("n[1-[2]]", "do not match");
+    refused("n[]", "no number");
+    refused("n[1-]", "no number");
+    refused("n[a]", "no number");
+    refused("n[1;2]", "between numbers");
+    refused("n[1-2-3]", "between numbers");
+    refused("n[2-1]", "backwards");
+    refused("n[1-99999999]", "too far");
+    refused("n[1-999999999999]", "no number");
+    refused("a[1-300]b[1-300]", "too many nodes");
+    refused(deep, "too many brackets");
+}
+
+static void test_counts(void **state)
+{
+    (void)state;
+    assert_int_equal(nodelist_count_at("4", 0), 4);
+    assert_int_equal(nodelist_count_at("4", 1), -1);
+    assert_int_equal(nodelist_count_at("2(x2),1", 1), 2);
+    assert_int_equal(nodelist_count_at("2(x2),1", 2), 1);
+    assert_int_equal(nodelist_count_at("2(x2),1", 3), -1);
+    assert_int_equal(nodelist_count_at("1,2,16(x1000)", 1001), 16);
+    assert_int_equal(nodelist_count_at("", 0), -1);
+    assert_int_equal(nodelist_count_at("x", 0), -1);
+    assert_int_equal(nodelist_count_at("2(x", 0), -1);
+    assert_int_equal(nodelist_count_at("2(x2;1", 0), -1);
+    assert_int_equal(nodelist_count_at("2;1", 1), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain_names),      cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_several_brackets), cmocka_unit_test(test_what_cannot_be_read),
+        cmocka_unit_test(test_counts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
