@@ -1,0 +1,127 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/paths.h"
+#include "client/connect.h"
+
+struct generate_options {
+    const char *prompt, *tokens, *temperature, *top_k, *seed;
+};
+
+#define TEXT(field, option, placeholder, text)                                                               \
+    {                                                                                                        \
+        .name = option, .type = OPTION_TEXT, .offset = offsetof(struct generate_options, field),             \
+        .value = placeholder, .help = text                                                                   \
+    }
+
+static const struct option_spec options[] = {
+    TEXT(prompt, "prompt", "TEXT", "what the text begins with; - reads it from stdin"),
+    TEXT(tokens, "tokens", "N", "symbols to add (200)"),
+    TEXT(temperature, "temperature", "T",
+         "0 takes the likeliest symbol each time; 1 draws as the model says (0.8)"),
+    TEXT(top_k, "top-k", "K", "draws among the K likeliest symbols only (all)"),
+    TEXT(seed, "seed", "S", "another seed, another text; the same seed, the same text (1)"),
+    {0},
+};
+
+static bool is_directory(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static enum err_code snapshot_of(struct link *link, int64_t job, char **dir, struct err *e)
+{
+    Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    request.job = job;
+    if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    const Ddp__V1__JobStatus *status = reply;
+    if (!status->snapshot || !*status->snapshot->path)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "job %lld has no committed snapshot yet, set train.snapshot or give a directory",
+                       (long long)job);
+    *dir = xstrdup(status->snapshot->path);
+    if (is_directory(*dir))
+        return ERR_OK;
+    return err_set(e, ERR_FAILED_PRECONDITION, "the snapshot lies on %s in %s, run ddpctl generate there",
+                   status->snapshot->n_nodes ? status->snapshot->nodes[0] : "its node", *dir);
+}
+
+/* A directory that exists is meant; everything else is a job. */
+static enum err_code find_dir(const struct invocation *in, char **dir, struct err *e)
+{
+    const char *what = in->args.list[0];
+    struct link link;
+    int64_t job;
+    if (is_directory(what)) {
+        *dir = xstrdup(what);
+        return ERR_OK;
+    }
+    if (read_job(what, &job, e) != ERR_OK)
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is neither a directory nor a job", what);
+    if (link_open(&link, in->globals, e) != ERR_OK)
+        return e->code;
+    enum err_code code = snapshot_of(&link, job, dir, e);
+    link_close(&link);
+    return code;
+}
+
+/* The trainer has the model, and takes this process over. */
+static enum err_code start_trainer(const struct generate_options *o, const char *dir, struct err *e)
+{
+    CLEANUP(free_text) char *program = NULL;
+    const struct {
+        const char *name, *value;
+    } given[] = {
+        {"--prompt", o->prompt}, {"--tokens", o->tokens}, {"--temperature", o->temperature},
+        {"--top-k", o->top_k},   {"--seed", o->seed},
+    };
+    const char *argv[3 + 2 * ARRAY_LEN(given) + 1] = {"ddp-trainer", "--generate", dir};
+    size_t n = 3;
+    if (paths_program("ddp-trainer", &program, e) != ERR_OK)
+        return e->code;
+    for (size_t i = 0; i < ARRAY_LEN(given); i++) {
+        if (!given[i].value)
+            continue;
+        argv[n++] = given[i].name;
+        argv[n++] = given[i].value;
+    }
+    execv(program, (char *const *)(uintptr_t)argv);
+    return err_sys(e, errno, "%s", program);
+}
+
+static int run(struct invocation *in)
+{
+    CLEANUP(free_text) char *dir = NULL;
+    struct err e;
+    if (find_dir(in, &dir, &e) == ERR_OK && start_trainer(in->options, dir, &e) == ERR_OK)
+        return EXIT_DONE;
+    return complain(&e);
+}
+
+const struct command cmd_generate = {
+    .name = "generate",
+    .usage = "generate JOB|DIR [--prompt TEXT] [--tokens N]",
+    .summary = "let a language model go on from a prompt",
+    .help =
+        "Continues the prompt with the model of JOB's last committed snapshot, or of a directory that holds\n"
+        "model.safetensors and config.json: a snapshot, or what Hugging Face wrote. The text goes to stdout "
+        "as\n"
+        "it comes. A model of text by character or byte takes and prints text; one of other tokens takes "
+        "and\n"
+        "prints their numbers: --prompt \"464 3290\".\n\n"
+        "  ddpctl generate 9 --prompt \"In the beginning\" --tokens 300\n"
+        "  ddpctl generate out/ --temperature 0.5 --seed 7",
+    .options = options,
+    .size = sizeof(struct generate_options),
+    .least = 1,
+    .most = 1,
+    .run = run,
+};

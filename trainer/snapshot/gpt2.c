@@ -1,0 +1,113 @@
+#include "trainer/snapshot/gpt2.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#define CONFIG_LIMIT ((size_t)1 << 20)
+#define NORM_EPSILON 1e-5 /* of every layer norm, here and there */
+
+static const char *activation_name(const struct train_spec *spec)
+{
+    return spec->model.activation == ACTIVATION_GELU ? "gelu" : "gelu_new";
+}
+
+void gpt2_config_print(struct buf *out, const struct train_spec *spec, int64_t vocab)
+{
+    struct jout o = {.buf = out};
+    jout_open(&o, NULL, '{');
+    jout_open(&o, "architectures", '[');
+    jout_text(&o, NULL, "GPT2LMHeadModel");
+    jout_close(&o, ']');
+    jout_text(&o, "model_type", "gpt2");
+    jout_int(&o, "vocab_size", vocab);
+    jout_int(&o, "n_positions", spec->model.context);
+    jout_int(&o, "n_ctx", spec->model.context);
+    jout_int(&o, "n_embd", spec->model.width);
+    jout_int(&o, "n_layer", spec->model.layers);
+    jout_int(&o, "n_head", spec->model.heads);
+    jout_raw(&o, "n_inner", "null");
+    jout_text(&o, "activation_function", activation_name(spec));
+    jout_real(&o, "resid_pdrop", spec->model.dropout);
+    jout_real(&o, "embd_pdrop", spec->model.dropout);
+    jout_real(&o, "attn_pdrop", spec->model.dropout);
+    jout_real(&o, "layer_norm_epsilon", NORM_EPSILON);
+    jout_real(&o, "initializer_range", 0.02);
+    jout_bool(&o, "tie_word_embeddings", spec->model.tied);
+    jout_raw(&o, "bos_token_id", "null");
+    jout_raw(&o, "eos_token_id", "null");
+    jout_text(&o, "torch_dtype", "float32");
+    jout_close(&o, '}');
+    buf_putc(out, '\n');
+}
+
+static enum err_code read_sizes(const char *path, const json_t *root, struct train_spec *spec, struct err *e)
+{
+    const struct {
+        const char *key;
+        int64_t *to;
+    } sizes[] = {
+        {"vocab_size", &spec->model.vocab}, {"n_positions", &spec->model.context},
+        {"n_embd", &spec->model.width},     {"n_layer", &spec->model.layers},
+        {"n_head", &spec->model.heads},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        *sizes[i].to = json_get_int(root, sizes[i].key, 0);
+        if (*sizes[i].to < 1 || *sizes[i].to > INT32_MAX)
+            return err_set(e, ERR_FAILED_PRECONDITION, "%s: '%s' is missing or not a size", path,
+                           sizes[i].key);
+    }
+    if (spec->model.width % spec->model.heads)
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s: n_embd %lld is not a multiple of n_head %lld", path,
+                       (long long)spec->model.width, (long long)spec->model.heads);
+    int64_t inner = json_get_int(root, "n_inner", 0);
+    if (inner && inner != 4 * spec->model.width)
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s: n_inner %lld: only four times n_embd is built", path,
+                       (long long)inner);
+    return ERR_OK;
+}
+
+static enum err_code read_kind(const char *path, const json_t *root, struct train_spec *spec, struct err *e)
+{
+    const char *activation = json_get_text(root, "activation_function", "gelu_new");
+    if (strcmp(json_get_text(root, "model_type", "gpt2"), "gpt2"))
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s: model_type is '%.40s', only gpt2 is built", path,
+                       json_get_text(root, "model_type", ""));
+    if (!strcmp(activation, "gelu"))
+        spec->model.activation = ACTIVATION_GELU;
+    else if (!strcmp(activation, "gelu_new") || !strcmp(activation, "gelu_pytorch_tanh"))
+        spec->model.activation = ACTIVATION_GELU_TANH;
+    else
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: activation_function '%.40s': gelu or gelu_new is built", path, activation);
+    if (fabs(json_get_real(root, "layer_norm_epsilon", NORM_EPSILON) - NORM_EPSILON) > 1e-9)
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s: layer_norm_epsilon is not %g", path, NORM_EPSILON);
+    if (json_get_bool(root, "scale_attn_by_inverse_layer_idx", false) ||
+        !json_get_bool(root, "scale_attn_weights", true))
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s: its way to scale attention is not built", path);
+    spec->model.tied = json_get_bool(root, "tie_word_embeddings", true);
+    return ERR_OK;
+}
+
+enum err_code gpt2_config_read(const char *dir, struct train_spec *spec, struct err *e)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/config.json", dir);
+    CLEANUP(buf_release) struct buf text = {0};
+    CLEANUP(json_release) json_t *root = NULL;
+    if (!file_exists(path))
+        return err_set(e, ERR_NOT_FOUND, "%s: there is none", path);
+    if (file_read(path, CONFIG_LIMIT, &text, e))
+        return e->code;
+    if (json_parse(text.data ? text.data : "", text.len, CONFIG_LIMIT, &root, e) || !json_is_object(root)) {
+        if (e->code == ERR_OK)
+            err_set(e, ERR_DATA_LOSS, "not an object");
+        e->code = ERR_DATA_LOSS;
+        return err_wrap(e, "%s", path);
+    }
+    spec->model.type = MODEL_GPT;
+    spec->model.dropout = 0.0;
+    return read_kind(path, root, spec, e) ? e->code : read_sizes(path, root, spec, e);
+}

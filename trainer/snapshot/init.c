@@ -1,0 +1,123 @@
+#include "trainer/snapshot/init.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "trainer/snapshot/safetensors.h"
+
+#define PREFIX "transformer."
+
+static bool holds_model(const char *dir)
+{
+    CLEANUP(free_text) char *file = xasprintf("%s/model.safetensors", dir);
+    return file_exists(file);
+}
+
+static bool holds(const char *dir, const char *name)
+{
+    CLEANUP(free_text) char *file = xasprintf("%s/%s", dir, name);
+    return file_exists(file);
+}
+
+enum err_code init_find(const char *path, char **dir, struct err *e)
+{
+    struct snapshot_list list = {0};
+    if (holds_model(path)) {
+        *dir = xstrdup(path);
+        return ERR_OK;
+    }
+    if (holds(path, "pytorch_model.bin"))
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: has pytorch_model.bin and no model.safetensors, save it with "
+                       "save_pretrained(..., safe_serialization=True)",
+                       path);
+    if (holds(path, "model.safetensors.index.json"))
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s: the model lies in several files, save it with save_pretrained(..., "
+                       "max_shard_size='100GB')",
+                       path);
+    if (snapshot_scan(path, &list, e))
+        return e->code;
+    *dir = NULL;
+    for (size_t i = 0; i < list.count && !*dir; i++)
+        if (list.items[i].committed)
+            *dir = xstrdup(list.items[i].path);
+    snapshot_list_release(&list);
+    if (!*dir)
+        return err_set(e, ERR_NOT_FOUND, "%s: holds neither model.safetensors nor a committed snapshot",
+                       path);
+    return ERR_OK;
+}
+
+static const char *bare(const char *name)
+{
+    return strncmp(name, PREFIX, strlen(PREFIX)) ? name : name + strlen(PREFIX);
+}
+
+/* The name under which the file has what the model calls `name`. */
+static const char *name_in(const struct safetensors *f, const char *name, char *with, size_t size)
+{
+    if (safetensors_find(f, name))
+        return name;
+    if (safetensors_find(f, bare(name)))
+        return bare(name);
+    snprintf(with, size, PREFIX "%s", name);
+    return safetensors_find(f, with) ? with : name;
+}
+
+static bool ends_with(const char *text, const char *tail)
+{
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && !strcmp(text + n - m, tail);
+}
+
+/* Kept by some versions, and no parameters: the causal mask, and the head that is the token embedding. */
+static bool passed_over(const char *name)
+{
+    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+           !strcmp(name, "lm_head.weight");
+}
+
+static bool in_layout(const struct snapshot_layout *l, const char *name)
+{
+    for (size_t i = 0; i < l->tensor_count; i++)
+        if (!strcmp(bare(l->tensors[i].name), bare(name)))
+            return true;
+    return false;
+}
+
+static enum err_code check_rest(const struct safetensors *f, const struct snapshot_layout *l, struct err *e)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (!in_layout(l, f->tensors[i].name) && !passed_over(f->tensors[i].name))
+            return err_set(e, ERR_FAILED_PRECONDITION, "%s: the model has no place for tensor '%s'", f->path,
+                           f->tensors[i].name);
+    return ERR_OK;
+}
+
+static enum err_code read_all(const struct safetensors *f, const struct snapshot_layout *l, float *params,
+                              struct err *e)
+{
+    for (size_t i = 0; i < l->tensor_count; i++) {
+        const struct snapshot_tensor *t = &l->tensors[i];
+        char with[160];
+        const char *name = name_in(f, t->name, with, sizeof(with));
+        bool positions = !strcmp(bare(t->name), "wpe.weight");
+        if (safetensors_read_head(f, name, t->dims, t->shape, positions, params + t->offset, e))
+            return e->code;
+    }
+    return check_rest(f, l, e);
+}
+
+enum err_code init_read(const char *dir, const struct snapshot_layout *l, float *params, struct err *e)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/model.safetensors", dir);
+    struct safetensors *f = NULL;
+    if (safetensors_open(&f, path, e))
+        return e->code;
+    enum err_code code = read_all(f, l, params, e);
+    safetensors_close(f);
+    return code;
+}
