@@ -9,7 +9,7 @@
  * a key of another type is an unknown key. What the job file names but this version does not do is refused
  * where it stands. */
 
-const char *const job_activation_names[] = {"relu", "gelu", "tanh", NULL};
+const char *const job_activation_names[] = {"relu", "gelu", "tanh", "gelu_tanh", NULL};
 const char *const job_loss_names[] = {"auto", "cross_entropy", "mse", NULL};
 const char *const job_schedule_names[] = {"constant", "linear", "cosine", NULL};
 const char *const job_resume_names[] = {"auto", "continue", "never", NULL};

@@ -23,6 +23,8 @@ static double activation(enum activation_type type, double x)
     case ACTIVATION_TANH:
         return tanh(x);
     case ACTIVATION_GELU:
+        return 0.5 * x * erfc(-x / sqrt(2.0));
+    case ACTIVATION_GELU_TANH:
         break;
     }
     return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
@@ -190,7 +192,8 @@ static void check(enum loss_type loss, enum activation_type type, size_t layers)
 
 static void every_loss_activation_and_depth(void **state)
 {
-    static const enum activation_type types[] = {ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_TANH};
+    static const enum activation_type types[] = {ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_TANH,
+                                                 ACTIVATION_GELU_TANH};
     (void)state;
     for (size_t a = 0; a < ARRAY_LEN(types); a++)
         for (size_t layers = 1; layers <= 4; layers++) {

@@ -49,6 +49,10 @@ static double relu(double x)
 }
 static double gelu(double x)
 {
+    return 0.5 * x * erfc(-x / sqrt(2.0));
+}
+static double gelu_tanh(double x)
+{
     return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 static double relu_slope(double x)
@@ -59,6 +63,10 @@ static double gelu_slope(double x)
 {
     return (gelu(x + 1e-6) - gelu(x - 1e-6)) / 2e-6;
 }
+static double gelu_tanh_slope(double x)
+{
+    return (gelu_tanh(x + 1e-6) - gelu_tanh(x - 1e-6)) / 2e-6;
+}
 static double tanh_slope(double x)
 {
     return 1.0 - tanh(x) * tanh(x);
@@ -67,14 +75,16 @@ static double tanh_slope(double x)
 static void activations(void **state)
 {
     static double (*const value[])(double) = {
-        [DEVICE_RELU] = relu, [DEVICE_GELU] = gelu, [DEVICE_TANH] = tanh};
-    static double (*const slope[])(double) = {
-        [DEVICE_RELU] = relu_slope, [DEVICE_GELU] = gelu_slope, [DEVICE_TANH] = tanh_slope};
+        [DEVICE_RELU] = relu, [DEVICE_GELU] = gelu, [DEVICE_TANH] = tanh, [DEVICE_GELU_TANH] = gelu_tanh};
+    static double (*const slope[])(double) = {[DEVICE_RELU] = relu_slope,
+                                              [DEVICE_GELU] = gelu_slope,
+                                              [DEVICE_TANH] = tanh_slope,
+                                              [DEVICE_GELU_TANH] = gelu_tanh_slope};
     float x[N], y[N], ones[N], first[N];
     (void)state;
     for (int i = 0; i < N; i++)
         ones[i] = 1.0f;
-    for (int kind = DEVICE_RELU; kind <= DEVICE_TANH; kind++) {
+    for (int kind = DEVICE_RELU; kind <= DEVICE_GELU_TANH; kind++) {
         for (int k = 0; k < table_count; k++) {
             fill(x, N, kind == DEVICE_RELU ? 100.0f : 12.0f, 1);
             tables[k]->activate((enum device_activation)kind, y, x, N);

@@ -15,7 +15,8 @@
  * optimizer each for itself, so its bits must not depend on the instruction set. */
 
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
-enum device_activation { DEVICE_RELU, DEVICE_GELU, DEVICE_TANH };
+/* GELU exact, x Phi(x), and in its tanh form (both Hendrycks and Gimpel, arXiv 1606.08415). */
+enum device_activation { DEVICE_RELU, DEVICE_GELU, DEVICE_TANH, DEVICE_GELU_TANH };
 
 /* What a loss adds up over the rows it saw. */
 struct device_tally {

@@ -20,9 +20,11 @@ struct layer {
 struct mlp {
     struct model base;
     enum device_activation activation;
+    enum loss_type loss; /* LOSS_MSE or LOSS_CROSS_ENTROPY */
     size_t layer_count;
     struct layer *layers;
     float *grad[2]; /* (max_rows, widest): d loss / d z of this layer and of the one below */
+    float *output;  /* (max_rows,out) */
 };
 
 static struct mlp *mlp_of(struct model *m)
@@ -53,6 +55,7 @@ static size_t add_tensor(struct model *m, const char *prefix, const char *name, 
     t->shape[1] = cols;
     t->offset = m->count;
     t->count = (size_t)(rows * cols);
+    t->decay = true;
     m->count += aligned(t->count);
     m->parameters += t->count;
     return t->offset;
@@ -106,8 +109,7 @@ static enum err_code alloc_activations(struct mlp *n, struct err *e)
     }
     n->grad[0] = take(&at, rows * widest);
     n->grad[1] = take(&at, rows * widest);
-    m->output = n->layers[n->layer_count - 1].z;
-    m->output_grad = n->grad[0];
+    n->output = n->layers[n->layer_count - 1].z;
     return ERR_OK;
 }
 
@@ -130,7 +132,8 @@ static void mlp_init(const struct model *m, float *params, uint64_t seed)
     free(host);
 }
 
-static void mlp_forward(struct model *m, const float *params, const struct model_batch *b)
+/* Leaves the outputs in n->output. */
+static void forward(struct model *m, const float *params, const struct model_batch *b)
 {
     struct mlp *n = mlp_of(m);
     const struct device_ops *ops = m->device->ops;
@@ -146,10 +149,29 @@ static void mlp_forward(struct model *m, const float *params, const struct model
     }
 }
 
-/* dW (out,in) += dz^T (out,rows) x (rows,in); db += column sums of dz; dx (rows,in) = dz (rows,out) W
- * (out,in). */
-static void mlp_backward(struct model *m, const float *params, float *grads, const struct model_batch *b,
-                         model_ready_fn ready, void *arg)
+/* grad: (rows,out), or NULL. */
+static void loss(struct model *m, float *grad, const struct model_batch *b, float scale,
+                 struct device_tally *tally)
+{
+    const struct device_ops *ops = m->device->ops;
+    struct mlp *n = mlp_of(m);
+    if (n->loss == LOSS_MSE)
+        ops->mse(m->device, grad, n->output, b->y, b->rows, m->out, scale, tally);
+    else
+        ops->cross_entropy(m->device, grad, n->output, b->label, b->rows, m->out, scale, tally);
+}
+
+static void mlp_evaluate(struct model *m, const float *params, const struct model_batch *b,
+                         struct device_tally *tally)
+{
+    forward(m, params, b);
+    loss(m, NULL, b, 1.0f, tally);
+}
+
+/* From d loss / d output in grad[0]. dW (out,in) += dz^T (out,rows) x (rows,in); db += column sums of dz; dx
+ * (rows,in) = dz (rows,out) W (out,in). */
+static void backward(struct model *m, const float *params, float *grads, const struct model_batch *b,
+                     model_ready_fn ready, void *arg)
 {
     struct mlp *n = mlp_of(m);
     const struct device_ops *ops = m->device->ops;
@@ -174,19 +196,37 @@ static void mlp_backward(struct model *m, const float *params, float *grads, con
     }
 }
 
+static void mlp_train(struct model *m, const float *params, float *grads, const struct model_batch *b,
+                      float scale, struct device_tally *tally, model_ready_fn ready, void *arg)
+{
+    forward(m, params, b);
+    loss(m, mlp_of(m)->grad[0], b, scale, tally);
+    backward(m, params, grads, b, ready, arg);
+}
+
+static double mlp_flops(const struct model *m, int64_t rows)
+{
+    double weights = 0.0;
+    for (size_t i = 0; i < m->tensor_count; i++)
+        weights += m->tensors[i].dims == 2 ? (double)m->tensors[i].count : 0.0;
+    return 6.0 * weights * (double)rows;
+}
+
 static const struct model_ops mlp_ops = {
     .free = mlp_free,
     .init = mlp_init,
-    .forward = mlp_forward,
-    .backward = mlp_backward,
+    .evaluate = mlp_evaluate,
+    .train = mlp_train,
+    .flops = mlp_flops,
 };
 
 enum err_code mlp_open(struct model **out, const int64_t *sizes, size_t size_count,
-                       enum device_activation activation, int64_t max_rows, struct device *device,
-                       struct err *e)
+                       enum device_activation activation, enum loss_type loss_type, int64_t max_rows,
+                       struct device *device, struct err *e)
 {
     struct mlp *n = xcalloc(1, sizeof(*n));
     n->activation = activation;
+    n->loss = loss_type;
     n->layer_count = size_count - 1;
     n->layers = xcalloc(n->layer_count, sizeof(*n->layers));
     n->base = (struct model){.ops = &mlp_ops, .device = device, .max_rows = max_rows};

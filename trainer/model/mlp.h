@@ -7,7 +7,7 @@
  * "layers.<i>.weight" and
  * ".bias", for one layer "weight" and "bias". sizes: the widths, input first. */
 MUST_CHECK enum err_code mlp_open(struct model **out, const int64_t *sizes, size_t size_count,
-                                  enum device_activation activation, int64_t max_rows, struct device *device,
-                                  struct err *e);
+                                  enum device_activation activation, enum loss_type loss, int64_t max_rows,
+                                  struct device *device, struct err *e);
 
 #endif

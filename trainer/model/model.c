@@ -7,6 +7,8 @@ static enum device_activation activation_of(enum activation_type type)
     switch (type) {
     case ACTIVATION_GELU:
         return DEVICE_GELU;
+    case ACTIVATION_GELU_TANH:
+        return DEVICE_GELU_TANH;
     case ACTIVATION_TANH:
         return DEVICE_TANH;
     case ACTIVATION_RELU:
@@ -27,22 +29,27 @@ static enum err_code check_widths(const int64_t *sizes, size_t n, int64_t data_i
     return ERR_OK;
 }
 
-enum err_code model_open(struct model **out, const struct train_spec *spec, enum loss_type loss,
-                         int64_t data_in, int64_t data_out, int64_t max_rows, struct device *device,
-                         struct err *e)
+static enum err_code open_mlp(struct model **out, const struct train_spec *spec, enum loss_type loss,
+                              int64_t data_in, int64_t data_out, int64_t max_rows, struct device *device,
+                              struct err *e)
 {
     int64_t linear[2] = {spec->model.in, spec->model.out};
     const int64_t *sizes = spec->model.type == MODEL_LINEAR ? linear : spec->model.sizes;
     size_t n = spec->model.type == MODEL_LINEAR ? 2 : spec->model.size_count;
-    BUG_ON(n < 2 || max_rows < 1);
+    BUG_ON(n < 2);
     if (check_widths(sizes, n, data_in, data_out, e))
         return e->code;
-    struct model *m = NULL;
-    if (mlp_open(&m, sizes, n, activation_of(spec->model.activation), max_rows, device, e))
-        return e->code;
-    m->loss = loss;
-    *out = m;
-    return ERR_OK;
+    return mlp_open(out, sizes, n, activation_of(spec->model.activation), loss, max_rows, device, e);
+}
+
+enum err_code model_open(struct model **out, const struct train_spec *spec, enum loss_type loss,
+                         int64_t data_in, int64_t data_out, int64_t max_rows, struct device *device,
+                         struct err *e)
+{
+    BUG_ON(max_rows < 1);
+    if (spec->model.type == MODEL_GPT)
+        return err_set(e, ERR_UNIMPLEMENTED, "model: gpt is not in this build");
+    return open_mlp(out, spec, loss, data_in, data_out, max_rows, device, e);
 }
 
 void model_free(struct model *m)
@@ -56,36 +63,25 @@ void model_init(const struct model *m, float *params, uint64_t seed)
     m->ops->init(m, params, seed);
 }
 
-static void loss(struct model *m, float *grad, const struct model_batch *b, float scale,
-                 struct device_tally *tally)
+double model_flops(const struct model *m, int64_t rows)
 {
-    const struct device_ops *ops = m->device->ops;
-    if (m->loss == LOSS_MSE)
-        ops->mse(m->device, grad, m->output, b->y, b->rows, m->out, scale, tally);
-    else
-        ops->cross_entropy(m->device, grad, m->output, b->label, b->rows, m->out, scale, tally);
+    return m->ops->flops(m, rows);
 }
 
 void model_evaluate(struct model *m, const float *params, const struct model_batch *b,
                     struct device_tally *tally)
 {
     BUG_ON(b->rows > m->max_rows);
-    if (b->rows == 0)
-        return;
-    m->ops->forward(m, params, b);
-    loss(m, NULL, b, 1.0f, tally);
+    if (b->rows > 0)
+        m->ops->evaluate(m, params, b, tally);
 }
 
 void model_train(struct model *m, const float *params, float *grads, const struct model_batch *b, float scale,
                  struct device_tally *tally, model_ready_fn ready, void *arg)
 {
     BUG_ON(b->rows > m->max_rows);
-    if (b->rows == 0) {
-        if (ready)
-            ready(arg, 0, m->count);
-        return;
-    }
-    m->ops->forward(m, params, b);
-    loss(m, m->output_grad, b, scale, tally);
-    m->ops->backward(m, params, grads, b, ready, arg);
+    if (b->rows > 0)
+        m->ops->train(m, params, grads, b, scale, tally, ready, arg);
+    else if (ready)
+        ready(arg, 0, m->count);
 }

@@ -2,19 +2,21 @@
 
 #include "trainer/optim/optim.h"
 
-static void adamw_update(struct optim *o, float *params, const float *grads, double lr, double scale)
+static void adamw_update(struct optim *o, const struct optim_run *run, float *params, const float *grads,
+                         double lr, double scale)
 {
     struct device_adamw h = {
         .lr = (float)lr,
         .beta1 = (float)o->beta1,
         .beta2 = (float)o->beta2,
         .eps = (float)o->eps,
-        .weight_decay = (float)o->weight_decay,
+        .weight_decay = run->decay ? (float)o->weight_decay : 0.0f,
         .correction1 = (float)(1.0 - pow(o->beta1, (double)o->steps)),
         .correction2 = (float)(1.0 - pow(o->beta2, (double)o->steps)),
         .scale = (float)scale,
     };
-    o->device->ops->adamw(o->device, &h, params, grads, o->state, o->state + o->count, o->count);
+    float *m = o->state + run->offset, *v = o->state + o->count + run->offset;
+    o->device->ops->adamw(o->device, &h, params + run->offset, grads + run->offset, m, v, run->count);
 }
 
 const struct optim_ops optim_adamw = {

@@ -5,6 +5,14 @@
 
 #include "base/mem.h"
 
+static void add_run(struct optim *o, size_t offset, size_t count, bool decay)
+{
+    if (count == 0)
+        return;
+    o->runs = array_grow(o->runs, o->run_count, &o->run_cap, sizeof(*o->runs));
+    o->runs[o->run_count++] = (struct optim_run){offset, count, decay};
+}
+
 enum err_code optim_open(struct optim **out, const struct train_spec *spec, size_t count,
                          struct device *device, struct err *e)
 {
@@ -32,6 +40,7 @@ enum err_code optim_open(struct optim **out, const struct train_spec *spec, size
         return e->code;
     }
     o->state = state;
+    add_run(o, 0, count, true);
     *out = o;
     return ERR_OK;
 }
@@ -41,7 +50,19 @@ void optim_free(struct optim *o)
     if (!o)
         return;
     o->device->ops->free(o->device, o->state);
+    free(o->runs);
     free(o);
+}
+
+/* Only the last run may be cut: exemptions come in rising order. */
+void optim_exempt(struct optim *o, size_t offset, size_t count)
+{
+    struct optim_run last = o->runs[--o->run_count];
+    size_t end = last.offset + last.count;
+    BUG_ON(!last.decay || offset < last.offset || offset + count > end);
+    add_run(o, last.offset, offset - last.offset, true);
+    add_run(o, offset, count, false);
+    add_run(o, offset + count, end - offset - count, true);
 }
 
 double optim_norm(struct optim *o, const float *grads)
@@ -62,5 +83,6 @@ double optim_clip_scale(const struct optim *o, double norm)
 void optim_update(struct optim *o, float *params, const float *grads, double lr, double scale)
 {
     o->steps++;
-    o->ops->update(o, params, grads, lr, scale);
+    for (size_t i = 0; i < o->run_count; i++)
+        o->ops->update(o, &o->runs[i], params, grads, lr, scale);
 }

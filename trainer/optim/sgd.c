@@ -1,15 +1,17 @@
 #include "trainer/optim/optim.h"
 
-static void sgd_update(struct optim *o, float *params, const float *grads, double lr, double scale)
+static void sgd_update(struct optim *o, const struct optim_run *run, float *params, const float *grads,
+                       double lr, double scale)
 {
     struct device_sgd h = {
         .lr = (float)lr,
         .momentum = (float)o->momentum,
-        .weight_decay = (float)o->weight_decay,
+        .weight_decay = run->decay ? (float)o->weight_decay : 0.0f,
         .nesterov = o->nesterov,
         .scale = (float)scale,
     };
-    o->device->ops->sgd(o->device, &h, params, grads, o->state, o->count);
+    float *v = o->state ? o->state + run->offset : NULL;
+    o->device->ops->sgd(o->device, &h, params + run->offset, grads + run->offset, v, run->count);
 }
 
 const struct optim_ops optim_sgd = {

@@ -49,15 +49,43 @@ static inline float fast_tanh(float x)
 #define GELU_A 0.7978845608f /* sqrt(2 / pi) */
 #define GELU_B 0.044715f
 
-static inline float gelu(float x)
+static inline float gelu_tanh(float x)
 {
     return 0.5f * x * (1.0f + fast_tanh(GELU_A * (x + GELU_B * x * x * x)));
 }
 
-static inline float gelu_slope(float x)
+static inline float gelu_tanh_slope(float x)
 {
     float t = fast_tanh(GELU_A * (x + GELU_B * x * x * x));
     return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * GELU_A * (1.0f + 3.0f * GELU_B * x * x);
+}
+
+/* Phi(x), the normal distribution, by formula 7.1.26 of Abramowitz and Stegun for erf, which is good to
+ * 1.5e-7 absolute; *density is exp(-x^2 / 2) / sqrt(2 pi). */
+static inline float normal_cdf(float x, float *density)
+{
+    float a = fabsf(x) * 0.70710678f, e = fast_exp(-a * a);
+    float t = 1.0f / (1.0f + 0.3275911f * a);
+    float p = 1.061405429f;
+    p = p * t - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = p * t + 0.254829592f;
+    float half_tail = 0.5f * p * t * e;
+    *density = 0.39894228f * e;
+    return x > 0.0f ? 1.0f - half_tail : half_tail;
+}
+
+static inline float gelu(float x)
+{
+    float density;
+    return x * normal_cdf(x, &density);
+}
+
+static inline float gelu_slope(float x)
+{
+    float density, cdf = normal_cdf(x, &density);
+    return cdf + x * density;
 }
 
 static void k_bias(float *restrict y, const float *restrict b, int64_t rows, int64_t cols)
@@ -81,6 +109,10 @@ static void k_activate(enum device_activation kind, float *y, const float *x, si
         for (size_t i = 0; i < n; i++)
             y[i] = x[i] < 0.0f ? 0.0f : x[i];
         break;
+    case DEVICE_GELU_TANH:
+        for (size_t i = 0; i < n; i++)
+            y[i] = gelu_tanh(x[i]);
+        break;
     case DEVICE_GELU:
         for (size_t i = 0; i < n; i++)
             y[i] = gelu(x[i]);
@@ -98,6 +130,10 @@ static void k_activate_grad(enum device_activation kind, float *dx, const float 
     case DEVICE_RELU:
         for (size_t i = 0; i < n; i++)
             dx[i] = x[i] > 0.0f ? dy[i] : 0.0f;
+        break;
+    case DEVICE_GELU_TANH:
+        for (size_t i = 0; i < n; i++)
+            dx[i] = dy[i] * gelu_tanh_slope(x[i]);
         break;
     case DEVICE_GELU:
         for (size_t i = 0; i < n; i++)
