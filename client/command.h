@@ -32,11 +32,12 @@ struct command {
     const char *summary; /* one line for ddpctl --help */
     const char *help;    /* paragraphs for ddpctl NAME --help */
     const struct option_spec *options;
-    const struct option_spec *shared; /* a second table into the same struct, or NULL */
-    size_t size;                      /* of the options struct, zeroed before */
-    size_t least, most;               /* arguments */
-    bool tail;                        /* takes "-- COMMAND" */
-    bool offline;                     /* talks to no coordinator: the global options are not shown */
+    const struct option_spec *shared;   /* a second table into the same struct, or NULL */
+    size_t size;                        /* of the options struct, zeroed before */
+    size_t least, most;                 /* arguments */
+    bool tail;                          /* takes "-- COMMAND" */
+    bool (*ends)(const char *argument); /* which argument begins COMMAND without "--"; NULL: none */
+    bool offline;                       /* talks to no coordinator: the global options are not shown */
     int (*run)(struct invocation *in);
 };
 

@@ -152,7 +152,7 @@ static int run_command(const struct command *c, int argc, char **argv)
         sets[count++] = (struct option_set){c->options, options};
     if (c->shared)
         sets[count++] = (struct option_set){c->shared, options};
-    enum err_code parsed = options_parse(sets, argc, argv, &in.args, &e);
+    enum err_code parsed = options_parse(sets, argc, argv, c->ends, &in.args, &e);
     if (globals.help)
         code = help(c);
     else if (parsed != ERR_OK || check_count(c, &in.args, &e) != ERR_OK)

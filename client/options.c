@@ -1,5 +1,6 @@
 #include "client/options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,7 @@ static struct found find(const struct option_set *sets, const char *name, size_t
 
 static enum err_code unknown(const struct option_set *sets, const char *given, size_t len, struct err *e)
 {
-    const char *names[64];
+    const char *names[128];
     size_t count = 0;
     char word[64];
     snprintf(word, sizeof(word), "%.*s", (int)len, given);
@@ -149,13 +150,15 @@ static enum err_code parse_one(const struct option_set *sets, int argc, char **a
             return err_set(e, ERR_INVALID_ARGUMENT, "'%s': --%s takes no value", arg, f.spec->name);
         return store(&f, NULL, e);
     }
+    if (!value && f.spec->fits && (*i + 1 >= argc || !f.spec->fits(argv[*i + 1])))
+        value = f.spec->otherwise;
     if (!value && *i + 1 >= argc)
         return err_set(e, ERR_INVALID_ARGUMENT, "'%s' wants a value: %s", arg, f.spec->value);
     return store(&f, value ? value : argv[++*i], e);
 }
 
-enum err_code options_parse(const struct option_set *sets, int argc, char **argv, struct arguments *args,
-                            struct err *e)
+enum err_code options_parse(const struct option_set *sets, int argc, char **argv,
+                            bool (*ends)(const char *argument), struct arguments *args, struct err *e)
 {
     *args = (struct arguments){.list = xcalloc((size_t)argc + 1, sizeof(*args->list))};
     for (int i = 1; i < argc; i++) {
@@ -163,10 +166,57 @@ enum err_code options_parse(const struct option_set *sets, int argc, char **argv
             args->tail = argv + i + 1;
             return ERR_OK;
         }
-        if (argv[i][0] != '-' || !argv[i][1])
+        bool argument = argv[i][0] != '-' || !argv[i][1];
+        if (argument && ends && ends(argv[i])) {
+            args->tail = argv + i;
+            return ERR_OK;
+        }
+        if (argument)
             args->list[args->count++] = argv[i];
         else if (parse_one(sets, argc, argv, &i, e) != ERR_OK)
             return e->code;
+    }
+    return ERR_OK;
+}
+
+static const char *variable(const struct option_spec *s, const char *prefix, char *const *env)
+{
+    char name[64];
+    int len = snprintf(name, sizeof(name), "%s%s=", prefix, s->name);
+    BUG_ON(len < 0 || (size_t)len >= sizeof(name));
+    for (char *at = name + strlen(prefix); *at; at++)
+        *at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
+    for (; *env; env++)
+        if (strncmp(*env, name, (size_t)len) == 0)
+            return *env;
+    return NULL;
+}
+
+static bool is_given(const struct option_spec *s, const void *at)
+{
+    switch (s->type) {
+    case OPTION_FLAG:
+        return *(const bool *)at;
+    case OPTION_INT:
+        return *(const int64_t *)at != 0;
+    case OPTION_TEXTS:
+        return *(char **const *)at != NULL;
+    default:
+        return *(const char *const *)at != NULL;
+    }
+}
+
+enum err_code options_environment(const struct option_spec *table, void *base, const char *prefix,
+                                  char *const *env, struct err *e)
+{
+    for (const struct option_spec *s = table; s->name; s++) {
+        struct found f = {s, (char *)base + s->offset};
+        const char *entry = is_given(s, f.at) ? NULL : variable(s, prefix, env);
+        const char *value = entry ? strchr(entry, '=') + 1 : "";
+        if (!*value || (s->type == OPTION_FLAG && strcmp(value, "0") == 0))
+            continue;
+        if (store(&f, value, e) != ERR_OK)
+            return err_wrap(e, "%.*s", (int)strcspn(entry, "="), entry);
     }
     return ERR_OK;
 }

@@ -58,7 +58,7 @@ static enum err_code parse(struct sample *s, struct arguments *args, struct err 
     for (; words[argc]; argc++)
         argv[argc] = (char *)(uintptr_t)words[argc];
     argv[argc] = NULL;
-    return options_parse((struct option_set[]){{table, s}, {NULL, NULL}}, argc, argv, args, e);
+    return options_parse((struct option_set[]){{table, s}, {NULL, NULL}}, argc, argv, NULL, args, e);
 }
 
 #define WORDS(...) ((const char *const[]){"cmd", __VA_ARGS__, NULL})

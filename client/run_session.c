@@ -1,0 +1,150 @@
+#include "client/run_session.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "client/command.h"
+
+#define QUEUE_SAY_MS 2000 /* then it is said what the job waits for, */
+#define QUEUE_MS 60000    /* and then it will never fit here */
+#define BUSY_WAIT_MS 4    /* between looks at the log files while something happens, */
+#define IDLE_WAIT_MS 40   /* and when nothing has for a second */
+
+static bool flush(struct session *s)
+{
+    bool talk = put_err(&s->err);
+    return put_out(&s->out) && talk;
+}
+
+static void drain(struct session *s)
+{
+    while (tail_read(&s->tail, &s->out, &s->err))
+        if (!flush(s))
+            return;
+}
+
+static void new_generation(struct session *s, const Ddp__V1__JobStatus *job)
+{
+    bool several = job->world_size > 1;
+    drain(s);
+    tail_finish(&s->tail, &s->out, &s->err);
+    s->generation = job->generation;
+    s->tail.out.raw = s->tail.err.raw = !several;
+    s->tail.out.wanted = several && (isatty(STDOUT_FILENO) || s->launch->tee);
+    s->tail.err.wanted = several && (isatty(STDERR_FILENO) || s->launch->tee);
+    s->tail.out.colour = term_of(STDOUT_FILENO).colour;
+    s->tail.err.colour = term_of(STDERR_FILENO).colour;
+    tail_open(&s->tail, s->local.logs, s->job, job->generation, job->nodes[0], job->world_size);
+}
+
+static enum err_code check_queue(struct session *s, struct err *e)
+{
+    int64_t waited = clock_boot_ms() - s->started_ms;
+    if (strcmp(s->state, "queued") != 0 || s->generation || waited < QUEUE_SAY_MS)
+        return ERR_OK;
+    if (waited >= QUEUE_MS)
+        return err_set(e, ERR_FAILED_PRECONDITION, "the job does not start on this machine: %s", s->reason);
+    if (!s->queue_said && !s->quiet)
+        buf_printf(&s->err, "ddpctl: %s\n", s->reason);
+    s->queue_said = true;
+    return ERR_OK;
+}
+
+static void update(struct session *s, const Ddp__V1__JobStatus *job)
+{
+    if (job->generation > s->generation && job->n_nodes)
+        new_generation(s, job);
+    if (job_ended(job)) {
+        drain(s);
+        tail_finish(&s->tail, &s->out, &s->err);
+        flush(s);
+        s->ended = true;
+        s->exit_code = job_exit_code(job);
+    }
+    s->view.term.now_ms = clock_wall_ms();
+    follow_view_update(&s->view, job, &s->err);
+    snprintf(s->state, sizeof(s->state), "%s", job->state);
+    snprintf(s->reason, sizeof(s->reason), "%s", *job->reason ? job->reason : "it is not placed yet");
+}
+
+/* Each ^C beyond what was sent so far: the first stops, the second kills, the third does not wait for
+ * anything. */
+static enum err_code obey(struct session *s, struct err *e)
+{
+    Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    if (s->stops >= interrupts())
+        return ERR_OK;
+    s->stops++;
+    if (s->stops > 2)
+        return err_set(e, ERR_CANCELLED, "gave up waiting");
+    request.job = s->job;
+    request.kill = s->stops == 2;
+    if (!s->unread)
+        buf_puts(&s->err, s->stops == 1 ? "ddpctl: stopping, ^C again kills\n" : "ddpctl: killing\n");
+    flush(s);
+    if (link_call(&s->link, "CancelJob", &request, &reply, 0, e) != ERR_OK &&
+        e->code != ERR_FAILED_PRECONDITION)
+        return e->code;
+    return ERR_OK;
+}
+
+static enum err_code loop(struct session *s, struct err *e)
+{
+    while (!s->ended) {
+        CLEANUP(rpc_release) Ddp__V1__JobStatus *job = NULL;
+        int64_t now = clock_boot_ms();
+        int64_t wait = now - s->active_ms < 1000 ? BUSY_WAIT_MS : IDLE_WAIT_MS;
+        enum err_code code = watch_next(&s->watch, wait, &job, e);
+        if (local_check(&s->local, e) != ERR_OK || (code != ERR_OK && code != ERR_UNAVAILABLE))
+            return e->code;
+        if (job)
+            update(s, job);
+        if (check_queue(s, e) != ERR_OK)
+            return e->code;
+        if (tail_read(&s->tail, &s->out, &s->err) || job)
+            s->active_ms = now;
+        if (!flush(s) && !s->unread) {
+            s->unread = true;
+            raise(SIGTERM); /* nobody reads any more: end as a command in a pipe would */
+        }
+        if (obey(s, e) != ERR_OK)
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+void session_init(struct session *s, const struct launch *launch, bool quiet)
+{
+    *s = (struct session){.launch = launch, .quiet = quiet, .local = {.lock = -1, .lifeline = -1}};
+    interrupts_catch();
+    tail_init(&s->tail);
+    follow_view_init(&s->view, term_of(STDERR_FILENO));
+    s->view.brief = true;
+}
+
+enum err_code session_run(struct session *s, struct err *e)
+{
+    watch_open(&s->watch, &s->link, s->job);
+    s->started_ms = s->active_ms = clock_boot_ms();
+    return loop(s, e);
+}
+
+void session_release(struct session *s, int code)
+{
+    bool keep = s->launch->log_dir || (code != EXIT_DONE && s->generation && !interrupts());
+    if (keep && s->local.logs)
+        buf_printf(&s->err, "ddpctl: logs are in %s\n", s->local.logs);
+    if (keep && !s->quiet)
+        put_err(&s->err);
+    watch_close(&s->watch);
+    link_close(&s->link);
+    local_stop(&s->local, keep);
+    tail_release(&s->tail);
+    buf_release(&s->out);
+    buf_release(&s->err);
+}
