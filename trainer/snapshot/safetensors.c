@@ -14,6 +14,16 @@
 #define HEADER_LIMIT ((uint64_t)64 << 20)
 #define DATA_ALIGN 64 /* the header is padded with spaces, so that data is aligned in a mapped file */
 
+static const struct {
+    const char *name;
+    int bytes; /* of an element; 0: not known */
+} types[] = {
+    [SAFETENSORS_F32] = {"F32", 4},
+    [SAFETENSORS_F16] = {"F16", 2},
+    [SAFETENSORS_BF16] = {"BF16", 2},
+    [SAFETENSORS_OTHER] = {"", 0},
+};
+
 static int64_t product(const struct safetensor *t)
 {
     int64_t n = 1;
@@ -112,7 +122,8 @@ static enum err_code read_offsets(const struct safetensors *f, const char *name,
     t->to = (uint64_t)json_integer_value(to);
     if (t->to > f->data_size)
         return bad(f, name, "its data lies past the end of the file: truncated or damaged", e);
-    if (t->to - t->from != (uint64_t)product(t) * 4)
+    uint64_t bytes = (uint64_t)types[t->type].bytes;
+    if (bytes && t->to - t->from != (uint64_t)product(t) * bytes)
         return bad(f, name, "its data is not as long as its shape says", e);
     return ERR_OK;
 }
@@ -126,8 +137,9 @@ static enum err_code read_tensor(const struct safetensors *f, const char *name, 
     if (!json_is_object(value))
         return bad(f, name, "not an object", e);
     const char *dtype = json_get_text(value, "dtype", "");
-    if (strcmp(dtype, "F32"))
-        return bad(f, name, "only dtype F32 is read", e);
+    t->type = SAFETENSORS_F32;
+    while (t->type != SAFETENSORS_OTHER && strcmp(dtype, types[t->type].name))
+        t->type++;
     if (read_shape(f, name, json_object_get(value, "shape"), t, e))
         return e->code;
     return read_offsets(f, name, json_object_get(value, "data_offsets"), t, e);
@@ -273,16 +285,72 @@ static enum err_code check_shape(const struct safetensors *f, const struct safet
                    f->path, t->name, has.data ? has.data : "", wants.data ? wants.data : "");
 }
 
+const struct safetensor *safetensors_find(const struct safetensors *f, const char *name)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (!strcmp(f->tensors[i].name, name))
+            return &f->tensors[i];
+    return NULL;
+}
+
+static float from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+/* IEEE 754 binary16: sign, 5 bits of exponent, 10 of fraction. */
+static float from_half(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, fraction = h & 1023;
+    if (exponent == 31)
+        return from_bits(sign | 0x7f800000 | fraction << 13);
+    if (exponent == 0) { /* zero, or below the normal range: fraction * 2^-24 */
+        float value = (float)fraction * 0x1p-24f;
+        return sign ? -value : value;
+    }
+    return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+/* The two-byte elements lie in the upper half of the space they shall fill. */
+static void widen(float *out, size_t count, enum safetensors_type type)
+{
+    const char *from = (const char *)out + count * 2;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t h;
+        memcpy(&h, from + i * 2, sizeof(h));
+        h = le16toh(h);
+        out[i] = type == SAFETENSORS_F16 ? from_half(h) : from_bits((uint32_t)h << 16);
+    }
+}
+
+enum err_code safetensors_read_head(const struct safetensors *f, const char *name, int dims,
+                                    const int64_t *shape, bool head, float *out, struct err *e)
+{
+    const struct safetensor *t = safetensors_find(f, name);
+    struct safetensor want = {.dims = dims};
+    if (!t)
+        return err_set(e, ERR_NOT_FOUND, "%s: tensor '%s' is missing", f->path, name);
+    memcpy(want.shape, shape, (size_t)dims * sizeof(*shape));
+    if (head && dims > 0 && t->dims == dims && t->shape[0] > shape[0])
+        want.shape[0] = t->shape[0];
+    if (check_shape(f, t, dims, want.shape, e))
+        return e->code;
+    if (t->type == SAFETENSORS_OTHER)
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s: tensor '%s': only F32, F16 and BF16 are read",
+                       f->path, name);
+    memcpy(want.shape, shape, (size_t)dims * sizeof(*shape));
+    size_t count = (size_t)product(&want), bytes = (size_t)types[t->type].bytes;
+    if (read_at(f, (char *)out + count * (4 - bytes), count * bytes, f->data_start + t->from, e))
+        return e->code;
+    if (bytes == 2)
+        widen(out, count, t->type);
+    return ERR_OK;
+}
+
 enum err_code safetensors_read(const struct safetensors *f, const char *name, int dims, const int64_t *shape,
                                float *out, struct err *e)
 {
-    for (size_t i = 0; i < f->count; i++) {
-        const struct safetensor *t = &f->tensors[i];
-        if (strcmp(t->name, name))
-            continue;
-        if (check_shape(f, t, dims, shape, e))
-            return e->code;
-        return read_at(f, out, (size_t)(t->to - t->from), f->data_start + t->from, e);
-    }
-    return err_set(e, ERR_NOT_FOUND, "%s: tensor '%s' is missing", f->path, name);
+    return safetensors_read_head(f, name, dims, shape, false, out, e);
 }

@@ -49,13 +49,28 @@ static void free_names(char ***names)
     strv_free(*names);
 }
 
+/* The files of a snapshot that count, sorted. */
+static enum err_code list_files(const char *path, char ***out, struct err *e)
+{
+    static const char *const extras[SNAPSHOT_EXTRAS] = {"config.json", "vocab.json"};
+    if (list_names(path, NULL, ".safetensors", out, e))
+        return e->code;
+    for (size_t i = 0; i < SNAPSHOT_EXTRAS; i++) {
+        CLEANUP(free_text) char *file = xasprintf("%s/%s", path, extras[i]);
+        if (file_exists(file))
+            *out = strv_append(*out, extras[i]);
+    }
+    qsort(*out, strv_len(*out), sizeof(**out), by_name);
+    return ERR_OK;
+}
+
 enum err_code snapshot_digest(const char *path, char digest[DIGEST_TEXT], struct buf *list, int64_t *bytes,
                               struct err *e)
 {
     CLEANUP(buf_release) struct buf lines = {0};
     CLEANUP(free_names) char **names = NULL;
     int64_t total = 0;
-    if (list_names(path, NULL, ".safetensors", &names, e))
+    if (list_files(path, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
         CLEANUP(free_text) char *file = xasprintf("%s/%s", path, names[i]);

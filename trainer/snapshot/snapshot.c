@@ -108,11 +108,20 @@ static enum err_code write_file(const char *tmp, const char *name, const struct 
     return code;
 }
 
+static enum err_code write_extra(const char *tmp, const struct snapshot_extra *extra, struct err *e)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", tmp, extra->name);
+    return file_write_atomic(path, extra->text, extra->length, 0644, e);
+}
+
 static enum err_code write_all(const char *tmp, const struct snapshot_layout *l,
                                const struct snapshot_place *place, const float *state, const float *parts,
                                const int64_t *part_samples, struct err *e)
 {
     int moments = (int)l->moment_count;
+    for (size_t i = 0; i < l->extra_count; i++)
+        if (write_extra(tmp, &l->extras[i], e))
+            return e->code;
     if (write_file(tmp, "model.safetensors", l, place, -1, -1, 0, state, e))
         return e->code;
     if (moments > 0 && write_file(tmp, "optimizer.safetensors", l, place, -1, 0, moments, state, e))

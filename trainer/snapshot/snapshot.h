@@ -11,6 +11,7 @@
 /* Snapshots: one directory `step-<N>-g<generation>` each, under snapshot.dir.
  *
  *   model.safetensors       parameters; its metadata says where in the run it was taken
+ *   config.json, vocab.json what other tools want beside the parameters; where the layout names them
  *   optimizer.safetensors   moments, "<tensor>.<moment>"; absent when the optimizer has none
  *   rank-<R>.safetensors    parameters, moments and samples of one rank, where ranks differ (in the middle of
  * an averaging round); the two files above then hold the mean over the ranks COMMITTED.json          job,
@@ -29,6 +30,13 @@ struct snapshot_tensor { /* borrowed; offset and count in floats of the flat arr
     size_t offset, count;
 };
 
+struct snapshot_extra { /* borrowed: a small file beside the tensors, one of config.json and vocab.json */
+    const char *name;
+    const char *text;
+    size_t length;
+};
+#define SNAPSHOT_EXTRAS 2
+
 /* The layout of what is kept: the same for every snapshot of a job. */
 struct snapshot_layout {
     const struct snapshot_tensor *tensors;
@@ -36,6 +44,8 @@ struct snapshot_layout {
     size_t count; /* floats of the flat array of parameters, and of each moment */
     const char *const *moments;
     size_t moment_count;
+    struct snapshot_extra extras[SNAPSHOT_EXTRAS];
+    size_t extra_count;
 };
 /* Floats of one state: parameters, then the moments. */
 size_t snapshot_floats(const struct snapshot_layout *l);
