@@ -53,8 +53,8 @@ struct train_spec {
         int64_t samples;          /* synthetic */
         int64_t in, out;          /* synthetic: widths, 20 and 1 as in the tutorial */
         char *dir;                /* idx: holds train-images-idx3-ubyte[.gz] and the other three */
-        char *path;               /* text: a file; tokens: the training split's .bin */
-        char *val_path;           /* tokens: the validation split's .bin; NULL: split `path` */
+        char *path;               /* text: a file; tokens: a .bin of them */
+        char *val_path;           /* text, tokens: the validation split's file; NULL: split `path` */
         double split;             /* text, tokens: the part of the file, from its start, that trains; 0.9 */
         enum symbol_type symbols; /* text */
         bool pad;                 /* repeat samples in the tail as PyTorch's DistributedSampler does */
@@ -77,7 +77,8 @@ struct train_spec {
     int64_t seed;
     enum precision_type precision;
     enum reproducible_type reproducible;
-    int64_t shards; /* reproducible: world: parts of the global batch, a power of two, 4 */
+    int64_t shards;  /* reproducible: world: parts of the global batch, a power of two, 4 */
+    int64_t threads; /* of a rank; 0: its share of the cores. reproducible: world: 1 */
     struct {
         enum sync_type type;
         int64_t every; /* average: H */

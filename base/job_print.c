@@ -145,8 +145,28 @@ static void print_every(struct buf *out, const struct job_every *every)
     }
 }
 
+static const char *yes(bool value)
+{
+    return value ? "true" : "false";
+}
+
+static void print_gpt(struct buf *out, const struct train_spec *t)
+{
+    buf_printf(out, "  model: {type: gpt, layers: %lld, heads: %lld, width: %lld, context: %lld, ",
+               (long long)t->model.layers, (long long)t->model.heads, (long long)t->model.width,
+               (long long)t->model.context);
+    if (t->model.vocab)
+        buf_printf(out, "vocab: %lld, ", (long long)t->model.vocab);
+    buf_printf(out, "dropout: %.17g, activation: %s, tied: %s}\n", t->model.dropout,
+               job_activation_names[t->model.activation], yes(t->model.tied));
+}
+
 static void print_model(struct buf *out, const struct train_spec *t)
 {
+    if (t->model.type == MODEL_GPT) {
+        print_gpt(out, t);
+        return;
+    }
     if (t->model.type == MODEL_LINEAR) {
         buf_printf(out, "  model: {type: linear, in: %lld, out: %lld}\n", (long long)t->model.in,
                    (long long)t->model.out);
@@ -158,18 +178,43 @@ static void print_model(struct buf *out, const struct train_spec *t)
     buf_printf(out, "], activation: %s}\n", job_activation_names[t->model.activation]);
 }
 
+static void print_path(struct buf *out, const char *key, const char *path)
+{
+    buf_printf(out, "    %s: ", key);
+    job_quote(out, path);
+    buf_putc(out, '\n');
+}
+
+static void print_symbols(struct buf *out, const struct train_spec *t)
+{
+    bool text = t->data.type == DATA_TEXT;
+
+    buf_printf(out, "    type: %s\n", text ? "text" : "tokens");
+    print_path(out, "path", t->data.path);
+    if (t->data.val_path)
+        print_path(out, "val_path", t->data.val_path);
+    else
+        buf_printf(out, "    split: %.17g\n", t->data.split);
+    if (text)
+        buf_printf(out, "    symbols: %s\n", job_symbol_names[t->data.symbols]);
+}
+
 static void print_data(struct buf *out, const struct train_spec *t)
 {
     buf_puts(out, "  data:\n");
-    if (t->data.type == DATA_IDX) {
-        buf_puts(out, "    type: idx\n    dir: ");
-        job_quote(out, t->data.dir);
-        buf_putc(out, '\n');
-    } else {
+    switch (t->data.type) {
+    case DATA_IDX:
+        buf_puts(out, "    type: idx\n");
+        print_path(out, "dir", t->data.dir);
+        break;
+    case DATA_TEXT:
+    case DATA_TOKENS:
+        print_symbols(out, t);
+        break;
+    case DATA_SYNTHETIC:
         buf_printf(out, "    type: synthetic\n    samples: %lld\n", (long long)t->data.samples);
     }
-    buf_printf(out, "    pad: %s\n    shuffle: %s\n", t->data.pad ? "true" : "false",
-               t->data.shuffle ? "true" : "false");
+    buf_printf(out, "    pad: %s\n    shuffle: %s\n", yes(t->data.pad), yes(t->data.shuffle));
 }
 
 static void print_optimizer(struct buf *out, const struct train_spec *t)
@@ -197,6 +242,23 @@ static void print_snapshot(struct buf *out, const struct train_spec *t)
     buf_puts(out, "\n    every: ");
     print_every(out, &t->snapshot.every);
     buf_printf(out, "\n    keep: %lld\n", (long long)t->snapshot.keep);
+    if (t->snapshot.keep_best)
+        buf_printf(out, "    keep_best: %lld\n", (long long)t->snapshot.keep_best);
+}
+
+static void print_arithmetic(struct buf *out, const struct train_spec *t)
+{
+    if (t->precision != PRECISION_FP32)
+        buf_printf(out, "  precision: %s\n", job_precision_names[t->precision]);
+    if (t->reproducible == REPRODUCIBLE_WORLD)
+        buf_printf(out, "  reproducible: world\n  shards: %lld\n", (long long)t->shards);
+    if (t->threads)
+        buf_printf(out, "  threads: %lld\n", (long long)t->threads);
+    if (t->init_from) {
+        buf_puts(out, "  init_from: ");
+        job_quote(out, t->init_from);
+        buf_putc(out, '\n');
+    }
 }
 
 void job_train_print(struct buf *out, const struct train_spec *t)
@@ -213,6 +275,7 @@ void job_train_print(struct buf *out, const struct train_spec *t)
                (long long)t->accumulate, (long long)t->seed);
     if (t->sync.type == SYNC_AVERAGE)
         buf_printf(out, "  sync: {type: average, every: %lld}\n", (long long)t->sync.every);
+    print_arithmetic(out, t);
     print_snapshot(out, t);
     buf_printf(out, "  resume: %s\n  eval:\n    every: ", job_resume_names[t->resume]);
     print_every(out, &t->eval.every);

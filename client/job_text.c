@@ -132,6 +132,9 @@ static enum err_code absolute_paths(struct job_spec *spec, struct err *e)
     make_absolute(&spec->workdir, here);
     make_absolute(&spec->train.snapshot.dir, spec->workdir);
     make_absolute(&spec->train.data.dir, spec->workdir);
+    make_absolute(&spec->train.data.path, spec->workdir);
+    make_absolute(&spec->train.data.val_path, spec->workdir);
+    make_absolute(&spec->train.init_from, spec->workdir);
     return ERR_OK;
 }
 
@@ -213,7 +216,11 @@ char **job_text_missing(const char *text)
     if (job_parse(&spec, text, strlen(text), "job file", &e) == ERR_OK) {
         const struct {
             const char *key, *path;
-        } paths[] = {{"workdir", spec.workdir}, {"train.data.dir", spec.train.data.dir}};
+        } paths[] = {{"workdir", spec.workdir},
+                     {"train.data.dir", spec.train.data.dir},
+                     {"train.data.path", spec.train.data.path},
+                     {"train.data.val_path", spec.train.data.val_path},
+                     {"train.init_from", spec.train.init_from}};
         for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
             if (!paths[i].path || file_exists(paths[i].path))
                 continue;

@@ -15,6 +15,8 @@ static enum err_code check_job(const struct trainer_config *c, struct err *e)
 {
     if (c->job.device == JOB_DEVICE_CUDA)
         return err_set(e, ERR_UNIMPLEMENTED, "device: cuda is not in this build, use device: cpu");
+    if (c->job.train.model.type == MODEL_GPT)
+        return err_set(e, ERR_UNIMPLEMENTED, "gpt models are not in this build");
     return ERR_OK;
 }
 

@@ -13,6 +13,9 @@
     "train:\n  model: {type: mlp, sizes: [784, 10]}\n  data: {type: idx, dir: /d}\n  batch: 32\n  epochs: "  \
     "2\n"
 
+#define GPT "train:\n  model: {type: gpt, layers: 2, heads: 4, width: 64, context: 32}\n"
+#define RUN "  batch: 4\n  steps: 3\n"
+
 static void accept(struct job_spec *spec, const char *text)
 {
     struct err e = {0};
@@ -227,9 +230,10 @@ static void shapes(void **state)
     refuse("train:\n  model: {type: mlp, sizes: [5, a]}\n",
            "job.yaml:2:33: 'sizes' wants a whole number, not 'a'");
     refuse("train:\n  model: {type: linear, in: 5}\n", "job.yaml:2:10: 'model' lacks the key 'out'");
-    refuse("train:\n  model: {in: 5}\n", "job.yaml:2:10: 'model' lacks the key 'type': linear or mlp");
+    refuse("train:\n  model: {in: 5}\n", "job.yaml:2:10: 'model' lacks the key 'type': linear, mlp or gpt");
     refuse("train:\n  model: linear\n", "job.yaml:2:10: 'model' wants a map, as in {type: linear}");
-    refuse("train:\n  model: {type: cnn}\n", "job.yaml:2:17: model type must be linear or mlp, not 'cnn'");
+    refuse("train:\n  model: {type: cnn}\n",
+           "job.yaml:2:17: model type must be linear, mlp or gpt, not 'cnn'");
     refuse("train:\n  model: {type: linear, in: 5, out: 1, activation: relu}\n",
            "job.yaml:2:40: unknown key 'activation', want one of type, in, out");
     refuse("train:\n  model: {type: linear, in: 5, out: 1}\n", "job.yaml:2:3: 'train' lacks the key 'data'");
@@ -242,19 +246,89 @@ static void shapes(void **state)
 static void later_features_say_so(void **state)
 {
     (void)state;
-    refuse("train:\n  model: {type: gpt, layers: 8}\n",
-           "job.yaml:2:17: model type 'gpt' is not supported yet, use linear or mlp");
-    refuse(TRAIN_HEAD "  data: {type: text, path: x}\n",
-           "job.yaml:3:16: data type 'text' is not supported yet, use synthetic or idx");
     refuse(TRAIN "  sync: {type: diloco, every: 5}\n",
            "job.yaml:6:16: sync type 'diloco' is not supported yet, use allreduce or average");
-    refuse(TRAIN "  precision: bf16\n",
-           "job.yaml:6:14: 'precision' must be fp32, others are not supported yet");
+}
+
+static void language_model(void **state)
+{
+    CLEANUP(job_release) struct job_spec s;
+
+    (void)state;
+    accept(&s, GPT "  data: {type: text, path: in.txt}\n" RUN);
+    assert_int_equal(s.train.model.type, MODEL_GPT);
+    assert_int_equal(s.train.model.layers, 2);
+    assert_int_equal(s.train.model.heads, 4);
+    assert_int_equal(s.train.model.width, 64);
+    assert_int_equal(s.train.model.context, 32);
+    assert_int_equal(s.train.model.vocab, 0);
+    assert_int_equal(s.train.model.activation, ACTIVATION_GELU_TANH);
+    assert_true(s.train.model.tied);
+    assert_true(s.train.model.dropout == 0.0);
+    assert_string_equal(s.train.data.path, "in.txt");
+    assert_true(s.train.data.split == 0.9);
+    assert_int_equal(s.train.data.symbols, SYMBOL_CHARACTER);
+    assert_int_equal(s.train.loss, LOSS_CROSS_ENTROPY);
+    assert_int_equal(s.train.precision, PRECISION_FP32);
+    assert_int_equal(s.train.reproducible, REPRODUCIBLE_LAYOUT);
+    assert_int_equal(s.train.threads, 0);
+}
+
+static void language_model_keys(void **state)
+{
+    CLEANUP(job_release) struct job_spec s;
+
+    (void)state;
+    accept(&s, "train:\n  model: {type: gpt, layers: 2, heads: 4, width: 64, context: 32, vocab: 300, "
+               "dropout: 0.1, activation: gelu, tied: false}\n"
+               "  data: {type: text, path: in.txt, val_path: val.txt, symbols: byte}\n"
+               "  global_batch: 8\n  steps: 3\n  precision: bf16\n  reproducible: world\n  shards: 8\n"
+               "  init_from: gpt2\n  snapshot: {dir: out, keep_best: 2}\n");
+    assert_int_equal(s.train.model.vocab, 300);
+    assert_int_equal(s.train.model.activation, ACTIVATION_GELU);
+    assert_false(s.train.model.tied);
+    assert_true(s.train.model.dropout == 0.1);
+    assert_int_equal(s.train.data.symbols, SYMBOL_BYTE);
+    assert_string_equal(s.train.data.val_path, "val.txt");
+    assert_int_equal(s.train.precision, PRECISION_BF16);
+    assert_int_equal(s.train.reproducible, REPRODUCIBLE_WORLD);
+    assert_int_equal(s.train.shards, 8);
+    assert_int_equal(s.train.threads, 1); /* follows from world */
+    assert_string_equal(s.train.init_from, "gpt2");
+    assert_int_equal(s.train.snapshot.keep_best, 2);
+}
+
+static void language_model_refusals(void **state)
+{
+    (void)state;
+    refuse("train:\n  model: {type: gpt, layers: 8}\n", "job.yaml:2:10: 'model' lacks the key 'heads'");
+    refuse("train:\n  model: {type: gpt, layers: 1, heads: 3, width: 64, context: 8}\n",
+           "job.yaml:2:50: 'width' is 64, must be a multiple of the 3 heads");
+    refuse("train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, activation: relu}\n",
+           "job.yaml:2:78: 'activation' wants gelu_tanh or gelu, not 'relu'");
+    refuse("train:\n  model: {type: gpt, layers: 1, heads: 1, width: 64, context: 8, dropout: 1}\n",
+           "job.yaml:2:75: 'dropout' is 1, must be 0 to below 1");
+    refuse(GPT "  data: {type: synthetic}\n" RUN, "job.yaml:3:16: a gpt model wants text or tokens data");
+    refuse(TRAIN_HEAD "  data: {type: text, path: x}\n" RUN, "job.yaml:2:17: text data wants a gpt model");
+    refuse(GPT "  data: {type: tokens, path: x.bin}\n" RUN,
+           "job.yaml:2:10: a file of tokens does not say how many there are, add vocab (50257 for GPT-2's)");
+    refuse(GPT "  data: {type: text}\n" RUN, "job.yaml:3:9: 'data' lacks the key 'path'");
+    refuse(GPT "  data: {type: text, path: x, split: 1}\n" RUN,
+           "job.yaml:3:38: 'split' is 1, must be above 0 to below 1");
+    refuse(GPT "  data: {type: text, path: x, val_path: y, split: 0.5}\n" RUN,
+           "job.yaml:3:51: 'val_path' and 'split' exclude each other, give one");
+    refuse(GPT "  data: {type: text, path: x}\n  loss: mse\n" RUN,
+           "job.yaml:4:9: loss mse wants real targets, text data has labels");
+    refuse(TRAIN "  precision: bf16\n", "job.yaml:6:14: precision bf16 wants a gpt model");
+    refuse(TRAIN "  init_from: dir\n", "job.yaml:6:14: 'init_from' wants a gpt model");
+    refuse(TRAIN "  precision: fp16\n", "job.yaml:6:14: 'precision' wants fp32 or bf16, not 'fp16'");
     refuse(TRAIN "  reproducible: world\n",
-           "job.yaml:6:17: 'reproducible' must be layout, others are not supported yet");
-    refuse(TRAIN "  init_from: dir\n", "job.yaml:6:14: 'init_from' is not supported yet, leave it out");
-    refuse(TRAIN "  snapshot: {dir: out, keep_best: 1}\n",
-           "job.yaml:6:35: 'keep_best' is not supported yet, leave it out");
+           "job.yaml:6:17: reproducible: world wants global_batch in place of batch, the same at every world "
+           "size");
+    refuse(TRAIN "  shards: 4\n", "job.yaml:6:11: 'shards' is for reproducible: world");
+    refuse(TRAIN "  shards: 6\n", "job.yaml:6:11: 'shards' is 6, must be a power of two");
+    refuse(TRAIN "  snapshot: {dir: out, keep_best: 1}\n  eval: {every: never}\n",
+           "job.yaml:6:35: 'keep_best' goes by the validation loss, set eval.every");
 }
 
 static void keys_are_checked(void **state)
@@ -279,6 +353,10 @@ static void print_round_trip(void **state)
         TRAIN,
         IDX "  snapshot: {dir: \"a \\\"b\\\"\", every: 15m, keep: 7}\n  sync: {type: average, every: 4}\n",
         IDX "  optimizer: {type: adamw, lr: 0.1, eps: 1e-6}\n  eval: {every: never, batches: 3}\n",
+        GPT "  data: {type: text, path: a b, split: 0.8, symbols: byte}\n" RUN,
+        GPT "  data: {type: text, path: a, val_path: b}\n  epochs: 2\n  global_batch: 8\n"
+            "  reproducible: world\n  shards: 16\n  init_from: x\n  precision: bf16\n"
+            "  snapshot: {dir: o, keep_best: 1}\n",
         "name: n\nnodes: 1:3\nprocs_per_node: auto\ngpus_per_proc: all\ndevice: cuda\nmax_restarts: 0\n"
         "priority: -2\ntime_limit: 1h\nlease: 5s\ngrace: 0s\nworkdir: /tmp\n"
         "env: {A: \"x y\", B: \"\"}\ncommand: [sh, -c, \"echo \\\"$RANK\\\"; # é\\n\\N\\L\", \"\"]\n",
@@ -356,6 +434,9 @@ int main(void)
         cmocka_unit_test(ranges),
         cmocka_unit_test(shapes),
         cmocka_unit_test(later_features_say_so),
+        cmocka_unit_test(language_model),
+        cmocka_unit_test(language_model_keys),
+        cmocka_unit_test(language_model_refusals),
         cmocka_unit_test(keys_are_checked),
         cmocka_unit_test(print_round_trip),
         cmocka_unit_test(printed_command_is_short),
