@@ -116,6 +116,7 @@ static void on_hello(struct session *x, const Ddp__V1__Hello *m)
         .gpus = gpus,
         .gpu_count = m->n_gpus,
     };
+    members_describe(x->service, &event.hello);
     service_event(x->service, &event);
     free(gpus);
 }

@@ -119,9 +119,10 @@ static void cancel_job(struct rpc_call *rpc, const void *message, void *user)
         return;
     struct call *c = call_open(s, rpc, CALL_CANCEL, true);
     c->job = request->job;
-    service_event(s, &(struct core_event){.kind = CORE_CANCEL,
-                                          .call = c->handle,
-                                          .cancel = {.job = request->job, .kill = request->kill}});
+    service_event(
+        s, &(struct core_event){.kind = CORE_CANCEL,
+                                .call = c->handle,
+                                .cancel = {.job = request->job, .kill = request->kill, .why = request->why}});
 }
 
 static void watch_job(struct rpc_call *rpc, const void *message, void *user)
@@ -346,5 +347,10 @@ const struct rpc_method cluster_methods[] = {
     {.name = "ForgetNode", .kind = RPC_UNARY, .on_start = forget_node, .on_end = call_end},
     {.name = "GetEvents", .kind = RPC_UNARY, .on_start = get_events},
     {.name = "GetVersion", .kind = RPC_UNARY, .on_start = get_version},
+    {.name = "JoinRun",
+     .kind = RPC_SERVER_STREAM,
+     .on_start = members_join,
+     .on_sendable = members_sendable,
+     .on_end = members_end},
     {.name = NULL},
 };

@@ -68,6 +68,8 @@ struct core_hello {
     const char *node, *instance, *session_id, *version, *cluster_id, *address, *log_dir;
     int64_t epoch, revision; /* of the wish the agent keeps */
     int cpu_slots, cores, port_first, port_last;
+    int procs;      /* workers that a job has on this node, whatever the job says; 0: as it says */
+    int seat, turn; /* of a run's node: the node rank it wants, plus 1 (0: any), and when it joined */
     int64_t memory_bytes;
     const struct core_gpu *gpus;
     size_t gpu_count;
@@ -141,6 +143,7 @@ struct core_event {
         struct {
             int64_t job;
             bool kill;
+            const char *why; /* NULL or empty: the user wanted it */
         } cancel;
         struct {
             const char *name, *reason;

@@ -225,9 +225,11 @@ static void run_one(struct service *s, const struct core_effect *f)
     case EFFECT_JOB_CHANGED:
         calls_job_changed(s, f->job);
         logs_job_changed(s, f->job);
+        members_job_changed(s);
         return;
     case EFFECT_NODE_CHANGED:
         logs_node_changed(s, f->node);
+        members_changed(s);
         return;
     }
 }

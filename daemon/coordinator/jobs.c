@@ -180,14 +180,16 @@ void jobs_submit(struct core *core, const struct core_event *event)
 void jobs_cancel(struct core *core, const struct core_event *event)
 {
     struct job *job = core_find_job(core, event->cancel.job);
+    const char *why = event->cancel.kill ? "killed by the user" : "cancelled by the user";
 
+    if (event->cancel.why && *event->cancel.why)
+        why = event->cancel.why;
     if (!job) {
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no job %" PRId64, event->cancel.job);
         return;
     }
     if (!job_finished(job))
-        recover_stop(core, job, JOB_CANCELLED, 0, event->cancel.kill,
-                     event->cancel.kill ? "killed by the user" : "cancelled by the user");
+        recover_stop(core, job, JOB_CANCELLED, 0, event->cancel.kill, why);
     reply_job(core, event->call, job, true);
 }
 

@@ -112,6 +112,9 @@ static void take_inventory(struct node *node, const struct core_hello *hello)
     };
     struct node_record old = node->r;
 
+    node->procs = hello->procs;
+    node->seat = hello->seat;
+    node->turn = hello->turn;
     inventory_set(node, hello->gpus, hello->gpu_count);
     node_record_copy(&node->r, &fresh);
     node->r.gpus = inventory_print(node);
@@ -252,19 +255,35 @@ static void gone(struct core *core, struct node *node, enum node_state state, bo
         if (generation_open(g) && g->r.state != GENERATION_DRAINING && has_member(g, node)) {
             char text[160];
             snprintf(text, sizeof(text), "node %s %s: %s", node->r.name, sm_name(&node_sm, (int)state), why);
-            recover_fail(core, g, &(struct cause){.charged = charged, .exit_code = 125, .text = text});
+            /* where an elastic run is resized, one of just these nodes has failed */
+            bool broken = node->turn && jobs[i]->spec.nodes_min == jobs[i]->spec.nodes_max;
+            recover_fail(core, g,
+                         &(struct cause){.charged = charged || broken, .exit_code = 125, .text = text});
         }
         recover_settle(core, jobs[i]);
     }
     free(jobs);
 }
 
+/* Its workers are dead, so nothing waits for their lease. */
 void nodes_goodbye(struct core *core, const struct core_event *event)
 {
     struct node *node = nodes_by_session(core, event->session);
+    size_t count;
 
-    if (node)
-        gone(core, node, NODE_LEFT, false, "its agent said goodbye");
+    if (!node)
+        return;
+    struct job **jobs = jobs_on(node, &count);
+    gone(core, node, NODE_LEFT, false, node->turn ? "ddpctl run has ended there" : "its agent said goodbye");
+    while (node->spawn_count) {
+        struct spawn *s = node->spawns[0];
+        s->r.lost = true;
+        text_set(&s->r.message, "%s has left", node->r.name);
+        recover_spawn_dead(core, s);
+    }
+    for (size_t i = 0; i < count; i++)
+        recover_settle(core, jobs[i]);
+    free(jobs);
 }
 
 void nodes_session_closed(struct core *core, const struct core_event *event)

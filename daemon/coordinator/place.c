@@ -50,19 +50,21 @@ static void count_node(struct node *node)
 static int procs_on(const struct job_spec *spec, const struct node *node, enum mode mode, int *gpus_each)
 {
     int gpus = node->place.gpu_total, procs = 0;
+    int given = spec->procs == JOB_PROCS_NUMBER ? (int)spec->procs_per_node : 0; /* 0: what the node has */
 
+    if (node->procs)
+        given = node->procs;
     *gpus_each = 0;
     if (mode == MODE_CPU) {
-        procs = spec->procs == JOB_PROCS_NUMBER ? (int)spec->procs_per_node : node->place.cpu_total;
+        procs = given ? given : node->place.cpu_total;
         return procs <= node->place.cpu_total ? procs : 0;
     }
     if (spec->gpus_per_proc == JOB_GPUS_ALL) {
-        procs = spec->procs == JOB_PROCS_NUMBER ? (int)spec->procs_per_node : 1;
-        *gpus_each = procs ? gpus / procs : 0;
+        procs = given ? given : 1;
+        *gpus_each = gpus / procs;
     } else {
         *gpus_each = (int)spec->gpus_per_proc;
-        procs = spec->procs == JOB_PROCS_NUMBER ? (int)spec->procs_per_node
-                                                : (*gpus_each > 0 ? gpus / *gpus_each : 0);
+        procs = given ? given : (*gpus_each > 0 ? gpus / *gpus_each : 0);
     }
     return *gpus_each > 0 && procs * *gpus_each <= gpus ? procs : 0;
 }
@@ -88,7 +90,8 @@ static int available(const struct node *node, enum mode mode)
     return total(node, mode) - busy - kept(node, mode);
 }
 
-/* Where the node stood in the job's last generation: a layout is repeated where it can be. */
+/* Where the node stood in the job's last generation: a layout is repeated where it can be. Those of a run
+ * that had no part in it follow by order of joining. */
 static int former_order(const struct job *job, const struct node *node)
 {
     const struct generation *g = job_current(job);
@@ -96,7 +99,7 @@ static int former_order(const struct job *job, const struct node *node)
     for (int i = 0; g && i < g->r.world_size; i++)
         if (!strcmp(g->ranks[i].r.node, node->r.name))
             return g->ranks[i].r.node_rank;
-    return 1 << 20;
+    return (1 << 20) + node->turn;
 }
 
 static bool is_target(const struct job *job, const struct node *node)
@@ -279,6 +282,30 @@ static void set_targets(struct job *job, const struct place_choice *chosen, size
         job->targets = strv_append(job->targets, chosen[i].node->r.name);
 }
 
+/* Nodes that want a node rank of their own get it, as far as there are so many; the others keep their order.
+ */
+static void take_seats(struct place_choice *list, size_t count)
+{
+    struct place_choice *seated = xcalloc(count, sizeof(*seated));
+    size_t next = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < count; i++) {
+            size_t seat = (size_t)list[i].node->seat;
+            bool own =
+                seat && seat <= count && (!seated[seat - 1].node || seated[seat - 1].node == list[i].node);
+            if (pass == 0 && own)
+                seated[seat - 1] = list[i];
+            if (pass == 0 || own)
+                continue;
+            while (seated[next].node)
+                next++;
+            seated[next] = list[i];
+        }
+    memcpy(list, seated, count * sizeof(*list));
+    free(seated);
+}
+
 enum verdict { PLACED, BLOCKED, TOO_SMALL };
 
 /* Places the job, or keeps places for it when it is a head or recovering, and says what it waits for. */
@@ -292,6 +319,7 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
 
     if (count >= (size_t)job->spec.nodes_min && count > 0) {
         count = count > (size_t)job->spec.nodes_max ? (size_t)job->spec.nodes_max : count;
+        take_seats(list, count);
         for (size_t i = 0; i < count; i++)
             take(list[i].node, &list[i]);
         form_generation(core, job, list, count);

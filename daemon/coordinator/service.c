@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/http.h"
 #include "base/notify.h"
+#include "daemon/coordinator/http.h"
 #include "daemon/coordinator/recorder.h"
 #include "daemon/coordinator/service_impl.h"
 
@@ -102,6 +102,8 @@ static void end_of_turn(struct service *s)
             sessions_push(s);
         if (s->watches_due)
             calls_push(s);
+        if (s->run_due)
+            members_push(s);
     }
     if (s->logs_due)
         logs_push(s);
@@ -193,9 +195,6 @@ static enum err_code listen_all(struct service *s, struct err *e)
 {
     const struct rpc_tls_files *tls = s->options->tls.ca ? &s->options->tls : NULL;
     CLEANUP(free_text) char *path = xasprintf("%s/coordinator.sock", s->options->state);
-    if (rpc_server_listen_unix(s->server, path, e) != ERR_OK)
-        return e->code;
-    log_info("listening", "address=unix:%s", LOG_Q(path));
     for (size_t i = 0; s->options->listen && s->options->listen[i]; i++) {
         int port = 0;
         if (rpc_server_listen_tcp(s->server, s->options->listen[i], tls, &port, e) != ERR_OK)
@@ -203,6 +202,10 @@ static enum err_code listen_all(struct service *s, struct err *e)
         log_info("listening", "address=%s port=%d tls=%s", LOG_Q(s->options->listen[i]), port,
                  tls ? "yes" : "no");
     }
+    /* last: who sees the socket knows that the ports are ours */
+    if (rpc_server_listen_unix(s->server, path, e) != ERR_OK)
+        return e->code;
+    log_info("listening", "address=unix:%s", LOG_Q(path));
     return ERR_OK;
 }
 
@@ -289,6 +292,7 @@ static void close_all(struct service *s)
     core_out_release(&s->out);
     core_out_release(&s->spare);
     store_close(s->store);
+    members_free(s->run);
     handles_release(&s->calls);
     handles_release(&s->sessions);
     handles_release(&s->reads);

@@ -74,9 +74,10 @@ struct service {
     struct call *watches;
     struct session *session_list;
     struct log_stream *logs;
-    bool wishes_due, watches_due, logs_due; /* something of the kind waits to be sent */
-    bool stuck;                             /* the last commit failed: out waits until the disk takes it */
-    int64_t *refused;                       /* jobs whose submit was refused while they waited in out */
+    struct run *run; /* that has come together here; NULL: none, as in every cluster */
+    bool wishes_due, watches_due, logs_due, run_due; /* something of the kind waits to be sent */
+    bool stuck;       /* the last commit failed: out waits until the disk takes it */
+    int64_t *refused; /* jobs whose submit was refused while they waited in out */
     size_t refused_count, refused_cap;
     int64_t flushed_ms; /* boot time of the last metrics snapshot */
     bool stopping;
@@ -123,6 +124,17 @@ void logs_chunk(struct session *session, const Ddp__V1__LogChunk *chunk);
 void logs_job_changed(struct service *s, int64_t job);
 void logs_node_changed(struct service *s, const char *node); /* its session came, went, or the node is lost */
 void logs_push(struct service *s);                           /* opens what the above left to do */
+
+/* members.c: JoinRun */
+void members_join(struct rpc_call *rpc, const void *request, void *user); /* on_start */
+void members_sendable(struct rpc_call *rpc);
+void members_end(struct rpc_call *rpc, bool cancelled);
+void members_changed(struct service *s); /* a node */
+void members_job_changed(struct service *s);
+void members_push(struct service *s); /* sends what is due */
+/* Fills procs, seat and turn, if the node belongs to a member. */
+void members_describe(struct service *s, struct core_hello *hello);
+void members_free(struct run *run);
 
 /* auth.c */
 enum identity_kind { IDENTITY_USER, IDENTITY_WORKER };

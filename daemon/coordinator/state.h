@@ -81,6 +81,7 @@ struct node {
     struct spawn **spawns; /* not dead */
     size_t spawn_count, spawn_cap;
     int next_port;
+    int procs, seat, turn; /* as in core_hello */
     double load;
     int64_t memory_free;
     struct { /* of the placement pass in progress */

@@ -254,6 +254,9 @@ uint64_t bench_hello(struct bench *b, const char *node, const char *instance, in
         .cores = cpu_slots,
         .port_first = 29700,
         .port_last = 29703,
+        .procs = b->procs,
+        .seat = b->seat,
+        .turn = b->turn,
         .gpus = list,
         .gpu_count = (size_t)gpus,
     };
@@ -286,6 +289,21 @@ uint64_t bench_node(struct bench *b, const char *node, int cpu_slots)
 
     bench_facts(b, node, NULL, 0);
     return session;
+}
+
+uint64_t bench_member(struct bench *b, const char *node, int procs, int seat, int turn)
+{
+    b->procs = procs;
+    b->seat = seat;
+    b->turn = turn;
+    uint64_t session = bench_node(b, node, 8);
+    b->procs = b->seat = b->turn = 0;
+    return session;
+}
+
+void bench_goodbye(struct bench *b, uint64_t session)
+{
+    say(b, &(struct core_event){.kind = CORE_GOODBYE, .session = session});
 }
 
 /* Facts for the whole wish; `about` replaces what is said of its spawn, `obey` has stopped ones exited. */

@@ -12,9 +12,10 @@ struct bench {
     struct core_now now;
     uint64_t handles; /* calls and sessions */
     uint64_t seed;
-    char *events;        /* texts of all events, one a line */
-    struct records kept; /* what a restart finds: applied from every change */
-    size_t kept_from;    /* changes of out that are kept already */
+    char *events;          /* texts of all events, one a line */
+    struct records kept;   /* what a restart finds: applied from every change */
+    size_t kept_from;      /* changes of out that are kept already */
+    int procs, seat, turn; /* what the next hellos say */
     size_t job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
 };
 
@@ -28,6 +29,9 @@ void bench_restart(struct bench *b);        /* the coordinator dies and comes ba
 /* nodes */
 uint64_t bench_hello(struct bench *b, const char *node, const char *instance, int cpu_slots, int gpus);
 uint64_t bench_node(struct bench *b, const char *node, int cpu_slots); /* hello and empty facts: alive */
+/* As bench_node, of a run's member: see core_hello. */
+uint64_t bench_member(struct bench *b, const char *node, int procs, int seat, int turn);
+void bench_goodbye(struct bench *b, uint64_t session);
 void bench_facts(struct bench *b, const char *node, const struct core_fact *facts,
                  size_t count);                         /* up to date */
 void bench_all_run(struct bench *b, const char *node);  /* every spawn of the wish that is not stopped runs */
