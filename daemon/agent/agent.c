@@ -11,9 +11,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/notify.h"
 #include "base/paths.h"
 #include "daemon/agent/agent_state.h"
-#include "base/notify.h"
 #include "daemon/agent/retain.h"
 
 #define LOG_POLL_MS 100
@@ -232,12 +232,18 @@ static void on_retain(uv_timer_t *timer)
         log_info("old_logs_removed", "jobs=%d", removed);
 }
 
+static void on_session_closed(void *user);
+
 /* Attached supervisors see our connections close, kill, and end: with a lifeline nothing is left when we are
- * gone. */
+ * gone. A coordinator elsewhere is told so. */
 static void maybe_finish(struct agent *a)
 {
-    if (a->ending && a->session_closed && (a->settings->lifeline < 0 || !wards_children(a->wards)))
+    if (!a->ending || (a->settings->lifeline >= 0 && wards_children(a->wards)))
+        return;
+    if (a->session_closed)
         uv_stop(&a->loop);
+    else if (a->session)
+        session_leave(steal(a->session), on_session_closed, a);
 }
 
 static void on_session_closed(void *user)
@@ -264,11 +270,11 @@ static void end(struct agent *a, const char *why)
     log_info("ending", "why=%s workers=%s", why, a->settings->lifeline >= 0 ? "end-too" : "go-on");
     BUG_ON(uv_timer_start(&a->later, on_ending_late, ENDING_MS, 0));
     wards_let_go(a->wards);
-    if (a->session)
-        session_close(a->session, on_session_closed, a);
-    else
+    bool leaves = a->settings->lifeline >= 0 && strncmp(a->settings->coordinator, "unix:", 5) != 0;
+    if (!a->session)
         a->session_closed = true;
-    a->session = NULL;
+    else if (!leaves)
+        session_close(steal(a->session), on_session_closed, a);
     maybe_finish(a);
 }
 

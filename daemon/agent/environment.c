@@ -206,7 +206,7 @@ void environment_order(struct spawn_order *out, const struct environment_place *
     out->grace_ms = group->grace_ms;
     out->id = xasprintf("%" PRId64 ".%s.%" PRId64, group->job, set->node, spawn->spawn);
     out->owner = xstrdup(place->instance);
-    out->workdir = xstrdup(spec->workdir);
+    out->workdir = xstrdup(set->workdir ? set->workdir : spec->workdir);
     out->user = xstrdup(set->user);
     out->log_dir = xasprintf("%s/%" PRId64 "/generation_%" PRId64 "/%s/%d", set->log_dir, group->job,
                              spawn->generation, set->node, spawn->local_rank);
@@ -228,7 +228,7 @@ void environment_order(struct spawn_order *out, const struct environment_place *
         out->argv = strv_append(NULL, place->trainer);
         env = put_native(env, place);
     } else {
-        out->argv = strv_dup(spec->command);
+        out->argv = strv_dup(set->command ? set->command : spec->command);
     }
     out->env = env;
 }

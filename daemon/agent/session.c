@@ -26,7 +26,7 @@ struct session {
     struct rpc_client *client;
     struct rpc_session *stream; /* NULL: waiting for the next try */
     uv_timer_t *timer;          /* next heartbeat, or next try */
-    bool welcomed, closing;
+    bool welcomed, leaving, closing;
     int64_t heartbeat_ms, backoff_ms;
     int64_t sequence, acked, hello_sent;
     int64_t sent[IN_FLIGHT]; /* by sequence */
@@ -80,6 +80,10 @@ static void on_timer(uv_timer_t *timer)
 {
     struct session *s = timer->data;
 
+    if (!s->stream && s->leaving) {
+        session_close(s, s->on_closed, s->closed_user);
+        return;
+    }
     if (!s->stream) {
         dial(s);
         return;
@@ -197,7 +201,7 @@ static void on_end(struct rpc_session *stream, const struct err *status, void *u
     if (is_news(s, why))
         log_warn("coordinator_lost", "code=%s why=%s", err_code_name(status->code), LOG_Q(why));
     s->welcomed = false;
-    set_timer(s, s->backoff_ms);
+    set_timer(s, s->leaving ? 0 : s->backoff_ms);
     s->backoff_ms = s->backoff_ms * 2 < BACKOFF_MOST_MS ? s->backoff_ms * 2 : BACKOFF_MOST_MS;
 }
 
@@ -259,6 +263,25 @@ void session_close(struct session *s, void (*on_closed)(void *user), void *user)
     s->closed_user = user;
     uv_close((uv_handle_t *)s->timer, free_handle);
     rpc_client_close(s->client, client_closed, s);
+}
+
+void session_leave(struct session *s, void (*on_closed)(void *user), void *user)
+{
+    Ddp__V1__Goodbye goodbye = DDP__V1__GOODBYE__INIT;
+    Ddp__V1__AgentUp up;
+    struct err e;
+
+    ddp__v1__agent_up__init(&up);
+    up.body_case = DDP__V1__AGENT_UP__BODY_GOODBYE;
+    up.goodbye = &goodbye;
+    if (session_send(s, &up, &e)) {
+        session_close(s, on_closed, user);
+        return;
+    }
+    s->leaving = true;
+    s->on_closed = on_closed;
+    s->closed_user = user;
+    rpc_session_close_send(s->stream); /* the coordinator ends the stream, and then we close */
 }
 
 void session_redial(struct session *s)

@@ -32,6 +32,9 @@ MUST_CHECK enum err_code session_open(struct session **out, struct uv_loop_s *lo
 void session_close(struct session *s, void (*on_closed)(void *user),
                    void *user); /* freed when on_closed comes */
 
+/* Tells the coordinator that this node's workers are dead and will not be back, then closes. */
+void session_leave(struct session *s, void (*on_closed)(void *user), void *user);
+
 /* Ends the stream and dials again after a pause; the coordinator then says everything anew. */
 void session_redial(struct session *s);
 bool session_welcomed(const struct session *s);

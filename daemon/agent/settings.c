@@ -21,7 +21,7 @@
 #define LOG_KEEP_MS (14LL * 24 * 3600 * 1000)
 
 static const char help[] =
-    "usage: ddp-agent [options]\n"
+    "usage: ddp-agent [options] [-- COMMAND ARGUMENT...]\n"
     "       ddp-agent join HOST:PORT --token FILE|-\n"
     "\n"
     "Runs on every node: starts and watches the workers that the coordinator wants here.\n"
@@ -43,13 +43,16 @@ static const char help[] =
     "  --config FILE        (/etc/ddp/agent.yaml, ~/.config/ddp/agent.yaml)\n"
     "  --rejoin             leave the cluster this node belonged to, and join this one\n"
     "  --lifeline FD        end, and end every worker, when this pipe is closed\n"
+    "  --workdir DIR        where commands run, whatever their job says\n"
+    "  -- COMMAND ...       what command jobs run here, instead of their own; as `ddpctl run`\n"
+    "                       on several hosts wants it\n"
     "  --help, --version\n"
     "\n"
     "join writes the token and the config file, with --user, --node and --address if\n"
     "they are given. On the coordinator's machine:\n"
     "  ssh box1 ddp-coordinator token | ddp-agent join box1:29600 --token -\n";
 
-enum { OPT_PORTS = 256, OPT_USER, OPT_REJOIN, OPT_LIFELINE, OPT_INSECURE };
+enum { OPT_PORTS = 256, OPT_USER, OPT_REJOIN, OPT_LIFELINE, OPT_INSECURE, OPT_WORKDIR };
 
 static const struct option options[] = {
     {"state", required_argument, NULL, 's'},
@@ -64,6 +67,7 @@ static const struct option options[] = {
     {"user", required_argument, NULL, OPT_USER},
     {"insecure", no_argument, NULL, OPT_INSECURE},
     {"rejoin", no_argument, NULL, OPT_REJOIN},
+    {"workdir", required_argument, NULL, OPT_WORKDIR},
     {"lifeline", required_argument, NULL, OPT_LIFELINE},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'v'},
@@ -160,6 +164,9 @@ static enum err_code set_option(struct settings *s, int option, const char *valu
     case OPT_USER:
         set(&s->user, value);
         break;
+    case OPT_WORKDIR:
+        set(&s->workdir, value);
+        break;
     case OPT_INSECURE:
         s->insecure = true;
         break;
@@ -207,8 +214,10 @@ static enum err_code read_config(struct settings *s, int argc, char **argv, stru
         if (c == 'f')
             set(&path, optarg);
     }
-    if (optind < argc)
+    if (optind < argc && strcmp(argv[optind - 1], "--") != 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "%s is not an option, try --help", argv[optind]);
+    if (optind < argc)
+        s->command = strv_dup(argv + optind);
     if (!path) {
         path = paths_config("agent.yaml");
         if (access(path, R_OK))
@@ -263,6 +272,7 @@ static void fill_defaults(struct settings *s)
         s->log_dir = paths_log();
     make_absolute(&s->state);
     make_absolute(&s->log_dir);
+    make_absolute(&s->workdir);
     make_absolute(&s->tls.ca); /* workers run in another directory */
     make_absolute(&s->tls.cert);
     make_absolute(&s->tls.key);
@@ -362,6 +372,8 @@ void settings_release(struct settings *s)
     free(s->token_file);
     free(s->token);
     free(s->user);
+    free(s->workdir);
+    strv_free(s->command);
     free(s->tls.ca);
     free(s->tls.cert);
     free(s->tls.key);

@@ -16,8 +16,10 @@ struct settings {
     char *node;
     char *address; /* NULL: the source address towards the coordinator */
     char *token_file;
-    char *token; /* NULL: none */
-    char *user;  /* whom jobs run as; NULL: as the agent */
+    char *token;    /* NULL: none */
+    char *user;     /* whom jobs run as; NULL: as the agent */
+    char *workdir;  /* of every command, whatever its job says; NULL: as the job says */
+    char **command; /* instead of a command job's own, likewise */
     struct {
         char *ca, *cert, *key;
     } tls;
