@@ -41,8 +41,9 @@ struct command {
     int (*run)(struct invocation *in);
 };
 
-extern const struct command cmd_submit, cmd_run, cmd_status, cmd_logs, cmd_wait, cmd_cancel, cmd_resume,
-    cmd_metrics, cmd_events, cmd_nodes, cmd_drain, cmd_undrain, cmd_forget, cmd_version, cmd_generate;
+extern const struct command cmd_submit, cmd_run, cmd_status, cmd_logs, cmd_wait, cmd_cancel, cmd_resize,
+    cmd_restart, cmd_resume, cmd_metrics, cmd_events, cmd_nodes, cmd_drain, cmd_undrain, cmd_forget,
+    cmd_version, cmd_generate;
 extern const struct command *const commands[]; /* ended by NULL */
 const struct command *command_find(const char *name);
 

@@ -20,6 +20,7 @@ void job_record_copy(struct job_record *to, const struct job_record *from)
     to->job_file = xstrdup(from->job_file);
     to->env = from->env ? strv_dup(from->env) : NULL;
     to->reason = xstrdup(from->reason);
+    to->last_restart = xstrdup(from->last_restart);
 }
 
 void job_record_release(struct job_record *r)
@@ -30,6 +31,7 @@ void job_record_release(struct job_record *r)
     free(r->job_file);
     strv_free(r->env);
     free(r->reason);
+    free(r->last_restart);
     *r = (struct job_record){0};
 }
 

@@ -49,8 +49,12 @@ struct job_record {
     int64_t created_ms, started_ms, ended_ms;
     int exit_code;
     int64_t next_spawn;
-    enum job_state goal; /* while stopping: the end it is stopped for (cancelled or failed) */
-    bool kill;           /* stopping without snapshot or grace */
+    enum job_state goal;          /* while stopping: the end it is stopped for (cancelled or failed) */
+    bool kill;                    /* stopping without snapshot or grace */
+    int64_t nodes_min, nodes_max; /* a user's resize; 0: what the job file says */
+    int64_t fault_ms, fault_step; /* since when the job is behind, and where it was; 0: it is not */
+    char *last_restart;           /* "rank 2 killed by signal 9, cost 0.4 s"; NULL: none yet */
+    int64_t last_restart_ms;
 };
 
 struct node_record {
@@ -106,6 +110,7 @@ struct spawn_record {
     bool exit_known;
     int code, signal;
     bool out_of_memory, lost;
+    bool stopped; /* it was told to stop before it ended */
     char *message, *stderr_tail;
     int64_t pid, started_ms, ended_ms;
 };

@@ -221,6 +221,8 @@ static void put_known(struct fact_list *list, const struct known_spawn *known)
     f->not_started = from->not_started;
     f->port_busy = from->port_busy;
     f->lease_expired = from->lease_expired;
+    f->node_trouble = from->node_trouble;
+    f->stopped = from->stopped;
     f->started_ms = from->started_ms;
     f->ended_ms = from->ended_ms;
     if (from->message)

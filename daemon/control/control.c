@@ -120,6 +120,8 @@ void fact_put(struct jout *o, const struct spawn_fact *f)
     jout_bool(o, "not_started", f->not_started);
     jout_bool(o, "port_busy", f->port_busy);
     jout_bool(o, "lease_expired", f->lease_expired);
+    jout_bool(o, "node_trouble", f->node_trouble);
+    jout_bool(o, "stopped", f->stopped);
     jout_text(o, "message", f->message);
     jout_text(o, "stderr_tail", f->stderr_tail);
     jout_text(o, "id", f->id);
@@ -145,6 +147,8 @@ enum err_code fact_get(struct spawn_fact *f, const json_t *obj, struct err *e)
     f->not_started = json_get_bool(obj, "not_started", false);
     f->port_busy = json_get_bool(obj, "port_busy", false);
     f->lease_expired = json_get_bool(obj, "lease_expired", false);
+    f->node_trouble = json_get_bool(obj, "node_trouble", false);
+    f->stopped = json_get_bool(obj, "stopped", false);
     f->message = text_member(obj, "message");
     f->stderr_tail = text_member(obj, "stderr_tail");
     f->id = text_member(obj, "id");

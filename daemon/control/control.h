@@ -64,6 +64,8 @@ struct spawn_fact {
     enum spawn_state state;
     int code, signal;
     bool out_of_memory, lost, not_started, port_busy, lease_expired;
+    bool node_trouble;         /* not started for want of something here: another node may do */
+    bool stopped;              /* it was told to stop before it ended */
     char *message;             /* one line, or NULL */
     char *stderr_tail;         /* lines with \n between, or NULL */
     char *id, *owner, *cgroup; /* what a sweep needs */

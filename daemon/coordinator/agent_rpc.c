@@ -172,6 +172,8 @@ static void hand_in_facts(struct session *x, const Ddp__V1__Facts *m)
             .not_started = f->not_started,
             .port_busy = f->port_busy,
             .lease_expired = f->lease_expired,
+            .node_trouble = f->node_trouble,
+            .stopped = f->stopped,
             .message = f->message[0] ? f->message : NULL,
             .stderr_tail = join_lines(&pool, f->stderr_tail, f->n_stderr_tail),
         };

@@ -125,6 +125,32 @@ static void cancel_job(struct rpc_call *rpc, const void *message, void *user)
                                 .cancel = {.job = request->job, .kill = request->kill, .why = request->why}});
 }
 
+static void change_job(struct rpc_call *rpc, struct service *s, struct core_event *event)
+{
+    if (refuse(s, rpc))
+        return;
+    struct call *c = call_open(s, rpc, CALL_CHANGE, true);
+    c->job = event->resize.job;
+    event->call = c->handle;
+    service_event(s, event);
+}
+
+static void resize_job(struct rpc_call *rpc, const void *message, void *user)
+{
+    const Ddp__V1__ResizeJobRequest *request = message;
+    change_job(rpc, user,
+               &(struct core_event){.kind = CORE_RESIZE,
+                                    .resize = {.job = request->job,
+                                               .nodes_min = request->nodes_min,
+                                               .nodes_max = request->nodes_max}});
+}
+
+static void restart_job(struct rpc_call *rpc, const void *message, void *user)
+{
+    const Ddp__V1__RestartJobRequest *request = message;
+    change_job(rpc, user, &(struct core_event){.kind = CORE_RESTART, .resize = {.job = request->job}});
+}
+
 static void watch_job(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
@@ -330,6 +356,8 @@ const struct rpc_method cluster_methods[] = {
     {.name = "GetJob", .kind = RPC_UNARY, .on_start = get_job},
     {.name = "ListJobs", .kind = RPC_UNARY, .on_start = list_jobs},
     {.name = "CancelJob", .kind = RPC_UNARY, .on_start = cancel_job, .on_end = call_end},
+    {.name = "ResizeJob", .kind = RPC_UNARY, .on_start = resize_job, .on_end = call_end},
+    {.name = "RestartJob", .kind = RPC_UNARY, .on_start = restart_job, .on_end = call_end},
     {.name = "WatchJob",
      .kind = RPC_SERVER_STREAM,
      .on_start = watch_job,

@@ -24,6 +24,7 @@ static const struct conf_field fields[] = {
     {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
     {.key = "heartbeat", .type = CONF_DURATION, .offset = offsetof(struct config, heartbeat_ms)},
     {.key = "node_timeout", .type = CONF_DURATION, .offset = offsetof(struct config, node_timeout_ms)},
+    {.key = "settle", .type = CONF_DURATION, .offset = offsetof(struct config, settle_ms)},
     {.key = "retain", .type = CONF_DURATION, .offset = offsetof(struct config, retain_ms)},
     {.key = "retain_jobs",
      .type = CONF_INT,

@@ -16,6 +16,7 @@ struct config {
         char *ca, *cert, *key;
     } tls;
     int64_t heartbeat_ms, node_timeout_ms; /* 0: the core's own */
+    int64_t settle_ms;                     /* 0: the core's own */
     int64_t retain_ms, retain_jobs;        /* 0: the core's own */
 };
 

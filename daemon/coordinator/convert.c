@@ -134,13 +134,14 @@ static char *age(struct pool *pool, int64_t ms)
 /* "rank 2 killed by signal 9, cost 0.4 s" -> "rank 2 killed by signal 9, 4 m ago, cost 0.4 s" */
 static void last_restart(struct pool *pool, const struct core_job_status *s, Ddp__V1__JobStatus *out)
 {
-    if (!s->last_restart[0])
+    const char *text = s->job->last_restart;
+    if (!text)
         return;
-    const char *ago = age(pool, clock_wall_ms() - s->last_restart_ms);
-    const char *cost = strstr(s->last_restart, ", cost ");
-    const int cause = (int)(cost ? cost - s->last_restart : (ptrdiff_t)strlen(s->last_restart));
+    const char *ago = age(pool, clock_wall_ms() - s->job->last_restart_ms);
+    const char *cost = strstr(text, ", cost ");
+    const int cause = (int)(cost ? cost - text : (ptrdiff_t)strlen(text));
     out->last_restart = pool_alloc(pool, sizeof *out->last_restart);
-    out->last_restart[0] = pool_printf(pool, "%.*s, %s ago%s", cause, s->last_restart, ago, cost ? cost : "");
+    out->last_restart[0] = pool_printf(pool, "%.*s, %s ago%s", cause, text, ago, cost ? cost : "");
     rpc_utf8_clean(out->last_restart[0]);
     out->n_last_restart = 1;
 }

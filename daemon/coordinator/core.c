@@ -24,6 +24,7 @@ void core_config_defaults(struct core_config *config)
         .return_ms = 30000,
         .join_wait_ms = 20000,
         .lease_margin_ms = 2000,
+        .settle_ms = 5000,
         .retain_jobs_ms = 14LL * 24 * 3600 * 1000,
         .retain_jobs = 1000,
         .max_queued = 10000,
@@ -46,6 +47,8 @@ typedef void (*handler)(struct core *core, const struct core_event *event);
 static const handler handlers[CORE_EVENT_KINDS] = {
     [CORE_SUBMIT] = jobs_submit,
     [CORE_CANCEL] = jobs_cancel,
+    [CORE_RESIZE] = resize_job,
+    [CORE_RESTART] = resize_restart,
     [CORE_DRAIN] = operator_drain,
     [CORE_UNDRAIN] = operator_undrain,
     [CORE_FORGET] = operator_forget,
@@ -64,7 +67,7 @@ static const handler handlers[CORE_EVENT_KINDS] = {
 
 static void finish(struct core *core)
 {
-    if (core->place_dirty)
+    while (core->place_dirty) /* a job that stops to grow asks for a second pass */
         place_run(core);
     emit_flush(core);
     core->out = NULL;

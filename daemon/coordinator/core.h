@@ -50,6 +50,7 @@ struct core_config {
     int64_t lease_margin_ms; /* 2,000: after a lease's end, until its processes count as dead */
     int64_t retain_jobs_ms;  /* 14 days: finished jobs older than this are forgotten, ... */
     int64_t retain_jobs;     /* 1,000: ... and so are the oldest beyond this many */
+    int64_t settle_ms;       /* 5,000: nodes that a running job could grow to must have come by then */
     int64_t max_queued;      /* 10,000 unfinished jobs: more are refused with RESOURCE_EXHAUSTED */
 };
 void core_config_defaults(struct core_config *config);
@@ -82,6 +83,8 @@ struct core_fact {
     int64_t pid, started_ms, ended_ms; /* times: the node's wall clock */
     int code, signal;
     bool out_of_memory, lost, not_started, port_busy, lease_expired;
+    bool node_trouble;                 /* not started, and another node might well start it */
+    bool stopped;                      /* it was told to stop before it ended */
     const char *message, *stderr_tail; /* the tail's lines joined by '\n' */
 };
 
@@ -106,6 +109,8 @@ enum core_event_kind {
     /* users; each has a call */
     CORE_SUBMIT,
     CORE_CANCEL,
+    CORE_RESIZE,
+    CORE_RESTART,
     CORE_DRAIN,
     CORE_UNDRAIN,
     CORE_FORGET,
@@ -145,6 +150,9 @@ struct core_event {
             bool kill;
             const char *why; /* NULL or empty: the user wanted it */
         } cancel;
+        struct {
+            int64_t job, nodes_min, nodes_max; /* nodes: resize only */
+        } resize;
         struct {
             const char *name, *reason;
         } node; /* drain, undrain, forget */
@@ -194,7 +202,7 @@ struct core_event {
 enum core_join_state { CORE_JOIN_PENDING, CORE_JOIN_BOOTSTRAP, CORE_JOIN_READY }; /* the wire's numbers */
 
 enum core_effect_kind {
-    EFFECT_REPLY, /* call, err; after OK: submit has job and existed; cancel has job */
+    EFFECT_REPLY, /* call, err; after OK: submit has job and existed; cancel, resize, restart have job */
     EFFECT_JOIN,  /* call, state, job, generation: core_generation and core_rank have the answer's content */
     EFFECT_WATCH, /* call, member, generation, rank, stop; after !member end the stream */
     EFFECT_WELCOME,      /* session */
@@ -326,8 +334,6 @@ struct core_job_status {
     int joined;
     const struct core_progress *progress;
     const struct spawn_record *failure;     /* first failing member of the last failed generation, or NULL */
-    char last_restart[256];                 /* "rank 2 killed by signal 9, cost 0.4 s"; empty: none */
-    int64_t last_restart_ms;                /* wall; 0: none */
     const struct snapshot_record *snapshot; /* newest committed, or NULL */
 };
 MUST_CHECK enum err_code core_job_status(const struct core *core, int64_t job, bool with_ranks,

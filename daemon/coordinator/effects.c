@@ -23,6 +23,15 @@ static void reply_cancel(struct service *s, struct call *c)
     rpc_call_reply(c->rpc, &reply);
 }
 
+static void reply_change(struct service *s, struct call *c)
+{
+    Ddp__V1__ChangeJobReply reply = DDP__V1__CHANGE_JOB_REPLY__INIT;
+    const struct job_record *job = core_job(s->core, c->job);
+    if (job)
+        reply.state = (char *)(uintptr_t)sm_name(&job_sm, (int)job->state);
+    rpc_call_reply(c->rpc, &reply);
+}
+
 static void reply_node(struct service *s, struct call *c)
 {
     struct err e = {0};
@@ -53,6 +62,9 @@ static void run_reply(struct service *s, const struct core_effect *f)
         return;
     case CALL_CANCEL:
         reply_cancel(s, c);
+        return;
+    case CALL_CHANGE:
+        reply_change(s, c);
         return;
     case CALL_NODE:
         reply_node(s, c);

@@ -114,6 +114,10 @@ void move_job(struct core *core, struct job *job, enum job_state to, const char 
         free(steal(job->waits));
         strv_free(steal(job->targets));
     }
+    if (to != JOB_RUNNING) {
+        strv_free(steal(job->grow.nodes));
+        job->grow.at = 0;
+    }
     core->place_dirty = true;
 }
 

@@ -33,6 +33,7 @@ static const char config_text[] =
     "# How often agents speak, and how long a node may be silent until it is lost.\n"
     "# heartbeat: 3s\n"
     "# node_timeout: 9s\n"
+    "# settle: 5s             # nodes must have come by then for a running job to grow to them\n"
     "\n"
     "# How long finished jobs are kept, and how many of them.\n"
     "# retain: 14d\n"

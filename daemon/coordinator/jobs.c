@@ -197,7 +197,7 @@ void jobs_started(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
 
-    job->port_retries = 0;
+    job->port_retries = job->node_retries = 0;
     if (!job->r.started_ms) {
         job->r.started_ms = core->now.wall_ms;
         emit_job(core, job, CHANGE_JOB_PUT);
@@ -208,7 +208,7 @@ void jobs_started(struct core *core, struct job *job)
     }
     move_generation(core, g, GENERATION_RUNNING, "all ranks are here");
     move_job(core, job, JOB_RUNNING, "all ranks are here");
-    if (job->fault.open && job->fault.step == 0)
+    if (job->r.fault_ms && job->r.fault_step == 0)
         reports_close_fault(core, job); /* there was no step to come back to */
 }
 
@@ -242,6 +242,7 @@ void jobs_tick(struct core *core, struct job *job)
         job->not_before = 0;
         core->place_dirty = true;
     }
+    core->place_dirty |= job->grow.at && now >= job->grow.at;
     struct generation *g = job_current(job);
     if (g)
         rendezvous_tick(core, g);
@@ -261,7 +262,7 @@ int64_t jobs_deadline(const struct core *core, const struct job *job)
         at = earlier(at, job->generations[i]->stop_at);
     if (job_finished(job))
         return at;
-    at = earlier(earlier(at, job->limit_at), job->not_before);
+    at = earlier(earlier(earlier(at, job->limit_at), job->not_before), job->grow.at);
     return job_current(job) ? earlier(at, rendezvous_deadline(job_current(job))) : at;
 }
 

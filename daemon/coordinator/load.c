@@ -13,7 +13,7 @@ static void load_nodes(struct core *core, const struct records *records)
 {
     for (size_t i = 0; i < records->node_count; i++) {
         struct node *node = core_add_node(core, &records->nodes[i]);
-        node->heard_ms = core->now.boot_ms;
+        node->heard_ms = node->alive_ms = core->now.boot_ms;
         inventory_parse(node);
     }
     nodes_pardon(core);
@@ -24,8 +24,13 @@ static bool load_job(struct core *core, const struct job_record *record)
     struct job *job = core_add_job(core, record);
     struct err e;
 
-    if (job_parse(&job->spec, record->job_file, strlen(record->job_file), "job file", &e) == ERR_OK)
+    if (job_parse(&job->spec, record->job_file, strlen(record->job_file), "job file", &e) == ERR_OK) {
+        if (record->nodes_max > 0) {
+            job->spec.nodes_min = record->nodes_min;
+            job->spec.nodes_max = record->nodes_max;
+        }
         return true;
+    }
     log_warn("job_file_unreadable", "job=%" PRId64 " why=%s", record->id, LOG_Q(e.msg));
     job_release(&job->spec);
     job_defaults(&job->spec, JOB_COMMAND);
@@ -131,6 +136,10 @@ static void resume_job(struct core *core, struct job *job)
         if (left > job->spec.time_limit_ms)
             left = job->spec.time_limit_ms;
         job->limit_at = core->now.boot_ms + left;
+    }
+    if (job->r.fault_ms) {
+        int64_t since = core->now.wall_ms - job->r.fault_ms;
+        job->fault_boot_ms = core->now.boot_ms - (since > 0 ? since : 0);
     }
     job->progress.steps = native ? job->spec.train.steps : 0;
     core->restarts += job->r.restarts_used;

@@ -202,6 +202,8 @@ static struct core_config core_settings(const struct config *c)
         core.heartbeat_ms = c->heartbeat_ms;
     if (c->node_timeout_ms)
         core.node_timeout_ms = c->node_timeout_ms;
+    if (c->settle_ms)
+        core.settle_ms = c->settle_ms;
     if (c->retain_ms)
         core.retain_jobs_ms = c->retain_ms;
     if (c->retain_jobs)

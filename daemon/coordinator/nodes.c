@@ -13,6 +13,10 @@
 #include "base/mem.h"
 #include "daemon/coordinator/state.h"
 
+#define REST_MS 30000     /* of a node that could not start a process */
+#define FORGIVE_MS 600000 /* a node that stayed this long has not flapped */
+#define FLAPS_MOST 7
+
 struct node *nodes_by_session(const struct core *core, uint64_t session)
 {
     for (size_t i = 0; session && i < core->node_count; i++)
@@ -121,6 +125,12 @@ static void take_inventory(struct node *node, const struct core_hello *hello)
     node_record_release(&old);
 }
 
+void nodes_rest(struct core *core, struct node *node)
+{
+    node->rest_until = core->now.boot_ms + REST_MS;
+    core_wake(core, node->rest_until);
+}
+
 static struct node *new_node(struct core *core, const struct core_hello *hello)
 {
     struct node_record record = {.name = (char *)hello->node, .instance = (char *)hello->instance};
@@ -186,6 +196,18 @@ void nodes_settle(struct core *core, struct node *node)
         move_node(core, node, NODE_DRAINING, "still to be drained");
     else
         move_node(core, node, NODE_ALIVE, "its facts agree");
+    /* one that comes and goes has to stay longer each time before a running job stops for it */
+    node->alive_ms = core->now.boot_ms;
+    node->steady_ms = node->flaps ? core->now.boot_ms + (core->config.settle_ms << node->flaps) : 0;
+    core_wake(core, node->steady_ms);
+}
+
+static void count_flap(struct core *core, struct node *node)
+{
+    if (core->now.boot_ms - node->alive_ms > FORGIVE_MS)
+        node->flaps = 0;
+    if (node->flaps < FLAPS_MOST)
+        node->flaps++;
 }
 
 void nodes_heartbeat(struct core *core, const struct core_event *event)
@@ -243,6 +265,7 @@ static void gone(struct core *core, struct node *node, enum node_state state, bo
         emit_effect(core, EFFECT_CLOSE)->session = node->session;
     node->session = 0;
     node->synced = false;
+    count_flap(core, node);
     move_node(core, node, state, why);
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct spawn *s = node->spawns[i];
@@ -327,10 +350,22 @@ static void expire_leases(struct core *core, struct node *node)
     free(jobs);
 }
 
+static bool passed(const struct core *core, int64_t *at)
+{
+    if (!*at || core->now.boot_ms < *at)
+        return false;
+    *at = 0;
+    return true;
+}
+
 void nodes_tick(struct core *core, struct node *node)
 {
     char why[64];
 
+    if (passed(core, &node->rest_until))
+        core->place_dirty = true;
+    if (passed(core, &node->steady_ms))
+        core->place_dirty = true;
     if (node_gone(node)) {
         expire_leases(core, node);
     } else if (core->now.boot_ms >= lost_at(core, node)) {
@@ -342,7 +377,7 @@ void nodes_tick(struct core *core, struct node *node)
     }
 }
 
-int64_t nodes_deadline(const struct core *core, const struct node *node)
+static int64_t liveness_deadline(const struct core *core, const struct node *node)
 {
     int64_t at = INT64_MAX;
 
@@ -354,4 +389,13 @@ int64_t nodes_deadline(const struct core *core, const struct node *node)
         if (lease_end(core, node, node->spawns[i]) < at)
             at = lease_end(core, node, node->spawns[i]);
     return at;
+}
+
+int64_t nodes_deadline(const struct core *core, const struct node *node)
+{
+    int64_t at = liveness_deadline(core, node);
+
+    if (node->rest_until && node->rest_until < at)
+        at = node->rest_until;
+    return node->steady_ms && node->steady_ms < at ? node->steady_ms : at;
 }

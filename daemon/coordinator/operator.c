@@ -15,19 +15,13 @@ static struct node *named(struct core *core, const struct core_event *event)
     return node;
 }
 
-static bool keeps_state(const struct job *job)
-{
-    return job->spec.kind == JOB_TRAIN && job->spec.train.snapshot.dir &&
-           job->spec.train.resume != RESUME_NEVER;
-}
-
 /* Train jobs that can go on from a snapshot move off at once; the others stay until their end. */
 static void move_off(struct core *core, struct node *node)
 {
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct job *job = node->spawns[i]->job;
         struct generation *g = job_current(job);
-        if (keeps_state(job) && node->spawns[i]->generation == g && generation_open(g) &&
+        if (job_keeps_state(job) && node->spawns[i]->generation == g && generation_open(g) &&
             g->r.state != GENERATION_DRAINING)
             recover_drain(core, g, "moves off a drained node");
     }

@@ -18,11 +18,13 @@
 
 #define BEHIND_HEAD 200 /* jobs that one pass tries past the first blocked one */
 
+#define NO_FORMER (1 << 20) /* the order of nodes that had no part in the last generation, from here on */
+
 enum mode { MODE_CPU, MODE_GPU };
 
 static bool usable(const struct node *node)
 {
-    return node->r.state == NODE_ALIVE && node->session && node->synced;
+    return node->r.state == NODE_ALIVE && node->session && node->synced && !node->rest_until;
 }
 
 /* Not now, but as things stand soon again. */
@@ -99,7 +101,7 @@ static int former_order(const struct job *job, const struct node *node)
     for (int i = 0; g && i < g->r.world_size; i++)
         if (!strcmp(g->ranks[i].r.node, node->r.name))
             return g->ranks[i].r.node_rank;
-    return (1 << 20) + node->turn;
+    return NO_FORMER + node->turn;
 }
 
 static bool is_target(const struct job *job, const struct node *node)
@@ -351,6 +353,34 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
     return BLOCKED;
 }
 
+/* What a job that stops for a resize will need stays free while it does. */
+static void keep_for_resizes(const struct core *core, struct place_choice *list)
+{
+    for (size_t i = 0; i < core->job_count; i++) {
+        const struct job *job = core->jobs[i];
+        if (job->r.state != JOB_RECOVERING || !generation_open(job_current(job)))
+            continue;
+        size_t wanted = strv_len(job->targets),
+               count = wanted ? candidates(core, job, mode_of(core, job), true, list) : 0;
+        for (size_t k = 0; k < count && k < wanted; k++)
+            keep(list[k].node, &list[k]);
+    }
+}
+
+/* Nodes that could take part in the job's running generation, if it stopped for them. */
+static size_t newcomers(const struct core *core, const struct job *job, struct place_choice *list)
+{
+    const struct generation *g = job_current(job);
+    enum mode mode = g->ranks[0].spawn->r.gpu_uuids ? MODE_GPU : MODE_CPU;
+    size_t count = candidates(core, job, mode, false, list), kept = 0;
+    size_t most = (size_t)(job->spec.nodes_max - g->r.node_count);
+
+    for (size_t i = 0; i < count && kept < most; i++)
+        if (former_order(job, list[i].node) >= NO_FORMER && !list[i].node->steady_ms)
+            list[kept++] = list[i];
+    return g->r.node_count + (int64_t)kept >= job->spec.nodes_min ? kept : 0;
+}
+
 static int by_turn(const void *a, const void *b)
 {
     const struct job *x = *(struct job *const *)a, *y = *(struct job *const *)b;
@@ -361,6 +391,27 @@ static int by_turn(const void *a, const void *b)
     if (x->spec.priority != y->spec.priority)
         return x->spec.priority > y->spec.priority ? -1 : 1;
     return x->r.id < y->r.id ? -1 : 1;
+}
+
+/* What nobody waits for is offered to running jobs. The first `due` of turn are to stop for it. */
+static size_t offer_growth(struct core *core, struct job **turn, struct place_choice *list)
+{
+    size_t count = 0, due = 0;
+
+    for (size_t i = 0; i < core->job_count; i++)
+        if (core->jobs[i]->r.state == JOB_RUNNING)
+            turn[count++] = core->jobs[i];
+    if (count)
+        qsort(turn, count, sizeof(*turn), by_turn);
+    for (size_t i = 0; i < count; i++) {
+        struct job *job = turn[i];
+        size_t more = resize_wants(core, job) ? newcomers(core, job, list) : 0;
+        if (resize_offer(core, job, list, more))
+            turn[due++] = job;
+        for (size_t k = 0; k < more; k++)
+            take(list[k].node, &list[k]);
+    }
+    return due;
 }
 
 static bool wants_place(const struct job *job)
@@ -380,6 +431,7 @@ void place_run(struct core *core)
     core->place_dirty = false;
     for (size_t i = 0; i < core->node_count; i++)
         count_node(core->nodes[i]);
+    keep_for_resizes(core, list);
     for (size_t i = 0; i < core->job_count; i++)
         if (wants_place(core->jobs[i]))
             turn[count++] = core->jobs[i];
@@ -392,7 +444,10 @@ void place_run(struct core *core)
             head = turn[i];
         behind += head != NULL;
     }
+    size_t due = offer_growth(core, turn, list);
     core->place_dirty = false; /* what was formed just now needs no second pass */
+    for (size_t i = 0; i < due; i++)
+        resize_grow(core, turn[i]);
     free(turn);
     free(list);
 }

@@ -16,6 +16,7 @@
 #include "daemon/coordinator/text.h"
 
 #define PORT_RETRIES 20 /* taken ports in a row that are not the job's fault */
+#define NODE_RETRIES 5  /* so with nodes that cannot start a process */
 #define KILL_AFTER_GRACE_MS                                                                                  \
     10000 /* SIGTERM and grace are the supervisor's; later than this it is told to kill */
 #define MESSAGE_BYTES 1024
@@ -102,15 +103,15 @@ static void start_stopping(struct core *core, struct job *job, enum job_state go
 /* What the job loses from here on, until it is back where it was. */
 static void open_fault(struct core *core, struct job *job, const char *text)
 {
-    if (!job->fault.open) {
-        job->fault.boot_ms = core->now.boot_ms;
-        job->fault.step = 0;
+    if (!job->r.fault_ms) {
+        job->fault_boot_ms = core->now.boot_ms;
+        job->r.fault_ms = core->now.wall_ms;
     }
-    job->fault.open = true;
-    if (job->progress.step > job->fault.step)
-        job->fault.step = job->progress.step;
-    snprintf(job->last_restart, sizeof(job->last_restart), "%s", text);
-    job->last_restart_ms = core->now.wall_ms;
+    if (job->progress.step > job->r.fault_step)
+        job->r.fault_step = job->progress.step;
+    text_set(&job->r.last_restart, "%.240s", text);
+    job->r.last_restart_ms = core->now.wall_ms;
+    emit_job(core, job, CHANGE_JOB_PUT);
 }
 
 static void charge(struct core *core, struct job *job)
@@ -165,7 +166,6 @@ void recover_fail(struct core *core, struct generation *g, const struct cause *c
         }
         say_closed(core, job, g, how);
         open_fault(core, job, cause->text);
-        emit_job(core, job, CHANGE_JOB_PUT);
         move_job(core, job, JOB_RECOVERING, cause->text);
     }
     recover_settle(core, job);
@@ -193,7 +193,7 @@ void recover_drain(struct core *core, struct generation *g, const char *why)
 
     if (job->r.state != JOB_STARTING && job->r.state != JOB_RUNNING)
         return;
-    emit_event(core, job, "generation_drained", "generation %" PRId64 " %s (not charged)", g->r.number, why);
+    emit_event(core, job, "generation_drained", "generation %" PRId64 ": %s (not charged)", g->r.number, why);
     open_fault(core, job, why);
     drain_generation(core, g, why);
     move_job(core, job, JOB_RECOVERING, why);
@@ -251,6 +251,35 @@ static bool all_succeeded(const struct generation *g)
     return true;
 }
 
+/* All commands ended well before the word to stop had reached their supervisors: there is nothing left to go
+ * on with. Native workers hear it from us as well; one that has no step left to do says so next time. */
+static bool finished_first(const struct generation *g)
+{
+    if (g->job->spec.kind != JOB_COMMAND)
+        return false;
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->r.stopped)
+            return false;
+    return all_succeeded(g);
+}
+
+static void end_drained(struct core *core, struct generation *g)
+{
+    struct job *job = g->job;
+
+    end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, "its members have stopped");
+    if (finished_first(g)) {
+        start_stopping(core, job, JOB_SUCCEEDED, 0, false, "all ranks exited with 0");
+        end_job(core, job, JOB_SUCCEEDED, "all ranks exited with 0");
+        return;
+    }
+    say_closed(core, job, g, "not charged");
+    if (job->progress.step > job->r.fault_step) {
+        job->r.fault_step = job->progress.step; /* it went on to here */
+        emit_job(core, job, CHANGE_JOB_PUT);
+    }
+}
+
 void recover_settle(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
@@ -265,12 +294,8 @@ void recover_settle(struct core *core, struct job *job)
             end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, job->r.reason);
         end_job(core, job, job->r.goal, job->r.reason);
     } else if (g->r.state == GENERATION_DRAINING) {
-        if (!any_reachable(job)) {
-            end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, "its members have stopped");
-            say_closed(core, job, g, "not charged");
-            if (job->progress.step > job->fault.step)
-                job->fault.step = job->progress.step; /* it went on to here */
-        }
+        if (!any_reachable(job))
+            end_drained(core, g);
     } else if (g->r.state == GENERATION_RUNNING && all_succeeded(g)) {
         end_generation(core, g, GENERATION_CLOSED, CORE_STOP_NONE, "all ranks exited with 0");
         end_job(core, job, JOB_SUCCEEDED, "all ranks exited with 0");
@@ -308,6 +333,7 @@ static void record_exit(struct spawn *s, const struct core_fact *fact)
     }
     s->r.exit_known = !fact->lost;
     s->r.lost = fact->lost;
+    s->r.stopped = fact->stopped;
     s->r.code = fact->code;
     s->r.signal = fact->signal;
     s->r.out_of_memory = fact->out_of_memory;
@@ -338,6 +364,9 @@ static bool judge(const struct core *core, const struct spawn *s, const struct c
     } else if (fact->port_busy) {
         cause->charged = ++job->port_retries > PORT_RETRIES;
         buf_printf(text, "port %d on %s was taken", s->generation->r.master_port, s->r.node);
+    } else if (fact->not_started && fact->node_trouble) {
+        cause->charged = ++job->node_retries > NODE_RETRIES;
+        buf_printf(text, "%s could not start rank %d", s->r.node, s->r.rank);
     } else if (fact->not_started) {
         cause->fatal = true;
         cause->exit_code = fact->code ? fact->code : 125;
@@ -374,6 +403,8 @@ void recover_exited(struct core *core, struct spawn *s, const struct core_fact *
 
     record_exit(s, fact);
     recover_spawn_dead(core, s);
+    if (fact && fact->node_trouble && s->node)
+        nodes_rest(core, s->node);
     if (bad) {
         cause.text = text.data;
         recover_fail(core, g, &cause);

@@ -142,7 +142,7 @@ static void say_joined(struct core *core, struct generation *g)
 {
     struct job *job = g->job;
     char from[TEXT_COUNT], redo[TEXT_COUNT], span[TEXT_SPAN];
-    int64_t lost = job->fault.open ? job->fault.step - (g->r.source_rank >= 0 ? g->r.source_step : 0) : 0;
+    int64_t lost = job->r.fault_ms ? job->r.fault_step - (g->r.source_rank >= 0 ? g->r.source_step : 0) : 0;
     CLEANUP(buf_release) struct buf text = {0};
 
     buf_printf(&text, "generation %" PRId64 ": %d rank%s joined in %s", g->r.number, g->r.world_size,

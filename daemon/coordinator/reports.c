@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "daemon/coordinator/state.h"
 #include "daemon/coordinator/text.h"
 
@@ -78,20 +79,21 @@ void reports_close_fault(struct core *core, struct job *job)
 {
     char step[TEXT_COUNT], redone[TEXT_COUNT], span[TEXT_SPAN], cost[96];
     const struct generation *g = job_current(job);
-    int64_t took = core->now.boot_ms - job->fault.boot_ms;
-    int64_t lost = job->fault.step - (g->r.source_rank >= 0 ? g->r.source_step : 0);
-    size_t at = strlen(job->last_restart);
+    int64_t took = core->now.boot_ms - job->fault_boot_ms, step_then = job->r.fault_step;
+    int64_t lost = step_then - (g->r.source_rank >= 0 ? g->r.source_step : 0);
+    CLEANUP(free_text) char *cause = steal(job->r.last_restart);
 
     if (lost > 0)
         snprintf(cost, sizeof(cost), "%s steps redone (%s)", text_count(redone, lost), text_span(span, took));
     else
         snprintf(cost, sizeof(cost), "no step redone (%s)", text_span(span, took));
-    if (job->fault.step > 0)
-        emit_event(core, job, "fault_cost", "back at step %s: %s", text_count(step, job->fault.step), cost);
+    if (step_then > 0)
+        emit_event(core, job, "fault_cost", "back at step %s: %s", text_count(step, step_then), cost);
     else
         emit_event(core, job, "fault_cost", "back after %s", text_span(span, took));
-    snprintf(job->last_restart + at, sizeof(job->last_restart) - at, ", cost %s", text_span(span, took));
-    job->fault.open = false;
+    job->r.last_restart = xasprintf("%s, cost %s", cause ? cause : "", text_span(span, took));
+    job->r.fault_ms = job->r.fault_step = 0;
+    emit_job(core, job, CHANGE_JOB_PUT);
 }
 
 /* Steps a second, from steps that are half a second or more apart. */
@@ -136,7 +138,7 @@ static void take(struct core *core, struct spawn *s, const struct core_report *r
         return;
     if (report->has_step && (rank->r.state == RANK_JOINED || rank->r.state == RANK_SPAWNED))
         move_rank(core, rank, RANK_TRAINING);
-    if (job->fault.open && report->has_step && report->step >= job->fault.step)
+    if (job->r.fault_ms && report->has_step && report->step >= job->r.fault_step)
         reports_close_fault(core, job);
 }
 

@@ -21,6 +21,7 @@ struct http;
 enum call_kind {
     CALL_SUBMIT,
     CALL_CANCEL,
+    CALL_CHANGE, /* resize, restart */
     CALL_NODE,
     CALL_JOIN,
     CALL_PUT_BOOTSTRAP,

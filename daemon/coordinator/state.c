@@ -78,6 +78,12 @@ bool job_finished(const struct job *job)
     return sm_terminal(&job_sm, job->r.state);
 }
 
+bool job_keeps_state(const struct job *job)
+{
+    return job->spec.kind == JOB_TRAIN && job->spec.train.snapshot.dir &&
+           job->spec.train.resume != RESUME_NEVER;
+}
+
 bool node_gone(const struct node *node)
 {
     return node->r.state == NODE_LOST || node->r.state == NODE_LEFT;
@@ -132,6 +138,7 @@ static void job_free(struct job *job)
     free(job->snapshots);
     free(job->waits);
     strv_free(job->targets);
+    strv_free(job->grow.nodes);
     job_release(&job->spec);
     job_record_release(&job->r);
     free(job);

@@ -50,6 +50,7 @@ struct job {
     int64_t limit_at;   /* end of time_limit, 0: none or not running yet */
     int64_t not_before; /* back-off after a failure */
     int port_retries;   /* generations in a row that only a taken port ended */
+    int node_retries;   /* ... that only trouble of a node ended */
     bool changed;       /* tell who watches it */
     char *waits;        /* what it waits for to be placed; NULL: nothing */
     int64_t holder;     /* the job that holds it, 0: none in particular */
@@ -60,12 +61,13 @@ struct job {
     } pace;
     int metric_rank[CORE_METRICS]; /* the lowest rank that reported this metric */
     int loss_stride, loss_skip;
-    struct { /* what the last fault cost; known once the job is where it was */
-        bool open;
-        int64_t step, boot_ms;
-    } fault;
-    char last_restart[256];
-    int64_t last_restart_ms;
+    int64_t fault_boot_ms;    /* r.fault_ms on the other clock */
+    struct {                  /* resize.c: it could run on more nodes */
+        char **nodes;         /* names of those that would join; NULL: none */
+        int64_t first_ms, at; /* since when there were some; when it stops to take them in, 0: not */
+        bool asked;           /* the user waits for it */
+    } grow;
+    int64_t grown_ms; /* when it last stopped to grow */
 };
 
 struct node {
@@ -81,7 +83,10 @@ struct node {
     struct spawn **spawns; /* not dead */
     size_t spawn_count, spawn_cap;
     int next_port;
-    int procs, seat, turn; /* as in core_hello */
+    int procs, seat, turn;       /* as in core_hello */
+    int64_t rest_until;          /* boot: it could start nothing, others are tried first; 0: it is well */
+    int64_t alive_ms, steady_ms; /* boot: alive since; until then no running job grows to it */
+    int flaps;                   /* losses, each soon after the last return */
     double load;
     int64_t memory_free;
     struct { /* of the placement pass in progress */
@@ -116,6 +121,7 @@ struct generation *job_current(const struct job *job); /* the newest, NULL befor
 struct spawn *job_find_spawn(const struct job *job, int64_t number);
 bool generation_open(const struct generation *g); /* neither closed nor failed */
 bool job_finished(const struct job *job);
+bool job_keeps_state(const struct job *job); /* a train job that goes on from its snapshot when stopped */
 bool node_gone(const struct node *node);     /* lost or left */
 bool spawn_reachable(const struct spawn *s); /* not dead, and its node may still say so */
 struct job *core_add_job(struct core *core, const struct job_record *record);
@@ -169,6 +175,8 @@ void nodes_heard(struct core *core, struct node *node);
 void nodes_pardon(struct core *core);
 void nodes_settle(struct core *core, struct node *node); /* joining to alive or draining, when it may */
 
+void nodes_rest(struct core *core, struct node *node); /* nothing is placed on it for a while */
+
 /* operator.c */
 void operator_drain(struct core *core, const struct core_event *event);
 void operator_undrain(struct core *core, const struct core_event *event);
@@ -190,14 +198,22 @@ void reports_apply(struct core *core, const struct core_event *event);
 void reports_close_fault(struct core *core, struct job *job); /* says what the open fault cost */
 
 /* place.c */
-void place_run(struct core *core);
-
-/* form.c: a generation is born */
 struct place_choice {
     struct node *node;
     int procs, gpus_each; /* gpus_each 0: CPU slots */
     int order, available; /* for sorting */
 };
+void place_run(struct core *core);
+
+/* resize.c: other nodes for a job that runs */
+void resize_job(struct core *core, const struct core_event *event);
+void resize_restart(struct core *core, const struct core_event *event);
+bool resize_wants(const struct core *core, const struct job *job); /* it would take more nodes */
+/* `count` nodes could join. True: it is time to stop for them (resize_grow). */
+bool resize_offer(struct core *core, struct job *job, const struct place_choice *more, size_t count);
+void resize_grow(struct core *core, struct job *job);
+
+/* form.c: a generation is born */
 void form_generation(struct core *core, struct job *job, const struct place_choice *chosen, size_t count);
 
 /* recover.c: how generations end */
@@ -208,7 +224,8 @@ struct cause {
     const char *text;
 };
 void recover_fail(struct core *core, struct generation *g, const struct cause *cause);
-void recover_drain(struct core *core, struct generation *g, const char *why); /* move off: uncharged */
+/* Lets it finish its step and snapshot, then the next one forms. Not charged. */
+void recover_drain(struct core *core, struct generation *g, const char *why);
 void recover_stop(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
                   const char *why);
 void recover_settle(struct core *core, struct job *job); /* goes on when all that it waited for is dead */

@@ -166,8 +166,6 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
         add_ranks(g, out);
     out->failure = last_failure(job);
     out->snapshot = snapshots_newest(job);
-    snprintf(out->last_restart, sizeof(out->last_restart), "%s", job->last_restart);
-    out->last_restart_ms = job->last_restart_ms;
     return ERR_OK;
 }
 

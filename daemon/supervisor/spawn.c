@@ -65,6 +65,7 @@ static void not_started(struct spawn *s, const struct spawn_site *site, const st
 {
     s->fact.not_started = true;
     s->fact.port_busy = why->code == ERR_ALREADY_EXISTS && s->port_fd < 0 && s->order.master_port;
+    s->fact.node_trouble |= why->code == ERR_RESOURCE_EXHAUSTED;
     s->fact.code = 127;
     free(s->fact.message);
     s->fact.message = xstrdup(why->msg);
@@ -78,10 +79,11 @@ static enum err_code start(struct spawn *s, const struct spawn_site *site, struc
 
     if (s->order.master_port && hold_port(s->order.master_port, &s->port_fd, e))
         return e->code;
-    if (hold_gpus(s->order.gpu_uuids, s->gpu_fds, e) || cgroup_make(name, &s->fact.cgroup, e))
+    if (hold_gpus(s->order.gpu_uuids, s->gpu_fds, e) || cgroup_make(name, &s->fact.cgroup, e) ||
+        record_write(site->dir, &s->fact, e)) {
+        s->fact.node_trouble = true;
         return e->code;
-    if (record_write(site->dir, &s->fact, e))
-        return e->code;
+    }
     s->oom_before = kernel_oom_kills();
     if (child_start(&s->order, s->fact.cgroup, &child, e))
         return err_wrap(e, "%s", site->node);
@@ -169,6 +171,7 @@ void spawn_exec_ready(struct spawn *s, const struct spawn_site *site)
     if (n == (ssize_t)sizeof(why)) {
         (void)child_explain(&why, &s->order, site->node, &e);
         s->fact.not_started = true;
+        s->fact.node_trouble = e.code == ERR_RESOURCE_EXHAUSTED;
         free(s->fact.message);
         s->fact.message = xstrdup(e.msg);
         return; /* its exit follows at once */
@@ -203,6 +206,7 @@ void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const 
 void spawn_reaped(struct spawn *s, int status)
 {
     s->pid = 0;
+    s->fact.stopped = s->stop != STOP_NONE;
     s->status = status;
     s->next_try = 0;
 }

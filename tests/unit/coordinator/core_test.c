@@ -322,6 +322,7 @@ static void tell(struct bench *b, const char *node, const struct core_fact *abou
                 .job = wish.groups[g].job, .spawn = s->spawn, .state = FACT_RUNNING, .pid = 100 + s->spawn};
             if (obey && s->stop != CORE_STOP_NONE) {
                 facts[count].state = FACT_EXITED;
+                facts[count].stopped = true;
                 facts[count].signal = s->stop == CORE_STOP_SNAPSHOT ? 0 : 15;
                 facts[count].ended_ms = b->now.wall_ms;
             }
@@ -406,6 +407,24 @@ void bench_cancel(struct bench *b, int64_t job, bool kill)
     event.cancel.job = job;
     event.cancel.kill = kill;
     say(b, &event);
+}
+
+static enum err_code change(struct bench *b, struct core_event event)
+{
+    event.call = ++b->handles;
+    say(b, &event);
+    assert_non_null(bench_reply(b, event.call));
+    return bench_reply(b, event.call)->err.code;
+}
+
+enum err_code bench_resize(struct bench *b, int64_t job, int64_t min, int64_t max)
+{
+    return change(b, (struct core_event){.kind = CORE_RESIZE, .resize = {job, min, max}});
+}
+
+enum err_code bench_restart_job(struct bench *b, int64_t job)
+{
+    return change(b, (struct core_event){.kind = CORE_RESTART, .resize = {.job = job}});
 }
 
 enum job_state bench_job(const struct bench *b, int64_t job)

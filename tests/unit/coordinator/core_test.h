@@ -44,6 +44,9 @@ enum node_state bench_node_state(const struct bench *b, const char *node);
 /* jobs. A file may leave out what it likes; "train" or "command" is added when neither is there. */
 int64_t bench_submit(struct bench *b, const char *file);
 void bench_cancel(struct bench *b, int64_t job, bool kill);
+enum err_code bench_resize(struct bench *b, int64_t job, int64_t min,
+                           int64_t max); /* what the user is told */
+enum err_code bench_restart_job(struct bench *b, int64_t job);
 enum job_state bench_job(const struct bench *b, int64_t job);
 const struct generation_record *bench_generation(const struct bench *b, int64_t job); /* the current one */
 const char *bench_node_of(const struct bench *b, int64_t job, int rank);

@@ -1,0 +1,90 @@
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "client/connect.h"
+
+/* What changes a job while it runs: how many nodes it has, and that it starts again. */
+
+#define NODES_MOST 10000
+
+/* "3" or "1:4" */
+static enum err_code read_nodes(const char *text, int32_t *min, int32_t *max, struct err *e)
+{
+    char *end = NULL;
+    long low = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : 0, high = low;
+
+    if (end && *end == ':' && isdigit((unsigned char)end[1]))
+        high = strtol(end + 1, &end, 10);
+    if (!end || *end || low < 1 || high < low || high > NODES_MOST)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "'%s' is no number of nodes: say 3, or 1:4 for least and most", text);
+    *min = (int32_t)low;
+    *max = (int32_t)high;
+    return ERR_OK;
+}
+
+static int change(struct invocation *in, const char *method, int64_t job, const void *request)
+{
+    CLEANUP(rpc_release) void *message = NULL;
+    CLEANUP(buf_release) struct buf talk = {0};
+    struct link link;
+    struct err e;
+    if (link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    enum err_code code = link_call(&link, method, request, &message, 0, &e);
+    if (code == ERR_OK) {
+        const Ddp__V1__ChangeJobReply *reply = message;
+        buf_printf(&talk, "#%" PRId64 " %s\n", job, reply->state);
+        put_err(&talk);
+    }
+    link_close(&link);
+    return code == ERR_OK ? EXIT_DONE : complain(&e);
+}
+
+static int run_resize(struct invocation *in)
+{
+    Ddp__V1__ResizeJobRequest request = DDP__V1__RESIZE_JOB_REQUEST__INIT;
+    struct err e;
+    if (read_job(in->args.list[0], &request.job, &e) != ERR_OK ||
+        read_nodes(in->args.list[1], &request.nodes_min, &request.nodes_max, &e) != ERR_OK)
+        return complain(&e);
+    return change(in, "ResizeJob", request.job, &request);
+}
+
+static int run_restart(struct invocation *in)
+{
+    Ddp__V1__RestartJobRequest request = DDP__V1__RESTART_JOB_REQUEST__INIT;
+    struct err e;
+    if (read_job(in->args.list[0], &request.job, &e) != ERR_OK)
+        return complain(&e);
+    return change(in, "RestartJob", request.job, &request);
+}
+
+const struct command cmd_resize = {
+    .name = "resize",
+    .usage = "resize JOB NODES",
+    .summary = "give a job more or fewer nodes while it runs",
+    .help =
+        "NODES is a number, or LEAST:MOST for a job that grows and shrinks with the cluster. Too many: the "
+        "job stops\n"
+        "at once and goes on on fewer. Too few: it goes on as it is until enough nodes are free. A train "
+        "job goes\n"
+        "on from the snapshot that it leaves; a command gets SIGTERM and is started again. Charged to "
+        "nobody.",
+    .least = 2,
+    .most = 2,
+    .run = run_resize,
+};
+const struct command cmd_restart = {
+    .name = "restart",
+    .usage = "restart JOB",
+    .summary = "stop a job's workers and start them again",
+    .help = "A train job goes on from the snapshot that it leaves; a command gets SIGTERM and is started "
+            "again. Charged\n"
+            "to nobody.",
+    .least = 1,
+    .most = 1,
+    .run = run_restart,
+};
