@@ -31,6 +31,8 @@ static void catch_signals(bool standalone)
     if (standalone)
         sigaction(SIGINT, &term, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGUSR1, &ignore, NULL); /* a batch system's word to the whole step: ddpctl run heeds it */
+    sigaction(SIGUSR2, &ignore, NULL);
 }
 
 /* OpenMP's threads spin between matrix products unless told not to before the library is loaded, which with

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/notify.h"
 #include "base/paths.h"
+#include "base/signals.h"
 #include "daemon/agent/agent_state.h"
 #include "daemon/agent/retain.h"
 
@@ -307,8 +308,9 @@ static void on_lifeline(uv_poll_t *handle, int status, int events)
 
 static void start_handles(struct agent *a)
 {
-    uv_signal_t *signals[] = {&a->terminate, &a->interrupt, &a->child};
-    static const int numbers[] = {SIGTERM, SIGINT, SIGCHLD};
+    uv_signal_t *signals[] = {&a->child, &a->terminate, &a->interrupt};
+    static const int numbers[] = {SIGCHLD, SIGTERM, SIGINT};
+    bool parent_decides = a->settings->lifeline >= 0;
 
     BUG_ON(uv_prepare_init(&a->loop, &a->settle) || uv_prepare_start(&a->settle, on_settle));
     BUG_ON(uv_timer_init(&a->loop, &a->later));
@@ -318,11 +320,13 @@ static void start_handles(struct agent *a)
         BUG_ON(uv_timer_start(&a->retain, on_retain, RETAIN_EVERY_MS / 60, RETAIN_EVERY_MS));
     for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
         BUG_ON(uv_signal_init(&a->loop, signals[i]));
-        BUG_ON(uv_signal_start(signals[i], numbers[i] == SIGCHLD ? on_child : on_terminate, numbers[i]));
         signals[i]->data = a;
+        if (numbers[i] == SIGCHLD || !parent_decides)
+            BUG_ON(uv_signal_start(signals[i], numbers[i] == SIGCHLD ? on_child : on_terminate, numbers[i]));
     }
-    if (a->settings->lifeline < 0)
+    if (!parent_decides)
         return;
+    signals_leave_to_parent();
     if (uv_poll_init(&a->loop, &a->lifeline, a->settings->lifeline) ||
         uv_poll_start(&a->lifeline, UV_READABLE, on_lifeline))
         log_error("lifeline_not_watched", "fd=%d", a->settings->lifeline);

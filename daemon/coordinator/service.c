@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/notify.h"
+#include "base/signals.h"
 #include "daemon/coordinator/http.h"
 #include "daemon/coordinator/recorder.h"
 #include "daemon/coordinator/service_impl.h"
@@ -253,8 +254,12 @@ static void start_loop(struct service *s)
 {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is a full disk, not our end */
-    uv_signal_start(&s->term, on_signal, SIGTERM);
-    uv_signal_start(&s->interrupt, on_signal, SIGINT);
+    if (s->options->lifeline >= 0) {
+        signals_leave_to_parent();
+    } else {
+        uv_signal_start(&s->term, on_signal, SIGTERM);
+        uv_signal_start(&s->interrupt, on_signal, SIGINT);
+    }
     uv_prepare_start(&s->prepare, on_prepare);
     uv_check_start(&s->check, on_check);
     uv_timer_start(&s->trim, on_trim, TRIM_FIRST_MS, TRIM_EVERY_MS);

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/signals.h"
 #include "daemon/control/record.h"
 #include "daemon/control/socket.h"
 #include "daemon/supervisor/lease.h"
@@ -62,8 +63,12 @@ static enum err_code open_signals(struct group *g, struct err *e)
 
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
+    if (g->options.attached) {
+        signals_leave_to_parent();
+    } else {
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGINT);
+    }
     if (sigprocmask(SIG_SETMASK, &set, NULL))
         return err_sys(e, errno, "signals");
     signal(SIGPIPE, SIG_IGN);
