@@ -92,6 +92,22 @@ static enum err_code read_name(const struct conf_node *node, void *at, struct er
     return ERR_OK;
 }
 
+/* What goes into a worker's environment and in front of its lines. */
+static enum err_code read_label(const struct conf_node *node, void *at, struct err *e)
+{
+    const char *text = conf_scalar(node);
+    size_t len = text ? strlen(text) : 0;
+
+    if (!len || len > 128)
+        return conf_fail(node, e, "'%s' wants a text of 1 to 128 bytes", conf_key(node));
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+            return conf_fail(node, e, "'%s' may hold no control characters", conf_key(node));
+    free(*(char **)at);
+    *(char **)at = xstrdup(text);
+    return ERR_OK;
+}
+
 static enum err_code read_command(const struct conf_node *node, void *at, struct err *e)
 {
     static const struct conf_field texts[] = {{"command", CONF_TEXTS, 0}, {0}};
@@ -145,6 +161,9 @@ static const struct conf_field job_fields[] = {
     {"env", CONF_CUSTOM, AT(env), .fn = read_env},
     {"workdir", CONF_TEXT, AT(workdir)},
     {"command", CONF_CUSTOM, AT(command), .fn = read_command},
+    {"role", CONF_CUSTOM, AT(role), .fn = read_label},
+    {"run_id", CONF_CUSTOM, AT(run_id), .fn = read_label},
+    {"virtual_local_rank", CONF_BOOL, AT(virtual_local_rank)},
     {"train", CONF_CUSTOM, AT(train), .fn = job_train_read},
     {0},
 };
@@ -237,6 +256,8 @@ void job_release(struct job_spec *spec)
     strv_free(spec->env);
     free(spec->workdir);
     strv_free(spec->command);
+    free(spec->role);
+    free(spec->run_id);
     job_train_release(&spec->train);
     *spec = (struct job_spec){0};
 }

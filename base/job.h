@@ -114,6 +114,9 @@ struct job_spec {
     char **env;              /* "NAME=value" */
     char *workdir;           /* absolute in a submitted job */
     char **command;          /* JOB_COMMAND */
+    char *role;              /* ROLE_NAME; NULL: default */
+    char *run_id;            /* TORCHELASTIC_RUN_ID; NULL: made of the job's number */
+    bool virtual_local_rank; /* each worker sees LOCAL_RANK 0 and its own GPUs only */
     struct train_spec train; /* JOB_TRAIN */
 };
 

@@ -121,6 +121,10 @@ char *job_print(const struct job_spec *spec)
     put_ms(&out, "join_timeout", spec->join_timeout_ms, standard.join_timeout_ms);
     put_ms(&out, "grace", spec->grace_ms, standard.grace_ms);
     put_text(&out, "workdir", spec->workdir);
+    put_text(&out, "role", spec->role);
+    put_text(&out, "run_id", spec->run_id);
+    if (spec->virtual_local_rank)
+        buf_puts(&out, "virtual_local_rank: true\n");
     put_lists(&out, spec);
     if (spec->kind == JOB_TRAIN)
         job_train_print(&out, &spec->train);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "client/run_logs.h"
 #include "client/run_session.h"
 #include "client/submit.h"
 
@@ -73,6 +74,19 @@ static enum err_code plan(struct invocation *in, struct launch *l, char **text, 
     return launch_settle(l, spec, e);
 }
 
+/* --log-dir: each run has a directory of its own there. */
+static enum err_code place_logs(struct launch *l, const struct job_spec *spec, struct err *e)
+{
+    char *claimed;
+    if (!l->log_dir)
+        return ERR_OK;
+    if (run_logs_claim(l->log_dir, spec->run_id ? spec->run_id : spec->name, &claimed, e) != ERR_OK)
+        return e->code;
+    free(l->log_dir);
+    l->log_dir = claimed;
+    return ERR_OK;
+}
+
 static int run(struct invocation *in)
 {
     const struct run_options *o = in->options;
@@ -82,6 +96,8 @@ static int run(struct invocation *in)
     struct err e;
     int64_t slots;
     if (plan(in, &launch, &text, &spec, &e) != ERR_OK || check_job(&spec, &slots, &e) != ERR_OK)
+        return complain(&e);
+    if (place_logs(&launch, &spec, &e) != ERR_OK)
         return complain(&e);
     if (launch.host) /* several hosts meet at it */
         err_set(&e, ERR_INVALID_ARGUMENT,

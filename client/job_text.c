@@ -94,6 +94,10 @@ static enum err_code apply(struct conf_doc *doc, const struct job_flags *f, stru
         {"priority", f->priority, false},
         {"workdir", f->workdir, true},
         {"time_limit", f->time_limit, false},
+        {"role", f->role, true},
+        {"run_id", f->run_id, true},
+        {"grace", f->grace, false},
+        {"virtual_local_rank", f->virtual_local_rank ? "true" : NULL, false},
     };
     for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
         if (!flags[i].value)

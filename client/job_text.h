@@ -10,6 +10,8 @@
 struct job_flags {
     const char *name, *nodes, *procs, *gpus, *device, *workdir, *time_limit;
     const char *max_restarts, *priority;
+    const char *role, *run_id, *grace; /* of run alone */
+    bool virtual_local_rank;
     char **set; /* "train.epochs=20" */
     char **env; /* "NAME=value" */
     bool standalone;

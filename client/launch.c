@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/id.h"
 #include "base/mem.h"
 
 #define JOIN_TIMEOUT_MS 600000
@@ -16,11 +17,29 @@ static char *nodes_text(const struct launch *l)
     return xasprintf("%lld:%lld", (long long)l->nodes_min, (long long)l->nodes_max);
 }
 
+/* Version 4, as torchrun --standalone makes one. */
+static char *fresh_id(void)
+{
+    unsigned char b[16];
+    char hex[ID_TEXT];
+    id_random(b, sizeof(b));
+    b[6] = (unsigned char)((b[6] & 15) | 0x40);
+    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
+    hex_encode(hex, b, sizeof(b));
+    return xasprintf("%.8s-%.4s-%.4s-%.4s-%s", hex, hex + 8, hex + 12, hex + 16, hex + 20);
+}
+
 enum err_code launch_text(const struct launch *l, const struct run_options *options, const char *file,
                           char **text, struct err *e)
 {
     CLEANUP(free_text) char *nodes = nodes_text(l);
+    CLEANUP(free_text) char *grace = l->grace_ms >= 0 ? xasprintf("%lldms", (long long)l->grace_ms) : NULL;
+    CLEANUP(free_text) char *fresh = l->command && !l->id ? fresh_id() : NULL;
     struct job_flags flags = options->job;
+    flags.run_id = fresh ? fresh : l->id;
+    flags.role = l->role;
+    flags.grace = grace;
+    flags.virtual_local_rank = options->virtual_local_rank;
     flags.nodes = nodes;
     flags.procs = l->procs;
     if (l->command && file)
@@ -68,7 +87,7 @@ enum err_code launch_settle(struct launch *l, const struct job_spec *spec, struc
         return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank %lld: there are %lld nodes, the first is 0",
                        (long long)l->node_rank, (long long)l->nodes_max);
     fill(&l->id, "none");
-    fill(&l->role, "default");
+    fill(&l->role, spec->role ? spec->role : "default");
     fill(&l->launcher, "auto");
     if (!l->join_timeout_ms)
         l->join_timeout_ms = JOIN_TIMEOUT_MS;

@@ -35,6 +35,7 @@ struct launch {
     char *log_dir;                       /* NULL: kept only after a failure */
     char *redirects, *tee, *local_ranks; /* torchrun's values: "3", "0:1,1:2"; "0,2"; NULL */
     char *role;                          /* "default" */
+    int64_t grace_ms;                    /* from the signal to SIGKILL; -1: the job's own */
     char **command;                      /* as it is run: ends with NULL; NULL: a job file's own */
     int signals[LAUNCH_SIGNALS_MAX];     /* that stop the run, ended by 0 */
 };

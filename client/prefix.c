@@ -22,25 +22,36 @@ static struct prefix_stream *stream_of(struct prefixer *p, int rank, bool standa
     return &p->streams[p->count++];
 }
 
-static void head(const struct prefixer *p, int rank, struct buf *out)
+void prefixer_label(struct prefixer *p, int rank, bool standard_error, const char *label)
+{
+    struct prefix_stream *s = stream_of(p, rank, standard_error);
+    free(s->label);
+    s->label = xstrdup(label);
+}
+
+static void head(const struct prefixer *p, const struct prefix_stream *s, struct buf *out)
 {
     static const int colours[] = {36, 33, 32, 35, 34, 31};
-    if (!p->wanted)
+    CLEANUP(free_text) char *number = s->label ? NULL : xasprintf("[%d]", s->rank);
+    const char *text = s->label ? s->label : number;
+    if (!s->label && !p->wanted)
         return;
     if (p->colour)
-        buf_printf(out, "\033[%dm[%d]\033[0m ", colours[(unsigned)rank % ARRAY_LEN(colours)], rank);
+        buf_printf(out, "\033[%dm%s\033[0m", colours[(unsigned)s->rank % ARRAY_LEN(colours)], text);
     else
-        buf_printf(out, "[%d] ", rank);
+        buf_puts(out, text);
+    if (!s->label)
+        buf_putc(out, ' ');
 }
 
 void prefixer_add(struct prefixer *p, int rank, bool standard_error, const char *data, size_t len,
                   struct buf *out)
 {
-    if (p->raw) {
+    struct prefix_stream *s = stream_of(p, rank, standard_error);
+    if (p->raw && !s->label) {
         buf_append(out, data, len);
         return;
     }
-    struct prefix_stream *s = stream_of(p, rank, standard_error);
     while (len) {
         const char *end = memchr(data, '\n', len);
         size_t take = end ? (size_t)(end - data) + 1 : len;
@@ -48,7 +59,7 @@ void prefixer_add(struct prefixer *p, int rank, bool standard_error, const char 
             buf_append(&s->line, data, take);
             return;
         }
-        head(p, rank, out);
+        head(p, s, out);
         if (s->line.len)
             buf_append(out, s->line.data, s->line.len);
         buf_append(out, data, take);
@@ -66,7 +77,7 @@ void prefixer_finish(struct prefixer *p, struct buf *out)
         struct prefix_stream *s = &p->streams[i];
         if (!s->line.len)
             continue;
-        head(p, s->rank, out);
+        head(p, s, out);
         buf_append(out, s->line.data, s->line.len);
         buf_putc(out, '\n');
         buf_clear(&s->line);
@@ -75,8 +86,10 @@ void prefixer_finish(struct prefixer *p, struct buf *out)
 
 void prefixer_release(struct prefixer *p)
 {
-    for (size_t i = 0; i < p->count; i++)
+    for (size_t i = 0; i < p->count; i++) {
+        free(p->streams[i].label);
         buf_release(&p->streams[i].line);
+    }
     free(p->streams);
     *p = (struct prefixer){0};
 }

@@ -8,21 +8,24 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* The output of several ranks as one: whole lines, each behind "[rank] " where wanted. Bytes of an unfinished
+/* The output of several ranks as one: whole lines, each behind "[rank] " where wanted, or a label of the
+ * stream's own. Bytes of an unfinished
  * line wait for its end (64 KiB at most), so that ranks never mix within a line. */
 struct prefix_stream {
     int rank;
     bool standard_error;
+    char *label; /* in front of each line instead of "[rank] "; NULL: none */
     struct buf line;
 };
 struct prefixer {
     bool wanted, colour;
-    bool raw; /* bytes pass as they come: one rank */
+    bool raw; /* bytes pass as they come: one rank; labelled streams come in lines all the same */
     struct prefix_stream *streams;
     size_t count, cap;
 };
 
 void prefixer_init(struct prefixer *p, bool wanted, bool colour);
+void prefixer_label(struct prefixer *p, int rank, bool standard_error, const char *label);
 void prefixer_add(struct prefixer *p, int rank, bool standard_error, const char *data, size_t len,
                   struct buf *out);
 void prefixer_finish(struct prefixer *p, struct buf *out); /* unfinished lines, each with an end */

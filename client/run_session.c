@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "client/command.h"
+#include "client/run_failure.h"
+#include "client/run_output.h"
 
 #define QUEUE_SAY_MS 2000 /* then it is said what the job waits for, */
 #define QUEUE_MS 60000    /* and then it will never fit here */
@@ -27,18 +29,41 @@ static void drain(struct session *s)
             return;
 }
 
+static const char *node_of(const struct session *s, const Ddp__V1__JobStatus *job)
+{
+    return s->node ? s->node : job->nodes[0];
+}
+
 static void new_generation(struct session *s, const Ddp__V1__JobStatus *job)
 {
+    const char *node = node_of(s, job);
     bool several = job->world_size > 1;
     drain(s);
     tail_finish(&s->tail, &s->out, &s->err);
     s->generation = job->generation;
     s->tail.out.raw = s->tail.err.raw = !several;
-    s->tail.out.wanted = several && (isatty(STDOUT_FILENO) || s->launch->tee);
-    s->tail.err.wanted = several && (isatty(STDERR_FILENO) || s->launch->tee);
+    s->tail.out.wanted = several && isatty(STDOUT_FILENO);
+    s->tail.err.wanted = several && isatty(STDERR_FILENO);
     s->tail.out.colour = term_of(STDOUT_FILENO).colour;
     s->tail.err.colour = term_of(STDERR_FILENO).colour;
-    tail_open(&s->tail, s->local.logs, s->job, job->generation, job->nodes[0], job->world_size);
+    tail_open(&s->tail, s->local.logs, s->job, job->generation, node);
+    run_output_add(&s->tail, s->launch, job, node);
+    run_logs_attempt(s->local.logs, s->job, job->generation, node);
+}
+
+/* The end of a failed job: the rest of what is known goes to stderr, and to the error file of whoever started
+ * ddpctl. */
+static void explain(struct session *s, const Ddp__V1__JobStatus *job)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    CLEANUP(run_error_release) struct run_error first;
+    struct err e;
+    bool teed;
+    run_error_find(&first, job, node_of(s, job), s->tail.dir);
+    bool seen = job->world_size == 1 && run_output_shown(s->launch, job->failure->local_rank, true, &teed);
+    run_failure_print(job, !seen, &first, &s->err);
+    if (path && *path && run_error_copy(&first, job->failure, path, &e) != ERR_OK)
+        buf_printf(&s->err, "ddpctl: warning: TORCHELASTIC_ERROR_FILE: %s\n", e.msg);
 }
 
 static enum err_code check_queue(struct session *s, struct err *e)
@@ -67,6 +92,8 @@ static void update(struct session *s, const Ddp__V1__JobStatus *job)
     }
     s->view.term.now_ms = clock_wall_ms();
     follow_view_update(&s->view, job, &s->err);
+    if (s->ended && s->generation && job->failure && strcmp(job->state, "failed") == 0)
+        explain(s, job);
     snprintf(s->state, sizeof(s->state), "%s", job->state);
     snprintf(s->reason, sizeof(s->reason), "%s", *job->reason ? job->reason : "it is not placed yet");
 }
@@ -136,7 +163,8 @@ enum err_code session_run(struct session *s, struct err *e)
 
 void session_release(struct session *s, int code)
 {
-    bool keep = s->launch->log_dir || (code != EXIT_DONE && s->generation && !interrupts());
+    bool keep =
+        s->launch->log_dir || s->launch->redirects || (code != EXIT_DONE && s->generation && !interrupts());
     if (keep && s->local.logs)
         buf_printf(&s->err, "ddpctl: logs are in %s\n", s->local.logs);
     if (keep && !s->quiet)

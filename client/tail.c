@@ -19,23 +19,27 @@ static void close_files(struct tail *t)
     free(t->dir);
     t->files = NULL;
     t->dir = NULL;
-    t->count = 0;
+    t->count = t->cap = 0;
 }
 
-void tail_open(struct tail *t, const char *logs, int64_t job, int64_t generation, const char *node, int ranks)
+void tail_open(struct tail *t, const char *logs, int64_t job, int64_t generation, const char *node)
 {
     close_files(t);
     t->dir = xasprintf("%s/%lld/generation_%lld/%s", logs, (long long)job, (long long)generation, node);
-    t->count = 2 * (size_t)ranks;
-    t->files = xcalloc(t->count, sizeof(*t->files));
-    for (size_t i = 0; i < t->count; i++)
-        t->files[i] = (struct tail_file){.rank = (int)(i / 2), .fd = -1, .standard_error = i % 2};
+}
+
+void tail_add(struct tail *t, int rank, int local_rank, bool standard_error, const char *label)
+{
+    t->files = array_grow(t->files, t->count, &t->cap, sizeof(*t->files));
+    t->files[t->count++] = (struct tail_file){
+        .rank = rank, .local_rank = local_rank, .fd = -1, .standard_error = standard_error};
+    prefixer_label(standard_error ? &t->err : &t->out, rank, standard_error, label);
 }
 
 static void open_file(const struct tail *t, struct tail_file *f)
 {
     CLEANUP(free_text)
-    char *path = xasprintf("%s/%d/%s.log", t->dir, f->rank, f->standard_error ? "stderr" : "stdout");
+    char *path = xasprintf("%s/%d/%s.log", t->dir, f->local_rank, f->standard_error ? "stderr" : "stdout");
     f->fd = open(path, O_RDONLY | O_CLOEXEC);
 }
 

@@ -236,6 +236,22 @@ static enum err_code read_signals(const char *text, struct launch *l, struct err
     return ERR_OK;
 }
 
+static const char *variable(char *const *env, const char *name)
+{
+    size_t len = strlen(name);
+    for (; *env; env++)
+        if (strncmp(*env, name, len) == 0 && (*env)[len] == '=' && (*env)[len + 1])
+            return *env + len + 1;
+    return NULL;
+}
+
+static enum err_code read_grace(const char *text, char *const *env, struct launch *l, struct err *e)
+{
+    if (!text)
+        text = variable(env, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    return text ? read_seconds("shutdown-timeout", text, &l->grace_ms, e) : ERR_OK;
+}
+
 static enum err_code read_local_ranks(const char *text, struct launch *l, struct err *e)
 {
     size_t good = strspn(text, "0123456789, ");
@@ -281,8 +297,7 @@ static void warn_meaningless(const struct run_options *o, struct buf *talk)
 static enum err_code read_command(const struct run_options *o, char *const *tail, char *const *env,
                                   struct launch *l, struct err *e)
 {
-    static const char variable[] = "PYTHON_EXEC=";
-    const char *python = "python3", *dot = tail[0] ? strrchr(tail[0], '.') : NULL;
+    const char *python = variable(env, "PYTHON_EXEC"), *dot = tail[0] ? strrchr(tail[0], '.') : NULL;
     bool script = o->module || o->run_path || (dot && strcmp(dot, ".py") == 0);
     if (!tail[0])
         return err_set(e, ERR_INVALID_ARGUMENT, "a COMMAND is missing after --");
@@ -291,11 +306,8 @@ static enum err_code read_command(const struct run_options *o, char *const *tail
                        o->module ? "module" : "run-path");
     if (o->module && o->run_path)
         return err_set(e, ERR_INVALID_ARGUMENT, "--module and --run-path contradict each other");
-    for (; *env; env++)
-        if (strncmp(*env, variable, sizeof(variable) - 1) == 0 && (*env)[sizeof(variable) - 1])
-            python = *env + sizeof(variable) - 1;
     if (script && !o->no_python) {
-        l->command = strv_append(l->command, python);
+        l->command = strv_append(l->command, python ? python : "python3");
         l->command = strv_append(l->command, "-u");
         if (o->module)
             l->command = strv_append(l->command, "-m");
@@ -316,6 +328,8 @@ static enum err_code read_all(struct launch *l, const struct run_options *o, cha
         return e->code;
     if (o->rdzv_conf && read_conf(o->rdzv_conf, l, talk, e) != ERR_OK)
         return e->code;
+    if (read_grace(o->shutdown_timeout, env, l, e) != ERR_OK)
+        return e->code;
     if (read_output(o, l, e) != ERR_OK || read_signals(o->signals, l, e) != ERR_OK)
         return e->code;
     return tail ? read_command(o, tail, env, l, e) : ERR_OK;
@@ -324,13 +338,17 @@ static enum err_code read_all(struct launch *l, const struct run_options *o, cha
 enum err_code launch_read(struct launch *l, struct run_options *o, char *const *tail, char *const *env,
                           struct buf *talk, struct err *e)
 {
-    *l = (struct launch){.node_rank = -1, .is_host = -1, .last_call_ms = -1};
+    *l = (struct launch){.node_rank = -1, .is_host = -1, .last_call_ms = -1, .grace_ms = -1};
     if (options_environment(run_option_table, o, "PET_", env, e) != ERR_OK)
         return e->code;
     l->standalone = o->job.standalone;
     l->id = l->standalone ? NULL : xstrdup(o->rdzv_id);
     l->role = xstrdup(o->role);
     l->local_addr = xstrdup(o->local_addr);
+    if (o->signals) {
+        CLEANUP(free_text) char *entry = xasprintf("TORCHELASTIC_SIGNALS_TO_HANDLE=%s", o->signals);
+        o->job.env = strv_append(o->job.env, entry);
+    }
     warn_meaningless(o, talk);
     return read_all(l, o, tail, env, talk, e);
 }

@@ -113,27 +113,29 @@ static char **put_user(char **env, const char *user)
     return env_set(env, "SHELL", "%s", pw->pw_shell && *pw->pw_shell ? pw->pw_shell : "/bin/sh");
 }
 
-static char **put_torchrun(char **env, const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s,
-                           const char *log_dir)
+static char **put_torchrun(char **env, const struct job_spec *spec, const Ddp__V1__GroupWish *g,
+                           const Ddp__V1__SpawnWish *s, const char *log_dir)
 {
     env = env_set(env, "RANK", "%d", s->rank);
-    env = env_set(env, "LOCAL_RANK", "%d", s->local_rank);
+    env = env_set(env, "LOCAL_RANK", "%d", spec->virtual_local_rank ? 0 : s->local_rank);
     env = env_set(env, "WORLD_SIZE", "%d", g->world_size);
     env = env_set(env, "LOCAL_WORLD_SIZE", "%d", g->local_world_size);
     env = env_set(env, "GROUP_RANK", "%d", g->node_rank);
     env = env_set(env, "GROUP_WORLD_SIZE", "%d", g->node_count);
     env = env_set(env, "ROLE_RANK", "%d", s->rank);
     env = env_set(env, "ROLE_WORLD_SIZE", "%d", g->world_size);
-    env = env_set(env, "ROLE_NAME", "default");
+    env = env_set(env, "ROLE_NAME", "%s", spec->role ? spec->role : "default");
     env = env_set(env, "MASTER_ADDR", "%s", g->master_addr);
     env = env_set(env, "MASTER_PORT", "%d", g->master_port);
     env = env_set(env, "TORCHELASTIC_RESTART_COUNT", "%d", g->restart_count);
     env = env_set(env, "TORCHELASTIC_MAX_RESTARTS", "%d", g->max_restarts);
-    env = env_set(env, "TORCHELASTIC_RUN_ID", "%s", g->run_id);
+    env = env_set(env, "TORCHELASTIC_RUN_ID", "%s", spec->run_id ? spec->run_id : g->run_id);
     env = env_set(env, "TORCHELASTIC_USE_AGENT_STORE", "False");
     env = env_set(env, "TORCHELASTIC_ERROR_FILE", "%s/error.json", log_dir);
     if (!env_get(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING"))
         env = env_set(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+    if (!env_get(env, "TORCHELASTIC_SIGNALS_TO_HANDLE"))
+        env = env_set(env, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
     if (!env_get(env, "OMP_NUM_THREADS") && g->local_world_size > 1)
         env = env_set(env, "OMP_NUM_THREADS", "1");
     return env;
@@ -175,18 +177,45 @@ static void append_gpus(struct buf *out, const Ddp__V1__SpawnWish *s)
 }
 
 /* A command sees all of the job's GPUs on its node, in local-rank order, so that cuda:LOCAL_RANK is right, as
- * under torchrun; a native worker its own only. */
-static char **put_gpus(char **env, bool native, const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s)
+ * under torchrun; a native worker, or one with a virtual local rank, its own only. */
+static char **put_gpus(char **env, bool own, const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s)
 {
     CLEANUP(buf_release) struct buf list = {0};
 
-    for (int rank = 0; !native && rank < g->local_world_size; rank++)
+    for (int rank = 0; !own && rank < g->local_world_size; rank++)
         for (size_t i = 0; i < g->n_spawns; i++)
             if (g->spawns[i]->local_rank == rank && g->spawns[i]->generation == s->generation)
                 append_gpus(&list, g->spawns[i]);
-    if (native)
+    if (own)
         append_gpus(&list, s);
     return list.len ? env_set(env, "CUDA_VISIBLE_DEVICES", "%s", list.data) : env;
+}
+
+/* torchrun's macro in arguments. */
+static char *with_local_rank(const char *word, int local_rank)
+{
+    static const char macro[] = "${local_rank}";
+    CLEANUP(buf_release) struct buf out = {0};
+    const char *at;
+
+    for (; (at = strstr(word, macro)); word = at + sizeof(macro) - 1) {
+        buf_append(&out, word, (size_t)(at - word));
+        buf_printf(&out, "%d", local_rank);
+    }
+    buf_puts(&out, word);
+    return buf_steal(&out);
+}
+
+static char **command_of(char *const *words, const Ddp__V1__SpawnWish *s)
+{
+    char **argv = NULL;
+
+    for (; *words; words++) {
+        CLEANUP(free_text) char *word = with_local_rank(*words, s->local_rank);
+
+        argv = strv_append(argv, word);
+    }
+    return argv;
 }
 
 void environment_order(struct spawn_order *out, const struct environment_place *place,
@@ -217,8 +246,8 @@ void environment_order(struct spawn_order *out, const struct environment_place *
     env = put_user(env, set->user);
     env = put_all(env, group->env, group->n_env);
     env = put_all(env, spec->env, strv_len(spec->env));
-    env = put_torchrun(env, group, spawn, out->log_dir);
-    env = put_gpus(env, native, group, spawn);
+    env = put_torchrun(env, spec, group, spawn, out->log_dir);
+    env = put_gpus(env, native || spec->virtual_local_rank, group, spawn);
     env = put_ours(env, place, group, spawn, out->id);
     for (size_t i = 0; i < spawn->n_gpu_uuids; i++)
         out->gpu_uuids = strv_append(out->gpu_uuids, spawn->gpu_uuids[i]);
@@ -228,7 +257,7 @@ void environment_order(struct spawn_order *out, const struct environment_place *
         out->argv = strv_append(NULL, place->trainer);
         env = put_native(env, place);
     } else {
-        out->argv = strv_dup(set->command ? set->command : spec->command);
+        out->argv = command_of(set->command ? set->command : spec->command, spawn);
     }
     out->env = env;
 }

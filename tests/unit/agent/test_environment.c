@@ -209,6 +209,39 @@ static void commands_see_the_nodes_gpus_in_local_rank_order(void **state)
     close_setup(&s);
 }
 
+static void the_job_names_role_and_run(void **state)
+{
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x, \"--dir=${local_rank}/${local_rank}\", $$]\nrole: trainer\nrun_id: r1\n");
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    check(&s, "ROLE_NAME", "trainer");
+    check(&s, "TORCHELASTIC_RUN_ID", "r1");
+    check(&s, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    assert_string_equal(s.order.argv[1], "--dir=1/1");
+    assert_string_equal(s.order.argv[2], "$$");
+    close_setup(&s);
+}
+
+static void a_virtual_local_rank_sees_its_own_gpu(void **state)
+{
+    char *gpu_a[] = {(char *)"GPU-a"}, *gpu_b[] = {(char *)"GPU-b"};
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x, \"${local_rank}\"]\nvirtual_local_rank: true\n");
+    s.a.gpu_uuids = gpu_a;
+    s.b.gpu_uuids = gpu_b;
+    s.a.n_gpu_uuids = s.b.n_gpu_uuids = 1;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    check(&s, "CUDA_VISIBLE_DEVICES", "GPU-b");
+    check(&s, "LOCAL_RANK", "0");
+    check(&s, "LOCAL_WORLD_SIZE", "2");
+    assert_string_equal(s.order.argv[1], "1"); /* the log directory's */
+    close_setup(&s);
+}
+
 static void entries_are_set_and_unset(void **state)
 {
     char **env = NULL;
@@ -234,6 +267,8 @@ int main(void)
         cmocka_unit_test(rank_0_leases_the_port),
         cmocka_unit_test(a_native_worker_gets_its_token_and_the_coordinator),
         cmocka_unit_test(commands_see_the_nodes_gpus_in_local_rank_order),
+        cmocka_unit_test(the_job_names_role_and_run),
+        cmocka_unit_test(a_virtual_local_rank_sees_its_own_gpu),
         cmocka_unit_test(entries_are_set_and_unset),
     };
 

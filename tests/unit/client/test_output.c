@@ -50,6 +50,23 @@ static void test_raw_passes_bytes(void **state)
     buf_release(&out);
 }
 
+static void test_a_label_is_the_streams_own(void **state)
+{
+    (void)state;
+    struct prefixer p;
+    struct buf out = {0};
+    prefixer_init(&p, false, false);
+    p.raw = true;
+    prefixer_label(&p, 3, false, "[trainer1]:");
+    add(&p, 3, "he", &out);
+    add(&p, 0, "raw ", &out);
+    add(&p, 3, "llo\nend", &out);
+    prefixer_finish(&p, &out);
+    assert_string_equal(out.data, "raw [trainer1]:hello\n[trainer1]:end\n");
+    prefixer_release(&p);
+    buf_release(&out);
+}
+
 static void test_line_without_end_is_cut(void **state)
 {
     (void)state;
@@ -76,6 +93,13 @@ static void append(const char *dir, const char *name, const char *text)
     fclose(f);
 }
 
+static void add_ranks(struct tail *t)
+{
+    for (int rank = 0; rank < 2; rank++)
+        for (int standard_error = 0; standard_error < 2; standard_error++)
+            tail_add(t, rank, rank, standard_error, NULL);
+}
+
 static void test_tail_follows_files_as_they_come(void **state)
 {
     (void)state;
@@ -87,7 +111,8 @@ static void test_tail_follows_files_as_they_come(void **state)
     CLEANUP(free_text) char *rank0 = xasprintf("%s/7/generation_1/box/0", root);
     CLEANUP(free_text) char *rank1 = xasprintf("%s/7/generation_2/box/1", root);
     tail_init(&t);
-    tail_open(&t, root, 7, 1, "box", 2);
+    tail_open(&t, root, 7, 1, "box");
+    add_ranks(&t);
     t.out.wanted = true;
     assert_false(tail_read(&t, &out, &err));
     assert_int_equal(file_mkdirs(rank0, 0755, &e), ERR_OK);
@@ -99,7 +124,8 @@ static void test_tail_follows_files_as_they_come(void **state)
     assert_true(tail_read(&t, &out, &err));
     assert_string_equal(out.data, "[0] one\n[0] two\n");
     assert_string_equal(err.data, "oh\n");
-    tail_open(&t, root, 7, 2, "box", 2);
+    tail_open(&t, root, 7, 2, "box");
+    add_ranks(&t);
     assert_int_equal(file_mkdirs(rank1, 0755, &e), ERR_OK);
     append(rank1, "stdout.log", "again");
     buf_clear(&out);
@@ -129,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_never_mix_within_a_line),
         cmocka_unit_test(test_raw_passes_bytes),
+        cmocka_unit_test(test_a_label_is_the_streams_own),
         cmocka_unit_test(test_line_without_end_is_cut),
         cmocka_unit_test(test_tail_follows_files_as_they_come),
         cmocka_unit_test(test_rank_numbers),

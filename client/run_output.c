@@ -1,0 +1,81 @@
+#include "client/run_output.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { STREAM_OUT = 1, STREAM_ERR = 2 };
+
+/* "3", or "0:3,1:2": the streams of one local rank. The text was checked. */
+static int streams_of(const char *text, int local_rank)
+{
+    if (!text)
+        return 0;
+    if (!strchr(text, ':'))
+        return atoi(text);
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (atoi(at) == local_rank)
+            return atoi(strchr(at, ':') + 1);
+    return 0;
+}
+
+static bool is_listed(const char *list, int local_rank)
+{
+    char *end;
+    for (const char *at = list; *at; at = end) {
+        long number = strtol(at, &end, 10);
+        if (end == at)
+            end++; /* a comma or a blank */
+        else if (number == local_rank)
+            return true;
+    }
+    return false;
+}
+
+bool run_output_shown(const struct launch *l, int local_rank, bool standard_error, bool *teed)
+{
+    int stream = standard_error ? STREAM_ERR : STREAM_OUT;
+    *teed = streams_of(l->tee, local_rank) & stream;
+    if (l->local_ranks && !is_listed(l->local_ranks, local_rank))
+        return false;
+    return *teed || !(streams_of(l->redirects, local_rank) & stream);
+}
+
+char *run_output_label(const char *role, int rank, int local_rank, const char *pattern)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+    if (!pattern || !*pattern)
+        return xasprintf("[%s%d]:", role, local_rank);
+    for (const char *at = pattern; *at;) {
+        if (strncmp(at, "${role_name}", 12) == 0) {
+            buf_puts(&out, role);
+            at += 12;
+        } else if (strncmp(at, "${rank}", 7) == 0) {
+            buf_printf(&out, "%d", rank);
+            at += 7;
+        } else if (strncmp(at, "${local_rank}", 13) == 0) {
+            buf_printf(&out, "%d", local_rank);
+            at += 13;
+        } else {
+            buf_putc(&out, *at++);
+        }
+    }
+    return buf_steal(&out);
+}
+
+void run_output_add(struct tail *t, const struct launch *l, const Ddp__V1__JobStatus *job, const char *node)
+{
+    const char *pattern = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    for (size_t i = 0; i < job->n_ranks; i++) {
+        const Ddp__V1__RankStatus *r = job->ranks[i];
+        if (strcmp(r->node, node) != 0)
+            continue;
+        CLEANUP(free_text) char *label = run_output_label(l->role, r->rank, r->local_rank, pattern);
+        for (int stream = 0; stream < 2; stream++) {
+            bool teed;
+            if (run_output_shown(l, r->local_rank, stream, &teed))
+                tail_add(t, r->rank, r->local_rank, stream, teed ? label : NULL);
+        }
+    }
+}
