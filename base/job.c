@@ -215,6 +215,19 @@ static bool is_yaml_file(const char *where)
     return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
 }
 
+/* Where the world size is known before the job starts. */
+static enum err_code check_shards(const struct job_spec *spec, const struct conf_node *train, struct err *e)
+{
+    int64_t world = spec->nodes_min * spec->procs_per_node, shards = spec->train.shards;
+
+    if (spec->kind != JOB_TRAIN || spec->train.reproducible != REPRODUCIBLE_WORLD ||
+        spec->nodes_min != spec->nodes_max || spec->procs != JOB_PROCS_NUMBER || shards % world == 0)
+        return ERR_OK;
+    return conf_fail(job_either(train, "shards"), e,
+                     "reproducible: world with %lld shards wants a world size that divides them, not %lld",
+                     (long long)shards, (long long)world);
+}
+
 enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct err *e)
 {
     const struct conf_node *root = conf_root(doc);
@@ -230,6 +243,8 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
     if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
         return conf_fail(conf_get(root, "procs_per_node"), e,
                          "procs_per_node: gpu and device: cpu exclude each other");
+    if (check_shards(out, train, e))
+        return e->code;
     if (!out->name)
         out->name = name_of(is_yaml_file(conf_where(root)) ? conf_where(root)
                             : command                      ? out->command[0]

@@ -15,15 +15,25 @@ static enum err_code check_job(const struct trainer_config *c, struct err *e)
 {
     if (c->job.device == JOB_DEVICE_CUDA)
         return err_set(e, ERR_UNIMPLEMENTED, "device: cuda is not in this build, use device: cpu");
-    if (c->job.train.model.type == MODEL_GPT)
-        return err_set(e, ERR_UNIMPLEMENTED, "gpt models are not in this build");
     return ERR_OK;
 }
 
-static void open_sampler(struct trainer *t)
+void trainer_take_shard(struct trainer *t, int j)
+{
+    t->sampler.rank = t->rank * t->shards + j;
+}
+
+/* Samples are dealt to shards: a rank is one, or several where the world size must not show. */
+static enum err_code open_sampler(struct trainer *t, struct err *e)
 {
     const struct train_spec *s = t->spec;
+    bool world = s->reproducible == REPRODUCIBLE_WORLD;
     int64_t accumulate = s->accumulate > 0 ? s->accumulate : 1;
+    if (world && s->shards % t->world_size)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "reproducible: world with %lld shards wants a world size that divides them, not %d",
+                       (long long)s->shards, t->world_size);
+    t->shards = world ? (int)s->shards / t->world_size : 1;
     t->sampler = (struct sampler){
         .samples = t->train->count,
         .global = s->global_batch ? s->global_batch : s->batch * t->world_size * accumulate,
@@ -31,30 +41,41 @@ static void open_sampler(struct trainer *t)
         .seed = (uint64_t)s->seed,
         .shuffle = s->data.shuffle,
         .pad = s->data.pad,
-        .rank = t->rank,
-        .world_size = t->world_size,
+        .world_size = t->world_size * t->shards,
     };
+    trainer_take_shard(t, 0);
+    return ERR_OK;
 }
 
-/* One allocation for all of a micro-batch on the device. */
-static enum err_code open_batch(struct trainer *t, int64_t rows, struct err *e)
+/* Tensors lie in rising order. */
+static void exempt(struct trainer *t)
 {
-    size_t in = (size_t)(rows * t->train->in), out = (size_t)(rows * t->train->out);
-    size_t floats = (in + 15) / 16 * 16 + (out + 15) / 16 * 16, labels = ((size_t)rows + 15) / 16 * 16;
-    void *memory = NULL;
-    if (device_alloc(t->device,
-                     sizeof(struct device_tally) * 4 + floats * sizeof(float) + labels * sizeof(int32_t),
-                     "batch", &memory, e))
-        return e->code;
-    t->tally = memory; /* a cache line of its own */
-    t->x = (float *)(void *)(t->tally + 4);
-    t->y = t->x + (in + 15) / 16 * 16;
-    t->label = (int32_t *)(void *)(t->x + floats);
-    t->index = xcalloc((size_t)rows, sizeof(*t->index));
-    t->host_x = t->device->host ? t->x : xcalloc(in, sizeof(float));
-    t->host_y = t->device->host ? t->y : xcalloc(out, sizeof(float));
-    t->host_label = t->device->host ? t->label : xcalloc((size_t)rows, sizeof(int32_t));
+    for (size_t i = 0; i < t->model->tensor_count; i++)
+        if (!t->model->tensors[i].decay)
+            optim_exempt(t->optim, t->model->tensors[i].offset, t->model->tensors[i].count);
+}
+
+/* 2^n shards: the sums of 1, 2, 4, ... of them that wait. */
+static enum err_code open_spares(struct trainer *t, struct err *e)
+{
+    size_t bytes = (t->model->count + TAIL_FLOATS) * sizeof(float);
+    while (1 << t->spare_count < t->shards)
+        t->spare_count++;
+    t->spare = xcalloc((size_t)t->spare_count + 1, sizeof(*t->spare));
+    for (int l = 0; l < t->spare_count; l++) {
+        void *memory = NULL;
+        if (device_alloc(t->device, bytes, "gradients of a shard", &memory, e))
+            return e->code;
+        t->spare[l] = memory;
+    }
     return ERR_OK;
+}
+
+static void close_spares(struct trainer *t)
+{
+    for (int l = 0; l < t->spare_count; l++)
+        t->device->ops->free(t->device, t->spare[l]);
+    free(t->spare);
 }
 
 static enum err_code open_compute(struct trainer *t, struct err *e)
@@ -63,12 +84,16 @@ static enum err_code open_compute(struct trainer *t, struct err *e)
     if (device_open(&t->device, DEVICE_CPU, c->local_rank, c->local_world_size, e) ||
         dataset_open(&t->train, &t->test, t->spec, e))
         return e->code;
-    open_sampler(t);
+    if (open_sampler(t, e))
+        return e->code;
     int64_t rows = sampler_max_rows(&t->sampler);
     if (model_open(&t->model, t->spec, t->train->loss, t->train->in, t->train->out, rows, t->device, e) ||
         optim_open(&t->optim, t->spec, t->model->count, t->device, e))
         return e->code;
-    return open_batch(t, rows, e);
+    exempt(t);
+    if (batch_open(t, rows, e))
+        return e->code;
+    return open_spares(t, e);
 }
 
 static void describe_layout(struct trainer *t)
@@ -345,17 +370,11 @@ void trainer_close(struct trainer *t)
     free(t->scratch);
     free(t->snapshot_dir);
     free(t->tensors);
-    free(t->index);
-    if (t->device && !t->device->host) {
-        free(t->host_x);
-        free(t->host_y);
-        free(t->host_label);
-    }
+    batch_close(t);
+    close_spares(t);
     optim_free(t->optim);
     model_free(t->model);
     dataset_free(t->train);
     dataset_free(t->test);
-    if (t->device)
-        t->device->ops->free(t->device, t->tally);
     device_close(t->device);
 }

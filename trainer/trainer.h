@@ -49,13 +49,16 @@ struct trainer {
     struct report_group group_info;
     struct coll_group *group;
     float *params, *grads; /* model->count floats and the tail */
+    int shards;            /* this rank's: 1, or its part of spec->shards where the world must not show */
+    float **spare;         /* sums of shards that wait for others, like grads; NULL with one shard */
+    int spare_count;
     struct sync *sync;
 
-    int64_t *index;         /* of a micro-batch, host */
-    float *host_x, *host_y; /* host; the device's own where its memory is the host's */
-    int32_t *host_label;
-    float *x, *y; /* device */
-    int32_t *label;
+    int64_t *index;            /* of a micro-batch, host */
+    struct dataset_rows batch; /* of a micro-batch, device */
+    struct dataset_rows host_batch;
+    void *host_memory; /* of host_batch; NULL where the device's memory is the host's */
+    size_t batch_bytes;
     struct device_tally *tally; /* device */
 
     struct snapshot_tensor *tensors;
@@ -80,6 +83,9 @@ MUST_CHECK enum err_code trainer_open(struct trainer *t, const struct trainer_co
                                       struct report *report, struct err *e);
 void trainer_close(struct trainer *t);
 
+/* setup.c: the sampler deals to shard j of this rank's from here on. */
+void trainer_take_shard(struct trainer *t, int j);
+
 /* state.c. Collective: the source rank loads, all have it afterwards. */
 MUST_CHECK enum err_code trainer_restore(struct trainer *t, struct err *e);
 /* Collective where ranks differ. last: waits for the writer, and fails when the snapshot could not be made to
@@ -97,10 +103,23 @@ void progress_saved(struct trainer *t); /* says what the saver finished since th
 void progress_report(struct trainer *t, bool evaluated);
 int64_t progress_steps(const struct trainer *t); /* of the whole run, as far as it can be told */
 
+/* batch.c: rows is the most that a micro-batch has. */
+MUST_CHECK enum err_code batch_open(struct trainer *t, int64_t rows, struct err *e);
+void batch_close(struct trainer *t);
+/* Samples t->index[0, rows) of d. */
+MUST_CHECK enum err_code batch_load(struct trainer *t, const struct dataset *d, int64_t rows,
+                                    struct model_batch *out, struct err *e);
+
+/* step.c: one step; t->step is still that of the step before. */
+struct step {
+    int64_t local, global; /* samples: of this rank, of all */
+    float tail[TAIL_FLOATS];
+};
+MUST_CHECK enum err_code trainer_step(struct trainer *t, struct step *s, struct err *e);
+double trainer_run_progress(const struct trainer *t); /* 0 to 1, for the schedule */
+
 /* loop.c: to the end, or until all agree to stop. */
 MUST_CHECK enum err_code trainer_run(struct trainer *t, struct err *e);
-/* Fills the batch buffers with samples of d. */
-void trainer_load(struct trainer *t, const struct dataset *d, int64_t rows, struct model_batch *out);
 
 extern volatile int trainer_stop_signal; /* set by SIGTERM's handler: its number */
 extern volatile int trainer_running;     /* whether there is a state worth a snapshot */

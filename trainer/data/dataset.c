@@ -2,10 +2,13 @@
 
 #include "trainer/data/idx.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/data/windows.h"
 
 enum err_code dataset_open(struct dataset **train, struct dataset **test, const struct train_spec *spec,
                            struct err *e)
 {
+    if (spec->data.type == DATA_TEXT || spec->data.type == DATA_TOKENS)
+        return windows_open_pair(train, test, spec, e);
     if (spec->data.type == DATA_IDX)
         return idx_open_pair(train, test, spec->data.dir, e);
     int64_t held_out = spec->data.samples / 8 > 0 ? spec->data.samples / 8 : 1;
@@ -20,8 +23,8 @@ void dataset_free(struct dataset *d)
         d->ops->free(d);
 }
 
-void dataset_gather(const struct dataset *d, const int64_t *index, int64_t rows, float *x, float *y,
-                    int32_t *label)
+enum err_code dataset_gather(const struct dataset *d, const int64_t *index, int64_t rows,
+                             const struct dataset_rows *out, struct err *e)
 {
-    d->ops->gather(d, index, rows, x, y, label);
+    return d->ops->gather(d, index, rows, out, e);
 }

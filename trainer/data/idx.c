@@ -116,17 +116,18 @@ static void idx_set_free(struct dataset *d)
     free(s);
 }
 
-static void idx_set_gather(const struct dataset *d, const int64_t *index, int64_t rows, float *x, float *y,
-                           int32_t *label)
+static enum err_code idx_set_gather(const struct dataset *d, const int64_t *index, int64_t rows,
+                                    const struct dataset_rows *out, struct err *e)
 {
     const struct idx_set *s = (const struct idx_set *)(const void *)d;
-    (void)y;
+    (void)e;
     for (int64_t i = 0; i < rows; i++) {
         const uint8_t *pixels = s->images.data + index[i] * d->in;
         for (int64_t j = 0; j < d->in; j++)
-            x[i * d->in + j] = s->value[pixels[j]];
-        label[i] = s->labels.data[index[i]];
+            out->x[i * d->in + j] = s->value[pixels[j]];
+        out->label[i] = s->labels.data[index[i]];
     }
+    return ERR_OK;
 }
 
 static const struct dataset_ops idx_ops = {.free = idx_set_free, .gather = idx_set_gather};

@@ -37,19 +37,20 @@ static float teacher(const struct synthetic *s, const float *x, int64_t j)
     return sum;
 }
 
-static void synthetic_gather(const struct dataset *d, const int64_t *index, int64_t rows, float *x, float *y,
-                             int32_t *label)
+static enum err_code synthetic_gather(const struct dataset *d, const int64_t *index, int64_t rows,
+                                      const struct dataset_rows *out, struct err *e)
 {
     const struct synthetic *s = synthetic_of(d);
-    (void)label;
+    (void)e;
     for (int64_t i = 0; i < rows; i++) {
         struct random r = random_stream(SAMPLE_SEED, (uint64_t)(s->first + index[i]));
-        float *row = x + i * d->in;
+        float *row = out->x + i * d->in;
         for (int64_t k = 0; k < d->in; k++)
             row[k] = random_float(&r);
         for (int64_t j = 0; j < d->out; j++)
-            y[i * d->out + j] = teacher(s, row, j) + NOISE * (2.0f * random_float(&r) - 1.0f);
+            out->y[i * d->out + j] = teacher(s, row, j) + NOISE * (2.0f * random_float(&r) - 1.0f);
     }
+    return ERR_OK;
 }
 
 static const struct dataset_ops synthetic_ops = {.free = synthetic_free, .gather = synthetic_gather};

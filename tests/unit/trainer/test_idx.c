@@ -87,7 +87,8 @@ static void a_pair_of_plain_and_gzipped_files(void **state)
     assert_int_equal(train->in, 4);
     assert_int_equal(train->out, 3);
     assert_int_equal(test->count, 3);
-    dataset_gather(test, index, 2, x, NULL, label);
+    assert_int_equal(dataset_gather(test, index, 2, &(struct dataset_rows){.x = x, .label = label}, &e),
+                     ERR_OK);
     assert_int_equal(label[0], 1);
     assert_int_equal(label[1], 2);
     /* half the pixels are 0, half 255: mean 127.5, deviation 127.5 */

@@ -1,0 +1,53 @@
+#include "base/digest.h"
+
+#include <string.h>
+
+#include "base/random.h"
+
+/* Each word is multiplied by an odd number of its own, so that a change of one word alone always shows in the
+ * sum; sums of a block are folded in by a bijection. Four sums at a time keep the multipliers busy. */
+
+#define BLOCK 1024 /* words */
+#define STEP 0x9e3779b1u
+
+static uint64_t fold(uint64_t digest, uint64_t sum)
+{
+    return random_mix(digest * 0x9e3779b97f4a7c15u + sum);
+}
+
+static uint64_t sum_words(const unsigned char *words, size_t count)
+{
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    uint32_t factor = STEP, w[4];
+    size_t i = 0;
+
+    for (; i + 4 <= count; i += 4, factor += 4 * STEP) {
+        memcpy(w, words + 4 * i, sizeof(w));
+        a += (uint64_t)w[0] * (factor | 1);
+        b += (uint64_t)w[1] * ((factor + STEP) | 1);
+        c += (uint64_t)w[2] * ((factor + 2 * STEP) | 1);
+        d += (uint64_t)w[3] * ((factor + 3 * STEP) | 1);
+    }
+    for (; i < count; i++, factor += STEP) {
+        memcpy(w, words + 4 * i, sizeof(w[0]));
+        a += (uint64_t)w[0] * (factor | 1);
+    }
+    return a + b + c + d;
+}
+
+uint64_t digest64(uint64_t before, const void *data, size_t size)
+{
+    const unsigned char *at = data;
+    size_t words = size / 4, rest = size % 4;
+    uint64_t digest = fold(before, size);
+
+    for (size_t done = 0; done < words; done += BLOCK)
+        digest = fold(digest, sum_words(at + 4 * done, words - done < BLOCK ? words - done : BLOCK));
+    if (rest) {
+        unsigned char last[4] = {0};
+
+        memcpy(last, at + 4 * words, rest);
+        digest = fold(digest, sum_words(last, 1));
+    }
+    return digest;
+}

@@ -1,0 +1,316 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "trainer/data/corpus.h"
+#include "trainer/data/dataset.h"
+
+static char directory[] = "/tmp/ddp-windows-XXXXXX";
+
+static char *write_bytes(const char *name, const void *bytes, size_t size)
+{
+    char *path = xasprintf("%s/%s", directory, name);
+    struct err e = {0};
+    assert_int_equal(file_write_atomic(path, bytes, size, 0600, &e), ERR_OK);
+    return path;
+}
+
+static char *write_text(const char *name, const char *text)
+{
+    return write_bytes(name, text, strlen(text));
+}
+
+static struct train_spec spec_of(enum data_type type, char *path, int64_t context)
+{
+    struct train_spec s = {.model = {.type = MODEL_GPT, .context = context}};
+    s.data.type = type;
+    s.data.path = path;
+    s.data.split = 0.5;
+    return s;
+}
+
+static void row(const struct dataset *d, int64_t index, int32_t *token, int32_t *label)
+{
+    struct err e = {0};
+    struct dataset_rows out = {.token = token, .label = label};
+    assert_int_equal(dataset_gather(d, &index, 1, &out, &e), ERR_OK);
+}
+
+static void refused(const struct train_spec *s, enum err_code code, const char *words)
+{
+    struct dataset *train = NULL, *test = NULL;
+    struct err e = {0};
+    assert_int_equal(dataset_open(&train, &test, s, &e), code);
+    assert_null(train);
+    assert_null(test);
+    if (!strstr(e.msg, words))
+        fail_msg("'%s' is not in '%s'", words, e.msg);
+}
+
+/* "abracadabra" by character is 01402030140 with a b c d r. */
+static void characters(void **state)
+{
+    CLEANUP(free_text) char *path = write_text("a.txt", "abracadabraabracadabra");
+    struct train_spec s = spec_of(DATA_TEXT, path, 4);
+    struct dataset *train, *test;
+    struct err e = {0};
+    int32_t token[4], label[4];
+    (void)state;
+    assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
+    assert_true(train->windows && test->windows);
+    assert_int_equal(train->out, 5);
+    assert_int_equal(train->in, 4);
+    assert_int_equal(train->count, 11 - 4); /* a window at each position */
+    assert_int_equal(test->count, 2);       /* touching ones: (11 - 1) / 4 */
+    assert_int_equal(train->vocabulary->count, 5);
+    row(train, 1, token, label);
+    assert_memory_equal(token, ((int32_t[]){1, 4, 0, 2}), sizeof(token));
+    assert_memory_equal(label, ((int32_t[]){4, 0, 2, 0}), sizeof(label));
+    row(train, 6, token, label);
+    assert_memory_equal(label, ((int32_t[]){0, 1, 4, 0}), sizeof(label)); /* the split's last symbol */
+    row(test, 1, token, label);
+    assert_memory_equal(token, ((int32_t[]){2, 0, 3, 0}), sizeof(token));
+    assert_memory_equal(label, ((int32_t[]){0, 3, 0, 1}), sizeof(label));
+    dataset_free(train);
+    dataset_free(test);
+}
+
+/* Characters of several bytes count as one: by byte there are more. */
+static void characters_beyond_ascii(void **state)
+{
+    CLEANUP(free_text) char *path = write_text("u.txt", "aé€𝄞aé€𝄞aé€𝄞aé€𝄞");
+    struct train_spec s = spec_of(DATA_TEXT, path, 3);
+    struct dataset *train, *test;
+    struct err e = {0};
+    int32_t token[3], label[3];
+    (void)state;
+    assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
+    assert_int_equal(train->out, 4);
+    assert_int_equal(train->count, 8 - 3);
+    row(train, 1, token, label);
+    assert_memory_equal(token, ((int32_t[]){1, 2, 3}), sizeof(token));
+    assert_memory_equal(label, ((int32_t[]){2, 3, 0}), sizeof(label));
+    dataset_free(train);
+    dataset_free(test);
+    s.data.symbols = SYMBOL_BYTE;
+    assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
+    assert_int_equal(train->out, 256);
+    assert_int_equal(train->count, 20 - 3);
+    row(train, 0, token, label);
+    assert_memory_equal(token, ((int32_t[]){'a', 0xc3, 0xa9}), sizeof(token));
+    dataset_free(train);
+    dataset_free(test);
+}
+
+/* 300 different characters: two bytes each once decoded. */
+static void many_characters(void **state)
+{
+    char text[3 * 700 + 1], *at = text;
+    struct train_spec s;
+    struct dataset *train, *test;
+    struct err e = {0};
+    int32_t token[5], label[5];
+    (void)state;
+    for (uint32_t i = 0; i < 700; i++)
+        at += utf8_encode(0x4e00 + i % 300, at);
+    CLEANUP(free_text) char *path = write_bytes("many.txt", text, (size_t)(at - text));
+    s = spec_of(DATA_TEXT, path, 5);
+    assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
+    assert_int_equal(train->out, 300);
+    row(train, 296, token, label);
+    assert_memory_equal(token, ((int32_t[]){296, 297, 298, 299, 0}), sizeof(token));
+    dataset_free(train);
+    dataset_free(test);
+}
+
+static void validation_file(void **state)
+{
+    CLEANUP(free_text) char *path = write_text("train.txt", "abcabc");
+    CLEANUP(free_text) char *good = write_text("good.txt", "cbacb");
+    CLEANUP(free_text) char *bad = write_text("bad.txt", "abxab");
+    CLEANUP(free_text)
+    char *worse = write_text("worse.txt", "ab\xc3\xa9"
+                                          "ab");
+    struct train_spec s = spec_of(DATA_TEXT, path, 2);
+    struct dataset *train, *test;
+    struct err e = {0};
+    int64_t index = 0;
+    int32_t token[2], label[2];
+    struct dataset_rows rows = {.token = token, .label = label};
+    (void)state;
+    s.data.val_path = good;
+    assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
+    assert_int_equal(train->count, 4); /* all of it */
+    assert_int_equal(test->count, 2);
+    row(test, 1, token, label);
+    assert_memory_equal(label, ((int32_t[]){2, 1}), sizeof(label));
+    dataset_free(train);
+    dataset_free(test);
+    for (int i = 0; i < 2; i++) {
+        s.data.val_path = i ? worse : bad;
+        assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
+        index = 0;
+        assert_int_equal(dataset_gather(test, &index, 1, &rows, &e), ERR_DATA_LOSS);
+        assert_non_null(strstr(e.msg, "byte 2"));
+        assert_non_null(strstr(e.msg, "a character that the training text has not"));
+        dataset_free(train);
+        dataset_free(test);
+    }
+}
+
+static char *write_tokens(const char *name, const int32_t *header, size_t count)
+{
+    uint16_t tokens[64];
+    char bytes[1024 + sizeof(tokens)] = {0};
+    size_t at = header ? 1024 : 0;
+    if (header)
+        memcpy(bytes, header, 3 * sizeof(*header));
+    for (size_t i = 0; i < count; i++)
+        tokens[i] = (uint16_t)(1000 * i);
+    memcpy(bytes + at, tokens, count * 2);
+    return write_bytes(name, bytes, at + count * 2);
+}
+
+static void tokens_of_both_kinds(void **state)
+{
+    CLEANUP(free_text) char *bare = write_tokens("bare.bin", NULL, 20);
+    CLEANUP(free_text) char *headed = write_tokens("headed.bin", (int32_t[]){20240520, 1, 20}, 20);
+    struct dataset *train, *test;
+    struct err e = {0};
+    int32_t token[3], label[3];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct train_spec s = spec_of(DATA_TOKENS, i ? headed : bare, 3);
+        s.model.vocab = 20000;
+        assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
+        assert_int_equal(train->out, 20000);
+        assert_int_equal(train->count, 7);
+        assert_int_equal(test->count, 3);
+        assert_null(train->vocabulary);
+        row(test, 0, token, label);
+        assert_memory_equal(token, ((int32_t[]){10000, 11000, 12000}), sizeof(token));
+        assert_memory_equal(label, ((int32_t[]){11000, 12000, 13000}), sizeof(label));
+        dataset_free(train);
+        dataset_free(test);
+    }
+}
+
+static void a_token_that_cannot_be(void **state)
+{
+    CLEANUP(free_text) char *path = write_tokens("large.bin", NULL, 20);
+    struct train_spec s = spec_of(DATA_TOKENS, path, 3);
+    struct dataset *train, *test;
+    struct err e = {0};
+    int64_t index = 5;
+    int32_t token[3], label[3];
+    struct dataset_rows rows = {.token = token, .label = label};
+    (void)state;
+    s.model.vocab = 8000;
+    assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
+    assert_int_equal(dataset_gather(train, &index, 1, &rows, &e), ERR_DATA_LOSS);
+    assert_non_null(strstr(e.msg, "large.bin: token 8 is 8000, but there are only 8000"));
+    index = 4; /* ends with 7000 */
+    assert_int_equal(dataset_gather(train, &index, 1, &rows, &e), ERR_OK);
+    dataset_free(train);
+    dataset_free(test);
+}
+
+static void files_that_will_not_do(void **state)
+{
+    CLEANUP(free_text) char *empty = write_text("empty.txt", "");
+    CLEANUP(free_text) char *small = write_text("small.txt", "abcabc");
+    CLEANUP(free_text) char *latin = write_text("latin.txt", "abc\xe9xyz");
+    CLEANUP(free_text) char *odd = write_text("odd.bin", "abc");
+    CLEANUP(free_text) char *newer = write_tokens("newer.bin", (int32_t[]){20240520, 2, 20}, 20);
+    CLEANUP(free_text) char *cut = write_tokens("cut.bin", (int32_t[]){20240520, 1, 21}, 20);
+    CLEANUP(free_text) char *wide = write_tokens("wide.bin", (int32_t[]){20240801, 7, 20}, 20);
+    CLEANUP(free_text) char *none = xasprintf("%s/none.txt", directory);
+    struct train_spec s = spec_of(DATA_TEXT, none, 4);
+    (void)state;
+    refused(&s, ERR_NOT_FOUND, "none.txt");
+    s.data.path = directory;
+    refused(&s, ERR_FAILED_PRECONDITION, "not a file");
+    s.data.path = empty;
+    refused(&s, ERR_FAILED_PRECONDITION, "the file is empty");
+    s.data.path = small;
+    refused(&s, ERR_FAILED_PRECONDITION, "the training split has 3 symbols, a context of 4 wants at least 5");
+    s.model.context = 2;
+    s.data.split = 0.9;
+    refused(&s, ERR_FAILED_PRECONDITION,
+            "the validation split has 1 symbols, a context of 2 wants at least 3");
+    s.data.split = 0.5;
+    s.model.vocab = 2;
+    refused(&s, ERR_FAILED_PRECONDITION, "has 3 symbols, more than model.vocab, 2");
+    s.data.path = latin;
+    refused(&s, ERR_DATA_LOSS, "byte 3 is not UTF-8");
+    s = spec_of(DATA_TOKENS, odd, 1);
+    s.model.vocab = 50257;
+    refused(&s, ERR_DATA_LOSS, "3 bytes, an odd number: not 16-bit tokens");
+    s.data.path = newer;
+    refused(&s, ERR_DATA_LOSS, "version 2 of a token file, version 1 is read");
+    s.data.path = cut;
+    refused(&s, ERR_DATA_LOSS, "its header promises 21 tokens, the file has 20.0: damaged");
+    s.data.path = wide;
+    refused(&s, ERR_DATA_LOSS, "32-bit tokens (magic 20240801), 16-bit ones are read");
+}
+
+/* The mark follows the bytes, of both files. */
+static void marks(void **state)
+{
+    CLEANUP(free_text) char *one = write_text("m1.txt", "abcabcabcabc");
+    CLEANUP(free_text) char *two = write_text("m2.txt", "abcabcabcabd");
+    char *paths[3][2] = {{one, NULL}, {one, one}, {one, two}};
+    struct dataset_mark marks[3];
+    struct err e = {0};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct train_spec s = spec_of(DATA_TEXT, paths[i][0], 2);
+        struct dataset *train, *test;
+        s.data.symbols = SYMBOL_BYTE;
+        s.data.val_path = paths[i][1];
+        assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
+        marks[i] = train->mark;
+        dataset_free(train);
+        dataset_free(test);
+    }
+    assert_int_equal(marks[0].bytes, 12);
+    assert_int_equal(marks[1].bytes, 24);
+    assert_true(marks[1].digest != marks[0].digest && marks[1].digest != marks[2].digest);
+}
+
+static int make_directory(void **state)
+{
+    (void)state;
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_directory(void **state)
+{
+    struct err e = {0};
+    (void)state;
+    return file_remove_tree(directory, &e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(characters),
+        cmocka_unit_test(characters_beyond_ascii),
+        cmocka_unit_test(many_characters),
+        cmocka_unit_test(validation_file),
+        cmocka_unit_test(tokens_of_both_kinds),
+        cmocka_unit_test(a_token_that_cannot_be),
+        cmocka_unit_test(files_that_will_not_do),
+        cmocka_unit_test(marks),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
