@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "client/hosts.h"
 #include "client/run_logs.h"
 #include "client/run_session.h"
 #include "client/submit.h"
@@ -99,11 +100,9 @@ static int run(struct invocation *in)
         return complain(&e);
     if (place_logs(&launch, &spec, &e) != ERR_OK)
         return complain(&e);
-    if (launch.host) /* several hosts meet at it */
-        err_set(&e, ERR_INVALID_ARGUMENT,
-                "run uses this machine alone and the job wants %lld nodes, say --nodes 1 or ddpctl submit",
-                (long long)spec.nodes_min);
-    return launch.host ? complain(&e) : run_here(&launch, text, slots, o->quiet);
+    if (launch.host)
+        return hosts_run(in->globals, &launch, text, &spec, o->quiet);
+    return run_here(&launch, text, slots, o->quiet);
 }
 
 const struct command cmd_run = {

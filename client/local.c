@@ -129,51 +129,87 @@ static enum err_code spawn(const struct local *l, int lifeline, const char *name
     return rc == 0 ? ERR_OK : err_sys(e, rc, "%s", program);
 }
 
-#define ARG(text) ((char *)(uintptr_t)(text)) /* argv is not const, yet nobody writes there */
+#define MOST_ARGUMENTS 32
 
-static enum err_code start_coordinator(struct local *l, int lifeline, struct err *e)
+/* argv of constant texts and NULL; what is borrowed stays so: posix_spawn writes nowhere. */
+struct words {
+    char *list[MOST_ARGUMENTS];
+    size_t count;
+};
+
+static void add(struct words *w, const char *word)
 {
-    CLEANUP(free_text) char *state = paths_join(l->dir, "coordinator");
-    char *argv[] = {ARG("ddp-coordinator"),
-                    ARG("--state"),
-                    state,
-                    ARG("--listen"),
-                    ARG("none"),
-                    ARG("--metrics"),
-                    ARG("none"),
-                    ARG("--lifeline"),
-                    ARG("3"),
-                    NULL};
-    return spawn(l, lifeline, "ddp-coordinator", argv, &l->coordinator, e);
+    BUG_ON(w->count + 1 >= MOST_ARGUMENTS);
+    w->list[w->count++] = (char *)(uintptr_t)word;
 }
 
-static enum err_code start_agent(struct local *l, int lifeline, int64_t slots, struct err *e)
+/* Nothing where the value is NULL. */
+static void add_option(struct words *w, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    add(w, name);
+    add(w, value);
+}
+
+static enum err_code write_token(const char *dir, const char *token, char **path, struct err *e)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    buf_printf(&line, "%s\n", token);
+    *path = paths_join(dir, "token");
+    if (file_mkdirs(dir, 0700, e) != ERR_OK)
+        return e->code;
+    return file_write_atomic(*path, line.data, line.len, 0600, e);
+}
+
+static enum err_code start_coordinator(struct local *l, const char *listen, const char *token, struct err *e)
+{
+    CLEANUP(free_text) char *state = paths_join(l->dir, "coordinator");
+    CLEANUP(free_text) char *file = NULL;
+    struct words w = {.list = {(char *)(uintptr_t) "ddp-coordinator"}, .count = 1};
+    if (listen && token && write_token(state, token, &file, e) != ERR_OK)
+        return e->code;
+    add_option(&w, "--state", state);
+    add_option(&w, "--listen", listen ? listen : "none");
+    add_option(&w, "--metrics", "none");
+    add_option(&w, "--lifeline", "3");
+    if (listen && !token)
+        add(&w, "--insecure");
+    return spawn(l, l->theirs, "ddp-coordinator", w.list, &l->coordinator, e);
+}
+
+enum err_code local_start_agent(struct local *l, const struct local_agent *a, struct err *e)
 {
     CLEANUP(free_text) char *state = paths_join(l->dir, "agent");
-    CLEANUP(free_text) char *address = xasprintf("unix:%s/coordinator/coordinator.sock", l->dir);
-    CLEANUP(free_text) char *count = xasprintf("%lld", (long long)slots);
+    CLEANUP(free_text) char *here = xasprintf("unix:%s/coordinator/coordinator.sock", l->dir);
+    CLEANUP(free_text) char *count = xasprintf("%lld", (long long)a->slots);
+    CLEANUP(free_text) char *file = NULL;
     const struct passwd *user = getpwuid(geteuid());
-    char *argv[] = {ARG("ddp-agent"),
-                    ARG("--config"),
-                    ARG("/dev/null"),
-                    ARG("--state"),
-                    state,
-                    ARG("--coordinator"),
-                    address,
-                    ARG("--lifeline"),
-                    ARG("3"),
-                    ARG("--log-dir"),
-                    l->logs,
-                    ARG("--slots"),
-                    count,
-                    NULL,
-                    NULL,
-                    NULL};
-    if (user && geteuid() == 0) { /* whoever typed it is meant */
-        argv[ARRAY_LEN(argv) - 3] = ARG("--user");
-        argv[ARRAY_LEN(argv) - 2] = user->pw_name;
-    }
-    return spawn(l, lifeline, "ddp-agent", argv, &l->agent, e);
+    struct words w = {.list = {(char *)(uintptr_t) "ddp-agent"}, .count = 1};
+    if (a->token && write_token(l->dir, a->token, &file, e) != ERR_OK)
+        return e->code;
+    add_option(&w, "--config", "/dev/null");
+    add_option(&w, "--state", state);
+    add_option(&w, "--coordinator", a->coordinator ? a->coordinator : here);
+    add_option(&w, "--lifeline", "3");
+    add_option(&w, "--log-dir", l->logs);
+    add_option(&w, "--slots", count);
+    add_option(&w, "--token", file);
+    add_option(&w, "--node", a->node);
+    add_option(&w, "--address", a->address);
+    add_option(&w, "--workdir", a->workdir);
+    if (a->coordinator && !a->token)
+        add(&w, "--insecure");
+    if (user && geteuid() == 0) /* whoever typed it is meant */
+        add_option(&w, "--user", user->pw_name);
+    char **argv = strv_dup(w.list);
+    if (a->command)
+        argv = strv_append(argv, "--");
+    for (char *const *word = a->command; word && *word; word++)
+        argv = strv_append(argv, *word);
+    enum err_code code = spawn(l, l->theirs, "ddp-agent", argv, &l->agent, e);
+    strv_free(argv);
+    return code;
 }
 
 /* The last lines of a daemon's log, for a message. */
@@ -236,24 +272,37 @@ static enum err_code wait_socket(struct local *l, struct err *e)
     return ERR_OK;
 }
 
-enum err_code local_start(struct local *l, int64_t slots, const char *log_dir, struct err *e)
+enum err_code local_start_coordinator(struct local *l, const char *listen, const char *token, struct err *e)
+{
+    if (start_coordinator(l, listen, token, e) != ERR_OK)
+        return e->code;
+    return wait_socket(l, e);
+}
+
+enum err_code local_open(struct local *l, const char *log_dir, struct err *e)
 {
     int ends[2];
-    *l = (struct local){.lock = -1, .lifeline = -1};
+    *l = (struct local)LOCAL_INIT;
     if (make_dir(l, log_dir, e) != ERR_OK)
         return e->code;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return err_sys(e, errno, "pipe");
-    CLEANUP(close_fd) int theirs = ends[0];
+    l->theirs = ends[0];
     l->lifeline = ends[1];
-    if (theirs == LIFELINE_FD) { /* dup2 onto itself would keep close-on-exec */
-        int moved = fcntl(theirs, F_DUPFD_CLOEXEC, LIFELINE_FD + 1);
-        close(theirs);
-        theirs = moved;
+    if (l->theirs == LIFELINE_FD) { /* dup2 onto itself would keep close-on-exec */
+        int moved = fcntl(l->theirs, F_DUPFD_CLOEXEC, LIFELINE_FD + 1);
+        close(l->theirs);
+        l->theirs = moved;
     }
-    if (start_coordinator(l, theirs, e) != ERR_OK || wait_socket(l, e) != ERR_OK)
+    return ERR_OK;
+}
+
+enum err_code local_start(struct local *l, int64_t slots, const char *log_dir, struct err *e)
+{
+    const struct local_agent agent = {.slots = slots};
+    if (local_open(l, log_dir, e) != ERR_OK || local_start_coordinator(l, NULL, NULL, e) != ERR_OK)
         return e->code;
-    return start_agent(l, theirs, slots, e);
+    return local_start_agent(l, &agent, e);
 }
 
 enum err_code local_link(const struct local *l, struct link *link, struct err *e)
@@ -284,8 +333,8 @@ static void reap(pid_t pid, int64_t deadline_ms)
 /* All but the workers' logs, where those are kept; kept elsewhere, nothing stays. */
 static void remove_all(struct local *l, bool keep_logs)
 {
-    static const char *const parts[] = {"coordinator", "agent", "ddp-coordinator.log", "ddp-agent.log",
-                                        "lock"};
+    static const char *const parts[] = {"coordinator",   "agent", "ddp-coordinator.log",
+                                        "ddp-agent.log", "token", "lock"};
     struct err ignored;
     if (!keep_logs && file_remove_tree(l->dir, &ignored) == ERR_OK)
         return; /* what could not be removed, the next run sweeps */
@@ -297,12 +346,19 @@ static void remove_all(struct local *l, bool keep_logs)
     rmdir(l->dir); /* unless the logs are in it */
 }
 
-void local_stop(struct local *l, bool keep_logs)
+void local_end(struct local *l)
 {
     int64_t deadline = clock_boot_ms() + STOP_MS;
+    close_fd(&l->theirs);
     close_fd(&l->lifeline);
     reap(l->agent, deadline);
     reap(l->coordinator, deadline);
+    l->agent = l->coordinator = 0;
+}
+
+void local_stop(struct local *l, bool keep_logs)
+{
+    local_end(l);
     if (l->logs) {
         CLEANUP(free_text) char *job = paths_join(l->logs, "1");
         rmdir(job); /* claimed, and nothing came */
@@ -312,5 +368,5 @@ void local_stop(struct local *l, bool keep_logs)
     close_fd(&l->lock);
     free(l->dir);
     free(l->logs);
-    *l = (struct local){.lock = -1, .lifeline = -1};
+    *l = (struct local)LOCAL_INIT;
 }

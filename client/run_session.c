@@ -104,6 +104,7 @@ static enum err_code obey(struct session *s, struct err *e)
 {
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
+    char why[128] = "";
     if (s->stops >= interrupts())
         return ERR_OK;
     s->stops++;
@@ -111,6 +112,9 @@ static enum err_code obey(struct session *s, struct err *e)
         return err_set(e, ERR_CANCELLED, "gave up waiting");
     request.job = s->job;
     request.kill = s->stops == 2;
+    if (s->node)
+        snprintf(why, sizeof(why), "%s was interrupted", s->node);
+    request.why = why;
     if (!s->unread)
         buf_puts(&s->err, s->stops == 1 ? "ddpctl: stopping, ^C again kills\n" : "ddpctl: killing\n");
     flush(s);
@@ -131,7 +135,7 @@ static enum err_code loop(struct session *s, struct err *e)
             return e->code;
         if (job)
             update(s, job);
-        if (check_queue(s, e) != ERR_OK)
+        if ((s->tend ? s->tend : check_queue)(s, e) != ERR_OK)
             return e->code;
         if (tail_read(&s->tail, &s->out, &s->err) || job)
             s->active_ms = now;
@@ -147,7 +151,7 @@ static enum err_code loop(struct session *s, struct err *e)
 
 void session_init(struct session *s, const struct launch *launch, bool quiet)
 {
-    *s = (struct session){.launch = launch, .quiet = quiet, .local = {.lock = -1, .lifeline = -1}};
+    *s = (struct session){.launch = launch, .quiet = quiet, .local = LOCAL_INIT};
     interrupts_catch();
     tail_init(&s->tail);
     follow_view_init(&s->view, term_of(STDERR_FILENO));

@@ -15,6 +15,10 @@ struct session {
     struct link link;   /* to the coordinator, wherever it is */
     const char *node;   /* this node's name in the job; NULL: it is the only one */
     int64_t job;
+    /* of a run over several hosts: called each turn instead of the look at the queue; an error ends the
+     * session. NULL: none */
+    enum err_code (*tend)(struct session *s, struct err *e);
+    void *owner;
     /* its own */
     struct watch watch;
     struct tail tail;

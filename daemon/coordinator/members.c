@@ -72,11 +72,11 @@ static enum err_code check_run(const struct service *s, const Ddp__V1__JoinRunRe
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "this is a cluster's coordinator and no run's, say `ddpctl submit`");
     if (m->cluster_id[0] && strcmp(m->cluster_id, store_cluster_id(s->store)) != 0)
-        return err_set(e, ERR_ABORTED, "the run has been started anew");
+        return err_set(e, ERR_FAILED_PRECONDITION, "the run has been started anew");
     if (!run && !opens)
-        return err_set(e, ERR_UNAVAILABLE, "the run is not open yet");
+        return err_set(e, ERR_ABORTED, "the run is not open yet");
     if (!m->cluster_id[0] && job_over(s))
-        return err_set(e, ERR_UNAVAILABLE, "the run that is here has just ended");
+        return err_set(e, ERR_ABORTED, "the run that is here has just ended");
     return ERR_OK;
 }
 
@@ -211,7 +211,7 @@ static void take_over(struct service *s, struct member *m, const Ddp__V1__JoinRu
         }
         unlink_member(s->run, x);
         rpc_call_set_user(x->rpc, NULL);
-        rpc_call_fail_with(x->rpc, ERR_ABORTED, "another ddpctl has come in its place");
+        rpc_call_fail_with(x->rpc, ERR_FAILED_PRECONDITION, "another ddpctl has come in its place");
         member_free(x);
     }
 }

@@ -1,0 +1,478 @@
+#include "client/hosts.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/paths.h"
+#include "client/endpoint.h"
+#include "client/membership.h"
+#include "client/reach.h"
+#include "client/run_session.h"
+#include "client/submit.h"
+
+/* Several hosts without daemons.
+ *
+ * Happy path: whoever owns the endpoint's address (or was told to host, or finds the port free there) starts
+ * the run's coordinator, which serves that address by the token that all share. Every host joins the run
+ * (JoinRun), that one by the unix socket, which opens it; each gets a name for its node and starts an agent
+ * that dials the coordinator. When all nodes are there, or the least number of them and the last call is
+ * over, the host submits the job, and each stays with it as `run` on one machine does. At the end the host
+ * waits until the others have learned it.
+ *
+ * A host comes before there is a coordinator: it tries again until the join timeout. A host leaves: its
+ * agent's goodbye, or its silence, ends the generation. The run's host dies: the others find its port closed,
+ * or hear nothing for GONE_MS, and stop. ^C on any host cancels the job for all, with that host's name. */
+
+#define TURN_MS 20
+#define SAY_MS 2000          /* then it is said what is waited for, */
+#define REMIND_MS 60000      /* then that somebody may have been forgotten, and again each time it doubles */
+#define PROBE_MS 2000        /* between looks at who listens there without answering, */
+#define STRANGER_MS 10000    /* and when that is nobody of ours */
+#define GONE_MS 30000        /* without a word from the run's coordinator: it is gone for us; */
+#define GONE_REFUSED_MS 1000 /* its machine answers, but nothing listens there */
+#define FAREWELL_MS 10000    /* for the others to learn the end */
+#define TOKEN_TEXT (2 * 32)  /* hex digits */
+
+struct hosts {
+    const struct launch *launch;
+    const struct job_spec *spec;
+    const char *text;
+    bool hosting, quiet, asked;
+    char *token; /* NULL: --insecure */
+    char *node;  /* ours in the run */
+    char name[HOST_NAME_MAX + 1], digest[DIGEST_TEXT];
+    struct endpoint endpoint;
+    struct membership member;
+    struct session session;
+    int64_t started_ms, said_ms, probe_ms;
+    int64_t listens_ms; /* since when somebody has listened who is no coordinator, 0: nobody */
+    int64_t ready_ms;   /* since when the least number of nodes has been here, 0: they are not */
+    int64_t short_ms;   /* since when there have been too few for the job to go on, 0: there are enough */
+    bool gave_up;
+};
+
+/* ---- before anything is started */
+
+/* As agents take it: letters, digits, '-', '_' and '.', up to the first dot. */
+static void read_name(struct hosts *h)
+{
+    if (gethostname(h->name, sizeof(h->name)) != 0 || !*h->name)
+        snprintf(h->name, sizeof(h->name), "node");
+    h->name[strcspn(h->name, ".")] = 0;
+    for (char *c = h->name; *c; c++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_", *c))
+            *c = '-';
+    if (*h->name == '-')
+        *h->name = 'n';
+}
+
+static enum err_code read_token(struct hosts *h, const struct globals *globals, struct err *e)
+{
+    struct globals meeting = *globals;
+    struct target target;
+    CLEANUP(free_text) char *file = paths_config("token");
+    if (globals->tls_ca || globals->tls_cert || globals->tls_key)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "run meets by its token and has no TLS, start a cluster and say ddpctl submit");
+    meeting.coordinator = h->endpoint.address;
+    if (target_find(&meeting, &target, e) != ERR_OK)
+        return e->code;
+    h->token = steal(target.token);
+    target_release(&target);
+    unsetenv("DDP_TOKEN"); /* no child of ours has it in its environment */
+    if (globals->insecure)
+        return ERR_OK;
+    if (!h->token)
+        return err_set(
+            e, ERR_UNAUTHENTICATED,
+            "several hosts want one token: give each the same in DDP_TOKEN or %s (openssl rand -hex "
+            "32 makes one), or say --insecure",
+            file);
+    uint8_t secret[TOKEN_TEXT / 2];
+    if (!hex_decode(secret, sizeof(secret), h->token))
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "the token (DDP_TOKEN or %s) is none of %d hex digits, openssl rand -hex 32 makes one",
+                       file, TOKEN_TEXT);
+    return ERR_OK;
+}
+
+static int64_t cores(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? n : 1;
+}
+
+/* How many workers this node has, 0: as the job says. */
+static int64_t own_procs(const struct job_spec *spec)
+{
+    if (spec->procs == JOB_PROCS_NUMBER)
+        return spec->procs_per_node;
+    return spec->procs == JOB_PROCS_CPU ? cores() : 0;
+}
+
+/* ---- what is said meanwhile */
+
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void say_waiting(struct hosts *h, int64_t waited)
+{
+    const Ddp__V1__RunStatus *status = h->member.status;
+    const char *who = getenv("SLURM_JOB_ID") ? "srun" : "to start the others";
+    CLEANUP(buf_release) struct buf line = {0};
+    bool first = waited < REMIND_MS;
+    long long seconds = (first ? h->launch->join_timeout_ms : waited) / 1000;
+    if (!status && first)
+        buf_printf(&line, "ddpctl: waits for the run's host at %s, %lld s at most\n", h->endpoint.address,
+                   seconds);
+    else if (!status)
+        buf_printf(&line, "ddpctl: nobody at %s after %lld s: did you forget to start it there?\n",
+                   h->endpoint.address, seconds);
+    else if (first)
+        buf_printf(&line, "ddpctl: %zu of %lld node%s joined at %s, waits for the others %lld s at most\n",
+                   status->n_nodes, (long long)h->launch->nodes_min, plural(h->launch->nodes_min),
+                   h->endpoint.address, seconds);
+    else
+        buf_printf(&line, "ddpctl: %zu of %lld node%s joined after %lld s: did you forget %s?\n",
+                   status->n_nodes, (long long)h->launch->nodes_min, plural(h->launch->nodes_min), seconds,
+                   who);
+    put_err(&line);
+}
+
+static void remind(struct hosts *h)
+{
+    int64_t waited = clock_boot_ms() - h->started_ms;
+    int64_t next = !h->said_ms ? SAY_MS : h->said_ms < REMIND_MS ? REMIND_MS : 2 * h->said_ms;
+    if (waited < next || (h->member.status && h->ready_ms))
+        return;
+    h->said_ms = next;
+    if (!h->quiet)
+        say_waiting(h, waited);
+}
+
+/* ---- meeting */
+
+static enum err_code start_coordinator(struct hosts *h, struct err *e)
+{
+    struct local *local = &h->session.local;
+    bool wanted = h->launch->is_host > 0 || (h->launch->is_host < 0 && h->endpoint.own);
+    if (!wanted || endpoint_taken(&h->endpoint))
+        return ERR_OK; /* as torchrun: whoever comes second on the same machine joins the first */
+    if (local_start_coordinator(local, h->endpoint.listen, h->token, e) == ERR_OK)
+        h->hosting = true;
+    else if (!endpoint_taken(&h->endpoint))
+        return e->code;
+    return ERR_OK;
+}
+
+static enum err_code open_link(struct hosts *h, struct err *e)
+{
+    struct session *s = &h->session;
+    const struct rpc_channel_options options = {.token = h->token};
+    if (h->hosting)
+        return local_link(&s->local, &s->link, e);
+    s->link.target = (struct target){.address = xstrdup(h->endpoint.address), .from = "--rdzv-endpoint"};
+    return rpc_channel_open(&s->link.channel, h->endpoint.address, &options, e);
+}
+
+static enum err_code refused(const struct hosts *h, struct err *e)
+{
+    CLEANUP(free_text) char *file = paths_config("token");
+    if (e->code != ERR_UNAUTHENTICATED)
+        return e->code;
+    return err_set(e, ERR_UNAUTHENTICATED,
+                   "the run at %s has another token, DDP_TOKEN or %s must be the same on each host",
+                   h->endpoint.address, file);
+}
+
+/* Something listens there for long and does not answer as a coordinator does. */
+static enum err_code look_for_stranger(struct hosts *h, const struct err *cause, struct err *e)
+{
+    int64_t now = clock_boot_ms();
+    if (now < h->probe_ms)
+        return ERR_OK;
+    h->probe_ms = now + PROBE_MS;
+    if (h->member.answered || !reach_listens(h->endpoint.address))
+        h->listens_ms = 0;
+    else if (!h->listens_ms)
+        h->listens_ms = now;
+    else if (now - h->listens_ms >= STRANGER_MS)
+        return err_set(e, ERR_UNAVAILABLE,
+                       "something listens at %s that is no run of ddpctl's, take another port (%.160s)",
+                       h->endpoint.address, cause->msg);
+    return ERR_OK;
+}
+
+static enum err_code check_patience(struct hosts *h, const struct err *cause, struct err *e)
+{
+    int64_t limit = h->launch->join_timeout_ms;
+    if (clock_boot_ms() - h->started_ms < limit)
+        return look_for_stranger(h, cause, e);
+    return err_set(e, ERR_UNAVAILABLE, "no run at %s within %lld s: %.200s", h->endpoint.address,
+                   (long long)limit / 1000, cause->msg);
+}
+
+static enum err_code check_here(struct hosts *h, struct err *e)
+{
+    if (interrupts())
+        return err_set(e, ERR_CANCELLED, "interrupted");
+    remind(h);
+    return local_check(&h->session.local, e);
+}
+
+static enum err_code join(struct hosts *h, struct err *e)
+{
+    Ddp__V1__JoinRunRequest request = DDP__V1__JOIN_RUN_REQUEST__INIT;
+    request.id = h->launch->id;
+    request.host = h->name;
+    request.nodes_min = (int32_t)h->launch->nodes_min;
+    request.nodes_max = (int32_t)h->launch->nodes_max;
+    request.node_rank = (int32_t)h->launch->node_rank;
+    request.procs = (int32_t)own_procs(h->spec);
+    request.kind = (char *)(uintptr_t)(h->spec->kind == JOB_TRAIN ? "train" : "command");
+    request.job_digest = h->digest;
+    membership_init(&h->member, &h->session.link, &request);
+    while (!h->member.status) {
+        struct err cause;
+        enum err_code code = membership_next(&h->member, TURN_MS, &cause);
+        if (check_here(h, e) != ERR_OK)
+            return e->code;
+        if (code == ERR_UNAVAILABLE && check_patience(h, &cause, e) != ERR_OK)
+            return e->code;
+        if (code != ERR_OK && code != ERR_UNAVAILABLE) {
+            *e = cause;
+            return refused(h, e);
+        }
+    }
+    h->node = xstrdup(h->member.status->node);
+    h->session.node = h->node;
+    return ERR_OK;
+}
+
+static enum err_code start_agent(struct hosts *h, struct err *e)
+{
+    const struct launch *l = h->launch;
+    int64_t procs = own_procs(h->spec), here = cores();
+    struct local_agent agent = {.slots = procs > here ? procs : here,
+                                .coordinator = h->hosting ? NULL : h->endpoint.address,
+                                .token = h->hosting ? NULL : h->token,
+                                .node = h->node,
+                                .address = l->local_addr ? l->local_addr : h->endpoint.node};
+    if (h->spec->kind == JOB_COMMAND) {
+        agent.workdir = h->spec->workdir;
+        agent.command = l->command;
+    }
+    return local_start_agent(&h->session.local, &agent, e);
+}
+
+/* ---- the run's coordinator, and the other nodes */
+
+static enum err_code check_coordinator(struct hosts *h, struct err *e)
+{
+    struct err cause;
+    enum err_code code = membership_next(&h->member, 0, &cause);
+    int64_t away = h->member.away_ms ? clock_boot_ms() - h->member.away_ms : 0;
+    if (code != ERR_OK && code != ERR_UNAVAILABLE) {
+        *e = cause;
+        return e->code;
+    }
+    if (h->hosting || away < GONE_REFUSED_MS || (away < GONE_MS && !endpoint_refuses(&h->endpoint)))
+        return ERR_OK;
+    return err_set(e, ERR_UNAVAILABLE, "run '%.80s' is over: its host, %s at %s, is gone", h->launch->id,
+                   h->member.status->host, h->endpoint.address);
+}
+
+static void warn_of_difference(const struct hosts *h)
+{
+    const Ddp__V1__RunStatus *status = h->member.status;
+    CLEANUP(buf_release) struct buf line = {0};
+    if (strcmp(status->job_digest, h->digest) == 0)
+        return;
+    buf_printf(&line, "ddpctl: warning: the job here is not as on %s, whose counts\n", status->host);
+    put_err(&line);
+}
+
+/* "box1, box3" */
+static void list_nodes(const Ddp__V1__RunStatus *status, struct buf *out)
+{
+    for (size_t i = 0; i < status->n_nodes; i++)
+        buf_printf(out, "%s%s", i ? ", " : "", status->nodes[i]);
+}
+
+static enum err_code too_few(const struct hosts *h, struct err *e)
+{
+    const Ddp__V1__RunStatus *status = h->member.status;
+    CLEANUP(buf_release) struct buf names = {0};
+    list_nodes(status, &names);
+    return err_set(e, ERR_DEADLINE_EXCEEDED, "%zu of %lld node%s joined within %lld s%s%.200s%s",
+                   status->n_nodes, (long long)h->launch->nodes_min, plural(h->launch->nodes_min),
+                   (long long)h->launch->join_timeout_ms / 1000, names.len ? " (" : "",
+                   names.len ? names.data : "", names.len ? ")" : "");
+}
+
+/* All that may come are here, or enough of them and the last call is over. */
+static enum err_code complete(struct hosts *h, bool *out, struct err *e)
+{
+    int64_t now = clock_boot_ms(), here = (int64_t)h->member.status->n_nodes;
+    if (here < h->launch->nodes_min) {
+        h->ready_ms = 0;
+        *out = false;
+        return now - h->started_ms < h->launch->join_timeout_ms ? ERR_OK : too_few(h, e);
+    }
+    if (!h->ready_ms)
+        h->ready_ms = now;
+    *out = here >= h->launch->nodes_max || now - h->ready_ms >= h->launch->last_call_ms;
+    return ERR_OK;
+}
+
+/* Until there is a job; the run's host makes it. */
+static enum err_code wait_job(struct hosts *h, struct err *e)
+{
+    struct submission submission = {.text = h->text};
+    bool all = false;
+    while (!h->member.status->job) {
+        struct err ignored;
+        if (check_here(h, e) != ERR_OK || check_coordinator(h, e) != ERR_OK)
+            return e->code;
+        if (h->hosting && complete(h, &all, e) != ERR_OK)
+            return e->code;
+        if (all)
+            return submit_send(&h->session.link, &submission, &h->session.job, e);
+        if (membership_next(&h->member, TURN_MS, &ignored) != ERR_OK)
+            continue; /* check_coordinator judges it */
+    }
+    h->session.job = h->member.status->job;
+    return ERR_OK;
+}
+
+/* ---- while the job runs */
+
+static enum err_code give_up(struct hosts *h, struct err *e)
+{
+    Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    struct err why;
+    if (too_few(h, &why) == ERR_OK)
+        return ERR_OK;
+    h->gave_up = true;
+    request.job = h->session.job;
+    request.why = why.msg;
+    return link_call(&h->session.link, "CancelJob", &request, &reply, 0, e);
+}
+
+/* A job that has lost nodes waits for others as long as it did at first. */
+static enum err_code check_enough(struct hosts *h, struct err *e)
+{
+    const char *state = h->session.state;
+    const Ddp__V1__RunStatus *status = h->member.status;
+    CLEANUP(buf_release) struct buf line = {0};
+    int64_t now = clock_boot_ms();
+    bool waits = strcmp(state, "queued") == 0 || strcmp(state, "recovering") == 0;
+    if (!waits || (int64_t)status->n_nodes >= h->launch->nodes_min) {
+        h->short_ms = 0;
+        return ERR_OK;
+    }
+    if (!h->short_ms) {
+        h->short_ms = now;
+        buf_printf(&line, "ddpctl: %zu of %lld nodes left, waits %lld s for another at %s\n", status->n_nodes,
+                   (long long)h->launch->nodes_min, (long long)h->launch->join_timeout_ms / 1000,
+                   h->endpoint.address);
+        put_err(&line);
+    }
+    if (h->gave_up || now - h->short_ms < h->launch->join_timeout_ms)
+        return ERR_OK;
+    return give_up(h, e);
+}
+
+static enum err_code tend(struct session *s, struct err *e)
+{
+    struct hosts *h = s->owner;
+    if (check_coordinator(h, e) != ERR_OK)
+        return e->code;
+    return h->hosting ? check_enough(h, e) : ERR_OK;
+}
+
+static enum err_code run(struct hosts *h, struct err *e)
+{
+    struct session *s = &h->session;
+    if (local_open(&s->local, h->launch->log_dir, e) != ERR_OK || start_coordinator(h, e) != ERR_OK ||
+        open_link(h, e) != ERR_OK || join(h, e) != ERR_OK || start_agent(h, e) != ERR_OK)
+        return e->code;
+    if (!h->hosting)
+        warn_of_difference(h);
+    if (wait_job(h, e) != ERR_OK)
+        return e->code;
+    s->tend = tend;
+    s->owner = h;
+    return session_run(s, e);
+}
+
+/* ---- the end */
+
+/* Their agents go first, so one that is still there has yet to learn the end. */
+static void wait_others(struct hosts *h)
+{
+    int64_t deadline = clock_boot_ms() + FAREWELL_MS;
+    struct err e;
+    int stops = interrupts();
+    while (h->hosting && h->session.ended && h->member.status->n_nodes > 1 && clock_boot_ms() < deadline &&
+           interrupts() == stops)
+        if (membership_next(&h->member, TURN_MS, &e) != ERR_OK)
+            return;
+}
+
+static int exit_code(struct hosts *h, enum err_code code, const struct err *e)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    if (interrupts())
+        return 128 + interrupt_signal();
+    if (code != ERR_OK)
+        return complain(e) == EXIT_USAGE ? EXIT_USAGE : EXIT_DDP;
+    if (strcmp(h->session.state, "cancelled") == 0) {
+        buf_printf(&line, "ddpctl: %s\n", h->session.reason);
+        put_err(&line);
+    }
+    return h->gave_up ? EXIT_DDP : h->session.exit_code;
+}
+
+static void digest_job(struct hosts *h)
+{
+    uint8_t digest[DIGEST_BYTES];
+    if (h->spec->kind != JOB_TRAIN)
+        return; /* each host has its own command */
+    digest_sha256(digest, h->text, strlen(h->text));
+    hex_encode(h->digest, digest, sizeof(digest));
+}
+
+int hosts_run(const struct globals *globals, const struct launch *launch, const char *text,
+              const struct job_spec *spec, bool quiet)
+{
+    struct hosts h = {.launch = launch, .spec = spec, .text = text, .quiet = quiet};
+    struct err e = {0};
+    read_name(&h);
+    digest_job(&h);
+    session_init(&h.session, launch, quiet);
+    h.started_ms = clock_boot_ms();
+    enum err_code code = endpoint_find(&h.endpoint, launch->host, launch->port, &e);
+    if (code == ERR_OK)
+        code = read_token(&h, globals, &e);
+    if (code == ERR_OK)
+        code = run(&h, &e);
+    int status = exit_code(&h, code, &e);
+    wait_others(&h);
+    if (!h.hosting)
+        local_end(&h.session.local); /* says goodbye while the coordinator waits for us */
+    membership_leave(&h.member);
+    session_release(&h.session, status);
+    endpoint_release(&h.endpoint);
+    free(h.token);
+    free(h.node);
+    return status;
+}
