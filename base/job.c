@@ -158,6 +158,7 @@ static const struct conf_field job_fields[] = {
     {"lease", CONF_DURATION, AT(lease_ms), .min = 1000, .max = INFINITY},
     {"join_timeout", CONF_DURATION, AT(join_timeout_ms), .min = 1000, .max = INFINITY},
     {"grace", CONF_DURATION, AT(grace_ms), .min = 0, .max = INFINITY},
+    {"stall_timeout", CONF_DURATION, AT(stall_timeout_ms), .min = 0, .max = INFINITY},
     {"env", CONF_CUSTOM, AT(env), .fn = read_env},
     {"workdir", CONF_TEXT, AT(workdir)},
     {"command", CONF_CUSTOM, AT(command), .fn = read_command},

@@ -107,17 +107,18 @@ struct job_spec {
     int64_t gpus_per_proc;  /* or JOB_GPUS_ALL */
     enum job_device device;
     int64_t max_restarts, priority;
-    int64_t time_limit_ms;   /* 0: none */
-    int64_t lease_ms;        /* default: command 60 s, train 10 min */
-    int64_t join_timeout_ms; /* 60 s */
-    int64_t grace_ms;        /* SIGTERM to SIGKILL, 30 s */
-    char **env;              /* "NAME=value" */
-    char *workdir;           /* absolute in a submitted job */
-    char **command;          /* JOB_COMMAND */
-    char *role;              /* ROLE_NAME; NULL: default */
-    char *run_id;            /* TORCHELASTIC_RUN_ID; NULL: made of the job's number */
-    bool virtual_local_rank; /* each worker sees LOCAL_RANK 0 and its own GPUs only */
-    struct train_spec train; /* JOB_TRAIN */
+    int64_t time_limit_ms;    /* 0: none */
+    int64_t lease_ms;         /* default: command 60 s, train 10 min */
+    int64_t join_timeout_ms;  /* 60 s */
+    int64_t grace_ms;         /* SIGTERM to SIGKILL, 30 s */
+    int64_t stall_timeout_ms; /* without progress for so long: restarted; 0: never */
+    char **env;               /* "NAME=value" */
+    char *workdir;            /* absolute in a submitted job */
+    char **command;           /* JOB_COMMAND */
+    char *role;               /* ROLE_NAME; NULL: default */
+    char *run_id;             /* TORCHELASTIC_RUN_ID; NULL: made of the job's number */
+    bool virtual_local_rank;  /* each worker sees LOCAL_RANK 0 and its own GPUs only */
+    struct train_spec train;  /* JOB_TRAIN */
 };
 
 /* Parses and checks everything that can be checked without a machine: types, ranges, unknown keys,

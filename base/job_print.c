@@ -120,6 +120,7 @@ char *job_print(const struct job_spec *spec)
     put_ms(&out, "lease", spec->lease_ms, standard.lease_ms);
     put_ms(&out, "join_timeout", spec->join_timeout_ms, standard.join_timeout_ms);
     put_ms(&out, "grace", spec->grace_ms, standard.grace_ms);
+    put_ms(&out, "stall_timeout", spec->stall_timeout_ms, standard.stall_timeout_ms);
     put_text(&out, "workdir", spec->workdir);
     put_text(&out, "role", spec->role);
     put_text(&out, "run_id", spec->run_id);

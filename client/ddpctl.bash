@@ -42,7 +42,7 @@ _ddpctl() {
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -f -X '!*.y?(a)ml' -- "$current") $(compgen -d -- "$current"))
         ;;
-    status | logs | wait | cancel | resize | restart | resume | metrics | events)
+    status | logs | wait | cancel | resize | restart | resume | metrics | events | why)
         COMPREPLY=($(compgen -W "$("$program" status 2>/dev/null | awk '$1 ~ /^[0-9]+$/ {print $1}')" -- "$current"))
         ;;
     drain | undrain | forget)

@@ -11,6 +11,9 @@ void screen_jobs(const Ddp__V1__ListJobsReply *reply, const struct term *term, s
 void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out);
 void screen_nodes(const Ddp__V1__ListNodesReply *reply, const struct term *term, struct buf *out);
 void screen_events(const Ddp__V1__GetEventsReply *reply, const struct term *term, struct buf *out);
+struct verdict;
+void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct verdict *verdict, const struct term *term,
+                struct buf *out);
 
 /* Parts that several screens share. */
 bool job_ended(const Ddp__V1__JobStatus *job);

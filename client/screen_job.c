@@ -35,6 +35,12 @@ static void head(const Ddp__V1__JobStatus *job, const struct term *term, struct 
     if (job_ended(job))
         buf_printf(out, "  after %s", fmt_duration(job_run_ms(job, term->now_ms)).text);
     buf_putc(out, '\n');
+    if (*job->stall) {
+        CLEANUP(buf_release) struct buf stall = {0};
+        term_puts_safe(&stall, job->stall);
+        term_puts(term, out, STYLE_BAD, stall.data);
+        buf_printf(out, "\n   ddpctl why %lld\n", (long long)job->job);
+    }
     if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0) {
         term_puts_safe(out, job->reason);
         buf_putc(out, '\n');

@@ -109,6 +109,13 @@ static void on_log_read(void *user, const Ddp__V1__LogRead *read)
     a->changed = true;
 }
 
+static void on_probe(void *user, const Ddp__V1__Probe *probe)
+{
+    struct agent *a = user;
+
+    watch_probe(a->watch, probe);
+}
+
 static void on_sendable(void *user)
 {
     struct agent *a = user;
@@ -121,6 +128,7 @@ static void on_lost(void *user)
     struct agent *a = user;
 
     logs_drop_all(a->logs);
+    watch_session(a->watch);
 }
 
 static enum err_code send_chunk(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e)
@@ -132,6 +140,13 @@ static enum err_code send_chunk(void *ctx, const Ddp__V1__LogChunk *chunk, struc
     up.body_case = DDP__V1__AGENT_UP__BODY_LOG_CHUNK;
     up.log_chunk = (Ddp__V1__LogChunk *)chunk;
     return session_send(a->session, &up, e);
+}
+
+static enum err_code send_up(void *ctx, const Ddp__V1__AgentUp *up, struct err *e)
+{
+    struct agent *a = ctx;
+
+    return session_send(a->session, up, e);
 }
 
 /* ---- what supervisors say */
@@ -148,6 +163,7 @@ static void on_report(void *user, int64_t job, const struct spawn_report *report
     struct agent *a = user;
 
     reports_add(&a->reports, job, report);
+    watch_reported(a->watch, job, report->spawn);
 }
 
 /* ---- the loop */
@@ -171,8 +187,8 @@ static void wake_at(struct agent *a, int64_t at, int64_t now)
 
 static void dial(struct agent *a)
 {
-    struct session_events events = {fill_hello,  fill_heartbeat, on_welcome, on_ack, on_wish,
-                                    on_log_read, on_sendable,    on_lost,    a};
+    struct session_events events = {fill_hello,  fill_heartbeat, on_welcome,  on_ack,  on_wish,
+                                    on_log_read, on_probe,       on_sendable, on_lost, a};
 
     if (session_open(&a->session, &a->loop, a->settings, &events, &a->failure))
         uv_stop(&a->loop);
@@ -214,6 +230,7 @@ static void on_settle(uv_prepare_t *handle)
     agent_reconcile(a, now);
     wake_at(a, wards_tend(a->wards, now), now);
     wards_sweep(a->wards, agent_wants_job, a);
+    agent_watch(a);
     if (a->facts_due)
         agent_send_facts(a);
     if (logs_pump(a->logs))
@@ -394,6 +411,7 @@ static enum err_code open_parts(struct agent *a, struct err *e)
                                   .attached = a->settings->lifeline >= 0};
     struct wards_events ward_events = {on_change, on_report, a};
     struct logs_options logs = {a->settings->log_dir, a->settings->node, send_chunk, agent_log_ended, a};
+    struct watch_options watch = {a->settings->log_dir, a->settings->node, send_up, a};
     CLEANUP(free_text) char *supervisor = NULL;
 
     if (paths_program("ddp-supervisor", &supervisor, e) || open_state(a, e) || find_address(a, e))
@@ -404,6 +422,7 @@ static enum err_code open_parts(struct agent *a, struct err *e)
     wards.runtime = a->runtime;
     inventory_read(&a->inventory);
     a->logs = logs_create(&logs);
+    a->watch = watch_create(&a->loop, &watch);
     if (wards_open(&a->wards, &a->loop, &wards, &ward_events, e))
         return e->code;
     start_handles(a);
@@ -422,6 +441,7 @@ static void on_walk(uv_handle_t *handle, void *arg)
 
 static void release(struct agent *a)
 {
+    watch_close(a->watch);
     wards_close(a->wards);
     logs_free(a->logs);
     reports_release(&a->reports);

@@ -160,6 +160,35 @@ void agent_renew_leases(struct agent *a)
         wards_renew(a->wards, wish->groups[i]->job, a->last_ack, wish->groups[i]->lease_ms);
 }
 
+static bool lives(const struct spawn_fact *fact)
+{
+    return fact->pid > 0 && (fact->state == SPAWN_RUNNING || fact->state == SPAWN_STOPPING);
+}
+
+void agent_watch(struct agent *a)
+{
+    size_t count, live = 0;
+    struct known_spawn *known = wards_known(a->wards, &count);
+    struct watched *list = xcalloc(count + 1, sizeof(*list));
+
+    for (size_t i = 0; i < count; i++) {
+        const struct spawn_fact *fact = known[i].fact;
+        const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, known[i].job);
+
+        if (lives(fact))
+            list[live++] = (struct watched){.job = known[i].job,
+                                            .spawn = fact->spawn,
+                                            .generation = fact->generation,
+                                            .pid = fact->pid,
+                                            .rank = fact->rank,
+                                            .local_rank = fact->local_rank,
+                                            .stall_timeout_ms = group ? group->stall_timeout_ms : 0};
+    }
+    watch_set(a->watch, list, live);
+    free(list);
+    free(known);
+}
+
 /* ---- facts to messages */
 
 struct fact_list {

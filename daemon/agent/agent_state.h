@@ -10,6 +10,7 @@
 #include "daemon/agent/reports.h"
 #include "daemon/agent/session.h"
 #include "daemon/agent/settings.h"
+#include "daemon/agent/watch.h"
 #include "daemon/agent/wards.h"
 #include "daemon/agent/wish.h"
 
@@ -26,6 +27,7 @@ struct agent {
     struct wards *wards;
     struct session *session;
     struct logs *logs;
+    struct watch *watch;
     struct reports reports;
     int64_t last_ack;     /* CLOCK_BOOTTIME ms: when the last acknowledged heartbeat was sent; 0: none yet */
     int64_t reports_sent; /* when the last batch went out */
@@ -43,6 +45,7 @@ struct agent {
 
 const struct passwd *agent_other_user(const struct agent *a); /* whom jobs run as; NULL: as this agent */
 void agent_reconcile(struct agent *a, int64_t now);
+void agent_watch(struct agent *a); /* tells the watch which workers live */
 void agent_send_facts(struct agent *a);
 int64_t agent_send_reports(struct agent *a, int64_t now); /* when to look again; INT64_MAX: not needed */
 bool agent_log_ended(void *agent, int64_t job, int64_t generation, int local_rank);

@@ -174,6 +174,9 @@ static void on_message(struct rpc_session *stream, const void *message, void *us
     case DDP__V1__AGENT_DOWN__BODY_LOG_READ:
         s->events.on_log_read(s->events.user, down->log_read);
         break;
+    case DDP__V1__AGENT_DOWN__BODY_PROBE:
+        s->events.on_probe(s->events.user, down->probe);
+        break;
     default:
         break; /* a newer coordinator's */
     }

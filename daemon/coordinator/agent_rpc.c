@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/coordinator/ask.h"
 #include "daemon/coordinator/convert.h"
 #include "daemon/coordinator/recorder.h"
 #include "daemon/coordinator/service_impl.h"
@@ -57,6 +58,7 @@ static void session_end(struct rpc_call *rpc, bool cancelled)
         log_info("session_closed", "node=%s", LOG_Q(x->node));
         service_event(s, &(struct core_event){.kind = CORE_SESSION_CLOSED, .session = x->handle});
         logs_node_changed(s, x->node);
+        ask_session_gone(x);
     }
     free(x->node);
     free(x->facts);
@@ -186,6 +188,25 @@ static void hand_in_facts(struct session *x, const Ddp__V1__Facts *m)
     service_event(x->service, &event);
 }
 
+static void on_activity(struct session *x, const Ddp__V1__Activity *m)
+{
+    struct core_activity *list = xcalloc(m->n_spawns + 1, sizeof *list);
+    struct core_event event = {.kind = CORE_ACTIVITY, .session = x->handle};
+    for (size_t i = 0; i < m->n_spawns; i++) {
+        const Ddp__V1__SpawnActivity *a = m->spawns[i];
+        const char state = a->state[0];
+        list[i] = (struct core_activity){.job = a->job,
+                                         .spawn = a->spawn,
+                                         .idle_ms = a->idle_ms,
+                                         .silent_ms = a->silent_ms,
+                                         .state = state == 'T' || state == 'D' ? state : 0};
+    }
+    event.activity.spawns = list;
+    event.activity.count = m->n_spawns;
+    service_event(x->service, &event);
+    free(list);
+}
+
 /* Facts are whole, so while nothing can be committed only the newest need be kept. */
 static void on_facts(struct session *x, const Ddp__V1__Facts *m)
 {
@@ -273,6 +294,15 @@ static void on_message(struct rpc_call *rpc, const void *message)
         return;
     case DDP__V1__AGENT_UP__BODY_LOG_CHUNK:
         logs_chunk(x, up->log_chunk);
+        return;
+    case DDP__V1__AGENT_UP__BODY_ACTIVITY:
+        on_activity(x, up->activity);
+        return;
+    case DDP__V1__AGENT_UP__BODY_PROBE_ANSWER:
+        ask_answered(x, (uint64_t)up->probe_answer->probe, &up->probe_answer->base);
+        return;
+    case DDP__V1__AGENT_UP__BODY_CHECK_ANSWER:
+        ask_answered(x, (uint64_t)up->check_answer->ask, &up->check_answer->base);
         return;
     case DDP__V1__AGENT_UP__BODY_GOODBYE:
         service_event(x->service, &(struct core_event){.kind = CORE_GOODBYE, .session = x->handle});

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/ask.h"
 #include "daemon/coordinator/convert.h"
 #include "daemon/coordinator/recorder.h"
 #include "daemon/coordinator/service_impl.h"
@@ -380,5 +381,6 @@ const struct rpc_method cluster_methods[] = {
      .on_start = members_join,
      .on_sendable = members_sendable,
      .on_end = members_end},
+    {.name = "ProbeJob", .kind = RPC_UNARY, .waits = true, .on_start = probe_job, .on_end = ask_end},
     {.name = NULL},
 };

@@ -73,7 +73,7 @@ static Ddp__V1__RankStatus *rank(struct pool *pool, const struct core_rank_statu
     return out;
 }
 
-static size_t lines(struct pool *pool, const char *joined, char ***out)
+size_t convert_lines(struct pool *pool, const char *joined, char ***out)
 {
     if (!joined || !*joined)
         return 0;
@@ -103,7 +103,7 @@ static Ddp__V1__Failure *failure(struct pool *pool, const struct spawn_record *s
     out->out_of_memory = s->out_of_memory;
     out->message = whole_text(pool, s->message);
     out->generation = s->generation;
-    out->n_stderr_tail = lines(pool, s->stderr_tail, &out->stderr_tail);
+    out->n_stderr_tail = convert_lines(pool, s->stderr_tail, &out->stderr_tail);
     return out;
 }
 
@@ -190,6 +190,7 @@ void convert_job(struct pool *pool, const struct core_job_status *s, bool whole,
     ddp__v1__job_status__init(out);
     record(s->job, out);
     out->reason = whole_text(pool, s->reason);
+    out->stall = whole_text(pool, s->stall);
     out->kind = text(s->spec && s->spec->kind == JOB_TRAIN ? "train" : "command");
     out->max_restarts = s->spec ? (int32_t)s->spec->max_restarts : 0;
     out->priority = s->spec ? (int32_t)s->spec->priority : 0;
@@ -287,6 +288,7 @@ static Ddp__V1__GroupWish *group_wish(struct pool *pool, const struct core_wish_
     out->n_env = texts(pool, g->env, &out->env);
     out->lease_ms = g->lease_ms;
     out->grace_ms = g->grace_ms;
+    out->stall_timeout_ms = g->stall_timeout_ms;
     out->world_size = g->world_size;
     out->node_rank = g->node_rank;
     out->node_count = g->node_count;

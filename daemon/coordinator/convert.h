@@ -15,4 +15,7 @@ void convert_node(struct pool *pool, const struct core_node_status *status, stru
 void convert_wish(struct pool *pool, const struct core_wish *wish, const char *cluster_id,
                   Ddp__V1__Wish *out);
 
+/* A text's lines as a repeated field: their number; the array and the lines are the pool's. */
+size_t convert_lines(struct pool *pool, const char *joined, char ***out);
+
 #endif

@@ -56,6 +56,7 @@ static const handler handlers[CORE_EVENT_KINDS] = {
     [CORE_HEARTBEAT] = nodes_heartbeat,
     [CORE_FACTS] = facts_apply,
     [CORE_REPORTS] = reports_apply,
+    [CORE_ACTIVITY] = stall_apply,
     [CORE_GOODBYE] = nodes_goodbye,
     [CORE_SESSION_CLOSED] = nodes_session_closed,
     [CORE_JOIN] = rendezvous_join,

@@ -105,6 +105,11 @@ struct core_offer { /* a snapshot that a joining process could load */
     bool committed; /* carries a COMMITTED.json that the process has checked */
 };
 
+struct core_activity { /* of a quiet worker; ms, -1: it is not */
+    int64_t job, spawn, idle_ms, silent_ms;
+    char state; /* 'T', 'D', 0 */
+};
+
 enum core_event_kind {
     /* users; each has a call */
     CORE_SUBMIT,
@@ -119,6 +124,7 @@ enum core_event_kind {
     CORE_HEARTBEAT,
     CORE_FACTS,
     CORE_REPORTS,
+    CORE_ACTIVITY,
     CORE_GOODBYE,
     CORE_SESSION_CLOSED,
     /* native workers; each has a call and the member whose token it came with (core_find_token) */
@@ -173,6 +179,10 @@ struct core_event {
             const struct core_report *reports;
             size_t count;
         } reports;
+        struct {
+            const struct core_activity *spawns; /* all of the node that are quiet */
+            size_t count;
+        } activity;
         struct {
             int64_t generation;
             int rank;
@@ -280,7 +290,7 @@ struct core_wish_group {
     enum job_kind kind;
     const char *name, *job_file, *user, *master_addr;
     char *const *env;
-    int64_t lease_ms, grace_ms;
+    int64_t lease_ms, grace_ms, stall_timeout_ms;
     int world_size, node_rank, node_count, local_world_size, master_port;
     int64_t restart_count, max_restarts;
     char run_id[ID_TEXT + 32];
@@ -335,10 +345,20 @@ struct core_job_status {
     const struct core_progress *progress;
     const struct spawn_record *failure;     /* first failing member of the last failed generation, or NULL */
     const struct snapshot_record *snapshot; /* newest committed, or NULL */
+    char stall[256];                        /* who stands still, while it runs; empty: nobody */
 };
 MUST_CHECK enum err_code core_job_status(const struct core *core, int64_t job, bool with_ranks,
                                          struct core_job_status *out, struct err *e);
 void core_job_status_release(struct core_job_status *status);
+/* A generation's members by rank, for whoever asks why a job is as it is; the caller frees the array. */
+struct core_member {
+    const struct rank_record *rank;
+    const struct spawn_record *spawn;
+    int64_t step, report_age_ms; /* age -1: none came, or the coordinator was started since */
+    double ms_per_step, wait_ms;
+};
+struct core_member *core_members(const struct core *core, int64_t job, int64_t generation,
+                                 struct core_now now, size_t *count); /* NULL: there is no such generation */
 /* Ids in growing order, those above `after`; the caller frees. */
 int64_t *core_job_ids(const struct core *core, int64_t after, size_t *count);
 

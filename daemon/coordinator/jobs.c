@@ -243,6 +243,7 @@ void jobs_tick(struct core *core, struct job *job)
         core->place_dirty = true;
     }
     core->place_dirty |= job->grow.at && now >= job->grow.at;
+    stall_tick(core, job);
     struct generation *g = job_current(job);
     if (g)
         rendezvous_tick(core, g);
@@ -263,6 +264,7 @@ int64_t jobs_deadline(const struct core *core, const struct job *job)
     if (job_finished(job))
         return at;
     at = earlier(earlier(earlier(at, job->limit_at), job->not_before), job->grow.at);
+    at = earlier(at, stall_deadline(job));
     return job_current(job) ? earlier(at, rendezvous_deadline(job_current(job))) : at;
 }
 

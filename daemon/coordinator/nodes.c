@@ -266,6 +266,7 @@ static void gone(struct core *core, struct node *node, enum node_state state, bo
     node->session = 0;
     node->synced = false;
     count_flap(core, node);
+    stall_forget(node);
     move_node(core, node, state, why);
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct spawn *s = node->spawns[i];
@@ -314,6 +315,7 @@ void nodes_session_closed(struct core *core, const struct core_event *event)
     struct node *node = nodes_by_session(core, event->session);
 
     if (node) {
+        stall_forget(node);
         node->session = 0;
         core->place_dirty = true;
     }

@@ -342,8 +342,10 @@ static void record_exit(struct spawn *s, const struct core_fact *fact)
         s->r.started_ms = fact->started_ms;
     if (fact->pid)
         s->r.pid = fact->pid;
-    free(s->r.message);
-    s->r.message = bounded(fact->message, MESSAGE_BYTES);
+    if (!s->stalled) {
+        free(s->r.message);
+        s->r.message = bounded(fact->message, MESSAGE_BYTES);
+    }
     free(s->r.stderr_tail);
     s->r.stderr_tail = bounded(fact->stderr_tail, TAIL_BYTES);
 }

@@ -128,6 +128,7 @@ static void take(struct core *core, struct spawn *s, const struct core_report *r
         }
         keep_pace(&job->progress, core->now.boot_ms);
     }
+    s->report_ms = core->now.boot_ms;
     job->progress.updated_ms = core->now.wall_ms;
     job->changed = true;
     for (size_t i = 0; i < report->metric_count; i++) {

@@ -244,10 +244,11 @@ static void open_loop(struct service *s)
     uv_timer_init(&s->loop, &s->tick);
     uv_timer_init(&s->loop, &s->retry);
     uv_timer_init(&s->loop, &s->trim);
+    uv_timer_init(&s->loop, &s->ask_timer);
     uv_signal_init(&s->loop, &s->term);
     uv_signal_init(&s->loop, &s->interrupt);
-    s->prepare.data = s->check.data = s->tick.data = s->retry.data = s->trim.data = s->term.data =
-        s->interrupt.data = s;
+    s->prepare.data = s->check.data = s->tick.data = s->retry.data = s->trim.data = s->ask_timer.data =
+        s->term.data = s->interrupt.data = s;
 }
 
 static void start_loop(struct service *s)
@@ -301,6 +302,7 @@ static void close_all(struct service *s)
     handles_release(&s->calls);
     handles_release(&s->sessions);
     handles_release(&s->reads);
+    handles_release(&s->asks);
     free(s->refused);
     free(s);
 }

@@ -15,6 +15,7 @@
 
 struct recorder;
 struct log_stream;
+struct ask;
 struct http;
 
 /* A call that waits for the core's answer, or a stream that follows something. */
@@ -72,6 +73,7 @@ struct service {
     struct handles calls;    /* struct call, those that the core owes an answer */
     struct handles sessions; /* struct session */
     struct handles reads;    /* struct log_read */
+    struct handles asks;     /* struct ask_part */
     struct call *watches;
     struct session *session_list;
     struct log_stream *logs;
@@ -79,6 +81,8 @@ struct service {
     bool wishes_due, watches_due, logs_due, run_due; /* something of the kind waits to be sent */
     bool stuck;       /* the last commit failed: out waits until the disk takes it */
     int64_t *refused; /* jobs whose submit was refused while they waited in out */
+    struct ask *ask_list;
+    uv_timer_t ask_timer;
     size_t refused_count, refused_cap;
     int64_t flushed_ms; /* boot time of the last metrics snapshot */
     bool stopping;
@@ -136,6 +140,9 @@ void members_push(struct service *s); /* sends what is due */
 /* Fills procs, seat and turn, if the node belongs to a member. */
 void members_describe(struct service *s, struct core_hello *hello);
 void members_free(struct run *run);
+
+/* probe_rpc.c */
+void probe_job(struct rpc_call *rpc, const void *request, void *user); /* ProbeJob: on_start */
 
 /* auth.c */
 enum identity_kind { IDENTITY_USER, IDENTITY_WORKER };

@@ -23,6 +23,10 @@ struct spawn {
     size_t offer_count;
     int64_t step, memory_bytes; /* last reported */
     double ms_per_step, wait_ms;
+    int64_t report_ms;                /* boot: when its last report came, 0: none */
+    int64_t idle_since, silent_since; /* boot, as its node says; 0: it is not */
+    char proc_state;                  /* 'T' stopped, 'D' stuck in the kernel, 0 */
+    bool stalled;                     /* ended because it stood still: its record says so already */
 };
 
 struct rank {
@@ -196,6 +200,13 @@ void facts_apply(struct core *core, const struct core_event *event);
 /* reports.c */
 void reports_apply(struct core *core, const struct core_event *event);
 void reports_close_fault(struct core *core, struct job *job); /* says what the open fault cost */
+
+/* stall.c: who stands still */
+void stall_apply(struct core *core, const struct core_event *event);
+void stall_forget(struct node *node); /* its session is over: nothing is known of its workers */
+void stall_tick(struct core *core, struct job *job);
+int64_t stall_deadline(const struct job *job); /* INT64_MAX: none */
+void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size);
 
 /* place.c */
 struct place_choice {

@@ -160,6 +160,7 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
         return err_set(e, ERR_NOT_FOUND, "there is no job %" PRId64, id);
     *out = (struct core_job_status){.job = &job->r, .spec = &job->spec, .progress = &job->progress};
     say_reason(core, job, out->reason, sizeof(out->reason));
+    stall_text(core, job, core->now.boot_ms, out->stall, sizeof(out->stall));
     if (g)
         add_generation(core, g, out);
     if (g && with_ranks)
@@ -174,6 +175,27 @@ void core_job_status_release(struct core_job_status *status)
     free(status->nodes);
     free(status->ranks);
     *status = (struct core_job_status){0};
+}
+
+struct core_member *core_members(const struct core *core, int64_t id, int64_t number, struct core_now now,
+                                 size_t *count)
+{
+    const struct generation *g = find_generation(core, id, number);
+    struct core_member *members = g ? xcalloc((size_t)g->r.world_size + 1, sizeof(*members)) : NULL;
+
+    *count = g ? (size_t)g->r.world_size : 0;
+    for (size_t i = 0; i < *count; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+        members[i] = (struct core_member){
+            .rank = &g->ranks[i].r,
+            .spawn = &s->r,
+            .step = s->step,
+            .report_age_ms = s->report_ms ? now.boot_ms - s->report_ms : -1,
+            .ms_per_step = s->ms_per_step,
+            .wait_ms = s->wait_ms,
+        };
+    }
+    return members;
 }
 
 int64_t *core_job_ids(const struct core *core, int64_t after, size_t *count)

@@ -42,6 +42,7 @@ static struct core_wish_group *add_group(struct core_wish *wish, const struct jo
         .env = job->r.env,
         .lease_ms = job->spec.lease_ms,
         .grace_ms = job->spec.grace_ms,
+        .stall_timeout_ms = job->spec.stall_timeout_ms,
         .restart_count = job->r.restarts_used,
         .max_restarts = job->spec.max_restarts,
     };

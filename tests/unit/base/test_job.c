@@ -52,6 +52,7 @@ static void command_defaults(void **state)
     assert_int_equal(spec.lease_ms, 60000);
     assert_int_equal(spec.join_timeout_ms, 60000);
     assert_int_equal(spec.grace_ms, 30000);
+    assert_int_equal(spec.stall_timeout_ms, 0);
     assert_int_equal(spec.time_limit_ms, 0);
     assert_string_equal(spec.command[3], "50");
 }
@@ -337,7 +338,8 @@ static void keys_are_checked(void **state)
     refuse(
         "slotz: 2\ncommand: [ls]\n",
         "job.yaml:1:1: unknown key 'slotz', want one of name, nodes, procs_per_node, gpus_per_proc, device, "
-        "max_restarts, priority, time_limit, lease, join_timeout, grace, env, workdir, command, role, "
+        "max_restarts, priority, time_limit, lease, join_timeout, grace, stall_timeout, env, workdir, "
+        "command, role, "
         "run_id, "
         "virtual_local_rank, train");
     refuse("role: \"\"\ncommand: [ls]\n", "job.yaml:1:7: 'role' wants a text of 1 to 128 bytes");
@@ -362,7 +364,8 @@ static void print_round_trip(void **state)
             "  reproducible: world\n  shards: 16\n  init_from: x\n  precision: bf16\n"
             "  snapshot: {dir: o, keep_best: 1}\n",
         "name: n\nnodes: 1:3\nprocs_per_node: auto\ngpus_per_proc: all\ndevice: cuda\nmax_restarts: 0\n"
-        "priority: -2\ntime_limit: 1h\nlease: 5s\ngrace: 0s\nworkdir: /tmp\nrole: \"a \\\"b\\\"\"\n"
+        "priority: -2\ntime_limit: 1h\nlease: 5s\ngrace: 0s\nstall_timeout: 90s\nworkdir: /tmp\nrole: \"a "
+        "\\\"b\\\"\"\n"
         "run_id: x/1\nvirtual_local_rank: true\n"
         "env: {A: \"x y\", B: \"\"}\ncommand: [sh, -c, \"echo \\\"$RANK\\\"; # é\\n\\N\\L\", \"\"]\n",
     };
@@ -378,6 +381,7 @@ static void print_round_trip(void **state)
         accept(&two, first);
         second = job_print(&two);
         assert_string_equal(first, second);
+        assert_int_equal(two.stall_timeout_ms, one.stall_timeout_ms);
     }
 }
 

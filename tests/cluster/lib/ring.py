@@ -1,0 +1,66 @@
+"""A worker that sums a number around a ring of sockets, step after step, and prints each step: what a collective does,
+without a library. The first argument is a directory: rank R writes its pid to pid.R there, and does as the file do.R says
+(a line of shell words: sleep, exit, spin, oom-text) when it finds one."""
+import os
+import socket
+import sys
+import time
+
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+where = sys.argv[1]
+spin = "spin" in sys.argv[2:]
+
+with open(os.path.join(where, "tmp.%d" % rank), "w") as f:
+    f.write(str(os.getpid()))
+os.rename(f.name, os.path.join(where, "pid.%d" % rank))
+
+# each listens; its address goes to a file; each dials the next
+listener = socket.create_server((os.environ["RING_HOST"] if "RING_HOST" in os.environ else "127.0.0.1", 0))
+with open(os.path.join(where, "tmp.%d" % rank), "w") as f:
+    f.write("%s %d" % listener.getsockname()[:2])
+os.rename(f.name, os.path.join(where, "at.%d" % rank))
+following = os.path.join(where, "at.%d" % ((rank + 1) % world))
+while not os.path.exists(following):
+    time.sleep(0.01)
+host, port = open(following).read().split()
+to = socket.create_connection((host, int(port)))
+frm, _ = listener.accept()
+if spin:
+    frm.setblocking(False)
+
+
+def receive():
+    data = b""
+    while len(data) < 8:
+        try:
+            piece = frm.recv(8 - len(data))
+        except BlockingIOError:
+            continue
+        if not piece:
+            sys.stderr.write("RuntimeError: connection closed by peer\n")
+            sys.exit(1)
+        data += piece
+    return int.from_bytes(data, "little")
+
+
+step = 0
+order = os.path.join(where, "do.%d" % rank)
+while True:
+    if os.path.exists(order):
+        words = open(order).read().split()
+        if words[0] == "sleep":
+            time.sleep(3600)
+        if words[0] == "exit":
+            sys.exit(int(words[1]))
+        if words[0] == "crash":
+            os.kill(os.getpid(), int(words[1]))
+        if words[0] == "say":
+            sys.stderr.write(" ".join(words[2:]) + "\n")
+            sys.exit(int(words[1]))
+    time.sleep(0.02)
+    total = 0
+    for _ in range(world):
+        to.sendall(total.to_bytes(8, "little"))
+        total = receive() + 1
+    step += 1
+    print("step %d sum %d" % (step, total), flush=True)
