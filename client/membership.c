@@ -1,8 +1,8 @@
 #include "client/membership.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -15,12 +15,13 @@ void membership_init(struct membership *m, struct link *link, const Ddp__V1__Joi
     id_text(m->key);
 }
 
+/* A stream that waits for the server lets gRPC notice when it comes: it needs somebody to wait in it. */
 static enum err_code open_stream(struct membership *m, struct err *e)
 {
     m->request.member = m->key;
     m->request.cluster_id = m->cluster_id;
     return rpc_stream_open(&m->stream, m->link->channel, &ddp__v1__cluster__descriptor, "JoinRun",
-                           &m->request, 0, 0, e);
+                           &m->request, 0, RPC_WAIT_FOR_READY, e);
 }
 
 static enum err_code broke(struct membership *m, struct err *e)
@@ -54,7 +55,7 @@ enum err_code membership_next(struct membership *m, int64_t wait_ms, struct err 
     if (!m->stream) {
         int64_t pause = m->retry_ms - clock_boot_ms();
         if (pause > 0)
-            poll(NULL, 0, (int)(pause < wait_ms ? pause : wait_ms));
+            usleep((useconds_t)(pause < wait_ms ? pause : wait_ms) * 1000);
         if (pause > wait_ms)
             return err_set(e, ERR_UNAVAILABLE, "the run's coordinator is away");
         if (open_stream(m, e) != ERR_OK)
