@@ -109,18 +109,26 @@ const struct command cmd_run = {
     .name = "run",
     .usage = "run [OPTIONS] SCRIPT.py|COMMAND [ARGUMENTS]\nrun JOB.yaml [OPTIONS]",
     .summary = "run one job here, in the foreground; nothing to start first",
-    .help = "Starts a private coordinator and agent, runs the job on this machine, copies the output of its "
-            "ranks and\n"
-            "exits with the first failing rank's own code (128 + signal; 125 where ddp itself failed). One "
-            "rank's\n"
-            "output passes as it is; that of several comes in whole lines, on a terminal each behind its "
-            "[rank]. The\n"
-            "first ^C lets a train job leave a snapshot and stops (exit 130), the second kills. When ddpctl "
-            "dies,\n"
-            "all dies. ^Z stops the display, not the job. A COMMAND is not restarted unless --max-restarts "
-            "says so.\n\n"
-            "  ddpctl run --procs-per-node 4 -- python3 train.py\n"
-            "  ddpctl run examples/single.yaml --set train.epochs=3",
+    .help =
+        "Starts a private coordinator and agent, runs the job on this machine, copies the output of its "
+        "ranks "
+        "and\n"
+        "exits with the first failing rank's own code (128 + signal; 125 where ddp itself failed). One "
+        "rank's\n"
+        "output passes as it is; that of several comes in whole lines, on a terminal each behind its [rank]. "
+        "The\n"
+        "first ^C lets a train job leave a snapshot and stops (exit 130), the second kills. When ddpctl "
+        "dies,\n"
+        "all dies. ^Z stops the display, not the job. A COMMAND is not restarted unless --max-restarts says "
+        "so.\n\n"
+        "torchrun's options mean here what they mean there, in both spellings (--nproc_per_node too) and "
+        "from\n"
+        "PET_* variables; `ddprun` is short for `ddpctl run`. The first word that is no option begins the "
+        "script or\n"
+        "command, and all that follows is its own; SCRIPT.py runs under python3 -u ($PYTHON_EXEC).\n\n"
+        "  ddprun --standalone --nproc-per-node=gpu train.py --epochs 50\n"
+        "  ddpctl run --procs-per-node 4 ./bench\n"
+        "  ddpctl run examples/single.yaml --set train.epochs=3",
     .options = run_option_table,
     .shared = job_flag_options,
     .size = sizeof(struct run_options),

@@ -13,6 +13,10 @@ _ddpctl() {
             _ddpctl_command $((i + 1))
             return
         fi
+        if [[ $command == run && ${COMP_WORDS[i]} == *.py ]]; then # and behind a script its arguments
+            COMPREPLY=($(compgen -f -- "$current"))
+            return
+        fi
     done
     case $previous in
     -o | --output)
@@ -22,6 +26,14 @@ _ddpctl() {
         ;;
     --token | --config | --tls-ca | --tls-cert | --tls-key)
         COMPREPLY=($(compgen -f -- "$current"))
+        return
+        ;;
+    --rdzv-backend)
+        COMPREPLY=($(compgen -W "c10d static" -- "$current"))
+        return
+        ;;
+    --nproc-per-node | --procs-per-node)
+        COMPREPLY=($(compgen -W "gpu cpu auto" -- "$current"))
         return
         ;;
     --workdir | --log-dir)
@@ -40,7 +52,7 @@ _ddpctl() {
     case $command in
     submit | run)
         compopt -o filenames 2>/dev/null
-        COMPREPLY=($(compgen -f -X '!*.y?(a)ml' -- "$current") $(compgen -d -- "$current"))
+        COMPREPLY=($(compgen -f -X '!*.@(yaml|yml|py)' -- "$current") $(compgen -d -- "$current"))
         ;;
     status | logs | wait | cancel | resize | restart | resume | metrics | events | why)
         COMPREPLY=($(compgen -W "$("$program" status 2>/dev/null | awk '$1 ~ /^[0-9]+$/ {print $1}')" -- "$current"))
@@ -60,4 +72,12 @@ _ddpctl_command() {
     fi
 }
 
+# ddprun is `ddpctl run`.
+_ddprun() {
+    COMP_WORDS=("${COMP_WORDS[0]%ddprun}ddpctl" run "${COMP_WORDS[@]:1}")
+    COMP_CWORD=$((COMP_CWORD + 1))
+    _ddpctl
+}
+
 complete -F _ddpctl ddpctl
+complete -F _ddprun ddprun

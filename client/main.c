@@ -179,11 +179,21 @@ static void keep_standard_places(void)
     close_fd(&fd);
 }
 
+static bool is_called(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    return strcmp(slash ? slash + 1 : path, name) == 0;
+}
+
 int main(int argc, char **argv)
 {
     keep_standard_places();
     signal(SIGPIPE, SIG_IGN);
     log_init("ddpctl", LOG_WARN);
+    if (argc && is_called(argv[0], "ddprun")) { /* torchrun's place in a script */
+        bool version = argc > 1 && strcmp(argv[1], "--version") == 0;
+        return version ? run_command(&cmd_version, 1, argv) : run_command(&cmd_run, argc, argv);
+    }
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         const struct command *c = argc > 2 ? command_find(argv[2]) : NULL;
