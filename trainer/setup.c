@@ -96,22 +96,6 @@ static enum err_code open_compute(struct trainer *t, struct err *e)
     return open_spares(t, e);
 }
 
-static void describe_layout(struct trainer *t)
-{
-    t->tensors = xcalloc(t->model->tensor_count, sizeof(*t->tensors));
-    for (size_t i = 0; i < t->model->tensor_count; i++) {
-        const struct model_tensor *m = &t->model->tensors[i];
-        t->tensors[i] = (struct snapshot_tensor){m->name, m->dims, m->shape, m->offset, m->count};
-    }
-    t->layout = (struct snapshot_layout){
-        .tensors = t->tensors,
-        .tensor_count = t->model->tensor_count,
-        .count = t->model->count,
-        .moments = t->optim->ops->state_names,
-        .moment_count = t->optim->state_count,
-    };
-}
-
 /* ---- joining */
 
 /* What of the cluster's own a snapshot is: its job, or 0 where the numbers are another cluster's. */
@@ -350,7 +334,7 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
     t->last_snapshot_step = -1;
     if (check_job(config, e) || absolute_dir(t, e) || open_compute(t, e))
         return e->code;
-    describe_layout(t);
+    trainer_describe(t);
     if (join(t, e) || form_group(t, e) || open_arrays(t, e) || open_saver(t, e))
         return e->code;
     log_sizes(t);
@@ -369,6 +353,8 @@ void trainer_close(struct trainer *t)
     report_group_release(&t->group_info);
     free(t->scratch);
     free(t->snapshot_dir);
+    buf_release(&t->config_json);
+    buf_release(&t->vocab_json);
     free(t->tensors);
     batch_close(t);
     close_spares(t);

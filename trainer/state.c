@@ -38,11 +38,10 @@ static void state_in(struct trainer *t, const float *state)
 
 /* ---- restoring */
 
-/* What the source rank found out, told to all before what follows, so that all end for the same reason. */
-static enum err_code agree(struct trainer *t, struct err *found, struct err *e)
+enum err_code trainer_agree(struct trainer *t, int root, const struct err *found, struct err *e)
 {
     struct err told = *found;
-    if (coll_broadcast(t->group, &told, sizeof(told), t->group_info.source_rank, e))
+    if (coll_broadcast(t->group, &told, sizeof(told), root, e))
         return e->code;
     if (told.code)
         *e = told;
@@ -51,7 +50,7 @@ static enum err_code agree(struct trainer *t, struct err *found, struct err *e)
 
 static enum err_code share_state(struct trainer *t, float *state, struct err *found, struct err *e)
 {
-    if (agree(t, found, e))
+    if (trainer_agree(t, t->group_info.source_rank, found, e))
         return e->code;
     return coll_broadcast(t->group, state, snapshot_floats(&t->layout) * sizeof(float),
                           t->group_info.source_rank, e);
@@ -115,9 +114,11 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
 {
     struct snapshot_place place = {0};
     struct err found = {0};
-    if (t->rank == t->group_info.source_rank && snapshot_read_place(path, &place, &found))
+    if (t->rank == t->group_info.source_rank &&
+        (snapshot_read_place(path, &place, &found) || trainer_check_dir(t, path, &found)))
         log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
-    if (agree(t, &found, e) || coll_broadcast(t->group, &place, sizeof(place), t->group_info.source_rank, e))
+    if (trainer_agree(t, t->group_info.source_rank, &found, e) ||
+        coll_broadcast(t->group, &place, sizeof(place), t->group_info.source_rank, e))
         return e->code;
     bool parts = place.parts == t->world_size && t->spec->sync.type == SYNC_AVERAGE;
     if (parts ? restore_parts(t, path, &place, state, e) : restore_same(t, path, state, e))
@@ -132,7 +133,7 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
 enum err_code trainer_restore(struct trainer *t, struct err *e)
 {
     if (t->group_info.source_rank < 0)
-        return ERR_OK;
+        return trainer_start(t, e);
     float *state = calloc(snapshot_floats(&t->layout), sizeof(float));
     if (!state)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of the state: out of memory");

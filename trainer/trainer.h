@@ -63,9 +63,10 @@ struct trainer {
 
     struct snapshot_tensor *tensors;
     struct snapshot_layout layout;
-    struct saver *saver; /* NULL: this rank writes no snapshots */
-    float *scratch;      /* one state, where ranks differ; else NULL */
-    char *snapshot_dir;  /* absolute */
+    struct buf config_json, vocab_json; /* a language model's, beside its tensors; else empty */
+    struct saver *saver;                /* NULL: this rank writes no snapshots */
+    float *scratch;                     /* one state, where ranks differ; else NULL */
+    char *snapshot_dir;                 /* absolute */
 
     struct cursor cursor;
     int64_t step, samples; /* done so far, all ranks */
@@ -86,7 +87,15 @@ void trainer_close(struct trainer *t);
 /* setup.c: the sampler deals to shard j of this rank's from here on. */
 void trainer_take_shard(struct trainer *t, int j);
 
-/* state.c. Collective: the source rank loads, all have it afterwards. */
+/* start.c: what snapshots hold; whether a directory's model is the job's, beyond names and shapes; and,
+ * collective, the parameters of init_from, where a run begins with any. */
+void trainer_describe(struct trainer *t);
+MUST_CHECK enum err_code trainer_check_dir(const struct trainer *t, const char *dir, struct err *e);
+MUST_CHECK enum err_code trainer_start(struct trainer *t, struct err *e);
+
+/* state.c. Collective: what rank `root` found out is told to all, so that all end for the same reason. */
+MUST_CHECK enum err_code trainer_agree(struct trainer *t, int root, const struct err *found, struct err *e);
+/* Collective: the source rank loads, all have it afterwards. */
 MUST_CHECK enum err_code trainer_restore(struct trainer *t, struct err *e);
 /* Collective where ranks differ. last: waits for the writer, and fails when the snapshot could not be made to
  * count. */

@@ -8,7 +8,8 @@
 #include "base/mem.h"
 
 #define CONFIG_LIMIT ((size_t)1 << 20)
-#define NORM_EPSILON 1e-5 /* of every layer norm, here and there */
+#define SYMBOLS_KEY "ddp_symbols" /* not a word of Hugging Face's, which keeps what it does not know */
+#define NORM_EPSILON 1e-5         /* of every layer norm, here and there */
 
 static const char *activation_name(const struct train_spec *spec)
 {
@@ -40,6 +41,8 @@ void gpt2_config_print(struct buf *out, const struct train_spec *spec, int64_t v
     jout_raw(&o, "bos_token_id", "null");
     jout_raw(&o, "eos_token_id", "null");
     jout_text(&o, "torch_dtype", "float32");
+    if (spec->data.type == DATA_TEXT)
+        jout_text(&o, SYMBOLS_KEY, spec->data.symbols == SYMBOL_BYTE ? "byte" : "character");
     jout_close(&o, '}');
     buf_putc(out, '\n');
 }
@@ -70,6 +73,14 @@ static enum err_code read_sizes(const char *path, const json_t *root, struct tra
     return ERR_OK;
 }
 
+static void read_symbols(const json_t *root, struct train_spec *spec)
+{
+    const char *symbols = json_get_text(root, SYMBOLS_KEY, "");
+    bool byte = !strcmp(symbols, "byte");
+    spec->data.type = byte || !strcmp(symbols, "character") ? DATA_TEXT : DATA_TOKENS;
+    spec->data.symbols = byte ? SYMBOL_BYTE : SYMBOL_CHARACTER;
+}
+
 static enum err_code read_kind(const char *path, const json_t *root, struct train_spec *spec, struct err *e)
 {
     const char *activation = json_get_text(root, "activation_function", "gelu_new");
@@ -89,6 +100,7 @@ static enum err_code read_kind(const char *path, const json_t *root, struct trai
         !json_get_bool(root, "scale_attn_weights", true))
         return err_set(e, ERR_FAILED_PRECONDITION, "%s: its way to scale attention is not built", path);
     spec->model.tied = json_get_bool(root, "tie_word_embeddings", true);
+    read_symbols(root, spec);
     return ERR_OK;
 }
 

@@ -12,8 +12,10 @@
 void gpt2_config_print(struct buf *out, const struct train_spec *spec, int64_t vocab);
 
 /* From dir's config.json into the model's fields of spec (type, layers, heads, width, context, vocab,
- * activation, tied; dropout 0); the others are left alone. NOT_FOUND: there is no config.json;
- * FAILED_PRECONDITION: it is not a GPT-2, or of a kind that is not built; DATA_LOSS: it cannot be read. */
+ * activation, tied; dropout 0), and from ddp_symbols whether its tokens are those of a text (data.type,
+ * data.symbols) or of something else (DATA_TOKENS); the others are left alone. NOT_FOUND: there is no
+ * config.json; FAILED_PRECONDITION: it is not a GPT-2, or of a kind that is not built; DATA_LOSS: it cannot
+ * be read. */
 MUST_CHECK enum err_code gpt2_config_read(const char *dir, struct train_spec *spec, struct err *e);
 
 #endif

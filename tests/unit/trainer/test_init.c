@@ -57,8 +57,8 @@ static void put_model(const char *header, const void *data, size_t size)
 #define TENSOR(name, dtype, shape, from, to)                                                                 \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
 
-/* The names of an old GPT-2: no prefix, masks beside the parameters, more positions than are wanted, and three
- * types. */
+/* The names of an old GPT-2: no prefix, masks beside the parameters, more positions than are wanted, and
+ * three types. */
 static void foreign_names_types_and_masks(void **state)
 {
     static const uint16_t half[] = {0x3c00, 0xc000, 0x0001, 0x7bff, 0x8000, 0x3555};
@@ -73,8 +73,10 @@ static void foreign_names_types_and_masks(void **state)
     memcpy(data + 12, brain, 12);
     memset(data + 24, 1, 4);
     memcpy(data + 28, plain, 8);
-    put_model("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR("wpe.weight", "BF16", "[3,2]", 12, 24) ","
-              TENSOR("h.0.attn.bias", "BOOL", "[1,1,2,2]", 24, 28) "," TENSOR("ln_f.bias", "F32", "[2]", 28, 36) "}",
+    put_model("{" TENSOR("wte.weight", "F16", "[3,2]", 0,
+                         12) "," TENSOR("wpe.weight", "BF16", "[3,2]", 12,
+                                        24) "," TENSOR("h.0.attn.bias", "BOOL", "[1,1,2,2]", 24,
+                                                       28) "," TENSOR("ln_f.bias", "F32", "[2]", 28, 36) "}",
               data, sizeof(data));
     if (init_read(dir, &layout, params, &e))
         fail_msg("%s", e.msg);
@@ -101,17 +103,20 @@ static void what_does_not_fit_is_named(void **state)
     (void)state;
     refused("{" TENSOR("wte.weight", "F32", "[3,2]", 0, 24) "}", 24, ERR_NOT_FOUND,
             "tensor 'transformer.wpe.weight' is missing");
-    refused("{" TENSOR("wte.weight", "F32", "[4,2]", 0, 32) "," TENSOR("wpe.weight", "F16", "[2,2]", 32, 40) ","
-            TENSOR("ln_f.bias", "F32", "[2]", 40, 48) "}", 48, ERR_FAILED_PRECONDITION,
-            "tensor 'wte.weight' has shape (4,2), the model wants (3,2)");
-    refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR("wpe.weight", "F16", "[1,2]", 12, 16) ","
-            TENSOR("ln_f.bias", "F32", "[2]", 16, 24) "}", 24, ERR_FAILED_PRECONDITION, "has shape (1,2)");
-    refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR("wpe.weight", "F16", "[2,2]", 12, 20) ","
-            TENSOR("ln_f.bias", "F64", "[2]", 20, 36) "}", 36, ERR_FAILED_PRECONDITION,
-            "only F32, F16 and BF16 are read");
-    refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR("wpe.weight", "F16", "[2,2]", 12, 20) ","
-            TENSOR("ln_f.bias", "F32", "[2]", 20, 28) "," TENSOR("ln_f.gate", "F32", "[2]", 28, 36) "}", 36,
-            ERR_FAILED_PRECONDITION, "the model has no place for tensor 'ln_f.gate'");
+    refused("{" TENSOR("wte.weight", "F32", "[4,2]", 0, 32) "," TENSOR(
+                "wpe.weight", "F16", "[2,2]", 32, 40) "," TENSOR("ln_f.bias", "F32", "[2]", 40, 48) "}",
+            48, ERR_FAILED_PRECONDITION, "tensor 'wte.weight' has shape (4,2), the model wants (3,2)");
+    refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR(
+                "wpe.weight", "F16", "[1,2]", 12, 16) "," TENSOR("ln_f.bias", "F32", "[2]", 16, 24) "}",
+            24, ERR_FAILED_PRECONDITION, "has shape (1,2)");
+    refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0, 12) "," TENSOR(
+                "wpe.weight", "F16", "[2,2]", 12, 20) "," TENSOR("ln_f.bias", "F64", "[2]", 20, 36) "}",
+            36, ERR_FAILED_PRECONDITION, "only F32, F16 and BF16 are read");
+    refused("{" TENSOR("wte.weight", "F16", "[3,2]", 0,
+                       12) "," TENSOR("wpe.weight", "F16", "[2,2]", 12,
+                                      20) "," TENSOR("ln_f.bias", "F32", "[2]", 20,
+                                                     28) "," TENSOR("ln_f.gate", "F32", "[2]", 28, 36) "}",
+            36, ERR_FAILED_PRECONDITION, "the model has no place for tensor 'ln_f.gate'");
 }
 
 static void where_the_model_lies(void **state)
@@ -158,6 +163,8 @@ static void config_reads_back(void **state)
     spec.model.context = 129;
     spec.model.activation = ACTIVATION_GELU_TANH;
     spec.model.tied = true;
+    spec.data.type = DATA_TEXT;
+    spec.data.symbols = SYMBOL_BYTE;
     gpt2_config_print(&text, &spec, 65);
     put("config.json", text.data, text.len);
     assert_int_equal(gpt2_config_read(dir, &back, &e), ERR_OK);
@@ -169,6 +176,8 @@ static void config_reads_back(void **state)
     assert_int_equal(back.model.vocab, 65);
     assert_int_equal(back.model.activation, ACTIVATION_GELU_TANH);
     assert_true(back.model.tied);
+    assert_int_equal(back.data.type, DATA_TEXT);
+    assert_int_equal(back.data.symbols, SYMBOL_BYTE);
 }
 
 static void other_models_are_refused(void **state)
@@ -179,7 +188,8 @@ static void other_models_are_refused(void **state)
         enum err_code code;
     } rows[] = {
         {"{\"model_type\":\"llama\"," SIZES "}", "model_type is 'llama'", ERR_FAILED_PRECONDITION},
-        {"{\"activation_function\":\"relu\"," SIZES "}", "activation_function 'relu'", ERR_FAILED_PRECONDITION},
+        {"{\"activation_function\":\"relu\"," SIZES "}", "activation_function 'relu'",
+         ERR_FAILED_PRECONDITION},
         {"{\"layer_norm_epsilon\":0.1," SIZES "}", "layer_norm_epsilon", ERR_FAILED_PRECONDITION},
         {"{\"n_inner\":100," SIZES "}", "n_inner 100", ERR_FAILED_PRECONDITION},
         {"{\"vocab_size\":65}", "'n_positions' is missing", ERR_FAILED_PRECONDITION},
