@@ -8,11 +8,11 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/paths.h"
 #include "client/endpoint.h"
 #include "client/membership.h"
 #include "client/reach.h"
 #include "client/run_session.h"
+#include "client/run_token.h"
 #include "client/submit.h"
 
 /* Several hosts without daemons.
@@ -36,7 +36,6 @@
 #define GONE_MS 30000        /* without a word from the run's coordinator: it is gone for us; */
 #define GONE_REFUSED_MS 1000 /* its machine answers, but nothing listens there */
 #define FAREWELL_MS 10000    /* for the others to learn the end */
-#define TOKEN_TEXT (2 * 32)  /* hex digits */
 
 struct hosts {
     const struct launch *launch;
@@ -71,33 +70,11 @@ static void read_name(struct hosts *h)
         *h->name = 'n';
 }
 
-static enum err_code read_token(struct hosts *h, const struct globals *globals, struct err *e)
+static enum err_code check_flags(const struct globals *globals, struct err *e)
 {
-    struct globals meeting = *globals;
-    struct target target;
-    CLEANUP(free_text) char *file = paths_config("token");
     if (globals->tls_ca || globals->tls_cert || globals->tls_key)
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "run meets by its token and has no TLS, start a cluster and say ddpctl submit");
-    meeting.coordinator = h->endpoint.address;
-    if (target_find(&meeting, &target, e) != ERR_OK)
-        return e->code;
-    h->token = steal(target.token);
-    target_release(&target);
-    unsetenv("DDP_TOKEN"); /* no child of ours has it in its environment */
-    if (globals->insecure)
-        return ERR_OK;
-    if (!h->token)
-        return err_set(
-            e, ERR_UNAUTHENTICATED,
-            "several hosts want one token: give each the same in DDP_TOKEN or %s (openssl rand -hex "
-            "32 makes one), or say --insecure",
-            file);
-    uint8_t secret[TOKEN_TEXT / 2];
-    if (!hex_decode(secret, sizeof(secret), h->token))
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "the token (DDP_TOKEN or %s) is none of %d hex digits, openssl rand -hex 32 makes one",
-                       file, TOKEN_TEXT);
     return ERR_OK;
 }
 
@@ -184,12 +161,12 @@ static enum err_code open_link(struct hosts *h, struct err *e)
 
 static enum err_code refused(const struct hosts *h, struct err *e)
 {
-    CLEANUP(free_text) char *file = paths_config("token");
     if (e->code != ERR_UNAUTHENTICATED)
         return e->code;
     return err_set(e, ERR_UNAUTHENTICATED,
-                   "the run at %s has another token, DDP_TOKEN or %s must be the same on each host",
-                   h->endpoint.address, file);
+                   h->token ? "the run at %s has another token, it must be the same on each host"
+                            : "the run at %s has a token, give it here too and no --insecure",
+                   h->endpoint.address);
 }
 
 /* Something listens there for long and does not answer as a coordinator does. */
@@ -462,7 +439,9 @@ int hosts_run(const struct globals *globals, const struct launch *launch, const 
     h.started_ms = clock_boot_ms();
     enum err_code code = endpoint_find(&h.endpoint, launch->host, launch->port, &e);
     if (code == ERR_OK)
-        code = read_token(&h, globals, &e);
+        code = check_flags(globals, &e);
+    if (code == ERR_OK)
+        code = run_token_find(globals, &h.token, &e);
     if (code == ERR_OK)
         code = run(&h, &e);
     int status = exit_code(&h, code, &e);
