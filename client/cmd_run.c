@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "client/batch.h"
 #include "client/hosts.h"
 #include "client/run_logs.h"
 #include "client/run_session.h"
@@ -58,20 +59,34 @@ static int run_here(const struct launch *l, const char *text, int64_t slots, boo
     return code;
 }
 
+/* The job's text, and the same read back. */
+static enum err_code plan_job(struct invocation *in, const struct launch *l, char **text,
+                              struct job_spec *spec, struct err *e)
+{
+    if (launch_text(l, in->options, in->args.list[0], text, e) != ERR_OK)
+        return e->code;
+    return job_parse(spec, *text, strlen(*text), "job file", e);
+}
+
 /* From what was typed to a launch and a job's text. */
-static enum err_code plan(struct invocation *in, struct launch *l, char **text, struct job_spec *spec,
-                          struct err *e)
+static enum err_code plan(struct invocation *in, struct batch *batch, struct launch *l, char **text,
+                          struct job_spec *spec, struct err *e)
 {
     struct run_options *o = in->options;
     CLEANUP(buf_release) struct buf talk = {0};
     char *const nothing[] = {NULL};
     if (launch_read(l, o, in->args.tail, environ ? environ : nothing, &talk, e) != ERR_OK)
         return e->code;
-    /* here the batch system fills in what nobody said */
     put_err(&talk);
-    if (launch_text(l, o, in->args.list[0], text, e) != ERR_OK ||
-        job_parse(spec, *text, strlen(*text), "job file", e) != ERR_OK)
+    if (batch_read(batch, l, e) != ERR_OK || plan_job(in, l, text, spec, e) != ERR_OK)
         return e->code;
+    if (batch_resumes(batch, spec)) {
+        o->job.set = strv_append(o->job.set, "train.resume=continue");
+        free_text(text);
+        job_release(spec);
+        if (plan_job(in, l, text, spec, e) != ERR_OK)
+            return e->code;
+    }
     return launch_settle(l, spec, e);
 }
 
@@ -88,21 +103,35 @@ static enum err_code place_logs(struct launch *l, const struct job_spec *spec, s
     return ERR_OK;
 }
 
-static int run(struct invocation *in)
+static int run_launch(struct invocation *in, struct launch *l, const char *text, struct job_spec *spec,
+                      int64_t slots)
 {
     const struct run_options *o = in->options;
+    struct err e;
+    if (place_logs(l, spec, &e) != ERR_OK)
+        return complain(&e);
+    return l->host ? hosts_run(in->globals, l, text, spec, o->quiet) : run_here(l, text, slots, o->quiet);
+}
+
+static int run(struct invocation *in)
+{
     CLEANUP(launch_release) struct launch launch = {0};
     CLEANUP(job_release) struct job_spec spec = {0};
     CLEANUP(free_text) char *text = NULL;
+    CLEANUP(batch_release) struct batch batch = {.mates = {.fd = -1}};
     struct err e;
     int64_t slots;
-    if (plan(in, &launch, &text, &spec, &e) != ERR_OK || check_job(&spec, &slots, &e) != ERR_OK)
+    bool leads;
+    int code;
+    if (plan(in, &batch, &launch, &text, &spec, &e) != ERR_OK || check_job(&spec, &slots, &e) != ERR_OK)
         return complain(&e);
-    if (place_logs(&launch, &spec, &e) != ERR_OK)
-        return complain(&e);
-    if (launch.host)
-        return hosts_run(in->globals, &launch, text, &spec, o->quiet);
-    return run_here(&launch, text, slots, o->quiet);
+    if (batch_lead(&batch, &leads, &code, &e) != ERR_OK)
+        return failed(&e);
+    if (leads) {
+        code = run_launch(in, &launch, text, &spec, slots);
+        batch_end(&batch, code);
+    }
+    return code;
 }
 
 const struct command cmd_run = {

@@ -161,7 +161,9 @@ class Cluster:
     def __init__(self, agents=1, slots=2, coordinator_args=(), agent_args=(), network=None, start=True):
         self.id = "%x" % random.getrandbits(64)
         self.dir = tempfile.mkdtemp(prefix="ddp-test-")
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith("DDP_") or k == "DDP_LOG"}
+        # Also when the tests themselves run inside of a batch system's job.
+        strange = ("DDP_", "PET_", "SLURM_", "PBS_", "OMPI_", "PMI_", "PMIX_", "MPI_LOCAL")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(strange) or k == "DDP_LOG"}
         self.env["DDP_TEST_ID"] = self.id
         self.env["HOME"] = self.dir
         self.env.pop("XDG_STATE_HOME", None)

@@ -141,6 +141,13 @@ class Slurm(Cluster):
             return number
         return Result(done.args, done.code, self.output(number), done.err + self.output(number, "err"))
 
+    def popen_sbatch(self, path, *args):
+        """In the background: it looks at its job every ten seconds only."""
+        process = subprocess.Popen(["sbatch", "--output=/dev/null", *args, path], env=self.env, cwd=self.dir,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.started.append(process)
+        return process
+
     def output(self, job, kind="out"):
         try:
             with open(self.path("slurm-%d.%s" % (job, kind)), errors="replace") as f:
@@ -166,7 +173,7 @@ class Slurm(Cluster):
 
     def wait_no_job_processes(self, timeout=30.0):
         """Until nothing runs that a job started: all that carries this test's mark but Slurm's own daemons."""
-        own = {d.pid for d in self.daemons}
+        own = {p.pid for p in [*self.daemons, *self.started]}
 
         def left():
             return {pid: line for pid, line in self.processes().items()

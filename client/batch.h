@@ -1,0 +1,31 @@
+#ifndef DDP_CLIENT_BATCH_H
+#define DDP_CLIENT_BATCH_H
+
+#include "client/allocation.h"
+#include "client/launch.h"
+#include "client/taskmates.h"
+
+/* `ddpctl run` inside of a batch system: what the allocation says goes where nobody else said anything, and
+ * of several tasks on a node one runs. Who says --standalone, or --node-rank for each task, is taken at his
+ * word. */
+
+struct batch {
+    struct allocation allocation;
+    struct taskmates mates;
+};
+
+/* Reads the environment; *l is what flags and PET_* left open. */
+MUST_CHECK enum err_code batch_read(struct batch *b, struct launch *l, struct err *e);
+void batch_release(struct batch *b); /* for CLEANUP too */
+
+/* What an allocation fills in. Pure: batch_read calls it. */
+void batch_fill(const struct allocation *a, struct launch *l);
+/* True where a train job goes on from what an earlier run of this same batch job has committed. */
+bool batch_resumes(const struct batch *b, const struct job_spec *spec);
+
+/* True: this task runs, and batch_end hands on its code. False: it has waited for the one that ran, *code is
+ * what that one ended with. */
+MUST_CHECK enum err_code batch_lead(struct batch *b, bool *leads, int *code, struct err *e);
+void batch_end(struct batch *b, int code);
+
+#endif
