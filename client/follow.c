@@ -15,12 +15,23 @@ static void on_interrupt(int number)
     interrupt_count++;
 }
 
-void interrupts_catch(void)
+void interrupts_catch_these(const int *signals)
 {
     struct sigaction action = {.sa_handler = on_interrupt};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    for (; *signals; signals++) {
+        struct sigaction before;
+        bool nohup =
+            *signals == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (!nohup)
+            sigaction(*signals, &action, NULL);
+    }
+}
+
+void interrupts_catch(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, 0};
+    interrupts_catch_these(signals);
 }
 
 int interrupts(void)

@@ -152,7 +152,7 @@ static enum err_code loop(struct session *s, struct err *e)
 void session_init(struct session *s, const struct launch *launch, bool quiet)
 {
     *s = (struct session){.launch = launch, .quiet = quiet, .local = LOCAL_INIT};
-    interrupts_catch();
+    interrupts_catch_these(launch->signals);
     tail_init(&s->tail);
     follow_view_init(&s->view, term_of(STDERR_FILENO));
     s->view.brief = true;
