@@ -167,8 +167,9 @@ enum err_code session_run(struct session *s, struct err *e)
 
 void session_release(struct session *s, int code)
 {
+    bool stopped = interrupts() || strcmp(s->state, "cancelled") == 0;
     bool keep =
-        s->launch->log_dir || s->launch->redirects || (code != EXIT_DONE && s->generation && !interrupts());
+        s->launch->log_dir || s->launch->redirects || (code != EXIT_DONE && s->generation && !stopped);
     if (keep && s->local.logs)
         buf_printf(&s->err, "ddpctl: logs are in %s\n", s->local.logs);
     if (keep && !s->quiet)
