@@ -18,6 +18,7 @@
 #include "daemon/supervisor/outcome.h"
 
 #define LEFTOVER_RETRY_MS 10
+#define LEFTOVER_MOST_MS 1000
 #define RECORD_RETRY_MS 1000
 
 static void close_reports(struct spawn *s)
@@ -249,16 +250,25 @@ static int kill_members(struct spawn *s, const struct spawn_peers *peers)
     return descendants_kill(&mark);
 }
 
+/* What SIGKILL has not ended by the next look is stuck in the kernel: looked at less and less often, since each
+ * look reads all of /proc. */
+static int64_t retry_later(struct spawn *s, int64_t now)
+{
+    s->pause = s->pause ? s->pause * 2 : LEFTOVER_RETRY_MS;
+    if (s->pause > LEFTOVER_MOST_MS)
+        s->pause = LEFTOVER_MOST_MS;
+    s->next_try = now + s->pause;
+    return s->next_try;
+}
+
 /* The worker is gone; whatever it started goes too, before anyone hears that it ended. */
 static int64_t bury(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
                     int64_t now)
 {
     if (now < s->next_try)
         return s->next_try;
-    if (kill_members(s, peers) > 0) {
-        s->next_try = now + LEFTOVER_RETRY_MS;
-        return s->next_try;
-    }
+    if (kill_members(s, peers) > 0)
+        return retry_later(s, now);
     if (s->found)
         s->fact.lost = true;
     else
@@ -296,6 +306,7 @@ static int64_t escalate(struct spawn *s, const struct spawn_peers *peers, int64_
     if (!s->termed && now >= term_at && now < kill_at) {
         if (kill(-s->pid, SIGTERM))
             return now + LEFTOVER_RETRY_MS; /* forked, but not yet the leader of its group */
+        (void)kill(-s->pid, SIGCONT); /* a stopped one could not obey */
         s->termed = true;
     }
     if (now < kill_at)
@@ -305,8 +316,7 @@ static int64_t escalate(struct spawn *s, const struct spawn_peers *peers, int64_
     s->killed = true;
     (void)kill(s->pid, SIGKILL);
     (void)kill_members(s, peers);
-    s->next_try = now + LEFTOVER_RETRY_MS;
-    return s->next_try;
+    return retry_later(s, now);
 }
 
 int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,

@@ -32,6 +32,7 @@ struct spawn {
     int gpu_fds[HOLD_GPUS_MAX + 1];
     long long oom_before;
     int64_t next_try; /* of what did not work yet: a record on a full disk, a leftover in the kernel */
+    int64_t pause;    /* until then: longer each time, for what SIGKILL does not end */
     struct report_reader reader;
     bool found; /* a record of an earlier supervisor */
     bool saved; /* the exit record is on disk */

@@ -1,6 +1,7 @@
 """A worker that sums a number around a ring of sockets, step after step, and prints each step: what a collective does,
 without a library. The first argument is a directory: rank R writes its pid to pid.R there, and does as the file do.R says
-(a line of shell words: sleep, exit, spin, oom-text) when it finds one."""
+(sleep; exit CODE; crash SIGNAL; say CODE WORDS...) once, when it finds one. "spin" as a further argument: it does not
+sleep while it waits for a peer."""
 import os
 import socket
 import sys
@@ -8,6 +9,7 @@ import time
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 where = sys.argv[1]
+start = os.environ["DDP_GENERATION"]
 spin = "spin" in sys.argv[2:]
 
 with open(os.path.join(where, "tmp.%d" % rank), "w") as f:
@@ -15,11 +17,11 @@ with open(os.path.join(where, "tmp.%d" % rank), "w") as f:
 os.rename(f.name, os.path.join(where, "pid.%d" % rank))
 
 # each listens; its address goes to a file; each dials the next
-listener = socket.create_server((os.environ["RING_HOST"] if "RING_HOST" in os.environ else "127.0.0.1", 0))
+listener = socket.create_server(("127.0.0.1", 0))
 with open(os.path.join(where, "tmp.%d" % rank), "w") as f:
     f.write("%s %d" % listener.getsockname()[:2])
-os.rename(f.name, os.path.join(where, "at.%d" % rank))
-following = os.path.join(where, "at.%d" % ((rank + 1) % world))
+os.rename(f.name, os.path.join(where, "at.%s.%d" % (start, rank)))
+following = os.path.join(where, "at.%s.%d" % (start, (rank + 1) % world))
 while not os.path.exists(following):
     time.sleep(0.01)
 host, port = open(following).read().split()
@@ -48,6 +50,7 @@ order = os.path.join(where, "do.%d" % rank)
 while True:
     if os.path.exists(order):
         words = open(order).read().split()
+        os.unlink(order)
         if words[0] == "sleep":
             time.sleep(3600)
         if words[0] == "exit":
