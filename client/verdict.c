@@ -473,15 +473,21 @@ void verdict_find(const Ddp__V1__ProbeJobReply *reply, struct verdict *v)
         starting(reply, v);
     } else if (is(job->state, "queued")) {
         v->kind = VERDICT_QUEUED;
-        buf_puts(&v->sentence, "it waits for its turn: ");
-        term_puts_safe(&v->sentence, *job->reason ? job->reason : "nothing has been decided yet");
+        bool waits = strncmp(job->reason, "waits ", 6) == 0;
+        buf_puts(&v->sentence, waits ? "it " : "it waits for its turn");
+        if (*job->reason && !waits)
+            buf_puts(&v->sentence, ": ");
+        term_puts_safe(&v->sentence, job->reason);
         buf_puts(&v->next, "ddpctl nodes\n");
     } else if (is(job->state, "failed") || is(job->state, "recovering")) {
         verdict_failed(reply, v);
         put_living(reply, v);
     } else {
         v->kind = is(job->state, "stopping") ? VERDICT_STOPPING : VERDICT_ENDED;
-        buf_printf(&v->sentence, "it %s: ", is(job->state, "stopping") ? "is stopping" : job->state);
+        buf_printf(&v->sentence, "it %s: ",
+                   is(job->state, "stopping")    ? "is stopping"
+                   : is(job->state, "succeeded") ? "has succeeded"
+                                                 : "was cancelled");
         term_puts_safe(&v->sentence, job->reason);
         put_living(reply, v);
     }

@@ -220,6 +220,8 @@ static void harden(struct core *core, struct generation *g)
         recover_stop_generation(core, g, CORE_STOP_TERM);
     else if (g->stop == CORE_STOP_TERM)
         recover_stop_generation(core, g, CORE_STOP_KILL);
+    else
+        stall_release(core, g);
 }
 
 void jobs_tick(struct core *core, struct job *job)

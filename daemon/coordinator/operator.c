@@ -27,19 +27,24 @@ static void move_off(struct core *core, struct node *node)
     }
 }
 
+void operator_withdraw(struct core *core, struct node *node, const char *note, const char *why)
+{
+    node->r.drain = true;
+    if (note && *note)
+        text_set(&node->r.note, "%s", note);
+    emit_node(core, node, CHANGE_NODE_PUT);
+    if (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING)
+        move_node(core, node, NODE_DRAINING, why);
+    move_off(core, node);
+}
+
 void operator_drain(struct core *core, const struct core_event *event)
 {
     struct node *node = named(core, event);
 
     if (!node)
         return;
-    node->r.drain = true;
-    if (event->node.reason && *event->node.reason)
-        text_set(&node->r.note, "%s", event->node.reason);
-    emit_node(core, node, CHANGE_NODE_PUT);
-    if (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING)
-        move_node(core, node, NODE_DRAINING, "drained by the operator");
-    move_off(core, node);
+    operator_withdraw(core, node, event->node.reason, "drained by the operator");
     emit_ok(core, event->call);
 }
 

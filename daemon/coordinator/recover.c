@@ -19,6 +19,8 @@
 #define NODE_RETRIES 5  /* so with nodes that cannot start a process */
 #define KILL_AFTER_GRACE_MS                                                                                  \
     10000 /* SIGTERM and grace are the supervisor's; later than this it is told to kill */
+#define STUCK_AFTER_KILL_MS                                                                                  \
+    20000 /* what lives so long after SIGKILL is stuck in the kernel, if its node says so too */
 #define MESSAGE_BYTES 1024
 #define TAIL_BYTES 16384
 #define BACKOFF_FIRST_MS 1000
@@ -51,6 +53,8 @@ void recover_stop_generation(struct core *core, struct generation *g, enum core_
         g->stop_at = core->now.boot_ms + grace + 1;
     else if (stop == CORE_STOP_TERM)
         g->stop_at = core->now.boot_ms + grace + KILL_AFTER_GRACE_MS;
+    else
+        g->stop_at = core->now.boot_ms + STUCK_AFTER_KILL_MS;
     core_wake(core, g->stop_at);
     mark_wishes(g);
 }

@@ -11,7 +11,8 @@
 #include "daemon/coordinator/state.h"
 #include "daemon/coordinator/text.h"
 
-#define SAID_AFTER_MS 60000 /* in status, of a job without stall_timeout */
+#define SAID_AFTER_MS 60000   /* in status, of a job without stall_timeout */
+#define RELEASE_EVERY_MS 5000 /* looks at what SIGKILL did not end */
 
 static bool alive(const struct spawn *s)
 {
@@ -160,4 +161,43 @@ void stall_tick(struct core *core, struct job *job)
     emit_spawn(core, s, CHANGE_SPAWN_PUT);
     recover_fail(core, (struct generation *)g,
                  &(struct cause){.spawn = s, .charged = true, .exit_code = 125, .text = text});
+}
+
+/* The kernel lets no instruction of it run any more: as dead as can be known, but for its memory and its
+ * devices, and for those the node is drained. */
+static void give_up(struct core *core, struct spawn *s)
+{
+    char note[256];
+
+    snprintf(note, sizeof(note),
+             "pid %" PRId64 " of job %" PRId64
+             " (rank %d) is stuck in the kernel and cannot be killed: see to its "
+             "disks, or reboot, then undrain",
+             s->r.pid, s->r.job, s->r.rank);
+    emit_event(core, s->job, "rank_stuck",
+               "rank %d on %s is stuck in the kernel and cannot be killed; the node is drained", s->r.rank,
+               s->r.node);
+    operator_withdraw(core, s->node, note, "a process there cannot be killed");
+    s->r.lost = true;
+    text_set(&s->r.message, "stuck in the kernel, cannot be killed");
+    recover_spawn_dead(core, s);
+}
+
+void stall_release(struct core *core, struct generation *g)
+{
+    bool left = false;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        struct spawn *s = g->ranks[i].spawn;
+
+        if (s->r.dead)
+            continue;
+        if (alive(s) && s->proc_state == 'D')
+            give_up(core, s);
+        else
+            left = true;
+    }
+    g->stop_at = left ? core->now.boot_ms + RELEASE_EVERY_MS : 0;
+    core_wake(core, left ? g->stop_at : INT64_MAX);
+    recover_settle(core, g->job);
 }

@@ -185,6 +185,8 @@ void nodes_rest(struct core *core, struct node *node); /* nothing is placed on i
 void operator_drain(struct core *core, const struct core_event *event);
 void operator_undrain(struct core *core, const struct core_event *event);
 void operator_forget(struct core *core, const struct core_event *event);
+/* No more work for the node; note: kept with it, or NULL. */
+void operator_withdraw(struct core *core, struct node *node, const char *note, const char *why);
 
 /* inventory.c: GPUs as structs and as the record's JSON */
 void inventory_set(struct node *node, const struct core_gpu *gpus, size_t count);
@@ -205,6 +207,8 @@ void reports_close_fault(struct core *core, struct job *job); /* says what the o
 void stall_apply(struct core *core, const struct core_event *event);
 void stall_forget(struct node *node); /* its session is over: nothing is known of its workers */
 void stall_tick(struct core *core, struct job *job);
+/* Told to kill, and not dead: those stuck in the kernel are given up, their nodes drained. */
+void stall_release(struct core *core, struct generation *g);
 int64_t stall_deadline(const struct job *job); /* INT64_MAX: none */
 void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size);
 
