@@ -99,10 +99,14 @@ static const char *plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
+static const char *forgotten(void)
+{
+    return getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID") ? "srun" : "to start the others";
+}
+
 static void say_waiting(struct hosts *h, int64_t waited)
 {
     const Ddp__V1__RunStatus *status = h->member.status;
-    const char *who = getenv("SLURM_JOB_ID") ? "srun" : "to start the others";
     CLEANUP(buf_release) struct buf line = {0};
     bool first = waited < REMIND_MS;
     long long seconds = (first ? h->launch->join_timeout_ms : waited) / 1000;
@@ -119,7 +123,7 @@ static void say_waiting(struct hosts *h, int64_t waited)
     else
         buf_printf(&line, "ddpctl: %zu of %lld node%s joined after %lld s: did you forget %s?\n",
                    status->n_nodes, (long long)h->launch->nodes_min, plural(h->launch->nodes_min), seconds,
-                   who);
+                   forgotten());
     put_err(&line);
 }
 
@@ -288,10 +292,11 @@ static enum err_code too_few(const struct hosts *h, struct err *e)
     const Ddp__V1__RunStatus *status = h->member.status;
     CLEANUP(buf_release) struct buf names = {0};
     list_nodes(status, &names);
-    return err_set(e, ERR_DEADLINE_EXCEEDED, "%zu of %lld node%s joined within %lld s%s%.200s%s",
-                   status->n_nodes, (long long)h->launch->nodes_min, plural(h->launch->nodes_min),
+    return err_set(e, ERR_DEADLINE_EXCEEDED,
+                   "%zu of %lld node%s joined within %lld s%s%.200s%s: did you forget %s?", status->n_nodes,
+                   (long long)h->launch->nodes_min, plural(h->launch->nodes_min),
                    (long long)h->launch->join_timeout_ms / 1000, names.len ? " (" : "",
-                   names.len ? names.data : "", names.len ? ")" : "");
+                   names.len ? names.data : "", names.len ? ")" : "", forgotten());
 }
 
 /* All that may come are here, or enough of them and the last call is over. */

@@ -130,9 +130,10 @@ class Slurm(Cluster):
         path = self.write("script-%d.sh" % len(os.listdir(self.dir)), "#!/bin/bash\n" + script + "\n")
         return self.sbatch_file(path, *args, wait=wait, timeout=timeout, env=env)
 
-    def sbatch_file(self, path, *args, wait=False, timeout=60.0, env=None):
+    def sbatch_file(self, path, *args, script_args=(), wait=False, timeout=60.0, env=None):
         done = self.run(["sbatch", "--parsable", "--output", self.path("slurm-%j.out"), "--error",
-                         self.path("slurm-%j.err"), *(["--wait"] if wait else []), *args, path], timeout=timeout,
+                         self.path("slurm-%j.err"), *(["--wait"] if wait else []), *args, path, *script_args],
+                        timeout=timeout,
                         env=dict(self.env, **(env or {})))
         if not wait:
             assert done.code == 0, done
@@ -141,10 +142,10 @@ class Slurm(Cluster):
             return number
         return Result(done.args, done.code, self.output(number), done.err + self.output(number, "err"))
 
-    def popen_sbatch(self, path, *args):
+    def popen_sbatch(self, path, *args, script_args=()):
         """In the background: it looks at its job every ten seconds only."""
-        process = subprocess.Popen(["sbatch", "--output=/dev/null", *args, path], env=self.env, cwd=self.dir,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(["sbatch", "--output=/dev/null", *args, path, *script_args], env=self.env,
+                                   cwd=self.dir, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self.started.append(process)
         return process
 

@@ -1,0 +1,15 @@
+#!/bin/bash
+# Any distributed program on one node: sbatch one-node.sh train.py --epochs 50
+#SBATCH --job-name=ddp
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+##SBATCH --gpus=4
+##SBATCH --cpus-per-task=32
+##SBATCH --time=4:00:00
+
+# Workers: a GPU each, or one where there is none. A program that starts its own processes wants one alone:
+# WORKERS=1 sbatch one-node.sh spawn.py
+workers=${WORKERS:-$(nvidia-smi --list-gpus 2>/dev/null | wc -l)}
+
+[[ ${SLURM_CPUS_PER_TASK-} ]] && export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+srun ddpctl run --nproc-per-node=$((workers ? workers : 1)) "$@"
