@@ -1,0 +1,136 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/paths.h"
+#include "client/run_token.h"
+
+#define TOKEN "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+static char home[] = "/tmp/ddp-test-XXXXXX";
+static char *file;
+
+static int make_home(void **state)
+{
+    (void)state;
+    struct err e;
+    CLEANUP(free_text) char *dir = NULL;
+    if (!mkdtemp(home))
+        return -1;
+    dir = paths_join(home, ".config/ddp");
+    file = paths_join(dir, "token");
+    unsetenv("XDG_CONFIG_HOME");
+    unsetenv("DDP_TOKEN");
+    return setenv("HOME", home, 1) || file_mkdirs(dir, 0700, &e) != ERR_OK;
+}
+
+static int remove_home(void **state)
+{
+    (void)state;
+    struct err e;
+    free(file);
+    return file_remove_tree(home, &e) != ERR_OK;
+}
+
+static void put(const char *text, mode_t mode)
+{
+    struct err e;
+    assert_int_equal(file_write_atomic(file, text, strlen(text), mode, &e), ERR_OK);
+    assert_int_equal(chmod(file, mode), 0);
+}
+
+static void test_without_one_it_is_said_how(void **state)
+{
+    (void)state;
+    struct globals g = {0};
+    char *token;
+    struct err e;
+    if (file_exists("/etc/ddp/token"))
+        skip();
+    assert_int_equal(run_token_find(&g, &token, &e), ERR_UNAUTHENTICATED);
+    assert_non_null(strstr(e.msg, "DDP_TOKEN"));
+    assert_non_null(strstr(e.msg, file));
+    assert_non_null(strstr(e.msg, "--insecure"));
+}
+
+static void test_the_environment_wins_and_is_cleared(void **state)
+{
+    (void)state;
+    struct globals g = {0};
+    CLEANUP(free_text) char *token = NULL;
+    struct err e;
+    put("ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff\n", 0600);
+    setenv("DDP_TOKEN", TOKEN, 1);
+    assert_int_equal(run_token_find(&g, &token, &e), ERR_OK);
+    assert_string_equal(token, TOKEN);
+    assert_null(getenv("DDP_TOKEN"));
+}
+
+static void test_a_closed_file(void **state)
+{
+    (void)state;
+    struct globals g = {0};
+    CLEANUP(free_text) char *token = NULL;
+    struct err e;
+    put(TOKEN "\n", 0600);
+    assert_int_equal(run_token_find(&g, &token, &e), ERR_OK);
+    assert_string_equal(token, TOKEN);
+}
+
+static void test_an_open_file_is_refused(void **state)
+{
+    (void)state;
+    struct globals g = {0};
+    char *token;
+    struct err e;
+    put(TOKEN "\n", 0640);
+    assert_int_equal(run_token_find(&g, &token, &e), ERR_PERMISSION_DENIED);
+    assert_non_null(strstr(e.msg, "chmod 600"));
+}
+
+static void test_what_is_no_token(void **state)
+{
+    (void)state;
+    struct globals g = {0};
+    char *token;
+    struct err e;
+    static const char *const bad[] = {"", "\n", "secret\n", TOKEN "00\n"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        put(bad[i], 0600);
+        assert_int_equal(run_token_find(&g, &token, &e), ERR_INVALID_ARGUMENT);
+        assert_non_null(strstr(e.msg, "openssl rand -hex 32"));
+    }
+}
+
+static void test_insecure_has_none(void **state)
+{
+    (void)state;
+    struct globals g = {.insecure = true};
+    char *token;
+    struct err e;
+    setenv("DDP_TOKEN", TOKEN, 1);
+    assert_int_equal(run_token_find(&g, &token, &e), ERR_OK);
+    assert_null(token);
+    assert_null(getenv("DDP_TOKEN"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_without_one_it_is_said_how),
+        cmocka_unit_test(test_the_environment_wins_and_is_cleared),
+        cmocka_unit_test(test_a_closed_file),
+        cmocka_unit_test(test_an_open_file_is_refused),
+        cmocka_unit_test(test_what_is_no_token),
+        cmocka_unit_test(test_insecure_has_none),
+    };
+    return cmocka_run_group_tests(tests, make_home, remove_home);
+}
