@@ -14,19 +14,14 @@
 
 #define N 1037 /* no multiple of any vector width */
 
-static const struct cpu_kernels *tables[3] = {&cpu_kernels_base};
-static int table_count = 1;
+static const struct cpu_kernels *tables[3];
+static int table_count;
 
 static void find_tables(void)
 {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2"))
-        tables[table_count++] = &cpu_kernels_avx2;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        tables[table_count++] = &cpu_kernels_avx512;
-#endif
+    const struct cpu_set *sets = cpu_sets(&table_count);
+    for (int k = 0; k < table_count; k++)
+        tables[k] = sets[k].kernels;
 }
 
 static void fill(float *x, size_t n, float scale, uint64_t seed)
@@ -126,7 +121,7 @@ static double reference_loss(const float *row, int64_t n, int32_t label)
 static void cross_entropy(void **state)
 {
     enum { ROWS = 33, CLASSES = 10 };
-    float x[ROWS * CLASSES], dx[ROWS * CLASSES], first[ROWS * CLASSES];
+    float x[ROWS * CLASSES], work[ROWS * CLASSES], dx[ROWS * CLASSES], first[ROWS * CLASSES];
     int32_t label[ROWS];
     (void)state;
     fill(x, ROWS * CLASSES, 20.0f, 2);
@@ -135,7 +130,8 @@ static void cross_entropy(void **state)
     for (int k = 0; k < table_count; k++) {
         struct device_tally tally = {0};
         double want = 0.0, right = 0.0;
-        tables[k]->cross_entropy(dx, x, label, ROWS, CLASSES, 0.5f, &tally);
+        memcpy(work, x, sizeof(x));
+        tables[k]->cross_entropy(DEVICE_F32, dx, work, label, ROWS, CLASSES, 0.5f, 1.0, &tally);
         for (int i = 0; i < ROWS; i++) {
             const float *row = x + i * CLASSES;
             bool best = true;
@@ -165,7 +161,7 @@ static void a_bad_number_in_a_row_makes_its_loss_bad(void **state)
             int32_t label = 1;
             struct device_tally tally = {0};
             x[at] = bad[b];
-            tables[0]->cross_entropy(NULL, x, &label, 1, 3, 1.0f, &tally);
+            tables[0]->cross_entropy(DEVICE_F32, NULL, x, &label, 1, 3, 1.0f, 1.0, &tally);
             assert_false(isfinite(tally.loss));
         }
     }
@@ -201,8 +197,7 @@ static void rows_and_columns(void **state)
         fill(b, COLS, 1.0f, 6);
         memcpy(y, x, sizeof(x));
         tables[k]->bias(y, b, ROWS, COLS);
-        memset(db, 0, sizeof(db));
-        tables[k]->bias_grad(db, x, ROWS, COLS);
+        tables[k]->column_sums(db, x, ROWS, COLS);
         tables[k]->mse(dx, x, y, ROWS, COLS, 2.0f, &tally);
         for (int j = 0; j < COLS; j++) {
             assert_true(db[j] == (x[j] + x[COLS + j]) + x[2 * COLS + j]);

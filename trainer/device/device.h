@@ -15,6 +15,14 @@
  * optimizer each for itself, so its bits must not depend on the instruction set. */
 
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
+
+/* What a matrix product reads. bf16 is the upper half of a float, rounded to nearest even. Products, sums and
+ * everything that is kept from step to step are float. */
+enum device_type { DEVICE_F32, DEVICE_BF16 };
+static inline size_t device_size(enum device_type type)
+{
+    return type == DEVICE_BF16 ? 2 : 4;
+}
 /* GELU exact, x Phi(x), and in its tanh form (both Hendrycks and Gimpel, arXiv 1606.08415). */
 enum device_activation { DEVICE_RELU, DEVICE_GELU, DEVICE_TANH, DEVICE_GELU_TANH };
 
@@ -22,6 +30,77 @@ enum device_activation { DEVICE_RELU, DEVICE_GELU, DEVICE_TANH, DEVICE_GELU_TANH
 struct device_tally {
     double loss;    /* sum over rows */
     double correct; /* rows whose largest output is the label's; 0 for mse */
+};
+
+/* Sequences: rows x context tokens, each a vector of width floats; a token's row in a matrix is
+ * row * context + position. */
+struct device_tokens {
+    int64_t rows, context, width;
+};
+
+/* Inverted dropout: an element is kept with probability 1 - p and multiplied by 1 / (1 - p). Element i of
+ * line l of a row is kept when the 32 bits that Philox4x32-7 (Salmon et al., SC11) makes of key and counter
+ * (i / 64 * 16 + i % 16, l, sample) are not below p 2^32, word i / 16 % 4: so nothing is stored, and who
+ * computes a row does not matter. Lines are positions; of attention, head * context + position of the query.
+ */
+struct device_dropout {
+    float p;               /* 0: none */
+    uint64_t key;          /* of the seed, the step and the place in the model */
+    const int64_t *sample; /* (rows), host memory: who each row is */
+};
+
+/* x (tokens,width) = dropout(wte[token] + wpe[position]). */
+struct device_embedding {
+    struct device_tokens n;
+    const int32_t *token; /* (rows,context) */
+    int64_t vocab;
+    struct device_dropout dropout;
+};
+
+/* Residual and layer norm (Ba et al., arXiv 1607.06450) in one: x = residual + dropout(delta + bias), y =
+ * gain (x - mean) / sqrt(variance + 1e-5) + shift, mean and variance over the width. */
+struct device_norm {
+    struct device_tokens n;
+    struct device_dropout dropout;
+    const float *residual, *delta; /* (tokens,width); delta NULL: x is the residual, and stays there */
+    const float *bias;             /* (width) */
+    const float *gain, *shift;     /* (width) */
+    float *x;                      /* (tokens,width); may be residual or delta */
+    float *stats;                  /* (tokens,2): mean, 1 / sqrt(variance + 1e-5) */
+    enum device_type type;         /* of y */
+    void *y;                       /* (tokens,width) */
+};
+
+/* dx += d loss / d x by way of y (set: dx =), which makes dx the whole residual's gradient; from it those of
+ * what was added: ddelta = dx under the dropout's mask, dbias += column sums of ddelta. */
+struct device_norm_grad {
+    struct device_tokens n;
+    struct device_dropout dropout;
+    const float *dy, *x, *stats, *gain;
+    bool set;
+    float *dx;
+    float *dgain, *dshift, *dbias; /* dbias NULL: not wanted */
+    enum device_type type;         /* of ddelta */
+    void *ddelta;                  /* NULL: not wanted */
+};
+
+/* Causal attention of every head: o = dropout(softmax(q k^T / sqrt(width / heads))) v, where a query sees
+ * itself and what lies before it. The matrix of scores exists in strips of 64 queries only; backward makes
+ * them again from the log of each softmax's sum (Dao et al., arXiv 2205.14135). */
+struct device_attention {
+    struct device_tokens n;
+    int64_t heads;
+    struct device_dropout dropout;
+    const float *qkv; /* (tokens,3 width): q, k, v, each by heads */
+    float *o;         /* (tokens,width); of backward read */
+    float *lse;       /* (rows,heads,context): log of the sum of e^score; of backward read */
+};
+
+/* The largest a model will ask for, so that everything inside is allocated beforehand. */
+struct device_sizes {
+    struct device_tokens n;
+    int64_t heads, vocab, head_rows; /* head_rows: tokens whose logits exist at a time */
+    enum device_type type;
 };
 
 struct device_adamw {
@@ -52,8 +131,9 @@ struct device_ops {
 
     /* c (m,n) = op(a) (m,k) op(b) (k,n) + beta c; op transposes when its flag is set: then a is (k,m), b is
      * (n,k). */
-    void (*matmul)(struct device *d, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
-                   const float *a, const float *b, float beta, float *c);
+    void (*matmul)(struct device *d, enum device_type type, bool trans_a, bool trans_b, int64_t m, int64_t n,
+                   int64_t k, const void *a, const void *b, float beta, float *c);
+    void (*narrow)(struct device *d, void *bf16, const float *x, size_t n);
     void (*bias)(struct device *d, float *y, const float *b, int64_t rows,
                  int64_t cols); /* y (rows,cols) += b (cols) */
     void (*bias_grad)(struct device *d, float *db, const float *dy, int64_t rows,
@@ -63,10 +143,33 @@ struct device_ops {
     void (*activate_grad)(struct device *d, enum device_activation kind, float *dx, const float *dy,
                           const float *x, size_t n);
 
-    /* Softmax and cross-entropy in one: dx (rows,classes) = (softmax(x) - onehot(label)) * scale, tally += .
-     * dx may be NULL (evaluation) or x. A row's loss is log sum exp(x) - x[label]. */
-    void (*cross_entropy)(struct device *d, float *dx, const float *x, const int32_t *label, int64_t rows,
-                          int64_t classes, float scale, struct device_tally *tally);
+    /* z += bias, a = f(z); and back: dz = da f'(z), dbias += column sums of dz, and a once more, so that it
+     * need not be kept. All (rows,cols); dz may be da when type is float. */
+    void (*bias_activate)(struct device *d, enum device_activation kind, enum device_type type, void *a,
+                          float *z, const float *bias, int64_t rows, int64_t cols);
+    void (*bias_activate_grad)(struct device *d, enum device_activation kind, enum device_type type, void *dz,
+                               void *a, float *dbias, const float *da, const float *z, int64_t rows,
+                               int64_t cols);
+
+    void (*embed)(struct device *d, const struct device_embedding *h, const float *wte, const float *wpe,
+                  float *x);
+    /* dwte, dwpe += ; dx is under the dropout's mask afterwards. */
+    void (*embed_grad)(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
+                       float *dx);
+    void (*norm)(struct device *d, const struct device_norm *h);
+    void (*norm_grad)(struct device *d, const struct device_norm_grad *h);
+    void (*attention)(struct device *d, const struct device_attention *h);
+    /* dqkv (tokens,3 width) from d_o (tokens,width). */
+    void (*attention_grad)(struct device *d, const struct device_attention *h, const float *d_o, float *dqkv);
+    /* Room for what these need inside. */
+    enum err_code (*reserve)(struct device *d, const struct device_sizes *sizes, struct err *e);
+
+    /* Softmax and cross-entropy in one: dx (rows,classes) = (softmax(x) - onehot(label)) * scale, and tally
+     * += weight times the rows' sums. x is lost; dx may be NULL (evaluation), or x when type is float. A
+     * row's loss is log sum exp(x) - x[label]. */
+    void (*cross_entropy)(struct device *d, enum device_type type, void *dx, float *x, const int32_t *label,
+                          int64_t rows, int64_t classes, float scale, double weight,
+                          struct device_tally *tally);
     /* Mean square over a row's columns: dx = 2 (x - y) / cols * scale, tally.loss += sum over rows of the
      * mean. */
     void (*mse)(struct device *d, float *dx, const float *x, const float *y, int64_t rows, int64_t cols,
@@ -82,7 +185,8 @@ struct device {
     const struct device_ops *ops;
     bool host; /* its memory is ordinary memory of this process: upload and download are not needed */
     int threads;
-    size_t bytes; /* allocated now */
+    size_t bytes;     /* allocated now */
+    size_t workspace; /* besides, inside */
 };
 
 /* local_ranks processes share this node's cores: this one takes the local_rank-th part of those it may run
@@ -91,6 +195,11 @@ struct device {
 MUST_CHECK enum err_code device_open(struct device **out, enum device_kind kind, int local_rank,
                                      int local_ranks, struct err *e);
 void device_close(struct device *d); /* NULL is fine */
+
+/* The rate of matrix products that this device reaches on one of a kind that suits it, in floating-point
+ * operations a second: measured, for some tens of milliseconds, with the device's threads. What a report
+ * calls its peak. */
+MUST_CHECK enum err_code device_peak(struct device *d, enum device_type type, double *flops, struct err *e);
 
 /* RESOURCE_EXHAUSTED names `what` and its size. */
 MUST_CHECK enum err_code device_alloc(struct device *d, size_t bytes, const char *what, void **out,

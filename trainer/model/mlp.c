@@ -141,7 +141,8 @@ static void forward(struct model *m, const float *params, const struct model_bat
     for (size_t i = 0; i < n->layer_count; i++) {
         struct layer *l = &n->layers[i];
         /* z (rows,out) = x (rows,in) W^T, W (out,in) */
-        ops->matmul(m->device, false, true, b->rows, l->out, l->in, x, params + l->weight, 0.0f, l->z);
+        ops->matmul(m->device, DEVICE_F32, false, true, b->rows, l->out, l->in, x, params + l->weight, 0.0f,
+                    l->z);
         ops->bias(m->device, l->z, params + l->bias, b->rows, l->out);
         if (l->a)
             ops->activate(m->device, n->activation, l->a, l->z, (size_t)(b->rows * l->out));
@@ -158,7 +159,8 @@ static void loss(struct model *m, float *grad, const struct model_batch *b, floa
     if (n->loss == LOSS_MSE)
         ops->mse(m->device, grad, n->output, b->y, b->rows, m->out, scale, tally);
     else
-        ops->cross_entropy(m->device, grad, n->output, b->label, b->rows, m->out, scale, tally);
+        ops->cross_entropy(m->device, DEVICE_F32, grad, n->output, b->label, b->rows, m->out, scale, 1.0,
+                           tally);
 }
 
 static void mlp_evaluate(struct model *m, const float *params, const struct model_batch *b,
@@ -180,7 +182,8 @@ static void backward(struct model *m, const float *params, float *grads, const s
     for (size_t i = n->layer_count; i-- > 0;) {
         struct layer *l = &n->layers[i];
         const float *x = i > 0 ? n->layers[i - 1].a : b->x;
-        ops->matmul(m->device, true, false, l->out, l->in, b->rows, dz, x, 1.0f, grads + l->weight);
+        ops->matmul(m->device, DEVICE_F32, true, false, l->out, l->in, b->rows, dz, x, 1.0f,
+                    grads + l->weight);
         ops->bias_grad(m->device, grads + l->bias, dz, b->rows, l->out);
         if (ready)
             ready(arg, l->weight, end - l->weight);
@@ -188,7 +191,8 @@ static void backward(struct model *m, const float *params, float *grads, const s
         if (i == 0)
             break;
         struct layer *under = &n->layers[i - 1];
-        ops->matmul(m->device, false, false, b->rows, l->in, l->out, dz, params + l->weight, 0.0f, below);
+        ops->matmul(m->device, DEVICE_F32, false, false, b->rows, l->in, l->out, dz, params + l->weight, 0.0f,
+                    below);
         ops->activate_grad(m->device, n->activation, below, below, under->z, (size_t)(b->rows * l->in));
         float *swap = dz;
         dz = below;

@@ -1,5 +1,6 @@
 #include "trainer/model/model.h"
 
+#include "trainer/model/gpt.h"
 #include "trainer/model/mlp.h"
 
 static enum device_activation activation_of(enum activation_type type)
@@ -42,13 +43,39 @@ static enum err_code open_mlp(struct model **out, const struct train_spec *spec,
     return mlp_open(out, sizes, n, activation_of(spec->model.activation), loss, max_rows, device, e);
 }
 
+static enum err_code open_gpt(struct model **out, const struct train_spec *spec, int64_t data_in,
+                              int64_t data_out, int64_t max_rows, struct device *device, struct err *e)
+{
+    struct gpt_shape shape = {
+        .layers = spec->model.layers,
+        .heads = spec->model.heads,
+        .width = spec->model.width,
+        .context = spec->model.context,
+        .vocab = spec->model.vocab ? spec->model.vocab : data_out,
+        .dropout = spec->model.dropout,
+        .tied = spec->model.tied,
+        .activation = activation_of(spec->model.activation),
+        .type = spec->precision == PRECISION_BF16 ? DEVICE_BF16 : DEVICE_F32,
+        .seed = (uint64_t)spec->seed,
+    };
+    if (data_in != shape.context)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "the model's context is %lld, but the data has windows of %lld",
+                       (long long)shape.context, (long long)data_in);
+    if (data_out > shape.vocab)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "the model's vocabulary is %lld, but the data has %lld symbols",
+                       (long long)shape.vocab, (long long)data_out);
+    return gpt_open(out, &shape, max_rows, device, e);
+}
+
 enum err_code model_open(struct model **out, const struct train_spec *spec, enum loss_type loss,
                          int64_t data_in, int64_t data_out, int64_t max_rows, struct device *device,
                          struct err *e)
 {
     BUG_ON(max_rows < 1);
     if (spec->model.type == MODEL_GPT)
-        return err_set(e, ERR_UNIMPLEMENTED, "model: gpt is not in this build");
+        return open_gpt(out, spec, data_in, data_out, max_rows, device, e);
     return open_mlp(out, spec, loss, data_in, data_out, max_rows, device, e);
 }
 

@@ -1,92 +1,9 @@
-/* Element-wise operations, written so that compilers vectorise them; compiled once per instruction set with
- * DDP_KERNELS naming the table. Bits must not depend on that: no contraction into fused multiply-adds
- * (-ffp-contract=off), no library functions whose variants differ, and sums in LANES partial sums that are
- * folded in a fixed order whatever the vector width is. */
-#include <math.h>
-#include <string.h>
-
+/* Element-wise operations and optimizers; compiled once per instruction set with DDP_KERNELS naming the
+ * table. Bits must not depend on that: no contraction into fused multiply-adds (-ffp-contract=off), no
+ * library functions whose variants differ, and sums in sixteen lanes (vec.h). Who calls cuts the work into
+ * parts, and not by the number of threads. */
+#include "trainer/device/cpu/activation.h"
 #include "trainer/device/cpu/cpu.h"
-
-#define LANES 16
-
-/* e^x by Cody and Waite's reduction x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial for e^r with the
- * coefficients of the Taylor series to r^7: within 2 ulp for normal results. Clamped to finite results, so a
- * NaN is carried by the selects at the end. */
-static inline float fast_exp(float x)
-{
-    float c = x > -87.0f
-                  ? x
-                  : -87.0f; /* a NaN goes to the clamp: its conversion to an integer would be undefined */
-    c = c > 88.0f ? 88.0f : c;
-    float shifted =
-        c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer in the low bits */
-    float n = shifted - 12582912.0f;
-    float r = c - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    float p = 1.98412698e-4f;
-    p = p * r + 1.38888889e-3f;
-    p = p * r + 8.33333333e-3f;
-    p = p * r + 4.16666667e-2f;
-    p = p * r + 1.66666667e-1f;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    union {
-        int32_t i;
-        float f;
-    } power = {.i = ((int32_t)n + 127) * (1 << 23)};
-    float y = p * power.f;
-    return x == x ? y : x;
-}
-
-/* tanh x = 1 - 2 / (e^2x + 1): absolute error below 2e-7. */
-static inline float fast_tanh(float x)
-{
-    return 1.0f - 2.0f / (fast_exp(2.0f * x) + 1.0f);
-}
-
-/* GELU in its tanh form (Hendrycks and Gimpel, arXiv 1606.08415). */
-#define GELU_A 0.7978845608f /* sqrt(2 / pi) */
-#define GELU_B 0.044715f
-
-static inline float gelu_tanh(float x)
-{
-    return 0.5f * x * (1.0f + fast_tanh(GELU_A * (x + GELU_B * x * x * x)));
-}
-
-static inline float gelu_tanh_slope(float x)
-{
-    float t = fast_tanh(GELU_A * (x + GELU_B * x * x * x));
-    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * GELU_A * (1.0f + 3.0f * GELU_B * x * x);
-}
-
-/* Phi(x), the normal distribution, by formula 7.1.26 of Abramowitz and Stegun for erf, which is good to
- * 1.5e-7 absolute; *density is exp(-x^2 / 2) / sqrt(2 pi). */
-static inline float normal_cdf(float x, float *density)
-{
-    float a = fabsf(x) * 0.70710678f, e = fast_exp(-a * a);
-    float t = 1.0f / (1.0f + 0.3275911f * a);
-    float p = 1.061405429f;
-    p = p * t - 1.453152027f;
-    p = p * t + 1.421413741f;
-    p = p * t - 0.284496736f;
-    p = p * t + 0.254829592f;
-    float half_tail = 0.5f * p * t * e;
-    *density = 0.39894228f * e;
-    return x > 0.0f ? 1.0f - half_tail : half_tail;
-}
-
-static inline float gelu(float x)
-{
-    float density;
-    return x * normal_cdf(x, &density);
-}
-
-static inline float gelu_slope(float x)
-{
-    float density, cdf = normal_cdf(x, &density);
-    return cdf + x * density;
-}
 
 static void k_bias(float *restrict y, const float *restrict b, int64_t rows, int64_t cols)
 {
@@ -95,80 +12,143 @@ static void k_bias(float *restrict y, const float *restrict b, int64_t rows, int
             y[i * cols + j] += b[j];
 }
 
-static void k_bias_grad(float *restrict db, const float *restrict dy, int64_t rows, int64_t cols)
+static void k_column_sums(float *restrict sums, const float *restrict dy, int64_t rows, int64_t cols)
 {
+    memset(sums, 0, (size_t)cols * sizeof(float));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
-            db[j] += dy[i * cols + j];
+            sums[j] += dy[i * cols + j];
+}
+
+static void k_fold(float *restrict to, const float *restrict parts, int64_t count, int64_t stride, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float sum = parts[i];
+        for (int64_t p = 1; p < count; p++)
+            sum += parts[p * stride + i];
+        to[i] += sum;
+    }
+}
+
+VEC_INLINE void activate_all(enum device_activation kind, float *y, const float *x, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        vec_store(y + i, activation_value(kind, vec_load(x + i)));
+    vec_store_part(y + i, activation_value(kind, vec_load_part(x + i, n - i)), n - i);
+}
+
+VEC_INLINE void activate_grad_all(enum device_activation kind, float *dx, const float *dy, const float *x,
+                                  int64_t n)
+{
+    vf value;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        vec_store(dx + i, vec_load(dy + i) * activation_slope(kind, vec_load(x + i), &value));
+    vf slope = activation_slope(kind, vec_load_part(x + i, n - i), &value);
+    vec_store_part(dx + i, vec_load_part(dy + i, n - i) * slope, n - i);
 }
 
 static void k_activate(enum device_activation kind, float *y, const float *x, size_t n)
 {
-    switch (kind) {
-    case DEVICE_RELU:
-        for (size_t i = 0; i < n; i++)
-            y[i] = x[i] < 0.0f ? 0.0f : x[i];
-        break;
-    case DEVICE_GELU_TANH:
-        for (size_t i = 0; i < n; i++)
-            y[i] = gelu_tanh(x[i]);
-        break;
-    case DEVICE_GELU:
-        for (size_t i = 0; i < n; i++)
-            y[i] = gelu(x[i]);
-        break;
-    case DEVICE_TANH:
-        for (size_t i = 0; i < n; i++)
-            y[i] = fast_tanh(x[i]);
-        break;
-    }
+    ACTIVATION_EACH(kind, activate_all, y, x, (int64_t)n);
 }
 
 static void k_activate_grad(enum device_activation kind, float *dx, const float *dy, const float *x, size_t n)
 {
-    switch (kind) {
-    case DEVICE_RELU:
-        for (size_t i = 0; i < n; i++)
-            dx[i] = x[i] > 0.0f ? dy[i] : 0.0f;
-        break;
-    case DEVICE_GELU_TANH:
-        for (size_t i = 0; i < n; i++)
-            dx[i] = dy[i] * gelu_tanh_slope(x[i]);
-        break;
-    case DEVICE_GELU:
-        for (size_t i = 0; i < n; i++)
-            dx[i] = dy[i] * gelu_slope(x[i]);
-        break;
-    case DEVICE_TANH:
-        for (size_t i = 0; i < n; i++) {
-            float t = fast_tanh(x[i]);
-            dx[i] = dy[i] * (1.0f - t * t);
-        }
-        break;
+    ACTIVATION_EACH(kind, activate_grad_all, dx, dy, x, (int64_t)n);
+}
+
+static void k_narrow(uint16_t *restrict to, const float *restrict x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = vec_narrow(x[i]);
+}
+
+static void k_widen(float *restrict to, const uint16_t *restrict x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)x[i] << 16;
+        memcpy(&to[i], &bits, sizeof(bits));
     }
 }
 
-/* A NaN anywhere in the row must come out as a NaN loss, so the sum is taken over all columns. */
-static void k_cross_entropy(float *dx, const float *x, const int32_t *label, int64_t rows, int64_t classes,
-                            float scale, struct device_tally *tally)
+/* ---- losses */
+
+static float row_top(const float *x, int64_t n)
+{
+    vf top = vec_all(-INFINITY);
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        top = vec_max(vec_load(x + j), top); /* a NaN is passed over here and shows in the sum */
+    float most = vec_top(top);
+    for (; j < n; j++)
+        most = x[j] > most ? x[j] : most;
+    return most;
+}
+
+/* Leaves e^(x - top) in x. A NaN anywhere in the row must come out as a NaN sum. */
+static float row_exp(float *x, int64_t n, float top)
+{
+    vf sum = {0};
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES) {
+        vf e = vec_exp(vec_load(x + j) - top);
+        vec_store(x + j, e);
+        sum += e;
+    }
+    if (j < n) {
+        vf e = vec_exp(vec_load_part(x + j, n - j) - top);
+        vec_store_part(x + j, e, n - j);
+        sum += vec_load_part(x + j, n - j);
+    }
+    return vec_sum(sum);
+}
+
+/* Whether the label's output is the first of the largest. */
+static bool row_correct(const float *x, float top, int32_t label)
+{
+    if (x[label] != top)
+        return false;
+    for (int32_t j = 0; j < label; j++)
+        if (x[j] == top)
+            return false;
+    return true;
+}
+
+static void row_gradient(enum device_type type, void *dx, const float *e, int64_t n, float factor,
+                         int32_t label, float scale)
+{
+    float at_label = e[label] * factor - scale;
+    if (type == DEVICE_F32) {
+        float *out = dx;
+        int64_t j = 0;
+        for (; j + LANES <= n; j += LANES)
+            vec_store(out + j, vec_load(e + j) * factor);
+        for (; j < n; j++)
+            out[j] = e[j] * factor;
+        out[label] = at_label;
+    } else {
+        uint16_t *restrict out = dx;
+        for (int64_t j = 0; j < n; j++)
+            out[j] = vec_narrow(e[j] * factor);
+        out[label] = vec_narrow(at_label);
+    }
+}
+
+static void k_cross_entropy(enum device_type type, void *dx, float *x, const int32_t *label, int64_t rows,
+                            int64_t classes, float scale, double weight, struct device_tally *tally)
 {
     for (int64_t i = 0; i < rows; i++) {
-        const float *row = x + i * classes;
-        int64_t best = 0;
-        for (int64_t j = 1; j < classes; j++)
-            best = row[j] > row[best] ? j : best;
-        float top = row[best], at_label = row[label[i]];
-        float sum = 0.0f;
-        for (int64_t j = 0; j < classes; j++)
-            sum += fast_exp(row[j] - top);
-        tally->loss += (double)(top - at_label) + log((double)sum);
-        tally->correct += best == label[i];
-        if (!dx)
-            continue;
-        float *out = dx + i * classes, inverse = scale / sum;
-        for (int64_t j = 0; j < classes; j++)
-            out[j] = fast_exp(row[j] - top) * inverse;
-        out[label[i]] -= scale;
+        float *row = x + i * classes;
+        float top = row_top(row, classes), at_label = row[label[i]];
+        bool correct = row_correct(row, top, label[i]);
+        float sum = row_exp(row, classes, top);
+        tally->loss += weight * ((double)(top - at_label) + log((double)sum));
+        tally->correct += correct ? weight : 0.0;
+        if (dx)
+            row_gradient(type, (char *)dx + (size_t)(i * classes) * device_size(type), row, classes,
+                         scale / sum, label[i], scale);
     }
 }
 
@@ -188,16 +168,17 @@ static void k_mse(float *dx, const float *x, const float *y, int64_t rows, int64
     }
 }
 
+/* ---- optimizers */
+
 static double k_sum_squares(const float *x, size_t n)
 {
     double total = 0.0;
     size_t i = 0;
     while (i + LANES <= n) {
-        float part[LANES] = {0};
+        vf part = {0};
         size_t end = n - i > 4096 ? i + 4096 : i + (n - i) / LANES * LANES;
         for (; i < end; i += LANES)
-            for (int l = 0; l < LANES; l++)
-                part[l] += x[i + (size_t)l] * x[i + (size_t)l];
+            part += vec_load(x + i) * vec_load(x + i);
         for (int l = 0; l < LANES; l++)
             total += (double)part[l];
     }
@@ -243,9 +224,12 @@ static void k_adamw(const struct device_adamw *h, float *restrict p, const float
 
 const struct cpu_kernels DDP_KERNELS = {
     .bias = k_bias,
-    .bias_grad = k_bias_grad,
+    .column_sums = k_column_sums,
+    .fold = k_fold,
     .activate = k_activate,
     .activate_grad = k_activate_grad,
+    .narrow = k_narrow,
+    .widen = k_widen,
     .cross_entropy = k_cross_entropy,
     .mse = k_mse,
     .sum_squares = k_sum_squares,

@@ -1,7 +1,5 @@
-#include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
-#include <string.h>
 
 #include "trainer/device/cpu/cpu.h"
 
@@ -23,17 +21,6 @@ static int part_of(const cpu_set_t *all, int local_rank, int local_ranks, cpu_se
     return each;
 }
 
-/* libgomp counted the cores when it was loaded, before we were pinned. It comes with oneDNN; where oneDNN
- * runs on something else there is nothing to set. */
-static void set_openmp_threads(int threads)
-{
-    void (*set)(int) = NULL;
-    void *symbol = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    memcpy(&set, &symbol, sizeof(set)); /* ISO C has no cast between the two kinds of pointer */
-    if (set)
-        set(threads);
-}
-
 enum err_code cpu_pin(int local_rank, int local_ranks, int *threads, struct err *e)
 {
     cpu_set_t all, mine;
@@ -42,6 +29,5 @@ enum err_code cpu_pin(int local_rank, int local_ranks, int *threads, struct err 
     *threads = part_of(&all, local_rank, local_ranks, &mine);
     if (sched_setaffinity(0, sizeof(mine), &mine) < 0)
         return err_sys(e, errno, "cannot pin this process to its cores");
-    set_openmp_threads(*threads);
     return ERR_OK;
 }

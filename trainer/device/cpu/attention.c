@@ -1,0 +1,365 @@
+/* Causal attention on the CPU: one head of one row at a time, in strips of STRIP queries. Its products are
+ * small, so they are made here, in tiles that stay in registers, and not by the library. Compiled once per
+ * instruction set; products are contracted into fused multiply-adds where there are any, so bits are those of
+ * the set (as they are for the library's products).
+ *
+ * A head's q, k, v and d_o are copied together first: vectors of `size` floats padded to whole tiles
+ * (`wide`), as rows, and where keys or values are the columns of a product, transposed in panels of STRIP:
+ * (size, STRIP). Strips of scores are (STRIP, span): as many columns as there are keys, in whole panels, and
+ * a little more so that rows do not fall on the same lines of the cache. */
+#include "trainer/device/cpu/cpu.h"
+#include "trainer/device/cpu/dropout.h"
+#include "trainer/device/cpu/vec.h"
+
+#define STRIP CPU_ATTENTION_STRIP
+#define ROWS 4 /* of a tile */
+
+/* A tile's columns are TILE registers of what the set has. */
+#if defined(__AVX512F__)
+#define REGISTER 16
+#define TILE 4
+#elif defined(__AVX2__)
+#define REGISTER 8
+#define TILE 2
+#else
+#define REGISTER 4
+#define TILE 2
+#endif
+typedef float vr __attribute__((vector_size(REGISTER * 4)));
+
+VEC_INLINE vr vr_load(const float *p)
+{
+    vr v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+/* c (ROWS, n registers) = or += a (ROWS, k) b (k, n registers); element (i, l) of a is a[i * ai + l * al]. */
+VEC_INLINE void tile(const int n, bool add, int64_t k, const float *a, int64_t ai, int64_t al, const float *b,
+                     int64_t ldb, float *c, int64_t ldc)
+{
+    vr sum[ROWS][TILE];
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++)
+            sum[i][j] = add ? vr_load(c + i * ldc + j * REGISTER) : (vr){0};
+    for (int64_t l = 0; l < k; l++) {
+        vr right[TILE];
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++)
+            right[j] = vr_load(b + l * ldb + j * REGISTER);
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; i++) {
+            float left = a[i * ai + l * al];
+#pragma GCC unroll 4
+            for (int j = 0; j < n; j++)
+                sum[i][j] += left * right[j];
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++)
+            memcpy(c + i * ldc + j * REGISTER, &sum[i][j], sizeof(vr));
+}
+
+/* c (ROWS, n) = or += a (ROWS, k) b (k, n); n is a multiple of LANES. */
+static void product(bool add, int64_t n, int64_t k, const float *a, int64_t ai, int64_t al, const float *b,
+                    int64_t ldb, float *c, int64_t ldc)
+{
+    int64_t j = 0;
+    for (; j + TILE * REGISTER <= n; j += TILE * REGISTER)
+        tile(TILE, add, k, a, ai, al, b + j, ldb, c + j, ldc);
+#if TILE * REGISTER > LANES
+    if (n - j == 3 * LANES)
+        tile(3, add, k, a, ai, al, b + j, ldb, c + j, ldc);
+    else if (n - j == 2 * LANES)
+        tile(2, add, k, a, ai, al, b + j, ldb, c + j, ldc);
+    else if (n - j == LANES)
+        tile(1, add, k, a, ai, al, b + j, ldb, c + j, ldc);
+#endif
+}
+
+/* ---- copies of a head */
+
+struct head {
+    const struct device_attention *h;
+    int64_t row, head;
+    int64_t size, wide, context, span; /* span: floats from one row of a strip to the next */
+    int64_t ld;                        /* of qkv */
+    const float *q, *k, *v;            /* in qkv: (context), ld apart */
+    float scale;                       /* 1 / sqrt(size), part of qs */
+    float *qs, *ks, *vs, *dos;         /* (context + ROWS, wide) */
+    float *kt, *vt;                    /* panels (size,STRIP) */
+    float *dk, *dv, *out;              /* (context + STRIP, wide) twice, (STRIP,wide) */
+    float *score, *dscore;             /* strips */
+};
+
+/* cpu_attention_floats of them. */
+static void lay_out(struct head *s, const struct device_attention *h, int64_t row, int64_t head, float *at)
+{
+    int64_t width = h->n.width, context = h->n.context, size = width / h->heads;
+    int64_t wide = cpu_rounded(size, LANES), rows = cpu_rounded(context, STRIP) + STRIP;
+    *s = (struct head){.h = h, .row = row, .head = head, .size = size, .wide = wide, .context = context};
+    s->span = rows + LANES;
+    s->ld = 3 * width;
+    s->q = h->qkv + row * context * s->ld + head * size;
+    s->k = s->q + width;
+    s->v = s->k + width;
+    s->scale = 1.0f / sqrtf((float)size);
+    float **arrays[] = {&s->qs, &s->ks, &s->vs, &s->dos, &s->kt, &s->vt, &s->dk, &s->dv};
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++, at += rows * wide)
+        *arrays[i] = at;
+    s->out = at;
+    s->score = s->out + wide * STRIP;
+    s->dscore = s->score + STRIP * s->span;
+}
+
+/* to (context + ROWS, wide) = scale * from (context, size), zeros around it. */
+static void copy_rows(const struct head *s, float *to, const float *from, int64_t ld, float scale)
+{
+    for (int64_t t = 0; t < s->context; t++) {
+        int64_t j = 0;
+        for (; j + LANES <= s->size; j += LANES)
+            vec_store(to + t * s->wide + j, scale * vec_load(from + t * ld + j));
+        if (j < s->size)
+            vec_store(to + t * s->wide + j, scale * vec_load_part(from + t * ld + j, s->size - j));
+    }
+    memset(to + s->context * s->wide, 0, (size_t)(ROWS * s->wide) * sizeof(float));
+}
+
+/* Exchanges rows i and i + n of each 2n x 2n square: after n = 8, 4, 2, 1 the sixteen rows are transposed. */
+#define EXCHANGE(r, n, first, second)                                                                        \
+    _Pragma("GCC unroll 16") for (int i_ = 0; i_ < LANES; i_++) if (!(i_ & (n)))                             \
+    {                                                                                                        \
+        vf a_ = r[i_], b_ = r[i_ + (n)];                                                                     \
+        r[i_] = __builtin_shufflevector(a_, b_, first);                                                      \
+        r[i_ + (n)] = __builtin_shufflevector(a_, b_, second);                                               \
+    }
+#define FIRST_8 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
+#define SECOND_8 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
+#define FIRST_4 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
+#define SECOND_4 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31
+#define FIRST_2 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
+#define SECOND_2 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+#define FIRST_1 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
+#define SECOND_1 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
+
+/* Sixteen rows (of padded copies, wide apart) into sixteen columns of a panel; `size` rows of it. */
+static void transpose_square(float *to, const float *from, int64_t ld, int64_t size)
+{
+    vf r[LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        r[i] = vec_load(from + i * ld);
+    EXCHANGE(r, 8, FIRST_8, SECOND_8)
+    EXCHANGE(r, 4, FIRST_4, SECOND_4)
+    EXCHANGE(r, 2, FIRST_2, SECOND_2)
+    EXCHANGE(r, 1, FIRST_1, SECOND_1)
+    for (int64_t i = 0; i < size && i < LANES; i++)
+        vec_store(to + i * STRIP, r[i]);
+}
+
+/* Panels of the transposed rows. Rows behind the last are whatever lies there: their scores are never read.
+ */
+static void transpose(const struct head *s, float *to, const float *from)
+{
+    for (int64_t t = 0; t < s->context; t += LANES) {
+        float *panel = to + t / STRIP * STRIP * s->wide + t % STRIP;
+        for (int64_t j = 0; j < s->size; j += LANES)
+            transpose_square(panel + j * STRIP, from + t * s->wide + j, s->wide, s->size - j);
+    }
+}
+
+/* ---- strips */
+
+/* score (STRIP,span) = left (rows,size) panels^T, as far as queries see. */
+static void make_scores(const struct head *s, float *score, const float *left, const float *panels,
+                        int64_t first, int64_t rows)
+{
+    for (int64_t p = 0; p <= first; p += STRIP)
+        for (int64_t i = 0; i < rows; i += ROWS) {
+            int64_t n = p < first ? STRIP : cpu_rounded(i + ROWS, LANES);
+            product(false, n, s->size, left + (first + i) * s->wide, s->wide, 1, panels + p * s->wide, STRIP,
+                    score + i * s->span + p, s->span);
+        }
+}
+
+/* out (STRIP,wide) = score (rows, keys) values (keys, wide). */
+static void weigh_values(const struct head *s, const float *score, const float *values, int64_t first,
+                         int64_t rows)
+{
+    for (int64_t p = 0; p <= first; p += STRIP)
+        for (int64_t i = 0; i < rows; i += ROWS) {
+            int64_t keys = p < first ? STRIP : i + ROWS;
+            product(p > 0, s->wide, keys, score + i * s->span + p, s->span, 1, values + p * s->wide, s->wide,
+                    s->out + i * s->wide, s->wide);
+        }
+}
+
+/* sum (keys,wide) += score^T (keys, rows) left (rows, wide). */
+static void weigh_queries(const struct head *s, float *sum, const float *score, const float *left,
+                          int64_t first, int64_t rows)
+{
+    for (int64_t p = 0; p <= first; p += STRIP)
+        for (int64_t j = 0; j < STRIP; j += ROWS) {
+            int64_t i = p < first ? 0 : j;
+            if (i < rows)
+                product(true, s->wide, rows - i, score + i * s->span + p + j, 1, s->span,
+                        left + (first + i) * s->wide, s->wide, sum + (p + j) * s->wide, s->wide);
+        }
+}
+
+/* Zeros where a strip's row goes on behind its last key, as far as products read. */
+static void blank(const struct head *s, float *row, int64_t keys, int64_t first)
+{
+    int64_t end = first + STRIP;
+    (void)s;
+    memset(row + keys, 0, (size_t)(end - keys) * sizeof(float));
+}
+
+static void drop(const struct head *s, float *row, int64_t query, int64_t keys)
+{
+    float mask[DROPOUT_CHUNK];
+    for (int64_t j = 0; j < keys; j += DROPOUT_CHUNK) {
+        dropout_mask(mask, &s->h->dropout, s->row, s->head * s->context + query, j);
+        for (int i = 0; i < DROPOUT_CHUNK; i++)
+            row[j + i] *= mask[i];
+    }
+}
+
+/* A query's scores become e^(score - top); returns their sum, and by lse the log of the whole. */
+static float soften(float *row, int64_t keys, float *lse)
+{
+    vf most = vec_all(-INFINITY), sum = {0};
+    int64_t j = 0;
+    for (; j + LANES <= keys; j += LANES)
+        most = vec_max(vec_load(row + j), most);
+    float top = vec_top(most);
+    for (int64_t i = j; i < keys; i++)
+        top = row[i] > top ? row[i] : top;
+    for (j = 0; j + LANES <= keys; j += LANES) {
+        vf e = vec_exp(vec_load(row + j) - top);
+        vec_store(row + j, e);
+        sum += e;
+    }
+    if (j < keys) {
+        vec_store_part(row + j, vec_exp(vec_load_part(row + j, keys - j) - top), keys - j);
+        sum += vec_load_part(row + j, keys - j);
+    }
+    float whole = vec_sum(sum);
+    *lse = top + logf(whole);
+    return whole;
+}
+
+static void forward_strip(const struct head *s, int64_t first, int64_t rows)
+{
+    const struct device_attention *h = s->h;
+    float *lse = h->lse + (s->row * h->heads + s->head) * s->context, sums[STRIP];
+    make_scores(s, s->score, s->qs, s->kt, first, rows);
+    for (int64_t i = 0; i < cpu_rounded(rows, ROWS); i++) {
+        float *row = s->score + i * s->span;
+        int64_t keys = i < rows ? first + i + 1 : 0;
+        if (i < rows)
+            sums[i] = soften(row, keys, &lse[first + i]);
+        if (i < rows && h->dropout.p > 0.0f)
+            drop(s, row, first + i, keys);
+        blank(s, row, keys, first);
+    }
+    weigh_values(s, s->score, s->vs, first, rows);
+    for (int64_t i = 0; i < rows; i++) {
+        float *o = h->o + (s->row * s->context + first + i) * h->n.width + s->head * s->size;
+        float inverse = 1.0f / sums[i];
+        for (int64_t j = 0; j < s->size; j++)
+            o[j] = s->out[i * s->wide + j] * inverse;
+    }
+}
+
+static void forward(const struct device_attention *h, int64_t row, int64_t head, float *scratch)
+{
+    struct head s;
+    lay_out(&s, h, row, head, scratch);
+    copy_rows(&s, s.qs, s.q, s.ld, s.scale);
+    copy_rows(&s, s.ks, s.k, s.ld, 1.0f);
+    copy_rows(&s, s.vs, s.v, s.ld, 1.0f);
+    transpose(&s, s.kt, s.ks);
+    for (int64_t first = 0; first < s.context; first += STRIP)
+        forward_strip(&s, first, s.context - first < STRIP ? s.context - first : STRIP);
+}
+
+/* ---- backward */
+
+/* p = e^(score - lse), ds = p (dp - sum of d_o o), where with dropout dp is under the mask; leaves what the
+ * values were weighed with in score and ds in dscore. */
+static void backward_row(const struct head *s, int64_t query, int64_t i, const float *d_o)
+{
+    const struct device_attention *h = s->h;
+    int64_t at = s->row * s->context + query;
+    const float *o = h->o + at * h->n.width + s->head * s->size;
+    float *p = s->score + i * s->span, *ds = s->dscore + i * s->span;
+    float lse = h->lse[(s->row * h->heads + s->head) * s->context + query], dot = 0.0f;
+    vf sum = {0};
+    int64_t j = 0;
+    for (; j + LANES <= s->size; j += LANES)
+        sum += vec_load(o + j) * vec_load(d_o + j);
+    for (; j < s->size; j++)
+        dot += o[j] * d_o[j];
+    dot += vec_sum(sum);
+    if (h->dropout.p > 0.0f)
+        drop(s, ds, query, query + 1);
+    for (j = 0; j <= query; j += LANES) {
+        vf e = vec_exp(vec_load(p + j) - lse);
+        vec_store(p + j, e);
+        vec_store(ds + j, e * (vec_load(ds + j) - dot));
+    }
+    if (h->dropout.p > 0.0f)
+        drop(s, p, query, query + 1);
+}
+
+static void backward_strip(const struct head *s, const float *d_o, float *dqkv, int64_t first, int64_t rows)
+{
+    int64_t width = s->h->n.width;
+    make_scores(s, s->score, s->qs, s->kt, first, rows);
+    make_scores(s, s->dscore, s->dos, s->vt, first, rows);
+    for (int64_t i = 0; i < cpu_rounded(rows, ROWS); i++) {
+        int64_t keys = i < rows ? first + i + 1 : 0;
+        if (i < rows)
+            backward_row(s, first + i, i, d_o + (first + i) * width);
+        blank(s, s->score + i * s->span, keys, first);
+        blank(s, s->dscore + i * s->span, keys, first);
+    }
+    weigh_queries(s, s->dv, s->score, s->dos, first, rows);
+    weigh_queries(s, s->dk, s->dscore, s->qs, first, rows);
+    weigh_values(s, s->dscore, s->ks, first, rows);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < s->size; j++)
+            dqkv[(first + i) * s->ld + j] = s->out[i * s->wide + j] * s->scale;
+}
+
+static void backward(const struct device_attention *h, int64_t row, int64_t head, const float *d_o,
+                     float *dqkv, float *scratch)
+{
+    struct head s;
+    int64_t width = h->n.width;
+    lay_out(&s, h, row, head, scratch);
+    d_o += row * s.context * width + head * s.size;
+    dqkv += row * s.context * s.ld + head * s.size;
+    copy_rows(&s, s.qs, s.q, s.ld, s.scale);
+    copy_rows(&s, s.ks, s.k, s.ld, 1.0f);
+    copy_rows(&s, s.vs, s.v, s.ld, 1.0f);
+    copy_rows(&s, s.dos, d_o, width, 1.0f);
+    transpose(&s, s.kt, s.ks);
+    transpose(&s, s.vt, s.vs);
+    memset(s.dk, 0, (size_t)(cpu_rounded(s.context, STRIP) * s.wide) * sizeof(float));
+    memset(s.dv, 0, (size_t)(cpu_rounded(s.context, STRIP) * s.wide) * sizeof(float));
+    for (int64_t first = 0; first < s.context; first += STRIP)
+        backward_strip(&s, d_o, dqkv, first, s.context - first < STRIP ? s.context - first : STRIP);
+    for (int64_t t = 0; t < s.context; t++)
+        for (int64_t j = 0; j < s.size; j++) {
+            dqkv[t * s.ld + width + j] = s.dk[t * s.wide + j];
+            dqkv[t * s.ld + 2 * width + j] = s.dv[t * s.wide + j];
+        }
+}
+
+const struct cpu_attention DDP_ATTENTION = {.forward = forward, .backward = backward};

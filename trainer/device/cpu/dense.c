@@ -1,0 +1,254 @@
+/* Operations on matrices and flat arrays, cut into parts for the threads. */
+#include "trainer/device/cpu/cpu.h"
+
+#include <string.h>
+
+#define PIECE ((size_t)1 << 16) /* floats of a flat array */
+
+static int64_t pieces(size_t n)
+{
+    return (int64_t)((n + PIECE - 1) / PIECE);
+}
+static size_t piece_count(size_t n, int64_t part)
+{
+    size_t from = (size_t)part * PIECE;
+    return n - from < PIECE ? n - from : PIECE;
+}
+
+/* What the parts of any of these see. */
+struct work {
+    const struct cpu_kernels *k;
+    enum device_activation kind;
+    enum device_type type;
+    const void *h;
+    const float *x, *y;
+    float *to, *m, *v;
+    void *any;
+    uint16_t *narrow;
+    const uint16_t *from_narrow;
+    const int32_t *label;
+    int64_t rows, cols, parts;
+    size_t n;
+    float scale;
+    double weight, *sums;
+    struct device_tally *tallies;
+};
+
+static void run(struct device *d, struct work *w, int64_t parts, cpu_part_fn fn)
+{
+    w->k = cpu_of(d)->set.kernels;
+    w->parts = parts;
+    cpu_threads_run(&cpu_of(d)->threads, parts, fn, w);
+}
+
+/* ---- products */
+
+static void widen_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    size_t from = (size_t)part * PIECE;
+    (void)thread;
+    w->k->widen(w->to + from, w->from_narrow + from, piece_count(w->n, part));
+}
+
+static void widen(struct device *d, float *to, const uint16_t *x, size_t n)
+{
+    struct work w = {.to = to, .from_narrow = x, .n = n};
+    run(d, &w, pieces(n), widen_part);
+}
+
+static enum err_code widened(struct device *d, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
+                             const uint16_t *a, const uint16_t *b, float beta, float *c, struct err *e)
+{
+    struct cpu_device *cpu = cpu_of(d);
+    size_t left = (size_t)cpu_rounded(m * k, 16), right = (size_t)(k * n);
+    if (cpu->wide_bytes < (left + right) * sizeof(float))
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "a bf16 product is larger than what was reserved for it");
+    widen(d, cpu->wide, a, (size_t)(m * k));
+    widen(d, cpu->wide + left, b, right);
+    return cpu_gemm(trans_a, trans_b, m, n, k, cpu->wide, cpu->wide + left, beta, c, e);
+}
+
+void dense_matmul(struct device *d, enum device_type type, bool trans_a, bool trans_b, int64_t m, int64_t n,
+                  int64_t k, const void *a, const void *b, float beta, float *c)
+{
+    struct err e = {0};
+    enum err_code code;
+    if (type == DEVICE_F32)
+        code = cpu_gemm(trans_a, trans_b, m, n, k, a, b, beta, c, &e);
+    else
+        code = cpu_bf16_gemm(cpu_of(d)->bf16, trans_a, trans_b, m, n, k, a, b, beta, c, &e);
+    if (code == ERR_UNIMPLEMENTED && type == DEVICE_BF16)
+        code = widened(d, trans_a, trans_b, m, n, k, a, b, beta, c, &e);
+    if (code)
+        cpu_failed(cpu_of(d), &e);
+}
+
+static void narrow_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    size_t from = (size_t)part * PIECE;
+    (void)thread;
+    w->k->narrow(w->narrow + from, w->x + from, piece_count(w->n, part));
+}
+
+void dense_narrow(struct device *d, void *bf16, const float *x, size_t n)
+{
+    struct work w = {.narrow = bf16, .x = x, .n = n};
+    run(d, &w, pieces(n), narrow_part);
+}
+
+/* ---- bias and activation */
+
+static void bias_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    int64_t from = cpu_part_start(w->rows, w->parts, part), to = cpu_part_start(w->rows, w->parts, part + 1);
+    (void)thread;
+    w->k->bias(w->to + from * w->cols, w->x, to - from, w->cols);
+}
+
+void dense_bias(struct device *d, float *y, const float *b, int64_t rows, int64_t cols)
+{
+    struct work w = {.to = y, .x = b, .rows = rows, .cols = cols};
+    run(d, &w, cpu_parts(rows), bias_part);
+}
+
+static void column_sums_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    int64_t from = cpu_part_start(w->rows, w->parts, part), to = cpu_part_start(w->rows, w->parts, part + 1);
+    (void)thread;
+    w->k->column_sums(w->to + part * w->cols, w->x + from * w->cols, to - from, w->cols);
+}
+
+void dense_bias_grad(struct device *d, float *db, const float *dy, int64_t rows, int64_t cols)
+{
+    struct work w = {.x = dy, .rows = rows, .cols = cols};
+    int64_t parts = cpu_parts(rows);
+    w.to = cpu_scratch(cpu_of(d), (size_t)(parts * cols) * sizeof(float));
+    if (!w.to)
+        return;
+    run(d, &w, parts, column_sums_part);
+    w.k->fold(db, w.to, parts, cols, cols);
+}
+
+static void activate_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    size_t from = (size_t)part * PIECE;
+    (void)thread;
+    w->k->activate(w->kind, w->to + from, w->x + from, piece_count(w->n, part));
+}
+
+void dense_activate(struct device *d, enum device_activation kind, float *y, const float *x, size_t n)
+{
+    struct work w = {.kind = kind, .to = y, .x = x, .n = n};
+    run(d, &w, pieces(n), activate_part);
+}
+
+static void activate_grad_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    size_t from = (size_t)part * PIECE;
+    (void)thread;
+    w->k->activate_grad(w->kind, w->to + from, w->y + from, w->x + from, piece_count(w->n, part));
+}
+
+void dense_activate_grad(struct device *d, enum device_activation kind, float *dx, const float *dy,
+                         const float *x, size_t n)
+{
+    struct work w = {.kind = kind, .to = dx, .y = dy, .x = x, .n = n};
+    run(d, &w, pieces(n), activate_grad_part);
+}
+
+/* ---- losses */
+
+static void cross_entropy_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    int64_t from = cpu_part_start(w->rows, w->parts, part), to = cpu_part_start(w->rows, w->parts, part + 1);
+    char *dx = w->any ? (char *)w->any + (size_t)(from * w->cols) * device_size(w->type) : NULL;
+    (void)thread;
+    w->tallies[part] = (struct device_tally){0};
+    w->k->cross_entropy(w->type, dx, w->to + from * w->cols, w->label + from, to - from, w->cols, w->scale,
+                        w->weight, &w->tallies[part]);
+}
+
+void dense_cross_entropy(struct device *d, enum device_type type, void *dx, float *x, const int32_t *label,
+                         int64_t rows, int64_t classes, float scale, double weight,
+                         struct device_tally *tally)
+{
+    struct device_tally tallies[32];
+    struct work w = {.type = type,
+                     .any = dx,
+                     .to = x,
+                     .label = label,
+                     .rows = rows,
+                     .cols = classes,
+                     .scale = scale,
+                     .weight = weight,
+                     .tallies = tallies};
+    int64_t parts = cpu_parts(rows);
+    run(d, &w, parts, cross_entropy_part);
+    for (int64_t i = 0; i < parts; i++) {
+        tally->loss += tallies[i].loss;
+        tally->correct += tallies[i].correct;
+    }
+}
+
+void dense_mse(struct device *d, float *dx, const float *x, const float *y, int64_t rows, int64_t cols,
+               float scale, struct device_tally *tally)
+{
+    cpu_of(d)->set.kernels->mse(dx, x, y, rows, cols, scale, tally);
+}
+
+/* ---- optimizers */
+
+static void sum_squares_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    (void)thread;
+    w->sums[part] = w->k->sum_squares(w->x + (size_t)part * PIECE, piece_count(w->n, part));
+}
+
+void dense_sum_squares(struct device *d, const float *x, size_t n, double *out)
+{
+    struct work w = {.x = x, .n = n};
+    w.sums = cpu_scratch(cpu_of(d), (size_t)pieces(n) * sizeof(double));
+    if (!w.sums)
+        return;
+    run(d, &w, pieces(n), sum_squares_part);
+    *out = 0.0;
+    for (int64_t i = 0; i < pieces(n); i++)
+        *out += w.sums[i];
+}
+
+static void sgd_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    size_t from = (size_t)part * PIECE;
+    (void)thread;
+    w->k->sgd(w->h, w->to + from, w->x + from, w->v ? w->v + from : NULL, piece_count(w->n, part));
+}
+
+void dense_sgd(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n)
+{
+    struct work w = {.h = h, .to = p, .x = g, .v = v, .n = n};
+    run(d, &w, pieces(n), sgd_part);
+}
+
+static void adamw_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    size_t from = (size_t)part * PIECE;
+    (void)thread;
+    w->k->adamw(w->h, w->to + from, w->x + from, w->m + from, w->v + from, piece_count(w->n, part));
+}
+
+void dense_adamw(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m, float *v,
+                 size_t n)
+{
+    struct work w = {.h = h, .to = p, .x = g, .m = m, .v = v, .n = n};
+    run(d, &w, pieces(n), adamw_part);
+}

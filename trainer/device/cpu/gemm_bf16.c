@@ -1,0 +1,186 @@
+/* bf16 products by oneDNN's matmul primitive. Compiling one takes milliseconds, so they are kept by shape; a
+ * training run has some twenty, and a few more where the last micro-batch of an epoch is shorter. The oldest
+ * goes when there are too many. */
+#include <dnnl.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "trainer/device/cpu/cpu.h"
+
+#define KEPT 64
+
+struct shape {
+    bool trans_a, trans_b, add;
+    int64_t m, n, k;
+};
+
+struct compiled {
+    struct shape shape;
+    dnnl_primitive_t run;
+    dnnl_memory_t a, b, c;
+};
+
+struct cpu_bf16 {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    struct compiled kept[KEPT];
+    size_t count, oldest;
+};
+
+static enum err_code failed(struct err *e, const char *what, dnnl_status_t status)
+{
+    if (status == dnnl_unimplemented)
+        return err_set(e, ERR_UNIMPLEMENTED, "oneDNN: no bf16 products on this CPU");
+    return err_set(e, ERR_INTERNAL, "oneDNN: %s failed with status %d", what, (int)status);
+}
+
+static void drop(struct compiled *p)
+{
+    if (p->run)
+        dnnl_primitive_destroy(p->run);
+    if (p->a)
+        dnnl_memory_destroy(p->a);
+    if (p->b)
+        dnnl_memory_destroy(p->b);
+    if (p->c)
+        dnnl_memory_destroy(p->c);
+    *p = (struct compiled){0};
+}
+
+enum err_code cpu_bf16_open(struct cpu_bf16 **out, struct err *e)
+{
+    struct cpu_bf16 *g = xcalloc(1, sizeof(*g));
+    dnnl_status_t status = dnnl_engine_create(&g->engine, dnnl_cpu, 0);
+    if (status == dnnl_success)
+        status = dnnl_stream_create(&g->stream, g->engine, dnnl_stream_default_flags);
+    if (status != dnnl_success) {
+        cpu_bf16_close(g);
+        return failed(e, "opening the CPU", status);
+    }
+    *out = g;
+    return ERR_OK;
+}
+
+void cpu_bf16_close(struct cpu_bf16 *g)
+{
+    if (!g)
+        return;
+    for (size_t i = 0; i < g->count; i++)
+        drop(&g->kept[i]);
+    if (g->stream)
+        dnnl_stream_destroy(g->stream);
+    if (g->engine)
+        dnnl_engine_destroy(g->engine);
+    free(g);
+}
+
+/* (rows,cols) as the product sees it; transposed: it lies in memory as (cols,rows). */
+static dnnl_status_t describe(dnnl_memory_desc_t *d, int64_t rows, int64_t cols, bool transposed,
+                              dnnl_data_type_t type)
+{
+    dnnl_dims_t dims = {rows, cols}, strides = {transposed ? 1 : cols, transposed ? rows : 1};
+    return dnnl_memory_desc_init_by_strides(d, 2, dims, type, strides);
+}
+
+/* beta is 0 or 1, and 1 is a sum after the product. */
+static dnnl_status_t compile_product(dnnl_primitive_t *run, const struct cpu_bf16 *g, bool add,
+                                     const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b,
+                                     const dnnl_memory_desc_t *c)
+{
+    dnnl_matmul_desc_t op;
+    dnnl_primitive_desc_t desc = NULL;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t after = NULL;
+    dnnl_status_t status = dnnl_matmul_desc_init(&op, a, b, NULL, c);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_create(&attr);
+    if (status == dnnl_success && add) {
+        status = dnnl_post_ops_create(&after);
+        if (status == dnnl_success)
+            status = dnnl_post_ops_append_sum(after, 1.0f);
+        if (status == dnnl_success)
+            status = dnnl_primitive_attr_set_post_ops(attr, after);
+    }
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_create(&desc, &op, attr, g->engine, NULL);
+    if (status == dnnl_success)
+        status = dnnl_primitive_create(run, desc);
+    if (desc)
+        dnnl_primitive_desc_destroy(desc);
+    if (after)
+        dnnl_post_ops_destroy(after);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+static enum err_code compile(struct cpu_bf16 *g, const struct shape *s, struct compiled *out, struct err *e)
+{
+    dnnl_memory_desc_t a, b, c;
+    struct compiled p = {.shape = *s};
+    dnnl_status_t status = describe(&a, s->m, s->k, s->trans_a, dnnl_bf16);
+    if (status == dnnl_success)
+        status = describe(&b, s->k, s->n, s->trans_b, dnnl_bf16);
+    if (status == dnnl_success)
+        status = describe(&c, s->m, s->n, false, dnnl_f32);
+    if (status == dnnl_success)
+        status = compile_product(&p.run, g, s->add, &a, &b, &c);
+    if (status == dnnl_success)
+        status = dnnl_memory_create(&p.a, &a, g->engine, DNNL_MEMORY_NONE);
+    if (status == dnnl_success)
+        status = dnnl_memory_create(&p.b, &b, g->engine, DNNL_MEMORY_NONE);
+    if (status == dnnl_success)
+        status = dnnl_memory_create(&p.c, &c, g->engine, DNNL_MEMORY_NONE);
+    if (status != dnnl_success) {
+        drop(&p);
+        return failed(e, "compiling a bf16 product", status);
+    }
+    *out = p;
+    return ERR_OK;
+}
+
+static bool same(const struct shape *a, const struct shape *b)
+{
+    return a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->add == b->add && a->m == b->m &&
+           a->n == b->n && a->k == b->k;
+}
+
+static enum err_code find(struct cpu_bf16 *g, const struct shape *s, struct compiled **out, struct err *e)
+{
+    struct compiled made;
+    for (size_t i = 0; i < g->count; i++)
+        if (same(&g->kept[i].shape, s)) {
+            *out = &g->kept[i];
+            return ERR_OK;
+        }
+    if (compile(g, s, &made, e))
+        return e->code;
+    *out = &g->kept[g->count < KEPT ? g->count++ : g->oldest++ % KEPT];
+    drop(*out);
+    **out = made;
+    return ERR_OK;
+}
+
+/* oneDNN takes factors as void *, and only reads them. */
+static void *factor(const uint16_t *p)
+{
+    return (void *)(uintptr_t)p;
+}
+
+enum err_code cpu_bf16_gemm(struct cpu_bf16 *g, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
+                            const uint16_t *a, const uint16_t *b, float beta, float *c, struct err *e)
+{
+    struct shape s = {.trans_a = trans_a, .trans_b = trans_b, .add = beta != 0.0f, .m = m, .n = n, .k = k};
+    struct compiled *p = NULL;
+    BUG_ON(beta != 0.0f && beta != 1.0f);
+    if (find(g, &s, &p, e))
+        return e->code;
+    dnnl_memory_set_data_handle(p->a, factor(a));
+    dnnl_memory_set_data_handle(p->b, factor(b));
+    dnnl_memory_set_data_handle(p->c, c);
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->c}};
+    dnnl_status_t status = dnnl_primitive_execute(p->run, g->stream, 3, args);
+    if (status == dnnl_success)
+        status = dnnl_stream_wait(g->stream);
+    return status == dnnl_success ? ERR_OK : failed(e, "a bf16 product", status);
+}

@@ -1,0 +1,28 @@
+#include "base/mem.h"
+#include "trainer/device/cpu/cpu.h"
+
+extern const struct cpu_kernels cpu_kernels_base, cpu_kernels_avx2, cpu_kernels_avx512;
+extern const struct cpu_layers cpu_layers_base, cpu_layers_avx2, cpu_layers_avx512;
+extern const struct cpu_attention cpu_attention_base, cpu_attention_avx2, cpu_attention_avx512;
+
+static const struct cpu_set sets[] = {
+    {"base", &cpu_kernels_base, &cpu_layers_base, &cpu_attention_base},
+#ifdef DDP_X86_KERNELS
+    {"avx2", &cpu_kernels_avx2, &cpu_layers_avx2, &cpu_attention_avx2},
+    {"avx512", &cpu_kernels_avx512, &cpu_layers_avx512, &cpu_attention_avx512},
+#endif
+};
+
+const struct cpu_set *cpu_sets(int *count)
+{
+    *count = 1;
+#ifdef DDP_X86_KERNELS
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        *count = 2;
+    if (*count == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        *count = 3;
+#endif
+    return sets;
+}

@@ -1,0 +1,265 @@
+/* GPT: the layout of its tensors and activations, and its beginnings. */
+#include "trainer/model/gpt.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "trainer/model/gpt_internal.h"
+
+#define ALIGN 64          /* bytes */
+#define LOGITS_BYTES 48e6 /* of a chunk: few enough to stay near the cache, enough rows for fast products */
+
+static void gpt_free(struct model *m)
+{
+    struct gpt *g = gpt_of(m);
+    m->device->ops->free(m->device, m->activations);
+    m->device->ops->free(m->device, g->weights);
+    free(g->layers);
+    free(m->tensors);
+    free(m);
+}
+
+/* ---- tensors */
+
+static size_t add(struct model *m, const char *prefix, const char *name, int64_t rows, int64_t cols)
+{
+    struct model_tensor *t = &m->tensors[m->tensor_count++];
+    snprintf(t->name, sizeof(t->name), "%s%s", prefix, name);
+    t->dims = cols ? 2 : 1;
+    t->shape[0] = rows;
+    t->shape[1] = cols ? cols : 1;
+    t->offset = m->count;
+    t->count = (size_t)(rows * (cols ? cols : 1));
+    t->decay = cols != 0;
+    m->count += (t->count + 15) / 16 * 16;
+    m->parameters += t->count;
+    return t->offset;
+}
+
+/* Each pair in the order of memory. */
+static struct gpt_norm_params add_norm(struct model *m, const char *prefix, const char *name, int64_t width)
+{
+    struct gpt_norm_params p;
+    char full[32];
+    snprintf(full, sizeof(full), "%s.weight", name);
+    p.gain = add(m, prefix, full, width, 0);
+    snprintf(full, sizeof(full), "%s.bias", name);
+    p.shift = add(m, prefix, full, width, 0);
+    return p;
+}
+
+static struct gpt_linear_params add_linear(struct model *m, const char *prefix, const char *name, int64_t in,
+                                           int64_t out)
+{
+    struct gpt_linear_params p;
+    char full[32];
+    snprintf(full, sizeof(full), "%s.weight", name);
+    p.weight = add(m, prefix, full, in, out);
+    snprintf(full, sizeof(full), "%s.bias", name);
+    p.bias = add(m, prefix, full, out, 0);
+    return p;
+}
+
+static void lay_out_tensors(struct gpt *g)
+{
+    struct model *m = &g->base;
+    int64_t width = g->s.width;
+    m->tensors = xcalloc((size_t)(12 * g->s.layers + 5), sizeof(*m->tensors));
+    g->wte = add(m, "transformer.", "wte.weight", g->s.vocab, width);
+    g->wpe = add(m, "transformer.", "wpe.weight", g->s.context, width);
+    for (int64_t i = 0; i < g->s.layers; i++) {
+        struct gpt_layer *l = &g->layers[i];
+        char prefix[40];
+        snprintf(prefix, sizeof(prefix), "transformer.h.%lld.", (long long)i);
+        l->norm1 = add_norm(m, prefix, "ln_1", width);
+        l->qkv = add_linear(m, prefix, "attn.c_attn", width, 3 * width);
+        l->attention = add_linear(m, prefix, "attn.c_proj", width, width);
+        l->norm2 = add_norm(m, prefix, "ln_2", width);
+        l->up = add_linear(m, prefix, "mlp.c_fc", width, 4 * width);
+        l->down = add_linear(m, prefix, "mlp.c_proj", 4 * width, width);
+    }
+    g->last = add_norm(m, "transformer.", "ln_f", width);
+    g->head = g->s.tied ? g->wte : add(m, "", "lm_head.weight", g->s.vocab, width);
+}
+
+/* ---- activations: one allocation; the first walk only adds up */
+
+struct walk {
+    char *start;
+    size_t at;
+};
+
+static void *take(struct walk *w, int64_t count, enum device_type type)
+{
+    size_t from = w->at;
+    w->at += ((size_t)count * device_size(type) + ALIGN - 1) / ALIGN * ALIGN;
+    return w->start ? w->start + from : NULL;
+}
+
+static void place_layer(struct gpt *g, struct gpt_layer *l, struct walk *w, int64_t n)
+{
+    int64_t width = g->s.width;
+    l->x1 = take(w, n * width, DEVICE_F32);
+    l->stats1 = take(w, 2 * n, DEVICE_F32);
+    l->y1 = take(w, n * width, g->s.type);
+    l->qkv_out = take(w, 3 * n * width, DEVICE_F32);
+    l->o = take(w, n * width, DEVICE_F32);
+    l->lse = take(w, n * g->s.heads, DEVICE_F32);
+    l->x2 = take(w, n * width, DEVICE_F32);
+    l->stats2 = take(w, 2 * n, DEVICE_F32);
+    l->y2 = take(w, n * width, g->s.type);
+    l->z = take(w, 4 * n * width, DEVICE_F32);
+}
+
+static void place(struct gpt *g, struct walk *w)
+{
+    int64_t n = g->base.max_rows * g->s.context, width = g->s.width;
+    bool narrow = g->s.type == DEVICE_BF16;
+    for (int64_t i = 0; i < g->s.layers; i++)
+        place_layer(g, &g->layers[i], w, n);
+    g->x = take(w, n * width, DEVICE_F32);
+    g->stats = take(w, 2 * n, DEVICE_F32);
+    g->y = take(w, n * width, g->s.type);
+    g->a = take(w, 4 * n * width, g->s.type);
+    g->wide = take(w, 4 * n * width, DEVICE_F32);
+    g->residue = take(w, n * width, DEVICE_F32);
+    g->dy = take(w, n * width, DEVICE_F32);
+    g->ddelta = narrow || g->s.dropout > 0.0 ? take(w, n * width, g->s.type) : g->residue;
+    g->narrow = narrow ? take(w, 4 * n * width, DEVICE_BF16) : NULL;
+    g->logits = take(w, g->head_rows * g->s.vocab, DEVICE_F32);
+    g->dlogits = narrow ? take(w, g->head_rows * g->s.vocab, DEVICE_BF16) : (void *)g->logits;
+}
+
+/* Equal chunks. */
+static int64_t choose_head_rows(const struct gpt *g)
+{
+    int64_t n = g->base.max_rows * g->s.context;
+    int64_t most = (int64_t)(LOGITS_BYTES / (4.0 * (double)g->s.vocab)) / 16 * 16;
+    most = most < 16 ? 16 : most;
+    int64_t chunks = (n + most - 1) / most, rows = ((n + chunks - 1) / chunks + 15) / 16 * 16;
+    return rows < n ? rows : n;
+}
+
+static enum err_code alloc_activations(struct gpt *g, struct err *e)
+{
+    struct model *m = &g->base;
+    struct walk count = {0}, real = {0};
+    void *memory = NULL;
+    g->head_rows = choose_head_rows(g);
+    place(g, &count);
+    m->activation_bytes = count.at;
+    if (device_alloc(m->device, m->activation_bytes, "activations", &memory, e))
+        return e->code;
+    m->activations = memory;
+    real.start = memory;
+    place(g, &real);
+    struct device_sizes sizes = {
+        {m->max_rows, g->s.context, g->s.width}, g->s.heads, g->s.vocab, g->head_rows, g->s.type};
+    if (m->device->ops->reserve(m->device, &sizes, e))
+        return e->code;
+    if (g->s.type == DEVICE_BF16 &&
+        device_alloc(m->device, m->count * device_size(DEVICE_BF16), "bf16 weights", &g->weights, e))
+        return e->code;
+    return ERR_OK;
+}
+
+/* ---- beginnings */
+
+/* Normally distributed, by the ratio of two uniform numbers with Knuth's quick tests (The Art of Computer
+ * Programming, volume 2, 3.4.1, algorithm R): a library's logarithm only decides, and seldom, so that numbers
+ * are the same on every machine. */
+static double normal(struct random *r)
+{
+    for (;;) {
+        double u = ((double)(random_u64(r) >> 11) + 1.0) * 0x1p-53;
+        double v = (double)(random_u64(r) >> 11) * 0x1p-53 - 0.5;
+        double x = 1.7155277699214135 * v / u, square = x * x; /* sqrt(8 / e) */
+        if (square <= 5.0 - 5.136101666750967 * u)             /* 4 e^(1/4) */
+            return x;
+        if (square < 1.036961042583566 / u + 1.4 && square <= -4.0 * log(u)) /* 4 e^-1.35 */
+            return x;
+    }
+}
+
+static void fill_normal(float *to, size_t count, double deviation, uint64_t seed, size_t tensor)
+{
+    struct random r = random_stream(seed, tensor);
+    for (size_t i = 0; i < count; i++)
+        to[i] = (float)(deviation * normal(&r));
+}
+
+static bool ends_in_residual(const struct gpt *g, size_t offset)
+{
+    for (int64_t i = 0; i < g->s.layers; i++)
+        if (offset == g->layers[i].attention.weight || offset == g->layers[i].down.weight)
+            return true;
+    return false;
+}
+
+static bool is_gain(const struct gpt *g, size_t offset)
+{
+    for (int64_t i = 0; i < g->s.layers; i++)
+        if (offset == g->layers[i].norm1.gain || offset == g->layers[i].norm2.gain)
+            return true;
+    return offset == g->last.gain;
+}
+
+static void gpt_init(const struct model *m, float *params, uint64_t seed)
+{
+    const struct gpt *g = gpt_of((struct model *)(uintptr_t)m);
+    float *host = m->device->host ? params : xcalloc(m->count, sizeof(float));
+    double residual = 0.02 / sqrt(2.0 * (double)g->s.layers);
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        if (t->dims == 2)
+            fill_normal(host + t->offset, t->count, ends_in_residual(g, t->offset) ? residual : 0.02, seed,
+                        i);
+        else
+            for (size_t j = 0; j < t->count; j++)
+                host[t->offset + j] = is_gain(g, t->offset) ? 1.0f : 0.0f;
+    }
+    if (host == params)
+        return;
+    m->device->ops->upload(m->device, params, host, m->count * sizeof(float));
+    free(host);
+}
+
+static double gpt_flops(const struct model *m, int64_t rows)
+{
+    const struct gpt *g = gpt_of((struct model *)(uintptr_t)m);
+    double width = (double)g->s.width, layers = (double)g->s.layers, context = (double)g->s.context;
+    double weights = 12.0 * layers * width * width + (double)g->s.vocab * width;
+    return (6.0 * weights + 6.0 * layers * context * width) * context * (double)rows;
+}
+
+static const struct model_ops gpt_ops = {
+    .free = gpt_free,
+    .init = gpt_init,
+    .evaluate = gpt_evaluate,
+    .train = gpt_train,
+    .flops = gpt_flops,
+};
+
+enum err_code gpt_open(struct model **out, const struct gpt_shape *shape, int64_t max_rows,
+                       struct device *device, struct err *e)
+{
+    if (shape->heads < 1 || shape->width % shape->heads)
+        return err_set(e, ERR_INVALID_ARGUMENT, "the model's width %lld is not a multiple of its %lld heads",
+                       (long long)shape->width, (long long)shape->heads);
+    struct gpt *g = xcalloc(1, sizeof(*g));
+    g->s = *shape;
+    g->layers = xcalloc((size_t)shape->layers, sizeof(*g->layers));
+    g->base = (struct model){.ops = &gpt_ops, .device = device, .max_rows = max_rows};
+    g->base.in = shape->context;
+    g->base.out = shape->vocab;
+    lay_out_tensors(g);
+    if (alloc_activations(g, e)) {
+        gpt_free(&g->base);
+        return e->code;
+    }
+    *out = &g->base;
+    return ERR_OK;
+}

@@ -1,0 +1,324 @@
+/* GPT: forward and backward. n is tokens, C the width; comments name shapes. */
+#include "base/mem.h"
+#include "base/random.h"
+#include "trainer/model/gpt_internal.h"
+
+/* A pass over one batch. */
+struct pass {
+    struct gpt *g;
+    struct device *d;
+    const struct device_ops *ops;
+    const struct model_batch *b;
+    const float *params;
+    float *grads;
+    const void *weights; /* typed: what products read */
+    enum device_type type;
+    struct device_tokens n;
+    int64_t tokens;
+    bool dropping;
+    size_t end; /* grads from here on are reported */
+    model_ready_fn ready;
+    void *arg;
+};
+
+static void pass_init(struct pass *p, struct model *m, const float *params, const struct model_batch *b)
+{
+    struct gpt *g = gpt_of(m);
+    *p = (struct pass){.g = g, .d = m->device, .ops = m->device->ops, .b = b, .params = params};
+    p->type = g->s.type;
+    p->n = (struct device_tokens){b->rows, g->s.context, g->s.width};
+    p->tokens = b->rows * g->s.context;
+    p->end = m->count;
+    p->weights = params;
+    if (p->type == DEVICE_BF16) {
+        p->ops->narrow(p->d, g->weights, params, m->count);
+        p->weights = g->weights;
+    }
+}
+
+/* ---- dropout: a key for each step and place */
+
+enum place { PLACE_EMBEDDING, PLACE_ATTENTION, PLACE_ATTENTION_OUT, PLACE_MLP_OUT, PLACES };
+
+static struct device_dropout dropout(const struct pass *p, int64_t layer, enum place place)
+{
+    struct device_dropout none = {0};
+    if (!p->dropping)
+        return none;
+    uint64_t step = random_stream(p->g->s.seed, (uint64_t)p->b->step).state;
+    uint64_t key = random_stream(step, (uint64_t)(layer * PLACES + place)).state;
+    return (struct device_dropout){(float)p->g->s.dropout, key, p->b->sample};
+}
+
+/* ---- products; offsets are those of params */
+
+static const void *weight(const struct pass *p, size_t offset)
+{
+    return (const char *)p->weights + offset * device_size(p->type);
+}
+
+/* y (n,out) = x (n,in) W (in,out) */
+static void linear(const struct pass *p, float *y, const void *x, size_t w, int64_t in, int64_t out)
+{
+    p->ops->matmul(p->d, p->type, false, false, p->tokens, out, in, x, weight(p, w), 0.0f, y);
+}
+
+/* dx (n,in) = dy (n,out) W^T */
+static void linear_back(const struct pass *p, float *dx, const void *dy, size_t w, int64_t in, int64_t out)
+{
+    p->ops->matmul(p->d, p->type, false, true, p->tokens, in, out, dy, weight(p, w), 0.0f, dx);
+}
+
+/* dW (in,out) += x^T dy */
+static void linear_grad(const struct pass *p, size_t w, const void *x, const void *dy, int64_t in,
+                        int64_t out)
+{
+    p->ops->matmul(p->d, p->type, true, false, in, out, p->tokens, x, dy, 1.0f, p->grads + w);
+}
+
+/* x (n,cols) as products read it. */
+static const void *typed(const struct pass *p, const float *x, int64_t cols)
+{
+    if (p->type == DEVICE_F32)
+        return x;
+    p->ops->narrow(p->d, p->g->narrow, x, (size_t)(p->tokens * cols));
+    return p->g->narrow;
+}
+
+/* ---- forward */
+
+/* x = residual + dropout(x + bias), y = norm(x); bias 0: x is the residual. */
+static void norm(const struct pass *p, const struct gpt_norm_params *params, const float *residual, float *x,
+                 size_t bias, struct device_dropout dropped, float *stats, void *y)
+{
+    struct device_norm h = {
+        .n = p->n,
+        .dropout = dropped,
+        .residual = residual,
+        .delta = residual == x ? NULL : x,
+        .bias = p->params + bias,
+        .gain = p->params + params->gain,
+        .shift = p->params + params->shift,
+        .x = x,
+        .stats = stats,
+        .type = p->type,
+        .y = y,
+    };
+    p->ops->norm(p->d, &h);
+}
+
+static struct device_attention attention_of(const struct pass *p, int64_t layer)
+{
+    struct gpt_layer *l = &p->g->layers[layer];
+    return (struct device_attention){.n = p->n,
+                                     .heads = p->g->s.heads,
+                                     .dropout = dropout(p, layer, PLACE_ATTENTION),
+                                     .qkv = l->qkv_out,
+                                     .o = l->o,
+                                     .lse = l->lse};
+}
+
+/* From x1 and y1 to x2 and y2. */
+static void attend(const struct pass *p, int64_t layer)
+{
+    struct gpt_layer *l = &p->g->layers[layer];
+    struct device_attention h = attention_of(p, layer);
+    int64_t width = p->n.width;
+    linear(p, l->qkv_out, l->y1, l->qkv.weight, width, 3 * width);
+    p->ops->bias(p->d, l->qkv_out, p->params + l->qkv.bias, p->tokens, 3 * width);
+    p->ops->attention(p->d, &h);
+    linear(p, l->x2, typed(p, l->o, width), l->attention.weight, width, width);
+    norm(p, &l->norm2, l->x1, l->x2, l->attention.bias, dropout(p, layer, PLACE_ATTENTION_OUT), l->stats2,
+         l->y2);
+}
+
+/* From x2 and y2 to the next layer's x1 and y1, or to what the head reads. */
+static void think(const struct pass *p, int64_t layer)
+{
+    struct gpt *g = p->g;
+    struct gpt_layer *l = &g->layers[layer], *next = layer + 1 < g->s.layers ? l + 1 : NULL;
+    int64_t width = p->n.width;
+    float *x = next ? next->x1 : g->x;
+    linear(p, l->z, l->y2, l->up.weight, width, 4 * width);
+    p->ops->bias_activate(p->d, g->s.activation, p->type, g->a, l->z, p->params + l->up.bias, p->tokens,
+                          4 * width);
+    linear(p, x, g->a, l->down.weight, 4 * width, width);
+    norm(p, next ? &next->norm1 : &g->last, l->x2, x, l->down.bias, dropout(p, layer, PLACE_MLP_OUT),
+         next ? next->stats1 : g->stats, next ? next->y1 : g->y);
+}
+
+static struct device_embedding embedding_of(const struct pass *p)
+{
+    return (struct device_embedding){.n = p->n,
+                                     .token = p->b->token,
+                                     .vocab = p->g->s.vocab,
+                                     .dropout = dropout(p, p->g->s.layers, PLACE_EMBEDDING)};
+}
+
+static void forward(const struct pass *p)
+{
+    struct gpt *g = p->g;
+    struct gpt_layer *first = &g->layers[0];
+    struct device_embedding h = embedding_of(p);
+    struct device_dropout none = {0};
+    p->ops->embed(p->d, &h, p->params + g->wte, p->params + g->wpe, first->x1);
+    norm(p, &first->norm1, first->x1, first->x1, 0, none, first->stats1, first->y1);
+    for (int64_t i = 0; i < g->s.layers; i++) {
+        attend(p, i);
+        think(p, i);
+    }
+}
+
+/* ---- head: a chunk of tokens at a time, so that their logits never exist all at once */
+
+static void make_logits(const struct pass *p, float *logits, int64_t from, int64_t count)
+{
+    struct gpt *g = p->g;
+    const char *y = (const char *)g->y + (size_t)(from * p->n.width) * device_size(p->type);
+    p->ops->matmul(p->d, p->type, false, true, count, g->s.vocab, p->n.width, y, weight(p, g->head), 0.0f,
+                   logits);
+}
+
+static void head_back(const struct pass *p, int64_t from, int64_t count)
+{
+    struct gpt *g = p->g;
+    int64_t width = p->n.width, vocab = g->s.vocab;
+    const char *y = (const char *)g->y + (size_t)(from * width) * device_size(p->type);
+    p->ops->matmul(p->d, p->type, false, false, count, width, vocab, g->dlogits, weight(p, g->head), 0.0f,
+                   g->dy + from * width);
+    p->ops->matmul(p->d, p->type, true, false, vocab, width, count, g->dlogits, y, 1.0f, p->grads + g->head);
+}
+
+/* A row's loss is the mean over its tokens. Without grads only the loss. */
+static void judge(const struct pass *p, float scale, struct device_tally *tally)
+{
+    struct gpt *g = p->g;
+    double weight_of_token = 1.0 / (double)p->n.context;
+    for (int64_t from = 0; from < p->tokens; from += g->head_rows) {
+        int64_t count = p->tokens - from < g->head_rows ? p->tokens - from : g->head_rows;
+        make_logits(p, g->logits, from, count);
+        p->ops->cross_entropy(p->d, p->type, p->grads ? g->dlogits : NULL, g->logits, p->b->label + from,
+                              count, g->s.vocab, scale * (float)weight_of_token, weight_of_token, tally);
+        if (p->grads)
+            head_back(p, from, count);
+    }
+}
+
+/* ---- backward */
+
+/* What the residual's gradient is to whom it was added by: the projection whose bias is given (below the
+ * embedding there is none: bias 0). */
+static void norm_back(const struct pass *p, const struct gpt_norm_params *params, const float *x,
+                      const float *stats, size_t bias, struct device_dropout dropped)
+{
+    struct gpt *g = p->g;
+    struct device_norm_grad h = {
+        .n = p->n,
+        .dropout = dropped,
+        .dy = g->dy,
+        .x = x,
+        .stats = stats,
+        .gain = p->params + params->gain,
+        .set = params == &g->last,
+        .dx = g->residue,
+        .dgain = p->grads + params->gain,
+        .dshift = p->grads + params->shift,
+        .dbias = bias ? p->grads + bias : NULL,
+        .type = p->type,
+        .ddelta = bias && g->ddelta != (void *)g->residue ? g->ddelta : NULL,
+    };
+    p->ops->norm_grad(p->d, &h);
+}
+
+static void report(struct pass *p, size_t from)
+{
+    if (p->ready)
+        p->ready(p->arg, from, p->end - from);
+    p->end = from;
+}
+
+/* From ddelta, the gradient of the mlp's output, to that of the attention's. */
+static void think_back(struct pass *p, int64_t layer)
+{
+    struct gpt *g = p->g;
+    struct gpt_layer *l = &g->layers[layer];
+    int64_t width = p->n.width;
+    void *dz = p->type == DEVICE_F32 ? (void *)g->wide : g->narrow;
+    linear_back(p, g->wide, g->ddelta, l->down.weight, 4 * width, width);
+    p->ops->bias_activate_grad(p->d, g->s.activation, p->type, dz, g->a, p->grads + l->up.bias, g->wide, l->z,
+                               p->tokens, 4 * width);
+    linear_grad(p, l->down.weight, g->a, g->ddelta, 4 * width, width);
+    linear_grad(p, l->up.weight, l->y2, dz, width, 4 * width);
+    linear_back(p, g->dy, dz, l->up.weight, width, 4 * width);
+    norm_back(p, &l->norm2, l->x2, l->stats2, l->attention.bias, dropout(p, layer, PLACE_ATTENTION_OUT));
+    report(p, l->norm2.gain);
+}
+
+/* From ddelta, the gradient of the attention's output, to that of the mlp's below. */
+static void attend_back(struct pass *p, int64_t layer)
+{
+    struct gpt *g = p->g;
+    struct gpt_layer *l = &g->layers[layer];
+    struct device_attention h = attention_of(p, layer);
+    struct device_dropout below = {0};
+    int64_t width = p->n.width;
+    linear_back(p, g->dy, g->ddelta, l->attention.weight, width, width);
+    linear_grad(p, l->attention.weight, typed(p, l->o, width), g->ddelta, width, width);
+    p->ops->attention_grad(p->d, &h, g->dy, g->wide);
+    p->ops->bias_grad(p->d, p->grads + l->qkv.bias, g->wide, p->tokens, 3 * width);
+    const void *dqkv = typed(p, g->wide, 3 * width);
+    linear_grad(p, l->qkv.weight, l->y1, dqkv, width, 3 * width);
+    linear_back(p, g->dy, dqkv, l->qkv.weight, width, 3 * width);
+    if (layer > 0)
+        below = dropout(p, layer - 1, PLACE_MLP_OUT);
+    norm_back(p, &l->norm1, l->x1, l->stats1, layer > 0 ? g->layers[layer - 1].down.bias : 0, below);
+    report(p, l->norm1.gain);
+}
+
+static void backward(struct pass *p)
+{
+    struct gpt *g = p->g;
+    int64_t top = g->s.layers - 1;
+    struct device_embedding h = embedding_of(p);
+    norm_back(p, &g->last, g->x, g->stats, g->layers[top].down.bias, dropout(p, top, PLACE_MLP_OUT));
+    report(p, g->last.gain);
+    for (int64_t i = top; i >= 0; i--) {
+        think_back(p, i);
+        attend_back(p, i);
+    }
+    p->ops->embed_grad(p->d, &h, p->grads + g->wte, p->grads + g->wpe, g->residue);
+    report(p, 0);
+}
+
+void gpt_evaluate(struct model *m, const float *params, const struct model_batch *b,
+                  struct device_tally *tally)
+{
+    struct pass p;
+    pass_init(&p, m, params, b);
+    forward(&p);
+    judge(&p, 0.0f, tally);
+}
+
+void gpt_train(struct model *m, const float *params, float *grads, const struct model_batch *b, float scale,
+               struct device_tally *tally, model_ready_fn ready, void *arg)
+{
+    struct pass p;
+    pass_init(&p, m, params, b);
+    p.grads = grads;
+    p.dropping = p.g->s.dropout > 0.0;
+    p.ready = ready;
+    p.arg = arg;
+    BUG_ON(p.dropping && !b->sample);
+    forward(&p);
+    judge(&p, scale, tally);
+    backward(&p);
+}
+
+void gpt_logits(struct model *m, const float *params, const struct model_batch *b, float *logits)
+{
+    struct pass p;
+    BUG_ON(b->rows > m->max_rows);
+    pass_init(&p, m, params, b);
+    forward(&p);
+    make_logits(&p, logits, 0, p.tokens);
+}
