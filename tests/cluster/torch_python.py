@@ -51,7 +51,7 @@ def find_recent():
             first = f.readline().decode(errors="replace")
         python = first[2:].split()[0] if first.startswith("#!") else sys.executable
     # Debian's imports, prints its --help, and then does not start.
-    ok, said = _says([python, "-m", "torch.distributed.run", "--standalone", "--no-python", "true"])
+    ok, said = _says([python, "-m", "torch.distributed.run", "--standalone", "--no_python", "true"])
     return (python, "") if ok else (None, "torchrun of %s does not start: %s" % (python, said[-300:]))
 
 

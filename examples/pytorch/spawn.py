@@ -1,0 +1,41 @@
+"""The training of train.py as a program that starts its own ranks: one process to ddpctl, a rank for each GPU of the node.
+
+    ddpctl run -- python3 spawn.py 50 10
+    ddpctl submit --gpus-per-proc all -- python3 spawn.py 50 10
+"""
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+import train
+
+
+def open_reports():
+    """A child of mp.spawn inherits no descriptors: it opens what its parent holds."""
+    if "DDP_REPORT_FD" in os.environ:
+        path = f"/proc/{os.getppid()}/fd/{os.environ['DDP_REPORT_FD']}"
+        os.environ["DDP_REPORT_FD"] = str(os.open(path, os.O_WRONLY))
+
+
+def rank_main(rank, world_size, args):
+    os.environ["LOCAL_RANK"] = str(rank)
+    open_reports()
+    device = train.choose_device()
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", rank=rank, world_size=world_size)
+    train.run(device, args)
+
+
+def main():
+    parser = train.make_parser()
+    parser.add_argument("--nprocs", type=int, default=max(1, torch.cuda.device_count()))
+    args = parser.parse_args()
+    os.environ.setdefault("MASTER_ADDR", "localhost")
+    os.environ.setdefault("MASTER_PORT", "29400")
+    mp.spawn(rank_main, args=(args.nprocs, args), nprocs=args.nprocs)
+
+
+if __name__ == "__main__":
+    main()
