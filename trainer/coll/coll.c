@@ -100,6 +100,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     g = xcalloc(1, sizeof(*g));
     g->job = c->job;
     g->generation = c->generation;
+    g->tree = c->tree;
     memcpy(g->key, c->key, sizeof(g->key));
     g->cache = cache_size();
     g->stop.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -140,6 +141,7 @@ void coll_close(struct coll_group *g)
     free(g->arrays);
     ring_close(g);
     shm_close(g);
+    free(g->gathered);
     coll_layout_release(&g->layout);
     close_fd(&g->stop.event);
     explicit_bzero(g->key, sizeof(g->key));

@@ -16,8 +16,10 @@
  * owner then frees the group.
  *
  * Order and bits: sums are taken in rank order, so every rank holds the same bits, and a run repeats bit for
- * bit for the same layout (world size, ranks per node). All calls are collective: every rank, same order,
- * same counts. */
+ * bit for the same layout (world size, ranks per node). With `tree` the sum over n ranks is that of the first
+ * h plus that of the others, h the largest power of two below n, and so on down: a function of the ranks'
+ * arrays alone, and, for 2^k ranks, one that can be taken further down inside each. All calls are collective:
+ * every rank, same order, same counts. */
 
 struct coll_listener; /* made before Join, so that its address can travel in it */
 struct coll_group;
@@ -47,6 +49,7 @@ struct coll_config {
     const uint8_t *bootstrap; /* NCCL's unique id; unused by the CPU kinds */
     size_t bootstrap_size;
     bool loopback;  /* all members share this node */
+    bool tree;      /* sums as a binary tree over the ranks, whoever shares a node; else in rank order */
     int timeout_ms; /* for connecting, 60,000 */
 };
 /* Takes part in forming the group; the listener stays the caller's, must outlive the group, and serves one at
@@ -64,7 +67,7 @@ void coll_abort(struct coll_group *g, int64_t generation);
  * Tensors' memory: its failure is RESOURCE_EXHAUSTED. */
 MUST_CHECK enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e);
 
-/* In place, data inside an array of coll_alloc. Sum over ranks in rank order. */
+/* In place, data inside an array of coll_alloc. Sum over ranks. */
 MUST_CHECK enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e);
 /* In place, any memory. */
 MUST_CHECK enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root,

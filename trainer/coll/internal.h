@@ -38,6 +38,7 @@ struct coll_layout {
     int nodes, node;   /* count; mine */
     int locals, local; /* ranks on my node; my place among them */
     int rings;         /* ranks of each node that hold a ring across nodes: of the smallest node, all */
+    bool aligned;      /* nodes hold as many ranks each, a power of two of them, one after the other */
     int *node_of;      /* by rank */
     int *local_of;     /* by rank */
     int *node_size;    /* by node */
@@ -82,6 +83,8 @@ struct coll_group {
     struct coll_stop stop;
     struct shm *shm;   /* NULL: alone on its node */
     struct ring *ring; /* NULL: one node, or this rank holds no ring */
+    bool tree;
+    float *gathered; /* tree.c's, kept from call to call */
     struct coll_array *arrays;
     size_t array_count, array_cap;
     size_t cache; /* bytes of the last level */
@@ -118,6 +121,13 @@ void coll_slice(size_t at, size_t count, int n, int i, size_t *lo, size_t *hi);
 /* Whether `count` floats of each of this node's ranks are too much for its cache, and better written past it.
  */
 bool coll_streams(const struct coll_group *g, size_t count);
+
+/* Sums of this node's ranks, in the group's order. */
+void node_sum(struct coll_group *g, float *const *in, float *const *out, int outs, size_t lo, size_t hi,
+              bool stream);
+/* tree.c: data[lo, hi) of this rank's array becomes the sum over all ranks of all nodes. */
+MUST_CHECK enum err_code tree_allreduce(struct coll_group *g, const struct coll_array *array, size_t lo,
+                                        size_t hi, struct err *e);
 
 /* Ends the group from within, after a peer's death or a protocol error: every waiter of this process and node
  * wakes, and the peers of the ring see it at once. */

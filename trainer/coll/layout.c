@@ -48,6 +48,19 @@ static void number_ranks(struct coll_layout *l)
     l->locals = l->node_size[l->node];
 }
 
+static bool is_aligned(const struct coll_layout *l)
+{
+    int each = l->node_size[0];
+
+    for (int n = 0; n < l->nodes; n++)
+        if (l->node_size[n] != each)
+            return false;
+    for (int r = 0; r < l->world_size; r++)
+        if (l->node_of[r] != r / each)
+            return false;
+    return (each & (each - 1)) == 0;
+}
+
 enum err_code coll_layout_init(struct coll_layout *out, const struct coll_config *c, struct err *e)
 {
     size_t n = (size_t)c->world_size;
@@ -74,6 +87,7 @@ enum err_code coll_layout_init(struct coll_layout *out, const struct coll_config
     l.ranks = xcalloc(n, sizeof(int));
     number_nodes(&l, c);
     number_ranks(&l);
+    l.aligned = is_aligned(&l);
     *out = l;
     return ERR_OK;
 }

@@ -1,7 +1,8 @@
 /* Collectives of one node. All-reduce is direct: everyone's array is mapped by all, rank r adds up the r-th
  * part of all of them in rank order and writes the sum to all: each array is read once and written once,
  * whatever the number of ranks, and every rank holds the bits that one rank computed. What fits a mailbox
- * goes by mail: one barrier in place of two, and every rank adds up all, in the same order. */
+ * goes by mail: one barrier in place of two, and every rank adds up all, in the same order. Where the group
+ * wants a tree, the order is that of the tree. */
 #include "trainer/coll/internal.h"
 #include "trainer/coll/shm.h"
 #include "trainer/coll/sum.h"
@@ -30,6 +31,15 @@ bool coll_streams(const struct coll_group *g, size_t count)
     return (size_t)g->layout.locals * count * sizeof(float) > g->cache;
 }
 
+void node_sum(struct coll_group *g, float *const *in, float *const *out, int outs, size_t lo, size_t hi,
+              bool stream)
+{
+    if (g->tree)
+        coll_sum_tree(in, g->layout.locals, out, outs, lo, hi);
+    else
+        coll_sum(in, g->layout.locals, out, outs, lo, hi, stream);
+}
+
 enum err_code node_meet(struct coll_group *g, const struct coll_array *array, size_t at, size_t count,
                         struct err *e)
 {
@@ -53,7 +63,7 @@ static enum err_code reduce_mail(struct coll_group *g, const struct coll_array *
     memcpy(mail[g->layout.local], data, count * sizeof(float));
     rc = shm_meet(g, &intent, e);
     if (!rc)
-        coll_sum(mail, g->layout.locals, &data, 1, 0, count, false);
+        node_sum(g, mail, &data, 1, 0, count, false);
     free(mail);
     return rc;
 }
@@ -71,7 +81,7 @@ static enum err_code node_allreduce(struct coll_group *g, const struct coll_arra
     if (node_meet(g, array, at, count, e))
         return e->code;
     coll_slice(at, count, n, g->layout.local, &lo, &hi);
-    coll_sum(array->maps, n, array->maps, n, lo, hi, coll_streams(g, count));
+    node_sum(g, array->maps, array->maps, n, lo, hi, coll_streams(g, count));
     g->bytes += (size_t)(n - 1) * (hi - lo) * sizeof(float);
     return shm_barrier(g, e);
 }

@@ -1,6 +1,7 @@
 #include "trainer/coll/sum.h"
 
 #include <stdint.h>
+#include <string.h>
 
 typedef void sum_fn(float *const *in, int ins, float *const *out, int outs, size_t lo, size_t hi);
 
@@ -96,6 +97,40 @@ void coll_sum(float *const *in, int ins, float *const *out, int outs, size_t lo,
     sum_plain(in, ins, out, outs, lo, head);
     choose(true)(in, ins, out, outs, head, hi);
     stream_done();
+}
+
+#define PART 512 /* floats of one level */
+#define LEVELS 11
+
+/* The sum of in[k][at, at + n), k < ins; in room, or where the one array is. */
+static const float *tree_part(float *const *in, int ins, size_t at, size_t n, float *room)
+{
+    const float *left, *right;
+    int half = 1;
+
+    if (ins == 1)
+        return in[0] + at;
+    while (2 * half < ins)
+        half *= 2;
+    left = tree_part(in, half, at, n, room);
+    right = tree_part(in + half, ins - half, at, n, room + PART);
+    for (size_t i = 0; i < n; i++)
+        room[i] = left[i] + right[i];
+    return room;
+}
+
+void coll_sum_tree(float *const *in, int ins, float *const *out, int outs, size_t lo, size_t hi)
+{
+    float room[LEVELS * PART];
+
+    for (size_t at = lo; at < hi; at += PART) {
+        size_t n = hi - at < PART ? hi - at : PART;
+        const float *sum = tree_part(in, ins, at, n, room);
+
+        for (int k = 0; k < outs; k++)
+            if (sum != out[k] + at)
+                memcpy(out[k] + at, sum, n * sizeof(float));
+    }
 }
 
 void coll_add(float *data, const float *got, size_t count)

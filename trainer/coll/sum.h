@@ -11,6 +11,9 @@
  * the caches, for arrays that would not stay there anyway; all `in` and `out` then lie at the same offset
  * within 64 bytes. */
 void coll_sum(float *const *in, int ins, float *const *out, int outs, size_t lo, size_t hi, bool stream);
+/* The same as a binary tree: that of the first h of `in` plus that of the others, h the largest power of two
+ * below ins. ins <= 1024. */
+void coll_sum_tree(float *const *in, int ins, float *const *out, int outs, size_t lo, size_t hi);
 /* data[i] = got[i] + data[i] */
 void coll_add(float *data, const float *got, size_t count);
 

@@ -38,6 +38,13 @@ static enum err_code reduce_slice(struct coll_group *g, const struct coll_array 
     size_t lo, hi;
 
     coll_slice(at, count, g->layout.rings, local, &lo, &hi);
+    if (g->tree) {
+        if (tree_allreduce(g, array, lo, hi, e))
+            return e->code;
+        if (n > 1)
+            push(g, array, lo, hi, stream);
+        return ERR_OK;
+    }
     if (n > 1) {
         coll_sum(array->maps, n, &mine, 1, lo, hi, stream);
         g->bytes += (size_t)(n - 1) * (hi - lo) * sizeof(float);

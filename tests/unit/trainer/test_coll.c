@@ -128,6 +128,56 @@ static void sums_agree_with_a_plain_sum_in_the_same_bits_everywhere_and_every_ti
     }
 }
 
+/* The tree, written down once more: pairs of pairs, left to right. */
+static float tree_of(const struct ranks *r, int first, int count, size_t i)
+{
+    int half = 1;
+
+    if (count == 1)
+        return value(first, i);
+    while (2 * half < count)
+        half *= 2;
+    return tree_of(r, first, half, i) + tree_of(r, first + half, count - half, i);
+}
+
+static void sum_as_a_tree(struct ranks *r, int rank)
+{
+    struct coll_config config;
+    struct coll_group *g;
+    float *array;
+    struct err e = {0};
+
+    ranks_config(r, rank, &config);
+    config.tree = true;
+    RANK_OK(coll_open(&g, r->listeners[rank], &config, &e), &e);
+    RANK_OK(coll_alloc(g, counts[COUNTS - 1] + 64, &array, &e), &e);
+    for (size_t c = 0; c < COUNTS; c++) {
+        size_t count = counts[c];
+        float *data = array + 5 * c;
+
+        for (size_t i = 0; i < count; i++)
+            data[i] = value(rank, i);
+        RANK_OK(coll_allreduce(g, data, count, &e), &e);
+        for (size_t i = 0; i<count; i += count> 20000 ? 31 : 1)
+            RANK_CHECK(data[i] == tree_of(r, 0, r->world, i));
+    }
+    coll_close(g);
+}
+
+/* One tree over the ranks, whatever nodes they are on. */
+static void sums_as_a_tree_do_not_show_the_layout(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct ranks r;
+
+        with_layout(&r, &layouts[l]);
+        if (!ranks_run(&r, sum_as_a_tree))
+            fail_msg("layout %s", layouts[l].name);
+        ranks_release(&r);
+    }
+}
+
 static const size_t sizes[] = {0, 1, 7, 4096, 4097, 262144, 600001};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
@@ -231,6 +281,7 @@ static void ranks_without_a_directory_meet_by_tcp(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_as_a_tree_do_not_show_the_layout),
         cmocka_unit_test(sums_agree_with_a_plain_sum_in_the_same_bits_everywhere_and_every_time),
         cmocka_unit_test(broadcast_and_allgather_bring_every_byte),
         cmocka_unit_test(a_barrier_holds_until_all_are_there),
