@@ -50,11 +50,13 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
             return e->code;
         evaluated = true;
     }
-    if (evaluated || t->step % t->spec->log_every == 0)
+    bool keep = due(&t->spec->snapshot.every, t, epoch_ended, s->tail[TAIL_SNAPSHOT] > 0.0f);
+    bool log = t->step % t->spec->log_every == 0;
+    if ((keep || log) && trainer_compare(t, e))
+        return e->code;
+    if (evaluated || log)
         progress_report(t, evaluated);
-    if (due(&t->spec->snapshot.every, t, epoch_ended, s->tail[TAIL_SNAPSHOT] > 0.0f))
-        return trainer_snapshot(t, false, e);
-    return ERR_OK;
+    return keep ? trainer_snapshot(t, false, e) : ERR_OK;
 }
 
 /* What there is: a run that was over when it began has no loss of its own. */
@@ -79,6 +81,8 @@ static enum err_code finish(struct trainer *t, bool stopped, struct err *e)
         if (sync_settle(t->sync, e) || trainer_evaluate(t, e))
             return e->code;
     }
+    if (trainer_compare(t, e))
+        return e->code;
     progress_report(t, !stopped);
     if (trainer_snapshot(t, true, e))
         return e->code;
@@ -95,6 +99,8 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
     trainer_running = 1;
     if (t->resumed && t->rank == 0)
         progress_resumed(t);
+    if (trainer_compare(t, e))
+        return e->code;
     progress_report(t, false);
     while (!stopped && !finished(t)) {
         struct step s;

@@ -87,6 +87,10 @@ void progress_report(struct trainer *t, bool evaluated)
         {"sync_bytes", (double)stats.bytes},
     };
     size_t count = 10;
+    if (t->rank == 0 && t->digest_step == t->step) {
+        metrics[count++] = (struct report_metric){"digest_high", (double)(t->digest >> 32)};
+        metrics[count++] = (struct report_metric){"digest_low", (double)(t->digest & UINT32_MAX)};
+    }
     if (evaluated) {
         metrics[count++] = (struct report_metric){"val_loss", t->val_loss};
         if (t->train->loss == LOSS_CROSS_ENTROPY)

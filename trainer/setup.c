@@ -200,6 +200,7 @@ static enum err_code form_group(struct trainer *t, struct err *e)
         .bootstrap = g->bootstrap,
         .bootstrap_size = g->bootstrap_size,
         .loopback = g->loopback,
+        .tree = t->spec->reproducible == REPRODUCIBLE_WORLD,
         .timeout_ms = 60000,
     };
     memcpy(config.key, g->key, sizeof(config.key));
@@ -331,7 +332,7 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
     t->rank = report_place(report)->rank;
     t->world_size = report_place(report)->world_size;
     t->loss = t->lr = t->grad_norm = t->val_loss = t->val_acc = NAN;
-    t->last_snapshot_step = -1;
+    t->last_snapshot_step = t->digest_step = t->agreed_step = -1;
     if (check_job(config, e) || absolute_dir(t, e) || open_compute(t, e))
         return e->code;
     trainer_describe(t);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/trainer.h"
 
@@ -143,6 +144,16 @@ static void update(struct trainer *t, bool report_due)
     optim_update(t->optim, t->params, t->grads, t->lr, scale);
 }
 
+/* What a cosmic ray does, on purpose. */
+static void flip_a_bit(struct trainer *t)
+{
+    uint32_t word;
+    float *at = t->params + t->model->tensors[0].offset;
+    t->device->ops->download(t->device, &word, at, sizeof(word));
+    word ^= 1;
+    t->device->ops->upload(t->device, at, &word, sizeof(word));
+}
+
 /* Leaves in s->tail what all ranks agree on; with averaging only a round's end brings agreement. */
 static void read_votes(struct trainer *t, struct step *s, bool all_reduce)
 {
@@ -175,6 +186,8 @@ enum err_code trainer_step(struct trainer *t, struct step *s, struct err *e)
     if (check_loss(t, &mine, e))
         return e->code;
     update(t, (t->step + 1) % t->spec->log_every == 0);
+    if (fault_hit("trainer.flip"))
+        flip_a_bit(t);
     if (sync_after_step(t->sync, s->local, s->global, e))
         return e->code;
     read_votes(t, s, all_reduce);

@@ -73,7 +73,9 @@ struct trainer {
     bool resumed;
     bool stopped, asked; /* ended before its end; because the coordinator asked some rank to */
     double loss, lr, grad_norm;
-    double val_loss, val_acc; /* of the last evaluation; NaN before it */
+    uint64_t digest;                  /* of the parameters ... */
+    int64_t digest_step, agreed_step; /* ... at that step; when all ranks' were the same. -1: never */
+    double val_loss, val_acc;         /* of the last evaluation; NaN before it */
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
     struct interval interval;
 };
@@ -104,6 +106,10 @@ MUST_CHECK enum err_code trainer_snapshot(struct trainer *t, bool last, struct e
 /* evaluate.c. Collective: loss and accuracy over the test split, exact counts over all ranks. Ranks that
  * differ (in an averaging round) each judge their own parameters on their part. */
 MUST_CHECK enum err_code trainer_evaluate(struct trainer *t, struct err *e);
+
+/* compare.c. Collective: t->digest is that of this step, unless ranks are in the middle of an averaging
+ * round. DATA_LOSS: this rank's parameters are not those of the others; ABORTED: another's. */
+MUST_CHECK enum err_code trainer_compare(struct trainer *t, struct err *e);
 
 /* progress.c */
 void progress_epoch(const struct trainer *t); /* the tutorials' line at the start of an epoch */

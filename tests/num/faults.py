@@ -62,9 +62,26 @@ def a_failed_write_costs_one_snapshot(directory):
         assert w.rendezvous.commits[-1].step == 40
 
 
+def a_flipped_bit_is_found(directory):
+    """In one rank of three it has a name; of two nobody can tell which."""
+    text = JOB.replace("SYNC", "{type: allreduce}")
+    with World(f"{directory}/three", text, world=3, faults={1: "trainer.flip:14"}) as w:
+        codes = w.wait()
+        assert codes == [75, 78, 75], codes
+        said = "rank 1 (node0): parameters differ from the other ranks' since step 20, they agreed at step 10 " \
+               "(silent corruption)"
+        assert all(said in r.err for r in w.ranks), [r.err for r in w.ranks]
+        assert [c.step for c in w.rendezvous.commits] == [10], w.rendezvous.commits  # none with the bit in it
+    with World(f"{directory}/two", text, world=2, nodes=2, faults={1: "trainer.flip:14"}) as w:
+        codes = w.wait()
+        assert codes == [78, 78], codes
+        said = "rank 0 (node0), rank 1 (node1): parameters differ from each other since step 20, they agreed at step 10"
+        assert all(said in r.err for r in w.ranks), [r.err for r in w.ranks]
+
+
 with open(f"{BIN}/ddp-trainer", "rb") as program:
     has_faults = b"DDP_FAULT" in program.read()
 if not has_faults:
     print("this build has no fault points")
     sys.exit(77)
-sweep("faults", [all_reduce, averaging, a_failed_write_costs_one_snapshot])
+sweep("faults", [all_reduce, averaging, a_flipped_bit_is_found, a_failed_write_costs_one_snapshot])
