@@ -58,6 +58,11 @@ enum err_code trainer_evaluate(struct trainer *t, struct err *e)
         return code;
     t->val_loss = sum.loss / sum.samples;
     t->val_acc = sum.correct / sum.samples;
+    t->val_step = t->step;
+    if (!(t->val_loss >= t->best_loss)) {
+        t->best_loss = t->val_loss;
+        t->best_step = t->step;
+    }
     t->interval.since_ns += clock_mono_ns() - began; /* not part of a step */
     t->last_eval_ms = clock_boot_ms();
     return ERR_OK;

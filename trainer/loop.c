@@ -50,12 +50,15 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
             return e->code;
         evaluated = true;
     }
-    bool keep = due(&t->spec->snapshot.every, t, epoch_ended, s->tail[TAIL_SNAPSHOT] > 0.0f);
+    bool best = evaluated && t->spec->snapshot.keep_best && t->best_step == t->step;
+    bool keep = best || due(&t->spec->snapshot.every, t, epoch_ended, s->tail[TAIL_SNAPSHOT] > 0.0f);
     bool log = t->step % t->spec->log_every == 0;
     if ((keep || log) && trainer_compare(t, e))
         return e->code;
     if (evaluated || log)
         progress_report(t, evaluated);
+    if (best)
+        trainer_await_saver(t);
     return keep ? trainer_snapshot(t, false, e) : ERR_OK;
 }
 

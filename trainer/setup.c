@@ -289,6 +289,7 @@ static enum err_code open_saver(struct trainer *t, struct err *e)
     struct saver_config config = {
         .dir = t->snapshot_dir,
         .keep = t->spec->snapshot.keep,
+        .keep_best = t->spec->snapshot.keep_best,
         .layout = &t->layout,
         .max_parts = ranks_differ(t) ? t->world_size : 0,
         .commit = commit,
@@ -331,8 +332,8 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
     *t = (struct trainer){.config = config, .spec = &config->job.train, .report = report};
     t->rank = report_place(report)->rank;
     t->world_size = report_place(report)->world_size;
-    t->loss = t->lr = t->grad_norm = t->val_loss = t->val_acc = NAN;
-    t->last_snapshot_step = t->digest_step = t->agreed_step = -1;
+    t->loss = t->lr = t->grad_norm = t->val_loss = t->val_acc = t->best_loss = NAN;
+    t->last_snapshot_step = t->digest_step = t->agreed_step = t->val_step = -1;
     if (check_job(config, e) || absolute_dir(t, e) || open_compute(t, e))
         return e->code;
     trainer_describe(t);

@@ -97,6 +97,8 @@ static void take_place(struct trainer *t, const struct snapshot_place *place)
     if (sampler_steps_left(&t->sampler, &t->cursor) == 0)
         t->cursor = (struct cursor){place->epoch + 1, 0};
     t->optim->steps = place->updates;
+    t->best_step = place->best_step;
+    t->best_loss = place->best_step ? place->best_loss : (double)NAN;
     t->last_snapshot_step = place->step;
     t->resumed = true;
 }
@@ -110,6 +112,20 @@ static void mark(const struct trainer *t, const char *path, const struct snapsho
         log_warn("snapshot_mark_failed", "why=%s", LOG_Q(e.msg));
 }
 
+/* The cursor and the permutation belong to the data: other data is another run. */
+static enum err_code check_data(const struct trainer *t, const struct snapshot_place *place, struct err *e)
+{
+    const struct dataset_mark *mark = &t->train->mark;
+    if (place->data_bytes == mark->bytes && (!mark->bytes || place->data_digest == mark->digest))
+        return ERR_OK;
+    return err_set(
+        e, ERR_FAILED_PRECONDITION,
+        "the data is not what the snapshot of step %lld was trained on (%lld bytes then, %lld now%s), "
+        "init_from starts from its parameters with other data",
+        (long long)place->step, (long long)place->data_bytes, (long long)mark->bytes,
+        place->data_bytes == mark->bytes ? ", changed" : "");
+}
+
 static enum err_code restore_from(struct trainer *t, const char *path, float *state, struct err *e)
 {
     struct snapshot_place place = {0};
@@ -119,6 +135,8 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
         log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
     if (trainer_agree(t, t->group_info.source_rank, &found, e) ||
         coll_broadcast(t->group, &place, sizeof(place), t->group_info.source_rank, e))
+        return e->code;
+    if (check_data(t, &place, e))
         return e->code;
     bool parts = place.parts == t->world_size && t->spec->sync.type == SYNC_AVERAGE;
     if (parts ? restore_parts(t, path, &place, state, e) : restore_same(t, path, state, e))
@@ -220,19 +238,31 @@ static enum err_code stage(struct trainer *t, struct err *e)
         .round_steps = differ ? round.steps : 0,
         .round_samples = differ ? round.global_samples : 0,
         .parts = differ ? t->world_size : 0,
+        .judged = t->val_step == t->step,
+        .val_loss = t->val_loss,
+        .best_step = t->best_step,
+        .best_loss = t->best_loss,
+        .data_bytes = t->train->mark.bytes,
+        .data_digest = t->train->mark.digest,
     };
     snprintf(place.cluster, sizeof(place.cluster), "%s", report_place(t->report)->cluster);
     saver_submit(t->saver, &place);
     return ERR_OK;
 }
 
-enum err_code trainer_snapshot(struct trainer *t, bool last, struct err *e)
+void trainer_await_saver(struct trainer *t)
 {
     struct err before = {0};
+    if (t->saver && saver_wait(t->saver, &before))
+        log_warn("snapshot_failed_before", "why=%s", LOG_Q(before.msg));
+}
+
+enum err_code trainer_snapshot(struct trainer *t, bool last, struct err *e)
+{
     if (!t->snapshot_dir)
         return ERR_OK;
-    if (last && t->saver && saver_wait(t->saver, &before))
-        log_warn("snapshot_failed_before", "why=%s", LOG_Q(before.msg));
+    if (last)
+        trainer_await_saver(t);
     progress_saved(t);
     if (t->last_snapshot_step != t->step && stage(t, e))
         return e->code;

@@ -75,7 +75,9 @@ struct trainer {
     double loss, lr, grad_norm;
     uint64_t digest;                  /* of the parameters ... */
     int64_t digest_step, agreed_step; /* ... at that step; when all ranks' were the same. -1: never */
-    double val_loss, val_acc;         /* of the last evaluation; NaN before it */
+    double val_loss, val_acc;         /* of the last evaluation, at val_step; NaN before it */
+    double best_loss;                 /* of all evaluations, and its step; NaN and 0 before the first */
+    int64_t val_step, best_step;
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
     struct interval interval;
 };
@@ -102,6 +104,9 @@ MUST_CHECK enum err_code trainer_restore(struct trainer *t, struct err *e);
 /* Collective where ranks differ. last: waits for the writer, and fails when the snapshot could not be made to
  * count. */
 MUST_CHECK enum err_code trainer_snapshot(struct trainer *t, bool last, struct err *e);
+
+/* Until the snapshot before is written: one that matters must not be left out. */
+void trainer_await_saver(struct trainer *t);
 
 /* evaluate.c. Collective: loss and accuracy over the test split, exact counts over all ranks. Ranks that
  * differ (in an averaging round) each judge their own parameters on their part. */

@@ -38,7 +38,7 @@ static enum err_code save(struct saver *s, const struct snapshot_place *place, s
     snapshot_files_release(&files);
     if (fault_hit("snapshot.prune"))
         return ERR_OK;
-    if (snapshot_prune(s->dir, place, s->config.keep, &warning))
+    if (snapshot_prune(s->dir, place, s->config.keep, s->config.keep_best, &warning))
         log_warn("snapshot_prune_failed", "why=%s", LOG_Q(warning.msg));
     return ERR_OK;
 }

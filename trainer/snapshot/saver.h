@@ -13,7 +13,7 @@ typedef enum err_code (*saver_commit_fn)(void *arg, const struct snapshot_place 
                                          const struct snapshot_files *files, struct err *e);
 struct saver_config {
     const char *dir;
-    int64_t keep;
+    int64_t keep, keep_best;
     const struct snapshot_layout *layout; /* borrowed for the saver's life */
     int64_t max_parts;                    /* 0, or the world size where ranks differ */
     saver_commit_fn commit;

@@ -184,6 +184,8 @@ static bool look(const char *path, struct snapshot_place *place, bool *committed
 struct kept {
     int64_t generation, step;
     char *path;
+    bool judged, best;
+    double val_loss;
 };
 
 static int kept_newest_first(const void *a, const void *b)
@@ -192,6 +194,20 @@ static int kept_newest_first(const void *a, const void *b)
     if (x->generation != y->generation)
         return x->generation > y->generation ? -1 : 1;
     return x->step > y->step ? -1 : x->step < y->step;
+}
+
+/* Marks the `best` with the lowest loss, of equal ones the newer. Newest first. */
+static void mark_best(struct kept *kept, size_t count, int64_t best)
+{
+    for (int64_t b = 0; b < best; b++) {
+        struct kept *lowest = NULL;
+        for (size_t i = 0; i < count; i++)
+            if (kept[i].judged && !kept[i].best && (!lowest || kept[i].val_loss < lowest->val_loss))
+                lowest = &kept[i];
+        if (!lowest)
+            return;
+        lowest->best = true;
+    }
 }
 
 static enum err_code remove_half_written(const char *dir, const struct snapshot_place *own, struct err *e)
@@ -211,7 +227,8 @@ static enum err_code remove_half_written(const char *dir, const struct snapshot_
     return ERR_OK;
 }
 
-enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t keep, struct err *e)
+enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t keep, int64_t best,
+                             struct err *e)
 {
     CLEANUP(free_names) char **names = NULL;
     if (remove_half_written(dir, own, e) || list_names(dir, "step-", NULL, &names, e))
@@ -226,13 +243,15 @@ enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, 
         if (!look(path, &place, &committed) || place.job != own->job || strcmp(place.cluster, own->cluster))
             continue;
         if (committed)
-            kept[count++] = (struct kept){place.generation, place.step, steal(path)};
+            kept[count++] =
+                (struct kept){place.generation, place.step, steal(path), place.judged, false, place.val_loss};
         else if (place.generation < own->generation)
             code = file_remove_tree(path, e);
     }
     qsort(kept, count, sizeof(*kept), kept_newest_first);
+    mark_best(kept, count, best);
     for (size_t i = 0; i < count; i++) {
-        if (code == ERR_OK && (int64_t)i >= keep)
+        if (code == ERR_OK && (int64_t)i >= keep && !kept[i].best)
             code = file_remove_tree(kept[i].path, e);
         free(kept[i].path);
     }

@@ -59,6 +59,22 @@ static void metadata_number(struct jout *o, const char *key, int64_t value)
     jout_text(o, key, text);
 }
 
+/* What only some runs have, and older snapshots have not. */
+static void print_judgement(struct jout *o, const struct snapshot_place *place)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "%.17g", place->val_loss);
+    if (place->judged)
+        jout_text(o, "ddp.val_loss", text);
+    snprintf(text, sizeof(text), "%lld %.17g", (long long)place->best_step, place->best_loss);
+    if (place->best_step)
+        jout_text(o, "ddp.best", text);
+    snprintf(text, sizeof(text), "%lld %016llx", (long long)place->data_bytes,
+             (unsigned long long)place->data_digest);
+    if (place->data_bytes)
+        jout_text(o, "ddp.data", text);
+}
+
 static void print_metadata(struct buf *out, const struct snapshot_place *place, int64_t part_samples)
 {
     struct jout o = {.buf = out};
@@ -68,6 +84,7 @@ static void print_metadata(struct buf *out, const struct snapshot_place *place, 
     jout_text(&o, "ddp.cluster", place->cluster);
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         metadata_number(&o, place_keys[i].key, *place_at(&copy, i));
+    print_judgement(&o, place);
     if (part_samples >= 0)
         metadata_number(&o, "ddp.part_samples", part_samples);
     jout_close(&o, '}');
@@ -252,6 +269,26 @@ static enum err_code open_file(struct safetensors **out, const char *path, const
     return safetensors_open(out, file, e);
 }
 
+static enum err_code read_judgement(const struct safetensors *f, struct snapshot_place *p, struct err *e)
+{
+    const char *loss = json_get_text(f->metadata, "ddp.val_loss", NULL),
+               *best = json_get_text(f->metadata, "ddp.best", NULL),
+               *data = json_get_text(f->metadata, "ddp.data", NULL);
+    long long number = 0;
+    unsigned long long digest = 0;
+    p->judged = loss != NULL;
+    if ((loss && sscanf(loss, "%lf", &p->val_loss) != 1) ||
+        (best && sscanf(best, "%lld %lf", &number, &p->best_loss) != 2))
+        return err_set(e, ERR_DATA_LOSS, "%s: metadata of the validation loss is damaged", f->path);
+    p->best_step = number;
+    number = 0;
+    if (data && sscanf(data, "%lld %llx", &number, &digest) != 2)
+        return err_set(e, ERR_DATA_LOSS, "%s: metadata 'ddp.data' is damaged", f->path);
+    p->data_bytes = number;
+    p->data_digest = digest;
+    return ERR_OK;
+}
+
 enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, struct err *e)
 {
     CLEANUP(close_tensors) struct safetensors *f = NULL;
@@ -261,6 +298,8 @@ enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, 
     for (size_t i = 0; i < ARRAY_LEN(place_keys); i++)
         if (metadata_int(f, place_keys[i].key, place_at(&p, i), e))
             return e->code;
+    if (read_judgement(f, &p, e))
+        return e->code;
     snprintf(p.cluster, sizeof(p.cluster), "%s", json_get_text(f->metadata, "ddp.cluster", ""));
     if (p.parts > 0 && p.parts != p.world_size)
         return err_set(e, ERR_DATA_LOSS, "%s: %lld parts of %lld ranks", f->path, (long long)p.parts,

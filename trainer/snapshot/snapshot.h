@@ -60,6 +60,12 @@ struct snapshot_place {
     int64_t world_size;
     int64_t round_steps, round_samples; /* averaging: since the last average, all ranks' samples */
     int64_t parts;                      /* rank files: 0 or world_size */
+    bool judged;                        /* val_loss is that of this step */
+    double val_loss;
+    int64_t best_step; /* of the run so far, and its loss; 0: none */
+    double best_loss;
+    int64_t data_bytes; /* of the files that were trained on, and their digest; 0: there are none */
+    uint64_t data_digest;
 };
 
 struct snapshot_files {
@@ -105,10 +111,11 @@ struct snapshot_list {
 MUST_CHECK enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct err *e);
 void snapshot_list_release(struct snapshot_list *l);
 
-/* Leaves the `keep` newest committed snapshots of own's job; removes its uncommitted ones of older
- * generations than own's, and half-written ones. Other jobs' are left alone. */
+/* Leaves the `keep` newest committed snapshots of own's job and the `best` ones of the lowest val_loss;
+ * removes its uncommitted ones of older generations than own's, and half-written ones. Other jobs' are left
+ * alone. */
 MUST_CHECK enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t keep,
-                                        struct err *e);
+                                        int64_t best, struct err *e);
 
 /* The digest of a directory, and the sha256 lines it is made of when list is not NULL. */
 struct buf;

@@ -337,7 +337,7 @@ static void prune_counts_committed_ones_of_this_job(void **state)
     CLEANUP(free_text) char *busy = xasprintf("%s/.tmp-step-44-g2-j7", dir);
     assert_int_equal(file_mkdirs(half, 0700, &e), ERR_OK);
     assert_int_equal(file_mkdirs(busy, 0700, &e), ERR_OK);
-    assert_int_equal(snapshot_prune(dir, &newer, 2, &e), ERR_OK);
+    assert_int_equal(snapshot_prune(dir, &newer, 2, 0, &e), ERR_OK);
     assert_true(exists("step-30-g2") && exists("step-50-g1")); /* the two newest */
     assert_false(exists("step-10-g1") || exists("step-20-g1") || exists("step-30-g1"));
     assert_false(exists("step-40-g1")); /* never committed, of a generation that is over */
@@ -345,6 +345,49 @@ static void prune_counts_committed_ones_of_this_job(void **state)
     assert_true(exists("step-6-g1"));   /* of job 7 of another cluster */
     assert_false(exists(".tmp-step-44-g1-j7"));
     assert_true(exists(".tmp-step-44-g2-j7")); /* this generation's: someone may be writing it */
+}
+
+static void prune_leaves_the_best(void **state)
+{
+    static const double losses[] = {3.0, 1.5, 1.5, 1.0, 2.0, 4.0, 5.0};
+    struct snapshot_files f = {0};
+    struct err e = {0};
+    struct snapshot_place place = {0};
+    (void)state;
+    for (int64_t i = 0; i < 7; i++) {
+        place = place_at(10 * (i + 1), 1);
+        place.judged = i != 3; /* the lowest was not measured there */
+        place.val_loss = losses[i];
+        write_one(&place, true, &f);
+        snapshot_files_release(&f);
+    }
+    assert_int_equal(snapshot_prune(dir, &place, 1, 2, &e), ERR_OK);
+    assert_true(exists("step-70-g1"));                         /* the newest */
+    assert_true(exists("step-20-g1") && exists("step-30-g1")); /* the best */
+    assert_false(exists("step-10-g1") || exists("step-40-g1") || exists("step-50-g1"));
+    assert_int_equal(snapshot_prune(dir, &place, 1, 1, &e), ERR_OK);
+    assert_true(exists("step-30-g1")); /* of equal ones the newer */
+    assert_false(exists("step-20-g1"));
+}
+
+static void judgement_and_data_are_kept(void **state)
+{
+    struct snapshot_place place = place_at(12, 1), back;
+    struct snapshot_files f = {0};
+    struct err e = {0};
+    (void)state;
+    place.judged = true;
+    place.val_loss = 1.0 / 3.0;
+    place.best_step = 7;
+    place.best_loss = 0.1;
+    place.data_bytes = 4404412;
+    place.data_digest = UINT64_MAX - 5;
+    write_one(&place, true, &f);
+    assert_int_equal(snapshot_read_place(f.path, &back, &e), ERR_OK);
+    assert_true(back.judged && back.val_loss == place.val_loss);
+    assert_true(back.best_step == 7 && back.best_loss == 0.1);
+    assert_true(back.data_bytes == 4404412 && back.data_digest == UINT64_MAX - 5);
+    snapshot_files_release(&f);
 }
 
 /* ---- the saver */
@@ -462,6 +505,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_header_longer_than_the_file, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(another_shape_names_file_and_tensor, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(prune_counts_committed_ones_of_this_job, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(prune_leaves_the_best, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(judgement_and_data_are_kept, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(a_snapshot_counts_only_once_it_is_committed, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(a_refused_snapshot_does_not_count, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(a_directory_that_cannot_be_written_is_an_error, make_dir, remove_dir),
