@@ -1,12 +1,16 @@
 #include "client/run_failure.h"
 
-#include "client/term.h"
+#include "client/screen.h"
 
 #define LAST_WORDS 5
 #define PEERS_NAMED 8
 
+/* Said again: between the failure and now its peers have had their words. */
 static void print_last_words(const Ddp__V1__Failure *f, struct buf *out)
 {
+    buf_puts(out, "ddpctl: first to fail: ");
+    screen_failure_line(f, out);
+    buf_putc(out, '\n');
     for (size_t i = f->n_stderr_tail > LAST_WORDS ? f->n_stderr_tail - LAST_WORDS : 0; i < f->n_stderr_tail;
          i++) {
         buf_puts(out, "  | ");

@@ -115,6 +115,7 @@ static enum err_code obey(struct session *s, struct err *e)
     if (s->node)
         snprintf(why, sizeof(why), "%s was interrupted", s->node);
     request.why = why;
+    request.signal = interrupt_signal();
     if (!s->unread)
         buf_puts(&s->err, s->stops == 1 ? "ddpctl: stopping, ^C again kills\n" : "ddpctl: killing\n");
     flush(s);

@@ -116,7 +116,7 @@ static void act(struct agent *a, const struct action *action)
         start(a, action);
         break;
     case ACTION_STOP:
-        wards_stop(a->wards, action->job, action->spawn, action->mode, action->grace_ms);
+        wards_stop(a->wards, action);
         break;
     case ACTION_FORGET:
         wards_forget(a->wards, action->job, action->spawn);

@@ -10,8 +10,8 @@
 #include "daemon/agent/reports.h"
 #include "daemon/agent/session.h"
 #include "daemon/agent/settings.h"
-#include "daemon/agent/watch.h"
 #include "daemon/agent/wards.h"
+#include "daemon/agent/watch.h"
 #include "daemon/agent/wish.h"
 
 /* What agent.c (the loop) and agent_act.c (wishes to orders, facts to messages) share. Own folder only. */

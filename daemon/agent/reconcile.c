@@ -81,6 +81,7 @@ static void judge(const struct reconcile_input *in, const struct known_spawn *kn
         action.kind = ACTION_STOP;
         action.mode = wished->stop > DDP__V1__STOP_MODE__STOP_KILL ? STOP_KILL : (enum stop_mode)wished->stop;
         action.grace_ms = group->grace_ms;
+        action.signal = group->stop_signal;
     } else {
         return;
     }

@@ -33,6 +33,7 @@ struct action {
     int64_t job, spawn;
     enum stop_mode mode; /* stop */
     int64_t grace_ms;
+    int signal;                      /* instead of SIGTERM, 0: that */
     const Ddp__V1__GroupWish *group; /* start; borrowed from the wish */
     const Ddp__V1__SpawnWish *wish;
 };

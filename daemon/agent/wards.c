@@ -387,16 +387,20 @@ void wards_refuse(struct wards *w, int64_t job, const struct spawn_order *order,
                  LOG_Q(e.msg));
 }
 
-void wards_stop(struct wards *w, int64_t job, int64_t spawn, enum stop_mode mode, int64_t grace_ms)
+void wards_stop(struct wards *w, const struct action *stop)
 {
-    struct ward *ward = find_ward(w, job);
-    struct ward_spawn *s = ward ? find_spawn(ward, spawn) : NULL;
-    struct control_message m = {.op = CONTROL_STOP, .spawn = spawn, .mode = mode, .grace_ms = grace_ms};
+    struct ward *ward = find_ward(w, stop->job);
+    struct ward_spawn *s = ward ? find_spawn(ward, stop->spawn) : NULL;
+    struct control_message m = {.op = CONTROL_STOP,
+                                .spawn = stop->spawn,
+                                .mode = stop->mode,
+                                .grace_ms = stop->grace_ms,
+                                .signal = stop->signal};
     struct err e;
 
-    if (!s || ward->fd < 0 || s->asked >= mode || control_send(ward->fd, &m, &e))
+    if (!s || ward->fd < 0 || s->asked >= stop->mode || control_send(ward->fd, &m, &e))
         return; /* asked again at the next look */
-    s->asked = mode;
+    s->asked = stop->mode;
 }
 
 void wards_forget(struct wards *w, int64_t job, int64_t spawn)

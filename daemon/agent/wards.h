@@ -50,7 +50,7 @@ int64_t wards_tend(struct wards *w, int64_t now);
 MUST_CHECK enum err_code wards_start(struct wards *w, int64_t job, struct spawn_order *order, struct err *e);
 /* It could not even be ordered: an exit record of its own making. */
 void wards_refuse(struct wards *w, int64_t job, const struct spawn_order *order, const char *why);
-void wards_stop(struct wards *w, int64_t job, int64_t spawn, enum stop_mode mode, int64_t grace_ms);
+void wards_stop(struct wards *w, const struct action *stop);
 void wards_forget(struct wards *w, int64_t job, int64_t spawn);
 void wards_renew(struct wards *w, int64_t job, int64_t sent, int64_t lease_ms);
 

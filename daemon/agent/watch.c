@@ -15,9 +15,10 @@
 #define LOOK_EVERY_MS 1000
 #define LOOK_SHARE 100 /* a look takes at most this part of the time */
 #define BUSY_SHARE 50  /* CPU time that is worth mentioning: this part of the time, 2 % */
-#define STEADY_MS 700  /* less apart, two looks do not tell who is idle: the kernel counts in ticks of 10 ms \
-                        */
-#define IDLE_MS 1500   /* without CPU time, until it is said */
+#define STEADY_MS                                                                                            \
+    700              /* less apart, two looks do not tell who is idle: the kernel counts in ticks of 10 ms   \
+                      */
+#define IDLE_MS 1500 /* without CPU time, until it is said */
 #define SILENT_MS 30000 /* without output or report, until it is said; sooner for a short stall_timeout */
 #define MOVED_MS 500    /* since when it is quiet: said again when that differs by more */
 #define PROBES_MAX 64

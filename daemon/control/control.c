@@ -214,6 +214,8 @@ void control_encode(const struct control_message *m, struct buf *out)
     case CONTROL_STOP:
         jout_int(&o, "mode", m->mode);
         jout_int(&o, "grace_ms", m->grace_ms);
+        if (m->signal)
+            jout_int(&o, "signal", m->signal);
         jout_int(&o, "spawn", m->spawn);
         break;
     case CONTROL_FORGET:
@@ -256,6 +258,7 @@ static enum err_code get_body(struct control_message *m, json_t *obj, struct err
     m->node = text_member(obj, "node");
     m->mode = (enum stop_mode)json_get_int(obj, "mode", STOP_NONE);
     m->grace_ms = json_get_int(obj, "grace_ms", 0);
+    m->signal = (int)json_get_int(obj, "signal", 0);
     m->lease_sent = json_get_int(obj, "lease_sent", 0);
     m->lease_ms = json_get_int(obj, "lease_ms", 0);
     if (m->mode > STOP_KILL)

@@ -90,6 +90,7 @@ struct control_message {
     char *node;         /* hello */
     enum stop_mode mode;
     int64_t grace_ms;
+    int signal; /* stop: instead of SIGTERM, 0: that */
     int64_t lease_sent, lease_ms;
     struct spawn_order order;
     struct spawn_fact fact;

@@ -120,10 +120,12 @@ static void cancel_job(struct rpc_call *rpc, const void *message, void *user)
         return;
     struct call *c = call_open(s, rpc, CALL_CANCEL, true);
     c->job = request->job;
-    service_event(
-        s, &(struct core_event){.kind = CORE_CANCEL,
-                                .call = c->handle,
-                                .cancel = {.job = request->job, .kill = request->kill, .why = request->why}});
+    service_event(s, &(struct core_event){.kind = CORE_CANCEL,
+                                          .call = c->handle,
+                                          .cancel = {.job = request->job,
+                                                     .kill = request->kill,
+                                                     .why = request->why,
+                                                     .signal = request->signal}});
 }
 
 static void change_job(struct rpc_call *rpc, struct service *s, struct core_event *event)

@@ -298,6 +298,7 @@ static Ddp__V1__GroupWish *group_wish(struct pool *pool, const struct core_wish_
     out->restart_count = (int32_t)g->restart_count;
     out->max_restarts = (int32_t)g->max_restarts;
     out->run_id = text(g->run_id);
+    out->stop_signal = g->stop_signal;
     out->n_spawns = out->n_wanted_exits = g->spawn_count;
     out->spawns = pool_alloc(pool, g->spawn_count * sizeof *out->spawns);
     out->wanted_exits = pool_alloc(pool, g->spawn_count * sizeof *out->wanted_exits);

@@ -155,6 +155,7 @@ struct core_event {
             int64_t job;
             bool kill;
             const char *why; /* NULL or empty: the user wanted it */
+            int signal;      /* for a command's processes, 0: SIGTERM */
         } cancel;
         struct {
             int64_t job, nodes_min, nodes_max; /* nodes: resize only */
@@ -294,6 +295,7 @@ struct core_wish_group {
     int world_size, node_rank, node_count, local_world_size, master_port;
     int64_t restart_count, max_restarts;
     char run_id[ID_TEXT + 32];
+    int stop_signal; /* 0: SIGTERM */
     struct core_wish_spawn *spawns;
     size_t spawn_count;
 };

@@ -188,8 +188,10 @@ void jobs_cancel(struct core *core, const struct core_event *event)
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no job %" PRId64, event->cancel.job);
         return;
     }
-    if (!job_finished(job))
+    if (!job_finished(job)) {
+        job->stop_signal = event->cancel.signal;
         recover_stop(core, job, JOB_CANCELLED, 0, event->cancel.kill, why);
+    }
     reply_job(core, event->call, job, true);
 }
 

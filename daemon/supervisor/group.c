@@ -213,8 +213,10 @@ static void obey(struct group *g, struct control_message *m)
         break;
     case CONTROL_STOP:
         s = find_spawn(g, m->spawn);
-        if (s)
+        if (s) {
+            spawn_stop_by(s, m->signal);
             spawn_stop(s, m->mode, m->grace_ms, now);
+        }
         break;
     case CONTROL_FORGET:
         forget_spawn(g, m->spawn);

@@ -145,6 +145,15 @@ bool spawn_ended(const struct spawn *s)
     return s->fact.state == SPAWN_EXITED;
 }
 
+void spawn_stop_by(struct spawn *s, int number)
+{
+    static const int good[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
+
+    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+        if (number == good[i] && !s->order.native)
+            s->stop_signal = number;
+}
+
 void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now)
 {
     if (mode == STOP_NONE || mode < s->stop || spawn_ended(s))
@@ -304,7 +313,7 @@ static int64_t escalate(struct spawn *s, const struct spawn_peers *peers, int64_
     if (s->stop == STOP_NONE)
         return INT64_MAX;
     if (!s->termed && now >= term_at && now < kill_at) {
-        if (kill(-s->pid, SIGTERM))
+        if (kill(-s->pid, s->stop_signal ? s->stop_signal : SIGTERM))
             return now + LEFTOVER_RETRY_MS; /* forked, but not yet the leader of its group */
         (void)kill(-s->pid, SIGCONT); /* a stopped one could not obey */
         s->termed = true;

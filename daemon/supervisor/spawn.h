@@ -24,10 +24,11 @@ struct spawn {
     struct spawn_fact fact;
     enum stop_mode stop;
     int64_t stop_at, kill_at; /* when it was asked for, when patience ends */
-    bool termed, killed;      /* SIGTERM was sent; SIGKILL was sent */
+    bool termed, killed;      /* SIGTERM (or stop_signal) was sent; SIGKILL was sent */
     pid_t pid;                /* 0: not started, or reaped */
     pid_t session;            /* the worker's first pid, for telling its leftovers */
     int status;               /* of waitpid */
+    int stop_signal;          /* 0: SIGTERM */
     int report_fd, exec_fd, port_fd;
     int gpu_fds[HOLD_GPUS_MAX + 1];
     long long oom_before;
@@ -54,6 +55,8 @@ struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *si
 struct spawn *spawn_found(const struct spawn_fact *fact); /* from a record on disk */
 void spawn_free(struct spawn *s);
 
+/* The signal that spawn_stop begins with, where it has not begun: one that can be handled, else SIGTERM. */
+void spawn_stop_by(struct spawn *s, int number);
 void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now); /* never weakens */
 void spawn_exec_ready(struct spawn *s, const struct spawn_site *site);             /* exec_fd is readable */
 /* Reads what the pipe holds, at most `limit` bytes; fn gets good lines. */

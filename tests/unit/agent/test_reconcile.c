@@ -120,10 +120,12 @@ static void stops_are_passed_on(void **state)
     struct spawn_fact facts[2];
     struct known_spawn there[] = {known(7, &facts[0], 1, SPAWN_RUNNING),
                                   known(7, &facts[1], 2, SPAWN_STARTING)};
+    group.stop_signal = 2;
     CLEANUP(actions_release) struct actions out = run(&wish, there, 2);
 
     (void)state;
     assert_int_equal(out.count, 2);
+    assert_int_equal(out.items[0].signal, 2);
     assert_int_equal(out.items[0].kind, ACTION_STOP);
     assert_int_equal(out.items[0].mode, STOP_SNAPSHOT);
     assert_int_equal(out.items[0].grace_ms, 30000);

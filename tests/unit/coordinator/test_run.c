@@ -128,6 +128,26 @@ static void a_cancel_says_why(void **state)
     assert_string_equal(core_job(b->core, job)->reason, "box2 was interrupted");
 }
 
+/* A command's processes get the signal that ddpctl got. */
+static void a_cancel_carries_its_signal(void **state)
+{
+    struct bench *b = *state;
+    struct core_wish wish;
+    struct err e;
+
+    bench_member(b, "box1", 1, 0, 1);
+    int64_t job = bench_submit(b, "nodes: 1\n");
+    bench_all_run(b, "box1");
+    struct core_event event = {.kind = CORE_CANCEL, .call = ++b->handles};
+    event.cancel.job = job;
+    event.cancel.signal = 2;
+    core_event(b->core, &event, b->now, &b->out);
+    assert_int_equal(core_wish(b->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.groups[0].stop_signal, 2);
+    assert_int_not_equal(wish.groups[0].spawns[0].stop, CORE_STOP_NONE);
+    core_wish_release(&wish);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
 
 int main(void)
@@ -141,6 +161,7 @@ int main(void)
         TEST(who_leaves_an_elastic_run_is_not_charged),
         TEST(who_leaves_a_fixed_run_has_failed),
         TEST(a_cancel_says_why),
+        TEST(a_cancel_carries_its_signal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
