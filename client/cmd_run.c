@@ -155,8 +155,13 @@ const struct command cmd_run = {
         "PET_* variables; `ddprun` is short for `ddpctl run`. The first word that is no option begins the "
         "script or\n"
         "command, and all that follows is its own; SCRIPT.py runs under python3 -u ($PYTHON_EXEC).\n\n"
+        "On several hosts type the same line on each: they meet at --rdzv-endpoint, which one of them owns, "
+        "by "
+        "the\n"
+        "token in DDP_TOKEN or ~/.config/ddp/token.\n\n"
         "  ddprun --standalone --nproc-per-node=gpu train.py --epochs 50\n"
         "  ddpctl run --procs-per-node 4 ./bench\n"
+        "  ddprun --nnodes=2 --rdzv-id=456 --rdzv-backend=c10d --rdzv-endpoint=box1:29400 train.py\n"
         "  ddpctl run examples/single.yaml --set train.epochs=3",
     .options = run_option_table,
     .shared = job_flag_options,
