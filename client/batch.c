@@ -46,6 +46,8 @@ void batch_fill(const struct allocation *a, struct launch *l)
     if (l->standalone || a->kind == ALLOCATION_NONE)
         return;
     add_signal(l, SIGUSR1);
+    if (!a->launched)
+        l->starter = a->kind == ALLOCATION_SLURM ? "srun" : a->kind == ALLOCATION_PBS ? "pbsdsh" : NULL;
     if (!l->procs && a->launched && a->local_tasks > 1)
         l->procs = xasprintf("%lld", (long long)a->local_tasks);
     if (!l->nodes_min && a->node_count > 1)

@@ -29,9 +29,9 @@
  * or hear nothing for GONE_MS, and stop. ^C on any host cancels the job for all, with that host's name. */
 
 #define TURN_MS 20
-#define SAY_MS 2000          /* then it is said what is waited for, */
-#define REMIND_MS 60000      /* then that somebody may have been forgotten, and again each time it doubles */
-#define PROBE_MS 2000        /* between looks at who listens there without answering, */
+#define SAY_MS 2000   /* then it is said what is waited for; */
+#define REMINDERS 10  /* and each such part of the join timeout, doubled each time: somebody was forgotten */
+#define PROBE_MS 2000 /* between looks at who listens there without answering, */
 #define STRANGER_MS 10000    /* and when that is nobody of ours */
 #define GONE_MS 30000        /* without a word from the run's coordinator: it is gone for us; */
 #define GONE_REFUSED_MS 1000 /* its machine answers, but nothing listens there */
@@ -99,16 +99,15 @@ static const char *plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
-static const char *forgotten(void)
+static const char *forgotten(const struct hosts *h)
 {
-    return getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID") ? "srun" : "to start the others";
+    return h->launch->starter ? h->launch->starter : "to start the others";
 }
 
-static void say_waiting(struct hosts *h, int64_t waited)
+static void say_waiting(const struct hosts *h, bool first, int64_t waited)
 {
     const Ddp__V1__RunStatus *status = h->member.status;
     CLEANUP(buf_release) struct buf line = {0};
-    bool first = waited < REMIND_MS;
     long long seconds = (first ? h->launch->join_timeout_ms : waited) / 1000;
     if (!status && first)
         buf_printf(&line, "ddpctl: waits for the run's host at %s, %lld s at most\n", h->endpoint.address,
@@ -123,19 +122,19 @@ static void say_waiting(struct hosts *h, int64_t waited)
     else
         buf_printf(&line, "ddpctl: %zu of %lld node%s joined after %lld s: did you forget %s?\n",
                    status->n_nodes, (long long)h->launch->nodes_min, plural(h->launch->nodes_min), seconds,
-                   forgotten());
+                   forgotten(h));
     put_err(&line);
 }
 
 static void remind(struct hosts *h)
 {
-    int64_t waited = clock_boot_ms() - h->started_ms;
-    int64_t next = !h->said_ms ? SAY_MS : h->said_ms < REMIND_MS ? REMIND_MS : 2 * h->said_ms;
+    int64_t waited = clock_boot_ms() - h->started_ms, tenth = h->launch->join_timeout_ms / REMINDERS;
+    int64_t next = !h->said_ms ? SAY_MS : h->said_ms < tenth ? tenth : 2 * h->said_ms;
     if (waited < next || (h->member.status && h->ready_ms))
         return;
     h->said_ms = next;
     if (!h->quiet)
-        say_waiting(h, waited);
+        say_waiting(h, next == SAY_MS, waited);
 }
 
 /* ---- meeting */
@@ -296,7 +295,7 @@ static enum err_code too_few(const struct hosts *h, struct err *e)
                    "%zu of %lld node%s joined within %lld s%s%.200s%s: did you forget %s?", status->n_nodes,
                    (long long)h->launch->nodes_min, plural(h->launch->nodes_min),
                    (long long)h->launch->join_timeout_ms / 1000, names.len ? " (" : "",
-                   names.len ? names.data : "", names.len ? ")" : "", forgotten());
+                   names.len ? names.data : "", names.len ? ")" : "", forgotten(h));
 }
 
 /* All that may come are here, or enough of them and the last call is over. */
@@ -339,13 +338,15 @@ static enum err_code wait_job(struct hosts *h, struct err *e)
 static enum err_code give_up(struct hosts *h, struct err *e)
 {
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
+    const Ddp__V1__RunStatus *status = h->member.status;
     CLEANUP(rpc_release) void *reply = NULL;
-    struct err why;
-    if (too_few(h, &why) == ERR_OK)
-        return ERR_OK;
+    CLEANUP(buf_release) struct buf why = {0};
+    buf_printf(&why, "%zu of %lld nodes left (", status->n_nodes, (long long)h->launch->nodes_min);
+    list_nodes(status, &why);
+    buf_printf(&why, "), no other came within %lld s", (long long)h->launch->join_timeout_ms / 1000);
     h->gave_up = true;
     request.job = h->session.job;
-    request.why = why.msg;
+    request.why = why.data;
     return link_call(&h->session.link, "CancelJob", &request, &reply, 0, e);
 }
 

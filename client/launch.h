@@ -28,11 +28,12 @@ struct launch {
     int is_host;      /* 1 or 0: said so (rdzv-conf is_host); -1: whoever owns the endpoint's address */
     char *id;         /* the run's name at the endpoint, "none" as torchrun has it; no secret */
     char *local_addr; /* the address that peers shall use for this node; NULL: found out */
-    int64_t join_timeout_ms;             /* for nodes_min to be there, 600 s */
-    int64_t last_call_ms;                /* then for more up to nodes_max, 30 s; -1 until settled */
-    char **hosts;                        /* --hosts: where to start ddpctl by the launcher; NULL: none */
-    char *launcher;                      /* auto, srun, pbsdsh, ssh, mpirun */
-    char *log_dir;                       /* NULL: kept only after a failure */
+    int64_t join_timeout_ms; /* for nodes_min to be there, 600 s */
+    int64_t last_call_ms;    /* then for more up to nodes_max, 30 s; -1 until settled */
+    const char *starter;     /* what starts ddpctl on the other nodes: "srun"; NULL: nothing does */
+    char **hosts;            /* --hosts: where to start ddpctl by the launcher; NULL: none */
+    char *launcher;          /* auto, srun, pbsdsh, ssh, mpirun */
+    char *log_dir;           /* NULL: kept only after a failure */
     char *redirects, *tee, *local_ranks; /* torchrun's values: "3", "0:1,1:2"; "0,2"; NULL */
     char *role;                          /* "default" */
     int64_t grace_ms;                    /* from the signal to SIGKILL; -1: the job's own */
