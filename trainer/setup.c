@@ -81,7 +81,7 @@ static void close_spares(struct trainer *t)
 static enum err_code open_compute(struct trainer *t, struct err *e)
 {
     const struct trainer_config *c = t->config;
-    if (device_open(&t->device, DEVICE_CPU, c->local_rank, c->local_world_size, e) ||
+    if (device_open(&t->device, DEVICE_CPU, c->local_rank, c->local_world_size, (int)t->spec->threads, e) ||
         dataset_open(&t->train, &t->test, t->spec, e))
         return e->code;
     if (open_sampler(t, e))

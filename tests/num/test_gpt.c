@@ -82,7 +82,7 @@ static void problem_open(struct problem *p, struct gpt_shape shape, int64_t rows
     struct random r = random_stream(3, 1);
     size_t tokens = (size_t)(rows * shape.context);
     *p = (struct problem){.shape = shape};
-    assert_int_equal(device_open(&p->d, DEVICE_CPU, 0, 1, &e), ERR_OK);
+    assert_int_equal(device_open(&p->d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(gpt_open(&p->m, &shape, rows, p->d, &e), ERR_OK);
     p->params = floats(p->d, p->m->count);
     p->grads = floats(p->d, p->m->count);
@@ -446,7 +446,7 @@ static void heads_must_fit(void **state)
     struct train_spec spec = {
         .model = {.type = MODEL_GPT, .layers = 1, .heads = 2, .width = 8, .context = 4}};
     (void)state;
-    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, &e), ERR_OK);
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(gpt_open(&m, &s, 1, d, &e), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "the model's width 48 is not a multiple of its 5 heads");
     assert_int_equal(model_open(&m, &spec, LOSS_CROSS_ENTROPY, 5, 10, 1, d, &e), ERR_INVALID_ARGUMENT);
@@ -467,7 +467,7 @@ static void the_peak_is_a_rate(void **state)
     struct err e = {0};
     double flops = 0.0;
     (void)state;
-    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, &e), ERR_OK);
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(device_peak(d, DEVICE_F32, &flops, &e), ERR_OK);
     assert_true(flops > 1e8 && flops < 1e15);
     assert_int_equal(d->bytes, 0);

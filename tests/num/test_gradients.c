@@ -151,7 +151,7 @@ static void check(enum loss_type loss, enum activation_type type, size_t layers)
     struct err e = {0};
     struct device_tally tally = {0}, judged = {0};
     problem_init(&p, loss, type, layers);
-    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, &e), ERR_OK);
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(model_open(&m, &p.spec, loss, p.sizes[0], p.sizes[layers], ROWS, d, &e), ERR_OK);
     void *params, *grads;
     assert_int_equal(device_alloc(d, m->count * sizeof(float), "p", &params, &e), ERR_OK);
@@ -210,7 +210,7 @@ static void widths_must_fit(void **state)
     struct err e = {0};
     (void)state;
     problem_init(&p, LOSS_MSE, ACTIVATION_RELU, 2);
-    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, &e), ERR_OK);
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(model_open(&m, &p.spec, LOSS_MSE, 5, 8, ROWS, d, &e), ERR_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "the model takes 6 inputs, but the data has 5");
     assert_int_equal(model_open(&m, &p.spec, LOSS_MSE, 6, 3, ROWS, d, &e), ERR_INVALID_ARGUMENT);
@@ -224,7 +224,7 @@ static void cuda_is_refused(void **state)
     struct device *d = NULL;
     struct err e = {0};
     (void)state;
-    assert_int_equal(device_open(&d, DEVICE_CUDA, 0, 1, &e), ERR_UNIMPLEMENTED);
+    assert_int_equal(device_open(&d, DEVICE_CUDA, 0, 1, 0, &e), ERR_UNIMPLEMENTED);
     assert_string_equal(e.msg, "device: cuda is not in this build, use device: cpu");
 }
 

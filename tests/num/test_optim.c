@@ -51,7 +51,7 @@ static void check(const struct train_spec *spec)
     struct reference r = {{0}, {0}, {0}};
     float p[N], g[N];
     struct random random = random_stream(9, 0);
-    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, &e), ERR_OK);
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(optim_open(&o, spec, N, d, &e), ERR_OK);
     for (int i = 0; i < N; i++)
         r.p[i] = (double)(p[i] = 2.0f * random_float(&random) - 1.0f);
@@ -100,7 +100,7 @@ static void clipping(void **state)
     float g[4] = {3.0f, 0.0f, 4.0f, 0.0f};
     (void)state;
     s.optimizer.clip = 1.0;
-    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, &e), ERR_OK);
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(optim_open(&o, &s, 4, d, &e), ERR_OK);
     assert_int_equal(o->state_count, 0); /* no momentum, no state */
     assert_true(optim_norm(o, g) == 5.0);

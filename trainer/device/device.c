@@ -6,10 +6,10 @@
 #include "trainer/device/cpu/cpu.h"
 
 enum err_code device_open(struct device **out, enum device_kind kind, int local_rank, int local_ranks,
-                          struct err *e)
+                          int threads, struct err *e)
 {
     if (kind == DEVICE_CPU)
-        return cpu_open(out, local_rank, local_ranks, e);
+        return cpu_open(out, local_rank, local_ranks, threads, e);
     return err_set(e, ERR_UNIMPLEMENTED, "device: cuda is not in this build, use device: cpu");
 }
 

@@ -190,10 +190,10 @@ struct device {
 };
 
 /* local_ranks processes share this node's cores: this one takes the local_rank-th part of those it may run
- * on, and is pinned there. Call it before any other thread exists. UNIMPLEMENTED for a device that this build
- * has not. */
+ * on, and is pinned there; threads: how many it starts, 0: one for each of its cores. Call it before any
+ * other thread exists. UNIMPLEMENTED for a device that this build has not. */
 MUST_CHECK enum err_code device_open(struct device **out, enum device_kind kind, int local_rank,
-                                     int local_ranks, struct err *e);
+                                     int local_ranks, int threads, struct err *e);
 void device_close(struct device *d); /* NULL is fine */
 
 /* The rate of matrix products that this device reaches on one of a kind that suits it, in floating-point

@@ -125,12 +125,13 @@ static const struct device_ops cpu_ops = {
     .adamw = dense_adamw,
 };
 
-enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, struct err *e)
+enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int threads, struct err *e)
 {
-    int threads = 0, sets = 0;
+    int cores = 0, sets = 0;
     struct cpu_bf16 *bf16 = NULL;
-    if (cpu_pin(local_rank, local_ranks, &threads, e) || cpu_bf16_open(&bf16, e))
+    if (cpu_pin(local_rank, local_ranks, &cores, e) || cpu_bf16_open(&bf16, e))
         return e->code;
+    threads = threads > 0 ? threads : cores;
     struct cpu_device *c = xcalloc(1, sizeof(*c));
     c->base = (struct device){.ops = &cpu_ops, .host = true, .threads = threads};
     c->bf16 = bf16;

@@ -8,7 +8,8 @@
  * parts; dense.c and sequence.c cut operations into parts and hand them to the threads. How an operation is
  * cut does not depend on how many threads there are, and sums over parts are folded in order: so neither do
  * its bits. */
-MUST_CHECK enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, struct err *e);
+MUST_CHECK enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int threads,
+                                  struct err *e);
 
 /* pin.c: keeps this process, and all threads it starts later, on its share of the cores; *threads of them. */
 MUST_CHECK enum err_code cpu_pin(int local_rank, int local_ranks, int *threads, struct err *e);
