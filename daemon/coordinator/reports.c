@@ -74,13 +74,22 @@ static void keep_rank(struct spawn *s, const char *name, double value)
         s->memory_bytes = (int64_t)value;
 }
 
+/* The step that the current generation started from. A command says so by its first report only, which comes
+ * one distance between reports later. */
+static int64_t resumed_at(const struct job *job, const struct generation *g)
+{
+    if (job->spec.kind == JOB_TRAIN)
+        return g->r.source_rank >= 0 ? g->r.source_step : 0;
+    return job->pace.boot_ms ? job->pace.from : 0;
+}
+
 /* The job is where it was when the fault hit it: now it is known what that cost. */
 void reports_close_fault(struct core *core, struct job *job)
 {
     char step[TEXT_COUNT], redone[TEXT_COUNT], span[TEXT_SPAN], cost[96];
     const struct generation *g = job_current(job);
     int64_t took = core->now.boot_ms - job->fault_boot_ms, step_then = job->r.fault_step;
-    int64_t lost = step_then - (g->r.source_rank >= 0 ? g->r.source_step : 0);
+    int64_t lost = step_then - resumed_at(job, g);
     CLEANUP(free_text) char *cause = steal(job->r.last_restart);
 
     if (lost > 0)
@@ -107,10 +116,30 @@ static void keep_pace(struct core_progress *p, int64_t now_ms)
         const double pace = (double)steps * 1000 / (double)ms;
         p->steps_per_s = p->steps_per_s > 0 ? 0.7 * p->steps_per_s + 0.3 * pace : pace;
     }
-    if (!p->pace_ms || steps > 0) {
+    if (!p->pace_ms || steps != 0) {
         p->pace_step = p->step;
         p->pace_ms = now_ms;
     }
+}
+
+/* The job is where its foremost rank is; but a command's new generation where it says it is, behind or not.
+ */
+static void keep_step(struct core *core, struct spawn *s, int64_t step)
+{
+    struct job *job = s->job;
+    bool first = !job->pace.boot_ms;
+
+    if (s->step > 0 && step > s->step)
+        job->pace.gap = step - s->step;
+    s->step = step;
+    if (step > job->progress.step || (first && job->spec.kind == JOB_COMMAND))
+        job->progress.step = step;
+    if (first) {
+        job->pace.boot_ms = core->now.boot_ms;
+        job->pace.step = job->progress.step;
+        job->pace.from = step > job->pace.gap ? step - job->pace.gap : 0;
+    }
+    keep_pace(&job->progress, core->now.boot_ms);
 }
 
 static void take(struct core *core, struct spawn *s, const struct core_report *report)
@@ -118,16 +147,8 @@ static void take(struct core *core, struct spawn *s, const struct core_report *r
     struct job *job = s->job;
     struct rank *rank = &s->generation->ranks[s->r.rank];
 
-    if (report->has_step) {
-        s->step = report->step;
-        if (report->step > job->progress.step)
-            job->progress.step = report->step;
-        if (!job->pace.boot_ms) {
-            job->pace.boot_ms = core->now.boot_ms;
-            job->pace.step = job->progress.step;
-        }
-        keep_pace(&job->progress, core->now.boot_ms);
-    }
+    if (report->has_step)
+        keep_step(core, s, report->step);
     s->report_ms = core->now.boot_ms;
     job->progress.updated_ms = core->now.wall_ms;
     job->changed = true;

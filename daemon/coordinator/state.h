@@ -63,6 +63,8 @@ struct job {
     struct core_progress progress;
     struct { /* where this generation's progress is counted from */
         int64_t step, boot_ms;
+        int64_t gap;  /* steps between two reports of a rank; kept from generation to generation */
+        int64_t from; /* the step that its first report came from, as far as that is known */
     } pace;
     int metric_rank[CORE_METRICS]; /* the lowest rank that reported this metric */
     int loss_stride, loss_skip;

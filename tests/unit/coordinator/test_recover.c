@@ -282,6 +282,36 @@ static void a_fault_says_what_it_cost(void **state)
     assert_true(bench_said(b, "back at step 3,201: 201 steps redone (18 s)"));
 }
 
+static int64_t step_of(const struct bench *b, int64_t job)
+{
+    struct core_job_status status;
+    struct err e;
+
+    assert_int_equal(core_job_status(b->core, job, false, &status, &e), ERR_OK);
+    int64_t step = status.progress->step;
+    core_job_status_release(&status);
+    return step;
+}
+
+/* It says where its own snapshot put it by its first report, one distance between reports later. */
+static void a_command_says_itself_where_it_goes_on(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "max_restarts: 3\ncommand: [train]\n");
+
+    bench_report(b, job, 0, 90, "loss", 1.5);
+    bench_report(b, job, 0, 100, "loss", 1.4);
+    bench_report(b, job, 0, 110, "loss", 1.3);
+    bench_exit(b, job, 0, 0, 9);
+    bench_all_run(b, bench_node_of(b, job, 0));
+    bench_pass_beating(b, 2000, "box1 box2");
+    bench_report(b, job, 0, 90, "loss", 1.5);
+    assert_int_equal(step_of(b, job), 90);
+    bench_report(b, job, 0, 110, "loss", 1.3);
+    assert_true(bench_said(b, "back at step 110: 30 steps redone (2.0 s)"));
+    assert_int_equal(step_of(b, job), 110);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
 
 int main(void)
@@ -304,6 +334,7 @@ int main(void)
         TEST(the_time_limit_goes_on_over_a_restart),
         TEST(a_stop_survives_a_restart_of_ours),
         TEST(a_fault_says_what_it_cost),
+        TEST(a_command_says_itself_where_it_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
