@@ -10,6 +10,7 @@
 
 #include "base/exits.h"
 #include "base/log.h"
+#include "trainer/generate.h"
 #include "trainer/trainer.h"
 
 #define VERDICT_MS 15000 /* longer than the coordinator takes to notice a lost node */
@@ -89,13 +90,25 @@ static int run(const struct trainer_config *config, struct report *report)
 
 static const char help[] =
     "usage: ddp-trainer --standalone JOB.yaml [--set KEY=VALUE ...]\n"
+    "       ddp-trainer --generate DIR [--prompt TEXT] [--tokens N] [--temperature T] [--top-k K] [--seed "
+    "S]\n"
     "\n"
     "Runs a train job in this one process, without a cluster; its reports go to stdout as JSON lines.\n"
+    "--generate lets the language model in DIR go on from a prompt, as `ddpctl generate` does.\n"
     "Without arguments it is a job's worker, which ddp-supervisor starts.\n"
     "\n"
     "  --standalone     one process, one rank; `nodes` and `procs_per_node` do not count\n"
     "  --set KEY=VALUE  changes the job file: train.optimizer.lr=1e-3; may be repeated\n"
     "  --help, --version\n";
+
+static int generate(int argc, char **argv)
+{
+    struct err e = {0};
+    if (generate_main(argc, argv, &e) == ERR_OK)
+        return 0;
+    fprintf(stderr, "ddp-trainer: %s\n", e.msg);
+    return e.code == ERR_INVALID_ARGUMENT ? EXIT_USAGE : 1;
+}
 
 /* Prints what --help or --version ask for; false where argv asks for neither. */
 static bool told(int argc, char **argv)
@@ -119,6 +132,8 @@ int main(int argc, char **argv)
         return 0;
     want_passive_openmp(argv);
     log_init("ddp-trainer", LOG_INFO);
+    if (argc > 1 && !strcmp(argv[1], "--generate"))
+        return generate(argc, argv);
     int code = EXIT_USAGE;
     catch_signals(argc > 1);
     if (config_read(&config, argc, argv, &e) || report_open(&report, config.standalone, &e))

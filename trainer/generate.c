@@ -1,0 +1,335 @@
+#include "trainer/generate.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/paths.h"
+#include "base/random.h"
+#include "trainer/data/vocabulary.h"
+#include "trainer/model/decode.h"
+#include "trainer/model/model.h"
+#include "trainer/snapshot/gpt2.h"
+#include "trainer/snapshot/init.h"
+
+#define PROMPT_LIMIT ((size_t)16 << 20)
+#define VOCABULARY_LIMIT ((size_t)32 << 20)
+
+struct wish {
+    const char *dir, *prompt;
+    double tokens, temperature, top_k, seed;
+};
+
+struct speaker {
+    struct train_spec spec;
+    struct vocabulary vocabulary; /* count 0: token numbers */
+    struct device *device;
+    struct model *model;
+    float *params;
+    struct decoder *decoder;
+    int32_t *past; /* every token so far */
+    size_t count, room;
+    float *logits;  /* (vocab) */
+    int32_t *order; /* (vocab): tokens, likeliest first as far as needed */
+};
+
+/* ---- arguments */
+
+static enum err_code read_number(const char *name, const char *text, double least, double most, double *out,
+                                 struct err *e)
+{
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (!*text || *end || !(value >= least && value <= most))
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%s %s': a number from %g to %g was expected", name, text,
+                       least, most);
+    *out = value;
+    return ERR_OK;
+}
+
+static enum err_code read_whole(const char *name, const char *text, double least, double *out, struct err *e)
+{
+    if (read_number(name, text, least, 0x1p53, out, e))
+        return e->code;
+    if (*out != floor(*out))
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%s %s': a whole number was expected", name, text);
+    return ERR_OK;
+}
+
+static enum err_code read_argument(struct wish *w, const char *name, const char *value, struct err *e)
+{
+    if (!strcmp(name, "--tokens"))
+        return read_whole(name, value, 1, &w->tokens, e);
+    if (!strcmp(name, "--temperature"))
+        return read_number(name, value, 0, 1000, &w->temperature, e);
+    if (!strcmp(name, "--top-k"))
+        return read_whole(name, value, 1, &w->top_k, e);
+    if (!strcmp(name, "--seed"))
+        return read_whole(name, value, 0, &w->seed, e);
+    if (strcmp(name, "--prompt"))
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is not understood", name);
+    w->prompt = value;
+    return ERR_OK;
+}
+
+static enum err_code read_arguments(struct wish *w, int argc, char **argv, struct err *e)
+{
+    *w = (struct wish){.prompt = "", .tokens = 200, .temperature = 0.8, .top_k = 0x1p53, .seed = 1};
+    if (argc < 3 || argc % 2 == 0)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "usage: ddp-trainer --generate DIR [--prompt TEXT] [--tokens N] [--temperature T] "
+                       "[--top-k K] [--seed S]");
+    w->dir = argv[2];
+    for (int i = 3; i < argc; i += 2)
+        if (read_argument(w, argv[i], argv[i + 1], e))
+            return e->code;
+    return ERR_OK;
+}
+
+/* ---- the model */
+
+static enum err_code read_vocabulary(struct speaker *s, const char *dir, struct err *e)
+{
+    CLEANUP(free_text) char *path = paths_join(dir, "vocab.json");
+    CLEANUP(buf_release) struct buf text = {0};
+    if (s->spec.data.type != DATA_TEXT)
+        return ERR_OK;
+    if (s->spec.data.symbols == SYMBOL_BYTE)
+        return vocabulary_scan(&s->vocabulary, SYMBOL_BYTE, NULL, 0, path, e);
+    if (file_read(path, VOCABULARY_LIMIT, &text, e))
+        return e->code;
+    return vocabulary_parse(&s->vocabulary, text.data ? text.data : "", text.len, path, e);
+}
+
+static enum err_code check_vocabulary(const struct speaker *s, const char *dir, struct err *e)
+{
+    if (s->vocabulary.count <= s->spec.model.vocab)
+        return ERR_OK;
+    return err_set(e, ERR_DATA_LOSS, "%s: vocab.json has %lld symbols, the model %lld", dir,
+                   (long long)s->vocabulary.count, (long long)s->spec.model.vocab);
+}
+
+static enum err_code read_params(struct speaker *s, const char *dir, struct err *e)
+{
+    struct model *m = s->model;
+    struct snapshot_tensor *tensors = xcalloc(m->tensor_count, sizeof(*tensors));
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        tensors[i] = (struct snapshot_tensor){t->name, t->dims, t->shape, t->offset, t->count};
+    }
+    struct snapshot_layout layout = {.tensors = tensors, .tensor_count = m->tensor_count, .count = m->count};
+    enum err_code code = init_read(dir, &layout, s->params, e);
+    free(tensors);
+    return code;
+}
+
+static enum err_code open_model(struct speaker *s, const char *dir, struct err *e)
+{
+    const struct train_spec *spec = &s->spec;
+    void *params = NULL;
+    if (gpt2_config_read(dir, &s->spec, e) || read_vocabulary(s, dir, e) || check_vocabulary(s, dir, e) ||
+        device_open(&s->device, DEVICE_CPU, 0, 1, e) ||
+        model_open(&s->model, spec, LOSS_CROSS_ENTROPY, spec->model.context, spec->model.vocab, 1, s->device,
+                   e) ||
+        device_alloc(s->device, s->model->count * sizeof(float), "parameters", &params, e))
+        return e->code;
+    s->params = params;
+    s->logits = xcalloc((size_t)spec->model.vocab, sizeof(*s->logits));
+    s->order = xcalloc((size_t)spec->model.vocab, sizeof(*s->order));
+    return read_params(s, dir, e) ? e->code : decoder_open(&s->decoder, spec, s->model, s->params, e);
+}
+
+static void close_model(struct speaker *s)
+{
+    decoder_close(s->decoder);
+    if (s->device)
+        s->device->ops->free(s->device, s->params);
+    model_free(s->model);
+    device_close(s->device);
+    vocabulary_release(&s->vocabulary);
+    free(s->past);
+    free(s->logits);
+    free(s->order);
+}
+
+/* ---- the prompt */
+
+static void remember(struct speaker *s, int32_t token)
+{
+    if (s->count == s->room) {
+        s->room = s->room ? 2 * s->room : 256;
+        s->past = xrealloc(s->past, s->room * sizeof(*s->past));
+    }
+    s->past[s->count++] = token;
+}
+
+static enum err_code read_numbers(struct speaker *s, const char *text, struct err *e)
+{
+    for (;;) {
+        char *end = NULL;
+        text += strspn(text, " \t\r\n,");
+        if (!*text)
+            return ERR_OK;
+        long long token = strtoll(text, &end, 10);
+        if (end == text || token < 0 || token >= s->spec.model.vocab)
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "'%.20s': this model has no text, its prompt is token numbers from 0 to %lld",
+                           text, (long long)s->spec.model.vocab - 1);
+        remember(s, (int32_t)token);
+        text = end;
+    }
+}
+
+static enum err_code read_stdin(struct buf *out, struct err *e)
+{
+    char piece[4096];
+    size_t n;
+    while ((n = fread(piece, 1, sizeof(piece), stdin)) > 0 && out->len < PROMPT_LIMIT)
+        buf_append(out, piece, n);
+    if (ferror(stdin))
+        return err_sys(e, errno, "stdin");
+    return n ? err_set(e, ERR_INVALID_ARGUMENT, "the prompt on stdin is too long") : ERR_OK;
+}
+
+static enum err_code read_prompt(struct speaker *s, const char *prompt, struct err *e)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    int32_t *tokens = NULL;
+    size_t count = 0;
+    if (strcmp(prompt, "-"))
+        buf_puts(&text, prompt);
+    else if (read_stdin(&text, e))
+        return e->code;
+    if (!s->vocabulary.count)
+        return read_numbers(s, text.data ? text.data : "", e);
+    if (vocabulary_encode(&s->vocabulary, text.data ? text.data : "", text.len, &tokens, &count, e))
+        return err_wrap(e, "the prompt");
+    for (size_t i = 0; i < count; i++)
+        remember(s, tokens[i]);
+    free(tokens);
+    return ERR_OK;
+}
+
+/* Something must be there to go on from: a line's end where there is one, as a text's start is behind one. */
+static void begin(struct speaker *s)
+{
+    int32_t line = s->vocabulary.count ? vocabulary_find(&s->vocabulary, '\n') : -1;
+    if (!s->count)
+        remember(s, line >= 0 ? line : 0);
+}
+
+/* ---- what follows */
+
+static enum err_code say(struct speaker *s, int32_t token, struct err *e)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    if (s->vocabulary.count)
+        vocabulary_put(&s->vocabulary, token, &text);
+    else
+        buf_printf(&text, "%d ", (int)token);
+    if (fwrite(text.data, 1, text.len, stdout) != text.len || fflush(stdout))
+        return err_sys(e, errno, "stdout");
+    return ERR_OK;
+}
+
+/* Reads what was not read yet, and leaves in logits what follows the last. */
+static void read_past(struct speaker *s, size_t *seen)
+{
+    size_t context = (size_t)s->spec.model.context, keep = context - context / 2;
+    size_t fits = context - (size_t)decoder_position(s->decoder);
+    if (s->count - *seen > fits) {
+        decoder_reset(s->decoder);
+        *seen = s->count > keep ? s->count - keep : 0;
+    }
+    decoder_feed(s->decoder, s->past + *seen, (int64_t)(s->count - *seen), s->logits, 1);
+    *seen = s->count;
+}
+
+/* Puts the k largest first, largest first: quickselect would do, but a heap's worth of work is nothing beside
+ * the model. */
+static void sift(const float *logits, int32_t *order, size_t at, size_t n)
+{
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        child += child + 1 < n && logits[order[child + 1]] > logits[order[child]];
+        if (logits[order[at]] >= logits[order[child]])
+            return;
+        int32_t swap = order[at];
+        order[at] = order[child];
+        order[child] = swap;
+    }
+}
+
+/* The k likeliest tokens lie at the end of order then, the likeliest last. */
+static void sort_last(const float *logits, int32_t *order, size_t n, size_t k)
+{
+    for (size_t i = 0; i < n; i++)
+        order[i] = (int32_t)i;
+    for (size_t i = n / 2; i-- > 0;)
+        sift(logits, order, i, n);
+    for (size_t end = n; end-- > n - k && end > 0;) {
+        int32_t swap = order[0];
+        order[0] = order[end];
+        order[end] = swap;
+        sift(logits, order, 0, end);
+    }
+}
+
+static int32_t choose(struct speaker *s, const struct wish *w, struct random *r)
+{
+    size_t n = (size_t)(s->vocabulary.count ? s->vocabulary.count : s->spec.model.vocab);
+    size_t k = w->temperature == 0.0 ? 1 : w->top_k < (double)n ? (size_t)w->top_k : n;
+    double sum = 0.0, at = (double)random_float(r);
+    sort_last(s->logits, s->order, n, k);
+    const int32_t *first = s->order + n - k;
+    double largest = (double)s->logits[first[k - 1]];
+    if (k == 1)
+        return first[0];
+    for (size_t i = 0; i < k; i++)
+        sum += exp(((double)s->logits[first[i]] - largest) / w->temperature);
+    at *= sum;
+    for (size_t i = k; i-- > 1;) {
+        at -= exp(((double)s->logits[first[i]] - largest) / w->temperature);
+        if (at < 0.0)
+            return first[i];
+    }
+    return first[0];
+}
+
+static enum err_code speak(struct speaker *s, const struct wish *w, struct err *e)
+{
+    struct random r = random_stream((uint64_t)w->seed, 0);
+    size_t seen = 0;
+    for (size_t i = 0; i < s->count; i++)
+        if (say(s, s->past[i], e))
+            return e->code;
+    begin(s);
+    for (double n = 0; n < w->tokens; n++) {
+        read_past(s, &seen);
+        if (s->device->ops->wait(s->device, e))
+            return e->code;
+        int32_t next = choose(s, w, &r);
+        if (say(s, next, e))
+            return e->code;
+        remember(s, next);
+    }
+    fputc('\n', stdout);
+    return fflush(stdout) ? err_sys(e, errno, "stdout") : ERR_OK;
+}
+
+enum err_code generate_main(int argc, char **argv, struct err *e)
+{
+    CLEANUP(free_text) char *dir = NULL;
+    struct speaker s = {0};
+    struct wish w;
+    if (read_arguments(&w, argc, argv, e) || init_find(w.dir, &dir, e))
+        return e->code;
+    if (open_model(&s, dir, e) == ERR_OK && read_prompt(&s, w.prompt, e) == ERR_OK)
+        e->code = speak(&s, &w, e);
+    close_model(&s);
+    return e->code;
+}

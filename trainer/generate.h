@@ -1,0 +1,13 @@
+#ifndef DDP_TRAINER_GENERATE_H
+#define DDP_TRAINER_GENERATE_H
+
+#include "base/err.h"
+
+/* Text from a language model: ddp-trainer --generate DIR [--prompt TEXT] [--tokens N] [--temperature T]
+ * [--top-k K] [--seed S]. DIR holds model.safetensors and config.json, or committed snapshots. The prompt and
+ * what follows it go to stdout as they come: text where the symbols are known (ddp_symbols of config.json,
+ * and vocab.json), else token numbers. The context is a window: when it is full, the later half is read
+ * again. */
+MUST_CHECK enum err_code generate_main(int argc, char **argv, struct err *e);
+
+#endif

@@ -1,0 +1,261 @@
+#include "trainer/model/decode.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define BLOCK 32 /* tokens read at a time */
+
+struct layer { /* parameters, and (context,width) of keys and values */
+    const float *norm1, *shift1, *qkv, *qkv_bias, *proj, *proj_bias;
+    const float *norm2, *shift2, *up, *up_bias, *down, *down_bias;
+    float *keys, *values;
+};
+
+struct decoder {
+    struct device *device;
+    const float *token, *place, *norm, *shift, *head; /* (vocab,width), (context,width), ..., (vocab,width) */
+    struct layer *layers;
+    int64_t layer_count, heads, width, context, vocab;
+    enum device_activation activation;
+    int64_t position;
+    float *memory;        /* one allocation, everything below and the layers' keys and values lie in it */
+    float *x, *y, *delta; /* (BLOCK,width) */
+    float *qkv;           /* (BLOCK,3 width) */
+    float *wide;          /* (BLOCK,4 width) */
+    float *active;        /* (BLOCK,4 width) */
+    float *stats;         /* (BLOCK,2) */
+    float *score;         /* (context) */
+};
+
+static const float *find(const struct model *m, const float *params, const char *name)
+{
+    for (size_t i = 0; i < m->tensor_count; i++)
+        if (!strcmp(m->tensors[i].name, name))
+            return params + m->tensors[i].offset;
+    return NULL;
+}
+
+static const float *part(const struct model *m, const float *params, int64_t layer, const char *name)
+{
+    char whole[64];
+    snprintf(whole, sizeof(whole), "transformer.h.%lld.%s", (long long)layer, name);
+    const float *p = find(m, params, whole);
+    BUG_ON(!p);
+    return p;
+}
+
+static void find_layer(struct layer *l, const struct model *m, const float *params, int64_t i)
+{
+    *l = (struct layer){
+        .norm1 = part(m, params, i, "ln_1.weight"),
+        .shift1 = part(m, params, i, "ln_1.bias"),
+        .qkv = part(m, params, i, "attn.c_attn.weight"),
+        .qkv_bias = part(m, params, i, "attn.c_attn.bias"),
+        .proj = part(m, params, i, "attn.c_proj.weight"),
+        .proj_bias = part(m, params, i, "attn.c_proj.bias"),
+        .norm2 = part(m, params, i, "ln_2.weight"),
+        .shift2 = part(m, params, i, "ln_2.bias"),
+        .up = part(m, params, i, "mlp.c_fc.weight"),
+        .up_bias = part(m, params, i, "mlp.c_fc.bias"),
+        .down = part(m, params, i, "mlp.c_proj.weight"),
+        .down_bias = part(m, params, i, "mlp.c_proj.bias"),
+    };
+}
+
+/* The next piece of memory, each on a 16-float boundary; NULL as long as there is none. */
+static float *take(float *memory, size_t *at, int64_t count)
+{
+    float *p = memory ? memory + *at : NULL;
+    *at += (size_t)(count + 15) / 16 * 16;
+    return p;
+}
+
+/* Hands the memory out; returns how many floats that takes. */
+static size_t lay_out(struct decoder *d, float *memory)
+{
+    size_t at = 0;
+    for (int64_t i = 0; i < d->layer_count; i++) {
+        d->layers[i].keys = take(memory, &at, d->context * d->width);
+        d->layers[i].values = take(memory, &at, d->context * d->width);
+    }
+    d->x = take(memory, &at, BLOCK * d->width);
+    d->y = take(memory, &at, BLOCK * d->width);
+    d->delta = take(memory, &at, BLOCK * d->width);
+    d->qkv = take(memory, &at, BLOCK * 3 * d->width);
+    d->wide = take(memory, &at, BLOCK * 4 * d->width);
+    d->active = take(memory, &at, BLOCK * 4 * d->width);
+    d->stats = take(memory, &at, BLOCK * 2);
+    d->score = take(memory, &at, d->context);
+    return at;
+}
+
+enum err_code decoder_open(struct decoder **out, const struct train_spec *spec, struct model *m,
+                           const float *params, struct err *e)
+{
+    void *memory = NULL;
+    BUG_ON(spec->model.type != MODEL_GPT || !m->device->host);
+    struct decoder *d = xcalloc(1, sizeof(*d));
+    *d = (struct decoder){
+        .device = m->device,
+        .layer_count = spec->model.layers,
+        .heads = spec->model.heads,
+        .width = spec->model.width,
+        .context = m->in,
+        .vocab = m->out,
+        .activation = spec->model.activation == ACTIVATION_GELU ? DEVICE_GELU : DEVICE_GELU_TANH,
+        .token = find(m, params, "transformer.wte.weight"),
+        .place = find(m, params, "transformer.wpe.weight"),
+        .norm = find(m, params, "transformer.ln_f.weight"),
+        .shift = find(m, params, "transformer.ln_f.bias"),
+        .head = find(m, params, spec->model.tied ? "transformer.wte.weight" : "lm_head.weight"),
+    };
+    BUG_ON(!d->token || !d->place || !d->norm || !d->shift || !d->head);
+    d->layers = xcalloc((size_t)d->layer_count, sizeof(*d->layers));
+    for (int64_t i = 0; i < d->layer_count; i++)
+        find_layer(&d->layers[i], m, params, i);
+    if (device_alloc(d->device, lay_out(d, NULL) * sizeof(float), "keys and values", &memory, e)) {
+        decoder_close(d);
+        return e->code;
+    }
+    d->memory = memory;
+    lay_out(d, memory);
+    *out = d;
+    return ERR_OK;
+}
+
+void decoder_close(struct decoder *d)
+{
+    if (!d)
+        return;
+    d->device->ops->free(d->device, d->memory);
+    free(d->layers);
+    free(d);
+}
+
+/* ---- reading */
+
+static void normalise(struct decoder *d, int64_t n, const float *gain, const float *shift)
+{
+    struct device_norm h = {
+        .n = {.rows = 1, .context = n, .width = d->width},
+        .residual = d->x,
+        .gain = gain,
+        .shift = shift,
+        .x = d->x,
+        .stats = d->stats,
+        .type = DEVICE_F32,
+        .y = d->y,
+    };
+    d->device->ops->norm(d->device, &h);
+}
+
+/* y (n,out) = x (n,in) w (in,out) */
+static void product(struct decoder *d, const float *x, const float *w, int64_t n, int64_t in, int64_t out,
+                    float *y)
+{
+    d->device->ops->matmul(d->device, DEVICE_F32, false, false, n, out, in, x, w, 0.0f, y);
+}
+
+static void add(struct decoder *d, int64_t n, const float *bias)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < d->width; j++)
+            d->x[i * d->width + j] += d->delta[i * d->width + j] + bias[j];
+}
+
+/* One query of one head against the `seen` keys and values from the start. */
+static void attend(const struct decoder *d, const struct layer *l, const float *q, int64_t seen, int64_t from,
+                   int64_t size, float *out)
+{
+    float scale = 1.0f / sqrtf((float)size), largest = -INFINITY, sum = 0.0f;
+    for (int64_t j = 0; j < seen; j++) {
+        const float *k = l->keys + j * d->width + from;
+        float dot = 0.0f;
+        for (int64_t c = 0; c < size; c++)
+            dot += q[c] * k[c];
+        d->score[j] = dot * scale;
+        largest = fmaxf(largest, d->score[j]);
+    }
+    memset(out, 0, (size_t)size * sizeof(float));
+    for (int64_t j = 0; j < seen; j++) {
+        const float *v = l->values + j * d->width + from;
+        float weight = expf(d->score[j] - largest);
+        sum += weight;
+        for (int64_t c = 0; c < size; c++)
+            out[c] += weight * v[c];
+    }
+    for (int64_t c = 0; c < size; c++)
+        out[c] /= sum;
+}
+
+static void attention(struct decoder *d, struct layer *l, int64_t n)
+{
+    int64_t width = d->width, size = width / d->heads;
+    for (int64_t i = 0; i < n; i++) {
+        const float *row = d->qkv + i * 3 * width;
+        memcpy(l->keys + (d->position + i) * width, row + width, (size_t)width * sizeof(float));
+        memcpy(l->values + (d->position + i) * width, row + 2 * width, (size_t)width * sizeof(float));
+        for (int64_t from = 0; from < width; from += size)
+            attend(d, l, row + from, d->position + i + 1, from, size, d->y + i * width + from);
+    }
+}
+
+static void through(struct decoder *d, struct layer *l, int64_t n)
+{
+    const struct device_ops *ops = d->device->ops;
+    int64_t width = d->width;
+    normalise(d, n, l->norm1, l->shift1);
+    product(d, d->y, l->qkv, n, width, 3 * width, d->qkv);
+    ops->bias(d->device, d->qkv, l->qkv_bias, n, 3 * width);
+    attention(d, l, n);
+    product(d, d->y, l->proj, n, width, width, d->delta);
+    add(d, n, l->proj_bias);
+    normalise(d, n, l->norm2, l->shift2);
+    product(d, d->y, l->up, n, width, 4 * width, d->wide);
+    ops->bias_activate(d->device, d->activation, DEVICE_F32, d->active, d->wide, l->up_bias, n, 4 * width);
+    product(d, d->active, l->down, n, 4 * width, width, d->delta);
+    add(d, n, l->down_bias);
+}
+
+static void block(struct decoder *d, const int32_t *token, int64_t n, float *logits, int64_t last)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < d->width; j++)
+            d->x[i * d->width + j] =
+                d->token[token[i] * d->width + j] + d->place[(d->position + i) * d->width + j];
+    for (int64_t i = 0; i < d->layer_count; i++)
+        through(d, &d->layers[i], n);
+    d->position += n;
+    if (last == 0)
+        return;
+    normalise(d, n, d->norm, d->shift);
+    d->device->ops->matmul(d->device, DEVICE_F32, false, true, last, d->vocab, d->width,
+                           d->y + (n - last) * d->width, d->head, 0.0f, logits);
+}
+
+void decoder_feed(struct decoder *d, const int32_t *token, int64_t n, float *logits, int64_t last)
+{
+    BUG_ON(n < 1 || last < 0 || last > n || d->position + n > d->context);
+    for (int64_t done = 0; done < n;) {
+        int64_t now = n - done < BLOCK ? n - done : BLOCK, left = n - done - now;
+        int64_t here = last > left ? last - left : 0;
+        here = here > now ? now : here;
+        block(d, token + done, now, logits, here);
+        logits += here * d->vocab;
+        done += now;
+    }
+}
+
+void decoder_reset(struct decoder *d)
+{
+    d->position = 0;
+}
+
+int64_t decoder_position(const struct decoder *d)
+{
+    return d->position;
+}
