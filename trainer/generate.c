@@ -133,7 +133,7 @@ static enum err_code open_model(struct speaker *s, const char *dir, struct err *
     const struct train_spec *spec = &s->spec;
     void *params = NULL;
     if (gpt2_config_read(dir, &s->spec, e) || read_vocabulary(s, dir, e) || check_vocabulary(s, dir, e) ||
-        device_open(&s->device, DEVICE_CPU, 0, 1, e) ||
+        device_open(&s->device, DEVICE_CPU, 0, 1, 0, e) ||
         model_open(&s->model, spec, LOSS_CROSS_ENTROPY, spec->model.context, spec->model.vocab, 1, s->device,
                    e) ||
         device_alloc(s->device, s->model->count * sizeof(float), "parameters", &params, e))

@@ -41,7 +41,7 @@ static void open_model(struct work *w, const char *dir, const char *precision)
     void *memory[2] = {0};
     must(gpt2_config_read(dir, &w->spec, &e), &e);
     w->spec.precision = strcmp(precision, "bf16") ? PRECISION_FP32 : PRECISION_BF16;
-    must(device_open(&w->device, DEVICE_CPU, 0, 1, &e), &e);
+    must(device_open(&w->device, DEVICE_CPU, 0, 1, 0, &e), &e);
     must(model_open(&w->model, &w->spec, LOSS_CROSS_ENTROPY, w->spec.model.context, w->spec.model.vocab,
                     w->rows, w->device, &e),
          &e);
