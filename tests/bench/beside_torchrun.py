@@ -1,0 +1,125 @@
+"""ddpctl run beside torchrun: the same program under both, in turn, on this machine; medians and their ratio.
+
+  wall        from start to end of a program of two ranks that ends at once (tests/bench/launch_rank.c)
+  first line  from start until both ranks have begun
+  restart     from kill -9 of rank 1 until both ranks have begun anew, as C, as Python, and as Python that imports torch
+
+Each restart is the first one of a job of its own: ddp lets a job wait a little before a second one, torchrun does not.
+"""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cluster"))
+import torch_python  # noqa: E402
+from cluster import Cluster, program, wait_for  # noqa: E402
+
+RANK = os.path.join(os.environ.get("DDP_BUILD", os.path.join(os.path.dirname(__file__), "..", "..", "build")),
+                    "bench", "launch_rank")
+PYTHON = """%s
+import os, signal, time
+line = "%%.9f %%s %%d\\n" %% (time.time(), os.environ["RANK"], os.getpid())
+fd = os.open(os.environ["LAUNCH_OUT"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+os.write(fd, line.encode())
+while True: signal.pause()
+"""
+
+
+def launchers(python):
+    return {"ddpctl run": [program("ddpctl"), "run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", "--no-python"],
+            "torchrun": [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1",
+                         "--no-python"]}
+
+
+class Started:
+    """A program of two ranks under one of them; each rank's beginnings stand in a file."""
+
+    def __init__(self, c, command):
+        self.path = os.path.join(c.dir, "lines")
+        if os.path.exists(self.path):
+            os.remove(self.path)
+        self.begun = time.time()
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=c.dir,
+                                        stderr=subprocess.DEVNULL, env=dict(c.env, LAUNCH_OUT=self.path))
+        c.started.append(self.process)
+
+    def lines(self, count):
+        """The first `count` lines as (time, rank, pid), once they are there."""
+        def there():
+            if not os.path.exists(self.path):
+                return None
+            with open(self.path) as f:
+                found = f.read().splitlines()
+            return found if len(found) >= count else None
+        return [(float(at), int(rank), int(pid)) for at, rank, pid in
+                map(str.split, wait_for(there, "%d ranks to begin" % count, 120))]
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait(timeout=60)
+
+
+def wall(c, launcher):
+    started = Started(c, [*launcher, RANK, "once"])
+    code = started.process.wait(timeout=120)
+    took = time.time() - started.begun
+    assert code == 0, code
+    return took, max(at for at, _, _ in started.lines(2)) - started.begun
+
+
+def restart(c, launcher, command):
+    started = Started(c, [*launcher, *command])
+    [victim] = [pid for _, rank, pid in started.lines(2) if rank == 1]
+    killed = time.time()
+    os.kill(victim, signal.SIGKILL)
+    took = max(at for at, _, _ in started.lines(4)) - killed
+    started.end()
+    return took
+
+
+def median(values):
+    values = sorted(values)
+    return values[len(values) // 2]
+
+
+def row(name, aim, ours, theirs):
+    print("%-16s %12.1f %12.1f %8s %8s %6d" % (name, median(ours) * 1000, median(theirs) * 1000,
+                                               "1/%.1f" % (median(theirs) / median(ours)), aim, len(ours)))
+    sys.stdout.flush()
+
+
+def machine(python):
+    with open("/proc/cpuinfo") as f:
+        model = [line.split(":")[1].strip() for line in f if line.startswith("model name")]
+    print("%d x %s, load %.1f, torch %s" % (os.cpu_count(), model[0] if model else "CPU", os.getloadavg()[0],
+                                            torch_python.imports_torch(python)))
+
+
+def measure(rounds):
+    python, wrong = torch_python.find_recent()
+    if not python:
+        print("nothing to measure beside: " + wrong)
+        return
+    machine(python)
+    print("%-16s %12s %12s %8s %8s %6s" % ("ms, medians", "ddpctl run", "torchrun", "ratio", "aim", "n"))
+    restarts = {"restart, C": ([RANK], "1/10"), "restart, Python": ([python, "-c", PYTHON % ""], "-"),
+                "with torch": ([python, "-c", PYTHON % "import torch.distributed"], "-")}
+    with Cluster(start=False) as c:
+        both = launchers(python)
+        times = [[wall(c, both[name]) for name in both] for _ in range(rounds)]
+        for at, name, aim in ((0, "wall", "1/15"), (1, "first line", "-")):
+            row(name, aim, [ours[at] for ours, _ in times], [theirs[at] for _, theirs in times])
+        for name, (command, aim) in restarts.items():
+            pairs = [[restart(c, both[launcher], command) for launcher in both] for _ in range(rounds)]
+            row(name, aim, [ours for ours, _ in pairs], [theirs for _, theirs in pairs])
+            saving = median([theirs - ours for ours, theirs in pairs])
+            if command != [RANK]:
+                print("%-16s %12.1f s" % ("  saved", saving))
+        c.wait_gone()
+
+
+if __name__ == "__main__":
+    measure(int(sys.argv[1]) if len(sys.argv) > 1 else 7)
