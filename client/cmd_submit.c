@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "client/submit.h"
+#include "client/survey.h"
 
 struct submit_options {
     struct job_flags job; /* first: job_flag_options fill it */
@@ -82,6 +83,7 @@ static int run(struct invocation *in)
     int code;
     if (submit_send(&link, &submission, &job, &e) == ERR_OK) {
         CLEANUP(free_text) char *name = name_of(text);
+        survey_warn(&link, text, env);
         code = submit_after(&link, job, name, o->follow, o->output);
     } else {
         code = complain(&e);

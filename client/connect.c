@@ -196,6 +196,14 @@ enum err_code link_call(struct link *link, const char *method, const void *reque
     return code == ERR_OK ? code : link_explain(link, e);
 }
 
+enum err_code link_call_within(struct link *link, const char *method, const void *request, void **reply,
+                               int64_t limit_ms, struct err *e)
+{
+    enum err_code code = rpc_channel_call(link->channel, &ddp__v1__cluster__descriptor, method, request,
+                                          reply, limit_ms, 0, e);
+    return code == ERR_OK ? code : link_explain(link, e);
+}
+
 /* The last of gRPC's attempts, which says most, and not which addresses it went to. */
 static const char *last_cause(const char *msg)
 {

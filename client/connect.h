@@ -32,6 +32,9 @@ void link_close(struct link *link);
  * what to do. */
 MUST_CHECK enum err_code link_call(struct link *link, const char *method, const void *request, void **reply,
                                    int64_t patience_ms, struct err *e);
+/* As link_call, once, within a time of its own. */
+MUST_CHECK enum err_code link_call_within(struct link *link, const char *method, const void *request,
+                                          void **reply, int64_t limit_ms, struct err *e);
 /* Turns the coordinator's or the transport's words into ours; returns e->code. */
 enum err_code link_explain(const struct link *link, struct err *e);
 

@@ -50,7 +50,7 @@ _ddpctl() {
         return
     fi
     case $command in
-    submit | run)
+    submit | run | check)
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -f -X '!*.@(yaml|yml|py)' -- "$current") $(compgen -d -- "$current"))
         ;;

@@ -116,6 +116,13 @@ static void on_probe(void *user, const Ddp__V1__Probe *probe)
     watch_probe(a->watch, probe);
 }
 
+static void on_check(void *user, const Ddp__V1__CheckAsk *ask)
+{
+    struct agent *a = user;
+
+    checks_ask(a->checks, ask);
+}
+
 static void on_sendable(void *user)
 {
     struct agent *a = user;
@@ -187,8 +194,8 @@ static void wake_at(struct agent *a, int64_t at, int64_t now)
 
 static void dial(struct agent *a)
 {
-    struct session_events events = {fill_hello,  fill_heartbeat, on_welcome,  on_ack,  on_wish,
-                                    on_log_read, on_probe,       on_sendable, on_lost, a};
+    struct session_events events = {fill_hello, fill_heartbeat, on_welcome,  on_ack,  on_wish, on_log_read,
+                                    on_probe,   on_check,       on_sendable, on_lost, a};
 
     if (session_open(&a->session, &a->loop, a->settings, &events, &a->failure))
         uv_stop(&a->loop);
@@ -403,6 +410,19 @@ static enum err_code find_address(struct agent *a, struct err *e)
     return inventory_address(a->settings->coordinator, &a->address, e);
 }
 
+static void open_checks(struct agent *a)
+{
+    const struct settings *s = a->settings;
+    struct checks_options options = {.user = s->user,
+                                     .address = a->address,
+                                     .port_first = s->port_first,
+                                     .port_last = s->port_last,
+                                     .send = send_up,
+                                     .ctx = a};
+
+    a->checks = checks_create(&a->loop, &options);
+}
+
 static enum err_code open_parts(struct agent *a, struct err *e)
 {
     struct wards_options wards = {.state = a->settings->state,
@@ -423,6 +443,7 @@ static enum err_code open_parts(struct agent *a, struct err *e)
     inventory_read(&a->inventory);
     a->logs = logs_create(&logs);
     a->watch = watch_create(&a->loop, &watch);
+    open_checks(a);
     if (wards_open(&a->wards, &a->loop, &wards, &ward_events, e))
         return e->code;
     start_handles(a);
@@ -442,6 +463,7 @@ static void on_walk(uv_handle_t *handle, void *arg)
 static void release(struct agent *a)
 {
     watch_close(a->watch);
+    checks_close(a->checks);
     wards_close(a->wards);
     logs_free(a->logs);
     reports_release(&a->reports);

@@ -5,6 +5,7 @@
 #include <uv.h>
 
 #include "base/id.h"
+#include "daemon/agent/checks.h"
 #include "daemon/agent/inventory.h"
 #include "daemon/agent/logs.h"
 #include "daemon/agent/reports.h"
@@ -28,6 +29,7 @@ struct agent {
     struct session *session;
     struct logs *logs;
     struct watch *watch;
+    struct checks *checks;
     struct reports reports;
     int64_t last_ack;     /* CLOCK_BOOTTIME ms: when the last acknowledged heartbeat was sent; 0: none yet */
     int64_t reports_sent; /* when the last batch went out */

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent/agent.h"
+#include "daemon/agent/check.h"
 
 static int fail(const struct err *e)
 {
@@ -24,6 +25,8 @@ int main(int argc, char **argv)
         argv[1] = argv[2];
     if (argc > 1 && !strcmp(argv[1], "join"))
         return settings_join(argc - 1, argv + 1, &e) ? fail(&e) : 0;
+    if (argc > 1 && !strcmp(argv[1], "check"))
+        return check_main(argc - 1, argv + 1);
     if (settings_read(&settings, argc, argv, &e))
         return fail(&e);
     if (geteuid() == 0 && !settings.user && settings.lifeline < 0) {

@@ -177,6 +177,9 @@ static void on_message(struct rpc_session *stream, const void *message, void *us
     case DDP__V1__AGENT_DOWN__BODY_PROBE:
         s->events.on_probe(s->events.user, down->probe);
         break;
+    case DDP__V1__AGENT_DOWN__BODY_CHECK:
+        s->events.on_check(s->events.user, down->check);
+        break;
     default:
         break; /* a newer coordinator's */
     }

@@ -22,6 +22,7 @@ struct session_events {
     void (*on_wish)(void *user, const Ddp__V1__Wish *wish);
     void (*on_log_read)(void *user, const Ddp__V1__LogRead *read);
     void (*on_probe)(void *user, const Ddp__V1__Probe *probe);
+    void (*on_check)(void *user, const Ddp__V1__CheckAsk *ask);
     void (*on_sendable)(void *user);
     void (*on_lost)(void *user);
     void *user;

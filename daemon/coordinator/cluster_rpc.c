@@ -383,6 +383,7 @@ const struct rpc_method cluster_methods[] = {
      .on_start = members_join,
      .on_sendable = members_sendable,
      .on_end = members_end},
+    {.name = "CheckNodes", .kind = RPC_UNARY, .waits = true, .on_start = check_nodes, .on_end = ask_end},
     {.name = "ProbeJob", .kind = RPC_UNARY, .waits = true, .on_start = probe_job, .on_end = ask_end},
     {.name = NULL},
 };

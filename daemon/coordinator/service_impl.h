@@ -144,6 +144,9 @@ void members_free(struct run *run);
 /* probe_rpc.c */
 void probe_job(struct rpc_call *rpc, const void *request, void *user); /* ProbeJob: on_start */
 
+/* check_rpc.c */
+void check_nodes(struct rpc_call *rpc, const void *request, void *user); /* CheckNodes: on_start */
+
 /* auth.c */
 enum identity_kind { IDENTITY_USER, IDENTITY_WORKER };
 struct identity {
