@@ -113,13 +113,19 @@ static enum err_code pbs_nodes(struct allocation *a, const struct source *s, con
 {
     CLEANUP(buf_release) struct buf text = {0};
     char *rest = NULL;
+    size_t cap = 0;
     if (file_read(path, NODEFILE_LIMIT, &text, s->e) != ERR_OK)
         return err_wrap(s->e, "PBS_NODEFILE");
-    for (char *line = text.len ? strtok_r(text.data, " \t\r\n", &rest) : NULL; line;
-         line = strtok_r(NULL, " \t\r\n", &rest))
-        if (!listed(a->nodes, line))
-            a->nodes = strv_append(a->nodes, line);
-    a->node_count = (int64_t)strv_len(a->nodes);
+    char *line = text.len ? strtok_r(text.data, " \t\r\n", &rest) : NULL;
+    size_t count = 0;
+    for (int64_t slot = 0; line; line = strtok_r(NULL, " \t\r\n", &rest), slot++) {
+        if (listed(a->nodes, line))
+            continue;
+        a->nodes = strv_append(a->nodes, line);
+        a->slots = array_grow(a->slots, count, &cap, sizeof(*a->slots));
+        a->slots[count++] = slot;
+    }
+    a->node_count = (int64_t)count;
     if (!a->node_count)
         return err_set(s->e, ERR_INVALID_ARGUMENT, "PBS_NODEFILE %s names no node", path);
     return ERR_OK;
@@ -271,6 +277,7 @@ void allocation_release(struct allocation *a)
 {
     free(a->id);
     free(a->host);
+    free(a->slots);
     strv_free(a->nodes);
     *a = (struct allocation){0};
 }

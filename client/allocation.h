@@ -21,8 +21,9 @@ enum allocation_kind {
 
 struct allocation {
     enum allocation_kind kind;
-    char *id;     /* as the system writes it: "1234", "1234.5" for a step of Slurm, "77.server" */
-    char **nodes; /* names in the system's order; NULL: it does not say */
+    char *id;       /* as the system writes it: "1234", "1234.5" for a step of Slurm, "77.server" */
+    char **nodes;   /* names in the system's order; NULL: it does not say */
+    int64_t *slots; /* PBS: where in PBS_NODEFILE each node's lines begin; else NULL */
     int64_t node_count;
     char *host;          /* name or address of the first node; NULL: nobody says */
     int64_t node_rank;   /* -1: not known */

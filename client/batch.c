@@ -56,22 +56,23 @@ void batch_fill(const struct allocation *a, struct launch *l)
         fill_place(a, l);
 }
 
-enum err_code batch_read(struct batch *b, struct launch *l, struct err *e)
+enum err_code allocation_here(struct allocation *a, struct err *e)
 {
     char *const nothing[] = {NULL};
     char host[256] = "";
-    bool alone = l->standalone || l->node_rank >= 0;
-    *b = (struct batch){.mates = {.fd = -1}};
     if (gethostname(host, sizeof(host) - 1) != 0)
         host[0] = 0;
-    if (allocation_read(&b->allocation, environ ? environ : nothing, host, e) != ERR_OK)
-        return e->code;
+    return allocation_read(a, environ ? environ : nothing, host, e);
+}
+
+void batch_enter(struct batch *b, struct launch *l)
+{
+    bool alone = l->standalone || l->node_rank >= 0;
     batch_fill(&b->allocation, l);
     if (alone) {
         b->allocation.local_task = 0;
         b->allocation.local_tasks = 1;
     }
-    return ERR_OK;
 }
 
 void batch_release(struct batch *b)

@@ -10,15 +10,17 @@
  * word. */
 
 struct batch {
-    struct allocation allocation;
-    struct taskmates mates;
+    struct allocation allocation; /* read first, by allocation_here */
+    struct taskmates mates;       /* .fd = -1 before */
 };
 
-/* Reads the environment; *l is what flags and PET_* left open. */
-MUST_CHECK enum err_code batch_read(struct batch *b, struct launch *l, struct err *e);
+/* Of this process's environment and host name. */
+MUST_CHECK enum err_code allocation_here(struct allocation *a, struct err *e);
+/* *l is what flags and PET_* left open. */
+void batch_enter(struct batch *b, struct launch *l);
 void batch_release(struct batch *b); /* for CLEANUP too */
 
-/* What an allocation fills in. Pure: batch_read calls it. */
+/* What an allocation fills in. Pure: batch_enter calls it. */
 void batch_fill(const struct allocation *a, struct launch *l);
 /* True where a train job goes on from what an earlier run of this same batch job has committed. */
 bool batch_resumes(const struct batch *b, const struct job_spec *spec);

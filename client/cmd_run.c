@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "client/batch.h"
 #include "client/hosts.h"
+#include "client/launched.h"
+#include "client/launcher.h"
 #include "client/run_logs.h"
 #include "client/run_session.h"
 #include "client/submit.h"
@@ -68,17 +70,36 @@ static enum err_code plan_job(struct invocation *in, const struct launch *l, cha
     return job_parse(spec, *text, strlen(*text), "job file", e);
 }
 
-/* From what was typed to a launch and a job's text. */
-static enum err_code plan(struct invocation *in, struct batch *batch, struct launch *l, char **text,
-                          struct job_spec *spec, struct err *e)
+/* What was typed, what the launcher that started this said, what the batch system says, in this order. */
+static enum err_code read_launch(struct invocation *in, struct batch *batch, struct launch *l,
+                                 enum launcher *launcher, struct err *e)
 {
     struct run_options *o = in->options;
     CLEANUP(buf_release) struct buf talk = {0};
+    CLEANUP(launched_release) struct launched at = {0};
     char *const nothing[] = {NULL};
+    if (o->launched && (launched_parse(o->launched, &at, e) != ERR_OK || launched_receive(&at, e) != ERR_OK))
+        return e->code;
     if (launch_read(l, o, in->args.tail, environ ? environ : nothing, &talk, e) != ERR_OK)
         return e->code;
     put_err(&talk);
-    if (batch_read(batch, l, e) != ERR_OK || plan_job(in, l, text, spec, e) != ERR_OK)
+    if (o->launched)
+        launched_fill(&at, l);
+    *launcher = LAUNCHER_NONE;
+    if (allocation_here(&batch->allocation, e) != ERR_OK ||
+        (!o->launched && launcher_choose(l, &batch->allocation, launcher_have, launcher, e) != ERR_OK))
+        return e->code;
+    if (!*launcher)
+        batch_enter(batch, l);
+    return ERR_OK;
+}
+
+/* From the launch to the job's text. */
+static enum err_code plan(struct invocation *in, const struct batch *batch, struct launch *l, char **text,
+                          struct job_spec *spec, struct err *e)
+{
+    struct run_options *o = in->options;
+    if (plan_job(in, l, text, spec, e) != ERR_OK)
         return e->code;
     if (batch_resumes(batch, spec)) {
         o->job.set = strv_append(o->job.set, "train.resume=continue");
@@ -120,9 +141,14 @@ static int run(struct invocation *in)
     CLEANUP(free_text) char *text = NULL;
     CLEANUP(batch_release) struct batch batch = {.mates = {.fd = -1}};
     struct err e;
+    enum launcher launcher;
     int64_t slots;
     bool leads;
     int code;
+    if (read_launch(in, &batch, &launch, &launcher, &e) != ERR_OK)
+        return complain(&e);
+    if (launcher)
+        return launcher_run(launcher, in->globals, &launch, &batch.allocation, in->argv);
     if (plan(in, &batch, &launch, &text, &spec, &e) != ERR_OK || check_job(&spec, &slots, &e) != ERR_OK)
         return complain(&e);
     if (batch_lead(&batch, &leads, &code, &e) != ERR_OK)

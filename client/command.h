@@ -24,6 +24,7 @@ struct invocation {
     struct globals *globals;
     void *options; /* the command's own struct */
     struct arguments args;
+    char *const *argv; /* all that came after the command, as typed */
 };
 
 struct command {

@@ -63,7 +63,7 @@ static enum err_code settle_place(struct launch *l, struct err *e)
         free(l->host);
         l->host = NULL;
     }
-    if (l->nodes_min == 1 || l->host || l->hosts)
+    if (l->nodes_min == 1 || l->host)
         return ERR_OK;
     return err_set(e, ERR_INVALID_ARGUMENT,
                    "%lld nodes need a place to meet: say --rdzv-endpoint HOST:PORT, the same on each, or "
@@ -88,7 +88,6 @@ enum err_code launch_settle(struct launch *l, const struct job_spec *spec, struc
                        (long long)l->node_rank, (long long)l->nodes_max);
     fill(&l->id, "none");
     fill(&l->role, spec->role ? spec->role : "default");
-    fill(&l->launcher, "auto");
     if (!l->join_timeout_ms)
         l->join_timeout_ms = JOIN_TIMEOUT_MS;
     if (l->last_call_ms < 0)

@@ -32,7 +32,7 @@ struct launch {
     int64_t last_call_ms;    /* then for more up to nodes_max, 30 s; -1 until settled */
     const char *starter;     /* what starts ddpctl on the other nodes: "srun"; NULL: nothing does */
     char **hosts;            /* --hosts: where to start ddpctl by the launcher; NULL: none */
-    char *launcher;          /* auto, srun, pbsdsh, ssh, mpirun */
+    char *launcher;          /* auto, srun, pbsdsh, ssh, mpirun; NULL: not said */
     char *log_dir;           /* NULL: kept only after a failure */
     char *redirects, *tee, *local_ranks; /* torchrun's values: "3", "0:1,1:2"; "0,2"; NULL */
     char *role;                          /* "default" */

@@ -146,7 +146,7 @@ static int run_command(const struct command *c, int argc, char **argv)
     void *options = xcalloc(1, c->size ? c->size : 1);
     struct option_set sets[4] = {{global_options, &globals}};
     size_t count = 1;
-    struct invocation in = {.globals = &globals, .options = options};
+    struct invocation in = {.globals = &globals, .options = options, .argv = argv + 1};
     struct err e;
     int code;
     if (c->options)

@@ -10,6 +10,7 @@ struct run_options {
     const char *node_rank, *master_addr, *master_port, *local_addr;
     const char *rdzv_backend, *rdzv_endpoint, *rdzv_id, *rdzv_conf;
     const char *log_dir, *redirects, *tee, *local_ranks, *role;
+    const char *hosts, *launcher, *launched;
     const char *signals, *shutdown_timeout, *monitor_interval;
     const char *start_method, *event_log_handler, *logs_specs, *numa_binding; /* mean nothing here */
     bool module, no_python, run_path, virtual_local_rank, quiet;

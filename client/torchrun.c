@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "client/launch.h"
+#include "client/nodelist.h"
 
 /* torchrun's options and PET_* variables, read as torchrun's users mean them. Times are seconds there. */
 
@@ -344,6 +345,9 @@ enum err_code launch_read(struct launch *l, struct run_options *o, char *const *
     l->standalone = o->job.standalone;
     l->id = l->standalone ? NULL : xstrdup(o->rdzv_id);
     l->role = xstrdup(o->role);
+    l->launcher = xstrdup(o->launcher);
+    if (o->hosts && nodelist_expand(o->hosts, &l->hosts, e) != ERR_OK)
+        return err_wrap(e, "--hosts");
     l->local_addr = xstrdup(o->local_addr);
     if (o->signals) {
         CLEANUP(free_text) char *entry = xasprintf("TORCHELASTIC_SIGNALS_TO_HANDLE=%s", o->signals);

@@ -169,6 +169,13 @@ class Slurm(Cluster):
         wait_for(lambda: text in self.output(job, kind), lambda: "'%s' from Slurm's job %d, it wrote\n%s%s" % (
             text, job, self.output(job), self.output(job, "err")), timeout)
 
+    def start_again(self, job):
+        """Slurm lets a requeued job wait for minutes, counted from the end of what it ran: not here."""
+        def runs():
+            self.run(["scontrol", "update", "JobId=%d" % job, "StartTime=now"])
+            return self.job_state(job) == "RUNNING"
+        wait_for(runs, lambda: "Slurm's job %d to run again\n%s" % (job, self.output(job, "err")), 40)
+
     def scancel(self, job, *args):
         self.run(["scancel", *args, str(job)], check=True)
 

@@ -141,6 +141,8 @@ static void test_pbs(void **state)
     assert_string_equal(a.id, "77.head");
     assert_int_equal(a.node_count, 2);
     assert_string_equal(a.host, "box1.example.org");
+    assert_int_equal(a.slots[0], 0);
+    assert_int_equal(a.slots[1], 2);
     assert_int_equal(a.node_rank, 0);
     assert_int_equal(a.local_tasks, 0);
     assert_false(a.launched);
