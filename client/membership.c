@@ -63,7 +63,7 @@ enum err_code membership_next(struct membership *m, int64_t wait_ms, struct err 
     }
     enum err_code code = rpc_stream_next(m->stream, wait_ms, &message, e);
     if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(m->stream))
-        return m->away_ms || !m->status ? err_set(e, ERR_UNAVAILABLE, "no answer yet") : ERR_OK;
+        return m->away_ms || !m->status ? err_set(e, ERR_UNAVAILABLE, "nobody answers") : ERR_OK;
     if (code != ERR_OK || !message)
         return broke(m, e);
     take(m, message);

@@ -279,10 +279,10 @@ static void gone(struct core *core, struct node *node, enum node_state state, bo
         if (generation_open(g) && g->r.state != GENERATION_DRAINING && has_member(g, node)) {
             char text[160];
             snprintf(text, sizeof(text), "node %s %s: %s", node->r.name, sm_name(&node_sm, (int)state), why);
-            /* where an elastic run is resized, one of just these nodes has failed */
-            bool broken = node->turn && jobs[i]->spec.nodes_min == jobs[i]->spec.nodes_max;
-            recover_fail(core, g,
-                         &(struct cause){.charged = charged || broken, .exit_code = 125, .text = text});
+            /* an elastic run is resized by it, one of just these nodes has failed */
+            bool fixed = jobs[i]->spec.nodes_min == jobs[i]->spec.nodes_max;
+            struct cause cause = {.charged = node->turn ? fixed : charged, .exit_code = 125, .text = text};
+            recover_fail(core, g, &cause);
         }
         recover_settle(core, jobs[i]);
     }

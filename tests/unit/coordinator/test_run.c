@@ -98,6 +98,26 @@ static void who_leaves_an_elastic_run_is_not_charged(void **state)
     assert_int_equal(bench_generation(b, job)->node_count, 1);
 }
 
+/* By silence it takes until its processes are known dead. */
+static void who_is_lost_to_an_elastic_run_is_not_charged(void **state)
+{
+    struct bench *b = *state;
+
+    bench_member(b, "box1", 1, 0, 1);
+    bench_member(b, "box2", 1, 0, 2);
+    int64_t job = bench_submit(b, "nodes: \"1:2\"\nmax_restarts: 0\nlease: 20s\n");
+    bench_all_run(b, "box1");
+    bench_all_run(b, "box2");
+    bench_pass_beating(b, 10000, "box1");
+    assert_int_equal(bench_node_state(b, "box2"), NODE_LOST);
+    assert_int_equal(bench_job(b, job), JOB_RECOVERING);
+    bench_all_obey(b, "box1");
+    bench_pass_beating(b, 20000, "box1");
+    assert_int_equal(core_job(b->core, job)->restarts_used, 0);
+    assert_int_equal(core_job(b->core, job)->generation, 2);
+    assert_int_equal(bench_generation(b, job)->node_count, 1);
+}
+
 static void who_leaves_a_fixed_run_has_failed(void **state)
 {
     struct bench *b = *state;
@@ -159,6 +179,7 @@ int main(void)
         TEST(node_ranks_outlast_a_restart),
         TEST(each_node_has_its_own_number_of_workers),
         TEST(who_leaves_an_elastic_run_is_not_charged),
+        TEST(who_is_lost_to_an_elastic_run_is_not_charged),
         TEST(who_leaves_a_fixed_run_has_failed),
         TEST(a_cancel_says_why),
         TEST(a_cancel_carries_its_signal),
