@@ -150,6 +150,7 @@ void form_generation(struct core *core, struct job *job, const struct place_choi
     g->join_at = core->now.boot_ms + job->spec.join_timeout_ms;
     job->pace.boot_ms = 0;
     job->grow.asked = false;
+    job->drained_ms = 0;
     core_wake(core, g->join_at);
     core->generations++;
     job->r.generation = record.number;

@@ -1,4 +1,5 @@
-/* Who runs where. All ranks of a job or none; jobs that are recovering first, then by priority, then by age.
+/* Who runs where. All ranks of a job or none; jobs that were stopped on purpose first, then those that
+ * recover from a failure, then by priority, then by age.
  *
  * The first job that cannot be placed now, but could on an emptier cluster, keeps places: it picks the nodes
  * it will use and sticks to them, and what becomes free there stays free for it. Others may still run on
@@ -88,7 +89,8 @@ static int kept(const struct node *node, enum mode mode)
 
 static int available(const struct node *node, enum mode mode)
 {
-    int busy = mode == MODE_GPU ? node->place.gpu_busy : node->place.cpu_busy;
+    int busy = mode == MODE_GPU ? node->place.gpu_busy - node->place.gpu_covered
+                                : node->place.cpu_busy - node->place.cpu_covered;
     return total(node, mode) - busy - kept(node, mode);
 }
 
@@ -194,12 +196,28 @@ static void take(struct node *node, const struct place_choice *c)
         node->place.cpu_busy += units(c);
 }
 
-static void keep(struct node *node, const struct place_choice *c)
+/* What the job's own processes hold there will be free when it is placed. */
+static int held_by(const struct job *job, const struct node *node)
 {
-    if (c->gpus_each)
+    int held = 0;
+
+    for (size_t i = 0; i < node->spawn_count; i++)
+        if (node->spawns[i]->job == job)
+            held += node->spawns[i]->r.gpu_uuids ? (int)strv_len(node->spawns[i]->r.gpu_uuids) : 1;
+    return held;
+}
+
+static void keep(const struct job *job, struct node *node, const struct place_choice *c)
+{
+    int held = held_by(job, node), covered = held < units(c) ? held : units(c);
+
+    if (c->gpus_each) {
         node->place.gpu_kept += units(c);
-    else
+        node->place.gpu_covered += covered;
+    } else {
         node->place.cpu_kept += units(c);
+        node->place.cpu_covered += covered;
+    }
 }
 
 /* A spawn of an older generation that must be dead before the next one starts: anywhere for a command job,
@@ -308,6 +326,16 @@ static void take_seats(struct place_choice *list, size_t count)
     free(seated);
 }
 
+/* How many nodes are kept for a job that cannot be placed now: as many as it was stopped for. */
+static size_t to_keep(const struct job *job)
+{
+    size_t wanted = job->drained_ms ? strv_len(job->targets) : 0, most = (size_t)job->spec.nodes_max;
+
+    if (wanted > most)
+        wanted = most;
+    return wanted > (size_t)job->spec.nodes_min ? wanted : (size_t)job->spec.nodes_min;
+}
+
 enum verdict { PLACED, BLOCKED, TOO_SMALL };
 
 /* Places the job, or keeps places for it when it is a head or recovering, and says what it waits for. */
@@ -331,8 +359,8 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
     job->holder = 0;
     count = candidates(core, job, mode, true, list);
     bool small = count < (size_t)job->spec.nodes_min || count == 0;
-    if (!small)
-        count = (size_t)job->spec.nodes_min;
+    if (!small && count > to_keep(job))
+        count = to_keep(job);
     if (old)
         buf_printf(&text, "waits until rank %d of generation %" PRId64 " is known dead on %s", old->r.rank,
                    old->r.generation, old->r.node);
@@ -349,21 +377,20 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
         return small ? TOO_SMALL : BLOCKED;
     set_targets(job, list, count);
     for (size_t i = 0; i < count; i++)
-        keep(list[i].node, &list[i]);
+        keep(job, list[i].node, &list[i]);
     return BLOCKED;
 }
 
-/* What a job that stops for a resize will need stays free while it does. */
-static void keep_for_resizes(const struct core *core, struct place_choice *list)
+/* What a job that was stopped on purpose goes on with stays free until it has stopped. */
+static void keep_for_drained(const struct core *core, struct place_choice *list)
 {
     for (size_t i = 0; i < core->job_count; i++) {
         const struct job *job = core->jobs[i];
-        if (job->r.state != JOB_RECOVERING || !generation_open(job_current(job)))
+        if (!job->drained_ms || job->r.state != JOB_RECOVERING || !generation_open(job_current(job)))
             continue;
-        size_t wanted = strv_len(job->targets),
-               count = wanted ? candidates(core, job, mode_of(core, job), true, list) : 0;
-        for (size_t k = 0; k < count && k < wanted; k++)
-            keep(list[k].node, &list[k]);
+        size_t count = candidates(core, job, mode_of(core, job), true, list);
+        for (size_t k = 0; k < count && k < to_keep(job); k++)
+            keep(job, list[k].node, &list[k]);
     }
 }
 
@@ -388,9 +415,20 @@ static int by_turn(const void *a, const void *b)
 
     if (rx != ry)
         return rx ? -1 : 1;
+    if (x->drained_ms != y->drained_ms)
+        return x->drained_ms > y->drained_ms ? -1 : 1; /* what it gave up itself is its own first */
     if (x->spec.priority != y->spec.priority)
         return x->spec.priority > y->spec.priority ? -1 : 1;
     return x->r.id < y->r.id ? -1 : 1;
+}
+
+/* A job that stops now could start again where it is. */
+static bool all_usable(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (!g->ranks[i].spawn->node || !usable(g->ranks[i].spawn->node))
+            return false;
+    return true;
 }
 
 /* What nobody waits for is offered to running jobs. The first `due` of turn are to stop for it. */
@@ -405,7 +443,8 @@ static size_t offer_growth(struct core *core, struct job **turn, struct place_ch
         qsort(turn, count, sizeof(*turn), by_turn);
     for (size_t i = 0; i < count; i++) {
         struct job *job = turn[i];
-        size_t more = resize_wants(core, job) ? newcomers(core, job, list) : 0;
+        bool may = resize_wants(core, job) && all_usable(job_current(job));
+        size_t more = may ? newcomers(core, job, list) : 0;
         if (resize_offer(core, job, list, more))
             turn[due++] = job;
         for (size_t k = 0; k < more; k++)
@@ -431,7 +470,7 @@ void place_run(struct core *core)
     core->place_dirty = false;
     for (size_t i = 0; i < core->node_count; i++)
         count_node(core->nodes[i]);
-    keep_for_resizes(core, list);
+    keep_for_drained(core, list);
     for (size_t i = 0; i < core->job_count; i++)
         if (wants_place(core->jobs[i]))
             turn[count++] = core->jobs[i];

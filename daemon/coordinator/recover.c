@@ -197,6 +197,11 @@ void recover_drain(struct core *core, struct generation *g, const char *why)
 
     if (job->r.state != JOB_STARTING && job->r.state != JOB_RUNNING)
         return;
+    strv_free(steal(job->targets));
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].r.local_rank == 0)
+            job->targets = strv_append(job->targets, g->ranks[i].r.node);
+    job->drained_ms = core->now.boot_ms;
     emit_event(core, job, "generation_drained", "generation %" PRId64 ": %s (not charged)", g->r.number, why);
     open_fault(core, job, why);
     drain_generation(core, g, why);

@@ -21,19 +21,19 @@
 #define NEAR_END 4  /* ... that a job must have left to be worth a stop */
 #define NODES_MOST 10000
 
-static bool stops_for_growth(const struct job *job, const struct generation *g)
+/* Some ranks have done their part already. */
+static bool is_ending(const struct generation *g)
 {
-    return job->grow.asked || g->r.node_count < job->spec.nodes_min || job->spec.kind == JOB_COMMAND ||
-           job_keeps_state(job);
-}
-
-static bool ends_soon(const struct core *core, const struct job *job, const struct generation *g)
-{
-    const struct core_progress *p = &job->progress;
-
     for (int i = 0; i < g->r.world_size; i++)
         if (g->ranks[i].spawn->r.dead)
             return true;
+    return false;
+}
+
+static bool ends_soon(const struct core *core, const struct job *job)
+{
+    const struct core_progress *p = &job->progress;
+
     return p->steps > 0 && p->steps_per_s > 0 &&
            (double)(p->steps - p->step) / p->steps_per_s * 1000 < (double)(NEAR_END * core->config.settle_ms);
 }
@@ -42,8 +42,12 @@ bool resize_wants(const struct core *core, const struct job *job)
 {
     const struct generation *g = job_current(job);
 
-    return job->r.state == JOB_RUNNING && g->r.state == GENERATION_RUNNING &&
-           g->r.node_count < job->spec.nodes_max && stops_for_growth(job, g) && !ends_soon(core, job, g);
+    if (job->r.state != JOB_RUNNING || g->r.state != GENERATION_RUNNING ||
+        g->r.node_count >= job->spec.nodes_max || is_ending(g))
+        return false;
+    if (job->grow.asked || g->r.node_count < job->spec.nodes_min)
+        return true; /* the user's word */
+    return (job->spec.kind == JOB_COMMAND || job_keeps_state(job)) && !ends_soon(core, job);
 }
 
 static bool same_nodes(const struct job *job, const struct place_choice *more, size_t count)
@@ -83,34 +87,29 @@ bool resize_offer(struct core *core, struct job *job, const struct place_choice 
 }
 
 /* "resize to 3 nodes: box2, box3 join" */
-static void describe(const struct job *job, int64_t nodes, struct buf *text)
+static void describe(int64_t nodes, char **joining, struct buf *text)
 {
     buf_printf(text, "resize to %" PRId64 " node%s", nodes, nodes == 1 ? "" : "s");
-    for (char **name = job->grow.nodes; name && *name; name++)
-        buf_printf(text, "%s %s", name == job->grow.nodes ? ":" : ",", *name);
-    if (job->grow.nodes)
-        buf_puts(text, job->grow.nodes[1] ? " join" : " joins");
+    for (char **name = joining; name && *name; name++)
+        buf_printf(text, "%s %s", name == joining ? ":" : ",", *name);
+    if (joining)
+        buf_puts(text, joining[1] ? " join" : " joins");
 }
 
 void resize_grow(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
-    char **targets = NULL;
+    char **joining = steal(job->grow.nodes);
     CLEANUP(buf_release) struct buf why = {0};
 
-    describe(job, g->r.node_count + (int64_t)strv_len(job->grow.nodes), &why);
-    for (int i = 0; i < g->r.world_size; i++)
-        if (g->ranks[i].r.local_rank == 0)
-            targets = strv_append(targets, g->ranks[i].r.node);
-    for (char **name = job->grow.nodes; *name; name++)
-        targets = strv_append(targets, *name);
-    strv_free(steal(job->grow.nodes));
+    describe(g->r.node_count + (int64_t)strv_len(joining), joining, &why);
     job->grow.at = 0;
     job->grow.asked = false;
     job->grown_ms = core->now.boot_ms;
     recover_drain(core, g, why.data);
-    strv_free(job->targets);
-    job->targets = targets;
+    for (char **name = joining; *name; name++)
+        job->targets = strv_append(job->targets, *name);
+    strv_free(joining);
 }
 
 /* The job that an operator means; NULL: it cannot be meant, and that was said. */
@@ -180,7 +179,7 @@ void resize_job(struct core *core, const struct core_event *event)
     strv_free(steal(job->grow.nodes)); /* what was offered is offered anew */
     job->grow.asked = true;
     if (has_too_many) {
-        describe(job, max, &why);
+        describe(max, NULL, &why);
         recover_drain(core, g, why.data);
     }
     core->place_dirty = true;

@@ -60,6 +60,7 @@ struct job {
     char *waits;        /* what it waits for to be placed; NULL: nothing */
     int64_t holder;     /* the job that holds it, 0: none in particular */
     char **targets;     /* names of the nodes that are kept free for it */
+    int64_t drained_ms; /* boot: stopped on purpose, it goes on first, and on its targets; 0: not */
     struct core_progress progress;
     struct { /* where this generation's progress is counted from */
         int64_t step, boot_ms;
@@ -98,6 +99,7 @@ struct node {
     int64_t memory_free;
     struct { /* of the placement pass in progress */
         int cpu_total, cpu_busy, cpu_kept, gpu_total, gpu_busy, gpu_kept;
+        int cpu_covered, gpu_covered; /* busy and kept for the same job */
     } place;
 };
 

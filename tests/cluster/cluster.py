@@ -158,7 +158,8 @@ class Daemon:
 
 
 class Cluster:
-    def __init__(self, agents=1, slots=2, coordinator_args=(), agent_args=(), network=None, start=True):
+    def __init__(self, agents=1, slots=2, coordinator_args=(), agent_args=(), network=None, start=True, config=""):
+        """config: lines for coordinator.yaml, "settle: 1s"."""
         self.id = "%x" % random.getrandbits(64)
         self.dir = tempfile.mkdtemp(prefix="ddp-test-")
         # Also when the tests themselves run inside of a batch system's job.
@@ -168,7 +169,7 @@ class Cluster:
         self.env["HOME"] = self.dir
         self.env.pop("XDG_STATE_HOME", None)
         self.env.pop("XDG_CONFIG_HOME", None)
-        self.slots, self.agent_args, self.network = slots, list(agent_args), network
+        self.slots, self.agent_args, self.network, self.config = slots, list(agent_args), network, config
         self.host = network.host if network else "127.0.0.1"
         self.port, self.metrics_port = free_port(), free_port()
         self.state = os.path.join(self.dir, "coordinator")
@@ -198,6 +199,9 @@ class Cluster:
 
     def start(self, agents=1):
         self.run([program("ddp-coordinator"), "init", "--state", self.state], check=True)
+        if self.config:
+            with open(os.path.join(self.state, "coordinator.yaml"), "a") as f:
+                f.write(self.config + "\n")
         self.start_coordinator()
         for number in range(1, agents + 1):
             self.start_agent("n%d" % number)

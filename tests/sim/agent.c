@@ -223,6 +223,8 @@ static struct core_fact fact_of(const struct proc *p)
         .not_started = p->not_started,
         .port_busy = p->port_busy,
         .lease_expired = p->lease_expired,
+        .node_trouble = p->node_trouble,
+        .stopped = p->stop != CORE_STOP_NONE,
     };
 }
 
@@ -284,8 +286,12 @@ static void down_arrives(struct sim *sim, struct item *item)
     struct session *s = &sim->sessions[down->session];
     struct machine *m = &sim->machines[s->machine];
 
-    if (s->broken || m->session != down->session || !m->agent || m->cut_until > sim->now)
+    if (s->broken || m->session != down->session || !m->agent)
         return;
+    if (m->cut_until > sim->now) {
+        s->broken = true; /* as in up_arrives */
+        return;
+    }
     m->heard = sim->now;
     if (down->kind == EFFECT_WELCOME) {
         m->welcomed = true;

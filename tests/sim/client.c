@@ -46,6 +46,9 @@ static void make_job(struct sim *sim, int index)
     job->target = sim_range(sim, 1, 80) * 20;
     job->every = sim_range(sim, 2, 20) * 20;
     job->continues = -1;
+    job->nodes_min = nodes;
+    job->nodes_max = max;
+    job->most = most;
     CLEANUP(buf_release) struct buf text = {0};
     buf_printf(&text,
                "name: j%d\nnodes: \"%" PRId64 ":%" PRId64 "\"\nprocs_per_node: %" PRId64 "\ndevice: %s\n",
@@ -89,6 +92,25 @@ static void cancel(struct sim *sim, struct item *item)
         client_operate(sim, CORE_CANCEL, NULL, job->acked, sim_chance(sim, 0.3));
 }
 
+/* Something that the cluster could give it, so that it ends. */
+static void resize(struct sim *sim, struct item *item)
+{
+    const struct sim_job *job = &sim->jobs[item->a];
+    struct request r = {.kind = CORE_RESIZE, .from = {-1, -1, 0, 0}, .job = job->acked};
+
+    if (!job->acked || !sim->faults)
+        return;
+    r.generation = sim_range(sim, 1, job->most);
+    r.step = sim_range(sim, r.generation, job->most);
+    host_request(sim, &r);
+}
+
+static void restart(struct sim *sim, struct item *item)
+{
+    if (sim->jobs[item->a].acked && sim->faults)
+        client_operate(sim, CORE_RESTART, NULL, sim->jobs[item->a].acked, false);
+}
+
 void client_reply(struct sim *sim, const struct reply *reply)
 {
     if (reply->kind != CORE_SUBMIT)
@@ -118,5 +140,9 @@ void client_start(struct sim *sim)
         sim_plan(sim, sim->jobs[i].submit_at, submit)->a = i;
         if (sim_chance(sim, 0.1))
             sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), cancel)->a = i;
+        for (int k = 0; k < 3 && sim_chance(sim, 0.3); k++)
+            sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), resize)->a = i;
+        if (sim_chance(sim, 0.1))
+            sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), restart)->a = i;
     }
 }

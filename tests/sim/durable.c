@@ -1,11 +1,14 @@
 /* The fake store: applies a list of changes or none of it, and holds every one against the rules that the
  * real one and the design have. A broken rule fails the run. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "tests/sim/sim.h"
+
+#define PEACE_MS 20000 /* after the last fault, all nodes are back */
 
 /* Newest first: that is what changes are about. */
 #define FIND(array, count, condition)                                                                        \
@@ -79,6 +82,19 @@ static void move(struct sim *sim, const struct sm *sm, const struct change *c, i
         kind##_copy(&(array)[(count)++], fresh);                                                             \
     } while (0)
 
+/* All ranks of the last generation did what they were there for, unasked. */
+static void check_success(struct sim *sim, const struct job_record *job)
+{
+    const struct records *r = &sim->durable.r;
+
+    for (size_t i = 0; i < r->spawn_count; i++) {
+        const struct spawn_record *s = &r->spawns[i];
+        if (s->job == job->id && s->generation == job->generation &&
+            (!s->exit_known || s->code || s->signal || s->stopped))
+            sim_fail(sim, "job %" PRId64 " has succeeded, but not its spawn %" PRId64, job->id, s->spawn);
+    }
+}
+
 static void apply_job(struct sim *sim, const struct change *c)
 {
     struct durable *d = &sim->durable;
@@ -102,6 +118,8 @@ static void apply_job(struct sim *sim, const struct change *c)
         free(job->reason);
         job->reason = xstrdup(c->text);
         sim_say(sim, "job %" PRId64 " %s: %s", job->id, sm_name(&job_sm, c->to), c->text);
+        if (c->to == JOB_SUCCEEDED)
+            check_success(sim, job);
     } else {
         if (c->job->generation < job->generation)
             sim_fail(sim, "job %" PRId64 ": generation shrinks", job->id);
@@ -140,6 +158,34 @@ static bool open_state(enum generation_state state)
     return state != GENERATION_CLOSED && state != GENERATION_FAILED;
 }
 
+/* As many nodes as the job may have; in peace also as many as it has stopped for. */
+static void check_nodes(struct sim *sim, const struct generation_record *g)
+{
+    const struct job_record *job = durable_job(&sim->durable, g->job);
+    struct sim_job *of = client_job(sim, g->job);
+    int64_t min = job->nodes_max ? job->nodes_min : of->nodes_min;
+    int64_t max = job->nodes_max ? job->nodes_max : of->nodes_max;
+
+    if (g->node_count < min || g->node_count > max)
+        sim_fail(sim, "job %" PRId64 ": %d nodes, and may have %" PRId64 " to %" PRId64, g->job,
+                 g->node_count, min, max);
+    if (g->node_count < of->resize_to)
+        sim_fail(sim, "job %" PRId64 ": it stopped for %" PRId64 " nodes and got %d", g->job, of->resize_to,
+                 g->node_count);
+    of->resize_to = 0;
+}
+
+static void keep_resize(struct sim *sim, const struct change *c)
+{
+    long long nodes;
+
+    if (c->to == GENERATION_DRAINING && sscanf(c->text, "resize to %lld", &nodes) == 1) {
+        bool peace = !sim->faults && sim->now > sim->faults_end + PEACE_MS;
+        client_job(sim, c->id)->resize_to = peace ? nodes : 0;
+        sim->resizes++;
+    }
+}
+
 static void apply_generation(struct sim *sim, const struct change *c)
 {
     struct durable *d = &sim->durable;
@@ -157,6 +203,7 @@ static void apply_generation(struct sim *sim, const struct change *c)
                 sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " does not grow", other->job,
                          other->number);
         }
+        check_nodes(sim, c->generation);
         APPEND(d->r.generations, d->r.generation_count, d->generation_cap, generation_record, c->generation);
         return;
     }
@@ -165,6 +212,7 @@ static void apply_generation(struct sim *sim, const struct change *c)
     if (moves) {
         move(sim, &generation_sm, c, (int)g->state);
         g->state = (enum generation_state)c->to;
+        keep_resize(sim, c);
     } else {
         if (g->has_key && memcmp(g->key, c->generation->key, sizeof(g->key)) != 0)
             sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": its key changes", g->job, g->number);

@@ -289,6 +289,10 @@ static void fill_client(const struct request *r, struct core_event *event)
     } else if (r->kind == CORE_CANCEL) {
         event->cancel.job = r->job;
         event->cancel.kill = r->flag;
+    } else if (r->kind == CORE_RESIZE || r->kind == CORE_RESTART) {
+        event->resize.job = r->job;
+        event->resize.nodes_min = r->generation;
+        event->resize.nodes_max = r->step;
     } else {
         event->node.name = r->text;
     }

@@ -134,6 +134,11 @@ static void running(struct sim *sim, struct item *item)
         proc_exit(sim, m, p, 1, 0);
         return;
     }
+    if (sim->faults && sim_chance(sim, 0.02)) {
+        p->not_started = p->node_trouble = true;
+        proc_exit(sim, m, p, 127, 0);
+        return;
+    }
     p->state = PROC_RUNNING;
     p->started = sim_clock(sim).wall_ms;
     agent_facts(sim, m);

@@ -90,13 +90,14 @@ static void run(struct sim *sim)
 }
 
 struct totals {
-    int64_t events, commits, generations, restarts, ends[JOB_CANCELLED + 1], simulated_ms;
+    int64_t events, commits, generations, resizes, restarts, ends[JOB_CANCELLED + 1], simulated_ms;
 };
 
 static void add_totals(struct totals *t, const struct sim *sim)
 {
     t->events += sim->events;
     t->commits += sim->durable.commits;
+    t->resizes += sim->resizes;
     t->simulated_ms += sim->now;
     t->generations += (int64_t)sim->durable.r.generation_count;
     for (size_t i = 0; i < sim->durable.r.job_count; i++) {
@@ -159,10 +160,10 @@ int main(int argc, char **argv)
     for (uint64_t seed = from; seed < from + count && failed < 10; seed++)
         failed += !run_seed(seed, verbose, &totals);
     printf("%" PRIu64 " seeds, %d failed: %.1f h simulated, %" PRId64 " events, %" PRId64 " commits, %" PRId64
-           " generations, %" PRId64 " restarts; jobs: %" PRId64 " succeeded, %" PRId64 " failed, %" PRId64
-           " cancelled\n",
+           " generations, %" PRId64 " resizes, %" PRId64 " restarts; jobs: %" PRId64 " succeeded, %" PRId64
+           " failed, %" PRId64 " cancelled\n",
            count, failed, (double)totals.simulated_ms / 3600000, totals.events, totals.commits,
-           totals.generations, totals.restarts, totals.ends[JOB_SUCCEEDED], totals.ends[JOB_FAILED],
-           totals.ends[JOB_CANCELLED]);
+           totals.generations, totals.resizes, totals.restarts, totals.ends[JOB_SUCCEEDED],
+           totals.ends[JOB_FAILED], totals.ends[JOB_CANCELLED]);
     return failed ? 1 : 0;
 }

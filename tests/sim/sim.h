@@ -11,9 +11,10 @@
  * supervisors, workers and clients around it, under seeded faults. Everything follows from the seed. Time is
  * in milliseconds; `now` is true time and every machine's boot clock, wall time jumps. What must hold is
  * checked where it could break: durable.c: moves follow their tables, one open generation a job, no commit of
- * a closed one, budgets, no lost job machine.c: no slot with two live processes, no two live generations of a
- * command job, no exit record lost worker.c:  all members of a generation got the same answer main.c: after
- * the faults every job ends and nothing is left running */
+ * a closed one, budgets, no lost job, as many nodes as may be, success is all ranks' own machine.c: no slot
+ * with two live processes, no two live generations of a command job, no exit record lost worker.c:  all
+ * members of a generation got the same answer main.c: after the faults every job ends and nothing is left
+ * running */
 
 #define MAX_MACHINES 50
 #define MAX_JOBS 30
@@ -110,7 +111,7 @@ struct proc { /* a spawn as its supervisor knows it; survives the agent, and as 
     enum proc_state state;
     enum core_stop stop;
     int code, signal;
-    bool lost, not_started, port_busy, lease_expired;
+    bool lost, not_started, port_busy, lease_expired, node_trouble;
     int64_t started, ended;
     /* the worker itself */
     int64_t attempt, watch_attempt, step, next_snapshot;
@@ -183,7 +184,9 @@ struct sim_job {
     char file[1600];
     bool native, doomed, no_snapshots;
     int64_t submit_at, duration, target, every, acked, attempt;
-    int64_t continues; /* index into jobs, -1: none */
+    int64_t continues;                  /* index into jobs, -1: none */
+    int64_t nodes_min, nodes_max, most; /* as its file says; what the cluster could give it at all */
+    int64_t resize_to;                  /* nodes that it has stopped for, 0: it has not */
 };
 void client_start(struct sim *sim);
 void client_reply(struct sim *sim, const struct reply *reply);
@@ -194,7 +197,7 @@ void chaos_end(struct sim *sim);
 
 struct sim {
     uint64_t seed, random, orders;
-    int64_t now, wall_offset, faults_end, events;
+    int64_t now, wall_offset, faults_end, events, resizes;
     bool faults, failed, verbose;
     char why[512];
     double loss; /* of requests, replies and streams, while there are faults */

@@ -142,6 +142,34 @@ static void what_cannot_start_is_not_tried_again(void **state)
     assert_true(bench_said(b, "rank 0 could not start on box1: workdir /x is missing"));
 }
 
+static void what_one_node_cannot_start_is_tried_on_another(void **state)
+{
+    struct bench *b = *state;
+    struct core_fact trouble = {.state = FACT_EXITED,
+                                .not_started = true,
+                                .node_trouble = true,
+                                .code = 127,
+                                .message = "fork: Resource temporarily unavailable"};
+
+    bench_node(b, "box1", 1);
+    bench_node(b, "box2", 1);
+    int64_t job = bench_submit(b, "max_restarts: 0\n");
+    assert_string_equal(bench_node_of(b, job, 0), "box1");
+    bench_fact(b, job, 0, trouble);
+    assert_true(bench_said(b, "box1 could not start rank 0: fork: Resource temporarily unavailable\n"));
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    assert_string_equal(bench_node_of(b, job, 0), "box2");
+    bench_fact(b, job, 0, trouble);
+    assert_int_equal(bench_job(b, job), JOB_RECOVERING); /* both rest */
+    for (int i = 0; i < 4; i++) {
+        bench_pass_beating(b, 31000, "box1 box2");
+        assert_int_equal(bench_job(b, job), JOB_STARTING);
+        assert_int_equal(core_job(b->core, job)->restarts_used, 0);
+        bench_fact(b, job, 0, trouble);
+    }
+    assert_int_equal(bench_job(b, job), JOB_FAILED); /* but not for ever */
+}
+
 static void a_worker_that_says_so_is_not_started_again(void **state)
 {
     struct bench *b = *state;
@@ -312,6 +340,48 @@ static void a_command_says_itself_where_it_goes_on(void **state)
     assert_int_equal(step_of(b, job), 110);
 }
 
+static void what_a_fault_cost_is_known_after_our_restart_too(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "max_restarts: 3\n" TRAIN);
+
+    bench_report(b, job, 0, 3201, "loss", 1.5);
+    bench_exit(b, job, 0, 0, 9);
+    bench_pass_beating(b, 5000, "box1 box2");
+    bench_restart(b);
+    bench_hello(b, "box1", "box1", 4, 0);
+    bench_hello(b, "box2", "box2", 4, 0);
+    bench_form(b, job);
+    bench_pass_beating(b, 13000, "box1 box2");
+    bench_report(b, job, 0, 3200, "loss", 1.5);
+    assert_false(bench_said(b, "back at step"));
+    bench_report(b, job, 0, 3201, "loss", 1.5);
+    assert_true(bench_said(b, "back at step 3,201: 3,201 steps redone (18 s)"));
+    assert_non_null(strstr(core_job(b->core, job)->last_restart, "signal 9 on box1, noticed"));
+    assert_non_null(strstr(core_job(b->core, job)->last_restart, ", cost 18 s"));
+}
+
+/* A generation that ended while we were away still has workers: the first wish of the new epoch stops them.
+ */
+static void closed_generations_stay_stopped_after_our_restart(void **state)
+{
+    struct bench *b = *state;
+    struct core_wish wish;
+    struct err e;
+    int64_t job = running_job(b, "nodes: 2\nmax_restarts: 3\n" TRAIN);
+
+    assert_string_equal(bench_node_of(b, job, 0), "box1");
+    bench_exit(b, job, 1, 0, 9);
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_TERM);
+    bench_restart(b);
+    assert_int_equal(core_wish(b->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.groups[0].spawns[0].generation, 1);
+    assert_int_equal(wish.groups[0].spawns[0].stop, CORE_STOP_TERM);
+    core_wish_release(&wish);
+    bench_pass_beating(b, 41000, ""); /* grace and more: then harder */
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_KILL);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
 
 int main(void)
@@ -324,6 +394,7 @@ int main(void)
         TEST(the_first_restart_is_at_once_the_next_waits),
         TEST(a_taken_port_is_not_charged),
         TEST(what_cannot_start_is_not_tried_again),
+        TEST(what_one_node_cannot_start_is_tried_on_another),
         TEST(a_worker_that_says_so_is_not_started_again),
         TEST(an_expired_lease_is_not_the_jobs_fault),
         TEST(a_cancel_snapshots_first),
@@ -335,6 +406,8 @@ int main(void)
         TEST(a_stop_survives_a_restart_of_ours),
         TEST(a_fault_says_what_it_cost),
         TEST(a_command_says_itself_where_it_goes_on),
+        TEST(what_a_fault_cost_is_known_after_our_restart_too),
+        TEST(closed_generations_stay_stopped_after_our_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
