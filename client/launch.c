@@ -106,6 +106,7 @@ void launch_release(struct launch *l)
     free(l->log_dir);
     free(l->redirects);
     free(l->tee);
+    free(l->prefix);
     free(l->local_ranks);
     free(l->role);
     strv_free(l->command);

@@ -35,10 +35,11 @@ struct launch {
     char *launcher;          /* auto, srun, pbsdsh, ssh, mpirun; NULL: not said */
     char *log_dir;           /* NULL: kept only after a failure */
     char *redirects, *tee, *local_ranks; /* torchrun's values: "3", "0:1,1:2"; "0,2"; NULL */
-    char *role;                          /* "default" */
-    int64_t grace_ms;                    /* from the signal to SIGKILL; -1: the job's own */
-    char **command;                      /* as it is run: ends with NULL; NULL: a job file's own */
-    int signals[LAUNCH_SIGNALS_MAX];     /* that stop the run, ended by 0 */
+    char *prefix;                    /* of the lines of tee, with macros (run_output.h); NULL: torchrun's */
+    char *role;                      /* "default" */
+    int64_t grace_ms;                /* from the signal to SIGKILL; -1: the job's own */
+    char **command;                  /* as it is run: ends with NULL; NULL: a job file's own */
+    int signals[LAUNCH_SIGNALS_MAX]; /* that stop the run, ended by 0 */
 };
 
 /* What the command line and PET_* say. tail: the script or command with its arguments, NULL: a job file.

@@ -39,6 +39,8 @@ const struct option_spec run_option_table[] = {
      .fits = run_streams_fit,
      .otherwise = "3",
      .help = "to the log files and here, each line behind [ROLE LOCAL_RANK]: (alone: 3)"},
+    TEXT_OPTION(prefix, "log-line-prefix-template", "TEXT",
+                "before each line of --tee: ${role_name}, ${rank}, ${local_rank}, ${hostname}"),
     TEXT_OPTION(local_ranks, "local-ranks-filter", "RANK,...", "show only these local ranks' output"),
     FLAG_OPTION(job.standalone, "standalone", "this machine alone"),
     {.name = "nnodes",
@@ -93,6 +95,8 @@ const struct option_spec run_option_table[] = {
     IGNORED(event_log_handler, "event-log-handler"),
     IGNORED(logs_specs, "logs-specs"),
     IGNORED(numa_binding, "numa-binding"),
+    IGNORED(stdout_filters, "duplicate-stdout-filters"),
+    IGNORED(stderr_filters, "duplicate-stderr-filters"),
     {0},
 };
 

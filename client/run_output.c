@@ -1,7 +1,10 @@
 #include "client/run_output.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -45,20 +48,25 @@ bool run_output_shown(const struct launch *l, int local_rank, bool standard_erro
 char *run_output_label(const char *role, int rank, int local_rank, const char *pattern)
 {
     CLEANUP(buf_release) struct buf out = {0};
+    char number[16], local[16], host[HOST_NAME_MAX + 1] = "";
+    const struct {
+        const char *name, *value;
+    } macros[] = {
+        {"${role_name}", role}, {"${rank}", number}, {"${local_rank}", local}, {"${hostname}", host}};
     if (!pattern || !*pattern)
         return xasprintf("[%s%d]:", role, local_rank);
-    for (const char *at = pattern; *at;) {
-        if (strncmp(at, "${role_name}", 12) == 0) {
-            buf_puts(&out, role);
-            at += 12;
-        } else if (strncmp(at, "${rank}", 7) == 0) {
-            buf_printf(&out, "%d", rank);
-            at += 7;
-        } else if (strncmp(at, "${local_rank}", 13) == 0) {
-            buf_printf(&out, "%d", local_rank);
-            at += 13;
+    snprintf(number, sizeof(number), "%d", rank);
+    snprintf(local, sizeof(local), "%d", local_rank);
+    (void)gethostname(host, sizeof(host) - 1);
+    while (*pattern) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(macros) && strncmp(pattern, macros[i].name, strlen(macros[i].name)) != 0)
+            i++;
+        if (i < ARRAY_LEN(macros)) {
+            buf_puts(&out, macros[i].value);
+            pattern += strlen(macros[i].name);
         } else {
-            buf_putc(&out, *at++);
+            buf_putc(&out, *pattern++);
         }
     }
     return buf_steal(&out);
@@ -66,12 +74,11 @@ char *run_output_label(const char *role, int rank, int local_rank, const char *p
 
 void run_output_add(struct tail *t, const struct launch *l, const Ddp__V1__JobStatus *job, const char *node)
 {
-    const char *pattern = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     for (size_t i = 0; i < job->n_ranks; i++) {
         const Ddp__V1__RankStatus *r = job->ranks[i];
         if (strcmp(r->node, node) != 0)
             continue;
-        CLEANUP(free_text) char *label = run_output_label(l->role, r->rank, r->local_rank, pattern);
+        CLEANUP(free_text) char *label = run_output_label(l->role, r->rank, r->local_rank, l->prefix);
         for (int stream = 0; stream < 2; stream++) {
             bool teed;
             if (run_output_shown(l, r->local_rank, stream, &teed))

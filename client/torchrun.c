@@ -262,7 +262,8 @@ static enum err_code read_local_ranks(const char *text, struct launch *l, struct
     return ERR_OK;
 }
 
-static enum err_code read_output(const struct run_options *o, struct launch *l, struct err *e)
+static enum err_code read_output(const struct run_options *o, char *const *env, struct launch *l,
+                                 struct err *e)
 {
     const char *wanted = "0 to 3, or local ranks with such a number as in 0:3,1:2,";
     if (o->redirects && !run_streams_fit(o->redirects))
@@ -273,6 +274,7 @@ static enum err_code read_output(const struct run_options *o, struct launch *l, 
         return e->code;
     l->redirects = xstrdup(o->redirects);
     l->tee = xstrdup(o->tee);
+    l->prefix = xstrdup(o->prefix ? o->prefix : variable(env, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
     l->log_dir = xstrdup(o->log_dir);
     return ERR_OK;
 }
@@ -286,6 +288,8 @@ static void warn_meaningless(const struct run_options *o, struct buf *talk)
         {"event-log-handler", o->event_log_handler, "events are kept by the coordinator"},
         {"logs-specs", o->logs_specs,
          "no Python runs in the launcher; --log-dir, -r and -t say where logs go"},
+        {"duplicate-stdout-filters", o->stdout_filters, "the log files hold every line, grep them"},
+        {"duplicate-stderr-filters", o->stderr_filters, "the log files hold every line, grep them"},
         {"numa-binding", o->numa_binding,
          "workers are not bound to NUMA nodes; put numactl before the command"},
     };
@@ -302,12 +306,11 @@ static enum err_code read_command(const struct run_options *o, char *const *tail
     bool script = o->module || o->run_path || (dot && strcmp(dot, ".py") == 0);
     if (!tail[0])
         return err_set(e, ERR_INVALID_ARGUMENT, "a COMMAND is missing after --");
-    if (o->no_python && (o->module || o->run_path))
-        return err_set(e, ERR_INVALID_ARGUMENT, "--no-python and --%s contradict each other",
-                       o->module ? "module" : "run-path");
+    if (o->no_python && o->module)
+        return err_set(e, ERR_INVALID_ARGUMENT, "--no-python and --module contradict each other");
     if (o->module && o->run_path)
         return err_set(e, ERR_INVALID_ARGUMENT, "--module and --run-path contradict each other");
-    if (script && !o->no_python) {
+    if (script && (o->run_path || !o->no_python)) {
         l->command = strv_append(l->command, python ? python : "python3");
         l->command = strv_append(l->command, "-u");
         if (o->module)
@@ -331,7 +334,7 @@ static enum err_code read_all(struct launch *l, const struct run_options *o, cha
         return e->code;
     if (read_grace(o->shutdown_timeout, env, l, e) != ERR_OK)
         return e->code;
-    if (read_output(o, l, e) != ERR_OK || read_signals(o->signals, l, e) != ERR_OK)
+    if (read_output(o, env, l, e) != ERR_OK || read_signals(o->signals, l, e) != ERR_OK)
         return e->code;
     return tail ? read_command(o, tail, env, l, e) : ERR_OK;
 }

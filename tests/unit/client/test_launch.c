@@ -161,6 +161,7 @@ static void test_what_runs(void **state)
         {WORDS("-m", "pkg.train", "-m"), "python3 -u -m pkg.train -m"},
         {WORDS("--module", "pkg.train"), "python3 -u -m pkg.train"},
         {WORDS("--run-path", "archive.zip"), "python3 -u archive.zip"},
+        {WORDS("--run-path", "--no-python", "t"), "python3 -u t"},
         {WORDS("python3", "train.py"), "python3 train.py"},
         {WORDS("./bench", "--nnodes=3"), "./bench --nnodes=3"},
     };
