@@ -41,7 +41,7 @@ struct hosts {
     const struct launch *launch;
     const struct job_spec *spec;
     const char *text;
-    bool hosting, quiet, asked;
+    bool hosting, quiet;
     char *token; /* NULL: --insecure */
     char *node;  /* ours in the run */
     char name[HOST_NAME_MAX + 1], digest[DIGEST_TEXT];
@@ -233,6 +233,7 @@ static enum err_code join(struct hosts *h, struct err *e)
     }
     h->node = xstrdup(h->member.status->node);
     h->session.node = h->node;
+    h->member.request.host = h->node; /* should it join anew */
     return ERR_OK;
 }
 
@@ -425,12 +426,16 @@ static int exit_code(struct hosts *h, enum err_code code, const struct err *e)
     return h->gave_up ? EXIT_DDP : h->session.exit_code;
 }
 
+/* Of what must be the same on each host: they have their own commands, and numbers of workers. */
 static void digest_job(struct hosts *h)
 {
     uint8_t digest[DIGEST_BYTES];
+    struct job_spec common = *h->spec;
     if (h->spec->kind != JOB_TRAIN)
-        return; /* each host has its own command */
-    digest_sha256(digest, h->text, strlen(h->text));
+        return;
+    common.procs = JOB_PROCS_AUTO;
+    CLEANUP(free_text) char *text = job_print(&common);
+    digest_sha256(digest, text, strlen(text));
     hex_encode(h->digest, digest, sizeof(digest));
 }
 
