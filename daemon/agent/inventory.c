@@ -1,9 +1,13 @@
 #include "daemon/agent/inventory.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
 #include <inttypes.h>
+#include <net/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -94,6 +98,36 @@ static enum err_code first_address(const char *host, int port_number, char **out
     return err_wrap(e, "%s", host);
 }
 
+static bool reaches_others(const struct ifaddrs *i)
+{
+    const unsigned wanted = IFF_UP | IFF_RUNNING;
+
+    if (!i->ifa_addr || (i->ifa_flags & (wanted | IFF_LOOPBACK)) != wanted)
+        return false;
+    if (i->ifa_addr->sa_family == AF_INET)
+        return true;
+    return i->ifa_addr->sa_family == AF_INET6 &&
+           !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr);
+}
+
+/* Of the first interface that has one, on a network without a way out; NULL: of none. */
+static char *interface_address(void)
+{
+    struct ifaddrs *list = NULL;
+    char host[NI_MAXHOST], *out = NULL;
+
+    if (getifaddrs(&list))
+        return NULL;
+    for (const struct ifaddrs *i = list; i && !out; i = i->ifa_next) {
+        socklen_t size = i->ifa_addr && i->ifa_addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                                           : sizeof(struct sockaddr_in);
+        if (reaches_others(i) && !getnameinfo(i->ifa_addr, size, host, sizeof(host), NULL, 0, NI_NUMERICHOST))
+            out = xstrdup(host);
+    }
+    freeifaddrs(list);
+    return out;
+}
+
 /* The coordinator is on this machine, other nodes are not: the address of the default route. Nothing is sent
  * to the documentation networks (RFC 5737, RFC 3849) that stand for "elsewhere". */
 static char *outward_address(void)
@@ -101,9 +135,10 @@ static char *outward_address(void)
     char *out = NULL;
     struct err ignored;
 
-    if (first_address("192.0.2.1", 9, &out, &ignored) && first_address("2001:db8::1", 9, &out, &ignored))
-        out = xstrdup("127.0.0.1");
-    return out;
+    if (!first_address("192.0.2.1", 9, &out, &ignored) || !first_address("2001:db8::1", 9, &out, &ignored))
+        return out;
+    out = interface_address();
+    return out ? out : xstrdup("127.0.0.1");
 }
 
 enum err_code inventory_address(const char *coordinator, char **out, struct err *e)

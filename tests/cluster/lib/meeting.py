@@ -54,8 +54,13 @@ class Meeting(Cluster):
         os.mkdir(self.env["TMPDIR"])
         if token:
             self.env["DDP_TOKEN"] = token
-        self.names = self.write("hosts", "127.0.0.1 localhost\n" + "".join(
-            "%s %s\n" % (self.network.address[name], name) for name in names))
+        self.names = {name: self.write_names(name, {}) for name in names}
+
+    def write_names(self, host, own):
+        """The host's /etc/hosts: the others' addresses, and what else it knows of some."""
+        known = dict({name: self.network.address[name] for name in self.network.address}, **own)
+        return self.write("hosts-" + host, "127.0.0.1 localhost\n" + "".join(
+            "%s %s\n" % (address, name) for name, address in known.items()))
 
     def endpoint(self, host=None):
         host = host or self.endpoint_host
@@ -65,7 +70,7 @@ class Meeting(Cluster):
         """Types `ddpctl run --rdzv-endpoint ... ARGS` on a host."""
         number = len(self.runs)
         out, err = (os.path.join(self.dir, "%d.%s.%s" % (number, host, end)) for end in ("out", "err"))
-        enter = self.network.enter(host) + ["sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', self.names]
+        enter = self.network.enter(host) + ["sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', self.names[host]]
         where = ["--rdzv-id", "456", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint or self.endpoint()]
         with open(out, "w") as o, open(err, "w") as e:
             process = subprocess.Popen(
