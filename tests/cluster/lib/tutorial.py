@@ -27,6 +27,11 @@ def parse(text):
     return ran, saved, resumed
 
 
+def unmixed(text):
+    """torchrun lets its ranks write into one another's lines (a line, and then its end); ddpctl run does not."""
+    return re.sub(r"\n+", "\n", re.sub(r"(?=\[GPU|Epoch \d+ \| Training|Resuming)", "\n", text)).lstrip("\n")
+
+
 def undisturbed(text, world, epochs, every):
     ran, saved, resumed = parse(text)
     steps = -(-SAMPLES // world // BATCH)
