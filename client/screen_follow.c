@@ -41,7 +41,7 @@ static void draw(struct follow_view *v, struct buf *out, const char *line)
 static void head_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, bool placed, bool running,
                       struct buf *line)
 {
-    double parameters;
+    double parameters, bytes;
     buf_printf(line, "#%lld %s", (long long)job->job, job->name);
     if (job->continues)
         buf_printf(line, " (continues #%lld)", (long long)job->continues);
@@ -61,6 +61,8 @@ static void head_line(const struct follow_view *v, const Ddp__V1__JobStatus *job
     }
     if (running && job_metric(job, "parameters", &parameters))
         buf_printf(line, "; %s parameters", fmt_short(parameters).text);
+    if (running && job_metric(job, "bytes", &bytes) && bytes > 0)
+        buf_printf(line, ", %s a rank", fmt_bytes((int64_t)bytes).text);
     if (running && *job->log_dir)
         buf_printf(line, "; logs %s", job->log_dir);
 }
@@ -198,12 +200,16 @@ static void progress(struct follow_view *v, const Ddp__V1__JobStatus *job, struc
 static void end_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *line)
 {
     CLEANUP(buf_release) struct buf val = {0}, facts = {0};
-    double tokens, loss;
+    double tokens, loss, bits;
     screen_validation(job, &val);
     if (val.len)
         buf_printf(&facts, ", val %s", val.data);
     else if (job_metric(job, "loss", &loss))
         buf_printf(&facts, ", loss %s", fmt_metric(loss).text);
+    if (job_metric(job, "bits_per_char", &bits))
+        buf_printf(&facts, " (%.2f bits/char)", bits);
+    else if (job_metric(job, "bits_per_byte", &bits))
+        buf_printf(&facts, " (%.2f bits/byte)", bits);
     if (job_metric(job, "tokens", &tokens))
         buf_printf(&facts, ", %s tokens", fmt_short(tokens).text);
     if (job->restarts_used)

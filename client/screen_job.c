@@ -95,9 +95,13 @@ static void step_line(const Ddp__V1__JobStatus *job, const struct term *term, st
 static bool has_place(const char *name)
 {
     static const char *const known[] = {
-        "loss",         "val_loss",   "val_acc", "lr",          "grad_norm", "tokens_per_s", "samples_per_s",
-        "gflops",       "peak_share", "exposed", "ms_per_step", "wait_ms",   "steps",        "epoch",
-        "memory_bytes", "parameters", "bytes",   "tokens",      "sync_bytes"};
+        "loss",           "val_loss",        "val_acc",          "lr",
+        "grad_norm",      "tokens_per_s",    "samples_per_s",    "gflops",
+        "peak_share",     "exposed",         "ms_per_step",      "wait_ms",
+        "steps",          "epoch",           "memory_bytes",     "parameters",
+        "bytes",          "tokens",          "sync_bytes",       "parameter_bytes",
+        "gradient_bytes", "optimizer_bytes", "activation_bytes", "digest_high",
+        "digest_low",     "bits_per_char",   "bits_per_byte"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcmp(name, known[i]) == 0)
             return true;
@@ -156,6 +160,26 @@ static void speed_line(const Ddp__V1__JobStatus *job, struct buf *out)
         buf_putc(out, '\n');
 }
 
+/* "0.8M parameters 3.3 MB, gradients 3.3 MB, optimizer 6.6 MB, activations 40 MB; 61 MB a rank" */
+static void sizes_line(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    static const struct {
+        const char *metric, *word;
+    } parts[] = {{"gradient_bytes", "gradients"},
+                 {"optimizer_bytes", "optimizer"},
+                 {"activation_bytes", "activations"}};
+    double parameters, bytes;
+    if (!job_metric(job, "parameters", &parameters) || !job_metric(job, "parameter_bytes", &bytes))
+        return;
+    buf_printf(out, "%s parameters %s", fmt_short(parameters).text, fmt_bytes((int64_t)bytes).text);
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        if (job_metric(job, parts[i].metric, &bytes) && bytes > 0)
+            buf_printf(out, ", %s %s", parts[i].word, fmt_bytes((int64_t)bytes).text);
+    if (job_metric(job, "bytes", &bytes))
+        buf_printf(out, "; %s a rank", fmt_bytes((int64_t)bytes).text);
+    buf_putc(out, '\n');
+}
+
 static void decimal(struct table *t, double value)
 {
     CLEANUP(buf_release) struct buf text = {0};
@@ -204,6 +228,7 @@ void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct b
     if (job->progress && (job->progress->step || job->progress->n_metrics)) {
         step_line(job, term, out);
         speed_line(job, out);
+        sizes_line(job, out);
     }
     if (job->n_ranks) {
         CLEANUP(table_release) struct table *t = table_new(rank_columns, ARRAY_LEN(rank_columns));

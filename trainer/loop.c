@@ -71,7 +71,9 @@ static void log_end(const struct trainer *t, bool stopped)
         buf_printf(&numbers, " loss=%g", t->loss);
     if (!isnan(t->val_loss))
         buf_printf(&numbers, " val_loss=%g", t->val_loss);
-    if (!isnan(t->val_acc) && t->train->loss == LOSS_CROSS_ENTROPY)
+    if (!isnan(t->val_loss) && progress_bits_name(t))
+        buf_printf(&numbers, " %s=%g", progress_bits_name(t), progress_bits(t->val_loss));
+    if (!isnan(t->val_acc) && t->train->loss == LOSS_CROSS_ENTROPY && !t->train->windows)
         buf_printf(&numbers, " val_acc=%g", t->val_acc);
     log_info(stopped ? "stopped" : "finished", "%s", numbers.data);
 }

@@ -1,9 +1,6 @@
 /* What a worker says: the tutorials' lines on stdout, and JSON reports. */
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -52,50 +49,102 @@ int64_t progress_steps(const struct trainer *t)
     return t->step + sampler_steps_left(&t->sampler, &t->cursor) + epochs_after * sampler_steps(&t->sampler);
 }
 
-/* Resident memory of this process; 0 where it cannot be told. */
-static double memory_bytes(void)
+double progress_bits(double nats)
 {
-    char text[128] = {0};
-    long long whole = 0, resident = 0;
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0.0;
-    if (read(fd, text, sizeof(text) - 1) <= 0 || sscanf(text, "%lld %lld", &whole, &resident) != 2)
-        resident = 0;
-    close(fd);
-    return (double)resident * (double)sysconf(_SC_PAGESIZE);
+    return nats / log(2.0);
+}
+
+const char *progress_bits_name(const struct trainer *t)
+{
+    if (!t->train->vocabulary)
+        return NULL;
+    return t->train->vocabulary->type == SYMBOL_BYTE ? "bits_per_byte" : "bits_per_char";
+}
+
+#define METRICS_MAX 32
+struct line {
+    struct report_metric metrics[METRICS_MAX];
+    size_t count;
+};
+
+static void add(struct line *l, const char *name, double value)
+{
+    BUG_ON(l->count == METRICS_MAX);
+    l->metrics[l->count++] = (struct report_metric){name, value};
+}
+
+static void add_place(const struct trainer *t, struct line *l)
+{
+    add(l, "steps", (double)progress_steps(t));
+    add(l, "epoch", (double)t->cursor.epoch + (double)t->cursor.position / (double)t->sampler.samples);
+    add(l, "loss", t->loss);
+    add(l, "lr", t->lr);
+    add(l, "grad_norm", t->grad_norm);
+}
+
+/* Speeds are of all ranks together. */
+static void add_speed(const struct trainer *t, struct line *l, uint64_t wait_ns)
+{
+    const struct interval *i = &t->interval;
+    double seconds = (double)(clock_mono_ns() - i->since_ns) / 1e9, steps = (double)i->steps;
+    if (!i->steps || seconds <= 0.0)
+        return;
+    add(l, "samples_per_s", (double)i->samples / seconds);
+    add(l, "ms_per_step", seconds * 1e3 / steps);
+    add(l, "wait_ms", (double)(wait_ns - i->wait_ns) / 1e6 / steps);
+    if (t->world_size > 1)
+        add(l, "exposed", (double)i->exposed_ns / 1e9 / seconds);
+    if (!t->train->windows)
+        return;
+    double flops = model_flops(t->model, i->samples) / seconds;
+    add(l, "tokens_per_s", (double)(i->samples * t->train->in) / seconds);
+    add(l, "gflops", flops / 1e9);
+    if (t->peak_flops > 0.0)
+        add(l, "peak_share", flops / t->peak_flops);
+}
+
+/* Once, before the first step. */
+static void add_sizes(const struct trainer *t, struct line *l)
+{
+    const struct sizes *s = &t->sizes;
+    add(l, "parameters", (double)t->model->parameters);
+    add(l, "parameter_bytes", (double)s->parameters);
+    add(l, "gradient_bytes", (double)s->gradients);
+    add(l, "optimizer_bytes", (double)s->optimizer);
+    add(l, "activation_bytes", (double)s->activations);
+    add(l, "bytes", (double)s->sum);
+}
+
+static void add_validation(const struct trainer *t, struct line *l)
+{
+    const char *bits = progress_bits_name(t);
+    add(l, "val_loss", t->val_loss);
+    if (bits)
+        add(l, bits, progress_bits(t->val_loss));
+    if (t->train->loss == LOSS_CROSS_ENTROPY && !t->train->windows)
+        add(l, "val_acc", t->val_acc);
 }
 
 void progress_report(struct trainer *t, bool evaluated)
 {
     struct coll_stats stats;
-    struct interval *i = &t->interval;
-    int64_t now = clock_mono_ns();
-    double seconds = (double)(now - i->since_ns) / 1e9, steps = (double)(i->steps ? i->steps : 1);
+    struct line l = {.count = 0};
     coll_get_stats(t->group, &stats);
-    double epoch = (double)t->cursor.epoch + (double)t->cursor.position / (double)t->sampler.samples;
-    struct report_metric metrics[16] = {
-        {"steps", (double)progress_steps(t)},
-        {"epoch", epoch},
-        {"loss", t->loss},
-        {"lr", t->lr},
-        {"grad_norm", t->grad_norm},
-        {"samples_per_s", i->steps && seconds > 0.0 ? (double)i->samples / seconds : NAN},
-        {"ms_per_step", i->steps ? seconds * 1e3 / steps : NAN},
-        {"wait_ms", i->steps ? (double)(stats.wait_ns - i->wait_ns) / 1e6 / steps : NAN},
-        {"memory_bytes", memory_bytes()},
-        {"sync_bytes", (double)stats.bytes},
-    };
-    size_t count = 10;
+    add_place(t, &l);
+    add_speed(t, &l, stats.wait_ns);
+    add(&l, "memory_bytes", (double)sizes_resident());
+    add(&l, "sync_bytes", (double)stats.bytes);
+    if (t->train->windows)
+        add(&l, "tokens", (double)(t->samples * t->train->in));
+    if (!t->told_sizes)
+        add_sizes(t, &l);
     if (t->rank == 0 && t->digest_step == t->step) {
-        metrics[count++] = (struct report_metric){"digest_high", (double)(t->digest >> 32)};
-        metrics[count++] = (struct report_metric){"digest_low", (double)(t->digest & UINT32_MAX)};
+        add(&l, "digest_high", (double)(t->digest >> 32));
+        add(&l, "digest_low", (double)(t->digest & UINT32_MAX));
     }
-    if (evaluated) {
-        metrics[count++] = (struct report_metric){"val_loss", t->val_loss};
-        if (t->train->loss == LOSS_CROSS_ENTROPY)
-            metrics[count++] = (struct report_metric){"val_acc", t->val_acc};
-    }
-    report_line(t->report, t->step, metrics, count);
-    *i = (struct interval){.since_ns = clock_mono_ns(), .wait_ns = stats.wait_ns};
+    if (evaluated)
+        add_validation(t, &l);
+    report_line(t->report, t->step, l.metrics, l.count);
+    t->told_sizes = true;
+    t->interval = (struct interval){.since_ns = clock_mono_ns(), .wait_ns = stats.wait_ns};
 }

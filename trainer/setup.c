@@ -78,11 +78,23 @@ static void close_spares(struct trainer *t)
     free(t->spare);
 }
 
-static enum err_code open_compute(struct trainer *t, struct err *e)
+/* The peak is that of a language model's matrix products. What is resident afterwards, the math library
+ * included, is there whatever the model's size. */
+static enum err_code open_device(struct trainer *t, struct err *e)
 {
     const struct trainer_config *c = t->config;
-    if (device_open(&t->device, DEVICE_CPU, c->local_rank, c->local_world_size, (int)t->spec->threads, e) ||
-        dataset_open(&t->train, &t->test, t->spec, e))
+    enum device_type type = t->spec->precision == PRECISION_BF16 ? DEVICE_BF16 : DEVICE_F32;
+    if (device_open(&t->device, DEVICE_CPU, c->local_rank, c->local_world_size, (int)t->spec->threads, e))
+        return e->code;
+    if (t->spec->model.type == MODEL_GPT && device_peak(t->device, type, &t->peak_flops, e))
+        return e->code;
+    t->sizes.program = sizes_resident();
+    return ERR_OK;
+}
+
+static enum err_code open_compute(struct trainer *t, struct err *e)
+{
+    if (open_device(t, e) || dataset_open(&t->train, &t->test, t->spec, e))
         return e->code;
     if (open_sampler(t, e))
         return e->code;
@@ -314,16 +326,16 @@ static enum err_code absolute_dir(struct trainer *t, struct err *e)
     return ERR_OK;
 }
 
-static void log_sizes(const struct trainer *t)
+/* What the devices of all ranks do together. */
+static enum err_code sum_peaks(struct trainer *t, struct err *e)
 {
-    size_t arrays = (t->model->count + TAIL_FLOATS) * sizeof(float);
-    log_info(
-        "sizes",
-        "rank=%d parameters=%zu parameter_bytes=%zu gradient_bytes=%zu moment_bytes=%zu activation_bytes=%zu "
-        "device_bytes=%zu data_bytes=%zu snapshot_bytes=%zu threads=%d",
-        t->rank, t->model->parameters, arrays, arrays,
-        t->optim->state_count * t->model->count * sizeof(float), t->model->activation_bytes, t->device->bytes,
-        t->train->bytes + t->test->bytes, t->saver ? saver_bytes(t->saver) : (size_t)0, t->device->threads);
+    double mine = t->peak_flops, *all = xcalloc((size_t)t->world_size, sizeof(*all));
+    enum err_code code = coll_allgather(t->group, &mine, sizeof(mine), all, e);
+    t->peak_flops = 0.0;
+    for (int r = 0; !code && r < t->world_size; r++)
+        t->peak_flops += all[r];
+    free(all);
+    return code;
 }
 
 enum err_code trainer_open(struct trainer *t, const struct trainer_config *config, struct report *report,
@@ -339,7 +351,10 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
     trainer_describe(t);
     if (join(t, e) || form_group(t, e) || open_arrays(t, e) || open_saver(t, e))
         return e->code;
-    log_sizes(t);
+    if (sum_peaks(t, e))
+        return e->code;
+    sizes_take(t);
+    sizes_log(t);
     t->last_snapshot_ms = t->last_eval_ms = clock_boot_ms();
     return ERR_OK;
 }

@@ -58,7 +58,9 @@ static void ready(void *arg, size_t offset, size_t count)
         put_tail(t, t->params, g->s->tail);
         count += TAIL_FLOATS;
     }
+    int64_t began = clock_mono_ns();
     sync_grads_ready(t->sync, offset, count);
+    t->interval.exposed_ns += clock_mono_ns() - began;
 }
 
 /* Gradients of all micro-batches of the sampler's share into grads; told as they are final in the last. */
@@ -118,7 +120,10 @@ static enum err_code backward(struct trainer *t, struct step *s, struct err *e)
     struct going_back g = {t, s, sync_divisor(t->sync, s->local, s->global)};
     if (t->shards > 1 ? compute_shards(&g, e) : compute(&g, t->grads, ready, e))
         return e->code;
-    return sync_before_step(t->sync, e);
+    int64_t began = clock_mono_ns();
+    enum err_code code = sync_before_step(t->sync, e);
+    t->interval.exposed_ns += clock_mono_ns() - began;
+    return code;
 }
 
 /* A loss that is not a number is the fault of the ranks that computed it; the others end as a consequence. */

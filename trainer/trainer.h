@@ -30,7 +30,17 @@ enum tail_slot { TAIL_LOSS, TAIL_STOP, TAIL_SIGNAL, TAIL_SNAPSHOT, TAIL_EVAL, TA
 
 struct interval { /* since the last report */
     int64_t since_ns, steps, samples;
+    int64_t exposed_ns; /* in the sync of gradients: what backward did not hide */
     uint64_t wait_ns;
+};
+
+struct sizes { /* bytes of memory */
+    size_t parameters, gradients, optimizer, activations, workspace, batch;
+    size_t data;     /* mapped files, once all of it was touched */
+    size_t snapshot; /* staged copies */
+    size_t peers;    /* arrays of this node's other ranks: shared, resident in each */
+    size_t program;  /* resident before anything was opened */
+    size_t sum;
 };
 
 struct trainer {
@@ -80,6 +90,9 @@ struct trainer {
     int64_t val_step, best_step;
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
     struct interval interval;
+    double peak_flops; /* of all ranks' devices; 0: not measured */
+    struct sizes sizes;
+    bool told_sizes;
 };
 
 /* setup.c: everything up to and including the group and the arrays; the state is fresh. Takes the report
@@ -116,6 +129,11 @@ MUST_CHECK enum err_code trainer_evaluate(struct trainer *t, struct err *e);
  * round. DATA_LOSS: this rank's parameters are not those of the others; ABORTED: another's. */
 MUST_CHECK enum err_code trainer_compare(struct trainer *t, struct err *e);
 
+/* sizes.c */
+size_t sizes_resident(void); /* of this process now; 0 where it cannot be told */
+void sizes_take(struct trainer *t);
+void sizes_log(const struct trainer *t);
+
 /* progress.c */
 void progress_epoch(const struct trainer *t); /* the tutorials' line at the start of an epoch */
 void progress_resumed(const struct trainer *t);
@@ -137,6 +155,10 @@ struct step {
 };
 MUST_CHECK enum err_code trainer_step(struct trainer *t, struct step *s, struct err *e);
 double trainer_run_progress(const struct trainer *t); /* 0 to 1, for the schedule */
+
+double progress_bits(double nats);
+/* What a text's bits are called: "bits_per_char", "bits_per_byte"; NULL: it is none. */
+const char *progress_bits_name(const struct trainer *t);
 
 /* loop.c: to the end, or until all agree to stop. */
 MUST_CHECK enum err_code trainer_run(struct trainer *t, struct err *e);

@@ -309,7 +309,7 @@ MUST_CHECK enum err_code core_wish(const struct core *core, const char *node, st
 void core_wish_release(struct core_wish *wish);
 
 /* What ddpctl shows of a job. Texts are borrowed; release frees the arrays. */
-#define CORE_METRICS 24
+#define CORE_METRICS 32
 #define CORE_LOSS_HISTORY 32
 struct core_progress {
     int64_t step, steps, updated_ms; /* steps 0: unknown */

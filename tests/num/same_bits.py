@@ -6,11 +6,16 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from language_text import write_text  # noqa: E402
 from world import World, raw, sweep  # noqa: E402
 
 MLP = """
   model: {type: mlp, sizes: [12, 24, 16, 3], activation: gelu}
   data: {type: synthetic, samples: 500}
+"""
+GPT = """
+  model: {type: gpt, layers: 2, heads: 2, width: 32, context: 16, dropout: 0.1}
+  data: {type: text, path: input.txt}
 """
 JOB = """
 name: t
@@ -65,6 +70,17 @@ def mlp_on_every_layout(directory):
     return every_layout(directory)
 
 
+def gpt_on_every_layout(directory):
+    """Dropout included: masks go by sample, not by rank."""
+    write_text(directory)
+    return every_layout(directory, model=GPT)
+
+
+def gpt_killed_and_resumed_at_another_size(directory):
+    write_text(directory)
+    return killed_and_resumed_at_another_size(directory, model=GPT)
+
+
 def mlp_in_micro_batches(directory):
     return every_layout(directory, accumulate=3, extra="reproducible: world\n  shards: 8")
 
@@ -107,5 +123,5 @@ def a_world_that_does_not_divide(directory):
         assert "with 4 shards wants a world size that divides them, not 3" in w.ranks[1].err, w.ranks[1].err
 
 
-sweep("same bits", [mlp_on_every_layout, mlp_in_micro_batches, without_it_layouts_differ,
+sweep("same bits", [mlp_on_every_layout, gpt_on_every_layout, gpt_killed_and_resumed_at_another_size, mlp_in_micro_batches, without_it_layouts_differ,
                     killed_and_resumed_at_another_size, a_world_that_does_not_divide])

@@ -16,7 +16,7 @@
 #define MAGIC_32 20240801
 #define PAGE 4096
 #define MARK_WHOLE ((size_t)64 << 20) /* larger files are marked by some of their pages */
-#define MARK_PAGES ((size_t)8192)
+#define MARK_PAGES ((size_t)512)
 #define SCATTERED ((size_t)1 << 30) /* a mapping that windows touch here and there */
 
 /* ---- the file */
@@ -54,9 +54,9 @@ static enum err_code map_file(struct corpus *c, const char *path, struct err *e)
     }
     c->map_size = c->memory = (size_t)st.st_size;
     c->path = xstrdup(path);
-    c->mark = mark_of(c->map, c->map_size);
     if (c->map_size > SCATTERED)
         madvise(c->map, c->map_size, MADV_RANDOM);
+    c->mark = mark_of(c->map, c->map_size);
     return ERR_OK;
 }
 

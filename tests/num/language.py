@@ -1,0 +1,165 @@
+#!/usr/bin/python3
+"""Language models in the trainer: text and tokens, one validation loss on every layout, what is reported and announced,
+and data that changed or cannot be."""
+import math
+import os
+import random
+import resource
+import struct
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from language_text import write_text  # noqa: E402
+from world import World, sweep  # noqa: E402
+
+JOB = """
+name: t
+device: cpu
+train:
+  model: {type: gpt, layers: 2, heads: 2, width: 32, context: 16 MODEL}
+  data: {type: text, path: input.txt DATA}
+  optimizer: {type: adamw, lr: 3.0e-3, betas: [0.9, 0.95], weight_decay: 0.1, clip: 1.0}
+  schedule: {type: cosine, warmup: 10}
+  BATCH
+  steps: STEPS
+  eval: {every: 50, batches: all}
+  snapshot: {dir: out, every: 50}
+  log_every: 10
+  EXTRA
+"""
+
+
+def job(model="", data="", batch="global_batch: 16", steps=100, extra=""):
+    return JOB.replace("MODEL", model).replace("DATA", data).replace("BATCH", batch).replace("STEPS", str(steps)) \
+        .replace("EXTRA", extra)
+
+
+def learns_and_reports(directory):
+    text = write_text(directory)
+    with World(directory, job(), world=2) as w:
+        w.run()
+        reports = w.ranks[0].reports
+        err = w.ranks[0].err
+    symbols = len(set(text))
+    first = [r["val_loss"] for r in reports if "val_loss" in r][0]
+    last = w.last("val_loss")
+    assert last < 1.5 < first + 0.5 < math.log(symbols) + 0.5, (first, last)
+    assert abs(w.last("bits_per_char") - last / math.log(2)) < 1e-9
+    assert f"bits_per_char={last / math.log(2):.6g}"[:18] in err, err
+    r = [r for r in reports if r["step"] == 60][0]
+    for name in ("loss", "lr", "grad_norm", "tokens_per_s", "gflops", "peak_share", "exposed", "wait_ms", "ms_per_step"):
+        assert r.get(name, -1) >= 0, (name, r)
+    assert "val_acc" not in reports[-1]
+    assert r["tokens"] == 60 * 16 * 16
+    assert r["exposed"] <= 1 and r["peak_share"] < 1.5
+    # 6 for each parameter of a product and token, attention besides: between the two bounds
+    flops = r["gflops"] * 1e9 / r["tokens_per_s"]
+    parameters = reports[0]["parameters"]
+    assert 4 * parameters < flops < 8 * parameters, (flops, parameters)
+    assert reports[0]["bytes"] > reports[0]["parameter_bytes"] + reports[0]["activation_bytes"]
+    return f"val {first:.3f} -> {last:.3f}"
+
+
+def validation_is_the_same_on_every_layout(directory):
+    """Every window once, whatever ranks there are: the parameters of step 0 on the whole split."""
+    write_text(directory)
+    seen = []
+    for world, nodes, batch in ((1, 1, 16), (2, 1, 16), (3, 1, 9), (4, 2, 24), (5, 1, 50)):
+        text = job(steps=1, batch=f"global_batch: {batch}").replace("lr: 3.0e-3", "lr: 1.0e-30").replace(
+            "dir: out", f"dir: out{world}")
+        with World(directory, text, world=world, nodes=nodes) as w:
+            w.run()
+            seen.append(w.last("val_loss"))
+    assert max(seen) - min(seen) < 2e-6 * seen[0], seen
+    return f"spread {max(seen) - min(seen):.1e}"
+
+
+def memory_is_what_was_announced(directory):
+    """Resident size at its highest, within 10 % of the sum in the log. Peak is VmHWM as the reports give it."""
+    write_text(directory)
+    text = job(steps=6, batch="batch: 4").replace("width: 32", "width: 256").replace("layers: 2", "layers: 6") \
+        .replace("context: 16", "context: 128").replace("every: 50", "every: 2") \
+        .replace("log_every: 10", "log_every: 1")
+    notes = []
+    for world in (1, 2):
+        with World(directory, text.replace("dir: out", f"dir: out{world}"), world=world) as w:
+            w.run()
+            peaks = [max(r["memory_bytes"] for r in rank.reports) for rank in w.ranks]
+            for rank in range(world):
+                said = int(w.ranks[rank].err.split(" sum_bytes=")[1].split()[0])
+                assert abs(peaks[rank] - said) < 0.1 * said, (world, rank, peaks[rank], said, w.ranks[rank].err)
+                notes.append(f"{peaks[rank] / said:.3f}")
+    return "of the announced: " + ", ".join(notes)
+
+
+def changed_data_is_refused(directory):
+    text = write_text(directory)
+    committed = {}
+    with World(directory, job(steps=50), snapshots=committed) as w:
+        w.run()
+    with open(f"{directory}/input.txt", "w") as f:
+        f.write(text[1:] + text[0])  # the same letters
+    with World(directory, job(steps=100), world=2, snapshots=committed, generation=2) as w:
+        assert w.wait() == [78, 78]
+        for r in w.ranks:
+            assert "the data is not what the snapshot of step 50 was trained on (20000 bytes then, 20000 now, changed)" \
+                in r.err, r.err
+    with open(f"{directory}/input.txt", "w") as f:
+        f.write(text)
+    with World(directory, job(steps=100), world=2, snapshots=committed, generation=3) as w:
+        w.run()
+        assert min(r["step"] for r in w.ranks[0].reports) == 50
+
+
+def tokens(directory):
+    """Both kinds of .bin file train alike; one token too large is named."""
+    pick = random.Random(5)
+    numbers = [0]
+    for _ in range(4000):
+        numbers.append((numbers[-1] * 3 + pick.randrange(2)) % 50)
+    os.makedirs(directory, exist_ok=True)
+    bare = struct.pack(f"<{len(numbers)}H", *numbers)
+    with open(f"{directory}/bare.bin", "wb") as f:
+        f.write(bare)
+    with open(f"{directory}/headed.bin", "wb") as f:
+        f.write(struct.pack("<256i", 20240520, 1, len(numbers), *[0] * 253) + bare)
+    ends = []
+    for name in ("bare", "headed"):
+        text = job(model=", vocab: 50").replace("type: text, path: input.txt", f"type: tokens, path: {name}.bin") \
+            .replace("dir: out", f"dir: {name}")
+        with World(directory, text, world=2, nodes=2) as w:
+            w.run()
+            ends.append((w.last("val_loss"), w.last("digest_low")))
+            assert not any("bits_per_char" in r for r in w.ranks[0].reports)
+    assert ends[0] == ends[1], ends
+    assert ends[0][0] < 2.5, ends  # of 50 tokens: log 50 is 3.9
+    with open(f"{directory}/bare.bin", "r+b") as f:
+        f.seek(2 * 1234)
+        f.write(struct.pack("<H", 50))
+    text = job(model=", vocab: 50", steps=400).replace("type: text, path: input.txt", "type: tokens, path: bare.bin") \
+        .replace("dir: out", "dir: bad")
+    with World(directory, text, world=2) as w:
+        codes = w.wait()
+        assert 78 in codes, codes
+        assert any("bare.bin: token 1234 is 50, but there are only 50" in r.err for r in w.ranks), w.ranks[0].err
+
+
+def larger_than_memory(directory):
+    """A sparse file of 64 GiB under a limit of 2 GiB of heap: nothing copies it."""
+    os.makedirs(directory, exist_ok=True)
+    with open(f"{directory}/input.txt", "wb") as f:
+        f.truncate(64 << 30)
+    text = job(data=", symbols: byte, split: 0.999999", steps=20).replace("batches: all", "batches: 2")
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, limits[1]))
+    try:
+        with World(directory, text, world=2) as w:
+            w.run()
+            assert w.last("step") == 20
+            assert w.last("memory_bytes") < 1 << 30
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
+
+
+sweep("language", [learns_and_reports, validation_is_the_same_on_every_layout, memory_is_what_was_announced,
+                   changed_data_is_refused, tokens, larger_than_memory])
