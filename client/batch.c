@@ -46,6 +46,8 @@ void batch_fill(const struct allocation *a, struct launch *l)
     if (l->standalone || a->kind == ALLOCATION_NONE)
         return;
     add_signal(l, SIGUSR1);
+    if (a->launched && !a->first)
+        l->told = true;
     if (!a->launched)
         l->starter = a->kind == ALLOCATION_SLURM ? "srun" : a->kind == ALLOCATION_PBS ? "pbsdsh" : NULL;
     if (!l->procs && a->launched && a->local_tasks > 1)

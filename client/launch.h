@@ -22,6 +22,7 @@ struct launch {
     int64_t nodes_min, nodes_max; /* 1 and 1: this machine alone, unless there is an endpoint */
     char *procs;                  /* of this node: "4", "gpu", "cpu", "auto"; nodes may differ */
     int64_t node_rank;            /* -1: by order of joining */
+    bool told;                    /* another host's ddpctl writes to the same place what concerns all */
     bool standalone;              /* this machine alone, whatever the batch system says */
     char *host; /* of the endpoint, without brackets; NULL: nothing listens, this machine alone */
     int64_t port;

@@ -62,6 +62,7 @@ void launched_fill(const struct launched *at, struct launch *l)
         l->node_rank = at->rank;
     if (!l->id)
         l->id = xstrdup(at->id);
+    l->told = at->rank > 0;
     if (l->host || !*at->host)
         return;
     l->host = xstrdup(at->host);

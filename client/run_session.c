@@ -61,7 +61,8 @@ static void explain(struct session *s, const Ddp__V1__JobStatus *job)
     bool teed;
     run_error_find(&first, job, node_of(s, job), s->tail.dir);
     bool seen = job->world_size == 1 && run_output_shown(s->launch, job->failure->local_rank, true, &teed);
-    run_failure_print(job, !seen, &first, &s->err);
+    if (!s->launch->told)
+        run_failure_print(job, !seen, &first, &s->err);
     if (path && *path && run_error_copy(&first, job->failure, path, &e) != ERR_OK)
         buf_printf(&s->err, "ddpctl: warning: TORCHELASTIC_ERROR_FILE: %s\n", e.msg);
 }
@@ -91,7 +92,8 @@ static void update(struct session *s, const Ddp__V1__JobStatus *job)
         s->exit_code = job_exit_code(job);
     }
     s->view.term.now_ms = clock_wall_ms();
-    follow_view_update(&s->view, job, &s->err);
+    if (!s->launch->told)
+        follow_view_update(&s->view, job, &s->err);
     if (s->ended && s->generation && job->failure && strcmp(job->state, "failed") == 0)
         explain(s, job);
     snprintf(s->state, sizeof(s->state), "%s", job->state);
@@ -172,7 +174,8 @@ void session_release(struct session *s, int code)
     bool keep =
         s->launch->log_dir || s->launch->redirects || (code != EXIT_DONE && s->generation && !stopped);
     if (keep && s->local.logs)
-        buf_printf(&s->err, "ddpctl: logs are in %s\n", s->local.logs);
+        buf_printf(&s->err, "ddpctl: logs are in %s%s%s\n", s->local.logs, s->node ? " on " : "",
+                   s->node ? s->node : "");
     if (keep && !s->quiet)
         put_err(&s->err);
     watch_close(&s->watch);

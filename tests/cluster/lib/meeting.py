@@ -68,14 +68,18 @@ class Meeting(Cluster):
 
     def start(self, host, *args, env=None, cwd=None, endpoint=None, meet=True, before=()):
         """Types `ddpctl run --rdzv-endpoint ... ARGS` on a host."""
+        where = ["--rdzv-id", "456", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint or self.endpoint()]
+        return self.command(host, *before, program("ddpctl"), "run", *(where if meet else []), *map(str, args),
+                            env=env, cwd=cwd)
+
+    def command(self, host, *args, env=None, cwd=None):
+        """Types any command on a host."""
         number = len(self.runs)
         out, err = (os.path.join(self.dir, "%d.%s.%s" % (number, host, end)) for end in ("out", "err"))
         enter = self.network.enter(host) + ["sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', self.names[host]]
-        where = ["--rdzv-id", "456", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint or self.endpoint()]
         with open(out, "w") as o, open(err, "w") as e:
-            process = subprocess.Popen(
-                [*enter, *before, program("ddpctl"), "run", *(where if meet else []), *map(str, args)],
-                stdin=subprocess.DEVNULL, stdout=o, stderr=e, env=dict(self.env, **(env or {})), cwd=cwd or self.dir)
+            process = subprocess.Popen([*enter, *args], stdin=subprocess.DEVNULL, stdout=o, stderr=e,
+                                       env=dict(self.env, **(env or {})), cwd=cwd or self.dir)
         self.started.append(process)
         self.runs.append(Run(self, host, process, out, err))
         return self.runs[-1]

@@ -43,6 +43,7 @@ static void test_fills_what_nobody_said(void **state)
     assert_int_equal(l.port, allocation_port(&a));
     assert_int_equal(l.is_host, 0);
     assert_string_equal(l.id, "slurm-12.3");
+    assert_true(l.told);
     assert_null(l.procs); /* the default, or the job file's own */
     assert_int_equal(l.signals[2], SIGUSR1);
     assert_int_equal(l.signals[3], 0);
@@ -59,6 +60,7 @@ static void test_first_node_hosts(void **state)
     a.first = true;
     batch_fill(&a, &l);
     assert_int_equal(l.is_host, 1);
+    assert_false(l.told);
     launch_release(&l);
     allocation_release(&a);
 }
