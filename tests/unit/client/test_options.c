@@ -128,7 +128,7 @@ static void test_command_becomes_a_job_file(void **state)
     assert_int_equal(job_text_from_command(command, &flags, &text, &e), ERR_OK);
     assert_int_equal(job_parse(&spec, text, strlen(text), "job", &e), ERR_OK);
     assert_int_equal(spec.kind, JOB_COMMAND);
-    assert_string_equal(spec.name, "python3");
+    assert_string_equal(spec.name, "my \"train\"");
     assert_string_equal(spec.command[1], "my \"train\".py");
     assert_string_equal(spec.command[3], "50");
     assert_int_equal(spec.nodes_min, 1);
@@ -140,6 +140,33 @@ static void test_command_becomes_a_job_file(void **state)
     assert_string_equal(spec.workdir, here);
     job_release(&spec);
     strv_free(flags.env);
+}
+
+static void assert_named(const char *line, const char *name)
+{
+    struct job_flags flags = {0};
+    CLEANUP(free_text) char *words = xstrdup(line), *text = NULL;
+    char **command = NULL, *rest = NULL;
+    struct job_spec spec;
+    struct err e;
+    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        command = strv_append(command, word);
+    assert_int_equal(job_text_from_command(command, &flags, &text, &e), ERR_OK);
+    assert_int_equal(job_parse(&spec, text, strlen(text), "job", &e), ERR_OK);
+    assert_string_equal(spec.name, name);
+    job_release(&spec);
+    strv_free(command);
+}
+
+static void test_command_is_called_after_its_script(void **state)
+{
+    (void)state;
+    assert_named("/usr/bin/python3 -u src/train.v2.py data.py", "train.v2");
+    assert_named("bash run.sh", "run");
+    assert_named("bin/train x.py", "train");
+    assert_named("python3 -c print() x.py", "python3");
+    assert_named("python3 -m pkg.train x.py", "python3");
+    assert_named("sh -c true", "sh");
 }
 
 static void test_bad_flag_is_named(void **state)
@@ -219,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_all_forms),
         cmocka_unit_test(test_misuse),
         cmocka_unit_test(test_command_becomes_a_job_file),
+        cmocka_unit_test(test_command_is_called_after_its_script),
         cmocka_unit_test(test_bad_flag_is_named),
         cmocka_unit_test(test_train_paths_become_absolute),
         cmocka_unit_test(test_carried_environment),
