@@ -50,6 +50,8 @@ enum err_code launch_text(const struct launch *l, const struct run_options *opti
         return job_text_from_file(file, &flags, text, e);
     if (!flags.max_restarts)
         flags.max_restarts = "0"; /* as torchrun: a command is started once unless asked otherwise */
+    if (!flags.procs && !flags.gpus)
+        flags.gpus = "all"; /* one process, which may start its own ranks */
     return job_text_from_command(l->command, &flags, text, e);
 }
 
@@ -63,6 +65,11 @@ static enum err_code settle_place(struct launch *l, struct err *e)
         free(l->host);
         l->host = NULL;
     }
+    if (l->host && !l->port)
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "--rdzv-endpoint %s:0: the other nodes cannot know a port that is chosen here, name one",
+            l->host);
     if (l->nodes_min == 1 || l->host)
         return ERR_OK;
     return err_set(e, ERR_INVALID_ARGUMENT,

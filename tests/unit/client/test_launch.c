@@ -142,6 +142,9 @@ static void test_static_rendezvous(void **state)
     assert_int_equal(g.launch.port, 29500);
     assert_int_equal(g.launch.is_host, 0);
     take_back(&g);
+    accept(&g, WORDS("--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", "x"), NONE);
+    assert_null(g.launch.host);
+    take_back(&g);
     accept(&g, WORDS("--master-addr", "box1", "x"), NONE); /* one node needs no place to meet */
     assert_null(g.launch.host);
     take_back(&g);
@@ -172,6 +175,12 @@ static void test_what_runs(void **state)
         take_back(&g);
     }
     struct given g;
+    accept(&g, WORDS("spawn.py"), NONE); /* starts its own ranks: all GPUs are its */
+    assert_int_equal(g.spec.gpus_per_proc, JOB_GPUS_ALL);
+    take_back(&g);
+    accept(&g, WORDS("--nproc-per-node=1", "train.py"), NONE);
+    assert_int_equal(g.spec.gpus_per_proc, 1);
+    take_back(&g);
     accept(&g, WORDS("train.py"), VARIABLES("PYTHON_EXEC=/venv/bin/python"));
     check_command(&g, "/venv/bin/python -u train.py");
     take_back(&g);
@@ -287,6 +296,8 @@ static void test_misuse(void **state)
            "--standalone is this machine alone and the job wants 2 nodes");
     refuse(WORDS("--nnodes=2", "--node-rank=2", "--master-addr=h", "x"), NONE,
            "--node-rank 2: there are 2 nodes, the first is 0");
+    refuse(WORDS("--nnodes=2", "--rdzv-endpoint=h:0", "x"), NONE,
+           "--rdzv-endpoint h:0: the other nodes cannot know a port that is chosen here, name one");
     refuse(WORDS("-m", "--no-python", "x"), NONE, "--no-python and --module contradict each other");
     refuse(
         WORDS("--signals-to-handle=SIGKILL", "x"), NONE,
