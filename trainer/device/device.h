@@ -65,10 +65,10 @@ struct device_norm {
     const float *residual, *delta; /* (tokens,width); delta NULL: x is the residual, and stays there */
     const float *bias;             /* (width) */
     const float *gain, *shift;     /* (width) */
-    float *x;                      /* (tokens,width); may be residual or delta */
-    float *stats;                  /* (tokens,2): mean, 1 / sqrt(variance + 1e-5) */
-    enum device_type type;         /* of y */
-    void *y;                       /* (tokens,width) */
+    float *x;              /* (tokens,width); may be residual or delta; without delta it is residual */
+    float *stats;          /* (tokens,2): mean, 1 / sqrt(variance + 1e-5) */
+    enum device_type type; /* of y */
+    void *y;               /* (tokens,width) */
 };
 
 /* dx += d loss / d x by way of y (set: dx =), which makes dx the whole residual's gradient; from it those of

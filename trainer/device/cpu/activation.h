@@ -6,13 +6,13 @@
 
 /* Activations and their slopes, sixteen at a time. */
 
-/* tanh of GELU's inner polynomial. */
-#define GELU_A 0.7978845608f /* sqrt(2 / pi) */
+/* GELU's tanh form, 0.5 x (1 + tanh u) with u = a (x + b x^3), is x sigmoid(2 u). */
+#define GELU_2A 1.5957691216f /* 2 sqrt(2 / pi) */
 #define GELU_B 0.044715f
 
-VEC_INLINE vf activation_gelu_inner(vf x)
+VEC_INLINE vf activation_gelu_weight(vf x, vf square)
 {
-    return vec_tanh(GELU_A * (x + GELU_B * x * x * x));
+    return vec_sigmoid(GELU_2A * x * (1.0f + GELU_B * square));
 }
 
 /* Phi(x), the normal distribution, by formula 7.1.26 of Abramowitz and Stegun for erf, which is good
@@ -43,7 +43,7 @@ VEC_INLINE vf activation_value(enum device_activation kind, vf x)
     case DEVICE_GELU_TANH:
         break;
     }
-    return 0.5f * x * (1.0f + activation_gelu_inner(x));
+    return x * activation_gelu_weight(x, x * x);
 }
 
 /* The slope at x; *value is activation_value, to the bit. */
@@ -64,9 +64,10 @@ VEC_INLINE vf activation_slope(enum device_activation kind, vf x, vf *value)
     case DEVICE_GELU_TANH:
         break;
     }
-    t = activation_gelu_inner(x);
-    *value = 0.5f * x * (1.0f + t);
-    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * GELU_A * (1.0f + 3.0f * GELU_B * x * x);
+    vf square = x * x;
+    t = activation_gelu_weight(x, square);
+    *value = x * t;
+    return t + *value * (1.0f - t) * (GELU_2A + 3.0f * GELU_2A * GELU_B * square);
 }
 
 /* Calls f(kind, ...) with the kind as a constant, so that a loop holds one formula. */

@@ -16,8 +16,8 @@ static void cpu_close(struct device *d)
 {
     struct cpu_device *c = cpu_of(d);
     cpu_bf16_close(c->bf16);
-    d->ops->free(d, c->wide);
-    free(c->scratch);
+    free(c->wide.memory);
+    free(c->scratch.memory);
     free(c);
 }
 
@@ -27,23 +27,24 @@ void cpu_failed(struct cpu_device *c, const struct err *e)
         c->first = *e;
 }
 
-void *cpu_scratch(struct cpu_device *c, size_t bytes)
+void *cpu_grow(struct cpu_device *c, struct cpu_room *room, size_t bytes)
 {
     struct err e = {0};
     size_t whole = (bytes + 4095) / 4096 * 4096;
-    if (whole <= c->base.workspace)
-        return c->scratch;
-    free(c->scratch);
-    c->base.workspace = 0;
-    c->scratch = aligned_alloc(64, whole);
-    if (!c->scratch) {
+    if (whole <= room->bytes)
+        return room->memory;
+    free(room->memory);
+    c->base.workspace -= room->bytes;
+    *room = (struct cpu_room){aligned_alloc(64, whole), whole};
+    if (!room->memory) {
+        room->bytes = 0;
         err_set(&e, ERR_RESOURCE_EXHAUSTED, "workspace (%zu bytes): out of memory", whole);
         cpu_failed(c, &e);
         return NULL;
     }
-    memset(c->scratch, 0, whole);
-    c->base.workspace = whole;
-    return c->scratch;
+    memset(room->memory, 0, whole);
+    c->base.workspace += whole;
+    return room->memory;
 }
 
 static enum err_code cpu_wait(struct device *d, struct err *e)

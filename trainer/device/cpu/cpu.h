@@ -102,22 +102,30 @@ struct cpu_set {
 const struct cpu_set *cpu_sets(int *count);
 
 /* ---- the device */
+struct cpu_room {
+    void *memory;
+    size_t bytes;
+};
 struct cpu_device {
     struct device base;
     struct cpu_set set;
     struct cpu_threads threads;
     struct cpu_bf16 *bf16;
-    struct err first; /* sticks until wait */
-    void *scratch;    /* grows to what operations want; reserve does it beforehand */
-    float *wide;      /* both factors of a bf16 product as floats, where the CPU has none */
-    size_t wide_bytes;
+    struct err first;        /* sticks until wait */
+    struct cpu_room scratch; /* of one operation; reserve makes it beforehand, else it grows */
+    struct cpu_room wide;    /* both factors of a bf16 product as floats, where the CPU has none */
 };
 static inline struct cpu_device *cpu_of(struct device *d)
 {
     return (struct cpu_device *)(void *)d;
 }
-/* NULL when there is no memory; that is then the device's error. Lasts until the next call. */
-void *cpu_scratch(struct cpu_device *c, size_t bytes);
+/* At least that much, 64-byte aligned; what was in it is lost. NULL when there is no memory: that is then the
+ * device's error. */
+void *cpu_grow(struct cpu_device *c, struct cpu_room *room, size_t bytes);
+static inline void *cpu_scratch(struct cpu_device *c, size_t bytes)
+{
+    return cpu_grow(c, &c->scratch, bytes);
+}
 void cpu_failed(struct cpu_device *c, const struct err *e);
 
 /* Parts of n tokens or rows: as many whatever the number of threads, and few, since each may have column sums

@@ -62,11 +62,12 @@ static enum err_code widened(struct device *d, bool trans_a, bool trans_b, int64
 {
     struct cpu_device *cpu = cpu_of(d);
     size_t left = (size_t)cpu_rounded(m * k, 16), right = (size_t)(k * n);
-    if (cpu->wide_bytes < (left + right) * sizeof(float))
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "a bf16 product is larger than what was reserved for it");
-    widen(d, cpu->wide, a, (size_t)(m * k));
-    widen(d, cpu->wide + left, b, right);
-    return cpu_gemm(trans_a, trans_b, m, n, k, cpu->wide, cpu->wide + left, beta, c, e);
+    float *wide = cpu_grow(cpu, &cpu->wide, (left + right) * sizeof(float));
+    if (!wide)
+        return ERR_OK; /* the device has the error */
+    widen(d, wide, a, (size_t)(m * k));
+    widen(d, wide + left, b, right);
+    return cpu_gemm(trans_a, trans_b, m, n, k, wide, wide + left, beta, c, e);
 }
 
 void dense_matmul(struct device *d, enum device_type type, bool trans_a, bool trans_b, int64_t m, int64_t n,

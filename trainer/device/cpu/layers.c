@@ -7,7 +7,16 @@
 
 #define EPSILON 1e-5f
 
-/* Any sixteen or fewer of a row. */
+/* A row in vectors: body(..., j, 16) with the 16 a constant, and body(..., j, rest) for what is left. */
+#define COLUMNS(width, body, ...)                                                                            \
+    do {                                                                                                     \
+        int64_t j_ = 0;                                                                                      \
+        for (; j_ + LANES <= (width); j_ += LANES)                                                           \
+            body(__VA_ARGS__, j_, LANES);                                                                    \
+        if (j_ < (width))                                                                                    \
+            body(__VA_ARGS__, j_, (width)-j_);                                                               \
+    } while (0)
+
 VEC_INLINE vf load(const float *p, int64_t n)
 {
     return n >= LANES ? vec_load(p) : vec_load_part(p, n);
@@ -24,7 +33,7 @@ VEC_INLINE void store_as(enum device_type type, void *p, int64_t at, vf v, int64
     if (type == DEVICE_F32)
         store((float *)p + at, v, n);
     else
-        vec_store_bf16((uint16_t *)p + at, v, n < LANES ? n : LANES);
+        vec_store_bf16((uint16_t *)p + at, v, n);
 }
 
 /* The mask of the chunk that j lies in, made when j enters it. */
@@ -37,32 +46,56 @@ VEC_INLINE vf mask_at(float *mask, const struct device_dropout *h, int64_t row, 
 
 /* ---- embedding */
 
+struct line { /* a token's row and its mask */
+    const struct device_dropout *dropout;
+    int64_t row, line;
+    float mask[DROPOUT_CHUNK];
+};
+
+VEC_INLINE struct line line_of(const struct device_dropout *h, const struct device_tokens *n, int64_t t)
+{
+    struct line l;
+    l.dropout = h;
+    if (h->p > 0.0f) {
+        l.row = t / n->context;
+        l.line = t % n->context;
+    }
+    return l;
+}
+
+VEC_INLINE vf dropped(struct line *l, vf v, int64_t j)
+{
+    return l->dropout->p > 0.0f ? v * mask_at(l->mask, l->dropout, l->row, l->line, j) : v;
+}
+
+VEC_INLINE void embed_columns(struct line *l, float *x, const float *token, const float *place, int64_t j,
+                              int64_t n)
+{
+    store(x + j, dropped(l, load(token + j, n) + load(place + j, n), j), n);
+}
+
 static void k_embed(const struct device_embedding *h, const float *wte, const float *wpe, float *x,
                     int64_t from, int64_t to)
 {
     int64_t width = h->n.width;
-    float mask[DROPOUT_CHUNK];
     for (int64_t t = from; t < to; t++) {
         const float *token = wte + h->token[t] * width, *place = wpe + t % h->n.context * width;
-        for (int64_t j = 0; j < width; j += LANES) {
-            vf v = load(token + j, width - j) + load(place + j, width - j);
-            if (h->dropout.p > 0.0f)
-                v *= mask_at(mask, &h->dropout, t / h->n.context, t % h->n.context, j);
-            store(x + t * width + j, v, width - j);
-        }
+        struct line l = line_of(&h->dropout, &h->n, t);
+        COLUMNS(width, embed_columns, &l, x + t * width, token, place);
     }
+}
+
+VEC_INLINE void mask_columns(struct line *l, float *dx, int64_t j, int64_t n)
+{
+    store(dx + j, dropped(l, load(dx + j, n), j), n);
 }
 
 static void k_embed_mask(const struct device_embedding *h, float *dx, int64_t from, int64_t to)
 {
-    int64_t width = h->n.width;
-    float mask[DROPOUT_CHUNK];
-    for (int64_t t = from; t < to; t++)
-        for (int64_t j = 0; j < width; j += LANES) {
-            float *p = dx + t * width + j;
-            store(p, load(p, width - j) * mask_at(mask, &h->dropout, t / h->n.context, t % h->n.context, j),
-                  width - j);
-        }
+    for (int64_t t = from; t < to; t++) {
+        struct line l = line_of(&h->dropout, &h->n, t);
+        COLUMNS(h->n.width, mask_columns, &l, dx + t * h->n.width);
+    }
 }
 
 /* Columns from..to-1 of all tokens, in their order. */
@@ -83,103 +116,154 @@ static void k_embed_grad(const struct device_embedding *h, float *restrict dwte,
 
 /* ---- residual and layer norm */
 
-VEC_INLINE void norm_row(const struct device_norm *h, int64_t t)
+struct norm_row {
+    const struct device_norm *h;
+    struct line *line; /* apart: its mask is made by a call, and what that may see cannot stay in registers */
+    const float *residual, *delta;
+    float *x;
+    float mean, inverse;
+    vf sum, squares;
+    int64_t t;
+};
+
+VEC_INLINE void norm_add(struct norm_row *r, int64_t j, int64_t n)
 {
-    int64_t width = h->n.width;
-    const float *residual = h->residual + t * width, *delta = h->delta ? h->delta + t * width : NULL;
-    float *x = h->x + t * width, mask[DROPOUT_CHUNK];
-    vf sum = {0}, squares = {0};
-    for (int64_t j = 0; j < width; j += LANES) {
-        vf v = load(residual + j, width - j);
-        if (delta) {
-            vf added = load(delta + j, width - j) + load(h->bias + j, width - j);
-            if (h->dropout.p > 0.0f)
-                added *= mask_at(mask, &h->dropout, t / h->n.context, t % h->n.context, j);
-            v += added;
-            store(x + j, v, width - j);
-        }
-        sum += v;
+    vf v = load(r->residual + j, n);
+    if (r->delta) {
+        v += dropped(r->line, load(r->delta + j, n) + load(r->h->bias + j, n), j);
+        store(r->x + j, v, n);
     }
-    float mean = vec_sum(sum) / (float)width;
-    const float *from = delta ? x : residual;
-    for (int64_t j = 0; j < width; j += LANES) {
-        vf away = load(from + j, width - j) - mean;
-        if (width - j < LANES) { /* zeros behind the row are no elements of it */
-            float part[LANES];
-            vec_store(part, away);
-            away = vec_load_part(part, width - j);
-        }
-        squares += away * away;
+    r->sum += v;
+}
+
+VEC_INLINE void norm_squares(struct norm_row *r, int64_t j, int64_t n)
+{
+    vf away = load(r->x + j, n) - r->mean;
+    if (n < LANES) { /* what lies behind the row is no element of it */
+        float part[LANES];
+        vec_store(part, away);
+        away = vec_load_part(part, n);
     }
-    float inverse = 1.0f / sqrtf(vec_sum(squares) / (float)width + EPSILON);
-    for (int64_t j = 0; j < width; j += LANES) {
-        vf y = (load(from + j, width - j) - mean) * inverse * load(h->gain + j, width - j);
-        store_as(h->type, h->y, t * width + j, y + load(h->shift + j, width - j), width - j);
-    }
-    h->stats[2 * t] = mean;
-    h->stats[2 * t + 1] = inverse;
+    r->squares += away * away;
+}
+
+VEC_INLINE void norm_write(struct norm_row *r, enum device_type type, int64_t j, int64_t n)
+{
+    vf y = (load(r->x + j, n) - r->mean) * r->inverse * load(r->h->gain + j, n) + load(r->h->shift + j, n);
+    store_as(type, r->h->y, r->t * r->h->n.width + j, y, n);
 }
 
 static void k_norm(const struct device_norm *h, int64_t from, int64_t to)
 {
-    for (int64_t t = from; t < to; t++)
-        norm_row(h, t);
+    int64_t width = h->n.width;
+    for (int64_t t = from; t < to; t++) {
+        struct line line = line_of(&h->dropout, &h->n, t);
+        struct norm_row r = {.h = h, .line = &line, .t = t};
+        r.residual = h->residual + t * width;
+        r.delta = h->delta ? h->delta + t * width : NULL;
+        r.x = h->x + t * width;
+        COLUMNS(width, norm_add, &r);
+        r.mean = vec_sum(r.sum) / (float)width;
+        COLUMNS(width, norm_squares, &r);
+        r.inverse = 1.0f / sqrtf(vec_sum(r.squares) / (float)width + EPSILON);
+        if (h->type == DEVICE_F32)
+            COLUMNS(width, norm_write, &r, DEVICE_F32);
+        else
+            COLUMNS(width, norm_write, &r, DEVICE_BF16);
+        h->stats[2 * t] = r.mean;
+        h->stats[2 * t + 1] = r.inverse;
+    }
 }
 
 /* With n = (x - mean) / deviation and w = dy gain: d x = (w - mean(w) - n mean(w n)) / deviation, d gain = dy
  * n, d shift = dy. sums: gain's, shift's and the bias' columns, `stride` apart. */
-VEC_INLINE void norm_grad_row(const struct device_norm_grad *h, int64_t t, float *sums, int64_t stride)
+struct norm_grad_row {
+    const struct device_norm_grad *h;
+    struct line *line;
+    const float *dy, *x;
+    float *dx, *sums;
+    int64_t stride, t;
+    float mean, inverse, a, b;
+    vf sum, product;
+};
+
+VEC_INLINE void norm_grad_sums(struct norm_grad_row *r, int64_t j, int64_t n)
 {
-    int64_t width = h->n.width;
-    const float *dy = h->dy + t * width, *x = h->x + t * width;
-    float mean = h->stats[2 * t], inverse = h->stats[2 * t + 1], mask[DROPOUT_CHUNK];
-    vf sum = {0}, product = {0};
-    for (int64_t j = 0; j < width; j += LANES) {
-        vf g = load(dy + j, width - j), n = (load(x + j, width - j) - mean) * inverse;
-        vf w = g * load(h->gain + j, width - j);
-        sum += w;
-        product += w * n;
-        vec_store(sums + j, vec_load(sums + j) + g * n);
-        vec_store(sums + stride + j, vec_load(sums + stride + j) + g);
-    }
-    float a = vec_sum(sum) / (float)width, b = vec_sum(product) / (float)width;
-    float *dx = h->dx + t * width;
-    for (int64_t j = 0; j < width; j += LANES) {
-        vf n = (load(x + j, width - j) - mean) * inverse;
-        vf d = (load(dy + j, width - j) * load(h->gain + j, width - j) - a - n * b) * inverse;
-        if (!h->set)
-            d += load(dx + j, width - j);
-        store(dx + j, d, width - j);
-        if (!h->ddelta && !h->dbias)
-            continue;
-        if (h->dropout.p > 0.0f)
-            d *= mask_at(mask, &h->dropout, t / h->n.context, t % h->n.context, j);
-        if (h->ddelta)
-            store_as(h->type, h->ddelta, t * width + j, d, width - j);
-        vec_store(sums + 2 * stride + j, vec_load(sums + 2 * stride + j) + d);
-    }
+    vf g = load(r->dy + j, n), normal = (load(r->x + j, n) - r->mean) * r->inverse;
+    vf w = g * load(r->h->gain + j, n);
+    r->sum += w;
+    r->product += w * normal;
+    vec_store(r->sums + j, vec_load(r->sums + j) + g * normal);
+    vec_store(r->sums + r->stride + j, vec_load(r->sums + r->stride + j) + g);
+}
+
+VEC_INLINE void norm_grad_write(struct norm_grad_row *r, enum device_type type, int64_t j, int64_t n)
+{
+    const struct device_norm_grad *h = r->h;
+    vf normal = (load(r->x + j, n) - r->mean) * r->inverse;
+    vf d = (load(r->dy + j, n) * load(h->gain + j, n) - r->a - normal * r->b) * r->inverse;
+    if (!h->set)
+        d += load(r->dx + j, n);
+    store(r->dx + j, d, n);
+    if (!h->ddelta && !h->dbias)
+        return;
+    d = dropped(r->line, d, j);
+    if (h->ddelta)
+        store_as(type, h->ddelta, r->t * h->n.width + j, d, n);
+    vec_store(r->sums + 2 * r->stride + j, vec_load(r->sums + 2 * r->stride + j) + d);
 }
 
 /* Columns are padded to whole vectors in sums; what lies behind a row's end is never folded. */
 static void k_norm_grad(const struct device_norm_grad *h, int64_t from, int64_t to, float *sums,
                         int64_t stride)
 {
+    int64_t width = h->n.width;
     memset(sums, 0, (size_t)(3 * stride) * sizeof(float));
-    for (int64_t t = from; t < to; t++)
-        norm_grad_row(h, t, sums, stride);
+    for (int64_t t = from; t < to; t++) {
+        struct line line = line_of(&h->dropout, &h->n, t);
+        struct norm_grad_row r = {.h = h, .line = &line, .sums = sums, .stride = stride};
+        r.t = t;
+        r.dy = h->dy + t * width;
+        r.x = h->x + t * width;
+        r.dx = h->dx + t * width;
+        r.mean = h->stats[2 * t];
+        r.inverse = h->stats[2 * t + 1];
+        COLUMNS(width, norm_grad_sums, &r);
+        r.a = vec_sum(r.sum) / (float)width;
+        r.b = vec_sum(r.product) / (float)width;
+        if (h->type == DEVICE_F32)
+            COLUMNS(width, norm_grad_write, &r, DEVICE_F32);
+        else
+            COLUMNS(width, norm_grad_write, &r, DEVICE_BF16);
+    }
 }
 
 /* ---- bias and activation */
+
+VEC_INLINE void activate_columns(enum device_activation kind, enum device_type type, void *a, int64_t at,
+                                 float *z, const float *bias, int64_t j, int64_t n)
+{
+    vf v = load(z + j, n) + load(bias + j, n);
+    store(z + j, v, n);
+    store_as(type, a, at + j, activation_value(kind, v), n);
+}
 
 VEC_INLINE void bias_activate_all(enum device_activation kind, enum device_type type, void *a, float *z,
                                   const float *bias, int64_t rows, int64_t cols)
 {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols; j += LANES) {
-            vf v = load(z + i * cols + j, cols - j) + load(bias + j, cols - j);
-            store(z + i * cols + j, v, cols - j);
-            store_as(type, a, i * cols + j, activation_value(kind, v), cols - j);
-        }
+        COLUMNS(cols, activate_columns, kind, type, a, i * cols, z + i * cols, bias);
+}
+
+VEC_INLINE void activate_grad_columns(enum device_activation kind, enum device_type type, void *dz, void *a,
+                                      float *sums, const float *da, const float *z, int64_t at, int64_t j,
+                                      int64_t n)
+{
+    vf value, slope = activation_slope(kind, load(z + at + j, n), &value);
+    vf d = load(da + at + j, n) * slope;
+    store_as(type, dz, at + j, d, n);
+    store_as(type, a, at + j, value, n);
+    vec_store(sums + j, vec_load(sums + j) + d);
 }
 
 VEC_INLINE void bias_activate_grad_all(enum device_activation kind, enum device_type type, void *dz, void *a,
@@ -187,14 +271,7 @@ VEC_INLINE void bias_activate_grad_all(enum device_activation kind, enum device_
                                        int64_t cols)
 {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols; j += LANES) {
-            int64_t at = i * cols + j, n = cols - j;
-            vf value, slope = activation_slope(kind, load(z + at, n), &value);
-            vf d = load(da + at, n) * slope;
-            store_as(type, dz, at, d, n);
-            store_as(type, a, at, value, n);
-            vec_store(sums + j, vec_load(sums + j) + d);
-        }
+        COLUMNS(cols, activate_grad_columns, kind, type, dz, a, sums, da, z, i * cols);
 }
 
 static void k_bias_activate(enum device_activation kind, enum device_type type, void *a, float *z,

@@ -228,17 +228,7 @@ enum err_code sequence_reserve(struct device *d, const struct device_sizes *s, s
         c->threads.count * cpu_rounded(cpu_attention_floats(s->n.context, s->n.width / s->heads), 16);
     if (!cpu_scratch(c, (size_t)(sums > strips ? sums : strips) * sizeof(float)))
         return d->ops->wait(d, e);
-    if (s->type != DEVICE_BF16 || has_bf16(c))
-        return ERR_OK;
-    size_t bytes = widened_bytes(s);
-    if (bytes <= c->wide_bytes)
-        return ERR_OK;
-    d->ops->free(d, c->wide);
-    c->wide_bytes = 0;
-    void *wide = NULL;
-    if (device_alloc(d, bytes, "factors of bf16 products, widened", &wide, e))
-        return e->code;
-    c->wide = wide;
-    c->wide_bytes = bytes;
+    if (s->type == DEVICE_BF16 && !has_bf16(c) && !cpu_grow(c, &c->wide, widened_bytes(s)))
+        return d->ops->wait(d, e);
     return ERR_OK;
 }

@@ -4,6 +4,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
 
 /* Sixteen floats at a time, whatever the instruction set: the compiler cuts a vector into registers it has.
  * So a sum in sixteen lanes that are folded in a fixed order has the same bits everywhere, as long as nothing
@@ -14,6 +17,7 @@
 
 typedef float vf __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
+typedef uint32_t vu __attribute__((vector_size(64)));
 
 VEC_INLINE vf vec_load(const float *p)
 {
@@ -46,42 +50,78 @@ VEC_INLINE vf vec_select(vi mask, vf yes, vf no)
 {
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
 }
+/* a > b ? a : b, and a < b ? a : b: of two of which one is no number, b. Compilers make selects of these that
+ * take three instructions. */
+#if defined(__AVX512F__)
+VEC_INLINE vf vec_max(vf a, vf b)
+{
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+}
+VEC_INLINE vf vec_min(vf a, vf b)
+{
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+}
+#elif defined(__AVX__)
+#define VEC_HALVES(f, a, b)                                                                                  \
+    __m256 x_[2], y_[2];                                                                                     \
+    memcpy(x_, &(a), sizeof(x_));                                                                            \
+    memcpy(y_, &(b), sizeof(y_));                                                                            \
+    x_[0] = f(x_[0], y_[0]);                                                                                 \
+    x_[1] = f(x_[1], y_[1]);                                                                                 \
+    memcpy(&(a), x_, sizeof(x_));                                                                            \
+    return a
+VEC_INLINE vf vec_max(vf a, vf b)
+{
+    VEC_HALVES(_mm256_max_ps, a, b);
+}
+VEC_INLINE vf vec_min(vf a, vf b)
+{
+    VEC_HALVES(_mm256_min_ps, a, b);
+}
+#else
 VEC_INLINE vf vec_max(vf a, vf b)
 {
     return vec_select(a > b, a, b);
 }
+VEC_INLINE vf vec_min(vf a, vf b)
+{
+    return vec_select(a < b, a, b);
+}
+#endif
 VEC_INLINE vf vec_abs(vf x)
 {
     return (vf)((vi)x & 0x7fffffff);
 }
+/* Halves onto each other: lanes i and i + 8, then 4, 2, 1 apart. */
+#define VEC_FOLD(v, combine)                                                                                 \
+    v = combine(v,                                                                                           \
+                __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));  \
+    v = combine(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7));           \
+    v = combine(v, __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3));           \
+    v = combine(v, __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1))
+VEC_INLINE vf vec_add(vf a, vf b)
+{
+    return a + b;
+}
 VEC_INLINE float vec_sum(vf v)
 {
-    float a[LANES];
-    memcpy(a, &v, sizeof(a));
-    for (int step = LANES / 2; step; step /= 2)
-        for (int i = 0; i < step; i++)
-            a[i] += a[i + step];
-    return a[0];
+    VEC_FOLD(v, vec_add);
+    return v[0];
 }
 VEC_INLINE float vec_top(vf v)
 {
-    float a[LANES];
-    memcpy(a, &v, sizeof(a));
-    for (int step = LANES / 2; step; step /= 2)
-        for (int i = 0; i < step; i++)
-            a[i] = a[i] > a[i + step] ? a[i] : a[i + step];
-    return a[0];
+    VEC_FOLD(v, vec_max);
+    return v[0];
 }
 
 /* e^x by Cody and Waite's reduction x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial for e^r with the
- * coefficients of the Taylor series to r^7: within 2 ulp for normal results. Clamped to finite results, so a
- * NaN is carried by the select at the end (and goes to the clamp: its conversion would be undefined). */
+ * coefficients of the Taylor series to r^7: within 2 ulp for normal results. Clamped to finite results; a NaN
+ * comes through the clamps, which keep their second operand then. */
 VEC_INLINE vf vec_exp(vf x)
 {
-    vf c = vec_max(x, vec_all(-87.0f));
-    c = vec_select(c > 88.0f, vec_all(88.0f), c);
-    vf n = c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer in the low bits */
-    n = n - 12582912.0f;
+    vf c = vec_min(vec_all(88.0f), vec_max(vec_all(-87.0f), x));
+    vf shifted = c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: n in the low bits, rounded to nearest */
+    vf n = shifted - 12582912.0f;
     vf r = c - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
     vf p = r * 1.98412698e-4f + 1.38888889e-3f;
@@ -91,8 +131,13 @@ VEC_INLINE vf vec_exp(vf x)
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    vi power = (__builtin_convertvector(n, vi) + 127) << 23;
-    return vec_select(x == x, p * (vf)power, x);
+    return p * (vf)(((vu)shifted + 127u) << 23);
+}
+
+/* 1 / (1 + e^-x) */
+VEC_INLINE vf vec_sigmoid(vf x)
+{
+    return 1.0f / (1.0f + vec_exp(-x));
 }
 
 /* tanh x = 1 - 2 / (e^2x + 1): absolute error below 2e-7. */

@@ -1,0 +1,487 @@
+/* Operations on tokens, each against double precision and its gradient against differences, at odd sizes; and
+ * the same bits from every instruction set where that is promised. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "gpt_reference.h"
+#include "trainer/device/cpu/cpu.h"
+
+#define SETS 3
+
+static const struct cpu_set *sets;
+static int set_count;
+static const int64_t contexts[] = {1, 7, 64, 129};
+static const int64_t samples[] = {4, ((int64_t)1 << 40) + 5, 77};
+
+static float *noise(size_t n, float scale, uint64_t seed)
+{
+    float *x = xcalloc(n + 16, sizeof(float));
+    struct random r = random_stream(seed, n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = scale * (2.0f * random_float(&r) - 1.0f);
+    return x;
+}
+
+static struct device *open_device(int set)
+{
+    struct device *d = NULL;
+    struct err e = {0};
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, &e), ERR_OK);
+    cpu_of(d)->set = sets[set];
+    return d;
+}
+
+static void close_device(struct device *d)
+{
+    struct err e = {0};
+    assert_int_equal(d->ops->wait(d, &e), ERR_OK);
+    device_close(d);
+}
+
+/* First a record of what the first set gave, then the comparison. */
+static void same_as_first(float **first, const float *x, size_t n)
+{
+    if (!*first) {
+        *first = xcalloc(n, sizeof(float));
+        memcpy(*first, x, n * sizeof(float));
+    }
+    assert_memory_equal(*first, x, n * sizeof(float));
+}
+
+static void all_near(const float *got, const double *want, size_t n, double tolerance, const char *what)
+{
+    double most = 0.0;
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs(want[i]));
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - want[i]) <= tolerance * (most + 1e-3)))
+            fail_msg("%s[%zu] = %.9g, should be %.9g", what, i, (double)got[i], want[i]);
+}
+
+/* ---- residual and layer norm */
+
+struct norm_case {
+    struct device_tokens n;
+    struct device_dropout dropout;
+    float *residual, *delta, *bias, *gain, *shift, *dy, *below;
+};
+
+static void norm_reference(const struct norm_case *c, const double *residual, const double *delta, double *x,
+                           double *y)
+{
+    int64_t width = c->n.width;
+    for (int64_t t = 0; t < c->n.rows * c->n.context; t++) {
+        double mean = 0.0, square = 0.0;
+        for (int64_t j = 0; j < width; j++) {
+            double keep = reference_kept(&c->dropout, t / c->n.context, t % c->n.context, j);
+            x[t * width + j] = residual[t * width + j] + (delta[t * width + j] + (double)c->bias[j]) * keep;
+            mean += x[t * width + j] / (double)width;
+        }
+        for (int64_t j = 0; j < width; j++)
+            square += pow(x[t * width + j] - mean, 2.0) / (double)width;
+        for (int64_t j = 0; j < width; j++)
+            y[t * width + j] =
+                (x[t * width + j] - mean) / sqrt(square + 1e-5) * (double)c->gain[j] + (double)c->shift[j];
+    }
+}
+
+/* sum of dy y and of below x: what a scalar loss would see. */
+static double norm_loss(const struct norm_case *c, const double *residual, const double *delta, double *x,
+                        double *y)
+{
+    double loss = 0.0;
+    norm_reference(c, residual, delta, x, y);
+    for (int64_t i = 0; i < c->n.rows * c->n.context * c->n.width; i++)
+        loss += y[i] * (double)c->dy[i] + x[i] * (double)c->below[i];
+    return loss;
+}
+
+static double slope_at(const struct norm_case *c, double *residual, double *delta, double *at, double *x,
+                       double *y)
+{
+    const double h = 1e-5, kept = *at;
+    *at = kept + h;
+    double up = norm_loss(c, residual, delta, x, y);
+    *at = kept - h;
+    double down = norm_loss(c, residual, delta, x, y);
+    *at = kept;
+    return (up - down) / (2.0 * h);
+}
+
+static double *wide(const float *x, size_t n)
+{
+    double *w = xcalloc(n, sizeof(double));
+    for (size_t i = 0; i < n; i++)
+        w[i] = (double)x[i];
+    return w;
+}
+
+static void norm_on(int set, const struct norm_case *c, float *first[4])
+{
+    int64_t width = c->n.width, tokens = c->n.rows * c->n.context;
+    size_t n = (size_t)(tokens * width);
+    struct device *d = open_device(set);
+    float *x = xcalloc(n, sizeof(float)), *y = xcalloc(n, sizeof(float)), *dx = xcalloc(n, sizeof(float));
+    float *stats = xcalloc((size_t)(2 * tokens), sizeof(float)), *ddelta = xcalloc(n, sizeof(float));
+    float *sums = xcalloc((size_t)(3 * width), sizeof(float));
+    double *wx = xcalloc(n, sizeof(double)), *wy = xcalloc(n, sizeof(double));
+    double *residual = wide(c->residual, n), *delta = wide(c->delta, n);
+    memcpy(x, c->delta, n * sizeof(float));
+    struct device_norm h = {.n = c->n,
+                            .dropout = c->dropout,
+                            .residual = c->residual,
+                            .delta = x,
+                            .bias = c->bias,
+                            .gain = c->gain,
+                            .shift = c->shift,
+                            .x = x,
+                            .stats = stats,
+                            .y = y};
+    d->ops->norm(d, &h);
+    norm_reference(c, residual, delta, wx, wy);
+    all_near(x, wx, n, 1e-6, "x");
+    all_near(y, wy, n, 1e-5, "y");
+    memcpy(dx, c->below, n * sizeof(float));
+    struct device_norm_grad g = {.n = c->n,
+                                 .dropout = c->dropout,
+                                 .dy = c->dy,
+                                 .x = x,
+                                 .stats = stats,
+                                 .gain = c->gain,
+                                 .dx = dx,
+                                 .dgain = sums,
+                                 .dshift = sums + width,
+                                 .dbias = sums + 2 * width,
+                                 .ddelta = ddelta};
+    d->ops->norm_grad(d, &g);
+    double most = 0.0;
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs((double)dx[i]));
+    for (size_t i = 0; i < n; i += n / 37 + 1) {
+        double want = slope_at(c, residual, delta, &residual[i], wx, wy);
+        assert_true(fabs(want - (double)dx[i]) < 2e-5 * most);
+        want = slope_at(c, residual, delta, &delta[i], wx, wy);
+        assert_true(fabs(want - (double)ddelta[i]) < 2e-5 * most);
+    }
+    norm_reference(c, residual, delta, wx, wy);
+    for (int64_t j = 0; j < width; j++) {
+        double gain = 0.0, shift = 0.0, bias = 0.0, size = 1.0;
+        for (int64_t t = 0; t < tokens; t++) {
+            double dy = (double)c->dy[t * width + j];
+            gain += dy * (wy[t * width + j] - (double)c->shift[j]) / (double)c->gain[j];
+            shift += dy;
+            bias += (double)ddelta[t * width + j];
+            size += fabs(dy) * 4.0 + fabs((double)ddelta[t * width + j]);
+        }
+        assert_true(fabs(gain - (double)sums[j]) < 1e-5 * size);
+        assert_true(fabs(shift - (double)sums[width + j]) < 1e-6 * size);
+        assert_true(fabs(bias - (double)sums[2 * width + j]) < 1e-6 * size);
+    }
+    same_as_first(&first[0], y, n);
+    same_as_first(&first[1], dx, n);
+    same_as_first(&first[2], ddelta, n);
+    same_as_first(&first[3], sums, (size_t)(3 * width));
+    float *all[] = {x, y, dx, stats, ddelta, sums};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        free(all[i]);
+    free(wx);
+    free(wy);
+    free(residual);
+    free(delta);
+    close_device(d);
+}
+
+static void residual_and_norm(void **state)
+{
+    static const int64_t widths[] = {5, 48, 64, 80};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(contexts); i++) {
+        size_t n = (size_t)(3 * contexts[i] * widths[i]), width = (size_t)widths[i];
+        float *first[4] = {NULL};
+        struct norm_case c = {.n = {3, contexts[i], widths[i]},
+                              .dropout = {i % 2 ? 0.2f : 0.0f, 0x1234567890abcdefu, samples},
+                              .residual = noise(n, 2.0f, 1),
+                              .delta = noise(n, 1.0f, 2),
+                              .bias = noise(width, 1.0f, 3),
+                              .gain = noise(width, 1.0f, 4),
+                              .shift = noise(width, 1.0f, 5),
+                              .dy = noise(n, 1.0f, 6),
+                              .below = noise(n, 1.0f, 7)};
+        for (size_t j = 0; j < width; j++)
+            c.gain[j] += 1.5f;
+        for (int set = 0; set < set_count; set++)
+            norm_on(set, &c, first);
+        float *all[] = {c.residual, c.delta, c.bias, c.gain, c.shift, c.dy, c.below};
+        for (size_t j = 0; j < ARRAY_LEN(all); j++)
+            free(all[j]);
+        for (size_t j = 0; j < ARRAY_LEN(first); j++)
+            free(first[j]);
+    }
+}
+
+/* ---- bias and activation */
+
+static void bias_and_activation(void **state)
+{
+    enum { ROWS = 70, COLS = 37, ALL = ROWS * COLS };
+    float *start = noise(ALL, 6.0f, 8), *bias = noise(COLS, 1.0f, 9), *da = noise(ALL, 1.0f, 10);
+    float z[ALL], a[ALL], dz[ALL], again[ALL], dbias[COLS];
+    uint16_t narrow[ALL];
+    (void)state;
+    for (int kind = DEVICE_RELU; kind <= DEVICE_GELU_TANH; kind++) {
+        float *first[3] = {NULL};
+        for (int set = 0; set < set_count; set++) {
+            struct device *d = open_device(set);
+            double want[COLS] = {0};
+            memcpy(z, start, sizeof(z));
+            memset(dbias, 0, sizeof(dbias));
+            d->ops->bias_activate(d, (enum device_activation)kind, DEVICE_F32, a, z, bias, ROWS, COLS);
+            memcpy(dz, da, sizeof(dz)); /* in place */
+            d->ops->bias_activate_grad(d, (enum device_activation)kind, DEVICE_F32, dz, again, dbias, dz, z,
+                                       ROWS, COLS);
+            assert_memory_equal(a, again, sizeof(a));
+            for (int i = 0; i < ALL; i++) {
+                double x = (double)start[i] + (double)bias[i % COLS], h = 1e-6;
+                double value = reference_activation((enum device_activation)kind, x);
+                double slope = (reference_activation((enum device_activation)kind, x + h) -
+                                reference_activation((enum device_activation)kind, x - h)) /
+                               (2.0 * h);
+                assert_true(fabs((double)a[i] - value) < 2e-6 * (1.0 + fabs(x)));
+                assert_true(fabs((double)dz[i] - (double)da[i] * slope) < 5e-6);
+                want[i % COLS] += (double)dz[i];
+            }
+            for (int j = 0; j < COLS; j++)
+                assert_true(fabs((double)dbias[j] - want[j]) < 1e-5);
+            same_as_first(&first[0], a, ALL);
+            same_as_first(&first[1], dz, ALL);
+            same_as_first(&first[2], dbias, COLS);
+            /* bf16 is the same, rounded */
+            memcpy(z, start, sizeof(z));
+            d->ops->bias_activate(d, (enum device_activation)kind, DEVICE_BF16, narrow, z, bias, ROWS, COLS);
+            for (int i = 0; i < ALL; i++) {
+                uint32_t bits = (uint32_t)narrow[i] << 16;
+                float f;
+                memcpy(&f, &bits, sizeof(f));
+                assert_true(fabsf(f - a[i]) <= fabsf(a[i]) * 0x1p-8f);
+            }
+            close_device(d);
+        }
+        for (size_t j = 0; j < ARRAY_LEN(first); j++)
+            free(first[j]);
+    }
+    free(start);
+    free(bias);
+    free(da);
+}
+
+/* ---- embedding: sums of a few floats, compared exactly */
+
+static void embedding(void **state)
+{
+    enum { ROWS = 3, CONTEXT = 5, WIDTH = 37, VOCAB = 4, TOKENS = ROWS * CONTEXT };
+    float *wte = noise(VOCAB * WIDTH, 1.0f, 1), *wpe = noise(CONTEXT * WIDTH, 1.0f, 2);
+    float *grad = noise(TOKENS * WIDTH, 1.0f, 3), x[TOKENS * WIDTH], dx[TOKENS * WIDTH];
+    int32_t token[TOKENS];
+    (void)state;
+    for (int t = 0; t < TOKENS; t++)
+        token[t] = t * t % VOCAB;
+    for (int set = 0; set < set_count; set++)
+        for (int threads = 1; threads <= 2; threads++) {
+            struct device *d = open_device(set);
+            float dwte[VOCAB * WIDTH] = {0}, dwpe[CONTEXT * WIDTH] = {0}, t1[VOCAB * WIDTH] = {0},
+                               p1[CONTEXT * WIDTH] = {0};
+            struct device_embedding h = {{ROWS, CONTEXT, WIDTH}, token, VOCAB, {0.25f, 42, samples}};
+            cpu_threads_open(&cpu_of(d)->threads, threads);
+            d->ops->embed(d, &h, wte, wpe, x);
+            memcpy(dx, grad, sizeof(dx));
+            d->ops->embed_grad(d, &h, dwte, dwpe, dx);
+            for (int t = 0; t < TOKENS; t++)
+                for (int j = 0; j < WIDTH; j++) {
+                    int64_t at = t % CONTEXT * WIDTH + j;
+                    float keep = (float)reference_kept(&h.dropout, t / CONTEXT, t % CONTEXT, j);
+                    assert_true(x[t * WIDTH + j] == (wte[token[t] * WIDTH + j] + wpe[at]) * keep);
+                    t1[token[t] * WIDTH + j] += grad[t * WIDTH + j] * keep;
+                    p1[at] += grad[t * WIDTH + j] * keep;
+                }
+            assert_memory_equal(dwte, t1, sizeof(dwte));
+            assert_memory_equal(dwpe, p1, sizeof(dwpe));
+            close_device(d);
+        }
+    free(wte);
+    free(wpe);
+    free(grad);
+}
+
+/* Over a million elements: the share that is dropped, and no element that follows its neighbour. */
+static void dropout_is_fair(void **state)
+{
+    enum { WIDTH = 1024, CONTEXT = 512 };
+    static float x[WIDTH * CONTEXT];
+    struct device *d = open_device(set_count - 1);
+    float *wte = xcalloc(WIDTH, sizeof(float)), *wpe = xcalloc(WIDTH * CONTEXT, sizeof(float));
+    int32_t *token = xcalloc(CONTEXT, sizeof(int32_t));
+    struct device_embedding h = {{1, CONTEXT, WIDTH}, token, 1, {0.1f, 9, samples}};
+    double dropped = 0.0, both = 0.0, below = 0.0, all = WIDTH * CONTEXT;
+    (void)state;
+    for (int j = 0; j < WIDTH; j++)
+        wte[j] = 1.0f;
+    d->ops->embed(d, &h, wte, wpe, x);
+    for (int i = 0; i < WIDTH * CONTEXT; i++) {
+        assert_true(x[i] == 0.0f || x[i] == 1.0f / (1.0f - 0.1f));
+        dropped += x[i] == 0.0f;
+        both += x[i] == 0.0f && x[(i + 1) % (WIDTH * CONTEXT)] == 0.0f;
+        below += x[i] == 0.0f && x[(i + WIDTH) % (WIDTH * CONTEXT)] == 0.0f;
+    }
+    assert_true(fabs(dropped / all - 0.1) < 5.0 * sqrt(0.09 / all));
+    assert_true(fabs(both / all - 0.01) < 5.0 * sqrt(0.01 / all));
+    assert_true(fabs(below / all - 0.01) < 5.0 * sqrt(0.01 / all));
+    free(wte);
+    free(wpe);
+    free(token);
+    close_device(d);
+}
+
+/* ---- attention */
+
+static void attention_reference(const struct device_attention *h, const double *qkv, double *o, double *lse)
+{
+    int64_t width = h->n.width, size = width / h->heads, context = h->n.context;
+    double *w = xcalloc((size_t)context, sizeof(double));
+    memset(o, 0, (size_t)(h->n.rows * context * width) * sizeof(double));
+    for (int64_t b = 0; b < h->n.rows; b++)
+        for (int64_t head = 0; head < h->heads; head++)
+            for (int64_t q = 0; q < context; q++) {
+                const double *at = qkv + b * context * 3 * width + head * size;
+                double sum = 0.0;
+                for (int64_t k = 0; k <= q; k++) {
+                    double score = 0.0;
+                    for (int64_t j = 0; j < size; j++)
+                        score += at[q * 3 * width + j] * at[k * 3 * width + width + j];
+                    sum += w[k] = exp(score / sqrt((double)size));
+                }
+                lse[(b * h->heads + head) * context + q] = log(sum);
+                for (int64_t k = 0; k <= q; k++)
+                    for (int64_t j = 0; j < size; j++)
+                        o[(b * context + q) * width + head * size + j] +=
+                            w[k] / sum * reference_kept(&h->dropout, b, head * context + q, k) *
+                            at[k * 3 * width + 2 * width + j];
+            }
+    free(w);
+}
+
+static double attention_loss(const struct device_attention *h, const double *qkv, const float *d_o, double *o,
+                             double *lse)
+{
+    double loss = 0.0;
+    attention_reference(h, qkv, o, lse);
+    for (int64_t i = 0; i < h->n.rows * h->n.context * h->n.width; i++)
+        loss += o[i] * (double)d_o[i];
+    return loss;
+}
+
+static void attention_on(int set, struct device_attention h, const float *qkv, const float *d_o)
+{
+    size_t n = (size_t)(h.n.rows * h.n.context * h.n.width),
+           scores = (size_t)(h.n.rows * h.heads * h.n.context);
+    struct device *d = open_device(set);
+    float *dqkv = xcalloc(3 * n, sizeof(float));
+    double *want = xcalloc(n, sizeof(double)), *lse = xcalloc(scores, sizeof(double)), *w = wide(qkv, 3 * n);
+    struct random r = random_stream(1, n);
+    h.qkv = qkv;
+    h.o = xcalloc(n, sizeof(float));
+    h.lse = xcalloc(scores, sizeof(float));
+    attention_reference(&h, w, want, lse);
+    d->ops->attention(d, &h);
+    all_near(h.o, want, n, 2e-6, "o");
+    all_near(h.lse, lse, scores, 2e-6, "lse");
+    d->ops->attention_grad(d, &h, d_o, dqkv);
+    double most = 0.0;
+    for (size_t i = 0; i < 3 * n; i++)
+        most = fmax(most, fabs((double)dqkv[i]));
+    for (int k = 0; k < (h.n.context > 64 ? 6 : 24); k++) {
+        size_t i = (size_t)random_u64(&r) % (3 * n);
+        const double step = 1e-5, kept = w[i];
+        w[i] = kept + step;
+        double up = attention_loss(&h, w, d_o, want, lse);
+        w[i] = kept - step;
+        double slope = (up - attention_loss(&h, w, d_o, want, lse)) / (2.0 * step);
+        w[i] = kept;
+        if (!(fabs(slope - (double)dqkv[i]) < 1e-5 * most))
+            fail_msg("%s: dqkv[%zu] = %.9g, differences say %.9g", sets[set].name, i, (double)dqkv[i], slope);
+    }
+    free(dqkv);
+    free(want);
+    free(lse);
+    free(w);
+    free(h.o);
+    free(h.lse);
+    close_device(d);
+}
+
+static void attention(void **state)
+{
+    static const struct {
+        int64_t width, heads;
+    } sizes[] = {{48, 3}, {48, 1}, {20, 5}, {64, 1}, {80, 1}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        for (size_t c = 0; c < ARRAY_LEN(contexts); c++) {
+            struct device_attention h = {.n = {2, contexts[c], sizes[i].width}, .heads = sizes[i].heads};
+            size_t n = (size_t)(2 * contexts[c] * sizes[i].width);
+            float *qkv = noise(3 * n, 2.0f, i), *d_o = noise(n, 1.0f, c);
+            if (c % 2)
+                h.dropout = (struct device_dropout){0.3f, 5, samples};
+            for (int set = 0; set < set_count; set++)
+                attention_on(set, h, qkv, d_o);
+            free(qkv);
+            free(d_o);
+        }
+}
+
+/* What an earlier, longer use left in the scratch must not show, even where it is no number. */
+static void attention_reads_nothing_stale(void **state)
+{
+    (void)state;
+    for (int set = 0; set < set_count; set++) {
+        struct device *d = open_device(set);
+        struct device_sizes sizes = {{2, 70, 36}, 3, 10, 10, DEVICE_F32};
+        struct err e = {0};
+        size_t n = 2 * 70 * 36;
+        float *qkv = noise(3 * n, 1.0f, 3), *o = xcalloc(n, sizeof(float)), lse[2 * 3 * 70], *first = NULL;
+        float *dqkv = xcalloc(3 * n, sizeof(float)), *first_grad = NULL;
+        struct device_attention h = {.n = sizes.n, .heads = 3, .qkv = qkv, .o = o, .lse = lse};
+        assert_int_equal(d->ops->reserve(d, &sizes, &e), ERR_OK);
+        for (int round = 0; round < 2; round++) {
+            d->ops->attention(d, &h);
+            d->ops->attention_grad(d, &h, qkv, dqkv);
+            same_as_first(&first, o, n);
+            same_as_first(&first_grad, dqkv, 3 * n);
+            memset(cpu_of(d)->scratch.memory, 0xff, cpu_of(d)->scratch.bytes);
+        }
+        free(first);
+        free(first_grad);
+        free(qkv);
+        free(o);
+        free(dqkv);
+        close_device(d);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(residual_and_norm), cmocka_unit_test(bias_and_activation),
+        cmocka_unit_test(embedding),         cmocka_unit_test(dropout_is_fair),
+        cmocka_unit_test(attention),         cmocka_unit_test(attention_reads_nothing_stale),
+    };
+    sets = cpu_sets(&set_count);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
