@@ -34,7 +34,7 @@ static struct device *open_device(int set)
 {
     struct device *d = NULL;
     struct err e = {0};
-    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, &e), ERR_OK);
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     cpu_of(d)->set = sets[set];
     return d;
 }
