@@ -188,6 +188,28 @@ void job_defaults(struct job_spec *spec, enum job_kind kind)
         job_train_defaults(&spec->train);
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), most = strlen(end);
+
+    return len > most && !strcmp(text + len - most, end);
+}
+
+/* What a command is called after: of `python3 -u dir/train.py 50` the script, else the program. */
+static const char *command_subject(char *const *command)
+{
+    const char *slash = strrchr(command[0], '/');
+    const char *program = slash ? slash + 1 : command[0];
+    bool python = !strncmp(program, "python", strlen("python"));
+
+    if (!python && strcmp(program, "sh") != 0 && strcmp(program, "bash") != 0)
+        return command[0];
+    for (size_t i = 1; command[i] && strcmp(command[i], "-c") != 0 && strcmp(command[i], "-m") != 0; i++)
+        if (ends_with(command[i], python ? ".py" : ".sh"))
+            return command[i];
+    return command[0];
+}
+
 /* A job without a name is called after its file, or else after its command. */
 static char *name_of(const char *from)
 {
@@ -248,7 +270,7 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
         return e->code;
     if (!out->name)
         out->name = name_of(is_yaml_file(conf_where(root)) ? conf_where(root)
-                            : command                      ? out->command[0]
+                            : command                      ? command_subject(out->command)
                                                            : "job");
     return ERR_OK;
 }

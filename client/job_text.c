@@ -151,26 +151,6 @@ static char *base_name(const char *path)
     return xasprintf("%.*s", (int)(dot && dot != name ? (size_t)(dot - name) : strlen(name)), name);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t len = strlen(text), most = strlen(end);
-    return len > most && strcmp(text + len - most, end) == 0;
-}
-
-/* What a command is called after: of `python3 -u dir/train.py 50` the script, else the program. */
-static const char *command_subject(char *const *command)
-{
-    const char *slash = strrchr(command[0], '/');
-    const char *program = slash ? slash + 1 : command[0];
-    bool python = strncmp(program, "python", strlen("python")) == 0;
-    if (!python && strcmp(program, "sh") != 0 && strcmp(program, "bash") != 0)
-        return command[0];
-    for (size_t i = 1; command[i] && strcmp(command[i], "-c") != 0 && strcmp(command[i], "-m") != 0; i++)
-        if (ends_with(command[i], python ? ".py" : ".sh"))
-            return command[i];
-    return command[0];
-}
-
 static enum err_code finish(struct conf_doc *doc, const struct job_flags *flags, const char *name,
                             char **text, struct err *e)
 {
@@ -220,7 +200,7 @@ enum err_code job_text_from_command(char *const *command, const struct job_flags
     buf_puts(&yaml, "]\n");
     if (conf_open(&doc, yaml.data, yaml.len, "command line", e) != ERR_OK)
         return e->code;
-    return finish(doc, flags, command_subject(command), text, e);
+    return finish(doc, flags, command[0], text, e);
 }
 
 enum err_code job_text_change(const char *stored, const struct job_flags *flags, char **text, struct err *e)

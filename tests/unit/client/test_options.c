@@ -128,7 +128,7 @@ static void test_command_becomes_a_job_file(void **state)
     assert_int_equal(job_text_from_command(command, &flags, &text, &e), ERR_OK);
     assert_int_equal(job_parse(&spec, text, strlen(text), "job", &e), ERR_OK);
     assert_int_equal(spec.kind, JOB_COMMAND);
-    assert_string_equal(spec.name, "my \"train\"");
+    assert_string_equal(spec.name, "my--train-");
     assert_string_equal(spec.command[1], "my \"train\".py");
     assert_string_equal(spec.command[3], "50");
     assert_int_equal(spec.nodes_min, 1);
