@@ -79,11 +79,14 @@ static int run(struct invocation *in)
         strv_free(env);
         return complain(&e);
     }
+    if (o->follow) /* what follows is followed from its start */
+        survey_warn(&link, text, env);
     struct submission submission = {.text = text, .env = env, .resume = o->resume};
     int code;
     if (submit_send(&link, &submission, &job, &e) == ERR_OK) {
         CLEANUP(free_text) char *name = name_of(text);
-        survey_warn(&link, text, env);
+        if (!o->follow)
+            survey_warn(&link, text, env);
         code = submit_after(&link, job, name, o->follow, o->output);
     } else {
         code = complain(&e);

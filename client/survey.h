@@ -21,7 +21,7 @@ MUST_CHECK enum err_code survey_places(struct survey *s, struct link *link, Ddp_
 MUST_CHECK enum err_code survey_links(struct survey *s, struct link *link, struct err *e);
 void survey_release(struct survey *s); /* for CLEANUP too */
 
-/* The cheap half, after a submit: a warning a finding. Says nothing when it cannot be done. */
+/* The cheap half, of submit: a warning a finding. Says nothing when it cannot be done. */
 void survey_warn(struct link *link, const char *job_file, char *const *env);
 
 #endif

@@ -169,6 +169,8 @@ static const struct {
     {SYS_waitid, "wait", 0},
     {SYS_nanosleep, "nanosleep", 0},
     {SYS_clock_nanosleep, "nanosleep", 0},
+    {SYS_clone, "clone", 0},
+    {SYS_clone3, "clone", 0},
     {SYS_rt_sigsuspend, "sigsuspend", 0},
     {SYS_rt_sigtimedwait, "sigwait", 0},
 #ifdef SYS_poll
