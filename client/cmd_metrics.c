@@ -1,15 +1,19 @@
+#include <langinfo.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/mem.h"
 #include "client/connect.h"
 #include "client/format.h"
 #include "client/json_print.h"
+#include "client/plot.h"
+#include "client/series.h"
 #include "client/table.h"
 
 struct metrics_options {
-    const char *name, *output;
+    const char *name, *output, *plot;
     int64_t limit;
 };
 
@@ -25,6 +29,12 @@ static const struct option_spec options[] = {
      .offset = offsetof(struct metrics_options, limit),
      .value = "N",
      .help = "at most the newest N points of each job"},
+    {.name = "plot",
+     .letter = 'p',
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct metrics_options, plot),
+     .value = "NAME[,NAME]",
+     .help = "draws curves over the steps, of all jobs given: loss,val_loss"},
     {.name = "output",
      .letter = 'o',
      .type = OPTION_CHOICE,
@@ -163,8 +173,95 @@ static enum err_code show(struct link *link, const struct metrics_options *o, in
     return ERR_OK;
 }
 
+static void free_names(char ***names)
+{
+    strv_free(*names);
+}
+
+static char **split_names(const char *text)
+{
+    char **names = NULL;
+    while (*text) {
+        size_t len = strcspn(text, ",");
+        CLEANUP(free_text) char *name = xasprintf("%.*s", (int)len, text);
+        if (len)
+            names = strv_append(names, name);
+        text += len + (text[len] == ',');
+    }
+    return names;
+}
+
+struct curves {
+    struct plot_curve *list;
+    size_t count;
+};
+
+static void release_curves(struct curves *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        free(c->list[i].label);
+        series_release(&c->list[i].points);
+    }
+    free(c->list);
+}
+
+static enum err_code fetch_curve(struct link *link, int64_t job, const char *name, int64_t limit,
+                                 struct curves *c, struct err *e)
+{
+    Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(buf_release) struct buf label = {0};
+    request.job = job;
+    request.name = (char *)(uintptr_t)name;
+    request.limit = limit > INT32_MAX ? INT32_MAX : (int32_t)limit;
+    if (link_call(link, "GetMetrics", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    buf_printf(&label, "#%lld ", (long long)job);
+    term_puts_safe(&label, name);
+    c->list[c->count].label = buf_steal(&label);
+    series_take(&c->list[c->count++].points, reply, name);
+    return ERR_OK;
+}
+
+/* Axes as wide as the terminal, at most 120 columns; in a pipe 80. */
+static void draw(const struct curves *c)
+{
+    struct term term = term_of(STDOUT_FILENO);
+    CLEANUP(buf_release) struct buf out = {0};
+    struct plot p = {.columns = term.columns ? term.columns : 80,
+                     .rows = 18,
+                     .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
+                     .colour = term.colour};
+    p.columns = p.columns > 120 ? 120 : p.columns < 30 ? 30 : p.columns;
+    plot_draw(&p, c->list, c->count, &out);
+    put_out(&out);
+}
+
+static enum err_code plot_jobs(struct link *link, const struct invocation *in, struct err *e)
+{
+    const struct metrics_options *o = in->options;
+    CLEANUP(free_names) char **names = split_names(o->plot);
+    CLEANUP(release_curves)
+    struct curves c = {.list = xcalloc(in->args.count * (strv_len(names) + 1), sizeof(*c.list))};
+    bool any = false;
+    for (size_t i = 0; i < in->args.count; i++)
+        for (char **name = names; name && *name; name++) {
+            int64_t job;
+            if (read_job(in->args.list[i], &job, e) != ERR_OK ||
+                fetch_curve(link, job, *name, o->limit, &c, e) != ERR_OK)
+                return e->code;
+            any = any || c.list[c.count - 1].points.count > 0;
+        }
+    if (!any)
+        return err_set(e, ERR_NOT_FOUND, "nothing reported '%s', `ddpctl metrics JOB` shows what was",
+                       o->plot);
+    draw(&c);
+    return ERR_OK;
+}
+
 static int run(struct invocation *in)
 {
+    const struct metrics_options *o = in->options;
     struct link link;
     struct err e;
     int64_t job;
@@ -173,8 +270,8 @@ static int run(struct invocation *in)
             return complain(&e);
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return complain(&e);
-    enum err_code code = ERR_OK;
-    for (size_t i = 0; i < in->args.count && code == ERR_OK; i++) {
+    enum err_code code = o->plot ? plot_jobs(&link, in, &e) : ERR_OK;
+    for (size_t i = 0; i < in->args.count && code == ERR_OK && !o->plot; i++) {
         code = read_job(in->args.list[i], &job, &e);
         if (code == ERR_OK)
             code = show(&link, in->options, job, i == 0, in->args.count > 1, &e);
@@ -185,11 +282,12 @@ static int run(struct invocation *in)
 
 const struct command cmd_metrics = {
     .name = "metrics",
-    .usage = "metrics JOB... [--name NAME] [-o table|csv|json]",
+    .usage = "metrics JOB... [--name NAME] [-o table|csv|json] [--plot NAME,...]",
     .summary = "the numbers a job has reported",
     .help = "A table of steps and metrics (of the lowest rank that reported each), or every point of every "
             "rank as\n"
-            "CSV or JSON. Any process of a job reports by lines on $DDP_REPORT_FD: {\"step\": 10, \"loss\": "
+            "CSV or JSON. --plot draws them. Any process of a job reports by lines on $DDP_REPORT_FD: "
+            "{\"step\": 10, \"loss\": "
             "1.4}.",
     .options = options,
     .size = sizeof(struct metrics_options),

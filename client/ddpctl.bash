@@ -54,7 +54,7 @@ _ddpctl() {
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -f -X '!*.@(yaml|yml|py)' -- "$current") $(compgen -d -- "$current"))
         ;;
-    status | logs | wait | cancel | resize | restart | resume | metrics | events | why)
+    status | logs | wait | cancel | resize | restart | resume | metrics | verify | events | why)
         COMPREPLY=($(compgen -W "$("$program" status 2>/dev/null | awk '$1 ~ /^[0-9]+$/ {print $1}')" -- "$current"))
         ;;
     drain | undrain | forget)

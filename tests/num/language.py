@@ -75,7 +75,7 @@ def validation_is_the_same_on_every_layout(directory):
 
 
 def memory_is_what_was_announced(directory):
-    """Resident size at its highest, within 10 % of the sum in the log. Peak is VmHWM as the reports give it."""
+    """Resident size at its highest, within 10 % of the sum in the log."""
     write_text(directory)
     text = job(steps=6, batch="batch: 4").replace("width: 32", "width: 256").replace("layers: 2", "layers: 6") \
         .replace("context: 16", "context: 128").replace("every: 50", "every: 2") \
