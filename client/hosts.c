@@ -348,6 +348,7 @@ static enum err_code give_up(struct hosts *h, struct err *e)
     h->gave_up = true;
     request.job = h->session.job;
     request.why = why.data;
+    request.exit_code = EXIT_DDP;
     return link_call(&h->session.link, "CancelJob", &request, &reply, 0, e);
 }
 
@@ -423,7 +424,7 @@ static int exit_code(struct hosts *h, enum err_code code, const struct err *e)
         buf_printf(&line, "ddpctl: %s\n", h->session.reason);
         put_err(&line);
     }
-    return h->gave_up ? EXIT_DDP : h->session.exit_code;
+    return h->session.exit_code;
 }
 
 /* Of what must be the same on each host: they have their own commands, and numbers of workers. */

@@ -125,7 +125,8 @@ static void cancel_job(struct rpc_call *rpc, const void *message, void *user)
                                           .cancel = {.job = request->job,
                                                      .kill = request->kill,
                                                      .why = request->why,
-                                                     .signal = request->signal}});
+                                                     .signal = request->signal,
+                                                     .exit_code = request->exit_code & 255}});
 }
 
 static void change_job(struct rpc_call *rpc, struct service *s, struct core_event *event)

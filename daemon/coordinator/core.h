@@ -156,6 +156,7 @@ struct core_event {
             bool kill;
             const char *why; /* NULL or empty: the user wanted it */
             int signal;      /* for a command's processes, 0: SIGTERM */
+            int exit_code;   /* not 0: it has failed with this one */
         } cancel;
         struct {
             int64_t job, nodes_min, nodes_max; /* nodes: resize only */

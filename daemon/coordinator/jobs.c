@@ -190,7 +190,8 @@ void jobs_cancel(struct core *core, const struct core_event *event)
     }
     if (!job_finished(job)) {
         job->stop_signal = event->cancel.signal;
-        recover_stop(core, job, JOB_CANCELLED, 0, event->cancel.kill, why);
+        recover_stop(core, job, event->cancel.exit_code ? JOB_FAILED : JOB_CANCELLED, event->cancel.exit_code,
+                     event->cancel.kill, why);
     }
     reply_job(core, event->call, job, true);
 }

@@ -134,6 +134,22 @@ static void who_leaves_a_fixed_run_has_failed(void **state)
     assert_int_equal(core_job(b->core, job)->exit_code, 125);
 }
 
+static void a_job_that_is_given_up_has_failed(void **state)
+{
+    struct bench *b = *state;
+
+    bench_member(b, "box1", 1, 0, 1);
+    int64_t job = bench_submit(b, "nodes: 2\n");
+    struct core_event event = {.kind = CORE_CANCEL, .call = ++b->handles};
+    event.cancel.job = job;
+    event.cancel.why = "nobody came";
+    event.cancel.exit_code = 125;
+    core_event(b->core, &event, b->now, &b->out);
+    assert_int_equal(bench_job(b, job), JOB_FAILED);
+    assert_string_equal(core_job(b->core, job)->reason, "nobody came");
+    assert_int_equal(core_job(b->core, job)->exit_code, 125);
+}
+
 static void a_cancel_says_why(void **state)
 {
     struct bench *b = *state;
@@ -181,6 +197,7 @@ int main(void)
         TEST(who_leaves_an_elastic_run_is_not_charged),
         TEST(who_is_lost_to_an_elastic_run_is_not_charged),
         TEST(who_leaves_a_fixed_run_has_failed),
+        TEST(a_job_that_is_given_up_has_failed),
         TEST(a_cancel_says_why),
         TEST(a_cancel_carries_its_signal),
     };
