@@ -25,11 +25,11 @@ double reference_activation(enum device_activation kind, double x)
 
 double reference_kept(const struct device_dropout *h, int64_t row, int64_t line, int64_t i)
 {
+    if (h->p == 0.0f)
+        return 1.0;
     uint32_t c[4] = {(uint32_t)(i / 64 * 16 + i % 16), (uint32_t)line, (uint32_t)h->sample[row],
                      (uint32_t)((uint64_t)h->sample[row] >> 32)};
     uint32_t k[2] = {(uint32_t)h->key, (uint32_t)(h->key >> 32)};
-    if (h->p == 0.0f)
-        return 1.0;
     for (int round = 0; round < 7; round++) {
         uint64_t p = (uint64_t)c[0] * 0xd2511f53u, q = (uint64_t)c[2] * 0xcd9e8d57u;
         uint32_t next[4] = {(uint32_t)(q >> 32) ^ c[1] ^ k[0], (uint32_t)q, (uint32_t)(p >> 32) ^ c[3] ^ k[1],
