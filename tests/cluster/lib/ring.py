@@ -1,6 +1,6 @@
 """A worker that sums a number around a ring of sockets, step after step, and prints each step: what a collective does,
 without a library. The first argument is a directory: rank R writes its pid to pid.R there, and does as the file do.R says
-(sleep; exit CODE; crash SIGNAL; say CODE WORDS...) once, when it finds one. "spin" as a further argument: it does not
+(sleep; kernel; exit CODE; crash SIGNAL; say CODE WORDS...) once, when it finds one. "spin" as a further argument: it does not
 sleep while it waits for a peer."""
 import os
 import socket
@@ -53,6 +53,10 @@ while True:
         os.unlink(order)
         if words[0] == "sleep":
             time.sleep(3600)
+        if words[0] == "kernel":  # a parent waits in the kernel until its child has become a program; this one waits too
+            fifo = os.path.join(where, "fifo")
+            os.mkfifo(fifo)
+            os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, fifo, os.O_RDONLY, 0)])
         if words[0] == "exit":
             sys.exit(int(words[1]))
         if words[0] == "crash":

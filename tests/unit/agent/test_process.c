@@ -1,0 +1,202 @@
+#include "tests/unit/base/check.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "daemon/agent/look.h"
+
+/* Real children: stopped, waiting, computing, and children of theirs. */
+
+static pid_t start(void (*body)(int fd), int fd)
+{
+    pid_t pid = fork();
+
+    if (pid)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    body(fd);
+    _exit(0);
+}
+
+static void end(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static void wait_in_read(int fd)
+{
+    char byte;
+
+    (void)!read(fd, &byte, 1);
+}
+
+static void compute(int fd)
+{
+    (void)fd;
+    for (volatile unsigned long i = 0;; i++)
+        ;
+}
+
+static void wait_for_child(int fd)
+{
+    start(wait_in_read, fd);
+    wait(NULL);
+}
+
+/* Until the process shows the state, within a deadline. */
+static struct process await_state(pid_t pid, char state)
+{
+    int64_t end_ms = clock_boot_ms() + 20000;
+    struct process p = {0};
+
+    while (clock_boot_ms() < end_ms)
+        if (process_read(pid, &p) && p.state == state)
+            return p;
+    fail_msg("process is %c, not %c", p.state, state);
+    return p;
+}
+
+static void a_process_shows_its_state(void **state)
+{
+    int fds[2];
+    pid_t pid;
+    struct process p;
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    pid = start(wait_in_read, fds[0]);
+    p = await_state(pid, 'S');
+    assert_int_equal(p.parent, getpid());
+    assert_int_equal(p.threads, 1);
+    assert_true(p.memory_bytes > 0);
+    assert_true(!strncmp(p.name, "test_process", 12));
+    kill(pid, SIGSTOP);
+    await_state(pid, 'T');
+    end(pid);
+    assert_false(process_read(pid, &p));
+}
+
+static void what_it_waits_in_is_named(void **state)
+{
+    char call[PROCESS_CALL], target[PROCESS_TARGET];
+    int fds[2];
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    pid = start(wait_in_read, fds[0]);
+    await_state(pid, 'S');
+    process_wait(pid, call, target);
+    end(pid);
+    if (!strcmp(call, "read")) /* where /proc/PID/syscall may be read */
+        assert_string_equal(target, "pipe");
+    else
+        assert_non_null(strstr(call, "pipe"));
+}
+
+static void a_tree_holds_all_that_came_of_it(void **state)
+{
+    CLEANUP(process_list_release) struct process_list all = {0};
+    CLEANUP(process_list_release) struct process_list tree = {0};
+    CLEANUP(process_list_release) struct process_list none = {0};
+    int64_t end_ms = clock_boot_ms() + 20000;
+    int fds[2];
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    pid = start(wait_for_child, fds[0]);
+    while (tree.count < 2 && clock_boot_ms() < end_ms) {
+        process_list_release(&all);
+        process_list_release(&tree);
+        process_list_all(&all);
+        process_tree(&all, pid, &tree);
+    }
+    assert_int_equal(tree.count, 2);
+    assert_int_equal(tree.items[0].pid, pid);
+    assert_int_equal(tree.items[1].parent, pid);
+    end(pid);
+    kill(tree.items[1].pid, SIGKILL);
+    process_list_release(&all);
+    process_list_all(&all);
+    process_tree(&all, pid, &none);
+    assert_int_equal(none.count, 0);
+}
+
+static struct look *look_at(struct looked *l, struct look *look)
+{
+    *look = (struct look){.items = l, .count = 1};
+    look_run(look);
+    return look;
+}
+
+static void a_look_tells_who_is_stuck_and_who_works(void **state)
+{
+    char dir[] = "/tmp/ddp-test-look-XXXXXX";
+    struct looked l = {0};
+    struct look look;
+    struct err e;
+    int fds[2];
+    pid_t pid;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(pipe(fds), 0);
+    CLEANUP(free_text) char *log = xasprintf("%s/stderr.log", dir);
+    assert_int_equal(file_write_atomic(log, "x", 1, 0600, &e), ERR_OK);
+
+    pid = start(wait_in_read, fds[0]);
+    await_state(pid, 'S');
+    l = (struct looked){.pid = pid, .log_dir = dir};
+    look_at(&l, &look);
+    assert_true(l.there);
+    assert_int_equal(l.stuck, 0);
+    assert_true(clock_wall_ms() - l.output_ms < 60000);
+    assert_null(l.processes);
+
+    kill(pid, SIGSTOP);
+    await_state(pid, 'T');
+    l = (struct looked){.pid = pid, .log_dir = dir, .detail = true};
+    look_at(&l, &look);
+    assert_int_equal(l.stuck, 'T');
+    assert_int_equal(l.process_count, 1);
+    assert_int_equal(l.processes[0].p.state, 'T');
+    strv_free(l.processes[0].stack);
+    free(l.processes);
+    end(pid);
+
+    l = (struct looked){.pid = pid, .log_dir = dir};
+    look_at(&l, &look);
+    assert_false(l.there);
+
+    pid = start(compute, -1);
+    int64_t end_ms = clock_boot_ms() + 20000;
+    do {
+        l = (struct looked){.pid = pid, .log_dir = dir};
+        look_at(&l, &look);
+    } while (l.cpu_ms < 50 && clock_boot_ms() < end_ms);
+    assert_true(l.cpu_ms >= 50);
+    end(pid);
+    assert_int_equal(file_remove_tree(dir, &e), ERR_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_process_shows_its_state),
+        cmocka_unit_test(what_it_waits_in_is_named),
+        cmocka_unit_test(a_tree_holds_all_that_came_of_it),
+        cmocka_unit_test(a_look_tells_who_is_stuck_and_who_works),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
