@@ -275,7 +275,8 @@ static enum err_code read_output(const struct run_options *o, char *const *env, 
     l->redirects = xstrdup(o->redirects);
     l->tee = xstrdup(o->tee);
     l->prefix = xstrdup(o->prefix ? o->prefix : variable(env, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
-    l->log_dir = xstrdup(o->log_dir);
+    if (o->log_dir && strcmp(o->log_dir, "/dev/null") != 0) /* as torchrun has it: no logs */
+        l->log_dir = xstrdup(o->log_dir);
     return ERR_OK;
 }
 

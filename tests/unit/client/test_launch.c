@@ -207,6 +207,9 @@ static void test_variables(void **state)
     assert_string_equal(g.launch.tee, "3");
     assert_string_equal(g.launch.id, "none");
     take_back(&g);
+    accept(&g, WORDS("--log-dir=/dev/null", "x"), NONE);
+    assert_null(g.launch.log_dir);
+    take_back(&g);
     refuse(WORDS("x"), VARIABLES("PET_NNODES=two"), "'--nnodes two': a number, or MIN:MAX was expected");
 }
 
