@@ -415,7 +415,8 @@ static void names_come_from_the_file_or_the_command(void **state)
 /* DDP_EXAMPLES is the folder of the job files that users start from. */
 static void examples_parse(void **state)
 {
-    static const char *const names[] = {"single", "multi", "multinode", "fashion-mnist"};
+    static const char *const names[] = {"single",        "multi",   "multinode",
+                                        "fashion-mnist", "kjv-gpt", "mingpt-ddp", "gpt2-124m"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {

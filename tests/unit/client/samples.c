@@ -5,7 +5,7 @@
 #define TEXT(s) ((char *)(uintptr_t)(s)) /* protobuf-c's strings are not const */
 
 static Ddp__V1__Progress progress_sample;
-static Ddp__V1__Metric *metrics_sample[16];
+static Ddp__V1__Metric *metrics_sample[24];
 static double history_sample[] = {4.1, 3.2, 2.5, 2.0, 1.7, 1.6, 1.5, 1.412};
 static Ddp__V1__RankStatus rank_samples[4];
 static Ddp__V1__RankStatus *ranks_sample[4];
@@ -25,7 +25,7 @@ static char *stderr_sample[] = {
 
 static void add_metric(const char *name, double value)
 {
-    static Ddp__V1__Metric memory[16];
+    static Ddp__V1__Metric memory[24];
     size_t i = progress_sample.n_metrics++;
     memory[i] = (Ddp__V1__Metric)DDP__V1__METRIC__INIT;
     memory[i].name = TEXT(name);
@@ -115,6 +115,13 @@ void sample_running(Ddp__V1__JobStatus *job)
     add_metric("peak_share", 0.46);
     add_metric("exposed", 0.03);
     add_metric("parameters", 820000);
+    add_metric("parameter_bytes", 3.3e6);
+    add_metric("gradient_bytes", 3.3e6);
+    add_metric("optimizer_bytes", 6.6e6);
+    add_metric("activation_bytes", 32e6);
+    add_metric("bytes", 61e6);
+    add_metric("digest_high", 3851201857);
+    add_metric("bits_per_char", 2.106);
     new_snapshot(job, 3500, "out/step-3500");
 }
 
