@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 
 from cluster import BIN, Cluster, Daemon, Network, Result, free_port, need_root, wait_for
 
@@ -170,9 +171,13 @@ class Slurm(Cluster):
             text, job, self.output(job), self.output(job, "err")), timeout)
 
     def start_again(self, job):
-        """Slurm lets a requeued job wait for minutes, counted from the end of what it ran: not here."""
+        """Slurm lets a requeued job wait for minutes, counted from the end of what it ran: here two seconds, since a
+        node takes a start in the second of the kill for the one that was killed."""
+        begin = time.time() + 2
+
         def runs():
-            self.run(["scontrol", "update", "JobId=%d" % job, "StartTime=now"])
+            if time.time() > begin:
+                self.run(["scontrol", "update", "JobId=%d" % job, "StartTime=now"])
             return self.job_state(job) == "RUNNING"
         wait_for(runs, lambda: "Slurm's job %d to run again\n%s" % (job, self.output(job, "err")), 40)
 
