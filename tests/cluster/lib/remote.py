@@ -9,8 +9,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from cluster import BIN  # noqa: E402
 
 SSH = """#!/bin/bash
-# stands for ssh [-o OPTION]... HOST COMMAND
-while [[ $1 == -o ]]; do shift 2; done
+# stands for ssh [-x] [-o OPTION]... HOST COMMAND
+while [[ $1 == -* ]]; do [[ $1 == -o ]] && shift; shift; done
 echo "$*" >>%(log)s
 host=$1
 shift
