@@ -1,0 +1,220 @@
+"""Complaints about processes, ports, GPUs and who is told what of them."""
+import glob
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from cluster import Cluster, SIGKILL, alive, program, wait_for
+from ring_jobs import act, await_verdict, pid_of, ring
+
+CGROUP = "/sys/fs/cgroup"
+
+
+def text_of(*path):
+    with open(os.path.join(*path)) as f:
+        return f.read()
+
+
+def control_group(kind, name):
+    """A group of a version 1 controller, or None."""
+    path = os.path.join(CGROUP, kind, name)
+    try:
+        os.mkdir(path)
+        return path
+    except OSError:
+        return None
+
+
+def complaint_08_ports_never_collide():
+    """Two jobs on one machine want the same master port. Here each leases one, from other clusters too: at the same time
+    two jobs of one cluster and two private ones listen."""
+    code = ("import os, socket, time\n"
+            "server = socket.create_server(('', int(os.environ['MASTER_PORT'])))\n"
+            "open('up-%s' % os.environ['MASTER_PORT'], 'w').close()\n"
+            "while not os.path.exists('finish'): time.sleep(0.01)\n")
+    command = ["--", "/usr/bin/python3", "-c", code]
+    with Cluster(agents=1, slots=2) as c:
+        jobs = [c.submit(*command), c.submit(*command)]
+        runs = [c.popen("run", *command, env=c.env) for _ in range(2)]
+        wait_for(lambda: len(glob.glob(c.dir + "/up-*")) == 4, "four ports")
+        c.write("finish", "")
+        assert [run.wait(timeout=30) for run in runs] == [0, 0]
+        for job in jobs:
+            assert c.wait_job(job, "succeeded")["restarts_used"] == 0
+
+
+def complaint_09_gpus_by_id():
+    """A launcher cannot say which GPUs, so jobs that share a machine meet on GPU 0. Here each rank's GPUs are leased by
+    UUID: two jobs on a node of four have two each, a third waits."""
+    from rpc import FakeAgent, connect  # where it is installed
+    uuids = ["GPU-%d" % i for i in range(4)]
+    with Cluster(agents=0) as c:
+        node = FakeAgent(connect("unix:" + os.path.join(c.state, "coordinator.sock")), "n1", slots=8, gpus=uuids)
+        c.wait_nodes(1)
+        jobs = [c.submit("--device", "cuda", "--gpus-per-proc", "1", "--procs-per-node", "2", "--", "true")
+                for _ in range(3)]
+        wait_for(lambda: node.group(jobs[0]) and node.group(jobs[1]), "two wishes")
+        held = [[list(s.gpu_uuids) for s in node.group(job).spawns] for job in jobs[:2]]
+        assert all(len(uuids) == 1 for group in held for uuids in group), held
+        assert sorted(u for group in held for uuids in group for u in uuids) == uuids, held
+        assert "GPU" in c.job(jobs[2])["reason"] and c.job(jobs[2])["state"] == "queued", c.job(jobs[2])
+        node.exit(jobs[0])
+        wait_for(lambda: node.group(jobs[2]), "the third's turn")
+        assert sorted(s.gpu_uuids[0] for s in node.group(jobs[2]).spawns) == sorted(u for u, in held[0])
+        node.close()
+
+
+def complaint_10_the_cause_is_named():
+    """ChildFailedError: exitcode -9, error_file N/A. Here: the rank that was first, its signal or code, its last words,
+    and that it was memory."""
+    script = ("[ $RANK = 1 ] || exec sleep 1000\n"
+              "for i in 1 2 3; do echo \"words $i\" >&2; done; %s\n")
+    with Cluster(agents=1, slots=2) as c:
+        for end, code, said in (("kill -9 $$", 137, "signal 9 (SIGKILL)"), ("exit 3", 3, "code 3")):
+            job = c.submit("--procs-per-node", "2", "--max-restarts", "0", "--", "sh", "-c", script % end)
+            waited = c.ddpctl("wait", job, check=False)
+            assert waited.code == code and said in waited.err and "rank 1 on n1" in waited.err, waited
+            assert "  | words 3\n" in waited.err, waited
+        group = control_group("memory", "ddp-test-%d" % os.getpid())
+        if not group:
+            print("   (no memory controller of version 1: out of memory is left to the test `supervisor`)")
+            return
+        try:
+            with open(group + "/memory.limit_in_bytes", "w") as f:
+                f.write("64M")
+            eat = "open('%s/cgroup.procs', 'w').write('0'); x = bytearray(512 << 20)" % group
+            job = c.submit("--max-restarts", "0", "--", "/usr/bin/python3", "-c", eat)
+            waited = c.ddpctl("wait", job, check=False)
+            assert waited.code == 137 and "memory" in waited.err, waited
+        finally:
+            os.rmdir(group)
+
+
+def complaint_11_which_rank_hangs():
+    """Every rank waits in a collective; which one does not come? Here ddpctl why names it, and what it does instead."""
+    with Cluster(agents=1, slots=3) as c:
+        job, where = ring(c)
+        act(where, 2, "sleep")
+        said = await_verdict(c, job, "asleep", 2)
+        assert "rank 2 on n1" in said["sentence"], said["sentence"]
+
+
+def complaint_12_stuck_but_alive():
+    """A rank that stands still beats its heart for ever. Here stall_timeout is a lease on progress: the generation ends, and
+    its end names the rank."""
+    with Cluster(agents=1, slots=3) as c:
+        job, where = ring(c, extra="stall_timeout: 5s\ngrace: 1s\nmax_restarts: 0\n")
+        os.kill(pid_of(where, 1), signal.SIGSTOP)
+        status = c.wait_job(job, "failed")
+        assert "rank 1 on n1" in status["reason"], status["reason"]
+        c.wait_gone(job)
+
+
+def complaint_13_no_zombie_jobs():
+    """Cancelled jobs leave processes that hold their GPUs. Here nothing stays, however it hid, and however it was ended."""
+    script = "(setsid sleep 1000 &) ; (trap '' TERM HUP; nohup sleep 1000 &) ; trap '' TERM; touch up-$DDP_JOB_ID; sleep 1000"
+    with Cluster(agents=1) as c:
+        c.write("hide.sh", script)
+
+        def one():
+            job = c.submit(c.write("job.yaml", "workdir: %s\ngrace: 1s\ncommand: [sh, hide.sh]\n" % c.dir))
+            wait_for(lambda: os.path.exists("%s/up-%d" % (c.dir, job)) and len(c.processes(job)) >= 4, "it to hide")
+            return job
+        killed, cancelled = one(), one()
+        c.ddpctl("cancel", "--kill", killed)
+        c.ddpctl("cancel", cancelled)
+        for job in (killed, cancelled):
+            c.wait_job(job, "cancelled")
+            c.wait_gone(job)
+        failed = c.submit("--max-restarts", "0", "--procs-per-node", "2", "--", "sh", "-c",
+                          "[ $RANK = 0 ] || exec setsid sleep 1000; setsid sleep 1000 & touch left; exit 1")
+        c.wait_job(failed, "failed")
+        c.wait_gone(failed)
+        wait_for(lambda: not [p for p in c.processes().values() if "ddp-supervisor" in p], "the supervisors to end")
+
+
+def complaint_14_unkillable_process():
+    """A process that SIGKILL does not end (a dead disk) blocks its agent. Here the agent serves others meanwhile, and the
+    job is let go: its slots are not. A frozen process stands for it."""
+    group = control_group("freezer", "ddp-test-%d" % os.getpid())
+    if not group:
+        print("skipped: only a frozen process of a version 1 cgroup does not hear SIGKILL")
+        sys.exit(77)
+    try:
+        with Cluster(agents=1, slots=3) as c:
+            try:
+                job = c.submit("--", "sh", "-c", "echo $$ > pid; echo 0 > %s/cgroup.procs; touch up; sleep 1000" % group)
+                wait_for(lambda: os.path.exists(c.dir + "/up"), "it to run")
+                with open(group + "/freezer.state", "w") as f:
+                    f.write("FROZEN")
+                wait_for(lambda: text_of(group, "freezer.state") == "FROZEN\n", "it to freeze")
+                c.ddpctl("cancel", "--kill", job)
+                other = c.submit("--", "echo", "served")
+                c.wait_job(other, "succeeded")
+                assert c.logs(other) == "served\n" and alive(int(text_of(c.dir, "pid")))
+                c.wait_job(job, "cancelled", timeout=60)
+                events = c.ddpctl("events", job).out
+                assert "cannot be killed" in events, events
+                assert [n["state"] for n in c.nodes()] in (["draining"], ["drained"]), c.nodes()
+            finally:
+                with open(group + "/freezer.state", "w") as f:
+                    f.write("THAWED")
+            c.wait_gone(job)
+    finally:
+        wait_for(lambda: not text_of(group, "tasks"), "the group to be empty")
+        os.rmdir(group)
+
+
+def complaint_15_no_orphans():
+    """kill -9 of the launcher leaves workers that hold GPU memory. Here they die with their supervisor, what they had
+    started too; if the agent dies as well, the next one finds them."""
+    script = "(setsid sleep 1000 &) ; trap '' TERM HUP; echo $$ >> pids; while :; do sleep 1; done"
+    with Cluster(agents=1) as c:
+        job = c.submit("--procs-per-node", "2", "--max-restarts", "0", "--", "sh", "-c", script)
+
+        def up():
+            return os.path.exists(c.dir + "/pids") and len(text_of(c.dir, "pids").split()) == 2 and len(
+                c.processes(job)) >= 4
+        wait_for(up, "its processes")
+        supervisor, = [pid for pid, line in c.processes().items() if "ddp-supervisor" in line]
+        c.agents["n1"].kill()
+        os.kill(supervisor, SIGKILL)
+        wait_for(lambda: not any(alive(int(p)) for p in text_of(c.dir, "pids").split()), "the workers to die with it")
+        c.start_agent("n1")
+        c.wait_gone(job)
+        c.wait_job(job, "failed")
+
+
+def complaint_16_slow_rank_is_waited_for():
+    """An exit barrier kills rank 0 while it still saves. Here the job runs until its last rank has ended, on whichever node,
+    long after the others were reaped and their exit records gone."""
+    script = "[ $RANK = 0 ] || exit 0; while [ ! -e finish ]; do sleep 0.05; done; echo saved > saved"
+    with Cluster(agents=2, config="heartbeat: 200ms\nnode_timeout: 1s") as c:
+        job = c.submit(c.write("job.yaml", "workdir: %s\nnodes: 2\nprocs_per_node: 2\nlease: 2s\ngrace: 1s\n"
+                                           "command: [sh, -c, '%s']\n" % (c.dir, script)))
+        wait_for(lambda: sorted(r["state"] for r in c.job(job)["ranks"])[:3] == ["exited"] * 3, "the others to end")
+        late = time.monotonic() + 3  # beyond grace and lease
+        wait_for(lambda: c.job(job)["state"] == "running" and time.monotonic() > late, "some leases to pass")
+        assert not os.path.exists(c.dir + "/saved")
+        c.write("finish", "")
+        status = c.wait_job(job, "succeeded")
+        assert status["generation"] == 1 and text_of(c.dir, "saved") == "saved\n", status
+
+
+def complaint_17_hangup_kills_nothing():
+    """A closed terminal kills the run in spite of nohup. Here a submitted job has no terminal: the end of the session that
+    follows it is nothing to it."""
+    with Cluster(agents=1) as c:
+        with open(os.path.join(c.dir, "followed"), "w") as out:
+            shell = subprocess.Popen(["setsid", "sh", "-c", '"$0" submit --follow -- sh -c "while [ ! -e finish ]; '
+                                      'do sleep 0.05; done"; :', program("ddpctl")], env=c.client_env(), cwd=c.dir, stdout=out,
+                                     stderr=out, stdin=subprocess.DEVNULL)
+            c.started.append(shell)
+            wait_for(lambda: "started" in text_of(c.dir, "followed"), "it to run")
+        os.killpg(shell.pid, signal.SIGHUP)
+        shell.wait(timeout=20)
+        assert c.job(1)["state"] == "running", c.job(1)
+        c.write("finish", "")
+        assert c.wait_job(1, "succeeded")["generation"] == 1

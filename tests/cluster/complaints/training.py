@@ -1,0 +1,74 @@
+"""Complaints about what a run has saved when it ends, and where it goes on."""
+import glob
+import hashlib
+import json
+import os
+
+from cluster import Cluster, SIGKILL, wait_for
+from lib.steps import committed, ends_whole, runs_on, train, undisturbed
+from membership import rows
+
+
+def complaint_17_stop_saves_first():
+    """Who stops a run must get every rank to save at the same step himself. Here it is one order: all ranks agree on a
+    step, its snapshot is committed, then they end."""
+    with Cluster(agents=2) as c:
+        job = train(c, "stopped", 2, steps=1000000, every=100000)
+        runs_on(c, job, "n1", "n2")
+        c.ddpctl("cancel", job)
+        c.wait_job(job, "cancelled")
+        c.wait_gone(job)
+        (step, generation), = rows(c, "SELECT step, generation FROM snapshot WHERE job = ?", job)
+        assert step > 0 and generation == 1, step
+        ends = rows(c, "SELECT code, signal FROM spawn WHERE job = ?", job)
+        assert ends == [(0, 0)] * 2, ends
+        more = c.ddpctl("resume", job, "-o", "json").json()["job"]
+        runs_on(c, more, "n1", "n2")
+        (source,), = rows(c, "SELECT source_step FROM generation WHERE job = ?", more)
+        assert source == step, (source, step)
+
+
+def complaint_18_snapshots_are_whole_or_not():
+    """A killed save leaves a broken checkpoint, and the restart hangs on it. Here what was cut off is never looked at: of
+    many kills amid saving, each restart is from a committed one, and those are whole."""
+    with Cluster(agents=1) as c:
+        job = train(c, "saved", 1, steps=1000000, every=1, more="max_restarts: 8\n")
+        out = os.path.join(c.dir, "saved")
+        for generation in range(1, 4):
+            wait_for(lambda: c.job(job)["generation"] == generation and c.job(job)["state"] == "running", "it to run", 40)
+            wait_for(lambda: (c.job(job)["snapshot"] or {}).get("generation") == generation, "a snapshot")
+            if generation == 2:  # as a copy that was cut off leaves it
+                os.mkdir(os.path.join(out, "step-900000-g1"))
+            os.kill(c.job(job)["ranks"][0]["pid"], SIGKILL)
+        wait_for(lambda: c.job(job)["generation"] == 4 and c.job(job)["state"] == "running", "it to run", 40)
+        c.ddpctl("cancel", "--kill", job)
+        c.wait_job(job, "cancelled")
+        for number, source in rows(c, "SELECT number, source_step FROM generation WHERE job = ? AND number > 1", job):
+            known = rows(c, "SELECT 1 FROM snapshot WHERE job = ? AND step = ? AND generation < ?", job, source, number)
+            assert known and source < 900000, (number, source)
+        marks = glob.glob(out + "/step-*/COMMITTED.json")
+        assert marks
+        for mark in marks:
+            with open(mark) as f:
+                for name, digest in files_of(json.load(f)).items():
+                    with open(os.path.join(os.path.dirname(mark), name), "rb") as data:
+                        assert hashlib.sha256(data.read()).hexdigest() == digest, (mark, name)
+
+
+def files_of(mark):
+    files = mark["files"]
+    return files if isinstance(files, dict) else {f["name"]: f["sha256"] for f in files}
+
+
+def complaint_19_data_at_another_world_size():
+    """Resumed amid an epoch, on another number of ranks, samples are lost or seen twice. Here there is one cursor: each
+    step has the loss of the same step of a run that was left alone."""
+    steps = 400  # an epoch is 32 of them
+    with Cluster(agents=2, slots=1) as c:
+        whole = undisturbed(c, steps)
+        job = train(c, "resized", 2, steps=steps, every=20)
+        committed(c, job, 20)
+        c.ddpctl("resize", job, 1)
+        ends_whole(c, job, whole, steps, generation=2, restarts=0)
+        (at,), = rows(c, "SELECT source_step FROM generation WHERE job = ? AND number = 2", job)
+        assert at % 32, "it stopped between two epochs, by chance: %d" % at

@@ -1,0 +1,68 @@
+"""A train job of which every step can be told by its loss: the mean over just that step's samples."""
+import os
+
+from cluster import wait_for
+
+JOB = """
+nodes: %s
+device: cpu
+%strain:
+  model: {type: linear, in: 2000, out: 20}
+  data: {type: synthetic, samples: 2000, in: 2000, out: 20}
+  optimizer: {type: sgd, lr: 0.00001}
+  global_batch: 64
+  log_every: 10
+  steps: %d
+  snapshot: {dir: %s, every: %d, keep: 2}
+"""
+
+
+def train(c, name, nodes, steps, every=100, more="max_restarts: 1\n"):
+    """The job's number. nodes: 2, or "1:2". more: lines of the job file."""
+    nodes = '"%s"' % nodes if isinstance(nodes, str) else nodes
+    return c.submit(c.write(name + ".yaml", JOB % (nodes, more, steps, os.path.join(c.dir, name), every)))
+
+
+def runs_on(c, job, *nodes):
+    """Waits until it does steps on exactly these; returns its status."""
+    def reached():
+        status = c.job(job)
+        assert status["state"] not in ("succeeded", "failed", "cancelled"), "too late: " + c.describe(job)
+        here = status["state"] == "running" and sorted(status["nodes"]) == sorted(nodes)
+        return here and (status["progress"] or {}).get("step", 0) > 0 and status
+    return wait_for(reached, lambda: "job %d on %s\n%s" % (job, nodes, c.describe(job)), 40)
+
+
+def committed(c, job, step):
+    wait_for(lambda: (c.job(job)["snapshot"] or {}).get("step", 0) >= step, "step %d to be committed" % step, 40)
+
+
+def same(a, b, step):
+    assert abs(a - b) <= 1e-4 * abs(a), "step %d saw other samples: loss %r, not %r" % (step, b, a)
+
+
+def losses(c, job):
+    """{step: its loss}; what was done twice was the same."""
+    found = {}
+    for point in c.ddpctl("metrics", job, "-o", "json").json()["points"]:
+        if point["name"] == "loss":
+            same(found.setdefault(point["step"], point["value"]), point["value"], point["step"])
+    return found
+
+
+def undisturbed(c, steps):
+    job = train(c, "whole", 1, steps)
+    assert c.wait_job(job, "succeeded", timeout=60)["generation"] == 1
+    wait_for(lambda: steps in losses(c, job), "its last loss")
+    return losses(c, job)
+
+
+def ends_whole(c, job, whole, steps, generation, restarts):
+    """Each step, whatever the world size was then, saw the samples that it saw undisturbed."""
+    status = c.wait_job(job, "succeeded", timeout=90)
+    assert (status["generation"], status["restarts_used"]) == (generation, restarts), status
+    wait_for(lambda: steps in losses(c, job), "its last loss")
+    mine = losses(c, job)
+    assert len(mine.keys() & whole.keys()) > steps / 25, (sorted(mine), sorted(whole))
+    for step in mine.keys() & whole.keys():
+        same(whole[step], mine[step], step)
