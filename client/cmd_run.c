@@ -49,11 +49,13 @@ static int failed(const struct err *e)
     return code == EXIT_USAGE ? EXIT_USAGE : EXIT_DDP;
 }
 
-static int run_here(const struct launch *l, const char *text, int64_t slots, bool quiet)
+static int run_here(const struct launch *l, const char *text, const struct job_spec *spec, int64_t slots,
+                    bool quiet)
 {
     struct session s;
     struct err e;
     session_init(&s, l, quiet);
+    s.wants_gpus = spec->procs == JOB_PROCS_GPU || spec->device == JOB_DEVICE_CUDA;
     int code = start(&s, text, slots, &e) == ERR_OK ? s.exit_code : failed(&e);
     if (interrupts())
         code = 128 + interrupt_signal();
@@ -131,7 +133,8 @@ static int run_launch(struct invocation *in, struct launch *l, const char *text,
     struct err e;
     if (place_logs(l, spec, &e) != ERR_OK)
         return complain(&e);
-    return l->host ? hosts_run(in->globals, l, text, spec, o->quiet) : run_here(l, text, slots, o->quiet);
+    return l->host ? hosts_run(in->globals, l, text, spec, o->quiet)
+                   : run_here(l, text, spec, slots, o->quiet);
 }
 
 static int run(struct invocation *in)

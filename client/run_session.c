@@ -11,7 +11,7 @@
 #include "client/run_failure.h"
 #include "client/run_output.h"
 
-#define QUEUE_SAY_MS 2000 /* then it is said what the job waits for, */
+#define QUEUE_SAY_MS 1000 /* then it is said what the job waits for, */
 #define QUEUE_MS 60000    /* and then it will never fit here */
 #define BUSY_WAIT_MS 4    /* between looks at the log files while something happens, */
 #define IDLE_WAIT_MS 40   /* and when nothing has for a second */
@@ -67,6 +67,26 @@ static void explain(struct session *s, const Ddp__V1__JobStatus *job)
         buf_printf(&s->err, "ddpctl: warning: TORCHELASTIC_ERROR_FILE: %s\n", e.msg);
 }
 
+/* It waits for GPUs that others use, but not for such as there are none of. */
+static enum err_code check_gpus(struct session *s, struct err *e)
+{
+    Ddp__V1__ListNodesRequest request = DDP__V1__LIST_NODES_REQUEST__INIT;
+    CLEANUP(rpc_release) void *message = NULL;
+    size_t gpus = 0;
+    if (!s->wants_gpus)
+        return ERR_OK;
+    if (link_call(&s->link, "ListNodes", &request, &message, 0, e) != ERR_OK)
+        return e->code;
+    const Ddp__V1__ListNodesReply *reply = message;
+    for (size_t i = 0; i < reply->n_nodes; i++)
+        gpus += reply->nodes[i]->n_gpus;
+    if (gpus)
+        return ERR_OK;
+    return err_set(e, ERR_FAILED_PRECONDITION,
+                   "the job does not start on this machine: it wants GPUs and there are none, "
+                   "say --nproc-per-node N or cpu");
+}
+
 static enum err_code check_queue(struct session *s, struct err *e)
 {
     int64_t waited = clock_boot_ms() - s->started_ms;
@@ -74,6 +94,8 @@ static enum err_code check_queue(struct session *s, struct err *e)
         return ERR_OK;
     if (waited >= QUEUE_MS)
         return err_set(e, ERR_FAILED_PRECONDITION, "the job does not start on this machine: %s", s->reason);
+    if (!s->queue_said && check_gpus(s, e) != ERR_OK)
+        return e->code;
     if (!s->queue_said && !s->quiet)
         buf_printf(&s->err, "ddpctl: %s\n", s->reason);
     s->queue_said = true;

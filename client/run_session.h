@@ -15,6 +15,7 @@ struct session {
     struct link link;   /* to the coordinator, wherever it is */
     const char *node;   /* this node's name in the job; NULL: it is the only one */
     int64_t job;
+    bool wants_gpus; /* the job, and this machine alone can give them */
     /* of a run over several hosts: called each turn instead of the look at the queue; an error ends the
      * session. NULL: none */
     enum err_code (*tend)(struct session *s, struct err *e);
