@@ -65,6 +65,7 @@ static void send_hello(struct sim *sim, const struct machine *m, struct session 
     struct core_gpu gpus[8];
     char uuids[8][32];
     struct core_event event = {.kind = CORE_HELLO, .session = s->handle};
+    bool run = sim->seed % 3 == 0, seats = sim->seed % 6 == 0; /* the machines are members of a run */
 
     for (int i = 0; i < m->gpu_count; i++) {
         snprintf(uuids[i], sizeof(uuids[i]), "GPU-%d-%d", m->index, i);
@@ -84,6 +85,9 @@ static void send_hello(struct sim *sim, const struct machine *m, struct session 
         .cores = m->cpu_slots,
         .port_first = 29700,
         .port_last = 29720,
+        .turn = run ? m->index + 1 : 0,
+        .seat = seats && m->index % 2 ? m->index : 0,
+        .procs = seats && m->index % 2 ? 1 : 0,
         .gpus = gpus,
         .gpu_count = (size_t)m->gpu_count,
     };
