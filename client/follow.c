@@ -9,8 +9,12 @@
 
 static volatile sig_atomic_t interrupt_count, interrupt_number;
 
+/* The same word twice is one wish, but for ^C: terminals that close and batch systems tell it more than once,
+ * and a snapshot may be on its way. */
 static void on_interrupt(int number)
 {
+    if (number == interrupt_number && number != SIGINT)
+        return;
     interrupt_number = number;
     interrupt_count++;
 }

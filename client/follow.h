@@ -29,7 +29,8 @@ MUST_CHECK enum err_code follow_job(struct link *link, int64_t job, int *exit_co
 /* What an ended job means for ddpctl's own exit. */
 int job_exit_code(const Ddp__V1__JobStatus *job);
 
-/* ^C and friends, noted instead of obeyed. interrupts() counts them since the start. */
+/* ^C and friends, noted instead of obeyed. interrupts() counts them since the start; one that comes
+ * again is not counted, but for ^C. */
 void interrupts_catch(void);                     /* SIGINT and SIGTERM */
 void interrupts_catch_these(const int *signals); /* ended by 0 */
 int interrupts(void);
