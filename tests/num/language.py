@@ -74,6 +74,16 @@ def validation_is_the_same_on_every_layout(directory):
     return f"spread {max(seen) - min(seen):.1e}"
 
 
+def averaging_learns(directory):
+    """Ranks that step on their own, and agree at the end of a round."""
+    write_text(directory)
+    text = job(extra="sync: {type: average, every: 10}", batch="batch: 8")
+    with World(directory, text, world=2, nodes=2) as w:
+        w.run()
+        assert w.last("val_loss") < 1.5, w.last("val_loss")
+        assert [r["step"] for r in w.ranks[0].reports if "digest_low" in r] == list(range(0, 101, 10))
+
+
 def memory_is_what_was_announced(directory):
     """Resident size at its highest, within 10 % of the sum in the log."""
     write_text(directory)
@@ -161,5 +171,5 @@ def larger_than_memory(directory):
         resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
-sweep("language", [learns_and_reports, validation_is_the_same_on_every_layout, memory_is_what_was_announced,
+sweep("language", [learns_and_reports, validation_is_the_same_on_every_layout, averaging_learns, memory_is_what_was_announced,
                    changed_data_is_refused, tokens, larger_than_memory])
