@@ -32,7 +32,7 @@ static struct plot_curve falling(struct curve *c, const char *label, double from
 
 static void draw(const char *name, const struct plot *p, const struct plot_curve *curves, size_t count)
 {
-    struct buf out = {0};
+    CLEANUP(buf_release) struct buf out = {0};
     plot_draw(p, curves, count, &out);
     golden_check(name, &out);
 }
@@ -71,7 +71,7 @@ static void odd_curves(void **state)
                                   {(char *)(uintptr_t) "#1 loss", {steps, nothing, 3}},
                                   {(char *)(uintptr_t) "#1 lr", {steps, small, 3}}};
     struct plot p = {.columns = 30, .rows = 7, .utf8 = true};
-    struct buf out = {0};
+    CLEANUP(buf_release) struct buf out = {0};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(curves); i++)
         plot_draw(&p, &curves[i], 1, &out);
@@ -125,7 +125,7 @@ static void where_runs_part(void **state)
     struct series high[2] = {series_of(a, one, 5), series_of(b, same, 4)},
                   low[2] = {series_of(a, zero, 5), series_of(b, zero, 3)};
     struct parting p;
-    struct buf out = {0};
+    CLEANUP(buf_release) struct buf out = {0};
     (void)state;
     series_compare(&p, high, low);
     assert_false(p.parted);
@@ -148,7 +148,6 @@ static void where_runs_part(void **state)
     assert_int_equal(p.step, 0);
     series_print_parting(&p, (int64_t[]){7, 9}, &out);
     assert_non_null(strstr(out.data, "they never agreed"));
-    buf_release(&out);
 }
 
 int main(void)
