@@ -13,16 +13,15 @@ import torch.multiprocessing as mp
 import train
 
 
-def open_reports():
+def open_report_pipe():
     """A child of mp.spawn inherits no descriptors: it opens what its parent holds."""
     if "DDP_REPORT_FD" in os.environ:
-        path = f"/proc/{os.getppid()}/fd/{os.environ['DDP_REPORT_FD']}"
-        os.environ["DDP_REPORT_FD"] = str(os.open(path, os.O_WRONLY))
+        train.report_pipe = os.open(f"/proc/{os.getppid()}/fd/{os.environ['DDP_REPORT_FD']}", os.O_WRONLY)
 
 
 def rank_main(rank, world_size, args):
     os.environ["LOCAL_RANK"] = str(rank)
-    open_reports()
+    open_report_pipe()
     device = train.choose_device()
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", rank=rank, world_size=world_size)
     train.run(device, args)

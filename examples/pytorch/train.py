@@ -3,8 +3,8 @@
     ddpctl run --nproc-per-node 2 -- python3 train.py 50 10
     ddpctl submit --nodes 2 --procs-per-node 2 -- python3 train.py 50 10
 
-Nothing in here knows which of them started it. The three lines about DDP_REPORT_FD are for `ddpctl status` and
-`ddpctl metrics`, and do nothing elsewhere. Rank 0 writes the snapshot and reads it for all, so nodes need no directory
+Nothing in here knows which of them started it. What is said of reports is for `ddpctl status` and `ddpctl metrics`, and
+does nothing elsewhere. Rank 0 writes the snapshot and reads it for all, so nodes need no directory
 in common and cannot disagree where to go on: a restart puts rank 0 onto the node where it was. Only when that node is lost
 does a directory in common save the day.
 """
@@ -12,6 +12,7 @@ import argparse
 import gc
 import json
 import os
+import stat
 
 import torch
 import torch.distributed as dist
@@ -22,10 +23,22 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 INPUTS = 20
 
 
+def find_report_pipe():
+    """What ddp reads progress from. None where there is no ddp, or a launcher in between did not pass the pipe on."""
+    try:
+        fd = int(os.environ["DDP_REPORT_FD"])
+        return fd if stat.S_ISFIFO(os.fstat(fd).st_mode) else None
+    except (KeyError, OSError):
+        return None
+
+
+report_pipe = find_report_pipe()
+
+
 def report(**values):
     """One line of progress: a number of steps, and whatever numbers are worth a curve."""
-    if "DDP_REPORT_FD" in os.environ:
-        os.write(int(os.environ["DDP_REPORT_FD"]), (json.dumps(values) + "\n").encode())
+    if report_pipe is not None:
+        os.write(report_pipe, (json.dumps(values) + "\n").encode())
 
 
 def make_dataset(samples):
