@@ -15,210 +15,9 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "daemon/coordinator/state.h"
+#include "daemon/coordinator/room.h"
 
 #define BEHIND_HEAD 200 /* jobs that one pass tries past the first blocked one */
-
-#define NO_FORMER (1 << 20) /* the order of nodes that had no part in the last generation, from here on */
-
-enum mode { MODE_CPU, MODE_GPU };
-
-static bool usable(const struct node *node)
-{
-    return node->r.state == NODE_ALIVE && node->session && node->synced && !node->rest_until;
-}
-
-/* Not now, but as things stand soon again. */
-static bool expected(const struct node *node)
-{
-    return !node->r.drain &&
-           (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING);
-}
-
-static void count_node(struct node *node)
-{
-    memset(&node->place, 0, sizeof(node->place));
-    node->place.cpu_total = node->r.cpu_slots;
-    for (size_t i = 0; i < node->gpu_count; i++)
-        node->place.gpu_total += node->gpus[i].healthy;
-    for (size_t i = 0; i < node->spawn_count; i++) {
-        node->place.cpu_busy += node->spawns[i]->r.cpu_slot >= 0;
-        for (size_t k = 0; k < node->gpu_count; k++)
-            for (char **uuid = node->spawns[i]->r.gpu_uuids; uuid && *uuid; uuid++)
-                node->place.gpu_busy += node->gpus[k].healthy && !strcmp(*uuid, node->gpus[k].uuid);
-    }
-}
-
-/* How many processes the job has on this node, and of how many GPUs each; 0: the node is none for it. */
-static int procs_on(const struct job_spec *spec, const struct node *node, enum mode mode, int *gpus_each)
-{
-    int gpus = node->place.gpu_total, procs = 0;
-    int given = spec->procs == JOB_PROCS_NUMBER ? (int)spec->procs_per_node : 0; /* 0: what the node has */
-
-    if (node->procs)
-        given = node->procs;
-    *gpus_each = 0;
-    if (mode == MODE_CPU) {
-        procs = given ? given : node->place.cpu_total;
-        return procs <= node->place.cpu_total ? procs : 0;
-    }
-    if (spec->gpus_per_proc == JOB_GPUS_ALL) {
-        procs = given ? given : 1;
-        *gpus_each = gpus / procs;
-    } else {
-        *gpus_each = (int)spec->gpus_per_proc;
-        procs = given ? given : (*gpus_each > 0 ? gpus / *gpus_each : 0);
-    }
-    return *gpus_each > 0 && procs * *gpus_each <= gpus ? procs : 0;
-}
-
-static int units(const struct place_choice *c)
-{
-    return c->gpus_each ? c->procs * c->gpus_each : c->procs;
-}
-
-static int total(const struct node *node, enum mode mode)
-{
-    return mode == MODE_GPU ? node->place.gpu_total : node->place.cpu_total;
-}
-
-static int kept(const struct node *node, enum mode mode)
-{
-    return mode == MODE_GPU ? node->place.gpu_kept : node->place.cpu_kept;
-}
-
-static int available(const struct node *node, enum mode mode)
-{
-    int busy = mode == MODE_GPU ? node->place.gpu_busy - node->place.gpu_covered
-                                : node->place.cpu_busy - node->place.cpu_covered;
-    return total(node, mode) - busy - kept(node, mode);
-}
-
-/* Where the node stood in the job's last generation: a layout is repeated where it can be. Those of a run
- * that had no part in it follow by order of joining. */
-static int former_order(const struct job *job, const struct node *node)
-{
-    const struct generation *g = job_current(job);
-
-    for (int i = 0; g && i < g->r.world_size; i++)
-        if (!strcmp(g->ranks[i].r.node, node->r.name))
-            return g->ranks[i].r.node_rank;
-    return NO_FORMER + node->turn;
-}
-
-static bool is_target(const struct job *job, const struct node *node)
-{
-    for (char **name = job->targets; name && *name; name++)
-        if (!strcmp(*name, node->r.name))
-            return true;
-    return false;
-}
-
-/* Former nodes first, then the fullest that fits: whole nodes stay free for those who need them. */
-static int by_fit(const void *a, const void *b)
-{
-    const struct place_choice *x = a, *y = b;
-
-    if (x->order != y->order)
-        return x->order < y->order ? -1 : 1;
-    if (x->available != y->available)
-        return x->available < y->available ? -1 : 1;
-    return strcmp(x->node->r.name, y->node->r.name);
-}
-
-/* For what is to be kept: nodes picked before, then former ones, then the emptiest. */
-static int by_hope(const void *a, const void *b)
-{
-    const struct place_choice *x = a, *y = b;
-
-    if (x->order != y->order)
-        return x->order < y->order ? -1 : 1;
-    if (x->available != y->available)
-        return x->available > y->available ? -1 : 1;
-    return strcmp(x->node->r.name, y->node->r.name);
-}
-
-/* All nodes that could take the job's processes now; those of an emptier cluster when `later`. */
-static size_t candidates(const struct core *core, const struct job *job, enum mode mode, bool later,
-                         struct place_choice *out)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < core->node_count; i++) {
-        struct node *node = core->nodes[i];
-        struct place_choice c = {.node = node};
-        if (later ? !expected(node) : !usable(node))
-            continue;
-        c.procs = procs_on(&job->spec, node, mode, &c.gpus_each);
-        if (!c.procs)
-            continue;
-        c.available = available(node, mode);
-        c.order = former_order(job, node);
-        if (later && is_target(job, node))
-            c.order -= 1 << 21;
-        if (later && !usable(node))
-            c.order += 1 << 22; /* it may never be: better to wait where others will end */
-        if ((later ? total(node, mode) - kept(node, mode) : c.available) < units(&c))
-            continue;
-        out[count++] = c;
-    }
-    if (count)
-        qsort(out, count, sizeof(*out), later ? by_hope : by_fit);
-    return count;
-}
-
-static bool feasible(const struct core *core, const struct job *job, enum mode mode)
-{
-    int gpus_each;
-    int64_t count = 0;
-
-    for (size_t i = 0; i < core->node_count; i++)
-        count += expected(core->nodes[i]) && procs_on(&job->spec, core->nodes[i], mode, &gpus_each) > 0;
-    return count >= job->spec.nodes_min;
-}
-
-static enum mode mode_of(const struct core *core, const struct job *job)
-{
-    const struct job_spec *spec = &job->spec;
-
-    if (spec->device == JOB_DEVICE_CUDA || spec->procs == JOB_PROCS_GPU)
-        return MODE_GPU;
-    if (spec->device == JOB_DEVICE_CPU || spec->procs == JOB_PROCS_CPU)
-        return MODE_CPU;
-    return feasible(core, job, MODE_GPU) ? MODE_GPU : MODE_CPU;
-}
-
-static void take(struct node *node, const struct place_choice *c)
-{
-    if (c->gpus_each)
-        node->place.gpu_busy += units(c);
-    else
-        node->place.cpu_busy += units(c);
-}
-
-/* What the job's own processes hold there will be free when it is placed. */
-static int held_by(const struct job *job, const struct node *node)
-{
-    int held = 0;
-
-    for (size_t i = 0; i < node->spawn_count; i++)
-        if (node->spawns[i]->job == job)
-            held += node->spawns[i]->r.gpu_uuids ? (int)strv_len(node->spawns[i]->r.gpu_uuids) : 1;
-    return held;
-}
-
-static void keep(const struct job *job, struct node *node, const struct place_choice *c)
-{
-    int held = held_by(job, node), covered = held < units(c) ? held : units(c);
-
-    if (c->gpus_each) {
-        node->place.gpu_kept += units(c);
-        node->place.gpu_covered += covered;
-    } else {
-        node->place.cpu_kept += units(c);
-        node->place.cpu_covered += covered;
-    }
-}
 
 /* A spawn of an older generation that must be dead before the next one starts: anywhere for a command job,
  * where its node can still say so for a native one (the lost ones are fenced). NULL: none. */
@@ -238,16 +37,16 @@ static void waits(struct job *job, const char *text)
     job->changed = true;
 }
 
-static const char *what(enum mode mode, int64_t count)
+static const char *what(enum room_mode mode, int64_t count)
 {
-    if (mode == MODE_GPU)
+    if (mode == ROOM_GPU)
         return count == 1 ? "GPU" : "GPUs";
     return count == 1 ? "slot" : "slots";
 }
 
 /* "waits for 4 slots on box2: job 9 holds them" */
-static void explain_blocked(struct job *job, const struct place_choice *targets, size_t count, enum mode mode,
-                            struct buf *text)
+static void explain_blocked(struct job *job, const struct place_choice *targets, size_t count,
+                            enum room_mode mode, struct buf *text)
 {
     int64_t missing = 0;
     const struct job *holder = NULL;
@@ -255,11 +54,12 @@ static void explain_blocked(struct job *job, const struct place_choice *targets,
 
     for (size_t i = 0; i < count; i++) {
         const struct node *node = targets[i].node;
-        int free_now = usable(node) ? available(node, mode) : 0;
-        missing += free_now < units(&targets[i]) ? units(&targets[i]) - (free_now > 0 ? free_now : 0) : 0;
+        int free_now = room_usable(node) ? room_available(node, mode) : 0;
+        missing +=
+            free_now < room_units(&targets[i]) ? room_units(&targets[i]) - (free_now > 0 ? free_now : 0) : 0;
         for (size_t k = 0; k < node->spawn_count; k++) {
             const struct job *of = node->spawns[k]->job;
-            if (of == job || free_now >= units(&targets[i]))
+            if (of == job || free_now >= room_units(&targets[i]))
                 continue;
             others |= holder && holder != of;
             holder = holder ? holder : of;
@@ -274,19 +74,19 @@ static void explain_blocked(struct job *job, const struct place_choice *targets,
                    missing == 1 ? "it" : "them");
 }
 
-static void explain_too_small(const struct core *core, const struct job *job, enum mode mode,
+static void explain_too_small(const struct core *core, const struct job *job, enum room_mode mode,
                               struct buf *text)
 {
     int64_t fitting = 0, away = 0;
     int gpus_each;
 
     for (size_t i = 0; i < core->node_count; i++) {
-        bool fits = procs_on(&job->spec, core->nodes[i], mode, &gpus_each) > 0;
-        fitting += fits && expected(core->nodes[i]);
-        away += fits && !expected(core->nodes[i]);
+        bool fits = room_procs(&job->spec, core->nodes[i], mode, &gpus_each) > 0;
+        fitting += fits && room_expected(core->nodes[i]);
+        away += fits && !room_expected(core->nodes[i]);
     }
     int64_t per_node = job->spec.procs == JOB_PROCS_NUMBER ? job->spec.procs_per_node : 1;
-    if (mode == MODE_GPU && job->spec.gpus_per_proc > 0)
+    if (mode == ROOM_GPU && job->spec.gpus_per_proc > 0)
         per_node *= job->spec.gpus_per_proc;
     buf_printf(text, "waits for %" PRId64 " node%s with %" PRId64 " %s each: the cluster has %" PRId64,
                job->spec.nodes_min, job->spec.nodes_min == 1 ? "" : "s", per_node, what(mode, per_node),
@@ -342,22 +142,22 @@ enum verdict { PLACED, BLOCKED, TOO_SMALL };
 static enum verdict try_job(struct core *core, struct job *job, bool may_keep, const struct job *head,
                             struct place_choice *list)
 {
-    enum mode mode = mode_of(core, job);
+    enum room_mode mode = room_mode_of(core, job);
     const struct spawn *old = holds_back(job);
     bool ready = !old && core->now.boot_ms >= job->not_before;
-    size_t count = ready ? candidates(core, job, mode, false, list) : 0;
+    size_t count = ready ? room_candidates(core, job, mode, false, list) : 0;
 
     if (count >= (size_t)job->spec.nodes_min && count > 0) {
         count = count > (size_t)job->spec.nodes_max ? (size_t)job->spec.nodes_max : count;
         take_seats(list, count);
         for (size_t i = 0; i < count; i++)
-            take(list[i].node, &list[i]);
+            room_take(list[i].node, &list[i]);
         form_generation(core, job, list, count);
         return PLACED;
     }
     CLEANUP(buf_release) struct buf text = {0};
     job->holder = 0;
-    count = candidates(core, job, mode, true, list);
+    count = room_candidates(core, job, mode, true, list);
     bool small = count < (size_t)job->spec.nodes_min || count == 0;
     if (!small && count > to_keep(job))
         count = to_keep(job);
@@ -366,7 +166,7 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
                    old->r.generation, old->r.node);
     else if (!ready)
         buf_puts(&text, "waits a moment before the next restart");
-    else if (!feasible(core, job, mode))
+    else if (!room_feasible(core, job, mode))
         explain_too_small(core, job, mode, &text);
     else if (head && !may_keep)
         buf_printf(&text, "waits behind job %" PRId64, head->r.id);
@@ -377,7 +177,7 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
         return small ? TOO_SMALL : BLOCKED;
     set_targets(job, list, count);
     for (size_t i = 0; i < count; i++)
-        keep(job, list[i].node, &list[i]);
+        room_keep(job, list[i].node, &list[i]);
     return BLOCKED;
 }
 
@@ -388,9 +188,9 @@ static void keep_for_drained(const struct core *core, struct place_choice *list)
         const struct job *job = core->jobs[i];
         if (!job->drained_ms || job->r.state != JOB_RECOVERING || !generation_open(job_current(job)))
             continue;
-        size_t count = candidates(core, job, mode_of(core, job), true, list);
+        size_t count = room_candidates(core, job, room_mode_of(core, job), true, list);
         for (size_t k = 0; k < count && k < to_keep(job); k++)
-            keep(job, list[k].node, &list[k]);
+            room_keep(job, list[k].node, &list[k]);
     }
 }
 
@@ -398,12 +198,12 @@ static void keep_for_drained(const struct core *core, struct place_choice *list)
 static size_t newcomers(const struct core *core, const struct job *job, struct place_choice *list)
 {
     const struct generation *g = job_current(job);
-    enum mode mode = g->ranks[0].spawn->r.gpu_uuids ? MODE_GPU : MODE_CPU;
-    size_t count = candidates(core, job, mode, false, list), kept = 0;
+    enum room_mode mode = g->ranks[0].spawn->r.gpu_uuids ? ROOM_GPU : ROOM_CPU;
+    size_t count = room_candidates(core, job, mode, false, list), kept = 0;
     size_t most = (size_t)(job->spec.nodes_max - g->r.node_count);
 
     for (size_t i = 0; i < count && kept < most; i++)
-        if (former_order(job, list[i].node) >= NO_FORMER && !list[i].node->steady_ms)
+        if (room_former_order(job, list[i].node) >= ROOM_NO_FORMER && !list[i].node->steady_ms)
             list[kept++] = list[i];
     return g->r.node_count + (int64_t)kept >= job->spec.nodes_min ? kept : 0;
 }
@@ -426,7 +226,7 @@ static int by_turn(const void *a, const void *b)
 static bool all_usable(const struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)
-        if (!g->ranks[i].spawn->node || !usable(g->ranks[i].spawn->node))
+        if (!g->ranks[i].spawn->node || !room_usable(g->ranks[i].spawn->node))
             return false;
     return true;
 }
@@ -448,7 +248,7 @@ static size_t offer_growth(struct core *core, struct job **turn, struct place_ch
         if (resize_offer(core, job, list, more))
             turn[due++] = job;
         for (size_t k = 0; k < more; k++)
-            take(list[k].node, &list[k]);
+            room_take(list[k].node, &list[k]);
     }
     return due;
 }
@@ -469,7 +269,7 @@ void place_run(struct core *core)
 
     core->place_dirty = false;
     for (size_t i = 0; i < core->node_count; i++)
-        count_node(core->nodes[i]);
+        room_count(core->nodes[i]);
     keep_for_drained(core, list);
     for (size_t i = 0; i < core->job_count; i++)
         if (wants_place(core->jobs[i]))
