@@ -6,12 +6,9 @@
 
 #include "base/mem.h"
 
-/* The word before a warning of the system, as in #SBATCH --signal=USR1@60, unless signals were chosen. */
 static void add_signal(struct launch *l, int number)
 {
     for (size_t i = 0; i + 1 < LAUNCH_SIGNALS_MAX; i++) {
-        if (l->signals[i] == number)
-            return;
         if (l->signals[i] == 0) {
             l->signals[i] = number;
             l->signals[i + 1] = 0;
@@ -45,7 +42,6 @@ void batch_fill(const struct allocation *a, struct launch *l)
 {
     if (l->standalone || a->kind == ALLOCATION_NONE)
         return;
-    add_signal(l, SIGUSR1);
     if (a->launched && !a->first)
         l->told = true;
     if (!a->launched)
@@ -81,6 +77,19 @@ void batch_release(struct batch *b)
 {
     allocation_release(&b->allocation);
     close_fd(&b->mates.fd);
+}
+
+void batch_signals(const struct batch *b, enum job_kind kind, struct launch *l)
+{
+    bool chosen = false;
+    for (size_t i = 0; l->signals[i]; i++)
+        chosen = chosen || l->signals[i] == SIGUSR1;
+    if (b->allocation.kind == ALLOCATION_NONE || l->standalone || chosen)
+        return;
+    if (kind == JOB_TRAIN)
+        add_signal(l, SIGUSR1);
+    else
+        signal(SIGUSR1, SIG_IGN);
 }
 
 bool batch_resumes(const struct batch *b, const struct job_spec *spec)

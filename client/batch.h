@@ -22,6 +22,9 @@ void batch_release(struct batch *b); /* for CLEANUP too */
 
 /* What an allocation fills in. Pure: batch_enter calls it. */
 void batch_fill(const struct allocation *a, struct launch *l);
+/* SIGUSR1, the warning before the end as in #SBATCH --signal=USR1@60, goes to all processes: it stops a train
+ * job; a command gets it as well, and what it makes of it counts. */
+void batch_signals(const struct batch *b, enum job_kind kind, struct launch *l);
 /* True where a train job goes on from what an earlier run of this same batch job has committed. */
 bool batch_resumes(const struct batch *b, const struct job_spec *spec);
 

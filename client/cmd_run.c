@@ -110,6 +110,7 @@ static enum err_code plan(struct invocation *in, const struct batch *batch, stru
         if (plan_job(in, l, text, spec, e) != ERR_OK)
             return e->code;
     }
+    batch_signals(batch, spec->kind, l);
     return launch_settle(l, spec, e);
 }
 

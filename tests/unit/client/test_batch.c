@@ -45,8 +45,6 @@ static void test_fills_what_nobody_said(void **state)
     assert_string_equal(l.id, "slurm-12.3");
     assert_true(l.told);
     assert_null(l.procs); /* the default, or the job file's own */
-    assert_int_equal(l.signals[2], SIGUSR1);
-    assert_int_equal(l.signals[3], 0);
     launch_release(&l);
     allocation_release(&a);
 }
@@ -93,7 +91,6 @@ static void test_leaves_alone_what_was_said(void **state)
     l.port = 29400;
     l.node_rank = 3;
     l.id = xstrdup("456");
-    l.signals[2] = SIGUSR1;
     batch_fill(&a, &l);
     assert_int_equal(l.nodes_min, 1);
     assert_int_equal(l.nodes_max, 4);
@@ -103,7 +100,6 @@ static void test_leaves_alone_what_was_said(void **state)
     assert_int_equal(l.is_host, -1); /* whoever owns that address */
     assert_int_equal(l.node_rank, 3);
     assert_string_equal(l.id, "456");
-    assert_int_equal(l.signals[3], 0);
     launch_release(&l);
     allocation_release(&a);
 }
@@ -148,12 +144,32 @@ static void test_requeued_trains_on(void **state)
     assert_false(batch_resumes(&b, &spec));
 }
 
+static void test_warning_signal(void **state)
+{
+    (void)state;
+    struct launch l = unsaid();
+    struct batch b = {.allocation = {.kind = ALLOCATION_SLURM}};
+    batch_signals(&b, JOB_TRAIN, &l);
+    assert_int_equal(l.signals[2], SIGUSR1);
+    assert_int_equal(l.signals[3], 0);
+    batch_signals(&b, JOB_TRAIN, &l); /* chosen already */
+    assert_int_equal(l.signals[3], 0);
+    l = unsaid();
+    batch_signals(&b, JOB_COMMAND, &l); /* its own affair: ddpctl goes on */
+    assert_int_equal(l.signals[2], 0);
+    raise(SIGUSR1);
+    b.allocation.kind = ALLOCATION_NONE;
+    batch_signals(&b, JOB_TRAIN, &l);
+    assert_int_equal(l.signals[2], 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fills_what_nobody_said), cmocka_unit_test(test_first_node_hosts),
         cmocka_unit_test(test_tasks_are_workers),      cmocka_unit_test(test_leaves_alone_what_was_said),
         cmocka_unit_test(test_one_node_meets_nobody),  cmocka_unit_test(test_requeued_trains_on),
+        cmocka_unit_test(test_warning_signal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
