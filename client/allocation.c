@@ -11,6 +11,7 @@
 
 #define FIRST_PORT 10000
 #define PORTS 19000
+#define MOST (INT64_C(1) << 40) /* of anything that is counted here */
 #define NODEFILE_LIMIT (4 << 20)
 #define SLURM_LEAST_SPECIAL_STEP                                                                             \
     0xfffffff0 /* batch, interactive and other steps that are no srun of the user */
@@ -41,7 +42,7 @@ static enum err_code number_of(const struct source *s, const char *name, int64_t
         return ERR_OK;
     errno = 0;
     long long number = strtoll(text, &end, 10);
-    if (!isdigit((unsigned char)*text) || *end || errno)
+    if (!isdigit((unsigned char)*text) || *end || errno || number > MOST)
         return err_set(s->e, ERR_INVALID_ARGUMENT, "%s=%.80s is no number", name, text);
     *value = number;
     return ERR_OK;

@@ -1,0 +1,51 @@
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/allocation.h"
+#include "client/launched.h"
+#include "client/nodelist.h"
+
+/* An environment, a line a variable. No file of PBS is read: its name would be the fuzzer's. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void read_text(const char *line)
+{
+    struct launched at;
+    struct err e;
+    char **nodes = NULL;
+    if (nodelist_expand(line, &nodes, &e) == ERR_OK)
+        BUG_ON(!nodes || !nodes[0] || !*nodes[0]);
+    strv_free(nodes);
+    for (int64_t node = 0; node < 3; node++)
+        BUG_ON(nodelist_count_at(line, node) < -1);
+    if (launched_parse(line, &at, &e) == ERR_OK) {
+        CLEANUP(free_text) char *again = launched_text(&at);
+        BUG_ON(!strchr(again, ','));
+        launched_release(&at);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    CLEANUP(free_text) char *text = xmalloc(size + 1);
+    char **environment = strv_append(NULL, "HOME=/");
+    char *rest = text;
+    struct allocation a;
+    struct err e;
+    memcpy(text, data, size);
+    text[size] = 0;
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        read_text(line);
+        if (strncmp(line, "PBS_NODEFILE", 12) != 0)
+            environment = strv_append(environment, line);
+    }
+    if (allocation_read(&a, environment, "box1", &e) == ERR_OK) {
+        BUG_ON(a.local_task > 0 && a.local_task >= a.local_tasks);
+        BUG_ON(allocation_port(&a) < 10000 || allocation_port(&a) > 28999);
+        allocation_release(&a);
+    }
+    strv_free(environment);
+    return 0;
+}
