@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/id.h"
@@ -32,6 +33,10 @@ static enum err_code plan_hosts(struct launch_plan *p, const struct launch *l, c
     for (char **host = p->hosts; host && *host; host++)
         if (!*name_of(*host) || **host == '-' || strpbrk(*host, ", \t\n"))
             return err_set(e, ERR_INVALID_ARGUMENT, "--hosts: '%s' is no name of a host", *host);
+    if (p->count > 1 && (strcasecmp(p->meet, "localhost") == 0 || strncmp(p->meet, "127.", 4) == 0 ||
+                         strcmp(p->meet, "::1") == 0))
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "--hosts: '%s' is another machine on each host, give this one's name", p->meet);
     if (!p->count)
         return err_set(e, ERR_INVALID_ARGUMENT, "how many nodes? say --hosts box1,box2 or --nodes 2");
     if (l->hosts && l->nodes_max && l->nodes_max != p->count)

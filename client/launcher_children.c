@@ -23,8 +23,9 @@
  * Happy path: every child gets the environment by its stdin, which then stays open as its lifeline (pbsdsh
  * passes no stdin on: there a file of the user's alone tells it, removed at the end). They meet, run the job
  * and end with its code; the first one's is ours. ^C goes to the first, which hosts the run and stops the job
- * for all. A child that ends badly while others go on could not be started, or its host is lost: the others
- * are told to end by their lifelines, then killed. When this process dies, the lifelines close. */
+ * for all. A child that ends badly while others go on could not be started, or its host is lost; or the first
+ * has ended and others have not: they are told to end by their lifelines, then killed. When this process
+ * dies, the lifelines close. */
 
 #define TURN_MS 100
 #define NOT_STARTED_MS 3000 /* after a launcher's own failure, */
@@ -44,7 +45,7 @@ struct children {
     char *file;              /* pbsdsh: where the environment lies */
     int stops;               /* ^C that were passed on */
     int64_t end_ms, kill_ms; /* when the rest is told, and killed; 0: not decided */
-    bool broken;             /* a host fell out: the exit code is ours */
+    bool broken;             /* a host fell out, the first was told to end: the exit code is ours */
 };
 
 /* ---- starting */
@@ -172,7 +173,7 @@ static void ended(struct children *all, size_t rank, int status)
     int64_t now = clock_boot_ms();
     c->ended = true;
     c->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (c->code == 0 || all->end_ms || (all->plan->elastic && rank > 0))
+    if (all->end_ms || (rank > 0 && (c->code == 0 || all->plan->elastic)))
         return;
     all->end_ms = now + (is_launch_failure(c) ? NOT_STARTED_MS : LOST_MS);
 }
@@ -209,7 +210,7 @@ static void give_up(struct children *all)
         return;
     if (!all->kill_ms) {
         all->kill_ms = now + END_MS;
-        all->broken = true;
+        all->broken = !all->list[0].ended;
         for (size_t i = 0; i < (size_t)all->plan->count; i++)
             if (all->list[i].ended && all->list[i].code)
                 say(all, i, "ending the others", all->list[i].code);
