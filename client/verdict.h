@@ -46,9 +46,12 @@ void verdict_release(struct verdict *v);                                     /* 
 /* The process that does a worker's work: a shell or launcher that only waits for one child is passed over,
  * and one that is stopped or stuck is preferred. NULL: none was seen. */
 const Ddp__V1__ProcessProbe *verdict_process(const Ddp__V1__WorkerProbe *worker);
-const char *verdict_state(const char *state); /* "T" to "stopped" */
+const char *verdict_state(const char *state);        /* "T" to "stopped" */
+bool verdict_halted(const Ddp__V1__ProcessProbe *p); /* by a signal or a debugger */
+/* How sure it is that its wait is not for a peer, 0 to 3: 0 is what collectives wait in. */
+int verdict_elsewhere(const Ddp__V1__ProcessProbe *p);
 
-/* verdict_end.c: jobs that failed, or begin anew */
+/* verdict_process.c has the four above; verdict_end.c: jobs that failed, or begin anew */
 void verdict_failed(const Ddp__V1__ProbeJobReply *reply, struct verdict *v);
 
 /* What both files use. */

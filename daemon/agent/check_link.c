@@ -24,6 +24,7 @@
 #define MEASURE_MS 300
 #define MEASURE_MOST (256u << 20)
 #define PIECE (256 << 10)
+#define LINGER_MS 4000 /* after the last caller: it holds a port that a job may want */
 
 /* ---- the listening end */
 
@@ -130,7 +131,7 @@ void check_listen_serve(const int fds[2], const uint8_t key[CHECK_KEY], int64_t 
     struct caller *callers = xcalloc(CALLERS, sizeof(*callers));
     struct pollfd *set = xcalloc(CALLERS + 2, sizeof(*set));
     char *piece = xmalloc(PIECE);
-    int64_t end = clock_boot_ms() + hold_ms, left;
+    int64_t last = clock_boot_ms() + hold_ms, end = last, left;
     size_t count = 0;
 
     while ((left = end - clock_boot_ms()) > 0) {
@@ -140,6 +141,7 @@ void check_listen_serve(const int fds[2], const uint8_t key[CHECK_KEY], int64_t 
             set[i + 2] = (struct pollfd){.fd = callers[i].fd, .events = POLLIN};
         if (poll(set, count + 2, (int)left) <= 0)
             continue;
+        end = clock_boot_ms() + LINGER_MS < last ? clock_boot_ms() + LINGER_MS : last;
         for (size_t i = 0; i < count; i++)
             if (set[i + 2].revents)
                 serve(&callers[i], key, piece);

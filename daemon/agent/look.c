@@ -41,19 +41,25 @@ static char stuck_state(const struct process_list *tree)
     return stopped ? 'T' : kernel ? 'D' : 0;
 }
 
+static void add_closer(struct looked *l, const struct process *p)
+{
+    struct looked_process *q = &l->processes[l->process_count++];
+
+    q->p = *p;
+    process_wait(p->pid, q->call, q->target);
+    if (p->state == 'D' || l->process_count == 1)
+        q->stack = process_stack(p->pid, LOOK_STACK);
+}
+
+/* Of many those that sleep tell least. */
 static void look_closer(struct looked *l, const struct process_list *tree)
 {
-    l->process_count = tree->count < LOOK_PROCESSES ? tree->count : LOOK_PROCESSES;
+    l->processes = xcalloc(LOOK_PROCESSES, sizeof(*l->processes));
+    for (int asleep = 0; asleep < 2; asleep++)
+        for (size_t i = 0; i < tree->count; i++)
+            if ((i > 0 && tree->items[i].state == 'S') == asleep && l->process_count < LOOK_PROCESSES)
+                add_closer(l, &tree->items[i]);
     l->left_out = tree->count - l->process_count;
-    l->processes = xcalloc(l->process_count + 1, sizeof(*l->processes));
-    for (size_t i = 0; i < l->process_count; i++) {
-        struct looked_process *q = &l->processes[i];
-
-        q->p = tree->items[i];
-        process_wait(q->p.pid, q->call, q->target);
-        if (q->p.state == 'D' || i == 0)
-            q->stack = process_stack(q->p.pid, LOOK_STACK);
-    }
 }
 
 static void look_at(struct looked *l, const struct process_list *all)

@@ -10,7 +10,8 @@
 /* One reading of /proc and of log files for a list of workers, and what a probe wants to know beyond. Runs in
  * a pool thread: touches nothing but its own struct. */
 
-#define LOOK_PROCESSES 64 /* of one worker, at most, in a detailed look */
+#define LOOK_PROCESSES                                                                                       \
+    24 /* of one worker, at most, in a detailed look: those that sleep are left out first */
 #define LOOK_STACK 8
 
 struct looked_process {
