@@ -84,6 +84,8 @@ class Slurm(Cluster):
     def configure(self):
         self.conf = self.path("slurm.conf")
         self.env["SLURM_CONF"] = self.conf
+        self.env["TMPDIR"] = self.path("tmp")
+        os.mkdir(self.env["TMPDIR"])
         self.env["PATH"] = BIN + ":" + self.env["PATH"]
         os.mkdir(self.path("state"))
         nodes = "\n".join("NodeName=%s NodeAddr=%s CPUs=%d RealMemory=500 State=UNKNOWN" % (
