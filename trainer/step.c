@@ -126,13 +126,15 @@ static enum err_code backward(struct trainer *t, struct step *s, struct err *e)
     return code;
 }
 
-/* A loss that is not a number is the fault of the ranks that computed it; the others end as a consequence. */
+/* A loss that is not a number is the fault of the ranks that computed it; the others end as a consequence. So
+ * is one that is no longer a number in the sum over ranks. */
 static enum err_code check_loss(struct trainer *t, const struct step *s, struct err *e)
 {
-    if (!isfinite(s->tail[TAIL_LOSS]))
+    float mine = s->tail[TAIL_LOSS] * (float)t->world_size;
+    if (!isfinite(mine))
         return err_set(e, ERR_OUT_OF_RANGE,
                        "loss is %s at step %lld on rank %d, lower the learning rate or set clip",
-                       isnan(s->tail[TAIL_LOSS]) ? "nan" : "inf", (long long)t->step + 1, t->rank);
+                       isnan(mine) ? "nan" : "inf", (long long)t->step + 1, t->rank);
     if (!isfinite(t->loss))
         return err_set(e, ERR_ABORTED, "loss is nan at step %lld on another rank", (long long)t->step + 1);
     return ERR_OK;

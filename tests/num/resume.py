@@ -244,7 +244,52 @@ def another_model_names_the_tensor(directory):
             assert "model.safetensors: tensor 'layers.0.weight' has shape (64,12), the model wants (32,12)" in r.err
 
 
-sweep("resume", [killed_rank_ends_with_the_same_bits, averaging_resumes_in_mid_round, resumes_at_another_world_size,
+def a_sum_that_overflows_has_a_cause(directory):
+    """Each rank's loss is a number, their sum is not: somebody must say so, or nobody is to blame."""
+    text = """
+name: t
+device: cpu
+train:
+  model: {type: linear, in: 8, out: 1}
+  data: {type: synthetic, samples: 64, in: 8, out: 1}
+  optimizer: {type: sgd, lr: LR}
+  batch: 4
+  steps: 400
+"""
+    for lr in ("0.9", "0.7", "1.4"):
+        with World(directory, text.replace("LR", lr), world=2) as w:
+            codes = w.wait()
+            assert 78 in codes, (lr, codes, [r.err for r in w.ranks])
+
+
+def the_best_is_kept(directory):
+    """A learning rate that ruins the model in the end: the best is not among the newest, and it stays, over a restart too."""
+    text = """
+name: t
+device: cpu
+train:
+  model: {type: linear, in: 8, out: 1}
+  data: {type: synthetic, samples: 64, in: 8, out: 1}
+  optimizer: {type: sgd, lr: 0.9, clip: 0.5}
+  schedule: {type: constant, warmup: 200}
+  batch: 4
+  steps: STEPS
+  eval: {every: 10}
+  snapshot: {dir: out, every: 50, keep: 1, keep_best: 1}
+"""
+    committed, losses = {}, {}
+    for generation, steps in ((1, 100), (2, 200)):
+        with World(directory, text.replace("STEPS", str(steps)), world=2, snapshots=committed, generation=generation) as w:
+            w.run()
+            losses.update({r["step"]: r["val_loss"] for r in w.ranks[0].reports if "val_loss" in r})
+    best = min(losses, key=losses.get)
+    assert 0 < best < 100, losses  # found before the restart
+    assert sorted(os.listdir(f"{directory}/out")) == sorted([f"step-{best}-g1", "step-200-g2"]), \
+        (best, os.listdir(f"{directory}/out"), losses)
+    return f"best at step {best}"
+
+
+sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank_ends_with_the_same_bits, averaging_resumes_in_mid_round, resumes_at_another_world_size,
                  averaging_resumes_at_another_world_size, each_node_keeps_its_own_copy, another_clusters_job_of_the_same_number,
                  shared_directory_is_written_once, keeps_the_newest_and_says_they_count,
                  stale_generation_commits_nothing, survivors_wait_for_the_verdict,

@@ -326,6 +326,9 @@ static void language_model_refusals(void **state)
     refuse(TRAIN "  reproducible: world\n",
            "job.yaml:6:17: reproducible: world wants global_batch in place of batch, the same at every world "
            "size");
+    refuse("nodes: 3\n" GPT
+           "  data: {type: text, path: x}\n  global_batch: 8\n  steps: 3\n  reproducible: world\n",
+           "job.yaml:3:3: reproducible: world with 4 shards wants a world size that divides them, not 3");
     refuse(TRAIN "  shards: 4\n", "job.yaml:6:11: 'shards' is for reproducible: world");
     refuse(TRAIN "  shards: 6\n", "job.yaml:6:11: 'shards' is 6, must be a power of two");
     refuse(TRAIN "  snapshot: {dir: out, keep_best: 1}\n  eval: {every: never}\n",
@@ -415,8 +418,8 @@ static void names_come_from_the_file_or_the_command(void **state)
 /* DDP_EXAMPLES is the folder of the job files that users start from. */
 static void examples_parse(void **state)
 {
-    static const char *const names[] = {"single",        "multi",   "multinode",
-                                        "fashion-mnist", "kjv-gpt", "mingpt-ddp", "gpt2-124m"};
+    static const char *const names[] = {"single",  "multi",      "multinode", "fashion-mnist",
+                                        "kjv-gpt", "mingpt-ddp", "gpt2-124m"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
