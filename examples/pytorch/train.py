@@ -1,12 +1,12 @@
-"""Data-parallel training with snapshots, as torchrun and ddpctl start it: one process a rank, the rest from the environment.
+"""Data-parallel training with snapshots, as torchrun and ddpctl start it: one process a rank, all else by environment.
 
-    ddpctl run --nproc-per-node 2 -- python3 train.py 50 10
+    ddpctl run --nproc-per-node 2 train.py 50 10
     ddpctl submit --nodes 2 --procs-per-node 2 -- python3 train.py 50 10
 
 Nothing in here knows which of them started it. What is said of reports is for `ddpctl status` and `ddpctl metrics`, and
-does nothing elsewhere. Rank 0 writes the snapshot and reads it for all, so nodes need no directory
-in common and cannot disagree where to go on: a restart puts rank 0 onto the node where it was. Only when that node is lost
-does a directory in common save the day.
+does nothing elsewhere. Rank 0 writes the snapshot and reads it for all, so nodes need no directory in common and cannot
+disagree where to go on: a restart puts rank 0 onto the node where it was. Only when that node is lost does a directory
+in common save the day.
 """
 import argparse
 import gc

@@ -28,9 +28,9 @@ while True: signal.pause()
 
 
 def launchers(python):
-    return {"ddpctl run": [program("ddpctl"), "run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", "--no-python"],
-            "torchrun": [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1",
-                         "--no-python"]}
+    flags = ["--standalone", "--nproc-per-node=2", "--max-restarts=1", "--no-python"]
+    return {"ddpctl run": [program("ddpctl"), "run", *flags],
+            "torchrun": [python, "-m", "torch.distributed.run", *flags]}
 
 
 class Started:

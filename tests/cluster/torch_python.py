@@ -1,6 +1,6 @@
 """Interpreters with torch, for the tests that want one; a test that finds none skips and says what is missing.
 
-debian() is what scripts/setup installs (python3-torch: old, but numerics and Gloo are there; its torchrun does not start).
+debian() is what scripts/setup installs (python3-torch: old, but numerics and Gloo work; its torchrun does not start).
 recent() is an interpreter whose torchrun works: DDP_TORCH_PYTHON, or what `torchrun` in PATH belongs to.
 """
 import functools

@@ -45,8 +45,8 @@ def killed_once(text, world, epochs, every):
     assert len(resumed) == world and len(set(resumed)) == 1, text[-3000:]
     start, steps = resumed[0], -(-SAMPLES // world // BATCH)
     # The last snapshot may be whole although its line never came: the process was stopped between the two.
-    before = saved[:saved.index(start - 1) + 1] if start - 1 in saved else saved
-    assert start - 1 in (before[-1], before[-1] + every) and (start - 1) % every == 0, text[-3000:]
+    last = max(epoch for epoch in saved if epoch < start)
+    assert start - 1 in (last, last + every) and (start - 1) % every == 0, text[-3000:]
     assert sorted(set(saved) | {start - 1}) == list(range(0, epochs, every)), text[-3000:]
     assert set(ran) == set(range(world)), text[-3000:]
     for rank, seen in ran.items():
