@@ -16,7 +16,7 @@
 #include "base/mem.h"
 
 #define LEADER_MS 60000 /* for the leader's own start */
-#define MATES_MS 30000  /* for those that come after all is over */
+#define MATES_MS 30000  /* for the others' */
 #define LOOK_MS 20
 #define BACKLOG 1024
 
@@ -44,7 +44,7 @@ enum err_code taskmates_lead(struct taskmates *t, const char *name, int64_t mate
     struct sockaddr_un address;
     socklen_t length = address_of(name, &address);
     CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    *t = (struct taskmates){.fd = -1, .most = mates};
+    *t = (struct taskmates){.fd = -1, .most = mates, .until_ms = clock_boot_ms() + MATES_MS};
     if (fd < 0)
         return err_sys(e, errno, "socket");
     if (bind(fd, (const struct sockaddr *)&address, length) != 0) {
@@ -75,7 +75,7 @@ static bool readable(int fd, int64_t deadline_ms)
 /* All are let in and the name given back before the first goes: what it does next may be another run. */
 void taskmates_end(struct taskmates *t, int code)
 {
-    int64_t deadline = clock_boot_ms() + (t->most < 0 ? 0 : MATES_MS);
+    int64_t deadline = t->most < 0 ? 0 : t->until_ms;
     size_t count = 0, cap = 0;
     int32_t word = code;
     int *mates = NULL;
@@ -83,14 +83,17 @@ void taskmates_end(struct taskmates *t, int code)
         int fd = accept4(t->fd, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0)
             continue;
+        if (!is_mine(fd)) {
+            close(fd);
+            continue;
+        }
         mates = array_grow(mates, count, &cap, sizeof(*mates));
-        mates[count] = fd;
-        count += is_mine(fd);
+        mates[count++] = fd;
     }
     close_fd(&t->fd);
     for (size_t i = 0; i < count; i++) {
-        if (send(mates[i], &word, sizeof(word), MSG_NOSIGNAL) < 0)
-            word = code; /* killed meanwhile: it needs no answer */
+        ssize_t sent = send(mates[i], &word, sizeof(word), MSG_NOSIGNAL);
+        (void)sent; /* one that was killed meanwhile needs no answer */
         close(mates[i]);
     }
     free(mates);

@@ -10,13 +10,15 @@
  * this user), so nothing stays when they die. The leader listens from the start and answers at its end. */
 
 struct taskmates {
-    int fd;       /* -1: nobody waits */
-    int64_t most; /* how many may come; -1: not known */
+    int fd;           /* -1: nobody waits */
+    int64_t most;     /* how many may come; -1: not known */
+    int64_t until_ms; /* by when they have come, if they come at all */
 };
 
 /* name: the same for all tasks of one step on one node. FAILED_PRECONDITION: another leads there already. */
 MUST_CHECK enum err_code taskmates_lead(struct taskmates *t, const char *name, int64_t mates, struct err *e);
-/* Gives every mate the exit code; waits for mates that did not come yet, for at most 30 s. */
+/* Gives every mate the exit code. Tasks start together: one that has not come 30 s after the leader is not
+ * waited for any longer. */
 void taskmates_end(struct taskmates *t, int code);
 
 /* Waits for a leader (60 s), then for its end, however long. Signals that end a step reach the leader too:

@@ -70,6 +70,9 @@ static void test_unknown_number(void **state)
     assert_int_equal(taskmates_lead(&lead, name, -1, &e), ERR_OK);
     taskmates_end(&lead, 3);
     assert_int_equal(taskmates_lead(&lead, name, 1, &e), ERR_OK);
+    lead.until_ms = 0; /* half a minute later: one that never came is not waited for */
+    taskmates_end(&lead, 3);
+    assert_int_equal(taskmates_lead(&lead, name, 1, &e), ERR_OK);
     pid_t mate = start_mate();
     taskmates_end(&lead, 0);
     assert_int_equal(code_of(mate), 0);
