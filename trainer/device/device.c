@@ -1,7 +1,5 @@
 #include "trainer/device/device.h"
 
-#include <math.h>
-
 #include "base/clock.h"
 #include "trainer/device/cpu/cpu.h"
 
@@ -13,37 +11,44 @@ enum err_code device_open(struct device **out, enum device_kind kind, int local_
     return err_set(e, ERR_UNIMPLEMENTED, "device: cuda is not in this build, use device: cpu");
 }
 
-/* 0.5 to 1 GFLOP: caches are warm, and what a call costs does not show. */
-#define PEAK_ROWS 512
-#define PEAK_SIDE 1024
-#define PEAK_RUNS 4
+/* Each run is a millisecond or two on one core, whatever the number of threads: long enough for what a call
+ * costs not to show, short enough for some run to pass undisturbed where cores are shared. The best counts.
+ */
+#define PEAK_ROWS 256 /* a thread */
+#define PEAK_SIDE 768
+#define PEAK_LEAST 4 /* runs */
+#define PEAK_NS 40000000
 
-static double seconds(void)
+static enum err_code best_run(struct device *d, enum device_type type, int64_t rows, const void *a,
+                              const void *b, float *c, int64_t *best, struct err *e)
 {
-    return (double)clock_mono_ns() * 1e-9;
+    int64_t began = clock_mono_ns(), now = began;
+    *best = INT64_MAX;
+    for (int i = 0; i < PEAK_LEAST || now - began < PEAK_NS; i++) {
+        int64_t from = now;
+        d->ops->matmul(d, type, false, false, rows, PEAK_SIDE, PEAK_SIDE, a, b, 0.0f, c);
+        if (d->ops->wait(d, e))
+            return e->code;
+        now = clock_mono_ns();
+        *best = now - from < *best ? now - from : *best;
+    }
+    return ERR_OK;
 }
 
 enum err_code device_peak(struct device *d, enum device_type type, double *flops, struct err *e)
 {
-    size_t rows = PEAK_ROWS, side = PEAK_SIDE, left = rows * side * device_size(type);
+    int64_t rows = (int64_t)PEAK_ROWS * d->threads, best = 0;
+    size_t left = (size_t)(rows * PEAK_SIDE), right = (size_t)(PEAK_SIDE * PEAK_SIDE);
     void *memory = NULL;
-    double best = INFINITY;
-    if (device_alloc(d, left + side * side * device_size(type) + rows * side * sizeof(float),
+    if (device_alloc(d, (left + right) * device_size(type) + left * sizeof(float),
                      "factors to measure the peak with", &memory, e))
         return e->code;
-    char *a = memory, *b = a + left, *c = b + side * side * device_size(type);
-    for (int i = 0; i < PEAK_RUNS; i++) {
-        double began = seconds();
-        d->ops->matmul(d, type, false, false, PEAK_ROWS, PEAK_SIDE, PEAK_SIDE, a, b, 0.0f,
-                       (float *)(void *)c);
-        if (d->ops->wait(d, e))
-            break;
-        best = fmin(best, seconds() - began);
-    }
+    char *a = memory, *b = a + left * device_size(type), *c = b + right * device_size(type);
+    enum err_code code = best_run(d, type, rows, a, b, (float *)(void *)c, &best, e);
     d->ops->free(d, memory);
-    if (e->code)
+    if (code)
         return e->code;
-    *flops = 2.0 * PEAK_ROWS * PEAK_SIDE * PEAK_SIDE / best;
+    *flops = 2.0 * (double)rows * PEAK_SIDE * PEAK_SIDE / ((double)best * 1e-9);
     return ERR_OK;
 }
 

@@ -3,10 +3,11 @@
  * instruction set; products are contracted into fused multiply-adds where there are any, so bits are those of
  * the set (as they are for the library's products).
  *
- * A head's q, k, v and d_o are copied together first: vectors of `size` floats padded to whole tiles
- * (`wide`), as rows, and where keys or values are the columns of a product, transposed in panels of STRIP:
- * (size, STRIP). Strips of scores are (STRIP, span): as many columns as there are keys, in whole panels, and
- * a little more so that rows do not fall on the same lines of the cache. */
+ * What a product takes as columns is transposed first, in panels of STRIP: (size, STRIP). The others are read
+ * where they are; but long sequences, whose rows would fall on few lines of the cache, and sizes that are no
+ * whole tiles are copied together first, padded to `wide` floats. Strips of scores are (STRIP, span): as many
+ * columns as there are keys, in whole panels, and a little more so that rows do not fall on the same lines of
+ * the cache. */
 #include "trainer/device/cpu/cpu.h"
 #include "trainer/device/cpu/dropout.h"
 #include "trainer/device/cpu/vec.h"
@@ -83,17 +84,22 @@ static void product(bool add, int64_t n, int64_t k, const float *a, int64_t ai, 
 
 /* ---- copies of a head */
 
+struct rows {
+    const float *at;
+    int64_t ld;
+};
+
 struct head {
     const struct device_attention *h;
     int64_t row, head;
     int64_t size, wide, context, span; /* span: floats from one row of a strip to the next */
     int64_t ld;                        /* of qkv */
-    const float *q, *k, *v;            /* in qkv: (context), ld apart */
-    float scale;                       /* 1 / sqrt(size), part of qs */
-    float *qs, *ks, *vs, *dos;         /* (context + ROWS, wide) */
-    float *kt, *vt;                    /* panels (size,STRIP) */
-    float *dk, *dv, *out;              /* (context + STRIP, wide) twice, (STRIP,wide) */
-    float *score, *dscore;             /* strips */
+    float scale;                       /* 1 / sqrt(size) */
+    struct rows q, k, v, d_o;
+    float *copies[4];      /* of these, (context + ROWS, wide) */
+    float *kt, *vt;        /* panels (size,STRIP); keys are scaled */
+    float *dk, *dv, *out;  /* (context + STRIP, wide) twice, (STRIP,wide) */
+    float *score, *dscore; /* strips */
 };
 
 /* cpu_attention_floats of them. */
@@ -104,11 +110,9 @@ static void lay_out(struct head *s, const struct device_attention *h, int64_t ro
     *s = (struct head){.h = h, .row = row, .head = head, .size = size, .wide = wide, .context = context};
     s->span = rows + LANES;
     s->ld = 3 * width;
-    s->q = h->qkv + row * context * s->ld + head * size;
-    s->k = s->q + width;
-    s->v = s->k + width;
     s->scale = 1.0f / sqrtf((float)size);
-    float **arrays[] = {&s->qs, &s->ks, &s->vs, &s->dos, &s->kt, &s->vt, &s->dk, &s->dv};
+    float **arrays[] = {&s->copies[0], &s->copies[1], &s->copies[2], &s->copies[3],
+                        &s->kt,        &s->vt,        &s->dk,        &s->dv};
     for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++, at += rows * wide)
         *arrays[i] = at;
     s->out = at;
@@ -116,17 +120,29 @@ static void lay_out(struct head *s, const struct device_attention *h, int64_t ro
     s->dscore = s->score + STRIP * s->span;
 }
 
-/* to (context + ROWS, wide) = scale * from (context, size), zeros around it. */
-static void copy_rows(const struct head *s, float *to, const float *from, int64_t ld, float scale)
+/* (context,size), ld apart, as products can read it: rows in whole tiles, columns in whole vectors. */
+static struct rows rows_of(const struct head *s, float *copy, const float *from, int64_t ld)
 {
+    if (s->size % LANES == 0 && s->context % LANES == 0 && s->context <= 2 * STRIP)
+        return (struct rows){from, ld};
     for (int64_t t = 0; t < s->context; t++) {
         int64_t j = 0;
         for (; j + LANES <= s->size; j += LANES)
-            vec_store(to + t * s->wide + j, scale * vec_load(from + t * ld + j));
+            vec_store(copy + t * s->wide + j, vec_load(from + t * ld + j));
         if (j < s->size)
-            vec_store(to + t * s->wide + j, scale * vec_load_part(from + t * ld + j, s->size - j));
+            vec_store(copy + t * s->wide + j, vec_load_part(from + t * ld + j, s->size - j));
     }
-    memset(to + s->context * s->wide, 0, (size_t)(ROWS * s->wide) * sizeof(float));
+    memset(copy + s->context * s->wide, 0, (size_t)(ROWS * s->wide) * sizeof(float));
+    return (struct rows){copy, s->wide};
+}
+
+static void take_rows(struct head *s)
+{
+    int64_t width = s->h->n.width;
+    const float *q = s->h->qkv + s->row * s->context * s->ld + s->head * s->size;
+    s->q = rows_of(s, s->copies[0], q, s->ld);
+    s->k = rows_of(s, s->copies[1], q + width, s->ld);
+    s->v = rows_of(s, s->copies[2], q + 2 * width, s->ld);
 }
 
 /* Exchanges rows i and i + n of each 2n x 2n square: after n = 8, 4, 2, 1 the sixteen rows are transposed. */
@@ -146,8 +162,8 @@ static void copy_rows(const struct head *s, float *to, const float *from, int64_
 #define FIRST_1 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
 #define SECOND_1 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
 
-/* Sixteen rows (of padded copies, wide apart) into sixteen columns of a panel; `size` rows of it. */
-static void transpose_square(float *to, const float *from, int64_t ld, int64_t size)
+/* Sixteen rows into sixteen columns of a panel; `size` rows of it. */
+static void transpose_square(float *to, const float *from, int64_t ld, int64_t size, float scale)
 {
     vf r[LANES];
 #pragma GCC unroll 16
@@ -158,48 +174,48 @@ static void transpose_square(float *to, const float *from, int64_t ld, int64_t s
     EXCHANGE(r, 2, FIRST_2, SECOND_2)
     EXCHANGE(r, 1, FIRST_1, SECOND_1)
     for (int64_t i = 0; i < size && i < LANES; i++)
-        vec_store(to + i * STRIP, r[i]);
+        vec_store(to + i * STRIP, scale * r[i]);
 }
 
 /* Panels of the transposed rows. Rows behind the last are whatever lies there: their scores are never read.
  */
-static void transpose(const struct head *s, float *to, const float *from)
+static void transpose(const struct head *s, float *to, struct rows from, float scale)
 {
     for (int64_t t = 0; t < s->context; t += LANES) {
         float *panel = to + t / STRIP * STRIP * s->wide + t % STRIP;
         for (int64_t j = 0; j < s->size; j += LANES)
-            transpose_square(panel + j * STRIP, from + t * s->wide + j, s->wide, s->size - j);
+            transpose_square(panel + j * STRIP, from.at + t * from.ld + j, from.ld, s->size - j, scale);
     }
 }
 
 /* ---- strips */
 
 /* score (STRIP,span) = left (rows,size) panels^T, as far as queries see. */
-static void make_scores(const struct head *s, float *score, const float *left, const float *panels,
+static void make_scores(const struct head *s, float *score, struct rows left, const float *panels,
                         int64_t first, int64_t rows)
 {
     for (int64_t p = 0; p <= first; p += STRIP)
         for (int64_t i = 0; i < rows; i += ROWS) {
             int64_t n = p < first ? STRIP : cpu_rounded(i + ROWS, LANES);
-            product(false, n, s->size, left + (first + i) * s->wide, s->wide, 1, panels + p * s->wide, STRIP,
-                    score + i * s->span + p, s->span);
+            product(false, n, s->size, left.at + (first + i) * left.ld, left.ld, 1, panels + p * s->wide,
+                    STRIP, score + i * s->span + p, s->span);
         }
 }
 
 /* out (STRIP,wide) = score (rows, keys) values (keys, wide). */
-static void weigh_values(const struct head *s, const float *score, const float *values, int64_t first,
+static void weigh_values(const struct head *s, const float *score, struct rows values, int64_t first,
                          int64_t rows)
 {
     for (int64_t p = 0; p <= first; p += STRIP)
         for (int64_t i = 0; i < rows; i += ROWS) {
             int64_t keys = p < first ? STRIP : i + ROWS;
-            product(p > 0, s->wide, keys, score + i * s->span + p, s->span, 1, values + p * s->wide, s->wide,
-                    s->out + i * s->wide, s->wide);
+            product(p > 0, s->wide, keys, score + i * s->span + p, s->span, 1, values.at + p * values.ld,
+                    values.ld, s->out + i * s->wide, s->wide);
         }
 }
 
 /* sum (keys,wide) += score^T (keys, rows) left (rows, wide). */
-static void weigh_queries(const struct head *s, float *sum, const float *score, const float *left,
+static void weigh_queries(const struct head *s, float *sum, const float *score, struct rows left,
                           int64_t first, int64_t rows)
 {
     for (int64_t p = 0; p <= first; p += STRIP)
@@ -207,16 +223,16 @@ static void weigh_queries(const struct head *s, float *sum, const float *score, 
             int64_t i = p < first ? 0 : j;
             if (i < rows)
                 product(true, s->wide, rows - i, score + i * s->span + p + j, 1, s->span,
-                        left + (first + i) * s->wide, s->wide, sum + (p + j) * s->wide, s->wide);
+                        left.at + (first + i) * left.ld, left.ld, sum + (p + j) * s->wide, s->wide);
         }
 }
 
-/* Zeros where a strip's row goes on behind its last key, as far as products read. */
-static void blank(const struct head *s, float *row, int64_t keys, int64_t first)
+/* Zeros where a strip's row goes on behind its last key, as far as products read; the last key's vector has
+ * them already. */
+static void blank(float *row, int64_t keys, int64_t first)
 {
-    int64_t end = first + STRIP;
-    (void)s;
-    memset(row + keys, 0, (size_t)(end - keys) * sizeof(float));
+    for (int64_t j = cpu_rounded(keys, LANES); j < first + STRIP; j += LANES)
+        vec_store(row + j, (vf){0});
 }
 
 static void drop(const struct head *s, float *row, int64_t query, int64_t keys)
@@ -229,26 +245,24 @@ static void drop(const struct head *s, float *row, int64_t query, int64_t keys)
     }
 }
 
-/* A query's scores become e^(score - top); returns their sum, and by lse the log of the whole. */
+/* A query's scores become e^(score - top), zeros behind them; returns their sum, and by lse the log of the
+ * whole. */
 static float soften(float *row, int64_t keys, float *lse)
 {
-    vf most = vec_all(-INFINITY), sum = {0};
-    int64_t j = 0;
-    for (; j + LANES <= keys; j += LANES)
+    int64_t last = (keys - 1) / LANES * LANES;
+    vi there = vec_first(keys - last);
+    vf most = vec_select(there, vec_load(row + last), vec_all(-INFINITY)), sum = {0};
+    for (int64_t j = 0; j < last; j += LANES)
         most = vec_max(vec_load(row + j), most);
     float top = vec_top(most);
-    for (int64_t i = j; i < keys; i++)
-        top = row[i] > top ? row[i] : top;
-    for (j = 0; j + LANES <= keys; j += LANES) {
+    for (int64_t j = 0; j < last; j += LANES) {
         vf e = vec_exp(vec_load(row + j) - top);
         vec_store(row + j, e);
         sum += e;
     }
-    if (j < keys) {
-        vec_store_part(row + j, vec_exp(vec_load_part(row + j, keys - j) - top), keys - j);
-        sum += vec_load_part(row + j, keys - j);
-    }
-    float whole = vec_sum(sum);
+    vf e = vec_select(there, vec_exp(vec_load(row + last) - top), (vf){0});
+    vec_store(row + last, e);
+    float whole = vec_sum(sum + e);
     *lse = top + logf(whole);
     return whole;
 }
@@ -257,7 +271,7 @@ static void forward_strip(const struct head *s, int64_t first, int64_t rows)
 {
     const struct device_attention *h = s->h;
     float *lse = h->lse + (s->row * h->heads + s->head) * s->context, sums[STRIP];
-    make_scores(s, s->score, s->qs, s->kt, first, rows);
+    make_scores(s, s->score, s->q, s->kt, first, rows);
     for (int64_t i = 0; i < cpu_rounded(rows, ROWS); i++) {
         float *row = s->score + i * s->span;
         int64_t keys = i < rows ? first + i + 1 : 0;
@@ -265,9 +279,9 @@ static void forward_strip(const struct head *s, int64_t first, int64_t rows)
             sums[i] = soften(row, keys, &lse[first + i]);
         if (i < rows && h->dropout.p > 0.0f)
             drop(s, row, first + i, keys);
-        blank(s, row, keys, first);
+        blank(row, keys, first);
     }
-    weigh_values(s, s->score, s->vs, first, rows);
+    weigh_values(s, s->score, s->v, first, rows);
     for (int64_t i = 0; i < rows; i++) {
         float *o = h->o + (s->row * s->context + first + i) * h->n.width + s->head * s->size;
         float inverse = 1.0f / sums[i];
@@ -280,10 +294,8 @@ static void forward(const struct device_attention *h, int64_t row, int64_t head,
 {
     struct head s;
     lay_out(&s, h, row, head, scratch);
-    copy_rows(&s, s.qs, s.q, s.ld, s.scale);
-    copy_rows(&s, s.ks, s.k, s.ld, 1.0f);
-    copy_rows(&s, s.vs, s.v, s.ld, 1.0f);
-    transpose(&s, s.kt, s.ks);
+    take_rows(&s);
+    transpose(&s, s.kt, s.k, s.scale);
     for (int64_t first = 0; first < s.context; first += STRIP)
         forward_strip(&s, first, s.context - first < STRIP ? s.context - first : STRIP);
 }
@@ -310,6 +322,11 @@ static void backward_row(const struct head *s, int64_t query, int64_t i, const f
         drop(s, ds, query, query + 1);
     for (j = 0; j <= query; j += LANES) {
         vf e = vec_exp(vec_load(p + j) - lse);
+        if (query - j < LANES - 1) {
+            vi there = vec_first(query + 1 - j);
+            e = vec_select(there, e, (vf){0});
+            vec_store(ds + j, vec_select(there, vec_load(ds + j), (vf){0}));
+        }
         vec_store(p + j, e);
         vec_store(ds + j, e * (vec_load(ds + j) - dot));
     }
@@ -320,18 +337,18 @@ static void backward_row(const struct head *s, int64_t query, int64_t i, const f
 static void backward_strip(const struct head *s, const float *d_o, float *dqkv, int64_t first, int64_t rows)
 {
     int64_t width = s->h->n.width;
-    make_scores(s, s->score, s->qs, s->kt, first, rows);
-    make_scores(s, s->dscore, s->dos, s->vt, first, rows);
+    make_scores(s, s->score, s->q, s->kt, first, rows);
+    make_scores(s, s->dscore, s->d_o, s->vt, first, rows);
     for (int64_t i = 0; i < cpu_rounded(rows, ROWS); i++) {
         int64_t keys = i < rows ? first + i + 1 : 0;
         if (i < rows)
             backward_row(s, first + i, i, d_o + (first + i) * width);
-        blank(s, s->score + i * s->span, keys, first);
-        blank(s, s->dscore + i * s->span, keys, first);
+        blank(s->score + i * s->span, keys, first);
+        blank(s->dscore + i * s->span, keys, first);
     }
-    weigh_queries(s, s->dv, s->score, s->dos, first, rows);
-    weigh_queries(s, s->dk, s->dscore, s->qs, first, rows);
-    weigh_values(s, s->dscore, s->ks, first, rows);
+    weigh_queries(s, s->dv, s->score, s->d_o, first, rows);
+    weigh_queries(s, s->dk, s->dscore, s->q, first, rows);
+    weigh_values(s, s->dscore, s->k, first, rows);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < s->size; j++)
             dqkv[(first + i) * s->ld + j] = s->out[i * s->wide + j] * s->scale;
@@ -345,19 +362,17 @@ static void backward(const struct device_attention *h, int64_t row, int64_t head
     lay_out(&s, h, row, head, scratch);
     d_o += row * s.context * width + head * s.size;
     dqkv += row * s.context * s.ld + head * s.size;
-    copy_rows(&s, s.qs, s.q, s.ld, s.scale);
-    copy_rows(&s, s.ks, s.k, s.ld, 1.0f);
-    copy_rows(&s, s.vs, s.v, s.ld, 1.0f);
-    copy_rows(&s, s.dos, d_o, width, 1.0f);
-    transpose(&s, s.kt, s.ks);
-    transpose(&s, s.vt, s.vs);
+    take_rows(&s);
+    s.d_o = rows_of(&s, s.copies[3], d_o, width);
+    transpose(&s, s.kt, s.k, s.scale);
+    transpose(&s, s.vt, s.v, 1.0f);
     memset(s.dk, 0, (size_t)(cpu_rounded(s.context, STRIP) * s.wide) * sizeof(float));
     memset(s.dv, 0, (size_t)(cpu_rounded(s.context, STRIP) * s.wide) * sizeof(float));
     for (int64_t first = 0; first < s.context; first += STRIP)
         backward_strip(&s, d_o, dqkv, first, s.context - first < STRIP ? s.context - first : STRIP);
     for (int64_t t = 0; t < s.context; t++)
         for (int64_t j = 0; j < s.size; j++) {
-            dqkv[t * s.ld + width + j] = s.dk[t * s.wide + j];
+            dqkv[t * s.ld + width + j] = s.dk[t * s.wide + j] * s.scale;
             dqkv[t * s.ld + 2 * width + j] = s.dv[t * s.wide + j];
         }
 }

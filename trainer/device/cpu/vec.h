@@ -18,6 +18,7 @@
 typedef float vf __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
 typedef uint32_t vu __attribute__((vector_size(64)));
+typedef uint16_t vh __attribute__((vector_size(32)));
 
 VEC_INLINE vf vec_load(const float *p)
 {
@@ -88,6 +89,11 @@ VEC_INLINE vf vec_min(vf a, vf b)
     return vec_select(a < b, a, b);
 }
 #endif
+/* A mask of the first n lanes. */
+VEC_INLINE vi vec_first(int64_t n)
+{
+    return (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} < (int32_t)n;
+}
 VEC_INLINE vf vec_abs(vf x)
 {
     return (vf)((vi)x & 0x7fffffff);
@@ -156,10 +162,16 @@ VEC_INLINE uint16_t vec_narrow(float x)
 }
 VEC_INLINE void vec_store_bf16(uint16_t *p, vf v, int64_t n)
 {
-    float a[LANES];
-    memcpy(a, &v, sizeof(a));
+    vu bits = (vu)v, nan = (vu)(v != v);
+    bits += (0x7fffu + ((bits >> 16) & 1u)) & ~nan;
+    bits |= nan & 0x400000u;
+    vh half = __builtin_convertvector(bits >> 16, vh);
+    if (n == LANES) {
+        memcpy(p, &half, sizeof(half));
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
-        p[i] = vec_narrow(a[i]);
+        p[i] = half[i];
 }
 
 #endif
