@@ -100,6 +100,11 @@ void screen_failure_line(const Ddp__V1__Failure *f, struct buf *out)
         term_puts_safe(out, f->message);
         return;
     }
+    if (f->signal &&
+        strncmp(f->message, "rank ", 5) == 0) { /* ended because it stood still: this says it whole */
+        term_puts_safe(out, f->message);
+        return;
+    }
     buf_printf(out, "rank %d on %s ", f->rank, f->node);
     if (f->signal)
         buf_printf(out, "killed by signal %d (SIG%s)", f->signal,
