@@ -35,6 +35,8 @@
 #define STRANGER_MS 10000    /* and when that is nobody of ours */
 #define GONE_MS 30000        /* without a word from the run's coordinator: it is gone for us; */
 #define GONE_REFUSED_MS 1000 /* its machine answers, but nothing listens there */
+#define QUEUE_SAY_MS 1000    /* all are here and the job does not start: then it is said why, */
+#define QUEUE_MS 60000       /* and then it never will: the nodes are its own */
 #define FAREWELL_MS 10000    /* for the others to learn the end */
 
 struct hosts {
@@ -52,7 +54,8 @@ struct hosts {
     int64_t listens_ms; /* since when somebody has listened who is no coordinator, 0: nobody */
     int64_t ready_ms;   /* since when the least number of nodes has been here, 0: they are not */
     int64_t short_ms;   /* since when there have been too few for the job to go on, 0: there are enough */
-    bool gave_up;
+    int64_t queued_ms;  /* since when the job has not started though there are enough, 0: it has */
+    bool queue_said, gave_up;
 };
 
 /* ---- before anything is started */
@@ -336,18 +339,14 @@ static enum err_code wait_job(struct hosts *h, struct err *e)
 
 /* ---- while the job runs */
 
-static enum err_code give_up(struct hosts *h, struct err *e)
+/* For all hosts: the job has failed. */
+static enum err_code give_up(struct hosts *h, char *why, struct err *e)
 {
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
-    const Ddp__V1__RunStatus *status = h->member.status;
     CLEANUP(rpc_release) void *reply = NULL;
-    CLEANUP(buf_release) struct buf why = {0};
-    buf_printf(&why, "%zu of %lld nodes left (", status->n_nodes, (long long)h->launch->nodes_min);
-    list_nodes(status, &why);
-    buf_printf(&why, "), no other came within %lld s", (long long)h->launch->join_timeout_ms / 1000);
     h->gave_up = true;
     request.job = h->session.job;
-    request.why = why.data;
+    request.why = why;
     request.exit_code = EXIT_DDP;
     return link_call(&h->session.link, "CancelJob", &request, &reply, 0, e);
 }
@@ -373,7 +372,35 @@ static enum err_code check_enough(struct hosts *h, struct err *e)
     }
     if (h->gave_up || now - h->short_ms < h->launch->join_timeout_ms)
         return ERR_OK;
-    return give_up(h, e);
+    buf_clear(&line);
+    buf_printf(&line, "%zu of %lld nodes left (", status->n_nodes, (long long)h->launch->nodes_min);
+    list_nodes(status, &line);
+    buf_printf(&line, "), no other came within %lld s", (long long)h->launch->join_timeout_ms / 1000);
+    return give_up(h, line.data, e);
+}
+
+static enum err_code check_placed(struct hosts *h, struct err *e)
+{
+    const struct session *s = &h->session;
+    CLEANUP(buf_release) struct buf line = {0};
+    int64_t now = clock_boot_ms();
+    if (strcmp(s->state, "queued") != 0 || s->generation || h->short_ms || h->gave_up) {
+        h->queued_ms = 0;
+        return ERR_OK;
+    }
+    if (!h->queued_ms)
+        h->queued_ms = now;
+    if (now - h->queued_ms >= QUEUE_MS) {
+        buf_printf(&line, "the job does not start on these nodes: %s", s->reason);
+        return give_up(h, line.data, e);
+    }
+    if (h->queue_said || now - h->queued_ms < QUEUE_SAY_MS)
+        return ERR_OK;
+    h->queue_said = true;
+    buf_printf(&line, "ddpctl: %s\n", s->reason);
+    if (!s->quiet)
+        put_err(&line);
+    return ERR_OK;
 }
 
 static enum err_code tend(struct session *s, struct err *e)
@@ -381,7 +408,9 @@ static enum err_code tend(struct session *s, struct err *e)
     struct hosts *h = s->owner;
     if (check_coordinator(h, e) != ERR_OK)
         return e->code;
-    return h->hosting ? check_enough(h, e) : ERR_OK;
+    if (!h->hosting)
+        return ERR_OK;
+    return check_enough(h, e) == ERR_OK ? check_placed(h, e) : e->code;
 }
 
 static enum err_code run(struct hosts *h, struct err *e)
