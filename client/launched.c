@@ -60,7 +60,7 @@ void launched_fill(const struct launched *at, struct launch *l)
         l->nodes_min = l->nodes_max = at->count;
     if (l->node_rank < 0)
         l->node_rank = at->rank;
-    if (!l->id)
+    if (!l->id && *at->id)
         l->id = xstrdup(at->id);
     l->told = at->rank > 0;
     if (l->host || !*at->host)

@@ -12,7 +12,7 @@ struct launched {
     int64_t rank;  /* of this node; -1: it finds out by itself */
     int64_t count; /* of nodes */
     int64_t port;
-    char *id;   /* of the run; no comma in it */
+    char *id;   /* of the run; no comma in it; "": the arguments say it */
     char *host; /* where they meet, "": it finds out by itself */
     char *env;  /* "-": stdin, "": nothing is sent, else a file */
 };

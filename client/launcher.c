@@ -54,12 +54,13 @@ static enum err_code plan_hosts(struct launch_plan *p, const struct launch *l, c
     return ERR_OK;
 }
 
-/* Without an allocation nothing gives the run a number of its own. */
+/* Without an allocation nothing gives the run a number of its own. An id that was typed the others read by
+ * themselves. */
 static void plan_meeting(struct launch_plan *p, const struct launch *l, const struct allocation *a)
 {
     uint32_t random;
     id_random(&random, sizeof(random));
-    p->id = l->id ? xstrdup(l->id) : a->id ? xasprintf("job-%s", a->id) : xasprintf("run-%08x", random);
+    p->id = l->id ? xstrdup("") : a->id ? xasprintf("job-%s", a->id) : xasprintf("run-%08x", random);
     p->port = l->port ? l->port : a->id ? allocation_port(a) : SSH_PORT_FIRST + random % SSH_PORTS;
 }
 

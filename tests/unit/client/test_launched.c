@@ -70,6 +70,11 @@ static void test_fills_what_the_arguments_left(void **state)
     assert_null(l.host);
     assert_string_equal(l.id, "456");
     launch_release(&l);
+    l = (struct launch){.node_rank = -1, .is_host = -1};
+    at.id = none; /* it was typed, and maybe with a comma: the arguments say it */
+    launched_fill(&at, &l);
+    assert_null(l.id);
+    launch_release(&l);
 }
 
 /* A child that reads this as its stdin: it exits with 2 when nothing came, 3 when something else came, and
