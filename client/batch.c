@@ -65,7 +65,9 @@ enum err_code allocation_here(struct allocation *a, struct err *e)
 
 void batch_enter(struct batch *b, struct launch *l)
 {
-    bool alone = l->standalone || l->node_rank >= 0;
+    /* of one node, where the script itself says so: another run beside it is no mate of it */
+    bool apart = !b->allocation.launched && l->nodes_max == 1;
+    bool alone = l->standalone || l->node_rank >= 0 || apart;
     batch_fill(&b->allocation, l);
     if (alone) {
         b->allocation.local_task = 0;

@@ -130,6 +130,21 @@ static void test_one_node_meets_nobody(void **state)
     allocation_release(&a);
 }
 
+/* Two programs side by side in one script of PBS: neither is the other's mate. */
+static void test_one_node_in_a_script_leads(void **state)
+{
+    (void)state;
+    for (int64_t nodes = 1; nodes <= 2; nodes++) {
+        struct batch b = {.allocation = {.kind = ALLOCATION_PBS, .id = xstrdup("7"), .node_count = 2}};
+        struct launch l = unsaid();
+        l.nodes_min = l.nodes_max = nodes;
+        batch_enter(&b, &l);
+        assert_int_equal(b.allocation.local_tasks, nodes == 1 ? 1 : 0);
+        launch_release(&l);
+        allocation_release(&b.allocation);
+    }
+}
+
 static void test_requeued_trains_on(void **state)
 {
     (void)state;
@@ -168,8 +183,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fills_what_nobody_said), cmocka_unit_test(test_first_node_hosts),
         cmocka_unit_test(test_tasks_are_workers),      cmocka_unit_test(test_leaves_alone_what_was_said),
-        cmocka_unit_test(test_one_node_meets_nobody),  cmocka_unit_test(test_requeued_trains_on),
-        cmocka_unit_test(test_warning_signal),
+        cmocka_unit_test(test_one_node_meets_nobody),  cmocka_unit_test(test_one_node_in_a_script_leads),
+        cmocka_unit_test(test_requeued_trains_on),     cmocka_unit_test(test_warning_signal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
