@@ -25,6 +25,8 @@
 #define FILES_MAX 20000     /* looked at of one path */
 #define WHOLE_MAX (8 << 20) /* larger files: their first, middle and last block */
 #define BLOCK (1 << 20)
+#define READ_MAX                                                                                             \
+    (128 << 20) /* of one path; of the files beyond, by name, their sizes: an answer is due soon */
 #define VERSION_MS 3000
 
 struct check_place {
@@ -53,31 +55,45 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static int by_entry(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static void list_files(struct tree *t, const char *dir, const char *below, int depth);
+
+static void list_entry(struct tree *t, const char *dir, const char *below, const char *entry, int depth)
+{
+    CLEANUP(free_text) char *name = xasprintf("%s%s%s", below, *below ? "/" : "", entry);
+    CLEANUP(free_text) char *whole = xasprintf("%s/%s", dir, name);
+    struct stat st;
+
+    if (!strcmp(entry, ".") || !strcmp(entry, "..") || stat(whole, &st))
+        return;
+    if (S_ISDIR(st.st_mode) && depth < 16)
+        list_files(t, dir, name, depth + 1);
+    if (!S_ISREG(st.st_mode))
+        return;
+    t->cut = t->count == FILES_MAX;
+    if (t->cut)
+        return;
+    t->files = array_grow(t->files, t->count, &t->cap, sizeof(char *));
+    t->files[t->count++] = steal(name);
+}
+
+/* By name, so that where it is cut it is the same on every node. */
 static void list_files(struct tree *t, const char *dir, const char *below, int depth)
 {
     CLEANUP(free_text) char *path = *below ? xasprintf("%s/%s", dir, below) : xstrdup(dir);
-    DIR *d = opendir(path);
-    struct dirent *entry;
+    struct dirent **entries = NULL;
+    int count = scandir(path, &entries, NULL, by_entry);
 
-    while (d && (entry = readdir(d)) && !t->cut) {
-        struct stat st;
-
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
-            continue;
-        CLEANUP(free_text) char *name = xasprintf("%s%s%s", below, *below ? "/" : "", entry->d_name);
-        CLEANUP(free_text) char *whole = xasprintf("%s/%s", dir, name);
-        if (stat(whole, &st))
-            continue;
-        if (S_ISDIR(st.st_mode) && depth < 16)
-            list_files(t, dir, name, depth + 1);
-        if (!S_ISREG(st.st_mode))
-            continue;
-        t->cut = t->count == FILES_MAX;
-        t->files = array_grow(t->files, t->count, &t->cap, sizeof(char *));
-        t->files[t->count++] = steal(name);
+    for (int i = 0; i < count; i++) {
+        if (!t->cut)
+            list_entry(t, dir, below, entries[i]->d_name, depth);
+        free(entries[i]);
     }
-    if (d)
-        closedir(d);
+    free(entries);
 }
 
 static void release_tree(struct tree *t)
@@ -103,9 +119,29 @@ static bool add_block(struct buf *out, int fd, int64_t offset, size_t size)
     return got == size;
 }
 
-/* One line: its name, size and content, or that it cannot be read. */
+/* *left: bytes that may still be read; equal copies run out of them at the same file. */
+static void add_content(struct buf *out, int fd, int64_t size, Ddp__V1__CheckPath *result, int64_t *left)
+{
+    int64_t wanted = size <= WHOLE_MAX ? size : 3 * BLOCK;
+
+    result->sampled = result->sampled || size > WHOLE_MAX || *left < wanted;
+    if (*left < wanted) {
+        *left = 0;
+        return;
+    }
+    *left -= wanted;
+    if (size <= WHOLE_MAX) {
+        (void)add_block(out, fd, 0, (size_t)size);
+        return;
+    }
+    (void)add_block(out, fd, 0, BLOCK);
+    (void)add_block(out, fd, size / 2, BLOCK);
+    (void)add_block(out, fd, size - BLOCK, BLOCK);
+}
+
+/* One line: its name, size and content (*left below 0: without that), or that it cannot be read. */
 static void add_file(struct buf *out, const char *path, const char *name, Ddp__V1__CheckPath *result,
-                     bool hash)
+                     int64_t *left)
 {
     CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
@@ -117,18 +153,12 @@ static void add_file(struct buf *out, const char *path, const char *name, Ddp__V
     result->files++;
     result->bytes += st.st_size;
     buf_printf(out, "%s %lld", name, (long long)st.st_size);
-    if (hash && st.st_size <= WHOLE_MAX) {
-        (void)add_block(out, fd, 0, (size_t)st.st_size);
-    } else if (hash) {
-        (void)add_block(out, fd, 0, BLOCK);
-        (void)add_block(out, fd, st.st_size / 2, BLOCK);
-        (void)add_block(out, fd, st.st_size - BLOCK, BLOCK);
-        result->sampled = true;
-    }
+    if (*left >= 0)
+        add_content(out, fd, st.st_size, result, left);
     buf_putc(out, '\n');
 }
 
-static void look_at_dir(struct buf *lines, const char *path, Ddp__V1__CheckPath *out, bool hash)
+static void look_at_dir(struct buf *lines, const char *path, Ddp__V1__CheckPath *out, int64_t left)
 {
     CLEANUP(release_tree) struct tree tree = {0};
 
@@ -137,7 +167,7 @@ static void look_at_dir(struct buf *lines, const char *path, Ddp__V1__CheckPath 
         qsort(tree.files, tree.count, sizeof(char *), by_name);
     for (size_t i = 0; i < tree.count; i++) {
         CLEANUP(free_text) char *file = xasprintf("%s/%s", path, tree.files[i]);
-        add_file(lines, file, tree.files[i], out, hash);
+        add_file(lines, file, tree.files[i], out, &left);
     }
     out->sampled = out->sampled || tree.cut;
 }
@@ -147,6 +177,7 @@ static void look_at_path(struct check_place *p, const char *path, bool hash, Ddp
     CLEANUP(buf_release) struct buf lines = {0};
     uint8_t digest[DIGEST_BYTES];
     char hex[DIGEST_TEXT];
+    int64_t left = hash ? READ_MAX : -1;
     struct stat st;
 
     ddp__v1__check_path__init(out);
@@ -156,9 +187,9 @@ static void look_at_path(struct check_place *p, const char *path, bool hash, Ddp
         return;
     }
     if (S_ISDIR(st.st_mode))
-        look_at_dir(&lines, path, out, hash);
+        look_at_dir(&lines, path, out, left);
     else
-        add_file(&lines, path, "", out, hash);
+        add_file(&lines, path, "", out, &left);
     if (!hash)
         return;
     digest_sha256(digest, lines.data ? lines.data : "", lines.len);

@@ -1,6 +1,7 @@
 #include "tests/unit/base/check.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -230,6 +231,32 @@ static void large_files_are_sampled_at_both_ends(void **state)
     free(text);
 }
 
+/* More than can be read while somebody waits: what comes first by name is read, of the rest the sizes count.
+ */
+static void of_much_data_the_first_is_read(void **state)
+{
+    struct place *p = *state;
+    char *paths[] = {p->dir}, first[80], name[128];
+
+    p->ask.paths = paths;
+    p->ask.n_paths = 1;
+    p->ask.hash = true;
+    for (int i = 0; i < 17; i++) {
+        snprintf(name, sizeof(name), "%s/%02d", p->dir, i);
+        put(p, name + strlen(p->dir) + 1, "", 0);
+        assert_int_equal(truncate(name, 8 << 20), 0);
+    }
+    struct check_place *c = check_place_look(&p->ask, &p->got);
+    assert_true(p->got.paths[0]->sampled);
+    assert_int_equal(p->got.paths[0]->bytes, (int64_t)17 * (8 << 20));
+    strcpy(first, p->got.paths[0]->digest);
+    check_place_free(c);
+    assert_int_equal(truncate(name, (8 << 20) - 1), 0); /* the last */
+    c = check_place_look(&p->ask, &p->got);
+    assert_string_not_equal(p->got.paths[0]->digest, first);
+    check_place_free(c);
+}
+
 static void what_is_missing_is_named(void **state)
 {
     struct place *p = *state;
@@ -293,6 +320,7 @@ int main(void)
         cmocka_unit_test(an_address_that_is_none_has_no_route),
         PLACE(data_is_told_apart_by_content_and_by_name),
         PLACE(large_files_are_sampled_at_both_ends),
+        PLACE(of_much_data_the_first_is_read),
         PLACE(what_is_missing_is_named),
         PLACE(the_jobs_own_path_finds_the_interpreter),
     };
