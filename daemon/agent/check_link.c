@@ -91,7 +91,7 @@ static void serve(struct caller *c, const uint8_t key[CHECK_KEY], char *piece)
         return;
     if (n <= 0) {
         if (n == 0 && c->key == CHECK_KEY)
-            (void)!write(c->fd, &c->bytes, sizeof(c->bytes));
+            (void)send(c->fd, &c->bytes, sizeof(c->bytes), MSG_NOSIGNAL);
         drop(c);
         return;
     }
@@ -105,7 +105,7 @@ static void serve(struct caller *c, const uint8_t key[CHECK_KEY], char *piece)
     }
     c->key += (size_t)n;
     if (c->key == CHECK_KEY)
-        (void)!write(c->fd, "k", 1);
+        (void)send(c->fd, "k", 1, MSG_NOSIGNAL);
 }
 
 static void take(int listener, struct caller *callers, size_t *count)
@@ -223,7 +223,7 @@ static void advance(struct dial *d, const uint8_t *key)
             return;
         }
         d->connected = true;
-        if (write(d->fd, key, CHECK_KEY) != CHECK_KEY)
+        if (send(d->fd, key, CHECK_KEY, MSG_NOSIGNAL) != CHECK_KEY)
             failed(d, "it closed the connection");
         return;
     }
