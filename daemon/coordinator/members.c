@@ -16,6 +16,7 @@
  * not its place. */
 
 #define NAME_MAX_BYTES 60 /* "-12" goes behind */
+#define PROCS_MOST 65536  /* `cpu` on the largest machine */
 
 struct member {
     struct service *service;
@@ -249,7 +250,7 @@ void members_join(struct rpc_call *rpc, const void *message, void *user)
     struct err e = {0};
     service_flush(s);
     if (request->nodes_min < 1 || request->nodes_max < request->nodes_min || !request->member[0] ||
-        request->procs < 0)
+        request->procs < 0 || request->procs > PROCS_MOST || request->node_rank < -1)
         err_set(&e, ERR_INVALID_ARGUMENT, "a member of a run says who it is and how many nodes it wants");
     else if (check_run(s, request, opens, &e) == ERR_OK && !s->run)
         s->run = run_open(request);
