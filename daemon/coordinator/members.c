@@ -1,3 +1,4 @@
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,13 +173,24 @@ static bool name_taken(const struct run *run, const char *name)
     return false;
 }
 
+/* What logs and terminals show, and directories are called, holds nothing but what a node's name may. */
+static char *clean_name(const char *host)
+{
+    char *name = xasprintf("%.*s", NAME_MAX_BYTES, *host ? host : "node");
+    for (char *c = name; *c; c++)
+        if (!isalnum((unsigned char)*c) && (c == name || !strchr("-_.", *c)))
+            *c = c == name ? 'n' : '-';
+    return name;
+}
+
 /* Host names may be equal, as in containers. */
 static char *pick_name(const struct run *run, const char *host)
 {
-    char *name = xasprintf("%.*s", NAME_MAX_BYTES, *host ? host : "node");
+    CLEANUP(free_text) char *clean = clean_name(host);
+    char *name = xstrdup(clean);
     for (int n = 2; name_taken(run, name); n++) {
         free(name);
-        name = xasprintf("%.*s-%d", NAME_MAX_BYTES, *host ? host : "node", n);
+        name = xasprintf("%s-%d", clean, n);
     }
     return name;
 }
