@@ -80,16 +80,17 @@ static enum err_code read_launch(struct invocation *in, struct batch *batch, str
     CLEANUP(buf_release) struct buf talk = {0};
     CLEANUP(launched_release) struct launched at = {0};
     char *const nothing[] = {NULL};
-    if (o->launched && (launched_parse(o->launched, &at, e) != ERR_OK || launched_receive(&at, e) != ERR_OK))
+    const bool launched = o->launched != NULL; /* not by PET_LAUNCHED, which launch_read would take */
+    if (launched && (launched_parse(o->launched, &at, e) != ERR_OK || launched_receive(&at, e) != ERR_OK))
         return e->code;
     if (launch_read(l, o, in->args.tail, environ ? environ : nothing, &talk, e) != ERR_OK)
         return e->code;
     put_err(&talk);
-    if (o->launched)
+    if (launched)
         launched_fill(&at, l);
     *launcher = LAUNCHER_NONE;
     if (allocation_here(&batch->allocation, e) != ERR_OK ||
-        (!o->launched && launcher_choose(l, &batch->allocation, launcher_have, launcher, e) != ERR_OK))
+        (!launched && launcher_choose(l, &batch->allocation, launcher_have, launcher, e) != ERR_OK))
         return e->code;
     if (!*launcher)
         batch_enter(batch, l);
