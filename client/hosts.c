@@ -258,10 +258,10 @@ static enum err_code start_agent(struct hosts *h, struct err *e)
 
 /* ---- the run's coordinator, and the other nodes */
 
-static enum err_code check_coordinator(struct hosts *h, struct err *e)
+static enum err_code check_coordinator(struct hosts *h, int64_t wait_ms, struct err *e)
 {
     struct err cause;
-    enum err_code code = membership_next(&h->member, 0, &cause);
+    enum err_code code = membership_next(&h->member, wait_ms, &cause);
     int64_t away = h->member.away_ms ? clock_boot_ms() - h->member.away_ms : 0;
     if (code != ERR_OK && code != ERR_UNAVAILABLE) {
         *e = cause;
@@ -323,15 +323,12 @@ static enum err_code wait_job(struct hosts *h, struct err *e)
     struct submission submission = {.text = h->text};
     bool all = false;
     while (!h->member.status->job) {
-        struct err ignored;
-        if (check_here(h, e) != ERR_OK || check_coordinator(h, e) != ERR_OK)
+        if (check_here(h, e) != ERR_OK || check_coordinator(h, TURN_MS, e) != ERR_OK)
             return e->code;
         if (h->hosting && complete(h, &all, e) != ERR_OK)
             return e->code;
         if (all)
             return submit_send(&h->session.link, &submission, &h->session.job, e);
-        if (membership_next(&h->member, TURN_MS, &ignored) != ERR_OK)
-            continue; /* check_coordinator judges it */
     }
     h->session.job = h->member.status->job;
     return ERR_OK;
@@ -406,7 +403,7 @@ static enum err_code check_placed(struct hosts *h, struct err *e)
 static enum err_code tend(struct session *s, struct err *e)
 {
     struct hosts *h = s->owner;
-    if (check_coordinator(h, e) != ERR_OK)
+    if (check_coordinator(h, 0, e) != ERR_OK)
         return e->code;
     if (!h->hosting)
         return ERR_OK;
