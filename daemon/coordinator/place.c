@@ -95,6 +95,15 @@ static void explain_too_small(const struct core *core, const struct job *job, en
         buf_printf(text, ", %" PRId64 " more %s lost or drained", away, away == 1 ? "is" : "are");
 }
 
+/* There are enough nodes, and no choice of them gives a world size that the job could have. */
+static void explain_no_world(const struct job *job, size_t count, struct buf *text)
+{
+    buf_printf(text,
+               "waits for nodes that make a world size which divides its %" PRId64 " shards: the %zu that ",
+               job->spec.train.shards, count);
+    buf_puts(text, count == 1 ? "fits does not" : "fit do not");
+}
+
 static void set_targets(struct job *job, const struct place_choice *chosen, size_t count)
 {
     strv_free(steal(job->targets));
@@ -136,6 +145,15 @@ static size_t to_keep(const struct job *job)
     return wanted > (size_t)job->spec.nodes_min ? wanted : (size_t)job->spec.nodes_min;
 }
 
+/* Those of `list` that the job would go on with; all that it may have, where fewer are no choice. */
+static size_t choose_to_keep(const struct job *job, struct place_choice *list, size_t count)
+{
+    const int64_t min = job->spec.nodes_min;
+    size_t kept = world_choose(&job->spec, min, (int64_t)to_keep(job), 0, list, count);
+
+    return kept ? kept : world_choose(&job->spec, min, job->spec.nodes_max, 0, list, count);
+}
+
 enum verdict { PLACED, BLOCKED, TOO_SMALL };
 
 /* Places the job, or keeps places for it when it is a head or recovering, and says what it waits for. */
@@ -147,8 +165,8 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
     bool ready = !old && core->now.boot_ms >= job->not_before;
     size_t count = ready ? room_candidates(core, job, mode, false, list) : 0;
 
-    if (count >= (size_t)job->spec.nodes_min && count > 0) {
-        count = count > (size_t)job->spec.nodes_max ? (size_t)job->spec.nodes_max : count;
+    count = world_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
+    if (count) {
         take_seats(list, count);
         for (size_t i = 0; i < count; i++)
             room_take(list[i].node, &list[i]);
@@ -157,10 +175,9 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
     }
     CLEANUP(buf_release) struct buf text = {0};
     job->holder = 0;
-    count = room_candidates(core, job, mode, true, list);
-    bool small = count < (size_t)job->spec.nodes_min || count == 0;
-    if (!small && count > to_keep(job))
-        count = to_keep(job);
+    size_t fitting = room_candidates(core, job, mode, true, list);
+    bool enough = fitting && fitting >= (size_t)job->spec.nodes_min;
+    count = choose_to_keep(job, list, fitting);
     if (old)
         buf_printf(&text, "waits until rank %d of generation %" PRId64 " is known dead on %s", old->r.rank,
                    old->r.generation, old->r.node);
@@ -170,11 +187,13 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
         explain_too_small(core, job, mode, &text);
     else if (head && !may_keep)
         buf_printf(&text, "waits behind job %" PRId64, head->r.id);
+    else if (!count && enough)
+        explain_no_world(job, fitting, &text);
     else
-        explain_blocked(job, list, small ? 0 : count, mode, &text);
+        explain_blocked(job, list, count, mode, &text);
     waits(job, text.data);
-    if (small || !may_keep)
-        return small ? TOO_SMALL : BLOCKED;
+    if (!count || !may_keep)
+        return count ? BLOCKED : TOO_SMALL;
     set_targets(job, list, count);
     for (size_t i = 0; i < count; i++)
         room_keep(job, list[i].node, &list[i]);
@@ -189,7 +208,8 @@ static void keep_for_drained(const struct core *core, struct place_choice *list)
         if (!job->drained_ms || job->r.state != JOB_RECOVERING || !generation_open(job_current(job)))
             continue;
         size_t count = room_candidates(core, job, room_mode_of(core, job), true, list);
-        for (size_t k = 0; k < count && k < to_keep(job); k++)
+        count = choose_to_keep(job, list, count);
+        for (size_t k = 0; k < count; k++)
             room_keep(job, list[k].node, &list[k]);
     }
 }
@@ -200,12 +220,12 @@ static size_t newcomers(const struct core *core, const struct job *job, struct p
     const struct generation *g = job_current(job);
     enum room_mode mode = g->ranks[0].spawn->r.gpu_uuids ? ROOM_GPU : ROOM_CPU;
     size_t count = room_candidates(core, job, mode, false, list), kept = 0;
-    size_t most = (size_t)(job->spec.nodes_max - g->r.node_count);
 
-    for (size_t i = 0; i < count && kept < most; i++)
+    for (size_t i = 0; i < count; i++)
         if (room_former_order(job, list[i].node) >= ROOM_NO_FORMER && !list[i].node->steady_ms)
             list[kept++] = list[i];
-    return g->r.node_count + (int64_t)kept >= job->spec.nodes_min ? kept : 0;
+    return world_choose(&job->spec, job->spec.nodes_min - g->r.node_count,
+                        job->spec.nodes_max - g->r.node_count, g->r.world_size, list, kept);
 }
 
 static int by_turn(const void *a, const void *b)
@@ -250,6 +270,8 @@ static size_t offer_growth(struct core *core, struct job **turn, struct place_ch
         for (size_t k = 0; k < more; k++)
             room_take(list[k].node, &list[k]);
     }
+    for (size_t i = 0; i < core->job_count; i++)
+        core->jobs[i]->grow.asked = false; /* what was free then has been offered */
     return due;
 }
 

@@ -6,7 +6,8 @@
  * drained: a train job finishes its step and leaves a snapshot, a command gets SIGTERM; the next one forms on
  * all of them, which are kept free meanwhile. So three nodes that arrive together cost one stop; and a node
  * that is lost again and again has to stay longer each time before it is offered (nodes.c). Nothing of this
- * is charged. A job is left alone when it is about to end, or would lose what it has done. */
+ * is charged. A job is left alone when it is about to end, or would lose what it has done. A user's resize
+ * skips all that for what is free when it is said; what comes later is offered like any other. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "daemon/coordinator/state.h"
+#include "daemon/coordinator/room.h"
 
 #define LAST_CALL 6 /* settle times, from the first node that was offered */
 #define PAUSE 6     /* ... from one growth to the next */
@@ -45,8 +46,8 @@ bool resize_wants(const struct core *core, const struct job *job)
     if (job->r.state != JOB_RUNNING || g->r.state != GENERATION_RUNNING ||
         g->r.node_count >= job->spec.nodes_max || is_ending(g))
         return false;
-    if (job->grow.asked || g->r.node_count < job->spec.nodes_min)
-        return true; /* the user's word */
+    if (job->grow.asked)
+        return true; /* the user's word, for what is free now */
     return (job->spec.kind == JOB_COMMAND || job_keeps_state(job)) && !ends_soon(core, job);
 }
 
@@ -159,16 +160,36 @@ static void set_nodes(struct core *core, struct job *job, int64_t min, int64_t m
     emit_job(core, job, CHANGE_JOB_PUT);
 }
 
+/* How many of its nodes it goes on with. */
+static int64_t left_of(const struct generation *g, int64_t max)
+{
+    struct place_choice *list = xcalloc((size_t)g->r.node_count, sizeof(*list));
+
+    for (int i = 0; i < g->r.world_size; i++)
+        list[g->ranks[i].r.node_rank].procs++;
+    size_t left = world_choose(&g->job->spec, 1, max, 0, list, (size_t)g->r.node_count);
+    free(list);
+    return left ? (int64_t)left : max;
+}
+
 void resize_job(struct core *core, const struct core_event *event)
 {
     const int64_t min = event->resize.nodes_min, max = event->resize.nodes_max;
     struct job *job = named(core, event);
+    char text[48];
 
     if (!job)
         return;
     if (min < 1 || max < min || max > NODES_MOST) {
         emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
                   "%" PRId64 ":%" PRId64 " nodes: from 1 on, and the first not above the second", min, max);
+        return;
+    }
+    if (!world_possible(&job->spec, min, max)) {
+        emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
+                  "reproducible: world with %" PRId64 " shards wants a world size that divides them, and %s"
+                  " cannot give one",
+                  job->spec.train.shards, nodes_text(text, min, max));
         return;
     }
     struct generation *g = job_current(job);
@@ -179,7 +200,7 @@ void resize_job(struct core *core, const struct core_event *event)
     strv_free(steal(job->grow.nodes)); /* what was offered is offered anew */
     job->grow.asked = true;
     if (has_too_many) {
-        describe(max, NULL, &why);
+        describe(left_of(g, max), NULL, &why);
         recover_drain(core, g, why.data);
     }
     core->place_dirty = true;

@@ -27,6 +27,14 @@ int room_former_order(const struct job *job,
  * `out` has room for every node. */
 size_t room_candidates(const struct core *core, const struct job *job, enum room_mode mode, bool later,
                        struct place_choice *out);
+/* world.c. Of `list`, best first, those that the job takes: `least` to `most` nodes, beside `with` processes
+ * that it keeps. They move to the front. 0: no choice does, and the list is as it was. */
+size_t world_choose(const struct job_spec *spec, int64_t least, int64_t most, int64_t with,
+                    struct place_choice *list, size_t count);
+bool world_matters(const struct job_spec *spec); /* reproducible: world */
+/* Some number of nodes from min to max could give a world size that the job can have. */
+bool world_possible(const struct job_spec *spec, int64_t min, int64_t max);
+
 void room_take(struct node *node, const struct place_choice *c);
 void room_keep(const struct job *job, struct node *node, const struct place_choice *c);
 

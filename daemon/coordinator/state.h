@@ -73,7 +73,7 @@ struct job {
     struct {                  /* resize.c: it could run on more nodes */
         char **nodes;         /* names of those that would join; NULL: none */
         int64_t first_ms, at; /* since when there were some; when it stops to take them in, 0: not */
-        bool asked;           /* the user waits for it */
+        bool asked;           /* in the pass after a resize: now, whatever it costs */
     } grow;
     int64_t grown_ms; /* when it last stopped to grow */
 };

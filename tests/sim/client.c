@@ -49,6 +49,10 @@ static void make_job(struct sim *sim, int index)
     job->nodes_min = nodes;
     job->nodes_max = max;
     job->most = most;
+    bool equal = sim->seed % 6 != 0; /* else members of a run say themselves how many processes they have */
+    if (job->native && equal && !(nodes & (nodes - 1)) && !(per_node & (per_node - 1)) &&
+        sim_chance(sim, 0.4))
+        job->shards = nodes * per_node * (sim_chance(sim, 0.5) ? 2 : 1);
     CLEANUP(buf_release) struct buf text = {0};
     buf_printf(&text,
                "name: j%d\nnodes: \"%" PRId64 ":%" PRId64 "\"\nprocs_per_node: %" PRId64 "\ndevice: %s\n",
@@ -62,7 +66,12 @@ static void make_job(struct sim *sim, int index)
     if (job->native) {
         buf_puts(&text,
                  "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic, samples: 64}\n"
-                 "  batch: 4\n  steps: 100\n");
+                 "  steps: 100\n");
+        if (job->shards)
+            buf_printf(&text, "  global_batch: 64\n  reproducible: world\n  shards: %" PRId64 "\n",
+                       job->shards);
+        else
+            buf_puts(&text, "  batch: 4\n");
         if (!job->no_snapshots)
             buf_printf(&text, "  snapshot: {dir: /out%d, every: 10}\n", index);
     } else {

@@ -169,6 +169,9 @@ static void check_nodes(struct sim *sim, const struct generation_record *g)
     if (g->node_count < min || g->node_count > max)
         sim_fail(sim, "job %" PRId64 ": %d nodes, and may have %" PRId64 " to %" PRId64, g->job,
                  g->node_count, min, max);
+    if (of->shards && of->shards % g->world_size)
+        sim_fail(sim, "job %" PRId64 ": a world of %d does not divide %" PRId64 " shards", g->job,
+                 g->world_size, of->shards);
     if (g->node_count < of->resize_to)
         sim_fail(sim, "job %" PRId64 ": it stopped for %" PRId64 " nodes and got %d", g->job, of->resize_to,
                  g->node_count);

@@ -186,6 +186,7 @@ struct sim_job {
     int64_t submit_at, duration, target, every, acked, attempt;
     int64_t continues;                  /* index into jobs, -1: none */
     int64_t nodes_min, nodes_max, most; /* as its file says; what the cluster could give it at all */
+    int64_t shards;                     /* reproducible: world, 0: it is not */
     int64_t resize_to;                  /* nodes that it has stopped for, 0: it has not */
 };
 void client_start(struct sim *sim);

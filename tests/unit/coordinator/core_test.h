@@ -75,6 +75,11 @@ void bench_clear(struct bench *b);
 #define TRAIN                                                                                                \
     "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic, samples: 64}\n  batch: 4\n"  \
     "  steps: 5000\n"
+/* The same bits at every world size: a world of 1, 2 or 4. */
+#define WORLD                                                                                                \
+    "train:\n  model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic, samples: 64}\n"              \
+    "  global_batch: 8\n  steps: 5000\n  reproducible: world\n  shards: 4\n"                                 \
+    "  snapshot: {dir: /out, every: 10}\n"
 #define COMMAND "command: [\"true\"]\n"
 
 #endif

@@ -120,6 +120,53 @@ static void elastic_jobs_take_what_is_there(void **state)
     assert_int_equal(bench_generation(b, one)->node_count, 1);
 }
 
+/* reproducible: world takes the largest world that divides its shards. */
+static void a_world_divides_its_shards(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    bench_node(b, "box2", 1);
+    bench_node(b, "box3", 1);
+    int64_t job = bench_submit(b, "nodes: \"1:4\"\n" WORLD), beside = bench_submit(b, "");
+    assert_int_equal(bench_generation(b, job)->world_size, 2);
+    assert_int_equal(bench_job(b, beside), JOB_STARTING);
+}
+
+static void a_world_of_unequal_nodes_divides_too(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 3);
+    bench_node(b, "box2", 2);
+    bench_node(b, "box3", 2);
+    int64_t job = bench_submit(b, "nodes: \"1:4\"\nprocs_per_node: cpu\n" WORLD);
+    assert_int_equal(bench_generation(b, job)->world_size, 4);
+    assert_string_equal(bench_node_of(b, job, 0), "box2");
+    assert_string_equal(bench_node_of(b, job, 3), "box3");
+}
+
+static void no_world_that_divides_is_waited_for(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    bench_node(b, "box2", 1);
+    bench_node(b, "box3", 1);
+    int64_t job = bench_submit(b, "nodes: \"3:4\"\n" WORLD), beside = bench_submit(b, "nodes: 3\n");
+    assert_string_equal(bench_waits(b, job),
+                        "waits for nodes that make a world size which divides its 4 shards: "
+                        "the 3 that fit do not");
+    assert_int_equal(bench_job(b, beside), JOB_STARTING);
+    bench_node(b, "box4", 3);
+    assert_string_equal(bench_waits(b, job), "waits for 3 slots: job 2 holds them");
+    bench_cancel(b, beside, true);
+    bench_all_obey(b, "box1");
+    bench_all_obey(b, "box2");
+    bench_all_obey(b, "box3");
+    assert_int_equal(bench_generation(b, job)->world_size, 4);
+}
+
 static void a_layout_is_repeated(void **state)
 {
     struct bench *b = *state;
@@ -215,6 +262,9 @@ int main(void)
         TEST(no_place_is_kept_on_a_node_that_may_never_work),
         TEST(a_job_too_big_for_the_cluster_blocks_nobody),
         TEST(elastic_jobs_take_what_is_there),
+        TEST(a_world_divides_its_shards),
+        TEST(a_world_of_unequal_nodes_divides_too),
+        TEST(no_world_that_divides_is_waited_for),
         TEST(a_layout_is_repeated),
         TEST(a_recovering_job_keeps_its_places),
         TEST(gpus_are_leased_by_uuid),

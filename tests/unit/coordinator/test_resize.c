@@ -226,17 +226,117 @@ static void the_user_shrinks_it_at_once(void **state)
     assert_int_equal(core_job(b->core, job)->generation, 2);
 }
 
-static void the_user_grows_it_as_soon_as_there_is_room(void **state)
+static void the_user_grows_it_to_what_is_free(void **state)
 {
     struct bench *b = *state;
     int64_t job = running_job(b, KEEPS);
 
-    assert_int_equal(bench_resize(b, job, 2, 2), ERR_OK);
-    assert_int_equal(bench_job(b, job), JOB_RUNNING); /* goes on on the one it has */
     bench_node(b, "box2", 2);
+    assert_int_equal(bench_resize(b, job, 2, 2), ERR_OK);
     assert_int_equal(bench_job(b, job), JOB_RECOVERING); /* no settling */
     obey(b, "box1", NULL);
     assert_int_equal(bench_generation(b, job)->node_count, 2);
+}
+
+/* The user's word is for what is free when it is said. */
+static void what_comes_after_a_resize_settles(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, KEEPS);
+
+    assert_int_equal(bench_resize(b, job, 2, 3), ERR_OK);
+    assert_int_equal(bench_job(b, job), JOB_RUNNING); /* goes on on the one it has */
+    bench_pass_beating(b, 60000, "box1");
+    bench_node(b, "box2", 2);
+    bench_pass_beating(b, 4000, "box1 box2");
+    assert_int_equal(bench_job(b, job), JOB_RUNNING);
+    bench_node(b, "box3", 2);
+    bench_pass_beating(b, 6000, "box1 box2 box3");
+    assert_int_equal(bench_job(b, job), JOB_RECOVERING);
+    obey(b, "box1", NULL);
+    assert_int_equal(bench_generation(b, job)->node_count, 3);
+}
+
+static void what_comes_after_a_resize_spares_the_work(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, TRAIN); /* no snapshots */
+
+    assert_int_equal(bench_resize(b, job, 2, 2), ERR_OK);
+    bench_node(b, "box2", 2);
+    bench_pass_beating(b, 60000, "box1 box2");
+    assert_int_equal(bench_job(b, job), JOB_RUNNING);
+}
+
+/* reproducible: world with 4 shards runs in a world of 1, 2 or 4. */
+static void a_world_grows_to_one_that_divides(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    bench_node(b, "box2", 1);
+    int64_t job = bench_submit(b, "nodes: 1:4\n" WORLD);
+    bench_form(b, job);
+    bench_node(b, "box3", 1);
+    bench_pass_beating(b, 60000, "box1 box2 box3");
+    assert_int_equal(bench_job(b, job), JOB_RUNNING); /* 3 do not */
+    bench_node(b, "box4", 1);
+    bench_pass_beating(b, 6000, "box1 box2 box3 box4");
+    assert_true(bench_said(b, "resize to 4 nodes: box3, box4 join"));
+    obey(b, "box1", "box2");
+    assert_int_equal(bench_generation(b, job)->world_size, 4);
+}
+
+static void a_world_shrinks_to_one_that_divides(void **state)
+{
+    struct bench *b = *state;
+    char name[16];
+
+    for (int i = 1; i <= 4; i++) {
+        snprintf(name, sizeof(name), "box%d", i);
+        bench_node(b, name, 1);
+    }
+    int64_t job = bench_submit(b, "nodes: 1:4\n" WORLD);
+    bench_form(b, job);
+    assert_int_equal(bench_resize(b, job, 1, 3), ERR_OK);
+    assert_true(bench_said(b, "generation 1: resize to 2 nodes (not charged)\n"));
+    for (int i = 1; i <= 4; i++) {
+        snprintf(name, sizeof(name), "box%d", i);
+        bench_all_obey(b, name);
+    }
+    assert_int_equal(bench_generation(b, job)->world_size, 2);
+}
+
+static void a_lost_node_leaves_a_world_that_divides(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    bench_node(b, "box2", 1);
+    bench_node(b, "box3", 1);
+    bench_node(b, "box4", 1);
+    int64_t job = bench_submit(b, "nodes: 1:4\n" WORLD);
+    bench_form(b, job);
+    assert_int_equal(bench_generation(b, job)->world_size, 4);
+    for (int i = 0; i < 60 && core_job(b->core, job)->generation == 1; i++) {
+        bench_pass_beating(b, 2000, "box1 box2 box3");
+        bench_all_obey(b, "box1");
+        bench_all_obey(b, "box2");
+        bench_all_obey(b, "box3");
+    }
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    assert_int_equal(bench_generation(b, job)->world_size, 2);
+}
+
+static void a_world_that_never_divides_is_refused(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, WORLD);
+
+    assert_int_equal(bench_resize(b, job, 3, 3), ERR_INVALID_ARGUMENT);
+    assert_int_equal(bench_resize(b, job, 5, 9), ERR_INVALID_ARGUMENT);
+    assert_int_equal(bench_job(b, job), JOB_RUNNING);
+    assert_int_equal(bench_resize(b, job, 3, 4), ERR_OK);
 }
 
 static void a_resize_outlives_the_coordinator(void **state)
@@ -308,7 +408,13 @@ int main(void)
         TEST(an_end_that_overtakes_the_stop_counts),
         TEST(one_that_obeys_with_zero_goes_on),
         TEST(the_user_shrinks_it_at_once),
-        TEST(the_user_grows_it_as_soon_as_there_is_room),
+        TEST(the_user_grows_it_to_what_is_free),
+        TEST(what_comes_after_a_resize_settles),
+        TEST(what_comes_after_a_resize_spares_the_work),
+        TEST(a_world_grows_to_one_that_divides),
+        TEST(a_world_shrinks_to_one_that_divides),
+        TEST(a_lost_node_leaves_a_world_that_divides),
+        TEST(a_world_that_never_divides_is_refused),
         TEST(a_resize_outlives_the_coordinator),
         TEST(a_queued_job_is_resized_in_place),
         TEST(what_cannot_be_resized_is_refused),
