@@ -6,6 +6,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/sha.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -109,6 +110,15 @@ enum err_code digest_file(char out[DIGEST_TEXT], const char *path, struct err *e
     BUG_ON(!EVP_DigestFinal_ex(context, digest, NULL));
     hex_encode(out, digest, sizeof(digest));
     return ERR_OK;
+}
+
+bool id_node_name(const char *name)
+{
+    size_t n = strlen(name);
+
+    return n > 0 && n <= 63 &&
+           n == strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") &&
+           *name != '.' && *name != '-';
 }
 
 bool secret_equal(const void *a, const void *b, size_t size)

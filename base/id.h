@@ -21,6 +21,9 @@ bool hex_decode(void *out, size_t size, const char *text); /* exactly 2 * size d
 void digest_sha256(uint8_t out[DIGEST_BYTES], const void *data, size_t size);
 void digest_hmac(uint8_t out[DIGEST_BYTES], const void *key, size_t key_size, const void *data, size_t size);
 MUST_CHECK enum err_code digest_file(char out[DIGEST_TEXT], const char *path, struct err *e);
+/* What a node may be called: 1 to 63 letters, digits, '-', '_' and '.', not first '-' or '.'. */
+bool id_node_name(const char *name);
+
 bool secret_equal(const void *a, const void *b, size_t size); /* takes the same time whatever differs */
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "base/conf.h"
 #include "base/file.h"
+#include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"
 #include "proto/rpc_address.h"
@@ -311,20 +312,11 @@ static enum err_code find_token(struct settings *s, struct err *e)
     return access(beside, R_OK) ? ERR_OK : read_token(beside, &s->token, e);
 }
 
-static bool good_name(const char *name)
-{
-    size_t n = strlen(name);
-
-    return n > 0 && n <= 63 &&
-           n == strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") &&
-           *name != '.' && *name != '-';
-}
-
 static enum err_code check(struct settings *s, struct err *e)
 {
     struct rpc_address at;
 
-    if (!good_name(s->node))
+    if (!id_node_name(s->node))
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "node name '%s': give up to 63 letters, digits, '-', '_' and '.' (--node)", s->node);
     if (rpc_address_parse(s->coordinator, &at, e))

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/coordinator/ask.h"
@@ -95,6 +96,11 @@ static void on_hello(struct session *x, const Ddp__V1__Hello *m)
     }
     if (!m->node[0] || !m->instance[0]) {
         rpc_call_fail_with(x->rpc, ERR_INVALID_ARGUMENT, "hello without a node name or instance");
+        return;
+    }
+    if (!id_node_name(m->node)) {
+        rpc_call_fail_with(x->rpc, ERR_INVALID_ARGUMENT,
+                           "node name: give up to 63 letters, digits, '-', '_' and '.'");
         return;
     }
     x->node = xstrdup(m->node);

@@ -96,6 +96,24 @@ static void secrets_compare(void **state)
     assert_true(secret_equal("a", "b", 0));
 }
 
+static void node_names(void **state)
+{
+    char longest[65];
+
+    (void)state;
+    memset(longest, 'n', 64);
+    longest[64] = 0;
+    assert_true(id_node_name("box-1_a.lan"));
+    assert_true(id_node_name(longest + 1));
+    assert_false(id_node_name(longest));
+    assert_false(id_node_name(""));
+    assert_false(id_node_name("-box"));
+    assert_false(id_node_name("../box"));
+    assert_false(id_node_name("a/b"));
+    assert_false(id_node_name("box\x1b[2J"));
+    assert_false(id_node_name("box\xc3\xa4"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +123,7 @@ int main(void)
         cmocka_unit_test(hex_round_trip),
         cmocka_unit_test(ids_differ),
         cmocka_unit_test(secrets_compare),
+        cmocka_unit_test(node_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
