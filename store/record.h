@@ -51,6 +51,7 @@ struct job_record {
     int64_t next_spawn;
     enum job_state goal;          /* while stopping: the end it is stopped for (cancelled or failed) */
     bool kill;                    /* stopping without snapshot or grace */
+    int stop_signal;              /* stopping: what its processes get first, 0: SIGTERM */
     int64_t nodes_min, nodes_max; /* a user's resize; 0: what the job file says */
     int64_t fault_ms, fault_step; /* since when the job is behind, and where it was; 0: it is not */
     char *last_restart;           /* "rank 2 killed by signal 9, cost 0.4 s"; NULL: none yet */

@@ -64,13 +64,15 @@ static const char schema_1[] =
     " generation INTEGER NOT NULL, what TEXT NOT NULL, text TEXT) STRICT;"
     "CREATE INDEX event_job ON event(job, id);";
 
-/* A resize by the user, and what the last fault costs, which is known only after the job is back. */
+/* A resize by the user, what the last fault costs, which is known only after the job is back, and how a
+ * cancel stops. */
 static const char schema_2[] = "ALTER TABLE job ADD COLUMN nodes_min INTEGER NOT NULL DEFAULT 0;"
                                "ALTER TABLE job ADD COLUMN nodes_max INTEGER NOT NULL DEFAULT 0;"
                                "ALTER TABLE job ADD COLUMN fault_ms INTEGER NOT NULL DEFAULT 0;"
                                "ALTER TABLE job ADD COLUMN fault_step INTEGER NOT NULL DEFAULT 0;"
                                "ALTER TABLE job ADD COLUMN last_restart TEXT;"
                                "ALTER TABLE job ADD COLUMN last_restart_ms INTEGER NOT NULL DEFAULT 0;"
+                               "ALTER TABLE job ADD COLUMN stop_signal INTEGER NOT NULL DEFAULT 0;"
                                "ALTER TABLE spawn ADD COLUMN stopped INTEGER NOT NULL DEFAULT 0;";
 
 const char *const schema_migrations[] = {schema_1, schema_2};

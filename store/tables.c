@@ -31,6 +31,7 @@ static const struct column job_columns[] = {
     COL(job_record, COLUMN_INT64, fault_step),
     COL(job_record, COLUMN_TEXT, last_restart),
     COL(job_record, COLUMN_INT64, last_restart_ms),
+    COL(job_record, COLUMN_INT, stop_signal),
 };
 
 static const struct column node_columns[] = {

@@ -189,7 +189,7 @@ void jobs_cancel(struct core *core, const struct core_event *event)
         return;
     }
     if (!job_finished(job)) {
-        job->stop_signal = event->cancel.signal;
+        job->r.stop_signal = event->cancel.signal;
         recover_stop(core, job, event->cancel.exit_code ? JOB_FAILED : JOB_CANCELLED, event->cancel.exit_code,
                      event->cancel.kill, why);
     }

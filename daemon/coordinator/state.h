@@ -47,7 +47,6 @@ struct generation {
 struct job {
     struct job_record r;
     struct job_spec spec;
-    int stop_signal;                 /* that the user's stop came by, 0: SIGTERM */
     struct generation **generations; /* by number, growing */
     struct spawn **spawns;           /* by number, growing */
     struct snapshot_record *snapshots;

@@ -45,7 +45,7 @@ static struct core_wish_group *add_group(struct core_wish *wish, const struct jo
         .stall_timeout_ms = job->spec.stall_timeout_ms,
         .restart_count = job->r.restarts_used,
         .max_restarts = job->spec.max_restarts,
-        .stop_signal = job->stop_signal,
+        .stop_signal = job->r.stop_signal,
     };
     snprintf(group->run_id, sizeof(group->run_id), "ddp-%" PRId64, job->r.id);
     group->spawns = xcalloc(most_spawns, sizeof(*group->spawns));

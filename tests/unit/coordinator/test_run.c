@@ -182,6 +182,11 @@ static void a_cancel_carries_its_signal(void **state)
     assert_int_equal(wish.groups[0].stop_signal, 2);
     assert_int_not_equal(wish.groups[0].spawns[0].stop, CORE_STOP_NONE);
     core_wish_release(&wish);
+    bench_restart(b);
+    bench_hello(b, "box1", "box1", 1, 0);
+    assert_int_equal(core_wish(b->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.groups[0].stop_signal, 2);
+    core_wish_release(&wish);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)

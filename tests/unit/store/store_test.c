@@ -40,6 +40,7 @@ struct job_record sample_job(int64_t id)
         .reason = NULL,
         .created_ms = 1000,
         .next_spawn = 1,
+        .stop_signal = 2,
         .body_digest = {1, 2, 3},
     };
 }

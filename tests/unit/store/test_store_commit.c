@@ -36,6 +36,7 @@ static void check_job(const struct job_record *got, const struct job_record *wan
     assert_null(got->reason);
     assert_int_equal(got->created_ms, want->created_ms);
     assert_int_equal(got->next_spawn, want->next_spawn);
+    assert_int_equal(got->stop_signal, want->stop_signal);
 }
 
 static void check_generation(const struct generation_record *got, const struct generation_record *want)
