@@ -40,6 +40,9 @@ static void new_generation(struct session *s, const Ddp__V1__JobStatus *job)
     bool several = job->world_size > 1;
     drain(s);
     tail_finish(&s->tail, &s->out, &s->err);
+    /* one that came and went between two looks left its files all the same */
+    for (int64_t g = s->generation + 1; g <= job->generation; g++)
+        run_logs_attempt(s->local.logs, s->job, g, node);
     s->generation = job->generation;
     s->tail.out.raw = s->tail.err.raw = !several;
     s->tail.out.wanted = several && isatty(STDOUT_FILENO);
@@ -48,7 +51,6 @@ static void new_generation(struct session *s, const Ddp__V1__JobStatus *job)
     s->tail.err.colour = term_of(STDERR_FILENO).colour;
     tail_open(&s->tail, s->local.logs, s->job, job->generation, node);
     run_output_add(&s->tail, s->launch, job, node);
-    run_logs_attempt(s->local.logs, s->job, job->generation, node);
 }
 
 /* The end of a failed job: the rest of what is known goes to stderr, and to the error file of whoever started

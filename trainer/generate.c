@@ -16,6 +16,7 @@
 #include "trainer/model/model.h"
 #include "trainer/snapshot/gpt2.h"
 #include "trainer/snapshot/init.h"
+#include "trainer/trainer.h"
 
 #define PROMPT_LIMIT ((size_t)16 << 20)
 #define VOCABULARY_LIMIT ((size_t)32 << 20)
@@ -116,13 +117,8 @@ static enum err_code check_vocabulary(const struct speaker *s, const char *dir, 
 
 static enum err_code read_params(struct speaker *s, const char *dir, struct err *e)
 {
-    struct model *m = s->model;
-    struct snapshot_tensor *tensors = xcalloc(m->tensor_count, sizeof(*tensors));
-    for (size_t i = 0; i < m->tensor_count; i++) {
-        const struct model_tensor *t = &m->tensors[i];
-        tensors[i] = (struct snapshot_tensor){t->name, t->dims, t->shape, t->offset, t->count};
-    }
-    struct snapshot_layout layout = {.tensors = tensors, .tensor_count = m->tensor_count, .count = m->count};
+    struct snapshot_tensor *tensors = NULL;
+    struct snapshot_layout layout = trainer_layout(s->model, &tensors);
     enum err_code code = init_read(dir, &layout, s->params, e);
     free(tensors);
     return code;

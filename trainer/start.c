@@ -30,20 +30,21 @@ static void describe_extras(struct trainer *t)
     add_extra(t, "vocab.json", &t->vocab_json);
 }
 
+struct snapshot_layout trainer_layout(const struct model *m, struct snapshot_tensor **tensors)
+{
+    *tensors = xcalloc(m->tensor_count, sizeof(**tensors));
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        (*tensors)[i] = (struct snapshot_tensor){t->name, t->dims, t->shape, t->offset, t->count};
+    }
+    return (struct snapshot_layout){.tensors = *tensors, .tensor_count = m->tensor_count, .count = m->count};
+}
+
 void trainer_describe(struct trainer *t)
 {
-    t->tensors = xcalloc(t->model->tensor_count, sizeof(*t->tensors));
-    for (size_t i = 0; i < t->model->tensor_count; i++) {
-        const struct model_tensor *m = &t->model->tensors[i];
-        t->tensors[i] = (struct snapshot_tensor){m->name, m->dims, m->shape, m->offset, m->count};
-    }
-    t->layout = (struct snapshot_layout){
-        .tensors = t->tensors,
-        .tensor_count = t->model->tensor_count,
-        .count = t->model->count,
-        .moments = t->optim->ops->state_names,
-        .moment_count = t->optim->state_count,
-    };
+    t->layout = trainer_layout(t->model, &t->tensors);
+    t->layout.moments = t->optim->ops->state_names;
+    t->layout.moment_count = t->optim->state_count;
     describe_extras(t);
 }
 

@@ -107,6 +107,8 @@ void trainer_take_shard(struct trainer *t, int j);
 /* start.c: what snapshots hold; whether a directory's model is the job's, beyond names and shapes; and,
  * collective, the parameters of init_from, where a run begins with any. */
 void trainer_describe(struct trainer *t);
+/* Of the parameters alone; tensors, which the layout borrows, is the caller's to free. */
+struct snapshot_layout trainer_layout(const struct model *m, struct snapshot_tensor **tensors);
 MUST_CHECK enum err_code trainer_check_dir(const struct trainer *t, const char *dir, struct err *e);
 MUST_CHECK enum err_code trainer_start(struct trainer *t, struct err *e);
 

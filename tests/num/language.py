@@ -85,9 +85,10 @@ def averaging_learns(directory):
 
 
 def memory_is_what_was_announced(directory):
-    """Resident size at its highest, within 10 % of the sum in the log."""
+    """Resident size at its highest, within 10 % of the sum in the log. The model is large enough that what oneDNN and
+    malloc keep for themselves, some 16 MB whatever the model, is not the greater part of that."""
     write_text(directory)
-    text = job(steps=6, batch="batch: 4").replace("width: 32", "width: 256").replace("layers: 2", "layers: 6") \
+    text = job(steps=6, batch="batch: 4").replace("width: 32", "width: 320").replace("layers: 2", "layers: 6") \
         .replace("context: 16", "context: 128").replace("every: 50", "every: 2") \
         .replace("log_every: 10", "log_every: 1")
     notes = []
