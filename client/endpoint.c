@@ -171,6 +171,14 @@ static bool refused(const struct addrinfo *to)
            cause == ECONNREFUSED;
 }
 
+bool endpoint_gone(struct endpoint *endpoint, int64_t now_ms)
+{
+    if (endpoint->asked_ms && now_ms < endpoint->asked_ms + ENDPOINT_ASK_MS)
+        return false;
+    endpoint->asked_ms = now_ms;
+    return endpoint_refuses(endpoint);
+}
+
 bool endpoint_refuses(const struct endpoint *endpoint)
 {
     struct addrinfo *found = resolve(endpoint->address);

@@ -262,12 +262,12 @@ static enum err_code check_coordinator(struct hosts *h, int64_t wait_ms, struct 
 {
     struct err cause;
     enum err_code code = membership_next(&h->member, wait_ms, &cause);
-    int64_t away = h->member.away_ms ? clock_boot_ms() - h->member.away_ms : 0;
+    int64_t now = clock_boot_ms(), away = h->member.away_ms ? now - h->member.away_ms : 0;
     if (code != ERR_OK && code != ERR_UNAVAILABLE) {
         *e = cause;
         return e->code;
     }
-    if (h->hosting || away < GONE_REFUSED_MS || (away < GONE_MS && !endpoint_refuses(&h->endpoint)))
+    if (h->hosting || away < GONE_REFUSED_MS || (away < GONE_MS && !endpoint_gone(&h->endpoint, now)))
         return ERR_OK;
     return err_set(e, ERR_UNAVAILABLE, "run '%.80s' is over: its host, %s at %s, is gone", h->launch->id,
                    h->member.status->host, h->endpoint.address);

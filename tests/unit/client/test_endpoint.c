@@ -98,6 +98,21 @@ static void test_who_listens(void **state)
     assert_true(endpoint_refuses(&there));
 }
 
+/* A loop asks at its own pace, and the machine there is left alone in between. */
+static void test_who_is_gone_is_asked_now_and_then(void **state)
+{
+    (void)state;
+    CLEANUP(endpoint_release) struct endpoint there;
+    struct err e;
+    int64_t port;
+    int fd = listen_somewhere(&port);
+    assert_int_equal(endpoint_find(&there, "127.0.0.1", port, &e), ERR_OK);
+    assert_false(endpoint_gone(&there, 1000));
+    close(fd);
+    assert_false(endpoint_gone(&there, 1000 + ENDPOINT_ASK_MS - 1));
+    assert_true(endpoint_gone(&there, 1000 + ENDPOINT_ASK_MS));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -106,6 +121,7 @@ int main(void)
         cmocka_unit_test(test_this_machines_name),
         cmocka_unit_test(test_a_name_that_nobody_knows),
         cmocka_unit_test(test_who_listens),
+        cmocka_unit_test(test_who_is_gone_is_asked_now_and_then),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
