@@ -16,8 +16,12 @@
 
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 
-/* What a matrix product reads. bf16 is the upper half of a float, rounded to nearest even. Products, sums and
- * everything that is kept from step to step are float. */
+/* What a matrix product reads. bf16 is the upper half of a float, rounded to nearest even. Sums are float,
+ * and so is everything that is kept from step to step: parameters, gradients, moments, the residual,
+ * statistics.
+ *
+ * "kept" below is the type of what goes from one operation to the next besides: device_kept(), which is float
+ * unless the device says otherwise for products that read bf16. */
 enum device_type { DEVICE_F32, DEVICE_BF16 };
 static inline size_t device_size(enum device_type type)
 {
@@ -62,13 +66,14 @@ struct device_embedding {
 struct device_norm {
     struct device_tokens n;
     struct device_dropout dropout;
-    const float *residual, *delta; /* (tokens,width); delta NULL: x is the residual, and stays there */
-    const float *bias;             /* (width) */
-    const float *gain, *shift;     /* (width) */
-    float *x;              /* (tokens,width); may be residual or delta; without delta it is residual */
-    float *stats;          /* (tokens,2): mean, 1 / sqrt(variance + 1e-5) */
-    enum device_type type; /* of y */
-    void *y;               /* (tokens,width) */
+    const float *residual;       /* (tokens,width) */
+    const void *delta;           /* (tokens,width) kept; NULL: x is the residual, and stays there */
+    const float *bias;           /* (width) */
+    const float *gain, *shift;   /* (width) */
+    float *x;                    /* (tokens,width); may be residual or delta; without delta it is residual */
+    float *stats;                /* (tokens,2): mean, 1 / sqrt(variance + 1e-5) */
+    enum device_type type, kept; /* type: of y */
+    void *y;                     /* (tokens,width) */
 };
 
 /* dx += d loss / d x by way of y (set: dx =), which makes dx the whole residual's gradient; from it those of
@@ -76,11 +81,12 @@ struct device_norm {
 struct device_norm_grad {
     struct device_tokens n;
     struct device_dropout dropout;
-    const float *dy, *x, *stats, *gain;
+    const void *dy; /* (tokens,width) kept */
+    const float *x, *stats, *gain;
     bool set;
     float *dx;
     float *dgain, *dshift, *dbias; /* dbias NULL: not wanted */
-    enum device_type type;         /* of ddelta */
+    enum device_type type, kept;   /* type: of ddelta */
     void *ddelta;                  /* NULL: not wanted */
 };
 
@@ -91,9 +97,33 @@ struct device_attention {
     struct device_tokens n;
     int64_t heads;
     struct device_dropout dropout;
-    const float *qkv; /* (tokens,3 width): q, k, v, each by heads */
-    float *o;         /* (tokens,width); of backward read */
-    float *lse;       /* (rows,heads,context): log of the sum of e^score; of backward read */
+    enum device_type kept;
+    const void *qkv; /* (tokens,3 width) kept: q, k, v, each by heads */
+    void *o;         /* (tokens,width) kept; of backward read */
+    float *lse;      /* (rows,heads,context): log of the sum of e^score; of backward read */
+};
+
+/* c (m,n) = op(a) (m,k) op(b) (k,n) + beta c; op transposes when its flag is set: then a is (k,m), b is
+ * (n,k). */
+struct device_product {
+    enum device_type type, out; /* of a and b; of c, which is float where beta is not 0 */
+    bool trans_a, trans_b;
+    int64_t m, n, k;
+    const void *a, *b;
+    float beta;
+    void *c;
+};
+
+/* A layer: z (rows,out) = x (rows,in) w + bias, and, where it is wanted, a = f(z). */
+struct device_linear {
+    enum device_type type, kept; /* type: of x, w and a; kept: of z */
+    bool trans_w;                /* w is (out,in), else (in,out) */
+    int64_t rows, in, out;
+    const void *x, *w;
+    const float *bias; /* (out) */
+    void *z;
+    enum device_activation kind;
+    void *a; /* NULL: not wanted */
 };
 
 /* The largest a model will ask for, so that everything inside is allocated beforehand. */
@@ -106,12 +136,12 @@ struct device_sizes {
 struct device_adamw {
     float lr, beta1, beta2, eps, weight_decay;
     float correction1, correction2; /* 1 - beta1^t, 1 - beta2^t */
-    float scale;                    /* applied to the gradient first (clipping) */
+    const float *scale;             /* device memory: applied to the gradient first (clipping); NULL: 1 */
 };
 struct device_sgd {
     float lr, momentum, weight_decay;
     bool nesterov;
-    float scale;
+    const float *scale; /* as above */
 };
 
 struct device;
@@ -124,32 +154,41 @@ struct device_ops {
     enum err_code (*alloc)(struct device *d, size_t bytes, void **out,
                            struct err *e); /* zeroed, 64-byte aligned */
     void (*free)(struct device *d, void *p);
-    void (*upload)(struct device *d, void *to, const void *from_host, size_t bytes);
-    void (*download)(struct device *d, void *to_host, const void *from, size_t bytes);
+    void (*upload)(struct device *d, void *to, const void *from_host,
+                   size_t bytes); /* from_host may change on return, whatever still runs */
+    void (*download)(struct device *d, void *to_host, const void *from,
+                     size_t bytes); /* waits until it is there; after an error to_host is zeroed */
     void (*copy)(struct device *d, void *to, const void *from, size_t bytes);
     void (*zero)(struct device *d, void *to, size_t bytes);
 
-    /* c (m,n) = op(a) (m,k) op(b) (k,n) + beta c; op transposes when its flag is set: then a is (k,m), b is
-     * (n,k). */
-    void (*matmul)(struct device *d, enum device_type type, bool trans_a, bool trans_b, int64_t m, int64_t n,
-                   int64_t k, const void *a, const void *b, float beta, float *c);
+    /* Optional. What is done between `record` and `recorded` is remembered under the key (not 0), and done
+     * again by `replay`, which says false where nothing is remembered; recording does it, too. Only for work
+     * that is the same each time: same pointers, same shapes, no dropout, no upload or download. NULL: the
+     * device cannot. */
+    void (*record)(struct device *d, uint64_t key);
+    void (*recorded)(struct device *d);
+    bool (*replay)(struct device *d, uint64_t key);
+    /* Optional. Asked now and then while wait or download waits: an error ends the wait and is its error.
+     * NULL check: nobody asks. */
+    void (*watch)(struct device *d, enum err_code (*check)(void *arg, struct err *e), void *arg);
+
+    void (*product)(struct device *d, const struct device_product *h);
+    void (*linear)(struct device *d, const struct device_linear *h);
     void (*narrow)(struct device *d, void *bf16, const float *x, size_t n);
-    void (*bias)(struct device *d, float *y, const float *b, int64_t rows,
-                 int64_t cols); /* y (rows,cols) += b (cols) */
-    void (*bias_grad)(struct device *d, float *db, const float *dy, int64_t rows,
-                      int64_t cols); /* db += column sums */
+    /* db += column sums of dy (rows,cols), which is of `type` */
+    void (*bias_grad)(struct device *d, enum device_type type, float *db, const void *dy, int64_t rows,
+                      int64_t cols);
     void (*activate)(struct device *d, enum device_activation kind, float *y, const float *x, size_t n);
     /* dx = dy * f'(x); dx may be dy. */
     void (*activate_grad)(struct device *d, enum device_activation kind, float *dx, const float *dy,
                           const float *x, size_t n);
 
-    /* z += bias, a = f(z); and back: dz = da f'(z), dbias += column sums of dz, and a once more, so that it
-     * need not be kept. All (rows,cols); dz may be da when type is float. */
-    void (*bias_activate)(struct device *d, enum device_activation kind, enum device_type type, void *a,
-                          float *z, const float *bias, int64_t rows, int64_t cols);
-    void (*bias_activate_grad)(struct device *d, enum device_activation kind, enum device_type type, void *dz,
-                               void *a, float *dbias, const float *da, const float *z, int64_t rows,
-                               int64_t cols);
+    /* Back from linear's a: dz = da f'(z), dbias += column sums of dz, and a once more, so that it need not
+     * be kept. All (rows,cols), dz and a of `type`, da and z kept; dz may be da where they are of one type.
+     */
+    void (*bias_activate_grad)(struct device *d, enum device_activation kind, enum device_type type,
+                               enum device_type kept, void *dz, void *a, float *dbias, const void *da,
+                               const void *z, int64_t rows, int64_t cols);
 
     void (*embed)(struct device *d, const struct device_embedding *h, const float *wte, const float *wpe,
                   float *x);
@@ -159,39 +198,55 @@ struct device_ops {
     void (*norm)(struct device *d, const struct device_norm *h);
     void (*norm_grad)(struct device *d, const struct device_norm_grad *h);
     void (*attention)(struct device *d, const struct device_attention *h);
-    /* dqkv (tokens,3 width) from d_o (tokens,width). */
-    void (*attention_grad)(struct device *d, const struct device_attention *h, const float *d_o, float *dqkv);
+    /* dqkv (tokens,3 width) from d_o (tokens,width), both kept. */
+    void (*attention_grad)(struct device *d, const struct device_attention *h, const void *d_o, void *dqkv);
     /* Room for what these need inside. */
     enum err_code (*reserve)(struct device *d, const struct device_sizes *sizes, struct err *e);
 
-    /* Softmax and cross-entropy in one: dx (rows,classes) = (softmax(x) - onehot(label)) * scale, and tally
-     * += weight times the rows' sums. x is lost; dx may be NULL (evaluation), or x when type is float. A
-     * row's loss is log sum exp(x) - x[label]. */
-    void (*cross_entropy)(struct device *d, enum device_type type, void *dx, float *x, const int32_t *label,
-                          int64_t rows, int64_t classes, float scale, double weight,
+    /* Softmax and cross-entropy in one: dx (rows,classes) of `type` = (softmax(x) - onehot(label)) * scale,
+     * and tally += weight times the rows' sums. x, of `kept`, is lost; dx may be NULL (evaluation), or x
+     * where they are of one type. A row's loss is log sum exp(x) - x[label]. */
+    void (*cross_entropy)(struct device *d, enum device_type type, enum device_type kept, void *dx, void *x,
+                          const int32_t *label, int64_t rows, int64_t classes, float scale, double weight,
                           struct device_tally *tally);
     /* Mean square over a row's columns: dx = 2 (x - y) / cols * scale, tally.loss += sum over rows of the
      * mean. */
     void (*mse)(struct device *d, float *dx, const float *x, const float *y, int64_t rows, int64_t cols,
                 float scale, struct device_tally *tally);
 
+    /* What a step decides without asking the host; all in device memory. */
+    void (*tally_mean)(struct device *d, float *to, const struct device_tally *tally,
+                       double divisor); /* to = (float)(loss / divisor) */
     void (*sum_squares)(struct device *d, const float *x, size_t n, double *out);
+    void (*clip_scale)(struct device *d, float *scale, const double *squares,
+                       double clip); /* min(1, clip / (sqrt(squares) + 1e-6)), in double */
+    void (*scale)(struct device *d, float *x, size_t n, float by);     /* x *= by */
+    void (*add)(struct device *d, float *y, const float *x, size_t n); /* y += x */
     void (*sgd)(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n);
     void (*adamw)(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m,
                   float *v, size_t n);
 };
 
+struct comm_ops;
 struct device {
     const struct device_ops *ops;
+    const struct comm_ops *comm; /* its own collectives, comm.h; NULL: none */
     bool host; /* its memory is ordinary memory of this process: upload and download are not needed */
-    int threads;
-    size_t bytes;     /* allocated now */
-    size_t workspace; /* besides, inside */
+    enum device_type kept; /* see device_kept */
+    int threads;           /* 1 where it is no CPU */
+    size_t bytes;          /* allocated now */
+    size_t workspace;      /* besides, inside */
 };
+
+static inline enum device_type device_kept(const struct device *d, enum device_type type)
+{
+    return type == DEVICE_BF16 ? d->kept : DEVICE_F32;
+}
 
 /* local_ranks processes share this node's cores: this one takes the local_rank-th part of those it may run
  * on, and is pinned there; threads: how many it starts, 0: one for each of its cores. Call it before any
- * other thread exists. UNIMPLEMENTED for a device that this build has not. */
+ * other thread exists. A CUDA device is the first GPU that this process may see; where there is none, or no
+ * plugin for it (plugin.h), UNAVAILABLE says why in one line. */
 MUST_CHECK enum err_code device_open(struct device **out, enum device_kind kind, int local_rank,
                                      int local_ranks, int threads, struct err *e);
 void device_close(struct device *d); /* NULL is fine */
