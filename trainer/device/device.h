@@ -50,7 +50,7 @@ struct device_tokens {
 struct device_dropout {
     float p;               /* 0: none */
     uint64_t key;          /* of the seed, the step and the place in the model */
-    const int64_t *sample; /* (rows), host memory: who each row is */
+    const int64_t *sample; /* (rows): who each row is */
 };
 
 /* x (tokens,width) = dropout(wte[token] + wpe[position]). */
@@ -124,6 +124,21 @@ struct device_linear {
     void *z;
     enum device_activation kind;
     void *a; /* NULL: not wanted */
+};
+
+/* Softmax and cross-entropy in one: dx (rows,classes) = (softmax(x) - onehot(label)) * scale, and tally +=
+ * weight times the rows' sums. A row's loss is log sum exp(x) - x[label]. Rows lie `stride` elements apart,
+ * in x and dx; what is behind the classes is passed over in x, and zero in dx: so products can work on rows
+ * of a convenient length. */
+struct device_classes {
+    enum device_type type, kept;   /* of dx; of x */
+    int64_t rows, classes, stride; /* stride: at least classes */
+    const int32_t *label;          /* (rows) */
+    void *x;                       /* lost */
+    void *dx;                      /* NULL: not wanted; may be x where they are of one type */
+    float scale;
+    double weight;
+    struct device_tally *tally;
 };
 
 /* The largest a model will ask for, so that everything inside is allocated beforehand. */
@@ -203,12 +218,7 @@ struct device_ops {
     /* Room for what these need inside. */
     enum err_code (*reserve)(struct device *d, const struct device_sizes *sizes, struct err *e);
 
-    /* Softmax and cross-entropy in one: dx (rows,classes) of `type` = (softmax(x) - onehot(label)) * scale,
-     * and tally += weight times the rows' sums. x, of `kept`, is lost; dx may be NULL (evaluation), or x
-     * where they are of one type. A row's loss is log sum exp(x) - x[label]. */
-    void (*cross_entropy)(struct device *d, enum device_type type, enum device_type kept, void *dx, void *x,
-                          const int32_t *label, int64_t rows, int64_t classes, float scale, double weight,
-                          struct device_tally *tally);
+    void (*cross_entropy)(struct device *d, const struct device_classes *h);
     /* Mean square over a row's columns: dx = 2 (x - y) / cols * scale, tally.loss += sum over rows of the
      * mean. */
     void (*mse)(struct device *d, float *dx, const float *x, const float *y, int64_t rows, int64_t cols,
