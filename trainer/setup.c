@@ -238,6 +238,7 @@ static enum err_code open_arrays(struct trainer *t, struct err *e)
         .params = t->params,
         .grads = t->grads,
         .count = count,
+        .device = t->device,
         .overlap = -1,
     };
     if (sync_open(&t->sync, t->group, &config, e))

@@ -43,6 +43,21 @@ struct sizes { /* bytes of memory */
     size_t sum;
 };
 
+/* What a step leaves in device memory, to be read when it is over. */
+struct outcome {
+    float tail[TAIL_USED]; /* all ranks' */
+    float loss;            /* this rank's share */
+};
+
+#define SEEN_WORK 16
+
+/* The micro-batch that lies in host_batch, where it is not the device's own memory; rows < 0: none. */
+struct staged {
+    struct cursor cursor;
+    int64_t micro, rows;
+    int rank; /* of the sampler: which shard */
+};
+
 struct trainer {
     const struct trainer_config *config;
     const struct train_spec *spec;
@@ -66,10 +81,15 @@ struct trainer {
 
     int64_t *index;            /* of a micro-batch, host */
     struct dataset_rows batch; /* of a micro-batch, device */
+    int64_t *sample;           /* device: as index */
     struct dataset_rows host_batch;
     void *host_memory; /* of host_batch; NULL where the device's memory is the host's */
+    struct staged staged;
     size_t batch_bytes;
     struct device_tally *tally; /* device */
+    struct outcome *outcome;    /* device */
+    uint64_t seen[SEEN_WORK];   /* keys of micro-batches that could be recorded, the last ones */
+    unsigned seen_count;
 
     struct snapshot_tensor *tensors;
     struct snapshot_layout layout;
@@ -149,6 +169,10 @@ void batch_close(struct trainer *t);
 /* Samples t->index[0, rows) of d. */
 MUST_CHECK enum err_code batch_load(struct trainer *t, const struct dataset *d, int64_t rows,
                                     struct model_batch *out, struct err *e);
+/* The sampler's share of micro-batch number `micro` of the step at the trainer's cursor. */
+MUST_CHECK enum err_code batch_next(struct trainer *t, int64_t micro, struct model_batch *out, struct err *e);
+/* Gathers beforehand what batch_next will be asked for, while the device is at work. */
+void batch_stage(struct trainer *t, const struct cursor *cursor, int64_t micro);
 
 /* step.c: one step; t->step is still that of the step before. */
 struct step {

@@ -58,7 +58,7 @@ static void check(const struct train_spec *spec)
     for (int t = 1; t <= STEPS; t++) {
         for (int i = 0; i < N; i++)
             g[i] = p[i] + random_float(&random) - 0.5f;
-        optim_update(o, p, g, spec->optimizer.lr, 1.0);
+        optim_update(o, p, g, spec->optimizer.lr, false);
         if (spec->optimizer.type == OPTIMIZER_SGD)
             sgd_step(&r, spec, g, spec->optimizer.lr);
         else
@@ -103,14 +103,19 @@ static void clipping(void **state)
     assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(optim_open(&o, &s, 4, d, &e), ERR_OK);
     assert_int_equal(o->state_count, 0); /* no momentum, no state */
-    assert_true(optim_norm(o, g) == 5.0);
-    assert_true(fabs(optim_clip_scale(o, 5.0) - 0.2) < 1e-6);
-    assert_true(optim_clip_scale(o, 0.5) == 1.0);
     float p[4] = {0};
-    optim_update(o, p, g, 1.0, optim_clip_scale(o, 5.0));
+    optim_update(o, p, g, 1.0, false);
+    assert_true(optim_norm(o) == 5.0);
     assert_true(fabs((double)p[0] + 0.6) < 1e-6 && fabs((double)p[2] + 0.8) < 1e-6);
+    float small[4] = {0.3f, 0.0f, 0.4f, 0.0f}, q[4] = {0};
+    optim_update(o, q, small, 1.0, false); /* nothing to clip */
+    assert_true(fabs(optim_norm(o) - 0.5) < 1e-6);
+    assert_true(q[0] == -small[0] && q[2] == -small[2]);
     o->clip = 0.0;
-    assert_true(optim_clip_scale(o, 5.0) == 1.0);
+    memset(q, 0, sizeof(q));
+    optim_update(o, q, g, 1.0, true); /* measured, not clipped */
+    assert_true(optim_norm(o) == 5.0);
+    assert_true(q[0] == -3.0f && q[2] == -4.0f);
     optim_free(o);
     device_close(d);
 }
@@ -124,8 +129,9 @@ static void same_bits_on_every_instruction_set(void **state)
     (void)state;
     for (int k = 0; k < count; k++) {
         struct random r = random_stream(1, 2);
-        struct device_adamw a = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.7f};
-        struct device_sgd s = {1e-2f, 0.9f, 0.01f, true, 0.7f};
+        const float scale = 0.7f;
+        struct device_adamw a = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, &scale};
+        struct device_sgd s = {1e-2f, 0.9f, 0.01f, true, &scale};
         for (int i = 0; i < 4 * N; i++)
             now[i / N][i % N] = random_float(&r);
         for (int t = 0; t < 20; t++) {

@@ -153,11 +153,42 @@ static void normalise(struct decoder *d, int64_t n, const float *gain, const flo
     d->device->ops->norm(d->device, &h);
 }
 
-/* y (n,out) = x (n,in) w (in,out) */
-static void product(struct decoder *d, const float *x, const float *w, int64_t n, int64_t in, int64_t out,
-                    float *y)
+/* y (n,out) = x (n,in) w, which is (in,out), or (out,in) when transposed */
+static void product(struct decoder *d, const float *x, const float *w, bool transposed, int64_t n, int64_t in,
+                    int64_t out, float *y)
 {
-    d->device->ops->matmul(d->device, DEVICE_F32, false, false, n, out, in, x, w, 0.0f, y);
+    struct device_product h = {
+        .type = DEVICE_F32,
+        .out = DEVICE_F32,
+        .trans_b = transposed,
+        .m = n,
+        .n = out,
+        .k = in,
+        .a = x,
+        .b = w,
+        .c = y,
+    };
+    d->device->ops->product(d->device, &h);
+}
+
+/* z (n,out) = y (n,width) w (width,out) + bias; a, unless NULL, is z after the activation. */
+static void linear(struct decoder *d, const float *w, const float *bias, int64_t n, int64_t out, float *z,
+                   float *a)
+{
+    struct device_linear h = {
+        .type = DEVICE_F32,
+        .kept = DEVICE_F32,
+        .rows = n,
+        .in = d->width,
+        .out = out,
+        .x = d->y,
+        .w = w,
+        .bias = bias,
+        .z = z,
+        .kind = d->activation,
+        .a = a,
+    };
+    d->device->ops->linear(d->device, &h);
 }
 
 static void add(struct decoder *d, int64_t n, const float *bias)
@@ -206,18 +237,15 @@ static void attention(struct decoder *d, struct layer *l, int64_t n)
 
 static void through(struct decoder *d, struct layer *l, int64_t n)
 {
-    const struct device_ops *ops = d->device->ops;
     int64_t width = d->width;
     normalise(d, n, l->norm1, l->shift1);
-    product(d, d->y, l->qkv, n, width, 3 * width, d->qkv);
-    ops->bias(d->device, d->qkv, l->qkv_bias, n, 3 * width);
+    linear(d, l->qkv, l->qkv_bias, n, 3 * width, d->qkv, NULL);
     attention(d, l, n);
-    product(d, d->y, l->proj, n, width, width, d->delta);
+    product(d, d->y, l->proj, false, n, width, width, d->delta);
     add(d, n, l->proj_bias);
     normalise(d, n, l->norm2, l->shift2);
-    product(d, d->y, l->up, n, width, 4 * width, d->wide);
-    ops->bias_activate(d->device, d->activation, DEVICE_F32, d->active, d->wide, l->up_bias, n, 4 * width);
-    product(d, d->active, l->down, n, 4 * width, width, d->delta);
+    linear(d, l->up, l->up_bias, n, 4 * width, d->wide, d->active);
+    product(d, d->active, l->down, false, n, 4 * width, width, d->delta);
     add(d, n, l->down_bias);
 }
 
@@ -233,8 +261,7 @@ static void block(struct decoder *d, const int32_t *token, int64_t n, float *log
     if (last == 0)
         return;
     normalise(d, n, d->norm, d->shift);
-    d->device->ops->matmul(d->device, DEVICE_F32, false, true, last, d->vocab, d->width,
-                           d->y + (n - last) * d->width, d->head, 0.0f, logits);
+    product(d, d->y + (n - last) * d->width, d->head, true, last, d->width, d->vocab, logits);
 }
 
 void decoder_feed(struct decoder *d, const int32_t *token, int64_t n, float *logits, int64_t last)

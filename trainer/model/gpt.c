@@ -11,6 +11,8 @@
 
 #define ALIGN 64          /* bytes */
 #define LOGITS_BYTES 48e6 /* of a chunk: few enough to stay near the cache, enough rows for fast products */
+#define LOGITS_BYTES_AWAY 1e9 /* of a device with its own memory: rows to fill it */
+#define LOGITS_LINE 64        /* elements: there, rows of logits are whole lines */
 
 static void gpt_free(struct model *m)
 {
@@ -105,39 +107,53 @@ static void place_layer(struct gpt *g, struct gpt_layer *l, struct walk *w, int6
     l->x1 = take(w, n * width, DEVICE_F32);
     l->stats1 = take(w, 2 * n, DEVICE_F32);
     l->y1 = take(w, n * width, g->s.type);
-    l->qkv_out = take(w, 3 * n * width, DEVICE_F32);
-    l->o = take(w, n * width, DEVICE_F32);
+    l->qkv_out = take(w, 3 * n * width, g->kept);
+    l->o = take(w, n * width, g->kept);
     l->lse = take(w, n * g->s.heads, DEVICE_F32);
     l->x2 = take(w, n * width, DEVICE_F32);
     l->stats2 = take(w, 2 * n, DEVICE_F32);
     l->y2 = take(w, n * width, g->s.type);
-    l->z = take(w, 4 * n * width, DEVICE_F32);
+    l->z = take(w, 4 * n * width, g->kept);
 }
 
 static void place(struct gpt *g, struct walk *w)
 {
     int64_t n = g->base.max_rows * g->s.context, width = g->s.width;
-    bool narrow = g->s.type == DEVICE_BF16;
+    enum device_type type = g->s.type, kept = g->kept;
     for (int64_t i = 0; i < g->s.layers; i++)
         place_layer(g, &g->layers[i], w, n);
     g->x = take(w, n * width, DEVICE_F32);
     g->stats = take(w, 2 * n, DEVICE_F32);
-    g->y = take(w, n * width, g->s.type);
-    g->a = take(w, 4 * n * width, g->s.type);
-    g->wide = take(w, 4 * n * width, DEVICE_F32);
+    g->y = take(w, n * width, type);
+    g->a = take(w, 4 * n * width, type);
+    g->delta = kept != DEVICE_F32 ? take(w, n * width, kept) : NULL;
+    g->wide = take(w, 4 * n * width, kept);
     g->residue = take(w, n * width, DEVICE_F32);
-    g->dy = take(w, n * width, DEVICE_F32);
-    g->ddelta = narrow || g->s.dropout > 0.0 ? take(w, n * width, g->s.type) : g->residue;
-    g->narrow = narrow ? take(w, 4 * n * width, DEVICE_BF16) : NULL;
-    g->logits = take(w, g->head_rows * g->s.vocab, DEVICE_F32);
-    g->dlogits = narrow ? take(w, g->head_rows * g->s.vocab, DEVICE_BF16) : (void *)g->logits;
+    g->dy = take(w, n * width, kept);
+    g->ddelta = type != DEVICE_F32 || g->s.dropout > 0.0 ? take(w, n * width, type) : g->residue;
+    g->narrow = type != kept ? take(w, 4 * n * width, type) : NULL;
+    g->logits = take(w, g->head_rows * g->logits_ld, kept);
+    g->dlogits = type != kept ? take(w, g->head_rows * g->logits_ld, type) : g->logits;
+}
+
+/* A row of logits that is no whole number of lines starts at addresses that some devices' products are slow
+ * with. So there it is longer, and the embedding is read as if it had more symbols: what lies behind it, in
+ * the same array, is any parameters. Their logits are passed over, and their gradients are zero (device.h,
+ * device_classes). */
+static int64_t choose_logits_ld(const struct gpt *g)
+{
+    int64_t longer = (g->s.vocab + LOGITS_LINE - 1) / LOGITS_LINE * LOGITS_LINE;
+    if (g->base.device->host || g->head + (size_t)(longer * g->s.width) > g->base.count)
+        return g->s.vocab;
+    return longer;
 }
 
 /* Equal chunks. */
 static int64_t choose_head_rows(const struct gpt *g)
 {
     int64_t n = g->base.max_rows * g->s.context;
-    int64_t most = (int64_t)(LOGITS_BYTES / (4.0 * (double)g->s.vocab)) / 16 * 16;
+    double bytes = g->base.device->host ? LOGITS_BYTES : LOGITS_BYTES_AWAY;
+    int64_t most = (int64_t)(bytes / ((double)device_size(g->kept) * (double)g->logits_ld)) / 16 * 16;
     most = most < 16 ? 16 : most;
     int64_t chunks = (n + most - 1) / most, rows = ((n + chunks - 1) / chunks + 15) / 16 * 16;
     return rows < n ? rows : n;
@@ -148,6 +164,7 @@ static enum err_code alloc_activations(struct gpt *g, struct err *e)
     struct model *m = &g->base;
     struct walk count = {0}, real = {0};
     void *memory = NULL;
+    g->logits_ld = choose_logits_ld(g);
     g->head_rows = choose_head_rows(g);
     place(g, &count);
     m->activation_bytes = count.at;
@@ -251,6 +268,7 @@ enum err_code gpt_open(struct model **out, const struct gpt_shape *shape, int64_
                        (long long)shape->width, (long long)shape->heads);
     struct gpt *g = xcalloc(1, sizeof(*g));
     g->s = *shape;
+    g->kept = device_kept(device, shape->type);
     g->layers = xcalloc((size_t)shape->layers, sizeof(*g->layers));
     g->base = (struct model){.ops = &gpt_ops, .device = device, .max_rows = max_rows};
     g->base.in = shape->context;

@@ -12,22 +12,25 @@ struct gpt_linear_params {
     size_t weight, bias; /* (in,out), (out) */
 };
 
-/* What forward leaves of a layer for backward; n is tokens, C the width. "typed": bf16 or float. */
+/* What forward leaves of a layer for backward; n is tokens, C the width. "typed": of the type that products
+ * read; "kept": of the device's kept type for it. */
 struct gpt_layer {
     struct gpt_norm_params norm1, norm2;
     struct gpt_linear_params qkv, attention, up, down;
     float *x1, *stats1; /* (n,C): the residual as norm1 sees it; (n,2) */
     void *y1;           /* (n,C) typed */
-    float *qkv_out;     /* (n,3C) */
-    float *o, *lse;     /* (n,C); (rows,heads,context) */
+    void *qkv_out;      /* (n,3C) kept */
+    void *o;            /* (n,C) kept */
+    float *lse;         /* (rows,heads,context) */
     float *x2, *stats2;
     void *y2;
-    float *z; /* (n,4C) before the activation */
+    void *z; /* (n,4C) kept, before the activation */
 };
 
 struct gpt {
     struct model base;
     struct gpt_shape s;
+    enum device_type kept;
     size_t wte, wpe, head; /* head: wte where it is tied */
     struct gpt_norm_params last;
     struct gpt_layer *layers;
@@ -36,15 +39,17 @@ struct gpt {
 
     /* shared by the layers */
     void *a;        /* (n,4C) typed: after the activation */
-    float *wide;    /* (n,4C): gradients of z, and of qkv */
+    void *delta;    /* (n,C) kept: what is added to the residual; NULL: made where the sum will be */
+    void *wide;     /* (n,4C) kept: gradients of z, and of qkv */
     float *residue; /* (n,C): gradient of the residual */
-    float *dy;      /* (n,C): gradient of a norm's output, and of o */
+    void *dy;       /* (n,C) kept: gradient of a norm's output, and of o */
     void *ddelta;   /* (n,C) typed: gradient of what was added; residue itself where that is the same */
-    void *narrow;   /* (n,4C) bf16 of o, dz, dqkv; NULL for float */
+    void *narrow;   /* (n,4C) typed of o, dz, dqkv; NULL where what is kept is typed */
 
     int64_t head_rows; /* tokens whose logits exist at a time */
-    float *logits;     /* (head_rows,vocab) */
-    void *dlogits;     /* typed; logits itself for float */
+    int64_t logits_ld; /* a row's length in them: vocab, or more */
+    void *logits;      /* (head_rows,logits_ld) kept */
+    void *dlogits;     /* typed; logits itself where that is the same */
     void *weights;     /* bf16: all parameters; NULL for float */
 };
 

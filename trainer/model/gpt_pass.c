@@ -12,7 +12,7 @@ struct pass {
     const float *params;
     float *grads;
     const void *weights; /* typed: what products read */
-    enum device_type type;
+    enum device_type type, kept;
     struct device_tokens n;
     int64_t tokens;
     bool dropping;
@@ -26,6 +26,7 @@ static void pass_init(struct pass *p, struct model *m, const float *params, cons
     struct gpt *g = gpt_of(m);
     *p = (struct pass){.g = g, .d = m->device, .ops = m->device->ops, .b = b, .params = params};
     p->type = g->s.type;
+    p->kept = g->kept;
     p->n = (struct device_tokens){b->rows, g->s.context, g->s.width};
     p->tokens = b->rows * g->s.context;
     p->end = m->count;
@@ -57,29 +58,76 @@ static const void *weight(const struct pass *p, size_t offset)
     return (const char *)p->weights + offset * device_size(p->type);
 }
 
-/* y (n,out) = x (n,in) W (in,out) */
-static void linear(const struct pass *p, float *y, const void *x, size_t w, int64_t in, int64_t out)
+/* z (n,out) = x (n,in) W (in,out) + bias; a, unless NULL, is z after the activation. */
+static void linear(const struct pass *p, void *z, const void *x, const struct gpt_linear_params *w,
+                   int64_t in, int64_t out, void *a)
 {
-    p->ops->matmul(p->d, p->type, false, false, p->tokens, out, in, x, weight(p, w), 0.0f, y);
+    struct device_linear h = {
+        .type = p->type,
+        .kept = p->kept,
+        .rows = p->tokens,
+        .in = in,
+        .out = out,
+        .x = x,
+        .w = weight(p, w->weight),
+        .bias = p->params + w->bias,
+        .z = z,
+        .kind = p->g->s.activation,
+        .a = a,
+    };
+    p->ops->linear(p->d, &h);
+}
+
+/* y (n,out) = x (n,in) W (in,out): the bias comes later. */
+static void project(const struct pass *p, void *y, const void *x, size_t w, int64_t in, int64_t out)
+{
+    struct device_product h = {.type = p->type,
+                               .out = p->kept,
+                               .m = p->tokens,
+                               .n = out,
+                               .k = in,
+                               .a = x,
+                               .b = weight(p, w),
+                               .c = y};
+    p->ops->product(p->d, &h);
 }
 
 /* dx (n,in) = dy (n,out) W^T */
-static void linear_back(const struct pass *p, float *dx, const void *dy, size_t w, int64_t in, int64_t out)
+static void linear_back(const struct pass *p, void *dx, const void *dy, size_t w, int64_t in, int64_t out)
 {
-    p->ops->matmul(p->d, p->type, false, true, p->tokens, in, out, dy, weight(p, w), 0.0f, dx);
+    struct device_product h = {.type = p->type,
+                               .out = p->kept,
+                               .trans_b = true,
+                               .m = p->tokens,
+                               .n = in,
+                               .k = out,
+                               .a = dy,
+                               .b = weight(p, w),
+                               .c = dx};
+    p->ops->product(p->d, &h);
 }
 
 /* dW (in,out) += x^T dy */
 static void linear_grad(const struct pass *p, size_t w, const void *x, const void *dy, int64_t in,
                         int64_t out)
 {
-    p->ops->matmul(p->d, p->type, true, false, in, out, p->tokens, x, dy, 1.0f, p->grads + w);
+    struct device_product h = {.type = p->type,
+                               .out = DEVICE_F32,
+                               .trans_a = true,
+                               .m = in,
+                               .n = out,
+                               .k = p->tokens,
+                               .a = x,
+                               .b = dy,
+                               .beta = 1.0f,
+                               .c = p->grads + w};
+    p->ops->product(p->d, &h);
 }
 
-/* x (n,cols) as products read it. */
-static const void *typed(const struct pass *p, const float *x, int64_t cols)
+/* x (n,cols), kept, as products read it. */
+static const void *typed(const struct pass *p, const void *x, int64_t cols)
 {
-    if (p->type == DEVICE_F32)
+    if (p->type == p->kept)
         return x;
     p->ops->narrow(p->d, p->g->narrow, x, (size_t)(p->tokens * cols));
     return p->g->narrow;
@@ -87,21 +135,29 @@ static const void *typed(const struct pass *p, const float *x, int64_t cols)
 
 /* ---- forward */
 
-/* x = residual + dropout(x + bias), y = norm(x); bias 0: x is the residual. */
-static void norm(const struct pass *p, const struct gpt_norm_params *params, const float *residual, float *x,
-                 size_t bias, struct device_dropout dropped, float *stats, void *y)
+/* Where a projection leaves what norm() adds to the residual: in x itself where types allow it. */
+static void *delta_of(const struct pass *p, float *x)
+{
+    return p->g->delta ? p->g->delta : (void *)x;
+}
+
+/* x = residual + dropout(delta + bias), y = norm(x); without delta x is the residual. */
+static void norm(const struct pass *p, const struct gpt_norm_params *params, const float *residual,
+                 const void *delta, float *x, size_t bias, struct device_dropout dropped, float *stats,
+                 void *y)
 {
     struct device_norm h = {
         .n = p->n,
         .dropout = dropped,
         .residual = residual,
-        .delta = residual == x ? NULL : x,
+        .delta = delta,
         .bias = p->params + bias,
         .gain = p->params + params->gain,
         .shift = p->params + params->shift,
         .x = x,
         .stats = stats,
         .type = p->type,
+        .kept = p->kept,
         .y = y,
     };
     p->ops->norm(p->d, &h);
@@ -113,6 +169,7 @@ static struct device_attention attention_of(const struct pass *p, int64_t layer)
     return (struct device_attention){.n = p->n,
                                      .heads = p->g->s.heads,
                                      .dropout = dropout(p, layer, PLACE_ATTENTION),
+                                     .kept = p->kept,
                                      .qkv = l->qkv_out,
                                      .o = l->o,
                                      .lse = l->lse};
@@ -124,12 +181,12 @@ static void attend(const struct pass *p, int64_t layer)
     struct gpt_layer *l = &p->g->layers[layer];
     struct device_attention h = attention_of(p, layer);
     int64_t width = p->n.width;
-    linear(p, l->qkv_out, l->y1, l->qkv.weight, width, 3 * width);
-    p->ops->bias(p->d, l->qkv_out, p->params + l->qkv.bias, p->tokens, 3 * width);
+    void *delta = delta_of(p, l->x2);
+    linear(p, l->qkv_out, l->y1, &l->qkv, width, 3 * width, NULL);
     p->ops->attention(p->d, &h);
-    linear(p, l->x2, typed(p, l->o, width), l->attention.weight, width, width);
-    norm(p, &l->norm2, l->x1, l->x2, l->attention.bias, dropout(p, layer, PLACE_ATTENTION_OUT), l->stats2,
-         l->y2);
+    project(p, delta, typed(p, l->o, width), l->attention.weight, width, width);
+    norm(p, &l->norm2, l->x1, delta, l->x2, l->attention.bias, dropout(p, layer, PLACE_ATTENTION_OUT),
+         l->stats2, l->y2);
 }
 
 /* From x2 and y2 to the next layer's x1 and y1, or to what the head reads. */
@@ -139,11 +196,10 @@ static void think(const struct pass *p, int64_t layer)
     struct gpt_layer *l = &g->layers[layer], *next = layer + 1 < g->s.layers ? l + 1 : NULL;
     int64_t width = p->n.width;
     float *x = next ? next->x1 : g->x;
-    linear(p, l->z, l->y2, l->up.weight, width, 4 * width);
-    p->ops->bias_activate(p->d, g->s.activation, p->type, g->a, l->z, p->params + l->up.bias, p->tokens,
-                          4 * width);
-    linear(p, x, g->a, l->down.weight, 4 * width, width);
-    norm(p, next ? &next->norm1 : &g->last, l->x2, x, l->down.bias, dropout(p, layer, PLACE_MLP_OUT),
+    void *delta = delta_of(p, x);
+    linear(p, l->z, l->y2, &l->up, width, 4 * width, g->a);
+    project(p, delta, g->a, l->down.weight, 4 * width, width);
+    norm(p, next ? &next->norm1 : &g->last, l->x2, delta, x, l->down.bias, dropout(p, layer, PLACE_MLP_OUT),
          next ? next->stats1 : g->stats, next ? next->y1 : g->y);
 }
 
@@ -162,7 +218,7 @@ static void forward(const struct pass *p)
     struct device_embedding h = embedding_of(p);
     struct device_dropout none = {0};
     p->ops->embed(p->d, &h, p->params + g->wte, p->params + g->wpe, first->x1);
-    norm(p, &first->norm1, first->x1, first->x1, 0, none, first->stats1, first->y1);
+    norm(p, &first->norm1, first->x1, NULL, first->x1, 0, none, first->stats1, first->y1);
     for (int64_t i = 0; i < g->s.layers; i++) {
         attend(p, i);
         think(p, i);
@@ -171,22 +227,50 @@ static void forward(const struct pass *p)
 
 /* ---- head: a chunk of tokens at a time, so that their logits never exist all at once */
 
-static void make_logits(const struct pass *p, float *logits, int64_t from, int64_t count)
+static const void *head_states(const struct pass *p, int64_t from)
 {
-    struct gpt *g = p->g;
-    const char *y = (const char *)g->y + (size_t)(from * p->n.width) * device_size(p->type);
-    p->ops->matmul(p->d, p->type, false, true, count, g->s.vocab, p->n.width, y, weight(p, g->head), 0.0f,
-                   logits);
+    return (const char *)p->g->y + (size_t)(from * p->n.width) * device_size(p->type);
+}
+
+static void make_logits(const struct pass *p, void *logits, enum device_type type, int64_t ld, int64_t from,
+                        int64_t count)
+{
+    struct device_product h = {.type = p->type,
+                               .out = type,
+                               .trans_b = true,
+                               .m = count,
+                               .n = ld,
+                               .k = p->n.width,
+                               .a = head_states(p, from),
+                               .b = weight(p, p->g->head),
+                               .c = logits};
+    p->ops->product(p->d, &h);
 }
 
 static void head_back(const struct pass *p, int64_t from, int64_t count)
 {
     struct gpt *g = p->g;
-    int64_t width = p->n.width, vocab = g->s.vocab;
-    const char *y = (const char *)g->y + (size_t)(from * width) * device_size(p->type);
-    p->ops->matmul(p->d, p->type, false, false, count, width, vocab, g->dlogits, weight(p, g->head), 0.0f,
-                   g->dy + from * width);
-    p->ops->matmul(p->d, p->type, true, false, vocab, width, count, g->dlogits, y, 1.0f, p->grads + g->head);
+    int64_t width = p->n.width;
+    struct device_product states = {.type = p->type,
+                                    .out = p->kept,
+                                    .m = count,
+                                    .n = width,
+                                    .k = g->logits_ld,
+                                    .a = g->dlogits,
+                                    .b = weight(p, g->head),
+                                    .c = (char *)g->dy + (size_t)(from * width) * device_size(p->kept)};
+    struct device_product weights = {.type = p->type,
+                                     .out = DEVICE_F32,
+                                     .trans_a = true,
+                                     .m = g->logits_ld,
+                                     .n = width,
+                                     .k = count,
+                                     .a = g->dlogits,
+                                     .b = head_states(p, from),
+                                     .beta = 1.0f,
+                                     .c = p->grads + g->head};
+    p->ops->product(p->d, &states);
+    p->ops->product(p->d, &weights);
 }
 
 /* A row's loss is the mean over its tokens. Without grads only the loss. */
@@ -196,9 +280,21 @@ static void judge(const struct pass *p, float scale, struct device_tally *tally)
     double weight_of_token = 1.0 / (double)p->n.context;
     for (int64_t from = 0; from < p->tokens; from += g->head_rows) {
         int64_t count = p->tokens - from < g->head_rows ? p->tokens - from : g->head_rows;
-        make_logits(p, g->logits, from, count);
-        p->ops->cross_entropy(p->d, p->type, p->grads ? g->dlogits : NULL, g->logits, p->b->label + from,
-                              count, g->s.vocab, scale * (float)weight_of_token, weight_of_token, tally);
+        struct device_classes h = {
+            .type = p->type,
+            .kept = p->kept,
+            .rows = count,
+            .classes = g->s.vocab,
+            .stride = g->logits_ld,
+            .label = p->b->label + from,
+            .x = g->logits,
+            .dx = p->grads ? g->dlogits : NULL,
+            .scale = scale * (float)weight_of_token,
+            .weight = weight_of_token,
+            .tally = tally,
+        };
+        make_logits(p, g->logits, p->kept, g->logits_ld, from, count);
+        p->ops->cross_entropy(p->d, &h);
         if (p->grads)
             head_back(p, from, count);
     }
@@ -225,6 +321,7 @@ static void norm_back(const struct pass *p, const struct gpt_norm_params *params
         .dshift = p->grads + params->shift,
         .dbias = bias ? p->grads + bias : NULL,
         .type = p->type,
+        .kept = p->kept,
         .ddelta = bias && g->ddelta != (void *)g->residue ? g->ddelta : NULL,
     };
     p->ops->norm_grad(p->d, &h);
@@ -243,10 +340,10 @@ static void think_back(struct pass *p, int64_t layer)
     struct gpt *g = p->g;
     struct gpt_layer *l = &g->layers[layer];
     int64_t width = p->n.width;
-    void *dz = p->type == DEVICE_F32 ? (void *)g->wide : g->narrow;
+    void *dz = p->type == p->kept ? g->wide : g->narrow;
     linear_back(p, g->wide, g->ddelta, l->down.weight, 4 * width, width);
-    p->ops->bias_activate_grad(p->d, g->s.activation, p->type, dz, g->a, p->grads + l->up.bias, g->wide, l->z,
-                               p->tokens, 4 * width);
+    p->ops->bias_activate_grad(p->d, g->s.activation, p->type, p->kept, dz, g->a, p->grads + l->up.bias,
+                               g->wide, l->z, p->tokens, 4 * width);
     linear_grad(p, l->down.weight, g->a, g->ddelta, 4 * width, width);
     linear_grad(p, l->up.weight, l->y2, dz, width, 4 * width);
     linear_back(p, g->dy, dz, l->up.weight, width, 4 * width);
@@ -265,7 +362,7 @@ static void attend_back(struct pass *p, int64_t layer)
     linear_back(p, g->dy, g->ddelta, l->attention.weight, width, width);
     linear_grad(p, l->attention.weight, typed(p, l->o, width), g->ddelta, width, width);
     p->ops->attention_grad(p->d, &h, g->dy, g->wide);
-    p->ops->bias_grad(p->d, p->grads + l->qkv.bias, g->wide, p->tokens, 3 * width);
+    p->ops->bias_grad(p->d, p->kept, p->grads + l->qkv.bias, g->wide, p->tokens, 3 * width);
     const void *dqkv = typed(p, g->wide, 3 * width);
     linear_grad(p, l->qkv.weight, l->y1, dqkv, width, 3 * width);
     linear_back(p, g->dy, dqkv, l->qkv.weight, width, 3 * width);
@@ -320,5 +417,5 @@ void gpt_logits(struct model *m, const float *params, const struct model_batch *
     BUG_ON(b->rows > m->max_rows);
     pass_init(&p, m, params, b);
     forward(&p);
-    make_logits(&p, logits, 0, p.tokens);
+    make_logits(&p, logits, DEVICE_F32, p.g->s.vocab, 0, p.tokens);
 }

@@ -141,11 +141,21 @@ static void forward(struct model *m, const float *params, const struct model_bat
     for (size_t i = 0; i < n->layer_count; i++) {
         struct layer *l = &n->layers[i];
         /* z (rows,out) = x (rows,in) W^T, W (out,in) */
-        ops->matmul(m->device, DEVICE_F32, false, true, b->rows, l->out, l->in, x, params + l->weight, 0.0f,
-                    l->z);
-        ops->bias(m->device, l->z, params + l->bias, b->rows, l->out);
-        if (l->a)
-            ops->activate(m->device, n->activation, l->a, l->z, (size_t)(b->rows * l->out));
+        struct device_linear h = {
+            .type = DEVICE_F32,
+            .kept = DEVICE_F32,
+            .trans_w = true,
+            .rows = b->rows,
+            .in = l->in,
+            .out = l->out,
+            .x = x,
+            .w = params + l->weight,
+            .bias = params + l->bias,
+            .z = l->z,
+            .kind = n->activation,
+            .a = l->a,
+        };
+        ops->linear(m->device, &h);
         x = l->a;
     }
 }
@@ -156,11 +166,23 @@ static void loss(struct model *m, float *grad, const struct model_batch *b, floa
 {
     const struct device_ops *ops = m->device->ops;
     struct mlp *n = mlp_of(m);
+    struct device_classes h = {
+        .type = DEVICE_F32,
+        .kept = DEVICE_F32,
+        .rows = b->rows,
+        .classes = m->out,
+        .stride = m->out,
+        .label = b->label,
+        .x = n->output,
+        .dx = grad,
+        .scale = scale,
+        .weight = 1.0,
+        .tally = tally,
+    };
     if (n->loss == LOSS_MSE)
         ops->mse(m->device, grad, n->output, b->y, b->rows, m->out, scale, tally);
     else
-        ops->cross_entropy(m->device, DEVICE_F32, grad, n->output, b->label, b->rows, m->out, scale, 1.0,
-                           tally);
+        ops->cross_entropy(m->device, &h);
 }
 
 static void mlp_evaluate(struct model *m, const float *params, const struct model_batch *b,
@@ -170,8 +192,43 @@ static void mlp_evaluate(struct model *m, const float *params, const struct mode
     loss(m, NULL, b, 1.0f, tally);
 }
 
-/* From d loss / d output in grad[0]. dW (out,in) += dz^T (out,rows) x (rows,in); db += column sums of dz; dx
- * (rows,in) = dz (rows,out) W (out,in). */
+/* dW (out,in) += dz^T (out,rows) x (rows,in) */
+static void weight_grad(struct model *m, float *grads, const struct layer *l, const float *dz, const float *x,
+                        int64_t rows)
+{
+    struct device_product h = {
+        .type = DEVICE_F32,
+        .out = DEVICE_F32,
+        .trans_a = true,
+        .m = l->out,
+        .n = l->in,
+        .k = rows,
+        .a = dz,
+        .b = x,
+        .beta = 1.0f,
+        .c = grads + l->weight,
+    };
+    m->device->ops->product(m->device, &h);
+}
+
+/* dx (rows,in) = dz (rows,out) W (out,in) */
+static void input_grad(struct model *m, const float *params, const struct layer *l, const float *dz,
+                       float *dx, int64_t rows)
+{
+    struct device_product h = {
+        .type = DEVICE_F32,
+        .out = DEVICE_F32,
+        .m = rows,
+        .n = l->in,
+        .k = l->out,
+        .a = dz,
+        .b = params + l->weight,
+        .c = dx,
+    };
+    m->device->ops->product(m->device, &h);
+}
+
+/* From d loss / d output in grad[0]; db += column sums of dz. */
 static void backward(struct model *m, const float *params, float *grads, const struct model_batch *b,
                      model_ready_fn ready, void *arg)
 {
@@ -182,17 +239,15 @@ static void backward(struct model *m, const float *params, float *grads, const s
     for (size_t i = n->layer_count; i-- > 0;) {
         struct layer *l = &n->layers[i];
         const float *x = i > 0 ? n->layers[i - 1].a : b->x;
-        ops->matmul(m->device, DEVICE_F32, true, false, l->out, l->in, b->rows, dz, x, 1.0f,
-                    grads + l->weight);
-        ops->bias_grad(m->device, grads + l->bias, dz, b->rows, l->out);
+        weight_grad(m, grads, l, dz, x, b->rows);
+        ops->bias_grad(m->device, DEVICE_F32, grads + l->bias, dz, b->rows, l->out);
         if (ready)
             ready(arg, l->weight, end - l->weight);
         end = l->weight;
         if (i == 0)
             break;
         struct layer *under = &n->layers[i - 1];
-        ops->matmul(m->device, DEVICE_F32, false, false, b->rows, l->in, l->out, dz, params + l->weight, 0.0f,
-                    below);
+        input_grad(m, params, l, dz, below, b->rows);
         ops->activate_grad(m->device, n->activation, below, below, under->z, (size_t)(b->rows * l->in));
         float *swap = dz;
         dz = below;

@@ -35,7 +35,7 @@ struct model_batch {
     const int32_t *label; /* for cross-entropy; mlp: (rows), gpt: (rows,context) */
     int64_t rows;
     /* gpt with dropout: masks follow from (spec seed, step, sample, place in the model) alone, not from who
-     * computes what. sample: (rows), host memory, who each row is: its index in the data set. */
+     * computes what. sample: (rows), who each row is: its index in the data set. */
     const int64_t *sample;
     int64_t step;
 };

@@ -3,7 +3,7 @@
 #include "trainer/optim/optim.h"
 
 static void adamw_update(struct optim *o, const struct optim_run *run, float *params, const float *grads,
-                         double lr, double scale)
+                         double lr, const float *scale)
 {
     struct device_adamw h = {
         .lr = (float)lr,
@@ -13,7 +13,7 @@ static void adamw_update(struct optim *o, const struct optim_run *run, float *pa
         .weight_decay = run->decay ? (float)o->weight_decay : 0.0f,
         .correction1 = (float)(1.0 - pow(o->beta1, (double)o->steps)),
         .correction2 = (float)(1.0 - pow(o->beta2, (double)o->steps)),
-        .scale = (float)scale,
+        .scale = scale,
     };
     float *m = o->state + run->offset, *v = o->state + o->count + run->offset;
     o->device->ops->adamw(o->device, &h, params + run->offset, grads + run->offset, m, v, run->count);

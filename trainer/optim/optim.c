@@ -13,6 +13,19 @@ static void add_run(struct optim *o, size_t offset, size_t count, bool decay)
     o->runs[o->run_count++] = (struct optim_run){offset, count, decay};
 }
 
+static enum err_code alloc_state(struct optim *o, struct err *e)
+{
+    size_t bytes = o->state_count * o->count * sizeof(float);
+    void *state = NULL, *measure = NULL;
+    if (device_alloc(o->device, sizeof(*o->measure), "a gradient's norm", &measure, e))
+        return e->code;
+    o->measure = measure;
+    if (bytes > 0 && device_alloc(o->device, bytes, "optimizer state", &state, e))
+        return e->code;
+    o->state = state;
+    return ERR_OK;
+}
+
 enum err_code optim_open(struct optim **out, const struct train_spec *spec, size_t count,
                          struct device *device, struct err *e)
 {
@@ -33,14 +46,11 @@ enum err_code optim_open(struct optim **out, const struct train_spec *spec, size
     };
     if (ops == &optim_sgd && o->momentum == 0.0)
         o->state_count = 0;
-    void *state = NULL;
-    if (o->state_count > 0 &&
-        device_alloc(device, o->state_count * count * sizeof(float), "optimizer state", &state, e)) {
-        free(o);
+    add_run(o, 0, count, true);
+    if (alloc_state(o, e)) {
+        optim_free(o);
         return e->code;
     }
-    o->state = state;
-    add_run(o, 0, count, true);
     *out = o;
     return ERR_OK;
 }
@@ -50,6 +60,7 @@ void optim_free(struct optim *o)
     if (!o)
         return;
     o->device->ops->free(o->device, o->state);
+    o->device->ops->free(o->device, o->measure);
     free(o->runs);
     free(o);
 }
@@ -65,24 +76,22 @@ void optim_exempt(struct optim *o, size_t offset, size_t count)
     add_run(o, offset + count, end - offset - count, true);
 }
 
-double optim_norm(struct optim *o, const float *grads)
+void optim_update(struct optim *o, float *params, const float *grads, double lr, bool measure)
+{
+    const struct device_ops *ops = o->device->ops;
+    bool clip = o->clip > 0.0;
+    o->steps++;
+    if (clip || measure)
+        ops->sum_squares(o->device, grads, o->count, &o->measure->squares);
+    if (clip)
+        ops->clip_scale(o->device, &o->measure->scale, &o->measure->squares, o->clip);
+    for (size_t i = 0; i < o->run_count; i++)
+        o->ops->update(o, &o->runs[i], params, grads, lr, clip ? &o->measure->scale : NULL);
+}
+
+double optim_norm(struct optim *o)
 {
     double squares = 0.0;
-    o->device->ops->sum_squares(o->device, grads, o->count, &squares);
+    o->device->ops->download(o->device, &squares, &o->measure->squares, sizeof(squares));
     return sqrt(squares);
-}
-
-double optim_clip_scale(const struct optim *o, double norm)
-{
-    if (o->clip <= 0.0)
-        return 1.0;
-    double scale = o->clip / (norm + 1e-6);
-    return scale < 1.0 ? scale : 1.0;
-}
-
-void optim_update(struct optim *o, float *params, const float *grads, double lr, double scale)
-{
-    o->steps++;
-    for (size_t i = 0; i < o->run_count; i++)
-        o->ops->update(o, &o->runs[i], params, grads, lr, scale);
 }

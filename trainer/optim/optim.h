@@ -27,7 +27,13 @@ struct optim_ops {
     size_t state_count;
     const char *state_names[2]; /* in snapshots: "<tensor>.<name>" */
     void (*update)(struct optim *o, const struct optim_run *run, float *params, const float *grads, double lr,
-                   double scale);
+                   const float *scale);
+};
+
+/* Of the gradients of one step. */
+struct optim_measure {
+    double squares; /* sum of all */
+    float scale;    /* by which clipping multiplies them */
 };
 
 struct optim {
@@ -36,7 +42,8 @@ struct optim {
     size_t count;
     double momentum, beta1, beta2, eps, weight_decay, clip;
     bool nesterov;
-    float *state; /* state_count arrays of count floats; NULL when there are none */
+    float *state;                  /* state_count arrays of count floats; NULL when there are none */
+    struct optim_measure *measure; /* device memory */
     size_t state_count;
     struct optim_run *runs; /* touch, and cover the arrays */
     size_t run_count, run_cap;
@@ -50,11 +57,12 @@ void optim_free(struct optim *o); /* NULL is fine */
 /* No weight decay for params[offset, offset + count). Call in rising order, before the first update. */
 void optim_exempt(struct optim *o, size_t offset, size_t count);
 
-/* The whole gradient's 2-norm, in double precision. */
-double optim_norm(struct optim *o, const float *grads);
-/* The factor of torch.nn.utils.clip_grad_norm_: min(1, clip / (norm + 1e-6)); 1 without clipping. */
-double optim_clip_scale(const struct optim *o, double norm);
-void optim_update(struct optim *o, float *params, const float *grads, double lr, double scale);
+/* Clips by the whole gradient's 2-norm, in double precision, as torch.nn.utils.clip_grad_norm_ does:
+ * gradients times min(1, clip / (norm + 1e-6)). measure: take the norm even where nothing is clipped. The
+ * host waits for nothing. */
+void optim_update(struct optim *o, float *params, const float *grads, double lr, bool measure);
+/* What the last update that measured found. */
+double optim_norm(struct optim *o);
 
 extern const struct optim_ops optim_sgd, optim_adamw;
 

@@ -1,14 +1,14 @@
 #include "trainer/optim/optim.h"
 
 static void sgd_update(struct optim *o, const struct optim_run *run, float *params, const float *grads,
-                       double lr, double scale)
+                       double lr, const float *scale)
 {
     struct device_sgd h = {
         .lr = (float)lr,
         .momentum = (float)o->momentum,
         .weight_decay = run->decay ? (float)o->weight_decay : 0.0f,
         .nesterov = o->nesterov,
-        .scale = (float)scale,
+        .scale = scale,
     };
     float *v = o->state ? o->state + run->offset : NULL;
     o->device->ops->sgd(o->device, &h, params + run->offset, grads + run->offset, v, run->count);

@@ -5,21 +5,16 @@
  * Weights are applied before the sum: x_i * (n_i / n). A rank that saw nothing weighs nothing. */
 #include "trainer/sync/internal.h"
 
-static void scale(float *x, size_t count, float by)
-{
-    for (size_t i = 0; i < count; i++)
-        x[i] *= by;
-}
-
 static enum err_code settle(struct sync *s, struct err *e)
 {
     struct sync_state *t = &s->state;
+    struct device *d = s->config.device;
 
     if (!t->steps)
         return ERR_OK;
     if (t->global_samples > 0) {
-        scale(s->config.params, s->config.count,
-              (float)((double)t->local_samples / (double)t->global_samples));
+        d->ops->scale(d, s->config.params, s->config.count,
+                      (float)((double)t->local_samples / (double)t->global_samples));
         if (coll_allreduce(s->group, s->config.params, s->config.count, e))
             return e->code;
     }

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/job.h"
 #include "trainer/coll/coll.h"
+#include "trainer/device/device.h"
 
 /* How ranks are kept in step: a vtable with two strategies, all-reduce of gradients at every step, and
  * averaging of parameters every H steps. A step of the loop is
@@ -31,6 +32,7 @@ struct sync_config {
     int64_t every;         /* average: H */
     float *params, *grads; /* arrays of coll_alloc, whole; the same layout on every rank */
     size_t count;          /* floats in each */
+    struct device *device; /* average: what the arrays are memory of */
     size_t bucket;         /* floats; 0: 1 Mi */
     int overlap;           /* 1 or 0 forces it; -1: as coll_overlaps says */
 };

@@ -25,6 +25,16 @@ struct setup {
     int stop_after; /* steps, then a snapshot and back from it */
 };
 
+/* All of a device that a strategy needs. */
+static void scale(struct device *d, float *x, size_t n, float by)
+{
+    (void)d;
+    for (size_t i = 0; i < n; i++)
+        x[i] *= by;
+}
+static const struct device_ops scaling_ops = {.name = "scaling", .scale = scale};
+static struct device scaling = {.ops = &scaling_ops, .host = true};
+
 /* Rank k sees samples_of(k, step) samples of a quadratic loss whose minimum depends on the rank: so ranks
  * drift apart. */
 static int64_t samples_of(int rank, int step)
@@ -83,6 +93,7 @@ static void train(struct ranks *r, int rank)
     struct coll_group *g = ranks_open(r, rank);
     struct sync_config config = {
         .type = u->type, .every = u->every, .count = COUNT, .bucket = 3000, .overlap = u->overlap};
+    config.device = &scaling;
     struct coll_stats stats;
     struct err e = {0};
     struct sync *s;
@@ -229,6 +240,7 @@ static void train_in_two_parts(struct ranks *r, int rank)
     const struct setup *u = r->arg;
     struct coll_group *g = ranks_open(r, rank);
     struct sync_config config = {.type = u->type, .every = u->every, .count = COUNT, .overlap = -1};
+    config.device = &scaling;
     struct saved *snapshot = malloc(sizeof(*snapshot));
     struct err e = {0};
     struct sync *s;

@@ -139,7 +139,7 @@ static struct rows rows_of(const struct head *s, float *copy, const float *from,
 static void take_rows(struct head *s)
 {
     int64_t width = s->h->n.width;
-    const float *q = s->h->qkv + s->row * s->context * s->ld + s->head * s->size;
+    const float *q = (const float *)s->h->qkv + s->row * s->context * s->ld + s->head * s->size;
     s->q = rows_of(s, s->copies[0], q, s->ld);
     s->k = rows_of(s, s->copies[1], q + width, s->ld);
     s->v = rows_of(s, s->copies[2], q + 2 * width, s->ld);
@@ -283,7 +283,7 @@ static void forward_strip(const struct head *s, int64_t first, int64_t rows)
     }
     weigh_values(s, s->score, s->v, first, rows);
     for (int64_t i = 0; i < rows; i++) {
-        float *o = h->o + (s->row * s->context + first + i) * h->n.width + s->head * s->size;
+        float *o = (float *)h->o + (s->row * s->context + first + i) * h->n.width + s->head * s->size;
         float inverse = 1.0f / sums[i];
         for (int64_t j = 0; j < s->size; j++)
             o[j] = s->out[i * s->wide + j] * inverse;
@@ -308,7 +308,7 @@ static void backward_row(const struct head *s, int64_t query, int64_t i, const f
 {
     const struct device_attention *h = s->h;
     int64_t at = s->row * s->context + query;
-    const float *o = h->o + at * h->n.width + s->head * s->size;
+    const float *o = (const float *)h->o + at * h->n.width + s->head * s->size;
     float *p = s->score + i * s->span, *ds = s->dscore + i * s->span;
     float lse = h->lse[(s->row * h->heads + s->head) * s->context + query], dot = 0.0f;
     vf sum = {0};

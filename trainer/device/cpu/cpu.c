@@ -104,13 +104,12 @@ static const struct device_ops cpu_ops = {
     .download = cpu_copy,
     .copy = cpu_copy,
     .zero = cpu_zero,
-    .matmul = dense_matmul,
+    .product = dense_product,
+    .linear = sequence_linear,
     .narrow = dense_narrow,
-    .bias = dense_bias,
     .bias_grad = dense_bias_grad,
     .activate = dense_activate,
     .activate_grad = dense_activate_grad,
-    .bias_activate = sequence_bias_activate,
     .bias_activate_grad = sequence_bias_activate_grad,
     .embed = sequence_embed,
     .embed_grad = sequence_embed_grad,
@@ -121,7 +120,11 @@ static const struct device_ops cpu_ops = {
     .reserve = sequence_reserve,
     .cross_entropy = dense_cross_entropy,
     .mse = dense_mse,
+    .tally_mean = dense_tally_mean,
     .sum_squares = dense_sum_squares,
+    .clip_scale = dense_clip_scale,
+    .scale = dense_scale,
+    .add = dense_add,
     .sgd = dense_sgd,
     .adamw = dense_adamw,
 };
@@ -134,7 +137,7 @@ enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int
         return e->code;
     threads = threads > 0 ? threads : cores;
     struct cpu_device *c = xcalloc(1, sizeof(*c));
-    c->base = (struct device){.ops = &cpu_ops, .host = true, .threads = threads};
+    c->base = (struct device){.ops = &cpu_ops, .host = true, .kept = DEVICE_F32, .threads = threads};
     c->bf16 = bf16;
     cpu_threads_open(&c->threads, threads);
     const struct cpu_set *all = cpu_sets(&sets);

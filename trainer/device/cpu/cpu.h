@@ -26,7 +26,7 @@ void cpu_threads_open(struct cpu_threads *t, int count);
 /* fn for each part; thread is below t->count. Returns when all are done. */
 void cpu_threads_run(const struct cpu_threads *t, int64_t parts, cpu_part_fn fn, void *arg);
 
-/* ---- gemm.c, gemm_bf16.c: as device_ops.matmul */
+/* ---- gemm.c, gemm_bf16.c: as device_product; c is float */
 MUST_CHECK enum err_code cpu_gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a,
                                   const float *b, float beta, float *c, struct err *e);
 /* Keeps what oneDNN compiled for the shapes it has seen. */
@@ -48,11 +48,12 @@ struct cpu_kernels {
     void (*activate_grad)(enum device_activation kind, float *dx, const float *dy, const float *x, size_t n);
     void (*narrow)(uint16_t *to, const float *x, size_t n);
     void (*widen)(float *to, const uint16_t *x, size_t n);
-    void (*cross_entropy)(enum device_type type, void *dx, float *x, const int32_t *label, int64_t rows,
-                          int64_t classes, float scale, double weight, struct device_tally *tally);
+    void (*cross_entropy)(const struct device_classes *h, int64_t from, int64_t to,
+                          struct device_tally *tally);
     void (*mse)(float *dx, const float *x, const float *y, int64_t rows, int64_t cols, float scale,
                 struct device_tally *tally);
     double (*sum_squares)(const float *x, size_t n);
+    void (*scale)(float *x, size_t n, float by);
     void (*sgd)(const struct device_sgd *h, float *p, const float *g, float *v, size_t n);
     void (*adamw)(const struct device_adamw *h, float *p, const float *g, float *m, float *v, size_t n);
 };
@@ -139,31 +140,33 @@ static inline int64_t cpu_part_start(int64_t n, int64_t parts, int64_t part)
     return n * part / parts;
 }
 
-/* dense.c: operations on matrices and flat arrays */
-void dense_matmul(struct device *d, enum device_type type, bool trans_a, bool trans_b, int64_t m, int64_t n,
-                  int64_t k, const void *a, const void *b, float beta, float *c);
+/* dense.c: operations on matrices and flat arrays. What is of the kept type is float: a CPU keeps nothing
+ * else. */
+void dense_product(struct device *d, const struct device_product *h);
 void dense_narrow(struct device *d, void *bf16, const float *x, size_t n);
 void dense_bias(struct device *d, float *y, const float *b, int64_t rows, int64_t cols);
-void dense_bias_grad(struct device *d, float *db, const float *dy, int64_t rows, int64_t cols);
+void dense_bias_grad(struct device *d, enum device_type type, float *db, const void *dy, int64_t rows,
+                     int64_t cols);
 void dense_activate(struct device *d, enum device_activation kind, float *y, const float *x, size_t n);
 void dense_activate_grad(struct device *d, enum device_activation kind, float *dx, const float *dy,
                          const float *x, size_t n);
-void dense_cross_entropy(struct device *d, enum device_type type, void *dx, float *x, const int32_t *label,
-                         int64_t rows, int64_t classes, float scale, double weight,
-                         struct device_tally *tally);
+void dense_cross_entropy(struct device *d, const struct device_classes *h);
 void dense_mse(struct device *d, float *dx, const float *x, const float *y, int64_t rows, int64_t cols,
                float scale, struct device_tally *tally);
+void dense_tally_mean(struct device *d, float *to, const struct device_tally *tally, double divisor);
 void dense_sum_squares(struct device *d, const float *x, size_t n, double *out);
+void dense_clip_scale(struct device *d, float *scale, const double *squares, double clip);
+void dense_scale(struct device *d, float *x, size_t n, float by);
+void dense_add(struct device *d, float *y, const float *x, size_t n);
 void dense_sgd(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n);
 void dense_adamw(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m, float *v,
                  size_t n);
 
 /* sequence.c: operations on tokens */
-void sequence_bias_activate(struct device *d, enum device_activation kind, enum device_type type, void *a,
-                            float *z, const float *bias, int64_t rows, int64_t cols);
+void sequence_linear(struct device *d, const struct device_linear *h);
 void sequence_bias_activate_grad(struct device *d, enum device_activation kind, enum device_type type,
-                                 void *dz, void *a, float *dbias, const float *da, const float *z,
-                                 int64_t rows, int64_t cols);
+                                 enum device_type kept, void *dz, void *a, float *dbias, const void *da,
+                                 const void *z, int64_t rows, int64_t cols);
 void sequence_embed(struct device *d, const struct device_embedding *h, const float *wte, const float *wpe,
                     float *x);
 void sequence_embed_grad(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
@@ -171,8 +174,7 @@ void sequence_embed_grad(struct device *d, const struct device_embedding *h, flo
 void sequence_norm(struct device *d, const struct device_norm *h);
 void sequence_norm_grad(struct device *d, const struct device_norm_grad *h);
 void sequence_attention(struct device *d, const struct device_attention *h);
-void sequence_attention_grad(struct device *d, const struct device_attention *h, const float *d_o,
-                             float *dqkv);
+void sequence_attention_grad(struct device *d, const struct device_attention *h, const void *d_o, void *dqkv);
 enum err_code sequence_reserve(struct device *d, const struct device_sizes *sizes, struct err *e);
 
 #endif

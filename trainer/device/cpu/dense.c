@@ -1,7 +1,10 @@
 /* Operations on matrices and flat arrays, cut into parts for the threads. */
 #include "trainer/device/cpu/cpu.h"
 
+#include <math.h>
 #include <string.h>
+
+#include "base/mem.h"
 
 #define PIECE ((size_t)1 << 16) /* floats of a flat array */
 
@@ -23,14 +26,12 @@ struct work {
     const void *h;
     const float *x, *y;
     float *to, *m, *v;
-    void *any;
     uint16_t *narrow;
     const uint16_t *from_narrow;
-    const int32_t *label;
     int64_t rows, cols, parts;
     size_t n;
     float scale;
-    double weight, *sums;
+    double *sums;
     struct device_tally *tallies;
 };
 
@@ -57,30 +58,30 @@ static void widen(struct device *d, float *to, const uint16_t *x, size_t n)
     run(d, &w, pieces(n), widen_part);
 }
 
-static enum err_code widened(struct device *d, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
-                             const uint16_t *a, const uint16_t *b, float beta, float *c, struct err *e)
+static enum err_code widened(struct device *d, const struct device_product *h, struct err *e)
 {
     struct cpu_device *cpu = cpu_of(d);
-    size_t left = (size_t)cpu_rounded(m * k, 16), right = (size_t)(k * n);
+    size_t left = (size_t)cpu_rounded(h->m * h->k, 16), right = (size_t)(h->k * h->n);
     float *wide = cpu_grow(cpu, &cpu->wide, (left + right) * sizeof(float));
     if (!wide)
         return ERR_OK; /* the device has the error */
-    widen(d, wide, a, (size_t)(m * k));
-    widen(d, wide + left, b, right);
-    return cpu_gemm(trans_a, trans_b, m, n, k, wide, wide + left, beta, c, e);
+    widen(d, wide, h->a, (size_t)(h->m * h->k));
+    widen(d, wide + left, h->b, right);
+    return cpu_gemm(h->trans_a, h->trans_b, h->m, h->n, h->k, wide, wide + left, h->beta, h->c, e);
 }
 
-void dense_matmul(struct device *d, enum device_type type, bool trans_a, bool trans_b, int64_t m, int64_t n,
-                  int64_t k, const void *a, const void *b, float beta, float *c)
+void dense_product(struct device *d, const struct device_product *h)
 {
     struct err e = {0};
     enum err_code code;
-    if (type == DEVICE_F32)
-        code = cpu_gemm(trans_a, trans_b, m, n, k, a, b, beta, c, &e);
+    BUG_ON(h->out != DEVICE_F32);
+    if (h->type == DEVICE_F32)
+        code = cpu_gemm(h->trans_a, h->trans_b, h->m, h->n, h->k, h->a, h->b, h->beta, h->c, &e);
     else
-        code = cpu_bf16_gemm(cpu_of(d)->bf16, trans_a, trans_b, m, n, k, a, b, beta, c, &e);
-    if (code == ERR_UNIMPLEMENTED && type == DEVICE_BF16)
-        code = widened(d, trans_a, trans_b, m, n, k, a, b, beta, c, &e);
+        code = cpu_bf16_gemm(cpu_of(d)->bf16, h->trans_a, h->trans_b, h->m, h->n, h->k, h->a, h->b, h->beta,
+                             h->c, &e);
+    if (code == ERR_UNIMPLEMENTED && h->type == DEVICE_BF16)
+        code = widened(d, h, &e);
     if (code)
         cpu_failed(cpu_of(d), &e);
 }
@@ -123,10 +124,12 @@ static void column_sums_part(void *arg, int64_t part, int thread)
     w->k->column_sums(w->to + part * w->cols, w->x + from * w->cols, to - from, w->cols);
 }
 
-void dense_bias_grad(struct device *d, float *db, const float *dy, int64_t rows, int64_t cols)
+void dense_bias_grad(struct device *d, enum device_type type, float *db, const void *dy, int64_t rows,
+                     int64_t cols)
 {
     struct work w = {.x = dy, .rows = rows, .cols = cols};
     int64_t parts = cpu_parts(rows);
+    BUG_ON(type != DEVICE_F32);
     w.to = cpu_scratch(cpu_of(d), (size_t)(parts * cols) * sizeof(float));
     if (!w.to)
         return;
@@ -169,32 +172,21 @@ static void cross_entropy_part(void *arg, int64_t part, int thread)
 {
     struct work *w = arg;
     int64_t from = cpu_part_start(w->rows, w->parts, part), to = cpu_part_start(w->rows, w->parts, part + 1);
-    char *dx = w->any ? (char *)w->any + (size_t)(from * w->cols) * device_size(w->type) : NULL;
     (void)thread;
     w->tallies[part] = (struct device_tally){0};
-    w->k->cross_entropy(w->type, dx, w->to + from * w->cols, w->label + from, to - from, w->cols, w->scale,
-                        w->weight, &w->tallies[part]);
+    w->k->cross_entropy(w->h, from, to, &w->tallies[part]);
 }
 
-void dense_cross_entropy(struct device *d, enum device_type type, void *dx, float *x, const int32_t *label,
-                         int64_t rows, int64_t classes, float scale, double weight,
-                         struct device_tally *tally)
+void dense_cross_entropy(struct device *d, const struct device_classes *h)
 {
     struct device_tally tallies[32];
-    struct work w = {.type = type,
-                     .any = dx,
-                     .to = x,
-                     .label = label,
-                     .rows = rows,
-                     .cols = classes,
-                     .scale = scale,
-                     .weight = weight,
-                     .tallies = tallies};
-    int64_t parts = cpu_parts(rows);
+    struct work w = {.h = h, .rows = h->rows, .tallies = tallies};
+    int64_t parts = cpu_parts(h->rows);
+    BUG_ON(h->kept != DEVICE_F32);
     run(d, &w, parts, cross_entropy_part);
     for (int64_t i = 0; i < parts; i++) {
-        tally->loss += tallies[i].loss;
-        tally->correct += tallies[i].correct;
+        h->tally->loss += tallies[i].loss;
+        h->tally->correct += tallies[i].correct;
     }
 }
 
@@ -204,7 +196,13 @@ void dense_mse(struct device *d, float *dx, const float *x, const float *y, int6
     cpu_of(d)->set.kernels->mse(dx, x, y, rows, cols, scale, tally);
 }
 
-/* ---- optimizers */
+void dense_tally_mean(struct device *d, float *to, const struct device_tally *tally, double divisor)
+{
+    (void)d;
+    *to = (float)(tally->loss / divisor);
+}
+
+/* ---- flat arrays */
 
 static void sum_squares_part(void *arg, int64_t part, int thread)
 {
@@ -224,6 +222,42 @@ void dense_sum_squares(struct device *d, const float *x, size_t n, double *out)
     for (int64_t i = 0; i < pieces(n); i++)
         *out += w.sums[i];
 }
+
+void dense_clip_scale(struct device *d, float *scale, const double *squares, double clip)
+{
+    double by = clip / (sqrt(*squares) + 1e-6);
+    (void)d;
+    *scale = (float)(by < 1.0 ? by : 1.0);
+}
+
+static void scale_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    (void)thread;
+    w->k->scale(w->to + (size_t)part * PIECE, piece_count(w->n, part), w->scale);
+}
+
+void dense_scale(struct device *d, float *x, size_t n, float by)
+{
+    struct work w = {.to = x, .n = n, .scale = by};
+    run(d, &w, pieces(n), scale_part);
+}
+
+static void add_part(void *arg, int64_t part, int thread)
+{
+    struct work *w = arg;
+    size_t from = (size_t)part * PIECE;
+    (void)thread;
+    w->k->bias(w->to + from, w->x + from, 1, (int64_t)piece_count(w->n, part));
+}
+
+void dense_add(struct device *d, float *y, const float *x, size_t n)
+{
+    struct work w = {.to = y, .x = x, .n = n};
+    run(d, &w, pieces(n), add_part);
+}
+
+/* ---- optimizers */
 
 static void sgd_part(void *arg, int64_t part, int thread)
 {

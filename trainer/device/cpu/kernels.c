@@ -136,19 +136,27 @@ static void row_gradient(enum device_type type, void *dx, const float *e, int64_
     }
 }
 
-static void k_cross_entropy(enum device_type type, void *dx, float *x, const int32_t *label, int64_t rows,
-                            int64_t classes, float scale, double weight, struct device_tally *tally)
+static void row_pad(enum device_type type, void *dx, int64_t classes, int64_t stride)
 {
-    for (int64_t i = 0; i < rows; i++) {
-        float *row = x + i * classes;
-        float top = row_top(row, classes), at_label = row[label[i]];
-        bool correct = row_correct(row, top, label[i]);
-        float sum = row_exp(row, classes, top);
-        tally->loss += weight * ((double)(top - at_label) + log((double)sum));
-        tally->correct += correct ? weight : 0.0;
-        if (dx)
-            row_gradient(type, (char *)dx + (size_t)(i * classes) * device_size(type), row, classes,
-                         scale / sum, label[i], scale);
+    size_t size = device_size(type);
+    memset((char *)dx + (size_t)classes * size, 0, (size_t)(stride - classes) * size);
+}
+
+static void k_cross_entropy(const struct device_classes *h, int64_t from, int64_t to,
+                            struct device_tally *tally)
+{
+    for (int64_t i = from; i < to; i++) {
+        float *row = (float *)h->x + i * h->stride;
+        float top = row_top(row, h->classes), at_label = row[h->label[i]];
+        bool correct = row_correct(row, top, h->label[i]);
+        float sum = row_exp(row, h->classes, top);
+        tally->loss += h->weight * ((double)(top - at_label) + log((double)sum));
+        tally->correct += correct ? h->weight : 0.0;
+        if (!h->dx)
+            continue;
+        void *dx = (char *)h->dx + (size_t)(i * h->stride) * device_size(h->type);
+        row_gradient(h->type, dx, row, h->classes, h->scale / sum, h->label[i], h->scale);
+        row_pad(h->type, dx, h->classes, h->stride);
     }
 }
 
@@ -187,10 +195,17 @@ static double k_sum_squares(const float *x, size_t n)
     return total;
 }
 
+static void k_scale(float *x, size_t n, float by)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= by;
+}
+
 static void k_sgd(const struct device_sgd *h, float *restrict p, const float *restrict g, float *restrict v,
                   size_t n)
 {
-    const float lr = h->lr, mu = h->momentum, decay = h->weight_decay, scale = h->scale;
+    const float lr = h->lr, mu = h->momentum, decay = h->weight_decay;
+    const float scale = h->scale ? *h->scale : 1.0f;
     if (mu == 0.0f) {
         for (size_t i = 0; i < n; i++)
             p[i] -= lr * (g[i] * scale + decay * p[i]);
@@ -213,7 +228,8 @@ static void k_adamw(const struct device_adamw *h, float *restrict p, const float
 {
     const float b1 = h->beta1, b2 = h->beta2, c1 = 1.0f - h->beta1, c2 = 1.0f - h->beta2;
     const float keep = 1.0f - h->lr * h->weight_decay, step = h->lr / h->correction1;
-    const float root = 1.0f / sqrtf(h->correction2), eps = h->eps, scale = h->scale;
+    const float root = 1.0f / sqrtf(h->correction2), eps = h->eps;
+    const float scale = h->scale ? *h->scale : 1.0f;
     for (size_t i = 0; i < n; i++) {
         float d = g[i] * scale;
         m[i] = b1 * m[i] + c1 * d;
@@ -233,6 +249,7 @@ const struct cpu_kernels DDP_KERNELS = {
     .cross_entropy = k_cross_entropy,
     .mse = k_mse,
     .sum_squares = k_sum_squares,
+    .scale = k_scale,
     .sgd = k_sgd,
     .adamw = k_adamw,
 };

@@ -160,7 +160,7 @@ static void k_norm(const struct device_norm *h, int64_t from, int64_t to)
         struct line line = line_of(&h->dropout, &h->n, t);
         struct norm_row r = {.h = h, .line = &line, .t = t};
         r.residual = h->residual + t * width;
-        r.delta = h->delta ? h->delta + t * width : NULL;
+        r.delta = h->delta ? (const float *)h->delta + t * width : NULL;
         r.x = h->x + t * width;
         COLUMNS(width, norm_add, &r);
         r.mean = vec_sum(r.sum) / (float)width;
@@ -223,7 +223,7 @@ static void k_norm_grad(const struct device_norm_grad *h, int64_t from, int64_t 
         struct line line = line_of(&h->dropout, &h->n, t);
         struct norm_grad_row r = {.h = h, .line = &line, .sums = sums, .stride = stride};
         r.t = t;
-        r.dy = h->dy + t * width;
+        r.dy = (const float *)h->dy + t * width;
         r.x = h->x + t * width;
         r.dx = h->dx + t * width;
         r.mean = h->stats[2 * t];

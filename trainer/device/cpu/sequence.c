@@ -42,11 +42,26 @@ static void bias_activate_part(void *arg, int64_t part, int thread)
                              w->to + from * w->cols, w->x, to - from, w->cols);
 }
 
-void sequence_bias_activate(struct device *d, enum device_activation kind, enum device_type type, void *a,
-                            float *z, const float *bias, int64_t rows, int64_t cols)
+void sequence_linear(struct device *d, const struct device_linear *h)
 {
-    struct work w = {.kind = kind, .type = type, .a = a, .to = z, .x = bias, .n = rows, .cols = cols};
-    run(d, &w, cpu_parts(rows), bias_activate_part);
+    struct device_product product = {
+        .type = h->type,
+        .out = h->kept,
+        .trans_b = h->trans_w,
+        .m = h->rows,
+        .n = h->out,
+        .k = h->in,
+        .a = h->x,
+        .b = h->w,
+        .c = h->z,
+    };
+    struct work w = {
+        .kind = h->kind, .type = h->type, .a = h->a, .to = h->z, .x = h->bias, .n = h->rows, .cols = h->out};
+    dense_product(d, &product);
+    if (h->a)
+        run(d, &w, cpu_parts(h->rows), bias_activate_part);
+    else
+        dense_bias(d, h->z, h->bias, h->rows, h->out);
 }
 
 static void bias_activate_grad_part(void *arg, int64_t part, int thread)
@@ -62,9 +77,10 @@ static void bias_activate_grad_part(void *arg, int64_t part, int thread)
 }
 
 void sequence_bias_activate_grad(struct device *d, enum device_activation kind, enum device_type type,
-                                 void *dz, void *a, float *dbias, const float *da, const float *z,
-                                 int64_t rows, int64_t cols)
+                                 enum device_type kept, void *dz, void *a, float *dbias, const void *da,
+                                 const void *z, int64_t rows, int64_t cols)
 {
+    BUG_ON(kept != DEVICE_F32);
     struct work w = {.kind = kind, .type = type, .dz = dz, .a = a, .x = da, .y = z, .n = rows, .cols = cols};
     w.stride = cpu_rounded(cols, 16);
     w.sums = cpu_scratch(cpu_of(d), (size_t)(cpu_parts(rows) * w.stride) * sizeof(float));
@@ -135,6 +151,7 @@ static void norm_part(void *arg, int64_t part, int thread)
 void sequence_norm(struct device *d, const struct device_norm *h)
 {
     struct work w = {.h = h, .n = h->n.rows * h->n.context};
+    BUG_ON(h->kept != DEVICE_F32);
     run(d, &w, cpu_parts(w.n), norm_part);
 }
 
@@ -152,6 +169,7 @@ void sequence_norm_grad(struct device *d, const struct device_norm_grad *h)
     const struct cpu_kernels *k = cpu_of(d)->set.kernels;
     int64_t width = h->n.width;
     struct work w = {.h = h, .n = h->n.rows * h->n.context, .stride = cpu_rounded(width, 16)};
+    BUG_ON(h->kept != DEVICE_F32);
     w.sums = cpu_scratch(cpu_of(d), (size_t)(cpu_parts(w.n) * 3 * w.stride) * sizeof(float));
     if (!w.sums)
         return;
@@ -188,14 +206,15 @@ static bool attention_scratch(struct device *d, const struct device_attention *h
 void sequence_attention(struct device *d, const struct device_attention *h)
 {
     struct work w = {.h = h};
+    BUG_ON(h->kept != DEVICE_F32);
     if (attention_scratch(d, h, &w))
         run(d, &w, h->n.rows * h->heads, attention_part);
 }
 
-void sequence_attention_grad(struct device *d, const struct device_attention *h, const float *d_o,
-                             float *dqkv)
+void sequence_attention_grad(struct device *d, const struct device_attention *h, const void *d_o, void *dqkv)
 {
     struct work w = {.h = h, .x = d_o, .to = dqkv};
+    BUG_ON(h->kept != DEVICE_F32);
     if (attention_scratch(d, h, &w))
         run(d, &w, h->n.rows * h->heads, attention_grad_part);
 }
