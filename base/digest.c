@@ -7,7 +7,6 @@
 /* Each word is multiplied by an odd number of its own, so that a change of one word alone always shows in the
  * sum; sums of a block are folded in by a bijection. Four sums at a time keep the multipliers busy. */
 
-#define BLOCK 1024 /* words */
 #define STEP 0x9e3779b1u
 
 static uint64_t fold(uint64_t digest, uint64_t sum)
@@ -15,8 +14,9 @@ static uint64_t fold(uint64_t digest, uint64_t sum)
     return random_mix(digest * 0x9e3779b97f4a7c15u + sum);
 }
 
-static uint64_t sum_words(const unsigned char *words, size_t count)
+uint64_t digest64_sum(const void *data, size_t count)
 {
+    const unsigned char *words = data;
     uint64_t a = 0, b = 0, c = 0, d = 0;
     uint32_t factor = STEP, w[4];
     size_t i = 0;
@@ -41,13 +41,23 @@ uint64_t digest64(uint64_t before, const void *data, size_t size)
     size_t words = size / 4, rest = size % 4;
     uint64_t digest = fold(before, size);
 
-    for (size_t done = 0; done < words; done += BLOCK)
-        digest = fold(digest, sum_words(at + 4 * done, words - done < BLOCK ? words - done : BLOCK));
+    for (size_t done = 0; done < words; done += DIGEST_BLOCK)
+        digest = fold(digest,
+                      digest64_sum(at + 4 * done, words - done < DIGEST_BLOCK ? words - done : DIGEST_BLOCK));
     if (rest) {
         unsigned char last[4] = {0};
 
         memcpy(last, at + 4 * words, rest);
-        digest = fold(digest, sum_words(last, 1));
+        digest = fold(digest, digest64_sum(last, 1));
     }
+    return digest;
+}
+
+uint64_t digest64_sums(uint64_t before, const uint64_t *sums, size_t size)
+{
+    uint64_t digest = fold(before, size);
+
+    for (size_t done = 0; done < size / 4; done += DIGEST_BLOCK)
+        digest = fold(digest, *sums++);
     return digest;
 }

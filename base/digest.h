@@ -12,4 +12,10 @@
  * cuts, give the same digest. */
 uint64_t digest64(uint64_t before, const void *data, size_t size);
 
+/* The same from the sums of its blocks of DIGEST_BLOCK words, which can be made anywhere, side by side; size:
+ * a multiple of 4. A block's sum: word i times (2654435761 (i + 1) mod 2^32 | 1), in 64 bits. */
+#define DIGEST_BLOCK 1024
+uint64_t digest64_sums(uint64_t before, const uint64_t *sums, size_t size);
+uint64_t digest64_sum(const void *words, size_t count); /* count: at most DIGEST_BLOCK */
+
 #endif

@@ -8,10 +8,46 @@
 #include "base/mem.h"
 #include "trainer/trainer.h"
 
-#define PIECE ((size_t)1 << 18) /* floats, brought to the host at a time */
+#define PIECE ((size_t)1 << 18) /* floats, brought to the host at a time; whole blocks of a digest */
+
+static size_t blocks(size_t floats)
+{
+    return (floats + DIGEST_BLOCK - 1) / DIGEST_BLOCK;
+}
+
+enum err_code compare_open(struct trainer *t, struct err *e)
+{
+    void *memory = NULL;
+    if (!t->device->ops->digest)
+        return ERR_OK;
+    if (device_alloc(t->device, blocks(t->model->count) * sizeof(uint64_t), "sums of a digest", &memory, e))
+        return e->code;
+    t->block_sums = memory;
+    return ERR_OK;
+}
+
+void compare_close(struct trainer *t)
+{
+    if (t->device)
+        t->device->ops->free(t->device, t->block_sums);
+}
+
+static uint64_t digest_by_sums(struct trainer *t)
+{
+    const struct device_ops *ops = t->device->ops;
+    size_t count = t->model->count, n = blocks(count);
+    uint64_t all = 0, *sums = xcalloc(n, sizeof(*sums));
+    ops->digest(t->device, t->block_sums, t->params, count);
+    ops->download(t->device, sums, t->block_sums, n * sizeof(*sums));
+    for (size_t at = 0; at < count; at += PIECE)
+        all = digest64_sums(all, sums + at / DIGEST_BLOCK,
+                            (count - at < PIECE ? count - at : PIECE) * sizeof(float));
+    free(sums);
+    return all;
+}
 
 /* In pieces, also where the memory is the host's: the number must not depend on the device. */
-static uint64_t digest(struct trainer *t)
+static uint64_t digest_by_pieces(struct trainer *t)
 {
     const struct device_ops *ops = t->device->ops;
     float *room = t->device->host ? NULL : xcalloc(PIECE, sizeof(*room));
@@ -85,8 +121,10 @@ enum err_code trainer_compare(struct trainer *t, struct err *e)
 {
     if (!sync_settled(t->sync) || t->digest_step == t->step)
         return ERR_OK;
-    t->digest = digest(t);
+    t->digest = t->block_sums ? digest_by_sums(t) : digest_by_pieces(t);
     t->digest_step = t->step;
+    if (t->device->ops->wait(t->device, e))
+        return e->code;
     uint64_t *all = xcalloc((size_t)t->world_size, sizeof(*all));
     enum err_code code = coll_allgather(t->group, &t->digest, sizeof(t->digest), all, e);
     if (!code)

@@ -11,13 +11,6 @@
 #include "base/mem.h"
 #include "trainer/trainer.h"
 
-static enum err_code check_job(const struct trainer_config *c, struct err *e)
-{
-    if (c->job.device == JOB_DEVICE_CUDA)
-        return err_set(e, ERR_UNIMPLEMENTED, "device: cuda is not in this build, use device: cpu");
-    return ERR_OK;
-}
-
 void trainer_take_shard(struct trainer *t, int j)
 {
     t->sampler.rank = t->rank * t->shards + j;
@@ -78,13 +71,41 @@ static void close_spares(struct trainer *t)
     free(t->spare);
 }
 
+/* The agent names a worker's GPUs in its environment, as does whoever starts one by hand. */
+static bool has_gpu(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    return visible && *visible;
+}
+
+/* A job that wants a GPU has one or fails; one that takes what there is takes a GPU where it was given one.
+ */
+static enum err_code choose_device(struct trainer *t, struct err *e)
+{
+    const struct trainer_config *c = t->config;
+    int rank = c->local_rank, ranks = c->local_world_size, threads = (int)t->spec->threads;
+    bool wanted = c->job.device == JOB_DEVICE_CUDA;
+    if (wanted || (c->job.device == JOB_DEVICE_AUTO && has_gpu())) {
+        struct err why = {0};
+        if (device_open(&t->device, DEVICE_CUDA, rank, ranks, threads, &why) == ERR_OK)
+            return ERR_OK;
+        if (why.code != ERR_UNAVAILABLE) {
+            *e = why;
+            return e->code;
+        }
+        if (wanted)
+            return err_set(e, ERR_FAILED_PRECONDITION, "device: cuda: %s", why.msg);
+        log_warn("device_fallback", "rank=%d device=cpu why=%s", t->rank, LOG_Q(why.msg));
+    }
+    return device_open(&t->device, DEVICE_CPU, rank, ranks, threads, e);
+}
+
 /* The peak is that of a language model's matrix products. What is resident afterwards, the math library
  * included, is there whatever the model's size. */
 static enum err_code open_device(struct trainer *t, struct err *e)
 {
-    const struct trainer_config *c = t->config;
     enum device_type type = t->spec->precision == PRECISION_BF16 ? DEVICE_BF16 : DEVICE_F32;
-    if (device_open(&t->device, DEVICE_CPU, c->local_rank, c->local_world_size, (int)t->spec->threads, e))
+    if (choose_device(t, e))
         return e->code;
     if (t->spec->model.type == MODEL_GPT && device_peak(t->device, type, &t->peak_flops, e))
         return e->code;
@@ -103,7 +124,7 @@ static enum err_code open_compute(struct trainer *t, struct err *e)
         optim_open(&t->optim, t->spec, t->model->count, t->device, e))
         return e->code;
     exempt(t);
-    if (batch_open(t, rows, e))
+    if (batch_open(t, rows, e) || compare_open(t, e))
         return e->code;
     return open_spares(t, e);
 }
@@ -347,7 +368,7 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
     t->world_size = report_place(report)->world_size;
     t->loss = t->lr = t->grad_norm = t->val_loss = t->val_acc = t->best_loss = NAN;
     t->last_snapshot_step = t->digest_step = t->agreed_step = t->val_step = -1;
-    if (check_job(config, e) || absolute_dir(t, e) || open_compute(t, e))
+    if (absolute_dir(t, e) || open_compute(t, e))
         return e->code;
     trainer_describe(t);
     if (join(t, e) || form_group(t, e) || open_arrays(t, e) || open_saver(t, e))
@@ -375,6 +396,7 @@ void trainer_close(struct trainer *t)
     buf_release(&t->vocab_json);
     free(t->tensors);
     batch_close(t);
+    compare_close(t);
     close_spares(t);
     optim_free(t->optim);
     model_free(t->model);

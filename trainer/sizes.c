@@ -23,7 +23,7 @@ size_t sizes_resident(void)
 /* Ranks of a node map each other's parameters and gradients: resident in each, there once. */
 static size_t seen_of_peers(const struct trainer *t, size_t array)
 {
-    return t->world_size > 1 ? 2 * array * (size_t)(t->config->local_world_size - 1) : 0;
+    return t->world_size > 1 && t->device->host ? 2 * array * (size_t)(t->config->local_world_size - 1) : 0;
 }
 
 void sizes_take(struct trainer *t)
@@ -50,7 +50,8 @@ void sizes_log(const struct trainer *t)
     log_info("sizes",
              "rank=%d parameters=%zu parameter_bytes=%zu gradient_bytes=%zu optimizer_bytes=%zu "
              "activation_bytes=%zu workspace_bytes=%zu batch_bytes=%zu data_bytes=%zu snapshot_bytes=%zu "
-             "peer_bytes=%zu program_bytes=%zu sum_bytes=%zu threads=%d",
+             "peer_bytes=%zu program_bytes=%zu sum_bytes=%zu device=%s threads=%d",
              t->rank, t->model->parameters, s->parameters, s->gradients, s->optimizer, s->activations,
-             s->workspace, s->batch, s->data, s->snapshot, s->peers, s->program, s->sum, t->device->threads);
+             s->workspace, s->batch, s->data, s->snapshot, s->peers, s->program, s->sum,
+             LOG_Q(t->device->name), t->device->threads);
 }

@@ -95,6 +95,7 @@ struct trainer {
     struct snapshot_layout layout;
     struct buf config_json, vocab_json; /* a language model's, beside its tensors; else empty */
     struct saver *saver;                /* NULL: this rank writes no snapshots */
+    uint64_t *block_sums;               /* of the parameters' digest, device; NULL: it is the host's work */
     float *scratch;                     /* one state, where ranks differ; else NULL */
     char *snapshot_dir;                 /* absolute */
 
@@ -150,6 +151,9 @@ MUST_CHECK enum err_code trainer_evaluate(struct trainer *t, struct err *e);
 /* compare.c. Collective: t->digest is that of this step, unless ranks are in the middle of an averaging
  * round. DATA_LOSS: this rank's parameters are not those of the others; ABORTED: another's. */
 MUST_CHECK enum err_code trainer_compare(struct trainer *t, struct err *e);
+/* What the device needs for it. */
+MUST_CHECK enum err_code compare_open(struct trainer *t, struct err *e);
+void compare_close(struct trainer *t);
 
 /* sizes.c */
 size_t sizes_resident(void); /* of this process now; 0 where it cannot be told */

@@ -88,7 +88,7 @@ def wrong_input(directory):
             (JOB.replace("batch", "bach"), 2, "job.yaml:7:3: "),
             (JOB.replace("batch: 32", "batch: many"), 2, "job.yaml:7:10: "),
             ("name: t\ncommand: [true]\n", 2, "a command job"),
-            (cuda, 78, "device: cuda is not in this build, use device: cpu"),
+            (cuda, 78, "device: cuda"),
             (idx, 78, "/nonexistent/train-images-idx3-ubyte: no such file"),
             (JOB.replace("dir: out", "dir: /proc/none"), 78, "snapshot.dir: make directory /proc/none")):
         got, out, err = run(directory, text)

@@ -228,6 +228,9 @@ struct device_ops {
     void (*tally_mean)(struct device *d, float *to, const struct device_tally *tally,
                        double divisor); /* to = (float)(loss / divisor) */
     void (*sum_squares)(struct device *d, const float *x, size_t n, double *out);
+    /* Optional. sums[i] = digest64_sum (base/digest.h) of the i-th block of x, the last one may be short: so
+     * that not all of a large array must go to the host to be compared. */
+    void (*digest)(struct device *d, uint64_t *sums, const float *x, size_t n);
     void (*clip_scale)(struct device *d, float *scale, const double *squares,
                        double clip); /* min(1, clip / (sqrt(squares) + 1e-6)), in double */
     void (*scale)(struct device *d, float *x, size_t n, float by);     /* x *= by */
@@ -241,6 +244,7 @@ struct comm_ops;
 struct device {
     const struct device_ops *ops;
     const struct comm_ops *comm; /* its own collectives, comm.h; NULL: none */
+    char name[96];               /* for people: "cpu", "NVIDIA H200, CUDA 13.0" */
     bool host; /* its memory is ordinary memory of this process: upload and download are not needed */
     enum device_type kept; /* see device_kept */
     int threads;           /* 1 where it is no CPU */

@@ -51,12 +51,36 @@ static void known_numbers(void **state)
     assert_true(digest64(0, words, sizeof(words)) == 0xab90ac8d62ecdc90u);
 }
 
+/* What a device adds up by itself comes to the same. */
+static void sums_of_blocks_make_the_digest(void **state)
+{
+    static uint32_t words[2500];
+    static const size_t counts[] = {0, 1, 1023, 1024, 1025, 2048, 2500};
+    uint64_t sums[3];
+
+    (void)state;
+    for (uint32_t i = 0; i < 2500; i++)
+        words[i] = 0x9e370001u * i;
+    for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
+        size_t n = counts[c];
+        for (size_t b = 0; b * DIGEST_BLOCK < n; b++) {
+            size_t at = b * DIGEST_BLOCK, left = n - at;
+            sums[b] = 0;
+            for (size_t i = 0; i < left && i < DIGEST_BLOCK; i++)
+                sums[b] += (uint64_t)words[at + i] * (2654435761u * (uint32_t)(i + 1) | 1);
+            assert_true(sums[b] == digest64_sum(words + at, left < DIGEST_BLOCK ? left : DIGEST_BLOCK));
+        }
+        assert_true(digest64_sums(7, sums, n * 4) == digest64(7, words, n * 4));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bit_counts),
         cmocka_unit_test(order_and_size_count),
         cmocka_unit_test(known_numbers),
+        cmocka_unit_test(sums_of_blocks_make_the_digest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
