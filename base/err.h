@@ -49,6 +49,6 @@ const char *err_code_name(enum err_code code); /* "NOT_FOUND" */
         if (__builtin_expect(!!(cond), 0))                                                                   \
             err_bug(__FILE__, __LINE__, #cond);                                                              \
     } while (0)
-_Noreturn void err_bug(const char *file, int line, const char *cond);
+__attribute__((noreturn)) void err_bug(const char *file, int line, const char *cond);
 
 #endif

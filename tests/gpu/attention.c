@@ -1,0 +1,282 @@
+/* Attention's own kernels against the CPU device: the very same masks, the same sums up to rounding, nothing
+ * written outside, the same bits a second time. Linked with CUDA for a machine with a GPU, and with the
+ * emulation for every other. Exit 77: no GPU. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/device/cuda/attention.h"
+
+#define GUARD 64 /* elements behind each output, which stay as they are */
+
+static const struct shape {
+    int64_t rows, heads, context, size;
+    float dropout;
+} shapes[] = {
+    {1, 1, 1, 8, 0.0f},   {2, 3, 7, 16, 0.0f},   {1, 2, 64, 32, 0.0f},  {2, 2, 129, 64, 0.0f},
+    {1, 1, 70, 80, 0.0f}, {1, 1, 65, 128, 0.0f}, {2, 2, 129, 16, 0.2f}, {1, 2, 100, 64, 0.5f},
+    {1, 1, 75, 96, 0.1f}, {1, 2, 40, 12, 0.1f},  {1, 1, 33, 200, 0.0f}, {1, 1, 5, 256, 0.3f},
+    {3, 1, 17, 5, 0.0f},  {1, 1, 193, 24, 0.3f},
+};
+
+struct arrays {
+    float *qkv, *d_o, *o, *lse, *dqkv; /* float on the host, whatever the type is */
+};
+struct problem {
+    struct device_attention h;
+    int64_t tokens, width, lines;
+    enum device_type type;
+    int64_t *sample; /* on the host */
+};
+
+static int failures;
+
+static uint32_t random_state = 1;
+static float random_float(void)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (float)(random_state >> 8) / 8388608.0f - 1.0f;
+}
+
+static uint16_t bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+static float widened(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float y;
+    memcpy(&y, &bits, sizeof(y));
+    return y;
+}
+
+static void must(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    (void)fprintf(stderr, "attention: %s\n", what);
+    exit(1);
+}
+
+static float *floats(int64_t n)
+{
+    float *p = aligned_alloc(64, ((size_t)n * sizeof(float) + 63) / 64 * 64);
+    must(p, "no memory");
+    memset(p, 0, (size_t)n * sizeof(float));
+    return p;
+}
+
+/* ---- the reference */
+
+static void on_cpu(const struct problem *p, struct arrays *a)
+{
+    struct device *d = NULL;
+    struct err e;
+    must(!device_open(&d, DEVICE_CPU, 0, 1, 1, &e), "no CPU device");
+    struct device_attention h = p->h;
+    struct device_sizes sizes = {.n = h.n, .heads = h.heads, .type = DEVICE_F32};
+    must(!d->ops->reserve(d, &sizes, &e), e.msg);
+    h.kept = DEVICE_F32;
+    h.qkv = a->qkv;
+    h.o = a->o;
+    h.lse = a->lse;
+    h.dropout.sample = p->sample;
+    d->ops->attention(d, &h);
+    d->ops->attention_grad(d, &h, a->d_o, a->dqkv);
+    must(!d->ops->wait(d, &e), e.msg);
+    device_close(d);
+}
+
+/* ---- the GPU */
+
+static void *to_gpu(const float *from, int64_t n, enum device_type type)
+{
+    size_t size = device_size(type);
+    uint8_t *staged = malloc((size_t)(n + GUARD) * size);
+    void *p = NULL;
+    must(staged && cudaMalloc(&p, (size_t)(n + GUARD) * size) == cudaSuccess, "no GPU memory");
+    memset(staged, 0xff, (size_t)(n + GUARD) * size); /* not a number */
+    for (int64_t i = 0; from && i < n; i++)
+        if (type == DEVICE_BF16)
+            ((uint16_t *)(void *)staged)[i] = bf16(from[i]);
+        else
+            ((float *)(void *)staged)[i] = from[i];
+    must(cudaMemcpy(p, staged, (size_t)(n + GUARD) * size, cudaMemcpyHostToDevice) == cudaSuccess, "copy");
+    free(staged);
+    return p;
+}
+
+static void from_gpu(float *to, const void *from, int64_t n, enum device_type type, const char *what)
+{
+    size_t size = device_size(type);
+    uint8_t *staged = malloc((size_t)(n + GUARD) * size);
+    must(staged &&
+             cudaMemcpy(staged, from, (size_t)(n + GUARD) * size, cudaMemcpyDeviceToHost) == cudaSuccess,
+         "copy back");
+    for (int64_t i = 0; i < n; i++)
+        to[i] = type == DEVICE_BF16 ? widened(((uint16_t *)(void *)staged)[i]) : ((float *)(void *)staged)[i];
+    for (size_t i = (size_t)n * size; i < (size_t)(n + GUARD) * size; i++)
+        if (staged[i] != 0xff) {
+            (void)printf("  %s: written behind its end\n", what);
+            failures++;
+            break;
+        }
+    free(staged);
+}
+
+enum way { WAY_CHOSEN, WAY_PLAIN };
+
+static void on_gpu(const struct problem *p, enum way way, const struct arrays *in, struct arrays *out,
+                   struct attention *a)
+{
+    struct device_attention h = p->h;
+    struct err e;
+    int64_t *sample = NULL;
+    size_t bytes = (size_t)h.n.rows * sizeof(*sample);
+    must(cudaMalloc((void **)&sample, bytes) == cudaSuccess, "no GPU memory");
+    must(cudaMemcpy(sample, p->sample, bytes, cudaMemcpyHostToDevice) == cudaSuccess, "copy");
+    void *qkv = to_gpu(in->qkv, p->tokens * 3 * p->width, p->type);
+    void *d_o = to_gpu(in->d_o, p->tokens * p->width, p->type);
+    void *dqkv = to_gpu(NULL, p->tokens * 3 * p->width, p->type);
+    float *delta = to_gpu(NULL, p->lines, DEVICE_F32);
+    h.kept = p->type;
+    h.dropout.sample = sample;
+    h.qkv = qkv;
+    h.o = to_gpu(NULL, p->tokens * p->width, p->type);
+    h.lse = to_gpu(NULL, p->lines, DEVICE_F32);
+    if (way == WAY_CHOSEN) {
+        must(!attention_forward(a, &h, &e), e.msg);
+        must(!attention_backward(a, &h, d_o, dqkv, &e), e.msg);
+    } else {
+        must(attention_plain_forward(NULL, &h) == cudaSuccess, "plain forward");
+        must(attention_plain_backward(NULL, &h, d_o, dqkv, delta) == cudaSuccess, "plain backward");
+    }
+    must(cudaDeviceSynchronize() == cudaSuccess, "the kernels failed");
+    from_gpu(out->o, h.o, p->tokens * p->width, p->type, "o");
+    from_gpu(out->lse, h.lse, p->lines, DEVICE_F32, "lse");
+    from_gpu(out->dqkv, dqkv, p->tokens * 3 * p->width, p->type, "dqkv");
+    void *all[] = {sample, qkv, d_o, dqkv, delta, h.o, h.lse};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        (void)cudaFree(all[i]);
+}
+
+/* ---- comparing */
+
+/* Columns first, ..., first + n - 1 of rows that are `ld` long: the error's length by the reference's. */
+static double distance(const float *x, const float *y, int64_t rows, int64_t ld, int64_t first, int64_t n)
+{
+    double error = 0.0, whole = 0.0;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = first; j < first + n; j++) {
+            double d = (double)x[i * ld + j] - y[i * ld + j];
+            error += d * d;
+            whole += (double)y[i * ld + j] * y[i * ld + j];
+        }
+    return sqrt(error / (whole + 1e-30));
+}
+
+/* One context of one key has no gradient but the values': what should be zero is compared with the rest. */
+static void compare(const char *what, const struct problem *p, const struct arrays *x, const struct arrays *y)
+{
+    int64_t w = p->width, t = p->tokens;
+    double limit = p->type == DEVICE_BF16 ? 8e-3 : 2e-5;
+    double error[] = {distance(x->o, y->o, t, w, 0, w), distance(x->lse, y->lse, p->lines, 1, 0, 1),
+                      distance(x->dqkv, y->dqkv, t, 3 * w, 0, 2 * w),
+                      distance(x->dqkv, y->dqkv, t, 3 * w, 2 * w, w)};
+    bool ok = true;
+    if (p->h.n.context == 1)
+        error[2] = distance(x->dqkv, y->dqkv, t, 3 * w, 0, 3 * w);
+    for (size_t i = 0; i < 4; i++)
+        ok = ok && error[i] <= limit;
+    (void)printf("%s %-5s %s  o %.1e  lse %.1e  dq,dk %.1e  dv %.1e\n", ok ? "ok  " : "FAIL",
+                 p->type == DEVICE_BF16 ? "bf16" : "float", what, error[0], error[1], error[2], error[3]);
+    failures += !ok;
+}
+
+static void fill(float *x, int64_t n, enum device_type type)
+{
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = random_float() * 2.0f;
+        if (type == DEVICE_BF16)
+            x[i] = widened(bf16(x[i]));
+    }
+}
+
+static struct arrays arrays_of(const struct problem *p)
+{
+    return (struct arrays){floats(p->tokens * 3 * p->width), floats(p->tokens * p->width),
+                           floats(p->tokens * p->width), floats(p->lines), floats(p->tokens * 3 * p->width)};
+}
+
+static void release(struct arrays *a)
+{
+    free(a->qkv), free(a->d_o), free(a->o), free(a->lse), free(a->dqkv);
+}
+
+static bool same(const struct problem *p, const struct arrays *x, const struct arrays *y)
+{
+    size_t w = (size_t)(p->tokens * p->width) * sizeof(float);
+    return memcmp(x->o, y->o, w) == 0 && memcmp(x->dqkv, y->dqkv, 3 * w) == 0 &&
+           memcmp(x->lse, y->lse, (size_t)p->lines * sizeof(float)) == 0;
+}
+
+static void try_shape(const struct shape *s, enum device_type type, struct attention *a)
+{
+    struct problem p = {.tokens = s->rows * s->context, .width = s->heads * s->size, .type = type};
+    p.lines = s->rows * s->heads * s->context;
+    p.h = (struct device_attention){.n = {s->rows, s->context, p.width}, .heads = s->heads};
+    p.h.dropout.p = s->dropout;
+    p.h.dropout.key = 0x0123456789abcdefu;
+    p.sample = calloc((size_t)s->rows, sizeof(*p.sample));
+    must(p.sample, "no memory");
+    for (int64_t i = 0; i < s->rows; i++)
+        p.sample[i] = 5000000000 + i * 77;
+    struct arrays want = arrays_of(&p), got = arrays_of(&p), again = arrays_of(&p);
+    fill(want.qkv, p.tokens * 3 * p.width, type);
+    fill(want.d_o, p.tokens * p.width, type);
+    on_cpu(&p, &want);
+    char what[96];
+    for (int way = WAY_CHOSEN; way <= WAY_PLAIN; way++) {
+        on_gpu(&p, (enum way)way, &want, &got, a);
+        const char *path = way == WAY_PLAIN ? "plain" : attention_path(a);
+        (void)snprintf(what, sizeof(what), "(%lld,%lld,%lld,%lld) p %.1f %-12s", (long long)s->rows,
+                       (long long)s->heads, (long long)s->context, (long long)s->size, (double)s->dropout,
+                       path);
+        compare(what, &p, &got, &want);
+        if (way == WAY_CHOSEN && strcmp(path, "plain") == 0)
+            break;
+    }
+    on_gpu(&p, WAY_CHOSEN, &want, &got, a);
+    on_gpu(&p, WAY_CHOSEN, &want, &again, a);
+    if (!same(&p, &got, &again)) {
+        (void)printf("FAIL %s: other bits the second time\n", what);
+        failures++;
+    }
+    release(&want);
+    release(&got);
+    release(&again);
+    free(p.sample);
+}
+
+int main(void)
+{
+    int count = 0;
+    struct err e;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+        (void)printf("skipped: no GPU\n");
+        return 77;
+    }
+    struct attention *a = NULL;
+    must(!attention_open(&a, NULL, &e), "open");
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        try_shape(&shapes[i], DEVICE_F32, a);
+        try_shape(&shapes[i], DEVICE_BF16, a);
+    }
+    attention_free(a);
+    (void)printf("%d failed\n", failures);
+    return failures != 0;
+}

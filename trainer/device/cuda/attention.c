@@ -1,0 +1,131 @@
+#include "trainer/device/cuda/attention.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "trainer/device/cuda/attention_cudnn.h"
+
+/* Room only grows, and what it grew out of is kept: a recorded graph may still use it. */
+enum { ROOMS = 32 };
+struct attention {
+    cudaStream_t stream;
+    struct attention_cudnn *cudnn; /* NULL: none */
+    const char *path;
+    void *rooms[ROOMS], *room; /* all of them; the last */
+    int count;
+    size_t room_bytes, bytes; /* of the last; of all */
+};
+
+enum err_code attention_open(struct attention **out, cudaStream_t stream, struct err *e)
+{
+    struct attention *a = xcalloc(1, sizeof(*a));
+    const char *wanted = getenv("DDP_CUDNN");
+    a->stream = stream;
+    a->path = "";
+    if (!(wanted && strcmp(wanted, "0") == 0) && attention_cudnn_open(&a->cudnn, stream, e))
+        a->cudnn = NULL;
+    *out = a;
+    return ERR_OK;
+}
+
+void attention_free(struct attention *a)
+{
+    if (!a)
+        return;
+    attention_cudnn_free(a->cudnn);
+    for (int i = 0; i < a->count; i++)
+        (void)cudaFree(a->rooms[i]);
+    free(a);
+}
+
+size_t attention_bytes(const struct attention *a)
+{
+    return a->bytes;
+}
+
+const char *attention_path(const struct attention *a)
+{
+    return a->path;
+}
+
+static enum err_code room_for(struct attention *a, size_t bytes, struct err *e)
+{
+    void *room = NULL;
+    if (bytes <= a->room_bytes)
+        return ERR_OK;
+    if (a->count == ROOMS)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "attention: too many shapes, each larger than the last");
+    if (cudaMalloc(&room, bytes) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "attention: no %zu bytes of GPU memory to work in", bytes);
+    }
+    a->rooms[a->count++] = room;
+    a->room = room;
+    a->room_bytes = bytes;
+    a->bytes += bytes;
+    return ERR_OK;
+}
+
+static size_t own_room(const struct device_attention *h)
+{
+    return (size_t)(h->n.rows * h->heads * h->n.context) * sizeof(float);
+}
+
+enum err_code attention_reserve(struct attention *a, const struct device_sizes *sizes, struct err *e)
+{
+    if (sizes->heads == 0)
+        return ERR_OK;
+    struct device_attention h = {.n = sizes->n, .heads = sizes->heads, .kept = sizes->type};
+    size_t most = own_room(&h), room = 0;
+    if (h.n.width / h.heads > ATTENTION_PLAIN_SIZE)
+        return err_set(e, ERR_INVALID_ARGUMENT, "attention: heads of %lld on a GPU, want at most %d",
+                       (long long)(h.n.width / h.heads), ATTENTION_PLAIN_SIZE);
+    for (int backward = 0; a->cudnn && backward < 2; backward++)
+        if (!attention_cudnn_prepare(a->cudnn, &h, backward, &room, e) && room > most)
+            most = room;
+    return room_for(a, most, e);
+}
+
+/* Whether cuDNN does it; then there is room. */
+static bool by_cudnn(struct attention *a, const struct device_attention *h, bool backward, struct err *e)
+{
+    size_t room = 0;
+    if (!a->cudnn || attention_cudnn_prepare(a->cudnn, h, backward, &room, e))
+        return false;
+    if (room_for(a, room, e))
+        return false;
+    a->path = attention_cudnn_name(a->cudnn);
+    return true;
+}
+
+static enum err_code launched(cudaError_t status, struct err *e)
+{
+    if (status != cudaSuccess)
+        return err_set(e, ERR_INTERNAL, "attention: %s", cudaGetErrorString(status));
+    return ERR_OK;
+}
+
+enum err_code attention_forward(struct attention *a, const struct device_attention *h, struct err *e)
+{
+    if (by_cudnn(a, h, false, e))
+        return attention_cudnn_forward(a->cudnn, h, a->room, e);
+    bool mma = attention_mma_takes(h);
+    a->path = mma ? "own" : "plain";
+    return launched(mma ? attention_mma_forward(a->stream, h) : attention_plain_forward(a->stream, h), e);
+}
+
+enum err_code attention_backward(struct attention *a, const struct device_attention *h, const void *d_o,
+                                 void *dqkv, struct err *e)
+{
+    if (by_cudnn(a, h, true, e))
+        return attention_cudnn_backward(a->cudnn, h, d_o, dqkv, a->room, e);
+    bool mma = attention_mma_takes(h);
+    if (room_for(a, own_room(h), e))
+        return e->code;
+    float *delta = a->room;
+    a->path = mma ? "own" : "plain";
+    return launched(mma ? attention_mma_backward(a->stream, h, d_o, dqkv, delta)
+                        : attention_plain_backward(a->stream, h, d_o, dqkv, delta),
+                    e);
+}

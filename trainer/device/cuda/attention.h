@@ -1,0 +1,57 @@
+#ifndef DDP_TRAINER_DEVICE_CUDA_ATTENTION_H
+#define DDP_TRAINER_DEVICE_CUDA_ATTENTION_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "trainer/device/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Causal attention on a GPU, in three ways. cuDNN's kernels take bf16 without dropout, when the library is
+ * there and has one for the shape. Our own on the tensor cores take bf16 with heads of 8 to 128 in steps of
+ * 8. The plain ones take what is left: float, and any head up to 256. Each gives the same bits every time;
+ * which one is taken depends on the shape, the type, dropout and what is installed alone. */
+
+struct attention; /* of one stream; used by its device's thread only */
+
+/* Opens cuDNN when there is one; the environment's DDP_CUDNN=0 forbids it. */
+MUST_CHECK enum err_code attention_open(struct attention **out, cudaStream_t stream, struct err *e);
+void attention_free(struct attention *a); /* when the stream is idle; NULL is fine */
+
+/* Prepares for a shape of which that many rows are the most: memory, and cuDNN's plans, which take half a
+ * second. INVALID_ARGUMENT: heads above 256. */
+MUST_CHECK enum err_code attention_reserve(struct attention *a, const struct device_sizes *sizes,
+                                           struct err *e);
+size_t attention_bytes(const struct attention *a); /* memory held now */
+
+/* Of device.h's operations. A larger shape than was reserved, or another: memory is found when it comes. */
+MUST_CHECK enum err_code attention_forward(struct attention *a, const struct device_attention *h,
+                                           struct err *e);
+MUST_CHECK enum err_code attention_backward(struct attention *a, const struct device_attention *h,
+                                            const void *d_o, void *dqkv, struct err *e);
+
+/* For reports and tests: "cuDNN 9.19.0", "own" or "plain", as the last call went; "" before it. */
+const char *attention_path(const struct attention *a);
+
+/* ---- our own kernels' launchers; delta (rows,heads,context) is room for the sums over d_o o */
+
+enum { ATTENTION_MMA_SIZE = 128, ATTENTION_PLAIN_SIZE = 256 };
+bool attention_mma_takes(const struct device_attention *h);
+cudaError_t attention_mma_forward(cudaStream_t stream, const struct device_attention *h);
+cudaError_t attention_mma_backward(cudaStream_t stream, const struct device_attention *h, const void *d_o,
+                                   void *dqkv, float *delta);
+cudaError_t attention_plain_forward(cudaStream_t stream, const struct device_attention *h);
+cudaError_t attention_plain_backward(cudaStream_t stream, const struct device_attention *h, const void *d_o,
+                                     void *dqkv, float *delta);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

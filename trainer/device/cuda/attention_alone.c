@@ -1,0 +1,40 @@
+#include "trainer/device/cuda/attention_cudnn.h"
+
+enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, struct err *e)
+{
+    (void)stream;
+    *out = NULL;
+    return err_set(e, ERR_UNAVAILABLE, "cuDNN: not built in");
+}
+
+void attention_cudnn_free(struct attention_cudnn *c)
+{
+    BUG_ON(c);
+}
+
+const char *attention_cudnn_name(const struct attention_cudnn *c)
+{
+    BUG_ON(!c);
+    return "";
+}
+
+enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct device_attention *h,
+                                      bool backward, size_t *room, struct err *e)
+{
+    (void)c, (void)h, (void)backward, (void)room;
+    return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: not built in");
+}
+
+enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct device_attention *h, void *room,
+                                      struct err *e)
+{
+    (void)c, (void)h, (void)room;
+    return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: not built in");
+}
+
+enum err_code attention_cudnn_backward(struct attention_cudnn *c, const struct device_attention *h,
+                                       const void *d_o, void *dqkv, void *room, struct err *e)
+{
+    (void)c, (void)h, (void)d_o, (void)dqkv, (void)room;
+    return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: not built in");
+}

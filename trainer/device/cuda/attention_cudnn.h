@@ -1,0 +1,28 @@
+#ifndef DDP_TRAINER_DEVICE_CUDA_ATTENTION_CUDNN_H
+#define DDP_TRAINER_DEVICE_CUDA_ATTENTION_CUDNN_H
+
+#include <cuda_runtime_api.h>
+
+#include "base/err.h"
+#include "trainer/device/device.h"
+
+/* cuDNN's attention: plans by shape, made when a shape is first seen. What it declines, our own kernels do.
+ * Where the plugin is built without cuDNN, attention_alone.c says so instead. */
+
+struct attention_cudnn;
+
+/* UNAVAILABLE: no library, or none for this GPU. */
+MUST_CHECK enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream,
+                                              struct err *e);
+void attention_cudnn_free(struct attention_cudnn *c);
+const char *attention_cudnn_name(const struct attention_cudnn *c); /* "cuDNN 9.19.0" */
+
+/* Has a plan for the shape from now on, which needs that much room. UNIMPLEMENTED: declined. */
+MUST_CHECK enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct device_attention *h,
+                                                 bool backward, size_t *room, struct err *e);
+MUST_CHECK enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct device_attention *h,
+                                                 void *room, struct err *e);
+MUST_CHECK enum err_code attention_cudnn_backward(struct attention_cudnn *c, const struct device_attention *h,
+                                                  const void *d_o, void *dqkv, void *room, struct err *e);
+
+#endif

@@ -1,0 +1,27 @@
+#ifndef DDP_TRAINER_DEVICE_CUDA_BF16_CUH
+#define DDP_TRAINER_DEVICE_CUDA_BF16_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/* bf16 is the upper half of a float, rounded to nearest even; not a number stays one. */
+
+static __device__ __forceinline__ float bf16_float(uint16_t x)
+{
+    return __uint_as_float((uint32_t)x << 16);
+}
+
+static __device__ __forceinline__ uint16_t bf16_of(float x)
+{
+    uint32_t bits = __float_as_uint(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* Eight of them, read and written at once; at 16-byte boundaries. */
+struct alignas(16) bf16x8 {
+    uint32_t pair[4];
+};
+
+#endif
