@@ -8,6 +8,10 @@ set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+# Installed programs look for libraries beside themselves first, so that a bundle of both may lie anywhere. An RPATH (no
+# RUNPATH) holds for the libraries' own libraries, too.
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
+add_link_options(LINKER:--disable-new-dtags)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()

@@ -1,0 +1,26 @@
+# `cpack` makes two packages of what `cmake --install` installs: a .tar.gz that brings every library but glibc's, CUDA's and
+# the driver's, and runs from wherever it is unpacked; and a Debian package. What is done to each: deploy/package.
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_GENERATOR TGZ DEB)
+set(CPACK_PACKAGE_NAME ddp)
+set(CPACK_PACKAGE_VENDOR "the ddp maintainers")
+set(CPACK_PACKAGE_CONTACT "the ddp maintainers <root@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "data-parallel training as a service of your own machines")
+set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/deploy/package/settings.cmake)
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/deploy/package/staged.cmake)
+set(CPACK_DDP_SOURCE ${PROJECT_SOURCE_DIR})
+
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openssh-client")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3, dataset-fashion-mnist, bible-kjv")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "Start ddp-coordinator once and ddp-agent on every node; then `ddpctl submit job.yaml`\ntrains on all of them. A job is run by the native trainer (MLPs and GPTs, on CPUs and\nNVIDIA GPUs) or is any command, which sees what torchrun would show it. `ddpctl run`\ndoes the same without daemons, for one job.")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/deploy/package/postinst
+    ${PROJECT_SOURCE_DIR}/deploy/package/prerm ${PROJECT_SOURCE_DIR}/deploy/package/postrm)
+# The plugin's libraries belong to no package; dpkg-shlibdeps must find them all the same.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${DDP_CUDA_LIBRARY_DIRS})
+include(CPack)

@@ -1,0 +1,33 @@
+# Run by cpack between the installation into its own directory and the making of the package: what is different in each kind.
+cmake_minimum_required(VERSION 3.25)
+
+# Service files name programs; `from` is where cpack had them for a moment.
+function(move_units from to bin)
+  file(GLOB units ${from}/*.service)
+  foreach(unit IN LISTS units)
+    get_filename_component(name ${unit} NAME)
+    file(READ ${unit} text)
+    string(REGEX REPLACE "ExecStart=[^\n]*/(ddp-[a-z]+)" "ExecStart=${bin}/\\1" text "${text}")
+    file(REMOVE ${unit})
+    file(WRITE ${to}/${name} "${text}")
+  endforeach()
+endfunction()
+
+set(here ${CMAKE_CURRENT_LIST_DIR})
+set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
+if(CPACK_GENERATOR STREQUAL "TGZ")
+  move_units(${root}/lib/systemd/system ${root}/share/ddp/systemd /opt/ddp/bin)
+  file(REMOVE_RECURSE ${root}/lib/systemd)
+  execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${root} -P ${here}/libraries.cmake COMMAND_ERROR_IS_FATAL ANY)
+  file(COPY ${here}/BUNDLE.md DESTINATION ${root})
+elseif(CPACK_GENERATOR STREQUAL "DEB")
+  move_units(${root}/usr/lib/systemd/system ${root}/usr/lib/systemd/system /usr/bin)
+  # Everything comes from Debian's own places.
+  file(GLOB programs ${root}/usr/bin/*)
+  foreach(program IN LISTS programs)
+    if(NOT IS_SYMLINK ${program})
+      file(RPATH_REMOVE FILE ${program})
+    endif()
+  endforeach()
+  file(COPY ${here}/copyright DESTINATION ${root}/usr/share/doc/ddp)
+endif()
