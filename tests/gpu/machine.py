@@ -1,0 +1,168 @@
+"""The machine that the checks run on: programs, GPU, libraries of CUDA, and the environment that makes ddp's trainer use
+them. Two layouts are known: a source tree with a build directory, and the bundle, which has no sources."""
+import ctypes.util
+import glob
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TESTS = os.path.dirname(HERE)
+PROGRAMS = ("ddp-coordinator", "ddp-agent", "ddp-supervisor", "ddp-trainer", "ddpctl")
+LIBRARIES = ("libcublasLt.so", "libnccl.so", "libcudnn.so", "libnvrtc.so")
+
+
+def said_by(args, most=60, env=None):
+    """stdout of a program, or None where it is not there or fails."""
+    try:
+        done = subprocess.run(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                              timeout=most, env=env)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def find_programs(build):
+    """(directory of the programs, of the test programs): DDP_BIN, the bundle that this file lies in, the build."""
+    bundle = os.path.dirname(os.path.dirname(os.path.dirname(TESTS)))  # <bundle>/share/ddp/tests/gpu
+    build = build or os.path.join(os.path.dirname(TESTS), "build")
+    for programs, tests in ((os.environ.get("DDP_BIN"), os.path.join(build, "tests")),
+                            (os.path.join(bundle, "bin"), os.path.join(bundle, "lib", "ddp", "bin")),
+                            (os.path.join(build, "bin"), os.path.join(build, "tests"))):
+        if programs and all(os.access(os.path.join(programs, p), os.X_OK) for p in PROGRAMS):
+            return os.path.abspath(programs), os.path.abspath(tests)
+    return None, None
+
+
+def build_here(say):
+    """Builds the source tree around this file; why not, where it cannot be."""
+    source = os.path.dirname(TESTS)
+    if not os.path.exists(os.path.join(source, "CMakePresets.json")):
+        return "this is no source tree"
+    for tool in ("cmake", "ninja", "protoc-c"):
+        if not shutil.which(tool):
+            return "there is no " + tool
+    env = dict(os.environ, PATH=os.environ["PATH"] + ":/usr/local/cuda/bin")
+    for step in (["cmake", "--preset", "default", "-DDDP_CUDA=ON"], ["cmake", "--build", "build"]):
+        say("$ " + " ".join(step))
+        done = subprocess.run(step, cwd=source, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace")
+        say(done.stdout[-4000:])
+        if done.returncode:
+            return "'%s' failed" % " ".join(step)
+    return None
+
+
+def library_places():
+    """Directories of CUDA's libraries that the loader does not know by itself: CUDA's own, and those in which pip puts
+    what PyTorch uses."""
+    found = []
+    patterns = ["/usr/local/cuda/lib64", "/usr/local/cuda*/lib64", "/usr/local/cuda*/lib"]
+    roots = [p for p in sys.path if p.endswith("-packages")]
+    for python in torch_pythons():
+        said = said_by([python, "-c", "import sys; print(*[p for p in sys.path if p.endswith('-packages')], sep='\\n')"])
+        roots += (said or "").splitlines()
+    patterns += [os.path.join(root, "nvidia", "*", "lib") for root in roots]
+    for pattern in patterns:
+        for directory in sorted(glob.glob(pattern)):
+            real = os.path.realpath(directory)
+            if real not in found and any(glob.glob(os.path.join(real, name + "*")) for name in LIBRARIES):
+                found.append(real)
+    return found
+
+
+def torch_pythons():
+    """Interpreters that may have PyTorch, the likeliest first."""
+    named = [os.environ.get("DDP_TORCH_PYTHON"), shutil.which("python3"), shutil.which("python"), sys.executable,
+             "/usr/bin/python3", *sorted(glob.glob("/opt/*/bin/python3")), *sorted(glob.glob("/opt/*/.venv/bin/python3"))]
+    seen = []
+    for python in named:
+        if python and os.path.exists(python) and python not in seen:
+            seen.append(python)
+    return seen
+
+
+class Machine:
+    """bin, tests: directories of programs. env: what a program that uses the GPU is started with."""
+
+    def __init__(self, scratch, build=None, emulated=False):
+        self.scratch, self.emulated = scratch, emulated
+        self.bin, self.tests = find_programs(build)
+        self.gpus = [] if emulated else self.find_gpus()
+        self.env = dict(os.environ)
+        for name in [n for n in self.env if n.startswith(("DDP_", "PET_", "SLURM_", "NCCL_")) and n != "DDP_LOG"]:
+            del self.env[name]
+        if emulated:
+            self.emulate()
+        else:
+            places = [] if self.loader_knows() else library_places()
+            if places:
+                self.env["LD_LIBRARY_PATH"] = ":".join([*places, *filter(None, [self.env.get("LD_LIBRARY_PATH")])])
+            self.env.setdefault("CUDA_VISIBLE_DEVICES", self.gpus[0]["uuid"] if self.gpus else "0")
+
+    def emulate(self):
+        """The plugin's sources compiled for the CPU, and a stand-in for the driver's view of the GPUs."""
+        library = os.path.join(os.path.dirname(self.bin or ""), "lib", "ddp_emulated")
+        self.env["DDP_CUDA_PLUGIN"] = os.path.join(library, "libddp_cuda.so")
+        self.env["DDP_NVML"] = os.path.join(library, "libnvidia-ml.so.1")
+        self.env["CUDA_VISIBLE_DEVICES"] = "0"
+        self.env["OMP_NUM_THREADS"] = "1"
+
+    @staticmethod
+    def loader_knows():
+        return all(ctypes.util.find_library(name[3:-3]) for name in ("libcublasLt.so", "libnccl.so"))
+
+    @staticmethod
+    def find_gpus():
+        smi = shutil.which("nvidia-smi") or next(iter(glob.glob("/usr/local/nvidia/bin/nvidia-smi")), "nvidia-smi")
+        said = said_by([smi, "--query-gpu=name,uuid,memory.total,driver_version,clocks.max.sm,power.limit",
+                        "--format=csv,noheader,nounits"])
+        names = ("name", "uuid", "memory_mb", "driver", "max_mhz", "power_limit_w")
+        return [dict(zip(names, (cell.strip() for cell in row.split(",")))) for row in (said or "").splitlines() if row]
+
+    def program(self, name):
+        return os.path.join(self.bin, name)
+
+    def test_program(self, name):
+        """A program of the tests; None where it was not built."""
+        path = os.path.join(self.tests, name)
+        return path if os.access(path, os.X_OK) else None
+
+    def versions(self):
+        """What the plugin says that it is made of and runs on."""
+        said = said_by([self.program("ddp-trainer"), "--version"], env=self.env) or ""
+        return said.splitlines()
+
+    def torch(self):
+        """(interpreter, version) of a PyTorch that sees the GPU, else (None, why)."""
+        why = "no interpreter with PyTorch"
+        ask = "import torch; print(torch.__version__, torch.cuda.is_available())"
+        for python in torch_pythons():
+            said = said_by([python, "-c", ask], most=120)
+            if not said:
+                continue
+            version, sees = said.splitlines()[-1].split()
+            if sees == "True":
+                return python, version
+            why = "PyTorch %s of %s sees no GPU" % (version, python)
+        return None, why
+
+    def describe(self):
+        processor = ""
+        try:
+            with open("/proc/cpuinfo") as f:
+                processor = re.search(r"model name\s*: (.*)", f.read()).group(1)
+        except (OSError, AttributeError):
+            pass
+        return {"gpus": self.gpus, "versions": self.versions(), "processor": processor,
+                "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "python": platform.python_version()}
+
+    def name(self):
+        """Of the report's file."""
+        if self.emulated:
+            return "emulated"
+        words = re.sub("[^a-z0-9]+", "-", (self.gpus[0]["name"] if self.gpus else "no-gpu").lower())
+        return re.sub("^nvidia-", "", words).strip("-")

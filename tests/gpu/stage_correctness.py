@@ -1,0 +1,85 @@
+"""Operations against the CPU device, and compute-sanitizer over them."""
+import os
+import re
+import shutil
+
+import jobs
+from suite import Failed, Skipped, check
+
+CASES = ["--quick"]
+
+
+@check("correctness", "device", "the trainer opens the GPU and takes some steps on it")
+def device(run):
+    reports = jobs.train(run, jobs.text(jobs.mlp(5, True)), "device")
+    losses = jobs.curve(reports)
+    if len(losses) != 5:
+        raise Failed("5 steps want 5 losses: %s" % losses)
+    with open(run.log) as f:
+        named = re.search(r"event=device .*", f.read())
+    return {"last_loss": losses[5], "log": named.group(0) if named else "the log does not name the device"}
+
+
+def operations(run, *args, prefix=()):
+    program = run.machine.test_program("gpu_ops")
+    if not program:
+        raise Skipped("gpu_ops was not built")
+    return run.command([*prefix, program, *args])
+
+
+def figures(said):
+    """What gpu_ops prints of each operation: its name, and the largest relative error."""
+    found = {}
+    for line in said.splitlines():
+        match = re.match(r"^\s*([a-z][\w/ -]*?):?\s+.*?([0-9.]+e[+-][0-9]+)", line)
+        if match:
+            name = match.group(1).strip()
+            found[name] = max(found.get(name, 0.0), float(match.group(2)))
+    return found
+
+
+@check("correctness", "operations", "every operation and gradient against the CPU device, fp32 and bf16, odd sizes", least=20)
+def every_operation(run):
+    done = operations(run, *(CASES if run.quick else []))
+    if done.code == 77:
+        raise Skipped(done.last_words())
+    errors = figures(done.out)
+    if done.code:
+        raise Failed("gpu_ops ended with %d: %s" % (done.code, done.last_words()), {"errors": errors})
+    return {"operations": len(errors), "largest_error": max(errors.values(), default=0.0), "errors": errors}
+
+
+def sanitized(run, tool, *more):
+    places = (shutil.which("compute-sanitizer"), "/usr/local/cuda/bin/compute-sanitizer")
+    program = next((p for p in places if p and os.access(p, os.X_OK)), None)
+    if run.machine.emulated or not program:
+        raise Skipped("no compute-sanitizer" if not program else "it does not know the emulator")
+    done = operations(run, *CASES, prefix=[program, "--tool", tool, "--error-exitcode", "99", *more])
+    said = re.findall(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard", done.out + done.err)
+    if "Device not supported" in done.out + done.err:
+        raise Skipped("compute-sanitizer does not support this machine")
+    if done.code:
+        raise Failed("%s: exit %d, %s" % (tool, done.code, done.last_words()))
+    if not said:
+        raise Failed("%s gave no summary" % tool)
+    return {"errors": sum(int(a or b) for a, b in said)}
+
+
+@check("correctness", "memcheck", "no access outside of memory, nor leak", least=60)
+def memcheck(run):
+    return sanitized(run, "memcheck", "--leak-check", "full")
+
+
+@check("correctness", "racecheck", "no race in shared memory", least=60)
+def racecheck(run):
+    return sanitized(run, "racecheck")
+
+
+@check("correctness", "initcheck", "no read of device memory that nothing wrote", least=60)
+def initcheck(run):
+    return sanitized(run, "initcheck")
+
+
+@check("correctness", "synccheck", "no barrier that not all reach", least=60)
+def synccheck(run):
+    return sanitized(run, "synccheck")

@@ -1,0 +1,111 @@
+"""Whole jobs of one process: curves against the CPU device, the same bits run to run, and through kill -9."""
+import jobs
+from suite import Failed, Skipped, check
+
+# Relative differences of losses that rounding alone makes over these few steps. fp32: sums in another order. bf16:
+# 8 bits of what goes from one operation to the next.
+MOST = {"fp32": 2e-3, "bf16": 3e-2}
+
+
+def both(run, lines, precision, steps):
+    """The curve of the CPU device in fp32 against that of the GPU."""
+    every = max(1, steps // 20)
+    cpu = jobs.train(run, jobs.text(lines, device="cpu", log_every=every), "cpu")
+    gpu = jobs.train(run, jobs.text(lines, precision=precision, log_every=every), "gpu")
+    apart = jobs.difference(jobs.curve(gpu), jobs.curve(cpu))
+    first, *_, last = sorted(jobs.curve(gpu).items())
+    found = {"largest_difference": apart, "first_loss": first[1], "last_loss": last[1]}
+    validation = [jobs.curve(r, "val_loss") for r in (gpu, cpu)]
+    if all(validation):
+        found["val_loss"], found["val_loss_cpu"] = (list(v.values())[-1] for v in validation)
+    if apart > MOST[precision]:
+        raise Failed("losses are up to %.2g apart, %.2g is rounding" % (apart, MOST[precision]), found)
+    if last[1] > 0.98 * first[1]:
+        raise Failed("nothing is learned: %.3f, then %.3f" % (first[1], last[1]), found)
+    return found
+
+
+@check("training", "mlp-curve", "an MLP's losses against the CPU device", least=20)
+def mlp_curve(run):
+    steps = 40 if run.quick else 400
+    return both(run, jobs.mlp(steps, run.quick), "fp32", steps)
+
+
+@check("training", "gpt-curve-fp32", "a GPT's losses on a text against the CPU device, fp32", least=30)
+def gpt_curve_fp32(run):
+    steps = 20 if run.quick else 200
+    return both(run, jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick), "fp32", steps)
+
+
+@check("training", "gpt-curve-bf16", "a GPT's losses on a text in bf16 against the CPU device in fp32", least=30)
+def gpt_curve_bf16(run):
+    steps = 20 if run.quick else 200
+    return both(run, jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick), "bf16", steps)
+
+
+def twice(run, lines_of, precision):
+    """Two runs leave the same parameters and moments, bit for bit, and report the same losses."""
+    seen = []
+    for name in ("one", "other"):
+        out = run.path(name)
+        reports = jobs.train(run, jobs.text(lines_of(out), precision=precision, log_every=1), name)
+        seen.append((jobs.curve(reports), jobs.tensors(out), jobs.tensors(out, "optimizer.safetensors")))
+    if seen[0] != seen[1]:
+        what = [n for n, a, b in zip(("losses", "parameters", "moments"), *seen) if a != b]
+        raise Failed("two runs of one job differ in " + ", ".join(what))
+    return {"bytes": len(seen[0][1])}
+
+
+@check("training", "same-bits-mlp", "an MLP, twice: the same bits", least=10)
+def same_bits_mlp(run):
+    steps = 20 if run.quick else 300
+    return twice(run, lambda out: jobs.mlp(steps, run.quick, steps, out), "fp32")
+
+
+@check("training", "same-bits-gpt", "a GPT in bf16 with dropout, twice: the same bits", least=20)
+def same_bits_gpt(run):
+    steps, text = 10 if run.quick else 200, jobs.write_text(run.path("text.txt"))
+    return twice(run, lambda out: jobs.gpt(text, steps, run.quick, steps, out, dropout=0.1), "bf16")
+
+
+@check("training", "kill-and-resume", "kill -9, then on from the last snapshot: the bits of an undisturbed run", least=30)
+def kill_and_resume(run):
+    text = jobs.write_text(run.path("text.txt"))
+    steps, every = (40, 10) if run.quick else (600, 100)
+    killed = None
+    for factor in (1, 4, 16):  # a run may be over before its first snapshot is seen
+        total, out = factor * steps, run.path("killed-%d" % factor)
+        job = jobs.text(jobs.gpt(text, total, run.quick, every, out, dropout=0.1), precision="bf16", log_every=10)
+        killed = jobs.kill_after_snapshot(run, job, "killed", out)
+        if killed is not None:
+            break
+    if killed is None:
+        raise Skipped("the runs are over before they can be killed")
+    jobs.train(run, job, "resumed")
+    whole = run.path("whole")
+    jobs.train(run, job.replace(out, whole), "whole")
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        if jobs.tensors(out, name) != jobs.tensors(whole, name):
+            raise Failed("%s differs from that of an undisturbed run" % name, {"killed_after": killed})
+    return {"killed_after": killed, "steps": total}
+
+
+@check("training", "other-device", "a snapshot of the GPU goes on on the CPU, and back", least=20)
+def other_device(run):
+    text, out = jobs.write_text(run.path("text.txt")), run.path("out")
+    steps = 10 if run.quick else 100
+    losses = []
+    for part, device in enumerate(("cuda", "cpu", "cuda"), 1):
+        lines = jobs.gpt(text, 3 * steps, run.quick, steps, out)
+        lines[lines.index("steps: %d" % (3 * steps))] = "steps: %d" % (part * steps)
+        lines = [line for line in lines if not line.startswith("schedule")]  # depends on the run's length
+        reports = jobs.train(run, jobs.text(lines, device=device, log_every=1), "part-%d" % part)
+        seen = jobs.curve(reports)
+        if min(seen) != (part - 1) * steps + 1 or max(seen) != part * steps:
+            raise Failed("part %d on %s trained steps %d to %d" % (part, device, min(seen), max(seen)))
+        losses.append(seen)
+    jump = [abs(after[min(after)] - before[max(before)]) for before, after in zip(losses, losses[1:])]
+    spread = max(abs(a - b) for s in losses for a, b in zip(list(s.values()), list(s.values())[1:]))
+    if max(jump) > 3 * spread + 0.05:
+        raise Failed("losses jump by %.3f where the device changes" % max(jump))
+    return {"jumps": jump, "last_loss": losses[-1][3 * steps]}
