@@ -234,6 +234,7 @@ static enum err_code form_group(struct trainer *t, struct err *e)
         .bootstrap_size = g->bootstrap_size,
         .loopback = g->loopback,
         .tree = t->spec->reproducible == REPRODUCIBLE_WORLD,
+        .device = t->device,
         .timeout_ms = 60000,
     };
     memcpy(config.key, g->key, sizeof(config.key));

@@ -101,6 +101,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     g->job = c->job;
     g->generation = c->generation;
     g->tree = c->tree;
+    g->device = c->device && !c->device->host ? c->device : NULL;
     memcpy(g->key, c->key, sizeof(g->key));
     g->cache = cache_size();
     g->stop.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -122,6 +123,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
 
 static void free_array(struct coll_group *g, struct coll_array *a)
 {
+    away_free(g, a);
     if (g->shm)
         pass_unmap(g, a);
     else if (a->maps) {
@@ -185,6 +187,16 @@ static enum err_code alloc_shared(struct coll_group *g, struct coll_array *a, st
     return rc;
 }
 
+/* Where the array is a device's, the host's is for staging: a world of one has nobody to stage for. */
+static enum err_code alloc_array(struct coll_group *g, struct coll_array *a, struct err *e)
+{
+    bool host = !g->device || g->layout.world_size > 1;
+
+    if (host && (g->shm ? alloc_shared(g, a, e) : alloc_private(g, a, e)))
+        return e->code;
+    return g->device ? away_alloc(g, a, e) : ERR_OK;
+}
+
 static enum err_code agree(struct coll_group *g, enum err_code rc, struct err *e)
 {
     uint8_t mine = rc != ERR_OK, *all;
@@ -217,15 +229,14 @@ enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct
     if (begin(g, e))
         return e->code;
     a.bytes = (count * sizeof(float) + PAGE) / PAGE * PAGE;
-    rc = g->shm ? alloc_shared(g, &a, e) : alloc_private(g, &a, e);
-    rc = agree(g, rc, e);
+    rc = agree(g, alloc_array(g, &a, e), e);
     if (rc) {
         free_array(g, &a);
         return rc;
     }
     g->arrays = array_grow(g->arrays, g->array_count, &g->array_cap, sizeof(a));
     g->arrays[g->array_count++] = a;
-    *out = a.maps[g->layout.local];
+    *out = a.away ? a.away : a.maps[g->layout.local];
     return ERR_OK;
 }
 
@@ -234,7 +245,7 @@ static const struct coll_array *find_array(const struct coll_group *g, const flo
 {
     for (size_t i = 0; i < g->array_count; i++) {
         const struct coll_array *a = &g->arrays[i];
-        const float *base = a->maps[g->layout.local];
+        const float *base = a->away ? a->away : a->maps[g->layout.local];
 
         if (data >= base && data <= base + a->count && count <= a->count - (size_t)(data - base)) {
             *at = (size_t)(data - base);
@@ -252,7 +263,9 @@ enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, st
     const struct coll_array *a = find_array(g, data, count, &at);
 
     BUG_ON(!a);
-    return begin(g, e) ? e->code : g->ops->allreduce(g, a, at, count, e);
+    if (begin(g, e))
+        return e->code;
+    return a->away ? away_allreduce(g, a, at, count, e) : g->ops->allreduce(g, a, at, count, e);
 }
 
 enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
@@ -273,7 +286,7 @@ enum err_code coll_barrier(struct coll_group *g, struct err *e)
 
 bool coll_overlaps(const struct coll_group *g)
 {
-    return g->ops->overlaps;
+    return g->ops->overlaps && !g->device;
 }
 
 void coll_get_stats(const struct coll_group *g, struct coll_stats *out)

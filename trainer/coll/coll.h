@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "trainer/device/device.h"
 
 /* Collectives over one process group: a vtable with three kinds behind it (shared memory on one node, a TCP
  * ring across nodes with shared memory inside each node, and NCCL in the CUDA plugin). Who finds the peers is
@@ -48,8 +49,11 @@ struct coll_config {
     uint8_t key[32]; /* of this generation: both ends of every connection prove it before any tensor byte */
     const uint8_t *bootstrap; /* NCCL's unique id; unused by the CPU kinds */
     size_t bootstrap_size;
-    bool loopback;  /* all members share this node */
-    bool tree;      /* sums as a binary tree over the ranks, whoever shares a node; else in rank order */
+    bool loopback; /* all members share this node */
+    bool tree;     /* sums as a binary tree over the ranks, whoever shares a node; else in rank order */
+    /* Where arrays live; outlives the group. NULL, or one whose memory is the host's: in the host's. Only the
+     * owner's thread works on arrays elsewhere: no overlap. */
+    struct device *device;
     int timeout_ms; /* for connecting, 60,000 */
 };
 /* Takes part in forming the group; the listener stays the caller's, must outlive the group, and serves one at
@@ -63,8 +67,8 @@ void coll_close(struct coll_group *g); /* also after an abort; NULL is fine */
 void coll_abort(struct coll_group *g, int64_t generation);
 
 /* Float arrays that collectives can work on without a copy: on shared memory, a memfd that the node's ranks
- * map. Made collectively: same size and order on every rank. Zeroed, 64-byte aligned. Freed with the group.
- * Tensors' memory: its failure is RESOURCE_EXHAUSTED. */
+ * map; of a device with its own memory, that. Made collectively: same size and order on every rank. Zeroed,
+ * 64-byte aligned. Freed with the group. Tensors' memory: its failure is RESOURCE_EXHAUSTED. */
 MUST_CHECK enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e);
 
 /* In place, data inside an array of coll_alloc. Sum over ranks. */

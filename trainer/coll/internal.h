@@ -64,7 +64,8 @@ enum err_code coll_stopped(struct err *e); /* sets ABORTED */
 
 /* An array of coll_alloc as this process sees it. */
 struct coll_array {
-    float **maps;        /* by local rank; [local] is mine */
+    float **maps;        /* by local rank; [local] is mine; NULL where nothing is staged */
+    float *away;         /* in the device's memory: what the caller has; NULL: it has maps[local] */
     size_t count, bytes; /* floats; mapped bytes */
 };
 
@@ -80,6 +81,7 @@ struct coll_group {
     int64_t job, generation;
     uint8_t key[32];
     struct coll_layout layout;
+    struct device *device; /* of the arrays, borrowed; NULL: they are the host's */
     struct coll_stop stop;
     struct shm *shm;   /* NULL: alone on its node */
     struct ring *ring; /* NULL: one node, or this rank holds no ring */
@@ -115,6 +117,12 @@ MUST_CHECK enum err_code node_allgather(struct coll_group *g, const void *mine, 
                                         struct err *e);
 MUST_CHECK enum err_code node_meet(struct coll_group *g, const struct coll_array *array, size_t at,
                                    size_t count, struct err *e);
+
+/* away.c: arrays of g->device */
+MUST_CHECK enum err_code away_alloc(struct coll_group *g, struct coll_array *a, struct err *e);
+void away_free(struct coll_group *g, struct coll_array *a);
+MUST_CHECK enum err_code away_allreduce(struct coll_group *g, const struct coll_array *a, size_t at,
+                                        size_t count, struct err *e);
 
 /* Part i of n of [at, at + count): cut at cache lines, so that no two ranks write one. */
 void coll_slice(size_t at, size_t count, int n, int i, size_t *lo, size_t *hi);

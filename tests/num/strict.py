@@ -1,0 +1,162 @@
+#!/usr/bin/python3
+"""The trainer over a device whose memory the host cannot touch (strict.c): who reads or writes it past the device's
+operations dies. It computes as the CPU does, so everything must come to the CPU's bits. And which device a worker takes."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from language_text import write_text  # noqa: E402
+from world import BIN, World, newest, raw, sweep  # noqa: E402
+
+PLUGIN = os.path.join(os.environ.get("DDP_BUILD", os.path.join(BIN, "..")), "tests", "libddp_strict.so")
+JOB = """
+name: t
+device: DEVICE
+train:
+  MODEL
+  global_batch: 24
+  steps: STEPS
+  seed: 5
+  snapshot: {dir: OUT, every: 25}
+  log_every: 5
+  eval: {every: 20}
+"""
+MLP = """model: {type: mlp, sizes: [12, 24, 16, 3], activation: gelu}
+  data: {type: synthetic, samples: 500}"""
+GPT = """model: {type: gpt, layers: 2, heads: 2, width: 32, context: 16}
+  data: {type: text, path: input.txt, symbols: byte}"""  # 256 symbols: rows of logits are whole lines as they are
+ADAMW = "\n  optimizer: {type: adamw, lr: 3.0e-3, weight_decay: 0.01, clip: 0.5}"
+WORLD = "\n  reproducible: world\n  shards: 4"
+FILES = ("model.safetensors", "optimizer.safetensors")
+NUMBERS = ("loss", "grad_norm", "lr", "digest_high", "digest_low", "val_loss", "val_acc")
+
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+
+
+def job(model, device, steps=50, out="out"):
+    return JOB.replace("MODEL", model).replace("DEVICE", device).replace("STEPS", str(steps)).replace("OUT", out)
+
+
+def trainer(directory, text, plugin=PLUGIN, **env):
+    with open(os.path.join(directory, "job.yaml"), "w") as f:
+        f.write(text)
+    if plugin:
+        env["DDP_CUDA_PLUGIN"] = plugin
+    done = subprocess.run([f"{BIN}/ddp-trainer", "--standalone", "job.yaml"], cwd=directory, text=True,
+                          capture_output=True, timeout=120, env=dict(os.environ, **env))
+    return done.returncode, [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")], done.stderr
+
+
+def train(directory, text):
+    code, reports, err = trainer(directory, text)
+    assert code == 0, (code, err)
+    return numbers(reports)
+
+
+def numbers(reports):
+    return [(r["step"], *((k, repr(r[k])) for k in NUMBERS if k in r)) for r in reports]
+
+
+def same_files(directory, a, b):
+    for name in FILES:
+        if not os.path.exists(os.path.join(newest(f"{directory}/{a}"), name)):
+            continue
+        assert raw(f"{directory}/{a}", name) == raw(f"{directory}/{b}", name), f"{name} differs"
+
+
+def same_bits(directory):
+    """Every kind of job: all that is reported, and the last snapshot."""
+    write_text(directory)
+    jobs = {
+        "momentum": MLP + "\n  optimizer: {type: sgd, lr: 1.0e-2, momentum: 0.9, clip: 0.5}",
+        "micro": MLP + "\n  accumulate: 3",
+        "regression": "model: {type: linear, in: 20, out: 1}\n  data: {type: synthetic, samples: 500}",
+        "dropout": GPT.replace("context: 16", "context: 16, dropout: 0.1") + ADAMW + "\n  accumulate: 2",
+        "untied": GPT.replace("context: 16", "context: 16, tied: false") + ADAMW,
+        "bf16": GPT + ADAMW + "\n  precision: bf16",
+        "shards": GPT + ADAMW + WORLD,
+        "round": MLP + "\n  sync: {type: average, every: 7}",
+    }
+    for name, model in jobs.items():
+        want = train(directory, job(model, "cpu", out=f"{name}-cpu"))
+        got = train(directory, job(model, "cuda", out=f"{name}-strict"))
+        assert want == got, (name, [x for x in zip(want, got) if x[0] != x[1]][:2])
+        assert len(want) >= 10 and any("digest_low" in dict(w[1:]) for w in want), (name, want)
+        same_files(directory, f"{name}-cpu", f"{name}-strict")
+    return ", ".join(jobs)
+
+
+def several_ranks(directory):
+    """Arrays are staged where the device has no collectives of its own."""
+    write_text(directory)
+    os.environ["DDP_CUDA_PLUGIN"] = PLUGIN
+    for name, model, world, nodes in (("all", GPT + ADAMW, 2, 1), ("ring", MLP, 2, 2), ("tree", GPT + ADAMW + WORLD, 2, 1),
+                                      ("average", MLP + "\n  sync: {type: average, every: 7}", 3, 1)):
+        seen = []
+        for device in ("cpu", "cuda"):
+            with World(directory, job(model, device, steps=30, out=f"{name}-{device}"), world=world, nodes=nodes) as w:
+                w.run()
+                seen.append([numbers(r.reports) for r in w.ranks])
+        assert seen[0] == seen[1], (name, [x for x in zip(seen[0][0], seen[1][0]) if x[0] != x[1]][:2])
+        same_files(directory, f"{name}-cpu", f"{name}-cuda")
+
+
+def snapshots_go_from_one_to_the_other(directory):
+    write_text(directory)
+    model = GPT.replace("context: 16", "context: 16, dropout: 0.1") + ADAMW
+    train(directory, job(model, "cpu", out="whole"))
+    for first, then in (("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")):
+        out = f"{first}-{then}"
+        train(directory, job(model, first, steps=25, out=out))
+        go_on = "\n  resume: continue"
+        reports = train(directory, job(model + go_on, then, out=out))
+        assert reports[0][0] == 25, reports[0]
+        same_files(directory, "whole", out)
+        begin = f"\n  init_from: {out}"
+        want = train(directory, job(model + begin, "cpu", steps=5, out=f"{out}-a"))
+        assert train(directory, job(model + begin, "cuda", steps=5, out=f"{out}-b")) == want
+
+
+def rows_of_logits_are_rounded_up(directory):
+    """An odd number of symbols: products over longer rows may add in another order, but come to the same numbers."""
+    write_text(directory)
+    model = GPT.replace(", symbols: byte", "") + ADAMW
+    for extra in ("", "\n  precision: bf16"):
+        want, got = (dict(train(directory, job(model + extra, device, out=f"{device}{len(extra)}"))[-1][1:])
+                     for device in ("cpu", "cuda"))
+        for name in ("loss", "grad_norm", "val_loss"):
+            assert abs(float(want[name]) - float(got[name])) < (2e-2 if extra else 1e-4), (name, want, got)
+
+
+def a_loss_that_is_no_number(directory):
+    """Found at the step's end, after the update: and before anything is made of it."""
+    code, reports, err = trainer(directory, job(MLP + "\n  optimizer: {type: sgd, lr: 1.0e30}", "cuda"))
+    assert code == 78 and "on rank 0, lower the learning rate or set clip" in err, (code, err)
+    assert not os.path.exists(f"{directory}/out") or not [n for n in os.listdir(f"{directory}/out") if n.startswith("step")]
+    assert all(r["step"] < 25 for r in reports), reports
+
+
+def which_device(directory):
+    def took(device, **kw):
+        with tempfile.TemporaryDirectory(dir=directory) as here:
+            code, _, err = trainer(here, job(MLP, device, steps=2), **kw)
+        where = [w for line in err.splitlines() if "event=sizes" in line for w in line.split() if w.startswith("device=")]
+        return code, where, err
+    gpu = {"CUDA_VISIBLE_DEVICES": "GPU-1"}
+    assert took("cpu", **gpu)[:2] == (0, ["device=cpu"])
+    assert took("auto")[:2] == (0, ["device=cpu"])
+    assert took("auto", CUDA_VISIBLE_DEVICES="")[:2] == (0, ["device=cpu"])
+    assert took("auto", **gpu)[:2] == (0, ["device=strict"])
+    assert took("cuda")[:2] == (0, ["device=strict"])
+    code, where, err = took("auto", plugin="/nonexistent.so", **gpu)
+    said = [line for line in err.splitlines() if "event=device_fallback" in line]
+    assert (code, where) == (0, ["device=cpu"]) and len(said) == 1 and "/nonexistent.so" in said[0], (code, err)
+    code, where, err = took("cuda", plugin="/nonexistent.so")
+    assert code == 78 and not where and "rank 0: device: cuda: " in err and "/nonexistent.so" in err, (code, err)
+
+
+sweep("strict", (same_bits, several_ranks, snapshots_go_from_one_to_the_other, rows_of_logits_are_rounded_up,
+                 a_loss_that_is_no_number, which_device))
