@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "trainer/trainer.h"
 
@@ -71,41 +70,12 @@ static void close_spares(struct trainer *t)
     free(t->spare);
 }
 
-/* The agent names a worker's GPUs in its environment, as does whoever starts one by hand. */
-static bool has_gpu(void)
-{
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    return visible && *visible;
-}
-
-/* A job that wants a GPU has one or fails; one that takes what there is takes a GPU where it was given one.
- */
-static enum err_code choose_device(struct trainer *t, struct err *e)
-{
-    const struct trainer_config *c = t->config;
-    int rank = c->local_rank, ranks = c->local_world_size, threads = (int)t->spec->threads;
-    bool wanted = c->job.device == JOB_DEVICE_CUDA;
-    if (wanted || (c->job.device == JOB_DEVICE_AUTO && has_gpu())) {
-        struct err why = {0};
-        if (device_open(&t->device, DEVICE_CUDA, rank, ranks, threads, &why) == ERR_OK)
-            return ERR_OK;
-        if (why.code != ERR_UNAVAILABLE) {
-            *e = why;
-            return e->code;
-        }
-        if (wanted)
-            return err_set(e, ERR_FAILED_PRECONDITION, "device: cuda: %s", why.msg);
-        log_warn("device_fallback", "rank=%d device=cpu why=%s", t->rank, LOG_Q(why.msg));
-    }
-    return device_open(&t->device, DEVICE_CPU, rank, ranks, threads, e);
-}
-
 /* The peak is that of a language model's matrix products. What is resident afterwards, the math library
  * included, is there whatever the model's size. */
 static enum err_code open_device(struct trainer *t, struct err *e)
 {
     enum device_type type = t->spec->precision == PRECISION_BF16 ? DEVICE_BF16 : DEVICE_F32;
-    if (choose_device(t, e))
+    if (trainer_choose_device(t, e))
         return e->code;
     if (t->spec->model.type == MODEL_GPT && device_peak(t->device, type, &t->peak_flops, e))
         return e->code;
@@ -372,7 +342,8 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
     if (absolute_dir(t, e) || open_compute(t, e))
         return e->code;
     trainer_describe(t);
-    if (join(t, e) || form_group(t, e) || open_arrays(t, e) || open_saver(t, e))
+    if (join(t, e) || form_group(t, e) || trainer_check_devices(t, e) || open_arrays(t, e) ||
+        open_saver(t, e))
         return e->code;
     if (sum_peaks(t, e))
         return e->code;

@@ -125,6 +125,11 @@ void trainer_close(struct trainer *t);
 /* setup.c: the sampler deals to shard j of this rank's from here on. */
 void trainer_take_shard(struct trainer *t, int j);
 
+/* choice.c: opens t->device as the job says. FAILED_PRECONDITION: it wants a GPU, and there is none. */
+MUST_CHECK enum err_code trainer_choose_device(struct trainer *t, struct err *e);
+/* Collective. FAILED_PRECONDITION: ranks have devices of different kinds. */
+MUST_CHECK enum err_code trainer_check_devices(struct trainer *t, struct err *e);
+
 /* start.c: what snapshots hold; whether a directory's model is the job's, beyond names and shapes; and,
  * collective, the parameters of init_from, where a run begins with any. */
 void trainer_describe(struct trainer *t);

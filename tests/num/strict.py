@@ -139,6 +139,19 @@ def a_loss_that_is_no_number(directory):
     assert all(r["step"] < 25 for r in reports), reports
 
 
+def one_kind_of_device(directory):
+    """A rank that falls back alone ends the job before it trains, and every rank says why."""
+    os.environ.update(DDP_CUDA_PLUGIN=PLUGIN, CUDA_VISIBLE_DEVICES="GPU-1", DDP_STRICT_DECLINES="1")
+    try:
+        with World(directory, job(MLP, "auto"), world=3, nodes=3) as w:
+            codes = w.wait()
+    finally:
+        del os.environ["CUDA_VISIBLE_DEVICES"], os.environ["DDP_STRICT_DECLINES"]
+    says = "(strict on rank 0 (node0), rank 2 (node2); cpu on rank 1 (node1))"
+    assert codes == [78] * 3 and all(says in r.err for r in w.ranks), (codes, [r.err[-300:] for r in w.ranks])
+    assert "event=device_fallback" in w.ranks[1].err and "no wall here" in w.ranks[1].err, w.ranks[1].err
+
+
 def which_device(directory):
     def took(device, **kw):
         with tempfile.TemporaryDirectory(dir=directory) as here:
@@ -159,4 +172,4 @@ def which_device(directory):
 
 
 sweep("strict", (same_bits, several_ranks, snapshots_go_from_one_to_the_other, rows_of_logits_are_rounded_up,
-                 a_loss_that_is_no_number, which_device))
+                 a_loss_that_is_no_number, one_kind_of_device, which_device))
