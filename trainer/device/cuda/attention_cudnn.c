@@ -8,9 +8,8 @@
 #include "trainer/device/cuda/cudnn.h"
 
 /* A backward pass with the same bits every time keeps a gradient of the scores, two bytes each, in its
- * workspace: so as many rows go at a time as keep that within bounds. */
-#define WORKSPACE_MOST ((int64_t)2 << 30)
-enum { PLANS = 64 };
+ * workspace: so as many rows go at a time as keep that within bounds, and at least one. */
+enum { PLANS = 64, WORKSPACE_MB = 2048 };
 
 struct entry {
     struct cudnn_heads n;
@@ -22,6 +21,7 @@ struct attention_cudnn {
     struct cudnn lib;
     cudnnHandle_t handle;
     char name[32];
+    int64_t most; /* bytes of workspace */
     struct entry plan[PLANS];
     int plans;
 };
@@ -42,7 +42,9 @@ enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t st
         return code;
     }
     struct attention_cudnn *c = xcalloc(1, sizeof(*c));
+    const char *most = getenv("DDP_CUDNN_WORKSPACE_MB");
     size_t version = lib.version();
+    c->most = (most ? strtoll(most, NULL, 10) : WORKSPACE_MB) << 20;
     c->lib = lib;
     c->handle = handle;
     (void)snprintf(c->name, sizeof(c->name), "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100,
@@ -103,16 +105,16 @@ static struct entry *plan_for(struct attention_cudnn *c, const struct cudnn_head
     return NULL;
 }
 
-/* How many rows go at a time: a divisor of all of them, so that one plan does. */
-static struct cudnn_heads part_of(const struct device_attention *h, bool backward)
+/* How many rows go at a time: a divisor of all of them, so that one plan does, of which every part's lines
+ * begin at 16 bytes. */
+static struct cudnn_heads part_of(const struct attention_cudnn *c, const struct device_attention *h,
+                                  bool backward)
 {
     struct cudnn_heads n = {h->n.rows, h->heads, h->n.context, h->n.width / h->heads};
-    int64_t wide = (n.context + 63) / 64 * 64;
-    while (backward && n.rows > 1 && n.rows * n.heads * wide * wide * 2 > WORKSPACE_MOST) {
-        n.rows--;
-        while (h->n.rows % n.rows)
-            n.rows--;
-    }
+    int64_t wide = (n.context + 63) / 64 * 64, row = n.heads * wide * wide * 2;
+    for (int64_t rows = n.rows - 1; backward && rows > 0 && n.rows * row > c->most; rows--)
+        if (h->n.rows % rows == 0 && rows * n.heads * n.context % 4 == 0)
+            n.rows = rows;
     return n;
 }
 
@@ -130,7 +132,7 @@ static bool takes(const struct device_attention *h)
 enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct device_attention *h,
                                       bool backward, size_t *room, struct err *e)
 {
-    struct cudnn_heads n = part_of(h, backward);
+    struct cudnn_heads n = part_of(c, h, backward);
     if (!takes(h))
         return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: bf16 without dropout, heads in steps of 8 only");
     struct entry *at = plan_for(c, &n, backward, e);
@@ -148,7 +150,7 @@ static const uint16_t *moved(const void *p, int64_t elements)
 enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct device_attention *h, void *room,
                                       struct err *e)
 {
-    struct cudnn_heads n = part_of(h, false);
+    struct cudnn_heads n = part_of(c, h, false);
     const struct entry *at = plan_for(c, &n, false, e);
     if (!at)
         return e->code;
@@ -168,7 +170,7 @@ enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct de
 enum err_code attention_cudnn_backward(struct attention_cudnn *c, const struct device_attention *h,
                                        const void *d_o, void *dqkv, void *room, struct err *e)
 {
-    struct cudnn_heads n = part_of(h, true);
+    struct cudnn_heads n = part_of(c, h, true);
     const struct entry *at = plan_for(c, &n, true, e);
     if (!at)
         return e->code;

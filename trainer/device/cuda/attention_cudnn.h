@@ -11,7 +11,8 @@
 
 struct attention_cudnn;
 
-/* UNAVAILABLE: no library, or none for this GPU. */
+/* DDP_CUDNN_WORKSPACE_MB of the environment bounds a backward pass's workspace: 2048 without it. UNAVAILABLE:
+ * no library, or none for this GPU. */
 MUST_CHECK enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream,
                                               struct err *e);
 void attention_cudnn_free(struct attention_cudnn *c);

@@ -4,6 +4,26 @@
 
 enum { FIRST_VIRTUAL = 100 };
 
+enum err_code cudnn_failed(const struct cudnn *lib, cudnnStatus_t status, const char *what, struct err *e)
+{
+    char detail[256] = "";
+    lib->last_error(detail, sizeof(detail));
+    detail[sizeof(detail) - 1] = 0;
+    for (char *c = detail; *c; c++)
+        if (*c == '\n' || *c == '\r')
+            *c = ' ';
+    enum err_code code = ERR_INTERNAL;
+    if (status / 1000 * 1000 == CUDNN_STATUS_NOT_SUPPORTED)
+        code = ERR_UNIMPLEMENTED;
+    else if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+             status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+        code = ERR_RESOURCE_EXHAUSTED;
+    else if (status == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER)
+        code = ERR_UNAVAILABLE;
+    return err_set(e, code, "cuDNN: %s: %s%s%s", what, lib->status_text(status), detail[0] ? ": " : "",
+                   detail);
+}
+
 void cudnn_graph_init(struct cudnn_graph *g, const struct cudnn *lib, struct err *e)
 {
     memset(g, 0, sizeof(*g));
