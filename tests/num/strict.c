@@ -1,22 +1,40 @@
 /* A plugin whose device computes as the CPU's does, to the same bits, but says that its memory is its own,
  * and means it: what it hands out are addresses that nobody can read or write, and every operation looks for
  * the floats behind them at a fixed distance. So who touches device memory from the host dies where they do
- * it, and who hands an operation memory of the host is told so. */
+ * it, and who hands an operation memory of the host is told so.
+ *
+ * Nothing is done when it is asked for, but all of it, in order, when somebody waits or brings a result home;
+ * and what was recorded can be done again. */
+#include "tests/num/strict.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/digest.h"
 #include "base/mem.h"
 #include "trainer/device/plugin.h"
 
 #define ROOM ((size_t)4 << 30) /* of addresses; what is used of it becomes memory */
+
+struct calls {
+    struct call *items;
+    size_t count, cap;
+};
+
+struct recording {
+    uint64_t key;
+    struct calls calls;
+};
 
 struct strict_device {
     struct device base;
     struct device *cpu;
     char *away, *here; /* what is handed out, and what is behind it */
     size_t used;       /* never given back: a pointer to what was freed is not found again by accident */
+    struct calls due;
+    struct recording *recordings; /* the last one is under way where `recording` says so */
+    size_t recording_count, recording_cap;
+    bool recording;
 };
 
 struct header { /* in front of each allocation, behind the wall */
@@ -29,8 +47,7 @@ static struct strict_device *strict_of(struct device *d)
     return (struct strict_device *)(void *)d;
 }
 
-/* Where the device's p is. */
-static void *in(struct device *d, const void *p)
+void *strict_in(struct device *d, const void *p)
 {
     struct strict_device *s = strict_of(d);
     const char *at = p;
@@ -47,15 +64,80 @@ static bool is_ours(struct device *d, const void *p)
     return (at >= s->away && at < s->away + ROOM) || (at >= s->here && at < s->here + ROOM);
 }
 
-/* The device behind, and its operations. */
-#define CPU strict_of(d)->cpu
-#define OPS strict_of(d)->cpu->ops
+/* ---- the queue */
+
+static void add(struct calls *to, const struct call *c)
+{
+    to->items = array_grow(to->items, to->count, &to->cap, sizeof(*c));
+    to->items[to->count++] = *c;
+}
+
+void strict_not_while_recording(struct device *d)
+{
+    BUG_ON(strict_of(d)->recording);
+}
+
+void strict_call(struct device *d, struct call c)
+{
+    struct strict_device *s = strict_of(d);
+    add(&s->due, &c);
+    if (s->recording)
+        add(&s->recordings[s->recording_count - 1].calls, &c);
+}
+
+static void do_all(struct strict_device *s)
+{
+    BUG_ON(s->recording);
+    for (size_t i = 0; i < s->due.count; i++)
+        s->due.items[i].run(s->cpu, &s->due.items[i]);
+    s->due.count = 0;
+}
+
+static struct recording *find(struct strict_device *s, uint64_t key)
+{
+    for (size_t i = 0; i < s->recording_count; i++)
+        if (s->recordings[i].key == key)
+            return &s->recordings[i];
+    return NULL;
+}
+
+static void strict_record(struct device *d, uint64_t key)
+{
+    struct strict_device *s = strict_of(d);
+    BUG_ON(!key || s->recording || find(s, key));
+    s->recordings = array_grow(s->recordings, s->recording_count, &s->recording_cap, sizeof(*s->recordings));
+    s->recordings[s->recording_count++] = (struct recording){.key = key};
+    s->recording = true;
+}
+
+static void strict_recorded(struct device *d)
+{
+    struct strict_device *s = strict_of(d);
+    BUG_ON(!s->recording || !s->recordings[s->recording_count - 1].calls.count);
+    s->recording = false;
+}
+
+static bool strict_replay(struct device *d, uint64_t key)
+{
+    struct strict_device *s = strict_of(d);
+    const struct recording *r = find(s, key);
+    BUG_ON(s->recording);
+    for (size_t i = 0; r && i < r->calls.count; i++)
+        add(&s->due, &r->calls.items[i]);
+    return r != NULL;
+}
 
 /* ---- memory */
 
 static void strict_close(struct device *d)
 {
     struct strict_device *s = strict_of(d);
+    s->recording = false;
+    do_all(s);
+    for (size_t i = 0; i < s->recording_count; i++)
+        free(s->recordings[i].calls.items);
+    free(s->recordings);
+    free(s->due.items);
     munmap(s->away, ROOM);
     munmap(s->here, ROOM);
     device_close(s->cpu);
@@ -64,12 +146,15 @@ static void strict_close(struct device *d)
 
 static enum err_code strict_wait(struct device *d, struct err *e)
 {
-    return OPS->wait(CPU, e);
+    struct strict_device *s = strict_of(d);
+    do_all(s);
+    return s->cpu->ops->wait(s->cpu, e);
 }
 
 static enum err_code strict_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 {
     struct strict_device *s = strict_of(d);
+    strict_not_while_recording(d);
     if (bytes > ROOM - s->used - 2 * sizeof(struct header))
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "out of memory");
     struct header *h = (void *)(s->here + s->used);
@@ -85,274 +170,66 @@ static void strict_free(struct device *d, void *p)
 {
     if (!p)
         return;
-    struct header *h = (struct header *)in(d, p) - 1;
+    struct header *h = (struct header *)strict_in(d, p) - 1;
+    do_all(strict_of(d));
     d->bytes -= h->bytes;
     memset(h + 1, 0xff, h->bytes);
 }
 
+/* What was uploaded lies in p[1] until it is there. */
+static void run_upload(struct device *cpu, const struct call *c)
+{
+    (void)cpu;
+    memcpy(c->p[0], c->p[1], (size_t)c->n[0]);
+    free(c->p[1]);
+}
+
 static void strict_upload(struct device *d, void *to, const void *from_host, size_t bytes)
 {
+    void *copy = xcalloc(1, bytes);
     BUG_ON(is_ours(d, from_host));
-    memcpy(in(d, to), from_host, bytes);
+    strict_not_while_recording(d);
+    memcpy(copy, from_host, bytes);
+    strict_call(d, (struct call){.run = run_upload, .p = {strict_in(d, to), copy}, .n = {(int64_t)bytes}});
 }
 
 static void strict_download(struct device *d, void *to_host, const void *from, size_t bytes)
 {
     BUG_ON(is_ours(d, to_host));
-    memcpy(to_host, in(d, from), bytes);
+    do_all(strict_of(d));
+    memcpy(to_host, strict_in(d, from), bytes);
+}
+
+static void run_copy(struct device *cpu, const struct call *c)
+{
+    (void)cpu;
+    memcpy(c->p[0], c->p[1], (size_t)c->n[0]);
 }
 
 static void strict_copy(struct device *d, void *to, const void *from, size_t bytes)
 {
-    memcpy(in(d, to), in(d, from), bytes);
+    strict_call(d, (struct call){
+                       .run = run_copy, .p = {strict_in(d, to), strict_in(d, from)}, .n = {(int64_t)bytes}});
+}
+
+static void run_zero(struct device *cpu, const struct call *c)
+{
+    (void)cpu;
+    memset(c->p[0], 0, (size_t)c->n[0]);
 }
 
 static void strict_zero(struct device *d, void *to, size_t bytes)
 {
-    memset(in(d, to), 0, bytes);
-}
-
-/* ---- matrices */
-
-static void strict_product(struct device *d, const struct device_product *h)
-{
-    struct device_product g = *h;
-    g.a = in(d, h->a);
-    g.b = in(d, h->b);
-    g.c = in(d, h->c);
-    OPS->product(CPU, &g);
-}
-
-static void strict_linear(struct device *d, const struct device_linear *h)
-{
-    struct device_linear g = *h;
-    g.x = in(d, h->x);
-    g.w = in(d, h->w);
-    g.bias = in(d, h->bias);
-    g.z = in(d, h->z);
-    g.a = in(d, h->a);
-    OPS->linear(CPU, &g);
-}
-
-static void strict_narrow(struct device *d, void *bf16, const float *x, size_t n)
-{
-    OPS->narrow(CPU, in(d, bf16), in(d, x), n);
-}
-
-static void strict_bias_grad(struct device *d, enum device_type type, float *db, const void *dy, int64_t rows,
-                             int64_t cols)
-{
-    OPS->bias_grad(CPU, type, in(d, db), in(d, dy), rows, cols);
-}
-
-static void strict_activate(struct device *d, enum device_activation kind, float *y, const float *x, size_t n)
-{
-    OPS->activate(CPU, kind, in(d, y), in(d, x), n);
-}
-
-static void strict_activate_grad(struct device *d, enum device_activation kind, float *dx, const float *dy,
-                                 const float *x, size_t n)
-{
-    OPS->activate_grad(CPU, kind, in(d, dx), in(d, dy), in(d, x), n);
-}
-
-static void strict_bias_activate_grad(struct device *d, enum device_activation kind, enum device_type type,
-                                      enum device_type kept, void *dz, void *a, float *dbias, const void *da,
-                                      const void *z, int64_t rows, int64_t cols)
-{
-    OPS->bias_activate_grad(CPU, kind, type, kept, in(d, dz), in(d, a), in(d, dbias), in(d, da), in(d, z),
-                            rows, cols);
-}
-
-/* ---- sequences */
-
-static struct device_dropout dropout(struct device *d, struct device_dropout h)
-{
-    h.sample = h.p > 0.0f ? in(d, h.sample) : NULL;
-    return h;
-}
-
-static void strict_embed(struct device *d, const struct device_embedding *h, const float *wte,
-                         const float *wpe, float *x)
-{
-    struct device_embedding g = *h;
-    g.token = in(d, h->token);
-    g.dropout = dropout(d, h->dropout);
-    OPS->embed(CPU, &g, in(d, wte), in(d, wpe), in(d, x));
-}
-
-static void strict_embed_grad(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
-                              float *dx)
-{
-    struct device_embedding g = *h;
-    g.token = in(d, h->token);
-    g.dropout = dropout(d, h->dropout);
-    OPS->embed_grad(CPU, &g, in(d, dwte), in(d, dwpe), in(d, dx));
-}
-
-static void strict_norm(struct device *d, const struct device_norm *h)
-{
-    struct device_norm g = *h;
-    g.dropout = dropout(d, h->dropout);
-    g.residual = in(d, h->residual);
-    g.delta = in(d, h->delta);
-    g.bias = in(d, h->bias);
-    g.gain = in(d, h->gain);
-    g.shift = in(d, h->shift);
-    g.x = in(d, h->x);
-    g.stats = in(d, h->stats);
-    g.y = in(d, h->y);
-    OPS->norm(CPU, &g);
-}
-
-static void strict_norm_grad(struct device *d, const struct device_norm_grad *h)
-{
-    struct device_norm_grad g = *h;
-    g.dropout = dropout(d, h->dropout);
-    g.dy = in(d, h->dy);
-    g.x = in(d, h->x);
-    g.stats = in(d, h->stats);
-    g.gain = in(d, h->gain);
-    g.dx = in(d, h->dx);
-    g.dgain = in(d, h->dgain);
-    g.dshift = in(d, h->dshift);
-    g.dbias = in(d, h->dbias);
-    g.ddelta = in(d, h->ddelta);
-    OPS->norm_grad(CPU, &g);
-}
-
-static struct device_attention attention_in(struct device *d, const struct device_attention *h)
-{
-    struct device_attention g = *h;
-    g.dropout = dropout(d, h->dropout);
-    g.qkv = in(d, h->qkv);
-    g.o = in(d, h->o);
-    g.lse = in(d, h->lse);
-    return g;
-}
-
-static void strict_attention(struct device *d, const struct device_attention *h)
-{
-    struct device_attention g = attention_in(d, h);
-    OPS->attention(CPU, &g);
-}
-
-static void strict_attention_grad(struct device *d, const struct device_attention *h, const void *d_o,
-                                  void *dqkv)
-{
-    struct device_attention g = attention_in(d, h);
-    OPS->attention_grad(CPU, &g, in(d, d_o), in(d, dqkv));
+    strict_call(d, (struct call){.run = run_zero, .p = {strict_in(d, to)}, .n = {(int64_t)bytes}});
 }
 
 static enum err_code strict_reserve(struct device *d, const struct device_sizes *sizes, struct err *e)
 {
-    return OPS->reserve(CPU, sizes, e);
-}
-
-/* ---- losses and updates */
-
-static void strict_cross_entropy(struct device *d, const struct device_classes *h)
-{
-    struct device_classes g = *h;
-    g.label = in(d, h->label);
-    g.x = in(d, h->x);
-    g.dx = in(d, h->dx);
-    g.tally = in(d, h->tally);
-    OPS->cross_entropy(CPU, &g);
-}
-
-static void strict_mse(struct device *d, float *dx, const float *x, const float *y, int64_t rows,
-                       int64_t cols, float scale, struct device_tally *tally)
-{
-    OPS->mse(CPU, in(d, dx), in(d, x), in(d, y), rows, cols, scale, in(d, tally));
-}
-
-static void strict_tally_mean(struct device *d, float *to, const struct device_tally *tally, double divisor)
-{
-    OPS->tally_mean(CPU, in(d, to), in(d, tally), divisor);
-}
-
-static void strict_sum_squares(struct device *d, const float *x, size_t n, double *out)
-{
-    OPS->sum_squares(CPU, in(d, x), n, in(d, out));
-}
-
-static void strict_digest(struct device *d, uint64_t *sums, const float *x, size_t n)
-{
-    uint64_t *to = in(d, sums);
-    const float *from = in(d, x);
-    for (size_t at = 0; at < n; at += DIGEST_BLOCK)
-        *to++ = digest64_sum(from + at, n - at < DIGEST_BLOCK ? n - at : DIGEST_BLOCK);
-}
-
-static void strict_clip_scale(struct device *d, float *scale, const double *squares, double clip)
-{
-    OPS->clip_scale(CPU, in(d, scale), in(d, squares), clip);
-}
-
-static void strict_scale(struct device *d, float *x, size_t n, float by)
-{
-    OPS->scale(CPU, in(d, x), n, by);
-}
-
-static void strict_add(struct device *d, float *y, const float *x, size_t n)
-{
-    OPS->add(CPU, in(d, y), in(d, x), n);
-}
-
-static void strict_sgd(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v,
-                       size_t n)
-{
-    struct device_sgd with = *h;
-    with.scale = in(d, h->scale);
-    OPS->sgd(CPU, &with, in(d, p), in(d, g), in(d, v), n);
-}
-
-static void strict_adamw(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m,
-                         float *v, size_t n)
-{
-    struct device_adamw with = *h;
-    with.scale = in(d, h->scale);
-    OPS->adamw(CPU, &with, in(d, p), in(d, g), in(d, m), in(d, v), n);
+    struct device *cpu = strict_of(d)->cpu;
+    return cpu->ops->reserve(cpu, sizes, e);
 }
 
 /* ---- the plugin */
-
-static const struct device_ops strict_ops = {
-    .name = "strict",
-    .close = strict_close,
-    .wait = strict_wait,
-    .alloc = strict_alloc,
-    .free = strict_free,
-    .upload = strict_upload,
-    .download = strict_download,
-    .copy = strict_copy,
-    .zero = strict_zero,
-    .product = strict_product,
-    .linear = strict_linear,
-    .narrow = strict_narrow,
-    .bias_grad = strict_bias_grad,
-    .activate = strict_activate,
-    .activate_grad = strict_activate_grad,
-    .bias_activate_grad = strict_bias_activate_grad,
-    .embed = strict_embed,
-    .embed_grad = strict_embed_grad,
-    .norm = strict_norm,
-    .norm_grad = strict_norm_grad,
-    .attention = strict_attention,
-    .attention_grad = strict_attention_grad,
-    .reserve = strict_reserve,
-    .cross_entropy = strict_cross_entropy,
-    .mse = strict_mse,
-    .tally_mean = strict_tally_mean,
-    .sum_squares = strict_sum_squares,
-    .digest = strict_digest,
-    .clip_scale = strict_clip_scale,
-    .scale = strict_scale,
-    .add = strict_add,
-    .sgd = strict_sgd,
-    .adamw = strict_adamw,
-};
 
 static int number_of(const char *name, int otherwise)
 {
@@ -360,6 +237,30 @@ static int number_of(const char *name, int otherwise)
     return text ? atoi(text) : otherwise;
 }
 
+static const struct device_ops *operations(void)
+{
+    static struct device_ops ops = {
+        .name = "strict",
+        .close = strict_close,
+        .wait = strict_wait,
+        .alloc = strict_alloc,
+        .free = strict_free,
+        .upload = strict_upload,
+        .download = strict_download,
+        .copy = strict_copy,
+        .zero = strict_zero,
+        .reserve = strict_reserve,
+    };
+    strict_operations(&ops);
+    if (number_of("DDP_STRICT_RECORDS", 0)) {
+        ops.record = strict_record;
+        ops.recorded = strict_recorded;
+        ops.replay = strict_replay;
+    }
+    return &ops;
+}
+
+/* DDP_STRICT_DECLINES: the rank that finds no hardware. */
 static enum err_code strict_open(struct device **out, struct err *e)
 {
     struct device *cpu = NULL;
@@ -368,7 +269,7 @@ static enum err_code strict_open(struct device **out, struct err *e)
     if (device_open(&cpu, DEVICE_CPU, number_of("LOCAL_RANK", 0), number_of("LOCAL_WORLD_SIZE", 1), 0, e))
         return e->code;
     struct strict_device *s = xcalloc(1, sizeof(*s));
-    s->base = (struct device){.ops = &strict_ops, .name = "strict", .kept = DEVICE_F32};
+    s->base = (struct device){.ops = operations(), .name = "strict", .kept = DEVICE_F32};
     s->base.threads = cpu->threads;
     s->cpu = cpu;
     s->away = mmap(NULL, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,0 +1,38 @@
+#ifndef DDP_TESTS_NUM_STRICT_H
+#define DDP_TESTS_NUM_STRICT_H
+
+#include "trainer/device/device.h"
+
+/* What strict.c (memory, the queue of calls, the plugin) and strict_ops.c (the operations) share. */
+
+/* An operation to be done later: its arguments, pointers already those behind the wall. */
+struct call {
+    void (*run)(struct device *cpu, const struct call *c);
+    union {
+        struct device_product product;
+        struct device_linear linear;
+        struct device_embedding embedding;
+        struct device_norm norm;
+        struct device_norm_grad norm_grad;
+        struct device_attention attention;
+        struct device_classes classes;
+        struct device_sgd sgd;
+        struct device_adamw adamw;
+    } h;
+    void *p[6];
+    int64_t n[2];
+    enum device_type type, kept;
+    enum device_activation kind;
+    float by;
+    double real;
+};
+
+void strict_call(struct device *d, struct call c);
+/* Where the device's p is; NULL stays NULL. Memory of the host is a bug of the caller's. */
+void *strict_in(struct device *d, const void *p);
+void strict_not_while_recording(struct device *d);
+
+/* Fills in the operations of strict_ops.c. */
+void strict_operations(struct device_ops *ops);
+
+#endif
