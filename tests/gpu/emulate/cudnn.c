@@ -201,6 +201,15 @@ static void do_reshape(const struct program *p, const struct operation *o, float
         data[o->y][i] = rounded(data[o->a][i], y->type);
 }
 
+/* A tensor must not lie in the workspace. */
+static bool apart(const struct running *r, int i)
+{
+    const struct tensor *t = &r->program.tensor[i];
+    const char *from = r->pointer[i], *to = from + t->reach * (t->type == CUDNN_DATA_BFLOAT16 ? 2 : 4);
+    const char *workspace = r->workspace;
+    return t->is_virtual || t->by_value || to <= workspace || workspace + WORKSPACE <= from;
+}
+
 static bool run(void *closure)
 {
     struct running *r = closure;
@@ -212,6 +221,8 @@ static bool run(void *closure)
     memset(r->workspace, 0xff, WORKSPACE);
     for (int i = 0; i < p->tensors; i++) {
         const struct tensor *t = &p->tensor[i];
+        if (!apart(r, i))
+            die("a tensor lies in the workspace");
         data[i] = need(calloc((size_t)t->reach, sizeof(float)));
         if (t->by_value)
             data[i][0] = r->value[i];
