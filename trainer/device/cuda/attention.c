@@ -11,6 +11,7 @@ enum { ROOMS = 32 };
 struct attention {
     cudaStream_t stream;
     struct attention_cudnn *cudnn; /* NULL: none */
+    bool no_room;                  /* for what cuDNN wants: not asked again */
     const char *path;
     void *rooms[ROOMS], *room; /* all of them; the last */
     int count;
@@ -84,16 +85,19 @@ enum err_code attention_reserve(struct attention *a, const struct device_sizes *
     for (int backward = 0; a->cudnn && backward < 2; backward++)
         if (!attention_cudnn_prepare(a->cudnn, &h, backward, &room, e) && room > most)
             most = room;
-    return room_for(a, most, e);
+    if (most > own_room(&h) && room_for(a, most, e))
+        a->no_room = true;
+    return room_for(a, own_room(&h), e);
 }
 
 /* Whether cuDNN does it; then there is room. */
 static bool by_cudnn(struct attention *a, const struct device_attention *h, bool backward, struct err *e)
 {
     size_t room = 0;
-    if (!a->cudnn || attention_cudnn_prepare(a->cudnn, h, backward, &room, e))
+    if (!a->cudnn || a->no_room || attention_cudnn_prepare(a->cudnn, h, backward, &room, e))
         return false;
-    if (room_for(a, room, e))
+    a->no_room = room_for(a, room, e);
+    if (a->no_room)
         return false;
     a->path = attention_cudnn_name(a->cudnn);
     return true;
