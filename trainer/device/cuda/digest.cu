@@ -1,8 +1,7 @@
 /* Sums of a digest's blocks: a warp takes a block of 1024 words, eight vectors of four a thread, all in
  * flight at once; every word is read once, and next to nothing is written. Sums of integers come out the same
  * in any order. */
-#include "trainer/device/cuda/digest.h"
-
+#include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/launch.cuh"
 
 #define BLOCK 1024 /* base/digest.h's DIGEST_BLOCK */
@@ -56,9 +55,10 @@ static __global__ void digest_blocks(uint64_t *sums, const uint32_t *x, size_t n
         sums[block] = sum;
 }
 
-void cuda_digest(cudaStream_t stream, uint64_t *sums, const float *x, size_t n)
+cudaError_t cuda_digest(cudaStream_t stream, uint64_t *sums, const float *x, size_t n)
 {
     size_t blocks = (n + BLOCK - 1) / BLOCK, grid = (blocks + WARPS - 1) / WARPS;
     if (n)
         LAUNCH(digest_blocks, (unsigned)grid, 32 * WARPS, 0, stream, sums, (const uint32_t *)x, n);
+    return cudaGetLastError();
 }

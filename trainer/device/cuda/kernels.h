@@ -67,12 +67,14 @@ cudaError_t cuda_tally_mean(cudaStream_t stream, float *to, const struct device_
 /* ---- optim.cu */
 cudaError_t cuda_sum_squares(cudaStream_t stream, const struct cuda_workspace *w, const float *x, size_t n,
                              double *out);
-cudaError_t cuda_digest(cudaStream_t stream, uint64_t *sums, const float *x, size_t n);
 cudaError_t cuda_clip_scale(cudaStream_t stream, float *scale, const double *squares, double clip);
 cudaError_t cuda_sgd(cudaStream_t stream, const struct device_sgd *h, float *p, const float *g, float *v,
                      size_t n);
 cudaError_t cuda_adamw(cudaStream_t stream, const struct device_adamw *h, float *p, const float *g, float *m,
                        float *v, size_t n);
+
+/* ---- digest.cu; x at a 16-byte boundary */
+cudaError_t cuda_digest(cudaStream_t stream, uint64_t *sums, const float *x, size_t n);
 
 #ifdef __cplusplus
 }
