@@ -272,6 +272,7 @@ int main(void)
     }
     struct attention *a = NULL;
     must(!attention_open(&a, NULL, &e), "open");
+    (void)printf("%s\n", attention_library(a));
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         try_shape(&shapes[i], DEVICE_F32, a);
         try_shape(&shapes[i], DEVICE_BF16, a);

@@ -129,6 +129,7 @@ int main(void)
     must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess, "stream");
     must(!attention_open(&chosen, stream, &e), "open");
     must(!setenv("DDP_CUDNN", "0", 1) && !attention_open(&own, stream, &e), "open");
+    (void)printf("%s\n", attention_library(chosen));
     (void)printf("rows heads context size  dropout  way            forward  TFLOP/s   backward  TFLOP/s\n");
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         try_shape(&shapes[i], chosen, own);

@@ -1,5 +1,6 @@
 #include "trainer/device/cuda/attention.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@ struct attention {
     struct attention_cudnn *cudnn; /* NULL: none */
     bool no_room;                  /* for what cuDNN wants: not asked again */
     const char *path;
+    char library[160];
     void *rooms[ROOMS], *room; /* all of them; the last */
     int count;
     size_t room_bytes, bytes; /* of the last; of all */
@@ -24,8 +26,11 @@ enum err_code attention_open(struct attention **out, cudaStream_t stream, struct
     const char *wanted = getenv("DDP_CUDNN");
     a->stream = stream;
     a->path = "";
-    if (!(wanted && strcmp(wanted, "0") == 0) && attention_cudnn_open(&a->cudnn, stream, e))
+    if (wanted && strcmp(wanted, "0") == 0)
+        (void)err_set(e, ERR_UNAVAILABLE, "cuDNN: DDP_CUDNN=0");
+    else if (attention_cudnn_open(&a->cudnn, stream, e))
         a->cudnn = NULL;
+    (void)snprintf(a->library, sizeof(a->library), "%s", a->cudnn ? attention_cudnn_name(a->cudnn) : e->msg);
     *out = a;
     return ERR_OK;
 }
@@ -43,6 +48,11 @@ void attention_free(struct attention *a)
 size_t attention_bytes(const struct attention *a)
 {
     return a->bytes;
+}
+
+const char *attention_library(const struct attention *a)
+{
+    return a->library;
 }
 
 const char *attention_path(const struct attention *a)

@@ -36,6 +36,8 @@ MUST_CHECK enum err_code attention_forward(struct attention *a, const struct dev
 MUST_CHECK enum err_code attention_backward(struct attention *a, const struct device_attention *h,
                                             const void *d_o, void *dqkv, struct err *e);
 
+/* For people: "cuDNN 9.19.0", or why there is none. */
+const char *attention_library(const struct attention *a);
 /* For reports and tests: "cuDNN 9.19.0", "own" or "plain", as the last call went; "" before it. */
 const char *attention_path(const struct attention *a);
 
