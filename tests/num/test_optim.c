@@ -120,6 +120,31 @@ static void clipping(void **state)
     device_close(d);
 }
 
+/* What touches is one run, so that an update is few operations. */
+static void exempt_from_decay(void **state)
+{
+    struct train_spec s = {0};
+    struct device *d = NULL;
+    struct optim *o = NULL;
+    struct err e = {0};
+    float p[64], g[64] = {0};
+    (void)state;
+    s.optimizer.weight_decay = 0.5;
+    assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
+    assert_int_equal(optim_open(&o, &s, 64, d, &e), ERR_OK);
+    optim_exempt(o, 0, 16);
+    optim_exempt(o, 16, 10);
+    optim_exempt(o, 48, 16);
+    assert_int_equal(o->run_count, 3);
+    for (int i = 0; i < 64; i++)
+        p[i] = 1.0f;
+    optim_update(o, p, g, 1.0, false);
+    for (int i = 0; i < 64; i++)
+        assert_true(p[i] == (i < 26 || i >= 48 ? 1.0f : 0.5f));
+    optim_free(o);
+    device_close(d);
+}
+
 /* Each rank applies the update itself, so a machine of another kind must come to the same bits. */
 static void same_bits_on_every_instruction_set(void **state)
 {
@@ -169,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates_follow_the_rules),
         cmocka_unit_test(clipping),
+        cmocka_unit_test(exempt_from_decay),
         cmocka_unit_test(same_bits_on_every_instruction_set),
         cmocka_unit_test(schedules),
     };

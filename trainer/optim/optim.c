@@ -9,6 +9,11 @@ static void add_run(struct optim *o, size_t offset, size_t count, bool decay)
 {
     if (count == 0)
         return;
+    struct optim_run *last = o->run_count ? &o->runs[o->run_count - 1] : NULL;
+    if (last && last->decay == decay) {
+        last->count += count;
+        return;
+    }
     o->runs = array_grow(o->runs, o->run_count, &o->run_cap, sizeof(*o->runs));
     o->runs[o->run_count++] = (struct optim_run){offset, count, decay};
 }
@@ -65,7 +70,7 @@ void optim_free(struct optim *o)
     free(o);
 }
 
-/* Only the last run may be cut: exemptions come in rising order. */
+/* Only the last run may be cut: exemptions come in rising order. Those that touch are one run. */
 void optim_exempt(struct optim *o, size_t offset, size_t count)
 {
     struct optim_run last = o->runs[--o->run_count];
