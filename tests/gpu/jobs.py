@@ -180,4 +180,6 @@ def kill_after_snapshot(run, job, name, out):
             process.wait()
     if run.left() <= 0:
         raise Failed("%s: no snapshot in time" % name)
-    return int(os.path.basename(newest(out)).split("-")[1]) if process.returncode == -signal.SIGKILL else None
+    if process.returncode not in (0, -signal.SIGKILL):
+        raise Failed("%s: ddp-trainer ended with %d" % (name, process.returncode))
+    return int(os.path.basename(newest(out)).split("-")[1]) if process.returncode else None

@@ -11,6 +11,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(HERE)
+sys.path.insert(0, os.path.join(TESTS, "cluster"))
 PROGRAMS = ("ddp-coordinator", "ddp-agent", "ddp-supervisor", "ddp-trainer", "ddpctl")
 LIBRARIES = ("libcublasLt.so", "libnccl.so", "libcudnn.so", "libnvrtc.so")
 
@@ -88,25 +89,26 @@ def torch_pythons():
 class Machine:
     """bin, tests: directories of programs. env: what a program that uses the GPU is started with."""
 
-    def __init__(self, scratch, build=None, emulated=False):
-        self.scratch, self.emulated = scratch, emulated
+    def __init__(self, scratch, build=None, plugin=None, llmc=None):
+        """plugin: what stands in for libddp_cuda.so, on a machine without a GPU; "emulated": the build's own."""
+        self.scratch, self.emulated, self.llmc = scratch, bool(plugin), llmc
         self.bin, self.tests = find_programs(build)
-        self.gpus = [] if emulated else self.find_gpus()
+        self.gpus = [] if plugin else self.find_gpus()
         self.env = dict(os.environ)
         for name in [n for n in self.env if n.startswith(("DDP_", "PET_", "SLURM_", "NCCL_")) and n != "DDP_LOG"]:
             del self.env[name]
-        if emulated:
-            self.emulate()
+        if plugin:
+            self.emulate(plugin)
         else:
             places = [] if self.loader_knows() else library_places()
             if places:
                 self.env["LD_LIBRARY_PATH"] = ":".join([*places, *filter(None, [self.env.get("LD_LIBRARY_PATH")])])
             self.env.setdefault("CUDA_VISIBLE_DEVICES", self.gpus[0]["uuid"] if self.gpus else "0")
 
-    def emulate(self):
+    def emulate(self, plugin):
         """The plugin's sources compiled for the CPU, and a stand-in for the driver's view of the GPUs."""
         library = os.path.join(os.path.dirname(self.bin or ""), "lib", "ddp_emulated")
-        self.env["DDP_CUDA_PLUGIN"] = os.path.join(library, "libddp_cuda.so")
+        self.env["DDP_CUDA_PLUGIN"] = os.path.join(library, "libddp_cuda.so") if plugin == "emulated" else plugin
         self.env["DDP_NVML"] = os.path.join(library, "libnvidia-ml.so.1")
         self.env["CUDA_VISIBLE_DEVICES"] = "0"
         self.env["OMP_NUM_THREADS"] = "1"
@@ -130,6 +132,20 @@ class Machine:
         """A program of the tests; None where it was not built."""
         path = os.path.join(self.tests, name)
         return path if os.access(path, os.X_OK) else None
+
+    def cluster(self, run, slots):
+        """A coordinator and an agent that puts so many workers on each GPU; closed by `with`."""
+        os.environ["DDP_BIN"] = self.bin  # read when the module is
+        from cluster import Cluster
+        c = Cluster(start=False, agent_args=["--slots-per-gpu", str(slots)] if slots > 1 else [])
+        c.env.update({k: v for k, v in self.env.items() if k not in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME")})
+        try:
+            c.start(agents=1)
+        except BaseException:
+            c.failed = True
+            c.close()
+            raise
+        return c
 
     def versions(self):
         """What the plugin says that it is made of and runs on."""

@@ -38,7 +38,7 @@ def figures(said):
     return found
 
 
-@check("correctness", "operations", "every operation and gradient against the CPU device, fp32 and bf16, odd sizes", least=20)
+@check("correctness", "operations", "every operation and gradient against the CPU device, fp32 and bf16, odd sizes", least=20, most=300)
 def every_operation(run):
     done = operations(run, *(CASES if run.quick else []))
     if done.code == 77:
@@ -65,21 +65,21 @@ def sanitized(run, tool, *more):
     return {"errors": sum(int(a or b) for a, b in said)}
 
 
-@check("correctness", "memcheck", "no access outside of memory, nor leak", least=60)
+@check("correctness", "memcheck", "no access outside of memory, nor leak", least=60, most=240)
 def memcheck(run):
     return sanitized(run, "memcheck", "--leak-check", "full")
 
 
-@check("correctness", "racecheck", "no race in shared memory", least=60)
+@check("correctness", "racecheck", "no race in shared memory", least=60, most=240)
 def racecheck(run):
     return sanitized(run, "racecheck")
 
 
-@check("correctness", "initcheck", "no read of device memory that nothing wrote", least=60)
+@check("correctness", "initcheck", "no read of device memory that nothing wrote", least=60, most=240)
 def initcheck(run):
     return sanitized(run, "initcheck")
 
 
-@check("correctness", "synccheck", "no barrier that not all reach", least=60)
+@check("correctness", "synccheck", "no barrier that not all reach", least=60, most=240)
 def synccheck(run):
     return sanitized(run, "synccheck")

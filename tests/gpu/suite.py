@@ -34,15 +34,16 @@ class Failed(Exception):
 
 
 class Check:
-    def __init__(self, stage, name, about, function, least):
-        self.stage, self.name, self.about, self.function, self.least = stage, name, about, function, least
+    def __init__(self, stage, name, about, function, least, most):
+        self.stage, self.name, self.about, self.function = stage, name, about, function
+        self.least, self.most = least, most
 
 
-def check(stage, name, about, least=5):
-    """least: seconds below which it is not begun."""
+def check(stage, name, about, least=5, most=180):
+    """least: seconds below which it is not begun; most: when it is given up, so that others have their turn."""
     def register(function):
         assert stage in STAGES and re.fullmatch("[a-z0-9-]+", name) and name not in [c.name for c in CHECKS], name
-        CHECKS.append(Check(stage, name, about, function, least))
+        CHECKS.append(Check(stage, name, about, function, least, most))
         return function
     return register
 
@@ -71,6 +72,15 @@ class Run:
     def say(self, text):
         with open(self.log, "a") as f:
             f.write(text.rstrip("\n") + "\n")
+
+    def wait(self, condition, what):
+        """Polls a condition until it holds; the seconds that took."""
+        start = time.monotonic()
+        while not condition():
+            if self.left() <= 0:
+                raise Failed("waited in vain for " + what)
+            time.sleep(0.01)  # between two looks
+        return time.monotonic() - start
 
     def path(self, name, text=None):
         """A file of this check's own directory, written where there is a text."""
@@ -150,8 +160,9 @@ def attempt(chosen, machine, output, deadline, quick):
     log = os.path.join(output, "logs", chosen.name + ".log")
     os.makedirs(os.path.dirname(log), exist_ok=True)
     open(log, "w").close()
-    run = Run(machine, chosen.name, os.path.join(machine.scratch, chosen.name), log, deadline, quick)
     start = time.monotonic()
+    deadline = min(deadline, start + (min(60, chosen.most) if quick else chosen.most))
+    run = Run(machine, chosen.name, os.path.join(machine.scratch, chosen.name), log, deadline, quick)
     try:
         figures = chosen.function(run) or {}
         entry.update(state="passed", figures=plain(figures))

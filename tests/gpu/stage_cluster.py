@@ -1,0 +1,67 @@
+"""Coordinator, agent, supervisor and ddpctl with a GPU: the node shows it, a job leases it, and goes on while daemons die."""
+import os
+import signal
+
+import jobs
+from suite import Failed, check
+from stage_nccl import finish, lines, under_way
+
+
+def gpus_of(node):
+    return node.get("gpus", [])
+
+
+@check("cluster", "node-shows-gpus", "`ddpctl nodes` names the GPU, its memory and health", least=10)
+def node_shows_gpus(run):
+    with run.machine.cluster(run, slots=1) as c:
+        node, = c.nodes()
+        run.say(c.ddpctl("nodes").out)
+        if not gpus_of(node):
+            raise Failed("the node shows no GPU: %s" % node)
+        sick = [g for g in gpus_of(node) if not g.get("healthy", True)]
+        if sick:
+            raise Failed("not healthy: %s" % sick)
+        return {"gpus": gpus_of(node)}
+
+
+@check("cluster", "leases", "two jobs that want the one GPU run one after the other, each with its UUID", least=20)
+def leases(run):
+    with run.machine.cluster(run, slots=1) as c:
+        ask = ["--device", "cuda", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
+        first = c.submit("--device", "cuda", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; touch up; "
+                         "while ! test -e go; do sleep 0.05; done", cwd=run.dir)
+        run.wait(lambda: os.path.exists(run.path("up")), "the first job to run")
+        second = c.submit(*ask, cwd=run.dir)
+        status = c.job(second)
+        if status["state"] != "queued":
+            raise Failed("the second job is %s while the first holds the GPU" % status["state"])
+        run.path("go", "")
+        for job in (first, second):
+            c.wait_job(job, "succeeded", timeout=run.left())
+        seen = [c.logs(job).strip() for job in (first, second)]
+    if seen[0] != seen[1] or not seen[0]:
+        raise Failed("CUDA_VISIBLE_DEVICES was %s" % seen)
+    return {"visible": seen[0]}
+
+
+@check("cluster", "daemons-killed", "a job trains on while agent and coordinator are killed and come back", least=40)
+def daemons_killed(run):
+    out, whole = run.path("out"), run.path("whole")
+    steps, every = (600, 20) if run.quick else (6000, 200)
+    with run.machine.cluster(run, slots=1) as c:
+        job = c.submit(run.path("job.yaml", jobs.text(lines(run, steps, out, every), restarts=1)))
+        ranks = under_way(c, job, run, out)
+        for daemon in (c.agents["n1"], c.coordinator):
+            daemon.kill(int(signal.SIGKILL))
+        c.start_coordinator()
+        c.start_agent("n1")
+        c.wait_nodes(1)
+        status, _ = finish(c, job, run)
+        if (status["generation"], status["restarts_used"]) != (1, 0):
+            raise Failed("generation %d, %d restarts: the worker should have trained on" % (status["generation"],
+                                                                                          status["restarts_used"]))
+        c.wait_gone(job)
+    jobs.train(run, jobs.text(lines(run, steps, whole, every)), "whole")
+    if jobs.tensors(out) != jobs.tensors(whole):
+        raise Failed("the parameters differ from those of an undisturbed run")
+    return {"device": ranks[0].get("device", ""), "steps": steps}

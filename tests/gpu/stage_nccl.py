@@ -1,0 +1,121 @@
+"""Several ranks on the one GPU, each with a name of its own for NCCL: equal to one rank on the same batch, the same bits
+run to run, and on from the last snapshot when one is killed."""
+import os
+import re
+import signal
+
+import jobs
+from suite import Failed, Skipped, check
+
+MOST = 5e-3  # relative, of losses after some tens of steps: sums over ranks in another order
+
+
+def slots(run, count):
+    """A cluster of one agent that puts `count` workers on the GPU."""
+    return run.machine.cluster(run, slots=count)
+
+
+def finish(c, job, run):
+    """The job's end, and rank 0's reports of it."""
+    status = c.wait_job(job, "succeeded", timeout=max(1.0, run.left()))
+    points = c.ddpctl("metrics", job, "-o", "json").json()["points"]
+    losses = {p["step"]: p["value"] for p in points if p["name"] == "loss" and p["rank"] == 0}
+    run.say(c.describe(job))
+    return status, losses
+
+
+def lines(run, steps, out=None, every=None):
+    return jobs.gpt(jobs.write_text(run.path("text.txt")), steps, run.quick, every, out)
+
+
+def equal_to_one(run, ranks):
+    steps = 10 if run.quick else 60
+    alone = run.path("alone")
+    reports = jobs.train(run, jobs.text(lines(run, steps, alone, steps)), "alone")
+    out = run.path("together")
+    with slots(run, ranks) as c:
+        path = run.path("job.yaml", jobs.text(lines(run, steps, out, steps), procs=ranks))
+        status, losses = finish(c, c.submit(path), run)
+    if len(status["ranks"]) != ranks:
+        raise Failed("%d ranks, not %d" % (len(status["ranks"]), ranks))
+    apart = jobs.difference(losses, jobs.curve(reports))
+    weights = jobs.floats_apart(jobs.tensors(out), jobs.tensors(alone))
+    found = {"ranks": ranks, "losses_apart": apart, "parameters_apart": weights,
+             "device": status["ranks"][0].get("device", "")}
+    if apart > MOST:
+        raise Failed("losses of %d ranks are up to %.2g from those of one" % (ranks, apart), found)
+    return found
+
+
+@check("nccl", "two-ranks", "2 ranks on one GPU against one rank on the same global batch", least=30)
+def two_ranks(run):
+    return equal_to_one(run, 2)
+
+
+@check("nccl", "four-ranks", "4 ranks on one GPU against one rank on the same global batch", least=40)
+def four_ranks(run):
+    return equal_to_one(run, 4)
+
+
+@check("nccl", "same-bits-two-ranks", "2 ranks, twice: the same bits", least=40)
+def same_bits(run):
+    steps, seen = 10 if run.quick else 60, []
+    with slots(run, 2) as c:
+        for name in ("one", "other"):
+            out = run.path(name)
+            path = run.path(name + ".yaml", jobs.text(lines(run, steps, out, steps), procs=2))
+            finish(c, c.submit(path), run)
+            seen.append(jobs.tensors(out))
+    if seen[0] != seen[1]:
+        raise Failed("two runs of one job differ")
+    return {"bytes": len(seen[0])}
+
+
+def under_way(c, job, run, out):
+    """Until a snapshot is committed and some steps follow it; the ranks then."""
+    def there():
+        status = c.job(job)
+        if status["state"] in ("failed", "succeeded"):
+            raise Failed("the job %s before anything was killed: %s" % (status["state"], status["reason"]))
+        return status["state"] == "running" and any(
+            os.path.exists(os.path.join(out, d, "COMMITTED.json")) for d in (os.listdir(out) if os.path.isdir(out) else []))
+    run.wait(there, "a committed snapshot")
+    return c.job(job)["ranks"]
+
+
+@check("nccl", "killed-rank", "kill -9 of one of 2 ranks: communicators end, the job goes on", least=40)
+def killed_rank(run):
+    """seconds_to_go_on: from the signal to the first report of a step of the next generation."""
+    out, steps = run.path("out"), 400 if run.quick else 4000
+    with slots(run, 2) as c:
+        path = run.path("job.yaml", jobs.text(lines(run, steps, out, 20 if run.quick else 200), procs=2, restarts=3))
+        job = c.submit(path)
+        victim = next(r for r in under_way(c, job, run, out) if r["rank"] == 1)
+        os.kill(victim["pid"], signal.SIGKILL)
+
+        def goes_on():
+            status = c.job(job)
+            if status["state"] in ("failed", "cancelled"):
+                raise Failed("the job %s: %s" % (status["state"], status["reason"]))
+            return status["state"] == "succeeded" or (
+                status["state"] == "running" and status["generation"] == 2 and
+                all(r["state"] == "training" for r in status["ranks"]))
+        seconds = run.wait(goes_on, "the next generation to train")
+        status, _ = finish(c, job, run)
+        c.wait_gone(job)
+    if status["restarts_used"] != 1:
+        raise Failed("%d restarts for one kill" % status["restarts_used"])
+    return {"seconds_to_go_on": seconds, "wanted_s": 3, "generation": status["generation"]}
+
+
+@check("nccl", "cycles", "100 communicators made and aborted in one process, without a leak", least=30)
+def cycles(run):
+    program = run.machine.test_program("nccl_cycles")
+    if not program:
+        raise Skipped("nccl_cycles was not built")
+    done = run.command([program, "5" if run.quick else "100"])
+    if done.code == 77:
+        raise Skipped(done.last_words())
+    if done.code:
+        raise Failed("exit %d: %s" % (done.code, done.last_words()))
+    return {name: float(value) for name, value in re.findall(r"(\w+)=([0-9.]+)", done.out)}

@@ -1,0 +1,135 @@
+"""GPT-2 at four sizes on one GPU in bf16: tokens a second, and what part of the machine's rate of matrix products that is;
+beside PyTorch, and llm.c where it is given, in the same run.
+
+Utilisation counts 6 parameters + 6 layers x width x context floating-point operations a token, against the vendor's dense
+bf16 rate of the GPU and against the rate that the trainer measures with cuBLASLt on the machine. A figure is the median
+of the reports after the first third of the steps."""
+import json
+import os
+import re
+import statistics
+
+import jobs
+from suite import Failed, Skipped, check
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+VENDOR = (("H200", 989e12), ("H100", 989e12), ("GH200", 989e12), ("A100", 312e12), ("B200", 2250e12))  # dense bf16
+BATCH = {"124m": 64, "350m": 32, "774m": 24, "1558m": 16}  # sequences a step
+AIM = {"124m": (530e3, 1.15), "350m": (200e3, 1.08), "774m": (96e3, 1.05), "1558m": (51e3, 1.0)}  # on an H200; times torch
+
+
+def vendor_rate(machine):
+    name = machine.gpus[0]["name"] if machine.gpus else ""
+    return next((rate for word, rate in VENDOR if word in name), None)
+
+
+def need_gpu(run):
+    if run.machine.emulated:
+        raise Skipped("the emulator's speed says nothing")
+    if not run.machine.gpus:
+        raise Skipped("no GPU")
+
+
+def ours(run, size, tokens, batch, steps):
+    """The median tokens/s and the last report; a batch that does not fit is halved."""
+    while True:
+        path = run.path("%s.yaml" % size, jobs.text(jobs.gpt2(size, tokens, batch, steps), precision="bf16",
+                                                    log_every=max(1, steps // 12)))
+        done = run.command([run.machine.program("ddp-trainer"), "--standalone", path])
+        if done.code == 0:
+            break
+        if "out of memory" not in done.err + done.out or batch == 1:
+            raise Failed("ddp-trainer ended with %d: %s" % (done.code, done.last_words()))
+        batch //= 2
+    reports = jobs.reports_of(done.out)
+    late = [r for r in reports if r["step"] > steps // 3 and "tokens_per_s" in r]
+    if not late:
+        raise Failed("no report of speed")
+    return statistics.median(r["tokens_per_s"] for r in late), late[-1], batch
+
+
+def peers(run, size, tokens, batch, steps):
+    """{name: figures} of PyTorch with each attention backend that works, and of llm.c."""
+    layers, heads, width = jobs.GPT2[size]
+    found = {}
+    python, version = run.machine.torch()
+    if not python:
+        found["torch"] = {"why_not": version}
+    for attention in ("cudnn", "flash") if python else ():
+        try:
+            done = run.command([python, os.path.join(HERE, "bench_torch.py"), layers, heads, width, 1024, 50257, batch, steps,
+                                tokens, "--attention", attention], env=dict(os.environ), most=run.left() / 2)
+            if done.code:
+                found["torch-" + attention] = {"why_not": done.last_words()}
+            else:
+                found["torch-" + attention] = json.loads(done.out.strip().splitlines()[-1])
+        except Failed as e:
+            found["torch-" + attention] = {"why_not": str(e)}
+    if run.machine.llmc:
+        found["llm.c"] = llmc(run, size, tokens, batch, steps)
+    return found
+
+
+def llmc(run, size, tokens, batch, steps):
+    """A checkout of llm.c that is built already, or can be with make; its own initial parameters."""
+    program = os.path.join(run.machine.llmc, "train_gpt2cu")
+    try:
+        if not os.access(program, os.X_OK):
+            env = dict(os.environ, PATH=os.environ["PATH"] + ":/usr/local/cuda/bin")
+            done = run.command(["make", "-C", run.machine.llmc, "train_gpt2cu", "NO_MULTI_GPU=1"], env=env)
+            if done.code:
+                return {"why_not": "make: " + done.last_words()}
+        data = run.path("llmc.bin")
+        with open(tokens, "rb") as source, open(data, "wb") as f:
+            words = source.read()
+            header = [20240520, 1, len(words) // 2] + [0] * 253
+            f.write(b"".join(v.to_bytes(4, "little") for v in header) + words)
+        done = run.command([program, "-i", data, "-j", data, "-e", "d%d" % jobs.GPT2[size][0], "-b", batch, "-t", 1024,
+                            "-d", batch * 1024, "-x", steps, "-v", 0, "-s", 0, "-h", 0], env=run.machine.env)
+    except Failed as e:
+        return {"why_not": str(e)}
+    rates = [float(m) for m in re.findall(r"([0-9.]+) tok/s", done.out)]
+    if done.code or not rates:
+        return {"why_not": done.last_words()}
+    return {"tokens_per_s": statistics.median(rates[len(rates) // 3:])}
+
+
+def speed(run, size):
+    need_gpu(run)
+    layers, _, width = jobs.GPT2[size]
+    tokens = jobs.write_tokens(run.path("tokens.bin"))
+    steps = 12 if run.quick else 60 if size in ("124m", "350m") else 36
+    rate, last, batch = ours(run, size, tokens, BATCH[size], steps)
+    flops = jobs.flops_per_token(layers, width) * rate
+    vendor = vendor_rate(run.machine)
+    measured = last["gflops"] * 1e9 / last["peak_share"] if last.get("peak_share") else None
+    found = {"tokens_per_s": rate, "batch": batch, "tflops": flops / 1e12, "memory_bytes": last.get("bytes"),
+             "share_of_vendor": flops / vendor if vendor else None, "matrix_tflops": measured / 1e12 if measured else None,
+             "share_of_matrix_rate": flops / measured if measured else None, "aim_tokens_per_s": AIM[size][0]}
+    others = peers(run, size, tokens, batch, steps)
+    best = max((p["tokens_per_s"] for name, p in others.items() if name.startswith("torch") and "tokens_per_s" in p),
+               default=None)
+    if best:
+        found.update(torch_best=best, times_torch=rate / best, aim_times_torch=AIM[size][1])
+    found["peers"] = others
+    return found
+
+
+@check("speed", "gpt2-124m", "GPT-2 124M, context 1024, bf16", least=60, most=420)
+def gpt2_124m(run):
+    return speed(run, "124m")
+
+
+@check("speed", "gpt2-350m", "GPT-2 350M, context 1024, bf16", least=90, most=420)
+def gpt2_350m(run):
+    return speed(run, "350m")
+
+
+@check("speed", "gpt2-774m", "GPT-2 774M, context 1024, bf16", least=120, most=420)
+def gpt2_774m(run):
+    return speed(run, "774m")
+
+
+@check("speed", "gpt2-1558m", "GPT-2 1.5B, context 1024, bf16", least=150, most=420)
+def gpt2_1558m(run):
+    return speed(run, "1558m")
