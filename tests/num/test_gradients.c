@@ -219,21 +219,11 @@ static void widths_must_fit(void **state)
     problem_release(&p);
 }
 
-static void cuda_is_refused(void **state)
-{
-    struct device *d = NULL;
-    struct err e = {0};
-    (void)state;
-    assert_int_equal(device_open(&d, DEVICE_CUDA, 0, 1, 0, &e), ERR_UNIMPLEMENTED);
-    assert_string_equal(e.msg, "device: cuda is not in this build, use device: cpu");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_loss_activation_and_depth),
         cmocka_unit_test(widths_must_fit),
-        cmocka_unit_test(cuda_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,15 @@
 
 #include "base/clock.h"
 #include "trainer/device/cpu/cpu.h"
+#include "trainer/device/plugin.h"
 
 enum err_code device_open(struct device **out, enum device_kind kind, int local_rank, int local_ranks,
                           int threads, struct err *e)
 {
+    const struct plugin *plugin = NULL;
     if (kind == DEVICE_CPU)
         return cpu_open(out, local_rank, local_ranks, threads, e);
-    return err_set(e, ERR_UNIMPLEMENTED, "device: cuda is not in this build, use device: cpu");
+    return plugin_load(&plugin, e) ? e->code : plugin->open(out, e);
 }
 
 /* Each run is a millisecond or two on one core, whatever the number of threads: long enough for what a call

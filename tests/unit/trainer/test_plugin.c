@@ -1,0 +1,97 @@
+/* What is said of a plugin that cannot be had: one line, which names it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/paths.h"
+#include "trainer/device/plugin.h"
+
+/* Beside this program, unless it begins with a slash. */
+static void refused(const char *name, const char *says)
+{
+    const struct plugin *p = NULL;
+    struct device *d = NULL;
+    struct err e = {0}, why;
+    CLEANUP(free_text) char *path = NULL;
+    if (name[0] == '/')
+        path = xstrdup(name);
+    else
+        assert_int_equal(paths_program(name, &path, &e), ERR_OK);
+    assert_int_equal(setenv("DDP_CUDA_PLUGIN", path, 1), 0);
+    assert_int_equal(plugin_load(&p, &e), ERR_UNAVAILABLE);
+    assert_null(p);
+    assert_non_null(strstr(e.msg, path));
+    assert_non_null(strstr(e.msg, says));
+    assert_null(strchr(e.msg, '\n'));
+    why = e;
+    assert_int_equal(device_open(&d, DEVICE_CUDA, 0, 1, 0, &e), ERR_UNAVAILABLE);
+    assert_string_equal(e.msg, why.msg);
+}
+
+static void a_plugin_of_another_version(void **state)
+{
+    (void)state;
+    refused("plugin_old.so", "of another version than this program");
+    refused("plugin_small.so", "of another version than this program");
+}
+
+static void a_library_that_is_no_plugin(void **state)
+{
+    (void)state;
+    refused("plugin_empty.so", "is no plugin: it has no ddp_plugin");
+}
+
+static void a_file_that_is_no_library(void **state)
+{
+    char text[] = "/tmp/ddp-plugin-XXXXXX";
+    int fd = mkstemp(text);
+    (void)state;
+    assert_true(fd >= 0 && dprintf(fd, "no library\n") > 0);
+    refused(text, "the plugin cannot be loaded: ");
+    close_fd(&fd);
+    remove(text);
+}
+
+static void a_file_that_is_not_there(void **state)
+{
+    const struct plugin *p = NULL;
+    struct err e = {0};
+    (void)state;
+    refused("/nonexistent/plugin.so", "is not there");
+    /* a bare name would be looked for in the system's folders */
+    assert_int_equal(setenv("DDP_CUDA_PLUGIN", "libm.so.6", 1), 0);
+    assert_int_equal(plugin_load(&p, &e), ERR_UNAVAILABLE);
+    assert_string_equal(e.msg, "no plugin: libm.so.6 is not there");
+}
+
+/* None beside this program, which lies where no plugin is installed for. */
+static void none_at_all(void **state)
+{
+    const struct plugin *p = NULL;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(unsetenv("DDP_CUDA_PLUGIN"), 0);
+    assert_int_equal(plugin_load(&p, &e), ERR_UNAVAILABLE);
+    assert_non_null(strstr(e.msg, "no plugin: neither "));
+    assert_non_null(strstr(e.msg, "tests/libddp_cuda.so nor "));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plugin_of_another_version),
+        cmocka_unit_test(a_library_that_is_no_plugin),
+        cmocka_unit_test(a_file_that_is_no_library),
+        cmocka_unit_test(a_file_that_is_not_there),
+        cmocka_unit_test(none_at_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
