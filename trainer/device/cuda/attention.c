@@ -14,7 +14,7 @@ struct attention {
     struct attention_cudnn *cudnn; /* NULL: none */
     bool no_room;                  /* for what cuDNN wants: not asked again */
     const char *path;
-    char library[160];
+    char library[512];
     void *rooms[ROOMS], *room; /* all of them; the last */
     int count;
     size_t room_bytes, bytes; /* of the last; of all */
