@@ -1,0 +1,60 @@
+# Attention: our own kernels under the emulation; and cuDNN where its headers are, of which no part runs but the
+# planner. attention.c and attention_bench.c are also built for a machine that has a GPU, where CUDA is.
+set(cuda ${PROJECT_SOURCE_DIR}/trainer/device/cuda)
+set(own_kernels ${cuda}/attention.cu ${cuda}/attention_plain.cu)
+
+# gpu_attention_test(name sources...): attention.c with them, under the emulation
+function(gpu_attention_test name)
+  add_library(${name}_kernels STATIC)
+  ddp_emulated_sources(${name}_kernels ${own_kernels})
+  add_executable(${name} attention.c ${ARGN})
+  target_compile_options(${name} PRIVATE ${DDP_WARNINGS})
+  target_link_libraries(${name} PRIVATE ${name}_kernels emulated_cuda device base m)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endfunction()
+
+gpu_attention_test(test_attention_emulated ${cuda}/attention.c ${cuda}/attention_alone.c)
+add_test(NAME test_attention_emulated COMMAND test_attention_emulated)
+set_tests_properties(test_attention_emulated PROPERTIES TIMEOUT 120 LABELS gpu-emulated)
+
+find_path(DDP_CUDNN_HEADERS cudnn_graph.h HINTS ${DDP_CUDNN_ROOT} PATH_SUFFIXES include PATHS /usr/local/cuda)
+find_path(DDP_CUDART_HEADERS cuda_runtime_api.h HINTS ${CUDAToolkit_INCLUDE_DIRS} PATHS /usr/local/cuda/include)
+find_file(DDP_CUDA_STUB libcuda.so PATHS /usr/local/cuda/lib64/stubs NO_DEFAULT_PATH)
+mark_as_advanced(DDP_CUDNN_HEADERS DDP_CUDART_HEADERS DDP_CUDA_STUB)
+if(DDP_CUDNN_HEADERS AND DDP_CUDART_HEADERS)
+  set(by_cudnn ${cuda}/attention_cudnn.c ${cuda}/cudnn_graph.c ${cuda}/cudnn_attention.c)
+
+  # The graphs, executed by a stand-in: as a whole, and a row at a time.
+  gpu_attention_test(test_attention_cudnn ${cuda}/attention.c ${by_cudnn} emulate/cudnn.c)
+  target_include_directories(test_attention_cudnn SYSTEM PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulate/include
+                             ${DDP_CUDNN_HEADERS})
+  foreach(megabytes 2048 0)
+    add_test(NAME test_attention_cudnn_${megabytes} COMMAND test_attention_cudnn)
+    set_tests_properties(test_attention_cudnn_${megabytes} PROPERTIES TIMEOUT 120 LABELS gpu-emulated
+                         ENVIRONMENT DDP_CUDNN_WORKSPACE_MB=${megabytes})
+  endforeach()
+
+  # The real library's engines, for a described device.
+  add_executable(test_cudnn_plans cudnn_plans.c ${cuda}/cudnn_load.c ${cuda}/cudnn_graph.c
+                 ${cuda}/cudnn_attention.c)
+  target_compile_options(test_cudnn_plans PRIVATE ${DDP_WARNINGS})
+  target_include_directories(test_cudnn_plans SYSTEM PRIVATE ${DDP_CUDNN_HEADERS} ${DDP_CUDART_HEADERS})
+  target_link_libraries(test_cudnn_plans PRIVATE base ${CMAKE_DL_LIBS})
+  set_target_properties(test_cudnn_plans PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME test_cudnn_plans COMMAND test_cudnn_plans ${DDP_CUDA_STUB})
+  set_tests_properties(test_cudnn_plans PROPERTIES TIMEOUT 180 LABELS gpu-emulated SKIP_RETURN_CODE 77)
+endif()
+
+if(CMAKE_CUDA_COMPILER)
+  foreach(name attention attention_bench)
+    add_executable(gpu_${name} ${name}.c ${cuda}/attention.c ${own_kernels})
+    if(by_cudnn)
+      target_sources(gpu_${name} PRIVATE ${by_cudnn} ${cuda}/cudnn_load.c)
+      target_include_directories(gpu_${name} SYSTEM PRIVATE ${DDP_CUDNN_HEADERS})
+    else()
+      target_sources(gpu_${name} PRIVATE ${cuda}/attention_alone.c)
+    endif()
+    target_link_libraries(gpu_${name} PRIVATE device base CUDA::cudart_static m)
+    set_target_properties(gpu_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  endforeach()
+endif()
