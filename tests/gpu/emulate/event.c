@@ -1,0 +1,148 @@
+/* Events: a version that the last record gave, and the last that a stream has come to. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "stream.h"
+
+struct CUevent_st {
+    uint64_t recorded, done;
+    unsigned pending; /* operations that mention it */
+    bool destroyed;
+    cudaGraph_t capture; /* recorded in a stream that was captured */
+    struct timespec when;
+};
+
+struct event_mention {
+    cudaEvent_t event;
+    uint64_t version;
+};
+
+static void event_forget(cudaEvent_t e)
+{
+    e->pending--;
+    if (e->destroyed && !e->pending)
+        free(e);
+}
+
+static bool event_record_run(void *closure)
+{
+    struct event_mention *m = closure;
+    if (m->event->done < m->version)
+        m->event->done = m->version;
+    clock_gettime(CLOCK_MONOTONIC, &m->event->when);
+    event_forget(m->event);
+    return true;
+}
+
+static bool event_wait_run(void *closure)
+{
+    struct event_mention *m = closure;
+    if (m->event->done < m->version)
+        return false;
+    event_forget(m->event);
+    return true;
+}
+
+static bool event_is_done(const void *event)
+{
+    const struct CUevent_st *e = event;
+    return e->done >= e->recorded;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    enter();
+    (void)flags;
+    cudaError_t error = call_check();
+    if (!error)
+        *out = xcalloc(1, sizeof **out);
+    return leave(error);
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    return cudaEventCreateWithFlags(out, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    enter();
+    if (!event)
+        return leave(cudaErrorInvalidResourceHandle);
+    event->destroyed = true;
+    if (!event->pending)
+        free(event);
+    return leave(call_check());
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    enter();
+    cudaError_t error = call_check();
+    if (error || !event)
+        return leave(error ? error : cudaErrorInvalidResourceHandle);
+    event->capture = stream ? stream->capture : NULL;
+    if (event->capture) /* a graph runs in the order in which it was written down */
+        return leave(cudaSuccess);
+    struct event_mention m = {event, ++event->recorded};
+    event->pending++;
+    return leave(stream_put(stream, operation_create("event", event_record_run, &m, sizeof m)));
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    enter();
+    (void)flags;
+    cudaError_t error = call_check();
+    if (error || !event)
+        return leave(error ? error : cudaErrorInvalidResourceHandle);
+    if (event->capture && stream) {
+        stream->capture = event->capture;
+        return leave(cudaSuccess);
+    }
+    if (stream_is_captured(stream))
+        return leave(stream_forbid_capture());
+    struct event_mention m = {event, event->recorded};
+    event->pending++;
+    return leave(stream_put(stream, operation_create("wait", event_wait_run, &m, sizeof m)));
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    enter();
+    cudaError_t error = call_check();
+    if (!error && event->capture)
+        error = stream_forbid_capture();
+    if (error)
+        return leave(error);
+    if (!event_is_done(event))
+        stream_pass_time(NULL);
+    error = call_check();
+    if (error)
+        return leave(error);
+    return leave(event_is_done(event) ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    enter();
+    cudaError_t error = call_check();
+    if (!error && event->capture)
+        error = stream_forbid_capture();
+    return leave(error ? error : stream_wait(event_is_done, event, NULL));
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    enter();
+    cudaError_t error = call_check();
+    if (!error && (!from->recorded || !to->recorded))
+        error = cudaErrorInvalidResourceHandle;
+    if (!error && !(event_is_done(from) && event_is_done(to)))
+        error = cudaErrorNotReady;
+    if (!error)
+        *ms = (float)(to->when.tv_sec - from->when.tv_sec) * 1e3f +
+              (float)(to->when.tv_nsec - from->when.tv_nsec) * 1e-6f;
+    return leave(error);
+}

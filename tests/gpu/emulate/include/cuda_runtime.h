@@ -1,0 +1,10 @@
+#ifndef DDP_EMULATE_CUDA_RUNTIME_H
+#define DDP_EMULATE_CUDA_RUNTIME_H
+
+#include "cuda_runtime_api.h"
+
+#ifdef __cplusplus
+#include "emulated_kernel.h"
+#endif
+
+#endif

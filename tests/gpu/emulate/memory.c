@@ -1,0 +1,252 @@
+/* Device memory: a mapping for each allocation, full of NaN, its end at a page that nobody may touch. With a
+ * seed the host cannot touch it either: it is open only while something runs on the device. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "internal.h"
+
+enum { PAGE = 4096, ALIGNED = 256, POISON = 0xff, TAIL = 0xa5 };
+
+struct range {
+    struct range *next;
+    char *start;
+    size_t bytes;
+    char *map; /* of the device */
+    size_t map_bytes;
+};
+
+static struct {
+    struct range *device, *pinned;
+    size_t bytes, limit;
+    bool open;
+} memory;
+
+static const struct range *range_find(const struct range *r, const void *p, size_t bytes)
+{
+    for (; r; r = r->next)
+        if ((const char *)p >= r->start && (const char *)p + bytes <= r->start + r->bytes)
+            return r;
+    return NULL;
+}
+
+static struct range *range_take(struct range **from, const void *start)
+{
+    for (struct range **r = from; *r; r = &(*r)->next)
+        if ((*r)->start == start) {
+            struct range *taken = *r;
+            *r = taken->next;
+            return taken;
+        }
+    return NULL;
+}
+
+bool memory_holds(const void *p, size_t bytes)
+{
+    return range_find(memory.device, p, bytes);
+}
+
+bool memory_is_pinned(const void *p, size_t bytes)
+{
+    return range_find(memory.pinned, p, bytes);
+}
+
+size_t emulated_device_bytes(void)
+{
+    return memory.bytes;
+}
+
+static void memory_protect(int how)
+{
+    for (struct range *r = memory.device; r; r = r->next)
+        BUG_ON(mprotect(r->map, r->map_bytes - PAGE, how));
+}
+
+void memory_open(void)
+{
+    if (!memory.open && emulated_seed())
+        memory_protect(PROT_READ | PROT_WRITE);
+    memory.open = true;
+}
+
+void memory_close(void)
+{
+    if (memory.open && emulated_seed())
+        memory_protect(PROT_NONE);
+    memory.open = false;
+}
+
+void memory_explain(const void *p, char *out, size_t cap)
+{
+    const struct range *best = NULL;
+    size_t least = SIZE_MAX;
+    for (const struct range *r = memory.device; r; r = r->next) {
+        size_t off = (const char *)p < r->start ? (size_t)(r->start - (const char *)p)
+                                                : (size_t)((const char *)p - r->start);
+        if (off < least) {
+            least = off;
+            best = r;
+        }
+    }
+    snprintf(out, cap, "%p, %td bytes from the start of an allocation of %zu", p,
+             best ? (const char *)p - best->start : 0, best ? best->bytes : 0);
+}
+
+/* A kernel that strays, or a host that touches the device's memory: dies as it would, with a word of why. */
+static void memory_fault(int signal, siginfo_t *info, void *context)
+{
+    (void)context;
+    char where[160], what[400];
+    memory_explain(info->si_addr, where, sizeof where);
+    const char *kernel = block_running();
+    int n =
+        snprintf(what, sizeof what, "emulated cuda: %s touched %s\n", kernel ? kernel : "the host", where);
+    if (write(STDERR_FILENO, what, (size_t)n) < 0)
+        _exit(127);
+    struct sigaction plain = {.sa_handler = SIG_DFL};
+    sigaction(signal, &plain, NULL);
+}
+
+static size_t memory_limit(void)
+{
+    const char *said = getenv("DDP_EMULATED_MEMORY");
+    if (!memory.limit)
+        memory.limit = said ? strtoull(said, NULL, 10) : (size_t)8 << 30;
+    return memory.limit;
+}
+
+static cudaError_t memory_alloc(void **out, size_t bytes)
+{
+    static bool handled;
+    struct sigaction act = {.sa_sigaction = memory_fault, .sa_flags = SA_SIGINFO};
+    if (!handled)
+        handled = !sigaction(SIGSEGV, &act, NULL);
+    *out = NULL;
+    if (!bytes)
+        return cudaSuccess;
+    if (memory.bytes + bytes > memory_limit())
+        return cudaErrorMemoryAllocation;
+    size_t aligned = (bytes + ALIGNED - 1) / ALIGNED * ALIGNED, room = (aligned + PAGE - 1) / PAGE * PAGE;
+    char *map = mmap(NULL, room + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        return cudaErrorMemoryAllocation;
+    struct range *r = xcalloc(1, sizeof *r);
+    *r = (struct range){memory.device, map + room - aligned, bytes, map, room + PAGE};
+    memory.device = r;
+    memory.bytes += bytes;
+    memset(map, TAIL, room);
+    memset(r->start, POISON, bytes);
+    BUG_ON(mprotect(map + room, PAGE, PROT_NONE));
+    if (!memory.open && emulated_seed())
+        BUG_ON(mprotect(map, room, PROT_NONE));
+    *out = r->start;
+    return cudaSuccess;
+}
+
+/* Its first and last bytes that belong to nobody are as they were. */
+static bool range_intact(const struct range *r)
+{
+    const char *end = r->map + r->map_bytes - PAGE;
+    for (const char *p = r->map; p < end; p++)
+        if ((p < r->start || p >= r->start + r->bytes) && *(const unsigned char *)p != TAIL)
+            return false;
+    return true;
+}
+
+static cudaError_t memory_release(void *p)
+{
+    if (!p)
+        return cudaSuccess;
+    struct range *r = range_take(&memory.device, p);
+    if (!r)
+        return cudaErrorInvalidValue;
+    BUG_ON(mprotect(r->map, r->map_bytes - PAGE, PROT_READ));
+    if (!range_intact(r))
+        runtime_break(cudaErrorIllegalAddress, "something wrote beside an allocation of %zu bytes", r->bytes);
+    munmap(r->map, r->map_bytes);
+    memory.bytes -= r->bytes;
+    free(r);
+    return cudaSuccess;
+}
+
+/* ---- the runtime's calls */
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    enter();
+    cudaError_t error = call_check();
+    if (!error)
+        error = stream_forbid_capture();
+    return leave(error ? error : memory_alloc(out, bytes));
+}
+
+cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
+{
+    (void)stream;
+    return cudaMalloc(out, bytes);
+}
+
+cudaError_t cudaFree(void *p)
+{
+    enter();
+    cudaError_t error = call_check();
+    if (!error && p)
+        error = stream_drain_all();
+    return leave(error ? error : memory_release(p));
+}
+
+cudaError_t cudaFreeAsync(void *p, cudaStream_t stream)
+{
+    (void)stream;
+    return cudaFree(p);
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    enter();
+    (void)flags;
+    cudaError_t error = call_check();
+    if (error)
+        return leave(error);
+    struct range *r = xcalloc(1, sizeof *r);
+    r->start = xmalloc(bytes ? bytes : 1);
+    memset(r->start, POISON, bytes);
+    r->bytes = bytes;
+    r->next = memory.pinned;
+    memory.pinned = r;
+    *out = r->start;
+    return leave(cudaSuccess);
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+    return cudaHostAlloc(out, bytes, 0);
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    enter();
+    cudaError_t error = call_check();
+    if (!error && p)
+        error = stream_drain_all();
+    struct range *r = error || !p ? NULL : range_take(&memory.pinned, p);
+    if (!error && p && !r)
+        error = cudaErrorInvalidValue;
+    if (r)
+        free(r->start);
+    free(r);
+    return leave(error);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    enter();
+    *total = memory_limit();
+    *free_bytes = memory.limit - memory.bytes;
+    return leave(call_check());
+}
