@@ -147,6 +147,11 @@ class Machine:
             raise
         return c
 
+    def test_env(self):
+        """For a program of the tests, which does not lie beside the plugin."""
+        plugin = os.path.join(os.path.dirname(self.bin), "lib", "ddp", "libddp_cuda.so")
+        return {"DDP_CUDA_PLUGIN": plugin, **self.env} if os.path.exists(plugin) else self.env
+
     def versions(self):
         """What the plugin says that it is made of and runs on."""
         said = said_by([self.program("ddp-trainer"), "--version"], env=self.env) or ""

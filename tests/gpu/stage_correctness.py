@@ -24,7 +24,7 @@ def operations(run, *args, prefix=()):
     program = run.machine.test_program("gpu_ops")
     if not program:
         raise Skipped("gpu_ops was not built")
-    return run.command([*prefix, program, *args])
+    return run.command([*prefix, program, *args], env=run.machine.test_env())
 
 
 def figures(said):

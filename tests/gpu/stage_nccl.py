@@ -113,7 +113,7 @@ def cycles(run):
     program = run.machine.test_program("nccl_cycles")
     if not program:
         raise Skipped("nccl_cycles was not built")
-    done = run.command([program, "5" if run.quick else "100"])
+    done = run.command([program, "5" if run.quick else "100"], env=run.machine.test_env())
     if done.code == 77:
         raise Skipped(done.last_words())
     if done.code:

@@ -146,6 +146,31 @@ class Report:
         os.rename(self.path + ".new", self.path)
 
 
+def problems(report):
+    """What is wrong with a report's form (README.md has it); none for a good one."""
+    kinds = {"format": int, "begun": str, "emulated": bool, "quick": bool, "bundle": bool, "gpus": list, "versions": list,
+             "processor": str, "cores": int, "kernel": str, "python": str, "totals": dict, "checks": list}
+    wrong = ["no %s" % key for key in kinds if not isinstance(report.get(key), kinds[key])]
+    wrong += ["strange key " + key for key in report if key not in kinds]
+    if wrong or report["format"] != FORMAT:
+        return wrong or ["format %d, this is %d" % (report["format"], FORMAT)]
+    fields = {"stage": str, "name": str, "about": str, "when": str, "state": str, "seconds": (int, float), "figures": dict}
+    for c in report["checks"]:
+        name = c.get("name", "?")
+        wrong += ["%s: no %s" % (name, key) for key in fields if not isinstance(c.get(key), fields[key])]
+        wrong += ["%s: strange key %s" % (name, key) for key in c if key not in fields and key not in ("reason", "log")]
+        if c.get("state") not in STATES or c.get("stage") not in STAGES:
+            wrong.append("%s: stage %s, state %s" % (name, c.get("stage"), c.get("state")))
+        elif (c["state"] == "passed") == bool(c.get("reason")):
+            wrong.append("%s: a reason is for what did not pass" % name)
+    counted = {s: len([c for c in report["checks"] if c.get("state") == s]) for s in STATES}
+    if report["totals"] != counted:
+        wrong.append("totals %s, but %s" % (report["totals"], counted))
+    if len({c.get("name") for c in report["checks"]}) != len(report["checks"]):
+        wrong.append("a check is there twice")
+    return wrong
+
+
 def now():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
