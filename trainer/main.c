@@ -9,7 +9,10 @@
 #include <unistd.h>
 
 #include "base/exits.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "base/mem.h"
+#include "trainer/device/plugin.h"
 #include "trainer/generate.h"
 #include "trainer/trainer.h"
 
@@ -90,10 +93,12 @@ static int run(const struct trainer_config *config, struct report *report)
 
 static const char help[] =
     "usage: ddp-trainer --standalone JOB.yaml [--set KEY=VALUE ...]\n"
+    "       ddp-trainer --plugin\n"
     "       ddp-trainer --generate DIR [--prompt TEXT] [--tokens N] [--temperature T] [--top-k K] [--seed "
     "S]\n"
     "\n"
     "Runs a train job in this one process, without a cluster; its reports go to stdout as JSON lines.\n"
+    "--plugin says, as JSON, of what the plugin for GPUs is made, or why there is none; no GPU is opened.\n"
     "--generate lets the language model in DIR go on from a prompt, as `ddpctl generate` does.\n"
     "Without arguments it is a job's worker, which ddp-supervisor starts.\n"
     "\n"
@@ -108,6 +113,32 @@ static int generate(int argc, char **argv)
         return 0;
     fprintf(stderr, "ddp-trainer: %s\n", e.msg);
     return e.code == ERR_INVALID_ARGUMENT ? EXIT_USAGE : 1;
+}
+
+/* {"name": "cuda", "version": "CUDA 13.0, ...", "nccl": "2.28.9"} or {"why": "..."} */
+static int tell_plugin(void)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+    const struct plugin *plugin;
+    struct err e = {0};
+    struct jout o = {.buf = &out};
+    jout_open(&o, NULL, '{');
+    if (plugin_load(&plugin, &e) == ERR_OK) {
+        CLEANUP(free_text)
+        char *nccl = xasprintf("%d.%d.%d", plugin->nccl_version / 10000, plugin->nccl_version / 100 % 100,
+                               plugin->nccl_version % 100);
+        jout_text(&o, "name", plugin->name);
+        jout_text(&o, "version", plugin->version);
+        if (plugin->nccl_version)
+            jout_text(&o, "nccl", nccl);
+        else
+            jout_text(&o, "why", "the plugin is built without NCCL");
+    } else {
+        jout_text(&o, "why", e.msg);
+    }
+    jout_close(&o, '}');
+    printf("%.*s\n", (int)out.len, (const char *)out.data);
+    return e.code ? 1 : 0;
 }
 
 /* Prints what --help or --version ask for; false where argv asks for neither. */
@@ -130,6 +161,8 @@ int main(int argc, char **argv)
     struct err e = {0};
     if (told(argc, argv))
         return 0;
+    if (argc == 2 && !strcmp(argv[1], "--plugin"))
+        return tell_plugin();
     want_passive_openmp(argv);
     log_init("ddp-trainer", LOG_INFO);
     if (argc > 1 && !strcmp(argv[1], "--generate"))

@@ -16,14 +16,14 @@ PROGRAMS = ("ddp-coordinator", "ddp-agent", "ddp-supervisor", "ddp-trainer", "dd
 LIBRARIES = ("libcublasLt.so", "libnccl.so", "libcudnn.so", "libnvrtc.so")
 
 
-def said_by(args, most=60, env=None):
-    """stdout of a program, or None where it is not there or fails."""
+def said_by(args, most=60, env=None, ends=(0,)):
+    """stdout of a program, or None where it is not there or ends otherwise."""
     try:
         done = subprocess.run(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                               timeout=most, env=env)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.stdout.strip() if done.returncode in ends else None
 
 
 def find_programs(build):
@@ -153,9 +153,9 @@ class Machine:
         return {"DDP_CUDA_PLUGIN": plugin, **self.env} if os.path.exists(plugin) else self.env
 
     def versions(self):
-        """What the plugin says that it is made of and runs on."""
-        said = said_by([self.program("ddp-trainer"), "--version"], env=self.env) or ""
-        return said.splitlines()
+        """Of the programs, and of what their plugin is made of, or why there is none."""
+        asked = [[self.program("ddp-trainer"), "--version"], [self.program("ddp-trainer"), "--plugin"]]
+        return [said_by(args, env=self.env, ends=(0, 1)) or "" for args in asked]
 
     def torch(self):
         """(interpreter, version) of a PyTorch that sees the GPU, else (None, why)."""

@@ -16,8 +16,10 @@ def device(run):
     if len(losses) != 5:
         raise Failed("5 steps want 5 losses: %s" % losses)
     with open(run.log) as f:
-        named = re.search(r"event=device .*", f.read())
-    return {"last_loss": losses[5], "log": named.group(0) if named else "the log does not name the device"}
+        named = re.search(r'event=sizes .*?\bdevice=("[^"]*"|\S+)', f.read())
+    if not named:
+        raise Failed("the log does not name the device")
+    return {"last_loss": losses[5], "device": named.group(1).strip('"'), "plugin": run.machine.versions()[1]}
 
 
 def operations(run, *args, prefix=()):
@@ -25,6 +27,22 @@ def operations(run, *args, prefix=()):
     if not program:
         raise Skipped("gpu_ops was not built")
     return run.command([*prefix, program, *args], env=run.machine.test_env())
+
+
+@check("correctness", "attention", "attention by cuDNN and by the kernels of our own against the CPU device", least=20)
+def attention(run):
+    program = run.machine.test_program("gpu_attention")
+    if run.machine.emulated or not program:
+        raise Skipped("gpu_attention was not built" if not program else "CI runs its own build of it")
+    said = {}
+    for name, env in (("cudnn", {}), ("own", {"DDP_CUDNN": "0"})):
+        done = run.command([program], env=dict(run.machine.test_env(), **env))
+        if done.code == 77:
+            raise Skipped(done.last_words())
+        if done.code:
+            raise Failed("%s: exit %d, %s" % (name, done.code, done.last_words()))
+        said[name] = done.out.strip().splitlines()[-1] if done.out.strip() else "no words"
+    return said
 
 
 def figures(said):

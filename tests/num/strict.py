@@ -175,5 +175,18 @@ def which_device(directory):
     assert code == 78 and not where and "rank 0: device: cuda: " in err and "/nonexistent.so" in err, (code, err)
 
 
-sweep("strict", (same_bits, several_ranks, snapshots_go_from_one_to_the_other, rows_of_logits_are_rounded_up,
+def what_the_plugin_is(directory):
+    """`ddp-trainer --plugin`, which agents ask before they say what their node has."""
+    def asked(plugin):
+        done = subprocess.run([f"{BIN}/ddp-trainer", "--plugin"], env=dict(os.environ, DDP_CUDA_PLUGIN=plugin),
+                              capture_output=True, text=True, timeout=60)
+        return done.returncode, json.loads(done.stdout)
+    code, said = asked(PLUGIN)
+    assert code == 0 and said["name"] == "strict" and said["version"] == "the CPU behind a wall", said
+    assert ("nccl" in said) != (said.get("why") == "the plugin is built without NCCL"), said
+    code, said = asked("/nonexistent.so")
+    assert code == 1 and list(said) == ["why"] and "/nonexistent.so" in said["why"], said
+
+
+sweep("strict", (what_the_plugin_is, same_bits, several_ranks, snapshots_go_from_one_to_the_other, rows_of_logits_are_rounded_up,
                  a_loss_that_is_no_number, one_kind_of_device, which_device))
