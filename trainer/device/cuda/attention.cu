@@ -1,8 +1,9 @@
 /* Causal attention of bf16 heads on the tensor cores, in the manner of Dao (arXiv 2307.08691): scores exist
  * in registers only. A block is four warps and a tile of 64 queries (forward, and the queries' gradient) or
  * of 64 keys (the keys' and values' gradients), sixteen to a warp; it goes over the other side's tiles, which
- * lie in shared memory. Each sum is made by one warp in one order, so results are the same every time; the
- * price is that the backward pass makes the scores twice.
+ * lie in shared memory. A tile's query i sees the other's keys up to i + reach. Queries behind the last are
+ * zeros, and so is all that they add to. Each sum is made by one warp in one order, so results are the same
+ * every time; the price is that the backward pass makes the scores twice.
  *
  * Rows of a tile are WIDE elements, the head's size and zeros behind it, and eight more, which spreads eight
  * rows over all banks. Powers are of two: score * scale * log2(e) - the log of the sum, in base two. */
@@ -32,11 +33,6 @@ static __device__ __forceinline__ struct lane lane_here(void)
     l.column_row = id % 8 + id / 16 * 8;
     l.column_half = id / 8 % 2 * 8;
     return l;
-}
-
-static __device__ __forceinline__ uint32_t pack(float low, float high)
-{
-    return (uint32_t)bf16_of(low) | (uint32_t)bf16_of(high) << 16;
 }
 
 /* tile (ROWS,WIDE) = from (rows,size), ld apart, zeros around it. */
@@ -81,8 +77,8 @@ static __device__ __forceinline__ void weigh(const struct lane *l, float sum[WID
 {
 #pragma unroll
     for (int k = 0; k < N; k += 2) {
-        uint32_t b[4], a[4] = {pack(p[k][0], p[k][1]), pack(p[k][2], p[k][3]), pack(p[k + 1][0], p[k + 1][1]),
-                               pack(p[k + 1][2], p[k + 1][3])};
+        uint32_t b[4], a[4] = {mma_pack(p[k][0], p[k][1]), mma_pack(p[k][2], p[k][3]),
+                               mma_pack(p[k + 1][0], p[k + 1][1]), mma_pack(p[k + 1][2], p[k + 1][3])};
 #pragma unroll
         for (int n = 0; n < WIDE / 8; n += 2) {
             mma_load_transposed(b, right + (k * 8 + l->row) * (WIDE + 8) + n * 8 + l->half);
@@ -168,9 +164,9 @@ static __device__ __forceinline__ void put(const struct lane *l, uint16_t *to, i
         if (column >= size)
             continue;
         if (l->group < rows)
-            *(uint32_t *)(to + l->group * ld + column) = pack(c[n][0] * low, c[n][1] * low);
+            *(uint32_t *)(to + l->group * ld + column) = mma_pack(c[n][0] * low, c[n][1] * low);
         if (l->group + 8 < rows)
-            *(uint32_t *)(to + (l->group + 8) * ld + column) = pack(c[n][2] * high, c[n][3] * high);
+            *(uint32_t *)(to + (l->group + 8) * ld + column) = mma_pack(c[n][2] * high, c[n][3] * high);
     }
 }
 
@@ -194,13 +190,14 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
         if (w.draw.on)
             draw<TILE>(kept, &w, &at, first, key);
         __syncthreads();
+        int reach = key < first ? TILE : 0;
         float s[TILE / 8][4];
         score<TILE / 8, WIDE>(&l, s, q + l.warp * 16 * (WIDE + 8), k);
 #pragma unroll
         for (int n = 0; n < TILE / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                bool seen = key + n * 8 + l.pair + i % 2 <= first + line + i / 2 * 8;
+                bool seen = n * 8 + l.pair + i % 2 <= line + i / 2 * 8 + reach;
                 s[n][i] = seen ? s[n][i] * (w.scale * ATTENTION_LOG2E) : -INFINITY;
             }
         soften<WIDE>(s, 0, &top[0], &sum[0], out);
@@ -279,6 +276,7 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_queries(
         if (w.draw.on)
             draw<TILE>(kept, &w, &at, first, key);
         __syncthreads();
+        int reach = key < first ? TILE : 0;
         float s[TILE / 8][4], ds[TILE / 8][4];
         score<TILE / 8, WIDE>(&l, s, q + l.warp * 16 * (WIDE + 8), k);
         score<TILE / 8, WIDE>(&l, ds, d + l.warp * 16 * (WIDE + 8), v);
@@ -287,7 +285,7 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_queries(
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int query = line + i / 2 * 8, j = n * 8 + l.pair + i % 2;
-                bool seen = key + j <= first + query && first + query < w.context;
+                bool seen = j <= query + reach;
                 differentiate(&w, &s[n][i], &ds[n][i], seen, !w.draw.on || is_kept(kept, query, j),
                               lse[i / 2], delta[i / 2]);
             }
@@ -326,6 +324,7 @@ __global__ void __launch_bounds__(THREADS) mma_grad_keys(struct attention_work w
             delta[i] = query + i < w.context ? w.delta[at.lines + query + i] : 0.0f;
         }
         __syncthreads();
+        int reach = query - first < TILE ? (int)(query - first) : TILE;
         float p[STEP / 8][4], ds[STEP / 8][4];
         score<STEP / 8, WIDE>(&l, p, k + l.warp * 16 * (WIDE + 8), q);
         score<STEP / 8, WIDE>(&l, ds, v + l.warp * 16 * (WIDE + 8), d);
@@ -334,7 +333,7 @@ __global__ void __launch_bounds__(THREADS) mma_grad_keys(struct attention_work w
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int key = l.warp * 16 + l.group + i / 2 * 8, j = n * 8 + l.pair + i % 2;
-                bool seen = first + key <= query + j && query + j < w.context;
+                bool seen = key <= j + reach;
                 differentiate(&w, &p[n][i], &ds[n][i], seen, !w.draw.on || is_kept(kept, j, key), lse[j],
                               delta[j]);
             }

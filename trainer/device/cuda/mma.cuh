@@ -3,6 +3,8 @@
 
 #include <stdint.h>
 
+#include "trainer/device/cuda/bf16.cuh"
+
 /* A warp's matrix product, bf16 in and float out: c (16,8) += a (16,16) b (16,8), each spread over the 32
  * lanes. With group = lane / 4 and pair = lane % 4 * 2, a lane holds
  *   a: rows group and group + 8, columns pair, pair + 1 (a[0], a[1]) and those + 8 (a[2], a[3]);
@@ -43,8 +45,23 @@ static __device__ __forceinline__ void mma_load_transposed(uint32_t out[4], cons
                  : "memory");
 }
 
+/* Two floats as bf16, the first in the lower half. */
+static __device__ __forceinline__ uint32_t mma_pack(float low, float high)
+{
+    uint32_t both = 0;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+#endif
+    return both;
+}
+
 #else
 #include "mma_emulated.h" /* the same three, for a CPU: tests/gpu/emulate */
+
+static inline uint32_t mma_pack(float low, float high)
+{
+    return (uint32_t)bf16_of(low) | (uint32_t)bf16_of(high) << 16;
+}
 #endif
 
 #endif
