@@ -22,10 +22,14 @@ struct comm_config {
     bool reproducible; /* one algorithm, one protocol, a fixed number of channels, whatever it costs */
     int timeout_ms;    /* for forming */
     int stall_ms;      /* an operation in flight for longer is an error; 0: 600,000 */
+    /* Asked while forming waits: an error ends it, and is its error. NULL: nobody asks. */
+    enum err_code (*watch)(void *arg, struct err *e);
+    void *watch_arg;
 };
 
 struct comm_ops {
     const char *name;
+    int (*version)(void); /* of the library: every rank's must be the same */
     /* By rank 0's process, once a group. */
     enum err_code (*make_id)(uint8_t *out, size_t cap, size_t *size, struct err *e);
     /* Collective. ABORTED: by `abort`; UNAVAILABLE, DEADLINE_EXCEEDED: a peer did not come;

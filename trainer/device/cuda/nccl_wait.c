@@ -1,0 +1,148 @@
+/* Asking NCCL how it is: errors of its own, in words; waits with a deadline; operations that do not end. */
+#include "trainer/device/cuda/nccl_wait.h"
+
+#include <time.h>
+
+#include "base/clock.h"
+
+/* ---- errors, translated */
+
+static enum err_code code_of(ncclResult_t rc)
+{
+    switch (rc) {
+    case ncclRemoteError:
+    case ncclSystemError:
+        return ERR_UNAVAILABLE;
+    default:
+        return ERR_FAILED_PRECONDITION;
+    }
+}
+
+enum err_code nccl_error(const struct comm *c, ncclResult_t rc, const char *what, struct err *e)
+{
+    const char *last = ncclGetLastError(c ? c->nccl : NULL);
+
+    return err_set(e, code_of(rc), "NCCL: %s: %s%s%.120s", what, ncclGetErrorString(rc),
+                   last && *last ? ": " : "", last ? last : "");
+}
+
+enum err_code nccl_cuda_error(cudaError_t rc, const char *what, struct err *e)
+{
+    return err_set(e, ERR_INTERNAL, "CUDA: %s: %s", what, cudaGetErrorString(rc));
+}
+
+/* ---- waits */
+
+void nccl_nap(unsigned *tries)
+{
+    struct timespec nap = {.tv_nsec = *tries < 20 ? 20000 : 1000000};
+
+    if ((*tries)++ >= 4) /* most calls are through at once */
+        nanosleep(&nap, NULL);
+}
+
+static enum err_code aborted(struct err *e)
+{
+    return err_set(e, ERR_ABORTED, "NCCL: the group was aborted");
+}
+
+static enum err_code spoiled(struct comm *c, const struct err *e)
+{
+    if (!c->amiss.code)
+        c->amiss = *e;
+    return e->code;
+}
+
+/* Whether something from outside ends the wait. */
+static bool interrupted(struct comm *c, struct err *e)
+{
+    if (atomic_load(&c->aborted))
+        return aborted(e) != ERR_OK;
+    return c->watch && c->watch(c->watch_arg, e) != ERR_OK;
+}
+
+enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const char *what, struct err *e)
+{
+    int64_t deadline = clock_boot_ms() + timeout_ms;
+    unsigned tries = 0;
+
+    while (rc == ncclInProgress) {
+        ncclResult_t state = ncclInProgress;
+
+        if (interrupted(c, e))
+            return spoiled(c, e);
+        rc = ncclCommGetAsyncError(c->nccl, &state);
+        if (rc == ncclSuccess)
+            rc = state;
+        if (rc != ncclInProgress)
+            break;
+        if (clock_boot_ms() >= deadline) {
+            (void)err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: %s: not through within %d ms", what, timeout_ms);
+            return spoiled(c, e);
+        }
+        nccl_nap(&tries);
+    }
+    if (rc == ncclSuccess)
+        return ERR_OK;
+    (void)nccl_error(c, rc, what, e);
+    return spoiled(c, e);
+}
+
+/* ---- what is in flight */
+
+/* The mark has been reached: what was put on the stream since has its own. */
+static enum err_code move_mark(struct comm *c, struct err *e)
+{
+    cudaError_t rc = cudaSuccess;
+
+    c->marked = c->more;
+    c->more = false;
+    if (c->marked) {
+        rc = cudaEventRecord(c->mark, c->stream);
+        c->marked_ms = clock_boot_ms();
+    }
+    return rc ? nccl_cuda_error(rc, "NCCL's stream", e) : ERR_OK;
+}
+
+static enum err_code check_mark(struct comm *c, struct err *e)
+{
+    cudaError_t rc = c->marked ? cudaEventQuery(c->mark) : cudaErrorNotReady;
+
+    if (!c->marked)
+        return ERR_OK;
+    if (rc == cudaSuccess)
+        return move_mark(c, e);
+    if (rc != cudaErrorNotReady)
+        return nccl_cuda_error(rc, "NCCL's stream", e);
+    if (clock_boot_ms() - c->marked_ms >= c->stall_ms)
+        return err_set(e, ERR_ABORTED, "NCCL: an operation has not ended within %d ms: a peer hangs, or died",
+                       c->stall_ms);
+    return ERR_OK;
+}
+
+/* Whatever NCCL complains about once the group is formed, it is over: another one may do. */
+static enum err_code check_nccl(struct comm *c, struct err *e)
+{
+    ncclResult_t state = ncclSuccess, rc = ncclCommGetAsyncError(c->nccl, &state);
+
+    if (rc == ncclSuccess)
+        rc = state;
+    if (rc == ncclSuccess || rc == ncclInProgress)
+        return ERR_OK;
+    (void)nccl_error(c, rc, "the group is over", e);
+    e->code = ERR_ABORTED;
+    return e->code;
+}
+
+enum err_code nccl_check(struct comm *c, struct err *e)
+{
+    if (c->amiss.code) {
+        *e = c->amiss;
+        return e->code;
+    }
+    if (atomic_load(&c->aborted))
+        return aborted(e);
+    if (check_nccl(c, e) || check_mark(c, e))
+        return spoiled(c, e);
+    return ERR_OK;
+}
