@@ -23,7 +23,7 @@ if(CPACK_GENERATOR STREQUAL "TGZ")
 elseif(CPACK_GENERATOR STREQUAL "DEB")
   move_units(${root}/usr/lib/systemd/system ${root}/usr/lib/systemd/system /usr/bin)
   # Everything comes from Debian's own places.
-  file(GLOB programs ${root}/usr/bin/*)
+  file(GLOB programs ${root}/usr/bin/* ${root}/usr/lib/ddp/bin/* ${root}/usr/lib/ddp/*.so)
   foreach(program IN LISTS programs)
     if(NOT IS_SYMLINK ${program})
       file(RPATH_REMOVE FILE ${program})
