@@ -93,18 +93,28 @@ enum err_code attention_reserve(struct attention *a, const struct device_sizes *
         return err_set(e, ERR_INVALID_ARGUMENT, "attention: heads of %lld on a GPU, want at most %d",
                        (long long)(h.n.width / h.heads), ATTENTION_PLAIN_SIZE);
     for (int backward = 0; a->cudnn && backward < 2; backward++)
-        if (!attention_cudnn_prepare(a->cudnn, &h, backward, &room, e) && room > most)
+        if (!attention_cudnn_prepare(a->cudnn, &h, backward, true, &room, e) && room > most)
             most = room;
     if (most > own_room(&h) && room_for(a, most, e))
         a->no_room = true;
     return room_for(a, own_room(&h), e);
 }
 
+/* Into a graph: then nothing can be loaded or allocated, and what was not prepared our own kernels do. */
+static bool is_recorded(const struct attention *a)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(a->stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+}
+
 /* Whether cuDNN does it; then there is room. */
 static bool by_cudnn(struct attention *a, const struct device_attention *h, bool backward, struct err *e)
 {
     size_t room = 0;
-    if (!a->cudnn || a->no_room || attention_cudnn_prepare(a->cudnn, h, backward, &room, e))
+    bool recorded = is_recorded(a);
+    if (!a->cudnn || a->no_room || attention_cudnn_prepare(a->cudnn, h, backward, !recorded, &room, e))
+        return false;
+    if (room > a->room_bytes && recorded)
         return false;
     a->no_room = room_for(a, room, e);
     if (a->no_room)

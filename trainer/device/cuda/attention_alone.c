@@ -19,9 +19,9 @@ const char *attention_cudnn_name(const struct attention_cudnn *c)
 }
 
 enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct device_attention *h,
-                                      bool backward, size_t *room, struct err *e)
+                                      bool backward, bool make, size_t *room, struct err *e)
 {
-    (void)c, (void)h, (void)backward, (void)room;
+    (void)c, (void)h, (void)backward, (void)make, (void)room;
     return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: not built in");
 }
 

@@ -86,15 +86,15 @@ static bool same(const struct cudnn_heads *a, const struct cudnn_heads *b)
     return a->rows == b->rows && a->heads == b->heads && a->context == b->context && a->size == b->size;
 }
 
-/* The shape's plan, made now where it is new; a refusal is remembered, too. */
+/* The shape's plan, which may be made now where it is new; a refusal is remembered, too. */
 static struct entry *plan_for(struct attention_cudnn *c, const struct cudnn_heads *n, bool backward,
-                              struct err *e)
+                              bool make, struct err *e)
 {
     struct entry *at = NULL;
     for (int i = 0; i < c->plans && !at; i++)
         if (c->plan[i].backward == backward && same(&c->plan[i].n, n))
             at = &c->plan[i];
-    if (!at && c->plans < PLANS) {
+    if (!at && make && c->plans < PLANS) {
         at = &c->plan[c->plans++];
         *at = (struct entry){.n = *n, .backward = backward};
         at->declined = make_plan(c, at, e);
@@ -130,12 +130,12 @@ static bool takes(const struct device_attention *h)
 }
 
 enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct device_attention *h,
-                                      bool backward, size_t *room, struct err *e)
+                                      bool backward, bool make, size_t *room, struct err *e)
 {
     struct cudnn_heads n = part_of(c, h, backward);
     if (!takes(h))
         return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: bf16 without dropout, heads in steps of 8 only");
-    struct entry *at = plan_for(c, &n, backward, e);
+    struct entry *at = plan_for(c, &n, backward, make, e);
     if (!at)
         return e->code;
     *room = (size_t)at->plan.workspace + (backward ? sums_bytes(&n) : 0);
@@ -151,7 +151,7 @@ enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct de
                                       struct err *e)
 {
     struct cudnn_heads n = part_of(c, h, false);
-    const struct entry *at = plan_for(c, &n, false, e);
+    const struct entry *at = plan_for(c, &n, false, false, e);
     if (!at)
         return e->code;
     float scale = 1.0f / sqrtf((float)n.size), hidden = -INFINITY;
@@ -171,7 +171,7 @@ enum err_code attention_cudnn_backward(struct attention_cudnn *c, const struct d
                                        const void *d_o, void *dqkv, void *room, struct err *e)
 {
     struct cudnn_heads n = part_of(c, h, true);
-    const struct entry *at = plan_for(c, &n, true, e);
+    const struct entry *at = plan_for(c, &n, true, false, e);
     if (!at)
         return e->code;
     float scale = 1.0f / sqrtf((float)n.size), hidden = -INFINITY, one = 1.0f;

@@ -18,9 +18,10 @@ MUST_CHECK enum err_code attention_cudnn_open(struct attention_cudnn **out, cuda
 void attention_cudnn_free(struct attention_cudnn *c);
 const char *attention_cudnn_name(const struct attention_cudnn *c); /* "cuDNN 9.19.0" */
 
-/* Has a plan for the shape from now on, which needs that much room. UNIMPLEMENTED: declined. */
+/* Has a plan for the shape from now on, which needs that much room. UNIMPLEMENTED: declined, or not there and
+ * not to be made. */
 MUST_CHECK enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct device_attention *h,
-                                                 bool backward, size_t *room, struct err *e);
+                                                 bool backward, bool make, size_t *room, struct err *e);
 MUST_CHECK enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct device_attention *h,
                                                  void *room, struct err *e);
 MUST_CHECK enum err_code attention_cudnn_backward(struct attention_cudnn *c, const struct device_attention *h,
