@@ -15,7 +15,7 @@ endfunction()
 
 gpu_attention_test(test_attention_emulated ${cuda}/attention.c ${cuda}/attention_alone.c)
 add_test(NAME test_attention_emulated COMMAND test_attention_emulated)
-set_tests_properties(test_attention_emulated PROPERTIES TIMEOUT 120 LABELS gpu-emulated)
+set_tests_properties(test_attention_emulated PROPERTIES TIMEOUT 120 LABELS gpu-emulated ENVIRONMENT DDP_EMULATED_SEED=1)
 
 find_file(DDP_CUDA_STUB libcuda.so HINTS ${CUDAToolkit_LIBRARY_DIR}/stubs NO_DEFAULT_PATH)
 mark_as_advanced(DDP_CUDA_STUB)
