@@ -81,7 +81,8 @@ static cudaError_t map(cudaStream_t stream, T *to, const float *x, size_t n, F f
     if (n == 0)
         return cudaSuccess;
     if (aligned(to) && aligned(x))
-        LAUNCH((map_kernel<VEC, T, F>), blocks_of(n, THREADS * VEC), THREADS, 0, stream, to, x, (int64_t)n, f);
+        LAUNCH((map_kernel<VEC, T, F>), blocks_of(n, THREADS * VEC), THREADS, 0, stream, to, x, (int64_t)n,
+               f);
     else
         LAUNCH((map_kernel<1, T, F>), blocks_of(n, THREADS), THREADS, 0, stream, to, x, (int64_t)n, f);
     return cudaGetLastError();
@@ -112,7 +113,8 @@ static cudaError_t activate(cudaStream_t stream, float *y, const float *x, size_
     return map<4>(stream, y, x, n, value_of<KIND>());
 }
 
-cudaError_t cuda_activate(cudaStream_t stream, enum device_activation kind, float *y, const float *x, size_t n)
+cudaError_t cuda_activate(cudaStream_t stream, enum device_activation kind, float *y, const float *x,
+                          size_t n)
 {
     return ACTIVATION_OF(kind, activate, stream, y, x, n);
 }

@@ -38,8 +38,8 @@ cudaError_t cuda_add(cudaStream_t stream, float *y, const float *x, size_t n);
 /* ---- dense.cu */
 cudaError_t cuda_bias_grad(cudaStream_t stream, const struct cuda_workspace *w, enum device_type type,
                            float *db, const void *dy, int64_t rows, int64_t cols);
-/* z += bias, both of a layer's (rows,cols) product, and a = f(z) unless a is NULL: what linear does behind its
- * product where that cannot. bias NULL: 0. */
+/* z += bias, both of a layer's (rows,cols) product, and a = f(z) unless a is NULL: what linear does behind
+ * its product where that cannot. bias NULL: 0. */
 cudaError_t cuda_bias_activate(cudaStream_t stream, enum device_activation kind, enum device_type type,
                                void *a, void *z, const float *bias, int64_t rows, int64_t cols);
 cudaError_t cuda_bias_activate_grad(cudaStream_t stream, const struct cuda_workspace *w,
