@@ -77,14 +77,14 @@ enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const
         if (rc != ncclInProgress)
             break;
         if (clock_boot_ms() >= deadline) {
-            (void)err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: %s: not through within %d ms", what, timeout_ms);
+            err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: %s: not through within %d ms", what, timeout_ms);
             return spoiled(c, e);
         }
         nccl_nap(&tries);
     }
     if (rc == ncclSuccess)
         return ERR_OK;
-    (void)nccl_error(c, rc, what, e);
+    nccl_error(c, rc, what, e);
     return spoiled(c, e);
 }
 
@@ -129,7 +129,7 @@ static enum err_code check_nccl(struct comm *c, struct err *e)
         rc = state;
     if (rc == ncclSuccess || rc == ncclInProgress)
         return ERR_OK;
-    (void)nccl_error(c, rc, "the group is over", e);
+    nccl_error(c, rc, "the group is over", e);
     e->code = ERR_ABORTED;
     return e->code;
 }

@@ -28,8 +28,8 @@ struct comm {
     void *watch_arg;
 };
 
-MUST_CHECK enum err_code nccl_error(const struct comm *c, ncclResult_t rc, const char *what, struct err *e);
-MUST_CHECK enum err_code nccl_cuda_error(cudaError_t rc, const char *what, struct err *e);
+enum err_code nccl_error(const struct comm *c, ncclResult_t rc, const char *what, struct err *e);
+enum err_code nccl_cuda_error(cudaError_t rc, const char *what, struct err *e);
 /* Until NCCL is through with a call that returned rc; DEADLINE_EXCEEDED, ABORTED by the flag, or its error.
  */
 MUST_CHECK enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const char *what,

@@ -1,0 +1,171 @@
+/* Forming: the id names a socket that its maker listens on. Everyone connects there and says who they are and
+ * of which version; when all have come they are told to begin, or that versions differ. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum { MOST_IDS = 16 };
+struct hello {
+    int32_t rank, version;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct {
+        ncclUniqueId id;
+        int fd; /* 0: free */
+    } made[MOST_IDS];
+} ids = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static socklen_t address_of(struct sockaddr_un *out, const ncclUniqueId *id)
+{
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(out->sun_path + 1, id->internal, 40);
+    return offsetof(struct sockaddr_un, sun_path) + 41;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    struct sockaddr_un at;
+    unsigned long long random[2];
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    memset(id, 0, sizeof(*id));
+    if (fd < 0 || getrandom(random, sizeof(random), 0) != sizeof(random))
+        return ncclSystemError;
+    snprintf(id->internal, sizeof(id->internal), "nccl-%016llx%016llx", random[0], random[1]);
+    socklen_t size = address_of(&at, id);
+    if (bind(fd, (struct sockaddr *)&at, size) || listen(fd, 64)) {
+        close(fd);
+        return ncclSystemError;
+    }
+    pthread_mutex_lock(&ids.lock);
+    for (int i = 0; i < MOST_IDS; i++)
+        if (!ids.made[i].fd) {
+            ids.made[i].id = *id;
+            ids.made[i].fd = fd;
+            fd = -1;
+            break;
+        }
+    pthread_mutex_unlock(&ids.lock);
+    if (fd < 0)
+        return ncclSuccess;
+    close(fd);
+    return ncclInternalError;
+}
+
+int standin_take_listener(const ncclUniqueId *id)
+{
+    int fd = -1;
+
+    pthread_mutex_lock(&ids.lock);
+    for (int i = 0; i < MOST_IDS && fd < 0; i++)
+        if (ids.made[i].fd && memcmp(&ids.made[i].id, id, sizeof(*id)) == 0) {
+            fd = ids.made[i].fd;
+            ids.made[i].fd = 0;
+        }
+    pthread_mutex_unlock(&ids.lock);
+    return fd;
+}
+
+/* ---- rank 0 */
+
+static void fail(struct ncclComm *c, ncclResult_t rc)
+{
+    atomic_store(&c->state, rc);
+}
+
+static bool all_here(const struct ncclComm *c)
+{
+    for (int r = 1; r < c->ranks; r++)
+        if (c->peers[r].fd < 0)
+            return false;
+    return true;
+}
+
+/* A message this short comes whole. */
+static void welcome(struct ncclComm *c, int fd)
+{
+    struct hello h;
+
+    if (recv(fd, &h, sizeof(h), MSG_WAITALL) != sizeof(h) || h.rank < 1 || h.rank >= c->ranks ||
+        c->peers[h.rank].fd >= 0) {
+        close(fd);
+        return;
+    }
+    c->peers[h.rank].fd = fd;
+    if (h.version != standin_version())
+        c->refused = 1;
+}
+
+static void gather(struct ncclComm *c)
+{
+    bool lost = false;
+    int fd;
+
+    while (!all_here(c)) {
+        fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0)
+            return;
+        welcome(c, fd);
+    }
+    for (int r = 1; r < c->ranks; r++) {
+        char verdict = (char)!c->refused;
+        lost |= send(c->peers[r].fd, &verdict, 1, MSG_NOSIGNAL) != 1;
+    }
+    close(c->listener);
+    c->listener = -1;
+    fail(c, lost ? ncclRemoteError : c->refused ? ncclInvalidUsage : ncclSuccess);
+}
+
+/* ---- the others */
+
+static void reach(struct ncclComm *c)
+{
+    struct sockaddr_un at;
+    struct hello h = {c->rank, standin_version()};
+    socklen_t size = address_of(&at, &c->id);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || connect(fd, (struct sockaddr *)&at, size) ||
+        send(fd, &h, sizeof(h), MSG_NOSIGNAL) != sizeof(h)) {
+        if (fd >= 0)
+            close(fd);
+        fail(c, ncclRemoteError);
+        return;
+    }
+    c->peers[0].fd = fd;
+}
+
+static void hear(struct ncclComm *c)
+{
+    char verdict = 0;
+    ssize_t n = recv(c->peers[0].fd, &verdict, 1, MSG_DONTWAIT);
+
+    if (n < 0 && errno == EAGAIN)
+        return;
+    fail(c, n != 1 ? ncclRemoteError : verdict ? ncclSuccess : ncclInvalidUsage);
+}
+
+void standin_form(struct ncclComm *c)
+{
+    if (standin_fault("late-init") || atomic_load(&c->state) != ncclInProgress)
+        return;
+    if (c->ranks == 1)
+        fail(c, ncclSuccess);
+    else if (c->rank == 0)
+        gather(c);
+    else if (c->peers[0].fd < 0)
+        reach(c);
+    else
+        hear(c);
+    c->formed = atomic_load(&c->state) == ncclSuccess;
+}

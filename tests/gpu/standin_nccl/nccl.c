@@ -1,0 +1,127 @@
+/* A communicator's life, and what it says of itself. */
+#include "nccl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+/* ---- what it was told to do wrong */
+
+bool standin_fault(const char *name)
+{
+    const char *said = getenv("DDP_STANDIN_NCCL_FAULT");
+
+    return said && strcmp(said, name) == 0;
+}
+
+int standin_version(void)
+{
+    const char *said = getenv("DDP_STANDIN_NCCL_VERSION");
+
+    return said ? atoi(said) : NCCL_VERSION_CODE;
+}
+
+/* ---- */
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = standin_version();
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    struct ncclComm *c;
+
+    if (config->size != sizeof(*config) || config->blocking != 0 || rank < 0 || rank >= ranks)
+        return ncclInvalidArgument;
+    c = calloc(1, sizeof(*c));
+    if (!c)
+        return ncclSystemError;
+    c->rank = rank;
+    c->ranks = ranks;
+    c->id = id;
+    c->listener = rank == 0 ? standin_take_listener(&id) : -1;
+    c->peers = calloc((size_t)ranks, sizeof(*c->peers));
+    for (int r = 0; r < ranks; r++)
+        c->peers[r].fd = -1;
+    atomic_store(&c->holders, 1);
+    atomic_store(&c->state, rank == 0 && c->listener < 0 ? ncclInvalidUsage : ncclInProgress);
+    *out = c;
+    return (ncclResult_t)atomic_load(&c->state);
+}
+
+void standin_hold(struct ncclComm *c)
+{
+    atomic_fetch_add(&c->holders, 1);
+}
+
+void standin_drop(struct ncclComm *c)
+{
+    if (atomic_fetch_sub(&c->holders, 1) > 1)
+        return;
+    for (int r = 0; r < c->ranks; r++) {
+        if (c->peers[r].fd >= 0)
+            close(c->peers[r].fd);
+        free(c->peers[r].data);
+    }
+    if (c->listener >= 0)
+        close(c->listener);
+    free(c->peers);
+    free(c);
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t c)
+{
+    return (ncclResult_t)atomic_load(&c->state);
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t c)
+{
+    standin_drop(c);
+    return ncclSuccess;
+}
+
+/* As the real one, it may never come back. */
+ncclResult_t ncclCommAbort(ncclComm_t c)
+{
+    while (standin_fault("hang-in-abort"))
+        pause();
+    atomic_store(&c->aborted, true);
+    standin_drop(c);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
+{
+    if (!c->formed)
+        standin_form(c);
+    *state = (ncclResult_t)atomic_load(&c->state);
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t rc)
+{
+    switch (rc) {
+    case ncclSuccess:
+        return "no error";
+    case ncclInvalidUsage:
+        return "invalid usage";
+    case ncclRemoteError:
+        return "remote process exited or there was a network error";
+    case ncclInProgress:
+        return "NCCL operation in progress";
+    default:
+        return "internal error";
+    }
+}
+
+const char *ncclGetLastError(ncclComm_t c)
+{
+    return c && atomic_load(&c->state) == ncclInvalidUsage ? "ranks of different versions, or no such id"
+                                                           : "";
+}
