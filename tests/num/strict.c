@@ -260,7 +260,8 @@ static const struct device_ops *operations(void)
     return &ops;
 }
 
-/* DDP_STRICT_DECLINES: the rank that finds no hardware. */
+/* DDP_STRICT_DECLINES: the rank that finds no hardware. DDP_STRICT_KEEPS=16: bf16 is what products of bf16
+ * leave. */
 static enum err_code strict_open(struct device **out, struct err *e)
 {
     struct device *cpu = NULL;
@@ -269,7 +270,8 @@ static enum err_code strict_open(struct device **out, struct err *e)
     if (device_open(&cpu, DEVICE_CPU, number_of("LOCAL_RANK", 0), number_of("LOCAL_WORLD_SIZE", 1), 0, e))
         return e->code;
     struct strict_device *s = xcalloc(1, sizeof(*s));
-    s->base = (struct device){.ops = operations(), .name = "strict", .kept = DEVICE_F32};
+    s->base = (struct device){.ops = operations(), .name = "strict"};
+    s->base.kept = number_of("DDP_STRICT_KEEPS", 32) == 16 ? DEVICE_BF16 : DEVICE_F32;
     s->base.threads = cpu->threads;
     s->cpu = cpu;
     s->away = mmap(NULL, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -32,6 +32,20 @@ void strict_call(struct device *d, struct call c);
 void *strict_in(struct device *d, const void *p);
 void strict_not_while_recording(struct device *d);
 
+/* strict_kept.c: how the operation is done where what is kept is bf16. */
+enum strict_kept_op {
+    KEPT_PRODUCT,
+    KEPT_LINEAR,
+    KEPT_BIAS_GRAD,
+    KEPT_BIAS_ACTIVATE_GRAD,
+    KEPT_NORM,
+    KEPT_NORM_GRAD,
+    KEPT_ATTENTION,
+    KEPT_ATTENTION_GRAD,
+    KEPT_CROSS_ENTROPY,
+};
+void strict_keep(struct call *c, enum strict_kept_op op, enum device_type kept);
+
 /* Fills in the operations of strict_ops.c. */
 void strict_operations(struct device_ops *ops);
 

@@ -135,6 +135,25 @@ def rows_of_logits_are_rounded_up(directory):
             assert abs(float(want[name]) - float(got[name])) < (2e-2 if extra else 1e-4), (name, want, got)
 
 
+def bf16_is_kept(directory):
+    """A device that leaves bf16 between operations: as good as one that leaves floats, tied or not, with dropout, with rows
+    of logits rounded up or not, and the same bits every time."""
+    write_text(directory)
+    for name, model in (("tied", GPT), ("untied", GPT.replace("context: 16", "context: 16, tied: false")),
+                        ("dropout", GPT.replace("context: 16", "context: 16, dropout: 0.1")),
+                        ("odd", GPT.replace(", symbols: byte", ""))):
+        model += ADAMW + "\n  precision: bf16\n  accumulate: 2"
+        want = train(directory, job(model, "cpu", out=f"{name}-cpu"))
+        got = train(directory, job(model, "cuda", out=f"{name}-16"), DDP_STRICT_KEEPS="16")
+        assert got != want
+        assert got == train(directory, job(model, "cuda", out=f"{name}-again"), DDP_STRICT_KEEPS="16",
+                            DDP_STRICT_RECORDS="1")
+        for i, (a, b) in enumerate(zip(want[1:], got[1:])):
+            a, b = dict(a[1:]), dict(b[1:])
+            norms = abs(float(a["grad_norm"]) / float(b["grad_norm"]) - 1) if i < 2 else 0.0  # later they part
+            assert abs(float(a["loss"]) / float(b["loss"]) - 1) < 1e-2 and norms < 5e-2, (name, i, a, b)
+
+
 def a_loss_that_is_no_number(directory):
     """Found at the step's end, after the update: and before anything is made of it."""
     code, reports, err = trainer(directory, job(MLP + "\n  optimizer: {type: sgd, lr: 1.0e30}", "cuda"))
@@ -188,5 +207,5 @@ def what_the_plugin_is(directory):
     assert code == 1 and list(said) == ["why"] and "/nonexistent.so" in said["why"], said
 
 
-sweep("strict", (what_the_plugin_is, same_bits, several_ranks, snapshots_go_from_one_to_the_other, rows_of_logits_are_rounded_up,
+sweep("strict", (what_the_plugin_is, same_bits, several_ranks, snapshots_go_from_one_to_the_other, rows_of_logits_are_rounded_up, bf16_is_kept,
                  a_loss_that_is_no_number, one_kind_of_device, which_device))

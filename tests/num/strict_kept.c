@@ -1,0 +1,148 @@
+/* What a device would do that keeps bf16 between operations: what comes is widened, the CPU's operation done
+ * in float, and what goes narrowed. It takes the places of strict_ops.c's calls whose kept type is bf16. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/num/strict.h"
+
+static float *room(int64_t n)
+{
+    return xcalloc((size_t)n, sizeof(float));
+}
+
+static float *widened(const void *bf16, int64_t n)
+{
+    const uint16_t *from = bf16;
+    float *to = room(n);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)from[i] << 16;
+        memcpy(&to[i], &bits, sizeof(bits));
+    }
+    return to;
+}
+
+/* Takes `from` over. */
+static void narrowed(struct device *cpu, void *bf16, float *from, int64_t n)
+{
+    cpu->ops->narrow(cpu, bf16, from, (size_t)n);
+    free(from);
+}
+
+static int64_t tokens(const struct device_tokens *n)
+{
+    return n->rows * n->context;
+}
+
+static void run_product(struct device *cpu, const struct call *c)
+{
+    struct device_product h = c->h.product;
+    float *to = room(h.m * h.n);
+    BUG_ON(h.beta != 0.0f);
+    h.out = DEVICE_F32;
+    h.c = to;
+    cpu->ops->product(cpu, &h);
+    narrowed(cpu, c->h.product.c, to, h.m * h.n);
+}
+
+static void run_linear(struct device *cpu, const struct call *c)
+{
+    struct device_linear h = c->h.linear;
+    float *z = room(h.rows * h.out);
+    h.kept = DEVICE_F32;
+    h.z = z;
+    cpu->ops->linear(cpu, &h);
+    narrowed(cpu, c->h.linear.z, z, h.rows * h.out);
+}
+
+static void run_bias_grad(struct device *cpu, const struct call *c)
+{
+    float *dy = widened(c->p[1], c->n[0] * c->n[1]);
+    cpu->ops->bias_grad(cpu, DEVICE_F32, c->p[0], dy, c->n[0], c->n[1]);
+    free(dy);
+}
+
+static void run_bias_activate_grad(struct device *cpu, const struct call *c)
+{
+    float *da = widened(c->p[3], c->n[0] * c->n[1]), *z = widened(c->p[4], c->n[0] * c->n[1]);
+    cpu->ops->bias_activate_grad(cpu, c->kind, c->type, DEVICE_F32, c->p[0], c->p[1], c->p[2], da, z, c->n[0],
+                                 c->n[1]);
+    free(da);
+    free(z);
+}
+
+static void run_norm(struct device *cpu, const struct call *c)
+{
+    struct device_norm h = c->h.norm;
+    float *delta = h.delta ? widened(h.delta, tokens(&h.n) * h.n.width) : NULL;
+    BUG_ON(h.delta && (h.delta == h.x || h.delta == h.residual));
+    h.kept = DEVICE_F32;
+    h.delta = delta;
+    cpu->ops->norm(cpu, &h);
+    free(delta);
+}
+
+static void run_norm_grad(struct device *cpu, const struct call *c)
+{
+    struct device_norm_grad h = c->h.norm_grad;
+    float *dy = widened(h.dy, tokens(&h.n) * h.n.width);
+    h.kept = DEVICE_F32;
+    h.dy = dy;
+    cpu->ops->norm_grad(cpu, &h);
+    free(dy);
+}
+
+static void run_attention(struct device *cpu, const struct call *c)
+{
+    struct device_attention h = c->h.attention;
+    int64_t n = tokens(&h.n) * h.n.width;
+    float *qkv = widened(h.qkv, 3 * n), *o = room(n);
+    h.kept = DEVICE_F32;
+    h.qkv = qkv;
+    h.o = o;
+    cpu->ops->attention(cpu, &h);
+    free(qkv);
+    narrowed(cpu, c->h.attention.o, o, n);
+}
+
+static void run_attention_grad(struct device *cpu, const struct call *c)
+{
+    struct device_attention h = c->h.attention;
+    int64_t n = tokens(&h.n) * h.n.width;
+    float *qkv = widened(h.qkv, 3 * n), *o = widened(h.o, n), *d_o = widened(c->p[0], n), *dqkv = room(3 * n);
+    h.kept = DEVICE_F32;
+    h.qkv = qkv;
+    h.o = o;
+    cpu->ops->attention_grad(cpu, &h, d_o, dqkv);
+    free(qkv);
+    free(o);
+    free(d_o);
+    narrowed(cpu, c->p[1], dqkv, 3 * n);
+}
+
+static void run_cross_entropy(struct device *cpu, const struct call *c)
+{
+    struct device_classes h = c->h.classes;
+    float *x = widened(h.x, h.rows * h.stride);
+    h.kept = DEVICE_F32;
+    h.x = x;
+    cpu->ops->cross_entropy(cpu, &h);
+    free(x);
+}
+
+void strict_keep(struct call *c, enum strict_kept_op op, enum device_type kept)
+{
+    static void (*const runs[])(struct device * cpu, const struct call *c) = {
+        [KEPT_PRODUCT] = run_product,
+        [KEPT_LINEAR] = run_linear,
+        [KEPT_BIAS_GRAD] = run_bias_grad,
+        [KEPT_BIAS_ACTIVATE_GRAD] = run_bias_activate_grad,
+        [KEPT_NORM] = run_norm,
+        [KEPT_NORM_GRAD] = run_norm_grad,
+        [KEPT_ATTENTION] = run_attention,
+        [KEPT_ATTENTION_GRAD] = run_attention_grad,
+        [KEPT_CROSS_ENTROPY] = run_cross_entropy,
+    };
+    if (kept == DEVICE_BF16)
+        c->run = runs[op];
+}
