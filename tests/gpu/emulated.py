@@ -1,0 +1,186 @@
+#!/usr/bin/python3
+"""Whole trainings through the CUDA plugin, on the emulation of tests/gpu/emulate: its curves are the CPU device's, its
+bits are the same in any order of what runs beside each other, through kills, and from the one device to the other."""
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "num"))
+from language_text import write_text  # noqa: E402
+from world import BIN, World, newest, raw, sweep  # noqa: E402
+
+PLUGIN = os.path.join(os.environ.get("DDP_BUILD", os.path.join(BIN, "..")), "lib", "ddp_emulated", "libddp_cuda.so")
+JOB = """
+name: t
+device: DEVICE
+train:
+  MODEL
+  global_batch: 8
+  steps: STEPS
+  seed: 5
+  snapshot: {dir: OUT, every: EVERY}
+  log_every: 1
+  EXTRA
+"""
+MLP = """model: {type: mlp, sizes: [12, 24, 3], activation: gelu}
+  data: {type: synthetic, samples: 500}
+  optimizer: {type: sgd, lr: 1.0e-2, momentum: 0.9, clip: 0.5}"""
+GPT = """model: {type: gpt, layers: 2, heads: 2, width: 32, context: 16, dropout: CHANCE}
+  data: {type: text, path: input.txt}
+  optimizer: {type: adamw, lr: 3.0e-3, weight_decay: 0.01, clip: 0.5}
+  eval: {every: 10, batches: 2}"""
+FILES = ("model.safetensors", "optimizer.safetensors")
+MOST = {"fp32": 1e-4, "bf16": 2e-2}  # how far losses may be apart, relative
+DEADLINE = 60
+
+os.environ.update(DDP_CUDA_PLUGIN=PLUGIN, CUDA_VISIBLE_DEVICES="GPU-emulated")
+os.environ.pop("DDP_EMULATED_SEED", None)
+
+
+def job(model, device="cuda", steps=20, every=10, out="out", precision="fp32", dropout=0, extra=""):
+    text = JOB.replace("MODEL", model)
+    for name, value in (("DEVICE", device), ("STEPS", steps), ("EVERY", every), ("OUT", out), ("CHANCE", dropout),
+                        ("EXTRA", f"precision: {precision}\n  {extra}")):
+        text = text.replace(name, str(value))
+    return text
+
+
+def train(directory, text, world=1, nodes=1, **env):
+    """The losses, {step: loss}."""
+    os.environ.update(env)
+    try:
+        with World(directory, text, world=world, nodes=nodes) as w:
+            w.run()
+            return {r["step"]: r["loss"] for r in w.ranks[0].reports if "loss" in r}
+    finally:
+        for name in env:
+            del os.environ[name]
+
+
+def apart(one, other):
+    assert one and sorted(one) == sorted(other), (sorted(one), sorted(other))
+    return max(abs(one[s] - other[s]) / abs(other[s]) for s in one)
+
+
+def bits(directory, out):
+    return [raw(f"{directory}/{out}", name) for name in FILES
+            if os.path.exists(os.path.join(newest(f"{directory}/{out}"), name))]
+
+
+def curves(directory):
+    """Those of the CPU device, which computes in fp32, or in bf16 as it can."""
+    write_text(directory)
+    said = []
+    for name, model, precision in (("mlp", MLP, "fp32"), ("gpt", GPT, "fp32"), ("gpt", GPT, "bf16")):
+        cpu = train(directory, job(model, "cpu", out=f"{name}-{precision}-cpu", precision=precision))
+        gpu = train(directory, job(model, out=f"{name}-{precision}", precision=precision))
+        off = apart(gpu, cpu)
+        assert off < MOST[precision], (name, precision, off, gpu, cpu)
+        first, last = gpu[min(gpu)], gpu[max(gpu)]
+        assert last < first, (name, precision, first, last)
+        said.append(f"{name} {precision} {off:.1e}")
+    return ", ".join(said)
+
+
+def the_same_bits_in_any_order(directory):
+    """What nothing orders, seeds do: blocks, threads, streams."""
+    write_text(directory)
+    for name, model, precision, dropout in (("mlp", MLP, "fp32", 0), ("gpt", GPT, "bf16", 0.1), ("gpt32", GPT, "fp32", 0.1)):
+        seen = []
+        for seed in ("0", "0", "1", "2"):
+            out = f"{name}-{len(seen)}"
+            text = job(model, out=out, precision=precision, dropout=dropout, steps=10)
+            losses = train(directory, text, DDP_EMULATED_SEED=seed)
+            seen.append((losses, bits(directory, out)))
+        for i, other in enumerate(seen[1:], 1):
+            assert other[0] == seen[0][0], (name, i, apart(other[0], seen[0][0]))
+            assert other[1] == seen[0][1], (name, i)
+
+
+def killed_and_resumed(directory):
+    """kill -9 after a snapshot, then on: to what a run comes that nobody disturbed."""
+    write_text(directory)
+    text = job(GPT, out="killed", precision="bf16", dropout=0.1, steps=3000, every=5)
+    committed = {}
+    with World(directory, text, snapshots=committed) as w:
+        until = time.monotonic() + DEADLINE
+        while not w.rendezvous.commits:
+            assert time.monotonic() < until and w.ranks[0].process.poll() is None, w.ranks[0].err
+            time.sleep(0.01)  # between two looks
+        w.judging = False
+        os.kill(w.ranks[0].process.pid, signal.SIGKILL)
+        w.wait()
+    last = max(step for _, step in committed)
+    text = text.replace("steps: 3000", f"steps: {last + 3}")
+    with World(directory, text, snapshots=committed, generation=2) as w:
+        w.run()
+        first = min(r["step"] for r in w.ranks[0].reports if "loss" in r)
+    assert first == last + 1, (first, committed)
+    train(directory, text.replace("killed", "whole"))
+    assert bits(directory, "killed") == bits(directory, "whole")
+    return f"killed after step {last}"
+
+
+def from_one_device_to_the_other(directory):
+    write_text(directory)
+    text = job(GPT, "cpu", out="whole", steps=20)
+    whole = train(directory, text)
+    for first, then in (("cpu", "cuda"), ("cuda", "cpu")):
+        out = f"{first}-{then}"
+        train(directory, job(GPT, first, steps=10, out=out))
+        losses = train(directory, job(GPT, then, steps=20, out=out, extra="resume: continue"))
+        assert min(losses) == 11, losses
+        off = apart(losses, {s: whole[s] for s in losses})
+        assert off < 1e-4, (first, then, off)
+
+
+def ranks(directory):
+    """One job on 1, 2 and 4 ranks, of one node and of two."""
+    write_text(directory)
+    said = []
+    for name, model in (("mlp", MLP), ("gpt", GPT)):
+        one = train(directory, job(model, out=f"{name}-1", steps=10))
+        for world, nodes in ((2, 1), (4, 2)):
+            off = apart(train(directory, job(model, out=f"{name}-{world}", steps=10), world=world, nodes=nodes), one)
+            assert off < 1e-4, (name, world, off)
+            said.append(f"{name} on {world} {off:.1e}")
+    same = []
+    for world, nodes in ((1, 1), (2, 1), (4, 2)):
+        out = f"world-{world}"
+        text = job(GPT, out=out, steps=6, extra="reproducible: world\n  shards: 4", dropout=0.1)
+        same.append((train(directory, text, world=world, nodes=nodes), bits(directory, out)))
+    assert same[1:] == same[:-1], "reproducible: world, but other bits"
+    return ", ".join(said)
+
+
+def memory_that_is_not_there(directory):
+    """One clear line, and no crash."""
+    write_text(directory)
+    os.environ["DDP_EMULATED_MEMORY"] = "100000"
+    try:
+        with World(directory, job(GPT)) as w:
+            codes = w.wait()
+            assert codes == [78] or codes[0] not in (0, -signal.SIGSEGV, -signal.SIGABRT), codes
+            assert "bytes" in w.ranks[0].err or "memory" in w.ranks[0].err, w.ranks[0].err[-500:]
+            return w.ranks[0].err.strip().splitlines()[-1][:150]
+    finally:
+        del os.environ["DDP_EMULATED_MEMORY"]
+
+
+def a_fault_of_the_device(directory):
+    """An error that sticks, at any call: the process ends, and says why; it never goes on with wrong numbers."""
+    write_text(directory)
+    for call in (3, 40, 150, 400, 1000, 2000):
+        os.environ["DDP_EMULATED_FAULT"] = str(call)
+        try:
+            with World(directory, job(GPT, out=f"fault-{call}", steps=10)) as w:
+                codes = w.wait()
+                assert codes[0] > 0, (call, codes, w.ranks[0].err[-500:])
+                assert "unspecified launch failure" in w.ranks[0].err or "cuda" in w.ranks[0].err.lower(), w.ranks[0].err
+        finally:
+            del os.environ["DDP_EMULATED_FAULT"]
+
+
+sweep("emulated", (curves, the_same_bits_in_any_order, killed_and_resumed, from_one_device_to_the_other, ranks,
+                   memory_that_is_not_there, a_fault_of_the_device))

@@ -1,0 +1,16 @@
+# The plugin for GPUs, of the very sources that nvcc compiles, on the emulation; and trainings through it.
+include(${PROJECT_SOURCE_DIR}/trainer/device/cuda/sources.cmake)
+add_library(ddp_cuda_emulated MODULE)
+ddp_emulated_sources(ddp_cuda_emulated ${DDP_CUDA_SOURCES} ${DDP_CUDA_NO_CUDNN_SOURCES})
+if(TARGET standin_nccl)
+  ddp_emulated_sources(ddp_cuda_emulated ${DDP_CUDA_NCCL_SOURCES})
+  target_compile_definitions(ddp_cuda_emulated PRIVATE DDP_CUDA_NCCL)
+  target_link_libraries(ddp_cuda_emulated PRIVATE standin_nccl)
+endif()
+set(symbols ${PROJECT_SOURCE_DIR}/trainer/device/cuda/symbols.map)
+target_link_libraries(ddp_cuda_emulated PRIVATE base ${CMAKE_DL_LIBS} m)
+target_link_options(ddp_cuda_emulated PRIVATE -Wl,--version-script=${symbols} -Wl,--no-undefined)
+set_target_properties(ddp_cuda_emulated PROPERTIES OUTPUT_NAME ddp_cuda LINK_DEPENDS ${symbols}
+                      LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/ddp_emulated)
+
+ddp_script_test(gpu_emulated SCRIPT emulated.py TIMEOUT 300 LABELS gpu-emulated)
