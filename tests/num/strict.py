@@ -142,7 +142,7 @@ def bf16_is_kept(directory):
     for name, model in (("tied", GPT), ("untied", GPT.replace("context: 16", "context: 16, tied: false")),
                         ("dropout", GPT.replace("context: 16", "context: 16, dropout: 0.1")),
                         ("odd", GPT.replace(", symbols: byte", ""))):
-        model += ADAMW + "\n  precision: bf16\n  accumulate: 2"
+        model += ADAMW.replace("3.0e-3", "1.0e-3") + "\n  precision: bf16\n  accumulate: 2"
         want = train(directory, job(model, "cpu", out=f"{name}-cpu"))
         got = train(directory, job(model, "cuda", out=f"{name}-16"), DDP_STRICT_KEEPS="16")
         assert got != want
@@ -151,7 +151,7 @@ def bf16_is_kept(directory):
         for i, (a, b) in enumerate(zip(want[1:], got[1:])):
             a, b = dict(a[1:]), dict(b[1:])
             norms = abs(float(a["grad_norm"]) / float(b["grad_norm"]) - 1) if i < 2 else 0.0  # later they part
-            assert abs(float(a["loss"]) / float(b["loss"]) - 1) < 1e-2 and norms < 5e-2, (name, i, a, b)
+            assert abs(float(a["loss"]) / float(b["loss"]) - 1) < 2e-2 and norms < 5e-2, (name, i, a, b)
 
 
 def a_loss_that_is_no_number(directory):
