@@ -40,7 +40,7 @@ static void note_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
 {
     term_puts_safe(out, node->note);
     for (size_t i = 0; i < node->n_gpus; i++) {
-        if (node->gpus[i]->healthy)
+        if (node->gpus[i]->healthy && !*node->gpus[i]->problem)
             continue;
         buf_printf(out, "%sgpu%d ", out->len ? "; " : "", node->gpus[i]->index);
         term_puts_safe(out, *node->gpus[i]->problem ? node->gpus[i]->problem : "is not well");

@@ -16,6 +16,7 @@
 #include "base/signals.h"
 #include "daemon/agent/agent_state.h"
 #include "daemon/agent/retain.h"
+#include "daemon/agent/trainer_nccl.h"
 
 #define LOG_POLL_MS 100
 #define RETAIN_EVERY_MS (3600u * 1000)
@@ -39,6 +40,10 @@ static void fill_hello(void *user, Ddp__V1__Hello *hello)
     hello->port_first = s->port_first;
     hello->port_last = s->port_last;
     hello->log_dir = s->log_dir;
+    hello->gpus = gpus_messages(a->gpus, &hello->n_gpus);
+    hello->slots_per_gpu = (int32_t)s->slots_per_gpu;
+    if (a->nccl)
+        hello->nccl_version = a->nccl;
     if (!wish)
         return;
     hello->cluster_id = wish->cluster_id;
@@ -54,6 +59,7 @@ static void fill_heartbeat(void *user, Ddp__V1__Heartbeat *beat)
     inventory_measure(&a->meter, &load);
     beat->load = load.load;
     beat->memory_free = load.memory_free;
+    beat->gpus = gpus_messages(a->gpus, &beat->n_gpus);
 }
 
 static enum err_code on_welcome(void *user, const Ddp__V1__Welcome *welcome, struct err *e)
@@ -121,6 +127,20 @@ static void on_check(void *user, const Ddp__V1__CheckAsk *ask)
     struct agent *a = user;
 
     checks_ask(a->checks, ask);
+}
+
+static void on_pardon(void *user)
+{
+    struct agent *a = user;
+
+    gpus_pardon(a->gpus);
+}
+
+static void on_gpus_change(void *user)
+{
+    struct agent *a = user;
+
+    session_beat(a->session);
 }
 
 static void on_sendable(void *user)
@@ -194,8 +214,18 @@ static void wake_at(struct agent *a, int64_t at, int64_t now)
 
 static void dial(struct agent *a)
 {
-    struct session_events events = {fill_hello, fill_heartbeat, on_welcome,  on_ack,  on_wish, on_log_read,
-                                    on_probe,   on_check,       on_sendable, on_lost, a};
+    struct session_events events = {.fill_hello = fill_hello,
+                                    .fill_heartbeat = fill_heartbeat,
+                                    .on_welcome = on_welcome,
+                                    .on_ack = on_ack,
+                                    .on_wish = on_wish,
+                                    .on_log_read = on_log_read,
+                                    .on_probe = on_probe,
+                                    .on_check = on_check,
+                                    .on_pardon = on_pardon,
+                                    .on_sendable = on_sendable,
+                                    .on_lost = on_lost,
+                                    .user = a};
 
     if (session_open(&a->session, &a->loop, a->settings, &events, &a->failure))
         uv_stop(&a->loop);
@@ -423,6 +453,21 @@ static void open_checks(struct agent *a)
     a->checks = checks_create(&a->loop, &options);
 }
 
+static enum err_code open_gpus(struct agent *a, struct err *e)
+{
+    struct gpus_options options = {.state = a->settings->state,
+                                   .configured = a->settings->gpus,
+                                   .visible = getenv("CUDA_VISIBLE_DEVICES"),
+                                   .on_change = on_gpus_change,
+                                   .user = a};
+
+    if (gpus_open(&a->gpus, &a->loop, &options, e))
+        return e->code;
+    if (gpus_count(a->gpus))
+        a->nccl = trainer_nccl(a->trainer);
+    return ERR_OK;
+}
+
 static enum err_code open_parts(struct agent *a, struct err *e)
 {
     struct wards_options wards = {.state = a->settings->state,
@@ -441,6 +486,8 @@ static enum err_code open_parts(struct agent *a, struct err *e)
         a->runtime = xasprintf("/run/ddp/%.8s", a->instance);
     wards.runtime = a->runtime;
     inventory_read(&a->inventory);
+    if (open_gpus(a, e))
+        return e->code;
     a->logs = logs_create(&logs);
     a->watch = watch_create(&a->loop, &watch);
     open_checks(a);
@@ -468,6 +515,8 @@ static void release(struct agent *a)
     logs_free(a->logs);
     reports_release(&a->reports);
     wish_close(&a->wish);
+    gpus_close(a->gpus);
+    free(a->nccl);
     close_fd(&a->lock_fd);
     free(a->address);
     free(a->trainer);

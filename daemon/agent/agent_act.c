@@ -70,6 +70,7 @@ static enum err_code make_order(struct agent *a, const struct action *act, struc
                                       .address = a->address,
                                       .cluster = a->wish.wish ? a->wish.wish->cluster_id : "",
                                       .trainer = a->trainer,
+                                      .has_gpus = gpus_count(a->gpus) > 0,
                                       .inherited = environ};
 
     order->spawn = act->spawn;

@@ -6,6 +6,7 @@
 
 #include "base/id.h"
 #include "daemon/agent/checks.h"
+#include "daemon/agent/gpus.h"
 #include "daemon/agent/inventory.h"
 #include "daemon/agent/logs.h"
 #include "daemon/agent/reports.h"
@@ -24,6 +25,8 @@ struct agent {
     int lock_fd;
     struct inventory inventory;
     struct inventory_meter meter;
+    struct gpus *gpus;
+    char *nccl; /* the trainer's, "2.28.9" or "none"; NULL: there are no GPUs */
     struct wish_store wish;
     struct wards *wards;
     struct session *session;

@@ -113,11 +113,11 @@ static char **put_user(char **env, const char *user)
     return env_set(env, "SHELL", "%s", pw->pw_shell && *pw->pw_shell ? pw->pw_shell : "/bin/sh");
 }
 
-static char **put_torchrun(char **env, const struct job_spec *spec, const Ddp__V1__GroupWish *g,
+static char **put_torchrun(char **env, const struct job_spec *spec, bool alone, const Ddp__V1__GroupWish *g,
                            const Ddp__V1__SpawnWish *s, const char *log_dir)
 {
     env = env_set(env, "RANK", "%d", s->rank);
-    env = env_set(env, "LOCAL_RANK", "%d", spec->virtual_local_rank ? 0 : s->local_rank);
+    env = env_set(env, "LOCAL_RANK", "%d", alone ? 0 : s->local_rank);
     env = env_set(env, "WORLD_SIZE", "%d", g->world_size);
     env = env_set(env, "LOCAL_WORLD_SIZE", "%d", g->local_world_size);
     env = env_set(env, "GROUP_RANK", "%d", g->node_rank);
@@ -176,6 +176,26 @@ static void append_gpus(struct buf *out, const Ddp__V1__SpawnWish *s)
         buf_printf(out, "%s%s", out->len ? "," : "", s->gpu_uuids[i]);
 }
 
+static bool has_gpu(const Ddp__V1__SpawnWish *s, const char *uuid)
+{
+    for (size_t i = 0; i < s->n_gpu_uuids; i++)
+        if (!strcmp(s->gpu_uuids[i], uuid))
+            return true;
+    return false;
+}
+
+/* Two of the generation's workers have one GPU. */
+static bool is_shared(const Ddp__V1__GroupWish *g, int64_t generation)
+{
+    for (size_t a = 0; a < g->n_spawns; a++)
+        for (size_t b = 0; b < a; b++)
+            for (size_t i = 0; i < g->spawns[a]->n_gpu_uuids; i++)
+                if (g->spawns[a]->generation == generation && g->spawns[b]->generation == generation &&
+                    has_gpu(g->spawns[b], g->spawns[a]->gpu_uuids[i]))
+                    return true;
+    return false;
+}
+
 /* A command sees all of the job's GPUs on its node, in local-rank order, so that cuda:LOCAL_RANK is right, as
  * under torchrun; a native worker, or one with a virtual local rank, its own only. */
 static char **put_gpus(char **env, bool own, const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s)
@@ -225,6 +245,9 @@ void environment_order(struct spawn_order *out, const struct environment_place *
     const struct settings *set = place->settings;
     char **env = place->inherited && *place->inherited ? strv_dup(place->inherited) : NULL;
     bool native = spec->kind == JOB_TRAIN;
+    /* CUDA takes no GPU twice, so LOCAL_RANK cannot count what workers share: each sees its own, as number 0
+     */
+    bool alone = spec->virtual_local_rank || (!native && is_shared(group, spawn->generation));
 
     memset(out, 0, sizeof(*out));
     out->spawn = spawn->spawn;
@@ -243,12 +266,17 @@ void environment_order(struct spawn_order *out, const struct environment_place *
         out->master_port = group->master_port;
     for (size_t i = 0; i < ARRAY_LEN(not_inherited); i++)
         env = env_unset(env, not_inherited[i]);
+    if (place->has_gpus && !spawn->n_gpu_uuids)
+        env = env_set(env, "CUDA_VISIBLE_DEVICES", "%s", ""); /* what is not leased is not to be used */
     env = put_user(env, set->user);
     env = put_all(env, group->env, group->n_env);
     env = put_all(env, spec->env, strv_len(spec->env));
-    env = put_torchrun(env, spec, group, spawn, out->log_dir);
-    env = put_gpus(env, native || spec->virtual_local_rank, group, spawn);
+    env = put_torchrun(env, spec, alone, group, spawn, out->log_dir);
+    env = put_gpus(env, native || alone, group, spawn);
+    if (spawn->n_gpu_uuids && set->slots_per_gpu > 1) /* or NCCL refuses two ranks on one GPU */
+        env = env_set(env, "NCCL_HOSTID", "%s-%s", place->instance, out->id);
     env = put_ours(env, place, group, spawn, out->id);
+    out->gpu_slots = (int)set->slots_per_gpu;
     for (size_t i = 0; i < spawn->n_gpu_uuids; i++)
         out->gpu_uuids = strv_append(out->gpu_uuids, spawn->gpu_uuids[i]);
     if (native) {

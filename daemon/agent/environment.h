@@ -17,6 +17,7 @@ struct environment_place {
     const char *run_dir;  /* DDP_RUN_DIR: 0700, for sockets between the node's ranks; one a generation */
     const char *job_file;
     const char *trainer;    /* ddp-trainer's path */
+    bool has_gpus;          /* the node offers some */
     char *const *inherited; /* environ */
 };
 

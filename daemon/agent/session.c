@@ -180,6 +180,9 @@ static void on_message(struct rpc_session *stream, const void *message, void *us
     case DDP__V1__AGENT_DOWN__BODY_CHECK:
         s->events.on_check(s->events.user, down->check);
         break;
+    case DDP__V1__AGENT_DOWN__BODY_PARDON:
+        s->events.on_pardon(s->events.user);
+        break;
     default:
         break; /* a newer coordinator's */
     }
@@ -294,6 +297,12 @@ void session_redial(struct session *s)
 {
     if (s && s->stream)
         rpc_session_cancel(s->stream);
+}
+
+void session_beat(struct session *s)
+{
+    if (session_welcomed(s))
+        beat(s);
 }
 
 bool session_welcomed(const struct session *s)

@@ -23,6 +23,7 @@ struct session_events {
     void (*on_log_read)(void *user, const Ddp__V1__LogRead *read);
     void (*on_probe)(void *user, const Ddp__V1__Probe *probe);
     void (*on_check)(void *user, const Ddp__V1__CheckAsk *ask);
+    void (*on_pardon)(void *user); /* the operator holds the GPUs for well */
     void (*on_sendable)(void *user);
     void (*on_lost)(void *user);
     void *user;
@@ -39,6 +40,7 @@ void session_leave(struct session *s, void (*on_closed)(void *user), void *user)
 
 /* Ends the stream and dials again after a pause; the coordinator then says everything anew. */
 void session_redial(struct session *s);
+void session_beat(struct session *s); /* a heartbeat now: there is news in it */
 bool session_welcomed(const struct session *s);
 /* UNAVAILABLE: not welcomed; RESOURCE_EXHAUSTED: full, on_sendable follows. */
 MUST_CHECK enum err_code session_send(struct session *s, const Ddp__V1__AgentUp *message, struct err *e);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/conf.h"
 #include "base/file.h"
 #include "base/id.h"
@@ -19,6 +20,7 @@
 
 #define PORT_FIRST 29700
 #define PORT_LAST 30699
+#define SLOTS_PER_GPU_MOST 16
 #define LOG_KEEP_MS (14LL * 24 * 3600 * 1000)
 
 static const char help[] =
@@ -36,6 +38,9 @@ static const char help[] =
     "  --address ADDR       where other nodes reach its workers (the source address\n"
     "                       towards the coordinator)\n"
     "  --slots N            CPU workers at a time (cores)\n"
+    "  --gpus LIST          which GPUs to offer: 0,1 or UUIDs as nvidia-smi -L has them, none\n"
+    "                       (all; CUDA_VISIBLE_DEVICES narrows it further)\n"
+    "  --slots-per-gpu N    workers that share a GPU (1)\n"
     "  --ports A-B          range for MASTER_PORT (29700-30699)\n"
     "  --user NAME          whom jobs run as; root must choose, and may name root\n"
     "  --state DIR          the kept wish, sockets and exit records (/var/lib/ddp,\n"
@@ -53,7 +58,16 @@ static const char help[] =
     "they are given. On the coordinator's machine:\n"
     "  ssh box1 ddp-coordinator token | ddp-agent join box1:29600 --token -\n";
 
-enum { OPT_PORTS = 256, OPT_USER, OPT_REJOIN, OPT_LIFELINE, OPT_INSECURE, OPT_WORKDIR };
+enum {
+    OPT_PORTS = 256,
+    OPT_USER,
+    OPT_REJOIN,
+    OPT_LIFELINE,
+    OPT_INSECURE,
+    OPT_WORKDIR,
+    OPT_GPUS,
+    OPT_GPU_SLOTS
+};
 
 static const struct option options[] = {
     {"state", required_argument, NULL, 's'},
@@ -64,6 +78,8 @@ static const struct option options[] = {
     {"slots", required_argument, NULL, 'p'},
     {"log-dir", required_argument, NULL, 'l'},
     {"token", required_argument, NULL, 't'},
+    {"gpus", required_argument, NULL, OPT_GPUS},
+    {"slots-per-gpu", required_argument, NULL, OPT_GPU_SLOTS},
     {"ports", required_argument, NULL, OPT_PORTS},
     {"user", required_argument, NULL, OPT_USER},
     {"insecure", no_argument, NULL, OPT_INSECURE},
@@ -76,6 +92,7 @@ static const struct option options[] = {
 };
 
 static enum err_code read_ports(const struct conf_node *node, void *at, struct err *e);
+static enum err_code read_gpus(const struct conf_node *node, void *at, struct err *e);
 
 static const struct conf_field tls_fields[] = {
     {.key = "ca", .type = CONF_TEXT, .offset = offsetof(struct settings, tls.ca)},
@@ -90,6 +107,12 @@ static const struct conf_field fields[] = {
     {.key = "node", .type = CONF_TEXT, .offset = offsetof(struct settings, node)},
     {.key = "address", .type = CONF_TEXT, .offset = offsetof(struct settings, address)},
     {.key = "slots", .type = CONF_INT, .offset = offsetof(struct settings, slots), .min = 1, .max = 4096},
+    {.key = "gpus", .type = CONF_CUSTOM, .offset = offsetof(struct settings, gpus), .fn = read_gpus},
+    {.key = "slots_per_gpu",
+     .type = CONF_INT,
+     .offset = offsetof(struct settings, slots_per_gpu),
+     .min = 1,
+     .max = SLOTS_PER_GPU_MOST},
     {.key = "ports", .type = CONF_CUSTOM, .offset = 0, .fn = read_ports},
     {.key = "user", .type = CONF_TEXT, .offset = offsetof(struct settings, user)},
     {.key = "state", .type = CONF_TEXT, .offset = offsetof(struct settings, state)},
@@ -114,6 +137,28 @@ static enum err_code read_ports(const struct conf_node *node, void *at, struct e
 
     if (!text || !parse_ports(text, &s->port_first, &s->port_last))
         return conf_fail(node, e, "ports must be a range such as 29700-30699");
+    return ERR_OK;
+}
+
+/* A list of numbers and UUIDs, or one word: "all", "none", "0,1". */
+static enum err_code read_gpus(const struct conf_node *node, void *at, struct err *e)
+{
+    CLEANUP(buf_release) struct buf list = {0};
+    char **out = at;
+
+    if (conf_is_list(node) && !conf_count(node))
+        buf_puts(&list, "none");
+    for (size_t i = 0; conf_is_list(node) && i < conf_count(node); i++) {
+        const char *word = conf_scalar(conf_at(node, i));
+        if (!word || !*word || strchr(word, ','))
+            return conf_fail(conf_at(node, i), e,
+                             "a GPU's number or UUID is wanted, as nvidia-smi -L has them");
+        buf_printf(&list, "%s%s", i ? "," : "", word);
+    }
+    if (!conf_is_list(node) && !conf_scalar(node))
+        return conf_fail(node, e, "gpus must be a list such as [0, 1], all or none");
+    free(*out);
+    *out = conf_is_list(node) ? buf_steal(&list) : xstrdup(conf_scalar(node));
     return ERR_OK;
 }
 
@@ -182,6 +227,14 @@ static enum err_code set_option(struct settings *s, int option, const char *valu
         if (read_number("--slots", value, 1, 4096, &number, e))
             return e->code;
         s->slots = number;
+        break;
+    case OPT_GPUS:
+        set(&s->gpus, value);
+        break;
+    case OPT_GPU_SLOTS:
+        if (read_number("--slots-per-gpu", value, 1, SLOTS_PER_GPU_MOST, &number, e))
+            return e->code;
+        s->slots_per_gpu = number;
         break;
     case OPT_LIFELINE:
         if (read_number("--lifeline", value, 0, INT_MAX, &number, e))
@@ -334,8 +387,11 @@ enum err_code settings_read(struct settings *out, int argc, char **argv, struct 
 {
     int c;
 
-    *out = (struct settings){
-        .lifeline = -1, .port_first = PORT_FIRST, .port_last = PORT_LAST, .log_keep_ms = LOG_KEEP_MS};
+    *out = (struct settings){.lifeline = -1,
+                             .slots_per_gpu = 1,
+                             .port_first = PORT_FIRST,
+                             .port_last = PORT_LAST,
+                             .log_keep_ms = LOG_KEEP_MS};
     if (read_config(out, argc, argv, e))
         return e->code;
     optind = 1;
@@ -357,6 +413,7 @@ void settings_release(struct settings *s)
 {
     free(s->state);
     free(s->log_dir);
+    free(s->gpus);
     free(s->coordinator);
     free(s->coordinator_from);
     free(s->node);

@@ -23,8 +23,10 @@ struct settings {
     struct {
         char *ca, *cert, *key;
     } tls;
-    int64_t slots;       /* 0: as many as cores */
-    int64_t log_keep_ms; /* how long a finished job's logs stay; 0: for ever */
+    int64_t slots;         /* 0: as many as cores */
+    char *gpus;            /* which to offer, as in gpu_choice.h; NULL: all */
+    int64_t slots_per_gpu; /* workers that share one */
+    int64_t log_keep_ms;   /* how long a finished job's logs stay; 0: for ever */
     int port_first, port_last;
     bool insecure; /* send no token */
     int lifeline;  /* a pipe whose end of file ends this agent and all it started; -1: none */

@@ -71,6 +71,7 @@ static void put_order(struct jout *o, const struct spawn_order *s)
     if (s->user)
         jout_text(o, "user", s->user);
     put_texts(o, "gpu_uuids", s->gpu_uuids);
+    jout_int(o, "gpu_slots", s->gpu_slots);
     jout_int(o, "master_port", s->master_port);
     jout_bool(o, "native", s->native);
     jout_int(o, "lease_sent", s->lease_sent);
@@ -93,6 +94,7 @@ static enum err_code get_order(struct spawn_order *s, const json_t *obj, struct 
     s->token = text_member(obj, "token");
     s->user = text_member(obj, "user");
     s->gpu_uuids = texts_member(obj, "gpu_uuids");
+    s->gpu_slots = (int)json_get_int(obj, "gpu_slots", 1);
     s->master_port = (int)json_get_int(obj, "master_port", 0);
     s->native = json_get_bool(obj, "native", false);
     s->lease_sent = json_get_int(obj, "lease_sent", 0);

@@ -51,6 +51,7 @@ struct spawn_order {
     char *token;   /* hex; NULL: no DDP_TOKEN_FD */
     char *user;    /* NULL: as the supervisor */
     char **gpu_uuids;
+    int gpu_slots;   /* how many workers may share one of them */
     int master_port; /* to lease on this host; 0: another node's */
     bool native;     /* hears of STOP_SNAPSHOT from the coordinator by itself */
     int64_t lease_sent, lease_ms;

@@ -82,7 +82,9 @@ static struct core_gpu *gpu_list(Ddp__V1__Gpu *const *list, size_t count)
             .temperature = list[i]->temperature,
             .power_watts = list[i]->power_watts,
             .utilisation = list[i]->utilisation,
+            .memory_used = list[i]->memory_used,
             .healthy = list[i]->healthy,
+            .lost = list[i]->lost,
         };
     return gpus;
 }
@@ -123,6 +125,8 @@ static void on_hello(struct session *x, const Ddp__V1__Hello *m)
         .memory_bytes = m->memory_bytes,
         .gpus = gpus,
         .gpu_count = m->n_gpus,
+        .gpu_slots = m->slots_per_gpu,
+        .nccl = m->nccl_version,
     };
     members_describe(x->service, &event.hello);
     service_event(x->service, &event);

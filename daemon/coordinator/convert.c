@@ -230,6 +230,8 @@ static Ddp__V1__Gpu *gpu(struct pool *pool, const struct core_gpu *g)
     out->power_watts = g->power_watts;
     out->utilisation = g->utilisation;
     out->driver = text(g->driver);
+    out->memory_used = g->memory_used;
+    out->lost = g->lost;
     return out;
 }
 
@@ -248,6 +250,8 @@ void convert_node(struct pool *pool, const struct core_node_status *s, struct co
     out->note = whole_text(pool, s->node->note);
     out->address = text(s->node->address);
     out->memory_bytes = s->node->memory_bytes;
+    out->nccl_version = text(s->nccl);
+    out->slots_per_gpu = s->gpu_slots;
     out->n_jobs = s->job_count;
     out->jobs = pool_alloc(pool, s->job_count * sizeof *out->jobs);
     for (size_t i = 0; i < s->job_count; i++)

@@ -59,14 +59,16 @@ void core_config_defaults(struct core_config *config);
 
 struct core_gpu {
     char *uuid, *name, *problem, *driver; /* NULL: unknown */
-    int64_t memory_bytes;
+    int64_t memory_bytes, memory_used;
     int index, temperature, power_watts;
     double utilisation;
     bool healthy;
+    bool lost; /* fell off the bus: what runs on it is over */
 };
 
 struct core_hello {
     const char *node, *instance, *session_id, *version, *cluster_id, *address, *log_dir;
+    const char *nccl;        /* "2.28.9", of its trainer; "none": that cannot use GPUs; NULL, "": unknown */
     int64_t epoch, revision; /* of the wish the agent keeps */
     int cpu_slots, cores, port_first, port_last;
     int procs;      /* workers that a job has on this node, whatever the job says; 0: as it says */
@@ -74,6 +76,7 @@ struct core_hello {
     int64_t memory_bytes;
     const struct core_gpu *gpus;
     size_t gpu_count;
+    int gpu_slots; /* workers that share a GPU, 0: 1 */
 };
 
 enum core_fact_state { FACT_STARTING, FACT_RUNNING, FACT_STOPPING, FACT_EXITED };
@@ -221,6 +224,7 @@ enum core_effect_kind {
     EFFECT_REFUSE,       /* session, err: end it with this status */
     EFFECT_CLOSE,        /* session: a newer one of the same agent took over; end it with ABORTED */
     EFFECT_ACK,          /* session, sequence: renews the node's leases */
+    EFFECT_PARDON,       /* session: the operator holds the node's GPUs for well */
     EFFECT_WISH,         /* session, node: send core_wish(node) */
     EFFECT_JOB_CHANGED,  /* job: its status is another; tell who watches it */
     EFFECT_NODE_CHANGED, /* node; state LOST: end its log reads and say so */
@@ -371,6 +375,8 @@ struct core_node_status {
     const struct core_gpu *gpus;
     size_t gpu_count;
     int slots_free, gpus_free;
+    const char *nccl;
+    int gpu_slots;
     int64_t *jobs; /* that have live workers there */
     size_t job_count;
     double load;

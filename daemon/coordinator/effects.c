@@ -191,6 +191,17 @@ static void run_ack(struct session *session, int64_t sequence)
                   LOG_Q(e.msg)); /* the next one counts */
 }
 
+static void run_pardon(struct session *session)
+{
+    struct err e = {0};
+    Ddp__V1__GpuPardon pardon = DDP__V1__GPU_PARDON__INIT;
+    Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_PARDON;
+    down.pardon = &pardon;
+    if (session_send(session, &down, &e) != ERR_OK)
+        log_warn("pardon_dropped", "node=%s why=%s", LOG_Q(session->node), LOG_Q(e.msg));
+}
+
 static void run_session(struct service *s, const struct core_effect *f)
 {
     struct session *session = handles_get(&s->sessions, f->session);
@@ -206,6 +217,9 @@ static void run_session(struct service *s, const struct core_effect *f)
         return;
     case EFFECT_CLOSE:
         rpc_call_fail_with(session->rpc, ERR_ABORTED, "a newer session of node %s took over", session->node);
+        return;
+    case EFFECT_PARDON:
+        run_pardon(session);
         return;
     case EFFECT_ACK:
         run_ack(session, f->sequence);
@@ -231,6 +245,7 @@ static void run_one(struct service *s, const struct core_effect *f)
     case EFFECT_REFUSE:
     case EFFECT_CLOSE:
     case EFFECT_ACK:
+    case EFFECT_PARDON:
     case EFFECT_WISH:
         run_session(s, f);
         return;

@@ -27,25 +27,33 @@ static int lowest_cpu(const struct node *node)
     return slot;
 }
 
-static bool gpu_taken(const struct node *node, const char *uuid)
+static bool contains(char *const *list, const char *text)
 {
-    for (size_t i = 0; i < node->spawn_count; i++)
-        for (char **held = node->spawns[i]->r.gpu_uuids; held && *held; held++)
-            if (!strcmp(*held, uuid))
-                return true;
+    for (; list && *list; list++)
+        if (!strcmp(*list, text))
+            return true;
     return false;
 }
 
+/* Of those with the fewest workers the first: a GPU is shared when all are in use, and evenly. */
 static char **lowest_gpus(const struct node *node, int count)
 {
     char **uuids = NULL;
 
-    for (size_t i = 0; i < node->gpu_count && count > 0; i++)
-        if (node->gpus[i].healthy && !gpu_taken(node, node->gpus[i].uuid)) {
-            uuids = strv_append(uuids, node->gpus[i].uuid);
-            count--;
+    while (count-- > 0) {
+        const struct core_gpu *best = NULL;
+        int least = node->gpu_slots > 0 ? node->gpu_slots : 1;
+        for (size_t i = 0; i < node->gpu_count; i++) {
+            const struct core_gpu *gpu = &node->gpus[i];
+            int holders = inventory_holders(node, gpu->uuid);
+            if (!gpu->healthy || holders >= least || contains(uuids, gpu->uuid))
+                continue;
+            least = holders;
+            best = gpu;
         }
-    BUG_ON(count > 0);
+        BUG_ON(!best);
+        uuids = strv_append(uuids, best->uuid);
+    }
     return uuids;
 }
 

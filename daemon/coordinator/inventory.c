@@ -5,6 +5,11 @@
 #include "base/mem.h"
 #include "daemon/coordinator/state.h"
 
+static const char *text(const char *t)
+{
+    return t ? t : "";
+}
+
 static void gpu_copy(struct core_gpu *to, const struct core_gpu *from)
 {
     *to = *from;
@@ -30,12 +35,22 @@ void inventory_free(struct node *node)
     node->gpu_count = 0;
 }
 
-static bool known(const struct node *node, const char *uuid)
+struct core_gpu *inventory_find(const struct node *node, const char *uuid)
 {
     for (size_t i = 0; i < node->gpu_count; i++)
         if (!strcmp(node->gpus[i].uuid, uuid))
-            return true;
-    return false;
+            return &node->gpus[i];
+    return NULL;
+}
+
+int inventory_holders(const struct node *node, const char *uuid)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < node->spawn_count; i++)
+        for (char **held = node->spawns[i]->r.gpu_uuids; held && *held; held++)
+            count += !strcmp(*held, uuid);
+    return count;
 }
 
 /* A GPU without a UUID of its own cannot be leased, so it is none. */
@@ -46,7 +61,7 @@ void inventory_set(struct node *node, const struct core_gpu *gpus, size_t count)
         return;
     node->gpus = xcalloc(count, sizeof(*node->gpus));
     for (size_t i = 0; i < count; i++)
-        if (gpus[i].uuid && *gpus[i].uuid && !known(node, gpus[i].uuid))
+        if (gpus[i].uuid && *gpus[i].uuid && !inventory_find(node, gpus[i].uuid))
             gpu_copy(&node->gpus[node->gpu_count++], &gpus[i]);
 }
 
@@ -54,15 +69,15 @@ bool inventory_update(struct node *node, const struct core_gpu *gpus, size_t cou
 {
     bool changed = false;
 
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < node->gpu_count; k++) {
-            struct core_gpu *old = &node->gpus[k];
-            if (!gpus[i].uuid || strcmp(gpus[i].uuid, old->uuid) != 0)
-                continue;
-            changed |= gpus[i].healthy != old->healthy;
-            gpu_release(old);
-            gpu_copy(old, &gpus[i]);
-        }
+    for (size_t i = 0; i < count; i++) {
+        struct core_gpu *old = gpus[i].uuid ? inventory_find(node, gpus[i].uuid) : NULL;
+        if (!old)
+            continue;
+        changed |= gpus[i].healthy != old->healthy || gpus[i].lost != old->lost ||
+                   (!gpus[i].healthy && strcmp(text(gpus[i].problem), text(old->problem)) != 0);
+        gpu_release(old);
+        gpu_copy(old, &gpus[i]);
+    }
     return changed;
 }
 
@@ -82,6 +97,7 @@ char *inventory_print(const struct node *node)
         jout_int(&out, "memory_bytes", gpu->memory_bytes);
         jout_int(&out, "index", gpu->index);
         jout_bool(&out, "healthy", gpu->healthy);
+        jout_bool(&out, "lost", gpu->lost);
         jout_close(&out, '}');
     }
     jout_close(&out, ']');
@@ -108,6 +124,7 @@ void inventory_parse(struct node *node)
             .memory_bytes = json_get_int(item, "memory_bytes", 0),
             .index = (int)json_get_int(item, "index", 0),
             .healthy = json_get_bool(item, "healthy", false),
+            .lost = json_get_bool(item, "lost", false),
         };
         gpu_copy(&node->gpus[node->gpu_count++], &gpu);
     }

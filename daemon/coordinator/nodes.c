@@ -68,7 +68,8 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
 
     if (!hello->node || !*hello->node || strlen(hello->node) > 64 || !hello->instance || !*hello->instance)
         return err_set(e, ERR_INVALID_ARGUMENT, "hello wants a node name of 1 to 64 bytes and an instance");
-    if (hello->cpu_slots < 0 || hello->cpu_slots > 65536 || hello->gpu_count > 1024)
+    if (hello->cpu_slots < 0 || hello->cpu_slots > 65536 || hello->gpu_count > 1024 || hello->gpu_slots < 0 ||
+        hello->gpu_slots > 64)
         return err_set(e, ERR_INVALID_ARGUMENT, "node %s: %d CPU slots and %zu GPUs are out of range",
                        hello->node, hello->cpu_slots, hello->gpu_count);
     if (hello->port_first < 0 || hello->port_last > 65535 || hello->port_last < hello->port_first)
@@ -96,7 +97,7 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
     return ERR_OK;
 }
 
-static void take_inventory(struct node *node, const struct core_hello *hello)
+static void take_inventory(struct core *core, struct node *node, const struct core_hello *hello)
 {
     struct node_record fresh = {
         .name = (char *)hello->node,
@@ -119,7 +120,7 @@ static void take_inventory(struct node *node, const struct core_hello *hello)
     node->procs = hello->procs;
     node->seat = hello->seat;
     node->turn = hello->turn;
-    inventory_set(node, hello->gpus, hello->gpu_count);
+    gpus_hello(core, node, hello);
     node_record_copy(&node->r, &fresh);
     node->r.gpus = inventory_print(node);
     node_record_release(&old);
@@ -142,7 +143,7 @@ static struct node *new_node(struct core *core, const struct core_hello *hello)
     node = core_add_node(core, &record);
     core->env.random(core->env.ctx, &start, sizeof(start));
     node->next_port = start;
-    take_inventory(node, hello);
+    take_inventory(core, node, hello);
     emit_node(core, node, CHANGE_NODE_INSERT);
     return node;
 }
@@ -168,7 +169,7 @@ void nodes_hello(struct core *core, const struct core_event *event)
     if (!node) {
         node = new_node(core, &event->hello);
     } else {
-        take_inventory(node, &event->hello);
+        take_inventory(core, node, &event->hello);
         emit_node(core, node, CHANGE_NODE_PUT);
     }
     if (node->session && node->session != event->session)
@@ -183,6 +184,7 @@ void nodes_hello(struct core *core, const struct core_event *event)
         emit_flush(core); /* before hello_revision, so that facts must answer this wish */
     node->hello_revision = node->revision;
     emit_effect(core, EFFECT_WELCOME)->session = event->session;
+    gpus_end_lost(core, node);
     send_wish(core, node);
     core_wake(core, nodes_deadline(core, node));
     core->place_dirty = true;
@@ -219,12 +221,7 @@ void nodes_heartbeat(struct core *core, const struct core_event *event)
     nodes_heard(core, node);
     node->load = event->heartbeat.load;
     node->memory_free = event->heartbeat.memory_free;
-    if (inventory_update(node, event->heartbeat.gpus, event->heartbeat.gpu_count)) {
-        free(node->r.gpus);
-        node->r.gpus = inventory_print(node);
-        emit_node(core, node, CHANGE_NODE_PUT);
-        core->place_dirty = true;
-    }
+    gpus_heard(core, node, event->heartbeat.gpus, event->heartbeat.gpu_count);
     struct core_effect *effect = emit_effect(core, EFFECT_ACK);
     effect->session = event->session;
     effect->sequence = event->heartbeat.sequence;

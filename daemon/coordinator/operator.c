@@ -57,6 +57,8 @@ void operator_undrain(struct core *core, const struct core_event *event)
     node->r.drain = false;
     free(steal(node->r.note));
     emit_node(core, node, CHANGE_NODE_PUT);
+    if (node->session)
+        emit_effect(core, EFFECT_PARDON)->session = node->session;
     if (node->r.state == NODE_DRAINING)
         move_node(core, node, NODE_ALIVE, "undrained by the operator");
     emit_ok(core, event->call);

@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "daemon/coordinator/alike.h"
 #include "daemon/coordinator/room.h"
 
 #define BEHIND_HEAD 200 /* jobs that one pass tries past the first blocked one */
@@ -185,6 +186,8 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
         buf_puts(&text, "waits a moment before the next restart");
     else if (!room_feasible(core, job, mode))
         explain_too_small(core, job, mode, &text);
+    else if (!alike_feasible(core, job, mode, &text))
+        ; /* it has said why */
     else if (head && !may_keep)
         buf_printf(&text, "waits behind job %" PRId64, head->r.id);
     else if (!count && enough)
@@ -224,6 +227,8 @@ static size_t newcomers(const struct core *core, const struct job *job, struct p
     for (size_t i = 0; i < count; i++)
         if (room_former_order(job, list[i].node) >= ROOM_NO_FORMER && !list[i].node->steady_ms)
             list[kept++] = list[i];
+    if (alike_matters(job, mode))
+        kept = alike_with(g->ranks[0].spawn->node, list, kept);
     return world_choose(&job->spec, job->spec.nodes_min - g->r.node_count,
                         job->spec.nodes_max - g->r.node_count, g->r.world_size, list, kept);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/alike.h"
 
 bool room_usable(const struct node *node)
 {
@@ -17,12 +18,18 @@ bool room_expected(const struct node *node)
            (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING);
 }
 
+static int slots_of(const struct node *node)
+{
+    return node->gpu_slots > 0 ? node->gpu_slots : 1;
+}
+
 void room_count(struct node *node)
 {
     memset(&node->place, 0, sizeof(node->place));
     node->place.cpu_total = node->r.cpu_slots;
     for (size_t i = 0; i < node->gpu_count; i++)
-        node->place.gpu_total += node->gpus[i].healthy;
+        node->place.gpus += node->gpus[i].healthy;
+    node->place.gpu_total = node->place.gpus * slots_of(node);
     for (size_t i = 0; i < node->spawn_count; i++) {
         node->place.cpu_busy += node->spawns[i]->r.cpu_slot >= 0;
         for (size_t k = 0; k < node->gpu_count; k++)
@@ -34,7 +41,7 @@ void room_count(struct node *node)
 /* How many processes the job has on this node, and of how many GPUs each; 0: the node is none for it. */
 int room_procs(const struct job_spec *spec, const struct node *node, enum room_mode mode, int *gpus_each)
 {
-    int gpus = node->place.gpu_total, procs = 0;
+    int gpus = node->place.gpus, procs = 0;
     int given = spec->procs == JOB_PROCS_NUMBER ? (int)spec->procs_per_node : 0; /* 0: what the node has */
 
     if (node->procs)
@@ -44,6 +51,8 @@ int room_procs(const struct job_spec *spec, const struct node *node, enum room_m
         procs = given ? given : node->place.cpu_total;
         return procs <= node->place.cpu_total ? procs : 0;
     }
+    if (spec->kind == JOB_TRAIN && !alike_can_train(node))
+        return 0;
     if (spec->gpus_per_proc == JOB_GPUS_ALL) {
         procs = given ? given : 1;
         *gpus_each = gpus / procs;
@@ -51,7 +60,8 @@ int room_procs(const struct job_spec *spec, const struct node *node, enum room_m
         *gpus_each = (int)spec->gpus_per_proc;
         procs = given ? given : (*gpus_each > 0 ? gpus / *gpus_each : 0);
     }
-    return *gpus_each > 0 && procs * *gpus_each <= gpus ? procs : 0;
+    bool fits = *gpus_each > 0 && *gpus_each <= gpus && procs * *gpus_each <= node->place.gpu_total;
+    return fits ? procs : 0;
 }
 
 int room_units(const struct place_choice *c)
@@ -120,6 +130,22 @@ static int by_hope(const void *a, const void *b)
     return strcmp(x->node->r.name, y->node->r.name);
 }
 
+/* A worker's GPUs are all different: what is free may lie on too few. One GPU serves each of the processes
+ * once at most, and that so many then fit is also enough. */
+static bool distinct(const struct node *node, const struct place_choice *c)
+{
+    int most = 0;
+
+    if (c->gpus_each < 2 || slots_of(node) == 1)
+        return true;
+    for (size_t i = 0; i < node->gpu_count; i++) {
+        int left = slots_of(node) - inventory_holders(node, node->gpus[i].uuid);
+        if (node->gpus[i].healthy && left > 0)
+            most += left < c->procs ? left : c->procs;
+    }
+    return most >= room_units(c);
+}
+
 /* All nodes that could take the job's processes now; those of an emptier cluster when `later`. */
 size_t room_candidates(const struct core *core, const struct job *job, enum room_mode mode, bool later,
                        struct place_choice *out)
@@ -142,10 +168,14 @@ size_t room_candidates(const struct core *core, const struct job *job, enum room
             c.order += 1 << 22; /* it may never be: better to wait where others will end */
         if ((later ? total(node, mode) - kept(node, mode) : c.available) < room_units(&c))
             continue;
+        if (!later && !distinct(node, &c))
+            continue;
         out[count++] = c;
     }
     if (count)
         qsort(out, count, sizeof(*out), later ? by_hope : by_fit);
+    if (alike_matters(job, mode))
+        count = alike_keep(out, count);
     return count;
 }
 

@@ -173,6 +173,7 @@ struct node *core_add_node(struct core *core, const struct node_record *record)
 static void node_free(struct node *node)
 {
     inventory_free(node);
+    free(node->nccl);
     node_record_release(&node->r);
     free(node->spawns);
     free(node);

@@ -81,6 +81,8 @@ struct node {
     struct node_record r;
     struct core_gpu *gpus;
     size_t gpu_count;
+    int gpu_slots;     /* workers that share a GPU */
+    char *nccl;        /* as in core_hello, never NULL once it said hello */
     uint64_t session;  /* 0: none */
     int64_t heard_ms;  /* boot: the last word from it; leases of its spawns count from here */
     int64_t return_by; /* boot: not lost before; it, or we, were away */
@@ -98,6 +100,7 @@ struct node {
     int64_t memory_free;
     struct { /* of the placement pass in progress */
         int cpu_total, cpu_busy, cpu_kept, gpu_total, gpu_busy, gpu_kept;
+        int gpus;                     /* healthy ones; gpu_total counts each as often as it may be leased */
         int cpu_covered, gpu_covered; /* busy and kept for the same job */
     } place;
 };
@@ -192,7 +195,14 @@ void operator_forget(struct core *core, const struct core_event *event);
 /* No more work for the node; note: kept with it, or NULL. */
 void operator_withdraw(struct core *core, struct node *node, const char *note, const char *why);
 
+/* gpus.c: what becomes of the jobs by what a node says of its GPUs */
+void gpus_hello(struct core *core, struct node *node, const struct core_hello *hello);
+void gpus_heard(struct core *core, struct node *node, const struct core_gpu *gpus, size_t count);
+void gpus_end_lost(struct core *core, struct node *node);
+
 /* inventory.c: GPUs as structs and as the record's JSON */
+struct core_gpu *inventory_find(const struct node *node, const char *uuid); /* or NULL */
+int inventory_holders(const struct node *node, const char *uuid);           /* workers that have it */
 void inventory_set(struct node *node, const struct core_gpu *gpus, size_t count);
 bool inventory_update(struct node *node, const struct core_gpu *gpus,
                       size_t count); /* true: health changed */

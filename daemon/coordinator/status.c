@@ -209,13 +209,12 @@ int64_t *core_job_ids(const struct core *core, int64_t after, size_t *count)
     return ids;
 }
 
-static bool gpu_busy(const struct node *node, const char *uuid)
+/* Free as far as workers count: a shared GPU counts as often as it may still be leased. */
+static int gpu_free(const struct node *node, const struct core_gpu *gpu)
 {
-    for (size_t i = 0; i < node->spawn_count; i++)
-        for (char **held = node->spawns[i]->r.gpu_uuids; held && *held; held++)
-            if (!strcmp(*held, uuid))
-                return true;
-    return false;
+    int left = (node->gpu_slots > 0 ? node->gpu_slots : 1) - inventory_holders(node, gpu->uuid);
+
+    return gpu->healthy && left > 0 ? left : 0;
 }
 
 static void count_free(const struct node *node, int *slots, int *gpus)
@@ -225,7 +224,7 @@ static void count_free(const struct node *node, int *slots, int *gpus)
     for (size_t i = 0; i < node->spawn_count; i++)
         *slots -= node->spawns[i]->r.cpu_slot >= 0;
     for (size_t i = 0; i < node->gpu_count; i++)
-        *gpus += node->gpus[i].healthy && !gpu_busy(node, node->gpus[i].uuid);
+        *gpus += gpu_free(node, &node->gpus[i]);
     if (*slots < 0)
         *slots = 0;
 }
@@ -243,6 +242,8 @@ enum err_code core_node_status(const struct core *core, const char *name, struct
                                                                       : sm_name(&node_sm, node->r.state),
         .gpus = node->gpus,
         .gpu_count = node->gpu_count,
+        .nccl = node->nccl,
+        .gpu_slots = node->gpu_slots,
         .load = node->load,
         .memory_free = node->memory_free,
         .silent_ms = now.boot_ms - node->heard_ms,
@@ -294,7 +295,7 @@ void core_totals(const struct core *core, struct core_totals *out)
         for (size_t k = 0; k < node->gpu_count; k++) {
             out->gpus++;
             out->gpus_sick += !node->gpus[k].healthy;
-            out->gpus_busy += gpu_busy(node, node->gpus[k].uuid);
+            out->gpus_busy += inventory_holders(node, node->gpus[k].uuid) > 0;
         }
     }
 }

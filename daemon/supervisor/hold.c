@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,12 +79,41 @@ static int open_hold_dir(void)
     return -1;
 }
 
-enum err_code hold_gpus(char *const *uuids, int fds[HOLD_GPUS_MAX + 1], struct err *e)
+/* -1: somebody else has it. */
+static int lock_file(int dir, const char *uuid, const char *suffix, int how)
+{
+    CLEANUP(free_text) char *name = xasprintf("ddp-%s%s.lock", uuid, suffix);
+    int fd = strchr(name, '/') ? -1 : openat(dir, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+
+    if (fd < 0)
+        return -1;
+    if (flock(fd, how | LOCK_NB)) {
+        close(fd);
+        return -1;
+    }
+    (void)fchmod(fd, 0666); /* past the umask, when it is ours */
+    return fd;
+}
+
+static int lock_slot(int dir, const char *uuid, int slots)
+{
+    int fd = -1;
+
+    for (int slot = 0; slot < slots && fd < 0; slot++) {
+        char suffix[24];
+        snprintf(suffix, sizeof(suffix), ".%d", slot);
+        fd = lock_file(dir, uuid, suffix, LOCK_EX);
+    }
+    return fd;
+}
+
+enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct err *e)
 {
     CLEANUP(close_fd) int dir = -1;
     size_t count = strv_len(uuids);
+    int *next = fds;
 
-    fds[0] = -1;
+    *next = -1;
     if (!count)
         return ERR_OK;
     if (count > HOLD_GPUS_MAX)
@@ -92,17 +122,16 @@ enum err_code hold_gpus(char *const *uuids, int fds[HOLD_GPUS_MAX + 1], struct e
     if (dir < 0)
         return err_set(e, ERR_PERMISSION_DENIED, "neither /run/lock nor /tmp can be written");
     for (size_t i = 0; i < count; i++) {
-        CLEANUP(free_text) char *name = xasprintf("ddp-%s.lock", uuids[i]);
-        int fd = strchr(name, '/') ? -1 : openat(dir, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        bool held = (*next = lock_file(dir, uuids[i], "", slots > 1 ? LOCK_SH : LOCK_EX)) >= 0;
 
-        if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) {
-            (void)fchmod(fd, 0666); /* past the umask, when it is ours */
-            fds[i] = fd;
-            fds[i + 1] = -1;
+        if (held)
+            *++next = -1;
+        if (held && slots > 1)
+            held = (*next = lock_slot(dir, uuids[i], slots)) >= 0;
+        if (held && slots > 1)
+            *++next = -1;
+        if (held)
             continue;
-        }
-        if (fd >= 0)
-            close(fd);
         hold_drop(fds);
         return err_set(e, ERR_ALREADY_EXISTS, "%s is in use by another ddp job of this machine", uuids[i]);
     }

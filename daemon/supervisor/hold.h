@@ -11,8 +11,11 @@
 MUST_CHECK enum err_code hold_port(int port, int *fd, struct err *e);
 
 #define HOLD_GPUS_MAX 16
-/* A flock a device, by UUID. ALREADY_EXISTS: in use by another job of this machine. fds end with -1. */
-MUST_CHECK enum err_code hold_gpus(char *const *uuids, int fds[HOLD_GPUS_MAX + 1], struct err *e);
+#define HOLD_FDS (2 * HOLD_GPUS_MAX + 1)
+/* A flock a device, by UUID; where `slots` workers share one, a shared flock and one of so many further ones.
+ * So who wants the GPU alone and who shares it do not meet on it. ALREADY_EXISTS: in use by another job of
+ * this machine. fds end with -1. */
+MUST_CHECK enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct err *e);
 void hold_drop(int *fds); /* closes up to the -1 */
 
 #endif

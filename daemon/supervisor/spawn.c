@@ -80,8 +80,8 @@ static enum err_code start(struct spawn *s, const struct spawn_site *site, struc
 
     if (s->order.master_port && hold_port(s->order.master_port, &s->port_fd, e))
         return e->code;
-    if (hold_gpus(s->order.gpu_uuids, s->gpu_fds, e) || cgroup_make(name, &s->fact.cgroup, e) ||
-        record_write(site->dir, &s->fact, e)) {
+    if (hold_gpus(s->order.gpu_uuids, s->order.gpu_slots, s->gpu_fds, e) ||
+        cgroup_make(name, &s->fact.cgroup, e) || record_write(site->dir, &s->fact, e)) {
         s->fact.node_trouble = true;
         return e->code;
     }

@@ -30,7 +30,7 @@ struct spawn {
     int status;               /* of waitpid */
     int stop_signal;          /* 0: SIGTERM */
     int report_fd, exec_fd, port_fd;
-    int gpu_fds[HOLD_GPUS_MAX + 1];
+    int gpu_fds[HOLD_FDS];
     long long oom_before;
     int64_t next_try; /* of what did not work yet: a record on a full disk, a leftover in the kernel */
     int64_t pause;    /* until then: longer each time, for what SIGKILL does not end */

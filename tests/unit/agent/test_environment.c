@@ -242,6 +242,42 @@ static void a_virtual_local_rank_sees_its_own_gpu(void **state)
     close_setup(&s);
 }
 
+static void workers_that_share_a_gpu_see_it_once(void **state)
+{
+    char *gpu[] = {(char *)"GPU-a"};
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x]\n");
+    s.settings.slots_per_gpu = 2;
+    s.a.gpu_uuids = s.b.gpu_uuids = gpu;
+    s.a.n_gpu_uuids = s.b.n_gpu_uuids = 1;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    check(&s, "CUDA_VISIBLE_DEVICES", "GPU-a");
+    check(&s, "LOCAL_RANK", "0");
+    check(&s, "NCCL_HOSTID", "abc-7.box1.12");
+    assert_int_equal(s.order.gpu_slots, 2);
+    close_setup(&s);
+}
+
+static void what_is_not_leased_is_not_seen(void **state)
+{
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x]\n");
+    s.place.has_gpus = true;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    check(&s, "CUDA_VISIBLE_DEVICES", "");
+    check(&s, "NCCL_HOSTID", NULL);
+    close_setup(&s);
+    open_setup(&s, "command: [x]\nenv: {CUDA_VISIBLE_DEVICES: '3'}\n");
+    s.place.has_gpus = true;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
+    check(&s, "CUDA_VISIBLE_DEVICES", "3"); /* the job's own word */
+    close_setup(&s);
+}
+
 static void entries_are_set_and_unset(void **state)
 {
     char **env = NULL;
@@ -269,6 +305,8 @@ int main(void)
         cmocka_unit_test(commands_see_the_nodes_gpus_in_local_rank_order),
         cmocka_unit_test(the_job_names_role_and_run),
         cmocka_unit_test(a_virtual_local_rank_sees_its_own_gpu),
+        cmocka_unit_test(workers_that_share_a_gpu_see_it_once),
+        cmocka_unit_test(what_is_not_leased_is_not_seen),
         cmocka_unit_test(entries_are_set_and_unset),
     };
 

@@ -259,6 +259,8 @@ uint64_t bench_hello(struct bench *b, const char *node, const char *instance, in
         .turn = b->turn,
         .gpus = list,
         .gpu_count = (size_t)gpus,
+        .gpu_slots = b->gpu_slots,
+        .nccl = b->nccl,
     };
     say(b, &event);
     if (session_count == ARRAY_LEN(sessions))

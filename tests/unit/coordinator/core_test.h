@@ -16,6 +16,8 @@ struct bench {
     struct records kept;   /* what a restart finds: applied from every change */
     size_t kept_from;      /* changes of out that are kept already */
     int procs, seat, turn; /* what the next hellos say */
+    int gpu_slots;
+    const char *nccl;
     size_t job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
 };
 

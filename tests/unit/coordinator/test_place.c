@@ -236,6 +236,126 @@ static void a_sick_gpu_is_not_leased(void **state)
     assert_int_equal(bench_generation(b, one)->world_size, 1);
 }
 
+static void gpu_box(struct bench *b, const char *name, int gpus, const char *nccl)
+{
+    b->nccl = nccl;
+    bench_hello(b, name, name, 4, gpus);
+    bench_facts(b, name, NULL, 0);
+}
+
+static void workers_share_gpus_evenly(void **state)
+{
+    struct bench *b = *state;
+
+    b->gpu_slots = 2;
+    gpu_box(b, "box1", 2, NULL);
+    int64_t two = bench_submit(b, "procs_per_node: 2\ngpus_per_proc: 1\n");
+    int64_t one = bench_submit(b, "gpus_per_proc: 1\n");
+    struct core_wish wish;
+    struct err e;
+    assert_int_equal(core_wish(b->core, "box1", &wish, &e), ERR_OK);
+    assert_string_equal(wish.groups[0].spawns[0].gpu_uuids[0], "GPU-box1-0");
+    assert_string_equal(wish.groups[0].spawns[1].gpu_uuids[0], "GPU-box1-1");
+    assert_string_equal(wish.groups[1].spawns[0].gpu_uuids[0], "GPU-box1-0");
+    core_wish_release(&wish);
+    /* box1 has one slot left on one GPU: not two different GPUs, nor two slots */
+    int64_t wide = bench_submit(b, "gpus_per_proc: 2\n");
+    assert_int_equal(bench_job(b, one), JOB_STARTING);
+    assert_string_equal(bench_waits(b, wide), "waits for 1 GPU on box1: job 1 and others hold it");
+    bench_all_run(b, "box1");
+    bench_exit(b, two, 0, 0, 0);
+    assert_int_equal(bench_job(b, wide), JOB_STARTING);
+}
+
+static void two_slots_of_one_gpu_are_not_two_gpus(void **state)
+{
+    struct bench *b = *state;
+
+    b->gpu_slots = 2;
+    gpu_box(b, "box1", 2, NULL);
+    int64_t first = bench_submit(b, "gpus_per_proc: 1\n"), other = bench_submit(b, "gpus_per_proc: 1\n");
+    int64_t third = bench_submit(b, "gpus_per_proc: 1\n"), fourth = bench_submit(b, "gpus_per_proc: 1\n");
+    bench_all_run(b, "box1");
+    bench_exit(b, other, 0, 0, 0);
+    bench_exit(b, fourth, 0, 0, 0); /* GPU 1 is free twice, GPU 0 is full */
+    int64_t wide = bench_submit(b, "gpus_per_proc: 2\n");
+    assert_int_equal(bench_job(b, wide), JOB_QUEUED);
+    bench_exit(b, first, 0, 0, 0);
+    assert_int_equal(bench_job(b, wide), JOB_STARTING);
+    assert_int_equal(bench_job(b, third), JOB_RUNNING);
+}
+
+static void a_generation_has_one_nccl(void **state)
+{
+    struct bench *b = *state;
+
+    gpu_box(b, "box1", 2, "2.28.9");
+    gpu_box(b, "box2", 2, "2.27.3");
+    gpu_box(b, "box3", 2, "none");
+    int64_t job = bench_submit(b, "nodes: 2\ngpus_per_proc: 1\n" TRAIN);
+    assert_string_equal(bench_waits(b, job),
+                        "waits for 2 nodes with one version of NCCL: box1 has 2.28.9, box2 has 2.27.3");
+    int64_t command = bench_submit(b, "nodes: 3\ngpus_per_proc: 1\n"); /* brings its own */
+    assert_int_equal(bench_job(b, command), JOB_STARTING);
+    gpu_box(b, "box4", 2, "2.27.3");
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    assert_string_equal(bench_node_of(b, job, 0), "box2");
+    assert_string_equal(bench_node_of(b, job, 1), "box4");
+}
+
+static void growth_keeps_to_its_nccl(void **state)
+{
+    struct bench *b = *state;
+
+    gpu_box(b, "box1", 1, "2.28.9");
+    int64_t job = bench_submit(b, "nodes: \"1:2\"\ngpus_per_proc: 1\n" TRAIN);
+    bench_form(b, job);
+    gpu_box(b, "box2", 1, "2.27.3");
+    bench_pass_beating(b, 60000, "box1 box2");
+    assert_int_equal(bench_generation(b, job)->number, 1);
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_NONE);
+}
+
+static void beat_with(struct bench *b, uint64_t session, const struct core_gpu *gpu)
+{
+    struct core_event event = {.kind = CORE_HEARTBEAT, .session = session};
+
+    event.heartbeat.gpus = gpu;
+    event.heartbeat.gpu_count = 1;
+    core_event(b->core, &event, b->now, &b->out);
+}
+
+static void workers_of_a_sick_gpu_go_on_those_of_a_lost_one_do_not(void **state)
+{
+    struct bench *b = *state;
+    struct core_gpu gpu = {.uuid = (char *)"GPU-box1-1", .index = 1, .problem = (char *)"Xid 63 at 14:02"};
+    uint64_t session = bench_hello(b, "box1", "i", 1, 2);
+
+    bench_facts(b, "box1", NULL, 0);
+    int64_t first = bench_submit(b, "gpus_per_proc: 1\n"), job = bench_submit(b, "gpus_per_proc: 1\n");
+    bench_all_run(b, "box1");
+    beat_with(b, session, &gpu);
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_NONE);
+    gpu.lost = true;
+    gpu.problem = (char *)"Xid 79 at 14:03";
+    beat_with(b, session, &gpu);
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_TERM);
+    assert_int_equal(bench_stop(b, first, 0), CORE_STOP_NONE);
+    bench_operator(b, CORE_UNDRAIN, "box1"); /* the bench reads the events with it */
+    assert_true(bench_said(b, "box1 gpu1 of rank 0: Xid 63 at 14:02"));
+    assert_true(bench_said(b, "box1 gpu1: Xid 79 at 14:03"));
+}
+
+static void undrain_pardons_the_gpus(void **state)
+{
+    struct bench *b = *state;
+
+    bench_hello(b, "box1", "i", 1, 2);
+    bench_facts(b, "box1", NULL, 0);
+    bench_operator(b, CORE_UNDRAIN, "box1");
+    assert_int_equal(bench_effects(b, EFFECT_PARDON), 1);
+}
+
 static void no_port_is_used_again_soon(void **state)
 {
     struct bench *b = *state;
@@ -269,6 +389,12 @@ int main(void)
         TEST(a_recovering_job_keeps_its_places),
         TEST(gpus_are_leased_by_uuid),
         TEST(a_sick_gpu_is_not_leased),
+        TEST(workers_share_gpus_evenly),
+        TEST(two_slots_of_one_gpu_are_not_two_gpus),
+        TEST(a_generation_has_one_nccl),
+        TEST(growth_keeps_to_its_nccl),
+        TEST(workers_of_a_sick_gpu_go_on_those_of_a_lost_one_do_not),
+        TEST(undrain_pardons_the_gpus),
         TEST(no_port_is_used_again_soon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,38 @@
+#ifndef DDP_DAEMON_AGENT_GPUS_H
+#define DDP_DAEMON_AGENT_GPUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "proto/ddp.pb-c.h"
+
+/* The GPUs that this agent offers: what they are, how they are, which of them are sick. Loop thread.
+ *
+ * Offered is what NVML lists, narrowed by the config's list, then by the agent's own CUDA_VISIBLE_DEVICES (a
+ * batch system's, or the user's under ddpctl run). Sickness is kept in <state>/gpus.json until the machine
+ * starts anew or the operator undrains the node, so a restart of the agent does not forget it. */
+
+struct uv_loop_s;
+struct gpus;
+
+struct gpus_options {
+    const char *state;             /* directory */
+    const char *configured;        /* as in gpu_choice.h; NULL: all */
+    const char *visible;           /* CUDA_VISIBLE_DEVICES, or NULL */
+    void (*on_change)(void *user); /* one became sick, worse or well */
+    void *user;
+};
+
+/* INVALID_ARGUMENT: the configured list names what is not there. Without NVML, or with one that does not
+ * answer, there are just no GPUs. */
+MUST_CHECK enum err_code gpus_open(struct gpus **out, struct uv_loop_s *loop,
+                                   const struct gpus_options *options, struct err *e);
+void gpus_close(struct gpus *g);
+size_t gpus_count(const struct gpus *g); /* offered, the sick ones too */
+/* As they are now; borrowed until the loop turns. */
+Ddp__V1__Gpu **gpus_messages(struct gpus *g, size_t *count);
+/* The operator holds them for well again: what NVML still says of them stays. */
+void gpus_pardon(struct gpus *g);
+
+#endif

@@ -1,0 +1,303 @@
+/* The GPUs of a stand-in driver: what is offered, when one counts as sick, and for how long. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "daemon/agent/gpu_choice.h"
+#include "daemon/agent/gpu_health.h"
+#include "daemon/agent/gpus.h"
+#include "daemon/agent/trainer_nccl.h"
+
+struct bench {
+    char dir[32];
+    char *file;
+    uv_loop_t loop;
+    struct gpus *gpus;
+    int changes;
+};
+
+static void write_file(const struct bench *b, const char *text)
+{
+    struct err e;
+
+    if (file_write_atomic(b->file, text, strlen(text), 0600, &e))
+        fail_msg("%s", e.msg);
+}
+
+static int set_up(void **state)
+{
+    struct bench *b = xcalloc(1, sizeof(*b));
+
+    strcpy(b->dir, "/tmp/ddp-gpus-XXXXXX");
+    assert_non_null(mkdtemp(b->dir));
+    b->file = xasprintf("%s/nvml", b->dir);
+    setenv("STANDIN_NVML", b->file, 1);
+    assert_int_equal(uv_loop_init(&b->loop), 0);
+    *state = b;
+    return 0;
+}
+
+static void close_gpus(struct bench *b)
+{
+    gpus_close(steal(b->gpus));
+    uv_run(&b->loop, UV_RUN_DEFAULT);
+}
+
+static int tear_down(void **state)
+{
+    struct bench *b = *state;
+    static const char *const files[] = {"nvml", "gpus.json", "trainer"};
+
+    close_gpus(b);
+    assert_int_equal(uv_loop_close(&b->loop), 0);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", b->dir, files[i]);
+        unlink(path);
+    }
+    rmdir(b->dir);
+    free(b->file);
+    free(b);
+    return 0;
+}
+
+static void on_change(void *user)
+{
+    ((struct bench *)user)->changes++;
+}
+
+static enum err_code open_gpus(struct bench *b, const char *configured, const char *visible, struct err *e)
+{
+    struct gpus_options options = {b->dir, configured, visible, on_change, b};
+
+    return gpus_open(&b->gpus, &b->loop, &options, e);
+}
+
+static Ddp__V1__Gpu *gpu(struct bench *b, size_t at)
+{
+    size_t count;
+    Ddp__V1__Gpu **list = gpus_messages(b->gpus, &count);
+
+    assert_true(at < count);
+    return list[at];
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+/* Turns the loop until the GPU is as wanted. */
+static void until(struct bench *b, size_t at, bool healthy)
+{
+    int64_t end = clock_boot_ms() + 20000;
+    uv_timer_t tick;
+
+    uv_timer_init(&b->loop, &tick);
+    uv_timer_start(&tick, on_tick, 20, 20);
+    while (gpu(b, at)->healthy != healthy) {
+        assert_true(clock_boot_ms() < end);
+        uv_run(&b->loop, UV_RUN_ONCE);
+    }
+    uv_close((uv_handle_t *)&tick, NULL);
+    uv_run(&b->loop, UV_RUN_NOWAIT);
+}
+
+#define TWO                                                                                                  \
+    "uuid=GPU-aa1 name=NVIDIA_H200 memory=141 used=3 temperature=61 power=540 load=71\n"                     \
+    "uuid=GPU-ab2 name=NVIDIA_H200 memory=141 temperature=50 power=100\n"
+
+static void what_the_driver_says(void **state)
+{
+    struct bench *b = *state;
+    struct err e;
+
+    write_file(b, TWO);
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
+    assert_int_equal(gpus_count(b->gpus), 2);
+    const Ddp__V1__Gpu *g = gpu(b, 0);
+    assert_string_equal(g->uuid, "GPU-aa1");
+    assert_string_equal(g->name, "H200");
+    assert_true(g->memory_bytes == INT64_C(141) << 30 && g->memory_used == INT64_C(3) << 30);
+    assert_int_equal(g->temperature, 61);
+    assert_int_equal(g->power_watts, 540);
+    assert_true(g->utilisation > 0.70 && g->utilisation < 0.72);
+    assert_true(g->healthy && !g->lost);
+    assert_string_equal(g->driver, "580.65.06");
+}
+
+static void a_driver_may_say_little(void **state)
+{
+    struct bench *b = *state;
+    struct err e;
+
+    write_file(b, "uuid=GPU-aa1 bare=1\n");
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
+    assert_int_equal(gpus_count(b->gpus), 1);
+    assert_true(gpu(b, 0)->healthy);
+    assert_string_equal(gpu(b, 0)->name, "");
+    assert_int_equal(gpu(b, 0)->temperature, 0);
+    write_file(b, "uuid=GPU-aa1 bare=1 lost=1\n"); /* no events come: the next look sees it */
+    until(b, 0, false);
+    assert_true(gpu(b, 0)->lost);
+}
+
+static void without_a_driver_there_are_none(void **state)
+{
+    struct bench *b = *state;
+    struct err e;
+
+    assert_int_equal(open_gpus(b, "0", NULL, &e), ERR_OK);
+    assert_int_equal(gpus_count(b->gpus), 0);
+}
+
+static void lists_narrow_what_is_offered(void **state)
+{
+    struct bench *b = *state;
+    static const struct {
+        const char *configured, *visible;
+        size_t count;
+        const char *first;
+    } cases[] = {
+        {"1", NULL, 1, "GPU-ab2"},
+        {"GPU-aa", NULL, 1, "GPU-aa1"},
+        {NULL, "1,0", 2, "GPU-aa1"},
+        {"0, 1", "1", 1, "GPU-ab2"},
+        {"0", "1", 0, NULL},
+        {"none", NULL, 0, NULL},
+        {NULL, "", 0, NULL},
+        {NULL, "-1", 0, NULL},
+        {"all", "GPU-ab2", 1, "GPU-ab2"},
+        {NULL, "0,7,1", 1, "GPU-aa1"},
+        {NULL, "MIG-x", 0, NULL},
+        {NULL, "GPU-a", 0, NULL},
+    };
+    struct err e;
+
+    write_file(b, TWO);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        assert_int_equal(open_gpus(b, cases[i].configured, cases[i].visible, &e), ERR_OK);
+        if (gpus_count(b->gpus) != cases[i].count)
+            fail_msg("case %zu: %zu GPUs", i, gpus_count(b->gpus));
+        if (cases[i].first)
+            assert_string_equal(gpu(b, 0)->uuid, cases[i].first);
+        close_gpus(b);
+    }
+    assert_int_equal(open_gpus(b, "2", NULL, &e), ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "gpus: there is no GPU 2, nvidia-smi -L lists 2");
+    assert_int_equal(open_gpus(b, "GPU-x", NULL, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(open_gpus(b, "MIG-123", NULL, &e), ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "switch MIG off"));
+}
+
+static void an_xid_makes_sick_until_the_operator_speaks(void **state)
+{
+    struct bench *b = *state;
+    struct err e;
+
+    write_file(b, TWO);
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
+    write_file(b, "uuid=GPU-aa1 xids=31@1,13@1\nuuid=GPU-ab2 xids=31@1,94@1\n");
+    until(b, 1, false);
+    assert_true(gpu(b, 0)->healthy); /* 31 and 13 are programs' faults */
+    assert_true(strstr(gpu(b, 1)->problem, "Xid 94 at ") == gpu(b, 1)->problem);
+    assert_false(gpu(b, 1)->lost);
+    assert_true(b->changes >= 1);
+    close_gpus(b);
+    write_file(b, TWO);
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK); /* an agent that starts anew knows it */
+    assert_false(gpu(b, 1)->healthy);
+    assert_true(gpu(b, 0)->healthy);
+    gpus_pardon(b->gpus);
+    assert_true(gpu(b, 1)->healthy);
+    close_gpus(b);
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
+    assert_true(gpu(b, 1)->healthy);
+}
+
+static void what_nvml_still_says_stays(void **state)
+{
+    struct bench *b = *state;
+    struct err e;
+
+    write_file(b, "uuid=GPU-aa1 ecc=2\nuuid=GPU-ab2 mig=1\nuuid=GPU-ac3 slowed=64\n");
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
+    assert_non_null(strstr(gpu(b, 0)->problem, "2 memory errors"));
+    assert_non_null(strstr(gpu(b, 1)->problem, "MIG"));
+    gpus_pardon(b->gpus);
+    assert_false(gpu(b, 0)->healthy);
+    assert_false(gpu(b, 1)->healthy);
+    assert_true(gpu(b, 2)->healthy); /* it is only slow */
+    assert_string_equal(gpu(b, 2)->problem, "is slowed down by heat");
+}
+
+static void the_worst_xid_is_told(void **state)
+{
+    struct gpu_health h = {0};
+    struct nvml_reading r = {.xids = {63, 79, 31}};
+
+    (void)state;
+    assert_true(gpu_health_update(&h, &r, 1, 0));
+    assert_true(h.sick && h.lost);
+    assert_non_null(strstr(h.problem, "Xid 79 at "));
+    assert_non_null(strstr(h.problem, "power-cycle, then undrain"));
+    memset(r.xids, 0, sizeof(r.xids));
+    r.lost = true; /* the same loss, seen otherwise */
+    assert_false(gpu_health_update(&h, &r, 1, 0));
+    gpu_health_pardon(&h);
+    assert_true(gpu_health_update(&h, &r, 1, 0));
+    assert_non_null(strstr(h.problem, "fell off the bus at "));
+}
+
+static char *nccl_of(const struct bench *b, const char *script)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/trainer", b->dir);
+    CLEANUP(free_text) char *text = xasprintf("#!/bin/sh\n%s\n", script);
+    struct err e;
+
+    if (file_write_atomic(path, text, strlen(text), 0700, &e))
+        fail_msg("%s", e.msg);
+    return trainer_nccl(path);
+}
+
+static void the_trainer_says_its_nccl(void **state)
+{
+    static const char *const cases[][2] = {
+        {"[ $1 = --plugin ] && echo '{\"version\": \"CUDA 13.0\", \"nccl\": \"2.28.9\"}'", "2.28.9"},
+        {"echo '{\"why\": \"libcuda.so.1 is missing\"}'", "none"},
+        {"echo usage >&2; exit 2", "none"},
+        {"kill -9 $$", "none"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        CLEANUP(free_text) char *version = nccl_of(*state, cases[i][0]);
+        assert_string_equal(version, cases[i][1]);
+    }
+    CLEANUP(free_text) char *missing = trainer_nccl("/nowhere/ddp-trainer");
+    assert_string_equal(missing, "none");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_the_driver_says),
+        TEST(a_driver_may_say_little),
+        TEST(without_a_driver_there_are_none),
+        TEST(lists_narrow_what_is_offered),
+        TEST(an_xid_makes_sick_until_the_operator_speaks),
+        TEST(what_nvml_still_says_stays),
+        TEST(the_worst_xid_is_told),
+        TEST(the_trainer_says_its_nccl),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
