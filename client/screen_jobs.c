@@ -97,8 +97,17 @@ static void totals(const Ddp__V1__ListJobsReply *r, struct buf *out)
 {
     const char *unit = r->gpus ? "GPU" : "CPU slot";
     int all = r->gpus ? r->gpus : r->slots, busy = r->gpus ? r->gpus_busy : r->slots_busy;
-    buf_printf(out, "%d node%s, %d %s%s: %d busy, %d free\n", r->nodes, r->nodes == 1 ? "" : "s", all, unit,
-               all == 1 ? "" : "s", busy, all - busy);
+    int left = r->gpus ? r->gpus_free : all - busy;
+    buf_printf(out, "%d node%s, %d %s%s: %d busy, %d free", r->nodes, r->nodes == 1 ? "" : "s", all, unit,
+               all == 1 ? "" : "s", busy, left);
+    for (size_t i = 0; i < r->n_gpus_sick; i++) {
+        if (i)
+            buf_puts(out, ", ");
+        else
+            buf_printf(out, ", %zu sick (", r->n_gpus_sick);
+        term_puts_safe(out, r->gpus_sick[i]);
+    }
+    buf_puts(out, r->n_gpus_sick ? ")\n" : "\n");
 }
 
 void screen_jobs(const Ddp__V1__ListJobsReply *reply, const struct term *term, struct buf *out)

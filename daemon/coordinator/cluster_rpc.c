@@ -204,7 +204,30 @@ static size_t choose(struct service *s, const Ddp__V1__ListJobsRequest *request,
     return limit;
 }
 
-static void fill_totals(struct service *s, Ddp__V1__ListJobsReply *reply)
+/* "box2 gpu1" */
+static void name_sick(struct service *s, struct pool *pool, size_t most, Ddp__V1__ListJobsReply *reply)
+{
+    struct core_node_status node = {0};
+    struct err e = {0};
+    size_t count;
+    const char **names = core_node_names(s->core, &count);
+
+    reply->gpus_sick = pool_alloc(pool, (most + 1) * sizeof *reply->gpus_sick);
+    for (size_t i = 0; i < count; i++) {
+        if (core_node_status(s->core, names[i], service_now(), &node, &e) != ERR_OK)
+            continue;
+        bool gone = node.node->state == NODE_LOST || node.node->state == NODE_LEFT;
+        for (size_t k = 0; k < node.gpu_count && reply->n_gpus_sick < most; k++) {
+            CLEANUP(free_text) char *name = xasprintf("%s gpu%d", names[i], node.gpus[k].index);
+            if (!node.gpus[k].healthy && !gone)
+                reply->gpus_sick[reply->n_gpus_sick++] = pool_text(pool, name);
+        }
+        core_node_status_release(&node);
+    }
+    free(names);
+}
+
+static void fill_totals(struct service *s, struct pool *pool, Ddp__V1__ListJobsReply *reply)
 {
     struct core_totals totals;
     core_totals(s->core, &totals);
@@ -213,6 +236,8 @@ static void fill_totals(struct service *s, Ddp__V1__ListJobsReply *reply)
     reply->slots_busy = totals.slots_busy;
     reply->gpus = totals.gpus;
     reply->gpus_busy = totals.gpus_busy;
+    reply->gpus_free = totals.gpus_free;
+    name_sick(s, pool, (size_t)totals.gpus_sick, reply);
 }
 
 static void list_jobs(struct rpc_call *rpc, const void *message, void *user)
@@ -234,7 +259,7 @@ static void list_jobs(struct rpc_call *rpc, const void *message, void *user)
         reply.jobs[reply.n_jobs] = pool_alloc(&pool, sizeof **reply.jobs);
         convert_job(&pool, &statuses[i], false, reply.jobs[reply.n_jobs++]);
     }
-    fill_totals(s, &reply);
+    fill_totals(s, &pool, &reply);
     rpc_call_reply(rpc, &reply);
     for (size_t i = 0; i < count; i++)
         core_job_status_release(&statuses[i]);

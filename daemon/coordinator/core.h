@@ -389,7 +389,7 @@ const char **core_node_names(const struct core *core,
                              size_t *count); /* sorted, borrowed texts; the caller frees */
 
 struct core_totals {
-    int nodes, slots, slots_busy, gpus, gpus_busy, gpus_sick;
+    int nodes, slots, slots_busy, gpus, gpus_busy, gpus_free, gpus_sick;
     int64_t jobs[JOB_CANCELLED + 1], restarts, generations;
 };
 void core_totals(const struct core *core, struct core_totals *out);

@@ -295,7 +295,9 @@ void core_totals(const struct core *core, struct core_totals *out)
         for (size_t k = 0; k < node->gpu_count; k++) {
             out->gpus++;
             out->gpus_sick += !node->gpus[k].healthy;
-            out->gpus_busy += inventory_holders(node, node->gpus[k].uuid) > 0;
+            bool busy = inventory_holders(node, node->gpus[k].uuid) > 0;
+            out->gpus_busy += busy;
+            out->gpus_free += !busy && node->gpus[k].healthy;
         }
     }
 }

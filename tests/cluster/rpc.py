@@ -97,10 +97,11 @@ class FakeAgent:
     """A node's agent that only talks: it keeps the newest wish, and says of the spawns in it what the test tells it to.
     Log reads are answered from `files`: {(job, local_rank, standard_error): bytes}. gpus: their UUIDs."""
 
-    def __init__(self, rpc, node, slots=2, instance=None, heartbeat=0.2, gpus=()):
+    def __init__(self, rpc, node, slots=2, instance=None, heartbeat=0.2, gpus=(), nccl=""):
         self.rpc, self.node, self.slots, self.instance = rpc, node, slots, instance or "i-" + node
         self.heartbeat = heartbeat
         self.gpus = [pb.Gpu(uuid=uuid, name="H200", index=i, healthy=True) for i, uuid in enumerate(gpus)]
+        self.nccl = nccl
         self.files, self.reads = {}, {}
         self.epoch = self.revision = 0
         self.state = {}  # (job, spawn): a SpawnFact
@@ -117,7 +118,7 @@ class FakeAgent:
         self.out.put(pb.AgentUp(hello=pb.Hello(
             node=self.node, instance=self.instance, session=os.urandom(8).hex(), version="test", address="127.0.0.1",
             cpu_slots=self.slots, cores=self.slots, memory_bytes=1 << 30, port_first=29700, port_last=29799,
-            gpus=self.gpus, log_dir="/nowhere", epoch=self.epoch, revision=self.revision)))
+            gpus=self.gpus, nccl_version=self.nccl, log_dir="/nowhere", epoch=self.epoch, revision=self.revision)))
         self.call = self.rpc.agent.Session(iter(self.out.get, None))
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()

@@ -71,6 +71,7 @@ static void test_list(void **state)
     Ddp__V1__JobStatus jobs[2];
     Ddp__V1__JobStatus *list[] = {&jobs[0], &jobs[1]};
     Ddp__V1__ListJobsReply reply = DDP__V1__LIST_JOBS_REPLY__INIT;
+    char *sick[] = {(char *)(uintptr_t) "box2 gpu1"};
     sample_running(&jobs[0]);
     sample_queued(&jobs[1]);
     reply.jobs = list;
@@ -79,12 +80,16 @@ static void test_list(void **state)
     reply.slots = 64;
     reply.gpus = 8;
     reply.gpus_busy = 4;
+    reply.gpus_free = 3;
+    reply.gpus_sick = sick;
+    reply.n_gpus_sick = 1;
     screen_jobs(&reply, &terminal, &out);
     golden_check("list.term", &out);
     screen_jobs(&reply, &pipe_term, &out);
     golden_check("list.pipe", &out);
     sample_failed(&jobs[0]);
     reply.gpus = 0;
+    reply.n_gpus_sick = 0;
     screen_jobs(&reply, &pipe_term, &out);
     golden_check("list-failed.pipe", &out);
     reply.n_jobs = reply.nodes = reply.slots = 0;
