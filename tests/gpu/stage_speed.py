@@ -56,18 +56,25 @@ def peers(run, size, tokens, batch, steps):
     if not python:
         found["torch"] = {"why_not": version}
     for attention in ("cudnn", "flash") if python else ():
-        try:
-            done = run.command([python, os.path.join(HERE, "bench_torch.py"), layers, heads, width, 1024, 50257, batch, steps,
-                                tokens, "--attention", attention], env=dict(os.environ), most=run.left() / 2)
-            if done.code:
-                found["torch-" + attention] = {"why_not": done.last_words()}
-            else:
-                found["torch-" + attention] = json.loads(done.out.strip().splitlines()[-1])
-        except Failed as e:
-            found["torch-" + attention] = {"why_not": str(e)}
+        found["torch-" + attention] = torch(run, python, (layers, heads, width, 1024, 50257), batch, steps, tokens, attention)
     if run.machine.llmc:
         found["llm.c"] = llmc(run, size, tokens, batch, steps)
     return found
+
+
+def torch(run, python, shape, batch, steps, tokens, attention):
+    """Figures of bench_torch.py; a batch that does not fit is halved."""
+    while True:
+        try:
+            done = run.command([python, os.path.join(HERE, "bench_torch.py"), *shape, batch, steps, tokens, "--attention",
+                                attention], env=dict(os.environ), most=run.left() / 2)
+        except Failed as e:
+            return {"why_not": str(e)}
+        if done.code == 0:
+            return dict(json.loads(done.out.strip().splitlines()[-1]), batch=batch)
+        if "out of memory" not in done.err or batch == 1:
+            return {"why_not": done.last_words()}
+        batch //= 2
 
 
 def llmc(run, size, tokens, batch, steps):
