@@ -4,7 +4,7 @@ set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_GENERATOR TGZ DEB)
 set(CPACK_PACKAGE_NAME ddp)
 set(CPACK_PACKAGE_VENDOR "the ddp maintainers")
-set(CPACK_PACKAGE_CONTACT "the ddp maintainers <root@localhost>")
+set(CPACK_PACKAGE_CONTACT "the ddp maintainers <maintainers@ddp.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "data-parallel training as a service of your own machines")
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
 set(CPACK_STRIP_FILES ON)
@@ -18,7 +18,12 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openssh-client")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3, dataset-fashion-mnist, bible-kjv")
-set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "Start ddp-coordinator once and ddp-agent on every node; then `ddpctl submit job.yaml`\ntrains on all of them. A job is run by the native trainer (MLPs and GPTs, on CPUs and\nNVIDIA GPUs) or is any command, which sees what torchrun would show it. `ddpctl run`\ndoes the same without daemons, for one job.")
+string(JOIN "\n" CPACK_DEBIAN_PACKAGE_DESCRIPTION
+  "Start ddp-coordinator once and ddp-agent on every node; then"
+  "`ddpctl submit job.yaml` trains on all of them. A job is run by the native"
+  "trainer (MLPs and GPTs, on CPUs and NVIDIA GPUs) or is any command, which"
+  "sees what torchrun would show it. `ddpctl run` does the same without"
+  "daemons, for one job.")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/deploy/package/postinst
     ${PROJECT_SOURCE_DIR}/deploy/package/prerm ${PROJECT_SOURCE_DIR}/deploy/package/postrm)
 # The plugin's libraries belong to no package; dpkg-shlibdeps must find them all the same.

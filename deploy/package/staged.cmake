@@ -30,4 +30,8 @@ elseif(CPACK_GENERATOR STREQUAL "DEB")
     endif()
   endforeach()
   file(COPY ${here}/copyright DESTINATION ${root}/usr/share/doc/ddp)
+  string(TIMESTAMP day "%a, %d %b %Y %H:%M:%S +0000" UTC)
+  file(WRITE ${root}/usr/share/doc/ddp/changelog "ddp (${CPACK_PACKAGE_VERSION}) unstable; urgency=medium\n\n"
+    "  * This version; the commits of its sources say what changed.\n\n -- ${CPACK_PACKAGE_CONTACT}  ${day}\n")
+  execute_process(COMMAND gzip -9n ${root}/usr/share/doc/ddp/changelog COMMAND_ERROR_IS_FATAL ANY)
 endif()
