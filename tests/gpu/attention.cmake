@@ -46,7 +46,7 @@ endif()
 # The plugin's objects serve here, too: they take nvcc long enough once.
 if(TARGET ddp_cuda_objects)
   foreach(name attention attention_bench)
-    add_executable(gpu_${name} ${name}.c $<TARGET_OBJECTS:ddp_cuda_objects>)
+    add_executable(gpu_${name} ${name}.c)
     target_compile_options(gpu_${name} PRIVATE $<$<COMPILE_LANGUAGE:C>:${DDP_WARNINGS}>)
     target_link_libraries(gpu_${name} PRIVATE ddp_cuda_objects device base m)
     set_target_properties(gpu_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
