@@ -131,6 +131,21 @@ static void from_gpu(float *to, const void *from, int64_t n, enum device_type ty
 enum way { WAY_CHOSEN, WAY_RECORDED, WAY_PLAIN };
 static cudaStream_t stream;
 
+/* What was not prepared is recorded without cuDNN, whose libraries cannot be loaded then. */
+static void unprepared(const struct device_attention *h)
+{
+    struct err e;
+    cudaGraph_t graph;
+    struct attention *fresh = NULL;
+    must(!attention_open(&fresh, stream, &e), "open");
+    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess, "no capture");
+    must(!attention_forward(fresh, h, &e), e.msg);
+    must(cudaStreamEndCapture(stream, &graph) == cudaSuccess, "the capture failed");
+    must(strncmp(attention_path(fresh), "cuDNN", 5) != 0, "cuDNN prepared itself while work was recorded");
+    (void)cudaGraphDestroy(graph);
+    attention_free(fresh);
+}
+
 /* Reserved, recorded and replayed twice. */
 static void recorded(struct attention *a, const struct device_attention *h, const void *d_o, void *dqkv)
 {
@@ -138,6 +153,7 @@ static void recorded(struct attention *a, const struct device_attention *h, cons
     cudaGraph_t graph;
     cudaGraphExec_t run;
     struct device_sizes sizes = {.n = h->n, .heads = h->heads, .type = h->kept};
+    unprepared(h);
     must(!attention_reserve(a, &sizes, &e), e.msg);
     must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess, "no capture");
     must(!attention_forward(a, h, &e) && !attention_backward(a, h, d_o, dqkv, &e), e.msg);
