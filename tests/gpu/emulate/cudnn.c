@@ -343,12 +343,27 @@ static struct operation operation_of(struct program *p, const struct descriptor 
     return (struct operation){0};
 }
 
+struct cudnnContext {
+    cudaStream_t stream;
+};
+
+/* The real one loads what it compiled, which no stream allows that is captured. */
+static void not_captured(const struct descriptor *plan)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const struct attribute *a = find(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE);
+    if (a && cudaStreamIsCapturing((*(cudnnHandle_t *)a->values)->stream, &status) == cudaSuccess &&
+        status != cudaStreamCaptureStatusNone)
+        die("a plan was made while work was recorded");
+}
+
 static cudnnStatus_t plan_finish(struct descriptor *plan)
 {
     const struct descriptor *config = part_of(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     const struct attribute *all = find(config, CUDNN_ATTR_OPERATIONGRAPH_OPS);
     if (!find(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE))
         return CUDNN_STATUS_BAD_PARAM;
+    not_captured(plan);
     plan->program = need(calloc(1, sizeof(*plan->program)));
     plan->program->engine = config->engine;
     for (int64_t i = 0; i < all->count; i++)
@@ -358,10 +373,6 @@ static cudnnStatus_t plan_finish(struct descriptor *plan)
 }
 
 /* ---- the library */
-
-struct cudnnContext {
-    cudaStream_t stream;
-};
 
 size_t cudnnGetVersion(void)
 {
