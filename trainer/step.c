@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/fault.h"
+#include "base/log.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/trainer.h"
 
@@ -113,12 +114,15 @@ static void train(struct going_back *g, float *grads, const struct model_batch *
     uint64_t key = told ? 0 : recording_key(g, grads, b);
     if (key && ops->replay(t->device, key))
         return;
-    bool record = key && seen_before(t, key);
+    bool record = key && !t->plain && seen_before(t, key);
     if (record)
         ops->record(t->device, key);
     model_train(t->model, t->params, grads, b, 1.0f / (float)g->divisor, t->tally, told, g);
-    if (record)
-        ops->recorded(t->device);
+    if (!record || ops->recorded(t->device))
+        return;
+    t->plain = true;
+    log_warn("not_recorded", "rank=%d device=%s", t->rank, LOG_Q(t->device->name));
+    model_train(t->model, t->params, grads, b, 1.0f / (float)g->divisor, t->tally, told, g);
 }
 
 /* Gradients of all micro-batches of the sampler's share into grads; told as they are final in the last. */

@@ -88,6 +88,7 @@ struct trainer {
     size_t batch_bytes;
     struct device_tally *tally; /* device */
     struct outcome *outcome;    /* device */
+    bool plain;                 /* the device failed to record once: it is not asked again */
     uint64_t seen[SEEN_WORK];   /* keys of micro-batches that could be recorded, the last ones */
     unsigned seen_count;
 

@@ -110,11 +110,12 @@ static void strict_record(struct device *d, uint64_t key)
     s->recording = true;
 }
 
-static void strict_recorded(struct device *d)
+static bool strict_recorded(struct device *d)
 {
     struct strict_device *s = strict_of(d);
     BUG_ON(!s->recording || !s->recordings[s->recording_count - 1].calls.count);
     s->recording = false;
+    return true;
 }
 
 static bool strict_replay(struct device *d, uint64_t key)

@@ -178,10 +178,11 @@ struct device_ops {
 
     /* Optional. What is done between `record` and `recorded` is remembered under the key (not 0), and done
      * again by `replay`, which says false where nothing is remembered; recording does it, too. Only for work
-     * that is the same each time: same pointers, same shapes, no dropout, no upload or download. NULL: the
-     * device cannot. */
+     * that is the same each time: same pointers, same shapes, no dropout, no upload or download. `recorded`
+     * says false where that went wrong: nothing was done then, do it again without recording, now and ever.
+     * NULL: the device cannot. */
     void (*record)(struct device *d, uint64_t key);
-    void (*recorded)(struct device *d);
+    bool (*recorded)(struct device *d);
     bool (*replay)(struct device *d, uint64_t key);
     /* Optional. Asked now and then while wait or download waits: an error ends the wait and is its error.
      * NULL check: nobody asks. */

@@ -1,0 +1,226 @@
+/* Opening and closing the GPU, its errors, and waiting for it. */
+#include "trainer/device/cuda/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "trainer/device/cuda/nccl.h"
+
+enum { CUDA_LEAST_MAJOR = 8 }; /* compute capability of the oldest GPUs that do bf16 */
+
+/* ---- errors */
+
+/* Memory that cannot be corrected, a lost NVLink, and what a kernel can do wrong: CUDA's context is unusable
+ * from then on. 704 and 705 in between are about access to peers. */
+static bool ends_context(cudaError_t code)
+{
+    int n = (int)code;
+    return n == 214 || n == 220 || (n >= 700 && n <= 720 && n != 704 && n != 705);
+}
+
+static enum err_code code_of(cudaError_t code)
+{
+    switch (code) {
+    case cudaErrorMemoryAllocation:
+        return ERR_RESOURCE_EXHAUSTED;
+    case cudaErrorInsufficientDriver:
+    case cudaErrorNoDevice:
+    case cudaErrorSystemNotReady:
+        return ERR_UNAVAILABLE;
+    default:
+        return ends_context(code) ? ERR_DATA_LOSS : ERR_INTERNAL;
+    }
+}
+
+enum err_code cuda_error(cudaError_t code, const char *what, struct err *e)
+{
+    (void)cudaGetLastError();
+    return err_set(e, code_of(code), "%s: %s (%s)%s", what, cudaGetErrorString(code), cudaGetErrorName(code),
+                   ends_context(code) ? ", this process must end" : "");
+}
+
+void cuda_failed(struct cuda_device *c, const struct err *e)
+{
+    if (c->first.code == ERR_OK)
+        c->first = *e;
+    if (e->code == ERR_DATA_LOSS)
+        c->lost = true;
+}
+
+bool cuda_ok(struct cuda_device *c, cudaError_t code, const char *what)
+{
+    struct err e = {0};
+    if (code == cudaSuccess)
+        return true;
+    cuda_error(code, what, &e);
+    cuda_failed(c, &e);
+    return false;
+}
+
+/* ---- waiting */
+
+#define SPIN_NS 200000    /* most waits are for what is all but done */
+#define CHECK_NS 2000000  /* between two questions to watch's check */
+#define LONGEST_NS 200000 /* a sleep */
+
+static bool still_wanted(struct cuda_device *c)
+{
+    struct err e = {0};
+    if (!c->check || c->check(c->check_arg, &e) == ERR_OK)
+        return true;
+    cuda_failed(c, &e);
+    return false;
+}
+
+bool cuda_await(struct cuda_device *c, cudaEvent_t event)
+{
+    int64_t began = clock_mono_ns(), asked = began;
+    for (;;) {
+        cudaError_t code = cudaEventQuery(event);
+        if (code != cudaErrorNotReady)
+            return cuda_ok(c, code, "computing");
+        (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
+        int64_t now = clock_mono_ns(), waited = now - began;
+        if (now - asked >= CHECK_NS) {
+            if (!still_wanted(c))
+                return false;
+            asked = now;
+        }
+        if (waited > SPIN_NS) {
+            int64_t ns = waited / 16 < LONGEST_NS ? waited / 16 : LONGEST_NS;
+            nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+        }
+    }
+}
+
+static enum err_code cuda_wait(struct device *d, struct err *e)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c) && cuda_ok(c, cudaEventRecord(c->idle, c->stream), "waiting") && cuda_await(c, c->idle))
+        return ERR_OK;
+    *e = c->first;
+    if (!c->lost)
+        c->first.code = ERR_OK;
+    return e->code;
+}
+
+static void cuda_watch(struct device *d, enum err_code (*check)(void *arg, struct err *e), void *arg)
+{
+    struct cuda_device *c = cuda_of(d);
+    c->check = check;
+    c->check_arg = arg;
+}
+
+cudaStream_t cuda_stream(struct device *d)
+{
+    return cuda_of(d)->stream;
+}
+
+/* ---- opening */
+
+/* Nothing here waits: what still runs, if anything, CUDA ends with its objects. */
+static void cuda_close(struct device *d)
+{
+    struct cuda_device *c = cuda_of(d);
+    cuda_forget(c);
+    attention_free(c->attention);
+    gemm_close(c->gemm);
+    cuda_slots_close(c);
+    cuda_free_all(c);
+    if (c->idle)
+        (void)cudaEventDestroy(c->idle);
+    if (c->stream)
+        (void)cudaStreamDestroy(c->stream);
+    (void)cudaGetLastError();
+    free(c);
+}
+
+static const struct device_ops *operations(struct device_ops *ops)
+{
+    *ops = (struct device_ops){
+        .name = "cuda",
+        .close = cuda_close,
+        .wait = cuda_wait,
+        .alloc = cuda_alloc,
+        .free = cuda_free,
+        .upload = cuda_upload,
+        .download = cuda_download,
+        .copy = cuda_copy,
+        .zero = cuda_zero,
+        .record = cuda_record,
+        .recorded = cuda_recorded,
+        .replay = cuda_replay,
+        .watch = cuda_watch,
+    };
+    cuda_operations(ops);
+    return ops;
+}
+
+/* What this process sees first is its GPU: whoever starts it says so by CUDA_VISIBLE_DEVICES. */
+static enum err_code find_gpu(struct cudaDeviceProp *prop, struct err *e)
+{
+    int count = 0;
+    cudaError_t code = cudaGetDeviceCount(&count);
+    if (code == cudaSuccess && count == 0)
+        code = cudaErrorNoDevice;
+    if (code == cudaSuccess)
+        code = cudaGetDeviceProperties(prop, 0);
+    if (code == cudaSuccess)
+        code = cudaSetDevice(0);
+    if (code != cudaSuccess) {
+        (void)cudaGetLastError();
+        return err_set(e, ERR_UNAVAILABLE, "no GPU: %s", cudaGetErrorString(code));
+    }
+    if (prop->major < CUDA_LEAST_MAJOR)
+        return err_set(e, ERR_UNAVAILABLE, "no GPU: %s has compute capability %d.%d, wanted: %d.0 or later",
+                       prop->name, prop->major, prop->minor, CUDA_LEAST_MAJOR);
+    return ERR_OK;
+}
+
+static enum err_code open_streams(struct cuda_device *c, struct err *e)
+{
+    int least = 0, greatest = 0;
+    cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (code == cudaSuccess)
+        code = cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, least);
+    if (code == cudaSuccess)
+        code = cudaEventCreateWithFlags(&c->idle, cudaEventDisableTiming);
+    return code == cudaSuccess ? ERR_OK : cuda_error(code, "opening the GPU", e);
+}
+
+static enum err_code open_parts(struct cuda_device *c, struct err *e)
+{
+    if (open_streams(c, e) || cuda_slots_open(c, e) || cuda_work_grow(c, cuda_workspace_bytes(NULL), e) ||
+        gemm_open(&c->gemm, c->stream, e) || attention_open(&c->attention, c->stream, e))
+        return e->code;
+    c->base.workspace = c->work.bytes + gemm_bytes(c->gemm) + attention_bytes(c->attention);
+    return ERR_OK;
+}
+
+enum err_code cuda_open(struct device **out, struct err *e)
+{
+    static struct device_ops ops;
+    struct cudaDeviceProp prop;
+    int version = 0;
+    if (find_gpu(&prop, e))
+        return e->code;
+    struct cuda_device *c = xcalloc(1, sizeof(*c));
+    c->base = (struct device){.ops = operations(&ops), .kept = DEVICE_BF16, .threads = 1};
+#ifdef DDP_CUDA_NCCL
+    nccl_environment();
+    c->base.comm = &nccl_comm_ops;
+#endif
+    (void)cudaRuntimeGetVersion(&version);
+    snprintf(c->base.name, sizeof(c->base.name), "%.60s, CUDA %d.%d", prop.name, version / 1000,
+             version % 1000 / 10);
+    if (open_parts(c, e)) {
+        cuda_close(&c->base);
+        return e->code;
+    }
+    *out = &c->base;
+    return ERR_OK;
+}

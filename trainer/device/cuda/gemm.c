@@ -1,0 +1,450 @@
+/* Matrix products by cuBLASLt, which thinks in columns: a row-major c = a b is its c' = b' a' with what lies
+ * in memory as it is, so b is its first factor and c's columns are its rows. Descriptors and the algorithm
+ * are kept by shape; a model has some twenty. */
+#include "trainer/device/cuda/gemm.h"
+
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "trainer/device/cuda/cuda.h"
+
+enum { KEPT = 128, CANDIDATES = 8, TIMED_RUNS = 3, BIAS_ROOM = 131072 };
+#define WORKSPACE_BYTES ((size_t)32 << 20)
+#define ALIGNMENT 256 /* more than that is no different */
+
+/* Compared as bytes: no padding that is not zero. */
+struct shape {
+    int64_t m, n, k;
+    int32_t type, out, trans_a, trans_b, epilogue, adds;
+    uint32_t align_a, align_b, align_c, align_aux;
+};
+struct plan {
+    struct shape shape;
+    bool declined; /* no algorithm does it */
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t first, second, result; /* b, a, c */
+    cublasLtMatmulAlgo_t algorithm;
+};
+struct gemm {
+    cublasLtHandle_t lib;
+    cudaStream_t stream;
+    void *workspace, *bias; /* bias: BIAS_ROOM of bf16, of one product */
+    bool tunes;
+    struct plan plan[KEPT];
+    size_t count, oldest;
+};
+/* A product as cuBLASLt gets it; bias and aux belong to the epilogue. */
+struct call {
+    struct shape shape;
+    const void *a, *b, *bias;
+    void *c, *aux;
+};
+
+static enum err_code failed(struct err *e, const char *what, cublasStatus_t status)
+{
+    enum err_code code = status == CUBLAS_STATUS_ALLOC_FAILED ? ERR_RESOURCE_EXHAUSTED : ERR_INTERNAL;
+    (void)cudaGetLastError();
+    return err_set(e, code, "cuBLASLt: %s: %s", what, cublasLtGetStatusString(status));
+}
+
+/* ---- plans */
+
+static void drop(struct plan *p)
+{
+    if (p->product)
+        (void)cublasLtMatmulDescDestroy(p->product);
+    if (p->first)
+        (void)cublasLtMatrixLayoutDestroy(p->first);
+    if (p->second)
+        (void)cublasLtMatrixLayoutDestroy(p->second);
+    if (p->result)
+        (void)cublasLtMatrixLayoutDestroy(p->result);
+    *p = (struct plan){0};
+}
+
+static cudaDataType_t name_of(int32_t type)
+{
+    return type == DEVICE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static cublasStatus_t set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what, const void *value,
+                          size_t bytes)
+{
+    return cublasLtMatmulDescSetAttribute(d, what, value, bytes);
+}
+
+static bool has_bias(const struct shape *s)
+{
+    return s->epilogue == CUBLASLT_EPILOGUE_BIAS || s->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+static bool has_aux(const struct shape *s)
+{
+    return s->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+/* What differs from call to call with the same plan. */
+static cublasStatus_t set_pointers(cublasLtMatmulDesc_t d, const struct call *c)
+{
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (has_bias(&c->shape))
+        status = set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &c->bias, sizeof(c->bias));
+    if (status == CUBLAS_STATUS_SUCCESS && has_aux(&c->shape))
+        status = set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &c->aux, sizeof(c->aux));
+    return status;
+}
+
+static cublasStatus_t describe_product(struct plan *p, const struct call *c)
+{
+    const struct shape *s = &c->shape;
+    int32_t first = s->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasStatus_t status = cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first));
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second));
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &s->epilogue, sizeof(s->epilogue));
+    if (status == CUBLAS_STATUS_SUCCESS && has_aux(s))
+        status = set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->n, sizeof(s->n));
+    return status == CUBLAS_STATUS_SUCCESS ? set_pointers(p->product, c) : status;
+}
+
+/* (rows,cols) row-major is (cols,rows) to it. */
+static cublasStatus_t describe_matrix(cublasLtMatrixLayout_t *out, int32_t type, int64_t rows, int64_t cols)
+{
+    return cublasLtMatrixLayoutCreate(out, name_of(type), (uint64_t)cols, (uint64_t)rows, cols);
+}
+
+static cublasStatus_t describe(struct plan *p, const struct call *c)
+{
+    const struct shape *s = &c->shape;
+    cublasStatus_t status = describe_product(p, c);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = describe_matrix(&p->first, s->type, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = describe_matrix(&p->second, s->type, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = describe_matrix(&p->result, s->out, s->m, s->n);
+    return status;
+}
+
+/* Sums that are split are added in float by a kernel of their own: in order, whatever runs when. */
+static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, const struct shape *s)
+{
+    size_t room = WORKSPACE_BYTES;
+    uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t what;
+        const void *value;
+        size_t bytes;
+    } wanted[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof(room)},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof(reduction)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &s->align_b, sizeof(s->align_b)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &s->align_a, sizeof(s->align_a)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &s->align_c, sizeof(s->align_c)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &s->align_c, sizeof(s->align_c)},
+    };
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; status == CUBLAS_STATUS_SUCCESS && i < sizeof(wanted) / sizeof(wanted[0]); i++)
+        status = cublasLtMatmulPreferenceSetAttribute(pref, wanted[i].what, wanted[i].value, wanted[i].bytes);
+    return status;
+}
+
+static cublasStatus_t candidates(struct gemm *g, const struct plan *p, const struct shape *s,
+                                 cublasLtMatmulHeuristicResult_t *found, int *count)
+{
+    cublasLtMatmulPreference_t pref = NULL;
+    cublasStatus_t status = cublasLtMatmulPreferenceCreate(&pref);
+    *count = 0;
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = prefer(pref, s);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulAlgoGetHeuristic(g->lib, p->product, p->first, p->second, p->result, p->result,
+                                                pref, CANDIDATES, found, count);
+    if (pref)
+        (void)cublasLtMatmulPreferenceDestroy(pref);
+    return status;
+}
+
+static cublasStatus_t launch(struct gemm *g, const struct plan *p, const struct call *c,
+                             const cublasLtMatmulAlgo_t *algorithm, void *workspace, cudaStream_t stream)
+{
+    const float one = 1.0f, beta = c->shape.adds ? 1.0f : 0.0f;
+    return cublasLtMatmul(g->lib, p->product, &one, c->b, p->first, c->a, p->second, &beta, c->c, p->result,
+                          c->c, p->result, algorithm, workspace, WORKSPACE_BYTES, stream);
+}
+
+/* ---- timing candidates: beside what the device computes, into memory of its own */
+
+struct timing {
+    cudaStream_t stream;
+    cudaEvent_t from, to;
+    void *workspace, *c, *aux;
+};
+
+static void timing_close(struct timing *t)
+{
+    (void)cudaFree(t->workspace);
+    (void)cudaFree(t->c);
+    (void)cudaFree(t->aux);
+    if (t->from)
+        (void)cudaEventDestroy(t->from);
+    if (t->to)
+        (void)cudaEventDestroy(t->to);
+    if (t->stream)
+        (void)cudaStreamDestroy(t->stream);
+    (void)cudaGetLastError();
+}
+
+static bool timing_open(struct timing *t, const struct shape *s)
+{
+    size_t bytes = (size_t)(s->m * s->n) * device_size((enum device_type)s->out);
+    return cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) == cudaSuccess &&
+           cudaEventCreate(&t->from) == cudaSuccess && cudaEventCreate(&t->to) == cudaSuccess &&
+           cudaMalloc(&t->workspace, WORKSPACE_BYTES) == cudaSuccess &&
+           cudaMalloc(&t->c, bytes) == cudaSuccess &&
+           (!has_aux(s) || cudaMalloc(&t->aux, bytes) == cudaSuccess) &&
+           cudaMemsetAsync(t->c, 0, bytes, t->stream) == cudaSuccess;
+}
+
+/* Milliseconds of the runs after the first; negative: it fails. */
+static float time_one(struct gemm *g, const struct plan *p, const struct call *c, struct timing *t,
+                      const cublasLtMatmulAlgo_t *algorithm)
+{
+    float ms = -1.0f;
+    for (int i = 0; i <= TIMED_RUNS; i++) {
+        if (i == 1 && cudaEventRecord(t->from, t->stream) != cudaSuccess)
+            return -1.0f;
+        if (launch(g, p, c, algorithm, t->workspace, t->stream) != CUBLAS_STATUS_SUCCESS)
+            return -1.0f;
+    }
+    if (cudaEventRecord(t->to, t->stream) != cudaSuccess || cudaEventSynchronize(t->to) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, t->from, t->to) != cudaSuccess)
+        return -1.0f;
+    return ms;
+}
+
+static int fastest(struct gemm *g, const struct plan *p, const struct call *c,
+                   const cublasLtMatmulHeuristicResult_t *found, int count)
+{
+    struct timing t = {0};
+    struct call scratch = *c;
+    float best = -1.0f;
+    int at = 0;
+    if (timing_open(&t, &c->shape)) {
+        scratch.c = t.c;
+        scratch.aux = t.aux;
+        if (set_pointers(p->product, &scratch) != CUBLAS_STATUS_SUCCESS)
+            count = 0;
+        for (int i = 0; i < count; i++) {
+            float ms = time_one(g, p, &scratch, &t, &found[i].algo);
+            if (ms >= 0.0f && (best < 0.0f || ms < best)) {
+                best = ms;
+                at = i;
+            }
+        }
+    }
+    timing_close(&t);
+    return at;
+}
+
+/* Nothing may be timed while work is recorded. */
+static bool may_time(const struct gemm *g)
+{
+    enum cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    return g->tunes && cudaStreamIsCapturing(g->stream, &capturing) == cudaSuccess &&
+           capturing == cudaStreamCaptureStatusNone;
+}
+
+static enum err_code make(struct gemm *g, const struct call *c, struct plan *out, struct err *e)
+{
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    int count = 0;
+    struct plan p = {.shape = c->shape};
+    cublasStatus_t status = describe(&p, c);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = candidates(g, &p, &c->shape, found, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0)) {
+        p.declined = true;
+        *out = p;
+        return ERR_OK;
+    }
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        drop(&p);
+        return failed(e, "planning a product", status);
+    }
+    p.algorithm = found[count > 1 && may_time(g) ? fastest(g, &p, c, found, count) : 0].algo;
+    *out = p;
+    return ERR_OK;
+}
+
+static enum err_code find(struct gemm *g, const struct call *c, struct plan **out, struct err *e)
+{
+    struct plan made;
+    for (size_t i = 0; i < g->count; i++)
+        if (!memcmp(&g->plan[i].shape, &c->shape, sizeof(c->shape))) {
+            *out = &g->plan[i];
+            return ERR_OK;
+        }
+    if (make(g, c, &made, e))
+        return e->code;
+    *out = &g->plan[g->count < KEPT ? g->count++ : g->oldest++ % KEPT];
+    drop(*out);
+    **out = made;
+    return ERR_OK;
+}
+
+/* UNIMPLEMENTED: cuBLASLt has nothing for it. */
+static enum err_code run(struct gemm *g, const struct call *c, struct err *e)
+{
+    struct plan *p = NULL;
+    if (find(g, c, &p, e))
+        return e->code;
+    if (p->declined)
+        return err_set(e, ERR_UNIMPLEMENTED, "cuBLASLt: no algorithm for (%lld,%lld) times (%lld,%lld)",
+                       (long long)c->shape.m, (long long)c->shape.k, (long long)c->shape.k,
+                       (long long)c->shape.n);
+    cublasStatus_t status = set_pointers(p->product, c);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = launch(g, p, c, &p->algorithm, g->workspace, g->stream);
+    return status == CUBLAS_STATUS_SUCCESS ? ERR_OK : failed(e, "a product", status);
+}
+
+/* ---- what the device asks for */
+
+static uint32_t alignment_of(const void *p)
+{
+    uintptr_t at = (uintptr_t)p;
+    uint32_t lowest = (uint32_t)(at & (~at + 1));
+    return at % ALIGNMENT == 0 ? ALIGNMENT : lowest;
+}
+
+static struct call call_of(const struct device_product *h)
+{
+    return (struct call){
+        .shape = {.m = h->m,
+                  .n = h->n,
+                  .k = h->k,
+                  .type = (int32_t)h->type,
+                  .out = (int32_t)h->out,
+                  .trans_a = h->trans_a,
+                  .trans_b = h->trans_b,
+                  .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
+                  .adds = h->beta != 0.0f,
+                  .align_a = alignment_of(h->a),
+                  .align_b = alignment_of(h->b),
+                  .align_c = alignment_of(h->c)},
+        .a = h->a,
+        .b = h->b,
+        .c = h->c,
+    };
+}
+
+enum err_code gemm_product(struct gemm *g, const struct device_product *h, struct err *e)
+{
+    struct call c = call_of(h);
+    BUG_ON(h->beta != 0.0f && h->beta != 1.0f);
+    if (h->m == 0 || h->n == 0 || (h->k == 0 && c.shape.adds))
+        return ERR_OK;
+    if (h->k > 0)
+        return run(g, &c, e);
+    cudaError_t code = cudaMemsetAsync(h->c, 0, (size_t)(h->m * h->n) * device_size(h->out), g->stream);
+    return code == cudaSuccess ? ERR_OK : cuda_error(code, "an empty product", e);
+}
+
+/* One product with the bias in it, and the activation. UNIMPLEMENTED: not in one. The activation's input is
+ * the epilogue's "aux"; cuBLASLt's GELU is the tanh form, and a bias is of the result's type. */
+static enum err_code fused(struct gemm *g, const struct device_linear *h,
+                           const struct device_product *product, struct err *e)
+{
+    struct call c = call_of(product);
+    bool bf16 = h->kept == DEVICE_BF16;
+    if (h->type != h->kept || (h->a && (h->kind != DEVICE_GELU_TANH || !bf16 || h->out % 8)) ||
+        (bf16 && h->out > BIAS_ROOM))
+        return err_set(e, ERR_UNIMPLEMENTED, "not in one product");
+    c.shape.epilogue = h->a ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    c.bias = h->bias;
+    if (h->a) {
+        c.c = h->a;
+        c.aux = h->z;
+        c.shape.align_c = alignment_of(h->a);
+        c.shape.align_aux = alignment_of(h->z);
+    }
+    if (bf16) {
+        cudaError_t code = cuda_narrow(g->stream, g->bias, h->bias, (size_t)h->out);
+        if (code != cudaSuccess)
+            return cuda_error(code, "a layer's bias", e);
+        c.bias = g->bias;
+    }
+    return run(g, &c, e);
+}
+
+enum err_code gemm_linear(struct gemm *g, const struct device_linear *h, struct err *e)
+{
+    struct err why = {0};
+    struct device_product product = {.type = h->type,
+                                     .out = h->kept,
+                                     .trans_b = h->trans_w,
+                                     .m = h->rows,
+                                     .n = h->out,
+                                     .k = h->in,
+                                     .a = h->x,
+                                     .b = h->w,
+                                     .c = h->z};
+    if (h->rows == 0 || h->out == 0)
+        return ERR_OK;
+    if (h->in > 0 && h->bias && fused(g, h, &product, &why) == ERR_OK)
+        return ERR_OK;
+    if (why.code != ERR_OK && why.code != ERR_UNIMPLEMENTED) {
+        *e = why;
+        return e->code;
+    }
+    if (gemm_product(g, &product, e))
+        return e->code;
+    cudaError_t code = cuda_bias_activate(g->stream, h->kind, h->type, h->a, h->z, h->bias, h->rows, h->out);
+    return code == cudaSuccess ? ERR_OK : cuda_error(code, "a layer's bias", e);
+}
+
+/* ---- */
+
+enum err_code gemm_open(struct gemm **out, cudaStream_t stream, struct err *e)
+{
+    struct gemm *g = xcalloc(1, sizeof(*g));
+    const char *tune = getenv("DDP_CUDA_TUNE");
+    g->stream = stream;
+    g->tunes = tune && !strcmp(tune, "1");
+    cublasStatus_t status = cublasLtCreate(&g->lib);
+    cudaError_t code = cudaMalloc(&g->workspace, WORKSPACE_BYTES);
+    if (code == cudaSuccess)
+        code = cudaMalloc(&g->bias, (size_t)BIAS_ROOM * 2);
+    if (status != CUBLAS_STATUS_SUCCESS || code != cudaSuccess) {
+        gemm_close(g);
+        return code == cudaSuccess ? failed(e, "opening it", status)
+                                   : cuda_error(code, "room for matrix products", e);
+    }
+    *out = g;
+    return ERR_OK;
+}
+
+void gemm_close(struct gemm *g)
+{
+    if (!g)
+        return;
+    for (size_t i = 0; i < g->count; i++)
+        drop(&g->plan[i]);
+    if (g->lib)
+        (void)cublasLtDestroy(g->lib);
+    (void)cudaFree(g->workspace);
+    (void)cudaFree(g->bias);
+    free(g);
+}
+
+size_t gemm_bytes(const struct gemm *g)
+{
+    (void)g;
+    return WORKSPACE_BYTES + (size_t)BIAS_ROOM * 2;
+}

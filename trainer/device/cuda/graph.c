@@ -1,0 +1,78 @@
+/* Work that is the same each time, captured into a CUDA graph and launched at once. A capture does nothing by
+ * itself: where it fails, the caller does the work again, and nothing is captured any more. */
+#include "trainer/device/cuda/cuda.h"
+
+static void drop(struct cuda_graph *g)
+{
+    if (g->run)
+        (void)cudaGraphExecDestroy(g->run);
+    *g = (struct cuda_graph){0};
+}
+
+void cuda_forget(struct cuda_device *c)
+{
+    for (unsigned i = 0; i < c->graphs; i++)
+        drop(&c->graph[i]);
+    c->graphs = c->oldest_graph = 0;
+}
+
+/* Other threads may use CUDA meanwhile. */
+void cuda_record(struct device *d, uint64_t key)
+{
+    struct cuda_device *c = cuda_of(d);
+    c->recording = 0;
+    if (c->plain || !cuda_ready(c))
+        return;
+    if (cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
+        c->recording = key;
+        return;
+    }
+    (void)cudaGetLastError();
+    c->plain = true;
+}
+
+static bool keep(struct cuda_device *c, cudaGraph_t graph)
+{
+    struct cuda_graph made = {.key = c->recording};
+    if (cudaGraphInstantiate(&made.run, graph, 0) != cudaSuccess)
+        return false;
+    struct cuda_graph *at =
+        &c->graph[c->graphs < CUDA_GRAPHS ? c->graphs++ : c->oldest_graph++ % CUDA_GRAPHS];
+    drop(at);
+    *at = made;
+    return true;
+}
+
+bool cuda_recorded(struct device *d)
+{
+    struct cuda_device *c = cuda_of(d);
+    cudaGraph_t graph = NULL;
+    uint64_t key = c->recording;
+    if (!key)
+        return true; /* it was done as it came, or there was an error before */
+    bool ok =
+        cudaStreamEndCapture(c->stream, &graph) == cudaSuccess && graph && cuda_ready(c) && keep(c, graph);
+    if (graph)
+        (void)cudaGraphDestroy(graph);
+    c->recording = 0;
+    if (ok)
+        return cuda_replay(d, key);
+    (void)cudaGetLastError();
+    c->plain = true;
+    if (!c->lost)
+        c->first.code = ERR_OK; /* it is the capture's */
+    return c->lost;
+}
+
+bool cuda_replay(struct device *d, uint64_t key)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (!cuda_ready(c))
+        return true;
+    for (unsigned i = 0; i < c->graphs; i++)
+        if (c->graph[i].key == key) {
+            cuda_ok(c, cudaGraphLaunch(c->graph[i].run, c->stream), "repeating recorded work");
+            return true;
+        }
+    return false;
+}

@@ -1,0 +1,77 @@
+/* The GPU's memory: one cudaMalloc each, since a trainer takes few and large pieces and keeps them. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "trainer/device/cuda/cuda.h"
+
+static enum err_code take(size_t bytes, void **out, struct err *e)
+{
+    size_t left = 0, whole = 0;
+    cudaError_t code = cudaMalloc(out, bytes ? bytes : 1);
+    if (code == cudaSuccess)
+        return ERR_OK;
+    if (code != cudaErrorMemoryAllocation)
+        return cuda_error(code, "taking GPU memory", e);
+    (void)cudaGetLastError();
+    (void)cudaMemGetInfo(&left, &whole);
+    return err_set(e, ERR_RESOURCE_EXHAUSTED, "out of GPU memory: %zu MiB wanted, %zu of %zu MiB are free",
+                   (bytes + 1048575) >> 20, left >> 20, whole >> 20);
+}
+
+enum err_code cuda_alloc(struct device *d, size_t bytes, void **out, struct err *e)
+{
+    struct cuda_device *c = cuda_of(d);
+    void *memory = NULL;
+    if (take(bytes, &memory, e))
+        return e->code;
+    cudaError_t code = cudaMemsetAsync(memory, 0, bytes, c->stream);
+    if (code != cudaSuccess) {
+        cuda_error(code, "zeroing GPU memory", e);
+        (void)cudaFree(memory);
+        return e->code;
+    }
+    struct cuda_block *b = xcalloc(1, sizeof(*b));
+    *b = (struct cuda_block){c->blocks, memory, bytes};
+    c->blocks = b;
+    d->bytes += bytes;
+    *out = memory;
+    return ERR_OK;
+}
+
+void cuda_free(struct device *d, void *p)
+{
+    struct cuda_device *c = cuda_of(d);
+    for (struct cuda_block **at = &c->blocks; p && *at; at = &(*at)->next) {
+        struct cuda_block *b = *at;
+        if (b->memory != p)
+            continue;
+        *at = b->next;
+        d->bytes -= b->bytes;
+        cuda_ok(c, cudaFree(p), "giving GPU memory back"); /* waits for what uses it */
+        free(b);
+        return;
+    }
+    BUG_ON(p);
+}
+
+void cuda_free_all(struct cuda_device *c)
+{
+    while (c->blocks)
+        cuda_free(&c->base, c->blocks->memory);
+    (void)cudaFree(c->work.memory);
+    c->work = (struct cuda_workspace){0};
+}
+
+enum err_code cuda_work_grow(struct cuda_device *c, size_t bytes, struct err *e)
+{
+    void *memory = NULL;
+    if (bytes <= c->work.bytes)
+        return ERR_OK;
+    if (take(bytes, &memory, e))
+        return e->code;
+    cuda_forget(c);
+    cudaError_t code = cudaFree(c->work.memory);
+    c->base.workspace += bytes - c->work.bytes;
+    c->work = (struct cuda_workspace){memory, bytes};
+    return code == cudaSuccess ? ERR_OK : cuda_error(code, "giving GPU memory back", e);
+}

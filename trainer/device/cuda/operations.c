@@ -1,0 +1,248 @@
+/* device.h's operations: each puts its kernels on the stream, unless there was an error before. */
+#include "trainer/device/cuda/cuda.h"
+
+static void done(struct cuda_device *c, enum err_code code, const struct err *e)
+{
+    if (code)
+        cuda_failed(c, e);
+}
+
+/* ---- products */
+
+static void product(struct device *d, const struct device_product *h)
+{
+    struct cuda_device *c = cuda_of(d);
+    struct err e = {0};
+    if (cuda_ready(c))
+        done(c, gemm_product(c->gemm, h, &e), &e);
+}
+
+static void linear(struct device *d, const struct device_linear *h)
+{
+    struct cuda_device *c = cuda_of(d);
+    struct err e = {0};
+    if (cuda_ready(c))
+        done(c, gemm_linear(c->gemm, h, &e), &e);
+}
+
+/* ---- flat arrays and matrices */
+
+static void narrow(struct device *d, void *bf16, const float *x, size_t n)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_narrow(c->stream, bf16, x, n), "narrow");
+}
+
+static void bias_grad(struct device *d, enum device_type type, float *db, const void *dy, int64_t rows,
+                      int64_t cols)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_bias_grad(c->stream, &c->work, type, db, dy, rows, cols), "bias_grad");
+}
+
+static void activate(struct device *d, enum device_activation kind, float *y, const float *x, size_t n)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_activate(c->stream, kind, y, x, n), "activate");
+}
+
+static void activate_grad(struct device *d, enum device_activation kind, float *dx, const float *dy,
+                          const float *x, size_t n)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_activate_grad(c->stream, kind, dx, dy, x, n), "activate_grad");
+}
+
+static void bias_activate_grad(struct device *d, enum device_activation kind, enum device_type type,
+                               enum device_type kept, void *dz, void *a, float *dbias, const void *da,
+                               const void *z, int64_t rows, int64_t cols)
+{
+    struct cuda_device *c = cuda_of(d);
+    BUG_ON(type != kept);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_bias_activate_grad(c->stream, &c->work, kind, type, dz, a, dbias, da, z, rows, cols),
+                "bias_activate_grad");
+}
+
+static void scale(struct device *d, float *x, size_t n, float by)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_scale(c->stream, x, n, by), "scale");
+}
+
+static void add(struct device *d, float *y, const float *x, size_t n)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_add(c->stream, y, x, n), "add");
+}
+
+/* ---- sequences */
+
+static void embed(struct device *d, const struct device_embedding *h, const float *wte, const float *wpe,
+                  float *x)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_embed(c->stream, h, wte, wpe, x), "embed");
+}
+
+/* The only one whose room depends on its sizes; reserve has made it as a rule. */
+static void embed_grad(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
+                       float *dx)
+{
+    struct cuda_device *c = cuda_of(d);
+    struct device_sizes sizes = {.n = h->n, .vocab = h->vocab};
+    struct err e = {0};
+    if (!cuda_ready(c))
+        return;
+    done(c, cuda_work_grow(c, cuda_workspace_bytes(&sizes), &e), &e);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_embed_grad(c->stream, &c->work, h, dwte, dwpe, dx), "embed_grad");
+}
+
+static void norm(struct device *d, const struct device_norm *h)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_norm(c->stream, h), "norm");
+}
+
+static void norm_grad(struct device *d, const struct device_norm_grad *h)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_norm_grad(c->stream, &c->work, h), "norm_grad");
+}
+
+/* Attention takes memory of its own as it comes. */
+static void count_attention(struct cuda_device *c, size_t before)
+{
+    c->base.workspace += attention_bytes(c->attention) - before;
+}
+
+static void attention(struct device *d, const struct device_attention *h)
+{
+    struct cuda_device *c = cuda_of(d);
+    struct err e = {0};
+    if (!cuda_ready(c))
+        return;
+    size_t before = attention_bytes(c->attention);
+    done(c, attention_forward(c->attention, h, &e), &e);
+    count_attention(c, before);
+}
+
+static void attention_grad(struct device *d, const struct device_attention *h, const void *d_o, void *dqkv)
+{
+    struct cuda_device *c = cuda_of(d);
+    struct err e = {0};
+    if (!cuda_ready(c))
+        return;
+    size_t before = attention_bytes(c->attention);
+    done(c, attention_backward(c->attention, h, d_o, dqkv, &e), &e);
+    count_attention(c, before);
+}
+
+static enum err_code reserve(struct device *d, const struct device_sizes *sizes, struct err *e)
+{
+    struct cuda_device *c = cuda_of(d);
+    size_t before = attention_bytes(c->attention);
+    if (cuda_work_grow(c, cuda_workspace_bytes(sizes), e))
+        return e->code;
+    enum err_code code = sizes->heads > 0 ? attention_reserve(c->attention, sizes, e) : ERR_OK;
+    count_attention(c, before);
+    return code;
+}
+
+/* ---- losses and optimizers */
+
+static void cross_entropy(struct device *d, const struct device_classes *h)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_cross_entropy(c->stream, &c->work, h), "cross_entropy");
+}
+
+static void mse(struct device *d, float *dx, const float *x, const float *y, int64_t rows, int64_t cols,
+                float by, struct device_tally *tally)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_mse(c->stream, &c->work, dx, x, y, rows, cols, by, tally), "mse");
+}
+
+static void tally_mean(struct device *d, float *to, const struct device_tally *tally, double divisor)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_tally_mean(c->stream, to, tally, divisor), "tally_mean");
+}
+
+static void sum_squares(struct device *d, const float *x, size_t n, double *out)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_sum_squares(c->stream, &c->work, x, n, out), "sum_squares");
+}
+
+static void digest(struct device *d, uint64_t *sums, const float *x, size_t n)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_digest(c->stream, sums, x, n), "digest");
+}
+
+static void clip_scale(struct device *d, float *to, const double *squares, double clip)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_clip_scale(c->stream, to, squares, clip), "clip_scale");
+}
+
+static void sgd(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_sgd(c->stream, h, p, g, v, n), "sgd");
+}
+
+static void adamw(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m,
+                  float *v, size_t n)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_adamw(c->stream, h, p, g, m, v, n), "adamw");
+}
+
+void cuda_operations(struct device_ops *ops)
+{
+    ops->product = product;
+    ops->linear = linear;
+    ops->narrow = narrow;
+    ops->bias_grad = bias_grad;
+    ops->activate = activate;
+    ops->activate_grad = activate_grad;
+    ops->bias_activate_grad = bias_activate_grad;
+    ops->embed = embed;
+    ops->embed_grad = embed_grad;
+    ops->norm = norm;
+    ops->norm_grad = norm_grad;
+    ops->attention = attention;
+    ops->attention_grad = attention_grad;
+    ops->reserve = reserve;
+    ops->cross_entropy = cross_entropy;
+    ops->mse = mse;
+    ops->tally_mean = tally_mean;
+    ops->sum_squares = sum_squares;
+    ops->digest = digest;
+    ops->clip_scale = clip_scale;
+    ops->scale = scale;
+    ops->add = add;
+    ops->sgd = sgd;
+    ops->adamw = adamw;
+}

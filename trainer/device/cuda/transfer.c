@@ -1,0 +1,112 @@
+/* Between the host and the GPU: through a ring of pinned pieces, each with the event of the copy that used it
+ * last. An upload is done with the caller's memory when it returns and waits only where the ring is full; a
+ * download keeps two pieces under way while it empties a third. */
+#include <string.h>
+
+#include "trainer/device/cuda/cuda.h"
+
+enum { AHEAD = 2 };
+
+enum err_code cuda_slots_open(struct cuda_device *c, struct err *e)
+{
+    for (int i = 0; i < CUDA_SLOTS; i++) {
+        struct cuda_slot *s = &c->slot[i];
+        cudaError_t code = cudaHostAlloc(&s->pinned, CUDA_SLOT_BYTES, cudaHostAllocDefault);
+        if (code == cudaSuccess)
+            code = cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming);
+        if (code != cudaSuccess)
+            return cuda_error(code, "pinned memory", e);
+    }
+    return ERR_OK;
+}
+
+void cuda_slots_close(struct cuda_device *c)
+{
+    for (int i = 0; i < CUDA_SLOTS; i++) {
+        if (c->slot[i].done)
+            (void)cudaEventDestroy(c->slot[i].done);
+        if (c->slot[i].pinned)
+            (void)cudaFreeHost(c->slot[i].pinned);
+        c->slot[i] = (struct cuda_slot){0};
+    }
+}
+
+static size_t piece_of(size_t bytes, size_t from)
+{
+    return bytes - from < CUDA_SLOT_BYTES ? bytes - from : CUDA_SLOT_BYTES;
+}
+
+/* The ring's next piece, free to use; NULL after an error. An event that was never recorded has happened. */
+static struct cuda_slot *next_slot(struct cuda_device *c)
+{
+    struct cuda_slot *s = &c->slot[c->next_slot++ % CUDA_SLOTS];
+    return cuda_await(c, s->done) ? s : NULL;
+}
+
+static bool put(struct cuda_device *c, const struct cuda_slot *s, void *to, const void *from, size_t bytes,
+                enum cudaMemcpyKind kind, const char *what)
+{
+    return cuda_ok(c, cudaMemcpyAsync(to, from, bytes, kind, c->stream), what) &&
+           cuda_ok(c, cudaEventRecord(s->done, c->stream), what);
+}
+
+void cuda_upload(struct device *d, void *to, const void *from_host, size_t bytes)
+{
+    struct cuda_device *c = cuda_of(d);
+    for (size_t from = 0; from < bytes && cuda_ready(c); from += CUDA_SLOT_BYTES) {
+        size_t n = piece_of(bytes, from);
+        struct cuda_slot *s = next_slot(c);
+        if (!s)
+            return;
+        memcpy(s->pinned, (const char *)from_host + from, n);
+        put(c, s, (char *)to + from, s->pinned, n, cudaMemcpyHostToDevice, "copying to the GPU");
+    }
+}
+
+static bool empty(struct cuda_device *c, const struct cuda_slot *s, char *to, size_t bytes)
+{
+    if (!cuda_await(c, s->done))
+        return false;
+    memcpy(to, s->pinned, bytes);
+    return true;
+}
+
+static bool fetch(struct cuda_device *c, char *to, const char *from, size_t bytes)
+{
+    struct cuda_slot *under_way[AHEAD + 1] = {0};
+    size_t pieces = (bytes + CUDA_SLOT_BYTES - 1) / CUDA_SLOT_BYTES;
+    for (size_t i = 0; i < pieces + AHEAD; i++) {
+        if (i < pieces) {
+            size_t at = i * CUDA_SLOT_BYTES;
+            struct cuda_slot *s = under_way[i % (AHEAD + 1)] = next_slot(c);
+            if (!s || !put(c, s, s->pinned, from + at, piece_of(bytes, at), cudaMemcpyDeviceToHost,
+                           "copying from the GPU"))
+                return false;
+        }
+        size_t at = (i - AHEAD) * CUDA_SLOT_BYTES;
+        if (i >= AHEAD && !empty(c, under_way[(i - AHEAD) % (AHEAD + 1)], to + at, piece_of(bytes, at)))
+            return false;
+    }
+    return true;
+}
+
+void cuda_download(struct device *d, void *to_host, const void *from, size_t bytes)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (!cuda_ready(c) || !fetch(c, to_host, from, bytes))
+        memset(to_host, 0, bytes);
+}
+
+void cuda_copy(struct device *d, void *to, const void *from, size_t bytes)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c) && to != from && bytes)
+        cuda_ok(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c->stream), "copying");
+}
+
+void cuda_zero(struct device *d, void *to, size_t bytes)
+{
+    struct cuda_device *c = cuda_of(d);
+    if (cuda_ready(c) && bytes)
+        cuda_ok(c, cudaMemsetAsync(to, 0, bytes, c->stream), "zeroing");
+}
