@@ -88,9 +88,9 @@ def the_same_bits_in_any_order(directory):
     write_text(directory)
     for name, model, precision, dropout in (("mlp", MLP, "fp32", 0), ("gpt", GPT, "bf16", 0.1), ("gpt32", GPT, "fp32", 0.1)):
         seen = []
-        for seed in ("0", "0", "1", "2"):
+        for seed in ("0", "1", "2") if name == "gpt" else ("0", "1"):
             out = f"{name}-{len(seen)}"
-            text = job(model, out=out, precision=precision, dropout=dropout, steps=10)
+            text = job(model, out=out, precision=precision, dropout=dropout, steps=6)
             losses = train(directory, text, DDP_EMULATED_SEED=seed)
             seen.append((losses, bits(directory, out)))
         for i, other in enumerate(seen[1:], 1):
@@ -171,7 +171,7 @@ def memory_that_is_not_there(directory):
 def a_fault_of_the_device(directory):
     """An error that sticks, at any call: the process ends, and says why; it never goes on with wrong numbers."""
     write_text(directory)
-    for call in (3, 40, 150, 400, 1000, 2000):
+    for call in (3, 40, 150, 400, 1000):
         os.environ["DDP_EMULATED_FAULT"] = str(call)
         try:
             with World(directory, job(GPT, out=f"fault-{call}", steps=10)) as w:

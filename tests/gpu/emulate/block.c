@@ -209,9 +209,14 @@ int emulated_lane(void)
     return (int)(at.now->id % LANES);
 }
 
+static bool is_place(const char *file, int line, const char *other, int other_line)
+{
+    return line == other_line && (file == other || strcmp(file, other) == 0);
+}
+
 void emulated_barrier(const char *file, int line)
 {
-    if (at.n_waiting && (at.line != line || strcmp(at.file, file) != 0))
+    if (at.n_waiting && !is_place(at.file, at.line, file, line))
         emulated_trap("is at the barrier of %s:%d, others at that of %s:%d", file, line, at.file, at.line);
     if (at.n_waiting + 1 == at.count) {
         for (unsigned i = 0; i < at.n_waiting; i++)
@@ -257,7 +262,7 @@ const unsigned char *emulated_exchange(enum emulated_kind kind, unsigned mask, c
     BUG_ON(bytes > VALUE);
     exchange_release(w, lane);
     struct exchange *x = exchange_join(w, mask);
-    if (x->arrived && (x->kind != kind || x->bytes != bytes || x->line != line || strcmp(x->file, file) != 0))
+    if (x->arrived && (x->kind != kind || x->bytes != bytes || !is_place(x->file, x->line, file, line)))
         emulated_trap("is at %s:%d, other lanes of its mask at %s:%d", file, line, x->file, x->line);
     x->kind = kind;
     x->bytes = bytes;
