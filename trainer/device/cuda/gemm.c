@@ -45,7 +45,9 @@ struct call {
 static enum err_code failed(struct err *e, const char *what, cublasStatus_t status)
 {
     enum err_code code = status == CUBLAS_STATUS_ALLOC_FAILED ? ERR_RESOURCE_EXHAUSTED : ERR_INTERNAL;
-    (void)cudaGetLastError();
+    cudaError_t cause = cudaGetLastError();
+    if (cause != cudaSuccess)
+        return cuda_error(cause, what, e);
     return err_set(e, code, "cuBLASLt: %s: %s", what, cublasLtGetStatusString(status));
 }
 

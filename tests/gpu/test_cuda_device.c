@@ -1,0 +1,211 @@
+/* The GPU device's core by device.h alone: memory, transfers, recordings, products. argv[1]: the plugin. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "trainer/device/device.h"
+
+static struct device *opened(void)
+{
+    struct device *d = NULL;
+    struct err e = {0};
+    if (device_open(&d, DEVICE_CUDA, 0, 1, 0, &e))
+        fail_msg("%s", e.msg);
+    return d;
+}
+
+static void *room(struct device *d, size_t bytes)
+{
+    void *p = NULL;
+    struct err e = {0};
+    assert_int_equal(d->ops->alloc(d, bytes, &p, &e), ERR_OK);
+    return p;
+}
+
+static void sound(struct device *d)
+{
+    struct err e = {0};
+    if (d->ops->wait(d, &e))
+        fail_msg("%s", e.msg);
+}
+
+/* More than the ring of pinned pieces holds, and one byte on either side of a piece. */
+static void what_is_uploaded_comes_back(void **state)
+{
+    const size_t piece = (size_t)4 << 20, sizes[] = {1, piece - 1, piece, piece + 1, 6 * piece + 3};
+    struct device *d = opened();
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        size_t n = sizes[i];
+        unsigned char *from = xcalloc(n, 1), *to = xcalloc(n, 1);
+        void *p = room(d, n), *q = room(d, n);
+        for (size_t j = 0; j < n; j++)
+            from[j] = (unsigned char)(j * 7 + j / 4096 + i);
+        d->ops->upload(d, p, from, n);
+        d->ops->copy(d, q, p, n);
+        d->ops->zero(d, p, n / 2);
+        unsigned char kept = from[n - 1];
+        from[n - 1]++; /* the upload does not look at it any more */
+        d->ops->download(d, to, q, n);
+        from[n - 1] = kept;
+        assert_memory_equal(from, to, n);
+        d->ops->download(d, to, p, n);
+        memset(from, 0, n / 2);
+        assert_memory_equal(from, to, n);
+        d->ops->free(d, p);
+        d->ops->free(d, q);
+        free(from);
+        free(to);
+    }
+    sound(d);
+    assert_int_equal(d->bytes, 0);
+    device_close(d);
+}
+
+static void memory_that_is_not_there(void **state)
+{
+    struct device *d = opened();
+    struct err e = {0};
+    void *p = NULL;
+    (void)state;
+    assert_int_equal(device_alloc(d, (size_t)1 << 50, "a great deal", &p, &e), ERR_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(e.msg, "1073741824 MiB wanted"));
+    assert_null(p);
+    sound(d);
+    device_close(d);
+}
+
+static float first_of(struct device *d, const float *p)
+{
+    float x = 0.0f;
+    d->ops->download(d, &x, p, sizeof(x));
+    return x;
+}
+
+static void what_was_recorded_is_done_again(void **state)
+{
+    struct device *d = opened();
+    float one = 1.0f, *x = room(d, 4), *y = room(d, 4);
+    (void)state;
+    d->ops->upload(d, x, &one, sizeof(one));
+    assert_false(d->ops->replay(d, 7));
+    d->ops->record(d, 7);
+    d->ops->add(d, y, x, 1);
+    d->ops->add(d, y, x, 1);
+    assert_true(d->ops->recorded(d));
+    assert_true(first_of(d, y) == 2.0f);
+    assert_true(d->ops->replay(d, 7));
+    assert_false(d->ops->replay(d, 8));
+    assert_true(first_of(d, y) == 4.0f);
+    for (uint64_t key = 100; key < 200; key++) { /* more than are kept */
+        d->ops->record(d, key);
+        d->ops->add(d, y, x, 1);
+        assert_true(d->ops->recorded(d));
+    }
+    assert_true(first_of(d, y) == 104.0f);
+    assert_false(d->ops->replay(d, 7));
+    assert_true(d->ops->replay(d, 199));
+    sound(d);
+    device_close(d);
+}
+
+/* Memory cannot be taken in a recording: it is refused, done plainly by the caller, and never tried again. */
+static void a_recording_that_fails(void **state)
+{
+    struct device *d = opened();
+    struct err e = {0};
+    float one = 1.0f, *x = room(d, 4), *y = room(d, 4);
+    void *more = NULL;
+    (void)state;
+    d->ops->upload(d, x, &one, sizeof(one));
+    d->ops->record(d, 7);
+    d->ops->add(d, y, x, 1);
+    (void)!d->ops->alloc(d, 64, &more, &e);
+    assert_false(d->ops->recorded(d));
+    assert_false(d->ops->replay(d, 7));
+    assert_true(first_of(d, y) == 0.0f);
+    d->ops->record(d, 7);
+    d->ops->add(d, y, x, 1);
+    assert_true(d->ops->recorded(d));
+    assert_true(first_of(d, y) == 1.0f);
+    assert_false(d->ops->replay(d, 7));
+    sound(d);
+    device_close(d);
+}
+
+/* c = a b + c, whatever way a and b lie, by cuBLASLt's first algorithm and by the fastest. */
+static void products(void **state)
+{
+    enum { M = 5, N = 7, K = 3 };
+    (void)state;
+    for (int way = 0; way < 16; way++) {
+        assert_int_equal(setenv("DDP_CUDA_TUNE", way & 8 ? "1" : "0", 1), 0);
+        struct device *d = opened();
+        bool ta = way & 1, tb = way & 2, adds = way & 4;
+        float a[M * K], b[K * N], c[M * N], expected[M * N];
+        for (int i = 0; i < M * K; i++)
+            a[i] = (float)(i % 5 - 2);
+        for (int i = 0; i < K * N; i++)
+            b[i] = (float)(i % 7 - 3);
+        for (int i = 0; i < M * N; i++) {
+            int m = i / N, n = i % N;
+            c[i] = (float)i;
+            expected[i] = adds ? c[i] : 0.0f;
+            for (int k = 0; k < K; k++)
+                expected[i] += a[ta ? k * M + m : m * K + k] * b[tb ? n * K + k : k * N + n];
+        }
+        float *x = room(d, sizeof(a)), *y = room(d, sizeof(b)), *z = room(d, sizeof(c));
+        d->ops->upload(d, x, a, sizeof(a));
+        d->ops->upload(d, y, b, sizeof(b));
+        d->ops->upload(d, z, c, sizeof(c));
+        struct device_product h = {.trans_a = ta,
+                                   .trans_b = tb,
+                                   .m = M,
+                                   .n = N,
+                                   .k = K,
+                                   .a = x,
+                                   .b = y,
+                                   .beta = adds ? 1.0f : 0.0f,
+                                   .c = z};
+        d->ops->product(d, &h);
+        d->ops->download(d, c, z, sizeof(c));
+        sound(d);
+        assert_memory_equal(c, expected, sizeof(c));
+        device_close(d);
+    }
+    unsetenv("DDP_CUDA_TUNE");
+}
+
+static void its_peak(void **state)
+{
+    struct device *d = opened();
+    struct err e = {0};
+    double flops = 0.0;
+    (void)state;
+    assert_int_equal(device_peak(d, DEVICE_BF16, &flops, &e), ERR_OK);
+    assert_true(flops > 1e6);
+    assert_int_equal(d->bytes, 0);
+    device_close(d);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_uploaded_comes_back),
+        cmocka_unit_test(memory_that_is_not_there),
+        cmocka_unit_test(what_was_recorded_is_done_again),
+        cmocka_unit_test(a_recording_that_fails),
+        cmocka_unit_test(products),
+        cmocka_unit_test(its_peak),
+    };
+    if (argc > 1)
+        setenv("DDP_CUDA_PLUGIN", argv[1], 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
