@@ -126,6 +126,13 @@ static void count_attention(struct cuda_device *c, size_t before)
     c->base.workspace += attention_bytes(c->attention) - before;
 }
 
+/* An error of CUDA's own may be its context's end. */
+static void attended(struct cuda_device *c, enum err_code code, const struct err *e)
+{
+    if (!code || cuda_ok(c, cudaGetLastError(), "attention"))
+        done(c, code, e);
+}
+
 static void attention(struct device *d, const struct device_attention *h)
 {
     struct cuda_device *c = cuda_of(d);
@@ -133,7 +140,7 @@ static void attention(struct device *d, const struct device_attention *h)
     if (!cuda_ready(c))
         return;
     size_t before = attention_bytes(c->attention);
-    done(c, attention_forward(c->attention, h, &e), &e);
+    attended(c, attention_forward(c->attention, h, &e), &e);
     count_attention(c, before);
 }
 
@@ -144,7 +151,7 @@ static void attention_grad(struct device *d, const struct device_attention *h, c
     if (!cuda_ready(c))
         return;
     size_t before = attention_bytes(c->attention);
-    done(c, attention_backward(c->attention, h, d_o, dqkv, &e), &e);
+    attended(c, attention_backward(c->attention, h, d_o, dqkv, &e), &e);
     count_attention(c, before);
 }
 
