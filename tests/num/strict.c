@@ -34,7 +34,7 @@ struct strict_device {
     struct calls due;
     struct recording *recordings; /* the last one is under way where `recording` says so */
     size_t recording_count, recording_cap;
-    bool recording;
+    bool recording, forgets;
 };
 
 struct header { /* in front of each allocation, behind the wall */
@@ -113,9 +113,15 @@ static void strict_record(struct device *d, uint64_t key)
 static bool strict_recorded(struct device *d)
 {
     struct strict_device *s = strict_of(d);
-    BUG_ON(!s->recording || !s->recordings[s->recording_count - 1].calls.count);
+    struct calls *taken = &s->recordings[s->recording_count - 1].calls;
+    BUG_ON(!s->recording || !taken->count);
     s->recording = false;
-    return true;
+    if (!s->forgets)
+        return true;
+    s->due.count -= taken->count; /* as if nothing had been asked for */
+    free(taken->items);
+    s->recording_count--;
+    return false;
 }
 
 static bool strict_replay(struct device *d, uint64_t key)
@@ -261,8 +267,8 @@ static const struct device_ops *operations(void)
     return &ops;
 }
 
-/* DDP_STRICT_DECLINES: the rank that finds no hardware. DDP_STRICT_KEEPS=16: bf16 is what products of bf16
- * leave. */
+/* DDP_STRICT_RECORDS: 1: it can record; 2: it tries, and fails. DDP_STRICT_DECLINES: the rank that finds no
+ * hardware. DDP_STRICT_KEEPS=16: bf16 is what products of bf16 leave. */
 static enum err_code strict_open(struct device **out, struct err *e)
 {
     struct device *cpu = NULL;
@@ -274,6 +280,7 @@ static enum err_code strict_open(struct device **out, struct err *e)
     s->base = (struct device){.ops = operations(), .name = "strict"};
     s->base.kept = number_of("DDP_STRICT_KEEPS", 32) == 16 ? DEVICE_BF16 : DEVICE_F32;
     s->base.threads = cpu->threads;
+    s->forgets = number_of("DDP_STRICT_RECORDS", 0) > 1;
     s->cpu = cpu;
     s->away = mmap(NULL, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     s->here = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
