@@ -102,7 +102,7 @@ static void deadline_passes(void **state)
     struct err e;
 
     (void)state;
-    assert_int_equal(get_job(3, 100, RPC_IDEMPOTENT, &status, &e), ERR_DEADLINE_EXCEEDED);
+    assert_int_equal(get_job(3, 1000, RPC_IDEMPOTENT, &status, &e), ERR_DEADLINE_EXCEEDED);
     WAIT_FOR(atomic_load(&server.cancelled) == 1);
 }
 
@@ -265,7 +265,7 @@ static void a_wait_may_end_before_the_stream(void **state)
 
 static void a_streams_own_deadline_ends_it(void **state)
 {
-    struct rpc_stream *stream = watch(-2, 200);
+    struct rpc_stream *stream = watch(-2, 2000);
     job_status *status;
     struct err e;
 
