@@ -13,7 +13,7 @@ set_target_properties(test_ops_emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CM
 add_test(NAME test_ops_emulated COMMAND test_ops_emulated --quick)
 set_tests_properties(test_ops_emulated PROPERTIES TIMEOUT 120 LABELS gpu-emulated)
 
-if(CMAKE_CUDA_COMPILER)
+if(TARGET ddp_cuda)
   add_executable(gpu_ops ops.c ops_launchers.c ${op_kernels})
   target_link_libraries(gpu_ops PRIVATE device base CUDA::cudart_static m)
   set_target_properties(gpu_ops PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
