@@ -232,6 +232,9 @@ static void a_sick_gpu_is_not_leased(void **state)
     core_event(b->core, &event, b->now, &b->out);
     int64_t both = bench_submit(b, "procs_per_node: 2\ngpus_per_proc: 1\n");
     int64_t one = bench_submit(b, "procs_per_node: gpu\ngpus_per_proc: 1\n");
+    assert_string_equal(bench_waits(b, both),
+                        "waits for 1 node with 2 GPUs each: the cluster has 0, 1 GPU is "
+                        "sick (ddpctl nodes says why)");
     assert_int_equal(bench_job(b, both), JOB_QUEUED);
     assert_int_equal(bench_generation(b, one)->world_size, 1);
 }
