@@ -113,7 +113,10 @@ const struct command cmd_undrain = {
     .name = "undrain",
     .usage = "undrain NODE",
     .summary = "use a drained node again",
-    .help = "Undoes ddpctl drain.",
+    .help =
+        "Undoes ddpctl drain, and holds the node's sick GPUs for well again: after a repair. What the driver "
+        "still\n"
+        "says of one makes it sick again at once.",
     .options = node_table,
     .size = sizeof(struct node_options),
     .least = 1,

@@ -87,7 +87,10 @@ static int run(const struct trainer_config *config, struct report *report)
         trainer_run(&t, &e) == ERR_OK)
         e.code = ERR_OK;
     int code = exit_code(&t, &e);
-    trainer_close(&t);
+    if (!trainer_close(&t)) {
+        fflush(NULL);
+        _exit(code ? code : 1);
+    }
     return code;
 }
 

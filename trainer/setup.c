@@ -7,7 +7,9 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "trainer/device/comm.h"
 #include "trainer/trainer.h"
 
 void trainer_take_shard(struct trainer *t, int j)
@@ -156,6 +158,18 @@ static void free_offers(struct report_offer **offers)
     free(*offers);
 }
 
+static enum err_code make_id(void *arg, uint8_t *out, size_t cap, size_t *size, struct err *e)
+{
+    struct trainer *t = arg;
+    return t->device->comm->make_id(out, cap, size, e);
+}
+
+/* Whether the group will have an id of the device's: making one leaves a thread that waits for all ranks. */
+static bool wants_id(const struct trainer *t)
+{
+    return t->device->comm && t->world_size > 1 && t->spec->reproducible != REPRODUCIBLE_WORLD;
+}
+
 static enum err_code join(struct trainer *t, struct err *e)
 {
     CLEANUP(snapshot_list_release) struct snapshot_list found = {0};
@@ -170,6 +184,8 @@ static enum err_code join(struct trainer *t, struct err *e)
         .address_size = coll_listener_address(t->listener, address, sizeof(address)),
         .offers = offers,
         .offer_count = count,
+        .make_bootstrap = wants_id(t) ? make_id : NULL,
+        .bootstrap_arg = t,
     };
     if (report_join(t->report, &request, &t->group_info, e))
         return e->code;
@@ -353,11 +369,16 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
     return ERR_OK;
 }
 
-void trainer_close(struct trainer *t)
+bool trainer_close(struct trainer *t)
 {
+    struct err e = {0};
     report_cancel(t->report);
     saver_close(t->saver);   /* its commits go by the report */
     report_close(t->report); /* its Watch thread may abort the group */
+    if (t->group && coll_end(t->group, &e)) {
+        log_error("device_stuck", "rank=%d why=%s", t->rank, LOG_Q(e.msg));
+        return false;
+    }
     sync_close(t->sync);
     coll_close(t->group);
     coll_listener_free(t->listener);
@@ -375,4 +396,5 @@ void trainer_close(struct trainer *t)
     dataset_free(t->train);
     dataset_free(t->test);
     device_close(t->device);
+    return true;
 }

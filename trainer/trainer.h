@@ -121,7 +121,8 @@ struct trainer {
  * over, also on an error; trainer_close is due in any case. */
 MUST_CHECK enum err_code trainer_open(struct trainer *t, const struct trainer_config *config,
                                       struct report *report, struct err *e);
-void trainer_close(struct trainer *t);
+/* False: the device's collectives did not end, the process must, by _exit: what is left belongs to them. */
+MUST_CHECK bool trainer_close(struct trainer *t);
 
 /* setup.c: the sampler deals to shard j of this rank's from here on. */
 void trainer_take_shard(struct trainer *t, int j);

@@ -16,6 +16,15 @@ bool alike_can_train(const struct node *node)
     return !node->nccl || strcmp(node->nccl, "none") != 0;
 }
 
+size_t alike_unfit(const struct core *core)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < core->node_count; i++)
+        count += core->nodes[i]->gpu_count && !alike_can_train(core->nodes[i]);
+    return count;
+}
+
 static bool known(const struct node *node)
 {
     return node->nccl && *node->nccl;

@@ -10,6 +10,7 @@
 
 bool alike_matters(const struct job *job, enum room_mode mode);
 bool alike_can_train(const struct node *node); /* its trainer can use GPUs */
+size_t alike_unfit(const struct core *core);   /* nodes with GPUs and such a trainer as cannot */
 /* Keeps those of one version: of as many nodes as possible, among equals of the first in the list. */
 size_t alike_keep(struct place_choice *list, size_t count);
 /* Keeps those that go with the node. */

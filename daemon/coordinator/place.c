@@ -92,6 +92,12 @@ static void explain_too_small(const struct core *core, const struct job *job, en
     buf_printf(text, "waits for %" PRId64 " node%s with %" PRId64 " %s each: the cluster has %" PRId64,
                job->spec.nodes_min, job->spec.nodes_min == 1 ? "" : "s", per_node, what(mode, per_node),
                fitting);
+    int sick = mode == ROOM_GPU ? room_sick(core) : 0;
+    if (sick)
+        buf_printf(text, ", %d GPU%s sick (ddpctl nodes says why)", sick, sick == 1 ? " is" : "s are");
+    size_t unfit = mode == ROOM_GPU && job->spec.kind == JOB_TRAIN ? alike_unfit(core) : 0;
+    if (unfit)
+        buf_printf(text, ", %zu with GPUs and no plugin for them (ddp-trainer --plugin says why)", unfit);
     if (away)
         buf_printf(text, ", %" PRId64 " more %s lost or drained", away, away == 1 ? "is" : "are");
 }

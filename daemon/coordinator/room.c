@@ -64,6 +64,16 @@ int room_procs(const struct job_spec *spec, const struct node *node, enum room_m
     return fits ? procs : 0;
 }
 
+int room_sick(const struct core *core)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < core->node_count; i++)
+        for (size_t k = 0; room_expected(core->nodes[i]) && k < core->nodes[i]->gpu_count; k++)
+            count += !core->nodes[i]->gpus[k].healthy;
+    return count;
+}
+
 int room_units(const struct place_choice *c)
 {
     return c->gpus_each ? c->procs * c->gpus_each : c->procs;

@@ -109,9 +109,19 @@ class Machine:
         """The plugin's sources compiled for the CPU, and a stand-in for the driver's view of the GPUs."""
         library = os.path.join(os.path.dirname(self.bin or ""), "lib", "ddp_emulated")
         self.env["DDP_CUDA_PLUGIN"] = os.path.join(library, "libddp_cuda.so") if plugin == "emulated" else plugin
-        self.env["DDP_NVML"] = os.path.join(library, "libnvidia-ml.so.1")
-        self.env["CUDA_VISIBLE_DEVICES"] = "0"
+        self.uuid = "GPU-emulated-%d" % os.getpid()
+        driver = os.path.join(self.scratch, "gpus")
+        with open(driver, "w") as f:
+            f.write("uuid=%s name=NVIDIA_H200 memory=141\n" % self.uuid)
+        self.env.update(STANDIN_NVML=driver, LD_LIBRARY_PATH=os.path.join(self.tests or "", "standin_nvml"),
+                        CUDA_VISIBLE_DEVICES=self.uuid)
         self.env["OMP_NUM_THREADS"] = "1"
+
+    def close(self):
+        """Removes the agents' locks on the GPU that was made up."""
+        for place in ("/run/lock", "/tmp"):
+            for path in glob.glob("%s/ddp-%s*" % (place, self.uuid)) if self.emulated else ():
+                os.unlink(path)
 
     @staticmethod
     def loader_knows():

@@ -82,6 +82,7 @@ def main():
     deadline = time.monotonic() + o.budget
     o.output = os.path.abspath(o.output)
     scratch = tempfile.mkdtemp(prefix="ddp-gpu-")
+    m = None
     try:
         m = prepare(o, scratch)
         day = datetime.date.today().isoformat()
@@ -94,6 +95,8 @@ def main():
             print(suite.line(entry), flush=True)
             shutil.rmtree(os.path.join(scratch, chosen.name), ignore_errors=True)
     finally:
+        if m:
+            m.close()
         shutil.rmtree(scratch, ignore_errors=True)
     totals = {s: len([e for e in done if e["state"] == s]) for s in suite.STATES}
     print("%(passed)d passed, %(failed)d failed, %(skipped)d skipped; " % totals + report.path)

@@ -3,6 +3,7 @@ run to run, and on from the last snapshot when one is killed."""
 import os
 import re
 import signal
+import time
 
 import jobs
 from suite import Failed, Skipped, check
@@ -17,6 +18,11 @@ def slots(run, count):
 
 def finish(c, job, run):
     """The job's end, and rank 0's reports of it."""
+    end = time.monotonic() + 20
+    while c.job(job)["state"] == "queued":  # it has the cluster for itself
+        if time.monotonic() > end:
+            raise Failed("the job is not placed: " + c.job(job)["reason"])
+        time.sleep(0.05)  # between two looks
     status = c.wait_job(job, "succeeded", timeout=max(1.0, run.left()))
     points = c.ddpctl("metrics", job, "-o", "json").json()["points"]
     losses = {p["step"]: p["value"] for p in points if p["name"] == "loss" and p["rank"] == 0}
@@ -75,8 +81,8 @@ def under_way(c, job, run, out):
     """Until a snapshot is committed and some steps follow it; the ranks then."""
     def there():
         status = c.job(job)
-        if status["state"] in ("failed", "succeeded"):
-            raise Failed("the job %s before anything was killed: %s" % (status["state"], status["reason"]))
+        if status["state"] in ("failed", "succeeded") or run.left() < 5:
+            raise Failed("the job is %s before anything was killed: %s" % (status["state"], status["reason"]))
         return status["state"] == "running" and any(
             os.path.exists(os.path.join(out, d, "COMMITTED.json")) for d in (os.listdir(out) if os.path.isdir(out) else []))
     run.wait(there, "a committed snapshot")
@@ -86,9 +92,9 @@ def under_way(c, job, run, out):
 @check("nccl", "killed-rank", "kill -9 of one of 2 ranks: communicators end, the job goes on", least=40)
 def killed_rank(run):
     """seconds_to_go_on: from the signal to the first report of a step of the next generation."""
-    out, steps = run.path("out"), 400 if run.quick else 4000
+    out, steps = run.path("out"), 60 if run.quick else 4000
     with slots(run, 2) as c:
-        path = run.path("job.yaml", jobs.text(lines(run, steps, out, 20 if run.quick else 200), procs=2, restarts=3))
+        path = run.path("job.yaml", jobs.text(lines(run, steps, out, 10 if run.quick else 200), procs=2, restarts=3))
         job = c.submit(path)
         victim = next(r for r in under_way(c, job, run, out) if r["rank"] == 1)
         os.kill(victim["pid"], signal.SIGKILL)

@@ -8,6 +8,7 @@ A check is a function of one argument, a Run, which returns figures, raises Fail
         return {"largest_difference": 1e-6}
 
 A check that breaks in any other way has failed, and the next one runs. What it and its programs say goes to its log."""
+import contextlib
 import datetime
 import json
 import os
@@ -189,7 +190,8 @@ def attempt(chosen, machine, output, deadline, quick):
     deadline = min(deadline, start + (min(60, chosen.most) if quick else chosen.most))
     run = Run(machine, chosen.name, os.path.join(machine.scratch, chosen.name), log, deadline, quick)
     try:
-        figures = chosen.function(run) or {}
+        with open(log, "a") as said, contextlib.redirect_stderr(said):
+            figures = chosen.function(run) or {}
         entry.update(state="passed", figures=plain(figures))
     except Skipped as e:
         entry.update(state="skipped", reason=str(e))

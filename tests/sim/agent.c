@@ -90,6 +90,7 @@ static void send_hello(struct sim *sim, const struct machine *m, struct session 
         .procs = seats && m->index % 2 ? 1 : 0,
         .gpus = gpus,
         .gpu_count = (size_t)m->gpu_count,
+        .gpu_slots = m->gpu_slots,
     };
     host_up(sim, &event);
 }

@@ -287,7 +287,32 @@ static void apply_snapshot(struct sim *sim, const struct change *c)
     snapshot_record_copy(s, c->snapshot);
 }
 
-/* No two spawns that may live hold one slot. */
+static bool has_gpu(const struct spawn_record *s, const char *uuid)
+{
+    for (char **held = s->gpu_uuids; held && *held; held++)
+        if (!strcmp(*held, uuid))
+            return true;
+    return false;
+}
+
+static int holders(const struct records *r, const char *node, const char *uuid)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < r->spawn_count; i++)
+        count += !r->spawns[i].dead && !strcmp(r->spawns[i].node, node) && has_gpu(&r->spawns[i], uuid);
+    return count;
+}
+
+static int gpu_slots(const struct sim *sim, const char *node)
+{
+    for (int i = 0; i < sim->machine_count; i++)
+        if (!strcmp(sim->machines[i].name, node))
+            return sim->machines[i].gpu_slots;
+    return 1;
+}
+
+/* No two spawns that may live hold one slot, no more than may share it a GPU. */
 static void check_slots(struct sim *sim)
 {
     const struct records *r = &sim->durable.r;
@@ -299,8 +324,7 @@ static void check_slots(struct sim *sim)
                 continue;
             bool clash = a->cpu_slot >= 0 && a->cpu_slot == b->cpu_slot;
             for (char **x = a->gpu_uuids; x && *x; x++)
-                for (char **y = b->gpu_uuids; y && *y; y++)
-                    clash |= !strcmp(*x, *y);
+                clash |= has_gpu(b, *x) && holders(r, a->node, *x) > gpu_slots(sim, a->node);
             if (clash)
                 sim_fail(sim, "one slot on %s for %" PRId64 "/%" PRId64 " and %" PRId64 "/%" PRId64, a->node,
                          a->job, a->spawn, b->job, b->spawn);

@@ -18,6 +18,7 @@ void machine_init(struct sim *sim, int index)
     snprintf(m->instance, sizeof(m->instance), "%016" PRIx64, sim_random(sim));
     m->cpu_slots = (int)sim_range(sim, 1, 8);
     m->gpu_count = sim_chance(sim, 0.3) ? (int)sim_range(sim, 1, 8) : 0;
+    m->gpu_slots = (int)sim_range(sim, 1, 3);
     m->session = -1;
     m->power = true;
 }
@@ -78,6 +79,21 @@ void proc_exit(struct sim *sim, struct machine *m, struct proc *p, int code, int
         sim_plan(sim, sim->now, tidy)->a = m->index;
 }
 
+/* More workers than may share one of its GPUs. */
+static bool is_crowded(const struct machine *m, const struct proc *fresh)
+{
+    for (int gpu = 0; gpu < m->gpu_count; gpu++) {
+        int holders = 0;
+        if (!(fresh->gpus >> gpu & 1))
+            continue;
+        for (size_t k = 0; k < m->proc_count; k++)
+            holders += m->procs[k]->state != PROC_EXITED && (m->procs[k]->gpus >> gpu & 1);
+        if (holders > m->gpu_slots)
+            return true;
+    }
+    return false;
+}
+
 /* The rules of what may run at one time, in the world itself. */
 static void check_start(struct sim *sim, const struct machine *m, const struct proc *fresh)
 {
@@ -90,7 +106,7 @@ static void check_start(struct sim *sim, const struct machine *m, const struct p
                 sim_fail(sim, "job %" PRId64 ": generations %" PRId64 " and %" PRId64 " live at one time",
                          p->job, p->generation, fresh->generation);
             if (&sim->machines[i] == m &&
-                ((p->cpu_slot >= 0 && p->cpu_slot == fresh->cpu_slot) || (p->gpus & fresh->gpus)))
+                ((p->cpu_slot >= 0 && p->cpu_slot == fresh->cpu_slot) || is_crowded(m, fresh)))
                 sim_fail(sim, "%s: %" PRId64 "/%" PRId64 " starts in the slot of %" PRId64 "/%" PRId64,
                          m->name, fresh->job, fresh->spawn, p->job, p->spawn);
         }

@@ -145,7 +145,7 @@ struct session {
 struct machine {
     int index;
     char name[16], instance[32];
-    int cpu_slots, gpu_count;
+    int cpu_slots, gpu_count, gpu_slots;
     bool power, agent;
     int64_t cut_until, life; /* life: of the agent's process */
     int session;             /* index, -1: none */

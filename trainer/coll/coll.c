@@ -1,11 +1,13 @@
 #include "trainer/coll/coll.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "trainer/coll/internal.h"
 #include "trainer/coll/pass.h"
 #include "trainer/coll/ring.h"
 #include "trainer/coll/shm.h"
+#include "trainer/device/comm.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -37,6 +39,7 @@ void coll_fail(struct coll_group *g)
     stop(g);
     shm_abort(g);
     ring_abort(g);
+    comm_abort(g);
 }
 
 void coll_abort(struct coll_group *g, int64_t generation)
@@ -44,6 +47,7 @@ void coll_abort(struct coll_group *g, int64_t generation)
     if (generation < g->generation)
         return;
     stop(g);
+    comm_abort(g);
     if (atomic_load(&g->formed)) {
         shm_abort(g);
         ring_abort(g);
@@ -112,6 +116,8 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     }
     if (!rc)
         rc = form(g, l, deadline, e);
+    if (!rc)
+        rc = comm_form(g, c, deadline, e);
     if (rc) {
         coll_close(g);
         return err_wrap(e, "job %lld generation %lld rank %d", (long long)c->job, (long long)c->generation,
@@ -123,7 +129,8 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
 
 static void free_array(struct coll_group *g, struct coll_array *a)
 {
-    away_free(g, a);
+    if (!g->late)
+        away_free(g, a);
     if (g->shm)
         pass_unmap(g, a);
     else if (a->maps) {
@@ -134,10 +141,12 @@ static void free_array(struct coll_group *g, struct coll_array *a)
 
 void coll_close(struct coll_group *g)
 {
+    struct err e = {0};
+
     if (!g)
         return;
-    if (g->listener)
-        coll_listener_end(g->listener); /* from here on no abort reaches it */
+    if (coll_end(g, &e))
+        log_error("group_end", "why=%s", LOG_Q(e.msg));
     for (size_t i = 0; i < g->array_count; i++)
         free_array(g, &g->arrays[i]);
     free(g->arrays);
@@ -187,10 +196,11 @@ static enum err_code alloc_shared(struct coll_group *g, struct coll_array *a, st
     return rc;
 }
 
-/* Where the array is a device's, the host's is for staging: a world of one has nobody to stage for. */
+/* Where the array is a device's, the host's is for staging: nothing is staged in a world of one, or where the
+ * device sums by itself. */
 static enum err_code alloc_array(struct coll_group *g, struct coll_array *a, struct err *e)
 {
-    bool host = !g->device || g->layout.world_size > 1;
+    bool host = !g->device || (g->layout.world_size > 1 && !atomic_load(&g->comm));
 
     if (host && (g->shm ? alloc_shared(g, a, e) : alloc_private(g, a, e)))
         return e->code;
@@ -203,7 +213,7 @@ static enum err_code agree(struct coll_group *g, enum err_code rc, struct err *e
     bool any = false;
     struct err other = {0};
 
-    if (g->layout.nodes == 1 || (rc && rc != ERR_RESOURCE_EXHAUSTED))
+    if ((g->layout.nodes == 1 && !atomic_load(&g->comm)) || (rc && rc != ERR_RESOURCE_EXHAUSTED))
         return rc;
     all = xcalloc((size_t)g->layout.world_size, 1);
     if (g->ops->allgather(g, &mine, 1, all, &other)) {
@@ -257,15 +267,30 @@ static const struct coll_array *find_array(const struct coll_group *g, const flo
 
 /* ---- calls */
 
-enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e)
+enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct err *e)
 {
+    struct comm *c = atomic_load(&g->comm);
     size_t at = 0;
     const struct coll_array *a = find_array(g, data, count, &at);
 
     BUG_ON(!a);
     if (begin(g, e))
         return e->code;
+    if (c)
+        return g->device->comm->allreduce(c, data, count, e);
     return a->away ? away_allreduce(g, a, at, count, e) : g->ops->allreduce(g, a, at, count, e);
+}
+
+enum err_code coll_join(struct coll_group *g, struct err *e)
+{
+    struct comm *c = atomic_load(&g->comm);
+
+    return c ? g->device->comm->join(c, e) : ERR_OK;
+}
+
+enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e)
+{
+    return coll_start(g, data, count, e) ? e->code : coll_join(g, e);
 }
 
 enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)

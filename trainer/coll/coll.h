@@ -47,12 +47,14 @@ struct coll_config {
     int rank, world_size;
     const struct coll_peer *peers; /* world_size of them, by rank */
     uint8_t key[32]; /* of this generation: both ends of every connection prove it before any tensor byte */
-    const uint8_t *bootstrap; /* NCCL's unique id; unused by the CPU kinds */
+    const uint8_t *bootstrap; /* of the device's comm->make_id; unused where it has none */
     size_t bootstrap_size;
     bool loopback; /* all members share this node */
     bool tree;     /* sums as a binary tree over the ranks, whoever shares a node; else in rank order */
     /* Where arrays live; outlives the group. NULL, or one whose memory is the host's: in the host's. Only the
-     * owner's thread works on arrays elsewhere: no overlap. */
+     * owner's thread works on arrays elsewhere. They are summed by the device's own collectives (comm.h) when
+     * every rank's device has the same ones, and not with `tree`; else staged in the host's memory.
+     * FAILED_PRECONDITION: ranks have different versions of them. */
     struct device *device;
     int timeout_ms; /* for connecting, 60,000 */
 };
@@ -60,6 +62,9 @@ struct coll_config {
  * a time. */
 MUST_CHECK enum err_code coll_open(struct coll_group **out, struct coll_listener *l,
                                    const struct coll_config *config, struct err *e);
+/* Ends what the group has on its device; coll_close does it, too, for who does not ask. DEADLINE_EXCEEDED: it
+ * did not end, the process must exit and not touch the device again. */
+MUST_CHECK enum err_code coll_end(struct coll_group *g, struct err *e);
 void coll_close(struct coll_group *g); /* also after an abort; NULL is fine */
 
 /* Sets a flag and wakes every waiter; a generation older than the group's is ignored. Not during coll_close:
@@ -71,8 +76,12 @@ void coll_abort(struct coll_group *g, int64_t generation);
  * 64-byte aligned. Freed with the group. Tensors' memory: its failure is RESOURCE_EXHAUSTED. */
 MUST_CHECK enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e);
 
-/* In place, data inside an array of coll_alloc. Sum over ranks. */
+/* In place, data inside an array of coll_alloc. Sum over ranks. A device may only have been told to: what it
+ * is told next comes after it. */
 MUST_CHECK enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e);
+/* The same, but a device's next work is beside it, until coll_join. */
+MUST_CHECK enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct err *e);
+MUST_CHECK enum err_code coll_join(struct coll_group *g, struct err *e);
 /* In place, any memory. */
 MUST_CHECK enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root,
                                         struct err *e);

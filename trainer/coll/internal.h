@@ -71,6 +71,7 @@ struct coll_array {
 
 struct shm;
 struct ring;
+struct comm;
 struct coll_ops;
 
 struct coll_group {
@@ -81,7 +82,10 @@ struct coll_group {
     int64_t job, generation;
     uint8_t key[32];
     struct coll_layout layout;
-    struct device *device; /* of the arrays, borrowed; NULL: they are the host's */
+    struct device *device;      /* of the arrays, borrowed; NULL: they are the host's */
+    struct comm *_Atomic comm;  /* its own collectives; NULL: sums of its arrays are staged */
+    int64_t looked_ms, gone_ms; /* at the connections; a peer's was found closed, 0: none was */
+    bool late; /* the device's group did not end: nothing of the device may be touched again */
     struct coll_stop stop;
     struct shm *shm;   /* NULL: alone on its node */
     struct ring *ring; /* NULL: one node, or this rank holds no ring */
@@ -117,6 +121,11 @@ MUST_CHECK enum err_code node_allgather(struct coll_group *g, const void *mine, 
                                         struct err *e);
 MUST_CHECK enum err_code node_meet(struct coll_group *g, const struct coll_array *array, size_t at,
                                    size_t count, struct err *e);
+
+/* comm.c: the device's own collectives, where all ranks have them. */
+MUST_CHECK enum err_code comm_form(struct coll_group *g, const struct coll_config *config, int64_t deadline,
+                                   struct err *e);
+void comm_abort(struct coll_group *g); /* any thread */
 
 /* away.c: arrays of g->device */
 MUST_CHECK enum err_code away_alloc(struct coll_group *g, struct coll_array *a, struct err *e);

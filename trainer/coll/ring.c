@@ -378,6 +378,15 @@ void ring_abort(struct coll_group *g)
         shutdown(g->ring->in, SHUT_RDWR);
 }
 
+int ring_ends(const struct coll_group *g, int fds[2])
+{
+    if (!g->ring)
+        return 0;
+    fds[0] = g->ring->out;
+    fds[1] = g->ring->in;
+    return 2;
+}
+
 void ring_close(struct coll_group *g)
 {
     struct ring *r = g->ring;

@@ -10,7 +10,8 @@
 MUST_CHECK enum err_code ring_open(struct coll_group *g, struct coll_listener *listener, int64_t deadline,
                                    struct err *e);
 void ring_close(struct coll_group *g);
-void ring_abort(struct coll_group *g); /* cuts the connections. Any thread. */
+void ring_abort(struct coll_group *g);                 /* cuts the connections. Any thread. */
+int ring_ends(const struct coll_group *g, int fds[2]); /* its connections; how many */
 
 /* In place. The sum of chunk c (of as many as there are nodes) is taken in node order from node c on, around
  * the ring. */

@@ -27,7 +27,7 @@ static void run_one(struct bucket_runner *r, struct bucket b)
 {
     struct err e = {0};
 
-    if (!r->error.code && coll_allreduce(r->group, b.data, b.count, &e))
+    if (!r->error.code && coll_start(r->group, b.data, b.count, &e))
         r->error = e;
 }
 
@@ -120,5 +120,5 @@ enum err_code bucket_wait(struct bucket_runner *r, struct err *e)
     if (r->error.code)
         *e = r->error;
     pthread_mutex_unlock(&r->lock);
-    return r->error.code;
+    return r->error.code ? r->error.code : coll_join(r->group, e);
 }

@@ -15,7 +15,7 @@ struct bucket_runner *bucket_open(struct coll_group *group, bool thread); /* bor
 void bucket_close(struct bucket_runner *r);                               /* waits for what is under way */
 /* Errors show in bucket_wait; after one, nothing more is run. */
 void bucket_put(struct bucket_runner *r, float *data, size_t count);
-/* Until all that was put is done. */
+/* Until all that was put is done, or, on a device, comes before what it is told next. */
 MUST_CHECK enum err_code bucket_wait(struct bucket_runner *r, struct err *e);
 
 #endif

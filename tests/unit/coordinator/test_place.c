@@ -232,6 +232,9 @@ static void a_sick_gpu_is_not_leased(void **state)
     core_event(b->core, &event, b->now, &b->out);
     int64_t both = bench_submit(b, "procs_per_node: 2\ngpus_per_proc: 1\n");
     int64_t one = bench_submit(b, "procs_per_node: gpu\ngpus_per_proc: 1\n");
+    assert_string_equal(bench_waits(b, both),
+                        "waits for 1 node with 2 GPUs each: the cluster has 0, 1 GPU is "
+                        "sick (ddpctl nodes says why)");
     assert_int_equal(bench_job(b, both), JOB_QUEUED);
     assert_int_equal(bench_generation(b, one)->world_size, 1);
 }
@@ -301,6 +304,18 @@ static void a_generation_has_one_nccl(void **state)
     assert_int_equal(bench_job(b, job), JOB_STARTING);
     assert_string_equal(bench_node_of(b, job, 0), "box2");
     assert_string_equal(bench_node_of(b, job, 1), "box4");
+}
+
+static void without_a_plugin_gpus_train_nothing(void **state)
+{
+    struct bench *b = *state;
+
+    gpu_box(b, "box1", 2, "none");
+    int64_t job = bench_submit(b, "gpus_per_proc: 1\n" TRAIN);
+    assert_string_equal(
+        bench_waits(b, job),
+        "waits for 1 node with 1 GPU each: the cluster has 0, 1 with GPUs and no plugin for them "
+        "(ddp-trainer --plugin says why)");
 }
 
 static void growth_keeps_to_its_nccl(void **state)
@@ -392,6 +407,7 @@ int main(void)
         TEST(workers_share_gpus_evenly),
         TEST(two_slots_of_one_gpu_are_not_two_gpus),
         TEST(a_generation_has_one_nccl),
+        TEST(without_a_plugin_gpus_train_nothing),
         TEST(growth_keeps_to_its_nccl),
         TEST(workers_of_a_sick_gpu_go_on_those_of_a_lost_one_do_not),
         TEST(undrain_pardons_the_gpus),

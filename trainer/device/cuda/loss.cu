@@ -175,7 +175,6 @@ static __global__ void __launch_bounds__(WIDE_THREADS) cross_entropy_kernel(stru
         ahead = block_sum(ahead, counts);
         mine.loss += (double)(all.top - label_x) + log((double)all.sum);
         mine.correct += ahead == 0 && label_x == all.top ? 1.0 : 0.0;
-        __syncthreads(); /* all have read label_x */
         if (h->dx)
             gradient_row<T, VEC>(h, static_cast<T *>(h->dx) + row * h->stride, x, all, label);
     }

@@ -130,6 +130,7 @@ static bool drain(struct comm *c, int64_t deadline)
             return true;
         if (rc != cudaErrorNotReady || nccl_check(c, &e) || clock_boot_ms() >= deadline)
             return false;
+        (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
         nccl_nap(&tries);
     }
 }

@@ -114,6 +114,7 @@ static enum err_code check_mark(struct comm *c, struct err *e)
         return move_mark(c, e);
     if (rc != cudaErrorNotReady)
         return nccl_cuda_error(rc, "NCCL's stream", e);
+    (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
     if (clock_boot_ms() - c->marked_ms >= c->stall_ms)
         return err_set(e, ERR_ABORTED, "NCCL: an operation has not ended within %d ms: a peer hangs, or died",
                        c->stall_ms);

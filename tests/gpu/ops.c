@@ -1,0 +1,553 @@
+/* Every operation of a GPU that is no product and no attention, against the CPU device: odd shapes, float and
+ * bf16, outputs that hold NaN before, nothing written behind an end, the same bits a second time. Prints the
+ * largest relative error of each.
+ *
+ *     gpu_ops                  the kernels by themselves
+ *     gpu_ops --plugin         the device of the plugin
+ *     gpu_ops --quick          small shapes only
+ *
+ * Exit 77: no GPU. */
+#include "ops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/digest.h"
+
+enum { GUARD = 16, ARRAYS = 24, RESULTS = 12 };
+
+/* One of the two that are compared. What a case makes is freed at its end; what it gives back is compared. */
+struct side {
+    struct device *d;
+    enum device_type mode; /* inputs are rounded to it, on both sides */
+    enum device_type type; /* of what the mode is about, on this side: float on the CPU */
+    uint32_t random;
+    int arrays, results;
+    void *array[ARRAYS];
+    struct result {
+        const char *name;
+        float *x;
+        int64_t n;
+        enum device_type type;
+    } result[RESULTS];
+};
+
+static int failures, shifted; /* shifted: arrays begin that many elements behind a 16-byte boundary */
+
+static void must(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    (void)fprintf(stderr, "gpu_ops: %s\n", what);
+    exit(1);
+}
+
+static void *room(size_t bytes)
+{
+    void *p = calloc(bytes + 64, 1);
+    must(p, "no memory");
+    return p;
+}
+
+/* ---- arrays of a side */
+
+static uint16_t narrowed(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+static float widened(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float y;
+    memcpy(&y, &bits, sizeof(y));
+    return y;
+}
+
+/* Between -1 and 1. */
+static float random_of(struct side *s)
+{
+    s->random = s->random * 1664525u + 1013904223u;
+    return (float)(s->random >> 8) / 8388608.0f - 1.0f;
+}
+
+static void *bytes_of(struct side *s, const void *from, size_t bytes, size_t size)
+{
+    struct err e;
+    size_t before = size <= 4 ? (size_t)shifted * size : 0, behind = GUARD * size;
+    uint8_t *host = room(before + bytes + behind);
+    void *p = NULL;
+    must(!s->d->ops->alloc(s->d, before + bytes + behind, &p, &e), "no memory on the device");
+    must(s->arrays < ARRAYS, "too many arrays");
+    memset(host, 0xff, before + bytes + behind); /* not a number */
+    if (from)
+        memcpy(host + before, from, bytes);
+    s->d->ops->upload(s->d, p, host, before + bytes + behind);
+    free(host);
+    s->array[s->arrays++] = p;
+    return (uint8_t *)p + before;
+}
+
+static void *put(struct side *s, enum device_type type, const float *from, int64_t n)
+{
+    uint16_t *narrow = room((size_t)n * sizeof(*narrow));
+    for (int64_t i = 0; i < n && from; i++)
+        narrow[i] = narrowed(from[i]);
+    void *p = bytes_of(s,
+                       !from                ? NULL
+                       : type == DEVICE_F32 ? (const void *)from
+                                            : narrow,
+                       (size_t)n * device_size(type), device_size(type));
+    free(narrow);
+    return p;
+}
+
+static void *blank(struct side *s, enum device_type type, int64_t n)
+{
+    return put(s, type, NULL, n);
+}
+
+/* rounded: to the mode. */
+static void *noise(struct side *s, enum device_type type, bool rounded, float by, int64_t n)
+{
+    float *x = room((size_t)n * sizeof(*x));
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = by * random_of(s);
+        if (rounded && s->mode == DEVICE_BF16)
+            x[i] = widened(narrowed(x[i]));
+    }
+    void *p = put(s, type, x, n);
+    free(x);
+    return p;
+}
+
+static void *floats(struct side *s, float by, int64_t n)
+{
+    return noise(s, DEVICE_F32, false, by, n);
+}
+static void *typed(struct side *s, float by, int64_t n)
+{
+    return noise(s, s->type, true, by, n);
+}
+
+/* Of a result: what it holds, and that nothing is behind it. */
+static void take(struct side *s, const char *name, const void *from, enum device_type type, int64_t n)
+{
+    size_t size = device_size(type), bytes = (size_t)n * size;
+    uint8_t *host = room(bytes + GUARD * size);
+    struct result *r = &s->result[s->results++];
+    must(s->results <= RESULTS, "too many results");
+    s->d->ops->download(s->d, host, from, bytes + GUARD * size);
+    *r = (struct result){name, room((size_t)n * sizeof(float)), n, type};
+    for (int64_t i = 0; i < n; i++)
+        r->x[i] = type == DEVICE_F32 ? ((float *)(void *)host)[i] : widened(((uint16_t *)(void *)host)[i]);
+    for (size_t i = bytes; i < bytes + GUARD * size; i++)
+        if (host[i] != 0xff) {
+            (void)printf("FAIL %s: written behind its end\n", name);
+            failures++;
+            break;
+        }
+    free(host);
+}
+
+static void take_doubles(struct side *s, const char *name, const double *from, int64_t n)
+{
+    double host[4];
+    struct result *r = &s->result[s->results++];
+    must(s->results <= RESULTS && n <= 4, "too many results");
+    s->d->ops->download(s->d, host, from, (size_t)n * sizeof(double));
+    *r = (struct result){name, room((size_t)n * sizeof(float)), n, DEVICE_F32};
+    for (int64_t i = 0; i < n; i++)
+        r->x[i] = (float)host[i];
+}
+
+/* ---- the operations */
+
+struct shape {
+    int64_t rows, context, width; /* or rows and columns; or the length of an array: width */
+    int64_t vocab;
+    float dropout;
+};
+
+static struct device_tokens tokens_of(const struct shape *h)
+{
+    return (struct device_tokens){h->rows, h->context, h->width};
+}
+
+static struct device_dropout dropout_of(struct side *s, const struct shape *h)
+{
+    int64_t *sample = room((size_t)h->rows * sizeof(*sample));
+    for (int64_t i = 0; i < h->rows; i++)
+        sample[i] = 5000000000 + i * 77;
+    struct device_dropout d = {.p = h->dropout, .key = 0x0123456789abcdefu};
+    d.sample = bytes_of(s, sample, (size_t)h->rows * sizeof(*sample), sizeof(*sample));
+    free(sample);
+    return d;
+}
+
+/* Skewed, as tokens are: half of them one of three. */
+static int32_t *labels(struct side *s, int64_t n, int64_t vocab)
+{
+    int32_t *x = room((size_t)n * sizeof(*x));
+    for (int64_t i = 0; i < n; i++) {
+        double r = 0.5 + 0.5 * (double)random_of(s);
+        x[i] = (int32_t)(r < 0.5 ? r * 6.0 : (r - 0.5) * 2.0 * (double)(vocab - 1));
+        x[i] = x[i] < vocab ? x[i] : (int32_t)(vocab - 1);
+    }
+    int32_t *p = bytes_of(s, x, (size_t)n * sizeof(*x), 16);
+    free(x);
+    return p;
+}
+
+static void try_flat(struct side *s, const struct shape *h)
+{
+    const struct device_ops *ops = s->d->ops;
+    int64_t n = h->width;
+    float *x = floats(s, 3.0f, n), *y = floats(s, 1.0f, n), *a = blank(s, DEVICE_F32, n);
+    enum device_activation kind = (enum device_activation)(n % 4);
+    static const char *const names[] = {"relu", "gelu", "tanh", "gelu-tanh"};
+    ops->activate(s->d, kind, a, x, (size_t)n);
+    take(s, names[kind], a, DEVICE_F32, n);
+    ops->activate_grad(s->d, kind, a, y, x, (size_t)n);
+    take(s, "activate_grad", a, DEVICE_F32, n);
+    ops->add(s->d, y, x, (size_t)n);
+    take(s, "add", y, DEVICE_F32, n);
+    ops->scale(s->d, y, (size_t)n, -1.25f);
+    take(s, "scale", y, DEVICE_F32, n);
+    void *narrow = blank(s, DEVICE_BF16, n);
+    ops->narrow(s->d, narrow, x, (size_t)n);
+    take(s, "narrow", narrow, DEVICE_BF16, n);
+}
+
+static void try_optimizers(struct side *s, const struct shape *h)
+{
+    const struct device_ops *ops = s->d->ops;
+    size_t n = (size_t)h->width;
+    float *p = floats(s, 1.0f, h->width), *g = floats(s, 1.0f, h->width), *m = floats(s, 0.1f, h->width);
+    float *v = floats(s, 1.0f, h->width), *scale = blank(s, DEVICE_F32, 1);
+    double *squares = bytes_of(s, NULL, sizeof(double), sizeof(double));
+    ops->sum_squares(s->d, g, n, squares);
+    take_doubles(s, "sum_squares", squares, 1);
+    ops->clip_scale(s->d, scale, squares, 0.7);
+    take(s, "clip_scale", scale, DEVICE_F32, 1);
+    ops->activate(s->d, DEVICE_RELU, v, v, n); /* squares are not below zero */
+    struct device_adamw adamw = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.271f, 0.142625f, scale};
+    for (int i = 0; i < 2; i++, adamw.scale = NULL)
+        ops->adamw(s->d, &adamw, p, g, m, v, n);
+    take(s, "adamw", p, DEVICE_F32, h->width);
+    take(s, "adamw m", m, DEVICE_F32, h->width);
+    take(s, "adamw v", v, DEVICE_F32, h->width);
+    struct device_sgd sgd = {.lr = 0.1f, .weight_decay = 0.01f, .scale = scale};
+    ops->sgd(s->d, &sgd, p, g, NULL, n);
+    sgd.momentum = 0.9f;
+    ops->sgd(s->d, &sgd, p, g, v, n);
+    sgd.nesterov = true;
+    sgd.scale = NULL;
+    ops->sgd(s->d, &sgd, p, g, v, n);
+    take(s, "sgd", p, DEVICE_F32, h->width);
+    take(s, "sgd v", v, DEVICE_F32, h->width);
+}
+
+static void try_dense(struct side *s, const struct shape *h)
+{
+    const struct device_ops *ops = s->d->ops;
+    int64_t n = h->rows * h->width;
+    void *z = typed(s, 3.0f, n), *da = typed(s, 1.0f, n), *a = blank(s, s->type, n);
+    float *bias = floats(s, 1.0f, h->width), *more = floats(s, 1.0f, h->width);
+    void *dz = h->rows % 2 ? da : blank(s, s->type, n);
+    enum device_activation kind = (enum device_activation)((h->rows + h->width) % 4);
+    ops->bias_grad(s->d, s->type, more, da, h->rows, h->width);
+    take(s, "bias_grad", more, DEVICE_F32, h->width);
+    ops->bias_activate_grad(s->d, kind, s->type, s->type, dz, a, bias, da, z, h->rows, h->width);
+    take(s, "bias_activate_grad dz", dz, s->type, n);
+    take(s, "bias_activate_grad a", a, s->type, n);
+    take(s, "bias_activate_grad dbias", bias, DEVICE_F32, h->width);
+}
+
+/* What is behind a layer's product, which only the kernels by themselves show. */
+static void try_bias_activate(struct side *s, const struct shape *h)
+{
+    int64_t n = h->rows * h->width;
+    void *z = typed(s, 3.0f, n), *a = blank(s, s->type, n);
+    float *bias = floats(s, 1.0f, h->width);
+    enum device_activation kind = (enum device_activation)(h->width % 4);
+    if (s->d->host) {
+        for (int64_t i = 0; i < h->rows; i++)
+            s->d->ops->add(s->d, (float *)z + i * h->width, bias, (size_t)h->width);
+        s->d->ops->activate(s->d, kind, a, z, (size_t)n);
+    } else {
+        ops_bias_activate(kind, s->type, a, z, bias, h->rows, h->width);
+    }
+    take(s, "bias_activate z", z, s->type, n);
+    take(s, "bias_activate a", a, s->type, n);
+}
+
+static void try_norm(struct side *s, const struct shape *h)
+{
+    int64_t t = h->rows * h->context, n = t * h->width, w = h->width;
+    struct device_norm f = {.n = tokens_of(h), .dropout = dropout_of(s, h), .type = s->type, .kept = s->type};
+    float *residual = floats(s, 2.0f, n);
+    f.residual = residual;
+    f.delta = typed(s, 1.0f, n);
+    f.bias = floats(s, 1.0f, w);
+    f.gain = floats(s, 1.0f, w);
+    f.shift = floats(s, 1.0f, w);
+    f.x = h->rows % 2 ? residual : blank(s, DEVICE_F32, n);
+    f.stats = blank(s, DEVICE_F32, 2 * t);
+    f.y = blank(s, s->type, n);
+    s->d->ops->norm(s->d, &f);
+    take(s, "norm x", f.x, DEVICE_F32, n);
+    take(s, "norm y", f.y, s->type, n);
+    take(s, "norm stats", f.stats, DEVICE_F32, 2 * t);
+    struct device_norm_grad b = {.n = f.n, .dropout = f.dropout, .x = f.x, .stats = f.stats, .gain = f.gain};
+    b.type = b.kept = s->type;
+    b.dy = typed(s, 1.0f, n);
+    b.set = h->context % 3 == 1;
+    b.dx = b.set ? blank(s, DEVICE_F32, n) : floats(s, 1.0f, n);
+    b.dgain = floats(s, 1.0f, w);
+    b.dshift = floats(s, 1.0f, w);
+    b.dbias = floats(s, 1.0f, w);
+    b.ddelta = blank(s, s->type, n);
+    s->d->ops->norm_grad(s->d, &b);
+    take(s, "norm_grad dx", b.dx, DEVICE_F32, n);
+    take(s, "norm_grad ddelta", b.ddelta, s->type, n);
+    take(s, "norm_grad dgain", b.dgain, DEVICE_F32, w);
+    take(s, "norm_grad dshift", b.dshift, DEVICE_F32, w);
+    take(s, "norm_grad dbias", b.dbias, DEVICE_F32, w);
+    f.delta = NULL;
+    f.residual = f.x;
+    b.dbias = NULL;
+    b.ddelta = NULL;
+    s->d->ops->norm(s->d, &f);
+    s->d->ops->norm_grad(s->d, &b);
+    take(s, "norm y, no delta", f.y, s->type, n);
+    take(s, "norm_grad dx, no delta", b.dx, DEVICE_F32, n);
+}
+
+static void try_embed(struct side *s, const struct shape *h)
+{
+    int64_t t = h->rows * h->context, n = t * h->width;
+    struct device_embedding f = {.n = tokens_of(h), .vocab = h->vocab, .dropout = dropout_of(s, h)};
+    f.token = labels(s, t, h->vocab);
+    float *wte = floats(s, 1.0f, h->vocab * h->width), *wpe = floats(s, 1.0f, h->context * h->width);
+    float *x = blank(s, DEVICE_F32, n);
+    s->d->ops->embed(s->d, &f, wte, wpe, x);
+    take(s, "embed", x, DEVICE_F32, n);
+    float *dx = floats(s, 1.0f, n);
+    s->d->ops->embed_grad(s->d, &f, wte, wpe, dx);
+    take(s, "embed_grad dwte", wte, DEVICE_F32, h->vocab * h->width);
+    take(s, "embed_grad dwpe", wpe, DEVICE_F32, h->context * h->width);
+    take(s, "embed_grad dx", dx, DEVICE_F32, n);
+}
+
+static void try_classes(struct side *s, const struct shape *h)
+{
+    int64_t stride = h->context, n = h->rows * stride; /* context: the stride */
+    struct device_tally zero = {0};
+    struct device_classes c = {.type = s->type, .kept = s->type, .rows = h->rows, .classes = h->width};
+    c.stride = stride;
+    c.label = labels(s, h->rows, h->width);
+    c.x = typed(s, 8.0f, n);
+    c.dx = h->rows % 2 ? c.x : blank(s, s->type, n);
+    c.scale = 1.0f / (float)h->rows;
+    c.weight = 0.5;
+    c.tally = bytes_of(s, &zero, sizeof(zero), sizeof(double));
+    s->d->ops->cross_entropy(s->d, &c);
+    take(s, "cross_entropy dx", c.dx, s->type, n);
+    take_doubles(s, "cross_entropy tally", &c.tally->loss, 2);
+    float *mean = blank(s, DEVICE_F32, 1);
+    s->d->ops->tally_mean(s->d, mean, c.tally, (double)h->rows);
+    take(s, "tally_mean", mean, DEVICE_F32, 1);
+    float *x = floats(s, 1.0f, n), *y = floats(s, 1.0f, n), *dx = blank(s, DEVICE_F32, n);
+    s->d->ops->mse(s->d, dx, x, y, h->rows, stride, 0.25f, c.tally);
+    take(s, "mse dx", dx, DEVICE_F32, n);
+    take_doubles(s, "mse tally", &c.tally->loss, 2);
+}
+
+static void try_digest(struct side *s, const struct shape *h)
+{
+    int64_t blocks = (h->width + DIGEST_BLOCK - 1) / DIGEST_BLOCK;
+    float *x = room((size_t)h->width * sizeof(float));
+    uint64_t *got = room((size_t)blocks * sizeof(*got));
+    for (int64_t i = 0; i < h->width; i++)
+        x[i] = random_of(s);
+    int before = shifted;
+    shifted = 0;
+    float *on = bytes_of(s, x, (size_t)h->width * sizeof(float), sizeof(float));
+    shifted = before;
+    uint64_t *sums = bytes_of(s, NULL, (size_t)blocks * sizeof(*sums), sizeof(*sums));
+    if (s->d->ops->digest) {
+        s->d->ops->digest(s->d, sums, on, (size_t)h->width);
+        s->d->ops->download(s->d, got, sums, (size_t)blocks * sizeof(*got));
+        for (int64_t i = 0; i < blocks; i++) {
+            int64_t left = h->width - i * DIGEST_BLOCK;
+            if (got[i] !=
+                digest64_sum(x + i * DIGEST_BLOCK, (size_t)(left < DIGEST_BLOCK ? left : DIGEST_BLOCK))) {
+                (void)printf("FAIL digest: block %lld\n", (long long)i);
+                failures++;
+            }
+        }
+    }
+    free(x);
+    free(got);
+}
+
+/* ---- comparing */
+
+/* Sums in another order and functions of another library; what is narrowed may go the other way. */
+static double limit_of(enum device_type type)
+{
+    return type == DEVICE_BF16 ? 4e-3 : 2e-6;
+}
+
+static void compare(const struct side *cpu, const struct side *gpu, const char *shape)
+{
+    must(cpu->results == gpu->results, "other results");
+    for (int i = 0; i < cpu->results; i++) {
+        const struct result *want = &cpu->result[i], *got = &gpu->result[i];
+        double error = 0.0, whole = 0.0;
+        for (int64_t j = 0; j < want->n; j++) {
+            error += pow((double)want->x[j] - (double)got->x[j], 2);
+            whole += pow((double)want->x[j], 2);
+        }
+        error = sqrt(error / (whole + 1e-30));
+        bool ok = error <= limit_of(got->type);
+        (void)printf("%s%s: %s %s %.1e\n", ok ? "" : "FAIL ", want->name,
+                     cpu->mode == DEVICE_BF16 ? "bf16" : "float", shape, error);
+        failures += !ok;
+    }
+}
+
+static void same_bits(const struct side *one, const struct side *two, const char *shape)
+{
+    for (int i = 0; i < one->results; i++)
+        if (memcmp(one->result[i].x, two->result[i].x, (size_t)one->result[i].n * sizeof(float)) != 0) {
+            (void)printf("FAIL %s: %s: other bits the second time\n", one->result[i].name, shape);
+            failures++;
+        }
+}
+
+static void finish(struct side *s)
+{
+    struct err e;
+    must(!s->d->ops->wait(s->d, &e), "the device failed");
+    for (int i = 0; i < s->results; i++)
+        free(s->result[i].x);
+    for (int i = 0; i < s->arrays; i++)
+        s->d->ops->free(s->d, s->array[i]);
+    s->arrays = s->results = 0;
+}
+
+typedef void try_fn(struct side *s, const struct shape *h);
+
+static void try_all(struct device *cpu, struct device *gpu, try_fn *fn, const struct shape *h)
+{
+    char name[96];
+    (void)snprintf(name, sizeof(name), "(%lld,%lld,%lld) vocab %lld p %.1f at %d", (long long)h->rows,
+                   (long long)h->context, (long long)h->width, (long long)h->vocab, (double)h->dropout,
+                   shifted);
+    struct device_sizes sizes = {{1, 1, 16}, 1, 2, 1, DEVICE_F32}; /* what is no sequence needs no more */
+    if (h->vocab > 0)
+        sizes = (struct device_sizes){tokens_of(h), h->width, h->vocab, 1, DEVICE_F32};
+    struct err e;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        enum device_type mode = bf16 ? DEVICE_BF16 : DEVICE_F32;
+        struct side sides[3] = {{.d = cpu, .mode = mode}, {.d = gpu, .mode = mode}, {.d = gpu, .mode = mode}};
+        for (int i = 0; i < 3; i++) {
+            sizes.type = sides[i].type = i == 0 ? DEVICE_F32 : mode;
+            sides[i].random = (uint32_t)(h->rows * 7 + h->width);
+            must(!sides[i].d->ops->reserve(sides[i].d, &sizes, &e), "no room");
+            fn(&sides[i], h);
+            must(!sides[i].d->ops->wait(sides[i].d, &e), e.msg);
+        }
+        compare(&sides[0], &sides[1], name);
+        same_bits(&sides[1], &sides[2], name);
+        for (int i = 0; i < 3; i++)
+            finish(&sides[i]);
+    }
+}
+
+static const struct {
+    try_fn *fn;
+    struct shape h;
+    bool large;
+} cases[] = {
+    {try_flat, {.width = 1}, false},
+    {try_flat, {.width = 1026}, false},
+    {try_flat, {.width = 4099}, false},
+    {try_flat, {.width = 65536}, false},
+    {try_flat, {.width = 3000001}, true},
+    {try_optimizers, {.width = 3}, false},
+    {try_optimizers, {.width = 70001}, false},
+    {try_optimizers, {.width = 5000002}, true},
+    {try_digest, {.width = 5}, false},
+    {try_digest, {.width = 4097}, false},
+    {try_dense, {.rows = 1, .width = 1}, false},
+    {try_dense, {.rows = 7, .width = 65}, false},
+    {try_dense, {.rows = 130, .width = 264}, false},
+    {try_dense, {.rows = 131, .width = 48}, false},
+    {try_dense, {.rows = 257, .width = 10}, false},
+    {try_dense, {.rows = 8192, .width = 6400}, true},
+    {try_bias_activate, {.rows = 9, .width = 65}, false},
+    {try_bias_activate, {.rows = 130, .width = 264}, false},
+    {try_bias_activate, {.rows = 70, .width = 50}, false},
+    {try_bias_activate, {.rows = 70, .width = 51}, false},
+    {try_norm, {1, 1, 1, 1, 0.0f}, false},
+    {try_norm, {2, 7, 48, 1, 0.1f}, false},
+    {try_norm, {1, 129, 50, 1, 0.5f}, false},
+    {try_norm, {2, 600, 136, 1, 0.0f}, false},
+    {try_norm, {2, 600, 50, 1, 0.1f}, false},
+    {try_norm, {2, 3, 768, 1, 0.0f}, false},
+    {try_norm, {1, 5, 1600, 1, 0.2f}, false},
+    {try_norm, {1, 2, 6400, 1, 0.1f}, false},
+    {try_norm, {2, 1, 6403, 1, 0.0f}, false},
+    {try_norm, {1, 2, 20000, 1, 0.0f}, false},
+    {try_norm, {32, 1024, 768, 1, 0.1f}, true},
+    {try_embed, {1, 1, 1, 1, 0.0f}, false},
+    {try_embed, {3, 129, 48, 65, 0.1f}, false},
+    {try_embed, {5, 700, 12, 50257, 0.0f}, false},
+    {try_embed, {2, 300, 30, 2, 0.0f}, false},
+    {try_embed, {2, 7, 800, 300, 0.3f}, false},
+    {try_embed, {2, 100, 4, 70000, 0.0f}, false},
+    {try_embed, {32, 1024, 768, 50257, 0.1f}, true},
+    {try_classes, {.rows = 1, .context = 1, .width = 1}, false},
+    {try_classes, {.rows = 7, .context = 65, .width = 65}, false},
+    {try_classes, {.rows = 8, .context = 72, .width = 65}, false},
+    {try_classes, {.rows = 33, .context = 1500, .width = 1499}, false},
+    {try_classes, {.rows = 3, .context = 50257, .width = 50257}, false},
+    {try_classes, {.rows = 2, .context = 50304, .width = 50257}, false},
+    {try_classes, {.rows = 5000, .context = 10, .width = 10}, false},
+    {try_classes, {.rows = 4096, .context = 50304, .width = 50257}, true},
+};
+
+int main(int argc, char **argv)
+{
+    struct device *cpu = NULL, *gpu = NULL;
+    struct err e = {0};
+    bool plugin = false, quick = false;
+    for (int i = 1; i < argc; i++) {
+        plugin = plugin || strcmp(argv[i], "--plugin") == 0;
+        quick = quick || strcmp(argv[i], "--quick") == 0;
+    }
+    must(!device_open(&cpu, DEVICE_CPU, 0, 1, 1, &e), "no CPU device");
+    enum err_code code = plugin ? device_open(&gpu, DEVICE_CUDA, 0, 1, 1, &e) : ops_launchers_open(&gpu, &e);
+    if (code) {
+        (void)fprintf(stderr, "gpu_ops: %s\n", e.msg);
+        return code == ERR_UNAVAILABLE ? 77 : 1;
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        for (shifted = 0; shifted < (cases[i].large ? 1 : 2) && !(quick && cases[i].large); shifted++) {
+            if (plugin && cases[i].fn == try_bias_activate)
+                break;
+            try_all(cpu, gpu, cases[i].fn, &cases[i].h);
+        }
+    device_close(gpu);
+    device_close(cpu);
+    if (failures)
+        (void)fprintf(stderr, "gpu_ops: %d failures\n", failures);
+    return failures ? 1 : 0;
+}

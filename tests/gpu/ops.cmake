@@ -1,0 +1,23 @@
+# The operations' kernels: under the emulation, and for a machine that has a GPU.
+set(op_kernels)
+foreach(name flat dense embed norm loss optim digest)
+  list(APPEND op_kernels ${PROJECT_SOURCE_DIR}/trainer/device/cuda/${name}.cu)
+endforeach()
+
+add_library(emulated_ops STATIC)
+ddp_emulated_sources(emulated_ops ${op_kernels})
+add_executable(test_ops_emulated ops.c ops_launchers.c)
+target_compile_options(test_ops_emulated PRIVATE ${DDP_WARNINGS})
+target_link_libraries(test_ops_emulated PRIVATE emulated_ops emulated_cuda device base m)
+set_target_properties(test_ops_emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+add_test(NAME test_ops_emulated COMMAND test_ops_emulated --quick)
+set_tests_properties(test_ops_emulated PROPERTIES TIMEOUT 120 LABELS gpu-emulated)
+add_test(NAME test_ops_plugin COMMAND test_ops_emulated --quick --plugin)
+set_tests_properties(test_ops_plugin PROPERTIES TIMEOUT 120 LABELS gpu-emulated
+                     ENVIRONMENT DDP_CUDA_PLUGIN=${CMAKE_BINARY_DIR}/lib/ddp_emulated/libddp_cuda.so)
+
+if(TARGET ddp_cuda)
+  add_executable(gpu_ops ops.c ops_launchers.c ${op_kernels})
+  target_link_libraries(gpu_ops PRIVATE device base CUDA::cudart_static m)
+  set_target_properties(gpu_ops PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()
