@@ -16,8 +16,8 @@ add_test(NAME test_ops_plugin COMMAND test_ops_emulated --quick --plugin)
 set_tests_properties(test_ops_plugin PROPERTIES TIMEOUT 120 LABELS gpu-emulated
                      ENVIRONMENT DDP_CUDA_PLUGIN=${CMAKE_BINARY_DIR}/lib/ddp_emulated/libddp_cuda.so)
 
-if(TARGET ddp_cuda)
-  add_executable(gpu_ops ops.c ops_launchers.c ${op_kernels})
-  target_link_libraries(gpu_ops PRIVATE device base CUDA::cudart_static m)
+if(TARGET ddp_cuda_objects)
+  add_executable(gpu_ops ops.c ops_launchers.c)
+  target_link_libraries(gpu_ops PRIVATE ddp_cuda_objects device base m)
   set_target_properties(gpu_ops PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()
