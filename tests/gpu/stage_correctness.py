@@ -23,10 +23,11 @@ def device(run):
 
 
 def operations(run, *args, prefix=()):
-    program = run.machine.test_program("gpu_ops")
+    name, more = ("test_ops_emulated", ["--plugin"]) if run.machine.emulated else ("gpu_ops", [])
+    program = run.machine.test_program(name)
     if not program:
-        raise Skipped("gpu_ops was not built")
-    return run.command([*prefix, program, *args], env=run.machine.test_env())
+        raise Skipped(name + " was not built")
+    return run.command([*prefix, program, *more, *args], env=run.machine.test_env())
 
 
 @check("correctness", "attention", "attention by cuDNN and by the kernels of our own against the CPU device", least=20)

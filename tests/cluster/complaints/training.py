@@ -63,12 +63,16 @@ def files_of(mark):
 def complaint_19_data_at_another_world_size():
     """Resumed amid an epoch, on another number of ranks, samples are lost or seen twice. Here there is one cursor: each
     step has the loss of the same step of a run that was left alone."""
-    steps = 400  # an epoch is 32 of them
+    steps, amid = 400, False  # an epoch is 32 of them
     with Cluster(agents=2, slots=1) as c:
         whole = undisturbed(c, steps)
-        job = train(c, "resized", 2, steps=steps, every=20)
-        committed(c, job, 20)
-        c.ddpctl("resize", job, 1)
-        ends_whole(c, job, whole, steps, generation=2, restarts=0)
-        (at,), = rows(c, "SELECT source_step FROM generation WHERE job = ? AND number = 2", job)
-        assert at % 32, "it stopped between two epochs, by chance: %d" % at
+        for attempt in range(3):  # it may stop between two epochs, by chance
+            job = train(c, "resized%d" % attempt, 2, steps=steps, every=20)
+            committed(c, job, 20)
+            c.ddpctl("resize", job, 1)
+            ends_whole(c, job, whole, steps, generation=2, restarts=0)
+            (at,), = rows(c, "SELECT source_step FROM generation WHERE job = ? AND number = 2", job)
+            amid = at % 32 != 0
+            if amid:
+                break
+        assert amid
