@@ -301,6 +301,17 @@ static void try_shape(const struct shape *s, enum device_type type, struct atten
     free(p.sample);
 }
 
+/* No rows: nothing is done, and nothing is wrong. */
+static void try_nothing(struct attention *a)
+{
+    struct err e = {0};
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        struct device_attention h = {.n = {0, 64, 64}, .heads = 2, .kept = bf16 ? DEVICE_BF16 : DEVICE_F32};
+        must(!attention_forward(a, &h, &e) && !attention_backward(a, &h, NULL, NULL, &e), e.msg);
+        must(cudaGetLastError() == cudaSuccess, "no rows left an error");
+    }
+}
+
 int main(void)
 {
     int count = 0;
@@ -317,6 +328,7 @@ int main(void)
         try_shape(&shapes[i], DEVICE_F32, a);
         try_shape(&shapes[i], DEVICE_BF16, a);
     }
+    try_nothing(a);
     attention_free(a);
     (void)cudaStreamDestroy(stream);
     (void)printf("%d failed\n", failures);

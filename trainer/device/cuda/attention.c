@@ -123,6 +123,12 @@ static bool by_cudnn(struct attention *a, const struct device_attention *h, bool
     return true;
 }
 
+/* A launch of no blocks is an error of CUDA's. */
+static bool is_empty(const struct device_attention *h)
+{
+    return h->n.rows * h->n.context <= 0;
+}
+
 static enum err_code launched(cudaError_t status, struct err *e)
 {
     if (status != cudaSuccess)
@@ -132,6 +138,8 @@ static enum err_code launched(cudaError_t status, struct err *e)
 
 enum err_code attention_forward(struct attention *a, const struct device_attention *h, struct err *e)
 {
+    if (is_empty(h))
+        return ERR_OK;
     if (by_cudnn(a, h, false, e))
         return attention_cudnn_forward(a->cudnn, h, a->room, e);
     bool mma = attention_mma_takes(h);
@@ -142,6 +150,8 @@ enum err_code attention_forward(struct attention *a, const struct device_attenti
 enum err_code attention_backward(struct attention *a, const struct device_attention *h, const void *d_o,
                                  void *dqkv, struct err *e)
 {
+    if (is_empty(h))
+        return ERR_OK;
     if (by_cudnn(a, h, true, e))
         return attention_cudnn_backward(a->cudnn, h, d_o, dqkv, a->room, e);
     bool mma = attention_mma_takes(h);
