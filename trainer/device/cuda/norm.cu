@@ -150,6 +150,7 @@ static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work
             b += weighted[i].at[j] * normal[i].at[j];
         }
     }
+    /* Each one's room is free again at the other's barrier, also for the next row. */
     a = block_sum(a, room[0]) / (float)width;
     b = block_sum(b, room[1]) / (float)width;
 #pragma unroll
@@ -174,7 +175,6 @@ static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work
         for (int j = 0; j < VEC; j++)
             sums->bias[i].at[j] += d.at[j];
     }
-    __syncthreads(); /* the room is free again */
 }
 
 template <class T, int VEC, int PER>
