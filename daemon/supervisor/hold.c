@@ -79,11 +79,25 @@ static int open_hold_dir(void)
     return -1;
 }
 
+/* Without O_CREAT where it is there already: fs.protected_regular forbids that for another user's file in a
+ * sticky directory, whatever its mode. */
+static int open_shared(int dir, const char *name)
+{
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+    int fd = openat(dir, name, flags);
+
+    if (fd < 0 && errno == ENOENT)
+        fd = openat(dir, name, flags | O_CREAT | O_EXCL, 0666);
+    if (fd < 0 && errno == EEXIST) /* another was faster */
+        fd = openat(dir, name, flags);
+    return fd;
+}
+
 /* -1: somebody else has it. */
 static int lock_file(int dir, const char *uuid, const char *suffix, int how)
 {
     CLEANUP(free_text) char *name = xasprintf("ddp-%s%s.lock", uuid, suffix);
-    int fd = strchr(name, '/') ? -1 : openat(dir, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    int fd = strchr(name, '/') ? -1 : open_shared(dir, name);
 
     if (fd < 0)
         return -1;
