@@ -220,7 +220,7 @@ static enum err_code choose(const struct gpus_options *o, const struct nvml_read
 
     for (size_t i = 0; i < count; i++) {
         uuids[i] = readings[i].uuid;
-        chosen[i] = true;
+        chosen[i] = readings[i].uuid[0] != '\0';
     }
     if (o->configured)
         code = gpu_choice(o->configured, uuids, count, chosen, e);

@@ -115,14 +115,17 @@ static void find_device(struct nvml *n, unsigned index)
     struct device *d = &n->devices[n->count];
     struct memory_info memory;
 
-    if (n->call.handle(index, &d->handle) || n->call.uuid(d->handle, d->fixed.uuid, sizeof(d->fixed.uuid)))
-        return; /* another's, or lost: it cannot be told from others */
+    n->count++; /* one that is not usable, too: numbers stay those of nvidia-smi */
+    if (n->call.handle(index, &d->handle) || n->call.uuid(d->handle, d->fixed.uuid, sizeof(d->fixed.uuid))) {
+        d->handle = NULL; /* another's, or lost: it cannot be told from others */
+        d->fixed.uuid[0] = '\0';
+        return;
+    }
     if (n->call.name)
         (void)n->call.name(d->handle, d->fixed.name, sizeof(d->fixed.name));
     if (n->call.memory && !n->call.memory(d->handle, &memory))
         d->fixed.memory_bytes = (int64_t)memory.total;
     d->fixed.uuid[sizeof(d->fixed.uuid) - 1] = d->fixed.name[sizeof(d->fixed.name) - 1] = '\0';
-    n->count++;
 }
 
 static void watch_events(struct nvml *n)
@@ -132,7 +135,8 @@ static void watch_events(struct nvml *n)
     if (!n->call.set_wait || n->call.set_create(&n->events))
         return;
     for (size_t i = 0; i < n->count; i++)
-        any |= !n->call.set_register(n->devices[i].handle, EVENT_XID_CRITICAL, n->events);
+        if (n->devices[i].handle)
+            any |= !n->call.set_register(n->devices[i].handle, EVENT_XID_CRITICAL, n->events);
     if (any)
         return;
     (void)n->call.set_free(n->events);
@@ -209,6 +213,8 @@ void nvml_read(struct nvml *n, size_t index, struct nvml_reading *out)
     unsigned long long big;
 
     *out = d->fixed;
+    if (!d->handle)
+        return;
     memcpy(out->xids, d->xids, sizeof(d->xids));
     memset(d->xids, 0, sizeof(d->xids));
     if (c->memory && told(c->memory(d->handle, &memory), out))

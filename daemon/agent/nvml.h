@@ -14,7 +14,7 @@
 struct nvml;
 
 struct nvml_reading {
-    char uuid[96]; /* "GPU-8-4-4-4-12" */
+    char uuid[96]; /* "GPU-8-4-4-4-12"; "": lost before this began, not to be used */
     char name[64];
     int64_t memory_bytes, memory_used;
     int temperature;    /* °C */
@@ -34,7 +34,7 @@ struct nvml_reading {
 /* UNAVAILABLE: no such library, no driver, or one that does not answer. */
 MUST_CHECK enum err_code nvml_open(struct nvml **out, struct err *e);
 void nvml_close(struct nvml *n);
-size_t nvml_count(const struct nvml *n); /* of those that this process may use */
+size_t nvml_count(const struct nvml *n); /* as nvidia-smi numbers them */
 const char *nvml_driver(const struct nvml *n);
 void nvml_read(struct nvml *n, size_t index, struct nvml_reading *out);
 enum nvml_news {

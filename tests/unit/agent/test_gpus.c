@@ -150,6 +150,18 @@ static void a_driver_may_say_little(void **state)
     assert_true(gpu(b, 0)->lost);
 }
 
+static void a_gpu_lost_before_leaves_the_others_their_numbers(void **state)
+{
+    struct bench *b = *state;
+    struct err e;
+
+    write_file(b, "uuid=GPU-aa1 lost=1\nuuid=GPU-bb2\n");
+    assert_int_equal(open_gpus(b, "1", NULL, &e), ERR_OK);
+    assert_int_equal(gpus_count(b->gpus), 1);
+    assert_string_equal(gpu(b, 0)->uuid, "GPU-bb2");
+    assert_int_equal(gpu(b, 0)->index, 1);
+}
+
 static void without_a_driver_there_are_none(void **state)
 {
     struct bench *b = *state;
@@ -292,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_the_driver_says),
         TEST(a_driver_may_say_little),
+        TEST(a_gpu_lost_before_leaves_the_others_their_numbers),
         TEST(without_a_driver_there_are_none),
         TEST(lists_narrow_what_is_offered),
         TEST(an_xid_makes_sick_until_the_operator_speaks),
