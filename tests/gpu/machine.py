@@ -125,7 +125,9 @@ class Machine:
 
     @staticmethod
     def loader_knows():
-        return all(ctypes.util.find_library(name[3:-3]) for name in ("libcublasLt.so", "libnccl.so"))
+        """What the plugin is linked with, of its version of CUDA, and cuDNN."""
+        blas = ctypes.util.find_library("cublasLt") or ""
+        return blas.endswith(".so.13") and all(ctypes.util.find_library(name) for name in ("nccl", "cudnn"))
 
     @staticmethod
     def find_gpus():
