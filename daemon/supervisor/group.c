@@ -196,9 +196,9 @@ static void detach(struct group *g)
     close_fd(&g->agent);
     g->agent = -1;
     g->blocked = false;
-    if (!g->options.attached)
+    if (!g->options.attached && g->used)
         return;
-    g->ending = true;
+    g->ending = true; /* or there was never anything to do: the next agent starts what it needs */
     stop_all(g, STOP_KILL, clock_boot_ms());
 }
 
