@@ -26,6 +26,15 @@ struct canvas {
 
 /* ---- axes */
 
+/* Beyond these a range or a step is no number any more; what is larger is not drawn. */
+#define LARGEST 1e300
+#define SMALLEST 1e-290
+
+static bool drawn(double value)
+{
+    return fabs(value) < LARGEST; /* false for nan */
+}
+
 static double nice_step(double span, size_t ticks)
 {
     double raw = span / (double)ticks, power = pow(10.0, floor(log10(raw))), part = raw / power;
@@ -35,8 +44,8 @@ static double nice_step(double span, size_t ticks)
 static struct axis axis_over(double low, double high, size_t ticks, bool round_out)
 {
     struct axis a;
-    if (!(high > low)) {
-        double room = low == 0.0 ? 1.0 : fabs(low) * 0.1;
+    if (!(high - low > SMALLEST)) {
+        double room = fabs(low) < SMALLEST * 100 ? 1.0 : fabs(low) * 0.1;
         low -= round_out ? room : 0.0;
         high += room;
     }
@@ -64,7 +73,7 @@ static void find_range(struct canvas *c, const struct plot_curve *curves, size_t
     for (size_t k = 0; k < count; k++) {
         const struct series *s = &curves[k].points;
         for (size_t i = 0; i < s->count; i++) {
-            if (!isfinite(s->values[i]))
+            if (!drawn(s->values[i]))
                 continue;
             x[0] = fmin(x[0], (double)s->steps[i]);
             x[1] = fmax(x[1], (double)s->steps[i]);
@@ -104,7 +113,7 @@ static void draw_curve(struct canvas *c, const struct series *s, size_t curve)
     size_t before[2] = {0, 0};
     bool joined = false;
     for (size_t i = 0; i < s->count; i++) {
-        if (!isfinite(s->values[i])) {
+        if (!drawn(s->values[i])) {
             joined = false;
             continue;
         }

@@ -19,7 +19,7 @@ struct plot {
     size_t columns, rows; /* of the whole; rows without the legend. At least 30 x 5 */
     bool utf8, colour;
 };
-/* Values that are not finite are gaps. */
+/* Values that are not finite, or beyond 1e300, are gaps. */
 void plot_draw(const struct plot *p, const struct plot_curve *curves, size_t count, struct buf *out);
 
 #endif

@@ -53,7 +53,7 @@ static enum err_code check_vocabulary(const struct trainer *t, const char *dir, 
 {
     CLEANUP(free_text) char *path = xasprintf("%s/vocab.json", dir);
     CLEANUP(buf_release) struct buf text = {0};
-    struct vocabulary there;
+    CLEANUP(vocabulary_release) struct vocabulary there = {0};
     if (!t->vocab_json.len || !file_exists(path))
         return ERR_OK;
     if (file_read(path, VOCABULARY_LIMIT, &text, e) ||
@@ -65,7 +65,6 @@ static enum err_code check_vocabulary(const struct trainer *t, const char *dir, 
     if (!same)
         err_set(e, ERR_FAILED_PRECONDITION, "%s: its %lld symbols are not the %lld of %s", path,
                 (long long)there.count, (long long)here->count, t->spec->data.path);
-    vocabulary_release(&there);
     return same ? ERR_OK : e->code;
 }
 
@@ -84,6 +83,10 @@ static enum err_code check_config(const struct trainer *t, const char *dir, stru
     if (there.model.heads != here->model.heads)
         return err_set(e, ERR_FAILED_PRECONDITION, "%s: has %lld heads, the job's model %lld", dir,
                        (long long)there.model.heads, (long long)here->model.heads);
+    if (there.data.type == DATA_TEXT && here->data.type == DATA_TEXT &&
+        there.data.symbols != here->data.symbols)
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s: its symbols are %s, set train.data.symbols to that",
+                       dir, there.data.symbols == SYMBOL_BYTE ? "byte" : "character");
     if (there.model.activation != here->model.activation)
         return err_set(e, ERR_FAILED_PRECONDITION, "%s: has another activation than the job's model: %s", dir,
                        there.model.activation == ACTIVATION_GELU ? "gelu" : "gelu_tanh");

@@ -175,6 +175,8 @@ static enum err_code gather_parts(struct trainer *t, bool keep, struct err *e)
         float *at = keep ? saver_part(t->saver, r) : t->scratch;
         if (r == t->rank)
             state_out(t, at);
+        if (t->device->ops->wait(t->device, e)) /* what did not come is not a state */
+            return e->code;
         if (coll_broadcast(t->group, at, bytes, r, e))
             return e->code;
     }
@@ -225,6 +227,8 @@ static enum err_code stage(struct trainer *t, struct err *e)
     }
     if (!differ)
         state_out(t, saver_state(t->saver));
+    if (t->device->ops->wait(t->device, e))
+        return e->code;
     struct snapshot_place place = {
         .job = report_place(t->report)->job,
         .generation = t->group_info.generation,

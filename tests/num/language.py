@@ -122,6 +122,17 @@ def changed_data_is_refused(directory):
         assert min(r["step"] for r in w.ranks[0].reports) == 50
 
 
+def other_symbols_are_no_beginning(directory):
+    """A model of bytes and one of 256 characters have the same shapes, and mean others."""
+    write_text(directory)
+    with World(directory, job(model=", vocab: 256", steps=1)) as w:
+        w.run()
+    text = job(model=", vocab: 256", data=", symbols: byte", steps=1, extra=f"init_from: {directory}/out")
+    with World(directory, text.replace("dir: out", "dir: out2")) as w:
+        assert w.wait() == [78]
+        assert "its symbols are character, set train.data.symbols to that" in w.ranks[0].err, w.ranks[0].err
+
+
 def tokens(directory):
     """Both kinds of .bin file train alike; one token too large is named."""
     pick = random.Random(5)
@@ -173,4 +184,4 @@ def larger_than_memory(directory):
 
 
 sweep("language", [learns_and_reports, validation_is_the_same_on_every_layout, averaging_learns, memory_is_what_was_announced,
-                   changed_data_is_refused, tokens, larger_than_memory])
+                   changed_data_is_refused, other_symbols_are_no_beginning, tokens, larger_than_memory])

@@ -18,7 +18,7 @@ void away_free(struct coll_group *g, struct coll_array *a)
         g->device->ops->free(g->device, a->away);
 }
 
-/* What goes wrong with the device shows in its wait, here as anywhere. */
+/* Only what has come from the device goes into the others' sums. */
 enum err_code away_allreduce(struct coll_group *g, const struct coll_array *a, size_t at, size_t count,
                              struct err *e)
 {
@@ -29,7 +29,7 @@ enum err_code away_allreduce(struct coll_group *g, const struct coll_array *a, s
         return ERR_OK;
     staged = a->maps[g->layout.local] + at;
     ops->download(g->device, staged, a->away + at, count * sizeof(float));
-    if (g->ops->allreduce(g, a, at, count, e))
+    if (ops->wait(g->device, e) || g->ops->allreduce(g, a, at, count, e))
         return e->code;
     ops->upload(g->device, a->away + at, staged, count * sizeof(float));
     return ERR_OK;

@@ -51,15 +51,15 @@ static enum err_code read_sizes(const char *path, const json_t *root, struct tra
 {
     const struct {
         const char *key;
-        int64_t *to;
+        int64_t *to, most; /* far above any model: so that a product of them is a number still */
     } sizes[] = {
-        {"vocab_size", &spec->model.vocab}, {"n_positions", &spec->model.context},
-        {"n_embd", &spec->model.width},     {"n_layer", &spec->model.layers},
-        {"n_head", &spec->model.heads},
+        {"vocab_size", &spec->model.vocab, 1 << 24}, {"n_positions", &spec->model.context, 1 << 24},
+        {"n_embd", &spec->model.width, 1 << 20},     {"n_layer", &spec->model.layers, 4096},
+        {"n_head", &spec->model.heads, 1 << 20},
     };
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         *sizes[i].to = json_get_int(root, sizes[i].key, 0);
-        if (*sizes[i].to < 1 || *sizes[i].to > INT32_MAX)
+        if (*sizes[i].to < 1 || *sizes[i].to > sizes[i].most)
             return err_set(e, ERR_FAILED_PRECONDITION, "%s: '%s' is missing or not a size", path,
                            sizes[i].key);
     }

@@ -78,6 +78,22 @@ static void odd_curves(void **state)
     golden_check("plot-odd.pipe", &out);
 }
 
+/* What a job may report, and no axis can hold. */
+static void values_at_the_edges_of_numbers(void **state)
+{
+    int64_t steps[] = {1, 2, 3};
+    double huge[] = {-1.7e308, 1.0, 1.7e308}, tiny[] = {0.0, 5e-324, 1e-320}, wide[] = {-9e299, 0.0, 9e299};
+    double *all[] = {huge, tiny, wide};
+    struct plot p = {.columns = 60, .rows = 12};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        struct plot_curve curve = {(char *)(uintptr_t)"loss", {steps, all[i], 3}};
+        CLEANUP(buf_release) struct buf out = {0};
+        plot_draw(&p, &curve, 1, &out);
+        assert_true(out.len > 0);
+    }
+}
+
 /* ---- series */
 
 static Ddp__V1__MetricPoint points[16];
@@ -154,7 +170,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_curve_in_dots), cmocka_unit_test(several_are_told_apart),
-        cmocka_unit_test(odd_curves),        cmocka_unit_test(the_newest_of_the_lowest_rank),
+        cmocka_unit_test(odd_curves),        cmocka_unit_test(values_at_the_edges_of_numbers),
+        cmocka_unit_test(the_newest_of_the_lowest_rank),
         cmocka_unit_test(where_runs_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -195,6 +195,8 @@ static void other_models_are_refused(void **state)
         {"{\"vocab_size\":65}", "'n_positions' is missing", ERR_FAILED_PRECONDITION},
         {"{\"vocab_size\":65,\"n_positions\":8,\"n_embd\":50,\"n_layer\":1,\"n_head\":4}", "not a multiple",
          ERR_FAILED_PRECONDITION},
+        {"{\"vocab_size\":65,\"n_positions\":8,\"n_embd\":48,\"n_layer\":2147483647,\"n_head\":4}",
+         "'n_layer' is missing or not a size", ERR_FAILED_PRECONDITION},
         {"{", "config.json", ERR_DATA_LOSS},
         {"[]", "not an object", ERR_DATA_LOSS},
     };

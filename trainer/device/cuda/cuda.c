@@ -103,8 +103,9 @@ static enum err_code cuda_wait(struct device *d, struct err *e)
     if (cuda_ready(c) && cuda_ok(c, cudaEventRecord(c->idle, c->stream), "waiting") && cuda_await(c, c->idle))
         return ERR_OK;
     *e = c->first;
-    if (!c->lost)
-        c->first.code = ERR_OK;
+    if (c->lost)
+        return e->code = ERR_INTERNAL; /* another process, on another GPU, may do better */
+    c->first.code = ERR_OK;
     return e->code;
 }
 

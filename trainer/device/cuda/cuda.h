@@ -17,7 +17,8 @@
  * The host waits by asking an event, never inside CUDA, so that a peer's death ends the wait.
  *
  * Errors: the first one sticks and shows in wait; until then nothing more is started. Some of CUDA's are its
- * context's end: those are DATA_LOSS, show in every later wait, and the process must exit. */
+ * context's end: those are DATA_LOSS in here, show in every later wait as INTERNAL, and the process must
+ * exit. */
 
 enum { CUDA_SLOTS = 4, CUDA_GRAPHS = 32 };
 #define CUDA_SLOT_BYTES ((size_t)4 << 20)

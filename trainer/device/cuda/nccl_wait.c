@@ -10,11 +10,11 @@
 static enum err_code code_of(ncclResult_t rc)
 {
     switch (rc) {
-    case ncclRemoteError:
-    case ncclSystemError:
-        return ERR_UNAVAILABLE;
-    default:
+    case ncclInvalidArgument:
+    case ncclInvalidUsage: /* versions that differ, for one: another try comes to the same */
         return ERR_FAILED_PRECONDITION;
+    default:
+        return ERR_UNAVAILABLE;
     }
 }
 
