@@ -57,7 +57,7 @@ def build_here(say):
     return None
 
 
-def library_places():
+def cuda_directories():
     """Directories of CUDA's libraries that the loader does not know by itself: CUDA's own, and those in which pip puts
     what PyTorch uses."""
     found = []
@@ -100,7 +100,7 @@ class Machine:
         if plugin:
             self.emulate(plugin)
         else:
-            places = [] if self.loader_knows() else library_places()
+            places = [] if self.loader_knows() else cuda_directories()
             if places:
                 self.env["LD_LIBRARY_PATH"] = ":".join([*places, *filter(None, [self.env.get("LD_LIBRARY_PATH")])])
             self.env.setdefault("CUDA_VISIBLE_DEVICES", self.gpus[0]["uuid"] if self.gpus else "0")

@@ -29,6 +29,7 @@ static enum err_code code_of(cudaError_t code)
         return ERR_RESOURCE_EXHAUSTED;
     case cudaErrorInsufficientDriver:
     case cudaErrorNoDevice:
+    case cudaErrorStubLibrary:
     case cudaErrorSystemNotReady:
         return ERR_UNAVAILABLE;
     default:
@@ -172,9 +173,13 @@ static enum err_code find_gpu(struct cudaDeviceProp *prop, struct err *e)
         code = cudaGetDeviceProperties(prop, 0);
     if (code == cudaSuccess)
         code = cudaSetDevice(0);
-    if (code != cudaSuccess) {
+    if (code_of(code) == ERR_UNAVAILABLE) {
         (void)cudaGetLastError();
         return err_set(e, ERR_UNAVAILABLE, "no GPU: %s", cudaGetErrorString(code));
+    }
+    if (code != cudaSuccess) { /* busy, or broken: another try, on another GPU, may do better */
+        cuda_error(code, "opening the GPU", e);
+        return e->code = ERR_INTERNAL;
     }
     if (prop->major < CUDA_LEAST_MAJOR)
         return err_set(e, ERR_UNAVAILABLE, "no GPU: %s has compute capability %d.%d, wanted: %d.0 or later",

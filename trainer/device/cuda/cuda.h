@@ -40,7 +40,6 @@ struct cuda_graph {
 struct cuda_device {
     struct device base;
     cudaStream_t stream;
-    cudaStream_t side;                                /* of collectives */
     cudaEvent_t idle;                                 /* what wait asks */
     struct err first;                                 /* sticks until wait */
     bool lost;                                        /* with CUDA's context: first sticks for ever */
