@@ -54,6 +54,22 @@ enum err_code fd_write_all(int fd, const void *data, size_t size, struct err *e)
     return ERR_OK;
 }
 
+enum err_code fd_read_at(int fd, void *out, size_t size, uint64_t at, struct err *e)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t n = pread(fd, (char *)out + done, size - done, (off_t)(at + done));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_sys(e, errno, "read");
+        if (n == 0)
+            return err_set(e, ERR_DATA_LOSS, "has no byte %llu: truncated", (unsigned long long)(at + done));
+        done += (size_t)n;
+    }
+    return ERR_OK;
+}
+
 enum err_code file_sync_dir(const char *dir, struct err *e)
 {
     CLEANUP(close_fd) int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/buf.h"
@@ -24,5 +25,8 @@ bool file_exists(const char *path);
 MUST_CHECK enum err_code file_lock(const char *path, int *fd, struct err *e);
 /* Retries EINTR and short writes. */
 MUST_CHECK enum err_code fd_write_all(int fd, const void *data, size_t size, struct err *e);
+/* size bytes from byte `at` on; retries EINTR and short reads. DATA_LOSS names the first that is not there.
+ */
+MUST_CHECK enum err_code fd_read_at(int fd, void *out, size_t size, uint64_t at, struct err *e);
 
 #endif

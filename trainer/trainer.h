@@ -36,7 +36,7 @@ struct interval { /* since the last report */
 
 struct sizes { /* bytes of memory */
     size_t parameters, gradients, optimizer, activations, workspace, batch;
-    size_t data;     /* mapped files, once all of it was touched */
+    size_t data;     /* samples kept in memory */
     size_t snapshot; /* staged copies */
     size_t peers;    /* arrays of this node's other ranks: shared, resident in each */
     size_t program;  /* resident before anything was opened */

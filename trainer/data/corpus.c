@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/digest.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 #define HEADER_BYTES 1024 /* llm.c's */
@@ -17,27 +18,51 @@
 #define PAGE 4096
 #define MARK_WHOLE ((size_t)64 << 20) /* larger files are marked by some of their pages */
 #define MARK_PAGES ((size_t)512)
-#define SCATTERED ((size_t)1 << 30) /* a mapping that windows touch here and there */
+#define SCATTERED ((size_t)1 << 30) /* a file that windows touch here and there */
 
 /* ---- the file */
 
-/* All of it, or, of a large one, its size and pages at even distances, the last among them. */
-static struct dataset_mark mark_of(const uint8_t *data, size_t size)
+/* It is mapped while it is opened, and read afterwards: a file that became shorter meanwhile is an error of a
+ * read, with its name, and a signal of a mapping. */
+struct view {
+    const uint8_t *data;
+    size_t size;
+};
+
+static void unmap(struct view *v)
 {
-    struct dataset_mark mark = {.bytes = (int64_t)size};
-    if (size <= MARK_WHOLE) {
-        mark.digest = digest64(0, data, size);
-        return mark;
+    if (v->data)
+        munmap((void *)(uintptr_t)v->data, v->size);
+}
+
+/* What of a file is looked at when it is opened: all, or, of a large one, pages at even distances, the last
+ * among them. */
+static size_t piece_count(const struct view *v)
+{
+    return v->size <= MARK_WHOLE ? 1 : MARK_PAGES;
+}
+
+static struct view piece_of(const struct view *v, size_t i)
+{
+    size_t last = v->size / PAGE - 1;
+    if (v->size <= MARK_WHOLE)
+        return *v;
+    return (struct view){v->data + (size_t)((double)last * (double)i / (MARK_PAGES - 1)) * PAGE, PAGE};
+}
+
+static struct dataset_mark mark_of(const struct view *v)
+{
+    struct dataset_mark mark = {.bytes = (int64_t)v->size};
+    if (piece_count(v) > 1)
+        mark.digest = digest64(0, &mark.bytes, sizeof(mark.bytes));
+    for (size_t i = 0; i < piece_count(v); i++) {
+        struct view piece = piece_of(v, i);
+        mark.digest = digest64(mark.digest, piece.data, piece.size);
     }
-    size_t last = (size - PAGE) / PAGE;
-    mark.digest = digest64(0, &mark.bytes, sizeof(mark.bytes));
-    for (size_t i = 0; i < MARK_PAGES; i++)
-        mark.digest =
-            digest64(mark.digest, data + (size_t)((double)last * (double)i / (MARK_PAGES - 1)) * PAGE, PAGE);
     return mark;
 }
 
-static enum err_code map_file(struct corpus *c, const char *path, struct err *e)
+static enum err_code map_file(struct corpus *c, const char *path, struct view *out, struct err *e)
 {
     struct stat st;
     CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -47,24 +72,26 @@ static enum err_code map_file(struct corpus *c, const char *path, struct err *e)
         return err_set(e, ERR_FAILED_PRECONDITION, "%s: not a file", path);
     if (st.st_size == 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "%s: the file is empty", path);
-    c->map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (c->map == MAP_FAILED) {
-        c->map = NULL;
+    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
         return err_sys(e, errno, "%s: cannot be mapped", path);
+    *out = (struct view){map, (size_t)st.st_size};
+    if (out->size > SCATTERED) {
+        posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+        madvise(map, out->size, MADV_RANDOM);
     }
-    c->map_size = c->memory = (size_t)st.st_size;
+    c->mark = mark_of(out);
     c->path = xstrdup(path);
-    if (c->map_size > SCATTERED)
-        madvise(c->map, c->map_size, MADV_RANDOM);
-    c->mark = mark_of(c->map, c->map_size);
+    c->fd = fd;
+    fd = -1;
     return ERR_OK;
 }
 
 void corpus_release(struct corpus *c)
 {
     vocabulary_release(&c->vocabulary);
-    if (c->map)
-        munmap(c->map, c->map_size);
+    if (c->path)
+        close(c->fd);
     free(c->decoded);
     free(c->path);
     *c = (struct corpus){0};
@@ -73,10 +100,10 @@ void corpus_release(struct corpus *c)
 /* ---- text */
 
 static enum err_code take_vocabulary(struct corpus *c, enum symbol_type type, const struct vocabulary *known,
-                                     struct err *e)
+                                     const struct view *v, struct err *e)
 {
     if (!known)
-        return vocabulary_scan(&c->vocabulary, type, c->map, c->map_size, c->path, e);
+        return vocabulary_scan(&c->vocabulary, type, (const char *)v->data, v->size, c->path, e);
     c->vocabulary = *known;
     if (known->symbols)
         c->vocabulary.symbols = xmemdup(known->symbols, (size_t)known->count * sizeof(*known->symbols));
@@ -90,18 +117,18 @@ static void put(uint8_t *to, int width, int64_t at, int32_t number)
 }
 
 /* Every character's number, in as few bytes as will do. */
-static enum err_code decode(struct corpus *c, struct err *e)
+static enum err_code decode(struct corpus *c, const struct view *v, struct err *e)
 {
-    const char *text = c->map;
+    const char *text = (const char *)v->data;
     c->width = c->vocabulary.count <= 1 << 8 ? 1 : c->vocabulary.count <= 1 << 16 ? 2 : 4;
-    uint8_t *to = malloc(c->map_size * (size_t)c->width);
+    uint8_t *to = malloc(v->size * (size_t)c->width);
     c->decoded = to;
     if (!to)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: %zu bytes of decoded text: out of memory", c->path,
-                       c->map_size * (size_t)c->width);
-    for (size_t at = 0; at < c->map_size;) {
+                       v->size * (size_t)c->width);
+    for (size_t at = 0; at < v->size;) {
         uint32_t symbol = 0;
-        size_t length = utf8_decode(text + at, c->map_size - at, &symbol);
+        size_t length = utf8_decode(text + at, v->size - at, &symbol);
         int32_t number = length ? vocabulary_find(&c->vocabulary, symbol) : -1;
         if (number < 0)
             return err_set(e, ERR_DATA_LOSS, "%s: byte %zu is %s", c->path, at,
@@ -111,33 +138,39 @@ static enum err_code decode(struct corpus *c, struct err *e)
     }
     to = realloc(to, (size_t)(c->count * c->width));
     c->decoded = to ? to : c->decoded;
-    c->data = c->decoded;
-    c->memory += (size_t)(c->count * c->width);
     return ERR_OK;
 }
 
-static enum err_code number_text(struct corpus *c, enum symbol_type type, const struct vocabulary *known,
-                                 struct err *e)
+static enum err_code strange_byte(const struct corpus *c, int64_t at, uint8_t byte, struct err *e)
 {
-    if (take_vocabulary(c, type, known, e))
+    return err_set(e, ERR_DATA_LOSS, "%s: byte %lld (0x%02x) is a character that the training text has not",
+                   c->path, (long long)at, byte);
+}
+
+static enum err_code number_text(struct corpus *c, enum symbol_type type, const struct vocabulary *known,
+                                 const struct view *v, struct err *e)
+{
+    if (take_vocabulary(c, type, known, v, e))
         return e->code;
     c->symbols = c->vocabulary.count;
     if (type == SYMBOL_CHARACTER && c->vocabulary.symbols[c->symbols - 1] >= 0x80)
-        return decode(c, e);
-    c->data = c->map;
+        return decode(c, v, e);
     c->width = 1;
-    c->count = (int64_t)c->map_size;
-    c->mapped = true;
+    c->count = (int64_t)v->size;
     for (uint32_t byte = 0; byte < 256; byte++)
         c->table[byte] = vocabulary_find(&c->vocabulary, byte);
+    for (size_t i = 0; known && type == SYMBOL_CHARACTER && i < v->size; i++)
+        if (c->table[v->data[i]] < 0)
+            return strange_byte(c, (int64_t)i, v->data[i], e);
     return ERR_OK;
 }
 
 enum err_code corpus_open_text(struct corpus *out, const char *path, enum symbol_type type,
                                const struct vocabulary *known, struct err *e)
 {
+    CLEANUP(unmap) struct view v = {0};
     *out = (struct corpus){0};
-    if (!map_file(out, path, e) && !number_text(out, type, known, e))
+    if (!map_file(out, path, &v, e) && !number_text(out, type, known, &v, e))
         return ERR_OK;
     corpus_release(out);
     return e->code;
@@ -177,53 +210,85 @@ enum err_code corpus_parse_tokens(struct corpus_tokens *out, const uint8_t *byte
     return ERR_OK;
 }
 
-enum err_code corpus_open_tokens(struct corpus *out, const char *path, int64_t symbols, struct err *e)
+static int32_t token_at(const uint8_t *bytes)
+{
+    return bytes[0] | bytes[1] << 8;
+}
+
+static enum err_code strange_token(const struct corpus *c, int64_t at, int32_t token, struct err *e)
+{
+    return err_set(e, ERR_DATA_LOSS,
+                   "%s: token %lld is %d, but there are only %lld: wrong vocab, or not 16-bit tokens",
+                   c->path, (long long)at, (int)token, (long long)c->symbols);
+}
+
+/* The pages that are read anyway: a wrong vocab shows in them. */
+static enum err_code check_tokens(const struct corpus *c, const struct view *v, struct err *e)
+{
+    const uint8_t *first = v->data + c->offset;
+    for (size_t i = 0; c->symbols < 1 << 16 && i < piece_count(v); i++) {
+        struct view piece = piece_of(v, i);
+        const uint8_t *p = piece.data < first ? first : piece.data;
+        for (; p < piece.data + piece.size; p += 2)
+            if (token_at(p) >= c->symbols)
+                return strange_token(c, (p - first) / 2, token_at(p), e);
+    }
+    return ERR_OK;
+}
+
+static enum err_code number_tokens(struct corpus *c, const struct view *v, struct err *e)
 {
     struct corpus_tokens where;
+    if (corpus_parse_tokens(&where, v->data, v->size, e))
+        return err_wrap(e, "%s", c->path);
+    c->offset = (int64_t)where.offset;
+    c->count = where.count;
+    return check_tokens(c, v, e);
+}
+
+enum err_code corpus_open_tokens(struct corpus *out, const char *path, int64_t symbols, struct err *e)
+{
+    CLEANUP(unmap) struct view v = {0};
     *out = (struct corpus){.width = 2, .symbols = symbols};
-    if (map_file(out, path, e) == ERR_OK) {
-        if (corpus_parse_tokens(&where, out->map, out->map_size, e) == ERR_OK) {
-            out->data = (const uint8_t *)out->map + where.offset;
-            out->count = where.count;
-            return ERR_OK;
-        }
-        err_wrap(e, "%s", path);
-    }
+    if (!map_file(out, path, &v, e) && !number_tokens(out, &v, e))
+        return ERR_OK;
     corpus_release(out);
     return e->code;
 }
 
 /* ---- reading */
 
-static enum err_code strange(const struct corpus *c, int64_t at, struct err *e)
+static void read_decoded(const struct corpus *c, int64_t at, int64_t count, int32_t *out)
 {
-    if (c->width == 1)
-        return err_set(e, ERR_DATA_LOSS,
-                       "%s: byte %lld (0x%02x) is a character that the training text has not", c->path,
-                       (long long)at, c->data[at]);
-    return err_set(e, ERR_DATA_LOSS,
-                   "%s: token %lld is %d, but there are only %lld: wrong vocab, or not 16-bit tokens",
-                   c->path, (long long)at, c->data[2 * at] | c->data[2 * at + 1] << 8, (long long)c->symbols);
+    const uint8_t *p = c->decoded + at * c->width;
+    for (int64_t i = 0; i < count; i++, p += c->width)
+        out[i] = c->width == 1 ? p[0] : c->width == 2 ? token_at(p) : (int32_t)header_number(p, 0);
+}
+
+/* The bytes go to the end of out, and are widened from its start: no number is written over a byte that is
+ * still to be read. */
+static enum err_code read_file(const struct corpus *c, int64_t at, int64_t count, int32_t *out, struct err *e)
+{
+    const uint8_t *p = (const uint8_t *)out + (4 - c->width) * count;
+    if (fd_read_at(c->fd, (uint8_t *)out + (4 - c->width) * count, (size_t)(count * c->width),
+                   (uint64_t)(c->offset + at * c->width), e))
+        return err_wrap(e, "%s", c->path);
+    for (int64_t i = 0; i < count; i++, p += c->width) {
+        int32_t number = c->width == 1 ? c->table[*p] : token_at(p);
+        if (number < 0)
+            return strange_byte(c, at + i, *p, e);
+        if (number >= c->symbols)
+            return strange_token(c, at + i, number, e);
+        out[i] = number;
+    }
+    return ERR_OK;
 }
 
 enum err_code corpus_read(const struct corpus *c, int64_t at, int64_t count, int32_t *out, struct err *e)
 {
-    const uint8_t *p = c->data + at * c->width;
     BUG_ON(at < 0 || count < 0 || at > c->count - count);
-    if (c->mapped)
-        for (int64_t i = 0; i < count; i++)
-            out[i] = c->table[p[i]];
-    else if (c->width == 1)
-        for (int64_t i = 0; i < count; i++)
-            out[i] = p[i];
-    else if (c->width == 2)
-        for (int64_t i = 0; i < count; i++)
-            out[i] = p[2 * i] | p[2 * i + 1] << 8;
-    else
-        for (int64_t i = 0; i < count; i++)
-            out[i] = (int32_t)header_number(p, (size_t)i);
-    for (int64_t i = 0; i < count; i++)
-        if (out[i] < 0 || out[i] >= c->symbols)
-            return strange(c, at + i, e);
+    if (!c->decoded)
+        return read_file(c, at, count, out, e);
+    read_decoded(c, at, count, out);
     return ERR_OK;
 }

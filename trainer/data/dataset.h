@@ -38,7 +38,7 @@ struct dataset {
     int64_t in, out;     /* widths of a sample and of its target; with labels, out is the number of classes */
     bool windows;        /* a sample is `in` tokens, each with a label; out is the number of symbols */
     enum loss_type loss; /* LOSS_CROSS_ENTROPY: targets are labels; LOSS_MSE: values */
-    size_t bytes;        /* of memory; mapped files count whole */
+    size_t bytes;        /* of memory; not of files that are read sample by sample */
     const struct vocabulary *vocabulary; /* of text, owned by the set; else NULL */
     struct dataset_mark mark;
 };

@@ -105,6 +105,11 @@ static enum err_code open_files(struct corpora *files, const struct train_spec *
     return ERR_OK;
 }
 
+static size_t decoded_bytes(const struct corpus *c)
+{
+    return c->decoded ? (size_t)(c->count * c->width) : 0;
+}
+
 static enum err_code open_splits(struct dataset **train, struct dataset **test, struct corpora *files,
                                  const struct train_spec *spec, struct err *e)
 {
@@ -116,7 +121,7 @@ static enum err_code open_splits(struct dataset **train, struct dataset **test, 
         rest = (struct span){two, 0, two->count, "validation"};
     if (open_span(train, files, &first, context, 1, e) || open_span(test, files, &rest, context, context, e))
         return e->code;
-    (*train)->bytes = one->memory + two->memory;
+    (*train)->bytes = decoded_bytes(one) + decoded_bytes(two);
     (*train)->mark = one->mark;
     if (two->path) {
         (*train)->mark.bytes += two->mark.bytes;

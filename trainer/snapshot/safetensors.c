@@ -207,18 +207,7 @@ enum err_code safetensors_parse(struct safetensors *f, const char *json, size_t 
 
 static enum err_code read_at(const struct safetensors *f, void *out, size_t size, uint64_t at, struct err *e)
 {
-    for (size_t done = 0; done < size;) {
-        ssize_t n = pread(f->fd, (char *)out + done, size - done, (off_t)(at + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_sys(e, errno, "%s", f->path);
-        if (n == 0)
-            return err_set(e, ERR_DATA_LOSS, "%s: ends at byte %llu: truncated", f->path,
-                           (unsigned long long)(at + done));
-        done += (size_t)n;
-    }
-    return ERR_OK;
+    return fd_read_at(f->fd, out, size, at, e) ? err_wrap(e, "%s", f->path) : ERR_OK;
 }
 
 static enum err_code read_header(struct safetensors *f, struct err *e)

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -143,9 +144,7 @@ static void validation_file(void **state)
     struct train_spec s = spec_of(DATA_TEXT, path, 2);
     struct dataset *train, *test;
     struct err e = {0};
-    int64_t index = 0;
     int32_t token[2], label[2];
-    struct dataset_rows rows = {.token = token, .label = label};
     (void)state;
     s.data.val_path = good;
     assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
@@ -155,16 +154,10 @@ static void validation_file(void **state)
     assert_memory_equal(label, ((int32_t[]){2, 1}), sizeof(label));
     dataset_free(train);
     dataset_free(test);
-    for (int i = 0; i < 2; i++) {
-        s.data.val_path = i ? worse : bad;
-        assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
-        index = 0;
-        assert_int_equal(dataset_gather(test, &index, 1, &rows, &e), ERR_DATA_LOSS);
-        assert_non_null(strstr(e.msg, "byte 2"));
-        assert_non_null(strstr(e.msg, "a character that the training text has not"));
-        dataset_free(train);
-        dataset_free(test);
-    }
+    s.data.val_path = bad;
+    refused(&s, ERR_DATA_LOSS, "bad.txt: byte 2 (0x78) is a character that the training text has not");
+    s.data.val_path = worse;
+    refused(&s, ERR_DATA_LOSS, "byte 2 (0xc3) is a character that the training text has not");
 }
 
 static char *write_tokens(const char *name, const int32_t *header, size_t count)
@@ -204,24 +197,71 @@ static void tokens_of_both_kinds(void **state)
     }
 }
 
+static enum err_code gather(const struct dataset *d, int64_t index, int32_t *token, struct err *e)
+{
+    int32_t label[4];
+    struct dataset_rows rows = {.token = token, .label = label};
+    return dataset_gather(d, &index, 1, &rows, e);
+}
+
+/* In a small file before anything is drawn, behind either header. */
 static void a_token_that_cannot_be(void **state)
 {
-    CLEANUP(free_text) char *path = write_tokens("large.bin", NULL, 20);
-    struct train_spec s = spec_of(DATA_TOKENS, path, 3);
-    struct dataset *train, *test;
-    struct err e = {0};
-    int64_t index = 5;
-    int32_t token[3], label[3];
-    struct dataset_rows rows = {.token = token, .label = label};
+    CLEANUP(free_text) char *bare = write_tokens("large.bin", NULL, 20);
+    CLEANUP(free_text) char *headed = write_tokens("behind.bin", (int32_t[]){20240520, 1, 20}, 20);
+    struct train_spec s = spec_of(DATA_TOKENS, bare, 3);
     (void)state;
     s.model.vocab = 8000;
+    refused(&s, ERR_DATA_LOSS, "large.bin: token 8 is 8000, but there are only 8000");
+    s.data.path = headed;
+    refused(&s, ERR_DATA_LOSS, "behind.bin: token 8 is 8000, but there are only 8000");
+}
+
+/* Of 65 MiB not every page is looked at. */
+static void a_token_that_cannot_be_in_a_large_file(void **state)
+{
+    const off_t size = 65 << 20;
+    CLEANUP(free_text) char *path = write_bytes("vast.bin", "\0\0", 2);
+    CLEANUP(close_fd) int fd = open(path, O_WRONLY | O_CLOEXEC);
+    struct train_spec s = spec_of(DATA_TOKENS, path, 4);
+    struct dataset *train, *test;
+    struct err e = {0};
+    int32_t token[4];
+    (void)state;
+    s.model.vocab = 8000;
+    assert_int_equal(ftruncate(fd, size), 0);
+    assert_int_equal(pwrite(fd, "\x40\x1f", 2, 3 * 4096), 2);
     assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
-    assert_int_equal(dataset_gather(train, &index, 1, &rows, &e), ERR_DATA_LOSS);
-    assert_non_null(strstr(e.msg, "large.bin: token 8 is 8000, but there are only 8000"));
-    index = 4; /* ends with 7000 */
-    assert_int_equal(dataset_gather(train, &index, 1, &rows, &e), ERR_OK);
+    assert_int_equal(gather(train, 6144 - 5, token, &e), ERR_OK);
+    assert_int_equal(gather(train, 6144 - 4, token, &e), ERR_DATA_LOSS); /* the last label */
+    assert_non_null(strstr(e.msg, "vast.bin: token 6144 is 8000, but there are only 8000"));
     dataset_free(train);
     dataset_free(test);
+    assert_int_equal(pwrite(fd, "\x40\x1f", 2, size - 2), 2);
+    refused(&s, ERR_DATA_LOSS, "token 34078719 is 8000");
+}
+
+/* While it is open: not a signal, not zeros, but the file's name. */
+static void a_file_that_becomes_shorter(void **state)
+{
+    CLEANUP(free_text) char *tokens = write_tokens("shorter.bin", NULL, 20);
+    CLEANUP(free_text) char *text = write_text("shorter.txt", "abracadabraabracadabra");
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct train_spec s = spec_of(i ? DATA_TEXT : DATA_TOKENS, i ? text : tokens, 4);
+        struct dataset *train, *test;
+        struct err e = {0};
+        int32_t token[4];
+        s.model.vocab = 50257;
+        assert_int_equal(dataset_open(&train, &test, &s, &e), ERR_OK);
+        assert_int_equal(truncate(s.data.path, 9), 0);
+        assert_int_equal(gather(train, i ? 4 : 0, token, &e), i ? ERR_OK : ERR_DATA_LOSS);
+        assert_int_equal(gather(train, 5, token, &e), ERR_DATA_LOSS);
+        assert_non_null(strstr(e.msg, i ? "shorter.txt: has no byte 9: truncated"
+                                        : "shorter.bin: has no byte 10: truncated"));
+        dataset_free(train);
+        dataset_free(test);
+    }
 }
 
 static void files_that_will_not_do(void **state)
@@ -309,6 +349,8 @@ int main(void)
         cmocka_unit_test(validation_file),
         cmocka_unit_test(tokens_of_both_kinds),
         cmocka_unit_test(a_token_that_cannot_be),
+        cmocka_unit_test(a_token_that_cannot_be_in_a_large_file),
+        cmocka_unit_test(a_file_that_becomes_shorter),
         cmocka_unit_test(files_that_will_not_do),
         cmocka_unit_test(marks),
     };
