@@ -22,17 +22,23 @@ train:
   steps: {steps}
   seed: 5
   sync: {sync}
-  snapshot: {{dir: out, every: {every}, keep: {keep}}}
+  snapshot: {{dir: out, every: {every}, keep: {keep}{best}}}
   resume: {resume}
   log_every: 1
 """
-LONG = 5000  # steps, so that the kill lands in the middle
+LONG = 200  # steps
 ADAMW = "{type: adamw, lr: 3.0e-3, clip: 1.0}"
 AVERAGE = "{type: average, every: 16}"
 
 
-def job(steps=200, every=11, keep=3, optimizer=ADAMW, sync="{type: allreduce}", resume="auto"):
-    return JOB.format(steps=steps, every=every, keep=keep, optimizer=optimizer, sync=sync, resume=resume)
+def job(steps=200, every=11, keep=3, optimizer=ADAMW, sync="{type: allreduce}", resume="auto", best=""):
+    return JOB.format(steps=steps, every=every, keep=keep, optimizer=optimizer, sync=sync, resume=resume, best=best)
+
+
+def long_job(sync="{type: allreduce}"):
+    """The loss falls for long, so each evaluation finds the best, and training waits until the best before it is kept: where
+    one is killed in the commit of a snapshot from step 40 on, the others are not beyond step 80."""
+    return job(steps=LONG, sync=sync, best=", keep_best: 1") + "  eval: {every: 40}\n"
 
 
 FILES = ("model.safetensors", "optimizer.safetensors")
@@ -43,12 +49,11 @@ def same_bits(a, b):
         assert raw(a, name) == raw(b, name), f"{name} differs"
 
 
-def interrupted(directory, text, world, nodes, then=None, victim=1, steps=None):
+def interrupted(directory, text, world, nodes, then=None, victim=1):
     """Kills a rank once a snapshot is committed, then forms the next generation."""
     committed = {}
     with World(f"{directory}/cut", text, world=world, nodes=nodes, snapshots=committed) as w:
-        w.until_commit(steps or 40)
-        w.kill(victim)
+        w.kill_at_commit(victim, 40)
         codes = w.wait()
         assert codes[victim] == -signal.SIGKILL, codes
         others = [c for r, c in enumerate(codes) if r != victim]
@@ -58,13 +63,13 @@ def interrupted(directory, text, world, nodes, then=None, victim=1, steps=None):
     with World(f"{directory}/cut", text, world=world, nodes=nodes, snapshots=committed, generation=2) as w:
         w.run()
         first = w.ranks[0].reports[0]["step"]
-        assert 0 < first < LONG, first
+        assert 40 <= first <= 80, first
         assert "Resuming training from snapshot at Epoch " in w.ranks[0].out, w.ranks[0].out
         return first
 
 
 def killed_rank_ends_with_the_same_bits(directory):
-    text = job(steps=LONG)
+    text = long_job()
     with World(f"{directory}/whole", text, world=4, nodes=2) as w:
         w.run()
     step = interrupted(directory, text, 4, 2)
@@ -74,7 +79,7 @@ def killed_rank_ends_with_the_same_bits(directory):
 
 def averaging_resumes_in_mid_round(directory):
     """Snapshots every 11 steps of rounds of 16: parameters, moments and the place in the round are kept by rank."""
-    text = job(steps=LONG, sync=AVERAGE)
+    text = long_job(AVERAGE)
     with World(f"{directory}/whole", text, world=4, nodes=2) as w:
         w.run()
     step = interrupted(directory, text, 4, 2)
@@ -86,7 +91,7 @@ def averaging_resumes_in_mid_round(directory):
 
 
 def resumes_at_another_world_size(directory):
-    text = job(steps=LONG)
+    text = long_job()
     with World(f"{directory}/whole", text, world=1) as w:
         w.run()
     notes = []
@@ -99,7 +104,7 @@ def resumes_at_another_world_size(directory):
 
 
 def averaging_resumes_at_another_world_size(directory):
-    text = job(steps=LONG, sync=AVERAGE)
+    text = long_job(AVERAGE)
     interrupted(directory, text, 4, 2, then=(3, 1))
 
 

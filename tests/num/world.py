@@ -34,6 +34,7 @@ class Rendezvous:
         self.key = os.urandom(32)
         self.snapshots = snapshots  # committed ones: (generation, step) -> digest
         self.commits, self.go_on = [], False
+        self.at_commit = None  # called with a snapshot's request once it is committed, before its writer hears of it
 
     def source(self):
         """The newest offer that is committed, of the lowest rank that has it."""
@@ -95,6 +96,8 @@ class Rendezvous:
                 context.abort(grpc.StatusCode.ABORTED, "stale generation")
             self.snapshots[(request.generation, request.step)] = request.digest
             self.commits.append(request)
+            if self.at_commit:
+                self.at_commit(request)
             self.lock.notify_all()
         return pb.CommitSnapshotReply()
 
@@ -203,6 +206,14 @@ class World:
 
     def until_commit(self, step):
         self.until(lambda: any(c.step >= step for c in self.rendezvous.commits), f"a commit of step {step}")
+
+    def kill_at_commit(self, rank, step):
+        """So early that it is long before the end, however slow whoever looks on may be."""
+        def kill(request):
+            if request.step >= step:
+                self.kill(rank)
+        with self.rendezvous.lock:
+            self.rendezvous.at_commit = kill
 
     def wait(self):
         """Exit codes by rank."""
