@@ -249,10 +249,7 @@ static enum err_code open_arrays(struct trainer *t, struct err *e)
         .device = t->device,
         .overlap = -1,
     };
-    if (sync_open(&t->sync, t->group, &config, e))
-        return e->code;
-    model_init(t->model, t->params, (uint64_t)t->spec->seed);
-    return ERR_OK;
+    return sync_open(&t->sync, t->group, &config, e);
 }
 
 /* ---- who writes snapshots: rank 0, and where snapshot.dir is not shared the first rank of every other node

@@ -114,11 +114,9 @@ static enum err_code read_params(struct trainer *t, float *params, struct err *e
 }
 
 /* Rank 0 reads; all have it, or all end for the same reason. */
-enum err_code trainer_start(struct trainer *t, struct err *e)
+static enum err_code start_from_model(struct trainer *t, struct err *e)
 {
     struct err found = {0};
-    if (!t->spec->init_from)
-        return ERR_OK;
     size_t bytes = t->model->count * sizeof(float);
     float *params = calloc(t->model->count, sizeof(float));
     if (!params)
@@ -132,4 +130,21 @@ enum err_code trainer_start(struct trainer *t, struct err *e)
         t->device->ops->upload(t->device, t->params, params, bytes);
     free(params);
     return code;
+}
+
+/* Every rank draws the same ones. They cost a second or two for a hundred million, so only who needs them
+ * does. */
+static void start_from_seed(struct trainer *t)
+{
+    model_init(t->model, t->params, (uint64_t)t->spec->seed);
+    if (t->rank == 0)
+        log_info("init", "seed=%lld", (long long)t->spec->seed);
+}
+
+enum err_code trainer_start(struct trainer *t, struct err *e)
+{
+    if (t->spec->init_from)
+        return start_from_model(t, e);
+    start_from_seed(t);
+    return ERR_OK;
 }

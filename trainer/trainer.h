@@ -117,8 +117,8 @@ struct trainer {
     bool told_sizes;
 };
 
-/* setup.c: everything up to and including the group and the arrays; the state is fresh. Takes the report
- * over, also on an error; trainer_close is due in any case. */
+/* setup.c: everything up to and including the group and the arrays; parameters are zero still. Takes the
+ * report over, also on an error; trainer_close is due in any case. */
 MUST_CHECK enum err_code trainer_open(struct trainer *t, const struct trainer_config *config,
                                       struct report *report, struct err *e);
 /* False: the device's collectives did not end, the process must, by _exit: what is left belongs to them. */
@@ -133,7 +133,7 @@ MUST_CHECK enum err_code trainer_choose_device(struct trainer *t, struct err *e)
 MUST_CHECK enum err_code trainer_check_devices(struct trainer *t, struct err *e);
 
 /* start.c: what snapshots hold; whether a directory's model is the job's, beyond names and shapes; and,
- * collective, the parameters of init_from, where a run begins with any. */
+ * collective, the parameters that a run begins with: those of init_from, or of its seed. */
 void trainer_describe(struct trainer *t);
 /* Of the parameters alone; tensors, which the layout borrows, is the caller's to free. */
 struct snapshot_layout trainer_layout(const struct model *m, struct snapshot_tensor **tensors);

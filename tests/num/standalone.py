@@ -56,8 +56,10 @@ def lines_and_reports(directory):
 def goes_on_where_it_was(directory):
     os.makedirs(f"{directory}/a"), os.makedirs(f"{directory}/b")
     assert run(f"{directory}/a", JOB)[0] == 0
-    assert run(f"{directory}/b", JOB, "--set", "train.epochs=2")[0] == 0
+    code, _, err = run(f"{directory}/b", JOB, "--set", "train.epochs=2")
+    assert code == 0 and "event=init seed=" in err, err
     code, out, err = run(f"{directory}/b", JOB)
+    assert "event=init" not in err, err  # parameters that are loaded are not drawn first
     assert code == 0 and "Resuming training from snapshot at Epoch 2\n" in out, (out, err)
     assert "[GPU0] Epoch 1 " not in out and "[GPU0] Epoch 2 " in out, out
     for name in ("model.safetensors", "optimizer.safetensors"):

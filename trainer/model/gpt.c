@@ -187,25 +187,40 @@ static enum err_code alloc_activations(struct gpt *g, struct err *e)
 
 /* Normally distributed, by the ratio of two uniform numbers with Knuth's quick tests (The Art of Computer
  * Programming, volume 2, 3.4.1, algorithm R): a library's logarithm only decides, and seldom, so that numbers
- * are the same on every machine. */
-static double normal(struct random *r)
+ * are the same on every machine. A try takes two numbers of the stream whatever comes of it. So a row of
+ * tries is made at a time, without a branch, and those that fail are written over. */
+#define TRIES 128
+struct tries {
+    double u[TRIES], x[TRIES];
+    uint8_t good[TRIES], open[TRIES]; /* by the quick tests; open: the logarithm decides */
+};
+
+static void try_some(struct tries *t, struct random *r)
 {
-    for (;;) {
-        double u = ((double)(random_u64(r) >> 11) + 1.0) * 0x1p-53;
-        double v = (double)(random_u64(r) >> 11) * 0x1p-53 - 0.5;
-        double x = 1.7155277699214135 * v / u, square = x * x; /* sqrt(8 / e) */
-        if (square <= 5.0 - 5.136101666750967 * u)             /* 4 e^(1/4) */
-            return x;
-        if (square < 1.036961042583566 / u + 1.4 && square <= -4.0 * log(u)) /* 4 e^-1.35 */
-            return x;
+    for (size_t i = 0; i < TRIES; i++) {
+        t->u[i] = (double)(int64_t)((random_u64(r) >> 11) + 1) * 0x1p-53;
+        t->x[i] = (double)(int64_t)(random_u64(r) >> 11) * 0x1p-53 - 0.5;
+    }
+    for (size_t i = 0; i < TRIES; i++) {
+        double u = t->u[i], x = 1.7155277699214135 * t->x[i] / u, square = x * x; /* sqrt(8 / e) */
+        t->x[i] = x;
+        t->good[i] = square <= 5.0 - 5.136101666750967 * u;                /* 4 e^(1/4) */
+        t->open[i] = !t->good[i] & (square < 1.036961042583566 / u + 1.4); /* 4 e^-1.35 */
     }
 }
 
 static void fill_normal(float *to, size_t count, double deviation, uint64_t seed, size_t tensor)
 {
     struct random r = random_stream(seed, tensor);
-    for (size_t i = 0; i < count; i++)
-        to[i] = (float)(deviation * normal(&r));
+    struct tries t;
+    for (size_t n = 0; n < count;) {
+        try_some(&t, &r);
+        for (size_t i = 0; i < TRIES && n < count; i++) {
+            double x = t.x[i];
+            to[n] = (float)(deviation * x);
+            n += t.open[i] ? x * x <= -4.0 * log(t.u[i]) : t.good[i];
+        }
+    }
 }
 
 static bool ends_in_residual(const struct gpt *g, size_t offset)
