@@ -35,7 +35,17 @@ static bool is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static enum err_code snapshot_of(struct link *link, int64_t job, char **dir, struct err *e)
+struct place {
+    char *dir, *digest; /* owned; digest: of a job's snapshot, else NULL */
+};
+
+static void place_release(struct place *p)
+{
+    free(p->dir);
+    free(p->digest);
+}
+
+static enum err_code snapshot_of(struct link *link, int64_t job, struct place *out, struct err *e)
 {
     Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
@@ -47,43 +57,44 @@ static enum err_code snapshot_of(struct link *link, int64_t job, char **dir, str
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "job %lld has no committed snapshot yet, set train.snapshot or give a directory",
                        (long long)job);
-    *dir = xstrdup(status->snapshot->path);
-    if (is_directory(*dir))
-        return ERR_OK;
-    return err_set(e, ERR_FAILED_PRECONDITION, "the snapshot lies on %s in %s, run ddpctl generate there",
-                   status->snapshot->n_nodes ? status->snapshot->nodes[0] : "its node", *dir);
+    if (!is_directory(status->snapshot->path))
+        return err_set(e, ERR_FAILED_PRECONDITION, "the snapshot lies on %s in %s, run ddpctl generate there",
+                       status->snapshot->n_nodes ? status->snapshot->nodes[0] : "its node",
+                       status->snapshot->path);
+    *out = (struct place){xstrdup(status->snapshot->path), xstrdup(status->snapshot->digest)};
+    return ERR_OK;
 }
 
 /* A directory that exists is meant; everything else is a job. */
-static enum err_code find_dir(const struct invocation *in, char **dir, struct err *e)
+static enum err_code find_place(const struct invocation *in, struct place *out, struct err *e)
 {
     const char *what = in->args.list[0];
     struct link link;
     int64_t job;
     if (is_directory(what)) {
-        *dir = xstrdup(what);
+        out->dir = xstrdup(what);
         return ERR_OK;
     }
     if (read_job(what, &job, e) != ERR_OK)
         return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is neither a directory nor a job", what);
     if (link_open(&link, in->globals, e) != ERR_OK)
         return e->code;
-    enum err_code code = snapshot_of(&link, job, dir, e);
+    enum err_code code = snapshot_of(&link, job, out, e);
     link_close(&link);
     return code;
 }
 
 /* The trainer has the model, and takes this process over. */
-static enum err_code start_trainer(const struct generate_options *o, const char *dir, struct err *e)
+static enum err_code start_trainer(const struct generate_options *o, const struct place *p, struct err *e)
 {
     CLEANUP(free_text) char *program = NULL;
     const struct {
         const char *name, *value;
     } given[] = {
         {"--prompt", o->prompt}, {"--tokens", o->tokens}, {"--temperature", o->temperature},
-        {"--top-k", o->top_k},   {"--seed", o->seed},
+        {"--top-k", o->top_k},   {"--seed", o->seed},     {"--digest", p->digest},
     };
-    const char *argv[3 + 2 * ARRAY_LEN(given) + 1] = {"ddp-trainer", "--generate", dir};
+    const char *argv[3 + 2 * ARRAY_LEN(given) + 1] = {"ddp-trainer", "--generate", p->dir};
     size_t n = 3;
     if (paths_program("ddp-trainer", &program, e) != ERR_OK)
         return e->code;
@@ -99,9 +110,9 @@ static enum err_code start_trainer(const struct generate_options *o, const char 
 
 static int run(struct invocation *in)
 {
-    CLEANUP(free_text) char *dir = NULL;
+    CLEANUP(place_release) struct place place = {0};
     struct err e;
-    if (find_dir(in, &dir, &e) == ERR_OK && start_trainer(in->options, dir, &e) == ERR_OK)
+    if (find_place(in, &place, &e) == ERR_OK && start_trainer(in->options, &place, &e) == ERR_OK)
         return EXIT_DONE;
     return complain(&e);
 }

@@ -22,11 +22,12 @@
 #define VOCABULARY_LIMIT ((size_t)32 << 20)
 
 struct wish {
-    const char *dir, *prompt;
+    const char *dir, *prompt, *digest;
     double tokens, temperature, top_k, seed;
 };
 
 struct speaker {
+    const char *dir; /* where the model lies */
     struct train_spec spec;
     struct vocabulary vocabulary; /* count 0: token numbers */
     struct device *device;
@@ -72,9 +73,12 @@ static enum err_code read_argument(struct wish *w, const char *name, const char 
         return read_whole(name, value, 1, &w->top_k, e);
     if (!strcmp(name, "--seed"))
         return read_whole(name, value, 0, &w->seed, e);
-    if (strcmp(name, "--prompt"))
+    if (!strcmp(name, "--digest"))
+        w->digest = value;
+    else if (!strcmp(name, "--prompt"))
+        w->prompt = value;
+    else
         return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is not understood", name);
-    w->prompt = value;
     return ERR_OK;
 }
 
@@ -84,7 +88,7 @@ static enum err_code read_arguments(struct wish *w, int argc, char **argv, struc
     if (argc < 3 || argc % 2 == 0)
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "usage: ddp-trainer --generate DIR [--prompt TEXT] [--tokens N] [--temperature T] "
-                       "[--top-k K] [--seed S]");
+                       "[--top-k K] [--seed S] [--digest D]");
     w->dir = argv[2];
     for (int i = 3; i < argc; i += 2)
         if (read_argument(w, argv[i], argv[i + 1], e))
@@ -275,9 +279,28 @@ static void sort_last(const float *logits, int32_t *order, size_t n, size_t k)
     }
 }
 
+/* How many tokens there are to choose from. */
+static size_t choices(const struct speaker *s)
+{
+    return (size_t)(s->vocabulary.count ? s->vocabulary.count : s->spec.model.vocab);
+}
+
+/* Among logits that are no numbers there is no likeliest. */
+static enum err_code check_logits(const struct speaker *s, struct err *e)
+{
+    for (size_t i = 0; i < choices(s); i++)
+        if (!isfinite(s->logits[i]))
+            return err_set(
+                e, ERR_DATA_LOSS,
+                "%s: its model says %s of what comes after %zu tokens: parameters that are no numbers, "
+                "or too large",
+                s->dir, isnan(s->logits[i]) ? "nan" : "inf", s->count);
+    return ERR_OK;
+}
+
 static int32_t choose(struct speaker *s, const struct wish *w, struct random *r)
 {
-    size_t n = (size_t)(s->vocabulary.count ? s->vocabulary.count : s->spec.model.vocab);
+    size_t n = choices(s);
     size_t k = w->temperature == 0.0 ? 1 : w->top_k < (double)n ? (size_t)w->top_k : n;
     double sum = 0.0, at = (double)random_float(r);
     sort_last(s->logits, s->order, n, k);
@@ -306,7 +329,7 @@ static enum err_code speak(struct speaker *s, const struct wish *w, struct err *
     begin(s);
     for (double n = 0; n < w->tokens; n++) {
         read_past(s, &seen);
-        if (s->device->ops->wait(s->device, e))
+        if (s->device->ops->wait(s->device, e) || check_logits(s, e))
             return e->code;
         int32_t next = choose(s, w, &r);
         if (say(s, next, e))
@@ -322,8 +345,9 @@ enum err_code generate_main(int argc, char **argv, struct err *e)
     CLEANUP(free_text) char *dir = NULL;
     struct speaker s = {0};
     struct wish w;
-    if (read_arguments(&w, argc, argv, e) || init_find(w.dir, &dir, e))
+    if (read_arguments(&w, argc, argv, e) || init_find(w.dir, w.digest, &dir, e))
         return e->code;
+    s.dir = dir;
     if (open_model(&s, dir, e) == ERR_OK && read_prompt(&s, w.prompt, e) == ERR_OK)
         e->code = speak(&s, &w, e);
     close_model(&s);

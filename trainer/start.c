@@ -106,7 +106,7 @@ enum err_code trainer_check_dir(const struct trainer *t, const char *dir, struct
 static enum err_code read_params(struct trainer *t, float *params, struct err *e)
 {
     CLEANUP(free_text) char *dir = NULL;
-    if (init_find(t->spec->init_from, &dir, e) || trainer_check_dir(t, dir, e) ||
+    if (init_find(t->spec->init_from, NULL, &dir, e) || trainer_check_dir(t, dir, e) ||
         init_read(dir, &t->layout, params, e))
         return err_wrap(e, "train.init_from");
     log_info("init", "from=%s", LOG_Q(dir));

@@ -9,22 +9,18 @@
 
 #define PREFIX "transformer."
 
-static bool holds_model(const char *dir)
-{
-    CLEANUP(free_text) char *file = xasprintf("%s/model.safetensors", dir);
-    return file_exists(file);
-}
-
 static bool holds(const char *dir, const char *name)
 {
     CLEANUP(free_text) char *file = xasprintf("%s/%s", dir, name);
     return file_exists(file);
 }
 
-enum err_code init_find(const char *path, char **dir, struct err *e)
+enum err_code init_find(const char *path, const char *digest, char **dir, struct err *e)
 {
     struct snapshot_list list = {0};
-    if (holds_model(path)) {
+    if (digest || holds(path, "model.safetensors")) {
+        if (snapshot_check_model(path, digest, e))
+            return e->code;
         *dir = xstrdup(path);
         return ERR_OK;
     }

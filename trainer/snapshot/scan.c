@@ -93,22 +93,32 @@ enum err_code snapshot_digest(const char *path, char digest[DIGEST_TEXT], struct
     return ERR_OK;
 }
 
-/* COMMITTED.json of a snapshot whose digest is known: right only when it names these bytes. */
-static enum err_code check_committed(struct snapshot_found *f, struct err *e)
+/* *root stays NULL where there is no COMMITTED.json. */
+static enum err_code read_committed(const char *path, json_t **root, struct err *e)
 {
-    CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", f->path);
+    CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);
     CLEANUP(buf_release) struct buf text = {0};
-    CLEANUP(json_release) json_t *root = NULL;
     if (!file_exists(name))
         return ERR_OK;
     if (file_read(name, COMMITTED_LIMIT, &text, e))
         return e->code;
-    if (json_parse(text.data ? text.data : "", text.len, COMMITTED_LIMIT, &root, e))
+    if (json_parse(text.data ? text.data : "", text.len, COMMITTED_LIMIT, root, e)) {
+        e->code = ERR_DATA_LOSS;
         return err_wrap(e, "%s", name);
-    if (strcmp(json_get_text(root, "digest", ""), f->digest))
+    }
+    return ERR_OK;
+}
+
+/* Of a snapshot whose digest is known: committed only when COMMITTED.json names these bytes. */
+static enum err_code check_committed(struct snapshot_found *f, struct err *e)
+{
+    CLEANUP(json_release) json_t *root = NULL;
+    if (read_committed(f->path, &root, e))
+        return e->code;
+    if (root && strcmp(json_get_text(root, "digest", ""), f->digest))
         return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed: damaged",
                        f->path);
-    f->committed = true;
+    f->committed = root != NULL;
     return ERR_OK;
 }
 
@@ -130,6 +140,61 @@ static enum err_code examine(const char *path, struct snapshot_found *out, struc
         return e->code;
     }
     *out = f;
+    return ERR_OK;
+}
+
+static enum err_code check_file(const char *path, const char *name, const json_t *files, struct err *e)
+{
+    CLEANUP(free_text) char *file = xasprintf("%s/%s", path, name);
+    char sum[DIGEST_TEXT] = "";
+    if (file_exists(file) && digest_file(sum, file, e))
+        return e->code;
+    if (strcmp(sum, json_get_text(files, name, "")))
+        return err_set(
+            e, ERR_DATA_LOSS,
+            "%s: not the file that was committed: damaged (a copy that was changed on purpose must "
+            "have no COMMITTED.json)",
+            file);
+    return ERR_OK;
+}
+
+static bool is_called_snapshot(const char *path)
+{
+    CLEANUP(free_text) char *real = realpath(path, NULL);
+    const char *name = real ? strrchr(real, '/') : NULL;
+    long long step, generation;
+    return name && sscanf(name, "/step-%lld-g%lld", &step, &generation) == 2;
+}
+
+/* Without COMMITTED.json. */
+static enum err_code check_uncommitted(const char *path, const char *digest, struct err *e)
+{
+    char is[DIGEST_TEXT];
+    int64_t bytes = 0;
+    if (!digest && !is_called_snapshot(path))
+        return ERR_OK;
+    if (!digest)
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s: is not committed: it has no COMMITTED.json", path);
+    if (snapshot_digest(path, is, NULL, &bytes, e))
+        return e->code;
+    if (strcmp(is, digest))
+        return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed: damaged", path);
+    return ERR_OK;
+}
+
+enum err_code snapshot_check_model(const char *path, const char *digest, struct err *e)
+{
+    static const char *const names[] = {"model.safetensors", "config.json", "vocab.json"};
+    CLEANUP(json_release) json_t *root = NULL;
+    if (read_committed(path, &root, e))
+        return e->code;
+    if (!root)
+        return check_uncommitted(path, digest, e);
+    if (digest && strcmp(json_get_text(root, "digest", ""), digest))
+        return err_set(e, ERR_DATA_LOSS, "%s: another snapshot was committed under this name", path);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (check_file(path, names[i], json_object_get(root, "files"), e))
+            return e->code;
     return ERR_OK;
 }
 

@@ -85,6 +85,12 @@ MUST_CHECK enum err_code snapshot_write(const char *dir, const struct snapshot_l
 MUST_CHECK enum err_code snapshot_mark_committed(const char *path, const struct snapshot_place *place,
                                                  struct err *e);
 
+/* Before a model is read from a directory by itself: that what there is of model.safetensors, config.json and
+ * vocab.json are the files that COMMITTED.json names. digest: the snapshot that it has to be, or NULL. One
+ * that has no COMMITTED.json must have this digest, or no longer be called as snapshots are: somebody's copy,
+ * or another tool's. FAILED_PRECONDITION: not committed; DATA_LOSS: damaged, or another snapshot. */
+MUST_CHECK enum err_code snapshot_check_model(const char *path, const char *digest, struct err *e);
+
 /* The place alone, from a snapshot's directory. */
 MUST_CHECK enum err_code snapshot_read_place(const char *path, struct snapshot_place *out, struct err *e);
 /* Into state, snapshot_floats() of it. The gaps between tensors are left as they are. */

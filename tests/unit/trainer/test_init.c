@@ -124,12 +124,12 @@ static void where_the_model_lies(void **state)
     CLEANUP(free_text) char *found = NULL;
     struct err e = {0};
     (void)state;
-    assert_int_equal(init_find(dir, &found, &e), ERR_NOT_FOUND);
+    assert_int_equal(init_find(dir, NULL, &found, &e), ERR_NOT_FOUND);
     put("pytorch_model.bin", "", 0);
-    assert_int_equal(init_find(dir, &found, &e), ERR_FAILED_PRECONDITION);
+    assert_int_equal(init_find(dir, NULL, &found, &e), ERR_FAILED_PRECONDITION);
     assert_non_null(strstr(e.msg, "safe_serialization=True"));
     put("model.safetensors", "", 0);
-    assert_int_equal(init_find(dir, &found, &e), ERR_OK);
+    assert_int_equal(init_find(dir, NULL, &found, &e), ERR_OK);
     assert_string_equal(found, dir);
 }
 
@@ -147,8 +147,37 @@ static void the_newest_committed_snapshot(void **state)
             assert_int_equal(snapshot_mark_committed(files.path, &place, &e), ERR_OK);
         snapshot_files_release(&files);
     }
-    assert_int_equal(init_find(dir, &found, &e), ERR_OK);
+    assert_int_equal(init_find(dir, NULL, &found, &e), ERR_OK);
     assert_non_null(strstr(found, "/step-2-g1"));
+}
+
+/* By itself, beside a mark that names it, and without one. */
+static void one_snapshot_by_itself(void **state)
+{
+    CLEANUP(free_text) char *found = NULL;
+    float flat[48] = {0};
+    struct err e = {0};
+    struct snapshot_place place = {.job = 1, .generation = 1, .step = 7};
+    struct snapshot_files files = {0};
+    const char *strange = "0000000000000000000000000000000000000000000000000000000000000000";
+    (void)state;
+    assert_int_equal(snapshot_write(dir, &layout, &place, flat, NULL, NULL, &files, &e), ERR_OK);
+    assert_int_equal(init_find(files.path, NULL, &found, &e), ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "step-7-g1: is not committed"));
+    assert_int_equal(init_find(files.path, strange, &found, &e), ERR_DATA_LOSS);
+    assert_int_equal(init_find(files.path, files.digest, &found, &e), ERR_OK);
+    free(found);
+    assert_int_equal(snapshot_mark_committed(files.path, &place, &e), ERR_OK);
+    assert_int_equal(init_find(files.path, strange, &found, &e), ERR_DATA_LOSS);
+    assert_int_equal(init_find(files.path, files.digest, &found, &e), ERR_OK);
+    free(found);
+    assert_int_equal(init_find(files.path, NULL, &found, &e), ERR_OK);
+    CLEANUP(free_text) char *more = xasprintf("%s/vocab.json", found);
+    assert_int_equal(file_write_atomic(more, "{}", 2, 0600, &e), ERR_OK); /* was not there */
+    free(steal(found));
+    assert_int_equal(init_find(files.path, files.digest, &found, &e), ERR_DATA_LOSS);
+    assert_non_null(strstr(e.msg, "vocab.json: not the file that was committed"));
+    snapshot_files_release(&files);
 }
 
 static void config_reads_back(void **state)
@@ -217,7 +246,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(foreign_names_types_and_masks), TEST(what_does_not_fit_is_named), TEST(where_the_model_lies),
-        TEST(the_newest_committed_snapshot), TEST(config_reads_back),          TEST(other_models_are_refused),
+        TEST(the_newest_committed_snapshot), TEST(one_snapshot_by_itself),     TEST(config_reads_back),
+        TEST(other_models_are_refused),
     };
     return cmocka_run_group_tests_name("init", tests, NULL, NULL);
 }
