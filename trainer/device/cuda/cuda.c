@@ -1,4 +1,4 @@
-/* Opening and closing the GPU, its errors, and waiting for it. */
+/* Opening and closing the GPU, what goes wrong with it, and waiting for it. */
 #include "trainer/device/cuda/cuda.h"
 
 #include <stdio.h>
@@ -13,36 +13,6 @@
 enum { CUDA_LEAST_MAJOR = 8 }; /* compute capability of the oldest GPUs that do bf16 */
 
 /* ---- errors */
-
-/* Memory that cannot be corrected, a lost NVLink, and what a kernel can do wrong: CUDA's context is unusable
- * from then on. 704 and 705 in between are about access to peers. */
-static bool ends_context(cudaError_t code)
-{
-    int n = (int)code;
-    return n == 214 || n == 220 || (n >= 700 && n <= 720 && n != 704 && n != 705);
-}
-
-static enum err_code code_of(cudaError_t code)
-{
-    switch (code) {
-    case cudaErrorMemoryAllocation:
-        return ERR_RESOURCE_EXHAUSTED;
-    case cudaErrorInsufficientDriver:
-    case cudaErrorNoDevice:
-    case cudaErrorStubLibrary:
-    case cudaErrorSystemNotReady:
-        return ERR_UNAVAILABLE;
-    default:
-        return ends_context(code) ? ERR_DATA_LOSS : ERR_INTERNAL;
-    }
-}
-
-enum err_code cuda_error(cudaError_t code, const char *what, struct err *e)
-{
-    (void)cudaGetLastError();
-    return err_set(e, code_of(code), "%s: %s (%s)%s", what, cudaGetErrorString(code), cudaGetErrorName(code),
-                   ends_context(code) ? ", this process must end" : "");
-}
 
 void cuda_failed(struct cuda_device *c, const struct err *e)
 {
@@ -173,14 +143,10 @@ static enum err_code find_gpu(struct cudaDeviceProp *prop, struct err *e)
         code = cudaGetDeviceProperties(prop, 0);
     if (code == cudaSuccess)
         code = cudaSetDevice(0);
-    if (code_of(code) == ERR_UNAVAILABLE) {
-        (void)cudaGetLastError();
+    if (code != cudaSuccess && cuda_error(code, "opening the GPU", e) == ERR_UNAVAILABLE)
         return err_set(e, ERR_UNAVAILABLE, "no GPU: %s", cudaGetErrorString(code));
-    }
-    if (code != cudaSuccess) { /* busy, or broken: another try, on another GPU, may do better */
-        cuda_error(code, "opening the GPU", e);
-        return e->code = ERR_INTERNAL;
-    }
+    if (code != cudaSuccess)
+        return e->code = ERR_INTERNAL; /* busy, or broken: another try, on another GPU, may do better */
     if (prop->major < CUDA_LEAST_MAJOR)
         return err_set(e, ERR_UNAVAILABLE, "no GPU: %s has compute capability %d.%d, wanted: %d.0 or later",
                        prop->name, prop->major, prop->minor, CUDA_LEAST_MAJOR);

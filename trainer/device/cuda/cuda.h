@@ -63,11 +63,14 @@ static inline struct cuda_device *cuda_of(struct device *d)
 
 enum err_code cuda_open(struct device **out, struct err *e); /* as struct plugin's open */
 
-/* ---- cuda.c: errors and waiting */
+/* ---- error.c */
 
 /* UNAVAILABLE: no GPU or driver; RESOURCE_EXHAUSTED: memory; DATA_LOSS: see above; else INTERNAL. Clears
  * CUDA's own memory of it. */
 enum err_code cuda_error(cudaError_t code, const char *what, struct err *e);
+
+/* ---- cuda.c: what goes wrong, and waiting */
+
 static inline bool cuda_ready(const struct cuda_device *c)
 {
     return c->first.code == ERR_OK;
