@@ -97,6 +97,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
 {
     int64_t deadline = clock_boot_ms() + (c->timeout_ms > 0 ? c->timeout_ms : 60000);
     struct coll_group *g;
+    struct err stuck = {0};
     enum err_code rc;
 
     if (check_config(c, e))
@@ -119,7 +120,12 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     if (!rc)
         rc = comm_form(g, c, deadline, e);
     if (rc) {
-        coll_close(g);
+        if (coll_end(g, &stuck)) {
+            coll_fail(g); /* its peers need not wait for this process to exit */
+            *out = g;
+        } else {
+            coll_close(g);
+        }
         return err_wrap(e, "job %lld generation %lld rank %d", (long long)c->job, (long long)c->generation,
                         c->rank);
     }
@@ -129,7 +135,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
 
 static void free_array(struct coll_group *g, struct coll_array *a)
 {
-    if (!g->late)
+    if (!g->late.code)
         away_free(g, a);
     if (g->shm)
         pass_unmap(g, a);
@@ -267,6 +273,13 @@ static const struct coll_array *find_array(const struct coll_group *g, const flo
 
 /* ---- calls */
 
+/* Whatever went wrong with the device's own: for this group that is the end. */
+static enum err_code fail(struct coll_group *g, const struct err *e)
+{
+    coll_fail(g);
+    return e->code;
+}
+
 enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct err *e)
 {
     struct comm *c = atomic_load(&g->comm);
@@ -277,7 +290,7 @@ enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct
     if (begin(g, e))
         return e->code;
     if (c)
-        return g->device->comm->allreduce(c, data, count, e);
+        return g->device->comm->allreduce(c, data, count, e) ? fail(g, e) : ERR_OK;
     return a->away ? away_allreduce(g, a, at, count, e) : g->ops->allreduce(g, a, at, count, e);
 }
 
@@ -285,7 +298,7 @@ enum err_code coll_join(struct coll_group *g, struct err *e)
 {
     struct comm *c = atomic_load(&g->comm);
 
-    return c ? g->device->comm->join(c, e) : ERR_OK;
+    return c && g->device->comm->join(c, e) ? fail(g, e) : ERR_OK;
 }
 
 enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e)

@@ -57,13 +57,15 @@ struct coll_config {
      * FAILED_PRECONDITION: ranks have different versions of them. */
     struct device *device;
     int timeout_ms; /* for connecting, 60,000 */
+    int end_ms;     /* for coll_end, 10,000 */
 };
 /* Takes part in forming the group; the listener stays the caller's, must outlive the group, and serves one at
- * a time. */
+ * a time. Where it fails `out` stays as it is, but for a group that then did not end on its device: that is
+ * the caller's, whose coll_end says so. */
 MUST_CHECK enum err_code coll_open(struct coll_group **out, struct coll_listener *l,
                                    const struct coll_config *config, struct err *e);
-/* Ends what the group has on its device; coll_close does it, too, for who does not ask. DEADLINE_EXCEEDED: it
- * did not end, the process must exit and not touch the device again. */
+/* Ends what the group has on its device; coll_close does it, too, for who does not ask. DEADLINE_EXCEEDED, as
+ * often as it is asked: it did not end, the process must exit and not touch the device again. */
 MUST_CHECK enum err_code coll_end(struct coll_group *g, struct err *e);
 void coll_close(struct coll_group *g); /* also after an abort; NULL is fine */
 

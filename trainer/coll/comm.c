@@ -15,7 +15,7 @@
 #include "trainer/coll/shm.h"
 #include "trainer/device/comm.h"
 
-#define END_MS 10000 /* for ending the device's group */
+#define END_MS 10000 /* for ending the device's group, where nothing else was said */
 #define LOOK_MS 10   /* between two looks at the connections */
 #define GRACE_MS 500 /* a peer that was through before us is gone, too, and our part ends by itself */
 
@@ -58,7 +58,7 @@ static enum err_code look_at_peers(struct coll_group *g, struct err *e)
     return coll_stopped(e);
 }
 
-static enum err_code while_forming(void *arg, struct err *e)
+static enum err_code while_group_waits(void *arg, struct err *e)
 {
     return look_at_peers(arg, e);
 }
@@ -153,9 +153,10 @@ enum err_code comm_form(struct coll_group *g, const struct coll_config *config, 
         .world_size = config->world_size,
         .reproducible = true,
         .timeout_ms = left > 0 ? (int)left : 0,
-        .watch = while_forming,
+        .watch = while_group_waits,
         .watch_arg = g,
     };
+    g->end_ms = config->end_ms > 0 ? config->end_ms : END_MS;
     if (g->device->comm->open(&g->comm, g->device, &how, e))
         return e->code;
     if (g->device->ops->watch)
@@ -171,20 +172,32 @@ void comm_abort(struct coll_group *g)
         g->device->comm->abort(c);
 }
 
+static enum err_code late(const struct coll_group *g, struct err *e)
+{
+    if (g->late.code)
+        *e = g->late;
+    return g->late.code;
+}
+
 enum err_code coll_end(struct coll_group *g, struct err *e)
 {
     struct comm *c = atomic_load(&g->comm);
+    struct err said = {0};
 
     if (g->listener)
         coll_listener_end(g->listener); /* from here on no abort reaches it */
     g->listener = NULL;
     if (!c)
-        return ERR_OK;
+        return late(g, e);
     if (g->device->ops->watch)
         g->device->ops->watch(g->device, NULL, NULL);
     if (atomic_load(&g->stop.set) || peer_is_gone(g))
         g->device->comm->abort(c);
-    g->late = g->device->comm->close(c, END_MS, e) != ERR_OK;
+    enum err_code code = g->device->comm->close(c, g->end_ms, &said);
     atomic_store(&g->comm, NULL);
-    return g->late ? e->code : ERR_OK;
+    if (code == ERR_DEADLINE_EXCEEDED)
+        g->late = said;
+    else if (code)
+        log_warn("group_end", "why=%s", LOG_Q(said.msg));
+    return late(g, e);
 }

@@ -85,7 +85,8 @@ struct coll_group {
     struct device *device;      /* of the arrays, borrowed; NULL: they are the host's */
     struct comm *_Atomic comm;  /* its own collectives; NULL: sums of its arrays are staged */
     int64_t looked_ms, gone_ms; /* at the connections; a peer's was found closed, 0: none was */
-    bool late; /* the device's group did not end: nothing of the device may be touched again */
+    int end_ms;                 /* for ending comm */
+    struct err late; /* the device's group did not end: nothing of the device may be touched again */
     struct coll_stop stop;
     struct shm *shm;   /* NULL: alone on its node */
     struct ring *ring; /* NULL: one node, or this rank holds no ring */

@@ -22,7 +22,8 @@ struct comm_config {
     bool reproducible; /* one algorithm, one protocol, a fixed number of channels, whatever it costs */
     int timeout_ms;    /* for forming */
     int stall_ms;      /* an operation in flight for longer is an error; 0: 600,000 */
-    /* Asked while forming waits: an error ends it, and is its error. NULL: nobody asks. */
+    /* Asked while open, or an operation that peers must join, waits: an error ends it, and is its error.
+     * NULL: nobody asks. */
     enum err_code (*watch)(void *arg, struct err *e);
     void *watch_arg;
 };
@@ -38,16 +39,20 @@ struct comm_ops {
      * close in any case. */
     enum err_code (*open)(struct comm *_Atomic *out, struct device *d, const struct comm_config *config,
                           struct err *e);
-    /* Sum in place, after what the device was told to compute so far; beside what it is told later. */
+    /* Sum in place, after what the device was told to compute so far; beside what it is told later. A device
+     * whose wait would end with an error has nothing to give: that is the error, and the group over. Else as
+     * check. */
     enum err_code (*allreduce)(struct comm *c, float *data, size_t count, struct err *e);
     enum err_code (*broadcast)(struct comm *c, void *data, size_t bytes, int root, struct err *e);
     /* What the device is told from here on comes after everything above. The host waits for nothing. */
     enum err_code (*join)(struct comm *c, struct err *e);
-    /* ABORTED once it is over: aborted, a peer gone, an operation stalled. */
+    /* ABORTED once it is over: aborted, a peer gone, an operation stalled. Else it is this process's device.
+     */
     enum err_code (*check)(struct comm *c, struct err *e);
     void (*abort)(struct comm *c); /* a flag, which every wait sees */
     /* Ends it, orderly when nothing is amiss, else by force. DEADLINE_EXCEEDED: it did not end in time; the
-     * process must exit, since its device may still be used by it. c is gone in any case. */
+     * process must exit, since its device may still be used by it. INTERNAL: it ended, with a complaint. c is
+     * gone in any case. */
     enum err_code (*close)(struct comm *c, int timeout_ms, struct err *e);
 };
 

@@ -159,7 +159,9 @@ void standin_form(struct ncclComm *c)
 {
     if (standin_fault("late-init") || atomic_load(&c->state) != ncclInProgress)
         return;
-    if (c->ranks == 1)
+    if (standin_fault("init-fails"))
+        fail(c, ncclSystemError);
+    else if (c->ranks == 1)
         fail(c, ncclSuccess);
     else if (c->rank == 0)
         gather(c);

@@ -22,12 +22,12 @@ struct ncclComm {
     int rank, ranks, listener; /* listener: rank 0's, of the id */
     struct peer *peers;        /* by rank; of the others, only [0] */
     ncclUniqueId id;
-    bool formed;
-    int refused;       /* connecting: how often; the fault late-init counts, too */
-    _Atomic int state; /* ncclResult_t: what ncclCommGetAsyncError says */
+    bool formed, connected; /* connected: by the first operation, as the real one */
+    int refused;            /* connecting: how often */
+    _Atomic int state;      /* ncclResult_t: what ncclCommGetAsyncError says */
 };
 
-/* The fault of DDP_STANDIN_NCCL_FAULT */
+/* Whether DDP_STANDIN_NCCL_FAULT names it. */
 bool standin_fault(const char *name);
 int standin_version(void);
 void standin_hold(struct ncclComm *c);

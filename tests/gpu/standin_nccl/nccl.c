@@ -13,8 +13,15 @@
 bool standin_fault(const char *name)
 {
     const char *said = getenv("DDP_STANDIN_NCCL_FAULT");
+    size_t size = strlen(name);
 
-    return said && strcmp(said, name) == 0;
+    while (said && *said) {
+        size_t here = strcspn(said, ",");
+        if (here == size && memcmp(said, name, size) == 0)
+            return true;
+        said += here + (said[here] == ',');
+    }
+    return false;
 }
 
 int standin_version(void)
@@ -80,10 +87,15 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
     return (ncclResult_t)atomic_load(&c->state);
 }
 
-ncclResult_t ncclCommDestroy(ncclComm_t c)
+static ncclResult_t end(ncclComm_t c)
 {
     standin_drop(c);
-    return ncclSuccess;
+    return standin_fault("end-fails") ? ncclSystemError : ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t c)
+{
+    return end(c);
 }
 
 /* As the real one, it may never come back. */
@@ -92,14 +104,24 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
     while (standin_fault("hang-in-abort"))
         pause();
     atomic_store(&c->aborted, true);
-    standin_drop(c);
-    return ncclSuccess;
+    return end(c);
+}
+
+/* The first operation is through once everybody could have been reached. */
+static void connect_all(struct ncclComm *c)
+{
+    if (standin_fault("late-connect"))
+        return;
+    c->connected = true;
+    atomic_store(&c->state, standin_fault("lost-connecting") ? ncclRemoteError : ncclSuccess);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
 {
     if (!c->formed)
         standin_form(c);
+    else if (!c->connected && atomic_load(&c->state) == ncclInProgress)
+        connect_all(c);
     *state = (ncclResult_t)atomic_load(&c->state);
     return ncclSuccess;
 }
@@ -109,6 +131,8 @@ const char *ncclGetErrorString(ncclResult_t rc)
     switch (rc) {
     case ncclSuccess:
         return "no error";
+    case ncclSystemError:
+        return "unhandled system error";
     case ncclInvalidUsage:
         return "invalid usage";
     case ncclRemoteError:

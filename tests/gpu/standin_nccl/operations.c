@@ -151,15 +151,27 @@ static bool run(void *closure)
     return true;
 }
 
+/* The real one says InvalidArgument to whoever does not wait for the call before. */
+static ncclResult_t ready(const struct ncclComm *c)
+{
+    ncclResult_t state = (ncclResult_t)atomic_load(&c->state);
+
+    if (!c->formed)
+        return ncclInvalidUsage;
+    return state == ncclInProgress ? ncclInvalidArgument : state;
+}
+
 static ncclResult_t put(struct work w, cudaStream_t stream)
 {
-    if (!w.c->formed || atomic_load(&w.c->state) != ncclSuccess)
-        return ncclInvalidUsage;
-    if (w.c->ranks == 1)
-        return ncclSuccess;
+    ncclResult_t rc = ready(w.c);
+
+    if (rc != ncclSuccess || w.c->ranks == 1)
+        return rc;
+    if (!w.c->connected)
+        atomic_store(&w.c->state, rc = ncclInProgress);
     standin_hold(w.c);
     if (emulated_enqueue(stream, "NCCL", run, &w, sizeof(w)) == cudaSuccess)
-        return ncclSuccess;
+        return rc;
     standin_drop(w.c);
     return ncclUnhandledCudaError;
 }

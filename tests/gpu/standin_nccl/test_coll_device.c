@@ -39,6 +39,13 @@ cudaStream_t cuda_stream(struct device *d)
     return d == &device.base ? device.stream : NULL;
 }
 
+enum err_code cuda_amiss(struct device *d, struct err *e)
+{
+    (void)d;
+    (void)e;
+    return ERR_OK;
+}
+
 static enum err_code dev_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 {
     (void)d;
@@ -101,7 +108,7 @@ static const struct device_ops dev_ops = {
 static struct shared {
     uint8_t address[MOST_RANKS][512], id[256];
     size_t size[MOST_RANKS], id_size;
-    atomic_int here, formed, summed;
+    atomic_int here, formed;
 } * shared;
 static char directory[64];
 
@@ -116,6 +123,7 @@ static char directory[64];
 struct where {
     int rank, ranks;
     bool tree, nodes; /* nodes: every rank is on one of its own */
+    int end_ms;
     struct coll_listener *listener;
     struct coll_group *group;
 };
@@ -160,7 +168,8 @@ static enum err_code form(struct where *w, struct err *e)
                                  .loopback = true,
                                  .tree = w->tree,
                                  .device = &device.base,
-                                 .timeout_ms = SOON_MS};
+                                 .timeout_ms = SOON_MS,
+                                 .end_ms = w->end_ms};
 
     return coll_open(&w->group, w->listener, &config, e);
 }
@@ -236,6 +245,42 @@ static void peer_dies(struct where *w)
     leave(w);
 }
 
+/* NCCL waits for it in the first sum, without end and without a word: the call itself must come back. */
+static void peer_dies_before_the_first_sum(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    meet(w);
+    CHECK(form(w, &e) == ERR_OK);
+    float *data = new_array(w);
+    CHECK(coll_barrier(w->group, &e) == ERR_OK);
+    if (rank == w->ranks - 1)
+        kill(getpid(), SIGKILL);
+    setenv("DDP_STANDIN_NCCL_FAULT", "late-connect", 1);
+    CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_ABORTED);
+    CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
+    leave(w);
+}
+
+/* NCCL says to one rank that the group is over; the other, which would wait on, hears of it by the group. */
+static void one_is_told(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    meet(w);
+    CHECK(form(w, &e) == ERR_OK);
+    float *data = new_array(w);
+    setenv("DDP_STANDIN_NCCL_FAULT", rank == 1 ? "lost-connecting" : "unnoticed-death", 1);
+    CHECK(coll_allreduce(w->group, data, COUNT, &e) == (rank == 1 ? ERR_ABORTED : ERR_OK));
+    CHECK(rank == 1 || dev_wait(&device.base, &e) == ERR_ABORTED);
+    atomic_fetch_add(&shared->formed, 1);
+    until(&shared->formed, w->ranks);
+    CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
+    leave(w);
+}
+
 static void *abort_group(void *arg)
 {
     coll_listener_abort(arg, 1);
@@ -275,6 +320,24 @@ static void dies_forming(struct where *w)
     CHECK(form(w, &e) == ERR_ABORTED ||
           e.code == ERR_UNAVAILABLE); /* who is second may find the first gone */
     coll_listener_free(w->listener);
+}
+
+/* It fails to form, and then NCCL does not come back: whoever asks hears of it, as often as it asks. The peer
+ * is told at once. */
+static void hangs_after_forming_failed(struct where *w)
+{
+    struct err e = {0}, stuck = {0};
+    int rank = w->rank;
+
+    if (rank == 1)
+        setenv("DDP_STANDIN_NCCL_FAULT", "init-fails,hang-in-abort", 1);
+    meet(w);
+    CHECK(form(w, &e) == (rank == 1 ? ERR_UNAVAILABLE : ERR_ABORTED));
+    CHECK((w->group != NULL) == (rank == 1));
+    for (int i = 0; rank == 1 && i < 2; i++)
+        CHECK(coll_end(w->group, &stuck) == ERR_DEADLINE_EXCEEDED && strstr(stuck.msg, "did not end"));
+    atomic_fetch_add(&shared->formed, 1);
+    until(&shared->formed, w->ranks); /* the stuck one still lives when its peer is through */
 }
 
 static void versions_differ(struct where *w)
@@ -356,6 +419,25 @@ static void test_dead_peer_ends_the_devices_wait(void **state)
     run_ranks(peer_dies, (struct where){.ranks = 3, .nodes = true}, 2);
 }
 
+static void test_dead_peer_ends_the_first_sum(void **state)
+{
+    (void)state;
+    run_ranks(peer_dies_before_the_first_sum, (struct where){.ranks = 3}, 2);
+    run_ranks(peer_dies_before_the_first_sum, (struct where){.ranks = 2, .nodes = true}, 1);
+}
+
+static void test_one_ranks_error_ends_all(void **state)
+{
+    (void)state;
+    run_ranks(one_is_told, (struct where){.ranks = 2}, -1);
+}
+
+static void test_what_hangs_after_forming_failed_is_told(void **state)
+{
+    (void)state;
+    run_ranks(hangs_after_forming_failed, (struct where){.ranks = 2, .end_ms = 100}, -1);
+}
+
 static void test_abort_ends_the_devices_wait(void **state)
 {
     (void)state;
@@ -380,8 +462,11 @@ int main(void)
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_staged_where_one_has_none),
         cmocka_unit_test(test_dead_peer_ends_the_devices_wait),
+        cmocka_unit_test(test_dead_peer_ends_the_first_sum),
+        cmocka_unit_test(test_one_ranks_error_ends_all),
         cmocka_unit_test(test_abort_ends_the_devices_wait),
         cmocka_unit_test(test_death_while_forming),
+        cmocka_unit_test(test_what_hangs_after_forming_failed_is_told),
         cmocka_unit_test(test_versions_are_told_apart),
     };
 

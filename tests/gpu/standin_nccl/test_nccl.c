@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "tests/gpu/emulate/emulate.h"
 #include "trainer/device/cuda/nccl.h"
 
 enum { COUNT = 3000, MOST_RANKS = 8, SOON_MS = 5000 };
@@ -29,6 +30,14 @@ cudaStream_t cuda_stream(struct device *d)
 {
     (void)d;
     return compute;
+}
+
+static bool device_is_amiss;
+
+enum err_code cuda_amiss(struct device *d, struct err *e)
+{
+    (void)d;
+    return device_is_amiss ? err_set(e, ERR_INTERNAL, "the device's own") : ERR_OK;
 }
 
 /* What ranks share: the id, and how far each is. */
@@ -349,6 +358,111 @@ static void test_asynchronous_error_is_seen(void **state)
     run_ranks(errs, 2, -1);
 }
 
+/* The first sum connects: what comes of it is a peer's, for all that this rank can know. */
+static void connects_in_vain(int r, int ranks)
+{
+    static const struct {
+        const char *fault, *text;
+    } ways[] = {{"lost-connecting", "remote process exited"}, {"late-connect", "not through within 50 ms"}};
+
+    for (int i = 0; i < 2; i++) {
+        struct comm *_Atomic c = NULL;
+        struct err e = {0};
+        share_id(r, i + 1);
+        CHECK(open_with(&c, r, ranks, SOON_MS, 50, &e) == ERR_OK);
+        fault(ways[i].fault);
+        CHECK(nccl->allreduce(c, new_array(r), COUNT, &e) == ERR_ABORTED);
+        CHECK(strstr(e.msg, ways[i].text));
+        CHECK(nccl->check(c, &e) == ERR_ABORTED);
+        close_group(c, r);
+        fault(NULL);
+        atomic_store(&shared->at[r], i + 1);
+        until(&shared->at[!r], i + 1);
+    }
+}
+
+static void test_peer_lost_at_the_first_sum(void **state)
+{
+    (void)state;
+    run_ranks(connects_in_vain, 2, -1);
+}
+
+/* What its GPU did not compute stays out of the others' sums; they are not to blame. */
+static void has_a_broken_device(int r, int ranks)
+{
+    float *data, host[COUNT];
+    struct err e = {0};
+
+    share_id(r, 1);
+    struct comm *c = open_group(r, ranks);
+    sums(c, r, ranks);
+    data = new_array(r);
+    device_is_amiss = r == 1;
+    if (r == 1) {
+        CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_INTERNAL && !strcmp(e.msg, "the device's own"));
+        device_is_amiss = false; /* its wait has told it since, but this group is over */
+        CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_INTERNAL);
+    } else {
+        CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_OK);
+        until_over(c, r, "remote process exited");
+        CHECK(cudaMemcpyAsync(host, data, sizeof(host), cudaMemcpyDeviceToHost, compute) == cudaSuccess);
+        CHECK(cudaStreamSynchronize(compute) == cudaSuccess);
+        for (int i = 0; i < COUNT; i++)
+            CHECK(host[i] == (float)(i % 100 + r));
+    }
+    close_group(c, r);
+}
+
+static void test_broken_device_takes_no_part(void **state)
+{
+    (void)state;
+    run_ranks(has_a_broken_device, 2, -1);
+}
+
+/* NCCL complains of the GPU as of anything else; CUDA knows. */
+static void loses_its_gpu(int r, int ranks)
+{
+    struct err e = {0};
+
+    share_id(r, 1);
+    struct comm *c = open_group(r, ranks);
+    fault("async-error");
+    start_sum(c, r);
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    if (r == 1)
+        emulated_break(cudaErrorECCUncorrectable, "on purpose");
+    CHECK(nccl->check(c, &e) == (r == 1 ? ERR_INTERNAL : ERR_ABORTED));
+    CHECK(strstr(e.msg, r == 1 ? "cudaErrorECCUncorrectable" : "NCCL: the group is over"));
+    close_group(c, r);
+}
+
+static void test_lost_gpu_is_its_ranks_own(void **state)
+{
+    (void)state;
+    run_ranks(loses_its_gpu, 2, -1);
+}
+
+static void ends_badly(int r, int ranks)
+{
+    for (int i = 1; i <= 2; i++) {
+        struct err e = {0};
+        share_id(r, i);
+        struct comm *c = open_group(r, ranks);
+        fault("end-fails");
+        if (i == 2)
+            nccl->abort(c);
+        CHECK(nccl->close(c, SOON_MS, &e) == ERR_INTERNAL);
+        CHECK(
+            strstr(e.msg, i == 1 ? "ncclCommDestroy: unhandled system" : "ncclCommAbort: unhandled system"));
+    }
+}
+
+static void test_complaints_at_the_end_are_told(void **state)
+{
+    (void)state;
+    run_ranks(ends_badly, 1, -1);
+}
+
 struct late_abort {
     struct comm *_Atomic c;
 };
@@ -513,6 +627,10 @@ int main(void)
         cmocka_unit_test(test_stall_is_an_error),
         cmocka_unit_test(test_many_operations_are_no_stall),
         cmocka_unit_test(test_asynchronous_error_is_seen),
+        cmocka_unit_test(test_peer_lost_at_the_first_sum),
+        cmocka_unit_test(test_broken_device_takes_no_part),
+        cmocka_unit_test(test_lost_gpu_is_its_ranks_own),
+        cmocka_unit_test(test_complaints_at_the_end_are_told),
         cmocka_unit_test(test_forming_can_be_ended),
         cmocka_unit_test(test_versions_are_not_mixed),
         cmocka_unit_test(test_late_abort_is_told),

@@ -68,15 +68,22 @@ bool cuda_await(struct cuda_device *c, cudaEvent_t event)
     }
 }
 
+static enum err_code told(const struct cuda_device *c, struct err *e)
+{
+    *e = c->first;
+    if (c->lost)
+        e->code = ERR_INTERNAL; /* another process, on another GPU, may do better */
+    return e->code;
+}
+
 static enum err_code cuda_wait(struct device *d, struct err *e)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c) && cuda_ok(c, cudaEventRecord(c->idle, c->stream), "waiting") && cuda_await(c, c->idle))
         return ERR_OK;
-    *e = c->first;
-    if (c->lost)
-        return e->code = ERR_INTERNAL; /* another process, on another GPU, may do better */
-    c->first.code = ERR_OK;
+    told(c, e);
+    if (!c->lost)
+        c->first.code = ERR_OK;
     return e->code;
 }
 
@@ -90,6 +97,12 @@ static void cuda_watch(struct device *d, enum err_code (*check)(void *arg, struc
 cudaStream_t cuda_stream(struct device *d)
 {
     return cuda_of(d)->stream;
+}
+
+enum err_code cuda_amiss(struct device *d, struct err *e)
+{
+    const struct cuda_device *c = cuda_of(d);
+    return cuda_ready(c) ? ERR_OK : told(c, e);
 }
 
 /* ---- opening */

@@ -7,8 +7,8 @@
  *
  * A peer dies: over a network its connections end, which NCCL says of itself while something is in flight;
  * on one machine kernels spin and nothing is said, so whoever waits for the device asks `check`, which also
- * sees the abort flag that others set. Then `close` aborts by a thread of its own, with a deadline
- * (nccl_close.c). */
+ * sees the abort flag that others set. NCCL connects at the first operation only, so every wait in here asks
+ * `watch`, too. Then `close` aborts by a thread of its own, with a deadline (nccl_close.c). */
 #include "trainer/device/cuda/nccl_wait.h"
 
 #include <stdio.h>
@@ -88,6 +88,7 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
     if (config->reproducible)
         how.minCTAs = how.maxCTAs = CHANNELS;
     c = xcalloc(1, sizeof(*c));
+    c->device = d;
     c->compute = cuda_stream(d);
     c->stall_ms = config->stall_ms > 0 ? config->stall_ms : STALL_MS;
     c->watch = config->watch;
@@ -100,28 +101,31 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
     ncclResult_t rc = ncclCommInitRankConfig(&c->nccl, config->world_size, id, config->rank, &how);
     if (nccl_settle(c, rc, config->timeout_ms, "forming", e))
         return e->code;
-    c->watch = NULL;
+    c->formed = true;
     return ERR_OK;
 }
 
 /* ---- work */
 
-static enum err_code cuda_failed(struct comm *c, cudaError_t rc, struct err *e)
+static enum err_code stream_failed(struct comm *c, cudaError_t rc, struct err *e)
 {
-    if (nccl_cuda_error(rc, "NCCL's stream", e) && !c->amiss.code)
-        c->amiss = *e;
-    return e->code;
+    nccl_cuda_error(rc, "NCCL's stream", e);
+    return nccl_spoiled(c, e);
 }
 
-/* Between these two an operation is put on the stream. */
+/* Between these two an operation is put on the stream. What was not computed goes into nobody's sum: a device
+ * that has failed says so here, and one that fails later loses its context, and with it all that is still to
+ * come on its streams. */
 static enum err_code begin(struct comm *c, struct err *e)
 {
     if (nccl_check(c, e))
         return e->code;
+    if (cuda_amiss(c->device, e))
+        return nccl_spoiled(c, e);
     cudaError_t rc = cudaEventRecord(c->before, c->compute);
     if (!rc)
         rc = cudaStreamWaitEvent(c->stream, c->before, 0);
-    return rc ? cuda_failed(c, rc, e) : ERR_OK;
+    return rc ? stream_failed(c, rc, e) : ERR_OK;
 }
 
 static enum err_code end(struct comm *c, ncclResult_t result, const char *what, struct err *e)
@@ -139,7 +143,7 @@ static enum err_code end(struct comm *c, ncclResult_t result, const char *what, 
     } else {
         c->more = true;
     }
-    return rc ? cuda_failed(c, rc, e) : ERR_OK;
+    return rc ? stream_failed(c, rc, e) : ERR_OK;
 }
 
 static enum err_code allreduce(struct comm *c, float *data, size_t count, struct err *e)
@@ -159,11 +163,10 @@ static enum err_code broadcast(struct comm *c, void *data, size_t bytes, int roo
 
 static enum err_code join(struct comm *c, struct err *e)
 {
-    cudaError_t rc = c->put ? cudaStreamWaitEvent(c->compute, c->after, 0) : cudaSuccess;
-
     if (nccl_check(c, e))
         return e->code;
-    return rc ? cuda_failed(c, rc, e) : ERR_OK;
+    cudaError_t rc = c->put ? cudaStreamWaitEvent(c->compute, c->after, 0) : cudaSuccess;
+    return rc ? stream_failed(c, rc, e) : ERR_OK;
 }
 
 static void abort_comm(struct comm *c)

@@ -16,5 +16,7 @@ void nccl_environment(void);
 
 /* The device's: what it computes is put there. */
 cudaStream_t cuda_stream(struct device *d);
+/* What went wrong on it since its last wait, which still says so, too. */
+enum err_code cuda_amiss(struct device *d, struct err *e);
 
 #endif

@@ -96,8 +96,8 @@ static bool await(struct errand *r, int timeout_ms)
     return done;
 }
 
-/* False: late, or no thread could be had for it. */
-static bool send_errand(ncclComm_t nccl, bool force, int timeout_ms)
+/* False: late, or no thread could be had for it. Else what NCCL answered. */
+static bool send_errand(ncclComm_t nccl, bool force, int timeout_ms, ncclResult_t *answer)
 {
     struct errand *r = errand_create(nccl, force);
     pthread_t thread;
@@ -111,6 +111,7 @@ static bool send_errand(ncclComm_t nccl, bool force, int timeout_ms)
         return false;
     }
     pthread_join(thread, NULL);
+    *answer = r->result;
     errand_free(r);
     return true;
 }
@@ -162,20 +163,28 @@ static void release(struct comm *c)
             cudaEventDestroy(events[i]);
     if (c->stream)
         cudaStreamDestroy(c->stream);
+    (void)cudaGetLastError();
 }
 
+/* A peer that goes now is through, too: nobody watches. */
 enum err_code nccl_close(struct comm *c, int timeout_ms, struct err *e)
 {
-    bool in_time = true;
+    ncclResult_t answer = ncclSuccess;
+    bool in_time = true, force = false;
 
+    c->watch = NULL;
     if (c->nccl) {
-        bool force = !finish(c, timeout_ms / 2);
-        in_time = send_errand(c->nccl, force, timeout_ms / 2);
+        force = !finish(c, timeout_ms / 2);
+        in_time = send_errand(c->nccl, force, timeout_ms / 2, &answer);
     }
     if (in_time)
         release(c); /* late: its kernels may still be there, so its stream stays */
     free(c);
     if (!in_time)
         return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: the group did not end within %d ms", timeout_ms);
+    if (answer != ncclSuccess && answer != ncclInProgress) {
+        nccl_error(NULL, answer, force ? "ncclCommAbort" : "ncclCommDestroy", e);
+        return e->code = ERR_INTERNAL;
+    }
     return ERR_OK;
 }

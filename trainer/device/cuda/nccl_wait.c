@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "trainer/device/cuda/cuda.h"
 
 /* ---- errors, translated */
 
@@ -26,9 +27,42 @@ enum err_code nccl_error(const struct comm *c, ncclResult_t rc, const char *what
                    last && *last ? ": " : "", last ? last : "");
 }
 
+/* A GPU that is lost, or was taken away, is this process's end, and no other's. */
 enum err_code nccl_cuda_error(cudaError_t rc, const char *what, struct err *e)
 {
-    return err_set(e, ERR_INTERNAL, "CUDA: %s: %s", what, cudaGetErrorString(rc));
+    enum err_code code = cuda_error(rc, what, e);
+
+    return e->code = code == ERR_RESOURCE_EXHAUSTED ? code : ERR_INTERNAL;
+}
+
+enum err_code nccl_spoiled(struct comm *c, const struct err *e)
+{
+    if (!c->amiss.code)
+        c->amiss = *e;
+    return e->code;
+}
+
+/* A dead peer shows in any way; once the group was formed that is the likeliest cause, and its own verdict
+ * comes from elsewhere. Unless CUDA itself says that it is this process's GPU. */
+static enum err_code failed(struct comm *c, ncclResult_t rc, const char *what, struct err *e)
+{
+    cudaError_t own = cudaStreamQuery(c->stream);
+
+    if (own != cudaSuccess && own != cudaErrorNotReady)
+        return nccl_cuda_error(own, "NCCL's stream", e);
+    (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
+    nccl_error(c, rc, what, e);
+    if (c->formed)
+        e->code = ERR_ABORTED;
+    return e->code;
+}
+
+static enum err_code late(const struct comm *c, int timeout_ms, const char *what, struct err *e)
+{
+    if (c->formed)
+        return err_set(e, ERR_ABORTED, "NCCL: %s: not through within %d ms: a peer hangs, or died", what,
+                       timeout_ms);
+    return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: %s: not through within %d ms", what, timeout_ms);
 }
 
 /* ---- waits */
@@ -44,13 +78,6 @@ void nccl_nap(unsigned *tries)
 static enum err_code aborted(struct err *e)
 {
     return err_set(e, ERR_ABORTED, "NCCL: the group was aborted");
-}
-
-static enum err_code spoiled(struct comm *c, const struct err *e)
-{
-    if (!c->amiss.code)
-        c->amiss = *e;
-    return e->code;
 }
 
 /* Whether something from outside ends the wait. */
@@ -70,22 +97,22 @@ enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const
         ncclResult_t state = ncclInProgress;
 
         if (interrupted(c, e))
-            return spoiled(c, e);
+            return nccl_spoiled(c, e);
         rc = ncclCommGetAsyncError(c->nccl, &state);
         if (rc == ncclSuccess)
             rc = state;
         if (rc != ncclInProgress)
             break;
         if (clock_boot_ms() >= deadline) {
-            err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: %s: not through within %d ms", what, timeout_ms);
-            return spoiled(c, e);
+            late(c, timeout_ms, what, e);
+            return nccl_spoiled(c, e);
         }
         nccl_nap(&tries);
     }
     if (rc == ncclSuccess)
         return ERR_OK;
-    nccl_error(c, rc, what, e);
-    return spoiled(c, e);
+    failed(c, rc, what, e);
+    return nccl_spoiled(c, e);
 }
 
 /* ---- what is in flight */
@@ -121,7 +148,6 @@ static enum err_code check_mark(struct comm *c, struct err *e)
     return ERR_OK;
 }
 
-/* Whatever NCCL complains about once the group is formed, it is over: another one may do. */
 static enum err_code check_nccl(struct comm *c, struct err *e)
 {
     ncclResult_t state = ncclSuccess, rc = ncclCommGetAsyncError(c->nccl, &state);
@@ -130,9 +156,7 @@ static enum err_code check_nccl(struct comm *c, struct err *e)
         rc = state;
     if (rc == ncclSuccess || rc == ncclInProgress)
         return ERR_OK;
-    nccl_error(c, rc, "the group is over", e);
-    e->code = ERR_ABORTED;
-    return e->code;
+    return failed(c, rc, "the group is over", e);
 }
 
 enum err_code nccl_check(struct comm *c, struct err *e)
@@ -144,6 +168,6 @@ enum err_code nccl_check(struct comm *c, struct err *e)
     if (atomic_load(&c->aborted))
         return aborted(e);
     if (check_nccl(c, e) || check_mark(c, e))
-        return spoiled(c, e);
+        return nccl_spoiled(c, e);
     return ERR_OK;
 }

@@ -10,7 +10,9 @@
 /* What the files of NCCL share: the communicator, and the ways of waiting for it. */
 
 struct comm {
-    ncclComm_t nccl; /* NULL: there is none yet, or no longer */
+    struct device *device; /* borrowed */
+    ncclComm_t nccl;       /* NULL: there is none yet, or no longer */
+    bool formed;
     cudaStream_t compute, stream;
     cudaEvent_t before, after; /* what the device was told; what was put on the stream */
     bool put;                  /* something was, so that `after` means something */
@@ -24,14 +26,16 @@ struct comm {
     int64_t marked_ms;
     int stall_ms;
 
-    enum err_code (*watch)(void *arg, struct err *e); /* while it forms */
+    enum err_code (*watch)(void *arg, struct err *e); /* NULL once the end has begun */
     void *watch_arg;
 };
 
 enum err_code nccl_error(const struct comm *c, ncclResult_t rc, const char *what, struct err *e);
 enum err_code nccl_cuda_error(cudaError_t rc, const char *what, struct err *e);
-/* Until NCCL is through with a call that returned rc; DEADLINE_EXCEEDED, ABORTED by the flag, or its error.
- */
+/* For the communicator that is the end: keeps it, where it is the first. */
+enum err_code nccl_spoiled(struct comm *c, const struct err *e);
+/* Until NCCL is through with a call that returned rc. ABORTED by the flag; watch's error; of a group that is
+ * formed ABORTED for all that may come of a peer; of one that forms DEADLINE_EXCEEDED, or NCCL's error. */
 MUST_CHECK enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const char *what,
                                      struct err *e);
 
