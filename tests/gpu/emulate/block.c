@@ -19,7 +19,7 @@
 #include "include/emulated_block.h"
 #include "internal.h"
 
-enum { THREADS = 1024, LANES = 32, VALUE = 32, SHARED = 232448, POISON = 0xff };
+enum { THREADS = 1024, LANES = 32, VALUE = 32, SHARED = 101376, POISON = 0xff };
 
 /* What the lanes of a mask show each other. Taken when the first comes; given back when all have gone on to
  * their next. */

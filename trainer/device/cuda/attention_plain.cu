@@ -1,17 +1,25 @@
 /* Causal attention in float arithmetic, for float heads, and for bf16 ones that the tensor cores' kernels do
- * not take. A block is 32 queries, or 32 keys, of one head of one row, and goes over the other side 32 at a
- * time. Eight threads share a line: each makes four of its 32 scores, and keeps every eighth vector of four
- * of what the line sums up. No sum is made by two threads, so results are the same every time.
+ * not take. A block is a tile of 32 queries, or 32 keys, of one head of one row (16 of heads above 128), and
+ * goes over the other side's tiles. Eight threads share a line: each makes every eighth of its scores, and
+ * keeps every eighth vector of four of what the line sums up. No sum is made by two threads, so results are
+ * the same every time.
  *
  * Tiles lie in shared memory as float, zeros behind the head's size, and four more floats a line, which
- * spread eight lines over all banks. NV: vectors a thread keeps; a line is 32 NV floats. */
+ * spread eight lines over all banks. NV: vectors a thread keeps; a line is 32 NV floats. At most 78 KB: no
+ * GPU has less than 99. */
 #include "trainer/device/cuda/attention.cuh"
 #include "trainer/device/cuda/attention.h"
 
-#define LINES 32
 #define SHARERS 8
-#define THREADS (LINES * SHARERS)
-#define MINE (LINES / SHARERS) /* scores of a thread */
+#define DELTA_THREADS 256
+
+/* What follows from NV. */
+template <int NV> struct shape {
+    static constexpr int pitch = 32 * NV + 4;
+    static constexpr int lines = NV > 4 ? 16 : 32; /* of a tile */
+    static constexpr int threads = lines * SHARERS;
+    static constexpr int mine = lines / SHARERS; /* scores of a thread */
+};
 
 struct alignas(16) vector {
     float x[4];
@@ -34,27 +42,24 @@ static __device__ __forceinline__ void write(uint16_t *p, float x)
     *p = bf16_of(x);
 }
 
-template <int NV> static __host__ __device__ constexpr int pitch()
-{
-    return 32 * NV + 4;
-}
-
-/* tile (32, 32 NV) = from (lines,size), ld apart. */
+/* tile (lines, 32 NV) = from (there,size), ld apart. */
 template <int NV, class T>
-static __device__ __forceinline__ void fetch(float *tile, const T *from, int64_t ld, int64_t lines,
+static __device__ __forceinline__ void fetch(float *tile, const T *from, int64_t ld, int64_t there,
                                              int64_t size)
 {
+    constexpr int PITCH = shape<NV>::pitch, LINES = shape<NV>::lines, THREADS = shape<NV>::threads;
     for (int i = (int)threadIdx.x; i < LINES * 32 * NV; i += THREADS) {
         int line = i / (32 * NV), column = i % (32 * NV);
-        tile[line * pitch<NV>() + column] =
-            line < lines && column < size ? read(from + line * ld + column) : 0.0f;
+        tile[line * PITCH + column] = line < there && column < size ? read(from + line * ld + column) : 0.0f;
     }
 }
 
 /* This thread's scores of a line: with right's lines sharer, sharer + 8, ... */
 template <int NV>
-static __device__ __forceinline__ void score(float s[MINE], const float *left, const float *right, int sharer)
+static __device__ __forceinline__ void score(float s[shape<NV>::mine], const float *left, const float *right,
+                                             int sharer)
 {
+    constexpr int PITCH = shape<NV>::pitch, MINE = shape<NV>::mine;
 #pragma unroll
     for (int i = 0; i < MINE; i++)
         s[i] = 0.0f;
@@ -63,7 +68,7 @@ static __device__ __forceinline__ void score(float s[MINE], const float *left, c
         struct vector a = *(const struct vector *)(left + k);
 #pragma unroll
         for (int i = 0; i < MINE; i++) {
-            struct vector b = *(const struct vector *)(right + (sharer + i * SHARERS) * pitch<NV>() + k);
+            struct vector b = *(const struct vector *)(right + (sharer + i * SHARERS) * PITCH + k);
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 s[i] = fmaf(a.x[j], b.x[j], s[i]);
@@ -71,16 +76,17 @@ static __device__ __forceinline__ void score(float s[MINE], const float *left, c
     }
 }
 
-/* This thread's part of a line's sum over 32 lines: sum += p (32) right (32, 32 NV). */
+/* This thread's part of a line's sum over a tile's lines: sum += p (lines) right (lines, 32 NV). */
 template <int NV>
 static __device__ __forceinline__ void weigh(struct vector sum[NV], const float *p, const float *right,
                                              int sharer)
 {
+    constexpr int PITCH = shape<NV>::pitch, LINES = shape<NV>::lines;
     for (int k = 0; k < LINES; k++) {
         float by = p[k];
 #pragma unroll
         for (int n = 0; n < NV; n++) {
-            struct vector b = *(const struct vector *)(right + k * pitch<NV>() + n * 32 + sharer * 4);
+            struct vector b = *(const struct vector *)(right + k * PITCH + n * 32 + sharer * 4);
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 sum[n].x[j] = fmaf(by, b.x[j], sum[n].x[j]);
@@ -123,11 +129,13 @@ static __device__ __forceinline__ float factor(const struct attention_work *w,
     return w->draw.on ? dropout_factor(&w->draw, at->row, at->head * w->context + query, key) : 1.0f;
 }
 
-template <int NV, class T> __global__ void __launch_bounds__(THREADS) plain_forward(struct attention_work w)
+template <int NV, class T>
+__global__ void __launch_bounds__(shape<NV>::threads) plain_forward(struct attention_work w)
 {
+    constexpr int PITCH = shape<NV>::pitch, LINES = shape<NV>::lines, MINE = shape<NV>::mine;
     DYNAMIC_SHARED(float, shared);
-    float *q = shared, *k = q + LINES * pitch<NV>(), *v = k + LINES * pitch<NV>();
-    float *p = v + LINES * pitch<NV>();
+    float *q = shared, *k = q + LINES * PITCH, *v = k + LINES * PITCH;
+    float *p = v + LINES * PITCH;
     int line = (int)threadIdx.x / SHARERS, sharer = (int)threadIdx.x % SHARERS;
     struct attention_place at = attention_here(&w, true);
     int64_t ld = 3 * w.width, first = at.tile * LINES, query = first + line;
@@ -142,7 +150,7 @@ template <int NV, class T> __global__ void __launch_bounds__(THREADS) plain_forw
         fetch<NV>(v, head + key * ld + 2 * w.width, ld, w.context - key, w.size);
         __syncthreads();
         float s[MINE], most = top;
-        score<NV>(s, q + line * pitch<NV>(), k, sharer);
+        score<NV>(s, q + line * PITCH, k, sharer);
         for (int i = 0; i < MINE; i++) {
             s[i] = key + sharer + i * SHARERS <= query ? s[i] * w.scale : -INFINITY;
             most = fmaxf(most, s[i]);
@@ -173,9 +181,9 @@ template <int NV, class T> __global__ void __launch_bounds__(THREADS) plain_forw
 
 /* A token's sum over d_o o, by one warp. */
 template <class T>
-__global__ void __launch_bounds__(THREADS) plain_delta(struct attention_work w, int64_t lines)
+__global__ void __launch_bounds__(DELTA_THREADS) plain_delta(struct attention_work w, int64_t lines)
 {
-    int64_t id = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    int64_t id = (int64_t)blockIdx.x * (DELTA_THREADS / 32) + threadIdx.x / 32;
     if (id >= lines)
         return;
     int64_t group = id / w.context, t = id % w.context;
@@ -190,11 +198,12 @@ __global__ void __launch_bounds__(THREADS) plain_delta(struct attention_work w, 
 }
 
 template <int NV, class T>
-__global__ void __launch_bounds__(THREADS) plain_grad_queries(struct attention_work w)
+__global__ void __launch_bounds__(shape<NV>::threads) plain_grad_queries(struct attention_work w)
 {
+    constexpr int PITCH = shape<NV>::pitch, LINES = shape<NV>::lines, MINE = shape<NV>::mine;
     DYNAMIC_SHARED(float, shared);
-    float *q = shared, *d = q + LINES * pitch<NV>(), *k = d + LINES * pitch<NV>();
-    float *v = k + LINES * pitch<NV>(), *p = v + LINES * pitch<NV>();
+    float *q = shared, *d = q + LINES * PITCH, *k = d + LINES * PITCH;
+    float *v = k + LINES * PITCH, *p = v + LINES * PITCH;
     int line = (int)threadIdx.x / SHARERS, sharer = (int)threadIdx.x % SHARERS;
     struct attention_place at = attention_here(&w, true);
     int64_t ld = 3 * w.width, first = at.tile * LINES, query = first + line;
@@ -212,8 +221,8 @@ __global__ void __launch_bounds__(THREADS) plain_grad_queries(struct attention_w
         fetch<NV>(v, head + key * ld + 2 * w.width, ld, w.context - key, w.size);
         __syncthreads();
         float s[MINE], dp[MINE];
-        score<NV>(s, q + line * pitch<NV>(), k, sharer);
-        score<NV>(dp, d + line * pitch<NV>(), v, sharer);
+        score<NV>(s, q + line * PITCH, k, sharer);
+        score<NV>(dp, d + line * PITCH, v, sharer);
         for (int i = 0; i < MINE; i++) {
             int64_t other = key + sharer + i * SHARERS;
             bool seen = other <= query && query < w.context;
@@ -228,11 +237,13 @@ __global__ void __launch_bounds__(THREADS) plain_grad_queries(struct attention_w
         put<NV>((T *)w.to + (at.tokens + query) * ld + at.head * w.size, w.size, dq, sharer, w.scale);
 }
 
-template <int NV, class T> __global__ void __launch_bounds__(THREADS) plain_grad_keys(struct attention_work w)
+template <int NV, class T>
+__global__ void __launch_bounds__(shape<NV>::threads) plain_grad_keys(struct attention_work w)
 {
+    constexpr int PITCH = shape<NV>::pitch, LINES = shape<NV>::lines, MINE = shape<NV>::mine;
     DYNAMIC_SHARED(float, shared);
-    float *k = shared, *v = k + LINES * pitch<NV>(), *q = v + LINES * pitch<NV>();
-    float *d = q + LINES * pitch<NV>(), *p = d + LINES * pitch<NV>(), *ds = p + LINES * (LINES + 1);
+    float *k = shared, *v = k + LINES * PITCH, *q = v + LINES * PITCH;
+    float *d = q + LINES * PITCH, *p = d + LINES * PITCH, *ds = p + LINES * (LINES + 1);
     int line = (int)threadIdx.x / SHARERS, sharer = (int)threadIdx.x % SHARERS;
     struct attention_place at = attention_here(&w, false);
     int64_t ld = 3 * w.width, first = at.tile * LINES, key = first + line;
@@ -248,8 +259,8 @@ template <int NV, class T> __global__ void __launch_bounds__(THREADS) plain_grad
         fetch<NV>(d, d_o + query * w.width, w.width, w.context - query, w.size);
         __syncthreads();
         float s[MINE], dp[MINE];
-        score<NV>(s, k + line * pitch<NV>(), q, sharer);
-        score<NV>(dp, v + line * pitch<NV>(), d, sharer);
+        score<NV>(s, k + line * PITCH, q, sharer);
+        score<NV>(dp, v + line * PITCH, d, sharer);
         for (int i = 0; i < MINE; i++) {
             int64_t other = query + sharer + i * SHARERS;
             bool seen = key <= other && other < w.context;
@@ -274,14 +285,15 @@ template <int NV, class T> __global__ void __launch_bounds__(THREADS) plain_grad
 
 template <int NV> static size_t shared_bytes(int tiles, int scores)
 {
-    return sizeof(float) * (size_t)(tiles * LINES * pitch<NV>() + scores * LINES * (LINES + 1));
+    constexpr int LINES = shape<NV>::lines;
+    return sizeof(float) * (size_t)(LINES * (tiles * shape<NV>::pitch + scores * (LINES + 1)));
 }
 
 template <int NV, class T>
 static cudaError_t run_forward(cudaStream_t stream, dim3 blocks, const struct attention_work *w)
 {
     size_t bytes = shared_bytes<NV>(3, 1);
-    LAUNCH_SHARED((plain_forward<NV, T>), blocks, dim3(THREADS), bytes, stream, *w);
+    LAUNCH_SHARED((plain_forward<NV, T>), blocks, dim3(shape<NV>::threads), bytes, stream, *w);
     return cudaPeekAtLastError();
 }
 
@@ -289,11 +301,11 @@ template <int NV, class T>
 static cudaError_t run_backward(cudaStream_t stream, dim3 blocks, const struct attention_work *w,
                                 int64_t lines)
 {
-    LAUNCH(plain_delta<T>, dim3((unsigned)((lines + 7) / 8)), dim3(THREADS), 0, stream, *w, lines);
+    LAUNCH(plain_delta<T>, dim3((unsigned)((lines + 7) / 8)), dim3(DELTA_THREADS), 0, stream, *w, lines);
     size_t bytes = shared_bytes<NV>(4, 2);
-    LAUNCH_SHARED((plain_grad_keys<NV, T>), blocks, dim3(THREADS), bytes, stream, *w);
+    LAUNCH_SHARED((plain_grad_keys<NV, T>), blocks, dim3(shape<NV>::threads), bytes, stream, *w);
     bytes = shared_bytes<NV>(4, 1);
-    LAUNCH_SHARED((plain_grad_queries<NV, T>), blocks, dim3(THREADS), bytes, stream, *w);
+    LAUNCH_SHARED((plain_grad_queries<NV, T>), blocks, dim3(shape<NV>::threads), bytes, stream, *w);
     return cudaPeekAtLastError();
 }
 
@@ -308,9 +320,14 @@ static cudaError_t run(cudaStream_t stream, dim3 blocks, const struct attention_
     return backward ? run_backward<8, T>(stream, blocks, w, lines) : run_forward<8, T>(stream, blocks, w);
 }
 
+static int64_t lines_of(const struct device_attention *h)
+{
+    return h->n.width / h->heads <= 128 ? shape<4>::lines : shape<8>::lines;
+}
+
 extern "C" cudaError_t attention_plain_forward(cudaStream_t stream, const struct device_attention *h)
 {
-    struct attention_work w = attention_work_of(h, LINES);
+    struct attention_work w = attention_work_of(h, lines_of(h));
     dim3 blocks = attention_blocks(h, &w);
     w.to = h->o;
     return h->kept == DEVICE_BF16 ? run<uint16_t>(stream, blocks, &w, 0) : run<float>(stream, blocks, &w, 0);
@@ -319,7 +336,7 @@ extern "C" cudaError_t attention_plain_forward(cudaStream_t stream, const struct
 extern "C" cudaError_t attention_plain_backward(cudaStream_t stream, const struct device_attention *h,
                                                 const void *d_o, void *dqkv, float *delta)
 {
-    struct attention_work w = attention_work_of(h, LINES);
+    struct attention_work w = attention_work_of(h, lines_of(h));
     dim3 blocks = attention_blocks(h, &w);
     int64_t lines = h->n.rows * h->heads * h->n.context;
     w.d_o = d_o;
