@@ -70,7 +70,17 @@ cudaError_t cuda_clip_scale(cudaStream_t stream, float *scale, const double *squ
     return cudaGetLastError();
 }
 
-/* ---- SGD */
+/* ---- the optimizers: each operation is rounded by itself, as the CPU device has it. A compiler that fuses a
+ * product and a sum where it likes would give ranks with other GPUs, or other builds, other parameters. */
+
+static __device__ __forceinline__ float times(float x, float y)
+{
+    return __fmul_rn(x, y);
+}
+static __device__ __forceinline__ float plus(float x, float y)
+{
+    return __fadd_rn(x, y);
+}
 
 struct sgd {
     float lr, momentum, weight_decay;
@@ -82,17 +92,15 @@ struct sgd {
     }
     __device__ void apply(float *p, float g, float *v, float *unused, float by) const
     {
-        float d = g * by + weight_decay * *p;
+        float d = plus(times(g, by), times(weight_decay, *p));
         (void)unused;
         if (momentum != 0.0f) {
-            *v = momentum * *v + d;
-            d = nesterov ? d + momentum * *v : *v;
+            *v = plus(times(momentum, *v), d);
+            d = nesterov ? plus(d, times(momentum, *v)) : *v;
         }
-        *p -= lr * d;
+        *p = plus(*p, -times(lr, d));
     }
 };
-
-/* ---- AdamW */
 
 struct adamw {
     float beta1, beta2, rest1, rest2; /* rest: 1 - beta */
@@ -104,10 +112,11 @@ struct adamw {
     }
     __device__ void apply(float *p, float g, float *m, float *v, float by) const
     {
-        float d = g * by;
-        *m = beta1 * *m + rest1 * d;
-        *v = beta2 * *v + rest2 * d * d;
-        *p = keep * *p - step * *m / (sqrtf(*v) * root + eps);
+        float d = times(g, by);
+        *m = plus(times(beta1, *m), times(rest1, d));
+        *v = plus(times(beta2, *v), times(times(rest2, d), d));
+        float size = plus(times(__fsqrt_rn(*v), root), eps);
+        *p = plus(times(keep, *p), -__fdiv_rn(times(step, *m), size));
     }
 };
 
