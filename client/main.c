@@ -188,6 +188,7 @@ static bool is_called(const char *path, const char *name)
 int main(int argc, char **argv)
 {
     keep_standard_places();
+    setlocale(LC_CTYPE, ""); /* whether plots may use what UTF-8 has */
     signal(SIGPIPE, SIG_IGN);
     log_init("ddpctl", LOG_WARN);
     if (argc && is_called(argv[0], "ddprun")) { /* torchrun's place in a script */
