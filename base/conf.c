@@ -189,8 +189,6 @@ enum err_code conf_set(struct conf_doc *doc, const char *assignment, struct err 
     const char *equals = strchr(assignment, '=');
     CLEANUP(free_text) char *path = NULL;
     CLEANUP(free_text) char *place = NULL;
-    struct conf_node *value;
-    const char *where;
 
     if (!equals || equals == assignment)
         return err_set(e, ERR_INVALID_ARGUMENT, "--set %s: want path=value, as in train.optimizer.lr=1e-3",
@@ -198,12 +196,22 @@ enum err_code conf_set(struct conf_doc *doc, const char *assignment, struct err 
     path = strndup(assignment, (size_t)(equals - assignment));
     BUG_ON(!path);
     place = xasprintf("--set %s", path);
+    return conf_set_as(doc, path, equals + 1, place, e);
+}
+
+enum err_code conf_set_as(struct conf_doc *doc, const char *path, const char *text, const char *place,
+                          struct err *e)
+{
+    CLEANUP(free_text) char *steps = xstrdup(path); /* set_at cuts it */
+    struct conf_node *value;
+    const char *where;
+
     doc->places = strv_append(doc->places, place);
     where = doc->places[strv_len(doc->places) - 1];
-    if (conf_tree_parse(&value, equals + 1, strlen(equals + 1), where, true, e))
+    if (conf_tree_parse(&value, text, strlen(text), where, true, e))
         return e->code;
     forget_lines(value);
-    if (set_at(doc->root, path, where, value, e)) {
+    if (set_at(doc->root, steps, where, value, e)) {
         conf_tree_free(value);
         return e->code;
     }

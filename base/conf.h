@@ -50,6 +50,9 @@ void conf_close(struct conf_doc *doc);
 /* "train.optimizer.lr=1e-3": replaces or adds a scalar at the path; maps on the way are made. The value is
  * read as YAML (so lists work); later messages about it say --set and the path. */
 MUST_CHECK enum err_code conf_set(struct conf_doc *doc, const char *assignment, struct err *e);
+/* The same by path and value; later messages about it say `place`, as in "--nodes". */
+MUST_CHECK enum err_code conf_set_as(struct conf_doc *doc, const char *path, const char *text,
+                                     const char *place, struct err *e);
 /* Fills base from the document's root map by the table. Absent keys leave their field as it is: set defaults
  * before. */
 MUST_CHECK enum err_code conf_read(const struct conf_doc *doc, const struct conf_field *fields, void *base,

@@ -54,20 +54,14 @@ const struct option_spec job_flag_options[] = {
     {0},
 };
 
-static enum err_code set_text(struct conf_doc *doc, const char *key, const char *value, struct err *e)
+static enum err_code set_text(struct conf_doc *doc, const char *key, const char *value, const char *flag,
+                              struct err *e)
 {
-    CLEANUP(buf_release) struct buf b = {0};
-    buf_printf(&b, "%s=", key);
-    job_quote(&b, value);
+    CLEANUP(buf_release) struct buf quoted = {0};
     if (!json_text_valid(value))
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s: '%s' is not UTF-8 text", key, value);
-    return conf_set(doc, b.data, e);
-}
-
-static enum err_code set_plain(struct conf_doc *doc, const char *key, const char *value, struct err *e)
-{
-    CLEANUP(free_text) char *assignment = xasprintf("%s=%s", key, value);
-    return conf_set(doc, assignment, e);
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: '%s' is not UTF-8 text", flag, value);
+    job_quote(&quoted, value);
+    return conf_set_as(doc, key, quoted.data, flag, e);
 }
 
 static enum err_code set_env(struct conf_doc *doc, const char *entry, struct err *e)
@@ -76,33 +70,35 @@ static enum err_code set_env(struct conf_doc *doc, const char *entry, struct err
     if (!equals || equals == entry)
         return err_set(e, ERR_INVALID_ARGUMENT, "'--env %s': NAME=VALUE was expected", entry);
     CLEANUP(free_text) char *key = xasprintf("env.%.*s", (int)(equals - entry), entry);
-    return set_text(doc, key, equals + 1, e);
+    CLEANUP(free_text) char *flag = xasprintf("--env %.*s", (int)(equals - entry), entry);
+    return set_text(doc, key, equals + 1, flag, e);
 }
 
 static enum err_code apply(struct conf_doc *doc, const struct job_flags *f, struct err *e)
 {
     const struct {
-        const char *key, *value;
+        const char *key, *flag, *value;
         bool text;
     } flags[] = {
-        {"name", f->name, true},
-        {"nodes", f->nodes, false},
-        {"procs_per_node", f->procs, false},
-        {"gpus_per_proc", f->gpus, false},
-        {"device", f->device, false},
-        {"max_restarts", f->max_restarts, false},
-        {"priority", f->priority, false},
-        {"workdir", f->workdir, true},
-        {"time_limit", f->time_limit, false},
-        {"role", f->role, true},
-        {"run_id", f->run_id, true},
-        {"grace", f->grace, false},
-        {"virtual_local_rank", f->virtual_local_rank ? "true" : NULL, false},
+        {"name", "--name", f->name, true},
+        {"nodes", "--nodes", f->nodes, false},
+        {"procs_per_node", "--procs-per-node", f->procs, false},
+        {"gpus_per_proc", "--gpus-per-proc", f->gpus, false},
+        {"device", "--device", f->device, false},
+        {"max_restarts", "--max-restarts", f->max_restarts, false},
+        {"priority", "--priority", f->priority, false},
+        {"workdir", "--workdir", f->workdir, true},
+        {"time_limit", "--time-limit", f->time_limit, false},
+        {"role", "--role", f->role, true},
+        {"run_id", "--rdzv-id", f->run_id, true},
+        {"grace", "--shutdown-timeout", f->grace, false},
+        {"virtual_local_rank", "--virtual-local-rank", f->virtual_local_rank ? "true" : NULL, false},
     };
     for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
-        if (!flags[i].value)
+        const char *key = flags[i].key, *value = flags[i].value, *flag = flags[i].flag;
+        if (!value)
             continue;
-        if ((flags[i].text ? set_text : set_plain)(doc, flags[i].key, flags[i].value, e) != ERR_OK)
+        if ((flags[i].text ? set_text : conf_set_as)(doc, key, value, flag, e) != ERR_OK)
             return e->code;
     }
     for (size_t i = 0; f->env && f->env[i]; i++)
@@ -169,6 +165,21 @@ static enum err_code finish(struct conf_doc *doc, const struct job_flags *flags,
     return e->code;
 }
 
+static bool ends_in(const char *path, const char *ending)
+{
+    size_t len = strlen(path), tail = strlen(ending);
+    return len > tail && strcmp(path + len - tail, ending) == 0;
+}
+
+/* What is no YAML may be a program, or the wrong file; a job file with a mistake in it is neither. */
+static enum err_code explain_other(const char *path, struct err *e)
+{
+    struct err was = *e;
+    if (was.code != ERR_INVALID_ARGUMENT || ends_in(path, ".yaml") || ends_in(path, ".yml"))
+        return was.code;
+    return err_set(e, was.code, "%s is no job file (%s), a COMMAND goes after --", path, was.msg);
+}
+
 enum err_code job_text_from_file(const char *path, const struct job_flags *flags, char **text, struct err *e)
 {
     struct conf_doc *doc;
@@ -176,7 +187,7 @@ enum err_code job_text_from_file(const char *path, const struct job_flags *flags
     if (conf_open_file(&doc, path, e) != ERR_OK) {
         if (e->code == ERR_NOT_FOUND)
             return err_set(e, ERR_INVALID_ARGUMENT, "%s: no such job file, a COMMAND goes after --", path);
-        return e->code;
+        return explain_other(path, e);
     }
     return finish(doc, flags, path, text, e);
 }
