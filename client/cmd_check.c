@@ -88,11 +88,8 @@ static enum err_code look(struct survey *survey, struct link *link, const struct
         return e->code;
     if (s->text)
         place_of(&spec, s->env, true, &place);
-    if (s->text && (int64_t)survey->fitness.count < spec.nodes_min)
-        findings_add(found, "",
-                     xasprintf("the job wants %lld nodes, %zu can take work", (long long)spec.nodes_min,
-                               survey->fitness.count),
-                     xstrdup("ddpctl nodes says what the others lack"));
+    if (s->text)
+        fitness_judge_size(&survey->fitness, &spec, found);
     else if (!survey->fitness.count)
         findings_add(found, "", xstrdup("no node can take work"),
                      xstrdup("start ddp-agent on one: ddp-coordinator init says how"));

@@ -280,6 +280,54 @@ static void judge_listen(const struct fitness *f, size_t node, struct findings *
                      xstrdup("give its agent another --ports range, or end what holds it"));
 }
 
+/* ---- size */
+
+/* GPUs or CPU slots that the job wants of each node; 0: whatever it has. */
+static int64_t wanted_of_each(const struct job_spec *spec, bool gpus)
+{
+    int64_t procs = spec->procs == JOB_PROCS_NUMBER ? spec->procs_per_node : 0;
+    if (!gpus || spec->gpus_per_proc == JOB_GPUS_ALL)
+        return procs;
+    return procs ? procs * spec->gpus_per_proc : spec->gpus_per_proc;
+}
+
+static int64_t large_enough(const struct fitness *f, const struct job_spec *spec, bool gpus)
+{
+    const int64_t wanted = wanted_of_each(spec, gpus);
+    int64_t count = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        const Ddp__V1__NodeStatus *n = f->nodes[i];
+        const int64_t share = n->slots_per_gpu > 0 ? n->slots_per_gpu : 1;
+        const int64_t has = gpus ? (int64_t)n->n_gpus * share : n->slots;
+        count += has > 0 && has >= wanted;
+    }
+    return count;
+}
+
+/* By GPUs where the job says so, or where enough nodes have them: as the coordinator places it. */
+void fitness_judge_size(const struct fitness *f, const struct job_spec *spec, struct findings *out)
+{
+    const bool must = spec->device == JOB_DEVICE_CUDA || spec->procs == JOB_PROCS_GPU;
+    const bool may = spec->device != JOB_DEVICE_CPU && spec->procs != JOB_PROCS_CPU;
+    const bool gpus = must || (may && large_enough(f, spec, true) >= spec->nodes_min);
+    const int64_t fit = large_enough(f, spec, gpus), each = wanted_of_each(spec, gpus);
+    if (fit >= spec->nodes_min)
+        return;
+    if ((int64_t)f->count < spec->nodes_min)
+        findings_add(out, "",
+                     xasprintf("the job wants %lld node%s, %zu can take work", (long long)spec->nodes_min,
+                               spec->nodes_min == 1 ? "" : "s", f->count),
+                     xstrdup("ddpctl nodes says what the others lack"));
+    else
+        findings_add(out, "",
+                     xasprintf("the job wants %lld node%s with %lld %s each, %lld of these %zu have them",
+                               (long long)spec->nodes_min, spec->nodes_min == 1 ? "" : "s",
+                               (long long)(each ? each : 1), gpus ? "GPUs" : "slots", (long long)fit,
+                               f->count),
+                     xstrdup(gpus ? "ask for fewer, or --device cpu; ddpctl nodes shows what each has"
+                                  : "say fewer by --procs-per-node, or more by `slots:` in agent.yaml"));
+}
+
 void fitness_judge(const struct fitness *f, struct findings *out)
 {
     for (size_t i = 0; i < f->count; i++) {

@@ -27,6 +27,8 @@ void findings_add(struct findings *f, const char *node, char *what, char *fix); 
 void findings_release(struct findings *f);                                      /* for CLEANUP too */
 
 void fitness_judge(const struct fitness *f, struct findings *out); /* appends */
+/* Whether enough of the nodes are large enough, whatever is busy there now. */
+void fitness_judge_size(const struct fitness *f, const struct job_spec *spec, struct findings *out);
 void fitness_judge_place(const struct fitness *f,
                          struct findings *out); /* directories, data, interpreter only */
 

@@ -78,12 +78,15 @@ static void explain_blocked(struct job *job, const struct place_choice *targets,
 static void explain_too_small(const struct core *core, const struct job *job, enum room_mode mode,
                               struct buf *text)
 {
-    int64_t fitting = 0, away = 0;
+    int64_t fitting = 0, away = 0, largest = 0;
     int gpus_each;
 
     for (size_t i = 0; i < core->node_count; i++) {
-        bool fits = room_procs(&job->spec, core->nodes[i], mode, &gpus_each) > 0;
-        fitting += fits && room_expected(core->nodes[i]);
+        const struct node *node = core->nodes[i];
+        bool fits = room_procs(&job->spec, node, mode, &gpus_each) > 0;
+        if (room_expected(node) && node->place.cpu_total > largest)
+            largest = node->place.cpu_total;
+        fitting += fits && room_expected(node);
         away += fits && !room_expected(core->nodes[i]);
     }
     int64_t per_node = job->spec.procs == JOB_PROCS_NUMBER ? job->spec.procs_per_node : 1;
@@ -92,6 +95,8 @@ static void explain_too_small(const struct core *core, const struct job *job, en
     buf_printf(text, "waits for %" PRId64 " node%s with %" PRId64 " %s each: the cluster has %" PRId64,
                job->spec.nodes_min, job->spec.nodes_min == 1 ? "" : "s", per_node, what(mode, per_node),
                fitting);
+    if (mode == ROOM_CPU && !fitting && largest)
+        buf_printf(text, ", its largest has %" PRId64, largest);
     int sick = mode == ROOM_GPU ? room_sick(core) : 0;
     if (sick)
         buf_printf(text, ", %d GPU%s sick (ddpctl nodes says why)", sick, sick == 1 ? " is" : "s are");

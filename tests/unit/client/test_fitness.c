@@ -124,6 +124,41 @@ static void test_all_is_well(void **state)
     assert_int_equal(b->found.count, 0);
 }
 
+/* What the nodes have, whatever is busy: slots, and GPUs where the job wants such. */
+static void test_size(void **state)
+{
+    struct bench *b = *state;
+    Ddp__V1__Gpu *gpus[2] = {NULL, NULL};
+    struct job_spec spec = {
+        .nodes_min = 2, .procs = JOB_PROCS_NUMBER, .procs_per_node = 4, .gpus_per_proc = 1};
+    for (size_t i = 0; i < NODES; i++)
+        b->nodes[i].slots = 4;
+    fitness_judge_size(&b->fitness, &spec, &b->found);
+    spec.procs = JOB_PROCS_AUTO;
+    fitness_judge_size(&b->fitness, &spec, &b->found);
+    assert_int_equal(b->found.count, 0);
+
+    spec.procs = JOB_PROCS_NUMBER;
+    spec.procs_per_node = 8;
+    fitness_judge_size(&b->fitness, &spec, &b->found);
+    assert_int_equal(b->found.count, 1);
+    assert_string_equal(b->found.items[0].what,
+                        "the job wants 2 nodes with 8 slots each, 0 of these 3 have them");
+    spec.procs_per_node = 2;
+    spec.device = JOB_DEVICE_CUDA;
+    b->nodes[1].gpus = gpus;
+    b->nodes[1].n_gpus = 2;
+    fitness_judge_size(&b->fitness, &spec, &b->found);
+    assert_int_equal(b->found.count, 2);
+    assert_string_equal(b->found.items[1].what,
+                        "the job wants 2 nodes with 2 GPUs each, 1 of these 3 have them");
+    spec.nodes_min = 4;
+    spec.device = JOB_DEVICE_CPU;
+    fitness_judge_size(&b->fitness, &spec, &b->found);
+    assert_int_equal(b->found.count, 3);
+    assert_string_equal(b->found.items[2].what, "the job wants 4 nodes, 3 can take work");
+}
+
 /* Two agree, so the third is the odd one, although it comes first. */
 static void test_most_are_right(void **state)
 {
@@ -270,6 +305,7 @@ int main(void)
 #define BENCH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
         BENCH(test_all_is_well),
+        BENCH(test_size),
         BENCH(test_most_are_right),
         BENCH(test_another_size),
         BENCH(test_a_file_that_only_others_have),

@@ -17,6 +17,9 @@ static void all_ranks_or_none(void **state)
     int64_t job = bench_submit(b, "nodes: 2\nprocs_per_node: 2\n");
 
     assert_string_equal(bench_waits(b, job), "waits for 2 nodes with 2 slots each: the cluster has 0");
+    bench_node(b, "small", 1);
+    assert_string_equal(bench_waits(b, job),
+                        "waits for 2 nodes with 2 slots each: the cluster has 0, its largest has 1");
     bench_node(b, "box1", 4);
     assert_int_equal(bench_job(b, job), JOB_QUEUED);
     bench_node(b, "box2", 4);
