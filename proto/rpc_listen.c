@@ -36,7 +36,8 @@ static enum err_code directory_check(const char *path, struct err *e)
         return err_sys(e, errno, "%s", dir);
     if (st.st_uid != geteuid() || (st.st_mode & 077))
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: a socket's directory must be yours and closed to others, chmod 0700", dir);
+                       "%s: a socket's directory must be yours and closed to others, say `chmod 700 %s`", dir,
+                       dir);
     return ERR_OK;
 }
 

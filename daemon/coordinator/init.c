@@ -116,11 +116,25 @@ static void print_next(const struct config *config, const char *path, bool elsew
            colon ? colon : ":29600");
 }
 
+/* The directory may have been there; the coordinator would refuse it later. */
+static enum err_code check_closed(const char *state, struct err *e)
+{
+    struct stat st;
+    if (stat(state, &st) != 0)
+        return err_sys(e, errno, "%s", state);
+    if (st.st_uid != geteuid())
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: not yours, say `chown %u %s` or --state DIR", state,
+                       (unsigned)geteuid(), state);
+    if (st.st_mode & 077)
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: others may enter it, say `chmod 700 %s`", state, state);
+    return ERR_OK;
+}
+
 enum err_code init_run(const struct config *config, const char *config_path, bool elsewhere, struct err *e)
 {
     CLEANUP(free_text) char *token = NULL;
     bool made;
-    if (file_mkdirs(config->state, 0700, e) != ERR_OK ||
+    if (file_mkdirs(config->state, 0700, e) != ERR_OK || check_closed(config->state, e) != ERR_OK ||
         token_read(config->state, true, &token, e) != ERR_OK ||
         make_config(config_path, config->state, &made, e) != ERR_OK)
         return e->code;
