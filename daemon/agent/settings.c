@@ -55,7 +55,7 @@ static const char help[] =
     "  --help, --version\n"
     "\n"
     "join writes the token and the config file, with --user, --node and --address if\n"
-    "they are given. On the coordinator's machine:\n"
+    "they are given. Typed on the node, where box1 coordinates:\n"
     "  ssh box1 ddp-coordinator token | ddp-agent join box1:29600 --token -\n";
 
 enum {

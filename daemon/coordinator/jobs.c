@@ -180,7 +180,7 @@ void jobs_submit(struct core *core, const struct core_event *event)
 void jobs_cancel(struct core *core, const struct core_event *event)
 {
     struct job *job = core_find_job(core, event->cancel.job);
-    const char *why = event->cancel.kill ? "killed by the user" : "cancelled by the user";
+    const char *why = event->cancel.kill ? "killed by the user" : "by the user";
 
     if (event->cancel.why && *event->cancel.why)
         why = event->cancel.why;

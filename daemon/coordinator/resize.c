@@ -122,7 +122,8 @@ static struct job *named(struct core *core, const struct core_event *event)
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no job %" PRId64, event->resize.job);
     else if (job_finished(job))
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
-                  "job %" PRId64 " is %s, say ddpctl resume %" PRId64 " to go on from its last snapshot",
+                  "job %" PRId64 " has ended (%s), say ddpctl resume %" PRId64
+                  " to go on from its last snapshot",
                   job->r.id, sm_name(&job_sm, job->r.state), job->r.id);
     else if (job->r.state == JOB_STOPPING)
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "job %" PRId64 " is stopping", job->r.id);

@@ -110,7 +110,7 @@ enum err_code gpt2_config_read(const char *dir, struct train_spec *spec, struct 
     CLEANUP(buf_release) struct buf text = {0};
     CLEANUP(json_release) json_t *root = NULL;
     if (!file_exists(path))
-        return err_set(e, ERR_NOT_FOUND, "%s: there is none", path);
+        return err_set(e, ERR_NOT_FOUND, "%s holds no config.json, so it is no language model", dir);
     if (file_read(path, CONFIG_LIMIT, &text, e))
         return e->code;
     if (json_parse(text.data ? text.data : "", text.len, CONFIG_LIMIT, &root, e) || !json_is_object(root)) {

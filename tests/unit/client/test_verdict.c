@@ -322,12 +322,12 @@ static const struct pattern patterns[] = {
      "it is restarting: rank 0 on n1 exited with code 7"},
     {"by the user's wish",
      "cancelled",
-     "cancelled by the user",
+     "by the user",
      {DONE(1)},
      0,
      VERDICT_ENDED,
      -1,
-     "it was cancelled: cancelled by the user"},
+     "it was cancelled: by the user"},
 };
 
 struct fixture {
