@@ -57,13 +57,13 @@ static enum err_code mark_all(uint8_t *seen, const char *text, size_t size, cons
 
 static void collect(struct vocabulary *v, const uint8_t *seen)
 {
-    for (uint32_t s = 0; s < SYMBOLS; s++)
-        v->count += seen[s / 8] >> s % 8 & 1;
+    for (uint32_t i = 0; i < SYMBOLS / 8; i++)
+        v->count += __builtin_popcount(seen[i]);
     v->symbols = xcalloc((size_t)v->count + 1, sizeof(*v->symbols));
     int64_t n = 0;
-    for (uint32_t s = 0; s < SYMBOLS; s++)
-        if (seen[s / 8] >> s % 8 & 1)
-            v->symbols[n++] = s;
+    for (uint32_t i = 0; i < SYMBOLS / 8; i++)
+        for (uint32_t bits = seen[i]; bits; bits &= bits - 1)
+            v->symbols[n++] = 8 * i + (uint32_t)__builtin_ctz(bits);
 }
 
 enum err_code vocabulary_scan(struct vocabulary *out, enum symbol_type type, const char *text, size_t size,

@@ -104,22 +104,28 @@ static enum err_code read_kind(const char *path, const json_t *root, struct trai
     return ERR_OK;
 }
 
+enum err_code gpt2_config_parse(struct train_spec *spec, const char *json, size_t size, const char *where,
+                                struct err *e)
+{
+    CLEANUP(json_release) json_t *root = NULL;
+    if (json_parse(json, size, CONFIG_LIMIT, &root, e)) {
+        e->code = ERR_DATA_LOSS;
+        return err_wrap(e, "%s", where);
+    }
+    if (!json_is_object(root))
+        return err_set(e, ERR_DATA_LOSS, "%s: not an object", where);
+    spec->model.type = MODEL_GPT;
+    spec->model.dropout = 0.0;
+    return read_kind(where, root, spec, e) ? e->code : read_sizes(where, root, spec, e);
+}
+
 enum err_code gpt2_config_read(const char *dir, struct train_spec *spec, struct err *e)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/config.json", dir);
     CLEANUP(buf_release) struct buf text = {0};
-    CLEANUP(json_release) json_t *root = NULL;
     if (!file_exists(path))
         return err_set(e, ERR_NOT_FOUND, "%s holds no config.json, so it is no language model", dir);
     if (file_read(path, CONFIG_LIMIT, &text, e))
         return e->code;
-    if (json_parse(text.data ? text.data : "", text.len, CONFIG_LIMIT, &root, e) || !json_is_object(root)) {
-        if (e->code == ERR_OK)
-            err_set(e, ERR_DATA_LOSS, "not an object");
-        e->code = ERR_DATA_LOSS;
-        return err_wrap(e, "%s", path);
-    }
-    spec->model.type = MODEL_GPT;
-    spec->model.dropout = 0.0;
-    return read_kind(path, root, spec, e) ? e->code : read_sizes(path, root, spec, e);
+    return gpt2_config_parse(spec, text.data ? text.data : "", text.len, path, e);
 }

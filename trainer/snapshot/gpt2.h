@@ -17,5 +17,8 @@ void gpt2_config_print(struct buf *out, const struct train_spec *spec, int64_t v
  * config.json; FAILED_PRECONDITION: it is not a GPT-2, or of a kind that is not built; DATA_LOSS: it cannot
  * be read. */
 MUST_CHECK enum err_code gpt2_config_read(const char *dir, struct train_spec *spec, struct err *e);
+/* The same from the file's text. */
+MUST_CHECK enum err_code gpt2_config_parse(struct train_spec *spec, const char *json, size_t size,
+                                           const char *where, struct err *e);
 
 #endif
