@@ -8,7 +8,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "num"))
 from language_text import write_text  # noqa: E402
-from world import BIN, World, newest, raw, sweep  # noqa: E402
+from world import BIN, World, newest, raw, sweep, tensors  # noqa: E402
 
 PLUGIN = os.path.join(os.environ.get("DDP_BUILD", os.path.join(BIN, "..")), "lib", "ddp_emulated", "libddp_cuda.so")
 JOB = """
@@ -19,7 +19,7 @@ train:
   global_batch: 8
   steps: STEPS
   seed: 5
-  snapshot: {dir: OUT, every: EVERY}
+  snapshot: {dir: OUT, every: EVERY, keep: 10}
   log_every: 1
   EXTRA
 """
@@ -183,5 +183,31 @@ def a_fault_of_the_device(directory):
             del os.environ["DDP_EMULATED_FAULT"]
 
 
+def snapshots(directory, out):
+    """{step: its model}"""
+    found = {}
+    for name in os.listdir(f"{directory}/{out}"):
+        path = f"{directory}/{out}/{name}/model.safetensors"
+        if os.path.exists(path):
+            found[int(name.split("-")[1])] = tensors(path)
+    return found
+
+
+def one_rank_skips_a_kernel(directory):
+    """On rank 1 a kernel does not run, and all after it do: rank 0 neither reports nor keeps anything it had a part in, and
+    knows that it is not the cause."""
+    write_text(directory)
+    whole = train(directory, job(MLP, out="whole", steps=6, every=1), world=2)
+    kept = snapshots(directory, "whole")
+    for launch in (20, 24, 28, 32):  # of the second step, and behind
+        out = f"mishap-{launch}"
+        with World(directory, job(MLP, out=out, steps=6, every=1), world=2, env={1: {"DDP_EMULATED_MISHAP": str(launch)}}) as w:
+            assert w.wait() == [75, 1], (launch, [r.err[-500:] for r in w.ranks])
+            assert "invalid configuration argument" in w.ranks[1].err and "peer lost" in w.ranks[0].err, launch
+            seen = {r["step"]: r["loss"] for r in w.ranks[0].reports if "loss" in r}
+        assert seen == {s: whole[s] for s in seen}, (launch, seen, whole)
+        assert all(model == kept[step] for step, model in snapshots(directory, out).items()), launch
+
+
 sweep("emulated", (curves, the_same_bits_in_any_order, killed_and_resumed, from_one_device_to_the_other, ranks,
-                   memory_that_is_not_there, a_fault_of_the_device))
+                   memory_that_is_not_there, a_fault_of_the_device, one_rank_skips_a_kernel))

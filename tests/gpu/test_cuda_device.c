@@ -1,4 +1,5 @@
-/* The GPU device's core by device.h alone: memory, transfers, recordings, products. argv[1]: the plugin. */
+/* The GPU device's core by device.h alone: memory, transfers, recordings, products, errors. argv[1]: the
+ * plugin. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "trainer/device/comm.h"
 #include "trainer/device/device.h"
 
 static struct device *opened(void)
@@ -183,6 +185,33 @@ static void products(void **state)
     unsetenv("DDP_CUDA_TUNE");
 }
 
+/* Its collectives know of an error that its wait has not told yet; the wait still tells it. */
+static void what_went_wrong_is_not_summed(void **state)
+{
+    struct device *d = opened();
+    struct comm *_Atomic comm = NULL;
+    struct err e = {0};
+    uint8_t id[256];
+    struct comm_config config = {.id = id, .world_size = 1, .timeout_ms = 60000};
+    float *x = room(d, 4);
+    (void)state;
+    if (!d->comm)
+        skip();
+    assert_int_equal(d->comm->make_id(id, sizeof(id), &config.id_size, &e), ERR_OK);
+    assert_int_equal(d->comm->open(&comm, d, &config, &e), ERR_OK);
+    assert_int_equal(d->comm->allreduce(comm, x, 1, &e), ERR_OK);
+    d->ops->copy(d, NULL, x, 4);
+    assert_int_equal(d->comm->allreduce(comm, x, 1, &e), ERR_INTERNAL);
+    assert_non_null(strstr(e.msg, "invalid argument"));
+    e = (struct err){0};
+    assert_int_equal(d->ops->wait(d, &e), ERR_INTERNAL);
+    assert_non_null(strstr(e.msg, "invalid argument"));
+    assert_int_equal(d->comm->allreduce(comm, x, 1, &e), ERR_INTERNAL);
+    assert_int_equal(d->comm->close(comm, 10000, &e), ERR_OK);
+    sound(d);
+    device_close(d);
+}
+
 static void its_peak(void **state)
 {
     struct device *d = opened();
@@ -203,6 +232,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_was_recorded_is_done_again),
         cmocka_unit_test(a_recording_that_fails),
         cmocka_unit_test(products),
+        cmocka_unit_test(what_went_wrong_is_not_summed),
         cmocka_unit_test(its_peak),
     };
     if (argc > 1)

@@ -128,7 +128,7 @@ class World:
     """Runs a job file's text at a world size; `directory` is its working directory."""
 
     def __init__(self, directory, job, world=1, nodes=1, generation=1, job_id=7, snapshots=None, own_dirs=False,
-                 faults=None, cluster="c1"):
+                 faults=None, cluster="c1", env=None):
         self.directory, self.world, self.nodes = directory, world, nodes
         self.rendezvous = Rendezvous(world, nodes, generation, job_id, {} if snapshots is None else snapshots)
         self.job_id, self.generation, self.own_dirs = job_id, generation, own_dirs
@@ -139,6 +139,7 @@ class World:
             f.write(job)
         self.cluster = cluster
         self.faults = faults or {}  # rank -> DDP_FAULT
+        self.env = env or {}  # rank -> {name: value}
         self.ranks, self.threads, self.judging = [], [], True
 
     def __enter__(self):
@@ -162,6 +163,7 @@ class World:
                    DDP_NODE=f"node{node}", DDP_NODE_ADDRESS="127.0.0.1", DDP_RUN_DIR=run_dir)
         if rank in self.faults:
             env["DDP_FAULT"] = self.faults[rank]
+        env.update(self.env.get(rank, {}))
         process = subprocess.Popen([os.path.join(BIN, "ddp-trainer")], cwd=cwd, env=env, pass_fds=[write],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         os.close(write)

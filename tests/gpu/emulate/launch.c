@@ -157,6 +157,14 @@ static cudaError_t launch_check(const void *kernel, const unsigned grid[3], cons
     return shared > most ? cudaErrorInvalidValue : cudaSuccess;
 }
 
+/* The one that DDP_EMULATED_MISHAP names. */
+static bool launch_is_refused(void)
+{
+    static unsigned long long launches;
+    const char *said = getenv("DDP_EMULATED_MISHAP");
+    return ++launches == (said ? strtoull(said, NULL, 10) : 0);
+}
+
 void emulated_start(const char *name, const void *kernel, const unsigned grid[3], const unsigned block[3],
                     size_t shared, cudaStream_t stream, void (*call)(void *), const void *arguments,
                     size_t bytes)
@@ -166,6 +174,8 @@ void emulated_start(const char *name, const void *kernel, const unsigned grid[3]
     if (!error)
         error = stream_is_known(stream) ? launch_check(kernel, grid, block, shared)
                                         : cudaErrorInvalidResourceHandle;
+    if (!error && launch_is_refused())
+        error = cudaErrorInvalidConfiguration;
     if (error) {
         leave(error);
         return;
