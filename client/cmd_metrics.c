@@ -50,6 +50,19 @@ struct grid {
     size_t columns, names_cap;
 };
 
+/* Said once, or for machines: -o csv and --name have them. */
+static bool is_aside(const char *name)
+{
+    static const char *const aside[] = {
+        "parameters",       "parameter_bytes", "gradient_bytes", "optimizer_bytes",
+        "activation_bytes", "bytes",           "digest_high",    "digest_low",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(aside); i++)
+        if (strcmp(name, aside[i]) == 0)
+            return true;
+    return false;
+}
+
 static size_t column_of(struct grid *g, const char *name)
 {
     for (size_t i = 0; i < g->columns; i++)
@@ -79,13 +92,36 @@ static char *heading(const char *name)
     return buf_steal(&text);
 }
 
-static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool with_job, struct buf *out)
+/* To the front go those that the table shows, by step; returns how many. */
+static size_t arrange(const Ddp__V1__GetMetricsReply *reply, bool all)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < reply->n_points; i++) {
+        Ddp__V1__MetricPoint *point = reply->points[i];
+        if (!all && is_aside(point->name))
+            continue;
+        reply->points[i] = reply->points[count];
+        reply->points[count++] = point;
+    }
+    if (count)
+        qsort(reply->points, count, sizeof(*reply->points), by_step);
+    return count;
+}
+
+static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, const char *name, bool with_job,
+                       struct buf *out)
 {
     struct grid g = {0};
     struct term plain = {0};
-    if (reply->n_points)
-        qsort(reply->points, reply->n_points, sizeof(*reply->points), by_step);
-    for (size_t i = 0; i < reply->n_points; i++)
+    const size_t points = arrange(reply, name);
+    if (!points) {
+        CLEANUP(buf_release) struct buf talk = {0};
+        buf_printf(&talk, "ddpctl: job %lld has reported %s%s\n", (long long)job,
+                   name ? "nothing called " : "no metrics", name ? name : "");
+        put_err(&talk);
+        return;
+    }
+    for (size_t i = 0; i < points; i++)
         column_of(&g, reply->points[i]->name);
     struct table_column *columns = xcalloc(g.columns + 1, sizeof(*columns));
     columns[0] = (struct table_column){"STEP", true};
@@ -93,10 +129,10 @@ static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool 
         columns[c + 1] = (struct table_column){heading(g.names[c]), true};
     CLEANUP(table_release) struct table *t = table_new(columns, g.columns + 1);
     const Ddp__V1__MetricPoint **row = xcalloc(g.columns + 1, sizeof(const Ddp__V1__MetricPoint *));
-    for (size_t i = 0; i < reply->n_points;) {
+    for (size_t i = 0; i < points;) {
         int64_t step = reply->points[i]->step;
         memset(row, 0, (g.columns + 1) * sizeof(*row));
-        for (; i < reply->n_points && reply->points[i]->step == step; i++) {
+        for (; i < points && reply->points[i]->step == step; i++) {
             size_t c = column_of(&g, reply->points[i]->name);
             if (!row[c] || row[c]->rank == reply->points[i]->rank)
                 row[c] = reply->points[i];
@@ -168,7 +204,7 @@ static enum err_code show(struct link *link, const struct metrics_options *o, in
     else if (o->output && strcmp(o->output, "json") == 0)
         print_json(reply, job, &out);
     else
-        print_grid(reply, job, several, &out);
+        print_grid(reply, job, o->name, several, &out);
     put_out(&out);
     return ERR_OK;
 }
@@ -284,11 +320,11 @@ const struct command cmd_metrics = {
     .name = "metrics",
     .usage = "metrics JOB... [--name NAME] [-o table|csv|json] [--plot NAME,...]",
     .summary = "the numbers a job has reported",
-    .help = "A table of steps and metrics (of the lowest rank that reported each), or every point of every "
-            "rank as\n"
-            "CSV or JSON. --plot draws them. Any process of a job reports by lines on $DDP_REPORT_FD: "
-            "{\"step\": 10, \"loss\": "
-            "1.4}.",
+    .help = "A table of steps and metrics (of the lowest rank that reported each; without sizes and digests, "
+            "which\n"
+            "--name shows), or every point of every rank as CSV or JSON. --plot draws them. Any process of a "
+            "job\n"
+            "reports by lines on $DDP_REPORT_FD: {\"step\": 10, \"loss\": 1.4}.",
     .options = options,
     .size = sizeof(struct metrics_options),
     .least = 1,
