@@ -55,7 +55,10 @@ static int run_here(const struct launch *l, const char *text, const struct job_s
     struct session s;
     struct err e;
     session_init(&s, l, quiet);
-    s.wants_gpus = spec->procs == JOB_PROCS_GPU || spec->device == JOB_DEVICE_CUDA;
+    if (spec->procs == JOB_PROCS_GPU)
+        s.without_gpus = "--nproc-per-node N or cpu";
+    else if (spec->device == JOB_DEVICE_CUDA)
+        s.without_gpus = "--device cpu";
     int code = start(&s, text, slots, &e) == ERR_OK ? s.exit_code : failed(&e);
     if (interrupts())
         code = 128 + interrupt_signal();

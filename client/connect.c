@@ -212,6 +212,11 @@ static const char *last_cause(const char *msg)
     return last ? last + sizeof(mark) - 1 : msg;
 }
 
+static bool has_no_address(const struct err *e)
+{
+    return strncmp(e->msg, "DNS resolution failed", strlen("DNS resolution failed")) == 0;
+}
+
 /* Somebody is there who does not want to talk like this. */
 static enum err_code explain_refusal(const struct target *t, const char *cause, struct err *e)
 {
@@ -234,6 +239,11 @@ enum err_code link_explain(const struct link *link, struct err *e)
     struct err was = *e;
     switch (was.code) {
     case ERR_UNAVAILABLE:
+        if (has_no_address(&was))
+            return err_set(e, was.code,
+                           "no address is known of %s (from %s), look at the name, or into DNS and "
+                           "/etc/hosts",
+                           t->address, t->from);
         if (reach_listens(t->address))
             return explain_refusal(t, last_cause(was.msg), e);
         /* fall through */

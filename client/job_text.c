@@ -31,7 +31,7 @@ const struct option_spec job_flag_options[] = {
     FLAG(procs, "procs-per-node", "N|gpu|cpu|auto", "workers on each machine (1)"),
     FLAG(gpus, "gpus-per-proc", "N|all", "GPUs of each worker, where there are any (1)"),
     FLAG(device, "device", "auto|cpu|cuda", "what the workers compute on (auto)"),
-    FLAG(max_restarts, "max-restarts", "N", "failures that start the job anew"),
+    FLAG(max_restarts, "max-restarts", "N", "failures that start the job anew (3; run of a command: 0)"),
     FLAG(priority, "priority", "N", "higher runs first (0)"),
     FLAG(time_limit, "time-limit", "TIME", "90s, 15m, 2h, 1d; at its end: snapshot, then stop"),
     FLAG(workdir, "workdir", "DIR", "where the workers run (the current directory)"),

@@ -75,7 +75,7 @@ static enum err_code check_gpus(struct session *s, struct err *e)
     Ddp__V1__ListNodesRequest request = DDP__V1__LIST_NODES_REQUEST__INIT;
     CLEANUP(rpc_release) void *message = NULL;
     size_t gpus = 0;
-    if (!s->wants_gpus)
+    if (!s->without_gpus)
         return ERR_OK;
     if (link_call(&s->link, "ListNodes", &request, &message, 0, e) != ERR_OK)
         return e->code;
@@ -85,8 +85,8 @@ static enum err_code check_gpus(struct session *s, struct err *e)
     if (gpus)
         return ERR_OK;
     return err_set(e, ERR_FAILED_PRECONDITION,
-                   "the job does not start on this machine: it wants GPUs and there are none, "
-                   "say --nproc-per-node N or cpu");
+                   "the job does not start on this machine: it wants GPUs and there are none, say %s",
+                   s->without_gpus);
 }
 
 static enum err_code check_queue(struct session *s, struct err *e)

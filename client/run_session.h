@@ -15,7 +15,8 @@ struct session {
     struct link link;   /* to the coordinator, wherever it is */
     const char *node;   /* this node's name in the job; NULL: it is the only one */
     int64_t job;
-    bool wants_gpus; /* the job, and this machine alone can give them */
+    /* where the job wants GPUs, and this machine alone can give them: the flags that do without; else NULL */
+    const char *without_gpus;
     /* of a run over several hosts: called each turn instead of the look at the queue; an error ends the
      * session. NULL: none */
     enum err_code (*tend)(struct session *s, struct err *e);

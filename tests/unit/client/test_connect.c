@@ -1,0 +1,54 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/connect.h"
+
+/* What users read of a coordinator that cannot be talked to. */
+
+static struct err explained(const char *address, enum err_code code, const char *msg)
+{
+    const struct link link = {.target = {.address = (char *)(uintptr_t)address, .from = "--coordinator"}};
+    struct err e;
+    err_set(&e, code, "%s", msg);
+    assert_int_equal(link_explain(&link, &e), e.code);
+    return e;
+}
+
+static void test_unreachable(void **state)
+{
+    (void)state;
+    struct err e = explained("box9:29600", ERR_UNAVAILABLE,
+                             "DNS resolution failed for box9:29600: C-ares status is not ARES_SUCCESS");
+    assert_int_equal(e.code, ERR_UNAVAILABLE);
+    assert_string_equal(e.msg, "no address is known of box9:29600 (from --coordinator), look at the name, or "
+                               "into DNS and /etc/hosts");
+
+    e = explained("unix:/none", ERR_UNAVAILABLE,
+                  "failed to connect; last error: UNKNOWN: unix:/none: No such file");
+    assert_int_equal(e.code, ERR_UNAVAILABLE);
+    assert_non_null(strstr(e.msg, "(from --coordinator) does not answer, start ddp-coordinator there"));
+    assert_non_null(strstr(e.msg, "(UNKNOWN: unix:/none: No such file)"));
+}
+
+static void test_others(void **state)
+{
+    (void)state;
+    struct err e = explained("box1:29600", ERR_UNAUTHENTICATED, "token");
+    assert_non_null(strstr(e.msg, "refuses a call without a token, give --token FILE"));
+    e = explained("box1:29600", ERR_NOT_FOUND, "there is no job 9");
+    assert_string_equal(e.msg, "there is no job 9");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unreachable),
+        cmocka_unit_test(test_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
