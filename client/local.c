@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "client/follow.h"
 
 #define PREFIX "ddp-run-"
 #define LIFELINE_FD 3
@@ -264,6 +265,8 @@ static enum err_code wait_socket(struct local *l, struct err *e)
     while (!answers(path)) {
         if (local_check(l, e) != ERR_OK)
             return e->code;
+        if (interrupts())
+            return err_set(e, ERR_CANCELLED, "interrupted");
         if (clock_boot_ms() > end)
             return err_set(e, ERR_UNAVAILABLE, "the private coordinator did not start within %d s",
                            START_MS / 1000);
