@@ -14,6 +14,7 @@
 #include "client/run_session.h"
 #include "client/run_token.h"
 #include "client/submit.h"
+#include "client/upkeep.h"
 
 /* Several hosts without daemons.
  *
@@ -35,8 +36,6 @@
 #define STRANGER_MS 10000    /* and when that is nobody of ours */
 #define GONE_MS 30000        /* without a word from the run's coordinator: it is gone for us; */
 #define GONE_REFUSED_MS 1000 /* its machine answers, but nothing listens there */
-#define QUEUE_SAY_MS 1000    /* all are here and the job does not start: then it is said why, */
-#define QUEUE_MS 60000       /* and then it never will: the nodes are its own */
 #define FAREWELL_MS 10000    /* for the others to learn the end */
 
 struct hosts {
@@ -53,9 +52,7 @@ struct hosts {
     int64_t started_ms, said_ms, probe_ms;
     int64_t listens_ms; /* since when somebody has listened who is no coordinator, 0: nobody */
     int64_t ready_ms;   /* since when the least number of nodes has been here, 0: they are not */
-    int64_t short_ms;   /* since when there have been too few for the job to go on, 0: there are enough */
-    int64_t queued_ms;  /* since when the job has not started though there are enough, 0: it has */
-    bool queue_said, gave_up;
+    struct upkeep upkeep;
 };
 
 /* ---- before anything is started */
@@ -283,18 +280,11 @@ static void warn_of_difference(const struct hosts *h)
     put_err(&line);
 }
 
-/* "box1, box3" */
-static void list_nodes(const Ddp__V1__RunStatus *status, struct buf *out)
-{
-    for (size_t i = 0; i < status->n_nodes; i++)
-        buf_printf(out, "%s%s", i ? ", " : "", status->nodes[i]);
-}
-
 static enum err_code too_few(const struct hosts *h, struct err *e)
 {
     const Ddp__V1__RunStatus *status = h->member.status;
     CLEANUP(buf_release) struct buf names = {0};
-    list_nodes(status, &names);
+    membership_list(&h->member, &names);
     return err_set(e, ERR_DEADLINE_EXCEEDED,
                    "%zu of %lld node%s joined within %lld s%s%.200s%s: did you forget %s?", status->n_nodes,
                    (long long)h->launch->nodes_min, plural(h->launch->nodes_min),
@@ -336,70 +326,6 @@ static enum err_code wait_job(struct hosts *h, struct err *e)
 
 /* ---- while the job runs */
 
-/* For all hosts: the job has failed. */
-static enum err_code give_up(struct hosts *h, char *why, struct err *e)
-{
-    Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
-    CLEANUP(rpc_release) void *reply = NULL;
-    h->gave_up = true;
-    request.job = h->session.job;
-    request.why = why;
-    request.exit_code = EXIT_DDP;
-    return link_call(&h->session.link, "CancelJob", &request, &reply, 0, e);
-}
-
-/* A job that has lost nodes waits for others as long as it did at first. */
-static enum err_code check_enough(struct hosts *h, struct err *e)
-{
-    const char *state = h->session.state;
-    const Ddp__V1__RunStatus *status = h->member.status;
-    CLEANUP(buf_release) struct buf line = {0};
-    int64_t now = clock_boot_ms();
-    bool waits = strcmp(state, "queued") == 0 || strcmp(state, "recovering") == 0;
-    if (!waits || (int64_t)status->n_nodes >= h->launch->nodes_min) {
-        h->short_ms = 0;
-        return ERR_OK;
-    }
-    if (!h->short_ms) {
-        h->short_ms = now;
-        buf_printf(&line, "ddpctl: %zu of %lld nodes left, waits %lld s for another at %s\n", status->n_nodes,
-                   (long long)h->launch->nodes_min, (long long)h->launch->join_timeout_ms / 1000,
-                   h->endpoint.address);
-        put_err(&line);
-    }
-    if (h->gave_up || now - h->short_ms < h->launch->join_timeout_ms)
-        return ERR_OK;
-    buf_clear(&line);
-    buf_printf(&line, "%zu of %lld nodes left (", status->n_nodes, (long long)h->launch->nodes_min);
-    list_nodes(status, &line);
-    buf_printf(&line, "), no other came within %lld s", (long long)h->launch->join_timeout_ms / 1000);
-    return give_up(h, line.data, e);
-}
-
-static enum err_code check_placed(struct hosts *h, struct err *e)
-{
-    const struct session *s = &h->session;
-    CLEANUP(buf_release) struct buf line = {0};
-    int64_t now = clock_boot_ms();
-    if (strcmp(s->state, "queued") != 0 || s->generation || h->short_ms || h->gave_up) {
-        h->queued_ms = 0;
-        return ERR_OK;
-    }
-    if (!h->queued_ms)
-        h->queued_ms = now;
-    if (now - h->queued_ms >= QUEUE_MS) {
-        buf_printf(&line, "the job does not start on these nodes: %s", s->reason);
-        return give_up(h, line.data, e);
-    }
-    if (h->queue_said || now - h->queued_ms < QUEUE_SAY_MS)
-        return ERR_OK;
-    h->queue_said = true;
-    buf_printf(&line, "ddpctl: %s\n", s->reason);
-    if (!s->quiet)
-        put_err(&line);
-    return ERR_OK;
-}
-
 static enum err_code tend(struct session *s, struct err *e)
 {
     struct hosts *h = s->owner;
@@ -407,7 +333,7 @@ static enum err_code tend(struct session *s, struct err *e)
         return e->code;
     if (!h->hosting)
         return ERR_OK;
-    return check_enough(h, e) == ERR_OK ? check_placed(h, e) : e->code;
+    return upkeep_turn(&h->upkeep, e);
 }
 
 static enum err_code run(struct hosts *h, struct err *e)
@@ -420,6 +346,7 @@ static enum err_code run(struct hosts *h, struct err *e)
         warn_of_difference(h);
     if (wait_job(h, e) != ERR_OK)
         return e->code;
+    h->upkeep = (struct upkeep){.session = s, .member = &h->member, .address = h->endpoint.address};
     s->tend = tend;
     s->owner = h;
     return session_run(s, e);

@@ -70,6 +70,12 @@ enum err_code membership_next(struct membership *m, int64_t wait_ms, struct err 
     return ERR_OK;
 }
 
+void membership_list(const struct membership *m, struct buf *out)
+{
+    for (size_t i = 0; i < m->status->n_nodes; i++)
+        buf_printf(out, "%s%s", i ? ", " : "", m->status->nodes[i]);
+}
+
 void membership_leave(struct membership *m)
 {
     rpc_stream_close(m->stream);

@@ -1,6 +1,7 @@
 #ifndef DDP_CLIENT_MEMBERSHIP_H
 #define DDP_CLIENT_MEMBERSHIP_H
 
+#include "base/buf.h"
 #include "base/id.h"
 #include "client/connect.h"
 
@@ -22,6 +23,7 @@ void membership_init(struct membership *m, struct link *link, const Ddp__V1__Joi
 /* Waits at most wait_ms for news. ERR_OK: there may be some in status. UNAVAILABLE: the run's coordinator is
  * away, or not there yet, e says how; call again, it is tried anew. Another code is final. */
 MUST_CHECK enum err_code membership_next(struct membership *m, int64_t wait_ms, struct err *e);
-void membership_leave(struct membership *m); /* before the link is closed */
+void membership_list(const struct membership *m, struct buf *out); /* the run's nodes: "box1, box3" */
+void membership_leave(struct membership *m);                       /* before the link is closed */
 
 #endif

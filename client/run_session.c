@@ -11,10 +11,9 @@
 #include "client/run_failure.h"
 #include "client/run_output.h"
 
-#define QUEUE_SAY_MS 1000 /* then it is said what the job waits for, */
-#define QUEUE_MS 60000    /* and then it will never fit here */
-#define BUSY_WAIT_MS 4    /* between looks at the log files while something happens, */
-#define IDLE_WAIT_MS 40   /* and when nothing has for a second */
+#define QUEUE_MS 60000  /* then it will never fit here */
+#define BUSY_WAIT_MS 4  /* between looks at the log files while something happens, */
+#define IDLE_WAIT_MS 40 /* and when nothing has for a second */
 
 static bool flush(struct session *s)
 {
@@ -89,18 +88,19 @@ static enum err_code check_gpus(struct session *s, struct err *e)
                    s->without_gpus);
 }
 
+/* One that has run waits as long as it takes: its own last processes, or a device, may come back. */
 static enum err_code check_queue(struct session *s, struct err *e)
 {
-    int64_t waited = clock_boot_ms() - s->started_ms;
-    if (strcmp(s->state, "queued") != 0 || s->generation || waited < QUEUE_SAY_MS)
-        return ERR_OK;
-    if (waited >= QUEUE_MS)
+    int64_t now = clock_boot_ms();
+    bool say = waiting_turn(&s->waiting, s->state, s->reason, now);
+    if (!s->generation && s->waiting.since_ms && now - s->waiting.since_ms >= QUEUE_MS)
         return err_set(e, ERR_FAILED_PRECONDITION, "the job does not start on this machine: %s", s->reason);
-    if (!s->queue_said && check_gpus(s, e) != ERR_OK)
+    if (!say)
+        return ERR_OK;
+    if (!s->generation && check_gpus(s, e) != ERR_OK)
         return e->code;
-    if (!s->queue_said && !s->quiet)
+    if (!s->quiet)
         buf_printf(&s->err, "ddpctl: %s\n", s->reason);
-    s->queue_said = true;
     return ERR_OK;
 }
 
@@ -188,7 +188,7 @@ void session_init(struct session *s, const struct launch *launch, bool quiet)
 enum err_code session_run(struct session *s, struct err *e)
 {
     watch_open(&s->watch, &s->link, s->job);
-    s->started_ms = s->active_ms = clock_boot_ms();
+    s->active_ms = clock_boot_ms();
     return loop(s, e);
 }
 

@@ -5,6 +5,7 @@
 #include "client/launch.h"
 #include "client/local.h"
 #include "client/tail.h"
+#include "client/waiting.h"
 
 /* A job of `ddpctl run` in the foreground: it is watched, what the workers of this node write is copied
  * (straight from their log files), ^C and its like are obeyed, until the job has ended and all is copied. */
@@ -26,9 +27,10 @@ struct session {
     struct tail tail;
     struct follow_view view;
     struct buf out, err;
-    int64_t generation, started_ms, active_ms;
+    int64_t generation, active_ms;
     int stops; /* cancels that were sent */
-    bool ended, unread, queue_said;
+    bool ended, unread;
+    struct waiting waiting;
     char state[16], reason[256]; /* of the job, as last heard */
     int exit_code;
 };
