@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -56,6 +57,10 @@ enum err_code trainer_evaluate(struct trainer *t, struct err *e)
     free(all);
     if (code)
         return code;
+    if (!isfinite(sum.loss))
+        return err_set(e, ERR_OUT_OF_RANGE,
+                       "validation loss is %s after step %lld, lower the learning rate or set clip",
+                       isnan(sum.loss) ? "nan" : "inf", (long long)t->step);
     t->val_loss = sum.loss / sum.samples;
     t->val_acc = sum.correct / sum.samples;
     t->val_step = t->step;

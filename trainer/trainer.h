@@ -152,7 +152,8 @@ MUST_CHECK enum err_code trainer_snapshot(struct trainer *t, bool last, struct e
 void trainer_await_saver(struct trainer *t);
 
 /* evaluate.c. Collective: loss and accuracy over the test split, exact counts over all ranks. Ranks that
- * differ (in an averaging round) each judge their own parameters on their part. */
+ * differ (in an averaging round) each judge their own parameters on their part. OUT_OF_RANGE, on all: the
+ * loss is no number; the last step of a run may have ruined it. */
 MUST_CHECK enum err_code trainer_evaluate(struct trainer *t, struct err *e);
 
 /* compare.c. Collective: t->digest is that of this step, unless ranks are in the middle of an averaging

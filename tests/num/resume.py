@@ -221,6 +221,15 @@ def nan_names_step_and_rank(directory):
         assert "on rank " in said, said
 
 
+def the_last_step_may_ruin_it_all(directory):
+    """Its loss was that of the parameters before it: only the evaluation tells."""
+    text = job(steps=1, optimizer="{type: sgd, lr: 1.0e+38, weight_decay: 1000}").replace("  snapshot: ", "  # ")
+    with World(directory, text, world=2) as w:
+        codes = w.wait()
+        assert 78 in codes and set(codes) <= {75, 78}, codes  # the other may hear of the end first
+        assert any("validation loss is nan after step 1, lower the " in r.err for r in w.ranks), w.ranks[0].err
+
+
 def damaged_snapshot_is_not_offered(directory):
     committed = {}
     with World(directory, job(steps=60, every=20), world=1, snapshots=committed) as w:
@@ -299,4 +308,4 @@ sweep("resume", [the_best_is_kept, a_sum_that_overflows_has_a_cause, killed_rank
                  shared_directory_is_written_once, keeps_the_newest_and_says_they_count,
                  stale_generation_commits_nothing, survivors_wait_for_the_verdict,
                  asked_to_stop, sigterm_to_one_stops_all_with_a_snapshot,
-                 nan_names_step_and_rank, damaged_snapshot_is_not_offered, another_model_names_the_tensor])
+                 nan_names_step_and_rank, the_last_step_may_ruin_it_all, damaged_snapshot_is_not_offered, another_model_names_the_tensor])
