@@ -25,11 +25,30 @@ static struct {
     } made[MOST_IDS];
 } ids = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* A file where a directory is named: abstract names end at a network namespace. */
 static socklen_t address_of(struct sockaddr_un *out, const ncclUniqueId *id)
 {
+    const char *directory = getenv("DDP_STANDIN_NCCL_DIR");
+
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
-    memcpy(out->sun_path + 1, id->internal, 40);
-    return offsetof(struct sockaddr_un, sun_path) + 41;
+    if (directory)
+        snprintf(out->sun_path, sizeof(out->sun_path), "%s/%.40s", directory, id->internal);
+    else
+        memcpy(out->sun_path + 1, id->internal, 40);
+    return directory ? sizeof(*out) : offsetof(struct sockaddr_un, sun_path) + 41;
+}
+
+void standin_close_listener(struct ncclComm *c)
+{
+    struct sockaddr_un at;
+
+    if (c->listener < 0)
+        return;
+    close(c->listener);
+    c->listener = -1;
+    address_of(&at, &c->id);
+    if (at.sun_path[0])
+        unlink(at.sun_path);
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
@@ -121,8 +140,7 @@ static void gather(struct ncclComm *c)
         char verdict = (char)!c->refused;
         lost |= send(c->peers[r].fd, &verdict, 1, MSG_NOSIGNAL) != 1;
     }
-    close(c->listener);
-    c->listener = -1;
+    standin_close_listener(c);
     fail(c, lost ? ncclRemoteError : c->refused ? ncclInvalidUsage : ncclSuccess);
 }
 

@@ -37,5 +37,6 @@ void standin_drop(struct ncclComm *c); /* the last one frees it */
 void standin_form(struct ncclComm *c);
 /* Rank 0's socket of an id that this process made; -1: it made none, or gave it away. */
 int standin_take_listener(const ncclUniqueId *id);
+void standin_close_listener(struct ncclComm *c); /* where it has one */
 
 #endif

@@ -76,8 +76,7 @@ void standin_drop(struct ncclComm *c)
             close(c->peers[r].fd);
         free(c->peers[r].data);
     }
-    if (c->listener >= 0)
-        close(c->listener);
+    standin_close_listener(c);
     free(c->peers);
     free(c);
 }
