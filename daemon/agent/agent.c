@@ -16,7 +16,7 @@
 #include "base/signals.h"
 #include "daemon/agent/agent_state.h"
 #include "daemon/agent/retain.h"
-#include "daemon/agent/trainer_nccl.h"
+#include "daemon/agent/trainer_plugin.h"
 
 #define LOG_POLL_MS 100
 #define RETAIN_EVERY_MS (3600u * 1000)
@@ -42,8 +42,10 @@ static void fill_hello(void *user, Ddp__V1__Hello *hello)
     hello->log_dir = s->log_dir;
     hello->gpus = gpus_messages(a->gpus, &hello->n_gpus);
     hello->slots_per_gpu = (int32_t)s->slots_per_gpu;
-    if (a->nccl)
+    if (a->nccl) {
         hello->nccl_version = a->nccl;
+        hello->plugin = a->plugin;
+    }
     if (!wish)
         return;
     hello->cluster_id = wish->cluster_id;
@@ -212,6 +214,7 @@ static void wake_at(struct agent *a, int64_t at, int64_t now)
     BUG_ON(uv_timer_start(&a->later, on_later, at > now ? (uint64_t)(at - now) : 0, 0));
 }
 
+/* Not before it is known what the hello has to say. */
 static void dial(struct agent *a)
 {
     struct session_events events = {.fill_hello = fill_hello,
@@ -227,8 +230,35 @@ static void dial(struct agent *a)
                                     .on_lost = on_lost,
                                     .user = a};
 
+    if (a->leaving || a->asking)
+        return;
     if (session_open(&a->session, &a->loop, a->settings, &events, &a->failure))
         uv_stop(&a->loop);
+}
+
+static void on_plugin(void *user, const char *nccl, const char *version)
+{
+    struct agent *a = user;
+
+    a->asking = NULL;
+    free(a->nccl);
+    free(a->plugin);
+    a->nccl = xstrdup(nccl);
+    a->plugin = xstrdup(version);
+    if (a->ending)
+        return;
+    if (a->session)
+        session_renew(a->session);
+    else
+        dial(a);
+}
+
+/* The driver came later than we did: the coordinator hears of its GPUs once it is known what trains there. */
+static void on_gpus_arrival(void *user)
+{
+    struct agent *a = user;
+
+    a->asking = trainer_plugin_ask(&a->loop, a->trainer, on_plugin, a);
 }
 
 /* --rejoin: what the former cluster left here is killed and forgotten before the new one hears of this node;
@@ -453,18 +483,27 @@ static void open_checks(struct agent *a)
     a->checks = checks_create(&a->loop, &options);
 }
 
+static bool is_leased(void *user, const char *uuid)
+{
+    const struct agent *a = user;
+
+    return wish_leases(a->wish.wish, uuid);
+}
+
 static enum err_code open_gpus(struct agent *a, struct err *e)
 {
     struct gpus_options options = {.state = a->settings->state,
                                    .configured = a->settings->gpus,
                                    .visible = getenv("CUDA_VISIBLE_DEVICES"),
+                                   .leased = is_leased,
                                    .on_change = on_gpus_change,
+                                   .on_arrival = on_gpus_arrival,
                                    .user = a};
 
     if (gpus_open(&a->gpus, &a->loop, &options, e))
         return e->code;
     if (gpus_count(a->gpus))
-        a->nccl = trainer_nccl(a->trainer);
+        a->asking = trainer_plugin_ask(&a->loop, a->trainer, on_plugin, a);
     return ERR_OK;
 }
 
@@ -495,8 +534,7 @@ static enum err_code open_parts(struct agent *a, struct err *e)
         return e->code;
     start_handles(a);
     a->leaving = a->settings->rejoin;
-    if (!a->leaving)
-        dial(a);
+    dial(a);
     return ERR_OK;
 }
 
@@ -516,7 +554,9 @@ static void release(struct agent *a)
     reports_release(&a->reports);
     wish_close(&a->wish);
     gpus_close(a->gpus);
+    trainer_plugin_close(a->asking);
     free(a->nccl);
+    free(a->plugin);
     close_fd(&a->lock_fd);
     free(a->address);
     free(a->trainer);

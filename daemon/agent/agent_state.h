@@ -26,7 +26,8 @@ struct agent {
     struct inventory inventory;
     struct inventory_meter meter;
     struct gpus *gpus;
-    char *nccl; /* the trainer's, "2.28.9" or "none"; NULL: there are no GPUs */
+    struct trainer_plugin *asking; /* NULL: it has answered, or is not needed */
+    char *nccl, *plugin;           /* its answer; NULL: there are no GPUs */
     struct wish_store wish;
     struct wards *wards;
     struct session *session;

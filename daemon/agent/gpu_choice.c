@@ -46,9 +46,9 @@ static enum err_code find(const char *word, const char *const *uuids, size_t cou
     return ERR_OK;
 }
 
-static bool names_none(const char *list)
+bool gpu_choice_none(const char *list)
 {
-    return !*list || !strcmp(list, "none") || !strcmp(list, "-1") || !strcmp(list, "NoDevFiles");
+    return list && (!*list || !strcmp(list, "none") || !strcmp(list, "-1") || !strcmp(list, "NoDevFiles"));
 }
 
 enum err_code gpu_choice(const char *list, const char *const *uuids, size_t count, bool *chosen,
@@ -62,7 +62,7 @@ enum err_code gpu_choice(const char *list, const char *const *uuids, size_t coun
     if (!strcmp(list, "all"))
         memset(named, 1, count * sizeof(*named));
     else
-        for (char *word; !code && !names_none(list) && (word = strsep(&rest, ","));) {
+        for (char *word; !code && !gpu_choice_none(list) && (word = strsep(&rest, ","));) {
             size_t at = 0;
             word += strspn(word, " ");
             word[strcspn(word, " ")] = '\0';

@@ -14,4 +14,6 @@
 MUST_CHECK enum err_code gpu_choice(const char *list, const char *const *uuids, size_t count, bool *chosen,
                                     struct err *e);
 
+bool gpu_choice_none(const char *list); /* it names none, whatever is there; NULL: it does not */
+
 #endif

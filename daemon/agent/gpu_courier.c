@@ -10,8 +10,10 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#define SLICE_MS 250 /* how late it hears that it shall end */
+#define SLICE_MS 100 /* how late it hears that it shall end */
 #define CLOSE_MS 2000
+#define AGAIN_FIRST_MS 250
+#define AGAIN_MOST_MS 300000
 
 /* What both threads see, under the lock; freed by the one that lets go last. */
 struct shared {
@@ -19,7 +21,8 @@ struct shared {
     pthread_cond_t changed;
     int64_t every_ms;
     bool stop, looked, ended;
-    struct err failure; /* ended without a look */
+    bool tried;         /* looked, or failed to */
+    struct err failure; /* why there was no look yet */
     uv_async_t *bell;   /* NULL: nobody listens any more */
     struct nvml_reading *readings;
     size_t count;
@@ -29,7 +32,7 @@ struct shared {
 
 struct gpu_courier {
     struct shared *shared;
-    struct nvml_reading *readings; /* the loop's copy */
+    struct nvml_reading *readings; /* the loop's copy, from the first look on */
     size_t count;
     gpu_courier_fn fn;
     void *user;
@@ -70,7 +73,7 @@ static bool hand_over(struct shared *s, struct nvml_reading *fresh)
     for (size_t i = 0; i < s->count; i++)
         merge_xids(&s->readings[i], &fresh[i]);
     memcpy(s->readings, fresh, s->count * sizeof(*fresh));
-    s->looked = true;
+    s->looked = s->tried = true;
     pthread_cond_broadcast(&s->changed);
     if (s->bell)
         uv_async_send(s->bell);
@@ -132,13 +135,32 @@ static void look_for_ever(struct shared *s, struct nvml *n)
     free(readings);
 }
 
+/* Until it has found a driver with GPUs; false: nobody wants it any more. */
+static bool find_driver(struct shared *s, struct nvml **n)
+{
+    int64_t pause = AGAIN_FIRST_MS;
+    struct err e;
+
+    while (nvml_open(n, &e)) {
+        pthread_mutex_lock(&s->lock);
+        s->failure = e;
+        s->tried = true;
+        pthread_cond_broadcast(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+        rest(s, pause);
+        if (stopped(s))
+            return false;
+        pause = pause * 2 < AGAIN_MOST_MS ? pause * 2 : AGAIN_MOST_MS;
+    }
+    return true;
+}
+
 static void *courier_main(void *arg)
 {
     struct shared *s = arg;
     struct nvml *n = NULL;
-    struct err e = {0};
 
-    if (!nvml_open(&n, &e)) {
+    if (find_driver(s, &n)) {
         pthread_mutex_lock(&s->lock);
         s->count = nvml_count(n);
         s->readings = xcalloc(s->count + 1, sizeof(*s->readings));
@@ -148,7 +170,6 @@ static void *courier_main(void *arg)
         nvml_close(n);
     }
     pthread_mutex_lock(&s->lock);
-    s->failure = e;
     s->ended = true;
     pthread_cond_broadcast(&s->changed);
     let_go(s);
@@ -157,16 +178,26 @@ static void *courier_main(void *arg)
 
 /* ---- the loop's thread */
 
-static void on_bell(uv_async_t *bell)
+/* With the lock held: what was read becomes the loop's. */
+static void take(struct gpu_courier *c)
 {
-    struct gpu_courier *c = bell->data;
     struct shared *s = c->shared;
 
-    pthread_mutex_lock(&s->lock);
+    c->count = s->count; /* the same from the first look on */
+    if (!c->readings)
+        c->readings = xcalloc(c->count + 1, sizeof(*c->readings));
     memcpy(c->readings, s->readings, c->count * sizeof(*c->readings));
     for (size_t i = 0; i < s->count; i++)
         memset(s->readings[i].xids, 0, sizeof(s->readings[i].xids));
-    pthread_mutex_unlock(&s->lock);
+}
+
+static void on_bell(uv_async_t *bell)
+{
+    struct gpu_courier *c = bell->data;
+
+    pthread_mutex_lock(&c->shared->lock);
+    take(c);
+    pthread_mutex_unlock(&c->shared->lock);
     c->fn(c->user, c->readings, c->count);
 }
 
@@ -198,7 +229,7 @@ static struct shared *make_shared(int64_t every_ms)
     return s;
 }
 
-static enum err_code start_thread(struct shared *s, struct err *e)
+static void start_thread(struct shared *s)
 {
     pthread_attr_t attr;
     pthread_t thread;
@@ -208,45 +239,45 @@ static enum err_code start_thread(struct shared *s, struct err *e)
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     rc = pthread_create(&thread, &attr, courier_main, s);
     pthread_attr_destroy(&attr);
-    return rc ? err_sys(e, rc, "thread for the GPUs") : ERR_OK;
+    if (!rc)
+        return;
+    s->holders = 1;
+    s->tried = s->ended = true;
+    err_sys(&s->failure, rc, "thread for the GPUs");
 }
 
-static void open_bell(struct gpu_courier *c, struct uv_loop_s *loop)
+struct gpu_courier *gpu_courier_open(struct uv_loop_s *loop, int64_t every_ms, gpu_courier_fn fn, void *user)
 {
+    struct gpu_courier *c = xcalloc(1, sizeof(*c));
     uv_async_t *bell = xcalloc(1, sizeof(*bell));
 
+    *c = (struct gpu_courier){.shared = make_shared(every_ms), .fn = fn, .user = user};
     BUG_ON(uv_async_init(loop, bell, on_bell));
     bell->data = c;
     c->shared->bell = bell;
+    start_thread(c->shared);
+    return c;
 }
 
-enum err_code gpu_courier_open(struct gpu_courier **out, struct uv_loop_s *loop, int64_t every_ms,
-                               int64_t patience_ms, gpu_courier_fn fn, void *user, struct err *e)
+enum err_code gpu_courier_wait(struct gpu_courier *c, int64_t patience_ms,
+                               const struct nvml_reading **readings, size_t *count, struct err *e)
 {
-    struct shared *s = make_shared(every_ms);
-    struct gpu_courier *c;
+    struct shared *s = c->shared;
+    enum err_code code = ERR_OK;
 
-    err_set(e, ERR_DEADLINE_EXCEEDED, "NVML did not answer within %d s", (int)(patience_ms / 1000));
-    if (start_thread(s, e)) {
-        s->holders = 1;
-        s->ended = true;
-    }
     pthread_mutex_lock(&s->lock);
-    (void)wait_until(s, &s->looked, patience_ms);
-    if (s->failure.code)
-        *e = s->failure;
-    if (!s->looked) {
-        s->stop = true;
-        let_go(s);
-        return e->code;
-    }
-    c = xcalloc(1, sizeof(*c));
-    *c = (struct gpu_courier){.shared = s, .count = s->count, .fn = fn, .user = user};
-    c->readings = xcalloc(s->count + 1, sizeof(*c->readings));
-    memcpy(c->readings, s->readings, s->count * sizeof(*c->readings));
-    open_bell(c, loop);
+    if (!wait_until(s, &s->tried, patience_ms))
+        code =
+            err_set(e, ERR_DEADLINE_EXCEEDED, "NVML did not answer within %d s", (int)(patience_ms / 1000));
+    else if (!s->looked)
+        code = (*e = s->failure).code;
+    else
+        take(c);
     pthread_mutex_unlock(&s->lock);
-    *out = c;
+    if (code)
+        return code;
+    *readings = c->readings;
+    *count = c->count;
     return ERR_OK;
 }
 
@@ -269,12 +300,6 @@ void gpu_courier_close(struct gpu_courier *c)
     let_go(s);
     free(c->readings);
     free(c);
-}
-
-const struct nvml_reading *gpu_courier_readings(const struct gpu_courier *c, size_t *count)
-{
-    *count = c->count;
-    return c->readings;
 }
 
 const char *gpu_courier_driver(const struct gpu_courier *c)

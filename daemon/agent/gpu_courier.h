@@ -8,7 +8,8 @@
 #include "daemon/agent/nvml.h"
 
 /* Reads NVML on a thread of its own, since a sick driver can keep its caller for minutes, and hands what it
- * read to the loop's thread. */
+ * read to the loop's thread. Where there is no driver yet it looks for one again, after 1 s, 2 s, 4 s, ...
+ * and then every five minutes: a machine that boots may have it later than this program. */
 
 struct uv_loop_s;
 struct gpu_courier;
@@ -16,15 +17,15 @@ struct gpu_courier;
 /* The readings are borrowed, one a GPU, always as many and in the same order. */
 typedef void (*gpu_courier_fn)(void *user, const struct nvml_reading *readings, size_t count);
 
-/* Waits for the first look. UNAVAILABLE: there is no NVML; DEADLINE_EXCEEDED: it did not answer in time.
- * After an error there is nothing to close. Later looks are every_ms apart, and at once after an Xid. */
-MUST_CHECK enum err_code gpu_courier_open(struct gpu_courier **out, struct uv_loop_s *loop, int64_t every_ms,
-                                          int64_t patience_ms, gpu_courier_fn fn, void *user, struct err *e);
+/* Looks are every_ms apart, and at once after an Xid. fn may close it. */
+struct gpu_courier *gpu_courier_open(struct uv_loop_s *loop, int64_t every_ms, gpu_courier_fn fn, void *user);
+/* Waits for the first look, as long as there is hope. NOT_FOUND, UNAVAILABLE: there is no NVML, or no driver;
+ * DEADLINE_EXCEEDED: it did not answer in time. After an error fn tells the first look, if there is one. */
+MUST_CHECK enum err_code gpu_courier_wait(struct gpu_courier *c, int64_t patience_ms,
+                                          const struct nvml_reading **readings, size_t *count, struct err *e);
 /* Ends the thread; one that NVML does not let go is left behind. NULL is fine. */
 void gpu_courier_close(struct gpu_courier *c);
 
-/* The first look's, until fn is called for the first time. */
-const struct nvml_reading *gpu_courier_readings(const struct gpu_courier *c, size_t *count);
-const char *gpu_courier_driver(const struct gpu_courier *c);
+const char *gpu_courier_driver(const struct gpu_courier *c); /* after the first look */
 
 #endif

@@ -78,11 +78,15 @@ static void look_at_state(struct gpu_health *h, const struct nvml_reading *r, in
     clock_text(at, wall_ms);
     if (r->lost && !h->lost) {
         h->sick = h->lost = true;
-        snprintf(h->problem, sizeof(h->problem), "fell off the bus at %s: power-cycle, then undrain", at);
+        snprintf(h->problem, sizeof(h->problem), "%s at %s: power-cycle, then undrain",
+                 r->why[0] ? r->why : "fell off the bus", at);
     }
     if (h->sick)
         return;
-    if (r->ecc_errors > 0)
+    if (r->stuck)
+        snprintf(h->problem, sizeof(h->problem),
+                 "does nothing before a reset, said the driver at %s: reset the GPU, then undrain", at);
+    else if (r->ecc_errors > 0)
         snprintf(h->problem, sizeof(h->problem),
                  "%" PRId64 " memory errors that ECC did not correct at %s: reset the GPU, then undrain",
                  r->ecc_errors, at);

@@ -22,21 +22,22 @@
 
 struct gpu {
     int index; /* nvidia-smi's */
+    bool gone; /* NVML does not list it any more: there are no readings of it */
     struct nvml_reading reading;
     struct gpu_health health;
     Ddp__V1__Gpu message;
 };
 
 struct gpus {
-    struct gpu_courier *courier; /* NULL: there are none */
+    struct gpus_options options;
+    struct gpu_courier *courier; /* NULL: nothing is to be looked at */
     char *path;                  /* of what is kept */
     char boot[64];
-    struct gpu *list; /* offered */
+    bool stocked;     /* there was a first look */
+    struct gpu *list; /* offered, then those that are gone */
     size_t count;
     Ddp__V1__Gpu **messages;
     char driver[80];
-    void (*on_change)(void *user);
-    void *user;
 };
 
 /* ---- what is kept over a restart of the agent */
@@ -58,47 +59,50 @@ static void keep(const struct gpus *g)
 
     jout_open(&out, NULL, '{');
     jout_text(&out, "boot", g->boot);
-    jout_open(&out, "sick", '{');
+    jout_open(&out, "gpus", '{');
     for (size_t i = 0; i < g->count; i++) {
         const struct gpu *gpu = &g->list[i];
-        if (!gpu->health.sick)
-            continue;
         jout_open(&out, gpu->reading.uuid, '{');
-        jout_text(&out, "problem", gpu->health.problem);
+        jout_int(&out, "index", gpu->index);
+        jout_text(&out, "name", gpu->reading.name);
+        if (gpu->health.sick)
+            jout_text(&out, "problem", gpu->health.problem);
         jout_bool(&out, "lost", gpu->health.lost);
         jout_close(&out, '}');
     }
     jout_close(&out, '}');
     jout_close(&out, '}');
     if (file_write_atomic(g->path, text.data, text.len, 0600, &e))
-        log_warn("sick_gpus_not_kept", "why=%s", LOG_Q(e.msg));
+        log_warn("gpus_not_kept", "why=%s", LOG_Q(e.msg));
 }
 
-/* Of this boot only: what the machine's start did not cure, NVML tells again. */
-static void recall(struct gpus *g)
+/* By UUID, of this boot only: what the machine's start did not cure, NVML tells again. NULL: nothing. */
+static json_t *read_kept(const struct gpus *g)
 {
     CLEANUP(buf_release) struct buf text = {0};
     CLEANUP(json_release) json_t *kept = NULL;
     struct err e;
 
     if (!file_exists(g->path))
-        return;
+        return NULL;
     if (file_read(g->path, KEPT_MOST, &text, &e) ||
         json_parse(text.data ? text.data : "", text.len, KEPT_MOST, &kept, &e)) {
-        log_warn("sick_gpus_not_recalled", "why=%s", LOG_Q(e.msg));
-        return;
+        log_warn("gpus_not_recalled", "why=%s", LOG_Q(e.msg));
+        return NULL;
     }
-    if (strcmp(json_get_text(kept, "boot", ""), g->boot) != 0)
+    return strcmp(json_get_text(kept, "boot", ""), g->boot) ? NULL
+                                                            : json_incref(json_object_get(kept, "gpus"));
+}
+
+static void recall(struct gpu *gpu, const json_t *kept)
+{
+    const char *problem = json_get_text(kept, "problem", NULL);
+
+    if (!problem)
         return;
-    for (size_t i = 0; i < g->count; i++) {
-        const json_t *sick = json_object_get(json_object_get(kept, "sick"), g->list[i].reading.uuid);
-        struct gpu_health *h = &g->list[i].health;
-        if (!sick)
-            continue;
-        h->sick = true;
-        h->lost = json_get_bool(sick, "lost", false);
-        snprintf(h->problem, sizeof(h->problem), "%s", json_get_text(sick, "problem", "was sick"));
-    }
+    gpu->health.sick = true;
+    gpu->health.lost = json_get_bool(kept, "lost", false);
+    snprintf(gpu->health.problem, sizeof(gpu->health.problem), "%s", problem);
 }
 
 /* ---- how they are */
@@ -125,20 +129,6 @@ static bool update(struct gpu *gpu, const struct nvml_reading *reading)
     return changed;
 }
 
-static void on_readings(void *user, const struct nvml_reading *readings, size_t count)
-{
-    struct gpus *g = user;
-    bool changed = false;
-
-    for (size_t i = 0; i < g->count; i++)
-        if ((size_t)g->list[i].index < count)
-            changed |= update(&g->list[i], &readings[g->list[i].index]);
-    if (!changed)
-        return;
-    keep(g);
-    g->on_change(g->user);
-}
-
 void gpus_pardon(struct gpus *g)
 {
     bool any = false;
@@ -157,7 +147,7 @@ void gpus_pardon(struct gpus *g)
     if (!any)
         return;
     keep(g);
-    g->on_change(g->user);
+    g->options.on_change(g->options.user);
 }
 
 static void fill(struct gpus *g, struct gpu *gpu)
@@ -198,17 +188,57 @@ size_t gpus_count(const struct gpus *g)
 
 /* ---- which they are */
 
-static void offer(struct gpus *g, const struct nvml_reading *readings, size_t count, const bool *chosen)
+static void offer(struct gpus *g, const struct nvml_reading *readings, size_t count, const bool *chosen,
+                  const json_t *kept)
 {
-    g->list = xcalloc(count + 1, sizeof(*g->list));
-    g->messages = xcalloc(count + 1, sizeof(*g->messages));
+    size_t most = count + json_object_size(kept);
+
+    g->list = xcalloc(most + 1, sizeof(*g->list));
+    g->messages = xcalloc(most + 1, sizeof(*g->messages));
     for (size_t i = 0; i < count; i++) {
         if (!chosen[i])
             continue;
         struct gpu *gpu = &g->list[g->count++];
         gpu->index = (int)i;
-        gpu->reading = readings[i];
+        recall(gpu, json_object_get(kept, readings[i].uuid));
+        (void)update(gpu, &readings[i]);
     }
+}
+
+static bool is_listed(const struct nvml_reading *readings, size_t count, const char *uuid)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(readings[i].uuid, uuid))
+            return true;
+    return false;
+}
+
+/* Those that were offered before this start of the agent, and that NVML does not list now: what works on one
+ * waits for ever, and its repair is still to be done. Whoever was well and leased to nobody is just not
+ * there: a batch system gives other GPUs each time. */
+static size_t offer_gone(struct gpus *g, const struct nvml_reading *readings, size_t count, json_t *kept)
+{
+    const struct gpus_options *o = &g->options;
+    size_t gone = 0;
+    const char *uuid;
+    json_t *was;
+
+    json_object_foreach(kept, uuid, was)
+    {
+        struct nvml_reading reading = {.lost = true, .why = "not listed by the driver any more, found"};
+        if (is_listed(readings, count, uuid) ||
+            (!json_get_text(was, "problem", NULL) && !o->leased(o->user, uuid)))
+            continue;
+        struct gpu *gpu = &g->list[g->count++];
+        gpu->gone = true;
+        gpu->index = (int)json_get_int(was, "index", 0);
+        snprintf(reading.uuid, sizeof(reading.uuid), "%s", uuid);
+        snprintf(reading.name, sizeof(reading.name), "%s", json_get_text(was, "name", ""));
+        recall(gpu, was);
+        (void)update(gpu, &reading);
+        gone++;
+    }
+    return gone;
 }
 
 static enum err_code choose(const struct gpus_options *o, const struct nvml_reading *readings, size_t count,
@@ -221,6 +251,8 @@ static enum err_code choose(const struct gpus_options *o, const struct nvml_read
     for (size_t i = 0; i < count; i++) {
         uuids[i] = readings[i].uuid;
         chosen[i] = readings[i].uuid[0] != '\0';
+        if (!chosen[i])
+            log_warn("gpu_not_usable", "gpu=%zu why=%s", i, LOG_Q(readings[i].why));
     }
     if (o->configured)
         code = gpu_choice(o->configured, uuids, count, chosen, e);
@@ -233,56 +265,97 @@ static enum err_code choose(const struct gpus_options *o, const struct nvml_read
     return code;
 }
 
-static enum err_code take_stock(struct gpus *g, const struct gpus_options *o, struct err *e)
+/* The first look. Where the list names what is not there nothing is offered: what stands at a number now may
+ * be meant for others. */
+static void take_stock(struct gpus *g, const struct nvml_reading *readings, size_t count, struct err *e)
 {
-    size_t count;
-    const struct nvml_reading *readings = gpu_courier_readings(g->courier, &count);
+    CLEANUP(json_release) json_t *kept = read_kept(g);
     bool *chosen = xcalloc(count + 1, sizeof(*chosen));
-    enum err_code code = choose(o, readings, count, chosen, e);
 
-    if (!code)
-        offer(g, readings, count, chosen);
-    free(chosen);
-    if (code)
-        return code;
+    e->code = ERR_OK;
+    if (choose(&g->options, readings, count, chosen, e))
+        memset(chosen, 0, count * sizeof(*chosen));
+    g->stocked = true;
     snprintf(g->driver, sizeof(g->driver), "%s", gpu_courier_driver(g->courier));
-    recall(g);
-    bool sick = false;
-    for (size_t i = 0; i < g->count; i++)
-        sick |= update(&g->list[i], &readings[g->list[i].index]);
-    if (sick)
+    offer(g, readings, count, chosen, kept);
+    size_t gone = offer_gone(g, readings, count, kept);
+    free(chosen);
+    if (g->count && !e->code)
         keep(g);
-    log_info("gpus", "offered=%zu of=%zu driver=%s", g->count, count, LOG_Q(g->driver));
-    return ERR_OK;
+    log_info("gpus", "offered=%zu of=%zu gone=%zu driver=%s", g->count - gone, count, gone, LOG_Q(g->driver));
+    if (g->count == gone)
+        gpu_courier_close(steal(g->courier));
+}
+
+/* A driver that came later than we did. */
+static void arrive(struct gpus *g, const struct nvml_reading *readings, size_t count)
+{
+    struct err e;
+
+    take_stock(g, readings, count, &e);
+    if (e.code)
+        log_error("gpus_not_offered", "why=%s", LOG_Q(e.msg));
+    if (g->count)
+        g->options.on_arrival(g->options.user);
+}
+
+static void on_readings(void *user, const struct nvml_reading *readings, size_t count)
+{
+    struct gpus *g = user;
+    bool changed = false;
+
+    if (!g->stocked) {
+        arrive(g, readings, count);
+        return;
+    }
+    for (size_t i = 0; i < g->count; i++)
+        if (!g->list[i].gone)
+            changed |= update(&g->list[i], &readings[g->list[i].index]);
+    if (!changed)
+        return;
+    keep(g);
+    g->options.on_change(g->options.user);
+}
+
+static void say_none(const struct gpus_options *o, const struct err *why)
+{
+    if (o->configured)
+        log_error("no_gpus", "why=%s", LOG_Q(why->msg));
+    else if (why->code == ERR_NOT_FOUND)
+        log_debug("no_gpus", "why=%s", LOG_Q(why->msg));
+    else
+        log_info("no_gpus", "why=%s until=%s", LOG_Q(why->msg), "there-is-a-driver");
 }
 
 enum err_code gpus_open(struct gpus **out, struct uv_loop_s *loop, const struct gpus_options *options,
                         struct err *e)
 {
     struct gpus *g = xcalloc(1, sizeof(*g));
-    struct err none;
+    const struct nvml_reading *readings;
+    size_t count;
 
+    g->options = *options;
     g->path = paths_join(options->state, "gpus.json");
-    g->on_change = options->on_change;
-    g->user = options->user;
     read_boot(g->boot);
-    if (gpu_courier_open(&g->courier, loop, LOOK_EVERY_MS, PATIENCE_MS, on_readings, g, &none)) {
-        if (none.code == ERR_UNAVAILABLE && !options->configured)
-            log_debug("no_gpus", "why=%s", LOG_Q(none.msg));
-        else
-            log_error("no_gpus", "why=%s", LOG_Q(none.msg));
-        offer(g, NULL, 0, NULL);
-        *out = g;
+    *out = g;
+    if (gpu_choice_none(options->configured) || gpu_choice_none(options->visible))
+        return ERR_OK;
+    g->courier = gpu_courier_open(loop, LOOK_EVERY_MS, on_readings, g);
+    if (gpu_courier_wait(g->courier, PATIENCE_MS, &readings, &count, e)) {
+        say_none(options, e);
         return ERR_OK;
     }
-    if (take_stock(g, options, e)) {
-        gpus_close(g);
-        return e->code;
+    take_stock(g, readings, count, e);
+    if (e->code &&
+        g->count) { /* the list was right before one was gone; whoever holds that must hear of it */
+        log_error("gpus_not_offered", "why=%s", LOG_Q(e->msg));
+        return ERR_OK;
     }
-    if (!g->count)
-        gpu_courier_close(steal(g->courier));
-    *out = g;
-    return ERR_OK;
+    if (!e->code)
+        return ERR_OK;
+    *out = NULL;
+    gpus_close(g);
+    return e->code;
 }
 
 void gpus_close(struct gpus *g)

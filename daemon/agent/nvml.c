@@ -1,6 +1,7 @@
 #include "daemon/agent/nvml.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,8 @@
 #define XIDS_MOST 7 /* between two readings */
 
 /* As the driver's interface has them. */
-enum { NVML_SUCCESS = 0, NVML_ERROR_TIMEOUT = 10, NVML_ERROR_GPU_IS_LOST = 15 };
+enum { NVML_SUCCESS = 0, NVML_ERROR_TIMEOUT = 10, NVML_ERROR_FUNCTION_NOT_FOUND = 13 };
+enum { NVML_ERROR_GPU_IS_LOST = 15, NVML_ERROR_RESET_REQUIRED = 16 };
 enum { ECC_UNCORRECTED = 1, ECC_VOLATILE = 0, TEMPERATURE_GPU = 0 };
 #define EVENT_XID_CRITICAL 0x8ull
 
@@ -86,7 +88,8 @@ static void load(struct nvml *n)
         {&c->temperature, "nvmlDeviceGetTemperature"},
         {&c->power, "nvmlDeviceGetPowerUsage"},
         {&c->ecc, "nvmlDeviceGetTotalEccErrors"},
-        {&c->throttle, "nvmlDeviceGetCurrentClocksThrottleReasons"},
+        {&c->throttle, "nvmlDeviceGetCurrentClocksThrottleReasons"}, /* its name up to CUDA 12 */
+        {&c->throttle, "nvmlDeviceGetCurrentClocksEventReasons"},
         {&c->mig, "nvmlDeviceGetMigMode"},
         {&c->set_create, "nvmlEventSetCreate"},
         {&c->set_register, "nvmlDeviceRegisterEvents"},
@@ -97,7 +100,8 @@ static void load(struct nvml *n)
 
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         void *symbol = dlsym(n->library, table[i].name);
-        memcpy(table[i].at, &symbol, sizeof(symbol)); /* POSIX: a function's address fits */
+        if (symbol)
+            memcpy(table[i].at, &symbol, sizeof(symbol)); /* POSIX: a function's address fits */
     }
     if (!c->set_create || !c->set_register || !c->set_free)
         c->set_wait = NULL;
@@ -114,11 +118,15 @@ static void find_device(struct nvml *n, unsigned index)
 {
     struct device *d = &n->devices[n->count];
     struct memory_info memory;
+    int rc = n->call.handle(index, &d->handle);
 
     n->count++; /* one that is not usable, too: numbers stay those of nvidia-smi */
-    if (n->call.handle(index, &d->handle) || n->call.uuid(d->handle, d->fixed.uuid, sizeof(d->fixed.uuid))) {
+    if (!rc)
+        rc = n->call.uuid(d->handle, d->fixed.uuid, sizeof(d->fixed.uuid));
+    if (rc) {
         d->handle = NULL; /* another's, or lost: it cannot be told from others */
         d->fixed.uuid[0] = '\0';
+        snprintf(d->fixed.why, sizeof(d->fixed.why), "%s (%d)", text_of(n, rc), rc);
         return;
     }
     if (n->call.name)
@@ -143,35 +151,48 @@ static void watch_events(struct nvml *n)
     n->events = NULL;
 }
 
+/* After an error the library stays: unloading is what drivers' libraries are worst at. */
+static enum err_code start(struct nvml *n, unsigned *count, struct err *e)
+{
+    const struct calls *c = &n->call;
+    bool whole = c->init && c->count && c->handle && c->uuid && c->shutdown;
+    int rc = whole ? c->init() : NVML_ERROR_FUNCTION_NOT_FOUND;
+
+    if (rc)
+        return err_set(e, ERR_UNAVAILABLE, "NVML does not start: %s (%d)", text_of(n, rc), rc);
+    rc = c->count(count);
+    if (rc)
+        err_set(e, ERR_UNAVAILABLE, "NVML does not count the GPUs: %s (%d)", text_of(n, rc), rc);
+    else if (!*count)
+        err_set(e, ERR_UNAVAILABLE, "the driver lists no GPU");
+    else
+        return ERR_OK;
+    (void)c->shutdown();
+    return e->code;
+}
+
 enum err_code nvml_open(struct nvml **out, struct err *e)
 {
     struct nvml *n = xcalloc(1, sizeof(*n));
     unsigned count = 0;
-    int rc;
 
     n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!n->library) {
         const char *why = dlerror();
-        err_set(e, ERR_UNAVAILABLE, "%s", why ? why : "libnvidia-ml.so.1 does not load");
+        err_set(e, ERR_NOT_FOUND, "%s", why ? why : "libnvidia-ml.so.1 does not load");
         free(n);
         return e->code;
     }
     load(n);
-    const struct calls *c = &n->call;
-    rc = c->init && c->count && c->handle && c->uuid && c->shutdown ? c->init() : 13; /* FUNCTION_NOT_FOUND */
-    if (rc) {
-        err_set(e, ERR_UNAVAILABLE, "NVML does not start: %s (%d)", text_of(n, rc), rc);
-        free(n); /* the library stays: unloading is what drivers' libraries are worst at */
+    if (start(n, &count, e)) {
+        free(n);
         return e->code;
     }
-    if (c->driver && c->driver(n->driver, sizeof(n->driver)))
+    if (n->call.driver && n->call.driver(n->driver, sizeof(n->driver)))
         n->driver[0] = '\0';
-    if (c->count(&count))
-        count = 0;
     for (unsigned i = 0; i < count && n->count < DEVICES_MOST; i++)
         find_device(n, i);
-    if (n->count)
-        watch_events(n);
+    watch_events(n);
     *out = n;
     return ERR_OK;
 }
@@ -196,10 +217,11 @@ const char *nvml_driver(const struct nvml *n)
     return n->driver;
 }
 
-/* True when the call gave a value; what it says about a lost GPU is kept. */
+/* True when the call gave a value; what it says about a GPU that is lost or stuck is kept. */
 static bool told(int rc, struct nvml_reading *out)
 {
     out->lost |= rc == NVML_ERROR_GPU_IS_LOST;
+    out->stuck |= rc == NVML_ERROR_RESET_REQUIRED;
     return rc == NVML_SUCCESS;
 }
 

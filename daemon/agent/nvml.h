@@ -14,8 +14,9 @@
 struct nvml;
 
 struct nvml_reading {
-    char uuid[96]; /* "GPU-8-4-4-4-12"; "": lost before this began, not to be used */
-    char name[64];
+    char uuid[96]; /* "GPU-8-4-4-4-12"; "": lost before this began, or another's: not to be used */
+    char name[96];
+    char why[64]; /* it is not usable, or lost; "": nothing was said */
     int64_t memory_bytes, memory_used;
     int temperature;    /* °C */
     int power_watts;    /* drawn */
@@ -25,13 +26,14 @@ struct nvml_reading {
     int xids[8];        /* errors since the last reading, ended by 0 */
     bool mig;           /* cut into pieces */
     bool lost;          /* fell off the bus */
+    bool stuck;         /* nothing goes on it before a reset */
 };
 
 #define NVML_SLOWED_BY_HARDWARE 0x08u
 #define NVML_SLOWED_BY_HEAT (0x20u | 0x40u)
 #define NVML_SLOWED_BY_POWER 0x80u
 
-/* UNAVAILABLE: no such library, no driver, or one that does not answer. */
+/* NOT_FOUND: no such library; UNAVAILABLE: no driver, or one that lists no GPU. Either may come later. */
 MUST_CHECK enum err_code nvml_open(struct nvml **out, struct err *e);
 void nvml_close(struct nvml *n);
 size_t nvml_count(const struct nvml *n); /* as nvidia-smi numbers them */

@@ -27,6 +27,7 @@ struct session {
     struct rpc_session *stream; /* NULL: waiting for the next try */
     uv_timer_t *timer;          /* next heartbeat, or next try */
     bool welcomed, leaving, closing;
+    bool renewing; /* the stream ends because we want a new one */
     int64_t heartbeat_ms, backoff_ms;
     int64_t sequence, acked, hello_sent;
     int64_t sent[IN_FLIGHT]; /* by sequence */
@@ -207,9 +208,9 @@ static void on_end(struct rpc_session *stream, const struct err *status, void *u
         return;
     if (s->welcomed)
         s->events.on_lost(s->events.user);
-    if (is_news(s, why))
+    if (!s->renewing && is_news(s, why))
         log_warn("coordinator_lost", "code=%s why=%s", err_code_name(status->code), LOG_Q(why));
-    s->welcomed = false;
+    s->welcomed = s->renewing = false;
     set_timer(s, s->leaving ? 0 : s->backoff_ms);
     s->backoff_ms = s->backoff_ms * 2 < BACKOFF_MOST_MS ? s->backoff_ms * 2 : BACKOFF_MOST_MS;
 }
@@ -297,6 +298,12 @@ void session_redial(struct session *s)
 {
     if (s && s->stream)
         rpc_session_cancel(s->stream);
+}
+
+void session_renew(struct session *s)
+{
+    s->renewing = s->stream;
+    session_redial(s);
 }
 
 void session_beat(struct session *s)

@@ -40,7 +40,8 @@ void session_leave(struct session *s, void (*on_closed)(void *user), void *user)
 
 /* Ends the stream and dials again after a pause; the coordinator then says everything anew. */
 void session_redial(struct session *s);
-void session_beat(struct session *s); /* a heartbeat now: there is news in it */
+void session_renew(struct session *s); /* the same, and nothing went wrong: the hello has news */
+void session_beat(struct session *s);  /* a heartbeat now: there is news in it */
 bool session_welcomed(const struct session *s);
 /* UNAVAILABLE: not welcomed; RESOURCE_EXHAUSTED: full, on_sendable follows. */
 MUST_CHECK enum err_code session_send(struct session *s, const Ddp__V1__AgentUp *message, struct err *e);

@@ -111,3 +111,20 @@ const Ddp__V1__GroupWish *wish_group(const Ddp__V1__Wish *wish, int64_t job)
             return wish->groups[i];
     return NULL;
 }
+
+static bool holds(const Ddp__V1__GroupWish *group, const char *uuid)
+{
+    for (size_t i = 0; i < group->n_spawns; i++)
+        for (size_t k = 0; k < group->spawns[i]->n_gpu_uuids; k++)
+            if (!strcmp(group->spawns[i]->gpu_uuids[k], uuid))
+                return true;
+    return false;
+}
+
+bool wish_leases(const Ddp__V1__Wish *wish, const char *uuid)
+{
+    for (size_t i = 0; wish && i < wish->n_groups; i++)
+        if (holds(wish->groups[i], uuid))
+            return true;
+    return false;
+}

@@ -1,6 +1,8 @@
 #ifndef DDP_DAEMON_AGENT_WISH_H
 #define DDP_DAEMON_AGENT_WISH_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "proto/ddp.pb-c.h"
 
@@ -21,5 +23,6 @@ MUST_CHECK enum err_code wish_accept(struct wish_store *w, const Ddp__V1__Wish *
 MUST_CHECK enum err_code wish_forget(struct wish_store *w, struct err *e); /* --rejoin */
 
 const Ddp__V1__GroupWish *wish_group(const Ddp__V1__Wish *wish, int64_t job); /* NULL: none */
+bool wish_leases(const Ddp__V1__Wish *wish, const char *uuid); /* the GPU, to some worker of it */
 
 #endif

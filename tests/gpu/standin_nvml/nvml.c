@@ -5,8 +5,9 @@
  * lost=0 xids=79@1,63@2
  *
  * memory and used are GiB; an Xid is told once for each number after its '@'. `lost` makes every call for
- * this GPU fail as one that fell off the bus; `bare=1` leaves out all that a driver may leave out. Without
- * the file there is no driver. */
+ * this GPU fail as one that fell off the bus, `stuck` as one that wants a reset; `bare=1` leaves out all that
+ * a driver may leave out. Without the file there is no driver; one that begins with "uncounted=1" cannot
+ * count its GPUs. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,16 @@
 #define TOLD_MOST 64
 #define EXPORT __attribute__((visibility("default")))
 
-enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, TIMED_OUT = 10, LOST = 15 };
+enum {
+    OK = 0,
+    NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
+    DRIVER_NOT_LOADED = 9,
+    TIMED_OUT = 10,
+    LOST = 15,
+    STUCK = 16,
+    UNKNOWN = 999
+};
 
 struct gpu {
     int index;
@@ -73,7 +83,10 @@ static long number(int index, const char *key)
 
 static int state_of(const struct gpu *g)
 {
-    return number(g->index, "lost") ? LOST : number(g->index, "bare") ? NOT_SUPPORTED : OK;
+    return number(g->index, "lost")    ? LOST
+           : number(g->index, "stuck") ? STUCK
+           : number(g->index, "bare")  ? NOT_SUPPORTED
+                                       : OK;
 }
 
 EXPORT int nvmlInit_v2(void);
@@ -116,7 +129,7 @@ int nvmlDeviceGetCount_v2(unsigned *count)
 
     for (*count = 0; *count < GPUS_MOST && get((int)*count, "uuid", text);)
         ++*count;
-    return OK;
+    return get(0, "uncounted", text) ? UNKNOWN : OK;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **out)

@@ -15,14 +15,14 @@
 #include "daemon/agent/gpu_choice.h"
 #include "daemon/agent/gpu_health.h"
 #include "daemon/agent/gpus.h"
-#include "daemon/agent/trainer_nccl.h"
 
 struct bench {
     char dir[32];
     char *file;
     uv_loop_t loop;
     struct gpus *gpus;
-    int changes;
+    const char *leased; /* a UUID; NULL: none */
+    int changes, arrivals;
 };
 
 static void write_file(const struct bench *b, const char *text)
@@ -55,7 +55,7 @@ static void close_gpus(struct bench *b)
 static int tear_down(void **state)
 {
     struct bench *b = *state;
-    static const char *const files[] = {"nvml", "gpus.json", "trainer"};
+    static const char *const files[] = {"nvml", "gpus.json"};
 
     close_gpus(b);
     assert_int_equal(uv_loop_close(&b->loop), 0);
@@ -74,9 +74,21 @@ static void on_change(void *user)
     ((struct bench *)user)->changes++;
 }
 
+static void on_arrival(void *user)
+{
+    ((struct bench *)user)->arrivals++;
+}
+
+static bool is_leased(void *user, const char *uuid)
+{
+    const char *leased = ((const struct bench *)user)->leased;
+
+    return leased && !strcmp(leased, uuid);
+}
+
 static enum err_code open_gpus(struct bench *b, const char *configured, const char *visible, struct err *e)
 {
-    struct gpus_options options = {b->dir, configured, visible, on_change, b};
+    struct gpus_options options = {b->dir, configured, visible, is_leased, on_change, on_arrival, b};
 
     return gpus_open(&b->gpus, &b->loop, &options, e);
 }
@@ -95,15 +107,15 @@ static void on_tick(uv_timer_t *timer)
     (void)timer;
 }
 
-/* Turns the loop until the GPU is as wanted. */
-static void until(struct bench *b, size_t at, bool healthy)
+/* Turns the loop until the GPU is as wanted; healthy -1: until there is one. */
+static void until(struct bench *b, size_t at, int healthy)
 {
     int64_t end = clock_boot_ms() + 20000;
     uv_timer_t tick;
 
     uv_timer_init(&b->loop, &tick);
     uv_timer_start(&tick, on_tick, 20, 20);
-    while (gpu(b, at)->healthy != healthy) {
+    while (healthy < 0 ? !b->arrivals : gpu(b, at)->healthy != healthy) {
         assert_true(clock_boot_ms() < end);
         uv_run(&b->loop, UV_RUN_ONCE);
     }
@@ -162,13 +174,94 @@ static void a_gpu_lost_before_leaves_the_others_their_numbers(void **state)
     assert_int_equal(gpu(b, 0)->index, 1);
 }
 
-static void without_a_driver_there_are_none(void **state)
+/* Without a driver, or with one that does not count, there are none before it does. */
+static void a_driver_may_come_later(void **state)
 {
     struct bench *b = *state;
     struct err e;
 
-    assert_int_equal(open_gpus(b, "0", NULL, &e), ERR_OK);
+    for (int counts = 0; counts < 2; counts++) {
+        if (counts)
+            write_file(b, "uncounted=1 uuid=GPU-aa1\n");
+        assert_int_equal(open_gpus(b, counts ? "1" : NULL, NULL, &e), ERR_OK);
+        assert_int_equal(gpus_count(b->gpus), 0);
+        write_file(b, TWO);
+        until(b, 0, -1);
+        assert_int_equal(b->arrivals, 1);
+        assert_int_equal(gpus_count(b->gpus), counts ? 1 : 2); /* narrowed as ever */
+        assert_string_equal(gpu(b, 0)->uuid, counts ? "GPU-ab2" : "GPU-aa1");
+        write_file(b, TWO "uuid=GPU-ac3\n");
+        close_gpus(b);
+        write_file(b, "");
+        b->arrivals = 0;
+    }
+}
+
+static void a_late_list_that_is_wrong_offers_none(void **state)
+{
+    struct bench *b = *state;
+    struct err e;
+
+    assert_int_equal(open_gpus(b, "0,7", NULL, &e), ERR_OK);
+    write_file(b, TWO);
+    for (int64_t end = clock_boot_ms() + 20000; uv_loop_alive(&b->loop);) { /* it stops looking then */
+        assert_true(clock_boot_ms() < end);
+        uv_run(&b->loop, UV_RUN_ONCE);
+    }
     assert_int_equal(gpus_count(b->gpus), 0);
+    assert_int_equal(b->arrivals, 0);
+}
+
+static void one_that_is_gone_at_a_restart_is_lost(void **state)
+{
+    struct bench *b = *state;
+    struct err e;
+
+    write_file(b, TWO);
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
+    close_gpus(b);
+    b->leased = "GPU-ab2";
+    write_file(b, "uuid=GPU-aa1 name=NVIDIA_H200\n");
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
+    assert_int_equal(gpus_count(b->gpus), 2);
+    assert_true(gpu(b, 0)->healthy);
+    assert_string_equal(gpu(b, 1)->uuid, "GPU-ab2");
+    assert_string_equal(gpu(b, 1)->name, "H200");
+    assert_int_equal(gpu(b, 1)->index, 1);
+    assert_true(gpu(b, 1)->lost && !gpu(b, 1)->healthy);
+    assert_non_null(strstr(gpu(b, 1)->problem, "not listed by the driver any more"));
+    gpus_pardon(b->gpus);
+    assert_true(gpu(b, 1)->lost); /* it is no more there than before */
+    close_gpus(b);
+    b->leased = NULL; /* nobody is on it now: its repair is still to be done */
+    assert_int_equal(open_gpus(b, "0,1", NULL, &e), ERR_OK); /* a list that was right is no error */
+    assert_int_equal(gpus_count(b->gpus), 1);
+    assert_true(gpu(b, 0)->lost);
+    close_gpus(b);
+    write_file(b, TWO);
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
+    assert_int_equal(gpus_count(b->gpus), 2);
+    assert_true(gpu(b, 1)->lost); /* back, and nobody has said that it is well */
+    gpus_pardon(b->gpus);
+    assert_true(gpu(b, 1)->healthy);
+}
+
+static void one_that_was_well_and_free_is_just_not_there(void **state)
+{
+    struct bench *b = *state;
+    struct err e;
+
+    write_file(b, TWO);
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
+    close_gpus(b);
+    b->leased = "GPU-ab2"; /* it is there, but not offered any more: who has it goes on */
+    assert_int_equal(open_gpus(b, "0", NULL, &e), ERR_OK);
+    assert_int_equal(gpus_count(b->gpus), 1);
+    close_gpus(b);
+    write_file(b, "uuid=GPU-ad4\n");
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
+    assert_int_equal(gpus_count(b->gpus), 1);
+    assert_string_equal(gpu(b, 0)->uuid, "GPU-ad4");
 }
 
 static void lists_narrow_what_is_offered(void **state)
@@ -240,7 +333,7 @@ static void what_nvml_still_says_stays(void **state)
     struct bench *b = *state;
     struct err e;
 
-    write_file(b, "uuid=GPU-aa1 ecc=2\nuuid=GPU-ab2 mig=1\nuuid=GPU-ac3 slowed=64\n");
+    write_file(b, "uuid=GPU-aa1 ecc=2\nuuid=GPU-ab2 mig=1\nuuid=GPU-ac3 slowed=64\nuuid=GPU-ad4 stuck=1\n");
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     assert_non_null(strstr(gpu(b, 0)->problem, "2 memory errors"));
     assert_non_null(strstr(gpu(b, 1)->problem, "MIG"));
@@ -249,6 +342,7 @@ static void what_nvml_still_says_stays(void **state)
     assert_false(gpu(b, 1)->healthy);
     assert_true(gpu(b, 2)->healthy); /* it is only slow */
     assert_string_equal(gpu(b, 2)->problem, "is slowed down by heat");
+    assert_non_null(strstr(gpu(b, 3)->problem, "does nothing before a reset"));
 }
 
 static void the_worst_xid_is_told(void **state)
@@ -269,34 +363,6 @@ static void the_worst_xid_is_told(void **state)
     assert_non_null(strstr(h.problem, "fell off the bus at "));
 }
 
-static char *nccl_of(const struct bench *b, const char *script)
-{
-    CLEANUP(free_text) char *path = xasprintf("%s/trainer", b->dir);
-    CLEANUP(free_text) char *text = xasprintf("#!/bin/sh\n%s\n", script);
-    struct err e;
-
-    if (file_write_atomic(path, text, strlen(text), 0700, &e))
-        fail_msg("%s", e.msg);
-    return trainer_nccl(path);
-}
-
-static void the_trainer_says_its_nccl(void **state)
-{
-    static const char *const cases[][2] = {
-        {"[ $1 = --plugin ] && echo '{\"version\": \"CUDA 13.0\", \"nccl\": \"2.28.9\"}'", "2.28.9"},
-        {"echo '{\"why\": \"libcuda.so.1 is missing\"}'", "none"},
-        {"echo usage >&2; exit 2", "none"},
-        {"kill -9 $$", "none"},
-    };
-
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        CLEANUP(free_text) char *version = nccl_of(*state, cases[i][0]);
-        assert_string_equal(version, cases[i][1]);
-    }
-    CLEANUP(free_text) char *missing = trainer_nccl("/nowhere/ddp-trainer");
-    assert_string_equal(missing, "none");
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -305,12 +371,14 @@ int main(void)
         TEST(what_the_driver_says),
         TEST(a_driver_may_say_little),
         TEST(a_gpu_lost_before_leaves_the_others_their_numbers),
-        TEST(without_a_driver_there_are_none),
+        TEST(a_driver_may_come_later),
+        TEST(a_late_list_that_is_wrong_offers_none),
+        TEST(one_that_is_gone_at_a_restart_is_lost),
+        TEST(one_that_was_well_and_free_is_just_not_there),
         TEST(lists_narrow_what_is_offered),
         TEST(an_xid_makes_sick_until_the_operator_speaks),
         TEST(what_nvml_still_says_stays),
         TEST(the_worst_xid_is_told),
-        TEST(the_trainer_says_its_nccl),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
