@@ -127,6 +127,7 @@ static void on_hello(struct session *x, const Ddp__V1__Hello *m)
         .gpu_count = m->n_gpus,
         .gpu_slots = m->slots_per_gpu,
         .nccl = m->nccl_version,
+        .plugin = m->plugin,
     };
     members_describe(x->service, &event.hello);
     service_event(x->service, &event);

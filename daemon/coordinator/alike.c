@@ -109,3 +109,19 @@ bool alike_feasible(const struct core *core, const struct job *job, enum room_mo
     free(list);
     return enough;
 }
+
+char *alike_difference(const struct place_choice *list, size_t count)
+{
+    const struct node *first = NULL;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct node *node = list[i].node;
+        if (!node->plugin || !*node->plugin)
+            continue;
+        if (first && strcmp(first->plugin, node->plugin) != 0)
+            return xasprintf("%s trains with %s, %s with %s", first->r.name, first->plugin, node->r.name,
+                             node->plugin);
+        first = first ? first : node;
+    }
+    return NULL;
+}

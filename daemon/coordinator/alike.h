@@ -18,4 +18,7 @@ size_t alike_with(const struct node *node, struct place_choice *list, size_t cou
 /* False: nodes enough could take the job, but not of one version; says which they are. */
 bool alike_feasible(const struct core *core, const struct job *job, enum room_mode mode, struct buf *why);
 
+/* NULL, or how two of the nodes differ in what computes on their GPUs: NCCL does not mind, the bits may. */
+char *alike_difference(const struct place_choice *list, size_t count);
+
 #endif

@@ -251,6 +251,7 @@ void convert_node(struct pool *pool, const struct core_node_status *s, struct co
     out->address = text(s->node->address);
     out->memory_bytes = s->node->memory_bytes;
     out->nccl_version = text(s->nccl);
+    out->plugin = text(s->plugin);
     out->slots_per_gpu = s->gpu_slots;
     out->n_jobs = s->job_count;
     out->jobs = pool_alloc(pool, s->job_count * sizeof *out->jobs);

@@ -69,6 +69,7 @@ struct core_gpu {
 struct core_hello {
     const char *node, *instance, *session_id, *version, *cluster_id, *address, *log_dir;
     const char *nccl;        /* "2.28.9", of its trainer; "none": that cannot use GPUs; NULL, "": unknown */
+    const char *plugin;      /* all that the trainer uses there: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0" */
     int64_t epoch, revision; /* of the wish the agent keeps */
     int cpu_slots, cores, port_first, port_last;
     int procs;      /* workers that a job has on this node, whatever the job says; 0: as it says */
@@ -375,7 +376,7 @@ struct core_node_status {
     const struct core_gpu *gpus;
     size_t gpu_count;
     int slots_free, gpus_free;
-    const char *nccl;
+    const char *nccl, *plugin;
     int gpu_slots;
     int64_t *jobs; /* that have live workers there */
     size_t job_count;

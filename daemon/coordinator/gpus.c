@@ -83,6 +83,8 @@ void gpus_hello(struct core *core, struct node *node, const struct core_hello *h
     node->gpu_slots = hello->gpu_slots > 0 ? hello->gpu_slots : 1;
     free(node->nccl);
     node->nccl = xstrdup(hello->nccl ? hello->nccl : "");
+    free(node->plugin);
+    node->plugin = xstrdup(hello->plugin ? hello->plugin : "");
     for (size_t i = 0; i < node->gpu_count; i++) {
         const struct core_gpu *old = inventory_find(&before, node->gpus[i].uuid);
         if (old ? old->healthy != node->gpus[i].healthy : !node->gpus[i].healthy)

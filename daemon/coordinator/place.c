@@ -147,6 +147,15 @@ static void take_seats(struct place_choice *list, size_t count)
     free(seated);
 }
 
+/* The nodes that could take the job, of one kind where it needs that. */
+static size_t candidates(const struct core *core, const struct job *job, enum room_mode mode, bool later,
+                         struct place_choice *list)
+{
+    size_t count = room_candidates(core, job, mode, later, list);
+
+    return alike_matters(job, mode) ? alike_keep(list, count) : count;
+}
+
 /* How many nodes are kept for a job that cannot be placed now: as many as it was stopped for. */
 static size_t to_keep(const struct job *job)
 {
@@ -175,7 +184,7 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
     enum room_mode mode = room_mode_of(core, job);
     const struct spawn *old = holds_back(job);
     bool ready = !old && core->now.boot_ms >= job->not_before;
-    size_t count = ready ? room_candidates(core, job, mode, false, list) : 0;
+    size_t count = ready ? candidates(core, job, mode, false, list) : 0;
 
     count = world_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
     if (count) {
@@ -183,11 +192,14 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
         for (size_t i = 0; i < count; i++)
             room_take(list[i].node, &list[i]);
         form_generation(core, job, list, count);
+        CLEANUP(free_text) char *differ = alike_matters(job, mode) ? alike_difference(list, count) : NULL;
+        if (differ)
+            emit_event(core, job, "plugins_differ", "%s: its bits may depend on who is where", differ);
         return PLACED;
     }
     CLEANUP(buf_release) struct buf text = {0};
     job->holder = 0;
-    size_t fitting = room_candidates(core, job, mode, true, list);
+    size_t fitting = candidates(core, job, mode, true, list);
     bool enough = fitting && fitting >= (size_t)job->spec.nodes_min;
     count = choose_to_keep(job, list, fitting);
     if (old)
@@ -221,7 +233,7 @@ static void keep_for_drained(const struct core *core, struct place_choice *list)
         const struct job *job = core->jobs[i];
         if (!job->drained_ms || job->r.state != JOB_RECOVERING || !generation_open(job_current(job)))
             continue;
-        size_t count = room_candidates(core, job, room_mode_of(core, job), true, list);
+        size_t count = candidates(core, job, room_mode_of(core, job), true, list);
         count = choose_to_keep(job, list, count);
         for (size_t k = 0; k < count; k++)
             room_keep(job, list[k].node, &list[k]);

@@ -184,8 +184,6 @@ size_t room_candidates(const struct core *core, const struct job *job, enum room
     }
     if (count)
         qsort(out, count, sizeof(*out), later ? by_hope : by_fit);
-    if (alike_matters(job, mode))
-        count = alike_keep(out, count);
     return count;
 }
 

@@ -174,6 +174,7 @@ static void node_free(struct node *node)
 {
     inventory_free(node);
     free(node->nccl);
+    free(node->plugin);
     node_record_release(&node->r);
     free(node->spawns);
     free(node);

@@ -83,6 +83,7 @@ struct node {
     size_t gpu_count;
     int gpu_slots;     /* workers that share a GPU */
     char *nccl;        /* as in core_hello, never NULL once it said hello */
+    char *plugin;      /* the same */
     uint64_t session;  /* 0: none */
     int64_t heard_ms;  /* boot: the last word from it; leases of its spawns count from here */
     int64_t return_by; /* boot: not lost before; it, or we, were away */

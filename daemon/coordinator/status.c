@@ -243,6 +243,7 @@ enum err_code core_node_status(const struct core *core, const char *name, struct
         .gpus = node->gpus,
         .gpu_count = node->gpu_count,
         .nccl = node->nccl,
+        .plugin = node->plugin,
         .gpu_slots = node->gpu_slots,
         .load = node->load,
         .memory_free = node->memory_free,

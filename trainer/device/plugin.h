@@ -18,7 +18,7 @@ struct plugin {
     uint32_t abi;
     uint32_t size;       /* of this struct */
     const char *name;    /* "cuda" */
-    const char *version; /* of what it was built with, for people: "CUDA 13.0, cuDNN 9.19, NCCL 2.28.9" */
+    const char *version; /* of what it was built with, for people: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0" */
     int nccl_version;    /* 22809; 0: without NCCL */
     /* UNAVAILABLE: no such hardware, or a driver too old; says which. */
     enum err_code (*open)(struct device **out, struct err *e);

@@ -261,6 +261,7 @@ uint64_t bench_hello(struct bench *b, const char *node, const char *instance, in
         .gpu_count = (size_t)gpus,
         .gpu_slots = b->gpu_slots,
         .nccl = b->nccl,
+        .plugin = b->plugin,
     };
     say(b, &event);
     if (session_count == ARRAY_LEN(sessions))

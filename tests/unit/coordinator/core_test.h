@@ -17,7 +17,7 @@ struct bench {
     size_t kept_from;      /* changes of out that are kept already */
     int procs, seat, turn; /* what the next hellos say */
     int gpu_slots;
-    const char *nccl;
+    const char *nccl, *plugin;
     size_t job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
 };
 

@@ -326,12 +326,38 @@ static void growth_keeps_to_its_nccl(void **state)
     struct bench *b = *state;
 
     gpu_box(b, "box1", 1, "2.28.9");
-    int64_t job = bench_submit(b, "nodes: \"1:2\"\ngpus_per_proc: 1\n" TRAIN);
+    int64_t job =
+        bench_submit(b, "nodes: \"1:3\"\ngpus_per_proc: 1\n" TRAIN "  snapshot: {dir: /out, every: 10}\n");
     bench_form(b, job);
     gpu_box(b, "box2", 1, "2.27.3");
     bench_pass_beating(b, 60000, "box1 box2");
-    assert_int_equal(bench_generation(b, job)->number, 1);
     assert_int_equal(bench_stop(b, job, 0), CORE_STOP_NONE);
+    gpu_box(b, "box3", 1, "2.28.9");
+    bench_pass_beating(b, 20000, "box1 box2 box3");
+    assert_true(bench_said(b, "resize to 2 nodes: box3 joins"));
+}
+
+static void who_computes_otherwise_is_told(void **state)
+{
+    struct bench *b = *state;
+
+    b->plugin = "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0";
+    gpu_box(b, "box1", 4, "2.28.9");
+    gpu_box(b, "box2", 4, "2.28.9");
+    bench_submit(b, "nodes: 2\ngpus_per_proc: 1\n" TRAIN);
+    bench_operator(b, CORE_UNDRAIN, "box1"); /* the bench reads the events with it */
+    assert_false(bench_said(b, "trains with"));
+    b->plugin = "CUDA 13.0, NCCL 2.28.9";
+    gpu_box(b, "box3", 4, "2.28.9");
+    gpu_box(b, "box4", 1, "2.28.9");
+    bench_submit(b, "nodes: 3\ngpus_per_proc: 1\n"); /* a command's libraries are its own */
+    bench_operator(b, CORE_UNDRAIN, "box1");
+    assert_false(bench_said(b, "trains with"));
+    int64_t job = bench_submit(b, "nodes: 3\ngpus_per_proc: 1\n" TRAIN);
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    bench_operator(b, CORE_UNDRAIN, "box1");
+    assert_true(bench_said(
+        b, "box1 trains with CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0, box3 with CUDA 13.0, NCCL 2.28.9"));
 }
 
 static void beat_with(struct bench *b, uint64_t session, const struct core_gpu *gpu)
@@ -412,6 +438,7 @@ int main(void)
         TEST(a_generation_has_one_nccl),
         TEST(without_a_plugin_gpus_train_nothing),
         TEST(growth_keeps_to_its_nccl),
+        TEST(who_computes_otherwise_is_told),
         TEST(workers_of_a_sick_gpu_go_on_those_of_a_lost_one_do_not),
         TEST(undrain_pardons_the_gpus),
         TEST(no_port_is_used_again_soon),

@@ -20,13 +20,25 @@ struct attention {
     size_t room_bytes, bytes; /* of the last; of all */
 };
 
+static bool is_forbidden(void)
+{
+    const char *wanted = getenv("DDP_CUDNN");
+    return wanted && strcmp(wanted, "0") == 0;
+}
+
+void attention_version(char out[ATTENTION_VERSION])
+{
+    struct err none;
+    if (is_forbidden() || attention_cudnn_version(out, &none))
+        out[0] = '\0';
+}
+
 enum err_code attention_open(struct attention **out, cudaStream_t stream, struct err *e)
 {
     struct attention *a = xcalloc(1, sizeof(*a));
-    const char *wanted = getenv("DDP_CUDNN");
     a->stream = stream;
     a->path = "";
-    if (wanted && strcmp(wanted, "0") == 0)
+    if (is_forbidden())
         (void)err_set(e, ERR_UNAVAILABLE, "cuDNN: DDP_CUDNN=0");
     else if (attention_cudnn_open(&a->cudnn, stream, e))
         a->cudnn = NULL;

@@ -20,6 +20,8 @@ extern "C" {
 
 struct attention; /* of one stream; used by its device's thread only */
 
+/* "cuDNN 9.19.0", which attention_open would take; "": none. Needs no device. */
+void attention_version(char out[32]);
 /* Opens cuDNN when there is one; the environment's DDP_CUDNN=0 forbids it. */
 MUST_CHECK enum err_code attention_open(struct attention **out, cudaStream_t stream, struct err *e);
 void attention_free(struct attention *a); /* when the stream is idle; NULL is fine */

@@ -1,5 +1,11 @@
 #include "trainer/device/cuda/attention_cudnn.h"
 
+enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e)
+{
+    out[0] = '\0';
+    return err_set(e, ERR_UNAVAILABLE, "cuDNN: not built in");
+}
+
 enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, struct err *e)
 {
     (void)stream;

@@ -26,6 +26,22 @@ struct attention_cudnn {
     int plans;
 };
 
+static void print_version(const struct cudnn *lib, char out[ATTENTION_VERSION])
+{
+    size_t version = lib->version();
+    (void)snprintf(out, ATTENTION_VERSION, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100,
+                   version % 100);
+}
+
+enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e)
+{
+    struct cudnn lib;
+    if (cudnn_load(&lib, e))
+        return e->code;
+    print_version(&lib, out);
+    return ERR_OK;
+}
+
 enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, struct err *e)
 {
     struct cudnn lib;
@@ -43,12 +59,10 @@ enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t st
     }
     struct attention_cudnn *c = xcalloc(1, sizeof(*c));
     const char *most = getenv("DDP_CUDNN_WORKSPACE_MB");
-    size_t version = lib.version();
     c->most = (most ? strtoll(most, NULL, 10) : WORKSPACE_MB) << 20;
     c->lib = lib;
     c->handle = handle;
-    (void)snprintf(c->name, sizeof(c->name), "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100,
-                   version % 100);
+    print_version(&lib, c->name);
     *out = c;
     return ERR_OK;
 }

@@ -11,12 +11,16 @@
 
 struct attention_cudnn;
 
+#define ATTENTION_VERSION 32
+/* Of the library that would be opened, without a device: "cuDNN 9.19.0". UNAVAILABLE: there is none. */
+MUST_CHECK enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e);
+
 /* DDP_CUDNN_WORKSPACE_MB of the environment bounds a backward pass's workspace: 2048 without it. UNAVAILABLE:
  * no library, or none for this GPU. */
 MUST_CHECK enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream,
                                               struct err *e);
 void attention_cudnn_free(struct attention_cudnn *c);
-const char *attention_cudnn_name(const struct attention_cudnn *c); /* "cuDNN 9.19.0" */
+const char *attention_cudnn_name(const struct attention_cudnn *c); /* its version */
 
 /* Has a plan for the shape from now on, which needs that much room. UNIMPLEMENTED: declined, or not there and
  * not to be made. */

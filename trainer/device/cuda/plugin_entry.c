@@ -3,23 +3,36 @@
 
 #include <stdio.h>
 
+#include "base/buf.h"
+#include "base/mem.h"
+#include "trainer/device/cuda/attention.h"
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/nccl.h"
 
 __attribute__((visibility("default"))) const struct plugin *ddp_plugin(uint32_t abi);
+
+/* All that the bits of a training may depend on. */
+static void describe(char *out, size_t size, int nccl)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    char cudnn[32];
+    buf_printf(&text, "CUDA %d.%d", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    if (nccl)
+        buf_printf(&text, ", NCCL %d.%d.%d", nccl / 10000, nccl / 100 % 100, nccl % 100);
+    attention_version(cudnn);
+    if (cudnn[0])
+        buf_printf(&text, ", %s", cudnn);
+    (void)snprintf(out, size, "%s", text.data);
+}
 
 const struct plugin *ddp_plugin(uint32_t abi)
 {
     static char version[96];
     static struct plugin plugin = {
         .abi = PLUGIN_ABI, .size = sizeof(plugin), .name = "cuda", .version = version, .open = cuda_open};
-    int n =
-        snprintf(version, sizeof(version), "CUDA %d.%d", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-    (void)n;
 #ifdef DDP_CUDA_NCCL
     plugin.nccl_version = nccl_comm_ops.version();
-    snprintf(version + n, sizeof(version) - (size_t)n, ", NCCL %d.%d.%d", plugin.nccl_version / 10000,
-             plugin.nccl_version / 100 % 100, plugin.nccl_version % 100);
 #endif
+    describe(version, sizeof(version), plugin.nccl_version);
     return abi == PLUGIN_ABI ? &plugin : NULL;
 }
