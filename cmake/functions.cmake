@@ -17,6 +17,10 @@ function(ddp_program name)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
+# A test counts two processors of `ctest -j`, one that mostly waits one (ddp_tests_wait):
+# so those run beside the others.
+set(DDP_TEST_PROCESSORS PROCESSORS 2)
+
 # ddp_unit_test(name LINK libs... [SOURCES extra.c] [TIMEOUT seconds]): one cmocka program from name.c
 function(ddp_unit_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
@@ -32,7 +36,7 @@ function(ddp_unit_test name)
   target_link_libraries(${name} PRIVATE ${arg_LINK} PkgConfig::CMOCKA)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" ${DDP_TEST_PROCESSORS}
                        ENVIRONMENT "${DDP_SANITIZER_ENV}")
 endfunction()
 
@@ -44,6 +48,7 @@ function(ddp_script_test name)
   endif()
   add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT} ${arg_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77
+                       ${DDP_TEST_PROCESSORS}
                        ENVIRONMENT "DDP_BIN=${CMAKE_BINARY_DIR}/bin;DDP_SOURCE=${PROJECT_SOURCE_DIR};DDP_BUILD=${CMAKE_BINARY_DIR};${DDP_SANITIZER_ENV}")
   if(arg_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
@@ -76,8 +81,13 @@ function(ddp_fuzz_target name)
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/driver.c)
     add_test(NAME ${target} COMMAND ${target} ${seeds})
   endif()
-  set_tests_properties(${target} PROPERTIES TIMEOUT 120 LABELS fuzz)
+  set_tests_properties(${target} PROPERTIES TIMEOUT 120 LABELS fuzz ${DDP_TEST_PROCESSORS})
 endfunction()
 if(DDP_FUZZ)
   add_custom_target(fuzz_targets)
 endif()
+
+# ddp_tests_wait(names...): tests of this folder that take less than a third of a processor
+function(ddp_tests_wait)
+  set_tests_properties(${ARGN} PROPERTIES PROCESSORS 1)
+endfunction()

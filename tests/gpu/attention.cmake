@@ -15,7 +15,7 @@ endfunction()
 
 gpu_attention_test(test_attention_emulated ${cuda}/attention.c ${cuda}/attention_alone.c)
 add_test(NAME test_attention_emulated COMMAND test_attention_emulated)
-set_tests_properties(test_attention_emulated PROPERTIES TIMEOUT 120 LABELS gpu-emulated ENVIRONMENT DDP_EMULATED_SEED=1)
+set_tests_properties(test_attention_emulated PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 120 LABELS gpu-emulated ENVIRONMENT DDP_EMULATED_SEED=1)
 
 find_file(DDP_CUDA_STUB libcuda.so HINTS ${CUDAToolkit_LIBRARY_DIR}/stubs NO_DEFAULT_PATH)
 mark_as_advanced(DDP_CUDA_STUB)
@@ -28,7 +28,7 @@ if(DDP_CUDA_CUDNN)
                              ${DDP_CUDNN_INCLUDE})
   foreach(megabytes 2048 0)
     add_test(NAME test_attention_cudnn_${megabytes} COMMAND test_attention_cudnn)
-    set_tests_properties(test_attention_cudnn_${megabytes} PROPERTIES TIMEOUT 120 LABELS gpu-emulated
+    set_tests_properties(test_attention_cudnn_${megabytes} PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 120 LABELS gpu-emulated
                          ENVIRONMENT DDP_CUDNN_WORKSPACE_MB=${megabytes})
   endforeach()
 
@@ -40,7 +40,7 @@ if(DDP_CUDA_CUDNN)
   target_link_libraries(test_cudnn_plans PRIVATE base ${CMAKE_DL_LIBS})
   set_target_properties(test_cudnn_plans PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME test_cudnn_plans COMMAND test_cudnn_plans ${DDP_CUDA_STUB})
-  set_tests_properties(test_cudnn_plans PROPERTIES TIMEOUT 180 LABELS gpu-emulated SKIP_RETURN_CODE 77)
+  set_tests_properties(test_cudnn_plans PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 180 LABELS gpu-emulated SKIP_RETURN_CODE 77)
 endif()
 
 # The plugin's objects serve here, too: they take nvcc long enough once.

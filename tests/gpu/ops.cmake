@@ -12,9 +12,9 @@ target_link_libraries(test_ops_emulated PRIVATE emulated_ops emulated_cuda devic
 set_target_properties(test_ops_emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 add_test(NAME test_ops_emulated COMMAND test_ops_emulated --quick)
 # In order, threads would hide that a barrier between them is missing.
-set_tests_properties(test_ops_emulated PROPERTIES TIMEOUT 120 LABELS gpu-emulated ENVIRONMENT DDP_EMULATED_SEED=5)
+set_tests_properties(test_ops_emulated PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 120 LABELS gpu-emulated ENVIRONMENT DDP_EMULATED_SEED=5)
 add_test(NAME test_ops_plugin COMMAND test_ops_emulated --quick --plugin)
-set_tests_properties(test_ops_plugin PROPERTIES TIMEOUT 120 LABELS gpu-emulated
+set_tests_properties(test_ops_plugin PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 120 LABELS gpu-emulated
                      ENVIRONMENT DDP_CUDA_PLUGIN=${CMAKE_BINARY_DIR}/lib/ddp_emulated/libddp_cuda.so)
 
 if(TARGET ddp_cuda_objects)
