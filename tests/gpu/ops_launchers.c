@@ -60,11 +60,14 @@ static void close_device(struct device *d)
 
 static enum err_code reserve(struct device *d, const struct device_sizes *sizes, struct err *e)
 {
+    size_t bytes = cuda_workspace_bytes(sizes);
     (void)d;
-    note(cudaFree(room.memory));
-    room.bytes = cuda_workspace_bytes(sizes);
-    if (cudaMalloc(&room.memory, room.bytes) != cudaSuccess)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "no GPU memory");
+    if (bytes != room.bytes) {
+        note(cudaFree(room.memory));
+        room = (struct cuda_workspace){NULL, bytes};
+        if (cudaMalloc(&room.memory, bytes) != cudaSuccess)
+            return err_set(e, ERR_RESOURCE_EXHAUSTED, "no GPU memory");
+    }
     note(cudaMemset(room.memory, 0xff, room.bytes));
     return ERR_OK;
 }

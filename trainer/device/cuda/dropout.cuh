@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "trainer/device/cuda/vector.cuh"
 #include "trainer/device/device.h"
 
 /* A dropout's mask, the CPU's bit for bit: see struct device_dropout. */
@@ -61,6 +62,35 @@ static __device__ __forceinline__ float dropout_factor(const struct dropout_draw
     int64_t w = element / 16 % 4;
     uint32_t word = w == 0 ? words[0] : w == 1 ? words[1] : w == 2 ? words[2] : words[3];
     return word < h->least ? 0.0f : h->kept;
+}
+
+/* v *= the mask, at elements at, at + 1, ... of a line. All lanes of a warp call together; their elements are
+ * neighbours and, where N is 4, begin at a multiple of 64. */
+template <int N>
+static __device__ __forceinline__ void dropout_drop(floats<N> *v, const struct dropout_draw *h, int64_t row,
+                                                    int64_t line, int64_t at)
+{
+    static_assert(N == 1, "or 4");
+    v->at[0] *= dropout_factor(h, row, line, at);
+}
+
+/* Sixteen lanes hold a chunk of 64: a lane makes the four words of one counter, which are for elements of
+ * four lanes, and shows all which of them are kept. */
+template <>
+__device__ __forceinline__ void dropout_drop<4>(floats<4> *v, const struct dropout_draw *h, int64_t row,
+                                                int64_t line, int64_t at)
+{
+    uint32_t words[4], kept[4];
+    int lane = (int)(threadIdx.x % 32), w = lane % 16 / 4;
+    dropout_words(words, h, row, line, (uint32_t)(at / 64 * 16 + lane % 16));
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        kept[i] = __ballot_sync(0xffffffffu, words[i] >= h->least);
+    uint32_t mine = w == 0 ? kept[0] : w == 1 ? kept[1] : w == 2 ? kept[2] : kept[3];
+    mine >>= lane / 16 * 16 + lane % 4 * 4;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        v->at[j] *= mine >> j & 1u ? h->kept : 0.0f;
 }
 
 #endif

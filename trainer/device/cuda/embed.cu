@@ -26,28 +26,27 @@ struct embed_work {
     float *dwpe;
 };
 
-template <int VEC>
-static __device__ __forceinline__ void embed_drop(floats<VEC> *v, const struct embed_work *w, int64_t row,
-                                                  int64_t line, int64_t at)
-{
-    if (!w->draw.on)
-        return;
-#pragma unroll
-    for (int j = 0; j < VEC; j++)
-        v->at[j] *= dropout_factor(&w->draw, row, line, at + j);
-}
-
+/* Warps stay together to the row's end, for the mask's sake. */
 template <int VEC> static __global__ void embed_kernel(struct embed_work w)
 {
     int64_t t = blockIdx.x, width = w.h.n.width, row = t / w.h.n.context, line = t % w.h.n.context;
     const float *token = w.wte + (int64_t)w.h.token[t] * width, *place = w.wpe + line * width;
-    for (int64_t at = (int64_t)threadIdx.x * VEC; at < width; at += (int64_t)blockDim.x * VEC) {
-        floats<VEC> v = load<VEC>(token + at), p = load<VEC>(place + at);
+    for (int64_t first = 0; first < width; first += (int64_t)blockDim.x * VEC) {
+        int64_t at = first + (int64_t)threadIdx.x * VEC;
+        floats<VEC> v, p;
+        clear(&v);
+        clear(&p);
+        if (at < width) {
+            v = load<VEC>(token + at);
+            p = load<VEC>(place + at);
+        }
 #pragma unroll
         for (int j = 0; j < VEC; j++)
             v.at[j] += p.at[j];
-        embed_drop<VEC>(&v, &w, row, line, at);
-        store<VEC>(w.x + t * width + at, v);
+        if (w.draw.on)
+            dropout_drop<VEC>(&v, &w.draw, row, line, at);
+        if (at < width)
+            store<VEC>(w.x + t * width + at, v);
     }
 }
 
@@ -57,22 +56,26 @@ template <int VEC> static __global__ void places_kernel(struct embed_work w)
 {
     int64_t line = blockIdx.x, width = w.h.n.width;
     int64_t at = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * VEC;
-    floats<VEC> sum;
-    if (at >= width)
-        return;
+    bool there = at < width;
+    floats<VEC> sum, v;
     clear(&sum);
+    clear(&v);
 #pragma unroll 4
     for (int64_t row = 0; row < w.h.n.rows; row++) {
         float *dx = w.x + (row * w.h.n.context + line) * width + at;
-        floats<VEC> v = load<VEC>(dx);
+        if (there)
+            v = load<VEC>(dx);
         if (w.draw.on) {
-            embed_drop<VEC>(&v, &w, row, line, at);
-            store<VEC>(dx, v);
+            dropout_drop<VEC>(&v, &w.draw, row, line, at);
+            if (there)
+                store<VEC>(dx, v);
         }
 #pragma unroll
         for (int j = 0; j < VEC; j++)
             sum.at[j] += v.at[j];
     }
+    if (!there)
+        return;
     floats<VEC> to = load<VEC>(w.dwpe + line * width + at);
 #pragma unroll
     for (int j = 0; j < VEC; j++)

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* The kernels of device.h's operations, one launcher each: work for the stream, in device memory; what comes
- * back is cudaGetLastError(), or cudaErrorInvalidValue for what none of them takes: a row above 32768, types
+ * back is cudaGetLastError(), or cudaErrorInvalidValue for what none of them takes: a norm's row above 2^20, types
  * that are not `type` and `kept` of one device (both float, or both bf16). Sums have a fixed order that only
  * shapes decide: the same bits every time. Any sizes; rows and arrays at 16-byte boundaries are faster. */
 
