@@ -13,6 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(TESTS, "cluster"))
 PROGRAMS = ("ddp-coordinator", "ddp-agent", "ddp-supervisor", "ddp-trainer", "ddpctl")
+CUDA = 13  # what the plugin is linked with
 LIBRARIES = ("libcublasLt.so", "libnccl.so", "libcudnn.so", "libnvrtc.so")
 
 
@@ -59,20 +60,27 @@ def build_here(say):
 
 def cuda_directories():
     """Directories of CUDA's libraries that the loader does not know by itself: CUDA's own, and those in which pip puts
-    what PyTorch uses."""
-    found = []
-    patterns = ["/usr/local/cuda/lib64", "/usr/local/cuda*/lib64", "/usr/local/cuda*/lib"]
+    what PyTorch uses. Where one belongs to another version of CUDA than the plugin, none of its neighbours is taken."""
+    groups = sorted(glob.glob("/usr/local/cuda") + glob.glob("/usr/local/cuda-*"))
+    groups = [[os.path.join(cuda, "lib64"), os.path.join(cuda, "lib")] for cuda in groups]
     roots = [p for p in sys.path if p.endswith("-packages")]
     for python in torch_pythons():
         said = said_by([python, "-c", "import sys; print(*[p for p in sys.path if p.endswith('-packages')], sep='\\n')"])
         roots += (said or "").splitlines()
-    patterns += [os.path.join(root, "nvidia", "*", "lib") for root in roots]
-    for pattern in patterns:
-        for directory in sorted(glob.glob(pattern)):
-            real = os.path.realpath(directory)
-            if real not in found and any(glob.glob(os.path.join(real, name + "*")) for name in LIBRARIES):
-                found.append(real)
+    groups += [[os.path.join(root, "nvidia", "*", "lib")] for root in roots]
+    found = []
+    for group in groups:
+        places = [os.path.realpath(p) for pattern in group for p in sorted(glob.glob(pattern))]
+        places = [p for p in places if any(glob.glob(os.path.join(p, name + "*")) for name in LIBRARIES)]
+        if of_this_cuda(places):
+            found += [p for p in places if p not in found]
     return found
+
+
+def of_this_cuda(places):
+    """Whether such directories, which belong together, hold cuBLASLt of the plugin's version, or none at all."""
+    files = [f for p in places for f in glob.glob(os.path.join(p, "libcublasLt.so.*"))]
+    return not files or any(re.search(r"\.so\.%d(\.|$)" % CUDA, f) for f in files)
 
 
 def torch_pythons():
@@ -92,6 +100,8 @@ class Machine:
     def __init__(self, scratch, build=None, plugin=None, llmc=None):
         """plugin: what stands in for libddp_cuda.so, on a machine without a GPU; "emulated": the build's own."""
         self.scratch, self.emulated, self.llmc = scratch, bool(plugin), llmc
+        self.stopped = 0  # the signal that ended the call
+        self.found_torch = None
         self.bin, self.tests = find_programs(build)
         self.gpus = [] if plugin else self.find_gpus()
         self.env = dict(os.environ)
@@ -102,18 +112,20 @@ class Machine:
         else:
             places = [] if self.loader_knows() else cuda_directories()
             if places:
-                self.env["LD_LIBRARY_PATH"] = ":".join([*places, *filter(None, [self.env.get("LD_LIBRARY_PATH")])])
+                self.env["LD_LIBRARY_PATH"] = ":".join([*filter(None, [self.env.get("LD_LIBRARY_PATH")]), *places])
             self.env.setdefault("CUDA_VISIBLE_DEVICES", self.gpus[0]["uuid"] if self.gpus else "0")
 
     def emulate(self, plugin):
         """The plugin's sources compiled for the CPU, and a stand-in for the driver's view of the GPUs."""
         library = os.path.join(os.path.dirname(self.bin or ""), "lib", "ddp_emulated")
-        self.env["DDP_CUDA_PLUGIN"] = os.path.join(library, "libddp_cuda.so") if plugin == "emulated" else plugin
+        library = os.path.join(library, "libddp_cuda.so") if plugin == "emulated" else plugin
+        self.env["DDP_CUDA_PLUGIN"] = library
+        tests = os.path.join(os.path.dirname(library), "..", "..", "tests")  # of the build that the plugin is of
         self.uuid = "GPU-emulated-%d" % os.getpid()
         driver = os.path.join(self.scratch, "gpus")
         with open(driver, "w") as f:
             f.write("uuid=%s name=NVIDIA_H200 memory=141\n" % self.uuid)
-        self.env.update(STANDIN_NVML=driver, LD_LIBRARY_PATH=os.path.join(self.tests or "", "standin_nvml"),
+        self.env.update(STANDIN_NVML=driver, LD_LIBRARY_PATH=os.path.join(os.path.abspath(tests), "standin_nvml"),
                         CUDA_VISIBLE_DEVICES=self.uuid)
         self.env["OMP_NUM_THREADS"] = "1"
 
@@ -127,7 +139,7 @@ class Machine:
     def loader_knows():
         """What the plugin is linked with, of its version of CUDA, and cuDNN."""
         blas = ctypes.util.find_library("cublasLt") or ""
-        return blas.endswith(".so.13") and all(ctypes.util.find_library(name) for name in ("nccl", "cudnn"))
+        return blas.endswith(".so.%d" % CUDA) and all(ctypes.util.find_library(name) for name in ("nccl", "cudnn"))
 
     @staticmethod
     def find_gpus():
@@ -136,6 +148,10 @@ class Machine:
                         "--format=csv,noheader,nounits"])
         names = ("name", "uuid", "memory_mb", "driver", "max_mhz", "power_limit_w")
         return [dict(zip(names, (cell.strip() for cell in row.split(",")))) for row in (said or "").splitlines() if row]
+
+    def may_have_gpu(self):
+        """Also where nvidia-smi is hidden from a container."""
+        return self.emulated or self.gpus or glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg")
 
     def program(self, name):
         return os.path.join(self.bin, name)
@@ -170,7 +186,12 @@ class Machine:
         return [said_by(args, env=self.env, ends=(0, 1)) or "" for args in asked]
 
     def torch(self):
-        """(interpreter, version) of a PyTorch that sees the GPU, else (None, why)."""
+        """(interpreter, version) of a PyTorch that sees the GPU, else (None, why); asked once."""
+        self.found_torch = self.found_torch or self.find_torch()
+        return self.found_torch
+
+    @staticmethod
+    def find_torch():
         why = "no interpreter with PyTorch"
         ask = "import torch; print(torch.__version__, torch.cuda.is_available())"
         for python in torch_pythons():

@@ -20,7 +20,8 @@ import stage_speed  # noqa: F401
 
 def options():
     parser = argparse.ArgumentParser(prog="tests/gpu/run", description="Every check of ddp that wants a GPU, a JSON report, "
-                                     "and a table. Exit: 0 nothing failed, 1 something did, 2 usage, 77 nothing could run.")
+                                     "and a table. Exit: 0 nothing failed, 1 something did, 2 usage, 77 nothing could run, 128 and "
+                                     "the signal that ended it.")
     parser.add_argument("--stage", default=",".join(suite.STAGES), help="of %s, by commas (all)" % ", ".join(suite.STAGES))
     parser.add_argument("--only", default="*", help="checks whose name matches, as in 'gpt-*'")
     parser.add_argument("--budget", type=float, default=540, help="seconds for all of it (540)")
@@ -52,7 +53,6 @@ def leave(code, reason):
 
 def prepare(o, scratch):
     """The machine, with programs to run."""
-    os.makedirs(o.output, exist_ok=True)
     programs, _ = machine.find_programs(o.build_dir)
     if o.build or not programs:
         with open(os.path.join(o.output, "build.log"), "a") as log:
@@ -73,6 +73,50 @@ def about(o, m):
         os.path.join(os.path.dirname(m.bin), "BUNDLE.md")))
 
 
+def places(output):
+    """The directory of report and logs, made, and one to work in."""
+    try:
+        os.makedirs(output, exist_ok=True)
+        tempfile.TemporaryFile(dir=output).close()
+        return os.path.abspath(output), tempfile.mkdtemp(prefix="ddp-gpu-")
+    except OSError as e:
+        return leave(2, "nothing can be written: %s (--output DIR, and TMPDIR, name other places)" % e)
+
+
+def report_of(o, m):
+    name = "%s-%s%s.json" % (m.name(), datetime.date.today().isoformat(), "-quick" if o.quick else "")
+    return suite.Report(os.path.join(o.output, name), about(o, m))
+
+
+def run_checks(o, m, report, deadline):
+    """Their entries, as far as a signal let them come."""
+    done = []
+    for chosen in o.checks:
+        entry = (suite.attempt(chosen, m, o.output, deadline, o.quick) if m.may_have_gpu() else
+                 suite.skipped(chosen, "no GPU: nvidia-smi names none, and there is no /dev/nvidia0"))
+        report.add(entry)
+        done.append(entry)
+        print(suite.line(entry), flush=True)
+        shutil.rmtree(os.path.join(m.scratch, chosen.name), ignore_errors=True)
+        if m.stopped:
+            break
+    return done
+
+
+def conclude(o, report, done):
+    """Says what came of it; the exit status."""
+    totals = {s: len([e for e in done if e["state"] == s]) for s in suite.STATES}
+    print("%(passed)d passed, %(failed)d failed, %(skipped)d skipped; " % totals +
+          (report.path if report.written else "the report, which could not be written:\n" + report.whole()), flush=True)
+    if o.save:
+        try:
+            os.makedirs(os.path.join(machine.HERE, "reports"), exist_ok=True)
+            shutil.copy(report.path, os.path.join(machine.HERE, "reports"))
+        except OSError as e:
+            print("tests/gpu/run: --save: %s" % e, file=sys.stderr)
+    return 1 if totals["failed"] else 0 if totals["passed"] else 77
+
+
 def main():
     o = options()
     if o.list:
@@ -80,29 +124,21 @@ def main():
             print("%-11s  %-20s  %s" % (c.stage, c.name, c.about))
         return 0
     deadline = time.monotonic() + o.budget
-    o.output = os.path.abspath(o.output)
-    scratch = tempfile.mkdtemp(prefix="ddp-gpu-")
+    o.output, scratch = places(o.output)
     m = None
     try:
+        suite.stop_by_signals()
         m = prepare(o, scratch)
-        day = datetime.date.today().isoformat()
-        report = suite.Report(os.path.join(o.output, "%s-%s.json" % (m.name(), day)), about(o, m))
-        done = []
-        for chosen in o.checks:
-            entry = suite.attempt(chosen, m, o.output, deadline, o.quick)
-            report.add(entry)
-            done.append(entry)
-            print(suite.line(entry), flush=True)
-            shutil.rmtree(os.path.join(scratch, chosen.name), ignore_errors=True)
+        report = report_of(o, m)
+        code = conclude(o, report, run_checks(o, m, report, deadline))
+        return 128 + m.stopped if m.stopped else code
+    except suite.Stopped as e:  # between checks: what they found is written
+        return 128 + e.args[0]
     finally:
         if m:
             m.close()
         shutil.rmtree(scratch, ignore_errors=True)
-    totals = {s: len([e for e in done if e["state"] == s]) for s in suite.STATES}
-    print("%(passed)d passed, %(failed)d failed, %(skipped)d skipped; " % totals + report.path)
-    if o.save:
-        shutil.copy(report.path, os.path.join(machine.HERE, "reports"))
-    return 1 if totals["failed"] else 0 if totals["passed"] else 77
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,7 +7,9 @@ A check is a function of one argument, a Run, which returns figures, raises Fail
         ...
         return {"largest_difference": 1e-6}
 
-A check that breaks in any other way has failed, and the next one runs. What it and its programs say goes to its log."""
+A check that breaks in any other way has failed, and the next one runs; so has one that outlasts its limit, wherever it
+hangs. What it and its programs say goes to its log. SIGINT, SIGTERM and SIGHUP end the check under way and the call, with
+the programs that it started and with what there is of a report."""
 import contextlib
 import datetime
 import json
@@ -15,6 +17,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 import traceback
 
@@ -22,6 +25,7 @@ FORMAT = 1
 STAGES = ("correctness", "training", "nccl", "cluster", "speed")
 STATES = ("passed", "failed", "skipped")
 CHECKS = []  # in the order of the files that define them
+ENDS_BY_ITSELF = 10  # seconds that a check may need beyond its limit, since its programs are ended then
 
 
 class Skipped(Exception):
@@ -32,6 +36,34 @@ class Failed(Exception):
     def __init__(self, reason, figures=None):
         Exception.__init__(self, reason)
         self.figures = figures or {}
+
+
+class Stopped(BaseException):
+    """A signal that means the whole call."""
+
+
+def stop_by_signals():
+    """From now on these signals raise Stopped; the second one ends the process at once."""
+    def stop(number, _):
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_DFL)
+        raise Stopped(number)
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, stop)
+
+
+@contextlib.contextmanager
+def time_limit(seconds):
+    """Raises Failed in what is inside, again and again while it does not heed that."""
+    def ring(*_):
+        raise Failed("was not done after %.0f s, and hung" % seconds)
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, ENDS_BY_ITSELF)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Check:
@@ -65,13 +97,12 @@ class Run:
     def __init__(self, machine, name, directory, log, deadline, quick):
         self.machine, self.name, self.dir, self.log, self.deadline, self.quick = (machine, name, directory, log, deadline,
                                                                                   quick)
-        os.makedirs(directory, exist_ok=True)
 
     def left(self):
         return self.deadline - time.monotonic()
 
     def say(self, text):
-        with open(self.log, "a") as f:
+        with contextlib.suppress(OSError), open(self.log, "a", errors="replace") as f:  # a full disk fails no check
             f.write(text.rstrip("\n") + "\n")
 
     def wait(self, condition, what):
@@ -101,12 +132,27 @@ class Run:
         try:
             out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            out, err = process.communicate()
+            out, err, ended = end(process)
             self.say("$ %s\n%s%s" % (" ".join(args), out, err))
-            raise Failed("%s was not done after %.0f s" % (os.path.basename(args[0]), limit))
+            raise Failed("%s was not done after %.0f s%s" % (os.path.basename(args[0]), limit, "" if ended else
+                                                           ", and SIGKILL does not end it"))
+        except BaseException:
+            end(process)
+            raise
         self.say("$ %s\n%s%s(exit %d)" % (" ".join(args), out, err, process.returncode))
         return Result(args, process.returncode, out, err)
+
+
+def end(process):
+    """Kills a program and its children: what it had said on stdout and stderr, and whether it is gone. One that is stuck in
+    the driver stays, and so may what holds its pipes."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        return (*process.communicate(timeout=ENDS_BY_ITSELF / 2), True)
+    except subprocess.TimeoutExpired as e:
+        said = [p.decode(errors="replace") if isinstance(p, bytes) else p or "" for p in (e.stdout, e.stderr)]
+        return (*said, process.poll() is not None)
 
 
 def plain(value):
@@ -117,33 +163,50 @@ def plain(value):
         return float("%.6g" % value) if value == value and abs(value) != float("inf") else str(value)
     if isinstance(value, (list, tuple)):
         return [plain(v) for v in value]
-    return {str(k): plain(v) for k, v in value.items()}
+    return {str(k): plain(v) for k, v in value.items()} if isinstance(value, dict) else str(value)
 
 
 class Report:
     """The JSON file, written anew after each check, so that a run that is cut off leaves what it has."""
 
     def __init__(self, path, about):
-        self.path, self.checks = path, []
-        self.about = about
-        if os.path.exists(path):
-            with open(path) as f:
-                self.checks = json.load(f)["checks"]
+        self.path, self.about, self.written = path, about, False
+        self.checks = self.earlier()
+
+    def earlier(self):
+        """The checks of the report that is there; one that is none, or is about other things, is moved out of the way."""
+        if not os.path.exists(self.path):
+            return []
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError), open(self.path) as f:
+            report = json.load(f)
+            if isinstance(report, dict) and not problems(report) and all(
+                    report[key] == self.about[key] for key in ("emulated", "quick", "gpus", "versions")):
+                return report["checks"]
+        with contextlib.suppress(OSError):
+            os.replace(self.path, self.path + ".before")
+            print("%s is of another kind: it is now %s.before" % (self.path, os.path.basename(self.path)), file=sys.stderr)
+        return []
 
     def add(self, entry):
         self.checks = [c for c in self.checks if c["name"] != entry["name"]] + [entry]
-        self.write()
+        try:
+            self.write()
+            self.written = True
+        except OSError as e:  # the disk may have room again after the next check
+            self.written = False
+            print("the report cannot be written: %s" % e, file=sys.stderr)
 
     def totals(self):
         return {state: len([c for c in self.checks if c["state"] == state]) for state in STATES}
 
-    def write(self):
+    def whole(self):
         order = {c.name: i for i, c in enumerate(CHECKS)}
         checks = sorted(self.checks, key=lambda c: order.get(c["name"], len(order)))
-        whole = dict(self.about, format=FORMAT, totals=self.totals(), checks=checks)
+        return json.dumps(dict(self.about, format=FORMAT, totals=self.totals(), checks=checks), indent=1, sort_keys=True)
+
+    def write(self):
         with open(self.path + ".new", "w") as f:
-            json.dump(whole, f, indent=1, sort_keys=True)
-            f.write("\n")
+            f.write(self.whole() + "\n")
         os.rename(self.path + ".new", self.path)
 
 
@@ -176,33 +239,48 @@ def now():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def figures_of(chosen, run):
+    os.makedirs(os.path.dirname(run.log), exist_ok=True)
+    os.makedirs(run.dir, exist_ok=True)
+    open(run.log, "w").close()
+    with open(run.log, "a") as said, contextlib.redirect_stderr(said):
+        return plain(chosen.function(run) or {})
+
+
+def entry_of(chosen, **more):
+    return dict({"stage": chosen.stage, "name": chosen.name, "about": chosen.about, "when": now(), "figures": {}}, **more)
+
+
+def skipped(chosen, reason):
+    return entry_of(chosen, state="skipped", seconds=0, reason=reason)
+
+
 def attempt(chosen, machine, output, deadline, quick):
-    """Runs one check; its entry in the report."""
-    entry = {"stage": chosen.stage, "name": chosen.name, "about": chosen.about, "when": now(), "figures": {}}
+    """Runs one check; its entry in the report. machine.stopped is set where a signal ended it, and the call."""
+    entry = entry_of(chosen)
     left = deadline - time.monotonic()
     if left < (1 if quick else chosen.least):
-        return dict(entry, state="skipped", seconds=0, reason="%.0f s were left of the budget, it wants %d" % (
-            max(0, left), chosen.least))
-    log = os.path.join(output, "logs", chosen.name + ".log")
-    os.makedirs(os.path.dirname(log), exist_ok=True)
-    open(log, "w").close()
+        return skipped(chosen, "%.0f s were left of the budget, it wants %d" % (max(0, left), chosen.least))
     start = time.monotonic()
     deadline = min(deadline, start + (min(60, chosen.most) if quick else chosen.most))
-    run = Run(machine, chosen.name, os.path.join(machine.scratch, chosen.name), log, deadline, quick)
+    run = Run(machine, chosen.name, os.path.join(machine.scratch, chosen.name),
+              os.path.join(output, "logs", chosen.name + ".log"), deadline, quick)
     try:
-        with open(log, "a") as said, contextlib.redirect_stderr(said):
-            figures = chosen.function(run) or {}
-        entry.update(state="passed", figures=plain(figures))
+        with time_limit(deadline - start + ENDS_BY_ITSELF):
+            entry.update(state="passed", figures=figures_of(chosen, run))
     except Skipped as e:
         entry.update(state="skipped", reason=str(e))
+    except Stopped as e:
+        entry.update(state="skipped", reason="%s ended the call" % signal.Signals(e.args[0]).name)
+        machine.stopped = e.args[0]
     except Failed as e:
         entry.update(state="failed", reason=str(e), figures=plain(e.figures))
-    except Exception as e:  # the next check is worth running whatever this one met
+    except (Exception, SystemExit) as e:  # the next check is worth running whatever this one met
         run.say(traceback.format_exc())
         entry.update(state="failed", reason="%s: %s" % (type(e).__name__, str(e).strip()[:1000] or "no words"))
     if entry.get("reason"):
         run.say("%s: %s" % (entry["state"], entry["reason"]))
-    return dict(entry, seconds=round(time.monotonic() - start, 1), log=os.path.relpath(log, output))
+    return dict(entry, seconds=round(time.monotonic() - start, 1), log=os.path.relpath(run.log, output))
 
 
 def short(figures):
