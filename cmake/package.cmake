@@ -1,7 +1,12 @@
 # `cpack` makes two packages of what `cmake --install` installs: a .tar.gz that brings every library but glibc's, CUDA's and
 # the driver's, and runs from wherever it is unpacked; and a Debian package. What is done to each: deploy/package.
 set(CPACK_VERBATIM_VARIABLES ON)
-set(CPACK_GENERATOR TGZ DEB)
+find_program(DDP_SHLIBDEPS dpkg-shlibdeps)
+mark_as_advanced(DDP_SHLIBDEPS)
+set(CPACK_GENERATOR TGZ)
+if(DDP_SHLIBDEPS) # elsewhere there is no .deb to be made
+  list(APPEND CPACK_GENERATOR DEB)
+endif()
 set(CPACK_PACKAGE_NAME ddp)
 set(CPACK_PACKAGE_VENDOR "the ddp maintainers")
 set(CPACK_PACKAGE_CONTACT "the ddp maintainers <maintainers@ddp.invalid>")

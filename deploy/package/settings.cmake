@@ -1,8 +1,9 @@
 # Read by cpack once for each kind of package. The version is the project's; between releases (tag v<version>) the commit's
-# day and name follow, so that a later build is a later version for dpkg.
+# time (UTC) and name follow, so that a later commit is a later version for dpkg. All files are of that time, unless
+# SOURCE_DATE_EPOCH says another: one build directory gives the same bytes each time.
 set(version ${CPACK_PACKAGE_VERSION_MAJOR}.${CPACK_PACKAGE_VERSION_MINOR}.${CPACK_PACKAGE_VERSION_PATCH})
 function(git out)
-  execute_process(COMMAND git -C ${CPACK_DDP_SOURCE} ${ARGN} OUTPUT_VARIABLE said RESULT_VARIABLE code ERROR_QUIET
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env TZ=UTC git -C ${CPACK_DDP_SOURCE} ${ARGN} OUTPUT_VARIABLE said RESULT_VARIABLE code ERROR_QUIET
                   OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT code EQUAL 0)
     set(said "")
@@ -10,7 +11,8 @@ function(git out)
   set(${out} "${said}" PARENT_SCOPE)
 endfunction()
 git(tag describe --tags --exact-match --match v${version})
-git(commit log -1 --date=format:%Y%m%d --format=%cd.%h)
+git(commit log -1 --date=format-local:%Y%m%d.%H%M%S --format=%cd.%h)
+git(seconds log -1 --format=%ct)
 git(changed status --porcelain --untracked-files=no)
 if(commit AND NOT tag)
   string(APPEND version +${commit})
@@ -19,6 +21,9 @@ if(commit AND changed)
   string(APPEND version .changed)
 endif()
 set(CPACK_PACKAGE_VERSION ${version})
+if(seconds AND NOT DEFINED ENV{SOURCE_DATE_EPOCH})
+  set(ENV{SOURCE_DATE_EPOCH} ${seconds})
+endif()
 
 execute_process(COMMAND uname -m OUTPUT_VARIABLE machine OUTPUT_STRIP_TRAILING_WHITESPACE)
 set(CPACK_PACKAGE_FILE_NAME ddp-${version}-linux-${machine})
@@ -26,4 +31,5 @@ if(CPACK_GENERATOR STREQUAL "DEB")
   execute_process(COMMAND dpkg --print-architecture OUTPUT_VARIABLE machine OUTPUT_STRIP_TRAILING_WHITESPACE)
   set(CPACK_PACKAGE_FILE_NAME ddp_${version}_${machine})
   set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+  set(SHLIBDEPS_EXECUTABLE ${CPACK_DDP_SOURCE}/deploy/package/shlibdeps)
 endif()

@@ -20,6 +20,11 @@ if(CPACK_GENERATOR STREQUAL "TGZ")
   file(REMOVE_RECURSE ${root}/lib/systemd)
   execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${root} -P ${here}/libraries.cmake COMMAND_ERROR_IS_FATAL ANY)
   file(COPY ${here}/BUNDLE.md DESTINATION ${root})
+  # Of where CUDA is, what holds elsewhere, too.
+  file(GLOB plugins ${root}/lib/ddp/*.so)
+  foreach(plugin IN LISTS plugins)
+    file(RPATH_SET FILE ${plugin} NEW_RPATH "$ORIGIN/..:/usr/local/cuda/lib64")
+  endforeach()
 elseif(CPACK_GENERATOR STREQUAL "DEB")
   move_units(${root}/usr/lib/systemd/system ${root}/usr/lib/systemd/system /usr/bin)
   # Everything comes from Debian's own places.
@@ -35,3 +40,5 @@ elseif(CPACK_GENERATOR STREQUAL "DEB")
     "  * This version; the commits of its sources say what changed.\n\n -- ${CPACK_PACKAGE_CONTACT}  ${day}\n")
   execute_process(COMMAND gzip -9n ${root}/usr/share/doc/ddp/changelog COMMAND_ERROR_IS_FATAL ANY)
 endif()
+# Whatever the umask here is, and that of the checkout.
+execute_process(COMMAND chmod -R u=rwX,go=rX ${root} COMMAND_ERROR_IS_FATAL ANY)
