@@ -187,7 +187,14 @@ static void decimal(struct table *t, double value)
     table_cell(t, STYLE_NONE, value > 0 ? text.data : "");
 }
 
-static void rank_row(struct table *t, const Ddp__V1__RankStatus *r)
+/* A command has no more to say of itself than that it was started. */
+static const char *rank_state(const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
+{
+    const bool runs = strcmp(job->kind, "command") == 0 && strcmp(r->state, "spawned") == 0;
+    return runs ? "running" : r->state;
+}
+
+static void rank_row(struct table *t, const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
 {
     CLEANUP(buf_release) struct buf number = {0}, state = {0};
     buf_printf(&number, "%d", r->rank);
@@ -200,8 +207,8 @@ static void rank_row(struct table *t, const Ddp__V1__RankStatus *r)
     if (*r->detail) /* "killed by signal 9" says it all */
         term_puts_safe(&state, r->detail);
     else
-        buf_puts(&state, r->state);
-    table_cell(t, *r->detail ? STYLE_BAD : style_of_state(r->state), state.data);
+        buf_puts(&state, rank_state(job, r));
+    table_cell(t, *r->detail ? STYLE_BAD : style_of_state(rank_state(job, r)), state.data);
     table_cell(t, STYLE_NONE, r->step ? fmt_count(r->step).text : "");
     decimal(t, r->ms_per_step);
     decimal(t, r->wait_ms);
@@ -233,7 +240,7 @@ void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct b
     if (job->n_ranks) {
         CLEANUP(table_release) struct table *t = table_new(rank_columns, ARRAY_LEN(rank_columns));
         for (size_t i = 0; i < job->n_ranks; i++)
-            rank_row(t, job->ranks[i]);
+            rank_row(t, job, job->ranks[i]);
         table_print(t, term, out);
     }
     foot(job, term, out);

@@ -7,6 +7,8 @@
 
 /* The list of jobs: `ddpctl status`. */
 
+#define BAR_COLUMNS 100 /* a terminal with room for bars */
+
 enum {
     COL_JOB,
     COL_NAME,
@@ -22,9 +24,9 @@ enum {
 };
 
 static const struct table_column columns[] = {
-    {"JOB", true},       {"NAME", false}, {"STATE", false}, {"NODES", false},
-    {"PROGRESS", false}, {"LOSS", false}, {"VAL", false},   {"SPEED", false},
-    {"ETA", false},      {"USER", false}, {"AGE", true},
+    {"JOB", true},       {"NAME", false},    {"STATE", false},  {"NODES", false, 3},
+    {"PROGRESS", false}, {"LOSS", false},    {"VAL", false, 2}, {"SPEED", false},
+    {"ETA", false},      {"USER", false, 1}, {"AGE", true},
 };
 
 static const char *text_of(const struct buf *b)
@@ -51,7 +53,7 @@ static void progress_cell(const Ddp__V1__JobStatus *job, const struct term *term
         buf_printf(out, "step %s", fmt_count(job->progress->step).text);
         return;
     }
-    if (term->live)
+    if (term->live && term->columns >= BAR_COLUMNS)
         buf_printf(out, "%s ", fmt_bar(fraction, 9).text);
     buf_printf(out, "%d%% %s", (int)(fraction * 100), fmt_short((double)job->progress->step).text);
 }

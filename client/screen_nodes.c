@@ -11,8 +11,8 @@
 /* `ddpctl nodes` and `ddpctl events JOB`. */
 
 static const struct table_column columns[] = {
-    {"NODE", false}, {"STATE", false}, {"CPU", false}, {"GPU", false},     {"FREE", true},
-    {"JOBS", false}, {"LOAD", true},   {"SEEN", true}, {"VERSION", false}, {"NOTE", false},
+    {"NODE", false}, {"STATE", false}, {"CPU", false},    {"GPU", false},        {"FREE", true},
+    {"JOBS", false}, {"LOAD", true},   {"SEEN", true, 2}, {"VERSION", false, 1}, {"NOTE", false},
 };
 
 /* "8× H200 139G  61°C 540W": the hottest, and the watts of all. */

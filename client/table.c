@@ -79,35 +79,62 @@ void table_end_row(struct table *t)
     row_of(t); /* table_free counts on one spare row */
 }
 
-static size_t span_width(const size_t *widths, size_t from, size_t span)
+struct layout {
+    size_t *widths;
+    bool *hidden; /* by column */
+};
+
+static size_t span_width(const struct layout *l, size_t from, size_t span)
 {
-    size_t width = 2 * (span - 1);
-    for (size_t i = from; i < from + span; i++)
-        width += widths[i];
-    return width;
+    size_t width = 0, shown = 0;
+    for (size_t i = from; i < from + span; i++) {
+        width += l->hidden[i] ? 0 : l->widths[i];
+        shown += !l->hidden[i];
+    }
+    return shown ? width + 2 * (shown - 1) : 0;
 }
 
 /* Widens the last column under a cell that spans several, as far as the line has room. */
-static void widen(size_t *widths, size_t count, size_t from, const struct cell *cell, size_t limit)
+static void widen(const struct layout *l, size_t count, size_t from, const struct cell *cell, size_t limit)
 {
-    size_t have = span_width(widths, from, cell->span), want = text_width(cell->text);
-    size_t line = span_width(widths, 0, count), room = limit > line ? limit - line : 0;
-    size_t more = want > have ? want - have : 0;
-    widths[from + cell->span - 1] += limit && more > room ? room : more;
+    size_t have = span_width(l, from, cell->span), want = text_width(cell->text);
+    size_t line = span_width(l, 0, count), room = limit > line ? limit - line : 0;
+    size_t more = want > have ? want - have : 0, last = from + cell->span - 1;
+    while (last > from && l->hidden[last])
+        last--;
+    l->widths[last] += limit && more > room ? room : more;
 }
 
-static void measure(const struct table *t, size_t limit, size_t *widths)
+/* Leaves out what can be spared until a line fits. Notes at a line's end are free to be longer. */
+static void make_fit(const struct table *t, size_t limit, const struct layout *l)
+{
+    const size_t last = t->count - 1;
+    const size_t note = t->columns[last].right ? 0 : l->widths[last] - text_width(t->columns[last].heading);
+    while (limit && span_width(l, 0, t->count) - note > limit) {
+        size_t next = t->count;
+        for (size_t c = 0; c < t->count; c++)
+            if (t->columns[c].spare && !l->hidden[c] &&
+                (next == t->count || t->columns[c].spare < t->columns[next].spare))
+                next = c;
+        if (next == t->count)
+            return;
+        l->hidden[next] = true;
+    }
+}
+
+static void measure(const struct table *t, size_t limit, const struct layout *l)
 {
     for (size_t c = 0; c < t->count; c++)
-        widths[c] = text_width(t->columns[c].heading);
+        l->widths[c] = text_width(t->columns[c].heading);
     for (size_t i = 0; i < t->rows * t->count; i++)
-        if (t->cells[i].span == 1 && text_width(t->cells[i].text) > widths[i % t->count])
-            widths[i % t->count] = text_width(t->cells[i].text);
+        if (t->cells[i].span == 1 && text_width(t->cells[i].text) > l->widths[i % t->count])
+            l->widths[i % t->count] = text_width(t->cells[i].text);
+    make_fit(t, limit, l);
     for (size_t i = 0; i < t->rows * t->count; i++) {
         const struct cell *cell = &t->cells[i];
         size_t from = i % t->count;
         if (cell->span > 1 && from + cell->span < t->count)
-            widen(widths, t->count, from, cell, limit);
+            widen(l, t->count, from, cell, limit);
     }
 }
 
@@ -133,34 +160,37 @@ static void put(struct buf *out, const struct term *term, const struct cell *cel
 }
 
 /* A cell that spans to the line's end is as wide as it is: nothing stands behind it. */
-static size_t cell_width(const struct table *t, const struct cell *cell, const size_t *widths, size_t from)
+static size_t cell_width(const struct table *t, const struct cell *cell, const struct layout *l, size_t from)
 {
-    size_t width = span_width(widths, from, cell->span), own = text_width(cell->text);
+    size_t width = span_width(l, from, cell->span), own = text_width(cell->text);
     return from + cell->span == t->count && own > width ? own : width;
 }
 
-static void print_row(const struct table *t, const struct cell *row, const size_t *widths,
+static void print_row(const struct table *t, const struct cell *row, const struct layout *l,
                       const struct term *term, struct buf *out)
 {
     size_t owed = 0;
     for (size_t c = 0; c < t->count; c += row[c].span ? row[c].span : 1)
-        put(out, term, &row[c], cell_width(t, &row[c], widths, c), t->columns[c].right && row[c].span == 1,
-            &owed);
+        if (row[c].span > 1 || !l->hidden[c])
+            put(out, term, &row[c], cell_width(t, &row[c], l, c), t->columns[c].right && row[c].span == 1,
+                &owed);
     buf_putc(out, '\n');
 }
 
 void table_print(const struct table *t, const struct term *term, struct buf *out)
 {
-    size_t *widths = xcalloc(t->count, sizeof(*widths));
+    struct layout l = {.widths = xcalloc(t->count, sizeof(*l.widths)),
+                       .hidden = xcalloc(t->count, sizeof(*l.hidden))};
     struct cell *heads = xcalloc(t->count, sizeof(*heads));
-    measure(t, term->live ? term->columns : 0, widths);
+    measure(t, term->live ? term->columns : 0, &l);
     for (size_t c = 0; c < t->count; c++)
         heads[c] = (struct cell){.text = xstrdup(t->columns[c].heading), .span = 1, .style = STYLE_BOLD};
-    print_row(t, heads, widths, term, out);
+    print_row(t, heads, &l, term, out);
     for (size_t r = 0; r < t->rows; r++)
-        print_row(t, t->cells + r * t->count, widths, term, out);
+        print_row(t, t->cells + r * t->count, &l, term, out);
     for (size_t c = 0; c < t->count; c++)
         free(heads[c].text);
     free(heads);
-    free(widths);
+    free(l.widths);
+    free(l.hidden);
 }

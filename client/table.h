@@ -5,10 +5,12 @@
 
 /* Rows under headings, columns as wide as their widest cell, two spaces between. A cell may span several
  * columns: it then widens none but the last of them, and only when nothing else fits. On a terminal it widens
- * no line past the terminal's width, but is cut. Trailing blanks are not printed. */
+ * no line past the terminal's width, but is cut. Where a terminal is too narrow, columns that can be spared
+ * are left out. Trailing blanks are not printed. */
 struct table_column {
     const char *heading;
     bool right; /* aligned to the right */
+    int spare;  /* 0: always there; else left out on a narrow terminal, the lowest number first */
 };
 
 struct table;

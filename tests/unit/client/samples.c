@@ -187,6 +187,7 @@ void sample_command(Ddp__V1__JobStatus *job)
         rank_samples[i].ms_per_step = rank_samples[i].wait_ms = 0;
         rank_samples[i].step = rank_samples[i].memory_bytes = 0;
         rank_samples[i].device = TEXT("cpu");
+        rank_samples[i].state = TEXT("spawned");
     }
     rank_samples[3].state = TEXT("exited");
     rank_samples[3].detail = TEXT("killed by signal 9");

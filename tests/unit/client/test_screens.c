@@ -18,6 +18,7 @@
 /* Each screen on a terminal with colour (.term) and in a pipe (.pipe). */
 
 static const struct term terminal = {.live = true, .colour = true, .columns = 120, .now_ms = NOW};
+static const struct term narrow = {.live = true, .columns = 80, .now_ms = NOW};
 static const struct term pipe_term = {.now_ms = NOW};
 
 static void check_job(const char *name, void (*sample)(Ddp__V1__JobStatus *))
@@ -85,6 +86,8 @@ static void test_list(void **state)
     reply.n_gpus_sick = 1;
     screen_jobs(&reply, &terminal, &out);
     golden_check("list.term", &out);
+    screen_jobs(&reply, &narrow, &out);
+    golden_check("list-narrow.term", &out);
     screen_jobs(&reply, &pipe_term, &out);
     golden_check("list.pipe", &out);
     sample_failed(&jobs[0]);
@@ -105,6 +108,8 @@ static void test_nodes(void **state)
     sample_nodes(&reply);
     screen_nodes(&reply, &terminal, &out);
     golden_check("nodes.term", &out);
+    screen_nodes(&reply, &narrow, &out);
+    golden_check("nodes-narrow.term", &out);
     screen_nodes(&reply, &pipe_term, &out);
     golden_check("nodes.pipe", &out);
 }
