@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <libgen.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,8 @@ static enum err_code read_options(struct join_options *o, int argc, char **argv,
     if (optind + 1 != argc || !o->token)
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "give an address and a token: ddp-agent join HOST:PORT --token FILE|-");
+    if (o->user && !getpwnam(o->user))
+        return err_set(e, ERR_INVALID_ARGUMENT, "user '%s' does not exist on this node", o->user);
     o->coordinator = argv[optind];
     return ERR_OK;
 }

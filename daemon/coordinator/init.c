@@ -110,10 +110,12 @@ static void print_next(const struct config *config, const char *path, bool elsew
            "\n"
            "Start it here: ddp-coordinator%s%s\n"
            "Then paste on each node:\n"
-           "  ssh %s ddp-coordinator token%s | ddp-agent join %s%s --token -\n",
+           "  ssh %s ddp-coordinator token%s | ddp-agent join %s%s --token -\n"
+           "%s",
            config->state, config->state, path, flags ? flags : "",
            elsewhere ? "" : " (or systemctl enable --now ddp-coordinator)", host, flags ? flags : "", host,
-           colon ? colon : ":29600");
+           colon ? colon : ":29600",
+           geteuid() ? "" : "As root there, end it with --user NAME: whom jobs run as.\n");
 }
 
 /* The directory may have been there; the coordinator would refuse it later. */
