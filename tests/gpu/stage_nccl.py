@@ -91,7 +91,7 @@ def under_way(c, job, run, out):
 
 @check("nccl", "killed-rank", "kill -9 of one of 2 ranks: communicators end, the job goes on", least=40)
 def killed_rank(run):
-    """seconds_to_go_on: from the signal to the first report of a step of the next generation."""
+    """seconds_to_go_on: from the signal until every rank of the next generation has reported a step that it made."""
     out, steps = run.path("out"), 60 if run.quick else 4000
     with slots(run, 2) as c:
         path = run.path("job.yaml", jobs.text(lines(run, steps, out, 10 if run.quick else 200), procs=2, restarts=3))
@@ -105,8 +105,8 @@ def killed_rank(run):
                 raise Failed("the job %s: %s" % (status["state"], status["reason"]))
             return status["state"] == "succeeded" or (
                 status["state"] == "running" and status["generation"] == 2 and
-                all(r["state"] == "training" for r in status["ranks"]))
-        seconds = run.wait(goes_on, "the next generation to train")
+                all(r["ms_per_step"] > 0 for r in status["ranks"]))
+        seconds = run.wait(goes_on, "the next generation's first step")
         status, _ = finish(c, job, run)
         c.wait_gone(job)
     if status["restarts_used"] != 1:
@@ -124,4 +124,4 @@ def cycles(run):
         raise Skipped(done.last_words())
     if done.code:
         raise Failed("exit %d: %s" % (done.code, done.last_words()))
-    return {name: float(value) for name, value in re.findall(r"(\w+)=([0-9.]+)", done.out)}
+    return {name: float(value) for name, value in re.findall(r"(\w+)=(-?[0-9.]+)", done.out)}
