@@ -239,6 +239,12 @@ enum err_code link_explain(const struct link *link, struct err *e)
     struct err was = *e;
     switch (was.code) {
     case ERR_UNAVAILABLE:
+        if (strncmp(t->address, "unix:", 5) == 0 && strstr(was.msg, "Permission denied"))
+            return err_set(
+                e, ERR_PERMISSION_DENIED,
+                "%s (from %s) is open to its owner and root alone, others say --coordinator HOST:PORT "
+                "and have a token",
+                t->address, t->from);
         if (has_no_address(&was))
             return err_set(e, was.code,
                            "no address is known of %s (from %s), look at the name, or into DNS and "

@@ -35,6 +35,16 @@ static void test_unreachable(void **state)
     assert_non_null(strstr(e.msg, "(UNKNOWN: unix:/none: No such file)"));
 }
 
+static void test_foreign_socket(void **state)
+{
+    (void)state;
+    struct err e = explained(
+        "unix:/var/lib/ddp/coordinator.sock", ERR_UNAVAILABLE,
+        "failed to connect; last error: UNKNOWN: unix:/var/lib/ddp/coordinator.sock: Permission denied");
+    assert_int_equal(e.code, ERR_PERMISSION_DENIED);
+    assert_non_null(strstr(e.msg, "(from --coordinator) is open to its owner and root alone"));
+}
+
 static void test_others(void **state)
 {
     (void)state;
@@ -48,6 +58,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unreachable),
+        cmocka_unit_test(test_foreign_socket),
         cmocka_unit_test(test_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
