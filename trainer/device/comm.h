@@ -33,8 +33,9 @@ struct comm_ops {
     int (*version)(void); /* of the library: every rank's must be the same */
     /* By rank 0's process, once a group. */
     enum err_code (*make_id)(uint8_t *out, size_t cap, size_t *size, struct err *e);
-    /* Collective. ABORTED: by `abort`; UNAVAILABLE, DEADLINE_EXCEEDED: a peer did not come;
-     * FAILED_PRECONDITION: ranks of different versions, and other things that another try does not mend.
+    /* Collective. ABORTED: by `abort`; UNAVAILABLE, DEADLINE_EXCEEDED: a peer did not come; INTERNAL: this
+     * machine or its device; FAILED_PRECONDITION: ranks of different versions, and other things that another
+     * try does not mend.
      * `out` is set before anything is waited for, so that another thread can abort; it is the caller's to
      * close in any case. */
     enum err_code (*open)(struct comm *_Atomic *out, struct device *d, const struct comm_config *config,

@@ -14,6 +14,9 @@ static enum err_code code_of(ncclResult_t rc)
     case ncclInvalidArgument:
     case ncclInvalidUsage: /* versions that differ, for one: another try comes to the same */
         return ERR_FAILED_PRECONDITION;
+    case ncclSystemError: /* no interface, no libnvidia-ml, no room in /dev/shm: here, not at a peer's */
+    case ncclUnhandledCudaError:
+        return ERR_INTERNAL;
     default:
         return ERR_UNAVAILABLE;
     }
