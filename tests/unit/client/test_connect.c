@@ -15,7 +15,8 @@ static struct err explained(const char *address, enum err_code code, const char 
     const struct link link = {.target = {.address = (char *)(uintptr_t)address, .from = "--coordinator"}};
     struct err e;
     err_set(&e, code, "%s", msg);
-    assert_int_equal(link_explain(&link, &e), e.code);
+    const enum err_code said = link_explain(&link, &e);
+    assert_int_equal(said, e.code);
     return e;
 }
 
