@@ -77,8 +77,8 @@ static __device__ __forceinline__ void weigh(const struct lane *l, float sum[WID
 {
 #pragma unroll
     for (int k = 0; k < N; k += 2) {
-        uint32_t b[4], a[4] = {mma_pack(p[k][0], p[k][1]), mma_pack(p[k][2], p[k][3]),
-                               mma_pack(p[k + 1][0], p[k + 1][1]), mma_pack(p[k + 1][2], p[k + 1][3])};
+        uint32_t b[4], a[4] = {bf16_pair(p[k][0], p[k][1]), bf16_pair(p[k][2], p[k][3]),
+                               bf16_pair(p[k + 1][0], p[k + 1][1]), bf16_pair(p[k + 1][2], p[k + 1][3])};
 #pragma unroll
         for (int n = 0; n < WIDE / 8; n += 2) {
             mma_load_transposed(b, right + (k * 8 + l->row) * (WIDE + 8) + n * 8 + l->half);
@@ -137,7 +137,7 @@ static __device__ __forceinline__ void soften(float s[TILE / 8][4], int r, float
     for (int n = 0; n < TILE / 8; n++)
         most = fmaxf(most, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
     most = quad_max(most);
-    float shrink = exp2f(*top - most);
+    float shrink = power_of_two(*top - most);
     *top = most;
     *sum *= shrink;
 #pragma unroll
@@ -147,8 +147,8 @@ static __device__ __forceinline__ void soften(float s[TILE / 8][4], int r, float
     }
 #pragma unroll
     for (int n = 0; n < TILE / 8; n++) {
-        s[n][2 * r] = exp2f(s[n][2 * r] - most);
-        s[n][2 * r + 1] = exp2f(s[n][2 * r + 1] - most);
+        s[n][2 * r] = power_of_two(s[n][2 * r] - most);
+        s[n][2 * r + 1] = power_of_two(s[n][2 * r + 1] - most);
         *sum += s[n][2 * r] + s[n][2 * r + 1];
     }
 }
@@ -164,9 +164,9 @@ static __device__ __forceinline__ void put(const struct lane *l, uint16_t *to, i
         if (column >= size)
             continue;
         if (l->group < rows)
-            *(uint32_t *)(to + l->group * ld + column) = mma_pack(c[n][0] * low, c[n][1] * low);
+            *(uint32_t *)(to + l->group * ld + column) = bf16_pair(c[n][0] * low, c[n][1] * low);
         if (l->group + 8 < rows)
-            *(uint32_t *)(to + (l->group + 8) * ld + column) = mma_pack(c[n][2] * high, c[n][3] * high);
+            *(uint32_t *)(to + (l->group + 8) * ld + column) = bf16_pair(c[n][2] * high, c[n][3] * high);
     }
 }
 
@@ -198,7 +198,7 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 bool seen = n * 8 + l.pair + i % 2 <= line + i / 2 * 8 + reach;
-                s[n][i] = seen ? s[n][i] * (w.scale * ATTENTION_LOG2E) : -INFINITY;
+                s[n][i] = seen ? s[n][i] * (w.scale * LOG2E) : -INFINITY;
             }
         soften<WIDE>(s, 0, &top[0], &sum[0], out);
         soften<WIDE>(s, 1, &top[1], &sum[1], out);
@@ -216,7 +216,7 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
     sum[1] = quad_sum(sum[1]);
     for (int r = 0; r < 2; r++)
         if (l.pair == 0 && first + line + r * 8 < w.context)
-            w.lse[at.lines + first + line + r * 8] = (top[r] + log2f(sum[r])) * ATTENTION_LN2;
+            w.lse[at.lines + first + line + r * 8] = (top[r] + log2f(sum[r])) * LN2;
     int64_t row = first + l.warp * 16;
     put<WIDE>(&l, (uint16_t *)w.to + (at.tokens + row) * w.width + at.head * w.size, w.width, w.context - row,
               w.size, out, w.draw.kept / sum[0], w.draw.kept / sum[1]);
@@ -244,7 +244,7 @@ static __global__ void __launch_bounds__(THREADS) mma_delta(struct attention_wor
 static __device__ __forceinline__ void differentiate(const struct attention_work *w, float *p, float *ds,
                                                      bool seen, bool kept, float lse, float delta)
 {
-    float e = seen ? exp2f(*p * (w->scale * ATTENTION_LOG2E) - lse) : 0.0f;
+    float e = seen ? power_of_two(*p * (w->scale * LOG2E) - lse) : 0.0f;
     *ds = e * ((kept ? *ds * w->draw.kept : 0.0f) - delta);
     *p = kept ? e : 0.0f;
 }
@@ -266,7 +266,7 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_queries(
                       w.context - first, w.size);
     for (int r = 0; r < 2; r++) {
         bool there = first + line + r * 8 < w.context;
-        lse[r] = there ? w.lse[at.lines + first + line + r * 8] * ATTENTION_LOG2E : 0.0f;
+        lse[r] = there ? w.lse[at.lines + first + line + r * 8] * LOG2E : 0.0f;
         delta[r] = there ? w.delta[at.lines + first + line + r * 8] : 0.0f;
     }
     for (int64_t key = 0; key <= first; key += TILE) {
@@ -320,7 +320,7 @@ __global__ void __launch_bounds__(THREADS) mma_grad_keys(struct attention_work w
         if (w.draw.on)
             draw<STEP>(kept, &w, &at, query, first);
         for (int i = (int)threadIdx.x; i < STEP; i += THREADS) {
-            lse[i] = query + i < w.context ? w.lse[at.lines + query + i] * ATTENTION_LOG2E : 0.0f;
+            lse[i] = query + i < w.context ? w.lse[at.lines + query + i] * LOG2E : 0.0f;
             delta[i] = query + i < w.context ? w.delta[at.lines + query + i] : 0.0f;
         }
         __syncthreads();

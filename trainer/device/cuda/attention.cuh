@@ -8,6 +8,7 @@
 #include "trainer/device/cuda/bf16.cuh"
 #include "trainer/device/cuda/dropout.cuh"
 #include "trainer/device/cuda/launch.cuh"
+#include "trainer/device/cuda/power.cuh"
 
 /* What a block of our attention kernels is told, and what the mma and the plain kernels share. A block is one
  * tile of queries, or of keys, of one head of one row. */
@@ -66,8 +67,5 @@ static inline dim3 attention_blocks(const struct device_attention *h, const stru
 {
     return dim3((unsigned)(h->n.rows * h->heads * w->tiles), 1, 1);
 }
-
-#define ATTENTION_LOG2E 1.4426950408889634f
-#define ATTENTION_LN2 0.6931471805599453f
 
 #endif

@@ -6,9 +6,11 @@
 
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/launch.cuh"
+#include "trainer/device/cuda/power.cuh"
 #include "trainer/device/cuda/vector.cuh"
 
-enum { THREADS = 256, WIDE_THREADS = 1024, WIDE = 8192, BLOCKS = 4096 };
+/* Of wide rows there are two blocks to a multiprocessor: one has something to do while the other adds up. */
+enum { THREADS = 256, WIDE_THREADS = 512, WIDE = 8192, BLOCKS = 4096, CLASSES = 1 << 30 /* the most */ };
 
 /* ---- tallies */
 
@@ -93,19 +95,25 @@ static __device__ __forceinline__ struct softmax softmax_block(struct softmax mi
     return room[32];
 }
 
-template <int VEC> static __device__ __forceinline__ void softmax_see(struct softmax *s, const floats<VEC> &x)
+template <int VEC> static __device__ __forceinline__ float largest(const floats<VEC> &x)
 {
     float top = x.at[0];
 #pragma unroll
     for (int j = 1; j < VEC; j++)
         top = fmaxf(top, x.at[j]);
+    return top;
+}
+
+template <int VEC>
+static __device__ __forceinline__ void softmax_see(struct softmax *s, const floats<VEC> &x, float top)
+{
     if (top > s->top) {
-        s->sum *= expf(s->top - top);
+        s->sum *= power_below(s->top, top);
         s->top = top;
     }
 #pragma unroll
     for (int j = 0; j < VEC; j++)
-        s->sum += expf(x.at[j] - s->top);
+        s->sum += power_below(x.at[j], s->top);
 }
 
 struct classes_work {
@@ -113,68 +121,109 @@ struct classes_work {
     struct device_tally *parts;
 };
 
-/* How many outputs of those at `at` come before the label's in the order of size, the first of equals first.
- */
+/* Whether one of the outputs at `at`, whose largest is top, comes before the label's in the order of size,
+ * the first of equals first. */
 template <int VEC>
-static __device__ __forceinline__ int ahead_of(const floats<VEC> &x, int64_t at, float label_x, int64_t label)
+static __device__ __forceinline__ bool is_ahead(const floats<VEC> &x, float top, int at, float label_x,
+                                                int label)
 {
-    int ahead = 0;
+    bool ahead = false;
+    if (at > label)
+        return top > label_x;
+    if (at + VEC <= label)
+        return top >= label_x;
 #pragma unroll
     for (int j = 0; j < VEC; j++)
-        ahead += x.at[j] > label_x || (x.at[j] == label_x && at + j < label) ? 1 : 0;
+        ahead |= at + j < label ? x.at[j] >= label_x : x.at[j] > label_x;
     return ahead;
+}
+
+/* What a thread has seen of a row. */
+struct row_seen {
+    struct softmax softmax;
+    float label_x;
+    int label, ahead; /* ahead: 1: the label's output is not the first of the largest */
+};
+
+template <int VEC>
+static __device__ __forceinline__ void row_see(struct row_seen *seen, const floats<VEC> &v, int at)
+{
+    float top = largest<VEC>(v);
+    softmax_see<VEC>(&seen->softmax, v, top);
+    seen->ahead |= is_ahead<VEC>(v, top, at, seen->label_x, seen->label);
+}
+
+/* Two vectors in flight; one that is not there is nothing. */
+template <int VEC, class T>
+static __device__ __forceinline__ void row_see_all(struct row_seen *seen, const T *x, int whole)
+{
+    int step = (int)blockDim.x * VEC;
+    for (int i = (int)threadIdx.x * VEC; i < whole; i += 2 * step) {
+        floats<VEC> first = load<VEC>(x + i), second;
+#pragma unroll
+        for (int j = 0; j < VEC; j++)
+            second.at[j] = -INFINITY;
+        if (i + step < whole)
+            second = load<VEC>(x + i + step);
+        row_see<VEC>(seen, first, i);
+        row_see<VEC>(seen, second, i + step);
+    }
+}
+
+template <int VEC>
+static __device__ __forceinline__ void gradient(floats<VEC> *v, int at, float top, float factor, float scale,
+                                                int label)
+{
+#pragma unroll
+    for (int j = 0; j < VEC; j++)
+        v->at[j] = power_below(v->at[j], top) * factor;
+    if (at > label || at + VEC <= label)
+        return;
+#pragma unroll
+    for (int j = 0; j < VEC; j++)
+        v->at[j] -= at + j == label ? scale : 0.0f;
 }
 
 template <class T, int VEC>
 static __device__ __forceinline__ void gradient_row(const struct device_classes *h, T *dx, const T *x,
-                                                    struct softmax all, int64_t label)
+                                                    struct softmax all, int label)
 {
     float factor = h->scale / all.sum;
-    int64_t whole = h->classes / VEC * VEC;
-    for (int64_t i = (int64_t)threadIdx.x * VEC; i < whole; i += (int64_t)blockDim.x * VEC) {
+    int classes = (int)h->classes, whole = classes / VEC * VEC;
+    for (int i = (int)threadIdx.x * VEC; i < whole; i += (int)blockDim.x * VEC) {
         floats<VEC> v = load<VEC>(x + i);
-#pragma unroll
-        for (int j = 0; j < VEC; j++)
-            v.at[j] = expf(v.at[j] - all.top) * factor - (i + j == label ? h->scale : 0.0f);
+        gradient<VEC>(&v, i, all.top, factor, h->scale, label);
         store<VEC>(dx + i, v);
     }
-    for (int64_t i = whole + threadIdx.x; i < h->stride; i += blockDim.x) {
-        float d = 0.0f;
-        if (i < h->classes)
-            d = expf(widened(x[i]) - all.top) * factor - (i == label ? h->scale : 0.0f);
-        narrowed(dx + i, d);
+    for (int i = whole + (int)threadIdx.x; i < (int)h->stride; i += (int)blockDim.x) {
+        floats<1> v = {{0.0f}};
+        if (i < classes) {
+            v = load<1>(x + i);
+            gradient<1>(&v, i, all.top, factor, h->scale, label);
+        }
+        store<1>(dx + i, v);
     }
 }
 
 template <class T, int VEC>
-static __global__ void __launch_bounds__(WIDE_THREADS) cross_entropy_kernel(struct classes_work w)
+static __global__ void __launch_bounds__(WIDE_THREADS, 2) cross_entropy_kernel(struct classes_work w)
 {
     __shared__ struct softmax room[33];
     __shared__ int counts[32];
     const struct device_classes *h = &w.h;
     struct device_tally mine = {0.0, 0.0};
-    int64_t whole = h->classes / VEC * VEC;
+    int classes = (int)h->classes, whole = classes / VEC * VEC;
     for (int64_t row = blockIdx.x; row < h->rows; row += gridDim.x) {
         const T *x = static_cast<const T *>(h->x) + row * h->stride;
-        int64_t label = h->label[row];
-        float label_x = widened(x[label]);
-        struct softmax all = {-FLT_MAX, 0.0f};
-        int ahead = 0;
-#pragma unroll 2
-        for (int64_t i = (int64_t)threadIdx.x * VEC; i < whole; i += (int64_t)blockDim.x * VEC) {
-            floats<VEC> v = load<VEC>(x + i);
-            softmax_see<VEC>(&all, v);
-            ahead += ahead_of<VEC>(v, i, label_x, label);
-        }
-        for (int64_t i = whole + threadIdx.x; i < h->classes; i += blockDim.x) {
-            floats<1> v = load<1>(x + i);
-            softmax_see<1>(&all, v);
-            ahead += ahead_of<1>(v, i, label_x, label);
-        }
-        all = softmax_block(all, room);
-        ahead = block_sum(ahead, counts);
-        mine.loss += (double)(all.top - label_x) + log((double)all.sum);
-        mine.correct += ahead == 0 && label_x == all.top ? 1.0 : 0.0;
+        int label = h->label[row];
+        struct row_seen seen = {{-FLT_MAX, 0.0f}, widened(x[label]), label, 0};
+        row_see_all<VEC>(&seen, x, whole);
+        for (int i = whole + (int)threadIdx.x; i < classes; i += (int)blockDim.x)
+            row_see<1>(&seen, load<1>(x + i), i);
+        struct softmax all = softmax_block(seen.softmax, room);
+        int ahead = block_sum(seen.ahead, counts);
+        mine.loss += (double)(all.top - seen.label_x) + log((double)all.sum);
+        mine.correct += ahead == 0 && seen.label_x == all.top ? 1.0 : 0.0;
         if (h->dx)
             gradient_row<T, VEC>(h, static_cast<T *>(h->dx) + row * h->stride, x, all, label);
     }
@@ -201,7 +250,7 @@ cudaError_t cuda_cross_entropy(cudaStream_t stream, const struct cuda_workspace 
     struct classes_work w;
     w.h = *h;
     w.parts = static_cast<struct device_tally *>(room->memory);
-    if (h->type != h->kept)
+    if (h->type != h->kept || h->stride > CLASSES)
         return cudaErrorInvalidValue;
     if (h->rows <= 0)
         return cudaSuccess;

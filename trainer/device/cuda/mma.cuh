@@ -45,23 +45,8 @@ static __device__ __forceinline__ void mma_load_transposed(uint32_t out[4], cons
                  : "memory");
 }
 
-/* Two floats as bf16, the first in the lower half. */
-static __device__ __forceinline__ uint32_t mma_pack(float low, float high)
-{
-    uint32_t both = 0;
-#if __CUDA_ARCH__ >= 800
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-#endif
-    return both;
-}
-
 #else
 #include "mma_emulated.h" /* the same three, for a CPU: tests/gpu/emulate */
-
-static inline uint32_t mma_pack(float low, float high)
-{
-    return (uint32_t)bf16_of(low) | (uint32_t)bf16_of(high) << 16;
-}
 #endif
 
 #endif
