@@ -13,9 +13,11 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
+#define FLAG_EXITING 0x4u /* PF_EXITING of the kernel's */
+
 struct proc {
     pid_t pid, parent, session;
-    bool zombie;
+    bool zombie, exiting;
 };
 
 struct proc_table {
@@ -32,6 +34,7 @@ static bool read_stat(pid_t pid, struct proc *out)
 {
     char path[64], text[1024], *p, state;
     int parent, group, session;
+    unsigned flags;
     ssize_t n;
     int fd;
 
@@ -45,11 +48,21 @@ static bool read_stat(pid_t pid, struct proc *out)
         return false;
     text[n] = '\0';
     p = strrchr(text, ')'); /* the name before it may hold anything */
-    if (!p || sscanf(p + 1, " %c %d %d %d", &state, &parent, &group, &session) != 4)
+    if (!p || sscanf(p + 1, " %c %d %d %d %*d %*d %u", &state, &parent, &group, &session, &flags) != 5)
         return false;
-    *out = (struct proc){
-        .pid = pid, .parent = parent, .session = session, .zombie = state == 'Z' || state == 'X'};
+    *out = (struct proc){.pid = pid,
+                         .parent = parent,
+                         .session = session,
+                         .zombie = state == 'Z' || state == 'X',
+                         .exiting = flags & FLAG_EXITING};
     return true;
+}
+
+bool process_exiting(pid_t pid)
+{
+    struct proc p;
+
+    return read_stat(pid, &p) && (p.zombie || p.exiting);
 }
 
 static int by_pid(const void *a, const void *b)

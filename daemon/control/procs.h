@@ -35,4 +35,8 @@ int descendants_kill(const struct proc_mark *mark);
 /* Any process of the machine whose environment carries both marks and which we may kill; never the caller. */
 int marked_kill(const char *id, const char *owner);
 
+/* It ends, or has ended and was not waited for: the kernel closes its files before its parent hears of it,
+ * and with much memory or a GPU to let go that can be a second before. */
+bool process_exiting(pid_t pid);
+
 #endif

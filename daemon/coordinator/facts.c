@@ -106,7 +106,7 @@ void facts_apply(struct core *core, const struct core_event *event)
     for (size_t i = 0; i < node->spawn_count; i++)
         settle_command(core, node->spawns[i]->generation);
     for (size_t i = 0; i < count; i++)
-        recover_exited(core, exits[i].spawn, exits[i].fact);
+        exits_apply(core, exits[i].spawn, exits[i].fact);
     free(exits);
     if (stranger)
         node->synced = false;

@@ -9,20 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "base/exits.h"
 #include "base/mem.h"
 #include "daemon/coordinator/state.h"
 #include "daemon/coordinator/text.h"
 
-#define PORT_RETRIES 20 /* taken ports in a row that are not the job's fault */
-#define NODE_RETRIES 5  /* so with nodes that cannot start a process */
 #define KILL_AFTER_GRACE_MS                                                                                  \
     10000 /* SIGTERM and grace are the supervisor's; later than this it is told to kill */
 #define STUCK_AFTER_KILL_MS                                                                                  \
     20000 /* what lives so long after SIGKILL is stuck in the kernel, if its node says so too */
-#define MESSAGE_BYTES 1024
-#define TAIL_BYTES 16384
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MOST_MS 30000
 
@@ -326,100 +320,4 @@ void recover_spawn_dead(struct core *core, struct spawn *s)
     emit_spawn(core, s, CHANGE_SPAWN_PUT);
     rendezvous_left(core, s, "its process has exited");
     core->place_dirty = true;
-}
-
-static char *bounded(const char *text, size_t most)
-{
-    return text && *text ? xasprintf("%.*s", (int)most, text) : NULL;
-}
-
-static void record_exit(struct spawn *s, const struct core_fact *fact)
-{
-    if (!fact) {
-        s->r.lost = true;
-        text_set(&s->r.message, "%s", "its node knows nothing of it");
-        return;
-    }
-    s->r.exit_known = !fact->lost;
-    s->r.lost = fact->lost;
-    s->r.stopped = fact->stopped;
-    s->r.code = fact->code;
-    s->r.signal = fact->signal;
-    s->r.out_of_memory = fact->out_of_memory;
-    s->r.ended_ms = fact->ended_ms;
-    if (fact->started_ms)
-        s->r.started_ms = fact->started_ms;
-    if (fact->pid)
-        s->r.pid = fact->pid;
-    if (!s->stalled) {
-        free(s->r.message);
-        s->r.message = bounded(fact->message, MESSAGE_BYTES);
-    }
-    free(s->r.stderr_tail);
-    s->r.stderr_tail = bounded(fact->stderr_tail, TAIL_BYTES);
-}
-
-/* What the exit means to a generation that is still meant to run; false: nothing bad. */
-static bool judge(const struct core *core, const struct spawn *s, const struct core_fact *fact,
-                  struct cause *cause, struct buf *text)
-{
-    struct job *job = s->job;
-    bool native = job->spec.kind == JOB_TRAIN;
-    char ago[TEXT_AGO];
-
-    cause->spawn = (struct spawn *)s;
-    cause->charged = true;
-    cause->exit_code = 125;
-    if (!fact || fact->lost) {
-        buf_printf(text, "rank %d on %s was lost, nobody saw its exit", s->r.rank, s->r.node);
-    } else if (fact->port_busy) {
-        cause->charged = ++job->port_retries > PORT_RETRIES;
-        buf_printf(text, "port %d on %s was taken", s->generation->r.master_port, s->r.node);
-    } else if (fact->not_started && fact->node_trouble) {
-        cause->charged = ++job->node_retries > NODE_RETRIES;
-        buf_printf(text, "%s could not start rank %d", s->r.node, s->r.rank);
-    } else if (fact->not_started) {
-        cause->fatal = true;
-        cause->exit_code = fact->code ? fact->code : 125;
-        buf_printf(text, "rank %d could not start on %s", s->r.rank, s->r.node);
-    } else if (fact->lease_expired) {
-        cause->charged = false;
-        buf_printf(text, "rank %d on %s was stopped when its lease ran out", s->r.rank, s->r.node);
-    } else if (fact->code || fact->signal) {
-        cause->exit_code = fact->signal ? 128 + fact->signal : fact->code;
-        buf_printf(text, "rank %d ", s->r.rank);
-        if (fact->out_of_memory)
-            buf_puts(text, "ran out of memory, ");
-        buf_printf(text, fact->signal ? "exited by signal %d on %s" : "exited with code %d on %s",
-                   fact->signal ? fact->signal : fact->code, s->r.node);
-        buf_puts(text, text_noticed(ago, core->now.wall_ms - fact->ended_ms));
-        cause->fatal = native && !fact->signal && fact->code == EXIT_NO_RESTART;
-    } else if (native && s->generation->r.state != GENERATION_RUNNING) {
-        buf_printf(text, "rank %d exited on %s before all had joined", s->r.rank, s->r.node);
-    } else {
-        return false;
-    }
-    if (fact && fact->message && *fact->message && (fact->not_started || !fact->signal))
-        buf_printf(text, ": %.300s", fact->message);
-    return true;
-}
-
-void recover_exited(struct core *core, struct spawn *s, const struct core_fact *fact)
-{
-    struct generation *g = s->generation;
-    struct cause cause = {0};
-    CLEANUP(buf_release) struct buf text = {0};
-    bool meant_to_run = g == job_current(s->job) && generation_open(g) && g->r.state != GENERATION_DRAINING;
-    bool bad = meant_to_run && judge(core, s, fact, &cause, &text);
-
-    record_exit(s, fact);
-    recover_spawn_dead(core, s);
-    if (fact && fact->node_trouble && s->node)
-        nodes_rest(core, s->node);
-    if (bad) {
-        cause.text = text.data;
-        recover_fail(core, g, &cause);
-        return;
-    }
-    recover_settle(core, s->job);
 }

@@ -260,8 +260,10 @@ void recover_stop(struct core *core, struct job *job, enum job_state goal, int e
                   const char *why);
 void recover_settle(struct core *core, struct job *job); /* goes on when all that it waited for is dead */
 void recover_spawn_dead(struct core *core, struct spawn *s);
-void recover_exited(struct core *core, struct spawn *s, const struct core_fact *fact);
 void recover_stop_generation(struct core *core, struct generation *g, enum core_stop stop);
+
+/* exits.c: fact NULL: its node knows nothing of it */
+void exits_apply(struct core *core, struct spawn *s, const struct core_fact *fact);
 
 /* rendezvous.c */
 void rendezvous_join(struct core *core, const struct core_event *event);

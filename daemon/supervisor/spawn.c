@@ -161,6 +161,7 @@ void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now
     if (s->stop == STOP_NONE) {
         s->stop_at = now;
         s->kill_at = INT64_MAX;
+        s->unasked = s->pid && process_exiting(s->pid);
         s->fact.state = SPAWN_STOPPING;
         s->dirty = true;
     }
@@ -216,7 +217,7 @@ void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const 
 void spawn_reaped(struct spawn *s, int status)
 {
     s->pid = 0;
-    s->fact.stopped = s->stop != STOP_NONE;
+    s->fact.stopped = s->stop != STOP_NONE && !s->unasked;
     s->status = status;
     s->next_try = 0;
 }
@@ -259,8 +260,8 @@ static int kill_members(struct spawn *s, const struct spawn_peers *peers)
     return descendants_kill(&mark);
 }
 
-/* What SIGKILL has not ended by the next look is stuck in the kernel: looked at less and less often, since each
- * look reads all of /proc. */
+/* What SIGKILL has not ended by the next look is stuck in the kernel: looked at less and less often, since
+ * each look reads all of /proc. */
 static int64_t retry_later(struct spawn *s, int64_t now)
 {
     s->pause = s->pause ? s->pause * 2 : LEFTOVER_RETRY_MS;
@@ -315,7 +316,7 @@ static int64_t escalate(struct spawn *s, const struct spawn_peers *peers, int64_
     if (!s->termed && now >= term_at && now < kill_at) {
         if (kill(-s->pid, s->stop_signal ? s->stop_signal : SIGTERM))
             return now + LEFTOVER_RETRY_MS; /* forked, but not yet the leader of its group */
-        (void)kill(-s->pid, SIGCONT); /* a stopped one could not obey */
+        (void)kill(-s->pid, SIGCONT);       /* a stopped one could not obey */
         s->termed = true;
     }
     if (now < kill_at)

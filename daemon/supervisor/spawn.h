@@ -25,6 +25,7 @@ struct spawn {
     enum stop_mode stop;
     int64_t stop_at, kill_at; /* when it was asked for, when patience ends */
     bool termed, killed;      /* SIGTERM (or stop_signal) was sent; SIGKILL was sent */
+    bool unasked;             /* it was ending already when it was told to stop */
     pid_t pid;                /* 0: not started, or reaped */
     pid_t session;            /* the worker's first pid, for telling its leftovers */
     int status;               /* of waitpid */

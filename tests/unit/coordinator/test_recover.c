@@ -82,6 +82,114 @@ static void the_first_failing_rank_is_named(void **state)
     core_job_status_release(&status);
 }
 
+/* The rank that the newest failure is told of. */
+static int named(struct bench *b, int64_t job)
+{
+    struct core_job_status status;
+    struct err e;
+
+    assert_int_equal(core_job_status(b->core, job, false, &status, &e), ERR_OK);
+    int rank = status.failure ? status.failure->rank : -1;
+    core_job_status_release(&status);
+    return rank;
+}
+
+/* Rank 0 is seen to end first; then rank 1 as `end` says, untold. */
+static int64_t two_end(struct bench *b, const char *file, int first_code, int first_signal,
+                       struct core_fact end)
+{
+    int64_t job = running_job(b, file);
+
+    bench_exit(b, job, 0, first_code, first_signal);
+    end.state = FACT_EXITED;
+    end.ended_ms = b->now.wall_ms - 12;
+    bench_fact(b, job, 1, end);
+    return job;
+}
+
+static void a_signal_that_was_seen_later_came_first(void **state)
+{
+    struct bench *b = *state;
+    const char *file = "nodes: 2\nmax_restarts: 0\n";
+    int64_t job = two_end(b, file, 1, 0, (struct core_fact){.signal = 11});
+
+    assert_int_equal(bench_job(b, job), JOB_FAILED);
+    assert_int_equal(core_job(b->core, job)->exit_code, 139);
+    assert_int_equal(named(b, job), 1);
+    assert_non_null(strstr(core_job(b->core, job)->reason, "rank 1 exited by signal 11 on box2"));
+    assert_true(bench_said(b, "rank 1 exited by signal 11 on box2, noticed after 12 ms: this came first\n"));
+    bench_restart(b);
+    assert_int_equal(named(b, job), 1);
+}
+
+static void a_shells_word_for_a_signal_counts_as_one(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = two_end(b, "nodes: 2\nmax_restarts: 0\n", 1, 0, (struct core_fact){.code = 137});
+
+    assert_int_equal(core_job(b->core, job)->exit_code, 137);
+    assert_int_equal(named(b, job), 1);
+}
+
+static void what_followed_is_not_taken_for_the_cause(void **state)
+{
+    static const struct {
+        int code, signal;
+        struct core_fact end;
+    } cases[] = {
+        {1, 0, {.code = 1}},                    /* as good as the first */
+        {1, 0, {.signal = 6}},                  /* a library that aborts when its peer is gone */
+        {1, 0, {.signal = 13}},                 /* as writing to it may end */
+        {1, 0, {.signal = 9, .stopped = true}}, /* by us */
+        {0, 11, {.signal = 9}},                 /* the first says as much */
+        {1, 0, {.code = 0}},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct bench *b = *state;
+        int64_t job = two_end(b, "nodes: 2\nmax_restarts: 0\n", cases[i].code, cases[i].signal, cases[i].end);
+        assert_int_equal(bench_job(b, job), JOB_FAILED);
+        assert_int_equal(named(b, job), 0);
+        assert_int_equal(core_job(b->core, job)->exit_code, cases[i].signal ? 139 : 1);
+    }
+}
+
+static void a_native_worker_that_lost_its_peer_is_no_cause(void **state)
+{
+    struct bench *b = *state;
+    int64_t job =
+        two_end(b, TRAIN "nodes: 2\nmax_restarts: 1\n", EXIT_PEER_LOST, 0, (struct core_fact){.code = 1});
+
+    assert_int_equal(named(b, job), 1);
+    assert_int_equal(core_job(b->core, job)->restarts_used, 1); /* charged once */
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    assert_non_null(strstr(core_job(b->core, job)->last_restart, "rank 1 exited with code 1"));
+}
+
+static void a_cause_that_a_restart_would_repeat_ends_the_job(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = two_end(b, TRAIN "nodes: 2\nmax_restarts: 5\n", EXIT_PEER_LOST, 0,
+                          (struct core_fact){.code = EXIT_NO_RESTART});
+
+    assert_int_equal(bench_job(b, job), JOB_FAILED);
+    assert_int_equal(core_job(b->core, job)->exit_code, EXIT_NO_RESTART);
+    assert_int_equal(named(b, job), 1);
+}
+
+static void a_cancelled_job_keeps_its_reason(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "nodes: 2\nmax_restarts: 5\n");
+
+    bench_exit(b, job, 0, 1, 0);
+    bench_cancel(b, job, false);
+    bench_exit(b, job, 1, 0, 11);
+    assert_int_equal(bench_job(b, job), JOB_CANCELLED);
+    assert_int_equal(named(b, job), 0);
+    assert_null(strstr(core_job(b->core, job)->reason, "signal 11"));
+}
+
 static void the_budget_is_one_for_the_job(void **state)
 {
     struct bench *b = *state;
@@ -390,6 +498,12 @@ int main(void)
         TEST(all_ranks_at_zero_succeed),
         TEST(a_failure_closes_the_generation_and_is_charged),
         TEST(the_first_failing_rank_is_named),
+        TEST(a_signal_that_was_seen_later_came_first),
+        TEST(a_shells_word_for_a_signal_counts_as_one),
+        TEST(what_followed_is_not_taken_for_the_cause),
+        TEST(a_native_worker_that_lost_its_peer_is_no_cause),
+        TEST(a_cause_that_a_restart_would_repeat_ends_the_job),
+        TEST(a_cancelled_job_keeps_its_reason),
         TEST(the_budget_is_one_for_the_job),
         TEST(the_first_restart_is_at_once_the_next_waits),
         TEST(a_taken_port_is_not_charged),
