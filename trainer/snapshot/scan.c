@@ -122,25 +122,23 @@ static enum err_code check_committed(struct snapshot_found *f, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code examine(const char *path, struct snapshot_found *out, struct err *e)
+/* Who it says it is: a header's worth of reading. */
+static enum err_code identify(const char *path, struct snapshot_found *out, struct err *e)
 {
     struct snapshot_place place;
-    struct snapshot_found f = {.path = xstrdup(path)};
-    int64_t bytes = 0;
-    if (snapshot_read_place(path, &place, e) || snapshot_digest(path, f.digest, NULL, &bytes, e)) {
-        free(f.path);
+    if (snapshot_read_place(path, &place, e))
         return e->code;
-    }
-    memcpy(f.cluster, place.cluster, sizeof(f.cluster));
-    f.job = place.job;
-    f.generation = place.generation;
-    f.step = place.step;
-    if (check_committed(&f, e)) {
-        free(f.path);
-        return e->code;
-    }
-    *out = f;
+    *out = (struct snapshot_found){
+        .path = xstrdup(path), .job = place.job, .generation = place.generation, .step = place.step};
+    memcpy(out->cluster, place.cluster, sizeof(out->cluster));
     return ERR_OK;
+}
+
+/* Whether it is whole, and counts: all of it is read. */
+static enum err_code examine(struct snapshot_found *f, struct err *e)
+{
+    int64_t bytes = 0;
+    return snapshot_digest(f->path, f->digest, NULL, &bytes, e) ? e->code : check_committed(f, e);
 }
 
 static enum err_code check_file(const char *path, const char *name, const json_t *files, struct err *e)
@@ -206,10 +204,41 @@ static int newest_first(const void *a, const void *b)
     return x->generation > y->generation ? -1 : x->generation < y->generation;
 }
 
+/* Whoever chooses takes the other one, by step or by generation. */
+static bool outdone(const struct snapshot_found *f, const struct snapshot_list *by)
+{
+    for (size_t i = 0; i < by->count; i++) {
+        const struct snapshot_found *b = &by->items[i];
+        if (b->committed && b->job == f->job && !strcmp(b->cluster, f->cluster) && b->step >= f->step &&
+            b->generation >= f->generation)
+            return true;
+    }
+    return false;
+}
+
+/* In place: items that are left out are released. Newest first, so that what outdoes others comes before. */
+static void select_usable(struct snapshot_list *l, size_t count)
+{
+    qsort(l->items, count, sizeof(*l->items), newest_first);
+    for (size_t i = 0; i < count; i++) {
+        struct snapshot_found f = l->items[i];
+        struct err why = {0};
+        bool out = outdone(&f, l);
+        if (!out && examine(&f, &why) == ERR_OK) {
+            l->items[l->count++] = f;
+            continue;
+        }
+        if (!out)
+            log_warn("snapshot_unusable", "why=%s", LOG_Q(why.msg));
+        free(f.path);
+    }
+}
+
 enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct err *e)
 {
     CLEANUP(free_names) char **names = NULL;
     struct snapshot_list l = {0};
+    size_t count = 0;
     *out = l;
     if (!file_exists(dir))
         return ERR_OK;
@@ -219,12 +248,12 @@ enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct e
     for (size_t i = 0; names[i]; i++) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct err why = {0};
-        if (examine(path, &l.items[l.count], &why))
+        if (identify(path, &l.items[count], &why))
             log_warn("snapshot_unusable", "why=%s", LOG_Q(why.msg));
         else
-            l.count++;
+            count++;
     }
-    qsort(l.items, l.count, sizeof(*l.items), newest_first);
+    select_usable(&l, count);
     *out = l;
     return ERR_OK;
 }

@@ -112,8 +112,9 @@ struct snapshot_list {
     struct snapshot_found *items; /* newest first, by (step, generation) */
     size_t count;
 };
-/* What could be loaded from dir; what cannot be read is logged and left out. A directory that is not there is
- * empty. */
+/* What could be loaded from dir; what cannot be read is logged and left out. So is, unread, since all of a
+ * snapshot is summed up, one that nobody would choose: its job has a committed one of no earlier step and
+ * generation. A directory that is not there is empty. */
 MUST_CHECK enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct err *e);
 void snapshot_list_release(struct snapshot_list *l);
 
