@@ -550,7 +550,9 @@ static void hangs(int r, int ranks)
     struct comm *c = open_group(r, ranks);
     fault("hang-in-abort");
     nccl->abort(c);
+    int64_t began = clock_boot_ms();
     CHECK(nccl->close(c, 100, &e) == ERR_DEADLINE_EXCEEDED);
+    CHECK(strstr(e.msg, "within 100 ms") && clock_boot_ms() - began >= 99); /* it had them all */
 }
 
 static void test_late_abort_is_told(void **state)

@@ -143,7 +143,6 @@ static int left_until(int64_t deadline)
     return left > 0 ? (int)left : 0;
 }
 
-/* Half of the time is for doing it well. */
 static bool finish(struct comm *c, int timeout_ms)
 {
     int64_t deadline = clock_boot_ms() + timeout_ms;
@@ -166,16 +165,17 @@ static void release(struct comm *c)
     (void)cudaGetLastError();
 }
 
-/* A peer that goes now is through, too: nobody watches. */
+/* A peer that goes now is through, too: nobody watches. Half of the time is for doing it well. */
 enum err_code nccl_close(struct comm *c, int timeout_ms, struct err *e)
 {
+    int64_t deadline = clock_boot_ms() + timeout_ms;
     ncclResult_t answer = ncclSuccess;
     bool in_time = true, force = false;
 
     c->watch = NULL;
     if (c->nccl) {
         force = !finish(c, timeout_ms / 2);
-        in_time = send_errand(c->nccl, force, timeout_ms / 2, &answer);
+        in_time = send_errand(c->nccl, force, left_until(deadline), &answer);
     }
     if (in_time)
         release(c); /* late: its kernels may still be there, so its stream stays */
