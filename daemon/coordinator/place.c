@@ -66,7 +66,10 @@ static void explain_blocked(struct job *job, const struct place_choice *targets,
             holder = holder ? holder : of;
         }
     }
-    buf_printf(text, "waits for %" PRId64 " %s", missing, what(mode, missing));
+    if (missing)
+        buf_printf(text, "waits for %" PRId64 " %s", missing, what(mode, missing));
+    else /* a worker's GPUs are all different */
+        buf_puts(text, "waits for free slots on more GPUs");
     if (count == 1)
         buf_printf(text, " on %s", targets[0].node->r.name);
     job->holder = holder && !others ? holder->r.id : 0;
@@ -245,8 +248,10 @@ static size_t newcomers(const struct core *core, const struct job *job, struct p
 {
     const struct generation *g = job_current(job);
     enum room_mode mode = g->ranks[0].spawn->r.gpu_uuids ? ROOM_GPU : ROOM_CPU;
-    size_t count = room_candidates(core, job, mode, false, list), kept = 0;
+    size_t count = 0, kept = 0;
 
+    if (mode == room_mode_of(core, job)) /* else it would go on with GPUs that have come since */
+        count = room_candidates(core, job, mode, false, list);
     for (size_t i = 0; i < count; i++)
         if (room_former_order(job, list[i].node) >= ROOM_NO_FORMER && !list[i].node->steady_ms)
             list[kept++] = list[i];

@@ -14,6 +14,7 @@ struct up {
     enum core_event_kind kind;
     int session;
     int64_t sequence, epoch, revision;
+    uint64_t sick, lost;
     struct core_report report;
     size_t count;
     struct core_fact facts[];
@@ -60,17 +61,44 @@ void agent_break(struct sim *sim, struct machine *m)
         plan_connect(sim, m, sim_range(sim, 50, 1500));
 }
 
-static void send_hello(struct sim *sim, const struct machine *m, struct session *s)
-{
+struct gpu_list {
     struct core_gpu gpus[8];
     char uuids[8][32];
+    size_t count;
+};
+
+static void list_gpus(const struct machine *m, uint64_t sick, uint64_t lost, uint64_t unlisted,
+                      struct gpu_list *out)
+{
+    out->count = 0;
+    for (int i = 0; i < m->gpu_count; i++) {
+        if (unlisted >> i & 1)
+            continue;
+        snprintf(out->uuids[out->count], sizeof(out->uuids[0]), "GPU-%d-%d", m->index, i);
+        out->gpus[out->count] = (struct core_gpu){.uuid = out->uuids[out->count],
+                                                  .name = (char *)"H200",
+                                                  .index = i,
+                                                  .healthy = !((sick | lost) >> i & 1),
+                                                  .lost = lost >> i & 1};
+        out->count++;
+    }
+}
+
+/* What is leased and not listed is told all the same, as lost, and from then on known to be so. */
+static void find_leased(struct machine *m)
+{
+    for (size_t i = 0; m->wish && i < m->wish->count; i++)
+        m->gone &= ~m->wish->spawns[i].gpus;
+}
+
+static void send_hello(struct sim *sim, struct machine *m, struct session *s)
+{
+    struct gpu_list list;
     struct core_event event = {.kind = CORE_HELLO, .session = s->handle};
     bool run = sim->seed % 3 == 0, seats = sim->seed % 6 == 0; /* the machines are members of a run */
 
-    for (int i = 0; i < m->gpu_count; i++) {
-        snprintf(uuids[i], sizeof(uuids[i]), "GPU-%d-%d", m->index, i);
-        gpus[i] = (struct core_gpu){.uuid = uuids[i], .name = (char *)"H200", .index = i, .healthy = true};
-    }
+    find_leased(m);
+    list_gpus(m, m->sick, m->lost, m->gone, &list);
     event.hello = (struct core_hello){
         .node = m->name,
         .instance = m->instance,
@@ -88,8 +116,9 @@ static void send_hello(struct sim *sim, const struct machine *m, struct session 
         .turn = run ? m->index + 1 : 0,
         .seat = seats && m->index % 2 ? m->index : 0,
         .procs = seats && m->index % 2 ? 1 : 0,
-        .gpus = gpus,
-        .gpu_count = (size_t)m->gpu_count,
+        .gpus = list.gpus,
+        .gpu_count = list.count,
+        .nccl = m->gpu_count ? m->nccl : NULL,
         .gpu_slots = m->gpu_slots,
     };
     host_up(sim, &event);
@@ -100,6 +129,7 @@ static void up_arrives(struct sim *sim, struct item *item)
     struct up *up = item->ptr;
     struct session *s = &sim->sessions[up->session];
     struct core_event event = {.kind = up->kind, .session = s->handle};
+    struct gpu_list list;
 
     if (!sim->host.core || s->broken)
         return;
@@ -117,6 +147,9 @@ static void up_arrives(struct sim *sim, struct item *item)
         return;
     if (up->kind == CORE_HEARTBEAT) {
         event.heartbeat.sequence = up->sequence;
+        list_gpus(&sim->machines[s->machine], up->sick, up->lost, 0, &list);
+        event.heartbeat.gpus = list.gpus;
+        event.heartbeat.gpu_count = list.count;
     } else if (up->kind == CORE_FACTS) {
         event.facts.epoch = up->epoch;
         event.facts.revision = up->revision;
@@ -182,6 +215,8 @@ static void heartbeat(struct sim *sim, struct item *item)
     if (m->welcomed) {
         struct up *up = new_up(CORE_HEARTBEAT, 0);
         up->sequence = ++m->sequence;
+        up->sick = m->sick;
+        up->lost = m->lost;
         m->sent[up->sequence % 64] = sim->now;
         send_up(sim, m, up);
     }
@@ -305,19 +340,25 @@ static void down_arrives(struct sim *sim, struct item *item)
         acknowledged(sim, m, m->sent[down->sequence % 64]);
     } else if (down->kind == EFFECT_WISH) {
         take_wish(sim, m, (struct wish_copy *)(down + 1), down->wish_size);
+    } else if (down->kind == EFFECT_PARDON) {
+        m->sick = 0;
     } else {
         agent_break(sim, m);
     }
 }
 
-static uint64_t gpu_bits(char *const *uuids)
+static uint64_t gpu_bits(struct sim *sim, char *const *uuids)
 {
     uint64_t bits = 0;
     int machine, gpu;
 
-    for (; uuids && *uuids; uuids++)
-        if (sscanf(*uuids, "GPU-%d-%d", &machine, &gpu) == 2)
-            bits |= 1u << gpu;
+    for (; uuids && *uuids; uuids++) {
+        if (sscanf(*uuids, "GPU-%d-%d", &machine, &gpu) != 2)
+            continue;
+        if (bits >> gpu & 1)
+            sim_fail(sim, "one worker has %s twice", *uuids);
+        bits |= UINT64_C(1) << gpu;
+    }
     return bits;
 }
 
@@ -352,7 +393,7 @@ static struct down *copy_wish(struct sim *sim, const char *node)
                 .local_rank = s->local_rank,
                 .world_size = g->world_size,
                 .cpu_slot = s->cpu_slot,
-                .gpus = gpu_bits(s->gpu_uuids),
+                .gpus = gpu_bits(sim, s->gpu_uuids),
                 .native = g->kind == JOB_TRAIN,
                 .stop = s->stop,
             };

@@ -127,6 +127,21 @@ static void drain(struct sim *sim, struct machine *m)
     client_operate(sim, m->drained ? CORE_DRAIN : CORE_UNDRAIN, m->name, 0, false);
 }
 
+/* Memory errors, or worse; sometimes while nobody looks. */
+static void hurt_gpu(struct sim *sim, struct machine *m)
+{
+    if (!m->power || !m->gpu_count)
+        return;
+    int gpu = (int)sim_range(sim, 0, m->gpu_count - 1);
+    if (sim_chance(sim, 0.5)) {
+        m->sick |= UINT64_C(1) << gpu;
+        return;
+    }
+    if (sim_chance(sim, 0.5))
+        kill_agent(sim, m);
+    machine_lose_gpu(sim, m, gpu);
+}
+
 static void fault(struct sim *sim, struct item *item)
 {
     struct machine *m = any_machine(sim);
@@ -135,7 +150,7 @@ static void fault(struct sim *sim, struct item *item)
     (void)item;
     if (!sim->faults)
         return;
-    switch (sim_range(sim, 0, 11)) {
+    switch (sim_range(sim, 0, 12)) {
     case 0:
     case 1:
         crash_coordinator(sim);
@@ -169,6 +184,9 @@ static void fault(struct sim *sim, struct item *item)
     case 11:
         leave(sim, m);
         break;
+    case 12:
+        hurt_gpu(sim, m);
+        break;
     }
     sim_plan(sim, sim->now + sim_range(sim, 0, 16000 / (sim->machine_count > 8 ? 4 : 1)), fault);
 }
@@ -197,6 +215,8 @@ void chaos_end(struct sim *sim)
     for (int i = 0; i < sim->machine_count; i++) {
         struct machine *m = &sim->machines[i];
         m->cut_until = 0;
+        if (m->lost && m->power)
+            machine_power_off(sim, m);
         if (!m->power)
             machine_power_on(sim, m, false);
         else if (!m->agent)

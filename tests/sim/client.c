@@ -15,30 +15,73 @@ struct sim_job *client_job(const struct sim *sim, int64_t id)
     return job ? (struct sim_job *)&sim->jobs[atoi(job->request_id + 1)] : NULL;
 }
 
-static int64_t biggest_fit(const struct sim *sim, bool gpus, int64_t per_node)
+/* Without its faults. */
+static bool fits(const struct machine *m, const struct sim_job *job, int64_t per_node)
 {
-    int64_t count = 0;
+    if (!job->gpus_each)
+        return m->cpu_slots >= per_node;
+    if (job->gpus_each == JOB_GPUS_ALL)
+        return m->gpu_count >= per_node;
+    return m->gpu_count >= job->gpus_each && m->gpu_count * m->gpu_slots >= per_node * job->gpus_each;
+}
 
-    for (int i = 0; i < sim->machine_count; i++)
-        count += (gpus ? sim->machines[i].gpu_count : sim->machines[i].cpu_slots) >= per_node;
-    return count;
+/* On how many nodes it could run: of one NCCL version, where that matters. */
+static int64_t biggest_fit(const struct sim *sim, const struct sim_job *job, int64_t per_node)
+{
+    int64_t any = 0, newer = 0, older = 0;
+
+    for (int i = 0; i < sim->machine_count; i++) {
+        const struct machine *m = &sim->machines[i];
+        bool fit = fits(m, job, per_node);
+        any += fit;
+        newer += fit && !strcmp(m->nccl, "2.28.9");
+        older += fit && !strcmp(m->nccl, "2.27.3");
+    }
+    return !job->gpus_each || !job->native ? any : newer > older ? newer : older;
+}
+
+static void choose_gpus(struct sim *sim, struct sim_job *job)
+{
+    static const int64_t each[] = {1, 1, 2, 3, JOB_GPUS_ALL};
+
+    job->gpus_each =
+        sim_chance(sim, sim_gpus(sim) ? 0.8 : 0.3) ? each[sim_range(sim, 0, ARRAY_LEN(each) - 1)] : 0;
+    if (job->gpus_each && !biggest_fit(sim, job, 1))
+        job->gpus_each = 1;
+    if (job->gpus_each && !biggest_fit(sim, job, 1))
+        job->gpus_each = 0;
+}
+
+static void print_place(struct sim *sim, const struct sim_job *job, int64_t per_node, struct buf *text)
+{
+    const char *device = !job->gpus_each ? "cpu" : sim_chance(sim, 0.3) ? "auto" : "cuda";
+
+    buf_printf(text, "device: %s\n", device);
+    if (job->gpus_each && !job->shards && sim_chance(sim, 0.2))
+        buf_puts(text, "procs_per_node: gpu\n");
+    else
+        buf_printf(text, "procs_per_node: %" PRId64 "\n", per_node);
+    if (job->gpus_each == JOB_GPUS_ALL)
+        buf_puts(text, "gpus_per_proc: all\n");
+    else if (job->gpus_each)
+        buf_printf(text, "gpus_per_proc: %" PRId64 "\n", job->gpus_each);
 }
 
 /* A job that the whole cluster could run. */
 static void make_job(struct sim *sim, int index)
 {
     struct sim_job *job = &sim->jobs[index];
-    bool gpus = sim_chance(sim, 0.3) && biggest_fit(sim, true, 1) > 0;
     int64_t per_node = sim_range(sim, 1, 4);
 
-    while (biggest_fit(sim, gpus, per_node) == 0)
+    job->native = sim_chance(sim, 0.6);
+    choose_gpus(sim, job);
+    while (biggest_fit(sim, job, per_node) == 0)
         per_node--;
-    int64_t most = biggest_fit(sim, gpus, per_node);
+    int64_t most = biggest_fit(sim, job, per_node);
     int64_t nodes = sim_range(sim, 1, most < 6 ? most : 6), max = sim_chance(sim, 0.4) ? nodes + 3 : nodes;
     if (sim_chance(sim, 0.05))
         nodes = max = most; /* the whole cluster */
     snprintf(job->id, sizeof(job->id), "r%d", index);
-    job->native = sim_chance(sim, 0.6);
     job->doomed = sim_chance(sim, 0.1);
     job->no_snapshots = sim_chance(sim, 0.15);
     job->submit_at = sim_range(sim, 0, 60000);
@@ -54,9 +97,8 @@ static void make_job(struct sim *sim, int index)
         sim_chance(sim, 0.4))
         job->shards = nodes * per_node * (sim_chance(sim, 0.5) ? 2 : 1);
     CLEANUP(buf_release) struct buf text = {0};
-    buf_printf(&text,
-               "name: j%d\nnodes: \"%" PRId64 ":%" PRId64 "\"\nprocs_per_node: %" PRId64 "\ndevice: %s\n",
-               index, nodes, max, per_node, gpus ? "cuda" : "cpu");
+    buf_printf(&text, "name: j%d\nnodes: \"%" PRId64 ":%" PRId64 "\"\n", index, nodes, max);
+    print_place(sim, job, per_node, &text);
     buf_printf(&text, "max_restarts: %" PRId64 "\npriority: %" PRId64 "\ngrace: %" PRId64 "s\n",
                sim_range(sim, 0, 8), sim_range(sim, 0, 2), sim_range(sim, 1, 30));
     if (sim_chance(sim, 0.1))

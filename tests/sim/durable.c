@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "tests/sim/sim.h"
 
@@ -247,6 +248,35 @@ static void apply_rank(struct sim *sim, const struct change *c)
     }
 }
 
+/* As the node's last word had it. */
+enum gpu_state { GPU_WELL, GPU_SICK, GPU_LOST };
+
+static enum gpu_state gpu_state(const struct durable *d, const char *node, const char *uuid)
+{
+    CLEANUP(json_release) json_t *list = NULL;
+    const struct node_record *r = find_node(d, node);
+    struct err e;
+
+    if (!r || !r->gpus || json_parse(r->gpus, strlen(r->gpus), 1 << 20, &list, &e))
+        return GPU_SICK;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *gpu = json_array_get(list, i);
+        if (!strcmp(json_get_text(gpu, "uuid", ""), uuid))
+            return json_get_bool(gpu, "lost", false)      ? GPU_LOST
+                   : json_get_bool(gpu, "healthy", false) ? GPU_WELL
+                                                          : GPU_SICK;
+    }
+    return GPU_SICK;
+}
+
+static void check_lease(struct sim *sim, const struct spawn_record *s)
+{
+    for (char **uuid = s->gpu_uuids; uuid && *uuid; uuid++)
+        if (gpu_state(&sim->durable, s->node, *uuid) != GPU_WELL)
+            sim_fail(sim, "%" PRId64 "/%" PRId64 " is to work on %s of %s, which is sick or not there",
+                     s->job, s->spawn, *uuid, s->node);
+}
+
 static void apply_spawn(struct sim *sim, const struct change *c)
 {
     struct durable *d = &sim->durable;
@@ -255,6 +285,7 @@ static void apply_spawn(struct sim *sim, const struct change *c)
     if (c->kind == CHANGE_SPAWN_INSERT) {
         if (s)
             sim_fail(sim, "a spawn twice");
+        check_lease(sim, c->spawn);
         APPEND(d->r.spawns, d->r.spawn_count, d->spawn_cap, spawn_record, c->spawn);
         return;
     }
@@ -331,6 +362,24 @@ static void check_slots(struct sim *sim)
         }
 }
 
+/* Nobody waits for a GPU that fell off the bus. */
+static void check_lost(struct sim *sim)
+{
+    const struct records *r = &sim->durable.r;
+
+    for (size_t i = 0; i < r->spawn_count; i++) {
+        const struct spawn_record *s = &r->spawns[i];
+        const struct generation_record *g =
+            s->dead || !s->gpu_uuids ? NULL : durable_generation(&sim->durable, s->job, s->generation);
+        if (!g || !open_state(g->state) || g->state == GENERATION_DRAINING)
+            continue;
+        for (char **uuid = s->gpu_uuids; *uuid; uuid++)
+            if (gpu_state(&sim->durable, s->node, *uuid) == GPU_LOST)
+                sim_fail(sim, "%" PRId64 "/%" PRId64 " goes on with %s, which is lost", s->job, s->spawn,
+                         *uuid);
+    }
+}
+
 /* What must hold between transactions. */
 static void check_jobs(struct sim *sim)
 {
@@ -400,15 +449,18 @@ static void apply(struct sim *sim, const struct change *c)
 
 void durable_apply(struct sim *sim, const struct change *changes, size_t count)
 {
-    bool spawned = false;
+    bool spawned = false, noded = false;
 
     for (size_t i = 0; i < count && !sim->failed; i++) {
         apply(sim, &changes[i]);
         spawned |= changes[i].kind == CHANGE_SPAWN_INSERT;
+        noded |= changes[i].kind == CHANGE_NODE_PUT;
     }
     sim->durable.commits++;
     if (count)
         check_jobs(sim);
+    if (noded)
+        check_lost(sim);
     if (spawned)
         check_slots(sim);
 }

@@ -9,6 +9,11 @@
 #include "base/mem.h"
 #include "tests/sim/sim.h"
 
+bool sim_gpus(const struct sim *sim)
+{
+    return sim->seed % 4 == 1;
+}
+
 void machine_init(struct sim *sim, int index)
 {
     struct machine *m = &sim->machines[index];
@@ -17,8 +22,9 @@ void machine_init(struct sim *sim, int index)
     snprintf(m->name, sizeof(m->name), "box%d", index + 1);
     snprintf(m->instance, sizeof(m->instance), "%016" PRIx64, sim_random(sim));
     m->cpu_slots = (int)sim_range(sim, 1, 8);
-    m->gpu_count = sim_chance(sim, 0.3) ? (int)sim_range(sim, 1, 8) : 0;
+    m->gpu_count = sim_chance(sim, sim_gpus(sim) ? 0.9 : 0.3) ? (int)sim_range(sim, 1, 8) : 0;
     m->gpu_slots = (int)sim_range(sim, 1, 3);
+    m->nccl = sim_chance(sim, 0.7) ? "2.28.9" : sim_chance(sim, 0.7) ? "2.27.3" : "none";
     m->session = -1;
     m->power = true;
 }
@@ -97,6 +103,8 @@ static bool is_crowded(const struct machine *m, const struct proc *fresh)
 /* The rules of what may run at one time, in the world itself. */
 static void check_start(struct sim *sim, const struct machine *m, const struct proc *fresh)
 {
+    if (fresh->native && fresh->gpus && !strcmp(m->nccl, "none"))
+        sim_fail(sim, "job %" PRId64 " is to train on %s, which has no plugin", fresh->job, m->name);
     for (int i = 0; i < sim->machine_count; i++)
         for (size_t k = 0; k < sim->machines[i].proc_count; k++) {
             const struct proc *p = sim->machines[i].procs[k];
@@ -105,6 +113,10 @@ static void check_start(struct sim *sim, const struct machine *m, const struct p
             if (!p->native && !p->disowned && p->job == fresh->job && p->generation != fresh->generation)
                 sim_fail(sim, "job %" PRId64 ": generations %" PRId64 " and %" PRId64 " live at one time",
                          p->job, p->generation, fresh->generation);
+            if (p->job == fresh->job && p->generation == fresh->generation && p->native && p->gpus &&
+                strcmp(sim->machines[i].nccl, m->nccl) != 0)
+                sim_fail(sim, "job %" PRId64 ": NCCL %s on %s, %s on %s", p->job, sim->machines[i].nccl,
+                         sim->machines[i].name, m->nccl, m->name);
             if (&sim->machines[i] == m &&
                 ((p->cpu_slot >= 0 && p->cpu_slot == fresh->cpu_slot) || is_crowded(m, fresh)))
                 sim_fail(sim, "%s: %" PRId64 "/%" PRId64 " starts in the slot of %" PRId64 "/%" PRId64,
@@ -147,6 +159,10 @@ static void running(struct sim *sim, struct item *item)
         return;
     if (sim->faults && sim_chance(sim, p->rank == 0 ? 0.02 : 0.0)) {
         p->port_busy = true;
+        proc_exit(sim, m, p, 1, 0);
+        return;
+    }
+    if (p->gpus & m->lost) { /* it does not open */
         proc_exit(sim, m, p, 1, 0);
         return;
     }
@@ -265,6 +281,20 @@ void machine_apply(struct sim *sim, struct machine *m)
     agent_facts(sim, m);
 }
 
+/* It falls off the bus: what works on it waits for ever. An agent that is there sees it; one that starts
+ * later may find it in no list. */
+void machine_lose_gpu(struct sim *sim, struct machine *m, int gpu)
+{
+    const uint64_t bit = UINT64_C(1) << gpu;
+
+    sim_say(sim, "%s: gpu%d is lost", m->name, gpu);
+    m->lost |= bit;
+    if (!m->agent && sim_chance(sim, 0.7))
+        m->gone |= bit;
+    for (size_t i = 0; i < m->proc_count; i++)
+        m->procs[i]->hung |= m->procs[i]->gpus & bit;
+}
+
 /* Workers die with their supervisor, and nobody saw how. */
 void supervisor_kill(struct sim *sim, struct machine *m, int64_t job)
 {
@@ -291,6 +321,7 @@ void machine_power_on(struct sim *sim, struct machine *m, bool wiped)
 {
     sim_say(sim, "%s: power on%s", m->name, wiped ? ", with an empty disk" : "");
     m->power = true;
+    m->sick = m->lost = m->gone = 0;
     m->last_ack_sent = INT64_MIN / 2;
     if (wiped) {
         forget_procs(m);

@@ -117,6 +117,7 @@ struct proc { /* a spawn as its supervisor knows it; survives the agent, and as 
     int64_t attempt, watch_attempt, step, next_snapshot;
     bool ready, leaving;
     bool disowned; /* an operator said, wrongly, that it is dead */
+    bool hung;     /* its GPU is lost: it waits until it is killed */
 };
 struct wished {
     int64_t job, spawn, generation, lease_ms, grace_ms;
@@ -146,6 +147,8 @@ struct machine {
     int index;
     char name[16], instance[32];
     int cpu_slots, gpu_count, gpu_slots;
+    uint64_t sick, lost, gone; /* GPUs, as bits; those that are gone are lost, too, and not listed any more */
+    const char *nccl;
     bool power, agent;
     int64_t cut_until, life; /* life: of the agent's process */
     int session;             /* index, -1: none */
@@ -157,12 +160,14 @@ struct machine {
     struct copy *copies;
     size_t copy_count, copy_cap;
 };
+bool sim_gpus(const struct sim *sim); /* a cluster mostly of them */
 void machine_init(struct sim *sim, int index);
 void machine_release(struct machine *m);
 void machine_power_off(struct sim *sim, struct machine *m);
 void machine_power_on(struct sim *sim, struct machine *m, bool wiped);
 void machine_apply(struct sim *sim, struct machine *m); /* makes the processes match the wish on disk */
 void machine_lease_renewed(struct sim *sim, struct machine *m);
+void machine_lose_gpu(struct sim *sim, struct machine *m, int gpu);
 void supervisor_kill(struct sim *sim, struct machine *m, int64_t job);
 void proc_exit(struct sim *sim, struct machine *m, struct proc *p, int code, int signal);
 struct proc *machine_proc(const struct machine *m, int64_t job, int64_t spawn);
@@ -186,6 +191,7 @@ struct sim_job {
     int64_t submit_at, duration, target, every, acked, attempt;
     int64_t continues;                  /* index into jobs, -1: none */
     int64_t nodes_min, nodes_max, most; /* as its file says; what the cluster could give it at all */
+    int64_t gpus_each;                  /* 0: on CPUs; as in the file */
     int64_t shards;                     /* reproducible: world, 0: it is not */
     int64_t resize_to;                  /* nodes that it has stopped for, 0: it has not */
 };

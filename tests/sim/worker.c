@@ -16,7 +16,7 @@ static struct machine *machine_of(struct sim *sim, const struct item *item, stru
     struct machine *m = &sim->machines[item->a];
 
     *p = machine_proc(m, item->b, item->c);
-    if (*p && (*p)->state != PROC_RUNNING)
+    if (*p && ((*p)->state != PROC_RUNNING || (*p)->hung))
         *p = NULL;
     return m;
 }
@@ -271,7 +271,7 @@ void worker_reply(struct sim *sim, const struct reply *reply)
     struct proc *p = machine_proc(m, reply->to.job, reply->to.spawn);
     bool watches = reply->kind == CORE_WATCH;
 
-    if (!p || p->state != PROC_RUNNING || p->leaving ||
+    if (!p || p->state != PROC_RUNNING || p->hung || p->leaving ||
         reply->to.attempt != (watches ? p->watch_attempt : p->attempt))
         return;
     if (reply->err.code == ERR_UNAVAILABLE || reply->err.code == ERR_OK) {

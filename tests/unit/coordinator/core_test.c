@@ -386,9 +386,12 @@ int64_t bench_submit(struct bench *b, const char *file)
 {
     struct core_event event = {.kind = CORE_SUBMIT, .call = ++b->handles};
     char id[32];
+    const char *device = strstr(file, "device:")         ? ""
+                         : strstr(file, "gpus_per_proc") ? "device: cuda\n"
+                                                         : "device: cpu\n";
     CLEANUP(free_text)
-    char *whole = xasprintf("device: %s\n%s%s", strstr(file, "gpus_per_proc") ? "cuda" : "cpu", file,
-                            strstr(file, "train:") || strstr(file, "command:") ? "" : COMMAND);
+    char *whole =
+        xasprintf("%s%s%s", device, file, strstr(file, "train:") || strstr(file, "command:") ? "" : COMMAND);
 
     snprintf(id, sizeof(id), "r%d", (int)b->handles);
     event.submit.request_id = id;

@@ -286,6 +286,7 @@ static void two_slots_of_one_gpu_are_not_two_gpus(void **state)
     bench_exit(b, fourth, 0, 0, 0); /* GPU 1 is free twice, GPU 0 is full */
     int64_t wide = bench_submit(b, "gpus_per_proc: 2\n");
     assert_int_equal(bench_job(b, wide), JOB_QUEUED);
+    assert_string_equal(bench_waits(b, wide), "waits for free slots on more GPUs on box1");
     bench_exit(b, first, 0, 0, 0);
     assert_int_equal(bench_job(b, wide), JOB_STARTING);
     assert_int_equal(bench_job(b, third), JOB_RUNNING);
@@ -335,6 +336,24 @@ static void growth_keeps_to_its_nccl(void **state)
     gpu_box(b, "box3", 1, "2.28.9");
     bench_pass_beating(b, 20000, "box1 box2 box3");
     assert_true(bench_said(b, "resize to 2 nodes: box3 joins"));
+}
+
+/* device: auto means GPUs where the cluster has some: what runs on CPUs would go on with those. */
+static void no_job_stops_to_grow_on_what_it_leaves(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    int64_t job = bench_submit(b, "device: auto\nnodes: \"1:2\"\n");
+    bench_form(b, job);
+    gpu_box(b, "box2", 1, "2.28.9");
+    bench_submit(b, "gpus_per_proc: 1\n"); /* has the only GPU */
+    bench_pass_beating(b, 60000, "box1 box2");
+    assert_int_equal(bench_stop(b, job, 0), CORE_STOP_NONE);
+    bench_hello(b, "box2", "box2", 4, 0); /* no GPUs any more: its CPUs are what the job may have */
+    bench_all_run(b, "box2");
+    bench_pass_beating(b, 20000, "box1 box2");
+    assert_true(bench_said(b, "resize to 2 nodes: box2 joins"));
 }
 
 static void who_computes_otherwise_is_told(void **state)
@@ -438,6 +457,7 @@ int main(void)
         TEST(a_generation_has_one_nccl),
         TEST(without_a_plugin_gpus_train_nothing),
         TEST(growth_keeps_to_its_nccl),
+        TEST(no_job_stops_to_grow_on_what_it_leaves),
         TEST(who_computes_otherwise_is_told),
         TEST(workers_of_a_sick_gpu_go_on_those_of_a_lost_one_do_not),
         TEST(undrain_pardons_the_gpus),
