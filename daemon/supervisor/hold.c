@@ -63,15 +63,16 @@ enum err_code hold_port(int port, int *fd, struct err *e)
     return ERR_OK;
 }
 
-/* World-writable like /tmp, since users share the machine's devices: /run/lock on Debian. */
-static int open_hold_dir(void)
+/* The first that all users can write, whoever we are, since users share the machine's devices: /run/lock on
+ * Debian, /tmp where that is root's alone. Else root and the others would never meet. */
+int hold_open_dir(const char *const *places, size_t count)
 {
-    static const char *const places[] = {"/run/lock", "/tmp"};
+    struct stat st;
 
-    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+    for (size_t i = 0; i < count; i++) {
         int fd = open(places[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-        if (fd >= 0 && !faccessat(fd, ".", W_OK, AT_EACCESS))
+        if (fd >= 0 && !fstat(fd, &st) && (st.st_mode & S_IWOTH) && !faccessat(fd, ".", W_OK, AT_EACCESS))
             return fd;
         if (fd >= 0)
             close(fd);
@@ -123,6 +124,7 @@ static int lock_slot(int dir, const char *uuid, int slots)
 
 enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct err *e)
 {
+    static const char *const places[] = {"/run/lock", "/tmp"};
     CLEANUP(close_fd) int dir = -1;
     size_t count = strv_len(uuids);
     int *next = fds;
@@ -132,9 +134,9 @@ enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct
         return ERR_OK;
     if (count > HOLD_GPUS_MAX)
         return err_set(e, ERR_INVALID_ARGUMENT, "%zu GPUs for one worker", count);
-    dir = open_hold_dir();
+    dir = hold_open_dir(places, ARRAY_LEN(places));
     if (dir < 0)
-        return err_set(e, ERR_PERMISSION_DENIED, "neither /run/lock nor /tmp can be written");
+        return err_set(e, ERR_PERMISSION_DENIED, "neither /run/lock nor /tmp can be written by all users");
     for (size_t i = 0; i < count; i++) {
         bool held = (*next = lock_file(dir, uuids[i], "", slots > 1 ? LOCK_SH : LOCK_EX)) >= 0;
 

@@ -1,6 +1,8 @@
 #ifndef DDP_DAEMON_SUPERVISOR_HOLD_H
 #define DDP_DAEMON_SUPERVISOR_HOLD_H
 
+#include <stddef.h>
+
 #include "base/err.h"
 
 /* What a spawn holds of its machine, against every other cluster and `ddpctl run` there. The kernel drops a
@@ -16,6 +18,7 @@ MUST_CHECK enum err_code hold_port(int port, int *fd, struct err *e);
  * So who wants the GPU alone and who shares it do not meet on it. ALREADY_EXISTS: in use by another job of
  * this machine. fds end with -1. */
 MUST_CHECK enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct err *e);
-void hold_drop(int *fds); /* closes up to the -1 */
+int hold_open_dir(const char *const *places, size_t count); /* where the locks are; -1: nowhere */
+void hold_drop(int *fds);                                   /* closes up to the -1 */
 
 #endif
