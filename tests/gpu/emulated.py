@@ -170,14 +170,15 @@ def memory_that_is_not_there(directory):
 
 
 def a_fault_of_the_device(directory):
-    """An error that sticks, at any call: the process ends, and says why; it never goes on with wrong numbers."""
+    """An error that sticks, at any call: the process ends, and says why; it never goes on with wrong numbers. Another
+    process may do better: also where it comes while the GPU is opened and its memory is taken."""
     write_text(directory)
-    for call in (3, 40, 150, 400, 1000):
+    for call in (3, 6, 12, 18, 24, 40, 150, 400, 1000):
         os.environ["DDP_EMULATED_FAULT"] = str(call)
         try:
             with World(directory, job(GPT, out=f"fault-{call}", steps=10)) as w:
                 codes = w.wait()
-                assert codes[0] > 0, (call, codes, w.ranks[0].err[-500:])
+                assert codes == [1], (call, codes, w.ranks[0].err[-500:])
                 assert "unspecified launch failure" in w.ranks[0].err or "cuda" in w.ranks[0].err.lower(), w.ranks[0].err
         finally:
             del os.environ["DDP_EMULATED_FAULT"]

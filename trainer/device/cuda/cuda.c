@@ -18,8 +18,6 @@ void cuda_failed(struct cuda_device *c, const struct err *e)
 {
     if (c->first.code == ERR_OK)
         c->first = *e;
-    if (e->code == ERR_DATA_LOSS)
-        c->lost = true;
 }
 
 bool cuda_ok(struct cuda_device *c, cudaError_t code, const char *what)
@@ -29,6 +27,7 @@ bool cuda_ok(struct cuda_device *c, cudaError_t code, const char *what)
         return true;
     cuda_error(code, what, &e);
     cuda_failed(c, &e);
+    c->lost |= cuda_ends_context(code);
     return false;
 }
 
@@ -68,20 +67,12 @@ bool cuda_await(struct cuda_device *c, cudaEvent_t event)
     }
 }
 
-static enum err_code told(const struct cuda_device *c, struct err *e)
-{
-    *e = c->first;
-    if (c->lost)
-        e->code = ERR_INTERNAL; /* another process, on another GPU, may do better */
-    return e->code;
-}
-
 static enum err_code cuda_wait(struct device *d, struct err *e)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c) && cuda_ok(c, cudaEventRecord(c->idle, c->stream), "waiting") && cuda_await(c, c->idle))
         return ERR_OK;
-    told(c, e);
+    *e = c->first;
     if (!c->lost)
         c->first.code = ERR_OK;
     return e->code;
@@ -102,7 +93,9 @@ cudaStream_t cuda_stream(struct device *d)
 enum err_code cuda_amiss(struct device *d, struct err *e)
 {
     const struct cuda_device *c = cuda_of(d);
-    return cuda_ready(c) ? ERR_OK : told(c, e);
+    if (!cuda_ready(c))
+        *e = c->first;
+    return c->first.code;
 }
 
 /* ---- opening */

@@ -17,8 +17,7 @@
  * The host waits by asking an event, never inside CUDA, so that a peer's death ends the wait.
  *
  * Errors: the first one sticks and shows in wait; until then nothing more is started. Some of CUDA's are its
- * context's end: those are DATA_LOSS in here, show in every later wait as INTERNAL, and the process must
- * exit. */
+ * context's end: those show in every later wait, and the process must exit. */
 
 enum { CUDA_SLOTS = 4, CUDA_GRAPHS = 32 };
 #define CUDA_SLOT_BYTES ((size_t)4 << 20)
@@ -65,8 +64,9 @@ enum err_code cuda_open(struct device **out, struct err *e); /* as struct plugin
 
 /* ---- error.c */
 
-/* UNAVAILABLE: no GPU or driver; RESOURCE_EXHAUSTED: memory; DATA_LOSS: see above; else INTERNAL. Clears
- * CUDA's own memory of it. */
+bool cuda_ends_context(cudaError_t code); /* it cannot be used any more */
+/* UNAVAILABLE: no GPU or driver; RESOURCE_EXHAUSTED: memory; else INTERNAL: another process, on another GPU,
+ * may do better. Clears CUDA's own memory of it. */
 enum err_code cuda_error(cudaError_t code, const char *what, struct err *e);
 
 /* ---- cuda.c: what goes wrong, and waiting */
