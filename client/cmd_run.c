@@ -192,7 +192,7 @@ const struct command cmd_run = {
         "On several hosts type the same line on each: they meet at --rdzv-endpoint, which one of them owns, "
         "by "
         "the\n"
-        "token in DDP_TOKEN or ~/.config/ddp/token.\n\n"
+        "token in DDP_TOKEN, ~/.config/ddp/token or --token FILE; --insecure does without.\n\n"
         "  ddprun --standalone --nproc-per-node=gpu train.py --epochs 50\n"
         "  ddpctl run --procs-per-node 4 ./bench\n"
         "  ddprun --nnodes=2 --rdzv-id=456 --rdzv-backend=c10d --rdzv-endpoint=box1:29400 train.py\n"

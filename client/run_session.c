@@ -183,6 +183,7 @@ void session_init(struct session *s, const struct launch *launch, bool quiet)
     tail_init(&s->tail);
     follow_view_init(&s->view, term_of(STDERR_FILENO));
     s->view.brief = true;
+    s->view.tells_end = !quiet;
 }
 
 enum err_code session_run(struct session *s, struct err *e)

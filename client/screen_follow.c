@@ -216,9 +216,13 @@ static void end_line(const struct follow_view *v, const Ddp__V1__JobStatus *job,
         buf_printf(&facts, ", %d restart%s", job->restarts_used, job->restarts_used == 1 ? "" : "s");
     if (job->snapshot && job->snapshot->committed_ms)
         buf_printf(&facts, ", %s", job->snapshot->path);
-    buf_printf(line, "#%lld %s %s %s%s%s", (long long)job->job, job->state,
-               job_succeeded(job) ? "in" : "after", fmt_duration(job_run_ms(job, v->term.now_ms)).text,
-               facts.len ? ": " : "", facts.len ? facts.data + 2 : "");
+    if (v->brief)
+        buf_puts(line, "ddpctl:");
+    else
+        buf_printf(line, "#%lld", (long long)job->job);
+    buf_printf(line, " %s %s %s%s%s", job->state, job_succeeded(job) ? "in" : "after",
+               fmt_duration(job_run_ms(job, v->term.now_ms)).text, facts.len ? ": " : "",
+               facts.len ? facts.data + 2 : "");
     if (!job_succeeded(job))
         screen_reason(job, line);
 }
@@ -227,7 +231,7 @@ static void end(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf
 {
     CLEANUP(buf_release) struct buf line = {0};
     v->ended = true;
-    if (!v->brief) {
+    if (!v->brief || (v->tells_end && job_succeeded(job) && strcmp(job->kind, "train") == 0)) {
         end_line(v, job, &line);
         say(v, out, line.data);
     } else if (strcmp(job->state, "failed") == 0 && !job->failure) {

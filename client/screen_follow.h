@@ -9,6 +9,7 @@
 struct follow_view {
     struct term term; /* now_ms is set anew before each update */
     bool brief;       /* `run`: no progress, no first line; only what went wrong */
+    bool tells_end;   /* brief, yet a train job's end that is good is told: the loss, the last snapshot */
     /* what was said so far */
     bool headed, drawn, ended, away;
     int64_t first_ms, starting_ms, last_line_ms, last_step, generation, failed_generation;

@@ -156,6 +156,26 @@ static void test_brief_tells_failures_only(void **state)
     golden_check("follow-brief.pipe", &out);
 }
 
+static void test_brief_tells_the_end_of_training(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    for (int told = 0; told < 2; told++) {
+        follow_view_init(&v, (struct term){0});
+        v.brief = true;
+        v.tells_end = told;
+        sample_running(&job);
+        at(&v, 0, &job, &out);
+        sample_succeeded(&job);
+        at(&v, 10, &job, &out);
+        if (!told)
+            assert_int_equal(out.len, 0);
+    }
+    assert_string_equal(out.data, "ddpctl: succeeded in 9m41s: val 89.1 %, 1 restart, out/step-5000\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +185,7 @@ int main(void)
         cmocka_unit_test(test_narrow_terminal_is_never_wrapped),
         cmocka_unit_test(test_failure_names_the_next_command),
         cmocka_unit_test(test_brief_tells_failures_only),
+        cmocka_unit_test(test_brief_tells_the_end_of_training),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
