@@ -47,7 +47,7 @@ def leases(run):
 @check("cluster", "daemons-killed", "a job trains on while agent and coordinator are killed and come back", least=40)
 def daemons_killed(run):
     out, whole = run.path("out"), run.path("whole")
-    steps, every = (60, 10) if run.quick else (6000, 200)
+    steps, every = (30, 5) if run.quick else (6000, 200)
     with run.machine.cluster(run, slots=1) as c:
         job = c.submit(run.path("job.yaml", jobs.text(lines(run, steps, out, every), restarts=1)))
         ranks = under_way(c, job, run, out)

@@ -92,9 +92,9 @@ def under_way(c, job, run, out):
 @check("nccl", "killed-rank", "kill -9 of one of 2 ranks: communicators end, the job goes on", least=40)
 def killed_rank(run):
     """seconds_to_go_on: from the signal until every rank of the next generation has reported a step that it made."""
-    out, steps = run.path("out"), 60 if run.quick else 4000
+    out, steps = run.path("out"), 30 if run.quick else 4000
     with slots(run, 2) as c:
-        path = run.path("job.yaml", jobs.text(lines(run, steps, out, 10 if run.quick else 200), procs=2, restarts=3))
+        path = run.path("job.yaml", jobs.text(lines(run, steps, out, 5 if run.quick else 200), procs=2, restarts=3))
         job = c.submit(path)
         victim = next(r for r in under_way(c, job, run, out) if r["rank"] == 1)
         os.kill(victim["pid"], signal.SIGKILL)

@@ -15,6 +15,7 @@ from suite import Failed, Skipped, check
 HERE = os.path.dirname(os.path.abspath(__file__))
 VENDOR = (("H200", 989e12), ("H100", 989e12), ("GH200", 989e12), ("A100", 312e12), ("B200", 2250e12))  # dense bf16
 BATCH = {"124m": 64, "350m": 32, "774m": 24, "1558m": 16}  # sequences a step
+OUT_OF_MEMORY = re.compile("out of (GPU )?memory|bytes of GPU memory")  # ours, and PyTorch's
 AIM = {"124m": (530e3, 1.15), "350m": (200e3, 1.08), "774m": (96e3, 1.05), "1558m": (51e3, 1.0)}  # on an H200; times torch
 
 
@@ -38,41 +39,50 @@ def ours(run, size, tokens, batch, steps):
         done = run.command([run.machine.program("ddp-trainer"), "--standalone", path])
         if done.code == 0:
             break
-        if "out of memory" not in done.err + done.out or batch == 1:
+        if not OUT_OF_MEMORY.search(done.err + done.out) or batch == 1:
             raise Failed("ddp-trainer ended with %d: %s" % (done.code, done.last_words()))
         batch //= 2
     reports = jobs.reports_of(done.out)
     late = [r for r in reports if r["step"] > steps // 3 and "tokens_per_s" in r]
     if not late:
         raise Failed("no report of speed")
-    return statistics.median(r["tokens_per_s"] for r in late), late[-1], batch
+    return statistics.median(r["tokens_per_s"] for r in late), dict(late[-1], bytes=reports[0].get("bytes")), batch
 
 
 def peers(run, size, tokens, batch, steps):
-    """{name: figures} of PyTorch with each attention backend that works, and of llm.c."""
-    layers, heads, width = jobs.GPT2[size]
+    """{name: figures} of PyTorch with each attention backend that works, the faster one as CUDA graphs as well, and of
+    llm.c."""
+    shape = (*jobs.GPT2[size], 1024, 50257)
     found = {}
     python, version = run.machine.torch()
     if not python:
         found["torch"] = {"why_not": version}
-    for attention in ("cudnn", "flash") if python else ():
-        found["torch-" + attention] = torch(run, python, (layers, heads, width, 1024, 50257), batch, steps, tokens, attention)
+    for rest, attention in ((3, "cudnn"), (2, "flash")) if python else ():
+        found["torch-" + attention] = torch(run, python, shape, batch, steps, tokens, rest, "--attention", attention)
+    works = [f for f in found.values() if "tokens_per_s" in f]
+    if works:
+        best = max(works, key=lambda f: f["tokens_per_s"])["attention"]
+        found["torch-%s-graphs" % best] = torch(run, python, shape, batch, steps, tokens, 1, "--attention", best, "--mode",
+                                                "reduce-overhead")
     if run.machine.llmc:
         found["llm.c"] = llmc(run, size, tokens, batch, steps)
     return found
 
 
-def torch(run, python, shape, batch, steps, tokens, attention):
-    """Figures of bench_torch.py; a batch that does not fit is halved."""
+def torch(run, python, shape, batch, steps, tokens, rest, *how):
+    """Figures of bench_torch.py, on the same GPU; a batch that does not fit is halved. rest: how many share the time that is
+    left, with llm.c."""
+    end = run.left() - run.left() / (rest + bool(run.machine.llmc))
+    env = dict(os.environ, CUDA_VISIBLE_DEVICES=run.machine.env["CUDA_VISIBLE_DEVICES"])
     while True:
         try:
-            done = run.command([python, os.path.join(HERE, "bench_torch.py"), *shape, batch, steps, tokens, "--attention",
-                                attention], env=dict(os.environ), most=run.left() / 2)
+            done = run.command([python, os.path.join(HERE, "bench_torch.py"), *shape, batch, steps, tokens, *how], env=env,
+                               most=run.left() - end)
         except Failed as e:
             return {"why_not": str(e)}
         if done.code == 0:
             return dict(json.loads(done.out.strip().splitlines()[-1]), batch=batch)
-        if "out of memory" not in done.err or batch == 1:
+        if not OUT_OF_MEMORY.search(done.err) or batch == 1:
             return {"why_not": done.last_words()}
         batch //= 2
 
