@@ -103,12 +103,23 @@ static void take_place(struct trainer *t, const struct snapshot_place *place)
     t->resumed = true;
 }
 
+static enum err_code mark_as(const char *path, const char *digest, const struct snapshot_place *place,
+                             struct err *e)
+{
+    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
+    if (snapshot_sum(path, &files, e))
+        return e->code;
+    if (strcmp(files.digest, digest))
+        return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed", path);
+    return snapshot_mark_committed(&files, place, e);
+}
+
 /* A snapshot that the coordinator knows as committed, although the crash came before COMMITTED.json. */
 static void mark(const struct trainer *t, const char *path, const struct snapshot_place *place)
 {
     struct err e = {0};
     if (t->rank == t->group_info.source_rank && !t->group_info.source.committed &&
-        snapshot_mark_committed(path, place, &e))
+        mark_as(path, t->group_info.source.digest, place, &e))
         log_warn("snapshot_mark_failed", "why=%s", LOG_Q(e.msg));
 }
 

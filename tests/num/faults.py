@@ -71,7 +71,8 @@ def a_flipped_bit_is_found(directory):
         said = "rank 1 (node0): parameters differ from the other ranks' since step 20, they agreed at step 10 " \
                "(silent corruption)"
         assert all(said in r.err for r in w.ranks), [r.err for r in w.ranks]
-        assert [c.step for c in w.rendezvous.commits] == [10], w.rendezvous.commits  # none with the bit in it
+        # None with the bit in it; that of step 10 may come too late to count.
+        assert {c.step for c in w.rendezvous.commits} <= {10}, w.rendezvous.commits
     with World(f"{directory}/two", text, world=2, nodes=2, faults={1: "trainer.flip:14"}) as w:
         codes = w.wait()
         assert codes == [78, 78], codes

@@ -31,7 +31,7 @@ static enum err_code save(struct saver *s, const struct snapshot_place *place, s
                        e))
         return e->code;
     if (s->config.commit(s->config.commit_arg, place, &files, e) ||
-        snapshot_mark_committed(files.path, place, e)) {
+        snapshot_mark_committed(&files, place, e)) {
         snapshot_files_release(&files);
         return e->code;
     }

@@ -64,12 +64,11 @@ static enum err_code list_files(const char *path, char ***out, struct err *e)
     return ERR_OK;
 }
 
-enum err_code snapshot_digest(const char *path, char digest[DIGEST_TEXT], struct buf *list, int64_t *bytes,
-                              struct err *e)
+enum err_code snapshot_sum(const char *path, struct snapshot_files *out, struct err *e)
 {
     CLEANUP(buf_release) struct buf lines = {0};
     CLEANUP(free_names) char **names = NULL;
-    int64_t total = 0;
+    struct snapshot_files f = {0};
     if (list_files(path, &names, e))
         return e->code;
     for (size_t i = 0; names[i]; i++) {
@@ -79,17 +78,17 @@ enum err_code snapshot_digest(const char *path, char digest[DIGEST_TEXT], struct
         if (digest_file(sum, file, e))
             return e->code;
         if (stat(file, &st) == 0)
-            total += st.st_size;
+            f.bytes += st.st_size;
         buf_printf(&lines, "%s  %s\n", sum, names[i]);
     }
     if (lines.len == 0)
         return err_set(e, ERR_NOT_FOUND, "%s: holds no snapshot", path);
     uint8_t raw[DIGEST_BYTES];
     digest_sha256(raw, lines.data, lines.len);
-    hex_encode(digest, raw, sizeof(raw));
-    *bytes = total;
-    if (list)
-        buf_append(list, lines.data, lines.len);
+    hex_encode(f.digest, raw, sizeof(raw));
+    f.path = xstrdup(path);
+    f.sums = xstrdup(lines.data);
+    *out = f;
     return ERR_OK;
 }
 
@@ -137,8 +136,11 @@ static enum err_code identify(const char *path, struct snapshot_found *out, stru
 /* Whether it is whole, and counts: all of it is read. */
 static enum err_code examine(struct snapshot_found *f, struct err *e)
 {
-    int64_t bytes = 0;
-    return snapshot_digest(f->path, f->digest, NULL, &bytes, e) ? e->code : check_committed(f, e);
+    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
+    if (snapshot_sum(f->path, &files, e))
+        return e->code;
+    memcpy(f->digest, files.digest, sizeof(f->digest));
+    return check_committed(f, e);
 }
 
 static enum err_code check_file(const char *path, const char *name, const json_t *files, struct err *e)
@@ -167,15 +169,14 @@ static bool is_called_snapshot(const char *path)
 /* Without COMMITTED.json. */
 static enum err_code check_uncommitted(const char *path, const char *digest, struct err *e)
 {
-    char is[DIGEST_TEXT];
-    int64_t bytes = 0;
+    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
     if (!digest && !is_called_snapshot(path))
         return ERR_OK;
     if (!digest)
         return err_set(e, ERR_FAILED_PRECONDITION, "%s: is not committed: it has no COMMITTED.json", path);
-    if (snapshot_digest(path, is, NULL, &bytes, e))
+    if (snapshot_sum(path, &files, e))
         return e->code;
-    if (strcmp(is, digest))
+    if (strcmp(files.digest, digest))
         return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed: damaged", path);
     return ERR_OK;
 }

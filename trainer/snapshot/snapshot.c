@@ -47,6 +47,7 @@ size_t snapshot_floats(const struct snapshot_layout *l)
 void snapshot_files_release(struct snapshot_files *f)
 {
     free(f->path);
+    free(f->sums);
     *f = (struct snapshot_files){0};
 }
 
@@ -190,7 +191,7 @@ enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
                              const struct snapshot_place *place, const float *state, const float *parts,
                              const int64_t *part_samples, struct snapshot_files *out, struct err *e)
 {
-    struct snapshot_files f = {0};
+    CLEANUP(snapshot_files_release) struct snapshot_files f = {0};
     CLEANUP(free_text)
     char *tmp = xasprintf("%s/.tmp-step-%lld-g%lld-j%lld", dir, (long long)place->step,
                           (long long)place->generation, (long long)place->job);
@@ -201,26 +202,35 @@ enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
         return e->code;
     if (file_mkdirs(dir, 0755, e) || file_remove_tree(tmp, e) || file_mkdirs(tmp, 0755, e))
         return e->code;
-    if (write_all(tmp, l, place, state, parts, part_samples, e) ||
-        snapshot_digest(tmp, f.digest, NULL, &f.bytes, e) || publish(dir, tmp, path, e)) {
+    if (write_all(tmp, l, place, state, parts, part_samples, e) || snapshot_sum(tmp, &f, e) ||
+        publish(dir, tmp, path, e)) {
         if (file_remove_tree(tmp, &ignored)) {
             /* the next write of this step, or prune, tries again */
         }
         return e->code;
     }
+    free(f.path);
     f.path = steal(path);
     *out = f;
+    f = (struct snapshot_files){0};
     return ERR_OK;
 }
 
-enum err_code snapshot_mark_committed(const char *path, const struct snapshot_place *place, struct err *e)
+static void print_sums(struct jout *o, const char *sums) /* lines of "<64 digits>  <name>" */
 {
-    CLEANUP(buf_release) struct buf list = {0}, json = {0};
-    CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);
-    char digest[DIGEST_TEXT];
-    int64_t bytes = 0;
-    if (snapshot_digest(path, digest, &list, &bytes, e))
-        return e->code;
+    for (const char *line = sums, *end; (end = strchr(line, '\n')); line = end + 1) {
+        CLEANUP(free_text)
+        char *name = xasprintf("%.*s", (int)(end - line) - DIGEST_TEXT - 1, line + DIGEST_TEXT + 1);
+        CLEANUP(free_text) char *sum = xasprintf("%.*s", DIGEST_TEXT - 1, line);
+        jout_text(o, name, sum);
+    }
+}
+
+enum err_code snapshot_mark_committed(const struct snapshot_files *files, const struct snapshot_place *place,
+                                      struct err *e)
+{
+    CLEANUP(buf_release) struct buf json = {0};
+    CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", files->path);
     struct jout o = {.buf = &json};
     jout_open(&o, NULL, '{');
     jout_text(&o, "cluster", place->cluster);
@@ -228,14 +238,9 @@ enum err_code snapshot_mark_committed(const char *path, const struct snapshot_pl
     jout_int(&o, "generation", place->generation);
     jout_int(&o, "step", place->step);
     jout_int(&o, "committed_ms", clock_wall_ms());
-    jout_text(&o, "digest", digest);
+    jout_text(&o, "digest", files->digest);
     jout_open(&o, "files", '{');
-    for (char *line = list.data; line && *line;) { /* "<64 digits>  <name>\n" */
-        char *end = strchr(line, '\n');
-        *end = line[DIGEST_TEXT - 1] = '\0';
-        jout_text(&o, line + DIGEST_TEXT + 1, line);
-        line = end + 1;
-    }
+    print_sums(&o, files->sums);
     jout_close(&o, '}');
     jout_close(&o, '}');
     buf_putc(&json, '\n');

@@ -71,9 +71,12 @@ struct snapshot_place {
 struct snapshot_files {
     char *path; /* absolute where dir is */
     char digest[DIGEST_TEXT];
+    char *sums; /* the lines that the digest is made of */
     int64_t bytes;
 };
 void snapshot_files_release(struct snapshot_files *f);
+/* Of what lies in a snapshot's directory: all of it is read. */
+MUST_CHECK enum err_code snapshot_sum(const char *path, struct snapshot_files *out, struct err *e);
 
 /* state: snapshot_floats(); parts: place->parts such states one after the other, part_samples as many.
  * Numbers that are not finite are refused: OUT_OF_RANGE. */
@@ -81,9 +84,10 @@ MUST_CHECK enum err_code snapshot_write(const char *dir, const struct snapshot_l
                                         const struct snapshot_place *place, const float *state,
                                         const float *parts, const int64_t *part_samples,
                                         struct snapshot_files *out, struct err *e);
-/* Makes it count: COMMITTED.json, durable. */
-MUST_CHECK enum err_code snapshot_mark_committed(const char *path, const struct snapshot_place *place,
-                                                 struct err *e);
+/* Makes it count: COMMITTED.json, durable. It names the bytes that were committed, whatever may have become
+ * of them since. */
+MUST_CHECK enum err_code snapshot_mark_committed(const struct snapshot_files *files,
+                                                 const struct snapshot_place *place, struct err *e);
 
 /* Before a model is read from a directory by itself: that what there is of model.safetensors, config.json and
  * vocab.json are the files that COMMITTED.json names. digest: the snapshot that it has to be, or NULL. One
@@ -123,10 +127,5 @@ void snapshot_list_release(struct snapshot_list *l);
  * alone. */
 MUST_CHECK enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t keep,
                                         int64_t best, struct err *e);
-
-/* The digest of a directory, and the sha256 lines it is made of when list is not NULL. */
-struct buf;
-MUST_CHECK enum err_code snapshot_digest(const char *path, char digest[DIGEST_TEXT], struct buf *list,
-                                         int64_t *bytes, struct err *e);
 
 #endif

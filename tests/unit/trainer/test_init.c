@@ -144,7 +144,7 @@ static void the_newest_committed_snapshot(void **state)
         struct snapshot_files files = {0};
         assert_int_equal(snapshot_write(dir, &layout, &place, flat, NULL, NULL, &files, &e), ERR_OK);
         if (step < 3)
-            assert_int_equal(snapshot_mark_committed(files.path, &place, &e), ERR_OK);
+            assert_int_equal(snapshot_mark_committed(&files, &place, &e), ERR_OK);
         snapshot_files_release(&files);
     }
     assert_int_equal(init_find(dir, NULL, &found, &e), ERR_OK);
@@ -167,7 +167,7 @@ static void one_snapshot_by_itself(void **state)
     assert_int_equal(init_find(files.path, strange, &found, &e), ERR_DATA_LOSS);
     assert_int_equal(init_find(files.path, files.digest, &found, &e), ERR_OK);
     free(found);
-    assert_int_equal(snapshot_mark_committed(files.path, &place, &e), ERR_OK);
+    assert_int_equal(snapshot_mark_committed(&files, &place, &e), ERR_OK);
     assert_int_equal(init_find(files.path, strange, &found, &e), ERR_DATA_LOSS);
     assert_int_equal(init_find(files.path, files.digest, &found, &e), ERR_OK);
     free(found);

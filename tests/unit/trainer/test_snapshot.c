@@ -67,7 +67,7 @@ static void write_one(const struct snapshot_place *place, bool commit, struct sn
     fill(state, (float)place->step);
     if (snapshot_write(dir, &layout, place, state, NULL, NULL, out, &e))
         fail_msg("%s", e.msg);
-    if (commit && snapshot_mark_committed(out->path, place, &e))
+    if (commit && snapshot_mark_committed(out, place, &e))
         fail_msg("%s", e.msg);
 }
 
@@ -205,6 +205,27 @@ static void scan_reads_what_could_be_chosen(void **state)
         assert_int_equal(fstat(fd, &st), 0);
         assert_int_equal(pwrite(fd, "\x55", 1, st.st_size - 1), 1);
     }
+}
+
+/* What changed after it was written is not what was committed. */
+static void the_mark_names_what_was_written(void **state)
+{
+    struct snapshot_files files = {0};
+    struct snapshot_place place = place_at(10, 1);
+    struct snapshot_list list = {0};
+    struct err e = {0};
+    struct stat st;
+    (void)state;
+    write_one(&place, false, &files);
+    CLEANUP(free_text) char *path = xasprintf("%s/model.safetensors", files.path);
+    CLEANUP(close_fd) int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(pwrite(fd, "\x55", 1, st.st_size - 1), 1);
+    assert_int_equal(snapshot_mark_committed(&files, &place, &e), ERR_OK);
+    assert_int_equal(snapshot_scan(dir, &list, &e), ERR_OK);
+    assert_int_equal(list.count, 0);
+    snapshot_list_release(&list);
+    snapshot_files_release(&files);
 }
 
 static void equal_contents_have_equal_digests(void **state)
@@ -550,6 +571,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_not_finite_is_not_kept, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(scan_tells_committed_from_not, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(scan_reads_what_could_be_chosen, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(the_mark_names_what_was_written, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(equal_contents_have_equal_digests, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(every_flipped_bit_is_noticed, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(every_truncation_names_the_file, make_dir, remove_dir),
