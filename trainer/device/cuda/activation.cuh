@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <math.h>
 
+#include "trainer/device/cuda/power.cuh"
 #include "trainer/device/device.h"
 
 /* Activations and their slopes; the kind is a constant in each kernel. */
@@ -14,7 +15,7 @@
 
 static __device__ __forceinline__ float gelu_weight(float x)
 {
-    return 1.0f / (1.0f + expf(-GELU_2A * x * (1.0f + GELU_B * x * x)));
+    return __fdividef(1.0f, 1.0f + power_of_two(-GELU_2A * LOG2E * x * (1.0f + GELU_B * x * x)));
 }
 
 static __device__ __forceinline__ float normal_distribution(float x)

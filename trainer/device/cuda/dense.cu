@@ -122,11 +122,11 @@ template <class T> static bool strip_aligned(const struct strip_work *w)
            aligned(w->z) && aligned(w->bias);
 }
 
-/* About a thousand blocks; each of at least 64 rows. */
+/* Some thousand blocks, so that the last ones to run are few beside the others; each of at least 64 rows. */
 static dim3 strip_grid(struct strip_work *w, int64_t vec)
 {
     int64_t strips = (w->cols + ACROSS * vec - 1) / (ACROSS * vec), parts = (w->rows + 63) / 64;
-    int64_t most = strips < 1024 ? 1024 / strips : 1, room = FOLD_FLOATS / w->cols;
+    int64_t most = strips < 4096 ? 4096 / strips : 1, room = FOLD_FLOATS / w->cols;
     parts = min(parts, max((int64_t)1, min(most, room)));
     w->each = (w->rows + parts - 1) / parts;
     return dim3((unsigned)strips, (unsigned)((w->rows + w->each - 1) / w->each));
