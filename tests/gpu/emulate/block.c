@@ -19,7 +19,7 @@
 #include "include/emulated_block.h"
 #include "internal.h"
 
-enum { THREADS = 1024, LANES = 32, VALUE = 32, SHARED = 101376, POISON = 0xff };
+enum { THREADS = 1024, LANES = 32, VALUE = 32, SHARED = 101376, POISON = 0xff, COPIES = 64 };
 
 /* What the lanes of a mask show each other. Taken when the first comes; given back when all have gone on to
  * their next. */
@@ -32,10 +32,18 @@ struct exchange {
     _Alignas(16) unsigned char values[LANES][VALUE];
 };
 
+struct copy {
+    void *to;
+    const void *from; /* NULL: zeros */
+    size_t bytes;
+};
+
 struct thread {
     struct fiber fiber;
     struct emulated_place here;
     unsigned id;
+    struct copy copies[COPIES]; /* that it has not waited for */
+    unsigned n_copies;
 };
 
 struct warp {
@@ -159,6 +167,7 @@ static void thread_begin(struct thread *t)
 {
     const unsigned *n = at.kernel->block;
     t->id = (unsigned)order_at(&at.order, at.started++);
+    t->n_copies = 0;
     t->here.block = at.place.block;
     t->here.threads = at.place.threads;
     t->here.blocks = at.place.blocks;
@@ -175,6 +184,8 @@ static void block_entry(void)
         while (at.started < at.count) {
             thread_begin(t);
             at.kernel->call(at.arguments);
+            if (t->n_copies)
+                emulated_trap("ends with %u copies under way", t->n_copies);
             at.ended++;
         }
         at.idle[at.n_idle++] = t;
@@ -284,6 +295,34 @@ const unsigned char *emulated_exchange(enum emulated_kind kind, unsigned mask, c
             w->waiting[i] = NULL;
         }
     return x->values[0];
+}
+
+static void copy_do(const struct copy *c)
+{
+    if (c->from)
+        memcpy(c->to, c->from, c->bytes);
+    else
+        memset(c->to, 0, c->bytes);
+}
+
+void emulated_copy_begin(void *to, const void *from, size_t bytes)
+{
+    struct thread *t = at.now;
+    struct copy c = {to, from, bytes};
+    if (emulated_seed() && emulated_draw(2)) {
+        copy_do(&c);
+        return;
+    }
+    if (t->n_copies == COPIES)
+        emulated_trap("%d copies under way", COPIES);
+    t->copies[t->n_copies++] = c;
+}
+
+void emulated_copy_wait(void)
+{
+    for (unsigned i = 0; i < at.now->n_copies; i++)
+        copy_do(&at.now->copies[i]);
+    at.now->n_copies = 0;
 }
 
 /* ---- a block */

@@ -186,6 +186,33 @@ static void test_divergence(void **state)
     fails(kernel_lane_missing, "1 of 32 threads ended, 31 for lanes of their mask, ffffffff, at");
 }
 
+/* How many of 1000 came out wrong; of each seed. */
+static int wrong_copies(unsigned seed, int late)
+{
+    int x[1000], wrong = 0;
+    emulated_restart(seed, 0);
+    for (int i = 0; i < 1000; i++)
+        x[i] = i;
+    int *on = device_with(x, sizeof x);
+    kernel_copy(NULL, on, 1000, late);
+    read_back(x, on, sizeof x);
+    for (int i = 0; i < 1000; i++)
+        wrong += x[i] != 999 - i;
+    cudaFree(on);
+    return wrong;
+}
+
+static void test_copies(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < SEEDS; seed++) {
+        assert_int_equal(wrong_copies(seed, 0), 0);
+        int late = wrong_copies(seed, 1);
+        assert_true(late > 0 && (!seed || late < 1000)); /* with a seed, some were at once */
+    }
+    fails(kernel_copy_forgotten, "copies under way");
+}
+
 static void test_missing_barrier(void **state)
 {
     (void)state;
@@ -437,21 +464,14 @@ static void test_fault(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_barriers_and_shuffles),
-        cmocka_unit_test(test_lanes),
-        cmocka_unit_test(test_matrix_product),
-        cmocka_unit_test(test_divergence),
-        cmocka_unit_test(test_missing_barrier),
-        cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_block_order),
-        cmocka_unit_test(test_strays),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_missing_event),
-        cmocka_unit_test(test_staging),
-        cmocka_unit_test(test_queries_make_progress),
-        cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_fault),
+        cmocka_unit_test(test_threads),         cmocka_unit_test(test_barriers_and_shuffles),
+        cmocka_unit_test(test_lanes),           cmocka_unit_test(test_matrix_product),
+        cmocka_unit_test(test_divergence),      cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_missing_barrier), cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_block_order),     cmocka_unit_test(test_strays),
+        cmocka_unit_test(test_limits),          cmocka_unit_test(test_missing_event),
+        cmocka_unit_test(test_staging),         cmocka_unit_test(test_queries_make_progress),
+        cmocka_unit_test(test_graphs),          cmocka_unit_test(test_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 #include "test_emulate_kernels.h"
 
+#include "trainer/device/cuda/copy.cuh"
 #include "trainer/device/cuda/launch.cuh"
 #include "trainer/device/cuda/mma.cuh"
 
@@ -118,7 +119,39 @@ extern "C" void kernel_last_block(cudaStream_t stream, int *to, int blocks)
     LAUNCH(last_block, (unsigned)blocks, 1, 0, stream, to);
 }
 
+static __global__ void copy_of(int *x, int n, int late)
+{
+    DYNAMIC_SHARED(int, kept);
+    int i = (int)threadIdx.x;
+    copy_begin<16>(kept + 4 * i, x + 4 * i, true);
+    copy_begin<4>(kept + n + i, x, false);
+    if (!late)
+        copy_wait();
+    __syncthreads();
+    for (int j = 0; j < 4; j++)
+        x[4 * i + j] = kept[n - 1 - (4 * i + j)] + kept[n + (i + 1) % (n / 4)];
+    if (late)
+        copy_wait();
+}
+
+extern "C" void kernel_copy(cudaStream_t stream, int *x, int n, int late)
+{
+    LAUNCH(copy_of, 1, (unsigned)(n / 4), sizeof(int) * (size_t)(n + n / 4), stream, x, n, late);
+}
+
 /* ---- mistakes */
+
+static __global__ void copy_forgotten(int *x)
+{
+    DYNAMIC_SHARED(int, kept);
+    for (int i = 0; i < 16; i++)
+        copy_begin<4>(kept + i, x + i, true);
+}
+
+extern "C" void kernel_copy_forgotten(cudaStream_t stream, int *x)
+{
+    LAUNCH(copy_forgotten, 1, 1, 64, stream, x);
+}
 
 static __global__ void ends_early(int *x)
 {

@@ -19,10 +19,14 @@ void kernel_product(cudaStream_t stream, float *c, const uint16_t *a,
                     const uint16_t *b); /* (16,8) of (16,16) (16,8) */
 void kernel_last_block(cudaStream_t stream, int *to,
                        int blocks); /* the block that ran last: blocks must not tell */
+/* x[i] = x[n - 1 - i], by copies that go on beside; n at most 1024, a multiple of 4. late: the thread waits
+ * for its copy behind the barrier */
+void kernel_copy(cudaStream_t stream, int *x, int n, int late);
 
 void kernel_ends_early(cudaStream_t stream, int *x); /* a thread ends, the others wait */
 void kernel_two_barriers(cudaStream_t stream, int *x);
 void kernel_lane_missing(cudaStream_t stream, int *x);
+void kernel_copy_forgotten(cudaStream_t stream, int *x); /* and never waited for */
 void kernel_poison(cudaStream_t stream, float *to);      /* shared memory that nothing wrote */
 void kernel_stray(cudaStream_t stream, float *x, int n); /* x[n] = 0 */
 void kernel_greedy(cudaStream_t stream);                 /* more shared memory than a block has */

@@ -28,6 +28,10 @@ int emulated_lane(void);
  * are at 32 i of what comes back, until the lane's next exchange. */
 const unsigned char *emulated_exchange(enum emulated_kind kind, unsigned mask, const void *mine, size_t bytes,
                                        const char *file, int line);
+/* A copy that is done at once or when its thread waits, as the seed draws; without one, as late as can be.
+ * from NULL: zeros. */
+void emulated_copy_begin(void *to, const void *from, size_t bytes);
+void emulated_copy_wait(void);
 /* The thread, and the launch with it, is at an end: says what is wrong, for people. */
 void emulated_trap(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
