@@ -87,9 +87,9 @@ static int run(const struct trainer_config *config, struct report *report)
         trainer_run(&t, &e) == ERR_OK)
         e.code = ERR_OK;
     int code = exit_code(&t, &e);
-    if (!trainer_close(&t)) {
+    if (!trainer_close(&t)) { /* the run is what it was; what hangs ends with the process */
         fflush(NULL);
-        _exit(code ? code : 1);
+        _exit(code);
     }
     return code;
 }

@@ -4,6 +4,7 @@ bits are the same in any order of what runs beside each other, through kills, an
 import os
 import signal
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "num"))
@@ -210,5 +211,25 @@ def one_rank_skips_a_kernel(directory):
         assert all(model == kept[step] for step, model in snapshots(directory, out).items()), launch
 
 
+def stuck(directory, fault, found):
+    os.mkdir(f"{directory}/{fault}")
+    with World(f"{directory}/{fault}", job(MLP, steps=6, every=1), world=2, env={1: {"DDP_STANDIN_NCCL_FAULT": fault}}) as w:
+        codes = w.wait()
+        found[fault] = codes, max([c.step for c in w.rendezvous.commits], default=0), w.ranks[1].err
+
+
+def collectives_that_do_not_end(directory):
+    """A process that cannot get out of NCCL leaves nevertheless, as what it was: done, or failed."""
+    found, faults = {}, ("hang-in-destroy", "init-fails,hang-in-abort")
+    threads = [threading.Thread(target=stuck, args=(directory, fault, found)) for fault in faults]  # each waits for 10 s
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for fault, (codes, step) in zip(faults, (([0, 0], 6), ([75, 1], 0))):
+        assert found[fault][:2] == (codes, step), found[fault]
+        assert "event=device_stuck rank=1" in found[fault][2], found[fault][2]
+
+
 sweep("emulated", (curves, the_same_bits_in_any_order, killed_and_resumed, from_one_device_to_the_other, ranks,
-                   memory_that_is_not_there, a_fault_of_the_device, one_rank_skips_a_kernel))
+                   memory_that_is_not_there, a_fault_of_the_device, one_rank_skips_a_kernel, collectives_that_do_not_end))
