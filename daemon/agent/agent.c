@@ -20,7 +20,9 @@
 
 #define LOG_POLL_MS 100
 #define RETAIN_EVERY_MS (3600u * 1000)
-#define ENDING_MS 5000 /* for attached supervisors to kill what they have */
+#define GPUS_MS 30000     /* a driver that starts for its first user takes seconds a GPU ... */
+#define GPUS_BUSY_MS 2000 /* ... and where workers are, their node must not be taken for lost meanwhile */
+#define ENDING_MS 5000    /* for attached supervisors to kill what they have */
 
 /* ---- what the coordinator says */
 
@@ -498,6 +500,7 @@ static enum err_code open_gpus(struct agent *a, struct err *e)
                                    .leased = is_leased,
                                    .on_change = on_gpus_change,
                                    .on_arrival = on_gpus_arrival,
+                                   .patience_ms = wish_any(a->wish.wish) ? GPUS_BUSY_MS : GPUS_MS,
                                    .user = a};
 
     if (gpus_open(&a->gpus, &a->loop, &options, e))

@@ -82,13 +82,19 @@ static bool hand_over(struct shared *s, struct nvml_reading *fresh)
     return more;
 }
 
+static void deadline(int64_t ms, struct timespec *out)
+{
+    clock_gettime(CLOCK_MONOTONIC, out);
+    ms += out->tv_nsec / 1000000;
+    out->tv_sec += (time_t)(ms / 1000);
+    out->tv_nsec = ms % 1000 * 1000000;
+}
+
 static void rest(struct shared *s, int64_t ms)
 {
     struct timespec until;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)((until.tv_nsec / 1000000 + ms) / 1000);
-    until.tv_nsec = (until.tv_nsec / 1000000 + ms) % 1000 * 1000000;
+    deadline(ms, &until);
     pthread_mutex_lock(&s->lock);
     while (!s->stop && !pthread_cond_timedwait(&s->changed, &s->lock, &until))
         ;
@@ -206,8 +212,7 @@ static bool wait_until(struct shared *s, const bool *flag, int64_t patience_ms)
 {
     struct timespec until;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(patience_ms / 1000 + 1);
+    deadline(patience_ms, &until);
     while (!*flag && !s->ended)
         if (pthread_cond_timedwait(&s->changed, &s->lock, &until))
             break;
@@ -267,8 +272,8 @@ enum err_code gpu_courier_wait(struct gpu_courier *c, int64_t patience_ms,
 
     pthread_mutex_lock(&s->lock);
     if (!wait_until(s, &s->tried, patience_ms))
-        code =
-            err_set(e, ERR_DEADLINE_EXCEEDED, "NVML did not answer within %d s", (int)(patience_ms / 1000));
+        code = err_set(e, ERR_DEADLINE_EXCEEDED, "NVML did not answer within %.1f s",
+                       (double)patience_ms / 1000);
     else if (!s->looked)
         code = (*e = s->failure).code;
     else

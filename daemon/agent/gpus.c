@@ -17,7 +17,6 @@
 #include "proto/rpc_codec.h"
 
 #define LOOK_EVERY_MS 2000
-#define PATIENCE_MS 30000 /* a driver that starts for its first user takes seconds a GPU */
 #define KEPT_MOST (1u << 20)
 
 struct gpu {
@@ -341,7 +340,7 @@ enum err_code gpus_open(struct gpus **out, struct uv_loop_s *loop, const struct 
     if (gpu_choice_none(options->configured) || gpu_choice_none(options->visible))
         return ERR_OK;
     g->courier = gpu_courier_open(loop, LOOK_EVERY_MS, on_readings, g);
-    if (gpu_courier_wait(g->courier, PATIENCE_MS, &readings, &count, e)) {
+    if (gpu_courier_wait(g->courier, options->patience_ms, &readings, &count, e)) {
         say_none(options, e);
         return ERR_OK;
     }

@@ -26,6 +26,7 @@ struct gpus_options {                             /* texts are borrowed until gp
     bool (*leased)(void *user, const char *uuid); /* a worker may hold it */
     void (*on_change)(void *user);                /* one became sick, worse or well */
     void (*on_arrival)(void *user);               /* there were none, and now there are */
+    int64_t patience_ms; /* for the first look; what takes longer is a driver that comes later */
     void *user;
 };
 

@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 
-/* What this machine has. CPU and memory now; GPUs will stand beside them in the same struct. */
+/* What this machine has; of GPUs see gpus.h. */
 struct inventory {
     int cores; /* that this process may run on */
     int64_t memory_bytes;

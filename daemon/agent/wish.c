@@ -112,6 +112,14 @@ const Ddp__V1__GroupWish *wish_group(const Ddp__V1__Wish *wish, int64_t job)
     return NULL;
 }
 
+bool wish_any(const Ddp__V1__Wish *wish)
+{
+    for (size_t i = 0; wish && i < wish->n_groups; i++)
+        if (wish->groups[i]->n_spawns)
+            return true;
+    return false;
+}
+
 static bool holds(const Ddp__V1__GroupWish *group, const char *uuid)
 {
     for (size_t i = 0; i < group->n_spawns; i++)

@@ -23,6 +23,7 @@ MUST_CHECK enum err_code wish_accept(struct wish_store *w, const Ddp__V1__Wish *
 MUST_CHECK enum err_code wish_forget(struct wish_store *w, struct err *e); /* --rejoin */
 
 const Ddp__V1__GroupWish *wish_group(const Ddp__V1__Wish *wish, int64_t job); /* NULL: none */
+bool wish_any(const Ddp__V1__Wish *wish);                                     /* there are workers in it */
 bool wish_leases(const Ddp__V1__Wish *wish, const char *uuid); /* the GPU, to some worker of it */
 
 #endif

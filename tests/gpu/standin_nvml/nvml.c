@@ -7,7 +7,7 @@
  * memory and used are GiB; an Xid is told once for each number after its '@'. `lost` makes every call for
  * this GPU fail as one that fell off the bus, `stuck` as one that wants a reset; `bare=1` leaves out all that
  * a driver may leave out. Without the file there is no driver; one that begins with "uncounted=1" cannot
- * count its GPUs. */
+ * count its GPUs, and one with slow=400 is so many ms late. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +115,8 @@ int nvmlInit_v2(void)
 
     for (int i = 0; i < GPUS_MOST; i++)
         gpus[i].index = i;
+    for (long left = number(0, "slow"); left > 0; left -= 10)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     return path && !access(path, R_OK) ? OK : DRIVER_NOT_LOADED;
 }
 

@@ -23,6 +23,7 @@ struct bench {
     struct gpus *gpus;
     const char *leased; /* a UUID; NULL: none */
     int changes, arrivals;
+    int64_t patience_ms;
 };
 
 static void write_file(const struct bench *b, const char *text)
@@ -37,6 +38,7 @@ static int set_up(void **state)
 {
     struct bench *b = xcalloc(1, sizeof(*b));
 
+    b->patience_ms = 20000;
     strcpy(b->dir, "/tmp/ddp-gpus-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
     b->file = xasprintf("%s/nvml", b->dir);
@@ -88,7 +90,14 @@ static bool is_leased(void *user, const char *uuid)
 
 static enum err_code open_gpus(struct bench *b, const char *configured, const char *visible, struct err *e)
 {
-    struct gpus_options options = {b->dir, configured, visible, is_leased, on_change, on_arrival, b};
+    struct gpus_options options = {.state = b->dir,
+                                   .configured = configured,
+                                   .visible = visible,
+                                   .leased = is_leased,
+                                   .on_change = on_change,
+                                   .on_arrival = on_arrival,
+                                   .patience_ms = b->patience_ms,
+                                   .user = b};
 
     return gpus_open(&b->gpus, &b->loop, &options, e);
 }
@@ -195,6 +204,20 @@ static void a_driver_may_come_later(void **state)
         write_file(b, "");
         b->arrivals = 0;
     }
+}
+
+/* It is not waited for longer than whoever asks has time. */
+static void a_slow_driver_is_a_late_one(void **state)
+{
+    struct bench *b = *state;
+    struct err e;
+
+    b->patience_ms = 50;
+    write_file(b, "uuid=GPU-aa1 slow=400\n");
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
+    assert_int_equal(gpus_count(b->gpus), 0);
+    until(b, 0, -1);
+    assert_string_equal(gpu(b, 0)->uuid, "GPU-aa1");
 }
 
 static void a_late_list_that_is_wrong_offers_none(void **state)
@@ -372,6 +395,7 @@ int main(void)
         TEST(a_driver_may_say_little),
         TEST(a_gpu_lost_before_leaves_the_others_their_numbers),
         TEST(a_driver_may_come_later),
+        TEST(a_slow_driver_is_a_late_one),
         TEST(a_late_list_that_is_wrong_offers_none),
         TEST(one_that_is_gone_at_a_restart_is_lost),
         TEST(one_that_was_well_and_free_is_just_not_there),

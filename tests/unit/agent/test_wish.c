@@ -115,6 +115,25 @@ static void damage_is_an_error(void **state)
     }
 }
 
+static void it_knows_who_has_which_gpu(void **state)
+{
+    char *uuids[] = {(char *)"GPU-1", (char *)"GPU-2"};
+    Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), b = spawn_wish(2, 1, DDP__V1__STOP_MODE__STOP_KILL);
+    Ddp__V1__SpawnWish *spawns[] = {&a, &b};
+    Ddp__V1__GroupWish empty = group_wish(6, NULL, 0), group = group_wish(7, spawns, 2);
+    Ddp__V1__GroupWish *groups[] = {&empty, &group};
+    Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
+
+    (void)state;
+    assert_false(wish_any(NULL) || wish_any(&wish));
+    b.gpu_uuids = uuids;
+    b.n_gpu_uuids = 2;
+    wish.n_groups = 2;
+    assert_true(wish_any(&wish));
+    assert_true(wish_leases(&wish, "GPU-2")); /* it may live until it is known dead */
+    assert_false(wish_leases(&wish, "GPU-3") || wish_leases(NULL, "GPU-1"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,6 +141,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_older_one_is_refused, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(another_clusters_is_refused_until_rejoin, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(damage_is_an_error, make_dir, remove_dir),
+        cmocka_unit_test(it_knows_who_has_which_gpu),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
