@@ -100,8 +100,8 @@ void screen_failure_line(const Ddp__V1__Failure *f, struct buf *out)
         term_puts_safe(out, f->message);
         return;
     }
-    if (f->signal &&
-        strncmp(f->message, "rank ", 5) == 0) { /* ended because it stood still: this says it whole */
+    /* ended because it stood still: this says it whole */
+    if ((f->signal || !f->code) && strncmp(f->message, "rank ", 5) == 0) {
         term_puts_safe(out, f->message);
         return;
     }

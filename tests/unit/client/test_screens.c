@@ -114,6 +114,21 @@ static void test_nodes(void **state)
     golden_check("nodes.pipe", &out);
 }
 
+static void test_failure_that_is_no_exit(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    char node[] = "box1", why[] = "rank 0 on box1 (pid 26060) makes no progress";
+    Ddp__V1__Failure failure = DDP__V1__FAILURE__INIT;
+    failure.node = node;
+    failure.message = why;
+    for (failure.signal = 0; failure.signal <= 9; failure.signal += 9) {
+        screen_failure_line(&failure, &out);
+        assert_string_equal(out.data, why);
+        buf_clear(&out);
+    }
+}
+
 static void test_events(void **state)
 {
     (void)state;
@@ -176,15 +191,11 @@ static void test_reasons_are_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_job_running),
-        cmocka_unit_test(test_job_queued),
-        cmocka_unit_test(test_job_failed),
-        cmocka_unit_test(test_job_succeeded),
-        cmocka_unit_test(test_job_command),
-        cmocka_unit_test(test_list),
-        cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_events),
-        cmocka_unit_test(test_reasons_are_text),
+        cmocka_unit_test(test_job_running), cmocka_unit_test(test_job_queued),
+        cmocka_unit_test(test_job_failed),  cmocka_unit_test(test_job_succeeded),
+        cmocka_unit_test(test_job_command), cmocka_unit_test(test_list),
+        cmocka_unit_test(test_nodes),       cmocka_unit_test(test_failure_that_is_no_exit),
+        cmocka_unit_test(test_events),      cmocka_unit_test(test_reasons_are_text),
         cmocka_unit_test(test_json),
     };
     setenv("TZ", "UTC", 1);
