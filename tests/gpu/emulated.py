@@ -220,7 +220,7 @@ def stuck(directory, fault, found):
 
 def collectives_that_do_not_end(directory):
     """A process that cannot get out of NCCL leaves nevertheless, as what it was: done, or failed."""
-    found, faults = {}, ("hang-in-destroy", "init-fails,hang-in-abort")
+    found, faults = {}, ("hang-in-destroy,hang-in-abort", "init-fails,hang-in-abort")  # abort: where rank 0 is gone already
     threads = [threading.Thread(target=stuck, args=(directory, fault, found)) for fault in faults]  # each waits for 10 s
     for thread in threads:
         thread.start()
