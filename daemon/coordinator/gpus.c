@@ -77,6 +77,7 @@ void gpus_end_lost(struct core *core, struct node *node)
 void gpus_hello(struct core *core, struct node *node, const struct core_hello *hello)
 {
     struct node before = {.gpus = steal(node->gpus), .gpu_count = node->gpu_count};
+    bool known = node->nccl || before.gpu_count;
 
     node->gpu_count = 0;
     inventory_set(node, hello->gpus, hello->gpu_count);
@@ -90,6 +91,9 @@ void gpus_hello(struct core *core, struct node *node, const struct core_hello *h
         if (old ? old->healthy != node->gpus[i].healthy : !node->gpus[i].healthy)
             say(core, node, &node->gpus[i]);
     }
+    if (known && before.gpu_count != node->gpu_count)
+        emit_event(core, NULL, "gpus_changed", "%s offers %zu GPUs, %zu before", node->r.name,
+                   node->gpu_count, before.gpu_count);
     inventory_free(&before);
 }
 

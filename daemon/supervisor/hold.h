@@ -12,7 +12,7 @@
  * port. */
 MUST_CHECK enum err_code hold_port(int port, int *fd, struct err *e);
 
-#define HOLD_GPUS_MAX 16
+#define HOLD_GPUS_MAX 64 /* as many as a job file may give a worker */
 #define HOLD_FDS (2 * HOLD_GPUS_MAX + 1)
 /* A flock a device, by UUID; where `slots` workers share one, a shared flock and one of so many further ones.
  * So who wants the GPU alone and who shares it do not meet on it. ALREADY_EXISTS: in use by another job of

@@ -71,11 +71,29 @@ static void who_shares_and_who_does_not_never_meet(void **state)
     unlink_locks(uuid);
 }
 
+static void a_worker_may_have_as_many_as_a_job_may_say(void **state)
+{
+    char *list[65] = {NULL};
+    int fds[HOLD_FDS];
+    struct err e;
+
+    (void)state;
+    for (int i = 0; i < 64; i++)
+        list[i] = xasprintf("GPU-test-many-%d-%d", (int)getpid(), i);
+    assert_int_equal(hold_gpus(list, 2, fds, &e), ERR_OK);
+    hold_drop(fds);
+    for (int i = 0; i < 64; i++) {
+        unlink_locks(list[i]);
+        free(list[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_users_meet_in_one_place),
         cmocka_unit_test(who_shares_and_who_does_not_never_meet),
+        cmocka_unit_test(a_worker_may_have_as_many_as_a_job_may_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

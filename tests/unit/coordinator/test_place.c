@@ -354,6 +354,8 @@ static void no_job_stops_to_grow_on_what_it_leaves(void **state)
     bench_all_run(b, "box2");
     bench_pass_beating(b, 20000, "box1 box2");
     assert_true(bench_said(b, "resize to 2 nodes: box2 joins"));
+    assert_true(bench_said(b, "box2 offers 0 GPUs, 1 before"));
+    assert_false(bench_said(b, "box2 offers 1 GPU"));
 }
 
 static void who_computes_otherwise_is_told(void **state)
