@@ -1,0 +1,78 @@
+/* Which of CUDA's errors are their context's end: by a list, and by what CUDA's own header says of each. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "trainer/device/cuda/cuda.h"
+
+static bool ends(int number)
+{
+    struct err e = {0};
+    bool yes = cuda_ends_context((cudaError_t)number);
+    (void)cuda_error((cudaError_t)number, "a test", &e);
+    assert_int_equal(yes, strstr(e.msg, "this process must end") != NULL);
+    return yes;
+}
+
+static void by_the_list(void **state)
+{
+    static const int fatal[] = {214, 220, 226, 700, 702, 710, 716, 719, 721, 810, 911};
+    static const int others[] = {1, 9, 400, 701, 703, 704, 705, 708, 711, 712, 713, 720, 802, 900, 909};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
+        assert_true(ends(fatal[i]));
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        assert_false(ends(others[i]));
+}
+
+static bool says(const char *from, const char *end, const char *word)
+{
+    const char *at = strstr(from, word);
+    return at && at < end;
+}
+
+/* In the comment before an error's name the header says that the process must be relaunched. Of three errors,
+ * of memory, NVLink and the context itself, it does not. */
+static void by_the_header(void **state)
+{
+    const char *path = getenv("CUDA_DRIVER_TYPES");
+    CLEANUP(buf_release) struct buf text = {0};
+    struct err e = {0};
+    int found = 0;
+    (void)state;
+    if (!path || !file_exists(path))
+        skip();
+    assert_int_equal(file_read(path, 4 << 20, &text, &e), ERR_OK);
+    const char *at = strstr(text.data, "enum __device_builtin__ cudaError"), *end, *equals;
+    assert_non_null(at);
+    while ((at = strstr(at, "/**")) && (end = strstr(at, "*/"))) {
+        if (!(equals = strchr(end, '=')))
+            break;
+        int number = atoi(equals + 1);
+        bool relaunched = says(at, end, "relaunched");
+        if (number != 214 && number != 220 && number != 709)
+            assert_int_equal(ends(number), relaunched);
+        found += relaunched;
+        at = end;
+        if (number == 999)
+            break;
+    }
+    assert_true(found > 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_the_list),
+        cmocka_unit_test(by_the_header),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
