@@ -312,6 +312,24 @@ static void try_nothing(struct attention *a)
     }
 }
 
+/* A backward pass with dropout is never cuDNN's: its workspace is not reserved. */
+static void try_dropout_room(void)
+{
+    struct device_sizes sizes = {.n = {4, 64, 64}, .heads = 2, .type = DEVICE_BF16, .dropout = true};
+    const char *most = getenv("DDP_CUDNN_WORKSPACE_MB"); /* 0: a row at a time, which wants next to nothing */
+    size_t own = 4 * 2 * 64 * sizeof(float), held[2];
+    struct err e;
+    for (int i = 0; i < 2; i++, sizes.dropout = false) {
+        struct attention *a = NULL;
+        must(!attention_open(&a, stream, &e) && !attention_reserve(a, &sizes, &e), e.msg);
+        held[i] = attention_bytes(a);
+        if (i == 1 && strncmp(attention_library(a), "cuDNN 9", 7) == 0 && !(most && strcmp(most, "0") == 0))
+            must(held[1] > held[0], "with dropout as much is reserved as without");
+        attention_free(a);
+    }
+    must(held[0] >= own, "the sums have no room");
+}
+
 int main(void)
 {
     int count = 0;
@@ -329,6 +347,7 @@ int main(void)
         try_shape(&shapes[i], DEVICE_BF16, a);
     }
     try_nothing(a);
+    try_dropout_room();
     attention_free(a);
     (void)cudaStreamDestroy(stream);
     (void)printf("%d failed\n", failures);

@@ -457,9 +457,10 @@ static void try_all(struct device *cpu, struct device *gpu, try_fn *fn, const st
     (void)snprintf(name, sizeof(name), "(%lld,%lld,%lld) vocab %lld p %.1f at %d", (long long)h->rows,
                    (long long)h->context, (long long)h->width, (long long)h->vocab, (double)h->dropout,
                    shifted);
-    struct device_sizes sizes = {{1, 1, 16}, 1, 2, 1, DEVICE_F32}; /* what is no sequence needs no more */
+    struct device_sizes sizes = {{1, 1, 16}, 1,          2,
+                                 1,          DEVICE_F32, false}; /* what is no sequence needs no more */
     if (h->vocab > 0)
-        sizes = (struct device_sizes){tokens_of(h), h->width, h->vocab, 1, DEVICE_F32};
+        sizes = (struct device_sizes){tokens_of(h), h->width, h->vocab, 1, DEVICE_F32, false};
     struct err e;
     for (int bf16 = 0; bf16 < 2; bf16++) {
         enum device_type mode = bf16 ? DEVICE_BF16 : DEVICE_F32;

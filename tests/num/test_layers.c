@@ -482,7 +482,7 @@ static void attention_reads_nothing_stale(void **state)
     (void)state;
     for (int set = 0; set < set_count; set++) {
         struct device *d = open_device(set);
-        struct device_sizes sizes = {{2, 70, 36}, 3, 10, 10, DEVICE_F32};
+        struct device_sizes sizes = {{2, 70, 36}, 3, 10, 10, DEVICE_F32, false};
         struct err e = {0};
         size_t n = 2 * 70 * 36;
         float *qkv = noise(3 * n, 1.0f, 3), *o = xcalloc(n, sizeof(float)), lse[2 * 3 * 70], *first = NULL;

@@ -146,6 +146,7 @@ struct device_sizes {
     struct device_tokens n;
     int64_t heads, vocab, head_rows; /* head_rows: tokens whose logits exist at a time */
     enum device_type type;
+    bool dropout; /* in training: what backward does has it */
 };
 
 struct device_adamw {
@@ -168,6 +169,8 @@ struct device_ops {
 
     enum err_code (*alloc)(struct device *d, size_t bytes, void **out,
                            struct err *e); /* zeroed, 64-byte aligned */
+    /* May wait for all that the device does, without an end where a peer hangs: not while collectives of
+     * its own (comm.h) are in flight. */
     void (*free)(struct device *d, void *p);
     void (*upload)(struct device *d, void *to, const void *from_host,
                    size_t bytes); /* from_host may change on return, whatever still runs */

@@ -173,8 +173,12 @@ static enum err_code alloc_activations(struct gpt *g, struct err *e)
     m->activations = memory;
     real.start = memory;
     place(g, &real);
-    struct device_sizes sizes = {
-        {m->max_rows, g->s.context, g->s.width}, g->s.heads, g->s.vocab, g->head_rows, g->s.type};
+    struct device_sizes sizes = {.n = {m->max_rows, g->s.context, g->s.width},
+                                 .heads = g->s.heads,
+                                 .vocab = g->s.vocab,
+                                 .head_rows = g->head_rows,
+                                 .type = g->s.type,
+                                 .dropout = g->s.dropout > 0.0};
     if (m->device->ops->reserve(m->device, &sizes, e))
         return e->code;
     if (g->s.type == DEVICE_BF16 &&

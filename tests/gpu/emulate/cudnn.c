@@ -4,7 +4,8 @@
  * instead.
  *
  * It takes the place of cudnn_load.c. It proposes two engines, of which the first says that its bits vary,
- * and declines contexts below 8. A plan wants a workspace of an odd size, and fills it with rubbish. */
+ * and declines contexts below 8, behind an error that CUDA remembers. A plan wants a workspace of an odd
+ * size, and fills it with rubbish. */
 #include <cudnn.h>
 #include <math.h>
 #include <stdbool.h>
@@ -369,7 +370,10 @@ static cudnnStatus_t plan_finish(struct descriptor *plan)
     for (int64_t i = 0; i < all->count; i++)
         plan->program->operation[plan->program->operations++] =
             operation_of(plan->program, ((struct descriptor **)all->values)[i]);
-    return plan->program->tensor[0].dim[2] < 8 ? CUDNN_STATUS_NOT_SUPPORTED_SHAPE : CUDNN_STATUS_SUCCESS;
+    if (plan->program->tensor[0].dim[2] >= 8)
+        return CUDNN_STATUS_SUCCESS;
+    (void)cudaEventDestroy(NULL);
+    return CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
 }
 
 /* ---- the library */

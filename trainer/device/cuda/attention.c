@@ -1,5 +1,6 @@
 #include "trainer/device/cuda/attention.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "trainer/device/cuda/attention_cudnn.h"
 
 /* Room only grows, and what it grew out of is kept: a recorded graph may still use it. */
-enum { ROOMS = 32 };
+enum { ROOMS = 32, CUDNN_MB = 2048, CUDNN_MOST_MB = 1 << 20 };
 struct attention {
     cudaStream_t stream;
     struct attention_cudnn *cudnn; /* NULL: none */
@@ -33,14 +34,33 @@ void attention_version(char out[ATTENTION_VERSION])
         out[0] = '\0';
 }
 
+/* Whole megabytes; the last byte of the most still counts in an int64_t. */
+static enum err_code cudnn_workspace(int64_t *out, struct err *e)
+{
+    const char *text = getenv("DDP_CUDNN_WORKSPACE_MB");
+    char *end = NULL;
+    long long mb = CUDNN_MB;
+    errno = 0;
+    if (text)
+        mb = strtoll(text, &end, 10);
+    if (text && (*text < '0' || *text > '9' || *end || errno || mb > CUDNN_MOST_MB))
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "DDP_CUDNN_WORKSPACE_MB is \"%.40s\": want megabytes, 0 to %d", text, CUDNN_MOST_MB);
+    *out = (int64_t)mb << 20;
+    return ERR_OK;
+}
+
 enum err_code attention_open(struct attention **out, cudaStream_t stream, struct err *e)
 {
+    int64_t workspace = 0;
+    if (cudnn_workspace(&workspace, e))
+        return e->code;
     struct attention *a = xcalloc(1, sizeof(*a));
     a->stream = stream;
     a->path = "";
     if (is_forbidden())
         (void)err_set(e, ERR_UNAVAILABLE, "cuDNN: DDP_CUDNN=0");
-    else if (attention_cudnn_open(&a->cudnn, stream, e))
+    else if (attention_cudnn_open(&a->cudnn, stream, workspace, e))
         a->cudnn = NULL;
     (void)snprintf(a->library, sizeof(a->library), "%s", a->cudnn ? attention_cudnn_name(a->cudnn) : e->msg);
     *out = a;
@@ -95,6 +115,16 @@ static size_t own_room(const struct device_attention *h)
     return (size_t)(h->n.rows * h->heads * h->n.context) * sizeof(float);
 }
 
+/* What cuDNN asks CUDA in vain while it looks for a plan CUDA remembers as an error, and the next kernel that
+ * is launched would be blamed for it. */
+static enum err_code prepare(struct attention *a, const struct device_attention *h, bool backward, bool make,
+                             size_t *room, struct err *e)
+{
+    enum err_code code = attention_cudnn_prepare(a->cudnn, h, backward, make, room, e);
+    (void)cudaGetLastError();
+    return code;
+}
+
 enum err_code attention_reserve(struct attention *a, const struct device_sizes *sizes, struct err *e)
 {
     if (sizes->heads == 0)
@@ -104,8 +134,8 @@ enum err_code attention_reserve(struct attention *a, const struct device_sizes *
     if (h.n.width / h.heads > ATTENTION_PLAIN_SIZE)
         return err_set(e, ERR_INVALID_ARGUMENT, "attention: heads of %lld on a GPU, want at most %d",
                        (long long)(h.n.width / h.heads), ATTENTION_PLAIN_SIZE);
-    for (int backward = 0; a->cudnn && backward < 2; backward++)
-        if (!attention_cudnn_prepare(a->cudnn, &h, backward, true, &room, e) && room > most)
+    for (int backward = 0; a->cudnn && backward < (sizes->dropout ? 1 : 2); backward++)
+        if (!prepare(a, &h, backward, true, &room, e) && room > most)
             most = room;
     if (most > own_room(&h) && room_for(a, most, e))
         a->no_room = true;
@@ -124,7 +154,7 @@ static bool by_cudnn(struct attention *a, const struct device_attention *h, bool
 {
     size_t room = 0;
     bool recorded = is_recorded(a);
-    if (!a->cudnn || a->no_room || attention_cudnn_prepare(a->cudnn, h, backward, !recorded, &room, e))
+    if (!a->cudnn || a->no_room || prepare(a, h, backward, !recorded, &room, e))
         return false;
     if (room > a->room_bytes && recorded)
         return false;

@@ -22,7 +22,8 @@ struct attention; /* of one stream; used by its device's thread only */
 
 /* "cuDNN 9.19.0", which attention_open would take; "": none. Needs no device. */
 void attention_version(char out[32]);
-/* Opens cuDNN when there is one; the environment's DDP_CUDNN=0 forbids it. */
+/* Opens cuDNN when there is one; the environment's DDP_CUDNN=0 forbids it, and DDP_CUDNN_WORKSPACE_MB bounds
+ * a backward pass's workspace (2048 without it). INVALID_ARGUMENT: that is no number of megabytes. */
 MUST_CHECK enum err_code attention_open(struct attention **out, cudaStream_t stream, struct err *e);
 void attention_free(struct attention *a); /* when the stream is idle; NULL is fine */
 

@@ -6,9 +6,10 @@ enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e
     return err_set(e, ERR_UNAVAILABLE, "cuDNN: not built in");
 }
 
-enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, struct err *e)
+enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, int64_t most,
+                                   struct err *e)
 {
-    (void)stream;
+    (void)stream, (void)most;
     *out = NULL;
     return err_set(e, ERR_UNAVAILABLE, "cuDNN: not built in");
 }

@@ -9,7 +9,7 @@
 
 /* A backward pass with the same bits every time keeps a gradient of the scores, two bytes each, in its
  * workspace: so as many rows go at a time as keep that within bounds, and at least one. */
-enum { PLANS = 64, WORKSPACE_MB = 2048 };
+enum { PLANS = 64 };
 
 struct entry {
     struct cudnn_heads n;
@@ -42,7 +42,8 @@ enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e
     return ERR_OK;
 }
 
-enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, struct err *e)
+enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, int64_t most,
+                                   struct err *e)
 {
     struct cudnn lib;
     cudnnHandle_t handle = NULL;
@@ -58,8 +59,7 @@ enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t st
         return code;
     }
     struct attention_cudnn *c = xcalloc(1, sizeof(*c));
-    const char *most = getenv("DDP_CUDNN_WORKSPACE_MB");
-    c->most = (most ? strtoll(most, NULL, 10) : WORKSPACE_MB) << 20;
+    c->most = most;
     c->lib = lib;
     c->handle = handle;
     print_version(&lib, c->name);

@@ -15,9 +15,9 @@ struct attention_cudnn;
 /* Of the library that would be opened, without a device: "cuDNN 9.19.0". UNAVAILABLE: there is none. */
 MUST_CHECK enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e);
 
-/* DDP_CUDNN_WORKSPACE_MB of the environment bounds a backward pass's workspace: 2048 without it. UNAVAILABLE:
- * no library, or none for this GPU. */
-MUST_CHECK enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream,
+/* most: bytes of workspace that a backward pass may want, as far as one row goes with them. UNAVAILABLE: no
+ * library, or none for this GPU. */
+MUST_CHECK enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, int64_t most,
                                               struct err *e);
 void attention_cudnn_free(struct attention_cudnn *c);
 const char *attention_cudnn_name(const struct attention_cudnn *c); /* its version */

@@ -100,7 +100,7 @@ enum err_code cuda_amiss(struct device *d, struct err *e)
 
 /* ---- opening */
 
-/* Nothing here waits: what still runs, if anything, CUDA ends with its objects. */
+/* Collectives have ended by now, or the process does without this: so what CUDA waits for in here ends. */
 static void cuda_close(struct device *d)
 {
     struct cuda_device *c = cuda_of(d);

@@ -29,7 +29,7 @@ struct cuda_slot {
 struct cuda_block {
     struct cuda_block *next;
     void *memory;
-    size_t bytes;
+    size_t bytes; /* 0: not among the device's, but inside */
 };
 struct cuda_graph {
     uint64_t key;
@@ -86,7 +86,7 @@ bool cuda_await(struct cuda_device *c, cudaEvent_t event);
 enum err_code cuda_alloc(struct device *d, size_t bytes, void **out, struct err *e);
 void cuda_free(struct device *d, void *p);
 void cuda_free_all(struct cuda_device *c);
-/* At least that much room for partial sums. Recordings that use the room before it are forgotten. */
+/* At least that much room for partial sums. The room before it stays: recordings may use it. */
 enum err_code cuda_work_grow(struct cuda_device *c, size_t bytes, struct err *e);
 
 /* ---- transfer.c: by way of pinned memory, so that the host's may be ordinary */

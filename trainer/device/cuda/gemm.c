@@ -9,8 +9,9 @@
 
 #include "base/mem.h"
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/gemm_time.h"
 
-enum { KEPT = 128, CANDIDATES = 8, TIMED_RUNS = 3, BIAS_ROOM = 131072 };
+enum { KEPT = 128, CANDIDATES = 8, BIAS_ROOM = 131072 };
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 #define ALIGNMENT 256 /* more than that is no different */
 
@@ -30,8 +31,8 @@ struct plan {
 struct gemm {
     cublasLtHandle_t lib;
     cudaStream_t stream;
-    void *workspace, *bias; /* bias: BIAS_ROOM of bf16, of one product */
-    bool tunes;
+    void *workspace, *bias;   /* bias: BIAS_ROOM of bf16, of one product */
+    struct gemm_timer *timer; /* NULL: the first algorithm is taken */
     struct plan plan[KEPT];
     size_t count, oldest;
 };
@@ -82,9 +83,14 @@ static bool has_bias(const struct shape *s)
     return s->epilogue == CUBLASLT_EPILOGUE_BIAS || s->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
-static bool has_aux(const struct shape *s)
+static bool writes_aux(const struct shape *s)
 {
     return s->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+static bool has_aux(const struct shape *s)
+{
+    return writes_aux(s);
 }
 
 /* What differs from call to call with the same plan. */
@@ -180,85 +186,40 @@ static cublasStatus_t launch(struct gemm *g, const struct plan *p, const struct 
                           c->c, p->result, algorithm, workspace, WORKSPACE_BYTES, stream);
 }
 
-/* ---- timing candidates: beside what the device computes, into memory of its own */
+/* ---- timing candidates */
 
-struct timing {
-    cudaStream_t stream;
-    cudaEvent_t from, to;
-    void *workspace, *c, *aux;
+struct trial {
+    struct gemm *g;
+    const struct plan *p;
+    struct call call;
+    const cublasLtMatmulHeuristicResult_t *found;
 };
 
-static void timing_close(struct timing *t)
+static bool try_one(void *arg, int way, void *result, void *aux, void *workspace, cudaStream_t stream)
 {
-    (void)cudaFree(t->workspace);
-    (void)cudaFree(t->c);
-    (void)cudaFree(t->aux);
-    if (t->from)
-        (void)cudaEventDestroy(t->from);
-    if (t->to)
-        (void)cudaEventDestroy(t->to);
-    if (t->stream)
-        (void)cudaStreamDestroy(t->stream);
-    (void)cudaGetLastError();
-}
-
-static bool timing_open(struct timing *t, const struct shape *s)
-{
-    size_t bytes = (size_t)(s->m * s->n) * device_size((enum device_type)s->out);
-    return cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) == cudaSuccess &&
-           cudaEventCreate(&t->from) == cudaSuccess && cudaEventCreate(&t->to) == cudaSuccess &&
-           cudaMalloc(&t->workspace, WORKSPACE_BYTES) == cudaSuccess &&
-           cudaMalloc(&t->c, bytes) == cudaSuccess &&
-           (!has_aux(s) || cudaMalloc(&t->aux, bytes) == cudaSuccess) &&
-           cudaMemsetAsync(t->c, 0, bytes, t->stream) == cudaSuccess;
-}
-
-/* Milliseconds of the runs after the first; negative: it fails. */
-static float time_one(struct gemm *g, const struct plan *p, const struct call *c, struct timing *t,
-                      const cublasLtMatmulAlgo_t *algorithm)
-{
-    float ms = -1.0f;
-    for (int i = 0; i <= TIMED_RUNS; i++) {
-        if (i == 1 && cudaEventRecord(t->from, t->stream) != cudaSuccess)
-            return -1.0f;
-        if (launch(g, p, c, algorithm, t->workspace, t->stream) != CUBLAS_STATUS_SUCCESS)
-            return -1.0f;
-    }
-    if (cudaEventRecord(t->to, t->stream) != cudaSuccess || cudaEventSynchronize(t->to) != cudaSuccess ||
-        cudaEventElapsedTime(&ms, t->from, t->to) != cudaSuccess)
-        return -1.0f;
-    return ms;
+    struct trial *t = arg;
+    t->call.c = result;
+    if (writes_aux(&t->call.shape))
+        t->call.aux = aux;
+    return set_pointers(t->p->product, &t->call) == CUBLAS_STATUS_SUCCESS &&
+           launch(t->g, t->p, &t->call, &t->found[way].algo, workspace, stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 static int fastest(struct gemm *g, const struct plan *p, const struct call *c,
                    const cublasLtMatmulHeuristicResult_t *found, int count)
 {
-    struct timing t = {0};
-    struct call scratch = *c;
-    float best = -1.0f;
-    int at = 0;
-    if (timing_open(&t, &c->shape)) {
-        scratch.c = t.c;
-        scratch.aux = t.aux;
-        if (set_pointers(p->product, &scratch) != CUBLAS_STATUS_SUCCESS)
-            count = 0;
-        for (int i = 0; i < count; i++) {
-            float ms = time_one(g, p, &scratch, &t, &found[i].algo);
-            if (ms >= 0.0f && (best < 0.0f || ms < best)) {
-                best = ms;
-                at = i;
-            }
-        }
-    }
-    timing_close(&t);
-    return at;
+    const struct shape *s = &c->shape;
+    struct trial t = {g, p, *c, found};
+    size_t bytes = (size_t)(s->m * s->n) * device_size((enum device_type)s->out);
+    struct gemm_trial trial = {bytes, writes_aux(s) ? bytes : 0, WORKSPACE_BYTES, count, try_one, &t};
+    return gemm_timer_fastest(g->timer, &trial);
 }
 
 /* Nothing may be timed while work is recorded. */
 static bool may_time(const struct gemm *g)
 {
     enum cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-    return g->tunes && cudaStreamIsCapturing(g->stream, &capturing) == cudaSuccess &&
+    return g->timer && cudaStreamIsCapturing(g->stream, &capturing) == cudaSuccess &&
            capturing == cudaStreamCaptureStatusNone;
 }
 
@@ -418,7 +379,10 @@ enum err_code gemm_open(struct gemm **out, cudaStream_t stream, struct err *e)
     struct gemm *g = xcalloc(1, sizeof(*g));
     const char *tune = getenv("DDP_CUDA_TUNE");
     g->stream = stream;
-    g->tunes = tune && !strcmp(tune, "1");
+    if (tune && !strcmp(tune, "1") && gemm_timer_open(&g->timer, e)) {
+        gemm_close(g);
+        return e->code;
+    }
     cublasStatus_t status = cublasLtCreate(&g->lib);
     cudaError_t code = cudaMalloc(&g->workspace, WORKSPACE_BYTES);
     if (code == cudaSuccess)
@@ -440,6 +404,7 @@ void gemm_close(struct gemm *g)
         drop(&g->plan[i]);
     if (g->lib)
         (void)cublasLtDestroy(g->lib);
+    gemm_timer_close(g->timer);
     (void)cudaFree(g->workspace);
     (void)cudaFree(g->bias);
     free(g);
@@ -447,6 +412,5 @@ void gemm_close(struct gemm *g)
 
 size_t gemm_bytes(const struct gemm *g)
 {
-    (void)g;
-    return WORKSPACE_BYTES + (size_t)BIAS_ROOM * 2;
+    return WORKSPACE_BYTES + (size_t)BIAS_ROOM * 2 + gemm_timer_bytes(g->timer);
 }

@@ -1,8 +1,19 @@
-/* The GPU's memory: one cudaMalloc each, since a trainer takes few and large pieces and keeps them. */
+/* The GPU's memory: one cudaMalloc each, since a trainer takes few and large pieces and keeps them.
+ *
+ * cudaFree waits, inside CUDA, for all that the GPU does, and so for sums of NCCL's whose peer hangs, where
+ * nothing ends the wait. So nothing is freed between the first collective and the communicator's end: not
+ * here, and not by a trainer, which gives back what it has after its group (device.h). */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "trainer/device/cuda/cuda.h"
+
+static void remember(struct cuda_device *c, void *memory, size_t bytes)
+{
+    struct cuda_block *b = xcalloc(1, sizeof(*b));
+    *b = (struct cuda_block){c->blocks, memory, bytes};
+    c->blocks = b;
+}
 
 static enum err_code take(size_t bytes, void **out, struct err *e)
 {
@@ -30,9 +41,7 @@ enum err_code cuda_alloc(struct device *d, size_t bytes, void **out, struct err 
         (void)cudaFree(memory);
         return e->code;
     }
-    struct cuda_block *b = xcalloc(1, sizeof(*b));
-    *b = (struct cuda_block){c->blocks, memory, bytes};
-    c->blocks = b;
+    remember(c, memory, bytes);
     d->bytes += bytes;
     *out = memory;
     return ERR_OK;
@@ -62,6 +71,7 @@ void cuda_free_all(struct cuda_device *c)
     c->work = (struct cuda_workspace){0};
 }
 
+/* What it grew out of stays, among the blocks, until the device is closed: see above. */
 enum err_code cuda_work_grow(struct cuda_device *c, size_t bytes, struct err *e)
 {
     void *memory = NULL;
@@ -69,9 +79,9 @@ enum err_code cuda_work_grow(struct cuda_device *c, size_t bytes, struct err *e)
         return ERR_OK;
     if (take(bytes, &memory, e))
         return e->code;
-    cuda_forget(c);
-    cudaError_t code = cudaFree(c->work.memory);
-    c->base.workspace += bytes - c->work.bytes;
+    if (c->work.memory)
+        remember(c, c->work.memory, 0);
+    c->base.workspace += bytes;
     c->work = (struct cuda_workspace){memory, bytes};
-    return code == cudaSuccess ? ERR_OK : cuda_error(code, "giving GPU memory back", e);
+    return ERR_OK;
 }

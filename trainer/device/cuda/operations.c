@@ -7,22 +7,33 @@ static void done(struct cuda_device *c, enum err_code code, const struct err *e)
         cuda_failed(c, e);
 }
 
-/* ---- products */
+/* ---- products; where algorithms are timed they take memory as they come */
+
+static void count_gemm(struct cuda_device *c, size_t before)
+{
+    c->base.workspace += gemm_bytes(c->gemm) - before;
+}
 
 static void product(struct device *d, const struct device_product *h)
 {
     struct cuda_device *c = cuda_of(d);
     struct err e = {0};
-    if (cuda_ready(c))
-        done(c, gemm_product(c->gemm, h, &e), &e);
+    if (!cuda_ready(c))
+        return;
+    size_t before = gemm_bytes(c->gemm);
+    done(c, gemm_product(c->gemm, h, &e), &e);
+    count_gemm(c, before);
 }
 
 static void linear(struct device *d, const struct device_linear *h)
 {
     struct cuda_device *c = cuda_of(d);
     struct err e = {0};
-    if (cuda_ready(c))
-        done(c, gemm_linear(c->gemm, h, &e), &e);
+    if (!cuda_ready(c))
+        return;
+    size_t before = gemm_bytes(c->gemm);
+    done(c, gemm_linear(c->gemm, h, &e), &e);
+    count_gemm(c, before);
 }
 
 /* ---- flat arrays and matrices */

@@ -1,0 +1,125 @@
+/* The plugin's device beside something that does not end, as a sum of NCCL's whose peer hangs: what a step
+ * may come across for the first time, room that grows and algorithms that are timed, waits for nothing of it.
+ * And an environment that cannot be meant. On the emulated GPU, whose cudaFree waits as the real one's does.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/gpu/emulate/emulate.h"
+#include "trainer/device/cuda/cuda.h"
+
+static bool peer_hangs;
+
+static bool hang(void *closure)
+{
+    (void)closure;
+    return !peer_hangs;
+}
+
+static struct device *opened(cudaStream_t *beside)
+{
+    struct device *d = NULL;
+    struct err e = {0};
+    emulated_restart(0, 0);
+    peer_hangs = false;
+    if (cuda_open(&d, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(cudaStreamCreateWithFlags(beside, cudaStreamNonBlocking), cudaSuccess);
+    peer_hangs = true;
+    assert_int_equal(emulated_enqueue(*beside, "hangs", hang, "", 1), cudaSuccess);
+    assert_int_equal(cudaStreamQuery(*beside), cudaErrorNotReady);
+    (void)cudaGetLastError();
+    return d;
+}
+
+static void closed(struct device *d, cudaStream_t beside)
+{
+    struct err e = {0};
+    if (d->ops->wait(d, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(cudaStreamQuery(beside), cudaErrorNotReady);
+    peer_hangs = false;
+    device_close(d);
+    assert_int_equal(cudaStreamDestroy(beside), cudaSuccess);
+    assert_int_equal(emulated_device_bytes(), 0);
+}
+
+static void room_that_grows(void **state)
+{
+    cudaStream_t beside;
+    struct device *d = opened(&beside);
+    struct device_sizes sizes = {.n = {128, 1024, 1024}, .vocab = 50257, .type = DEVICE_BF16};
+    struct err e = {0};
+    size_t bytes = d->bytes;
+    (void)state;
+    for (int i = 0; i < 2; i++, sizes.n.rows *= 2) {
+        size_t before = d->workspace;
+        assert_int_equal(d->ops->reserve(d, &sizes, &e), ERR_OK);
+        assert_true(d->workspace > before);
+    }
+    assert_int_equal(d->bytes, bytes);
+    closed(d, beside);
+}
+
+static void algorithms_that_are_timed(void **state)
+{
+    cudaStream_t beside;
+    void *memory = NULL;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(setenv("DDP_CUDA_TUNE", "1", 1), 0);
+    struct device *d = opened(&beside);
+    unsetenv("DDP_CUDA_TUNE");
+    size_t before = d->workspace;
+    assert_int_equal(d->ops->alloc(d, (size_t)3 * 64 * 64 * sizeof(float), &memory, &e), ERR_OK);
+    for (int64_t n = 16; n <= 64; n *= 2) {
+        float *at = memory;
+        struct device_product h = {.m = n, .n = n, .k = n, .a = at, .b = at + 64 * 64, .c = at + 2 * 64 * 64};
+        d->ops->product(d, &h);
+    }
+    assert_true(d->workspace > before); /* they were */
+    peer_hangs = false;
+    d->ops->free(d, memory);
+    peer_hangs = true;
+    assert_int_equal(emulated_enqueue(beside, "hangs", hang, "", 1), cudaSuccess);
+    closed(d, beside);
+}
+
+static void a_workspace_that_is_no_number(void **state)
+{
+    static const char *const wrong[] = {"", "-1", "512M", "1048577", "99999999999999999999"};
+    static const char *const right[] = {"0", "1048576"};
+    struct device *d = NULL;
+    struct err e = {0};
+    (void)state;
+    emulated_restart(0, 0);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_int_equal(setenv("DDP_CUDNN_WORKSPACE_MB", wrong[i], 1), 0);
+        assert_int_equal(cuda_open(&d, &e), ERR_INVALID_ARGUMENT);
+        assert_non_null(strstr(e.msg, "DDP_CUDNN_WORKSPACE_MB is \""));
+        assert_non_null(strstr(e.msg, "want megabytes, 0 to 1048576"));
+    }
+    for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
+        assert_int_equal(setenv("DDP_CUDNN_WORKSPACE_MB", right[i], 1), 0);
+        assert_int_equal(cuda_open(&d, &e), ERR_OK);
+        device_close(d);
+    }
+    unsetenv("DDP_CUDNN_WORKSPACE_MB");
+    assert_int_equal(emulated_device_bytes(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(room_that_grows),
+        cmocka_unit_test(algorithms_that_are_timed),
+        cmocka_unit_test(a_workspace_that_is_no_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
