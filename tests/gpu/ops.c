@@ -275,6 +275,41 @@ static void try_dense(struct side *s, const struct shape *h)
     take(s, "bias_activate_grad dbias", bias, DEVICE_F32, h->width);
 }
 
+/* Back through the layer behind an activation: where the device does it in one, and in two steps besides. */
+static void try_activation_grad(struct side *s, const struct shape *h)
+{
+    const struct device_ops *ops = s->d->ops;
+    int64_t n = h->rows * h->width, out = h->context;
+    void *z = typed(s, 3.0f, n), *dy = typed(s, 1.0f, h->rows * out), *w = typed(s, 1.0f, h->width * out);
+    void *dz = blank(s, s->type, n), *a = blank(s, s->type, n);
+    float *dbias = floats(s, 1.0f, h->width);
+    struct device_activation_grad f = {.kind = h->rows % 2 ? DEVICE_GELU_TANH : DEVICE_GELU,
+                                       .type = s->type,
+                                       .kept = s->type,
+                                       .rows = h->rows,
+                                       .in = h->width,
+                                       .out = out,
+                                       .dy = dy,
+                                       .w = w,
+                                       .z = z,
+                                       .dz = dz,
+                                       .a = a,
+                                       .dbias = dbias};
+    bool fits = s->type == DEVICE_BF16 && f.kind == DEVICE_GELU_TANH && h->width % 8 == 0;
+    bool done = ops->activation_grad && ops->activation_grad(s->d, &f);
+    bool must_do = fits && !shifted && strncmp(s->d->name, "Emulated", 8) == 0;
+    must(done ? fits : !must_do, "activation_grad: in one where it should not be, or the other way round");
+    if (!done) {
+        struct device_product p = {s->type, s->type, false, true, h->rows, h->width, out, dy, w, 0.0f, dz};
+        ops->product(s->d, &p);
+        ops->bias_activate_grad(s->d, f.kind, s->type, s->type, dz, a, dbias, dz, z, h->rows, h->width);
+    }
+    take(s, "activation_grad dz", dz, s->type, n);
+    take(s, "activation_grad a", a, s->type, n);
+    take(s, "activation_grad dbias", dbias, DEVICE_F32, h->width);
+    s->result[s->results - 1].type = s->type; /* a sum of what was rounded to it */
+}
+
 /* What is behind a layer's product, which only the kernels by themselves show. */
 static void try_bias_activate(struct side *s, const struct shape *h)
 {
@@ -500,6 +535,9 @@ static const struct operation_case {
     {try_dense, {.rows = 131, .width = 48}, false},
     {try_dense, {.rows = 257, .width = 10}, false},
     {try_dense, {.rows = 8192, .width = 6400}, true},
+    {try_activation_grad, {.rows = 7, .context = 5, .width = 20}, false},
+    {try_activation_grad, {.rows = 33, .context = 24, .width = 96}, false},
+    {try_activation_grad, {.rows = 32, .context = 24, .width = 96}, false},
     {try_bias_activate, {.rows = 9, .width = 65}, false},
     {try_bias_activate, {.rows = 130, .width = 264}, false},
     {try_bias_activate, {.rows = 70, .width = 50}, false},
@@ -558,7 +596,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         for (shifted = 0; shifted < shifts_of(&cases[i]) && !(quick && cases[i].large); shifted++) {
-            if (plugin && cases[i].fn == try_bias_activate)
+            if (cases[i].fn == (plugin ? try_bias_activate : try_activation_grad))
                 break;
             try_all(cpu, gpu, cases[i].fn, &cases[i].h);
         }

@@ -126,6 +126,18 @@ struct device_linear {
     void *a; /* NULL: not wanted */
 };
 
+/* Back through an activation a = f(z) and the layer w behind it, from its dy: da = dy w^T, dz = da f'(z),
+ * dbias += column sums of dz, and a once more, so that it need not be kept. */
+struct device_activation_grad {
+    enum device_activation kind;
+    enum device_type type, kept; /* type: of dy, w, dz and a; kept: of z */
+    int64_t rows, in, out;
+    const void *dy, *w; /* (rows,out), (in,out) */
+    const void *z;      /* (rows,in), like dz and a */
+    void *dz, *a;
+    float *dbias; /* (in) */
+};
+
 /* Softmax and cross-entropy in one: dx (rows,classes) = (softmax(x) - onehot(label)) * scale, and tally +=
  * weight times the rows' sums. A row's loss is log sum exp(x) - x[label]. Rows lie `stride` elements apart,
  * in x and dx; what is behind the classes is passed over in x, and zero in dx: so products can work on rows
@@ -208,6 +220,8 @@ struct device_ops {
     void (*bias_activate_grad)(struct device *d, enum device_activation kind, enum device_type type,
                                enum device_type kept, void *dz, void *a, float *dbias, const void *da,
                                const void *z, int64_t rows, int64_t cols);
+    /* Optional. The product that makes da, and the above, without da; false: nothing was done. */
+    bool (*activation_grad)(struct device *d, const struct device_activation_grad *h);
 
     void (*embed)(struct device *d, const struct device_embedding *h, const float *wte, const float *wpe,
                   float *x);

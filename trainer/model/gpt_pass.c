@@ -334,6 +334,30 @@ static void report(struct pass *p, size_t from)
     p->end = from;
 }
 
+/* From ddelta to dz, through the projection and the activation; a is there again. */
+static void activation_back(const struct pass *p, const struct gpt_layer *l, void *dz)
+{
+    struct gpt *g = p->g;
+    struct device_activation_grad h = {
+        .kind = g->s.activation,
+        .type = p->type,
+        .kept = p->kept,
+        .rows = p->tokens,
+        .in = 4 * p->n.width,
+        .out = p->n.width,
+        .dy = g->ddelta,
+        .w = weight(p, l->down.weight),
+        .z = l->z,
+        .dz = dz,
+        .a = g->a,
+        .dbias = p->grads + l->up.bias,
+    };
+    if (p->ops->activation_grad && p->ops->activation_grad(p->d, &h))
+        return;
+    linear_back(p, g->wide, g->ddelta, l->down.weight, h.in, h.out);
+    p->ops->bias_activate_grad(p->d, h.kind, h.type, h.kept, dz, g->a, h.dbias, g->wide, l->z, h.rows, h.in);
+}
+
 /* From ddelta, the gradient of the mlp's output, to that of the attention's. */
 static void think_back(struct pass *p, int64_t layer)
 {
@@ -341,9 +365,7 @@ static void think_back(struct pass *p, int64_t layer)
     struct gpt_layer *l = &g->layers[layer];
     int64_t width = p->n.width;
     void *dz = p->type == p->kept ? g->wide : g->narrow;
-    linear_back(p, g->wide, g->ddelta, l->down.weight, 4 * width, width);
-    p->ops->bias_activate_grad(p->d, g->s.activation, p->type, p->kept, dz, g->a, p->grads + l->up.bias,
-                               g->wide, l->z, p->tokens, 4 * width);
+    activation_back(p, l, dz);
     linear_grad(p, l->down.weight, g->a, g->ddelta, 4 * width, width);
     linear_grad(p, l->up.weight, l->y2, dz, width, 4 * width);
     linear_back(p, g->dy, dz, l->up.weight, width, 4 * width);

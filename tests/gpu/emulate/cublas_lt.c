@@ -1,7 +1,7 @@
-/* Matrix products like cuBLASLt's: column-major, float sums, bias and GELU (its tanh form) in the end. Like
- * it, an algorithm may ask for workspace, and two algorithms differ in the last bits. What the real one would
- * refuse is refused: types that do not go together, addresses and distances that are not as aligned as was
- * promised, a workspace that is too small. */
+/* Matrix products like cuBLASLt's: column-major, float sums, bias and GELU (its tanh form), or its slope, in
+ * the end. Like it, an algorithm may ask for workspace, and two algorithms differ in the last bits. What the
+ * real one would refuse is refused: types that do not go together, addresses and distances that are not as
+ * aligned as was promised, a workspace that is too small. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,7 +220,7 @@ static bool epilogue_has(const struct cublasLtMatmulDesc *d, unsigned flag)
     return (unsigned)d->epilogue & flag;
 }
 
-enum { RELU = 2, BIAS = 4, GELU = 32, AUX = 128 };
+enum { RELU = 2, BIAS = 4, GELU = 32, DGELU = 64, AUX = 128 };
 
 static bool epilogue_fits(const struct cublasLtMatmulDesc *d, cudaDataType_t of_d)
 {
@@ -234,13 +234,14 @@ static bool epilogue_fits(const struct cublasLtMatmulDesc *d, cudaDataType_t of_
     case CUBLASLT_EPILOGUE_RELU_BIAS:
     case CUBLASLT_EPILOGUE_GELU_BIAS:
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DGELU:
         break;
     default:
         return false;
     }
     bool bias_fits = d->bias_type < 0 || d->bias_type == (int32_t)of_d;
     bool aux_fits = d->aux_type < 0 || d->aux_type == (int32_t)of_d;
-    return bias_fits && (!epilogue_has(d, AUX) || aux_fits);
+    return bias_fits && (!epilogue_has(d, AUX) || (aux_fits && (uintptr_t)d->aux % 16 == 0));
 }
 
 /* What op(a) op(b) is; false: the sizes do not go together, or the types. */
@@ -392,6 +393,34 @@ static float gelu(float x)
     return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
 }
 
+static float gelu_slope(float x)
+{
+    float t = tanhf(0.7978845608f * (x + 0.044715f * x * x * x));
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.7978845608f * (1.0f + 0.134145f * x * x);
+}
+
+static float aux_get(const struct cublasLtMatmulDesc *d, cudaDataType_t out, int64_t at)
+{
+    return element(d->aux, d->aux_type < 0 ? out : (cudaDataType_t)d->aux_type, at);
+}
+
+/* x after the epilogue; i, j: where it is in D. */
+static float finished(const struct cublasLtMatmulDesc *d, cudaDataType_t out, float x, int64_t i, int64_t j)
+{
+    int64_t at = j * d->aux_ld + i;
+    if (epilogue_has(d, BIAS))
+        x += element(d->bias, d->bias_type < 0 ? out : (cudaDataType_t)d->bias_type, i);
+    if (epilogue_has(d, DGELU))
+        return x * gelu_slope(aux_get(d, out, at));
+    if (epilogue_has(d, AUX))
+        element_set(d->aux, d->aux_type < 0 ? out : (cudaDataType_t)d->aux_type, at, x);
+    if (epilogue_has(d, GELU))
+        x = gelu(x);
+    if (epilogue_has(d, RELU))
+        x = x > 0.0f ? x : 0.0f;
+    return x;
+}
+
 /* What the algorithms differ in: all of k in one go; the later half first; each half by itself. */
 static float *sums(const struct product *p, const float *a, const float *b, uint64_t m, uint64_t n,
                    uint64_t k)
@@ -425,15 +454,7 @@ static bool product_run(void *closure)
             float x = p->alpha * sum[j * m + i];
             if (p->beta != 0.0f)
                 x += p->beta * element(p->c, p->c_layout.type, (int64_t)(j * (uint64_t)p->c_layout.ld + i));
-            if (epilogue_has(d, BIAS))
-                x += element(d->bias, d->bias_type < 0 ? out : (cudaDataType_t)d->bias_type, (int64_t)i);
-            if (epilogue_has(d, AUX))
-                element_set(d->aux, d->aux_type < 0 ? out : (cudaDataType_t)d->aux_type,
-                            (int64_t)j * d->aux_ld + (int64_t)i, x);
-            if (epilogue_has(d, GELU))
-                x = gelu(x);
-            if (epilogue_has(d, RELU))
-                x = x > 0.0f ? x : 0.0f;
+            x = finished(d, out, x, (int64_t)i, (int64_t)j);
             element_set(p->d, out, (int64_t)(j * (uint64_t)p->d_layout.ld + i), x);
         }
     free(a);
@@ -457,7 +478,11 @@ static bool operands_fit(const struct product *p)
         return false;
     if (epilogue_has(d, BIAS) && !memory_holds(d->bias, p->d_layout.rows * type_size(p->d_layout.type)))
         return false;
-    return !epilogue_has(d, AUX) || (d->aux_ld >= (int64_t)p->d_layout.rows && d->aux_ld % 8 == 0 && d->aux);
+    if (!epilogue_has(d, AUX))
+        return true;
+    size_t aux =
+        ((p->d_layout.cols - 1) * (uint64_t)d->aux_ld + p->d_layout.rows) * type_size(p->d_layout.type);
+    return d->aux_ld >= (int64_t)p->d_layout.rows && d->aux_ld % 8 == 0 && memory_holds(d->aux, aux);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,

@@ -85,6 +85,12 @@ static double gelu(double x)
     return 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
 
+static double slope(double x)
+{
+    double t = tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * 0.7978845608028654 * (1.0 + 0.134145 * x * x);
+}
+
 static cublasLtMatmulDesc_t desc_of(const struct setup *s, const struct array *bias, const struct array *aux)
 {
     cublasLtMatmulDesc_t d;
@@ -122,8 +128,10 @@ static void compare(const struct setup *s, const struct array *a, const struct a
                        get(b->host, b->type, (size_t)(s->trans_b ? l * s->n + j : j * s->k + l));
             if (biased)
                 sum += get(bias->host, bias->type, (size_t)i);
+            if (s->epilogue == CUBLASLT_EPILOGUE_DGELU)
+                sum *= slope(get(aux->host, aux->type, at));
             double room = s->out == CUDA_R_16BF ? 0.005 * fabs(sum) + 1e-5 : 1e-4;
-            if (s->epilogue & 128)
+            if (s->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
                 assert_true(fabs(get(aux->host, aux->type, at) - sum) <= room);
             assert_true(fabs(get(d->host, d->type, at) - (activated ? gelu(sum) : sum)) <= room);
         }
@@ -192,6 +200,7 @@ static void test_products(void **unused)
         {h, f, 24, 8, 40, yes, yes, CUBLASLT_EPILOGUE_DEFAULT, 1.0f},
         {h, h, 24, 8, 40, no, no, CUBLASLT_EPILOGUE_BIAS, 0.0f},
         {h, h, 32, 5, 16, yes, no, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 0.0f},
+        {h, h, 32, 5, 16, yes, no, CUBLASLT_EPILOGUE_DGELU, 0.0f},
         {h, h, 1, 1, 1, no, no, CUBLASLT_EPILOGUE_DEFAULT, 0.0f},
     };
     for (unsigned seed = 0; seed < 3; seed++)

@@ -90,7 +90,7 @@ static bool writes_aux(const struct shape *s)
 
 static bool has_aux(const struct shape *s)
 {
-    return writes_aux(s);
+    return writes_aux(s) || s->epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
 
 /* What differs from call to call with the same plan. */
@@ -343,6 +343,27 @@ static enum err_code fused(struct gemm *g, const struct device_linear *h,
             return cuda_error(code, "a layer's bias", e);
         c.bias = g->bias;
     }
+    return run(g, &c, e);
+}
+
+enum err_code gemm_activation_grad(struct gemm *g, const struct device_activation_grad *h, struct err *e)
+{
+    const struct device_product product = {.type = h->type,
+                                           .out = h->kept,
+                                           .trans_b = true,
+                                           .m = h->rows,
+                                           .n = h->in,
+                                           .k = h->out,
+                                           .a = h->dy,
+                                           .b = h->w,
+                                           .c = h->dz};
+    struct call c = call_of(&product);
+    if (h->type != DEVICE_BF16 || h->kept != DEVICE_BF16 || h->kind != DEVICE_GELU_TANH || h->in % 8 ||
+        h->rows == 0 || h->in == 0 || h->out == 0)
+        return err_set(e, ERR_UNIMPLEMENTED, "not in one product");
+    c.shape.epilogue = CUBLASLT_EPILOGUE_DGELU;
+    c.aux = (void *)h->z; /* only read */
+    c.shape.align_aux = alignment_of(h->z);
     return run(g, &c, e);
 }
 

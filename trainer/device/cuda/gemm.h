@@ -22,5 +22,8 @@ size_t gemm_bytes(const struct gemm *g);
  * the bias is rounded to bf16 for it. */
 MUST_CHECK enum err_code gemm_product(struct gemm *g, const struct device_product *h, struct err *e);
 MUST_CHECK enum err_code gemm_linear(struct gemm *g, const struct device_linear *h, struct err *e);
+/* dz = dy w^T f'(z) alone, in one product. UNIMPLEMENTED: not in one, and nothing was done. */
+MUST_CHECK enum err_code gemm_activation_grad(struct gemm *g, const struct device_activation_grad *h,
+                                              struct err *e);
 
 #endif

@@ -36,6 +36,28 @@ static void linear(struct device *d, const struct device_linear *h)
     count_gemm(c, before);
 }
 
+/* The product leaves dz; what is left reads z and dz once each, and needs no da. */
+static bool activation_grad(struct device *d, const struct device_activation_grad *h)
+{
+    struct cuda_device *c = cuda_of(d);
+    struct err e = {0};
+    if (!cuda_ready(c))
+        return true;
+    size_t before = gemm_bytes(c->gemm);
+    enum err_code code = gemm_activation_grad(c->gemm, h, &e);
+    count_gemm(c, before);
+    if (code == ERR_UNIMPLEMENTED)
+        return false;
+    done(c, code, &e);
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_bias_activate(c->stream, h->kind, h->type, h->a, (void *)h->z, NULL, h->rows, h->in),
+                "activation_grad");
+    if (cuda_ready(c))
+        cuda_ok(c, cuda_bias_grad(c->stream, &c->work, h->type, h->dbias, h->dz, h->rows, h->in),
+                "activation_grad");
+    return true;
+}
+
 /* ---- flat arrays and matrices */
 
 static void narrow(struct device *d, void *bf16, const float *x, size_t n)
@@ -246,6 +268,7 @@ void cuda_operations(struct device_ops *ops)
     ops->activate = activate;
     ops->activate_grad = activate_grad;
     ops->bias_activate_grad = bias_activate_grad;
+    ops->activation_grad = activation_grad;
     ops->embed = embed;
     ops->embed_grad = embed_grad;
     ops->norm = norm;
