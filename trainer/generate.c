@@ -115,7 +115,7 @@ static enum err_code check_vocabulary(const struct speaker *s, const char *dir, 
 {
     if (s->vocabulary.count <= s->spec.model.vocab)
         return ERR_OK;
-    return err_set(e, ERR_DATA_LOSS, "%s: vocab.json has %lld symbols, the model %lld", dir,
+    return err_set(e, ERR_DATA_LOSS, "%s: its text has %lld symbols, the model only %lld", dir,
                    (long long)s->vocabulary.count, (long long)s->spec.model.vocab);
 }
 
