@@ -33,8 +33,8 @@
 #define SAY_MS 2000   /* then it is said what is waited for; */
 #define REMINDERS 10  /* and each such part of the join timeout, doubled each time: somebody was forgotten */
 #define PROBE_MS 2000 /* between looks at who listens there without answering, */
-#define STRANGER_MS 10000    /* and when that is nobody of ours */
-#define GONE_MS 30000        /* without a word from the run's coordinator: it is gone for us; */
+#define STRANGER_MS 10000 /* and when that is nobody of ours */
+#define GONE_MS 10000     /* since the stream broke, by silence after 20 s: its coordinator is gone for us; */
 #define GONE_REFUSED_MS 1000 /* its machine answers, but nothing listens there */
 #define FAREWELL_MS 10000    /* for the others to learn the end */
 
