@@ -125,6 +125,23 @@ char **launch_plan_command(const struct launch_plan *p, int64_t rank, const char
     return argv;
 }
 
+/* pbsdsh goes by lines of PBS_NODEFILE: each host's first one. */
+static enum err_code plan_slots(struct launch_plan *p, const struct allocation *a, struct err *e)
+{
+    int64_t named = a->nodes ? a->node_count : 0;
+    p->slots = xcalloc((size_t)p->count + 1, sizeof(*p->slots));
+    for (int64_t i = 0; i < p->count; i++) {
+        int64_t at = 0;
+        while (at < named && strcasecmp(a->nodes[at], p->hosts[i]) != 0)
+            at++;
+        if (at == named)
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "pbsdsh starts nothing on %s: PBS_NODEFILE does not name it", p->hosts[i]);
+        p->slots[i] = a->slots ? a->slots[at] : at;
+    }
+    return ERR_OK;
+}
+
 static int failed(const struct err *e)
 {
     return complain(e) == EXIT_USAGE ? EXIT_USAGE : EXIT_DDP;
@@ -142,8 +159,8 @@ int launcher_run(enum launcher launcher, const struct globals *globals, const st
     plan_meeting(&plan, l, a);
     if (launcher == LAUNCHER_SRUN && !l->host)
         plan.meet = ""; /* its step has a number of its own */
-    if (a->slots && !l->hosts)
-        plan.slots = xmemdup(a->slots, (size_t)a->node_count * sizeof(*a->slots));
+    if (launcher == LAUNCHER_PBSDSH && plan_slots(&plan, a, &e) != ERR_OK)
+        return failed(&e);
     if (launcher == LAUNCHER_SRUN || launcher == LAUNCHER_MPIRUN)
         return launch_plan_exec(&plan);
     return launch_plan_children(&plan);

@@ -25,7 +25,8 @@
  * and end with its code; the first one's is ours. ^C goes to the first, which hosts the run and stops the job
  * for all. A child that ends badly while others go on could not be started, or its host is lost; or the first
  * has ended and others have not: they are told to end by their lifelines, then killed. When this process
- * dies, the lifelines close. */
+ * dies, the lifelines close. One without a lifeline (pbsdsh) ends with the run: its host, the first, is told,
+ * and so has to be here. */
 
 #define TURN_MS 100
 #define NOT_STARTED_MS 3000 /* after a launcher's own failure, */
@@ -75,7 +76,7 @@ static char **remote_arguments(const struct launch_plan *p, size_t rank, char *c
             argv = strv_append(argv, words[i]);
         return strv_append(argv, line);
     }
-    CLEANUP(free_text) char *slot = xasprintf("%lld", (long long)(p->slots ? p->slots[rank] : (int64_t)rank));
+    CLEANUP(free_text) char *slot = xasprintf("%lld", (long long)p->slots[rank]);
     const char *const words[] = {"pbsdsh", "-n", slot, "--", "/bin/sh", "-c", line};
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         argv = strv_append(argv, words[i]);
@@ -133,6 +134,12 @@ static enum err_code start(struct children *all, size_t rank, struct err *e)
     c->local = endpoint_find(&where, p->hosts[rank], p->port, &unknown) == ERR_OK && where.own;
     endpoint_release(&where);
     bool by_file = !c->local && p->launcher == LAUNCHER_PBSDSH;
+    if (by_file && rank == 0)
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "pbsdsh passes on neither ^C nor the end of this process: start the run on %s, the first "
+            "of its hosts, or say --launcher ssh",
+            p->hosts[0]);
     char **command = launch_plan_command(p, (int64_t)rank, by_file ? all->file : "-");
     char **argv = c->local ? strv_dup(command) : remote_arguments(p, rank, command);
     enum err_code code = pipe2(ends, O_CLOEXEC) == 0 ? ERR_OK : err_sys(e, errno, "pipe");
