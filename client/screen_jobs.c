@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -58,16 +59,42 @@ static void progress_cell(const Ddp__V1__JobStatus *job, const struct term *term
     buf_printf(out, "%d%% %s", (int)(fraction * 100), fmt_short((double)job->progress->step).text);
 }
 
+/* What the first failing rank said last; NULL: nothing that would explain it. */
+static const char *last_words(const Ddp__V1__Failure *f)
+{
+    if (!f || !*f->node || f->signal || !f->code)
+        return NULL;
+    if (*f->message)
+        return f->message;
+    const char *line = f->n_stderr_tail ? f->stderr_tail[f->n_stderr_tail - 1] : "";
+    int rank, end = 0;
+    line += strspn(line, " \t");
+    if (sscanf(line, "ddp-trainer: rank %d: %n", &rank, &end) == 1)
+        line += end;
+    return *line ? line : NULL;
+}
+
+/* "rank 1 on box1: ValueError: no such shard", where more is known than that it exited. */
+static void reason_cell(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    const char *words = strcmp(job->state, "failed") == 0 ? last_words(job->failure) : NULL;
+    if (words)
+        buf_printf(out, "rank %d on %s: %s", job->failure->rank, job->failure->node, words);
+    else
+        buf_puts(out, job->reason);
+}
+
 /* A reason takes the place of the columns that have nothing to say. */
 static void middle_cells(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
 {
-    CLEANUP(buf_release) struct buf progress = {0}, val = {0}, speed = {0};
+    CLEANUP(buf_release) struct buf progress = {0}, val = {0}, speed = {0}, reason = {0};
     double loss;
     progress_cell(job, term, &progress);
     if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0) {
         if (progress.len)
             table_cell(t, STYLE_NONE, progress.data);
-        table_span(t, progress.len ? COL_USER - COL_LOSS : COL_USER - COL_PROGRESS, STYLE_NONE, job->reason);
+        reason_cell(job, &reason);
+        table_span(t, progress.len ? COL_USER - COL_LOSS : COL_USER - COL_PROGRESS, STYLE_NONE, reason.data);
         return;
     }
     table_cell(t, STYLE_NONE, text_of(&progress));

@@ -72,6 +72,7 @@ static void test_list(void **state)
     Ddp__V1__JobStatus jobs[2];
     Ddp__V1__JobStatus *list[] = {&jobs[0], &jobs[1]};
     Ddp__V1__ListJobsReply reply = DDP__V1__LIST_JOBS_REPLY__INIT;
+    char *last[] = {(char *)(uintptr_t) "ddp-trainer: rank 3: out: No space left on device"};
     char *sick[] = {(char *)(uintptr_t) "box2 gpu1"};
     sample_running(&jobs[0]);
     sample_queued(&jobs[1]);
@@ -95,6 +96,12 @@ static void test_list(void **state)
     reply.n_gpus_sick = 0;
     screen_jobs(&reply, &pipe_term, &out);
     golden_check("list-failed.pipe", &out);
+    jobs[0].failure->message = (char *)(uintptr_t) "";
+    jobs[0].failure->n_stderr_tail = 1;
+    jobs[0].failure->stderr_tail = last;
+    screen_jobs(&reply, &pipe_term, &out);
+    assert_non_null(strstr(out.data, "  rank 3 on box1: out: No space left on device  "));
+    buf_clear(&out);
     reply.n_jobs = reply.nodes = reply.slots = 0;
     screen_jobs(&reply, &pipe_term, &out);
     golden_check("list-empty.pipe", &out);
@@ -178,6 +185,8 @@ static void test_reasons_are_text(void **state)
     list.jobs = jobs;
     list.n_jobs = 1;
     screen_job(&job, &pipe_term, &out);
+    screen_jobs(&list, &pipe_term, &out); /* the list has the last words instead */
+    job.failure->message = reason;
     screen_jobs(&list, &pipe_term, &out);
     follow_view_init(&view, pipe_term);
     follow_view_update(&view, &job, &out);
@@ -185,7 +194,7 @@ static void test_reasons_are_text(void **state)
     size_t seen = 0;
     for (const char *at = out.data; (at = strstr(at, "no ?[2Jdir?x")); at++)
         seen++;
-    assert_int_equal(seen, 3);
+    assert_int_equal(seen, 4);
 }
 
 int main(void)
