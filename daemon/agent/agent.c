@@ -20,9 +20,10 @@
 
 #define LOG_POLL_MS 100
 #define RETAIN_EVERY_MS (3600u * 1000)
-#define GPUS_MS 30000     /* a driver that starts for its first user takes seconds a GPU ... */
-#define GPUS_BUSY_MS 2000 /* ... and where workers are, their node must not be taken for lost meanwhile */
-#define ENDING_MS 5000    /* for attached supervisors to kill what they have */
+#define GPUS_MS 30000   /* a driver that starts for its first user takes seconds a GPU */
+#define PLUGIN_MS 60000 /* longer than anybody waits for an answer */
+#define BUSY_MS 2000    /* where workers are: their node must not be taken for lost meanwhile */
+#define ENDING_MS 5000  /* for attached supervisors to kill what they have */
 
 /* ---- what the coordinator says */
 
@@ -232,7 +233,7 @@ static void dial(struct agent *a)
                                     .on_lost = on_lost,
                                     .user = a};
 
-    if (a->leaving || a->asking)
+    if (a->session || a->leaving || (a->asking && clock_boot_ms() < a->dial_by))
         return;
     if (session_open(&a->session, &a->loop, a->settings, &events, &a->failure))
         uv_stop(&a->loop);
@@ -251,8 +252,7 @@ static void on_plugin(void *user, const char *nccl, const char *version)
         return;
     if (a->session)
         session_renew(a->session);
-    else
-        dial(a);
+    dial(a);
 }
 
 /* The driver came later than we did: the coordinator hears of its GPUs once it is known what trains there. */
@@ -296,6 +296,10 @@ static void on_settle(uv_prepare_t *handle)
     a->changed = false;
     if (a->leaving && leave_cluster(a, now))
         return;
+    if (a->asking && !a->session) {
+        dial(a);
+        wake_at(a, a->dial_by, now);
+    }
     agent_reconcile(a, now);
     wake_at(a, wards_tend(a->wards, now), now);
     wards_sweep(a->wards, agent_wants_job, a);
@@ -494,19 +498,21 @@ static bool is_leased(void *user, const char *uuid)
 
 static enum err_code open_gpus(struct agent *a, struct err *e)
 {
+    bool busy = wish_any(a->wish.wish);
     struct gpus_options options = {.state = a->settings->state,
                                    .configured = a->settings->gpus,
                                    .visible = getenv("CUDA_VISIBLE_DEVICES"),
                                    .leased = is_leased,
                                    .on_change = on_gpus_change,
                                    .on_arrival = on_gpus_arrival,
-                                   .patience_ms = wish_any(a->wish.wish) ? GPUS_BUSY_MS : GPUS_MS,
+                                   .patience_ms = busy ? BUSY_MS : GPUS_MS,
                                    .user = a};
 
     if (gpus_open(&a->gpus, &a->loop, &options, e))
         return e->code;
     if (gpus_count(a->gpus))
         a->asking = trainer_plugin_ask(&a->loop, a->trainer, on_plugin, a);
+    a->dial_by = clock_boot_ms() + (busy ? BUSY_MS : PLUGIN_MS);
     return ERR_OK;
 }
 

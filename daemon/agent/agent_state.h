@@ -27,6 +27,7 @@ struct agent {
     struct inventory_meter meter;
     struct gpus *gpus;
     struct trainer_plugin *asking; /* NULL: it has answered, or is not needed */
+    int64_t dial_by;               /* BOOTTIME ms: without the answer, which a new hello tells then */
     char *nccl, *plugin;           /* its answer; NULL: there are no GPUs */
     struct wish_store wish;
     struct wards *wards;
