@@ -169,6 +169,7 @@ enum err_code survey_links(struct survey *s, struct link *link, struct err *e)
     id_random(key, sizeof(key));
     listen.key = (ProtobufCBinaryData){sizeof(key), key};
     listen.hold_ms = HOLD_MS;
+    listen.calls = (int32_t)(2 * (s->fitness.count - 1) + 1); /* each other node on both, one measures */
     if (open_listeners(s, link, &listen, e) != ERR_OK)
         return e->code;
     return connect_all(s, link, &listen.key, e);

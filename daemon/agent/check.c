@@ -80,7 +80,7 @@ static enum err_code answer_ask(const Ddp__V1__CheckAsk *ask, const struct check
     }
     code = write_answer(&answer, e);
     if (!code && ask->listen && ask->listen->key.len == CHECK_KEY)
-        check_listen_serve(fds, ask->listen->key.data, ask->listen->hold_ms);
+        (void)check_listen_serve(fds, ask->listen->key.data, ask->listen->hold_ms, ask->listen->calls);
     check_links_free(answer.links, answer.n_links);
     check_place_free(place);
     return code;

@@ -1,6 +1,8 @@
 #ifndef DDP_DAEMON_AGENT_CHECK_H
 #define DDP_DAEMON_AGENT_CHECK_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "proto/ddp.pb-c.h"
 
@@ -25,7 +27,9 @@ void check_place_free(struct check_place *p);
 #define CHECK_KEY 16
 /* Opens two ports; *fds get the sockets, -1 where none could be had. */
 void check_listen_open(const struct check_ports *ports, int fds[2], Ddp__V1__CheckListenResult *out);
-void check_listen_serve(const int fds[2], const uint8_t key[CHECK_KEY], int64_t hold_ms);
+/* Until `calls` of them have come by the key and gone (0: who knows), a while after the last one, or for
+ * hold_ms. True: all have. */
+bool check_listen_serve(const int fds[2], const uint8_t key[CHECK_KEY], int64_t hold_ms, int calls);
 /* *links: count of them, each with texts that live until check_links_free. */
 void check_connect(const Ddp__V1__CheckConnect *ask, Ddp__V1__CheckLink ***links, size_t *count);
 void check_links_free(Ddp__V1__CheckLink **links, size_t count);

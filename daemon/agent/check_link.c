@@ -83,29 +83,31 @@ static void drop(struct caller *c)
     c->fd = -1;
 }
 
-static void serve(struct caller *c, const uint8_t key[CHECK_KEY], char *piece)
+/* True: its call is over, and it had the key. */
+static bool serve(struct caller *c, const uint8_t key[CHECK_KEY], char *piece)
 {
     ssize_t n = c->key < CHECK_KEY ? read(c->fd, piece, CHECK_KEY - c->key) : read(c->fd, piece, PIECE);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
+        return false;
     if (n <= 0) {
         if (n == 0 && c->key == CHECK_KEY)
             (void)send(c->fd, &c->bytes, sizeof(c->bytes), MSG_NOSIGNAL);
         drop(c);
-        return;
+        return c->key == CHECK_KEY;
     }
     if (c->key == CHECK_KEY) {
         c->bytes += (uint64_t)n;
-        return;
+        return false;
     }
     if (memcmp(piece, key + c->key, (size_t)n)) {
         drop(c);
-        return;
+        return false;
     }
     c->key += (size_t)n;
     if (c->key == CHECK_KEY)
         (void)send(c->fd, "k", 1, MSG_NOSIGNAL);
+    return false;
 }
 
 static void take(int listener, struct caller *callers, size_t *count)
@@ -126,15 +128,16 @@ static void take(int listener, struct caller *callers, size_t *count)
     callers[(*count)++] = (struct caller){.fd = fd};
 }
 
-void check_listen_serve(const int fds[2], const uint8_t key[CHECK_KEY], int64_t hold_ms)
+bool check_listen_serve(const int fds[2], const uint8_t key[CHECK_KEY], int64_t hold_ms, int calls)
 {
     struct caller *callers = xcalloc(CALLERS, sizeof(*callers));
     struct pollfd *set = xcalloc(CALLERS + 2, sizeof(*set));
     char *piece = xmalloc(PIECE);
     int64_t last = clock_boot_ms() + hold_ms, end = last, left;
     size_t count = 0;
+    int over = 0;
 
-    while ((left = end - clock_boot_ms()) > 0) {
+    while ((!calls || over < calls) && (left = end - clock_boot_ms()) > 0) {
         for (size_t i = 0; i < 2; i++)
             set[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
         for (size_t i = 0; i < count; i++)
@@ -144,7 +147,7 @@ void check_listen_serve(const int fds[2], const uint8_t key[CHECK_KEY], int64_t 
         end = clock_boot_ms() + LINGER_MS < last ? clock_boot_ms() + LINGER_MS : last;
         for (size_t i = 0; i < count; i++)
             if (set[i + 2].revents)
-                serve(&callers[i], key, piece);
+                over += serve(&callers[i], key, piece);
         for (size_t i = 0; i < 2; i++)
             if (set[i].revents)
                 take(fds[i], callers, &count);
@@ -152,6 +155,7 @@ void check_listen_serve(const int fds[2], const uint8_t key[CHECK_KEY], int64_t 
     free(piece);
     free(set);
     free(callers);
+    return calls && over >= calls;
 }
 
 /* ---- the calling end */

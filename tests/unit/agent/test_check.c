@@ -35,8 +35,7 @@ static pid_t serve(Ddp__V1__CheckListenResult *out)
     pid = fork();
     if (!pid) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        check_listen_serve(fds, key, 30000);
-        _exit(0);
+        _exit(!check_listen_serve(fds, key, 30000, 3));
     }
     close(fds[0]);
     close(fds[1]);
@@ -67,6 +66,7 @@ static void ports_are_reached_and_the_link_measured(void **state)
     pid_t pid = serve(&listen);
     int32_t ports[] = {listen.master_port, listen.other_port};
     size_t count;
+    int status;
 
     (void)state;
     dial(ports, 2, key, true, &links, &count);
@@ -80,8 +80,8 @@ static void ports_are_reached_and_the_link_measured(void **state)
     assert_true(links[0]->bytes_per_s > 0);
     assert_true(links[1]->bytes_per_s == 0); /* one is enough */
     check_links_free(links, count);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid); /* two to reach it and one to measure: all have come */
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 static void another_key_is_somebody_elses(void **state)
