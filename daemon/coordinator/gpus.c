@@ -74,6 +74,17 @@ void gpus_end_lost(struct core *core, struct node *node)
             end_those_on(core, node, &node->gpus[i]);
 }
 
+/* An agent that does not know yet what its trainer has says so later; until then it is what it was. */
+static void take_plugin(struct node *node, const struct core_hello *hello)
+{
+    if (node->nccl && !(hello->nccl && *hello->nccl))
+        return;
+    free(node->nccl);
+    node->nccl = xstrdup(hello->nccl ? hello->nccl : "");
+    free(node->plugin);
+    node->plugin = xstrdup(hello->plugin ? hello->plugin : "");
+}
+
 void gpus_hello(struct core *core, struct node *node, const struct core_hello *hello)
 {
     struct node before = {.gpus = steal(node->gpus), .gpu_count = node->gpu_count};
@@ -82,10 +93,7 @@ void gpus_hello(struct core *core, struct node *node, const struct core_hello *h
     node->gpu_count = 0;
     inventory_set(node, hello->gpus, hello->gpu_count);
     node->gpu_slots = hello->gpu_slots > 0 ? hello->gpu_slots : 1;
-    free(node->nccl);
-    node->nccl = xstrdup(hello->nccl ? hello->nccl : "");
-    free(node->plugin);
-    node->plugin = xstrdup(hello->plugin ? hello->plugin : "");
+    take_plugin(node, hello);
     for (size_t i = 0; i < node->gpu_count; i++) {
         const struct core_gpu *old = inventory_find(&before, node->gpus[i].uuid);
         if (old ? old->healthy != node->gpus[i].healthy : !node->gpus[i].healthy)

@@ -302,6 +302,8 @@ static void a_generation_has_one_nccl(void **state)
     int64_t job = bench_submit(b, "nodes: 2\ngpus_per_proc: 1\n" TRAIN);
     assert_string_equal(bench_waits(b, job),
                         "waits for 2 nodes with one version of NCCL: box1 has 2.28.9, box2 has 2.27.3");
+    gpu_box(b, "box1", 2, NULL); /* an agent that started anew, and does not know yet */
+    assert_non_null(strstr(bench_waits(b, job), "box1 has 2.28.9"));
     int64_t command = bench_submit(b, "nodes: 3\ngpus_per_proc: 1\n"); /* brings its own */
     assert_int_equal(bench_job(b, command), JOB_STARTING);
     gpu_box(b, "box4", 2, "2.27.3");
