@@ -8,7 +8,7 @@
 /* Sums over many rows, in two stages: blocks leave partial rows in the workspace, and this adds them, in a
  * fixed order. Up to three arrays at once: to[i] (n) += sum over p of parts[p * stride + i * n]. */
 
-enum { FOLD_COLUMNS = 32, FOLD_ROWS = 8, FOLD_FLOATS = 4 << 20 /* the most that parts are */ };
+enum { FOLD_COLUMNS = 32, FOLD_ROWS = 16, FOLD_FLOATS = 4 << 20 /* the most that parts are */ };
 
 struct fold_work {
     float *to[3]; /* NULL: not wanted */
@@ -24,7 +24,7 @@ static __global__ void fold_kernel(struct fold_work w)
     const float *from = w.parts + (int64_t)blockIdx.y * w.n + column;
     float sum = 0.0f;
     if (to && column < w.n) {
-#pragma unroll 4
+#pragma unroll 8
         for (int64_t p = threadIdx.y; p < w.count; p += FOLD_ROWS)
             sum += from[p * w.stride];
     }

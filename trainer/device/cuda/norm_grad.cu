@@ -57,25 +57,41 @@ static __device__ __forceinline__ void norm_grad_see(struct norm_row *r, const n
     }
 }
 
-/* Each one's room is free again at the other's barrier, also for the next row. */
+/* Both by one barrier. A slow warp may read them when others have the next row's already, so that rows take
+ * turns with two rooms. */
 static __device__ __forceinline__ void norm_grad_means(struct norm_row *r, int64_t width, float room[2][32])
 {
-    r->mean_w = block_sum(r->mean_w, room[0]) / (float)width;
-    r->mean_wn = block_sum(r->mean_wn, room[1]) / (float)width;
+    int warps = (int)(blockDim.x / 32), warp = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
+    float w = warp_sum(r->mean_w), wn = warp_sum(r->mean_wn);
+    if (lane == 0) {
+        room[0][warp] = w;
+        room[1][warp] = wn;
+    }
+    __syncthreads();
+    r->mean_w = warp_sum(lane < warps ? room[0][lane] : 0.0f) / (float)width;
+    r->mean_wn = warp_sum(lane < warps ? room[1][lane] : 0.0f) / (float)width;
+}
+
+/* What dx is added to. */
+template <int VEC>
+static __device__ __forceinline__ floats<VEC> norm_grad_before(const struct device_norm_grad *h,
+                                                               const struct norm_row *r, int at)
+{
+    floats<VEC> d;
+    clear(&d);
+    if (at < h->n.width && !h->set)
+        d = load<VEC>(h->dx + r->first + at);
+    return d;
 }
 
 /* dx, and what of it goes to delta, at a place: what comes back. */
 template <class T, int VEC>
 static __device__ __forceinline__ floats<VEC>
 norm_grad_leave(const struct norm_grad_work *w, const struct norm_row *r, int at, const floats<VEC> &n,
-                const floats<VEC> &weighted)
+                const floats<VEC> &weighted, floats<VEC> d)
 {
     const struct device_norm_grad *h = &w->h;
     bool there = at < h->n.width;
-    floats<VEC> d;
-    clear(&d);
-    if (there && !h->set)
-        d = load<VEC>(h->dx + r->first + at);
 #pragma unroll
     for (int j = 0; j < VEC; j++)
         d.at[j] += (weighted.at[j] - r->mean_w - n.at[j] * r->mean_wn) * r->inverse;
@@ -112,10 +128,13 @@ template <class T, int VEC, int PER>
 static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work *w, int64_t t,
                                                      norm_sums<VEC, PER> *sums, float room[2][32])
 {
+    constexpr bool EARLY = VEC * PER <= 8; /* registers allow to read dx before the means are there */
     struct norm_row r = norm_row_of(&w->h, t);
-    floats<VEC> n[PER], weighted[PER];
+    floats<VEC> n[PER], weighted[PER], before[EARLY ? PER : 1];
 #pragma unroll
     for (int i = 0; i < PER; i++) {
+        if (EARLY)
+            before[i] = norm_grad_before<VEC>(&w->h, &r, place_of<VEC>(i));
         norm_place<VEC> p = norm_grad_load<T, VEC>(&w->h, &r, place_of<VEC>(i));
         norm_grad_see<VEC>(&r, p);
         gather_product<VEC>(&sums->gain[i], p.dy, p.n);
@@ -125,15 +144,20 @@ static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work
     }
     norm_grad_means(&r, w->h.n.width, room);
 #pragma unroll
-    for (int i = 0; i < PER; i++)
-        gather<VEC>(&sums->bias[i], norm_grad_leave<T, VEC>(w, &r, place_of<VEC>(i), n[i], weighted[i]));
+    for (int i = 0; i < PER; i++) {
+        if (!EARLY)
+            before[0] = norm_grad_before<VEC>(&w->h, &r, place_of<VEC>(i));
+        gather<VEC>(&sums->bias[i], norm_grad_leave<T, VEC>(w, &r, place_of<VEC>(i), n[i], weighted[i],
+                                                            before[EARLY ? i : 0]));
+    }
 }
 
 template <class T, int VEC, int PER>
 static __global__ void __launch_bounds__(PER > 1 ? 512 : 256) norm_grad_kernel(struct norm_grad_work w)
 {
-    __shared__ float room[2][32];
+    __shared__ float room[2][2][32];
     int64_t width = w.h.n.width, tokens = w.h.n.rows * w.h.n.context;
+    int turn = 0;
     norm_sums<VEC, PER> sums;
 #pragma unroll
     for (int i = 0; i < PER; i++) {
@@ -141,8 +165,8 @@ static __global__ void __launch_bounds__(PER > 1 ? 512 : 256) norm_grad_kernel(s
         clear(&sums.shift[i]);
         clear(&sums.bias[i]);
     }
-    for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x)
-        norm_grad_row<T, VEC, PER>(&w, t, &sums, room);
+    for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x, turn = 1 - turn)
+        norm_grad_row<T, VEC, PER>(&w, t, &sums, room[turn]);
     float *to = w.parts + (int64_t)blockIdx.x * 3 * width;
 #pragma unroll
     for (int i = 0; i < PER; i++) {
@@ -166,20 +190,21 @@ template <int VEC> static __device__ __forceinline__ void add_up(float *to, floa
 template <class T, int VEC>
 static __global__ void __launch_bounds__(NORM_THREADS) norm_grad_wide_kernel(struct norm_grad_work w)
 {
-    __shared__ float room[2][32];
+    __shared__ float room[2][2][32];
     int64_t width = w.h.n.width, tokens = w.h.n.rows * w.h.n.context;
     float *to = w.parts + (int64_t)blockIdx.x * 3 * width;
-    int places = places_of<VEC>(width);
-    for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x) {
+    int places = places_of<VEC>(width), turn = 0;
+    for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x, turn = 1 - turn) {
         struct norm_row r = norm_row_of(&w.h, t);
         bool first = t == blockIdx.x;
         for (int i = 0; i < places; i++)
             norm_grad_see<VEC>(&r, norm_grad_load<T, VEC>(&w.h, &r, place_of<VEC>(i)));
-        norm_grad_means(&r, width, room);
+        norm_grad_means(&r, width, room[turn]);
         for (int i = 0; i < places; i++) {
             int at = place_of<VEC>(i);
             norm_place<VEC> p = norm_grad_load<T, VEC>(&w.h, &r, at);
-            floats<VEC> d = norm_grad_leave<T, VEC>(&w, &r, at, p.n, p.w), gain;
+            floats<VEC> before = norm_grad_before<VEC>(&w.h, &r, at), gain;
+            floats<VEC> d = norm_grad_leave<T, VEC>(&w, &r, at, p.n, p.w, before);
             if (at >= width)
                 continue;
             clear(&gain);
