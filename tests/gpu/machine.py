@@ -8,6 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+
+from suite import Failed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(HERE)
@@ -149,10 +152,6 @@ class Machine:
         names = ("name", "uuid", "memory_mb", "driver", "max_mhz", "power_limit_w")
         return [dict(zip(names, (cell.strip() for cell in row.split(",")))) for row in (said or "").splitlines() if row]
 
-    def may_have_gpu(self):
-        """Also where nvidia-smi is hidden from a container."""
-        return self.emulated or self.gpus or glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg")
-
     def program(self, name):
         return os.path.join(self.bin, name)
 
@@ -169,16 +168,48 @@ class Machine:
         c.env.update({k: v for k, v in self.env.items() if k not in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME")})
         try:
             c.start(agents=1)
+            self.wait_gpus(c)
         except BaseException:
             c.failed = True
             c.close()
             raise
         return c
 
+    @staticmethod
+    def wait_gpus(c):
+        """Without, every job would wait in vain for as long as its check may."""
+        end = time.monotonic() + 10
+        while not c.nodes()[0].get("gpus"):
+            if time.monotonic() > end:
+                raise Failed("the agent finds no GPU by NVML: its log is in this check's")
+            time.sleep(0.05)  # between two looks
+
     def test_env(self):
         """For a program of the tests, which does not lie beside the plugin."""
-        plugin = os.path.join(os.path.dirname(self.bin), "lib", "ddp", "libddp_cuda.so")
-        return {"DDP_CUDA_PLUGIN": plugin, **self.env} if os.path.exists(plugin) else self.env
+        for plugin in ("libddp_cuda.so", os.path.join("..", "lib", "ddp", "libddp_cuda.so")):
+            plugin = os.path.normpath(os.path.join(self.bin, plugin))
+            if os.path.exists(plugin):
+                return {"DDP_CUDA_PLUGIN": plugin, **self.env}
+        return self.env
+
+    def refusal(self):
+        """Why no check but `device` is worth trying: the trainer cannot open a GPU. None where it can, or stumbles later."""
+        if self.emulated:
+            return None
+        if not self.gpus and not glob.glob("/dev/nvidia[0-9]*") and not os.path.exists("/dev/dxg"):
+            return "no GPU: nvidia-smi names none, and there is no /dev/nvidia0"
+        job = os.path.join(self.scratch, "one-step.yaml")
+        with open(job, "w") as f:
+            f.write("name: one-step\ndevice: cuda\ntrain:\n  model: {type: linear, in: 20, out: 1}\n"
+                    "  data: {type: synthetic, samples: 64}\n  batch: 8\n  steps: 1\n")
+        try:
+            done = subprocess.run([self.program("ddp-trainer"), "--standalone", job], stdin=subprocess.DEVNULL, timeout=120,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self.env, cwd=self.scratch)
+        except subprocess.TimeoutExpired:
+            return "the trainer did not open a GPU in 120 s"
+        why = re.search("device: cuda: (.*)", done.stderr) if done.returncode else None
+        driver = ", ".join(sorted({g["driver"] for g in self.gpus}))
+        return why and why.group(1) + (" (the driver is %s)" % driver if driver else "")
 
     def versions(self):
         """Of the programs, and of what their plugin is made of, or why there is none."""
