@@ -96,6 +96,7 @@ char *inventory_print(const struct node *node)
         jout_text(&out, "driver", gpu->driver);
         jout_int(&out, "memory_bytes", gpu->memory_bytes);
         jout_int(&out, "index", gpu->index);
+        jout_int(&out, "slots", node->gpu_slots);
         jout_bool(&out, "healthy", gpu->healthy);
         jout_bool(&out, "lost", gpu->lost);
         jout_close(&out, '}');
@@ -127,5 +128,6 @@ void inventory_parse(struct node *node)
             .lost = json_get_bool(item, "lost", false),
         };
         gpu_copy(&node->gpus[node->gpu_count++], &gpu);
+        node->gpu_slots = (int)json_get_int(item, "slots", 1);
     }
 }

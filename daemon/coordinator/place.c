@@ -178,6 +178,28 @@ static size_t choose_to_keep(const struct job *job, struct place_choice *list, s
     return kept ? kept : world_choose(&job->spec, min, job->spec.nodes_max, 0, list, count);
 }
 
+static bool has_gpus(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    return g && g->ranks[0].spawn && g->ranks[0].spawn->r.gpu_uuids;
+}
+
+/* What a user would wonder about later: other devices than before, or others here than there. */
+static void say_device(struct core *core, const struct job *job, enum room_mode mode, bool had_gpus,
+                       const struct place_choice *list, size_t count)
+{
+    CLEANUP(free_text) char *differ = alike_matters(job, mode) ? alike_difference(list, count) : NULL;
+
+    if (had_gpus && mode == ROOM_CPU)
+        emit_event(core, job, "leaves_gpus",
+                   "goes on with CPUs, since too few GPUs are there: ddpctl restart %" PRId64
+                   " once there are enough",
+                   job->r.id);
+    if (differ)
+        emit_event(core, job, "plugins_differ", "%s: its bits may depend on who is where", differ);
+}
+
 enum verdict { PLACED, BLOCKED, TOO_SMALL };
 
 /* Places the job, or keeps places for it when it is a head or recovering, and says what it waits for. */
@@ -194,10 +216,9 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
         take_seats(list, count);
         for (size_t i = 0; i < count; i++)
             room_take(list[i].node, &list[i]);
+        bool had_gpus = has_gpus(job);
         form_generation(core, job, list, count);
-        CLEANUP(free_text) char *differ = alike_matters(job, mode) ? alike_difference(list, count) : NULL;
-        if (differ)
-            emit_event(core, job, "plugins_differ", "%s: its bits may depend on who is where", differ);
+        say_device(core, job, mode, had_gpus, list, count);
         return PLACED;
     }
     CLEANUP(buf_release) struct buf text = {0};
@@ -247,7 +268,7 @@ static void keep_for_drained(const struct core *core, struct place_choice *list)
 static size_t newcomers(const struct core *core, const struct job *job, struct place_choice *list)
 {
     const struct generation *g = job_current(job);
-    enum room_mode mode = g->ranks[0].spawn->r.gpu_uuids ? ROOM_GPU : ROOM_CPU;
+    enum room_mode mode = has_gpus(job) ? ROOM_GPU : ROOM_CPU;
     size_t count = 0, kept = 0;
 
     if (mode == room_mode_of(core, job)) /* else it would go on with GPUs that have come since */

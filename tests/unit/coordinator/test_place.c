@@ -360,6 +360,49 @@ static void no_job_stops_to_grow_on_what_it_leaves(void **state)
     assert_false(bench_said(b, "box2 offers 1 GPU"));
 }
 
+static void leases_outlive_the_coordinator(void **state)
+{
+    struct bench *b = *state;
+    struct core_wish wish;
+    struct err e;
+
+    b->gpu_slots = 2;
+    gpu_box(b, "box1", 1, NULL);
+    bench_form(b, bench_submit(b, "gpus_per_proc: 1\n"));
+    bench_restart(b);
+    bench_node(b, "box2", 2);
+    /* box1 has not said hello yet, and has room for two on its GPU: they are not for CPUs */
+    int64_t two = bench_submit(b, "device: auto\nprocs_per_node: 2\n");
+    assert_int_equal(bench_job(b, two), JOB_QUEUED);
+    bench_hello(b, "box1", "box1", 4, 1);
+    bench_all_run(b, "box1");
+    assert_string_equal(bench_waits(b, two), "waits for 1 GPU on box1: job 1 holds it");
+    int64_t one = bench_submit(b, "device: auto\npriority: 1\n");
+    assert_int_equal(bench_job(b, one), JOB_STARTING); /* the other half */
+    assert_int_equal(core_wish(b->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.group_count, 2);
+    core_wish_release(&wish);
+}
+
+static void a_job_that_leaves_its_gpus_says_so(void **state)
+{
+    struct bench *b = *state;
+
+    gpu_box(b, "box1", 1, NULL);
+    bench_node(b, "box2", 1);
+    int64_t job = bench_submit(b, "device: auto\n");
+    bench_form(b, job);
+    assert_string_equal(bench_node_of(b, job, 0), "box1");
+    bench_pass_beating(b, 80000, "box2"); /* box1 is lost, and so is its lease */
+    assert_string_equal(bench_node_of(b, job, 0), "box2");
+    assert_true(bench_said(b, "goes on with CPUs, since too few GPUs are there: ddpctl restart 1 once"));
+    bench_all_run(b, "box2");
+    gpu_box(b, "box1", 1, NULL);
+    assert_int_equal(bench_restart_job(b, job), ERR_OK);
+    bench_exit(b, job, 0, 0, 15);
+    assert_string_equal(bench_node_of(b, job, 0), "box1");
+}
+
 static void who_computes_otherwise_is_told(void **state)
 {
     struct bench *b = *state;
@@ -462,6 +505,8 @@ int main(void)
         TEST(without_a_plugin_gpus_train_nothing),
         TEST(growth_keeps_to_its_nccl),
         TEST(no_job_stops_to_grow_on_what_it_leaves),
+        TEST(leases_outlive_the_coordinator),
+        TEST(a_job_that_leaves_its_gpus_says_so),
         TEST(who_computes_otherwise_is_told),
         TEST(workers_of_a_sick_gpu_go_on_those_of_a_lost_one_do_not),
         TEST(undrain_pardons_the_gpus),
