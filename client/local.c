@@ -11,10 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +21,7 @@
 #include "base/mem.h"
 #include "base/paths.h"
 #include "client/follow.h"
+#include "proto/rpc_address.h"
 
 #define PREFIX "ddp-run-"
 #define LIFELINE_FD 3
@@ -250,19 +249,11 @@ enum err_code local_check(struct local *l, struct err *e)
     return check(l, &l->agent, "ddp-agent", e);
 }
 
-static bool answers(const char *path)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
-    return fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0;
-}
-
 static enum err_code wait_socket(struct local *l, struct err *e)
 {
-    CLEANUP(free_text) char *path = xasprintf("%s/coordinator/coordinator.sock", l->dir);
+    CLEANUP(free_text) char *address = xasprintf("unix:%s/coordinator/coordinator.sock", l->dir);
     int64_t end = clock_boot_ms() + START_MS;
-    while (!answers(path)) {
+    while (rpc_address_absent(address)) {
         if (local_check(l, e) != ERR_OK)
             return e->code;
         if (interrupts())
@@ -303,9 +294,10 @@ enum err_code local_open(struct local *l, const char *log_dir, struct err *e)
 enum err_code local_start(struct local *l, int64_t slots, const char *log_dir, struct err *e)
 {
     const struct local_agent agent = {.slots = slots};
-    if (local_open(l, log_dir, e) != ERR_OK || local_start_coordinator(l, NULL, NULL, e) != ERR_OK)
+    if (local_open(l, log_dir, e) != ERR_OK || start_coordinator(l, NULL, NULL, e) != ERR_OK ||
+        local_start_agent(l, &agent, e) != ERR_OK) /* it waits for the other one's socket */
         return e->code;
-    return local_start_agent(l, &agent, e);
+    return wait_socket(l, e);
 }
 
 enum err_code local_link(const struct local *l, struct link *link, struct err *e)

@@ -31,7 +31,7 @@ struct local_agent {
     char *const *command; /* what command jobs run here */
 };
 
-/* All three steps, for a job of this machine alone. log_dir NULL: in the directory. */
+/* All three steps, for a job of this machine alone; the two start at once. log_dir NULL: in the directory. */
 MUST_CHECK enum err_code local_start(struct local *local, int64_t slots, const char *log_dir, struct err *e);
 /* The directory and the lifeline. local_stop whatever the result. */
 MUST_CHECK enum err_code local_open(struct local *local, const char *log_dir, struct err *e);

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "base/mem.h"
 
@@ -55,6 +57,19 @@ enum err_code rpc_address_parse(const char *text, struct rpc_address *out, struc
         return address_bad(text, e);
     memcpy(out->host, host, (size_t)(end - host));
     return ERR_OK;
+}
+
+bool rpc_address_absent(const char *text)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct rpc_address address;
+    struct err e;
+
+    if (rpc_address_parse(text, &address, &e) || !address.path || strlen(address.path) >= sizeof(at.sun_path))
+        return false;
+    strcpy(at.sun_path, address.path);
+    return connect(fd, (const struct sockaddr *)&at, sizeof(at)) != 0;
 }
 
 enum err_code rpc_address_target(const char *text, char **out, struct err *e)

@@ -1,6 +1,8 @@
 #ifndef DDP_PROTO_RPC_ADDRESS_H
 #define DDP_PROTO_RPC_ADDRESS_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 
 /* Addresses as people write them: "host:port", "[v6]:port", "unix:/path". Any thread. */
@@ -11,6 +13,9 @@ struct rpc_address {
     const char *path; /* of a unix socket, inside the parsed text; else NULL */
 };
 MUST_CHECK enum err_code rpc_address_parse(const char *text, struct rpc_address *out, struct err *e);
+
+/* A unix socket on which nobody listens (yet). False for every other address. */
+bool rpc_address_absent(const char *text);
 
 /* gRPC's form of a target, which names literal addresses as such. The caller frees. */
 MUST_CHECK enum err_code rpc_address_target(const char *text, char **out, struct err *e);

@@ -1,5 +1,6 @@
 #include "daemon/agent/session.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent/settings.h"
+#include "proto/rpc_address.h"
 #include "proto/rpc_client.h"
 
 #define HEARTBEAT_MS 3000
@@ -17,6 +19,7 @@
 #define BACKOFF_MOST_MS 5000
 #define SEND_QUEUE (8u << 20) /* facts with many exit records, log pieces */
 #define SILENCE_BEATS 4       /* unanswered heartbeats before the stream counts as dead */
+#define SOCKET_MS 20000       /* as long as ddpctl has for it */
 #define IN_FLIGHT 64          /* heartbeats whose sending time is remembered */
 
 struct session {
@@ -226,6 +229,18 @@ static void dial(struct session *s)
     set_timer(s, s->heartbeat_ms * SILENCE_BEATS); /* for the welcome */
 }
 
+/* Beside `ddpctl run` both start at once: the socket is there in a moment, and gRPC, once refused, would not
+ * look again for longer than that. */
+static void await_socket(const struct settings *settings)
+{
+    struct pollfd gone = {.fd = settings->lifeline, .events = POLLIN};
+    int64_t end = clock_boot_ms() + SOCKET_MS;
+
+    while (settings->lifeline >= 0 && clock_boot_ms() < end && rpc_address_absent(settings->coordinator))
+        if (poll(&gone, 1, 1) != 0)
+            return;
+}
+
 enum err_code session_open(struct session **out, struct uv_loop_s *loop, const struct settings *settings,
                            const struct session_events *events, struct err *e)
 {
@@ -247,6 +262,7 @@ enum err_code session_open(struct session **out, struct uv_loop_s *loop, const s
     s->timer = xcalloc(1, sizeof(*s->timer));
     BUG_ON(uv_timer_init(loop, s->timer));
     s->timer->data = s;
+    await_socket(settings);
     dial(s);
     *out = s;
     return ERR_OK;
