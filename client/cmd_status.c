@@ -60,14 +60,25 @@ static enum err_code screen(struct link *link, const struct status_options *o, i
 
 #define AWAY "the coordinator is away, training goes on; waiting for it (^C leaves)\n"
 
-/* The next screen in place of the last one on a terminal; in a pipe after it, where one came, with a blank
- * line between. JSON is nothing but that, a line each time. */
-static void next_screen(const struct status_options *o, bool live, bool first, const struct buf *text,
-                        struct buf *out)
+/* In place of the last one: as much as the terminal has room for, until the job has ended. */
+static void redraw(int64_t job, bool over, const struct buf *text, struct buf *out)
 {
-    if (live)
-        buf_puts(out, "\033[H\033[J");
-    else if (!first && text->len && !wants_json(o))
+    struct term term = term_of(STDOUT_FILENO);
+    buf_puts(out, "\033[H\033[J");
+    if (over) {
+        buf_append(out, text->data, text->len);
+        return;
+    }
+    buf_puts(out, "\033[?7l"); /* long lines are cut, not wrapped */
+    term_fit(&term, text, !job, out);
+    buf_puts(out, "\033[?7h");
+}
+
+/* In a pipe screens follow each other with a blank line between. JSON is nothing but that, a line each time.
+ */
+static void append(const struct status_options *o, bool first, const struct buf *text, struct buf *out)
+{
+    if (!first && text->len && !wants_json(o))
         buf_putc(out, '\n');
     buf_append(out, text->data, text->len);
 }
@@ -87,7 +98,10 @@ static enum err_code watch(struct link *link, const struct status_options *o, in
             buf_puts(&talk, "ddpctl: " AWAY);
         away = code != ERR_OK;
         put_err(&talk);
-        next_screen(o, live, first, &text, &out);
+        if (live)
+            redraw(job, over, &text, &out);
+        else
+            append(o, first, &text, &out);
         buf_clear(&text);
         if (!put_out(&out))
             return ERR_OK;

@@ -16,9 +16,29 @@ struct term term_of(int fd)
     struct winsize size;
     t.live = isatty(fd) && kind && strcmp(kind, "dumb") != 0;
     t.colour = t.live && !(plain && *plain);
-    if (t.live)
-        t.columns = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+    if (!t.live)
+        return t;
+    bool known = ioctl(fd, TIOCGWINSZ, &size) == 0;
+    t.columns = known && size.ws_col ? size.ws_col : 80;
+    t.rows = known ? size.ws_row : 0;
     return t;
+}
+
+void term_fit(const struct term *t, const struct buf *text, bool newest, struct buf *out)
+{
+    const char *line = text->len ? text->data : "";
+    size_t lines = 0;
+    for (const char *at = line; (at = strchr(at, '\n')); at++)
+        lines++;
+    const size_t room = t->rows > 2 ? t->rows - 1 : lines;
+    const size_t surplus = lines > room ? lines - room : 0;
+    for (size_t i = 0; *line; i++) {
+        const size_t len = strcspn(line, "\n") + 1;
+        const bool left_out = newest ? i >= 1 && i <= surplus : i >= lines - surplus;
+        if (!left_out)
+            buf_append(out, line, len);
+        line += len;
+    }
 }
 
 enum style style_of_state(const char *state)

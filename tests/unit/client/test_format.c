@@ -6,8 +6,10 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "client/format.h"
 #include "client/table.h"
+#include "client/term.h"
 
 #define SAYS(call, text_) assert_string_equal((call).text, text_)
 
@@ -113,16 +115,33 @@ static void test_span_widens_its_last_column(void **state)
     table_free(t);
 }
 
+static void expect_fit(size_t rows, const char *text, bool newest, const char *wanted)
+{
+    CLEANUP(buf_release) struct buf from = {0}, out = {0};
+    const struct term term = {.live = true, .rows = rows};
+    buf_puts(&from, text);
+    term_fit(&term, &from, newest, &out);
+    assert_string_equal(out.len ? out.data : "", wanted);
+}
+
+static void test_fit(void **state)
+{
+    (void)state;
+    expect_fit(0, "JOB\n1\n2\n3\n4\n", true, "JOB\n1\n2\n3\n4\n");
+    expect_fit(6, "JOB\n1\n2\n3\n4\n", true, "JOB\n1\n2\n3\n4\n");
+    expect_fit(5, "JOB\n1\n2\n3\n4\n", true, "JOB\n2\n3\n4\n");
+    expect_fit(3, "JOB\n1\n2\n3\n4\n", true, "JOB\n4\n");
+    expect_fit(4, "head\nstep\nrank\n0\n1\n", false, "head\nstep\nrank\n");
+    expect_fit(4, "", false, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_durations),
-        cmocka_unit_test(test_metrics),
-        cmocka_unit_test(test_bars),
-        cmocka_unit_test(test_widths),
-        cmocka_unit_test(test_span_widens_its_last_column),
+        cmocka_unit_test(test_counts),    cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_durations), cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_fit),       cmocka_unit_test(test_bars),
+        cmocka_unit_test(test_widths),    cmocka_unit_test(test_span_widens_its_last_column),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
