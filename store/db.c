@@ -41,9 +41,11 @@ enum err_code db_open(sqlite3 **out, const char *path, enum db_sync sync, struct
         return db_error(db, rc, e, path);
     sqlite3_extended_result_codes(db, 1);
     sqlite3_busy_timeout(db, 2000);
-    if (db_exec(db, "PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF", e) !=
+    /* sync first: a new file goes over to WAL in a synchronous way otherwise */
+    if (db_exec(db, sync == DB_SYNC_FULL ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=OFF", e) !=
             ERR_OK ||
-        db_exec(db, sync == DB_SYNC_FULL ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=OFF", e) != ERR_OK)
+        db_exec(db, "PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF", e) !=
+            ERR_OK)
         return err_wrap(e, "%s", path);
     *out = steal(db);
     return ERR_OK;

@@ -114,12 +114,12 @@ static enum err_code start_epoch(struct store *s, struct err *e)
     return read_cluster_id(s, e);
 }
 
-static enum err_code open_locked(struct store *s, struct err *e)
+static enum err_code open_locked(struct store *s, enum db_sync sync, struct err *e)
 {
     if (file_mkdirs(s->dir, 0700, e) != ERR_OK || check_fs(s->dir, e) != ERR_OK || take_lock(s, e) != ERR_OK)
         return e->code;
     CLEANUP(free_text) char *path = xasprintf("%s/ddp.db", s->dir);
-    if (db_open(&s->db, path, DB_SYNC_FULL, e) != ERR_OK)
+    if (db_open(&s->db, path, sync, e) != ERR_OK)
         return e->code;
     if (schema_migrate(s->db, schema_migrations, schema_latest, path, e) != ERR_OK)
         return e->code;
@@ -128,17 +128,27 @@ static enum err_code open_locked(struct store *s, struct err *e)
     return ERR_OK;
 }
 
-enum err_code store_open(struct store **out, const char *dir, struct err *e)
+static enum err_code open_with(struct store **out, const char *dir, enum db_sync sync, struct err *e)
 {
     struct store *s = xcalloc(1, sizeof *s);
     s->lock_fd = -1;
     s->dir = xstrdup(dir);
-    if (open_locked(s, e) != ERR_OK) {
+    if (open_locked(s, sync, e) != ERR_OK) {
         store_close(s);
         return e->code;
     }
     *out = s;
     return ERR_OK;
+}
+
+enum err_code store_open(struct store **out, const char *dir, struct err *e)
+{
+    return open_with(out, dir, DB_SYNC_FULL, e);
+}
+
+enum err_code store_open_passing(struct store **out, const char *dir, struct err *e)
+{
+    return open_with(out, dir, DB_SYNC_OFF, e);
 }
 
 void store_close(struct store *s)

@@ -15,6 +15,9 @@ struct store;
  * copying the database to <dir>/ddp.db.v<N>.bak. Each open is a new epoch. FAILED_PRECONDITION: another
  * process has it, the file system is remote, or the schema is newer than this program. */
 MUST_CHECK enum err_code store_open(struct store **out, const char *dir, struct err *e);
+/* As store_open, of a cluster that ends with this process: what was committed survives any process's end, and
+ * not the machine's; nothing waits for the disk. */
+MUST_CHECK enum err_code store_open_passing(struct store **out, const char *dir, struct err *e);
 void store_close(struct store *s);
 
 const char *store_cluster_id(const struct store *s); /* random, made with the database */

@@ -274,8 +274,9 @@ static void start_loop(struct service *s)
 
 static enum err_code open_all(struct service *s, struct err *e)
 {
-    if (store_open(&s->store, s->options->state, e) != ERR_OK || open_core(s, e) != ERR_OK ||
-        recorder_open(&s->recorder, &s->loop, s->options->state, e) != ERR_OK ||
+    const bool passing = s->options->lifeline >= 0;
+    if ((passing ? store_open_passing : store_open)(&s->store, s->options->state, e) != ERR_OK ||
+        open_core(s, e) != ERR_OK || recorder_open(&s->recorder, &s->loop, s->options->state, e) != ERR_OK ||
         open_server(s, e) != ERR_OK || open_lifeline(s, e) != ERR_OK)
         return e->code;
     if (s->options->metrics && http_open(&s->http, s->options->metrics, e) != ERR_OK)

@@ -43,6 +43,30 @@ static void each_open_is_an_epoch(void **state)
     store_close(s);
 }
 
+static int synced;
+
+/* SQLite's, in place of the C library's. */
+int fdatasync(int fd)
+{
+    synced++;
+    return fsync(fd);
+}
+
+static void a_passing_cluster_waits_for_no_disk(void **state)
+{
+    struct store *s;
+    struct err e;
+    synced = 0;
+    assert_int_equal(store_open_passing(&s, *state, &e), ERR_OK);
+    CLEANUP(free_text) char *id = xstrdup(store_cluster_id(s));
+    store_close(s);
+    assert_int_equal(synced, 0);
+    s = must_open(*state);
+    assert_string_equal(store_cluster_id(s), id);
+    assert_true(synced > 0);
+    store_close(s);
+}
+
 static void others_may_not_read_it(void **state)
 {
     CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
@@ -195,6 +219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(each_open_is_an_epoch),
+        TEST(a_passing_cluster_waits_for_no_disk),
         TEST(others_may_not_read_it),
         TEST(a_second_opener_is_told_who),
         TEST(a_newer_schema_is_refused),
