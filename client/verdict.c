@@ -162,7 +162,7 @@ static bool find_halted(const Ddp__V1__ProbeJobReply *reply, struct verdict *v)
         buf_puts(&v->sentence,
                  is(p->state, "t") ? " is held by a debugger" : " is stopped by a signal (as by SIGSTOP)");
         if (w->idle_ms >= 1000)
-            buf_printf(&v->sentence, " for %s", fmt_duration(w->idle_ms).text);
+            buf_printf(&v->sentence, ", without CPU time for %s", fmt_duration(w->idle_ms).text);
         others(&v->sentence, reply, w, "waits for it", "wait for it");
         if (is(p->state, "T"))
             buf_printf(&v->next, "kill -CONT %lld    on %s: it goes on\n", (long long)p->pid, w->node);

@@ -95,7 +95,8 @@ static const struct pattern patterns[] = {
      0,
      VERDICT_STOPPED,
      1,
-     "rank 1 on n2 (pid 4101, python3) is stopped by a signal (as by SIGSTOP) for 12.0 s; ranks 0 and 2 wait "
+     "rank 1 on n2 (pid 4101, python3) is stopped by a signal (as by SIGSTOP), without CPU time for 12.0 s; "
+     "ranks 0 and 2 wait "
      "for it"},
     {"stopped, its peers spinning",
      "running",
@@ -104,7 +105,8 @@ static const struct pattern patterns[] = {
      0,
      VERDICT_STOPPED,
      2,
-     "rank 2 on n1 (pid 4102, python3) is stopped by a signal (as by SIGSTOP) for 12.0 s; ranks 0, 1 and 3 "
+     "rank 2 on n1 (pid 4102, python3) is stopped by a signal (as by SIGSTOP), without CPU time for 12.0 s; "
+     "ranks 0, 1 and 3 "
      "wait for it"},
     {"stopped a moment ago, before anybody is silent",
      "running",
@@ -121,7 +123,8 @@ static const struct pattern patterns[] = {
      0,
      VERDICT_STOPPED,
      0,
-     "rank 0 on n1 (pid 4100, python3) is held by a debugger for 5.0 s; rank 1 waits for it"},
+     "rank 0 on n1 (pid 4100, python3) is held by a debugger, without CPU time for 5.0 s; rank 1 waits for "
+     "it"},
     {"a dead disk",
      "running",
      "",
@@ -225,7 +228,7 @@ static const struct pattern patterns[] = {
      0,
      VERDICT_STOPPED,
      1,
-     "rank 1 on n2 (pid 4101, python3) is stopped by a signal (as by SIGSTOP) for 3.0 s"},
+     "rank 1 on n2 (pid 4101, python3) is stopped by a signal (as by SIGSTOP), without CPU time for 3.0 s"},
     {"one computes longer",
      "running",
      "",
