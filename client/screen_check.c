@@ -135,7 +135,8 @@ void screen_check(const struct fitness *f, const struct findings *found, const s
     for (size_t i = 0; i < f->count; i++)
         if (f->places[i])
             node_row(t, f, i);
-    table_print(t, term, out);
+    if (f->count)
+        table_print(t, term, out);
     if (f->links && f->count > 1)
         put_links(f, term, out);
     for (size_t i = 0; i < found->count; i++) {

@@ -77,7 +77,8 @@ static const char *last_words(const Ddp__V1__Failure *f)
 /* "rank 1 on box1: ValueError: no such shard", where more is known than that it exited. */
 static void reason_cell(const Ddp__V1__JobStatus *job, struct buf *out)
 {
-    const char *words = strcmp(job->state, "failed") == 0 ? last_words(job->failure) : NULL;
+    const bool ran = strcmp(job->state, "failed") == 0 && !strstr(job->reason, " could not start on ");
+    const char *words = ran ? last_words(job->failure) : NULL;
     if (words)
         buf_printf(out, "rank %d on %s: %s", job->failure->rank, job->failure->node, words);
     else

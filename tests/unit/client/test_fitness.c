@@ -300,12 +300,25 @@ static void test_place_of(void **state)
     place_release(&place);
 }
 
+/* Nothing to tabulate: no headings above nothing. */
+static void test_no_nodes(void **state)
+{
+    struct bench *b = *state;
+    CLEANUP(buf_release) struct buf out = {0};
+    const struct term plain = {0};
+    b->fitness.count = 0;
+    findings_add(&b->found, "", xstrdup("no node can take work"), NULL);
+    screen_check(&b->fitness, &b->found, &plain, &out);
+    assert_string_equal(out.data, "no node can take work\n1 problem\n");
+}
+
 int main(void)
 {
 #define BENCH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
         BENCH(test_all_is_well),
         BENCH(test_size),
+        BENCH(test_no_nodes),
         BENCH(test_most_are_right),
         BENCH(test_another_size),
         BENCH(test_a_file_that_only_others_have),

@@ -102,6 +102,10 @@ static void test_list(void **state)
     screen_jobs(&reply, &pipe_term, &out);
     assert_non_null(strstr(out.data, "  rank 3 on box1: out: No space left on device  "));
     buf_clear(&out);
+    jobs[0].reason = (char *)(uintptr_t) "rank 3 could not start on box1: train.py: Permission denied";
+    screen_jobs(&reply, &pipe_term, &out);
+    assert_non_null(strstr(out.data, jobs[0].reason));
+    buf_clear(&out);
     reply.n_jobs = reply.nodes = reply.slots = 0;
     screen_jobs(&reply, &pipe_term, &out);
     golden_check("list-empty.pipe", &out);
