@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "internal.h"
 
-enum { PAGE = 4096, ALIGNED = 256, POISON = 0xff, TAIL = 0xa5 };
+enum { PAGE = 4096, ALIGNED = 256, POISON = 0xff, TAIL = 0xa5, PROTECTED = 64 * PAGE };
 
 struct range {
     struct range *next;
@@ -61,10 +61,16 @@ size_t emulated_device_bytes(void)
     return memory.bytes;
 }
 
+/* Of a large one the beginning: who touches it is found there, and page tables take time. */
+static size_t protected_bytes(size_t bytes)
+{
+    return bytes < PROTECTED ? bytes : PROTECTED;
+}
+
 static void memory_protect(int how)
 {
     for (struct range *r = memory.device; r; r = r->next)
-        BUG_ON(mprotect(r->map, r->map_bytes - PAGE, how));
+        BUG_ON(mprotect(r->map, protected_bytes(r->map_bytes - PAGE), how));
 }
 
 void memory_open(void)
@@ -139,11 +145,12 @@ static cudaError_t memory_alloc(void **out, size_t bytes)
     *r = (struct range){memory.device, map + room - aligned, bytes, map, room + PAGE};
     memory.device = r;
     memory.bytes += bytes;
-    memset(map, TAIL, room);
+    memset(map, TAIL, room - aligned);
     memset(r->start, POISON, bytes);
+    memset(r->start + bytes, TAIL, aligned - bytes);
     BUG_ON(mprotect(map + room, PAGE, PROT_NONE));
     if (!memory.open && emulated_seed())
-        BUG_ON(mprotect(map, room, PROT_NONE));
+        BUG_ON(mprotect(map, protected_bytes(room), PROT_NONE));
     *out = r->start;
     return cudaSuccess;
 }
