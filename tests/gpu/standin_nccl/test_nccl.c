@@ -618,10 +618,36 @@ static void test_environment(void **state)
     assert_string_equal(getenv("NCCL_RAS_ENABLE"), "0");
 }
 
+static const char *interface_at(const char *address, const char *said)
+{
+    unsetenv("NCCL_SOCKET_IFNAME");
+    unsetenv("NCCL_SOCKET_FAMILY");
+    if (said)
+        setenv("NCCL_SOCKET_IFNAME", said, 1);
+    setenv("DDP_NODE_ADDRESS", address, 1);
+    nccl_environment();
+    unsetenv("DDP_NODE_ADDRESS");
+    return getenv("NCCL_SOCKET_IFNAME");
+}
+
+/* NCCL talks where the node said that it is reached. */
+static void test_interface_of_the_nodes_address(void **state)
+{
+    (void)state;
+    assert_string_equal(interface_at("127.0.0.1", NULL), "=lo");
+    assert_string_equal(getenv("NCCL_SOCKET_FAMILY"), "AF_INET");
+    assert_string_equal(interface_at("localhost", NULL), "=lo");
+    assert_string_equal(interface_at("127.0.0.1", "eth1"), "eth1");
+    assert_null(getenv("NCCL_SOCKET_FAMILY"));
+    assert_null(interface_at("192.0.2.1", NULL)); /* nobody's: RFC 5737 */
+    assert_null(interface_at("", NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_interface_of_the_nodes_address),
         cmocka_unit_test(test_ranks_sum),
         cmocka_unit_test(test_streams_wait_for_each_other),
         cmocka_unit_test(test_dead_peer_is_noticed),

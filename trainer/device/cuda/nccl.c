@@ -11,8 +11,6 @@
  * `watch`, too. Then `close` aborts by a thread of its own, with a deadline (nccl_close.c). */
 #include "trainer/device/cuda/nccl_wait.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -22,21 +20,6 @@
 #define STALL_MS 600000
 
 /* ---- the library */
-
-void nccl_environment(void)
-{
-    static const struct {
-        const char *name, *value;
-    } wanted[] = {
-        {"NCCL_RAS_ENABLE", "0"}, /* a port that answers anybody on this machine */
-        {"NCCL_ALGO", "Ring"},
-        {"NCCL_PROTO", "Simple"},
-        {"NCCL_NVLS_ENABLE", "0"}, /* sums in the switch: in whatever order */
-    };
-
-    for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
-        setenv(wanted[i].name, wanted[i].value, 0);
-}
 
 static int version(void)
 {

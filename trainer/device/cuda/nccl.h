@@ -10,7 +10,8 @@
 extern const struct comm_ops nccl_comm_ops;
 
 /* What NCCL reads from the environment, where the user has not said it: one algorithm and one protocol, so
- * that sums repeat bit for bit, and no service that answers anybody. Before the first call of NCCL, and while
+ * that sums repeat bit for bit, no service that answers anybody, and the interface of DDP_NODE_ADDRESS.
+ * Before the first call of NCCL, and while
  * the process has one thread: when the device is opened. */
 void nccl_environment(void);
 
