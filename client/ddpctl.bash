@@ -4,8 +4,8 @@ _ddpctl() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]} i
     local program=${COMP_WORDS[0]}
     COMPREPLY=()
-    if ((COMP_CWORD == 1)); then
-        COMPREPLY=($(compgen -W "$("$program" --help 2>/dev/null | sed -n 's/^  \([a-z]*\)  .*/\1/p') --help" -- "$current"))
+    if ((COMP_CWORD == 1)) || [[ $command == help ]]; then
+        COMPREPLY=($(compgen -W "$("$program" --help 2>/dev/null | sed -n 's/^  \([a-z]*\)  .*/\1/p') help --help" -- "$current"))
         return
     fi
     for ((i = 2; i < COMP_CWORD; i++)); do # behind "--" stands a command of the user's
@@ -23,6 +23,15 @@ _ddpctl() {
         COMPREPLY=($(compgen -W "$("$program" "$command" --help 2>/dev/null |
             sed -n 's/.*--output \([a-z|]*\).*/\1/p' | tr '|' ' ')" -- "$current"))
         return
+        ;;
+    -n | --name | -p | --plot)
+        if [[ $command == metrics ]]; then
+            local job=${COMP_WORDS[2]} list=
+            [[ $current == *,* ]] && list=${current%,*},
+            COMPREPLY=($(compgen -P "$list" -W "$("$program" metrics "$job" --limit 1 2>/dev/null |
+                sed -n '1s/^ *STEP//p')" -- "${current##*,}"))
+            return
+        fi
         ;;
     --token | --config | --tls-ca | --tls-cert | --tls-key)
         COMPREPLY=($(compgen -f -- "$current"))
@@ -50,17 +59,29 @@ _ddpctl() {
         return
     fi
     case $command in
+    generate | check)
+        COMPREPLY=($(compgen -W "$(_ddpctl_jobs)" -- "$current"))
+        ;;&
+    generate)
+        compopt -o filenames 2>/dev/null
+        COMPREPLY+=($(compgen -d -- "$current"))
+        ;;
     submit | run | check)
         compopt -o filenames 2>/dev/null
-        COMPREPLY=($(compgen -f -X '!*.@(yaml|yml|py)' -- "$current") $(compgen -d -- "$current"))
+        COMPREPLY+=($(compgen -f -X '!*.@(yaml|yml|py)' -- "$current") $(compgen -d -- "$current"))
         ;;
     status | logs | wait | cancel | resize | restart | resume | metrics | verify | events | why)
-        COMPREPLY=($(compgen -W "$("$program" status 2>/dev/null | awk '$1 ~ /^[0-9]+$/ {print $1}')" -- "$current"))
+        COMPREPLY=($(compgen -W "$(_ddpctl_jobs)" -- "$current"))
         ;;
     drain | undrain | forget)
         COMPREPLY=($(compgen -W "$("$program" nodes 2>/dev/null | awk 'NR > 1 {print $1}')" -- "$current"))
         ;;
     esac
+}
+
+# The last line counts nodes.
+_ddpctl_jobs() {
+    "$program" status 2>/dev/null | sed -n '$d; s/^ *\([0-9][0-9]*\) .*/\1/p'
 }
 
 # Completes as if the words from $1 on stood alone, where the bash-completion package can.
