@@ -20,10 +20,7 @@
 
 #define LOG_POLL_MS 100
 #define RETAIN_EVERY_MS (3600u * 1000)
-#define GPUS_MS 30000   /* a driver that starts for its first user takes seconds a GPU */
-#define PLUGIN_MS 60000 /* longer than anybody waits for an answer */
-#define BUSY_MS 2000    /* where workers are: their node must not be taken for lost meanwhile */
-#define ENDING_MS 5000  /* for attached supervisors to kill what they have */
+#define ENDING_MS 5000 /* for attached supervisors to kill what they have */
 
 /* ---- what the coordinator says */
 
@@ -141,13 +138,6 @@ static void on_pardon(void *user)
     gpus_pardon(a->gpus);
 }
 
-static void on_gpus_change(void *user)
-{
-    struct agent *a = user;
-
-    session_beat(a->session);
-}
-
 static void on_sendable(void *user)
 {
     struct agent *a = user;
@@ -217,8 +207,7 @@ static void wake_at(struct agent *a, int64_t at, int64_t now)
     BUG_ON(uv_timer_start(&a->later, on_later, at > now ? (uint64_t)(at - now) : 0, 0));
 }
 
-/* Not before it is known what the hello has to say. */
-static void dial(struct agent *a)
+void agent_dial(struct agent *a)
 {
     struct session_events events = {.fill_hello = fill_hello,
                                     .fill_heartbeat = fill_heartbeat,
@@ -239,30 +228,6 @@ static void dial(struct agent *a)
         uv_stop(&a->loop);
 }
 
-static void on_plugin(void *user, const char *nccl, const char *version)
-{
-    struct agent *a = user;
-
-    a->asking = NULL;
-    free(a->nccl);
-    free(a->plugin);
-    a->nccl = xstrdup(nccl);
-    a->plugin = xstrdup(version);
-    if (a->ending)
-        return;
-    if (a->session)
-        session_renew(a->session);
-    dial(a);
-}
-
-/* The driver came later than we did: the coordinator hears of its GPUs once it is known what trains there. */
-static void on_gpus_arrival(void *user)
-{
-    struct agent *a = user;
-
-    a->asking = trainer_plugin_ask(&a->loop, a->trainer, on_plugin, a);
-}
-
 /* --rejoin: what the former cluster left here is killed and forgotten before the new one hears of this node;
  * their job numbers would be mistaken for its own. True while there is something left. */
 static bool leave_cluster(struct agent *a, int64_t now)
@@ -278,7 +243,7 @@ static bool leave_cluster(struct agent *a, int64_t now)
         return true;
     a->leaving = false;
     log_info("former_cluster_left", "node=%s", a->settings->node);
-    dial(a);
+    agent_dial(a);
     return false;
 }
 
@@ -297,7 +262,7 @@ static void on_settle(uv_prepare_t *handle)
     if (a->leaving && leave_cluster(a, now))
         return;
     if (a->asking && !a->session) {
-        dial(a);
+        agent_dial(a);
         wake_at(a, a->dial_by, now);
     }
     agent_reconcile(a, now);
@@ -489,33 +454,6 @@ static void open_checks(struct agent *a)
     a->checks = checks_create(&a->loop, &options);
 }
 
-static bool is_leased(void *user, const char *uuid)
-{
-    const struct agent *a = user;
-
-    return wish_leases(a->wish.wish, uuid);
-}
-
-static enum err_code open_gpus(struct agent *a, struct err *e)
-{
-    bool busy = wish_any(a->wish.wish);
-    struct gpus_options options = {.state = a->settings->state,
-                                   .configured = a->settings->gpus,
-                                   .visible = getenv("CUDA_VISIBLE_DEVICES"),
-                                   .leased = is_leased,
-                                   .on_change = on_gpus_change,
-                                   .on_arrival = on_gpus_arrival,
-                                   .patience_ms = busy ? BUSY_MS : GPUS_MS,
-                                   .user = a};
-
-    if (gpus_open(&a->gpus, &a->loop, &options, e))
-        return e->code;
-    if (gpus_count(a->gpus))
-        a->asking = trainer_plugin_ask(&a->loop, a->trainer, on_plugin, a);
-    a->dial_by = clock_boot_ms() + (busy ? BUSY_MS : PLUGIN_MS);
-    return ERR_OK;
-}
-
 static enum err_code open_parts(struct agent *a, struct err *e)
 {
     struct wards_options wards = {.state = a->settings->state,
@@ -534,7 +472,7 @@ static enum err_code open_parts(struct agent *a, struct err *e)
         a->runtime = xasprintf("/run/ddp/%.8s", a->instance);
     wards.runtime = a->runtime;
     inventory_read(&a->inventory);
-    if (open_gpus(a, e))
+    if (agent_open_gpus(a, e))
         return e->code;
     a->logs = logs_create(&logs);
     a->watch = watch_create(&a->loop, &watch);
@@ -543,7 +481,7 @@ static enum err_code open_parts(struct agent *a, struct err *e)
         return e->code;
     start_handles(a);
     a->leaving = a->settings->rejoin;
-    dial(a);
+    agent_dial(a);
     return ERR_OK;
 }
 

@@ -16,7 +16,8 @@
 #include "daemon/agent/watch.h"
 #include "daemon/agent/wish.h"
 
-/* What agent.c (the loop) and agent_act.c (wishes to orders, facts to messages) share. Own folder only. */
+/* What agent.c (the loop), agent_gpus.c and agent_act.c (wishes to orders, facts to messages) share. Own
+ * folder only. */
 
 struct agent {
     const struct settings *settings;
@@ -51,6 +52,8 @@ struct agent {
 };
 
 const struct passwd *agent_other_user(const struct agent *a); /* whom jobs run as; NULL: as this agent */
+enum err_code agent_open_gpus(struct agent *a, struct err *e);
+void agent_dial(struct agent *a); /* not before it is known what the hello has to say */
 void agent_reconcile(struct agent *a, int64_t now);
 void agent_watch(struct agent *a); /* tells the watch which workers live */
 void agent_send_facts(struct agent *a);

@@ -323,7 +323,7 @@ static void say_none(const struct gpus_options *o, const struct err *why)
     else if (why->code == ERR_NOT_FOUND)
         log_debug("no_gpus", "why=%s", LOG_Q(why->msg));
     else
-        log_info("no_gpus", "why=%s until=%s", LOG_Q(why->msg), "there-is-a-driver");
+        log_info("no_gpus_yet", "why=%s", LOG_Q(why->msg));
 }
 
 enum err_code gpus_open(struct gpus **out, struct uv_loop_s *loop, const struct gpus_options *options,
@@ -345,8 +345,7 @@ enum err_code gpus_open(struct gpus **out, struct uv_loop_s *loop, const struct 
         return ERR_OK;
     }
     take_stock(g, readings, count, e);
-    if (e->code &&
-        g->count) { /* the list was right before one was gone; whoever holds that must hear of it */
+    if (e->code && g->count) { /* right before one was gone, and whoever holds that must hear of it */
         log_error("gpus_not_offered", "why=%s", LOG_Q(e->msg));
         return ERR_OK;
     }
