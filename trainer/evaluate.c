@@ -24,6 +24,7 @@ static enum err_code evaluate_part(struct trainer *t, struct counts *out, struct
             t->index[count++] = next;
         if (batch_load(t, t->test, count, &b, e))
             return e->code;
+        b.same_params = seen > 0;
         model_evaluate(t->model, t->params, &b, t->tally);
         seen += count;
     }

@@ -88,8 +88,8 @@ static uint64_t recording_key(const struct going_back *g, const float *grads, co
     const struct trainer *t = g->t;
     struct {
         const float *params, *grads;
-        int64_t rows, divisor;
-    } work = {t->params, grads, b->rows, g->divisor};
+        int64_t rows, divisor, same_params;
+    } work = {t->params, grads, b->rows, g->divisor, b->same_params};
     if (!t->device->ops->record || t->spec->model.dropout > 0.0 || b->rows == 0)
         return 0;
     uint64_t key = digest64(0, &work, sizeof(work));
@@ -130,6 +130,7 @@ static enum err_code compute(struct going_back *g, float *grads, model_ready_fn 
 {
     struct trainer *t = g->t;
     const struct device_ops *ops = t->device->ops;
+    bool same_params = false;
     ops->zero(t->device, grads, t->model->count * sizeof(float));
     ops->zero(t->device, t->tally, sizeof(*t->tally));
     for (int64_t i = 0; i < t->sampler.accumulate; i++) {
@@ -137,7 +138,9 @@ static enum err_code compute(struct going_back *g, float *grads, model_ready_fn 
         bool last = i + 1 == t->sampler.accumulate;
         if (batch_next(t, i, &b, e))
             return e->code;
+        b.same_params = same_params;
         train(g, grads, &b, last ? told : NULL);
+        same_params |= b.rows > 0;
         if (!last)
             batch_stage(t, &t->cursor, i + 1);
     }

@@ -345,6 +345,32 @@ static void same_bits_again_and_by_other_threads(void **state)
     }
 }
 
+/* What products read of the parameters is made again unless the batch says that they are the same. */
+static void weights_are_made_once(void **state)
+{
+    struct problem p;
+    struct device_tally first, kept, again, changed;
+    (void)state;
+    struct gpt_shape s = shape_of(48, 3, 2, 16, 65);
+    s.type = DEVICE_BF16;
+    problem_open(&p, s, 2);
+    train(&p, &first);
+    const struct model_tensor *t = p.m->tensors;
+    while (strcmp(t->name, "transformer.h.0.mlp.c_fc.weight") != 0)
+        t++;
+    for (size_t i = 0; i < t->count; i++)
+        p.params[t->offset + i] *= 2.0f;
+    p.b.same_params = true;
+    train(&p, &kept);
+    assert_memory_equal(&first, &kept, sizeof(first));
+    model_evaluate(p.m, p.params, &p.b, memset(&again, 0, sizeof(again)));
+    assert_memory_equal(&first, &again, sizeof(first));
+    p.b.same_params = false;
+    train(&p, &changed);
+    assert_true(fabs(first.loss - changed.loss) > 1e-6 * first.loss);
+    problem_close(&p);
+}
+
 /* Who computes a row does not matter: its mask is its sample's, wherever it comes. */
 static void masks_follow_samples(void **state)
 {
@@ -499,6 +525,7 @@ int main(void)
         cmocka_unit_test(correct_counts_tokens),
         cmocka_unit_test(bf16_is_near),
         cmocka_unit_test(same_bits_again_and_by_other_threads),
+        cmocka_unit_test(weights_are_made_once),
         cmocka_unit_test(masks_follow_samples),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(names_and_shapes_are_those_of_hugging_face),

@@ -31,10 +31,11 @@ static void pass_init(struct pass *p, struct model *m, const float *params, cons
     p->tokens = b->rows * g->s.context;
     p->end = m->count;
     p->weights = params;
-    if (p->type == DEVICE_BF16) {
+    if (p->type != DEVICE_BF16)
+        return;
+    if (!b->same_params)
         p->ops->narrow(p->d, g->weights, params, m->count);
-        p->weights = g->weights;
-    }
+    p->weights = g->weights;
 }
 
 /* ---- dropout: a key for each step and place */

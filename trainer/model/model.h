@@ -38,6 +38,7 @@ struct model_batch {
      * computes what. sample: (rows), who each row is: its index in the data set. */
     const int64_t *sample;
     int64_t step;
+    bool same_params; /* as in this model's last pass: what was made of them then holds */
 };
 
 struct model;
