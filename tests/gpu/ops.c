@@ -275,6 +275,36 @@ static void try_dense(struct side *s, const struct shape *h)
     take(s, "bias_activate_grad dbias", bias, DEVICE_F32, h->width);
 }
 
+/* With its bias as products read it, where that is not float, and without an activation. */
+static void try_linear(struct side *s, const struct shape *h)
+{
+    const struct device_ops *ops = s->d->ops;
+    int64_t n = h->rows * h->width, in = h->context;
+    void *x = typed(s, 1.0f, h->rows * in), *w = typed(s, 1.0f, in * h->width);
+    float *bias = noise(s, DEVICE_F32, true, 1.0f, h->width);
+    void *z = blank(s, s->type, n), *a = h->vocab ? blank(s, s->type, n) : NULL, *narrow = NULL;
+    if (s->type == DEVICE_BF16) {
+        narrow = blank(s, DEVICE_BF16, h->width);
+        ops->narrow(s->d, narrow, bias, (size_t)h->width);
+    }
+    struct device_linear f = {.type = s->type,
+                              .kept = s->type,
+                              .rows = h->rows,
+                              .in = in,
+                              .out = h->width,
+                              .x = x,
+                              .w = w,
+                              .bias = bias,
+                              .typed = narrow,
+                              .z = z,
+                              .kind = DEVICE_GELU_TANH,
+                              .a = a};
+    ops->linear(s->d, &f);
+    take(s, "linear z", z, s->type, n);
+    if (a)
+        take(s, "linear a", a, s->type, n);
+}
+
 /* Back through the layer behind an activation: where the device does it in one, and in two steps besides. */
 static void try_activation_grad(struct side *s, const struct shape *h)
 {
@@ -535,6 +565,9 @@ static const struct operation_case {
     {try_dense, {.rows = 131, .width = 48}, false},
     {try_dense, {.rows = 257, .width = 10}, false},
     {try_dense, {.rows = 8192, .width = 6400}, true},
+    {try_linear, {.rows = 7, .context = 5, .width = 20, .vocab = 1}, false},
+    {try_linear, {.rows = 33, .context = 24, .width = 96}, false},
+    {try_linear, {.rows = 33, .context = 24, .width = 96, .vocab = 1}, false},
     {try_activation_grad, {.rows = 7, .context = 5, .width = 20}, false},
     {try_activation_grad, {.rows = 33, .context = 24, .width = 96}, false},
     {try_activation_grad, {.rows = 32, .context = 24, .width = 96}, false},
@@ -578,6 +611,12 @@ static int shifts_of(const struct operation_case *c)
     return c->large || (c->h.rows > 0 && length % 4 != 0) ? 1 : 2;
 }
 
+/* Products are the plugin's alone; what is behind them shows alone by the kernels. */
+static bool fits_device(try_fn *fn, bool plugin)
+{
+    return plugin ? fn != try_bias_activate : fn != try_linear && fn != try_activation_grad;
+}
+
 int main(int argc, char **argv)
 {
     struct device *cpu = NULL, *gpu = NULL;
@@ -595,7 +634,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         for (shifted = 0; shifted < shifts_of(&cases[i]) && !(quick && cases[i].large); shifted++) {
-            if (cases[i].fn == (plugin ? try_bias_activate : try_activation_grad))
+            if (!fits_device(cases[i].fn, plugin))
                 break;
             try_all(cpu, gpu, cases[i].fn, &cases[i].h);
         }

@@ -121,6 +121,7 @@ struct device_linear {
     int64_t rows, in, out;
     const void *x, *w;
     const float *bias; /* (out) */
+    const void *typed; /* the bias of `type`, where that is there, too; else NULL */
     void *z;
     enum device_activation kind;
     void *a; /* NULL: not wanted */

@@ -11,7 +11,7 @@
  * DDP_CUDA_PLUGIN says, else beside the program, else in ../lib/ddp from there; loaded once, never unloaded.
  * Everything it shows but plugin_entry is hidden. */
 
-#define PLUGIN_ABI 2 /* grows with every change of this header, device.h or comm.h */
+#define PLUGIN_ABI 3 /* grows with every change of this header, device.h or comm.h */
 #define PLUGIN_ENTRY "ddp_plugin"
 
 struct plugin {

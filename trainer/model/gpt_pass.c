@@ -72,6 +72,7 @@ static void linear(const struct pass *p, void *z, const void *x, const struct gp
         .x = x,
         .w = weight(p, w->weight),
         .bias = p->params + w->bias,
+        .typed = weight(p, w->bias),
         .z = z,
         .kind = p->g->s.activation,
         .a = a,

@@ -11,16 +11,17 @@
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/gemm_time.h"
 
-enum { KEPT = 128, CANDIDATES = 8, BIAS_ROOM = 131072 };
+enum { KEPT = 128, CANDIDATES = 8 };
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 #define ALIGNMENT 256 /* more than that is no different */
 
-/* Compared as bytes: no padding that is not zero. */
+/* Compared as bytes: no padding. */
 struct shape {
-    int64_t m, n, k;
-    int32_t type, out, trans_a, trans_b, epilogue, adds;
-    uint32_t align_a, align_b, align_c, align_aux;
+    int64_t m, n, k, adds;
+    int32_t type, out, trans_a, trans_b, epilogue;
+    uint32_t align_a, align_b, align_c, align_aux, align_bias;
 };
+_Static_assert(sizeof(struct shape) == 72, "a shape has no padding");
 struct plan {
     struct shape shape;
     bool declined; /* no algorithm does it */
@@ -31,7 +32,7 @@ struct plan {
 struct gemm {
     cublasLtHandle_t lib;
     cudaStream_t stream;
-    void *workspace, *bias;   /* bias: BIAS_ROOM of bf16, of one product */
+    void *workspace;
     struct gemm_timer *timer; /* NULL: the first algorithm is taken */
     struct plan plan[KEPT];
     size_t count, oldest;
@@ -326,22 +327,16 @@ static enum err_code fused(struct gemm *g, const struct device_linear *h,
 {
     struct call c = call_of(product);
     bool bf16 = h->kept == DEVICE_BF16;
-    if (h->type != h->kept || (h->a && (h->kind != DEVICE_GELU_TANH || !bf16 || h->out % 8)) ||
-        (bf16 && h->out > BIAS_ROOM))
+    c.bias = bf16 ? h->typed : h->bias;
+    if (!c.bias || h->type != h->kept || (h->a && (h->kind != DEVICE_GELU_TANH || !bf16 || h->out % 8)))
         return err_set(e, ERR_UNIMPLEMENTED, "not in one product");
     c.shape.epilogue = h->a ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS;
-    c.bias = h->bias;
+    c.shape.align_bias = alignment_of(c.bias);
     if (h->a) {
         c.c = h->a;
         c.aux = h->z;
         c.shape.align_c = alignment_of(h->a);
         c.shape.align_aux = alignment_of(h->z);
-    }
-    if (bf16) {
-        cudaError_t code = cuda_narrow(g->stream, g->bias, h->bias, (size_t)h->out);
-        if (code != cudaSuccess)
-            return cuda_error(code, "a layer's bias", e);
-        c.bias = g->bias;
     }
     return run(g, &c, e);
 }
@@ -381,7 +376,7 @@ enum err_code gemm_linear(struct gemm *g, const struct device_linear *h, struct 
                                      .c = h->z};
     if (h->rows == 0 || h->out == 0)
         return ERR_OK;
-    if (h->in > 0 && h->bias && fused(g, h, &product, &why) == ERR_OK)
+    if (h->in > 0 && fused(g, h, &product, &why) == ERR_OK)
         return ERR_OK;
     if (why.code != ERR_OK && why.code != ERR_UNIMPLEMENTED) {
         *e = why;
@@ -406,8 +401,6 @@ enum err_code gemm_open(struct gemm **out, cudaStream_t stream, struct err *e)
     }
     cublasStatus_t status = cublasLtCreate(&g->lib);
     cudaError_t code = cudaMalloc(&g->workspace, WORKSPACE_BYTES);
-    if (code == cudaSuccess)
-        code = cudaMalloc(&g->bias, (size_t)BIAS_ROOM * 2);
     if (status != CUBLAS_STATUS_SUCCESS || code != cudaSuccess) {
         gemm_close(g);
         return code == cudaSuccess ? failed(e, "opening it", status)
@@ -427,11 +420,10 @@ void gemm_close(struct gemm *g)
         (void)cublasLtDestroy(g->lib);
     gemm_timer_close(g->timer);
     (void)cudaFree(g->workspace);
-    (void)cudaFree(g->bias);
     free(g);
 }
 
 size_t gemm_bytes(const struct gemm *g)
 {
-    return WORKSPACE_BYTES + (size_t)BIAS_ROOM * 2 + gemm_timer_bytes(g->timer);
+    return WORKSPACE_BYTES + gemm_timer_bytes(g->timer);
 }

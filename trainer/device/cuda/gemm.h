@@ -19,7 +19,7 @@ void gemm_close(struct gemm *g); /* NULL is fine; when the stream is idle */
 size_t gemm_bytes(const struct gemm *g);
 
 /* As device.h's. linear adds the bias and applies tanh GELU within the product where cuBLASLt can; in bf16
- * the bias is rounded to bf16 for it. */
+ * it adds the bias that is rounded to bf16. */
 MUST_CHECK enum err_code gemm_product(struct gemm *g, const struct device_product *h, struct err *e);
 MUST_CHECK enum err_code gemm_linear(struct gemm *g, const struct device_linear *h, struct err *e);
 /* dz = dy w^T f'(z) alone, in one product. UNIMPLEMENTED: not in one, and nothing was done. */
