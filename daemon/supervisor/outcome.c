@@ -7,23 +7,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 
 #define ERROR_FILE_MAX (1 << 20)
 
+/* The directory is the user's, who may put a fifo, or a link to a file of ours, where his file was: judged by
+ * the descriptor, never by the path. -1: nothing to be read. */
+static int open_plain(const char *path, struct stat *st)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+    if (fd >= 0 && !fstat(fd, st) && S_ISREG(st->st_mode))
+        return fd;
+    close_fd(&fd);
+    return -1;
+}
+
 /* The last bytes of the file, from the start of a line where there is one. */
 static char *read_end(const char *path)
 {
-    CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    CLEANUP(free_text) char *text = xcalloc(1, TAIL_BYTES + 1);
     struct stat st;
+    CLEANUP(close_fd) int fd = open_plain(path, &st);
+    CLEANUP(free_text) char *text = xcalloc(1, TAIL_BYTES + 1);
     off_t from;
     ssize_t n;
     char *line;
 
-    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
+    if (fd < 0)
         return NULL;
     from = st.st_size > TAIL_BYTES ? st.st_size - TAIL_BYTES : 0;
     n = pread(fd, text, TAIL_BYTES, from);
@@ -55,6 +66,20 @@ char *outcome_tail(const char *log_dir)
     return xstrdup(at);
 }
 
+static bool read_whole(const char *path, struct buf *text)
+{
+    struct stat st;
+    CLEANUP(close_fd) int fd = open_plain(path, &st);
+    char piece[16384];
+    ssize_t n;
+
+    if (fd < 0)
+        return false;
+    while ((n = read(fd, piece, sizeof(piece))) > 0 && text->len <= ERROR_FILE_MAX)
+        buf_append(text, piece, (size_t)n);
+    return n == 0 && text->len > 0;
+}
+
 /* torchrun's file: {"message": {"message": "...", "extraInfo": {...}}}, or {"message": "..."}. */
 char *outcome_message(const char *log_dir)
 {
@@ -64,11 +89,8 @@ char *outcome_message(const char *log_dir)
     const json_t *message;
     const char *line;
     struct err ignored;
-    struct stat st;
 
-    if (lstat(path, &st) || !S_ISREG(st.st_mode) || file_read(path, ERROR_FILE_MAX, &text, &ignored))
-        return NULL;
-    if (json_parse(text.data, text.len, ERROR_FILE_MAX, &obj, &ignored))
+    if (!read_whole(path, &text) || json_parse(text.data, text.len, ERROR_FILE_MAX, &obj, &ignored))
         return NULL;
     message = json_object_get(obj, "message");
     line = json_is_object(message) ? json_get_text(message, "message", NULL) : json_string_value(message);

@@ -1,0 +1,112 @@
+#include "tests/unit/base/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "daemon/supervisor/outcome.h"
+
+static int make_dir(void **state)
+{
+    *state = xstrdup("/tmp/ddp-test-XXXXXX");
+    return mkdtemp(*state) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    struct err e;
+    int rc = file_remove_tree(*state, &e) ? -1 : 0;
+
+    free(*state);
+    return rc;
+}
+
+static void put(const char *dir, const char *name, const char *text)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
+    struct err e;
+
+    assert_int_equal(file_write_atomic(path, text, strlen(text), 0644, &e), ERR_OK);
+}
+
+static void says(const char *dir, const char *wanted)
+{
+    CLEANUP(free_text) char *message = outcome_message(dir);
+
+    if (!wanted)
+        assert_null(message);
+    else
+        assert_string_equal(message, wanted);
+}
+
+static void the_last_lines_of_stderr_are_kept(void **state)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+
+    assert_null(outcome_tail(*state));
+    for (int i = 0; i < 100; i++)
+        buf_printf(&text, "line %d\n", i);
+    put(*state, "stderr.log", text.data);
+    CLEANUP(free_text) char *tail = outcome_tail(*state);
+    assert_int_equal(strncmp(tail, "line 80\n", 8), 0);
+    assert_string_equal(strrchr(tail, '\n'), "\nline 99");
+}
+
+static void torchruns_error_file_is_understood(void **state)
+{
+    says(*state, NULL);
+    put(*state, "error.json", "{\"message\": {\"message\": \"ValueError: bad\\nmore\", \"extraInfo\": {}}}");
+    says(*state, "ValueError: bad");
+    put(*state, "error.json", "{\"message\": \"plain\"}");
+    says(*state, "plain");
+    put(*state, "error.json", "{\"message\": ");
+    says(*state, NULL);
+    put(*state, "error.json", "");
+    says(*state, NULL);
+}
+
+/* A supervisor may be root's, and reads what a user has put there. */
+static void no_link_is_followed_and_no_fifo_waited_for(void **state)
+{
+    CLEANUP(free_text) char *link = xasprintf("%s/error.json", (char *)*state);
+    CLEANUP(free_text) char *fifo = xasprintf("%s/stderr.log", (char *)*state);
+    CLEANUP(free_text) char *target = xasprintf("%s/secret", (char *)*state);
+
+    put(*state, "secret", "{\"message\": \"secret\"}");
+    assert_int_equal(symlink(target, link), 0);
+    says(*state, NULL);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(mkfifo(link, 0600), 0);
+    says(*state, NULL);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_null(outcome_tail(*state));
+}
+
+static void a_taken_port_is_told_by_the_last_words(void **state)
+{
+    struct spawn_order order = {.master_port = 29512};
+
+    (void)state;
+    assert_true(outcome_port_busy(&order, "bind to 0.0.0.0:29512: Address already in use"));
+    assert_true(outcome_port_busy(&order, "EADDRINUSE (29512)"));
+    assert_false(outcome_port_busy(&order, "bind to 0.0.0.0:29513: Address already in use"));
+    assert_false(outcome_port_busy(&order, NULL));
+    order.master_port = 0; /* of another node's */
+    assert_false(outcome_port_busy(&order, "bind to 0.0.0.0:29512: Address already in use"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
+    const struct CMUnitTest tests[] = {
+        TEST(the_last_lines_of_stderr_are_kept),
+        TEST(torchruns_error_file_is_understood),
+        TEST(no_link_is_followed_and_no_fifo_waited_for),
+        cmocka_unit_test(a_taken_port_is_told_by_the_last_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
