@@ -33,9 +33,9 @@ bool cuda_ok(struct cuda_device *c, cudaError_t code, const char *what)
 
 /* ---- waiting */
 
-#define SPIN_NS 200000    /* most waits are for what is all but done */
-#define CHECK_NS 2000000  /* between two questions to watch's check */
-#define LONGEST_NS 200000 /* a sleep */
+#define SPIN_NS 200000   /* most waits are for what is all but done */
+#define CHECK_NS 2000000 /* between two questions to watch's check */
+#define LONGEST_NS 50000 /* a sleep: at a step's end the GPU stands still until the host is awake */
 
 static bool still_wanted(struct cuda_device *c)
 {
