@@ -1,7 +1,6 @@
 #include "daemon/supervisor/group.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -22,6 +21,7 @@
 #include "daemon/control/socket.h"
 #include "daemon/supervisor/lease.h"
 #include "daemon/supervisor/spawn.h"
+#include "daemon/supervisor/talk.h"
 
 #define LOCK_WAIT_MS 2000      /* a supervisor that has just ended may hold the lock a moment longer */
 #define FIRST_ORDER_MS 30000   /* with nothing to do so far */
@@ -35,13 +35,11 @@ struct group {
     struct spawn **spawns;
     size_t count, cap;
     struct lease lease;
-    int lock_fd, listener, agent, signals;
-    bool blocked;     /* the agent's queue is full: wait until it is writable */
-    bool greet, sync; /* hello, synced are still to be said */
-    bool used;        /* there was a spawn */
-    bool ending;      /* everything stops; no new orders */
+    struct talk talk; /* with the agent */
+    int lock_fd, listener, signals;
+    bool used;   /* there was a spawn */
+    bool ending; /* everything stops; no new orders */
     int64_t opened;
-    struct outbox outbox;
 };
 
 static enum err_code take_lock(struct group *g, struct err *e)
@@ -79,11 +77,7 @@ static enum err_code open_signals(struct group *g, struct err *e)
 
 static void attach(struct group *g, int fd)
 {
-    close_fd(&g->agent);
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    g->agent = fd;
-    g->greet = g->sync = true;
-    g->blocked = false;
+    talk_attach(&g->talk, fd);
     for (size_t i = 0; i < g->count; i++)
         g->spawns[i]->dirty = true;
 }
@@ -113,7 +107,7 @@ enum err_code group_open(struct group **out, const struct group_options *options
 
     g->options = *options;
     g->site = (struct spawn_site){options->dir, options->node, options->job};
-    g->lock_fd = g->listener = g->agent = g->signals = -1;
+    g->lock_fd = g->listener = g->talk.fd = g->signals = -1;
     g->opened = clock_boot_ms();
     if (file_mkdirs(options->dir, 0700, e) || take_lock(g, e) || take_records(g, e) || open_signals(g, e) ||
         control_listen(options->dir, &g->listener, e)) {
@@ -137,8 +131,7 @@ void group_free(struct group *g)
     for (size_t i = 0; i < g->count; i++)
         spawn_free(g->spawns[i]);
     free(g->spawns);
-    outbox_release(&g->outbox);
-    close_fd(&g->agent);
+    talk_release(&g->talk);
     close_fd(&g->listener);
     close_fd(&g->signals);
     close_fd(&g->lock_fd);
@@ -193,9 +186,7 @@ static void stop_all(struct group *g, enum stop_mode mode, int64_t now)
 
 static void detach(struct group *g)
 {
-    close_fd(&g->agent);
-    g->agent = -1;
-    g->blocked = false;
+    talk_detach(&g->talk);
     if (!g->options.attached && g->used)
         return;
     g->ending = true; /* or there was never anything to do: the next agent starts what it needs */
@@ -234,11 +225,11 @@ static void obey(struct group *g, struct control_message *m)
 
 static void hear_agent(struct group *g)
 {
-    while (g->agent >= 0) {
+    while (g->talk.fd >= 0) {
         CLEANUP(control_message_release) struct control_message m;
         struct err e;
 
-        switch (control_receive(g->agent, &m, &e)) {
+        switch (control_receive(g->talk.fd, &m, &e)) {
         case ERR_OK:
             obey(g, &m);
             break;
@@ -252,105 +243,6 @@ static void hear_agent(struct group *g)
             return;
         }
     }
-}
-
-static bool say(struct group *g, const struct control_message *m)
-{
-    struct err e;
-
-    switch (control_send(g->agent, m, &e)) {
-    case ERR_OK:
-        return true;
-    case ERR_UNAVAILABLE:
-        g->blocked = true;
-        return false;
-    default:
-        detach(g);
-        return false;
-    }
-}
-
-static bool say_facts(struct group *g, bool ended)
-{
-    for (size_t i = 0; i < g->count; i++) {
-        struct spawn *s = g->spawns[i];
-        struct control_message m = {.op = CONTROL_FACT, .fact = s->fact}; /* borrowed for the call */
-
-        if (!s->dirty || spawn_ended(s) != ended)
-            continue;
-        if (!say(g, &m))
-            return false;
-        s->dirty = false;
-    }
-    return true;
-}
-
-static bool say_reports(struct group *g)
-{
-    const struct outbox_item *item;
-    struct err e;
-
-    while ((item = outbox_first(&g->outbox))) {
-        enum err_code code = control_send_text(g->agent, item->text, item->len, &e);
-
-        if (code == ERR_UNAVAILABLE) {
-            g->blocked = true;
-            return false;
-        }
-        if (code == ERR_ABORTED) {
-            detach(g);
-            return false;
-        }
-        outbox_pop(&g->outbox);
-    }
-    return true;
-}
-
-/* Ends after the reports that came before them; nothing here waits. */
-static void tell_agent(struct group *g)
-{
-    struct control_message hello = {.op = CONTROL_HELLO, .job = g->options.job};
-    struct control_message synced = {.op = CONTROL_SYNCED};
-    CLEANUP(free_text) char *node = xstrdup(g->options.node);
-
-    hello.node = node;
-    if (g->agent < 0 || g->blocked)
-        return;
-    if (g->greet && !say(g, &hello))
-        return;
-    g->greet = false;
-    if (!say_facts(g, false) || !say_reports(g) || !say_facts(g, true))
-        return;
-    if (g->sync && say(g, &synced))
-        g->sync = false;
-}
-
-struct report_place {
-    struct group *group;
-    const struct spawn *spawn;
-};
-
-static void queue_report(void *ctx, const struct spawn_report *report)
-{
-    struct report_place *at = ctx;
-    struct control_message m = {.op = CONTROL_REPORT, .report = *report};
-    struct buf text = {0};
-    size_t len;
-
-    m.report.spawn = at->spawn->fact.spawn;
-    m.report.generation = at->spawn->fact.generation;
-    m.report.rank = at->spawn->fact.rank;
-    m.report.time_ms = clock_wall_ms();
-    control_encode(&m, &text);
-    len = text.len;
-    outbox_push(&at->group->outbox, buf_steal(&text), len);
-}
-
-static void read_reports(struct group *g, struct spawn *s, size_t limit)
-{
-    struct report_place at = {g, s};
-
-    spawn_read_reports(s, limit, queue_report, &at);
 }
 
 static void reap(struct group *g)
@@ -435,7 +327,7 @@ static int64_t tick(struct group *g, int64_t now)
         int64_t at;
 
         if (!spawn_ended(s) && !s->pid)
-            read_reports(g, s, REPORT_REST);
+            talk_take_reports(&g->talk, s, REPORT_REST);
         at = spawn_tick(s, &g->site, &peers, now);
         next = at < next ? at : next;
     }
@@ -447,14 +339,14 @@ static bool done(const struct group *g, int64_t now)
     for (size_t i = 0; i < g->count; i++)
         if (!spawn_ended(g->spawns[i]))
             return false;
-    if (g->options.attached && g->agent < 0)
+    if (g->options.attached && g->talk.fd < 0)
         return true;
     for (size_t i = 0; i < g->count; i++)
         if (!g->spawns[i]->saved)
             return false;
     if (g->ending)
         return true;
-    if (g->agent >= 0 && g->count)
+    if (g->talk.fd >= 0 && g->count)
         return false; /* an end that the coordinator has yet to commit */
     return g->used || now - g->opened > FIRST_ORDER_MS;
 }
@@ -487,7 +379,7 @@ static void wait_for_something(struct group *g, struct watch *w, int64_t next, i
     w->count = 0;
     watch_fd(w, g->signals, POLLIN);
     watch_fd(w, g->listener, POLLIN);
-    watch_fd(w, g->agent, (short)(POLLIN | (g->blocked ? POLLOUT : 0)));
+    watch_fd(w, g->talk.fd, (short)(POLLIN | (g->talk.blocked ? POLLOUT : 0)));
     for (size_t i = 0; i < g->count; i++) {
         watch_fd(w, g->spawns[i]->exec_fd, POLLIN);
         watch_fd(w, g->spawns[i]->report_fd, POLLIN);
@@ -507,12 +399,12 @@ static void serve(struct group *g, const struct watch *w)
         if (is_ready(w, s->exec_fd))
             spawn_exec_ready(s, &g->site);
         if (is_ready(w, s->report_fd))
-            read_reports(g, s, REPORT_TURN);
+            talk_take_reports(&g->talk, s, REPORT_TURN);
     }
     if (is_ready(w, g->signals))
         hear_signals(g);
-    if (is_ready(w, g->agent)) {
-        g->blocked = false;
+    if (is_ready(w, g->talk.fd)) {
+        g->talk.blocked = false;
         hear_agent(g);
     }
     if (!is_ready(w, g->listener))
@@ -532,7 +424,8 @@ void group_run(struct group *g)
 
     for (;;) {
         next = tick(g, now);
-        tell_agent(g);
+        if (!talk_tell(&g->talk, &g->site, g->spawns, g->count))
+            detach(g);
         if (done(g, now))
             break;
         wait_for_something(g, &w, next, now);

@@ -1,0 +1,137 @@
+#include "daemon/supervisor/talk.h"
+
+#include <fcntl.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "daemon/control/socket.h"
+
+void talk_attach(struct talk *t, int fd)
+{
+    talk_detach(t);
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    t->fd = fd;
+    t->greet = t->sync = true;
+}
+
+void talk_detach(struct talk *t)
+{
+    close_fd(&t->fd);
+    t->fd = -1;
+    t->blocked = false;
+}
+
+void talk_release(struct talk *t)
+{
+    talk_detach(t);
+    outbox_release(&t->outbox);
+}
+
+/* UNAVAILABLE: the queue is full. */
+static enum err_code said(struct talk *t, enum err_code code)
+{
+    t->blocked = code == ERR_UNAVAILABLE;
+    return code;
+}
+
+static enum err_code say(struct talk *t, const struct control_message *m, struct err *e)
+{
+    return said(t, control_send(t->fd, m, e));
+}
+
+static enum err_code say_facts(struct talk *t, struct spawn *const *spawns, size_t count, bool ended,
+                               struct err *e)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct spawn *s = spawns[i];
+        struct control_message m = {.op = CONTROL_FACT, .fact = s->fact}; /* borrowed for the call */
+
+        if (!s->dirty || spawn_ended(s) != ended)
+            continue;
+        if (say(t, &m, e))
+            return e->code;
+        s->dirty = false;
+    }
+    return ERR_OK;
+}
+
+/* One that cannot be sent, though somebody is there, is dropped. */
+static enum err_code say_reports(struct talk *t, struct err *e)
+{
+    const struct outbox_item *item;
+
+    while ((item = outbox_first(&t->outbox))) {
+        enum err_code code = said(t, control_send_text(t->fd, item->text, item->len, e));
+
+        if (code == ERR_UNAVAILABLE || code == ERR_ABORTED)
+            return code;
+        outbox_pop(&t->outbox);
+    }
+    return ERR_OK;
+}
+
+static enum err_code say_hello(struct talk *t, const struct spawn_site *site, struct err *e)
+{
+    CLEANUP(free_text) char *node = xstrdup(site->node);
+    struct control_message hello = {.op = CONTROL_HELLO, .job = site->job, .node = node};
+
+    if (!t->greet)
+        return ERR_OK;
+    if (say(t, &hello, e))
+        return e->code;
+    t->greet = false;
+    return ERR_OK;
+}
+
+static enum err_code say_synced(struct talk *t, struct err *e)
+{
+    const struct control_message synced = {.op = CONTROL_SYNCED};
+
+    if (!t->sync)
+        return ERR_OK;
+    if (say(t, &synced, e))
+        return e->code;
+    t->sync = false;
+    return ERR_OK;
+}
+
+/* Ends after the reports that came before them. */
+bool talk_tell(struct talk *t, const struct spawn_site *site, struct spawn *const *spawns, size_t count)
+{
+    struct err e;
+
+    if (t->fd < 0 || t->blocked)
+        return true;
+    if (!say_hello(t, site, &e) && !say_facts(t, spawns, count, false, &e) && !say_reports(t, &e) &&
+        !say_facts(t, spawns, count, true, &e) && !say_synced(t, &e))
+        return true;
+    return t->blocked;
+}
+
+struct report_place {
+    struct talk *talk;
+    const struct spawn *spawn;
+};
+
+static void queue_report(void *ctx, const struct spawn_report *report)
+{
+    struct report_place *at = ctx;
+    struct control_message m = {.op = CONTROL_REPORT, .report = *report};
+    struct buf text = {0};
+    size_t len;
+
+    m.report.spawn = at->spawn->fact.spawn;
+    m.report.generation = at->spawn->fact.generation;
+    m.report.rank = at->spawn->fact.rank;
+    m.report.time_ms = clock_wall_ms();
+    control_encode(&m, &text);
+    len = text.len;
+    outbox_push(&at->talk->outbox, buf_steal(&text), len);
+}
+
+void talk_take_reports(struct talk *t, struct spawn *s, size_t limit)
+{
+    struct report_place at = {t, s};
+
+    spawn_read_reports(s, limit, queue_report, &at);
+}
