@@ -104,20 +104,23 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
               w.size, out, w.draw.kept / sum[0], w.draw.kept / sum[1]);
 }
 
-/* delta (rows,heads,context): a token's sum over d_o o, by one warp. */
+/* delta (rows,heads,context): a token's sum over d_o o, by sixteen lanes with eight elements each. */
 static __global__ void __launch_bounds__(THREADS) mma_delta(struct attention_work w, int64_t lines)
 {
-    int64_t id = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    if (id >= lines)
-        return;
-    int64_t group = id / w.context, t = id % w.context;
-    int64_t at = (group / w.heads * w.context + t) * w.width + group % w.heads * w.size;
+    int64_t id = (int64_t)blockIdx.x * (THREADS / 16) + threadIdx.x / 16;
+    int column = (int)threadIdx.x % 16 * 8;
     float sum = 0.0f;
-    for (int64_t j = threadIdx.x % 32; j < w.size; j += 32)
-        sum += bf16_float(((const uint16_t *)w.o)[at + j]) * bf16_float(((const uint16_t *)w.d_o)[at + j]);
-    for (int step = 16; step; step /= 2)
+    if (id < lines && column < w.size) {
+        int64_t group = id / w.context, token = group / w.heads * w.context + id % w.context;
+        int64_t at = token * w.width + group % w.heads * w.size + column;
+        floats<8> o = load<8>((const uint16_t *)w.o + at), d = load<8>((const uint16_t *)w.d_o + at);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum = fmaf(o.at[j], d.at[j], sum);
+    }
+    for (int step = 8; step; step /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (threadIdx.x % 32 == 0)
+    if (id < lines && column == 0)
         w.delta[id] = sum;
 }
 
@@ -278,7 +281,7 @@ template <int WIDE>
 static cudaError_t run_backward(cudaStream_t stream, dim3 blocks, const struct attention_work *w,
                                 int64_t lines)
 {
-    LAUNCH(mma_delta, dim3((unsigned)((lines + 3) / 4)), dim3(THREADS), 0, stream, *w, lines);
+    LAUNCH(mma_delta, dim3((unsigned)((lines + 7) / 8)), dim3(THREADS), 0, stream, *w, lines);
     size_t bytes = shared_bytes<WIDE>(2) - TILE * MASK_BYTES + 2 * sizeof(queries<WIDE>);
     LAUNCH_SHARED(mma_grad_keys<WIDE>, blocks, dim3(THREADS), bytes, stream, *w);
     bytes = shared_bytes<WIDE>(4);
