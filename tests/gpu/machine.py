@@ -86,6 +86,14 @@ def of_this_cuda(places):
     return not files or any(re.search(r"\.so\.%d(\.|$)" % CUDA, f) for f in files)
 
 
+def visible(gpus, narrowed):
+    """Those that CUDA_VISIBLE_DEVICES leaves, in its order, so that the report names the one that is used; all without it."""
+    if narrowed is None:
+        return gpus
+    words = [w.strip() for w in narrowed.split(",") if w.strip()]
+    return [g for w in words for i, g in enumerate(gpus) if w == str(i) or (len(w) > 4 and g["uuid"].startswith(w))]
+
+
 def torch_pythons():
     """Interpreters that may have PyTorch, the likeliest first."""
     named = [os.environ.get("DDP_TORCH_PYTHON"), shutil.which("python3"), shutil.which("python"), sys.executable,
@@ -150,7 +158,8 @@ class Machine:
         said = said_by([smi, "--query-gpu=name,uuid,memory.total,driver_version,clocks.max.sm,power.limit",
                         "--format=csv,noheader,nounits"])
         names = ("name", "uuid", "memory_mb", "driver", "max_mhz", "power_limit_w")
-        return [dict(zip(names, (cell.strip() for cell in row.split(",")))) for row in (said or "").splitlines() if row]
+        found = [dict(zip(names, (cell.strip() for cell in row.split(",")))) for row in (said or "").splitlines() if row]
+        return visible(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
     def program(self, name):
         return os.path.join(self.bin, name)
