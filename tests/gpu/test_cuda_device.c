@@ -185,6 +185,75 @@ static void products(void **state)
     unsetenv("DDP_CUDA_TUNE");
 }
 
+/* z and a (n) of a layer of 4 rows. */
+static void layer(struct device *d, float *z, float *a, size_t n)
+{
+    enum { IN = 16 };
+    int64_t rows = 4, out = (int64_t)n / rows;
+    float x[4 * IN], w[IN * IN], bias[IN];
+    for (int i = 0; i < 4 * IN; i++)
+        x[i] = (float)(i % 5 - 2) / 4.0f;
+    for (int i = 0; i < IN * IN; i++)
+        w[i] = (float)(i % 7 - 3) / 4.0f;
+    for (int i = 0; i < IN; i++)
+        bias[i] = (float)(i - 8) / 8.0f;
+    float *from[] = {x, w, bias};
+    const size_t bytes[] = {sizeof(x), sizeof(w), sizeof(bias)};
+    float *on[3];
+    void *kept[2] = {room(d, n * 2), room(d, n * 2)};
+    uint16_t *narrow[2] = {room(d, sizeof(x) / 2), room(d, sizeof(w) / 2)}, got[64];
+    for (int i = 0; i < 3; i++) {
+        on[i] = room(d, bytes[i]);
+        d->ops->upload(d, on[i], from[i], bytes[i]);
+        if (i < 2)
+            d->ops->narrow(d, narrow[i], on[i], bytes[i] / sizeof(float));
+    }
+    struct device_linear h = {.type = DEVICE_BF16,
+                              .kept = DEVICE_BF16,
+                              .rows = rows,
+                              .in = IN,
+                              .out = out,
+                              .x = narrow[0],
+                              .w = narrow[1],
+                              .bias = on[2],
+                              .z = kept[0],
+                              .kind = DEVICE_GELU_TANH,
+                              .a = kept[1]};
+    d->ops->linear(d, &h);
+    for (int i = 0; i < 2; i++) {
+        d->ops->download(d, got, kept[i], n * 2);
+        for (size_t j = 0; j < n; j++) {
+            uint32_t bits = (uint32_t)got[j] << 16;
+            memcpy((i ? a : z) + j, &bits, sizeof(bits));
+        }
+    }
+}
+
+/* cuBLASLt may refuse what it offered: then the activation is a kernel of its own, now and ever. */
+static void an_epilogue_that_is_refused(void **state)
+{
+    enum { N = 64 };
+    float z[3][N], a[3][N];
+    (void)state;
+    struct device *d = opened();
+    layer(d, z[0], a[0], N);
+    sound(d);
+    device_close(d);
+    setenv("DDP_EMULATED_PLAIN_PRODUCTS", "1", 1);
+    d = opened();
+    layer(d, z[1], a[1], N);
+    sound(d);
+    unsetenv("DDP_EMULATED_PLAIN_PRODUCTS");
+    layer(d, z[2], a[2], N);
+    sound(d);
+    device_close(d);
+    for (int i = 0; i < N; i++) {
+        assert_float_equal(z[1][i], z[0][i], 0.02);
+        assert_float_equal(a[1][i], a[0][i], 0.02);
+    }
+    assert_memory_equal(a[2], a[1], sizeof(a[1]));
+}
+
 /* Its collectives know of an error that its wait has not told yet; the wait still tells it. */
 static void what_went_wrong_is_not_summed(void **state)
 {
@@ -232,6 +301,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_was_recorded_is_done_again),
         cmocka_unit_test(a_recording_that_fails),
         cmocka_unit_test(products),
+        cmocka_unit_test(an_epilogue_that_is_refused),
         cmocka_unit_test(what_went_wrong_is_not_summed),
         cmocka_unit_test(its_peak),
     };

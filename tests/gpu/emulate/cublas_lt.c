@@ -498,7 +498,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         b,     c,         d,         workspace, algorithm};
     if (!handle || (algo && algo->data[0] != MARK) || algorithm >= ALGORITHMS)
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (!shapes_fit(desc, a_layout, b_layout, c_layout, d_layout) || !epilogue_fits(desc, d_layout->type))
+    if (!shapes_fit(desc, a_layout, b_layout, c_layout, d_layout) || !epilogue_fits(desc, d_layout->type) ||
+        (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && getenv("DDP_EMULATED_PLAIN_PRODUCTS")))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     enter();
     size_t wanted = workspace_of(algorithm, d_layout->rows, d_layout->cols);

@@ -176,6 +176,11 @@ static cublasStatus_t candidates(struct gemm *g, const struct plan *p, const str
                                                 pref, CANDIDATES, found, count);
     if (pref)
         (void)cublasLtMatmulPreferenceDestroy(pref);
+    int good = 0;
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < *count; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS)
+            found[good++] = found[i];
+    *count = good;
     return status;
 }
 
@@ -262,19 +267,28 @@ static enum err_code find(struct gemm *g, const struct call *c, struct plan **ou
     return ERR_OK;
 }
 
-/* UNIMPLEMENTED: cuBLASLt has nothing for it. */
+static enum err_code declined(const struct shape *s, struct err *e)
+{
+    return err_set(e, ERR_UNIMPLEMENTED, "cuBLASLt: no algorithm for (%lld,%lld) times (%lld,%lld)",
+                   (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n);
+}
+
+/* UNIMPLEMENTED: cuBLASLt has nothing for it, or so it says when it should begin: an epilogue that it offered
+ * is then not asked for again. */
 static enum err_code run(struct gemm *g, const struct call *c, struct err *e)
 {
     struct plan *p = NULL;
     if (find(g, c, &p, e))
         return e->code;
     if (p->declined)
-        return err_set(e, ERR_UNIMPLEMENTED, "cuBLASLt: no algorithm for (%lld,%lld) times (%lld,%lld)",
-                       (long long)c->shape.m, (long long)c->shape.k, (long long)c->shape.k,
-                       (long long)c->shape.n);
+        return declined(&c->shape, e);
     cublasStatus_t status = set_pointers(p->product, c);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = launch(g, p, c, &p->algorithm, g->workspace, g->stream);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+        p->declined = true;
+        return declined(&c->shape, e);
+    }
     return status == CUBLAS_STATUS_SUCCESS ? ERR_OK : failed(e, "a product", status);
 }
 
