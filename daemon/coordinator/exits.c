@@ -95,27 +95,28 @@ static bool judge(const struct core *core, const struct spawn *s, const struct c
 }
 
 /* How much an end speaks for itself as the cause, against what a peer's end leads to: programs that lose a
- * peer exit with a code, abort, or run into SIGPIPE. A shell's 128 + N is its child's signal. */
+ * peer exit with a code, abort, or run into SIGPIPE. A shell's 128 + N is its child's signal, where there is
+ * one of that number: 255 is what -1 becomes. A native worker knows what is its own. */
 static int weight(const struct job *job, int code, int signal)
 {
-    int number = signal ? signal : code > 128 ? code - 128 : 0;
+    int number = signal ? signal : code > 128 && code - 128 <= SIGRTMAX ? code - 128 : 0;
 
-    if (job->spec.kind == JOB_TRAIN && !signal && code == EXIT_PEER_LOST)
-        return 0;
+    if (job->spec.kind == JOB_TRAIN && !signal && (code == EXIT_PEER_LOST || code == EXIT_NO_RESTART))
+        return code == EXIT_PEER_LOST ? 0 : 2;
     return number && number != SIGABRT && number != SIGPIPE ? 2 : 1;
 }
 
 /* A member's files are closed before its supervisor can see its end, so that a peer which failed for want of
  * it may be seen first. It is the cause all the same if it ended on its own, and in a way that says so, while
- * the peer's end does not. */
+ * the peer's end does not. What was not charged (a taken port, a lease) has a cause of its own. */
 static bool was_first(const struct spawn *s, const struct core_fact *fact)
 {
     const struct job *job = s->job;
     const struct generation *g = s->generation;
     const struct spawn *seen = g->r.failed_spawn ? job_find_spawn(job, g->r.failed_spawn) : NULL;
 
-    if (g != job_current(job) || g->r.state != GENERATION_FAILED || !seen || !seen->r.exit_known ||
-        seen->stalled)
+    if (g != job_current(job) || g->r.state != GENERATION_FAILED || !g->r.charged || !seen ||
+        !seen->r.exit_known || seen->stalled)
         return false;
     if (!fact || fact->stopped || fact->lost || fact->not_started || fact->port_busy || fact->lease_expired)
         return false;

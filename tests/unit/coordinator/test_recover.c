@@ -143,6 +143,7 @@ static void what_followed_is_not_taken_for_the_cause(void **state)
         {1, 0, {.signal = 9, .stopped = true}}, /* by us */
         {0, 11, {.signal = 9}},                 /* the first says as much */
         {1, 0, {.code = 0}},
+        {1, 0, {.code = 255}}, /* a program's -1 */
     };
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -175,6 +176,29 @@ static void a_cause_that_a_restart_would_repeat_ends_the_job(void **state)
     assert_int_equal(bench_job(b, job), JOB_FAILED);
     assert_int_equal(core_job(b->core, job)->exit_code, EXIT_NO_RESTART);
     assert_int_equal(named(b, job), 1);
+}
+
+static void a_native_worker_that_knows_its_own_fault_is_the_cause(void **state)
+{
+    struct bench *b = *state;
+    int64_t job =
+        two_end(b, TRAIN "nodes: 2\nmax_restarts: 5\n", EXIT_NO_RESTART, 0, (struct core_fact){.signal = 11});
+
+    assert_int_equal(bench_job(b, job), JOB_FAILED);
+    assert_int_equal(core_job(b->core, job)->exit_code, EXIT_NO_RESTART);
+    assert_int_equal(named(b, job), 0);
+}
+
+/* Else the events would blame a rank for a restart that was nobody's fault, and is not charged. */
+static void what_was_not_charged_keeps_its_name(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "nodes: 2\nmax_restarts: 1\n");
+
+    bench_fact(b, job, 0, (struct core_fact){.state = FACT_EXITED, .port_busy = true, .code = 1});
+    bench_fact(b, job, 1, (struct core_fact){.state = FACT_EXITED, .signal = 11});
+    assert_int_equal(core_job(b->core, job)->restarts_used, 0);
+    assert_null(strstr(core_job(b->core, job)->last_restart, "signal 11"));
 }
 
 static void a_cancelled_job_keeps_its_reason(void **state)
@@ -503,6 +527,8 @@ int main(void)
         TEST(what_followed_is_not_taken_for_the_cause),
         TEST(a_native_worker_that_lost_its_peer_is_no_cause),
         TEST(a_cause_that_a_restart_would_repeat_ends_the_job),
+        TEST(a_native_worker_that_knows_its_own_fault_is_the_cause),
+        TEST(what_was_not_charged_keeps_its_name),
         TEST(a_cancelled_job_keeps_its_reason),
         TEST(the_budget_is_one_for_the_job),
         TEST(the_first_restart_is_at_once_the_next_waits),
