@@ -110,13 +110,23 @@ static void brief_failure(struct follow_view *v, const Ddp__V1__JobStatus *job, 
     say(v, out, line.data);
 }
 
-/* A generation that failed, once: cause, rank, node, its last words. */
+/* Each once; again when it is found out that another rank was first. */
+static bool is_news(struct follow_view *v, const Ddp__V1__Failure *f)
+{
+    if (f->generation < v->failed_generation ||
+        (f->generation == v->failed_generation && f->rank == v->failed_rank))
+        return false;
+    v->failed_generation = f->generation;
+    v->failed_rank = f->rank;
+    return true;
+}
+
+/* A generation that failed: cause, rank, node, its last words. */
 static void failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     CLEANUP(buf_release) struct buf text = {0};
-    if (!job->failure || job->failure->generation <= v->failed_generation)
+    if (!job->failure || !is_news(v, job->failure))
         return;
-    v->failed_generation = job->failure->generation;
     if (v->brief) {
         brief_failure(v, job, out);
         return;

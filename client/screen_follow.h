@@ -13,6 +13,7 @@ struct follow_view {
     /* what was said so far */
     bool headed, drawn, ended, away;
     int64_t first_ms, starting_ms, last_line_ms, last_step, generation, failed_generation;
+    int32_t failed_rank;
     char said[256]; /* the last reason a queue gave */
 };
 

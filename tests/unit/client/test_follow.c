@@ -156,6 +156,31 @@ static void test_brief_tells_failures_only(void **state)
     golden_check("follow-brief.pipe", &out);
 }
 
+/* Its connections close before it is seen to have ended: a peer may be named until it is. */
+static void test_a_rank_that_was_first_is_told_too(void **state)
+{
+    (void)state;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct follow_view v;
+    Ddp__V1__JobStatus job;
+    char stopping[] = "stopping";
+    for (int brief = 0; brief < 2; brief++) {
+        follow_view_init(&v, (struct term){0});
+        v.brief = brief;
+        sample_failed(&job);
+        job.state = stopping;
+        at(&v, 0, &job, &out);
+        assert_non_null(strstr(out.data, "rank 3 on box1"));
+        buf_clear(&out);
+        job.failure->rank = 1;
+        at(&v, 10, &job, &out);
+        assert_non_null(strstr(out.data, "rank 1 on box1"));
+        buf_clear(&out);
+        at(&v, 20, &job, &out);
+        assert_int_equal(out.len, 0);
+    }
+}
+
 static void test_brief_tells_the_end_of_training(void **state)
 {
     (void)state;
@@ -185,6 +210,7 @@ int main(void)
         cmocka_unit_test(test_narrow_terminal_is_never_wrapped),
         cmocka_unit_test(test_failure_names_the_next_command),
         cmocka_unit_test(test_brief_tells_failures_only),
+        cmocka_unit_test(test_a_rank_that_was_first_is_told_too),
         cmocka_unit_test(test_brief_tells_the_end_of_training),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
