@@ -1,6 +1,7 @@
 #include "proto/rpc_address.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -62,14 +63,15 @@ enum err_code rpc_address_parse(const char *text, struct rpc_address *out, struc
 bool rpc_address_absent(const char *text)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
-    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct rpc_address address;
     struct err e;
 
     if (rpc_address_parse(text, &address, &e) || !address.path || strlen(address.path) >= sizeof(at.sun_path))
         return false;
     strcpy(at.sun_path, address.path);
-    return connect(fd, (const struct sockaddr *)&at, sizeof(at)) != 0;
+    return connect(fd, (const struct sockaddr *)&at, sizeof(at)) != 0 &&
+           (errno == ENOENT || errno == ECONNREFUSED);
 }
 
 enum err_code rpc_address_target(const char *text, char **out, struct err *e)

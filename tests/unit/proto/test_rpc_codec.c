@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -11,6 +14,7 @@
 #include "base/mem.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/health.pb-c.h"
+#include "proto/rpc_address.h"
 #include "proto/rpc_codec.h"
 #include "proto/rpc_status.h"
 
@@ -215,6 +219,28 @@ static void statuses_map(void **state)
     }
 }
 
+/* Asked in a loop, by a thread that has other things to do: it waits for nobody's accept(). */
+static void a_socket_that_nobody_listens_on(void **state)
+{
+    char dir[] = "/tmp/ddp-absent-XXXXXX";
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(at.sun_path, sizeof(at.sun_path), "%s/socket", dir);
+    CLEANUP(free_text) char *address = xasprintf("unix:%s", at.sun_path);
+    assert_true(rpc_address_absent(address));
+    assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+    assert_true(rpc_address_absent(address));
+    assert_int_equal(listen(fd, 0), 0);
+    for (int i = 0; i < 3; i++) /* more than its queue takes */
+        assert_false(rpc_address_absent(address));
+    assert_false(rpc_address_absent("localhost:1"));
+    unlink(at.sun_path);
+    rmdir(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,7 +248,7 @@ int main(void)
         cmocka_unit_test(utf8_is_cleaned),    cmocka_unit_test(bad_text_is_refused_both_ways),
         cmocka_unit_test(garbage_is_refused), cmocka_unit_test(unpacking_cannot_be_amplified),
         cmocka_unit_test(real_metrics_fit),   cmocka_unit_test(no_message_contains_itself),
-        cmocka_unit_test(statuses_map),
+        cmocka_unit_test(statuses_map),       cmocka_unit_test(a_socket_that_nobody_listens_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
