@@ -113,8 +113,8 @@ static void print_next(const struct config *config, const char *path, bool elsew
            "  ssh %s ddp-coordinator token%s | ddp-agent join %s%s --token -\n"
            "%s",
            config->state, config->state, path, flags ? flags : "",
-           elsewhere || geteuid() ? "" : " (or systemctl enable --now ddp-coordinator)", host, flags ? flags : "", host,
-           colon ? colon : ":29600",
+           elsewhere || geteuid() ? "" : " (or systemctl enable --now ddp-coordinator)", host,
+           flags ? flags : "", host, colon ? colon : ":29600",
            geteuid() ? "" : "As root there, end it with --user NAME: whom jobs run as.\n");
 }
 
