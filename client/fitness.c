@@ -291,16 +291,30 @@ static int64_t wanted_of_each(const struct job_spec *spec, bool gpus)
     return procs ? procs * spec->gpus_per_proc : spec->gpus_per_proc;
 }
 
+/* GPUs that the job could be given there: none that are sick, nor any for training without a plugin. */
+static int64_t usable_gpus(const Ddp__V1__NodeStatus *n, const struct job_spec *spec)
+{
+    int64_t count = 0;
+    if (spec->kind == JOB_TRAIN && strcmp(n->nccl_version, "none") == 0)
+        return 0;
+    for (size_t i = 0; i < n->n_gpus; i++)
+        count += n->gpus[i]->healthy;
+    return count;
+}
+
+static bool is_large_enough(const Ddp__V1__NodeStatus *n, const struct job_spec *spec, bool gpus)
+{
+    const int64_t wanted = wanted_of_each(spec, gpus), has = gpus ? usable_gpus(n, spec) : n->slots;
+    if (!gpus || spec->gpus_per_proc == JOB_GPUS_ALL)
+        return has > 0 && has >= wanted;
+    return has >= spec->gpus_per_proc && has * (n->slots_per_gpu > 0 ? n->slots_per_gpu : 1) >= wanted;
+}
+
 static int64_t large_enough(const struct fitness *f, const struct job_spec *spec, bool gpus)
 {
-    const int64_t wanted = wanted_of_each(spec, gpus);
     int64_t count = 0;
-    for (size_t i = 0; i < f->count; i++) {
-        const Ddp__V1__NodeStatus *n = f->nodes[i];
-        const int64_t share = n->slots_per_gpu > 0 ? n->slots_per_gpu : 1;
-        const int64_t has = gpus ? (int64_t)n->n_gpus * share : n->slots;
-        count += has > 0 && has >= wanted;
-    }
+    for (size_t i = 0; i < f->count; i++)
+        count += is_large_enough(f->nodes[i], spec, gpus);
     return count;
 }
 

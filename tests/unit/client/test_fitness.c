@@ -128,7 +128,7 @@ static void test_all_is_well(void **state)
 static void test_size(void **state)
 {
     struct bench *b = *state;
-    Ddp__V1__Gpu *gpus[2] = {NULL, NULL};
+    Ddp__V1__Gpu gpu[2] = {DDP__V1__GPU__INIT, DDP__V1__GPU__INIT}, *gpus[2] = {&gpu[0], &gpu[1]};
     struct job_spec spec = {
         .nodes_min = 2, .procs = JOB_PROCS_NUMBER, .procs_per_node = 4, .gpus_per_proc = 1};
     for (size_t i = 0; i < NODES; i++)
@@ -146,6 +146,7 @@ static void test_size(void **state)
                         "the job wants 2 nodes with 8 slots each, 0 of these 3 have them");
     spec.procs_per_node = 2;
     spec.device = JOB_DEVICE_CUDA;
+    gpu[0].healthy = gpu[1].healthy = true;
     b->nodes[1].gpus = gpus;
     b->nodes[1].n_gpus = 2;
     fitness_judge_size(&b->fitness, &spec, &b->found);
@@ -157,6 +158,41 @@ static void test_size(void **state)
     fitness_judge_size(&b->fitness, &spec, &b->found);
     assert_int_equal(b->found.count, 3);
     assert_string_equal(b->found.items[2].what, "the job wants 4 nodes, 3 can take work");
+}
+
+/* Not those that the coordinator gives to nobody: sick ones, twice the same to one worker, any to a trainer
+ * without a plugin. */
+static void test_gpus_that_count(void **state)
+{
+    struct bench *b = *state;
+    Ddp__V1__Gpu gpu = DDP__V1__GPU__INIT, *gpus[1] = {&gpu};
+    struct job_spec spec = {.kind = JOB_TRAIN,
+                            .nodes_min = 1,
+                            .procs = JOB_PROCS_NUMBER,
+                            .procs_per_node = 1,
+                            .device = JOB_DEVICE_CUDA,
+                            .gpus_per_proc = 1};
+    b->nodes[1].gpus = gpus;
+    b->nodes[1].n_gpus = 1;
+    b->nodes[1].slots_per_gpu = 2;
+    fitness_judge_size(&b->fitness, &spec, &b->found);
+    assert_int_equal(b->found.count, 1); /* it is sick */
+    gpu.healthy = true;
+    fitness_judge_size(&b->fitness, &spec, &b->found);
+    spec.procs_per_node = 2;
+    fitness_judge_size(&b->fitness, &spec, &b->found);
+    assert_int_equal(b->found.count, 1);
+    spec.procs_per_node = 1;
+    spec.gpus_per_proc = 2;
+    fitness_judge_size(&b->fitness, &spec, &b->found);
+    assert_int_equal(b->found.count, 2); /* one GPU has two slots, and is no two GPUs */
+    spec.gpus_per_proc = 1;
+    b->nodes[1].nccl_version = TEXT("none");
+    fitness_judge_size(&b->fitness, &spec, &b->found);
+    assert_int_equal(b->found.count, 3);
+    spec.kind = JOB_COMMAND;
+    fitness_judge_size(&b->fitness, &spec, &b->found);
+    assert_int_equal(b->found.count, 3);
 }
 
 /* Two agree, so the third is the odd one, although it comes first. */
@@ -318,6 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BENCH(test_all_is_well),
         BENCH(test_size),
+        BENCH(test_gpus_that_count),
         BENCH(test_no_nodes),
         BENCH(test_most_are_right),
         BENCH(test_another_size),
