@@ -24,15 +24,24 @@ static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
                                                           &((const struct sockaddr_in6 *)b)->sin6_addr);
 }
 
+static bool is_loopback(const struct sockaddr *a)
+{
+    if (a->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+    return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
 /* Of the first of a host's addresses that an interface of this machine has. */
-static bool find_interface(const struct addrinfo *host, char name[IF_NAMESIZE], int *family)
+static bool find_interface(const struct addrinfo *host, bool loopback, char name[IF_NAMESIZE], int *family)
 {
     struct ifaddrs *list = NULL;
     bool found = false;
 
     if (getifaddrs(&list))
         return false;
-    for (; host && !found; host = host->ai_next)
+    for (; host && !found; host = host->ai_next) {
+        if (is_loopback(host->ai_addr) && !loopback)
+            continue;
         for (const struct ifaddrs *i = list; i && !found; i = i->ifa_next) {
             found = same_address(i->ifa_addr, host->ai_addr);
             if (found) {
@@ -40,21 +49,25 @@ static bool find_interface(const struct addrinfo *host, char name[IF_NAMESIZE], 
                 *family = host->ai_family;
             }
         }
+    }
     freeifaddrs(list);
     return found;
 }
 
-/* "=": that very name. An address that no interface has, a router's for one, says nothing. */
+/* "=": that very name. An address that no interface has, a router's for one, says nothing; nor does a name
+ * that is loopback here, as a machine's own may be, while its peers find it elsewhere, nor ::1, where NCCL
+ * never listens. */
 static void choose_interface(const char *address)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *host = NULL;
     char name[IF_NAMESIZE], exact[IF_NAMESIZE + 1];
+    struct in_addr number;
     int family = AF_UNSPEC;
 
     if (getenv("NCCL_SOCKET_IFNAME") || getaddrinfo(address, NULL, &hints, &host))
         return;
-    if (find_interface(host, name, &family)) {
+    if (find_interface(host, inet_pton(AF_INET, address, &number) == 1, name, &family)) {
         snprintf(exact, sizeof(exact), "=%s", name);
         setenv("NCCL_SOCKET_IFNAME", exact, 1);
         setenv("NCCL_SOCKET_FAMILY", family == AF_INET6 ? "AF_INET6" : "AF_INET", 0);
