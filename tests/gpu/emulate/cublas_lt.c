@@ -476,7 +476,8 @@ static bool operands_fit(const struct product *p)
         return false;
     if (p->beta != 0.0f && !memory_holds(p->c, layout_bytes(&p->c_layout)))
         return false;
-    if (epilogue_has(d, BIAS) && !memory_holds(d->bias, p->d_layout.rows * type_size(p->d_layout.type)))
+    if (epilogue_has(d, BIAS) && ((uintptr_t)d->bias % 16 != 0 || /* no heuristic asked where it lies */
+                                  !memory_holds(d->bias, p->d_layout.rows * type_size(p->d_layout.type))))
         return false;
     if (!epilogue_has(d, AUX))
         return true;

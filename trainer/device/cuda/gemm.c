@@ -335,14 +335,16 @@ enum err_code gemm_product(struct gemm *g, const struct device_product *h, struc
 }
 
 /* One product with the bias in it, and the activation. UNIMPLEMENTED: not in one. The activation's input is
- * the epilogue's "aux"; cuBLASLt's GELU is the tanh form, and a bias is of the result's type. */
+ * the epilogue's "aux"; cuBLASLt's GELU is the tanh form, and a bias is of the result's type. It has taken
+ * algorithms that read a bias 16 bytes at a time wherever that lay (pytorch/pytorch#194497). */
 static enum err_code fused(struct gemm *g, const struct device_linear *h,
                            const struct device_product *product, struct err *e)
 {
     struct call c = call_of(product);
     bool bf16 = h->kept == DEVICE_BF16;
     c.bias = bf16 ? h->typed : h->bias;
-    if (!c.bias || h->type != h->kept || (h->a && (h->kind != DEVICE_GELU_TANH || !bf16 || h->out % 8)))
+    if (!c.bias || alignment_of(c.bias) < 16 || h->type != h->kept ||
+        (h->a && (h->kind != DEVICE_GELU_TANH || !bf16 || h->out % 8)))
         return err_set(e, ERR_UNIMPLEMENTED, "not in one product");
     c.shape.epilogue = h->a ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS;
     c.shape.align_bias = alignment_of(c.bias);
