@@ -66,6 +66,10 @@ static void explain_blocked(struct job *job, const struct place_choice *targets,
             holder = holder ? holder : of;
         }
     }
+    if (!count) {
+        buf_puts(text, "waits for places that are kept for jobs before it");
+        return;
+    }
     if (missing)
         buf_printf(text, "waits for %" PRId64 " %s", missing, what(mode, missing));
     else /* a worker's GPUs are all different */

@@ -199,6 +199,7 @@ static void a_recovering_job_keeps_its_places(void **state)
     bench_exit(b, job, 0, 1, 0);
     assert_int_equal(bench_job(b, job), JOB_RECOVERING);
     assert_int_equal(bench_job(b, other), JOB_QUEUED);
+    assert_string_equal(bench_waits(b, other), "waits for places that are kept for jobs before it");
     bench_all_obey(b, "box1");
     assert_int_equal(bench_job(b, job), JOB_STARTING);
     assert_int_equal(bench_job(b, other), JOB_QUEUED);
