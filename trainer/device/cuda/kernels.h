@@ -13,9 +13,10 @@ extern "C" {
 #endif
 
 /* The kernels of device.h's operations, one launcher each: work for the stream, in device memory; what comes
- * back is cudaGetLastError(), or cudaErrorInvalidValue for what none of them takes: a norm's row above 2^20, types
- * that are not `type` and `kept` of one device (both float, or both bf16). Sums have a fixed order that only
- * shapes decide: the same bits every time. Any sizes; rows and arrays at 16-byte boundaries are faster. */
+ * back is cudaGetLastError(), or cudaErrorInvalidValue for what none of them takes: a norm's row above 2^20,
+ * types that are not `type` and `kept` of one device (both float, or both bf16). Sums have a fixed order that
+ * only shapes decide: the same bits every time. Any sizes; rows and arrays at 16-byte boundaries are faster.
+ */
 
 /* Room for partial sums, of the stream's work; at least cuda_workspace_bytes(NULL), which is enough for all
  * but cuda_embed_grad: that one wants the bytes of its sizes (n and vocab), and is cudaErrorInvalidValue
