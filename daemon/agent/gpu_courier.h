@@ -8,8 +8,8 @@
 #include "daemon/agent/nvml.h"
 
 /* Reads NVML on a thread of its own, since a sick driver can keep its caller for minutes, and hands what it
- * read to the loop's thread. Where there is no driver yet it looks for one again, after 1 s, 2 s, 4 s, ...
- * and then every five minutes: a machine that boots may have it later than this program. */
+ * read to the loop's thread. Where there is no driver yet it looks for one again, after 0.25 s, 0.5 s,
+ * 1 s, ... and then every five minutes: a machine that boots may have it later than this program. */
 
 struct uv_loop_s;
 struct gpu_courier;
