@@ -201,12 +201,12 @@ static void layer(struct device *d, float *z, float *a, size_t n)
     const size_t bytes[] = {sizeof(x), sizeof(w), sizeof(bias)};
     float *on[3];
     void *kept[2] = {room(d, n * 2), room(d, n * 2)};
-    uint16_t *narrow[2] = {room(d, sizeof(x) / 2), room(d, sizeof(w) / 2)}, got[64];
+    uint16_t *narrow[3], got[64];
     for (int i = 0; i < 3; i++) {
         on[i] = room(d, bytes[i]);
+        narrow[i] = room(d, bytes[i] / 2);
         d->ops->upload(d, on[i], from[i], bytes[i]);
-        if (i < 2)
-            d->ops->narrow(d, narrow[i], on[i], bytes[i] / sizeof(float));
+        d->ops->narrow(d, narrow[i], on[i], bytes[i] / sizeof(float));
     }
     struct device_linear h = {.type = DEVICE_BF16,
                               .kept = DEVICE_BF16,
@@ -216,6 +216,7 @@ static void layer(struct device *d, float *z, float *a, size_t n)
                               .x = narrow[0],
                               .w = narrow[1],
                               .bias = on[2],
+                              .typed = narrow[2],
                               .z = kept[0],
                               .kind = DEVICE_GELU_TANH,
                               .a = kept[1]};
