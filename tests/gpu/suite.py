@@ -42,12 +42,35 @@ class Stopped(BaseException):
     """A signal that means the whole call."""
 
 
+held = None  # what signals would have raised, while they may not
+
+
+def happen(exception):
+    """Raises what a signal means, now or once `let_happen` comes."""
+    if held is None:
+        raise exception
+    held.append(exception)
+
+
+def hold_back():
+    """While a program starts: it has no name yet by which it could be ended."""
+    global held
+    held = []
+
+
+def let_happen():
+    global held
+    before, held = held, None
+    if before:
+        raise before[0]
+
+
 def stop_by_signals():
     """From now on these signals raise Stopped; the second one ends the process at once."""
     def stop(number, _):
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, signal.SIG_DFL)
-        raise Stopped(number)
+        happen(Stopped(number))
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, stop)
 
@@ -56,7 +79,7 @@ def stop_by_signals():
 def time_limit(seconds):
     """Raises Failed in what is inside, again and again while it does not heed that."""
     def ring(*_):
-        raise Failed("was not done after %.0f s, and hung" % seconds)
+        happen(Failed("was not done after %.0f s, and hung" % seconds))
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, ENDS_BY_ITSELF)
     try:
@@ -126,10 +149,15 @@ class Run:
         """Runs a program to its end, or ends it and its children when the time is over."""
         args = [str(a) for a in args]
         limit = max(1.0, min(most or self.left(), self.left()))
-        process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   env=env or self.machine.env, cwd=cwd or self.dir, text=True, errors="replace",
-                                   start_new_session=True)
+        process = None
+        hold_back()
         try:
+            try:
+                process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                           env=env or self.machine.env, cwd=cwd or self.dir, text=True, errors="replace",
+                                           start_new_session=True)
+            finally:
+                let_happen()
             out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             out, err, ended = end(process)
@@ -137,7 +165,8 @@ class Run:
             raise Failed("%s was not done after %.0f s%s" % (os.path.basename(args[0]), limit, "" if ended else
                                                            ", and SIGKILL does not end it"))
         except BaseException:
-            end(process)
+            if process:
+                end(process)
             raise
         self.say("$ %s\n%s%s(exit %d)" % (" ".join(args), out, err, process.returncode))
         return Result(args, process.returncode, out, err)
