@@ -213,7 +213,7 @@ static void a_slow_driver_is_a_late_one(void **state)
     struct err e;
 
     b->patience_ms = 50;
-    write_file(b, "uuid=GPU-aa1 slow=400\n");
+    write_file(b, "uuid=GPU-aa1 slow=2000\n");
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     assert_int_equal(gpus_count(b->gpus), 0);
     until(b, 0, -1);
