@@ -1,5 +1,6 @@
 #include "tests/unit/base/check.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "daemon/agent/process.h"
 #include "daemon/agent/watch.h"
 
 /* The watch on a loop of its own, over real children; what it would send is kept. */
@@ -96,15 +98,30 @@ static void turn_until(struct desk *d, bool (*done)(const struct desk *d))
     assert_true(done(d));
 }
 
+static bool sleeps(pid_t pid)
+{
+    struct process p;
+
+    return process_read(pid, &p) && p.state == 'S';
+}
+
+/* Asleep by the time that it is handed out. */
 static pid_t sleeper(void)
 {
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
 
-    if (pid)
+    if (pid) {
+        int64_t end_ms = clock_boot_ms() + 30000;
+        while (!sleeps(pid)) {
+            assert_true(clock_boot_ms() < end_ms);
+            sched_yield();
+        }
         return pid;
+    }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (;;)
+    while (getppid() == parent)
         pause();
+    _exit(0);
 }
 
 static void end(pid_t pid)
