@@ -27,8 +27,12 @@ enum err_code conf_open_file(struct conf_doc **out, const char *path, struct err
 {
     CLEANUP(buf_release) struct buf text = {0};
 
-    if (file_read(path, CONF_MAX_BYTES, &text, e))
+    if (file_read(path, CONF_MAX_BYTES, &text, e)) {
+        if (e->code == ERR_RESOURCE_EXHAUSTED && text.len) /* it was read: too much is in it */
+            return err_set(e, ERR_INVALID_ARGUMENT, "%s: larger than %d KiB: put data into other files", path,
+                           CONF_MAX_BYTES >> 10);
         return e->code;
+    }
     return conf_open(out, text.data, text.len, path, e);
 }
 

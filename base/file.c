@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,21 +138,6 @@ enum err_code file_mkdirs(const char *dir, mode_t mode, struct err *e)
     return ERR_OK;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st;
-    (void)type;
-    (void)at;
-    return remove(path) < 0 && errno != ENOENT ? -1 : 0;
-}
-
-enum err_code file_remove_tree(const char *dir, struct err *e)
-{
-    if (nftw(dir, remove_entry, 32, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
-        return err_sys(e, errno, "remove %s", dir);
-    return ERR_OK;
-}
-
 bool file_exists(const char *path)
 {
     return access(path, F_OK) == 0;
@@ -161,7 +145,7 @@ bool file_exists(const char *path)
 
 enum err_code file_lock(const char *path, int *fd, struct err *e)
 {
-    CLEANUP(close_fd) int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CLEANUP(close_fd) int lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 
     if (lock < 0)
         return err_sys(e, errno, "open %s", path);

@@ -19,7 +19,10 @@ MUST_CHECK enum err_code file_write_atomic(const char *path, const void *data, s
                                            struct err *e);
 MUST_CHECK enum err_code file_sync_dir(const char *dir, struct err *e);
 MUST_CHECK enum err_code file_mkdirs(const char *dir, mode_t mode, struct err *e); /* as mkdir -p */
-MUST_CHECK enum err_code file_remove_tree(const char *dir, struct err *e);         /* missing is fine */
+/* OK if nothing is there. Follows no links and enters no other file system. As root, empties a directory of
+ * another user with that user's rights, because its owner may change it meanwhile. Takes at most 2 s for this
+ * (DEADLINE_EXCEEDED: call again). In file_tree.c. */
+MUST_CHECK enum err_code file_remove_tree(const char *dir, struct err *e);
 bool file_exists(const char *path);
 /* Exclusive flock held until *fd is closed; FAILED_PRECONDITION "…: held by another process" when taken. */
 MUST_CHECK enum err_code file_lock(const char *path, int *fd, struct err *e);

@@ -8,7 +8,9 @@
 #include "base/job_parts.h"
 #include "base/mem.h"
 
+static const char *const job_logs_names[] = {"shared", "private", NULL};
 const char *const job_device_names[] = {"auto", "cpu", "cuda", NULL};
+const char *const job_lost_names[] = {"wait", "fail", NULL};
 
 #define AT(member) offsetof(struct job_spec, member)
 enum { NODES_MAX = 10000, PROCS_MAX = 1024 };
@@ -159,11 +161,13 @@ static const struct conf_field job_fields[] = {
     {"join_timeout", CONF_DURATION, AT(join_timeout_ms), .min = 1000, .max = INFINITY},
     {"grace", CONF_DURATION, AT(grace_ms), .min = 0, .max = INFINITY},
     {"stall_timeout", CONF_DURATION, AT(stall_timeout_ms), .min = 0, .max = INFINITY},
+    {"on_lost_snapshots", CONF_ENUM, AT(on_lost_snapshots), .names = job_lost_names},
     {"env", CONF_CUSTOM, AT(env), .fn = read_env},
     {"workdir", CONF_TEXT, AT(workdir)},
     {"command", CONF_CUSTOM, AT(command), .fn = read_command},
     {"role", CONF_CUSTOM, AT(role), .fn = read_label},
     {"run_id", CONF_CUSTOM, AT(run_id), .fn = read_label},
+    {"logs", CONF_ENUM, AT(logs), .names = job_logs_names},
     {"virtual_local_rank", CONF_BOOL, AT(virtual_local_rank)},
     {"train", CONF_CUSTOM, AT(train), .fn = job_train_read},
     {0},
@@ -263,6 +267,9 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
         return conf_fail(train, e, "'command' and 'train' exclude each other, give one");
     if (!command && !train)
         return conf_fail(root, e, "a job wants 'command' or 'train'");
+    if (command && conf_get(root, "on_lost_snapshots"))
+        return conf_fail(conf_get(root, "on_lost_snapshots"), e,
+                         "'on_lost_snapshots' is for train jobs, a command keeps its own snapshots");
     if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
         return conf_fail(conf_get(root, "procs_per_node"), e,
                          "procs_per_node: gpu and device: cpu exclude each other");

@@ -14,6 +14,7 @@
 enum job_kind { JOB_COMMAND, JOB_TRAIN };
 enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
 enum job_procs { JOB_PROCS_NUMBER, JOB_PROCS_GPU, JOB_PROCS_CPU, JOB_PROCS_AUTO };
+enum job_logs { JOB_LOGS_SHARED, JOB_LOGS_PRIVATE };
 #define JOB_GPUS_ALL (-1)
 
 enum model_type { MODEL_LINEAR, MODEL_MLP, MODEL_GPT };
@@ -27,6 +28,7 @@ enum sync_type { SYNC_ALLREDUCE, SYNC_AVERAGE };
 enum resume_type { RESUME_AUTO, RESUME_CONTINUE, RESUME_NEVER };
 enum precision_type { PRECISION_FP32, PRECISION_BF16 };
 enum reproducible_type { REPRODUCIBLE_LAYOUT, REPRODUCIBLE_WORLD };
+enum lost_type { LOST_WAIT, LOST_FAIL };
 enum every_unit { EVERY_STEPS, EVERY_EPOCHS, EVERY_MS };
 
 struct job_every { /* 500 · "10 epochs" · "15m"; count 0: never */
@@ -107,18 +109,20 @@ struct job_spec {
     int64_t gpus_per_proc;  /* or JOB_GPUS_ALL */
     enum job_device device;
     int64_t max_restarts, priority;
-    int64_t time_limit_ms;    /* 0: none */
-    int64_t lease_ms;         /* default: command 60 s, train 10 min */
-    int64_t join_timeout_ms;  /* 60 s */
-    int64_t grace_ms;         /* SIGTERM to SIGKILL, 30 s */
-    int64_t stall_timeout_ms; /* without progress for so long: restarted; 0: never */
-    char **env;               /* "NAME=value" */
-    char *workdir;            /* absolute in a submitted job */
-    char **command;           /* JOB_COMMAND */
-    char *role;               /* ROLE_NAME; NULL: default */
-    char *run_id;             /* TORCHELASTIC_RUN_ID; NULL: made of the job's number */
-    bool virtual_local_rank;  /* each worker sees LOCAL_RANK 0 and its own GPUs only */
-    struct train_spec train;  /* JOB_TRAIN */
+    int64_t time_limit_ms;            /* 0: none */
+    int64_t lease_ms;                 /* default: command 60 s, train 10 min */
+    int64_t join_timeout_ms;          /* 60 s */
+    int64_t grace_ms;                 /* SIGTERM to SIGKILL, 30 s */
+    int64_t stall_timeout_ms;         /* restart after so long without progress; 0: never */
+    enum lost_type on_lost_snapshots; /* train: when committed snapshots cannot be found; default: wait */
+    char **env;                       /* "NAME=value" */
+    char *workdir;                    /* absolute in a submitted job */
+    char **command;                   /* JOB_COMMAND */
+    char *role;                       /* ROLE_NAME; NULL: default */
+    char *run_id;                     /* TORCHELASTIC_RUN_ID; NULL: made of the job's number */
+    enum job_logs logs;               /* private: only the owner and operators can read them */
+    bool virtual_local_rank;          /* each worker sees LOCAL_RANK 0 and its own GPUs only */
+    struct train_spec train;          /* JOB_TRAIN */
 };
 
 /* Parses and checks everything that can be checked without a machine: types, ranges, unknown keys,

@@ -121,9 +121,13 @@ char *job_print(const struct job_spec *spec)
     put_ms(&out, "join_timeout", spec->join_timeout_ms, standard.join_timeout_ms);
     put_ms(&out, "grace", spec->grace_ms, standard.grace_ms);
     put_ms(&out, "stall_timeout", spec->stall_timeout_ms, standard.stall_timeout_ms);
+    if (spec->on_lost_snapshots != LOST_WAIT)
+        buf_printf(&out, "on_lost_snapshots: %s\n", job_lost_names[spec->on_lost_snapshots]);
     put_text(&out, "workdir", spec->workdir);
     put_text(&out, "role", spec->role);
     put_text(&out, "run_id", spec->run_id);
+    if (spec->logs == JOB_LOGS_PRIVATE)
+        buf_puts(&out, "logs: private\n");
     if (spec->virtual_local_rank)
         buf_puts(&out, "virtual_local_rank: true\n");
     put_lists(&out, spec);

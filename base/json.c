@@ -81,6 +81,8 @@ static void put_string(struct buf *b, const char *text, size_t len)
 
         if (n == 1)
             put_char(b, s[i]);
+        else if (n == 2 && s[i] == 0xc2 && s[i + 1] < 0xa0) /* C1 controls, which a terminal obeys */
+            buf_printf(b, "\\u%04x", s[i + 1]);
         else if (n)
             buf_append(b, s + i, n);
         else

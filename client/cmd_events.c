@@ -21,7 +21,8 @@ static int run(struct invocation *in)
     struct term term = term_of(STDOUT_FILENO);
     struct link link;
     struct err e;
-    if (read_job(in->args.list[0], &request.job, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
+    if ((in->args.count && read_job(in->args.list[0], &request.job, &e) != ERR_OK) ||
+        link_open(&link, in->globals, &e) != ERR_OK)
         return complain(&e);
     enum err_code code = link_call(&link, "GetEvents", &request, &reply, 0, &e);
     if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
@@ -35,12 +36,13 @@ static int run(struct invocation *in)
 
 const struct command cmd_events = {
     .name = "events",
-    .usage = "events JOB [-o table|json]",
+    .usage = "events [JOB] [-o table|json]",
     .summary = "what happened to a job, and what each fault cost",
-    .help = "Every move of the job, its generations and its failures, oldest first, in local time.",
+    .help =
+        "Prints every change of the job's state, its generations and its failures, oldest first, in local\n"
+        "time. Without JOB: the events of the cluster itself: its nodes, its database and its backups.",
     .options = options,
     .size = sizeof(struct events_options),
-    .least = 1,
     .most = 1,
     .run = run,
 };

@@ -5,10 +5,11 @@
 #include "base/mem.h"
 #include "client/follow.h"
 #include "client/prefix.h"
+#include "client/term.h"
 
 struct logs_options {
     const char *rank;
-    bool follow, standard_error, both;
+    bool follow, standard_error, both, raw;
     int64_t generation, tail;
 };
 
@@ -44,6 +45,10 @@ static const struct option_spec options[] = {
      .offset = offsetof(struct logs_options, tail),
      .value = "BYTES",
      .help = "only the last BYTES of each"},
+    {.name = "raw",
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct logs_options, raw),
+     .help = "pass every byte unchanged, also to a terminal"},
     {0},
 };
 
@@ -63,8 +68,10 @@ static enum err_code copy(struct rpc_stream *stream, struct prefixer *prefix, st
             return code;
         if (!data)
             break;
-        if (*data->note)
-            buf_printf(&talk, "ddpctl: %s\n", data->note);
+        if (*data->note) {
+            term_printf_safe(&talk, "ddpctl: %s", data->note);
+            buf_putc(&talk, '\n');
+        }
         prefixer_add(prefix, data->rank, data->standard_error, (const char *)data->data.data, data->data.len,
                      &out);
         put_err(&talk);
@@ -99,7 +106,8 @@ static int run(struct invocation *in)
         return complain(&e);
     interrupts_catch();
     prefixer_init(&prefix, rank < 0 && isatty(STDOUT_FILENO), term_of(STDOUT_FILENO).colour);
-    prefix.raw = rank >= 0;
+    prefix.raw = rank >= 0 && !o->both; /* two streams come in pieces: whole lines of each */
+    prefix.filtered = !o->raw && isatty(STDOUT_FILENO);
     enum err_code code =
         rpc_stream_open(&stream, link.channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0, 0, &e);
     if (code == ERR_OK) {

@@ -53,12 +53,26 @@ static int run_resize(struct invocation *in)
     return change(in, "ResizeJob", request.job, &request);
 }
 
+struct restart_options {
+    bool from_scratch;
+};
+
+static const struct option_spec restart_options[] = {
+    {.name = "from-scratch",
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct restart_options, from_scratch),
+     .help = "restart a train job at step 0; its present snapshots are moved aside"},
+    {0},
+};
+
 static int run_restart(struct invocation *in)
 {
+    const struct restart_options *o = in->options;
     Ddp__V1__RestartJobRequest request = DDP__V1__RESTART_JOB_REQUEST__INIT;
     struct err e;
     if (read_job(in->args.list[0], &request.job, &e) != ERR_OK)
         return complain(&e);
+    request.from_scratch = o->from_scratch;
     return change(in, "RestartJob", request.job, &request);
 }
 
@@ -79,11 +93,16 @@ const struct command cmd_resize = {
 };
 const struct command cmd_restart = {
     .name = "restart",
-    .usage = "restart JOB",
+    .usage = "restart JOB [--from-scratch]",
     .summary = "stop a job's workers and start them again",
-    .help = "A train job goes on from the snapshot that it leaves; a command gets SIGTERM and is started "
-            "again. Charged\n"
-            "to nobody.",
+    .help =
+        "A train job writes a snapshot and continues from it; a command gets SIGTERM and is started again.\n"
+        "This does not count as a restart. A job that waits for its snapshots looks for them at once.\n\n"
+        "With --from-scratch a train job restarts at step 0. Its present snapshots no longer count; they "
+        "are\n"
+        "moved to DIR/set-aside-gN, where N is the generation that ends.",
+    .options = restart_options,
+    .size = sizeof(struct restart_options),
     .least = 1,
     .most = 1,
     .run = run_restart,

@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -31,6 +32,50 @@ static bool wants_json(const struct status_options *o)
     return o->output && strcmp(o->output, "json") == 0;
 }
 
+/* --all: the coordinator's lists are short, so this reads one after the other, from the oldest job on. */
+static enum err_code screen_every_job(struct link *link, const struct status_options *o, struct buf *out,
+                                      struct err *e)
+{
+    Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
+    Ddp__V1__ListJobsReply every = {0};
+    Ddp__V1__JobStatus **jobs = NULL;
+    size_t count = 0, pages = 0;
+    void **replies = NULL;
+
+    request.all = true;
+    request.after = -1; /* 0 would mean the newest */
+    do {
+        void *reply = NULL;
+        if (link_call(link, "ListJobs", &request, &reply, 0, e) != ERR_OK)
+            break;
+        replies = xrealloc(replies, (pages + 1) * sizeof *replies);
+        replies[pages++] = reply;
+        every = *(Ddp__V1__ListJobsReply *)reply; /* the totals of the newest reply */
+        jobs = xrealloc(jobs, (count + every.n_jobs + 1) * sizeof(Ddp__V1__JobStatus *));
+        for (size_t i = 0; i < every.n_jobs; i++)
+            jobs[count++] = every.jobs[i];
+        if (every.n_jobs)
+            request.after = jobs[count - 1]->job;
+    } while (every.n_jobs);
+    /* The loop ends with an empty list, or early with an error. */
+    const enum err_code code = pages && !every.n_jobs ? ERR_OK : e->code;
+    if (code == ERR_OK) {
+        every.jobs = jobs;
+        every.n_jobs = count;
+        if (wants_json(o)) {
+            json_print(&every.base, out);
+        } else {
+            struct term term = term_of(STDOUT_FILENO);
+            screen_jobs(&every, &term, out);
+        }
+    }
+    for (size_t i = 0; i < pages; i++)
+        rpc_release(&replies[i]);
+    free(replies);
+    free(jobs);
+    return code;
+}
+
 /* One screen: of the job, or of all jobs. *over: the job has ended. */
 static enum err_code screen(struct link *link, const struct status_options *o, int64_t job, struct buf *out,
                             bool *over, struct err *e)
@@ -45,9 +90,10 @@ static enum err_code screen(struct link *link, const struct status_options *o, i
         *over = job_ended(reply);
         if (!wants_json(o))
             screen_job(reply, &term, out);
+    } else if (o->all) {
+        return screen_every_job(link, o, out, e);
     } else {
         Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
-        request.all = o->all;
         if (link_call(link, "ListJobs", &request, &reply, 0, e) != ERR_OK)
             return e->code;
         if (!wants_json(o))
@@ -134,11 +180,11 @@ const struct command cmd_status = {
     .name = "status",
     .usage = "status [JOB] [--watch] [-o table|json]",
     .summary = "the jobs, or one job in detail",
-    .help =
-        "Without JOB: the newest hundred jobs, those that ended long ago left out (--all: not). With JOB: "
-        "its\n"
-        "progress, where its ranks are and how fast each is, its last snapshot and, where it failed, why.\n"
-        "-o json: the message of proto/ddp.proto, its field names as keys.",
+    .help = "Without JOB: the newest hundred jobs, without those that ended long ago (--all: every job). "
+            "With JOB:\n"
+            "its progress, where its ranks are and how fast each is, its last snapshot and, where it failed, "
+            "why.\n"
+            "-o json: the message of proto/ddp.proto, its field names as keys.",
     .options = options,
     .size = sizeof(struct status_options),
     .most = 1,

@@ -10,9 +10,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "base/secret.h"
 #include "client/reach.h"
+#include "proto/rpc_resolve.h"
 
 #define CALL_MS 10000
+#define RESOLVE_MS 3000
 
 struct client_config { /* <config>/ddpctl.yaml */
     char *coordinator, *token_file;
@@ -85,7 +88,7 @@ static void find_address(const struct globals *g, const struct client_config *co
 static enum err_code read_token(const char *path, char **out, struct err *e)
 {
     CLEANUP(buf_release) struct buf text = {0};
-    if (file_read(path, 4096, &text, e) != ERR_OK)
+    if (secret_read(path, 4096, &text, e) != ERR_OK)
         return e->code;
     size_t len = text.data ? strcspn(text.data, " \t\r\n") : 0;
     if (len == 0)
@@ -96,8 +99,7 @@ static enum err_code read_token(const char *path, char **out, struct err *e)
     return ERR_OK;
 }
 
-/* Named files must be there; the usual places are only looked at. A file that may not be read counts as
- * absent: the coordinator will say that a token is wanted. */
+/* Named files must be there; the usual places are only looked at. */
 static enum err_code find_token(const struct globals *g, const struct client_config *config, char **out,
                                 struct err *e)
 {
@@ -112,9 +114,9 @@ static enum err_code find_token(const struct globals *g, const struct client_con
     CLEANUP(free_text) char *state = paths_state();
     CLEANUP(free_text) char *second = paths_join(state, "token");
     CLEANUP(free_text) char *first = paths_config("token");
-    if (access(first, R_OK) == 0)
+    if (file_exists(first))
         return read_token(first, out, e);
-    if (access(second, R_OK) == 0)
+    if (file_exists(second))
         return read_token(second, out, e);
     return ERR_OK;
 }
@@ -131,11 +133,13 @@ enum err_code target_find(const struct globals *globals, struct target *out, str
     if (config_load(globals, &config, e) != ERR_OK)
         return e->code;
     find_address(globals, &config, &t);
-    t.tls_ca = pick(globals->tls_ca, config.tls.ca);
-    t.tls_cert = pick(globals->tls_cert, config.tls.cert);
-    t.tls_key = pick(globals->tls_key, config.tls.key);
-    if (!globals->insecure && strncmp(t.address, "unix:", 5) != 0 &&
-        find_token(globals, &config, &t.token, e) != ERR_OK) {
+    const bool local = strncmp(t.address, "unix:", 5) == 0; /* neither TLS nor a token there */
+    if (!local) {
+        t.tls_ca = pick(globals->tls_ca, config.tls.ca);
+        t.tls_cert = pick(globals->tls_cert, config.tls.cert);
+        t.tls_key = pick(globals->tls_key, config.tls.key);
+    }
+    if (!globals->insecure && !local && find_token(globals, &config, &t.token, e) != ERR_OK) {
         target_release(&t);
         return e->code;
     }
@@ -212,9 +216,14 @@ static const char *last_cause(const char *msg)
     return last ? last + sizeof(mark) - 1 : msg;
 }
 
-static bool has_no_address(const struct err *e)
+/* A name server that is silent takes longer than a call has: only asking the resolver itself tells. */
+static enum err_code explain_name(const struct target *t, struct err *e)
 {
-    return strncmp(e->msg, "DNS resolution failed", strlen("DNS resolution failed")) == 0;
+    struct err name;
+    if (rpc_resolve(t->address, RESOLVE_MS, &name) == ERR_OK)
+        return ERR_OK;
+    return err_set(e, ERR_UNAVAILABLE, "%s (from %s): %s; check the name, /etc/hosts and /etc/resolv.conf",
+                   t->address, t->from, name.msg);
 }
 
 /* Somebody is there who does not want to talk like this. */
@@ -245,25 +254,25 @@ enum err_code link_explain(const struct link *link, struct err *e)
                 "%s (from %s) is open to its owner and root alone, others say --coordinator HOST:PORT "
                 "and have a token",
                 t->address, t->from);
-        if (has_no_address(&was))
-            return err_set(e, was.code,
-                           "no address is known of %s (from %s), look at the name, or into DNS and "
-                           "/etc/hosts",
-                           t->address, t->from);
+        if (explain_name(t, e) != ERR_OK)
+            return e->code;
         if (reach_listens(t->address))
             return explain_refusal(t, last_cause(was.msg), e);
         /* fall through */
     case ERR_DEADLINE_EXCEEDED:
+        if (was.code == ERR_DEADLINE_EXCEEDED && explain_name(t, e) != ERR_OK)
+            return e->code;
         return err_set(
             e, ERR_UNAVAILABLE,
             "the coordinator at %s (from %s) does not answer, start ddp-coordinator there or name another "
             "with --coordinator (%.160s)",
             t->address, t->from, last_cause(was.msg));
     case ERR_UNAUTHENTICATED:
-        return err_set(
-            e, was.code,
-            "the coordinator at %s refuses %s, give --token FILE (`ddp-coordinator token` prints it)",
-            t->address, t->token ? "this token" : "a call without a token");
+        return err_set(e, was.code,
+                       "the coordinator at %s refuses %s, give --token FILE (on its machine, "
+                       "`ddp-coordinator token` prints the cluster token, "
+                       "`ddp-coordinator user add NAME` makes a user token)",
+                       t->address, t->token ? "this token" : "a call without a token");
     default:
         return was.code;
     }

@@ -166,6 +166,9 @@ static void judge_place(const struct fitness *f, size_t node, struct findings *o
     if (*p->interpreter_problem)
         findings_add(out, name, xasprintf("%s", p->interpreter_problem),
                      xstrdup("install it there, or name it by its whole path"));
+    if (*p->name_problem)
+        findings_add(out, name, xstrdup(p->name_problem),
+                     xstrdup("add the coordinator's name to /etc/hosts there, or check /etc/resolv.conf"));
     for (size_t i = 0; i < p->n_paths; i++)
         judge_path(f, node, p->paths[i], out);
     judge_absent(f, node, out);
@@ -219,6 +222,26 @@ static void judge_clock(const struct fitness *f, size_t node, struct findings *o
                      xasprintf("its clock is %s %s the coordinator's", fmt_duration(skew).text,
                                a->skew_ms > 0 ? "ahead of" : "behind"),
                      xstrdup("set it by NTP: systemctl enable --now systemd-timesyncd (or chrony)"));
+}
+
+/* Files know users by number: on a shared file system a job that moves would not be the owner of its
+ * snapshots. */
+static void judge_user(const struct fitness *f, size_t node, struct findings *out)
+{
+    const Ddp__V1__CheckPlaceResult *p = place_at(f, node), *first = NULL;
+    size_t where = 0;
+    while (where < node && !(first && first->user_number)) {
+        first = place_at(f, where);
+        where += first && first->user_number ? 0 : 1;
+    }
+    if (!p || !p->user_number || where == node || p->user_number == first->user_number)
+        return;
+    findings_add(out, f->nodes[node]->name,
+                 xasprintf("jobs run as %s with uid %lld here, as %s with uid %lld on %s", p->user,
+                           (long long)p->user_number - 1, first->user, (long long)first->user_number - 1,
+                           f->nodes[where]->name),
+                 xstrdup("give the account the same uid on all nodes; a shared file system treats different "
+                         "uids as different users"));
 }
 
 static void judge_room(const struct fitness *f, size_t node, struct findings *out)
@@ -356,6 +379,7 @@ void fitness_judge(const struct fitness *f, struct findings *out)
         judge_place(f, i, out);
         judge_versions(f, i, out);
         judge_clock(f, i, out);
+        judge_user(f, i, out);
         judge_room(f, i, out);
     }
     for (size_t i = 0; f->listens && i < f->count; i++)

@@ -23,8 +23,11 @@ struct launch {
     char *procs;                  /* of this node: "4", "gpu", "cpu", "auto"; nodes may differ */
     int64_t node_rank;            /* -1: by order of joining */
     bool told;                    /* another host's ddpctl writes to the same place what concerns all */
-    bool standalone;              /* this machine alone, whatever the batch system says */
-    char *host; /* of the endpoint, without brackets; NULL: nothing listens, this machine alone */
+    bool raw;                     /* a terminal gets every byte of the workers' output */
+    const char *terminal; /* of the ddpctl that started this one: which streams, "0" to "3" (1 stdout, 2
+                             stderr), are on a terminal; NULL: nobody started it, look */
+    bool standalone;      /* this machine alone, whatever the batch system says */
+    char *host;           /* of the endpoint, without brackets; NULL: nothing listens, this machine alone */
     int64_t port;
     int is_host;      /* 1 or 0: said so (rdzv-conf is_host); -1: whoever owns the endpoint's address */
     char *id;         /* the run's name at the endpoint, "none" as torchrun has it; no secret */

@@ -114,12 +114,16 @@ char **launch_plan_command(const struct launch_plan *p, int64_t rank, const char
                           .host = (char *)(uintptr_t)p->meet,
                           .env = (char *)(uintptr_t)env};
     CLEANUP(free_text) char *place = launched_text(&at);
+    char terminal[] = {(char)('0' + isatty(STDOUT_FILENO) + 2 * isatty(STDERR_FILENO)), '\0'};
     ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
     self[length > 0 ? length : 0] = 0;
     char **argv = strv_append(NULL, length > 0 ? self : "ddpctl");
     argv = strv_append(argv, "run");
     argv = strv_append(argv, "--launched");
     argv = strv_append(argv, place);
+    argv = strv_append(
+        argv, "--terminal"); /* ours: the launcher's pipes, or its own terminals, say nothing of it */
+    argv = strv_append(argv, terminal);
     for (char *const *argument = p->argv; *argument; argument++)
         argv = strv_append(argv, *argument);
     return argv;

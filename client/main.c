@@ -14,9 +14,10 @@
 /* ddpctl: what the user types. This file finds the command, reads its options and answers --help. */
 
 const struct command *const commands[] = {
-    &cmd_submit,  &cmd_run,    &cmd_status,  &cmd_logs,    &cmd_wait,     &cmd_cancel,  &cmd_resize,
-    &cmd_restart, &cmd_resume, &cmd_metrics, &cmd_verify,  &cmd_generate, &cmd_events,  &cmd_why,
-    &cmd_check,   &cmd_nodes,  &cmd_drain,   &cmd_undrain, &cmd_forget,   &cmd_version, NULL,
+    &cmd_submit, &cmd_run,     &cmd_status, &cmd_logs,    &cmd_wait,   &cmd_cancel,
+    &cmd_resize, &cmd_restart, &cmd_resume, &cmd_metrics, &cmd_verify, &cmd_generate,
+    &cmd_events, &cmd_why,     &cmd_check,  &cmd_nodes,   &cmd_drain,  &cmd_undrain,
+    &cmd_forget, &cmd_audit,   &cmd_whoami, &cmd_version, NULL,
 };
 
 static const struct option_spec global_options[] = {
@@ -29,7 +30,7 @@ static const struct option_spec global_options[] = {
      .type = OPTION_TEXT,
      .offset = offsetof(struct globals, token_file),
      .value = "FILE",
-     .help = "file with the cluster token (DDP_TOKEN holds the token itself)"},
+     .help = "file with your token (DDP_TOKEN holds the token itself)"},
     {.name = "config",
      .type = OPTION_TEXT,
      .offset = offsetof(struct globals, config),

@@ -1,4 +1,5 @@
 #include "client/membership.h"
+#include "client/term.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,7 +74,7 @@ enum err_code membership_next(struct membership *m, int64_t wait_ms, struct err 
 void membership_list(const struct membership *m, struct buf *out)
 {
     for (size_t i = 0; i < m->status->n_nodes; i++)
-        buf_printf(out, "%s%s", i ? ", " : "", m->status->nodes[i]);
+        term_printf_safe(out, "%s%s", i ? ", " : "", m->status->nodes[i]);
 }
 
 void membership_leave(struct membership *m)

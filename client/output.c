@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "client/command.h"
+#include "client/term_filter.h"
 
 static bool is_lost;
 
@@ -41,7 +42,11 @@ bool put_err(struct buf *b)
 int complain(const struct err *e)
 {
     CLEANUP(buf_release) struct buf line = {0};
-    buf_printf(&line, "ddpctl: %s\n", e->msg);
+    struct term_filter filter = {0};
+    buf_puts(&line, "ddpctl: ");
+    term_filter_add(&filter, e->msg, strlen(e->msg), &line); /* it may quote a job's text, or a node's */
+    term_filter_finish(&filter, &line);
+    buf_putc(&line, '\n');
     put_err(&line);
     switch (e->code) {
     case ERR_INVALID_ARGUMENT:

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-#define LINE_MAX_BYTES 65536
+#define LINE_MAX_BYTES (16 << 20)
 
 void prefixer_init(struct prefixer *p, bool wanted, bool colour)
 {
@@ -48,6 +48,12 @@ void prefixer_add(struct prefixer *p, int rank, bool standard_error, const char 
                   struct buf *out)
 {
     struct prefix_stream *s = stream_of(p, rank, standard_error);
+    CLEANUP(buf_release) struct buf clean = {0};
+    if (p->filtered) {
+        term_filter_add(&s->filter, data, len, &clean);
+        data = clean.data;
+        len = clean.len;
+    }
     if (p->raw && !s->label) {
         buf_append(out, data, len);
         return;
@@ -75,11 +81,16 @@ void prefixer_finish(struct prefixer *p, struct buf *out)
 {
     for (size_t i = 0; i < p->count; i++) {
         struct prefix_stream *s = &p->streams[i];
+        term_filter_finish(&s->filter, p->raw || s->line.len ? &s->line : out);
         if (!s->line.len)
             continue;
-        head(p, s, out);
-        buf_append(out, s->line.data, s->line.len);
-        buf_putc(out, '\n');
+        if (p->raw && !s->label) { /* the last of it: there is no line that it would be held for */
+            buf_append(out, s->line.data, s->line.len);
+        } else {
+            head(p, s, out);
+            buf_append(out, s->line.data, s->line.len);
+            buf_putc(out, '\n');
+        }
         buf_clear(&s->line);
     }
 }

@@ -7,19 +7,22 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "client/term_filter.h"
 
 /* The output of several ranks as one: whole lines, each behind "[rank] " where wanted, or a label of the
  * stream's own. Bytes of an unfinished
- * line wait for its end (64 KiB at most), so that ranks never mix within a line. */
+ * line wait for its end (16 MiB at most), so that ranks never mix within a line. */
 struct prefix_stream {
     int rank;
     bool standard_error;
     char *label; /* in front of each line instead of "[rank] "; NULL: none */
     struct buf line;
+    struct term_filter filter;
 };
 struct prefixer {
     bool wanted, colour;
-    bool raw; /* bytes pass as they come: one rank; labelled streams come in lines all the same */
+    bool raw; /* bytes pass as they arrive, if there is one rank; labelled streams are still split in lines */
+    bool filtered; /* for a terminal: only colour and movement within the line pass (term_filter.h) */
     struct prefix_stream *streams;
     size_t count, cap;
 };

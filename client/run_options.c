@@ -23,6 +23,7 @@ const struct option_spec run_option_table[] = {
      .type = OPTION_FLAG,
      .offset = offsetof(struct run_options, quiet),
      .help = "say nothing but errors; the workers' output comes all the same"},
+    FLAG_OPTION(raw, "raw", "pass the workers' output unchanged, also to a terminal"),
     TEXT_OPTION(log_dir, "log-dir", "DIR",
                 "keep the workers' logs: DIR/ID_xxxxxx/attempt_N/LOCAL_RANK/ (else a failed run's only)"),
     {.name = "redirects",
@@ -72,6 +73,11 @@ const struct option_spec run_option_table[] = {
      .offset = offsetof(struct run_options, launched),
      .value = "PLACE",
      .hidden = true}, /* client/launched.h */
+    {.name = "terminal",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct run_options, terminal),
+     .value = "STREAMS",
+     .hidden = true}, /* client/launcher.c */
     TEXT_OPTION(local_addr, "local-addr", "ADDRESS", "where the other nodes reach this one (found out)"),
     TEXT_OPTION(role, "role", "NAME", "what the workers are called (default)"),
     {.name = "module",

@@ -10,11 +10,11 @@ struct run_options {
     const char *node_rank, *master_addr, *master_port, *local_addr;
     const char *rdzv_backend, *rdzv_endpoint, *rdzv_id, *rdzv_conf;
     const char *log_dir, *redirects, *tee, *local_ranks, *role, *prefix;
-    const char *hosts, *launcher, *launched;
+    const char *hosts, *launcher, *launched, *terminal;
     const char *signals, *shutdown_timeout, *monitor_interval;
     const char *start_method, *event_log_handler, *logs_specs, *numa_binding; /* mean nothing here */
     const char *stdout_filters, *stderr_filters;                              /* nor these */
-    bool module, no_python, run_path, virtual_local_rank, quiet;
+    bool module, no_python, run_path, virtual_local_rank, quiet, raw;
 };
 
 extern const struct option_spec run_option_table[];

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include "client/command.h"
 #include "client/run_failure.h"
 #include "client/run_output.h"
+#include "client/term.h"
 
 #define QUEUE_MS 60000  /* then it will never fit here */
 #define BUSY_WAIT_MS 4  /* between looks at the log files while something happens, */
@@ -19,6 +21,12 @@ static bool flush(struct session *s)
 {
     bool talk = put_err(&s->err);
     return put_out(&s->out) && talk;
+}
+
+static void session_say(struct session *s, const char *text)
+{
+    term_printf_safe(&s->err, "ddpctl: %s", text);
+    buf_putc(&s->err, '\n');
 }
 
 static void drain(struct session *s)
@@ -33,6 +41,12 @@ static const char *node_of(const struct session *s, const Ddp__V1__JobStatus *jo
     return s->node ? s->node : job->nodes[0];
 }
 
+static bool is_filtered(const struct launch *l, int fd, int stream)
+{
+    const bool terminal = l->terminal ? atoi(l->terminal) & stream : isatty(fd);
+    return terminal && !l->raw;
+}
+
 static void new_generation(struct session *s, const Ddp__V1__JobStatus *job)
 {
     const char *node = node_of(s, job);
@@ -44,6 +58,8 @@ static void new_generation(struct session *s, const Ddp__V1__JobStatus *job)
         run_logs_attempt(s->local.logs, s->job, g, node);
     s->generation = job->generation;
     s->tail.out.raw = s->tail.err.raw = !several;
+    s->tail.out.filtered = is_filtered(s->launch, STDOUT_FILENO, 1);
+    s->tail.err.filtered = is_filtered(s->launch, STDERR_FILENO, 2);
     s->tail.out.wanted = several && isatty(STDOUT_FILENO);
     s->tail.err.wanted = several && isatty(STDERR_FILENO);
     s->tail.out.colour = term_of(STDOUT_FILENO).colour;
@@ -100,7 +116,7 @@ static enum err_code check_queue(struct session *s, struct err *e)
     if (!s->generation && check_gpus(s, e) != ERR_OK)
         return e->code;
     if (!s->quiet)
-        buf_printf(&s->err, "ddpctl: %s\n", s->reason);
+        session_say(s, s->reason);
     return ERR_OK;
 }
 

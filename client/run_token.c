@@ -1,14 +1,13 @@
 #include "client/run_token.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "base/secret.h"
 
 #define TOKEN_BYTES 32
 #define FILE_BYTES 4096
@@ -17,12 +16,7 @@
 static enum err_code read_file(const char *path, char **token, struct err *e)
 {
     CLEANUP(buf_release) struct buf text = {0};
-    struct stat st;
-    if (stat(path, &st) != 0)
-        return err_sys(e, errno, "%s", path);
-    if (st.st_mode & 077)
-        return err_set(e, ERR_PERMISSION_DENIED, "%s: others may read it, say `chmod 600 %s`", path, path);
-    if (file_read(path, FILE_BYTES, &text, e) != ERR_OK)
+    if (secret_read(path, FILE_BYTES, &text, e) != ERR_OK)
         return e->code;
     buf_putc(&text, 0);
     text.data[strcspn(text.data, " \t\r\n")] = 0;

@@ -88,7 +88,7 @@ static int ranks_on(const Ddp__V1__JobStatus *job, const char *node)
 void screen_place(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     for (size_t i = 0; i < job->n_nodes; i++) {
-        buf_printf(out, "%s%s", i ? ", " : "", job->nodes[i]);
+        term_printf_safe(out, "%s%s", i ? ", " : "", job->nodes[i]);
         if (job->n_ranks)
             buf_printf(out, " (%d)", ranks_on(job, job->nodes[i]));
     }
@@ -105,7 +105,7 @@ void screen_failure_line(const Ddp__V1__Failure *f, struct buf *out)
         term_puts_safe(out, f->message);
         return;
     }
-    buf_printf(out, "rank %d on %s ", f->rank, f->node);
+    term_printf_safe(out, "rank %d on %s ", f->rank, f->node);
     if (f->signal)
         buf_printf(out, "killed by signal %d (SIG%s)", f->signal,
                    sigabbrev_np(f->signal) ? sigabbrev_np(f->signal) : "?");

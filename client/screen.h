@@ -10,6 +10,7 @@
 void screen_jobs(const Ddp__V1__ListJobsReply *reply, const struct term *term, struct buf *out);
 void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out);
 void screen_nodes(const Ddp__V1__ListNodesReply *reply, const struct term *term, struct buf *out);
+void screen_audit(const Ddp__V1__GetAuditReply *reply, const struct term *term, struct buf *out);
 void screen_events(const Ddp__V1__GetEventsReply *reply, const struct term *term, struct buf *out);
 struct verdict;
 void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct verdict *verdict, const struct term *term,

@@ -143,7 +143,7 @@ void screen_check(const struct fitness *f, const struct findings *found, const s
         CLEANUP(buf_release) struct buf line = {0};
         const struct finding *finding = &found->items[i];
         if (*finding->node)
-            buf_printf(&line, "%s: ", finding->node);
+            term_printf_safe(&line, "%s: ", finding->node);
         term_puts_safe(&line, finding->what);
         term_puts(term, out, STYLE_BAD, line.data);
         buf_putc(out, '\n');

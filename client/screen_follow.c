@@ -64,7 +64,7 @@ static void head_line(const struct follow_view *v, const Ddp__V1__JobStatus *job
     if (running && job_metric(job, "bytes", &bytes) && bytes > 0)
         buf_printf(line, ", %s a rank", fmt_bytes((int64_t)bytes).text);
     if (running && *job->log_dir)
-        buf_printf(line, "; logs %s", job->log_dir);
+        term_printf_safe(line, "; logs %s", job->log_dir);
 }
 
 static void head(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
@@ -225,7 +225,7 @@ static void end_line(const struct follow_view *v, const Ddp__V1__JobStatus *job,
     if (job->restarts_used)
         buf_printf(&facts, ", %d restart%s", job->restarts_used, job->restarts_used == 1 ? "" : "s");
     if (job->snapshot && job->snapshot->committed_ms)
-        buf_printf(&facts, ", %s", job->snapshot->path);
+        term_printf_safe(&facts, ", %s", job->snapshot->path);
     if (v->brief)
         buf_puts(line, "ddpctl:");
     else

@@ -41,6 +41,13 @@ static void head(const Ddp__V1__JobStatus *job, const struct term *term, struct 
         term_puts(term, out, STYLE_BAD, stall.data);
         buf_printf(out, "\n   ddpctl why %lld\n", (long long)job->job);
     }
+    for (size_t i = 0; i < job->n_notes; i++) {
+        CLEANUP(buf_release) struct buf note = {0};
+        buf_puts(&note, "NOTE: ");
+        term_puts_safe(&note, job->notes[i]);
+        term_puts(term, out, STYLE_BAD, note.data);
+        buf_putc(out, '\n');
+    }
     if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0) {
         term_puts_safe(out, job->reason);
         buf_putc(out, '\n');
@@ -221,10 +228,10 @@ static void foot(const Ddp__V1__JobStatus *job, const struct term *term, struct 
     const Ddp__V1__SnapshotStatus *s = job->snapshot;
     bool snapshot = s && s->committed_ms;
     if (snapshot)
-        buf_printf(out, "snapshot  %s (%s ago, %s, committed)", s->path,
-                   fmt_age(term->now_ms - s->committed_ms).text, fmt_bytes(s->bytes).text);
+        term_printf_safe(out, "snapshot  %s (%s ago, %s, committed)", s->path,
+                         fmt_age(term->now_ms - s->committed_ms).text, fmt_bytes(s->bytes).text);
     if (*job->log_dir)
-        buf_printf(out, "%slogs  %s", snapshot ? "   " : "", job->log_dir);
+        term_printf_safe(out, "%slogs  %s", snapshot ? "   " : "", job->log_dir);
     if (snapshot || *job->log_dir)
         buf_putc(out, '\n');
 }

@@ -138,6 +138,22 @@ static void totals(const Ddp__V1__ListJobsReply *r, struct buf *out)
         term_puts_safe(out, r->gpus_sick[i]);
     }
     buf_puts(out, r->n_gpus_sick ? ")\n" : "\n");
+    for (size_t i = 0; i < r->n_notes; i++) {
+        buf_puts(out, "NOTE: ");
+        term_puts_safe(out, r->notes[i]);
+        buf_putc(out, '\n');
+    }
+}
+
+static void put_notes(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    for (size_t i = 0; i < job->n_notes; i++) {
+        CLEANUP(buf_release) struct buf note = {0};
+        buf_printf(&note, "NOTE: #%lld: ", (long long)job->job);
+        term_puts_safe(&note, job->notes[i]);
+        term_puts(term, out, STYLE_BAD, note.data);
+        buf_putc(out, '\n');
+    }
 }
 
 void screen_jobs(const Ddp__V1__ListJobsReply *reply, const struct term *term, struct buf *out)
@@ -146,5 +162,7 @@ void screen_jobs(const Ddp__V1__ListJobsReply *reply, const struct term *term, s
     for (size_t i = 0; i < reply->n_jobs; i++)
         job_row(t, reply->jobs[i], term);
     table_print(t, term, out);
+    for (size_t i = 0; i < reply->n_jobs; i++)
+        put_notes(reply->jobs[i], term, out);
     totals(reply, out);
 }

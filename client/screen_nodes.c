@@ -47,6 +47,19 @@ static void note_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
     }
 }
 
+/* "runs job 41, which the coordinator does not know" */
+static void unknown_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
+{
+    for (size_t i = 0; i < node->n_unknown_jobs; i++)
+        buf_printf(out, "%s%lld",
+                   i          ? ","
+                   : out->len ? "; runs job "
+                              : "runs job ",
+                   (long long)node->unknown_jobs[i]);
+    if (node->n_unknown_jobs)
+        buf_puts(out, ", which the coordinator does not know");
+}
+
 static void node_row(struct table *t, const Ddp__V1__NodeStatus *node, const struct term *term)
 {
     CLEANUP(buf_release) struct buf cpu = {0}, gpu = {0}, jobs = {0}, note = {0};
@@ -55,6 +68,7 @@ static void node_row(struct table *t, const Ddp__V1__NodeStatus *node, const str
     for (size_t i = 0; i < node->n_jobs; i++)
         buf_printf(&jobs, "%s%lld", i ? "," : "", (long long)node->jobs[i]);
     note_cell(node, &note);
+    unknown_cell(node, &note);
     bool usable = strcmp(node->state, "alive") == 0 || strcmp(node->state, "suspect") == 0;
     table_cell(t, STYLE_NONE, node->name);
     table_cell(t, style_of_state(node->state), node->state);
@@ -81,17 +95,39 @@ void screen_nodes(const Ddp__V1__ListNodesReply *reply, const struct term *term,
     table_print(t, term, out);
 }
 
+/* The time alone, where it was today. */
+static void stamp_print(char out[64], int64_t time_ms, int64_t now_ms)
+{
+    time_t second = (time_t)(time_ms / 1000), now = (time_t)(now_ms / 1000);
+    struct tm at, today;
+    localtime_r(&second, &at);
+    localtime_r(&now, &today);
+    bool same_day = at.tm_yday == today.tm_yday && at.tm_year == today.tm_year;
+    strftime(out, 64, same_day ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &at);
+}
+
+void screen_audit(const Ddp__V1__GetAuditReply *reply, const struct term *term, struct buf *out)
+{
+    static const struct table_column audit_columns[] = {{"TIME"}, {"WHO"}, {"FROM"}, {"WHAT"}};
+    CLEANUP(table_release) struct table *t = table_new(audit_columns, ARRAY_LEN(audit_columns));
+    for (size_t i = 0; i < reply->n_entries; i++) {
+        char stamp[64];
+        stamp_print(stamp, reply->entries[i]->time_ms, term->now_ms);
+        table_cell(t, STYLE_NONE, stamp);
+        table_cell(t, STYLE_NONE, reply->entries[i]->who);
+        table_cell(t, STYLE_NONE, reply->entries[i]->origin);
+        table_cell(t, STYLE_NONE, reply->entries[i]->text);
+        table_end_row(t);
+    }
+    table_print(t, term, out);
+}
+
 void screen_events(const Ddp__V1__GetEventsReply *reply, const struct term *term, struct buf *out)
 {
     for (size_t i = 0; i < reply->n_events; i++) {
         const Ddp__V1__Event *event = reply->events[i];
-        time_t second = (time_t)(event->time_ms / 1000), now = (time_t)(term->now_ms / 1000);
-        struct tm at, today;
         char stamp[64];
-        localtime_r(&second, &at);
-        localtime_r(&now, &today);
-        bool same_day = at.tm_yday == today.tm_yday && at.tm_year == today.tm_year;
-        strftime(stamp, sizeof(stamp), same_day ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &at);
+        stamp_print(stamp, event->time_ms, term->now_ms);
         buf_printf(out, "%s  ", stamp);
         term_puts_safe(out, event->text);
         buf_putc(out, '\n');

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/cut_file.h"
 #include "base/mem.h"
 
 void tail_init(struct tail *t)
@@ -53,7 +54,8 @@ bool tail_read(struct tail *t, struct buf *out, struct buf *err)
         if (f->fd < 0)
             open_file(t, f);
         /* at most 1 MiB of one rank before the others' turn */
-        for (int rounds = 0; f->fd >= 0 && rounds < 16 && (n = read(f->fd, data, sizeof(data))) > 0;
+        for (int rounds = 0;
+             f->fd >= 0 && rounds < 16 && (n = cut_file_read(f->fd, data, sizeof(data), f->at, &f->at)) > 0;
              rounds++) {
             any = true;
             if (f->standard_error)

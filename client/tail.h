@@ -7,6 +7,7 @@
  * rank>/stdout.log and stderr.log. Files that are not there yet are looked for each time. */
 struct tail_file {
     int rank, local_rank, fd; /* -1: not open yet */
+    int64_t at;               /* the next byte */
     bool standard_error;
 };
 struct tail {

@@ -1,11 +1,14 @@
 #include "client/term.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/mem.h"
 
 struct term term_of(int fd)
@@ -71,15 +74,36 @@ void term_puts(const struct term *t, struct buf *out, enum style style, const ch
         buf_puts(out, "\033[0m");
 }
 
+/* How many bytes of a UTF-8 character follow this first one; 0 for every other byte. */
+static int utf8_follow(unsigned char c)
+{
+    return c < 0xc2 || c > 0xf4 ? 0 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
+}
+
 void term_puts_safe(struct buf *out, const char *text)
 {
+    int follow = 0; /* bytes that belong to the character before */
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text, next = (unsigned char)text[1];
         if (c == 0xc2 && next >= 0x80 && next < 0xa0) { /* U+009B begins a sequence as ESC [ does */
             buf_putc(out, '?');
             text++;
+            follow = 0;
             continue;
         }
-        buf_putc(out, (c < 0x20 && c != '\t') || c == 0x7f ? '?' : *text);
+        bool inside = c >= 0x80 && c < 0xc0 && follow > 0;
+        follow = inside ? follow - 1 : utf8_follow(c);
+        bool control = (c < 0x20 && c != '\t') || c == 0x7f || (c >= 0x80 && c < 0xa0 && !inside);
+        buf_putc(out, control ? '?' : *text);
     }
+}
+
+void term_printf_safe(struct buf *out, const char *fmt, ...)
+{
+    CLEANUP(free_text) char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    BUG_ON(vasprintf(&text, fmt, ap) < 0);
+    va_end(ap);
+    term_puts_safe(out, text);
 }

@@ -29,5 +29,6 @@ void term_fit(const struct term *t, const struct buf *text, bool newest, struct 
 
 /* Appends text with control characters (a worker's escape sequences included) shown as '?'; tabs are kept. */
 void term_puts_safe(struct buf *out, const char *text);
+void term_printf_safe(struct buf *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -270,6 +270,8 @@ static enum err_code read_output(const struct run_options *o, char *const *env, 
         return bad("redirects", o->redirects, wanted, e);
     if (o->tee && !run_streams_fit(o->tee))
         return bad("tee", o->tee, wanted, e);
+    l->raw = o->raw;
+    l->terminal = o->terminal;
     if (o->local_ranks && read_local_ranks(o->local_ranks, l, e) != ERR_OK)
         return e->code;
     l->redirects = xstrdup(o->redirects);

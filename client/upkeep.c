@@ -1,4 +1,5 @@
 #include "client/upkeep.h"
+#include "client/term.h"
 
 #include <string.h>
 
@@ -56,7 +57,8 @@ static enum err_code check_placed(struct upkeep *u, int64_t now, struct err *e)
         return ERR_OK;
     }
     if (waiting_turn(&s->waiting, s->state, s->reason, now) && !s->quiet) {
-        buf_printf(&line, "ddpctl: %s\n", s->reason);
+        term_printf_safe(&line, "ddpctl: %s", s->reason);
+        buf_putc(&line, '\n');
         put_err(&line);
     }
     if (s->generation || !s->waiting.since_ms || now - s->waiting.since_ms < QUEUE_MS)

@@ -34,7 +34,7 @@ static bool is(const char *text, const char *wanted)
 
 void verdict_who(struct buf *out, const Ddp__V1__WorkerProbe *w)
 {
-    buf_printf(out, "rank %d on %s", w->rank, w->node);
+    term_printf_safe(out, "rank %d on %s", w->rank, w->node);
 }
 
 /* "rank 1 on n2 (pid 4121, python3)" */
@@ -407,6 +407,11 @@ void verdict_find(const Ddp__V1__ProbeJobReply *reply, struct verdict *v)
                                                  : "was cancelled");
         term_puts_safe(&v->sentence, job->reason);
         put_living(reply, v);
+    }
+    for (size_t i = 0; i < job->n_notes; i++) {
+        buf_puts(&v->details, "NOTE: ");
+        term_puts_safe(&v->details, job->notes[i]);
+        buf_putc(&v->details, '\n');
     }
     for (size_t i = 0; i < reply->n_notes; i++) {
         term_puts_safe(&v->details, reply->notes[i]);

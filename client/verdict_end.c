@@ -107,8 +107,9 @@ void verdict_failed(const Ddp__V1__ProbeJobReply *reply, struct verdict *v)
     const Ddp__V1__JobStatus *job = reply->job;
     const Ddp__V1__WorkerProbe *w = first_failure(reply), *left;
     v->kind = strcmp(job->state, "failed") == 0 ? VERDICT_FAILED : VERDICT_RESTARTING;
+    bool waits = v->kind == VERDICT_RESTARTING && !w && strncmp(job->reason, "waits ", 6) == 0;
     if (v->kind == VERDICT_RESTARTING)
-        buf_puts(&v->sentence, "it is restarting: ");
+        buf_puts(&v->sentence, waits ? "it " : "it is restarting: ");
     if (!w) { /* no rank failed: a node was lost, a time limit has passed */
         term_puts_safe(&v->sentence, job->reason);
         buf_printf(&v->next, "ddpctl events %lld\n", (long long)job->job);

@@ -28,6 +28,27 @@ if(DDP_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
+# Every program is hardened: position-independent, with all symbols bound at start and the tables that this fills read-only
+# from then on, no executable stack, guarded stacks, checked copies, and landing pads for indirect jumps where the processor
+# has them. tests/unit/deploy/hardened looks at the installed programs. Checked copies want an optimizing compiler, and the
+# sanitizers have checks of their own.
+include(CheckPIESupported)
+include(CheckCCompilerFlag)
+check_pie_supported(LANGUAGES C)
+add_link_options(LINKER:-z,relro,-z,now LINKER:-z,noexecstack)
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-fstack-protector-strong>)
+check_c_compiler_flag(-fstack-clash-protection DDP_HAVE_STACK_CLASH)
+check_c_compiler_flag(-fcf-protection=full DDP_HAVE_CF_PROTECTION)
+if(DDP_HAVE_STACK_CLASH)
+  add_compile_options($<$<COMPILE_LANGUAGE:C>:-fstack-clash-protection>)
+endif()
+if(DDP_HAVE_CF_PROTECTION)
+  add_compile_options($<$<COMPILE_LANGUAGE:C>:-fcf-protection=full>)
+endif()
+if(NOT DDP_SANITIZE AND NOT DDP_FUZZ)
+  add_compile_options("$<$<AND:$<COMPILE_LANGUAGE:C>,$<NOT:$<CONFIG:Debug>>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=3>")
+endif()
+
 # Our own code only; generated code is compiled without these. Tables leave out fields that are zero.
 set(DDP_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
                  -Wwrite-strings -Wno-missing-field-initializers -Werror)

@@ -1,6 +1,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
@@ -10,13 +12,34 @@
 
 /* From a call that gRPC hands over to a handler that runs: who is calling, may they, and what. */
 
-/* "ipv4:1.2.3.4:5", "ipv6:%5B::1%5D:5", "fd:7" */
-static void peer_read_address(struct rpc_call *call, const char *uri)
+/* The text behind a URI's scheme, with its %5B and the like taken back. */
+static void uri_read(const char *uri, char *out, size_t size)
 {
-    struct rpc_peer *peer = &call->peer;
-    struct unix_peer who;
     const char *colon = strchr(uri, ':');
     size_t used = 0;
+
+    for (const char *p = colon ? colon + 1 : uri; *p && used + 1 < size; p++) {
+        unsigned byte;
+
+        if (p[0] == '%' && sscanf(p + 1, "%2x", &byte) == 1 && p[1] && p[2]) {
+            out[used++] = (char)byte;
+            p += 2;
+        } else {
+            out[used++] = *p;
+        }
+    }
+    out[used] = '\0';
+}
+
+/* "fd:7": a unix socket that we accepted; "unix-abstract:...": by the gate, which knows what is behind.
+ * Others have proven nothing. */
+static void peer_read_address(struct rpc_call *call, const char *uri)
+{
+    const struct rpc_gate *gate = call->server->gate;
+    struct rpc_peer *peer = &call->peer;
+    char text[sizeof(((struct sockaddr_un *)0)->sun_path) + 1];
+    const char *address = text;
+    struct unix_peer who;
 
     peer->kind = RPC_PEER_TCP;
     peer->uid = (uid_t)-1;
@@ -27,16 +50,10 @@ static void peer_read_address(struct rpc_call *call, const char *uri)
         snprintf(peer->address, sizeof(peer->address), "unix");
         return;
     }
-    for (const char *p = colon ? colon + 1 : uri; *p && used + 1 < sizeof(peer->address); p++) {
-        unsigned byte;
-
-        if (p[0] == '%' && sscanf(p + 1, "%2x", &byte) == 1 && p[1] && p[2]) {
-            peer->address[used++] = (char)byte;
-            p += 2;
-        } else {
-            peer->address[used++] = *p;
-        }
-    }
+    uri_read(uri, text, sizeof(text));
+    if (gate && strncmp(uri, "unix-abstract:", 14) == 0)
+        rpc_gate_peer(gate, text, &call->connection, &address);
+    snprintf(peer->address, sizeof(peer->address), "%.79s", address);
 }
 
 static void peer_read_name(struct rpc_call *call)
@@ -93,10 +110,20 @@ static enum err_code call_admit(struct rpc_call *call, const char *service, cons
     const struct rpc_server_options *options = &call->server->options;
     struct rpc_auth auth = {.service = service, .method = method, .peer = &call->peer};
 
-    if (!options->auth || strcmp(service, RPC_HEALTH_SERVICE) == 0)
+    if (strcmp(service, RPC_HEALTH_SERVICE) == 0)
+        return ERR_OK; /* open to all, so it shows nothing of who asks */
+    if (!options->auth) {
+        if (call->connection)
+            rpc_gate_judged(call->server->gate, call->connection, true);
         return ERR_OK;
+    }
     find_token(&call->metadata, &auth);
-    return options->auth(call, &auth, options->auth_user, e);
+    options->auth(call, &auth, options->auth_user, e);
+    /* who is known, and may not do this, is no stranger; who is told to ask again has shown nothing yet */
+    if (call->connection)
+        rpc_gate_judged(call->server->gate, call->connection,
+                        e->code != ERR_UNAUTHENTICATED && e->code != ERR_UNAVAILABLE);
+    return e->code;
 }
 
 static enum err_code call_find_method(struct rpc_call *call, const char *service, const char *method,

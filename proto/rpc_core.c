@@ -1,6 +1,7 @@
 #include "proto/rpc_core.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <grpc/byte_buffer_reader.h>
@@ -159,19 +160,36 @@ static void log_of_grpc(gpr_log_func_args *args)
     log_line(level, "grpc", "message=%s", LOG_Q(args->message));
 }
 
-static void log_setup(void)
+/* gRPC's own resolver (c-ares) asks the name servers also for names of /etc/hosts, and waits for them. The
+ * native one is getaddrinfo. gRPC reads this variable once, when it starts first, and no process that we
+ * start shall see it. */
+static void grpc_init_first(void)
 {
+    static const char name[] = "GRPC_DNS_RESOLVER";
+    const bool ours = !getenv(name);
+
     gpr_set_log_function(log_of_grpc);
+    if (ours)
+        setenv(name, "native", 1);
+    grpc_init();
+    if (ours)
+        unsetenv(name);
 }
 
 void rpc_grpc_enter(bool server)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static bool is_set_up;
 
-    pthread_once(&once, log_setup);
     if (server)
         atomic_fetch_add(&servers, 1);
-    grpc_init();
+    pthread_mutex_lock(&lock);
+    if (is_set_up)
+        grpc_init();
+    else
+        grpc_init_first();
+    is_set_up = true;
+    pthread_mutex_unlock(&lock);
 }
 
 void rpc_grpc_leave(void)

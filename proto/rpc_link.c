@@ -108,10 +108,12 @@ enum err_code rpc_link_open(struct rpc_link *link, const char *text,
                             const struct rpc_channel_options *options, struct err *e)
 {
     static const struct rpc_channel_options defaults;
-    const struct rpc_channel_options *o = options ? options : &defaults;
+    struct rpc_channel_options own = options ? *options : defaults, *o = &own;
 
     if (rpc_address_target(text, &link->target, e))
         return e->code;
+    if (strncmp(text, "unix:", 5) == 0) /* always plain text: TLS settings are about TCP */
+        own.tls = NULL;
     if ((o->token && token_check(o->token, e)) || (o->tls && rpc_tls_check(o->tls, e))) {
         free(link->target);
         return e->code;

@@ -1,14 +1,11 @@
-#include <errno.h>
-#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <grpc/grpc_security.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "proto/rpc_address.h"
 #include "proto/rpc_server_impl.h"
 
 /* How a server goes, in this order: listeners closed and GOAWAY sent (grpc_server_shutdown_and_notify);
@@ -36,7 +33,6 @@ static grpc_server *server_make(const struct rpc_server_options *o)
         arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, o->max_receive ? (int64_t)o->max_receive : MAX_RECEIVE),
         arg_int(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION,
                 0), /* a small message must not become a large one */
-        arg_int(GRPC_ARG_ALLOW_REUSEPORT, 0),
         arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive),
         arg_int(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout),
         arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
@@ -92,28 +88,6 @@ const struct rpc_service *rpc_server_find(const struct rpc_server *server, const
     return NULL;
 }
 
-/* gRPC says why it cannot listen in its log only: a bind of our own finds the reason again. */
-static enum err_code listen_failed(const char *text, const struct rpc_address *address, struct err *e)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
-    CLEANUP(free_text) char *port = xasprintf("%d", address->port);
-    int failed = getaddrinfo(address->host, port, &hints, &found), reason = 0, one = 1;
-
-    if (failed)
-        return err_set(e, ERR_INVALID_ARGUMENT, "listen on %s: %s", text, gai_strerror(failed));
-    for (struct addrinfo *a = found; a && !reason; a = a->ai_next) {
-        CLEANUP(close_fd) int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-
-        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
-            bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1))
-            reason = errno;
-    }
-    freeaddrinfo(found);
-    if (!reason)
-        return err_set(e, ERR_UNAVAILABLE, "listen on %s: failed", text);
-    return err_sys(e, reason, "listen on %s", text);
-}
-
 static enum err_code server_creds(struct rpc_server *server, const struct rpc_tls_files *tls,
                                   grpc_server_credentials **out, struct err *e)
 {
@@ -132,27 +106,36 @@ static enum err_code server_creds(struct rpc_server *server, const struct rpc_tl
     return rpc_creds_server(source, out, e);
 }
 
+static enum err_code serve_behind_gate(struct rpc_server *server, const char *path,
+                                       grpc_server_credentials *creds, struct err *e)
+{
+    CLEANUP(free_text) char *target = xasprintf("unix:%s", path);
+    const mode_t mask = umask(0177);
+    const int bound = grpc_server_add_http2_port(server->grpc, target, creds);
+
+    umask(mask);
+    return bound > 0 ? ERR_OK : err_set(e, ERR_UNAVAILABLE, "listen on %s: failed", target);
+}
+
 enum err_code rpc_server_listen_tcp(struct rpc_server *server, const char *text,
                                     const struct rpc_tls_files *tls, int *port, struct err *e)
 {
+    const struct rpc_server_options *o = &server->options;
     grpc_server_credentials *creds;
-    struct rpc_address address;
+    const char *path;
     int bound;
 
     BUG_ON(server->is_started);
-    if (rpc_address_parse(text, &address, e))
+    if (!server->gate && rpc_gate_create(&server->gate, &o->limits, o->private_dir, e))
         return e->code;
-    if (address.path)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is not a TCP address", text);
-    if (server_creds(server, tls, &creds, e))
+    if (rpc_gate_listen(server->gate, text, tls != NULL, &bound, &path, e) ||
+        server_creds(server, tls, &creds, e))
         return e->code;
-    bound = grpc_server_add_http2_port(server->grpc, text, creds);
+    const enum err_code code = serve_behind_gate(server, path, creds, e);
     grpc_server_credentials_release(creds);
-    if (bound <= 0)
-        return listen_failed(text, &address, e);
-    if (port)
+    if (code == ERR_OK && port)
         *port = bound;
-    return ERR_OK;
+    return code;
 }
 
 void rpc_server_start(struct rpc_server *server)
@@ -167,6 +150,8 @@ void rpc_server_start(struct rpc_server *server)
         rpc_call_arm(server);
     for (struct rpc_listener *listener = server->listeners; listener; listener = listener->next)
         rpc_listener_start(listener);
+    if (server->gate)
+        rpc_gate_start(server->gate);
 }
 
 /* ---- draining ---- */
@@ -232,6 +217,15 @@ void rpc_server_quiet(struct rpc_server *server)
         uv_timer_start(&server->grace, grace_over, LINGER_MS, 0);
 }
 
+void rpc_server_each_call(struct rpc_server *server, void (*fn)(struct rpc_call *call, void *user),
+                          void *user)
+{
+    for (struct rpc_call *call = server->calls, *next; call; call = next) {
+        next = call->next; /* ending a call does not take it off the list: only its close notice does */
+        fn(call, user);
+    }
+}
+
 static void drain_calls(struct rpc_server *server)
 {
     struct rpc_call *call = server->calls;
@@ -258,6 +252,8 @@ void rpc_server_drain(struct rpc_server *server, int64_t grace_ms, void (*on_dra
     server->drained_user = user;
     server->closing = 2; /* the timer and the queue's */
     rpc_listeners_close(server);
+    if (server->gate)
+        rpc_gate_shut(server->gate);
     rpc_tag_arm(&server->down);
     grpc_server_shutdown_and_notify(server->grpc, server->cq.queue, &server->down);
     uv_timer_start(&server->grace, grace_over, (uint64_t)grace_ms, 0);
@@ -273,6 +269,14 @@ bool rpc_server_draining(const struct rpc_server *server)
 size_t rpc_server_calls(const struct rpc_server *server)
 {
     return server->live_count;
+}
+
+void rpc_server_traffic(struct rpc_server *server, struct rpc_traffic *out)
+{
+    if (server->gate)
+        rpc_gate_look(server->gate, out);
+    else
+        *out = (struct rpc_traffic){0};
 }
 
 /* Never started: no thread is parked in the queue yet, so it is emptied here. */
@@ -292,6 +296,7 @@ void rpc_server_free(struct rpc_server *server)
     BUG_ON(server->is_started && !server->is_drained);
     if (!server->is_started)
         server_undo(server);
+    rpc_gate_free(server->gate);
     for (size_t i = 0; i < server->tls_count; i++)
         rpc_tls_source_free(server->tls[i]);
     free(server->unix_peers);

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "proto/rpc_codec.h"
+#include "proto/rpc_limits.h"
 #include "proto/rpc_tls.h"
 
 /* A gRPC server on a caller's libuv loop. One parked thread waits in gRPC and hands completions to the loop;
@@ -84,6 +85,8 @@ struct rpc_server_options {
     size_t send_queue;            /* bytes queued a stream; 0: 256 KiB */
     int64_t keepalive_ms;         /* a silent connection is asked after this; 0: 10 s */
     int64_t keepalive_timeout_ms; /* and dropped after this; 0: 10 s */
+    struct rpc_limits limits;     /* of the TCP ports */
+    const char *private_dir;      /* 0700, for sockets of its own; NULL: a temporary one. Below 90 bytes */
 };
 
 MUST_CHECK enum err_code rpc_server_create(struct rpc_server **out, const struct rpc_server_options *options,
@@ -109,6 +112,11 @@ bool rpc_server_draining(const struct rpc_server *server);
  * that. */
 void rpc_server_free(struct rpc_server *server);
 size_t rpc_server_calls(const struct rpc_server *server); /* in progress now */
+/* For each call in progress; fn may end the call that it is given. */
+void rpc_server_each_call(struct rpc_server *server, void (*fn)(struct rpc_call *call, void *user),
+                          void *user);
+/* What came to the TCP ports; the two times begin anew with each look. */
+void rpc_server_traffic(struct rpc_server *server, struct rpc_traffic *out);
 
 /* ---- a call, seen from its handler ---- */
 

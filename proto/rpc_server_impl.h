@@ -3,6 +3,7 @@
 
 #include "proto/rpc_core.h"
 #include "proto/rpc_creds.h"
+#include "proto/rpc_gate.h"
 #include "proto/rpc_server.h"
 
 /* The server's parts, for rpc_server.c (life), rpc_arrival.c and rpc_call.c (one call), rpc_listen.c (unix
@@ -34,6 +35,7 @@ struct rpc_call {
     int was_cancelled;
     gpr_timespec deadline;
     struct rpc_peer peer;
+    uint64_t connection; /* its number at the gate; 0: it did not come by TCP */
     const struct rpc_service *service;
     const struct rpc_method *method;
     const ProtobufCMethodDescriptor *shape;
@@ -71,6 +73,7 @@ struct rpc_server {
     struct rpc_service health;
     struct rpc_tls_source *tls[8];
     size_t tls_count;
+    struct rpc_gate *gate; /* before the TCP ports; NULL: there are none */
     struct rpc_listener *listeners;
     struct unix_peer *unix_peers; /* by descriptor */
     size_t unix_peer_count;

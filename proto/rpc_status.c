@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "proto/rpc_codec.h"
+#include "proto/rpc_resolve.h"
 
 enum err_code rpc_status_read(int status, const char *text, size_t len, struct err *e)
 {
@@ -17,6 +18,7 @@ enum err_code rpc_status_read(int status, const char *text, size_t len, struct e
         len = sizeof(e->msg) - 1;
     err_set(e, code, "%.*s", (int)len, text);
     rpc_utf8_clean(e->msg);
+    rpc_resolve_explain(e->msg, sizeof(e->msg));
     return code;
 }
 

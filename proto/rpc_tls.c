@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pem.h"
+#include "base/secret.h"
 #include "proto/rpc_creds.h"
 
 #define PEM_LIMIT ((size_t)1024 * 1024)
@@ -31,7 +32,9 @@ static void pems_release(struct pems *pems)
 
 static enum err_code pem_read(const char *path, const char *what, struct buf *out, struct err *e)
 {
-    if (file_read(path, PEM_LIMIT, out, e))
+    const bool is_secret = strcmp(what, "key") == 0;
+
+    if (is_secret ? secret_read(path, PEM_LIMIT, out, e) : file_read(path, PEM_LIMIT, out, e))
         return err_wrap(e, "TLS %s", what);
     if (out->len == 0 || strlen(out->data) != out->len || !strstr(out->data, "-----BEGIN "))
         return err_set(e, ERR_INVALID_ARGUMENT, "TLS %s: %s: not a PEM file", what, path);

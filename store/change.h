@@ -27,7 +27,13 @@ enum change_kind {
     CHANGE_SNAPSHOT_PUT,    /* snapshot: inserted, or its nodes replaced; keyed by (job, generation, step) */
     CHANGE_SNAPSHOT_DELETE, /* snapshot: its key; many younger ones exist */
     CHANGE_EVENT,           /* event; its id is the store's */
+    CHANGE_JOB_PROGRESS,    /* id, text = its progress: that column alone */
     CHANGE_JOB_FORGET,      /* id: a finished job and all below it, by retention */
+    CHANGE_USER_PUT,        /* user: inserted, or replaced by name */
+    CHANGE_USER_DELETE,     /* name */
+    CHANGE_AUDIT,           /* audit; its id is the store's */
+    CHANGE_JOB_CLEAR, /* id: a job and all below it but its events; it is inserted anew in the same list */
+    CHANGE_META,      /* name, id = value: a number of the cluster itself */
 };
 
 struct change {
@@ -43,6 +49,8 @@ struct change {
         struct spawn_record *spawn;
         struct snapshot_record *snapshot;
         struct event_record *event;
+        struct user_record *user;
+        struct audit_record *audit;
     };
 };
 
@@ -61,6 +69,9 @@ void snapshot_record_copy(struct snapshot_record *to, const struct snapshot_reco
 void snapshot_record_release(struct snapshot_record *r);
 void event_record_copy(struct event_record *to, const struct event_record *from);
 void event_record_release(struct event_record *r);
+void user_record_copy(struct user_record *to, const struct user_record *from);
+void user_record_release(struct user_record *r);
+void audit_record_release(struct audit_record *r);
 
 /* A change that owns its record, as the core queues them and a simulated store keeps them. */
 void change_release(struct change *c);
@@ -76,7 +87,14 @@ struct records {
     struct spawn_record *spawns;
     struct snapshot_record *snapshots;
     size_t job_count, node_count, generation_count, rank_count, spawn_count, snapshot_count;
-    int64_t next_job; /* ids are never reused */
+    enum records_age {
+        RECORDS_NEW,
+        RECORDS_RESTORED, /* an older copy, or nobody can tell: nodes may know more, and more numbers */
+        RECORDS_LEARNING, /* that was so a moment ago, and next_job has been seen to */
+        RECORDS_NUMBERED, /* an older copy, but next_job is beyond all numbers that were given out */
+    } age;
+    int64_t next_job;         /* ids are never reused */
+    int64_t gap_from, gap_to; /* ids that were given out, but not from this database: see adopt.c; 0: none */
 };
 void records_release(struct records *r);
 

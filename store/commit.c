@@ -1,3 +1,5 @@
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fault.h"
@@ -18,14 +20,19 @@ static const struct {
     {ST_BEGIN, "BEGIN IMMEDIATE"},
     {ST_COMMIT, "COMMIT"},
     {ST_JOB_MOVE, "UPDATE job SET state=?1,reason=?2 WHERE id=?3 AND state=?4"},
+    {ST_JOB_PROGRESS, "UPDATE job SET progress=?1 WHERE id=?2"},
     {ST_JOB_FORGET, "DELETE FROM job WHERE id=?1"},
     {ST_JOB_FORGET_EVENTS, "DELETE FROM event WHERE job=?1"},
+    {ST_META, "INSERT INTO meta VALUES(?1,?2) ON CONFLICT DO UPDATE SET value=excluded.value"},
     {ST_NODE_MOVE, "UPDATE node SET state=?1 WHERE name=?2 AND state=?3"},
     {ST_NODE_DELETE, "DELETE FROM node WHERE name=?1"},
     {ST_GENERATION_MOVE, "UPDATE generation SET state=?1,reason=?2 WHERE job=?3 AND number=?4 AND state=?5"},
     {ST_RANK_MOVE, "UPDATE rank SET state=?1 WHERE job=?2 AND generation=?3 AND rank=?4 AND state=?5"},
     {ST_SNAPSHOT_DELETE, "DELETE FROM snapshot WHERE job=?1 AND generation=?2 AND step=?3"},
     {ST_EVENT_INSERT, "INSERT INTO event(time_ms,job,generation,what,text) VALUES(?1,?2,?3,?4,?5)"},
+    {ST_USER_DELETE, "DELETE FROM user WHERE name=?1"},
+    {ST_AUDIT_INSERT, "INSERT INTO audit(time_ms,who,origin,what,job,text) VALUES(?1,?2,?3,?4,?5,?6)"},
+    {ST_SEQUENCE, "UPDATE meta SET value=?1 WHERE key='sequence'"},
 };
 
 static const struct {
@@ -44,6 +51,7 @@ static const struct {
     {ST_SPAWN_INSERT, &spawn_table, row_sql_insert},
     {ST_SPAWN_PUT, &spawn_table, row_sql_put},
     {ST_SNAPSHOT_PUT, &snapshot_table, row_sql_upsert},
+    {ST_USER_PUT, &user_table, row_sql_upsert},
 };
 
 enum err_code commit_prepare(struct store *s, struct err *e)
@@ -95,6 +103,14 @@ static enum err_code move_job(struct store *s, const struct change *c, struct er
     return step_one_row(s, st, "job move", e);
 }
 
+static enum err_code put_progress(struct store *s, const struct change *c, struct err *e)
+{
+    sqlite3_stmt *st = s->statements[ST_JOB_PROGRESS];
+    bind_text(st, 1, c->text);
+    sqlite3_bind_int64(st, 2, c->id);
+    return step_one_row(s, st, "job progress", e);
+}
+
 static enum err_code move_node(struct store *s, const struct change *c, struct err *e)
 {
     sm_check(&node_sm, c->from, c->to);
@@ -129,7 +145,7 @@ static enum err_code move_rank(struct store *s, const struct change *c, struct e
     return step_one_row(s, st, "rank move", e);
 }
 
-static enum err_code append_event(struct store *s, const struct event_record *event, struct err *e)
+enum err_code commit_event(struct store *s, const struct event_record *event, struct err *e)
 {
     sqlite3_stmt *st = s->statements[ST_EVENT_INSERT];
     sqlite3_bind_int64(st, 1, event->time_ms);
@@ -138,6 +154,33 @@ static enum err_code append_event(struct store *s, const struct event_record *ev
     bind_text(st, 4, event->what);
     bind_text(st, 5, event->text);
     return db_step_done(st, "event", e);
+}
+
+static enum err_code append_audit(struct store *s, const struct audit_record *audit, struct err *e)
+{
+    sqlite3_stmt *st = s->statements[ST_AUDIT_INSERT];
+    sqlite3_bind_int64(st, 1, audit->time_ms);
+    bind_text(st, 2, audit->who);
+    bind_text(st, 3, audit->origin);
+    bind_text(st, 4, audit->what);
+    sqlite3_bind_int64(st, 5, audit->job);
+    bind_text(st, 6, audit->text);
+    return db_step_done(st, "audit", e);
+}
+
+static enum err_code delete_user(struct store *s, const char *name, struct err *e)
+{
+    bind_text(s->statements[ST_USER_DELETE], 1, name);
+    return step_one_row(s, s->statements[ST_USER_DELETE], "user", e);
+}
+
+enum err_code commit_sequence(struct store *s, int64_t sequence, struct err *e)
+{
+    sqlite3_stmt *st = s->statements[ST_SEQUENCE];
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, sequence);
+    bind_text(st, 1, text);
+    return step_one_row(s, st, "sequence", e);
 }
 
 static enum err_code delete_node(struct store *s, const char *name, struct err *e)
@@ -155,13 +198,28 @@ static enum err_code delete_snapshot(struct store *s, const struct snapshot_reco
     return step_one_row(s, st, "snapshot", e);
 }
 
+static enum err_code clear_job(struct store *s, int64_t id, struct err *e)
+{
+    sqlite3_bind_int64(s->statements[ST_JOB_FORGET], 1, id);
+    return step_one_row(s, s->statements[ST_JOB_FORGET], "job", e);
+}
+
 static enum err_code forget_job(struct store *s, int64_t id, struct err *e)
 {
     sqlite3_bind_int64(s->statements[ST_JOB_FORGET_EVENTS], 1, id);
     if (db_step_done(s->statements[ST_JOB_FORGET_EVENTS], "event", e) != ERR_OK)
         return e->code;
-    sqlite3_bind_int64(s->statements[ST_JOB_FORGET], 1, id);
-    return step_one_row(s, s->statements[ST_JOB_FORGET], "job", e);
+    return clear_job(s, id, e);
+}
+
+static enum err_code put_meta(struct store *s, const char *key, int64_t value, struct err *e)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    bind_text(s->statements[ST_META], 1, key);
+    bind_text(s->statements[ST_META], 2, text);
+    return db_step_done(s->statements[ST_META], "meta", e);
 }
 
 static enum err_code apply(struct store *s, const struct change *c, struct err *e)
@@ -202,9 +260,21 @@ static enum err_code apply(struct store *s, const struct change *c, struct err *
     case CHANGE_SNAPSHOT_DELETE:
         return delete_snapshot(s, c->snapshot, e);
     case CHANGE_EVENT:
-        return append_event(s, c->event, e);
+        return commit_event(s, c->event, e);
+    case CHANGE_JOB_PROGRESS:
+        return put_progress(s, c, e);
     case CHANGE_JOB_FORGET:
         return forget_job(s, c->id, e);
+    case CHANGE_USER_PUT:
+        return write_row(s, ST_USER_PUT, &user_table, c->user, true, e);
+    case CHANGE_USER_DELETE:
+        return delete_user(s, c->name, e);
+    case CHANGE_AUDIT:
+        return append_audit(s, c->audit, e);
+    case CHANGE_JOB_CLEAR:
+        return clear_job(s, c->id, e);
+    case CHANGE_META:
+        return put_meta(s, c->name, c->id, e);
     }
     return err_set(e, ERR_INTERNAL, "change of an unknown kind %d", (int)c->kind);
 }
@@ -214,23 +284,69 @@ static enum err_code apply_all(struct store *s, const struct change *changes, si
     for (size_t i = 0; i < count; i++)
         if (apply(s, &changes[i], e) != ERR_OK)
             return err_wrap(e, "change %zu of %zu", i + 1, count);
+    if (commit_sequence(s, s->mark.sequence + 1, e) != ERR_OK)
+        return e->code;
     if (fault_hit("store.commit"))
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "store.commit: fault point");
     return db_step_done(s->statements[ST_COMMIT], "commit", e);
 }
 
-enum err_code store_commit(struct store *s, const struct change *changes, size_t count, struct err *e)
+/* What the mark says of a database that has just taken the list. */
+static void advance_mark(struct mark *mark, const struct change *changes, size_t count)
 {
-    if (count == 0)
-        return ERR_OK;
-    if (db_step_done(s->statements[ST_BEGIN], "begin", e) != ERR_OK)
+    mark->sequence++;
+    for (size_t i = 0; i < count; i++) {
+        if (changes[i].kind == CHANGE_JOB_FORGET || changes[i].kind == CHANGE_JOB_CLEAR)
+            mark->jobs--;
+        if (changes[i].kind == CHANGE_META && !strcmp(changes[i].name, "epoch"))
+            mark->epoch = changes[i].id;
+        if (changes[i].kind != CHANGE_JOB_INSERT)
+            continue;
+        mark->jobs++;
+        if (changes[i].job->id > mark->last_job)
+            mark->last_job = changes[i].job->id;
+    }
+}
+
+/* An acknowledged commit is durable, and a later start would notice its loss. So the commit is not reported
+ * to anybody before the mark is on disk. */
+static enum err_code save_mark(struct store *s, struct err *e)
+{
+    return s->mark_file.fd >= 0 ? mark_write(&s->mark_file, &s->mark, e) : ERR_OK;
+}
+
+static enum err_code commit_list(struct store *s, const struct change *changes, size_t count, struct err *e)
+{
+    if (loss_check_moved(s, e) != ERR_OK || db_step_done(s->statements[ST_BEGIN], "begin", e) != ERR_OK)
         return e->code;
     if (apply_all(s, changes, count, e) == ERR_OK) {
         (void)fault_hit("store.committed"); /* durable, and nobody was told: only its kill action is of use */
+        advance_mark(&s->mark, changes, count);
         return ERR_OK;
     }
     struct err ignored;
     if (!sqlite3_get_autocommit(s->db) && db_exec(s->db, "ROLLBACK", &ignored) != ERR_OK)
         log_error("rollback", "why=%s", LOG_Q(ignored.msg));
     return e->code;
+}
+
+enum err_code store_commit(struct store *s, const struct change *changes, size_t count, struct err *e)
+{
+    if (s->deferred && store_resume(s, e) != ERR_OK)
+        return e->code;
+    /* A list whose mark failed is in the database already. The caller brings it again, perhaps with more
+     * behind it; what was applied is not applied twice. */
+    const size_t applied = s->applied;
+    BUG_ON(applied > count);
+    if (applied && save_mark(s, e) != ERR_OK)
+        return e->code;
+    if (count > applied) {
+        if (commit_list(s, changes + applied, count - applied, e) != ERR_OK)
+            return e->code;
+        s->applied = count;
+        if (save_mark(s, e) != ERR_OK)
+            return e->code;
+    }
+    s->applied = 0;
+    return ERR_OK;
 }

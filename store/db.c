@@ -1,6 +1,7 @@
 #include "store/db.h"
 
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/mem.h"
 
@@ -49,6 +50,38 @@ enum err_code db_open(sqlite3 **out, const char *path, enum db_sync sync, struct
         return err_wrap(e, "%s", path);
     *out = steal(db);
     return ERR_OK;
+}
+
+enum err_code db_open_reading(sqlite3 **out, const char *path, struct err *e)
+{
+    CLEANUP(db_close) sqlite3 *db = NULL;
+    const int rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (rc != SQLITE_OK)
+        return db_error(db, rc, e, path);
+    sqlite3_extended_result_codes(db, 1);
+    db_checkpoint_on_close(db, false);
+    if (db_exec(db,
+                "PRAGMA locking_mode=EXCLUSIVE; PRAGMA query_only=ON; PRAGMA temp_store=MEMORY;"
+                "PRAGMA trusted_schema=OFF; SELECT count(*) FROM sqlite_schema",
+                e) != ERR_OK)
+        return err_wrap(e, "%s", path);
+    *out = steal(db);
+    return ERR_OK;
+}
+
+void db_checkpoint_on_close(sqlite3 *db, bool on)
+{
+    sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, on ? 0 : 1, NULL);
+}
+
+char *db_stamped(const char *path, const char *why)
+{
+    char stamp[32];
+    struct tm tm;
+    const time_t now = time(NULL);
+    gmtime_r(&now, &tm);
+    strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &tm);
+    return xasprintf("%s.%s-%s", path, why, stamp);
 }
 
 enum err_code db_exec(sqlite3 *db, const char *sql, struct err *e)

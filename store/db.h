@@ -1,6 +1,7 @@
 #ifndef DDP_STORE_DB_H
 #define DDP_STORE_DB_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <sqlite3.h>
@@ -14,7 +15,16 @@ enum db_sync { DB_SYNC_OFF, DB_SYNC_FULL };
 
 /* WAL, foreign keys, extended result codes, busy timeout 2 s; used by one thread at a time. */
 MUST_CHECK enum err_code db_open(sqlite3 **out, const char *path, enum db_sync sync, struct err *e);
+/* Opens for reading while the disk is full: nothing is written, not even the WAL's shared memory, so no other
+ * connection can use the file meanwhile. The file must exist. */
+MUST_CHECK enum err_code db_open_reading(sqlite3 **out, const char *path, struct err *e);
 void db_close(sqlite3 **db); /* for CLEANUP too */
+/* Whether closing the last connection moves the write-ahead log into the file. False: leaves the files as
+ * they are. */
+void db_checkpoint_on_close(sqlite3 *db, bool on);
+
+/* path.why-20261122T041200Z */
+char *db_stamped(const char *path, const char *why);
 
 /* FULL and IOERR: RESOURCE_EXHAUSTED; BUSY and LOCKED: UNAVAILABLE; CORRUPT and NOTADB: DATA_LOSS; else
  * INTERNAL. The message is "what: SQLite's own text". */

@@ -16,10 +16,8 @@
     " AND spawn.generation=generation.number)"
 #define OF_KEPT "(job,generation) IN (SELECT job,number FROM generation WHERE " KEPT ")"
 
-/* Appends the rows that `where` selects to a growing array of records. A record that could not be read whole
- * is part of the count, so that its release frees what was read. */
-static enum err_code load_rows(struct store *s, const struct table *t, const char *where, int64_t parameter,
-                               void *array_at, size_t *count, struct err *e)
+enum err_code load_rows(struct store *s, const struct table *t, const char *where, int64_t parameter,
+                        void *array_at, size_t *count, struct err *e)
 {
     CLEANUP(buf_release) struct buf sql = {0};
     row_sql_select(&sql, t);
@@ -44,9 +42,23 @@ static enum err_code load_rows(struct store *s, const struct table *t, const cha
     return rc == SQLITE_DONE ? ERR_OK : db_error(s->db, rc, e, t->name);
 }
 
+#define META(key) "SELECT CAST(value AS INTEGER) FROM meta WHERE key='" key "'"
+
 static enum err_code load_next_job(struct store *s, struct records *out, struct err *e)
 {
-    return db_int(s->db, "SELECT seq+1 FROM sqlite_sequence WHERE name='job'", 1, &out->next_job, e);
+    if (db_int(s->db, "SELECT seq+1 FROM sqlite_sequence WHERE name='job'", 1, &out->next_job, e) != ERR_OK ||
+        db_int(s->db, META("gap_from"), s->loss.epoch ? s->loss.first_job : 0, &out->gap_from, e) != ERR_OK ||
+        db_int(s->db, META("gap_to"), 0, &out->gap_to, e) != ERR_OK)
+        return e->code;
+    int64_t age;
+    if (db_int(s->db, META("restored"), RECORDS_NEW, &age, e) != ERR_OK)
+        return e->code;
+    out->age = (enum records_age)age;
+    if (s->loss.last_job && out->gap_to <= s->loss.last_job)
+        out->gap_to = s->loss.last_job + 1;
+    if (out->next_job < out->gap_to)
+        out->next_job = out->gap_to;
+    return ERR_OK;
 }
 
 enum err_code store_load(struct store *s, struct records *out, struct err *e)

@@ -21,6 +21,7 @@ void job_record_copy(struct job_record *to, const struct job_record *from)
     to->env = from->env ? strv_dup(from->env) : NULL;
     to->reason = xstrdup(from->reason);
     to->last_restart = xstrdup(from->last_restart);
+    to->progress = xstrdup(from->progress);
 }
 
 void job_record_release(struct job_record *r)
@@ -32,6 +33,7 @@ void job_record_release(struct job_record *r)
     strv_free(r->env);
     free(r->reason);
     free(r->last_restart);
+    free(r->progress);
     *r = (struct job_record){0};
 }
 
@@ -141,6 +143,29 @@ void event_record_release(struct event_record *r)
     *r = (struct event_record){0};
 }
 
+void user_record_copy(struct user_record *to, const struct user_record *from)
+{
+    *to = *from;
+    to->name = xstrdup(from->name);
+    to->role = xstrdup(from->role);
+}
+
+void user_record_release(struct user_record *r)
+{
+    free(r->name);
+    free(r->role);
+    *r = (struct user_record){0};
+}
+
+void audit_record_release(struct audit_record *r)
+{
+    free(r->who);
+    free(r->origin);
+    free(r->what);
+    free(r->text);
+    *r = (struct audit_record){0};
+}
+
 void change_release(struct change *c)
 {
     switch (c->kind) {
@@ -171,12 +196,22 @@ void change_release(struct change *c)
     case CHANGE_EVENT:
         event_record_release(c->event);
         break;
+    case CHANGE_USER_PUT:
+        user_record_release(c->user);
+        break;
+    case CHANGE_AUDIT:
+        audit_record_release(c->audit);
+        break;
     case CHANGE_JOB_MOVE:
     case CHANGE_NODE_MOVE:
     case CHANGE_NODE_DELETE:
     case CHANGE_GENERATION_MOVE:
     case CHANGE_RANK_MOVE:
+    case CHANGE_JOB_PROGRESS:
     case CHANGE_JOB_FORGET:
+    case CHANGE_USER_DELETE:
+    case CHANGE_JOB_CLEAR:
+    case CHANGE_META:
         c->job = NULL; /* no record */
         break;
     }

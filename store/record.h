@@ -56,6 +56,10 @@ struct job_record {
     int64_t fault_ms, fault_step; /* since when the job is behind, and where it was; 0: it is not */
     char *last_restart;           /* "rank 2 killed by signal 9, cost 0.4 s"; NULL: none yet */
     int64_t last_restart_ms;
+    char *progress; /* JSON, as reports.c prints it: how far it had got a short while ago; NULL: not known */
+    /* Snapshots of this and earlier generations, and of jobs that it continues, no longer count: a user has
+     * it begin again. 0: all count. */
+    int64_t scratch_generation;
 };
 
 struct node_record {
@@ -125,6 +129,20 @@ struct snapshot_record {
 struct event_record {
     int64_t id, time_ms, job, generation;
     char *what, *text;
+};
+
+/* A person with a token of their own. */
+struct user_record {
+    char *name, *role;                /* "view", "submit", "operate" */
+    uint8_t token_hash[DIGEST_BYTES]; /* of the token's text */
+    int64_t created_ms, token_ms;     /* when the user was added, when the token was made */
+};
+
+/* One thing that somebody did, or was refused. */
+struct audit_record {
+    int64_t id, time_ms, job; /* job 0: none */
+    char *who, *origin;       /* a name; "10.0.0.7", "unix uid 0 pid 4711" */
+    char *what, *text;        /* "job_cancel"; "cancel job 12 'gpt'" */
 };
 
 #endif

@@ -75,7 +75,23 @@ static const char schema_2[] = "ALTER TABLE job ADD COLUMN nodes_min INTEGER NOT
                                "ALTER TABLE job ADD COLUMN stop_signal INTEGER NOT NULL DEFAULT 0;"
                                "ALTER TABLE spawn ADD COLUMN stopped INTEGER NOT NULL DEFAULT 0;";
 
-const char *const schema_migrations[] = {schema_1, schema_2};
+/* Who may ask for what, and who asked for what was done. How many commits there were, to be compared with
+ * ddp.mark. How far a job had got, and from which generation on its snapshots count. */
+static const char schema_3[] =
+    "CREATE TABLE user("
+    " name TEXT PRIMARY KEY, role TEXT NOT NULL, token_hash BLOB NOT NULL UNIQUE, created_ms INTEGER NOT "
+    "NULL,"
+    " token_ms INTEGER NOT NULL, CHECK(length(token_hash) = 32)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE audit("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT, time_ms INTEGER NOT NULL, who TEXT NOT NULL, origin TEXT NOT "
+    "NULL,"
+    " what TEXT NOT NULL, job INTEGER NOT NULL, text TEXT NOT NULL) STRICT;"
+    "CREATE INDEX audit_what ON audit(what, id);"
+    "INSERT INTO meta VALUES('sequence','0');"
+    "ALTER TABLE job ADD COLUMN progress TEXT;"
+    "ALTER TABLE job ADD COLUMN scratch_generation INTEGER NOT NULL DEFAULT 0;";
+
+const char *const schema_migrations[] = {schema_1, schema_2, schema_3};
 const int schema_latest = (int)ARRAY_LEN(schema_migrations);
 
 static enum err_code backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)
@@ -119,7 +135,7 @@ enum err_code schema_migrate(sqlite3 *db, const char *const *list, int count, co
             backup_prefix, (long long)version, count, backup_prefix, count);
     if (version == count)
         return ERR_OK;
-    if (version > 0 && backup(db, backup_prefix, version, e) != ERR_OK)
+    if (version > 0 && backup_prefix && backup(db, backup_prefix, version, e) != ERR_OK)
         return e->code;
     if (db_exec(db, "BEGIN IMMEDIATE", e) != ERR_OK)
         return e->code;

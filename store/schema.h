@@ -11,7 +11,8 @@ extern const char *const schema_migrations[];
 extern const int schema_latest;
 
 /* Applies what is missing of list[0..count), all in one BEGIN IMMEDIATE. A database that holds an older
- * schema is first copied to backup_prefix.v<N>.bak. FAILED_PRECONDITION when it is newer than count. */
+ * schema is first copied to backup_prefix.v<N>.bak, unless that is NULL. FAILED_PRECONDITION when it is newer
+ * than count. */
 MUST_CHECK enum err_code schema_migrate(sqlite3 *db, const char *const *list, int count,
                                         const char *backup_prefix, struct err *e);
 

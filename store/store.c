@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
-#include "store/db.h"
 #include "store/internal.h"
 #include "store/schema.h"
 
@@ -78,62 +78,27 @@ static enum err_code take_lock(struct store *s, struct err *e)
     char text[24];
     const int len = snprintf(text, sizeof text, "%ld\n", (long)getpid());
     if (ftruncate(s->lock_fd, 0) != 0 || pwrite(s->lock_fd, text, (size_t)len, 0) != len)
-        return err_sys(e, errno, "%s", path);
+        log_debug("lock_without_pid", "path=%s why=%s", LOG_Q(path),
+                  LOG_Q(strerror(errno))); /* a full disk */
     return ERR_OK;
 }
 
-static enum err_code read_cluster_id(struct store *s, struct err *e)
+enum err_code store_lock(struct store *s, struct err *e)
 {
-    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
-    if (db_prepare(s->db, "SELECT value FROM meta WHERE key='cluster_id'", &st, e) != ERR_OK)
+    if (file_mkdirs(s->dir, 0700, e) != ERR_OK || check_fs(s->dir, e) != ERR_OK)
         return e->code;
-    const int rc = sqlite3_step(st);
-    if (rc != SQLITE_ROW)
-        return rc == SQLITE_DONE ? err_set(e, ERR_DATA_LOSS, "the database has no cluster id")
-                                 : db_error(s->db, rc, e, "meta");
-    snprintf(s->cluster_id, sizeof s->cluster_id, "%s", (const char *)sqlite3_column_text(st, 0));
-    return ERR_OK;
+    return take_lock(s, e);
 }
 
-/* The cluster's identity, made once, and this run's epoch, one more than the last. */
-static enum err_code start_epoch(struct store *s, struct err *e)
-{
-    char id[ID_TEXT];
-    id_text(id);
-    CLEANUP(free_text)
-    char *sql = xasprintf(
-        "BEGIN IMMEDIATE;"
-        "INSERT INTO meta VALUES('cluster_id','%s') ON CONFLICT DO NOTHING;"
-        "INSERT INTO meta VALUES('epoch','1') ON CONFLICT DO UPDATE SET value=CAST(value AS INTEGER)+1;"
-        "COMMIT",
-        id);
-    if (db_exec(s->db, sql, e) != ERR_OK)
-        return e->code;
-    if (db_int(s->db, "SELECT CAST(value AS INTEGER) FROM meta WHERE key='epoch'", 0, &s->epoch, e) != ERR_OK)
-        return e->code;
-    return read_cluster_id(s, e);
-}
-
-static enum err_code open_locked(struct store *s, enum db_sync sync, struct err *e)
-{
-    if (file_mkdirs(s->dir, 0700, e) != ERR_OK || check_fs(s->dir, e) != ERR_OK || take_lock(s, e) != ERR_OK)
-        return e->code;
-    CLEANUP(free_text) char *path = xasprintf("%s/ddp.db", s->dir);
-    if (db_open(&s->db, path, sync, e) != ERR_OK)
-        return e->code;
-    if (schema_migrate(s->db, schema_migrations, schema_latest, path, e) != ERR_OK)
-        return e->code;
-    if (start_epoch(s, e) != ERR_OK || commit_prepare(s, e) != ERR_OK)
-        return err_wrap(e, "%s", path);
-    return ERR_OK;
-}
-
-static enum err_code open_with(struct store **out, const char *dir, enum db_sync sync, struct err *e)
+static enum err_code open_with(struct store **out, const char *dir, enum db_sync sync, bool accept_loss,
+                               struct err *e)
 {
     struct store *s = xcalloc(1, sizeof *s);
-    s->lock_fd = -1;
+    s->lock_fd = s->mark_file.fd = -1;
     s->dir = xstrdup(dir);
-    if (open_locked(s, sync, e) != ERR_OK) {
+    s->sync = sync;
+    s->accept_loss = accept_loss;
+    if (store_lock(s, e) != ERR_OK || open_database(s, e) != ERR_OK) {
         store_close(s);
         return e->code;
     }
@@ -143,21 +108,24 @@ static enum err_code open_with(struct store **out, const char *dir, enum db_sync
 
 enum err_code store_open(struct store **out, const char *dir, struct err *e)
 {
-    return open_with(out, dir, DB_SYNC_FULL, e);
+    return open_with(out, dir, DB_SYNC_FULL, false, e);
+}
+
+enum err_code store_open_accepting(struct store **out, const char *dir, struct err *e)
+{
+    return open_with(out, dir, DB_SYNC_FULL, true, e);
 }
 
 enum err_code store_open_passing(struct store **out, const char *dir, struct err *e)
 {
-    return open_with(out, dir, DB_SYNC_OFF, e);
+    return open_with(out, dir, DB_SYNC_OFF, false, e);
 }
 
 void store_close(struct store *s)
 {
     if (!s)
         return;
-    for (int i = 0; i < ST_COUNT; i++)
-        db_finalize(&s->statements[i]);
-    db_close(&s->db);
+    open_release(s);
     close_fd(&s->lock_fd);
     free(s->dir);
     free(s);
@@ -165,12 +133,27 @@ void store_close(struct store *s)
 
 const char *store_cluster_id(const struct store *s)
 {
-    return s->cluster_id;
+    return s->mark.cluster_id;
 }
 
 int64_t store_epoch(const struct store *s)
 {
-    return s->epoch;
+    return s->mark.epoch;
+}
+
+struct store_loss store_loss(const struct store *s)
+{
+    return s->loss;
+}
+
+bool store_deferred(const struct store *s)
+{
+    return s->deferred;
+}
+
+const uint8_t *store_card_key(const struct store *s)
+{
+    return s->card_key;
 }
 
 int64_t store_schema(const struct store *s)

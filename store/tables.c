@@ -32,6 +32,8 @@ static const struct column job_columns[] = {
     COL(job_record, COLUMN_TEXT, last_restart),
     COL(job_record, COLUMN_INT64, last_restart_ms),
     COL(job_record, COLUMN_INT, stop_signal),
+    COL(job_record, COLUMN_TEXT, progress),
+    COL(job_record, COLUMN_INT64, scratch_generation),
 };
 
 static const struct column node_columns[] = {
@@ -116,6 +118,19 @@ static const struct column event_columns[] = {
     COL(event_record, COLUMN_TEXT, what),    COL(event_record, COLUMN_TEXT, text),
 };
 
+static const struct column user_columns[] = {
+    COL_KEY(user_record, COLUMN_TEXT, name),  COL(user_record, COLUMN_TEXT, role),
+    COL_FIXED(user_record, token_hash),       COL(user_record, COLUMN_INT64, created_ms),
+    COL(user_record, COLUMN_INT64, token_ms),
+};
+
+static const struct column audit_columns[] = {
+    COL_KEY(audit_record, COLUMN_INT64, id), COL(audit_record, COLUMN_INT64, time_ms),
+    COL(audit_record, COLUMN_TEXT, who),     COL(audit_record, COLUMN_TEXT, origin),
+    COL(audit_record, COLUMN_TEXT, what),    COL(audit_record, COLUMN_INT64, job),
+    COL(audit_record, COLUMN_TEXT, text),
+};
+
 const struct table job_table = {"job", job_columns, ARRAY_LEN(job_columns), sizeof(struct job_record)};
 const struct table node_table = {"node", node_columns, ARRAY_LEN(node_columns), sizeof(struct node_record)};
 const struct table generation_table = {"generation", generation_columns, ARRAY_LEN(generation_columns),
@@ -127,3 +142,6 @@ const struct table snapshot_table = {"snapshot", snapshot_columns, ARRAY_LEN(sna
                                      sizeof(struct snapshot_record)};
 const struct table event_table = {"event", event_columns, ARRAY_LEN(event_columns),
                                   sizeof(struct event_record)};
+const struct table user_table = {"user", user_columns, ARRAY_LEN(user_columns), sizeof(struct user_record)};
+const struct table audit_table = {"audit", audit_columns, ARRAY_LEN(audit_columns),
+                                  sizeof(struct audit_record)};

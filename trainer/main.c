@@ -1,6 +1,7 @@
 /* ddp-trainer: one worker of a train job. Exit: 0 done, or stopped because the job was asked to; 1 failed; 2
- * usage; 75 (EXIT_PEER_LOST) a peer was lost or the generation is over; 143 stopped by SIGTERM alone, after a
- * snapshot. */
+ * usage; 68 (EXIT_NO_ADDRESS) the coordinator's name cannot be resolved; 71 (EXIT_NODE_TROUBLE) the node
+ * allows too few open files; 75 (EXIT_PEER_LOST) a peer was lost or the generation is over; 143 stopped by
+ * SIGTERM alone, after a snapshot. */
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,12 +11,14 @@
 
 #include "base/exits.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/device/plugin.h"
 #include "trainer/generate.h"
 #include "trainer/trainer.h"
 
+#define FILES_WANTED 128 /* to meet the others takes about 70 (trainer/coll/meet.c), gRPC 20 */
 #define VERDICT_MS 15000 /* longer than the coordinator takes to notice a lost node */
 
 /* Before training there is nothing to keep. */
@@ -175,10 +178,20 @@ int main(int argc, char **argv)
         return generate(argc, argv);
     int code = EXIT_USAGE;
     catch_signals(argc > 1);
-    if (config_read(&config, argc, argv, &e) || report_open(&report, config.standalone, &e))
+    (void)limits_raise_files();
+    if (limits_want_files(FILES_WANTED, &e)) {
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
-    else
+        return EXIT_NODE_TROUBLE;
+    }
+    if (config_read(&config, argc, argv, &e) || report_open(&report, config.standalone, &e)) {
+        fprintf(stderr, "ddp-trainer: %s\n", e.msg);
+    } else if (report_find_coordinator(report, &e)) {
+        fprintf(stderr, "ddp-trainer: %s\n", e.msg);
+        report_close(report);
+        code = EXIT_NO_ADDRESS;
+    } else {
         code = run(&config, report);
+    }
     config_release(&config);
     return code;
 }

@@ -1,6 +1,7 @@
 /* Opening a worker: device, data, model; then the group of its generation and the arrays that live in it. */
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -113,14 +114,22 @@ static int64_t job_of(const struct trainer *t, const struct snapshot_found *f)
  * but nobody can vouch for another cluster's that is not committed, and a worker on its own has no restarts
  * to go on from. */
 static enum err_code find_offers(const struct trainer *t, struct snapshot_list *found,
-                                 struct report_offer **offers, size_t *count, struct err *e)
+                                 struct report_offer **offers, size_t *count, struct err *unreadable,
+                                 struct err *e)
 {
     *offers = NULL;
     *count = 0;
     if (!t->snapshot_dir || t->config->local_rank != 0)
         return ERR_OK;
-    if (snapshot_scan(t->snapshot_dir, found, e))
-        return err_wrap(e, "snapshot.dir");
+    if (snapshot_scan(t->snapshot_dir, found, e)) {
+        if (!report_has_coordinator(t->report))
+            return err_wrap(e, "snapshot.dir");
+        /* The coordinator knows whether the job has anything there to go on from. */
+        log_warn("snapshot_dir_unreadable", "why=%s", LOG_Q(e->msg));
+        found->unusable = strv_append(found->unusable, e->msg);
+        *unreadable = *e;
+        *e = (struct err){0};
+    }
     if (t->spec->resume == RESUME_NEVER || (t->config->standalone && t->spec->resume == RESUME_AUTO))
         return ERR_OK;
     *offers = xcalloc(found->count + 1, sizeof(**offers));
@@ -139,7 +148,8 @@ static enum err_code find_offers(const struct trainer *t, struct snapshot_list *
 static enum err_code check_directory_is_ours(const struct trainer *t, const struct snapshot_list *found,
                                              struct err *e)
 {
-    if (t->spec->resume == RESUME_CONTINUE || t->group_info.source_rank >= 0)
+    if (t->spec->resume == RESUME_CONTINUE || t->group_info.source_rank >= 0 ||
+        t->group_info.scratch_generation) /* what is there is set aside */
         return ERR_OK;
     for (size_t i = 0; i < found->count; i++) {
         const struct snapshot_found *f = &found->items[i];
@@ -174,9 +184,10 @@ static enum err_code join(struct trainer *t, struct err *e)
 {
     CLEANUP(snapshot_list_release) struct snapshot_list found = {0};
     CLEANUP(free_offers) struct report_offer *offers = NULL;
+    struct err unreadable = {0};
     uint8_t address[512];
     size_t count = 0;
-    if (find_offers(t, &found, &offers, &count, e) ||
+    if (find_offers(t, &found, &offers, &count, &unreadable, e) ||
         coll_listen(&t->listener, report_place(t->report)->address, report_place(t->report)->directory, e))
         return e->code;
     struct report_join request = {
@@ -184,6 +195,7 @@ static enum err_code join(struct trainer *t, struct err *e)
         .address_size = coll_listener_address(t->listener, address, sizeof(address)),
         .offers = offers,
         .offer_count = count,
+        .unusable = found.unusable,
         .make_bootstrap = wants_id(t) ? make_id : NULL,
         .bootstrap_arg = t,
     };
@@ -192,6 +204,10 @@ static enum err_code join(struct trainer *t, struct err *e)
     if (t->group_info.world_size != t->world_size || t->group_info.rank != t->rank)
         return err_set(e, ERR_ABORTED, "joined as rank %d of %d, started as %d of %d", t->group_info.rank,
                        t->group_info.world_size, t->rank, t->world_size);
+    if (unreadable.code && t->group_info.source_rank < 0) { /* nobody knows what would be started over */
+        *e = unreadable;
+        return err_wrap(e, "snapshot.dir");
+    }
     return check_directory_is_ours(t, &found, e);
 }
 
@@ -224,6 +240,7 @@ static enum err_code form_group(struct trainer *t, struct err *e)
         .timeout_ms = 60000,
     };
     memcpy(config.key, g->key, sizeof(config.key));
+    report_heed_signal(t->report, &trainer_stop_signal);
     enum err_code code = report_watch_start(t->report, stale, t, e);
     if (!code)
         code = coll_open(&t->group, t->listener, &config, e);
@@ -283,6 +300,22 @@ static enum err_code commit(void *arg, const struct snapshot_place *place, const
     return report_commit_snapshot(t->report, &s, e);
 }
 
+static void tell_failure(void *arg, const struct snapshot_place *place, const struct err *why)
+{
+    const struct trainer *t = arg;
+    report_snapshot_failure(t->report, place->step, why);
+}
+
+/* The user had the job begin again: what it had before stays, out of the way of what comes now. */
+static enum err_code set_aside(const struct trainer *t, struct err *e)
+{
+    struct snapshot_place own = {.job = report_place(t->report)->job};
+    if (!t->group_info.scratch_generation)
+        return ERR_OK;
+    snprintf(own.cluster, sizeof(own.cluster), "%s", report_place(t->report)->cluster);
+    return snapshot_set_aside(t->snapshot_dir, &own, t->group_info.scratch_generation, e);
+}
+
 static bool ranks_differ(const struct trainer *t)
 {
     return t->spec->sync.type == SYNC_AVERAGE && t->world_size > 1;
@@ -304,14 +337,18 @@ static enum err_code open_saver(struct trainer *t, struct err *e)
         return e->code;
     if (!writer)
         return ERR_OK;
+    if (set_aside(t, e))
+        return err_wrap(e, "snapshot.dir");
     struct saver_config config = {
         .dir = t->snapshot_dir,
         .keep = t->spec->snapshot.keep,
         .keep_best = t->spec->snapshot.keep_best,
+        .after = t->group_info.scratch_generation,
         .layout = &t->layout,
         .max_parts = ranks_differ(t) ? t->world_size : 0,
         .commit = commit,
-        .commit_arg = t,
+        .failed = tell_failure,
+        .arg = t,
     };
     return saver_open(&t->saver, &config, e);
 }

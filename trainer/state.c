@@ -285,7 +285,7 @@ enum err_code trainer_snapshot(struct trainer *t, bool last, struct err *e)
     t->last_snapshot_ms = clock_boot_ms();
     if (!last || !t->saver)
         return ERR_OK;
-    if (saver_wait(t->saver, e))
+    if (saver_wait(t->saver, e) && !(e->code == ERR_CANCELLED && report_given_up(t->report)))
         return err_wrap(e, "the last snapshot");
     progress_saved(t);
     return ERR_OK;

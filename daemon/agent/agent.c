@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -17,8 +18,10 @@
 #include "daemon/agent/agent_state.h"
 #include "daemon/agent/retain.h"
 #include "daemon/agent/trainer_plugin.h"
+#include "proto/rpc_resolve.h"
 
 #define LOG_POLL_MS 100
+#define RESOLVE_MS 5000
 #define RETAIN_EVERY_MS (3600u * 1000)
 #define ENDING_MS 5000 /* for attached supervisors to kill what they have */
 
@@ -46,6 +49,9 @@ static void fill_hello(void *user, Ddp__V1__Hello *hello)
         hello->nccl_version = a->nccl;
         hello->plugin = a->plugin;
     }
+    hello->keeps_cards = true;
+    hello->cards = a->cards.heads;
+    hello->n_cards = a->cards.count;
     if (!wish)
         return;
     hello->cluster_id = wish->cluster_id;
@@ -62,6 +68,7 @@ static void fill_heartbeat(void *user, Ddp__V1__Heartbeat *beat)
     beat->load = load.load;
     beat->memory_free = load.memory_free;
     beat->gpus = gpus_messages(a->gpus, &beat->n_gpus);
+    beat->accounts = accounts_messages(a->accounts, &beat->n_accounts);
 }
 
 static enum err_code on_welcome(void *user, const Ddp__V1__Welcome *welcome, struct err *e)
@@ -96,7 +103,7 @@ static void on_wish(void *user, const Ddp__V1__Wish *wish)
     struct agent *a = user;
     struct err e;
 
-    if (wish_accept(&a->wish, wish, &e)) {
+    if (wish_accept(&a->wish, &a->cards, wish, &e)) {
         log_warn("wish_refused", "why=%s", LOG_Q(e.msg));
         if (e.code != ERR_FAILED_PRECONDITION)
             session_redial(a->session); /* a full disk, say: it must come again */
@@ -107,6 +114,13 @@ static void on_wish(void *user, const Ddp__V1__Wish *wish)
     a->wish_confirmed = true;
     agent_renew_leases(a);
     a->changed = a->facts_due = true;
+}
+
+static Ddp__V1__JobCard *on_card_wanted(void *user, int64_t job)
+{
+    const struct agent *a = user;
+
+    return cards_read(&a->cards, job);
 }
 
 static void on_log_read(void *user, const Ddp__V1__LogRead *read)
@@ -214,6 +228,7 @@ void agent_dial(struct agent *a)
                                     .on_welcome = on_welcome,
                                     .on_ack = on_ack,
                                     .on_wish = on_wish,
+                                    .on_card_wanted = on_card_wanted,
                                     .on_log_read = on_log_read,
                                     .on_probe = on_probe,
                                     .on_check = on_check,
@@ -275,17 +290,50 @@ static void on_settle(uv_prepare_t *handle)
         wake_at(a, now + LOG_POLL_MS, now);
 }
 
+static bool log_stays(void *ctx, int64_t job)
+{
+    const struct agent *a = ctx;
+
+    for (size_t i = 0; i < a->retention.count; i++)
+        if (a->retention.live[i] == job)
+            return true;
+    return false;
+}
+
+static void on_retain_work(uv_work_t *work)
+{
+    struct agent *a = work->data;
+    struct err e;
+
+    a->retention.problem.code = ERR_OK;
+    if (retain_logs(a->settings->log_dir, a->settings->log_keep_ms, clock_wall_ms(), log_stays, a,
+                    &a->retention.removed, &e))
+        a->retention.problem = e;
+}
+
+static void on_retain_over(uv_work_t *work, int status)
+{
+    struct agent *a = work->data;
+
+    (void)status;
+    a->retention.runs = false;
+    free(steal(a->retention.live));
+    if (a->retention.problem.code)
+        log_warn("old_logs_not_removed", "why=%s", LOG_Q(a->retention.problem.msg));
+    if (a->retention.removed)
+        log_info("old_logs_removed", "jobs=%d", a->retention.removed);
+}
+
 static void on_retain(uv_timer_t *timer)
 {
     struct agent *a = timer->data;
-    struct err e;
-    int removed;
 
-    if (retain_logs(a->settings->log_dir, a->settings->log_keep_ms, clock_wall_ms(), agent_wants_job, a,
-                    &removed, &e))
-        log_warn("old_logs_not_removed", "why=%s", LOG_Q(e.msg));
-    if (removed)
-        log_info("old_logs_removed", "jobs=%d", removed);
+    if (a->retention.runs)
+        return;
+    a->retention.runs = true;
+    a->retention.live = agent_live_jobs(a, &a->retention.count);
+    a->retention.work.data = a;
+    BUG_ON(uv_queue_work(&a->loop, &a->retention.work, on_retain_work, on_retain_over));
 }
 
 static void on_session_closed(void *user);
@@ -416,9 +464,35 @@ static enum err_code open_state(struct agent *a, struct err *e)
         return e->code;
     if (file_lock(lock, &a->lock_fd, e))
         return err_wrap(e, "another ddp-agent uses this state directory (--state)");
-    if (read_instance(a, e) || wish_open(&a->wish, a->settings->state, e))
+    if (read_instance(a, e) || wish_open(&a->wish, a->settings->state, e) ||
+        cards_open(&a->cards, a->settings->state, e))
         return e->code;
-    return a->settings->rejoin ? wish_forget(&a->wish, e) : ERR_OK;
+    if (!a->settings->rejoin)
+        return ERR_OK;
+    cards_forget(&a->cards);
+    return wish_forget(&a->wish, e);
+}
+
+/* A worker is started with the coordinator's address, but may outlive it: the coordinator can move to another
+ * machine. So the workers look into this file, which only we may write. What cannot be written is removed:
+ * workers then keep the address that they have. */
+void agent_tell_coordinator(struct agent *a)
+{
+    CLEANUP(free_text) char *text = xasprintf("%s\n", a->settings->coordinator);
+    const char *dir = a->runtime ? a->runtime : a->settings->state;
+    struct err e;
+
+    if (a->coordinator_told)
+        return;
+    if (!a->coordinator_file)
+        a->coordinator_file = paths_join(dir, "coordinator");
+    if (!file_mkdirs(dir, a->runtime ? 0711 : 0700, &e) &&
+        !file_write_atomic(a->coordinator_file, text, strlen(text), 0644, &e)) {
+        a->coordinator_told = true;
+        return;
+    }
+    log_warn("coordinator_not_told", "path=%s why=%s", LOG_Q(a->coordinator_file), LOG_Q(e.msg));
+    unlink(a->coordinator_file);
 }
 
 /* ddp-trainer stands beside us; without it command jobs still run. */
@@ -432,12 +506,28 @@ static void find_trainer(struct agent *a)
     a->trainer = xstrdup("ddp-trainer");
 }
 
+/* At a machine's start the name server may come later than we. A name that it does not know is an error. */
+static void await_name_server(const struct settings *s)
+{
+    const struct timespec pause = {.tv_sec = 1};
+    struct err e;
+
+    for (int tries = 0; rpc_resolve(s->coordinator, RESOLVE_MS, &e) == ERR_UNAVAILABLE; tries++) {
+        if (s->lifeline >= 0)
+            return; /* ddpctl run waits for us: no name is an answer, too */
+        if (!tries)
+            log_warn("name_not_resolved", "coordinator=%s why=%s", s->coordinator, LOG_Q(e.msg));
+        nanosleep(&pause, NULL);
+    }
+}
+
 static enum err_code find_address(struct agent *a, struct err *e)
 {
     if (a->settings->address) {
         a->address = xstrdup(a->settings->address);
         return ERR_OK;
     }
+    await_name_server(a->settings);
     return inventory_address(a->settings->coordinator, &a->address, e);
 }
 
@@ -445,7 +535,9 @@ static void open_checks(struct agent *a)
 {
     const struct settings *s = a->settings;
     struct checks_options options = {.user = s->user,
+                                     .submitter_on = s->run_as ? s->node : NULL,
                                      .address = a->address,
+                                     .coordinator = s->coordinator,
                                      .port_first = s->port_first,
                                      .port_last = s->port_last,
                                      .send = send_up,
@@ -459,23 +551,34 @@ static enum err_code open_parts(struct agent *a, struct err *e)
     struct wards_options wards = {.state = a->settings->state,
                                   .log_dir = a->settings->log_dir,
                                   .node = a->settings->node,
+                                  .files = a->settings->files,
                                   .attached = a->settings->lifeline >= 0};
     struct wards_events ward_events = {on_change, on_report, a};
     struct logs_options logs = {a->settings->log_dir, a->settings->node, send_chunk, agent_log_ended, a};
     struct watch_options watch = {a->settings->log_dir, a->settings->node, send_up, a};
+    struct log_keeper_options keeper = {.log_dir = a->settings->log_dir,
+                                        .node = a->settings->node,
+                                        .per_job = a->settings->log_limit,
+                                        .total = a->settings->log_total,
+                                        .live = agent_live_jobs,
+                                        .ctx = a};
     CLEANUP(free_text) char *supervisor = NULL;
 
     if (paths_program("ddp-supervisor", &supervisor, e) || open_state(a, e) || find_address(a, e))
         return e->code;
     find_trainer(a);
-    if (agent_other_user(a))
+    a->accounts = accounts_create(a->settings->node);
+    if (a->settings->run_as || agent_other_user(a, NULL))
         a->runtime = xasprintf("/run/ddp/%.8s", a->instance);
     wards.runtime = a->runtime;
+    agent_tell_coordinator(a);
     inventory_read(&a->inventory);
     if (agent_open_gpus(a, e))
         return e->code;
     a->logs = logs_create(&logs);
     a->watch = watch_create(&a->loop, &watch);
+    if (a->settings->log_limit || a->settings->log_total)
+        a->log_keeper = log_keeper_create(&a->loop, &keeper);
     open_checks(a);
     if (wards_open(&a->wards, &a->loop, &wards, &ward_events, e))
         return e->code;
@@ -496,10 +599,13 @@ static void release(struct agent *a)
 {
     watch_close(a->watch);
     checks_close(a->checks);
+    accounts_free(a->accounts);
     wards_close(a->wards);
     logs_free(a->logs);
+    log_keeper_free(a->log_keeper);
     reports_release(&a->reports);
     wish_close(&a->wish);
+    cards_close(&a->cards);
     gpus_close(a->gpus);
     trainer_plugin_close(a->asking);
     free(a->nccl);
@@ -508,6 +614,7 @@ static void release(struct agent *a)
     free(a->address);
     free(a->trainer);
     free(a->runtime);
+    free(a->coordinator_file);
 }
 
 enum err_code agent_run(const struct settings *settings, struct err *e)

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/file_at.h"
 #include "base/job.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -22,9 +24,16 @@
 
 /* ---- wishes to orders */
 
-const struct passwd *agent_other_user(const struct agent *a)
+/* The account's name; NULL: the agent's own. */
+static const char *job_user(const struct agent *a, const char *submitter)
 {
-    const struct passwd *pw = a->settings->user ? getpwnam(a->settings->user) : NULL;
+    return a->settings->run_as ? submitter : a->settings->user;
+}
+
+const struct passwd *agent_other_user(const struct agent *a, const char *submitter)
+{
+    const char *name = job_user(a, submitter);
+    const struct passwd *pw = name ? getpwnam(name) : NULL;
 
     return pw && pw->pw_uid != geteuid() ? pw : NULL;
 }
@@ -33,27 +42,35 @@ const struct passwd *agent_other_user(const struct agent *a)
  * enter, unless the workers are another user's. */
 static enum err_code make_run_dir(struct agent *a, const Ddp__V1__GroupWish *group, char **out, struct err *e)
 {
-    const struct passwd *user = agent_other_user(a);
+    const struct passwd *user = agent_other_user(a, group->user);
     CLEANUP(free_text) char *base = wards_run_base(a->wards, group->job);
-    CLEANUP(free_text) char *dir = xasprintf("%s/g%" PRId64, base, group->generation);
+    CLEANUP(free_text) char *name = xasprintf("g%" PRId64, group->generation);
+    CLEANUP(close_fd) int at = -1;
+    CLEANUP(close_fd) int fd = -1;
 
-    if (file_mkdirs(base, user ? 0711 : 0700, e) || file_mkdirs(dir, 0700, e))
+    if (file_mkdirs(base, user ? 0711 : 0700, e))
         return e->code;
-    if (user && chown(dir, user->pw_uid, user->pw_gid))
-        return err_sys(e, errno, "%s", dir);
-    *out = steal(dir);
+    at = open(base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (at < 0)
+        return err_sys(e, errno, "%s", base);
+    if (file_at_make_dirs(at, name, 0700, user, &fd, e))
+        return err_wrap(e, "%s", base);
+    if (user && fchown(fd, user->pw_uid, user->pw_gid))
+        return err_sys(e, errno, "%s/%s", base, name);
+    *out = xasprintf("%s/%s", base, name);
     return ERR_OK;
 }
 
-static enum err_code write_job_file(struct agent *a, const char *path, const char *text, struct err *e)
+/* Beside the run directory, not in it: who owns a directory may exchange the files in it for links. */
+static enum err_code write_job_file(struct agent *a, const char *path, const Ddp__V1__GroupWish *group,
+                                    struct err *e)
 {
-    const struct passwd *user = agent_other_user(a);
+    const struct passwd *user = agent_other_user(a, group->user);
+    const char *text = group->job_file;
 
-    if (file_exists(path))
-        return ERR_OK;
-    if (file_write_atomic(path, text, strlen(text), 0600, e))
+    if (!file_exists(path) && file_write_atomic(path, text, strlen(text), 0600, e))
         return e->code;
-    if (user && chown(path, user->pw_uid, user->pw_gid))
+    if (user && lchown(path, user->pw_uid, user->pw_gid))
         return err_sys(e, errno, "%s", path);
     return ERR_OK;
 }
@@ -66,12 +83,13 @@ static enum err_code make_order(struct agent *a, const struct action *act, struc
     CLEANUP(free_text) char *run_dir = NULL;
     CLEANUP(free_text) char *job_file = NULL;
     struct environment_place place = {.settings = a->settings,
+                                      .user = job_user(a, group->user),
                                       .instance = a->instance,
                                       .address = a->address,
                                       .cluster = a->wish.wish ? a->wish.wish->cluster_id : "",
                                       .trainer = a->trainer,
                                       .has_gpus = gpus_count(a->gpus) > 0,
-                                      .inherited = environ};
+                                      .inherited = a->settings->lifeline >= 0 ? environ : NULL};
 
     order->spawn = act->spawn;
     order->generation = act->wish->generation;
@@ -81,9 +99,11 @@ static enum err_code make_order(struct agent *a, const struct action *act, struc
         return e->code;
     if (make_run_dir(a, group, &run_dir, e))
         return e->code;
-    job_file = xasprintf("%s/job.yaml", run_dir);
-    if (spec.kind == JOB_TRAIN && write_job_file(a, job_file, group->job_file, e))
+    job_file = xasprintf("%s.yaml", run_dir);
+    if (spec.kind == JOB_TRAIN && write_job_file(a, job_file, group, e))
         return e->code;
+    agent_tell_coordinator(a);
+    place.coordinator_file = a->coordinator_file;
     place.run_dir = run_dir;
     place.job_file = job_file;
     environment_order(order, &place, &spec, group, act->wish);
@@ -92,19 +112,38 @@ static enum err_code make_order(struct agent *a, const struct action *act, struc
     return ERR_OK;
 }
 
+/* The job's user can have no workers here: other nodes may do, and this one may do for other users. */
+static bool lacks_account(struct agent *a, const struct action *act, struct spawn_order *order, struct err *e)
+{
+    const char *user = act->group->user;
+
+    if (!a->settings->run_as || !account_check(user, a->settings->node, e) || e->code == ERR_UNAVAILABLE)
+        return false;
+    order->spawn = act->spawn;
+    order->generation = act->wish->generation;
+    order->rank = act->wish->rank;
+    order->local_rank = act->wish->local_rank;
+    rpc_utf8_clean(e->msg);
+    accounts_refused(a->accounts, user, e->msg);
+    return true;
+}
+
 static void start(struct agent *a, const struct action *act)
 {
     struct spawn_order order = {0};
-    struct err e;
-    enum err_code code = make_order(a, act, &order, &e);
+    struct err e = {0};
+    bool no_account = lacks_account(a, act, &order, &e);
+    enum err_code code = e.code ? e.code : make_order(a, act, &order, &e);
 
     if (!code)
         code = wards_start(a->wards, act->job, &order, &e);
     if (code && code != ERR_UNAVAILABLE) {
         log_error("spawn_refused", "job=%" PRId64 " spawn=%" PRId64 " why=%s", act->job, act->spawn,
                   LOG_Q(e.msg));
-        err_wrap(&e, "%s", a->settings->node);
-        wards_refuse(a->wards, act->job, &order, rpc_utf8_clean(e.msg));
+        if (!no_account)
+            err_wrap(&e, "%s", a->settings->node);
+        wards_refuse(a->wards, act->job, &order, rpc_utf8_clean(e.msg),
+                     no_account || e.code == ERR_RESOURCE_EXHAUSTED, no_account);
     }
     spawn_order_release(&order);
     a->facts_due = true;
@@ -151,6 +190,23 @@ bool agent_wants_job(void *agent, int64_t job)
     struct agent *a = agent;
 
     return wish_group(a->wish.wish, job) != NULL;
+}
+
+int64_t *agent_live_jobs(void *agent, size_t *count)
+{
+    struct agent *a = agent;
+    const Ddp__V1__Wish *wish = a->wish.wish;
+    size_t known_count;
+    struct known_spawn *known = wards_known(a->wards, &known_count);
+    int64_t *jobs = xcalloc(known_count + (wish ? wish->n_groups : 0) + 1, sizeof(*jobs));
+
+    *count = 0;
+    for (size_t i = 0; i < known_count; i++)
+        jobs[(*count)++] = known[i].job;
+    for (size_t i = 0; wish && i < wish->n_groups; i++)
+        jobs[(*count)++] = wish->groups[i]->job;
+    free(known);
+    return jobs;
 }
 
 void agent_renew_leases(struct agent *a)
@@ -252,6 +308,7 @@ static void put_known(struct fact_list *list, const struct known_spawn *known)
     f->port_busy = from->port_busy;
     f->lease_expired = from->lease_expired;
     f->node_trouble = from->node_trouble;
+    f->no_account = from->no_account;
     f->stopped = from->stopped;
     f->started_ms = from->started_ms;
     f->ended_ms = from->ended_ms;

@@ -5,9 +5,11 @@
 #include <uv.h>
 
 #include "base/id.h"
+#include "daemon/agent/accounts.h"
 #include "daemon/agent/checks.h"
 #include "daemon/agent/gpus.h"
 #include "daemon/agent/inventory.h"
+#include "daemon/agent/log_keeper.h"
 #include "daemon/agent/logs.h"
 #include "daemon/agent/reports.h"
 #include "daemon/agent/session.h"
@@ -23,6 +25,8 @@ struct agent {
     const struct settings *settings;
     char instance[ID_TEXT];
     char *address, *trainer, *runtime;
+    char *coordinator_file; /* tells running workers where the coordinator is now */
+    bool coordinator_told;
     int lock_fd;
     struct inventory inventory;
     struct inventory_meter meter;
@@ -31,11 +35,14 @@ struct agent {
     int64_t dial_by;               /* BOOTTIME ms: without the answer, which a new hello tells then */
     char *nccl, *plugin;           /* its answer; NULL: there are no GPUs */
     struct wish_store wish;
+    struct card_store cards;
     struct wards *wards;
     struct session *session;
     struct logs *logs;
+    struct log_keeper *log_keeper; /* NULL: logs have no limits */
     struct watch *watch;
     struct checks *checks;
+    struct accounts *accounts;
     struct reports reports;
     int64_t last_ack;     /* CLOCK_BOOTTIME ms: when the last acknowledged heartbeat was sent; 0: none yet */
     int64_t reports_sent; /* when the last batch went out */
@@ -47,19 +54,30 @@ struct agent {
     uv_prepare_t settle;
     uv_timer_t later;  /* settles again */
     uv_timer_t retain; /* hourly */
+    struct {           /* a thread of the pool removes old logs: users make those directories large */
+        uv_work_t work;
+        int64_t *live; /* jobs whose logs stay */
+        size_t count;
+        int removed;
+        struct err problem; /* code ERR_OK: none */
+        bool runs;
+    } retention;
     uv_signal_t terminate, interrupt, child;
     uv_poll_t lifeline;
 };
 
-const struct passwd *agent_other_user(const struct agent *a); /* whom jobs run as; NULL: as this agent */
+/* Whom the jobs of this submitter run as; NULL: as this agent. */
+const struct passwd *agent_other_user(const struct agent *a, const char *submitter);
 enum err_code agent_open_gpus(struct agent *a, struct err *e);
-void agent_dial(struct agent *a); /* not before it is known what the hello has to say */
+void agent_tell_coordinator(struct agent *a); /* to the workers; tries again where it failed */
+void agent_dial(struct agent *a);             /* not before it is known what the hello has to say */
 void agent_reconcile(struct agent *a, int64_t now);
 void agent_watch(struct agent *a); /* tells the watch which workers live */
 void agent_send_facts(struct agent *a);
 int64_t agent_send_reports(struct agent *a, int64_t now); /* when to look again; INT64_MAX: not needed */
 bool agent_log_ended(void *agent, int64_t job, int64_t generation, int local_rank);
 bool agent_wants_job(void *agent, int64_t job);
+int64_t *agent_live_jobs(void *agent, size_t *count); /* the caller frees */
 void agent_renew_leases(struct agent *a);
 
 #endif

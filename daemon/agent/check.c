@@ -14,10 +14,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "proto/rpc_codec.h"
+#include "proto/rpc_resolve.h"
 
 #define ASK_MAX (4u << 20)
 #define LIFE_S 20 /* of a check that does not listen */
 #define HOLD_MOST_MS 60000
+#define RESOLVE_MS 5000 /* an answer is due after ten seconds */
 
 static enum err_code become(const char *name, struct err *e)
 {
@@ -59,18 +61,22 @@ static enum err_code write_answer(const Ddp__V1__CheckAnswer *answer, struct err
     return ERR_OK;
 }
 
-static enum err_code answer_ask(const Ddp__V1__CheckAsk *ask, const struct check_ports *ports, struct err *e)
+static enum err_code answer_ask(const Ddp__V1__CheckAsk *ask, const struct check_ports *ports,
+                                const char *coordinator, struct err *e)
 {
     Ddp__V1__CheckAnswer answer = DDP__V1__CHECK_ANSWER__INIT;
     Ddp__V1__CheckPlaceResult place_result;
     Ddp__V1__CheckListenResult listen_result;
     struct check_place *place = NULL;
     int fds[2] = {-1, -1};
+    struct err name = {0};
     enum err_code code;
 
     if (ask->place) {
         place = check_place_look(ask->place, &place_result);
         answer.place = &place_result;
+        if (rpc_resolve(coordinator, RESOLVE_MS, &name))
+            place_result.name_problem = name.msg;
     }
     if (ask->connect)
         check_connect(ask->connect, &answer.links, &answer.n_links);
@@ -102,7 +108,7 @@ int check_main(int argc, char **argv)
     struct check_ports ports;
     struct err e;
 
-    if (argc != 4) {
+    if (argc != 5) {
         fputs("ddp-agent check: is started by ddp-agent itself\n", stderr);
         return 2;
     }
@@ -113,7 +119,7 @@ int check_main(int argc, char **argv)
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* after setuid, which clears it */
     alarm(life(ask));
-    if (answer_ask(ask, &ports, &e)) {
+    if (answer_ask(ask, &ports, argv[4], &e)) {
         fprintf(stderr, "ddp-agent check: %s\n", e.msg);
         return 1;
     }

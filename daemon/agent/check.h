@@ -15,7 +15,7 @@ struct check_ports {
     int first, last; /* the node's range for MASTER_PORT */
 };
 
-/* argv: "check" USER|- FIRST LAST. The program's exit code. */
+/* argv: "check" USER|- FIRST LAST COORDINATOR. The program's exit code. */
 int check_main(int argc, char **argv);
 
 /* check_place.c */

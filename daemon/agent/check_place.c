@@ -369,6 +369,7 @@ struct check_place *check_place_look(const Ddp__V1__CheckPlace *ask, Ddp__V1__Ch
     ddp__v1__check_place_result__init(out);
     set_environment(ask);
     out->user = keep(p, user ? user->pw_name : "?");
+    out->user_number = (int64_t)geteuid() + 1;
     look_at_workdir(p, ask->workdir, out);
     if (ask->n_command)
         look_at_interpreter(p, ask, out);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/agent/accounts.h"
 #include "proto/rpc_codec.h"
 
 #define CHECKS_MAX 16
@@ -195,15 +196,33 @@ static int plan(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr, int 
     return rc ? rc : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
-static int start_process(const struct checks *c, int in, int out, pid_t *pid)
+/* With run_as: submitter as whoever asks, if that account may have jobs here. The coordinator's own root can
+ * have none, and still has to look at ports and clocks. */
+static enum err_code check_user(const struct checks *c, const Ddp__V1__CheckAsk *ask, const char **out,
+                                struct err *e)
+{
+    *out = c->options.user ? c->options.user : "-";
+    if (!c->options.submitter_on)
+        return ERR_OK;
+    *out = ask->user;
+    if (!account_check(ask->user, c->options.submitter_on, e))
+        return ERR_OK;
+    if (e->code != ERR_PERMISSION_DENIED)
+        return e->code;
+    *out = "nobody";
+    return ERR_OK;
+}
+
+static int start_process(const struct checks *c, const char *user, int in, int out, pid_t *pid)
 {
     CLEANUP(free_text) char *first = xasprintf("%d", c->options.port_first);
     CLEANUP(free_text) char *last = xasprintf("%d", c->options.port_last);
     char *argv[] = {(char *)"ddp-agent",
                     (char *)"check",
-                    (char *)(c->options.user ? c->options.user : "-"),
+                    (char *)user,
                     first,
                     last,
+                    (char *)c->options.coordinator,
                     NULL};
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
@@ -239,18 +258,21 @@ static enum err_code start(struct checks *c, const Ddp__V1__CheckAsk *ask, int64
 {
     CLEANUP(close_fd) int in = -1;
     CLEANUP(close_fd) int out = -1;
+    const char *user;
     int fds[2], rc;
     pid_t pid;
 
     if (c->count >= CHECKS_MAX)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "too many checks at once, try again later");
+    if (check_user(c, ask, &user, e))
+        return e->code;
     in = question(ask, e);
     if (in < 0)
         return e->code;
     if (pipe2(fds, O_CLOEXEC))
         return err_sys(e, errno, "pipe");
     out = fds[1];
-    rc = start_process(c, in, out, &pid);
+    rc = start_process(c, user, in, out, &pid);
     if (rc) {
         close(fds[0]);
         return err_sys(e, rc, "ddp-agent check");

@@ -12,8 +12,10 @@ struct uv_loop_s;
 struct checks;
 
 struct checks_options {
-    const char *user; /* whom jobs run as; NULL: as this process */
+    const char *user;         /* whom jobs run as; NULL: as this process */
+    const char *submitter_on; /* this node's name, where jobs run as their submitters; else NULL */
     const char *address;
+    const char *coordinator; /* as workers dial it */
     int port_first, port_last;
     MUST_CHECK enum err_code (*send)(void *ctx, const Ddp__V1__AgentUp *up, struct err *e);
     void *ctx;

@@ -10,26 +10,18 @@
 
 #include "base/id.h"
 #include "base/mem.h"
+#include "daemon/control/log_place.h"
+
+#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 /* What belongs to the agent, or to a worker that it may itself run in. */
 static const char *const not_inherited[] = {
-    "NOTIFY_SOCKET",
-    "LISTEN_FDS",
-    "LISTEN_PID",
-    "WATCHDOG_USEC",
-    "WATCHDOG_PID",
-    "INVOCATION_ID",
-    "JOURNAL_STREAM",
-    "DDP_REPORT_FD",
-    "DDP_TOKEN_FD",
-    "DDP_TOKEN",
-    "DDP_COORDINATOR",
-    "DDP_TLS_CA",
-    "DDP_TLS_CERT",
-    "DDP_TLS_KEY",
-    "DDP_JOB_FILE",
-    "DDP_NODE_ADDRESS",
-    "TORCHELASTIC_TIMER_FILE",
+    "NOTIFY_SOCKET",  "LISTEN_FDS",       "LISTEN_PID",
+    "WATCHDOG_USEC",  "WATCHDOG_PID",     "INVOCATION_ID",
+    "JOURNAL_STREAM", "DDP_REPORT_FD",    "DDP_TOKEN_FD",
+    "DDP_TOKEN",      "DDP_COORDINATOR",  "DDP_COORDINATOR_FILE",
+    "DDP_TLS_CA",     "DDP_TLS_CERT",     "DDP_TLS_KEY",
+    "DDP_JOB_FILE",   "DDP_NODE_ADDRESS", "TORCHELASTIC_TIMER_FILE",
 };
 
 static size_t name_length(const char *entry)
@@ -101,16 +93,33 @@ static char **put_all(char **env, char *const *entries, size_t count)
     return env;
 }
 
-static char **put_user(char **env, const char *user)
+static char **put_user(char **env, const char *user, bool always)
 {
-    const struct passwd *pw = user ? getpwnam(user) : NULL;
+    const struct passwd *pw = user ? getpwnam(user) : getpwuid(geteuid());
 
-    if (!pw || pw->pw_uid == geteuid())
+    if (!pw || (pw->pw_uid == geteuid() && !always))
         return env;
     env = env_set(env, "HOME", "%s", pw->pw_dir);
     env = env_set(env, "USER", "%s", pw->pw_name);
     env = env_set(env, "LOGNAME", "%s", pw->pw_name);
     return env_set(env, "SHELL", "%s", pw->pw_shell && *pw->pw_shell ? pw->pw_shell : "/bin/sh");
+}
+
+/* An agent's own environment belongs to its administrator: the PATH of some shell, proxies with passwords,
+ * systemd's variables for the unit. The jobs of a daemon see none of it. */
+static char **base_environment(const struct environment_place *place)
+{
+    const struct settings *set = place->settings;
+    char **env = place->inherited && *place->inherited ? strv_dup(place->inherited) : NULL;
+
+    for (size_t i = 0; i < ARRAY_LEN(not_inherited); i++)
+        env = env_unset(env, not_inherited[i]);
+    if (!place->inherited) {
+        env = env_set(env, "PATH", "%s", DEFAULT_PATH);
+        env = env_set(env, "LANG", "C.UTF-8");
+    }
+    env = put_user(env, place->user, !place->inherited);
+    return put_all(env, set->env, strv_len(set->env));
 }
 
 static char **put_torchrun(char **env, const struct job_spec *spec, bool alone, const Ddp__V1__GroupWish *g,
@@ -158,6 +167,8 @@ static char **put_native(char **env, const struct environment_place *place)
     const struct settings *set = place->settings;
 
     env = env_set(env, "DDP_COORDINATOR", "%s", set->coordinator);
+    if (place->coordinator_file)
+        env = env_set(env, "DDP_COORDINATOR_FILE", "%s", place->coordinator_file);
     env = env_set(env, "DDP_JOB_FILE", "%s", place->job_file);
     env = env_set(env, "DDP_NODE_ADDRESS", "%s", place->address);
     env = env_set(env, "DDP_CLUSTER_ID", "%s", place->cluster);
@@ -243,7 +254,7 @@ void environment_order(struct spawn_order *out, const struct environment_place *
                        const Ddp__V1__SpawnWish *spawn)
 {
     const struct settings *set = place->settings;
-    char **env = place->inherited && *place->inherited ? strv_dup(place->inherited) : NULL;
+    char **env = base_environment(place);
     bool native = spec->kind == JOB_TRAIN;
     /* CUDA takes no GPU twice, so LOCAL_RANK cannot count what workers share: each sees its own, as number 0
      */
@@ -259,16 +270,12 @@ void environment_order(struct spawn_order *out, const struct environment_place *
     out->id = xasprintf("%" PRId64 ".%s.%" PRId64, group->job, set->node, spawn->spawn);
     out->owner = xstrdup(place->instance);
     out->workdir = xstrdup(set->workdir ? set->workdir : spec->workdir);
-    out->user = xstrdup(set->user);
-    out->log_dir = xasprintf("%s/%" PRId64 "/generation_%" PRId64 "/%s/%d", set->log_dir, group->job,
-                             spawn->generation, set->node, spawn->local_rank);
+    out->user = xstrdup(place->user);
+    out->log_dir = log_place_path(set->log_dir, group->job, spawn->generation, set->node, spawn->local_rank);
     if (spawn->rank == 0 && !native)
         out->master_port = group->master_port;
-    for (size_t i = 0; i < ARRAY_LEN(not_inherited); i++)
-        env = env_unset(env, not_inherited[i]);
     if (place->has_gpus && !spawn->n_gpu_uuids)
         env = env_set(env, "CUDA_VISIBLE_DEVICES", "%s", ""); /* what is not leased is not to be used */
-    env = put_user(env, set->user);
     env = put_all(env, group->env, group->n_env);
     env = put_all(env, spec->env, strv_len(spec->env));
     env = put_torchrun(env, spec, alone, group, spawn, out->log_dir);

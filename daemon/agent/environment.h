@@ -6,19 +6,22 @@
 #include "daemon/control/control.h"
 #include "proto/ddp.pb-c.h"
 
-/* What a worker is started with. Later wins: the agent's own environment, what the submitter carried, the
- * job's `env`, torchrun's variables, ours. */
+/* The environment of a worker. Later values replace earlier ones: the login variables of the job's user (or
+ * the agent's whole environment, for an agent that `ddpctl run` started as the user), the node's `env`, the
+ * variables sent by the submitter, the job's `env`, torchrun's variables, ours. */
 
 struct environment_place {
     const struct settings *settings;
+    const char *user;     /* whom the job runs as; NULL: as the agent */
     const char *instance; /* the agent's: DDP_AGENT_ID */
     const char *address;  /* the node's */
     const char *cluster;  /* DDP_CLUSTER_ID: tells this cluster's job 1 from another's */
     const char *run_dir;  /* DDP_RUN_DIR: 0700, for sockets between the node's ranks; one a generation */
     const char *job_file;
-    const char *trainer;    /* ddp-trainer's path */
-    bool has_gpus;          /* the node offers some */
-    char *const *inherited; /* environ */
+    const char *coordinator_file; /* DDP_COORDINATOR_FILE: names the coordinator, follows its moves; NULL */
+    const char *trainer;          /* ddp-trainer's path */
+    bool has_gpus;                /* the node offers some */
+    char *const *inherited;       /* environ; NULL: nothing of the agent's own */
 };
 
 /* Fills all of *out but the lease; release it whatever the result. */

@@ -11,19 +11,24 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "base/secret.h"
 #include "daemon/agent/settings.h"
 #include "proto/rpc_address.h"
 
 /* `ddp-agent join`: the two files an agent needs, and what to do next. */
 
 struct join_options {
-    const char *coordinator, *token, *config, *user, *node, *address;
+    const char *coordinator, *token, *config, *user, *run_as, *node, *address;
 };
 
 static const struct option options[] = {
-    {"token", required_argument, NULL, 't'},   {"config", required_argument, NULL, 'f'},
-    {"user", required_argument, NULL, 'u'},    {"node", required_argument, NULL, 'n'},
-    {"address", required_argument, NULL, 'a'}, {NULL, 0, NULL, 0},
+    {"token", required_argument, NULL, 't'},
+    {"config", required_argument, NULL, 'f'},
+    {"user", required_argument, NULL, 'u'},
+    {"node", required_argument, NULL, 'n'},
+    {"address", required_argument, NULL, 'a'},
+    {"run-as", required_argument, NULL, 'r'},
+    {NULL, 0, NULL, 0},
 };
 
 static enum err_code read_options(struct join_options *o, int argc, char **argv, struct err *e)
@@ -42,6 +47,9 @@ static enum err_code read_options(struct join_options *o, int argc, char **argv,
         case 'u':
             o->user = optarg;
             break;
+        case 'r':
+            o->run_as = optarg;
+            break;
         case 'n':
             o->node = optarg;
             break;
@@ -55,6 +63,8 @@ static enum err_code read_options(struct join_options *o, int argc, char **argv,
     if (optind + 1 != argc || !o->token)
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "give an address and a token: ddp-agent join HOST:PORT --token FILE|-");
+    if (settings_check_run_as(o->run_as, o->user, e))
+        return e->code;
     if (o->user && !getpwnam(o->user))
         return err_set(e, ERR_INVALID_ARGUMENT, "user '%s' does not exist on this node", o->user);
     o->coordinator = argv[optind];
@@ -63,9 +73,9 @@ static enum err_code read_options(struct join_options *o, int argc, char **argv,
 
 static enum err_code read_token(const char *from, struct buf *out, struct err *e)
 {
-    const char *path = strcmp(from, "-") ? from : "/dev/stdin";
+    const bool from_stdin = strcmp(from, "-") == 0;
 
-    if (file_read(path, 4096, out, e))
+    if (from_stdin ? file_read("/dev/stdin", 4096, out, e) : secret_read(from, 4096, out, e))
         return e->code;
     if (out->data)
         out->len = strcspn(out->data, " \t\r\n");
@@ -75,11 +85,16 @@ static enum err_code read_token(const char *from, struct buf *out, struct err *e
     return ERR_OK;
 }
 
+/* The agent token has its own file, because ddpctl reads `token` and cannot use the agent token. */
+static bool is_of_agents(const char *token)
+{
+    return strncmp(token, "ddpa_", 5) == 0;
+}
+
 /* Root must say whom jobs run as: the line is there, to be filled in. */
 static void print_config(const struct join_options *o, const char *token_file, struct buf *out)
 {
-    buf_printf(out,
-               "# Written by ddp-agent join. Every key has a flag of the same meaning: ddp-agent --help.\n");
+    buf_printf(out, "# Written by ddp-agent join. Flags win over it. All keys: share/ddp/agent.yaml.\n");
     buf_printf(out, "coordinator: \"%s\"\ntoken: \"%s\"\n", o->coordinator, token_file);
     if (o->node)
         buf_printf(out, "node: \"%s\"\n", o->node);
@@ -87,6 +102,8 @@ static void print_config(const struct join_options *o, const char *token_file, s
         buf_printf(out, "address: \"%s\"\n", o->address);
     if (o->user)
         buf_printf(out, "user: \"%s\"\n", o->user);
+    else if (o->run_as)
+        buf_printf(out, "run_as: %s\n", o->run_as);
     else if (geteuid() == 0)
         buf_puts(out,
                  "# whom jobs run as; an agent that runs as root does not start without it\n#user: nobody\n");
@@ -107,7 +124,7 @@ enum err_code settings_join(int argc, char **argv, struct err *e)
         return e->code;
     config = o.config ? xstrdup(o.config) : paths_config("agent.yaml");
     dir = xstrdup(config);
-    token_file = paths_join(dirname(dir), "token");
+    token_file = paths_join(dirname(dir), is_of_agents(token.data) ? "agent.token" : "token");
     if (file_exists(config) && !o.config)
         fprintf(stderr, "ddp-agent: %s is replaced\n", config);
     buf_putc(&token, '\n');
@@ -116,7 +133,7 @@ enum err_code settings_join(int argc, char **argv, struct err *e)
         file_write_atomic(config, text.data, text.len, 0644, e))
         return e->code;
     fprintf(stderr, "wrote %s and %s\n", config, token_file);
-    if (geteuid() == 0 && !o.user)
+    if (geteuid() == 0 && !o.user && !o.run_as)
         fprintf(stderr, "say in %s whom jobs run as (user:), then:\n", config);
     puts(geteuid() == 0 ? "systemctl enable --now ddp-agent" : "ddp-agent &");
     return ERR_OK;

@@ -2,13 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cut_file.h"
+#include "base/file_at.h"
 #include "base/mem.h"
+#include "daemon/control/log_place.h"
 
 #define CHUNK_MAX (64 << 10)
 #define READS_MAX 256
@@ -108,63 +110,70 @@ void logs_request(struct logs *l, const Ddp__V1__LogRead *q)
                            .tail = q->tail_bytes};
 }
 
-static int open_log(const struct logs *l, const struct log_read *r)
+/* NOT_FOUND: there is no file yet. The file's directory is the job's user's. */
+static enum err_code open_log(const struct logs *l, const struct log_read *r, int *fd, struct stat *st,
+                              struct err *e)
 {
     CLEANUP(free_text)
-    char *path =
-        xasprintf("%s/%" PRId64 "/generation_%" PRId64 "/%s/%d/%s.log", l->options.log_dir, r->job,
-                  r->generation, l->options.node, r->local_rank, r->standard_error ? "stderr" : "stdout");
+    char *path = log_place_path(l->options.log_dir, r->job, r->generation, l->options.node, r->local_rank);
+    CLEANUP(close_fd) int dir = -1;
 
-    return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (log_place_open(path, &dir, e))
+        return e->code;
+    return file_at_open_plain(dir, r->standard_error ? "stderr.log" : "stdout.log", O_RDONLY, fd, st, e);
 }
 
-/* Bytes read; 0 at the end (or where there is no file yet), -1 on an error. */
-static ssize_t read_piece(struct log_read *r, int fd, char *piece)
+/* Bytes read; 0 at the end, -1 on an error. *next: the offset to go on at, behind a part that was cut out. */
+static ssize_t read_piece(struct log_read *r, int fd, const struct stat *st, char *piece, int64_t *next)
 {
     size_t want = r->wanted < CHUNK_MAX ? (size_t)r->wanted : CHUNK_MAX;
-    struct stat st;
 
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -1;
-    if (fstat(fd, &st))
-        return -1;
-    if (!S_ISREG(st.st_mode)) {
-        errno = EINVAL;
-        return -1;
-    }
     if (r->tail > 0)
-        r->offset = st.st_size > r->tail ? st.st_size - r->tail : 0;
+        r->offset = st->st_size > r->tail ? st->st_size - r->tail : 0;
     r->tail = 0;
-    if (r->offset > st.st_size)
+    if (r->offset > st->st_size)
         r->offset = 0; /* another file of that name: from its start */
-    return pread(fd, piece, want, r->offset);
+    return cut_file_read(fd, piece, want, r->offset, next);
 }
 
 enum turn { TURN_MORE, TURN_WAIT, TURN_FULL, TURN_OVER };
+
+static enum turn over(struct logs *l, struct log_read *r, const char *error)
+{
+    return answer(l, r, NULL, 0, true, error) ? TURN_OVER : TURN_FULL;
+}
 
 static enum turn serve(struct logs *l, struct log_read *r, char *piece)
 {
     /* before the read: what was written until the end is then seen */
     bool ended = l->options.ended(l->options.ctx, r->job, r->generation, r->local_rank);
-    CLEANUP(close_fd) int fd = open_log(l, r);
-    bool absent = fd < 0 && errno == ENOENT;
-    ssize_t n = read_piece(r, fd, piece);
+    CLEANUP(close_fd) int fd = -1;
+    struct stat st;
+    struct err e;
+    enum err_code code = open_log(l, r, &fd, &st, &e);
+    int64_t next = 0;
+    ssize_t n = code ? 0 : read_piece(r, fd, &st, piece, &next);
 
+    if (code && code != ERR_NOT_FOUND)
+        return over(l, r, e.msg);
     if (n < 0)
-        return answer(l, r, NULL, 0, true, strerror(errno)) ? TURN_OVER : TURN_FULL;
+        return over(l, r, strerror(errno));
     if (n > 0) {
-        if (!answer(l, r, piece, (size_t)n, false, NULL))
+        int64_t at = r->offset;
+
+        r->offset = next - n; /* the reader goes on at this plus what it gets */
+        if (!answer(l, r, piece, (size_t)n, false, NULL)) {
+            r->offset = at;
             return TURN_FULL;
-        r->offset += n;
+        }
+        r->offset = next;
         if (r->wanted != INT64_MAX)
             r->wanted -= n;
         return TURN_MORE;
     }
     if (r->follow && !ended)
         return TURN_WAIT;
-    return answer(l, r, NULL, 0, true, absent && !r->follow ? "there is no such log on this node" : NULL)
-               ? TURN_OVER
-               : TURN_FULL;
+    return over(l, r, code && !r->follow ? "there is no such log on this node" : NULL);
 }
 
 bool logs_pump(struct logs *l)

@@ -16,7 +16,7 @@ static int64_t last_output(const char *dir)
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct stat st;
 
-        if (stat(path, &st))
+        if (lstat(path, &st) || !S_ISREG(st.st_mode)) /* the directory is the job's user's */
             continue;
         int64_t at = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
         if (at > newest)

@@ -1,10 +1,13 @@
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/agent/adopt.h"
 #include "daemon/agent/agent.h"
 #include "daemon/agent/check.h"
 
@@ -12,6 +15,20 @@ static int fail(const struct err *e)
 {
     fprintf(stderr, "ddp-agent: %s\n", e->msg);
     return e->code == ERR_INVALID_ARGUMENT ? 2 : 1;
+}
+
+/* No --state, and root: where state of an older version may have to be moved first. */
+static enum err_code state_find(struct settings *s, struct err *e)
+{
+    char *found;
+
+    if (geteuid() != 0 || strcmp(s->state, ADOPT_NEW) != 0)
+        return ERR_OK;
+    if (adopt_state(ADOPT_OLD, s->state, &found, e))
+        return e->code;
+    free(s->state);
+    s->state = found;
+    return ERR_OK;
 }
 
 int main(int argc, char **argv)
@@ -29,12 +46,13 @@ int main(int argc, char **argv)
         return check_main(argc - 1, argv + 1);
     if (settings_read(&settings, argc, argv, &e))
         return fail(&e);
-    if (geteuid() == 0 && !settings.user && settings.lifeline < 0) {
-        fputs("ddp-agent: running as root, say whom jobs run as: --user NAME, or `user: NAME` in the config "
-              "file "
-              "(root may be named)\n",
+    if (geteuid() == 0 && !settings.user && !settings.run_as && settings.lifeline < 0) {
+        fputs("ddp-agent: running as root: give the account that jobs run under with --user NAME, or with "
+              "`user: NAME` in the config file "
+              "(root is allowed), or give --run-as submitter to run each job as its own user\n",
               stderr);
         return 2;
     }
-    return agent_run(&settings, &e) ? fail(&e) : 0;
+    settings.files = limits_raise_files(); /* each job and log reader is a descriptor */
+    return state_find(&settings, &e) || agent_run(&settings, &e) ? fail(&e) : 0;
 }

@@ -34,7 +34,9 @@ struct session {
     int64_t heartbeat_ms, backoff_ms;
     int64_t sequence, acked, hello_sent;
     int64_t sent[IN_FLIGHT]; /* by sequence */
-    char last_error[512];    /* logged once */
+    int64_t *cards_due;      /* jobs whose cards the coordinator wants before its welcome */
+    size_t cards_left;
+    char last_error[512]; /* logged once */
     void (*on_closed)(void *user);
     void *closed_user;
 };
@@ -157,12 +159,46 @@ static void acknowledge(struct session *s, int64_t sequence)
     s->events.on_ack(s->events.user, s->sent[sequence % IN_FLIGHT]);
 }
 
+/* As many as the stream takes now; the rest when it is sendable again. */
+static void send_cards(struct session *s)
+{
+    while (s->cards_left) {
+        int64_t job = s->cards_due[s->cards_left - 1];
+        CLEANUP(rpc_release) Ddp__V1__JobCard *card = s->events.on_card_wanted(s->events.user, job);
+        Ddp__V1__JobCard none = DDP__V1__JOB_CARD__INIT;
+        Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;
+        struct err e;
+
+        none.job = job;
+        up.body_case = DDP__V1__AGENT_UP__BODY_CARD;
+        up.card = card ? card : &none;
+        if (send_up(s, &up, &e)) {
+            if (e.code != ERR_RESOURCE_EXHAUSTED)
+                log_warn("card_not_sent", "job=%lld why=%s", (long long)job, LOG_Q(e.msg));
+            return;
+        }
+        s->cards_left--;
+    }
+}
+
+static void want_cards(struct session *s, const Ddp__V1__CardsWanted *wanted)
+{
+    log_info("cards_wanted", "count=%zu", wanted->n_jobs);
+    free(s->cards_due);
+    s->cards_due = xmemdup(wanted->jobs, wanted->n_jobs * sizeof(*wanted->jobs));
+    s->cards_left = wanted->n_jobs;
+    send_cards(s);
+}
+
 static void on_message(struct rpc_session *stream, const void *message, void *user)
 {
     const Ddp__V1__AgentDown *down = message;
     struct session *s = user;
 
     (void)stream;
+    if (!s->welcomed && down->body_case == DDP__V1__AGENT_DOWN__BODY_CARDS_WANTED &&
+        down->cards_wanted->n_jobs)
+        want_cards(s, down->cards_wanted);
     if (!s->welcomed && down->body_case != DDP__V1__AGENT_DOWN__BODY_WELCOME)
         return;
     switch (down->body_case) {
@@ -197,6 +233,7 @@ static void on_sendable(struct rpc_session *stream, void *user)
     struct session *s = user;
 
     (void)stream;
+    send_cards(s);
     s->events.on_sendable(s->events.user);
 }
 
@@ -207,6 +244,7 @@ static void on_end(struct rpc_session *stream, const struct err *status, void *u
 
     (void)stream;
     s->stream = NULL;
+    s->cards_left = 0;
     if (s->closing)
         return;
     if (s->welcomed)
@@ -279,6 +317,7 @@ static void client_closed(void *user)
 
     if (s->on_closed)
         s->on_closed(s->closed_user);
+    free(s->cards_due);
     free(s);
 }
 

@@ -12,16 +12,19 @@
 
 #include "base/buf.h"
 #include "base/conf.h"
-#include "base/file.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "base/secret.h"
+#include "daemon/agent/adopt.h"
 #include "proto/rpc_address.h"
 
 #define PORT_FIRST 29700
 #define PORT_LAST 30699
 #define SLOTS_PER_GPU_MOST 16
 #define LOG_KEEP_MS (14LL * 24 * 3600 * 1000)
+#define LOG_LIMIT ((int64_t)1 << 30)
+#define LOG_TOTAL ((int64_t)16 << 30)
 
 static const char help[] =
     "usage: ddp-agent [options] [-- COMMAND ARGUMENT...]\n"
@@ -32,7 +35,7 @@ static const char help[] =
     "\n"
     "  --coordinator ADDR   host:port or unix:/path (DDP_COORDINATOR, the config file, the\n"
     "                       local socket, localhost:29600)\n"
-    "  --token FILE         the cluster's token\n"
+    "  --token FILE         the agent token or the cluster token\n"
     "  --insecure           send no token\n"
     "  --node NAME          this node's name (host name)\n"
     "  --address ADDR       where other nodes reach its workers (the source address\n"
@@ -42,8 +45,9 @@ static const char help[] =
     "                       (all; CUDA_VISIBLE_DEVICES narrows it further)\n"
     "  --slots-per-gpu N    workers that share a GPU (1)\n"
     "  --ports A-B          range for MASTER_PORT (29700-30699)\n"
-    "  --user NAME          whom jobs run as; root must choose, and may name root\n"
-    "  --state DIR          the kept wish, sockets and exit records (/var/lib/ddp,\n"
+    "  --user NAME          the account that jobs run under; required for root; may be root\n"
+    "  --run-as submitter   for root, instead of --user: run each job as its user's account\n"
+    "  --state DIR          the kept wish, sockets and exit records (/var/lib/ddp-agent,\n"
     "                       as a user ~/.local/state/ddp)\n"
     "  --log-dir DIR        the workers' output (/var/log/ddp, ~/.local/state/ddp/log)\n"
     "  --config FILE        (/etc/ddp/agent.yaml, ~/.config/ddp/agent.yaml)\n"
@@ -54,13 +58,14 @@ static const char help[] =
     "                       on several hosts wants it\n"
     "  --help, --version\n"
     "\n"
-    "join writes the token and the config file, with --user, --node and --address if\n"
-    "they are given. Typed on the node, where box1 coordinates:\n"
-    "  ssh box1 ddp-coordinator token | ddp-agent join box1:29600 --token -\n";
+    "join writes the token and the config file, with --user or --run-as, --node and\n"
+    "--address if they are given. Typed on the node, where box1 coordinates:\n"
+    "  ssh box1 ddp-coordinator token --agent | ddp-agent join box1:29600 --token -\n";
 
 enum {
     OPT_PORTS = 256,
     OPT_USER,
+    OPT_RUN_AS,
     OPT_REJOIN,
     OPT_LIFELINE,
     OPT_INSECURE,
@@ -82,6 +87,7 @@ static const struct option options[] = {
     {"slots-per-gpu", required_argument, NULL, OPT_GPU_SLOTS},
     {"ports", required_argument, NULL, OPT_PORTS},
     {"user", required_argument, NULL, OPT_USER},
+    {"run-as", required_argument, NULL, OPT_RUN_AS},
     {"insecure", no_argument, NULL, OPT_INSECURE},
     {"rejoin", no_argument, NULL, OPT_REJOIN},
     {"workdir", required_argument, NULL, OPT_WORKDIR},
@@ -93,6 +99,7 @@ static const struct option options[] = {
 
 static enum err_code read_ports(const struct conf_node *node, void *at, struct err *e);
 static enum err_code read_gpus(const struct conf_node *node, void *at, struct err *e);
+static enum err_code read_bytes(const struct conf_node *node, void *at, struct err *e);
 
 static const struct conf_field tls_fields[] = {
     {.key = "ca", .type = CONF_TEXT, .offset = offsetof(struct settings, tls.ca)},
@@ -114,10 +121,20 @@ static const struct conf_field fields[] = {
      .min = 1,
      .max = SLOTS_PER_GPU_MOST},
     {.key = "ports", .type = CONF_CUSTOM, .offset = 0, .fn = read_ports},
+    {.key = "env", .type = CONF_ENV, .offset = offsetof(struct settings, env)},
     {.key = "user", .type = CONF_TEXT, .offset = offsetof(struct settings, user)},
+    {.key = "run_as", .type = CONF_TEXT, .offset = offsetof(struct settings, run_as)},
     {.key = "state", .type = CONF_TEXT, .offset = offsetof(struct settings, state)},
     {.key = "log_dir", .type = CONF_TEXT, .offset = offsetof(struct settings, log_dir)},
     {.key = "log_keep", .type = CONF_DURATION, .offset = offsetof(struct settings, log_keep_ms)},
+    {.key = "log_limit",
+     .type = CONF_CUSTOM,
+     .offset = offsetof(struct settings, log_limit),
+     .fn = read_bytes},
+    {.key = "log_total",
+     .type = CONF_CUSTOM,
+     .offset = offsetof(struct settings, log_total),
+     .fn = read_bytes},
     {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
     {0},
 };
@@ -138,6 +155,25 @@ static enum err_code read_ports(const struct conf_node *node, void *at, struct e
     if (!text || !parse_ports(text, &s->port_first, &s->port_last))
         return conf_fail(node, e, "ports must be a range such as 29700-30699");
     return ERR_OK;
+}
+
+/* "1GiB", "500MiB", "0". */
+static enum err_code read_bytes(const struct conf_node *node, void *at, struct err *e)
+{
+    static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+    const char *text = conf_scalar(node);
+    int64_t *out = at;
+    char *unit;
+    long long number;
+
+    errno = 0;
+    number = text && *text >= '0' && *text <= '9' ? strtoll(text, &unit, 10) : -1;
+    for (size_t i = 0; number >= 0 && !errno && number < 1 << 20 && i < ARRAY_LEN(units); i++)
+        if (!strcmp(unit, units[i]) && (i || !number)) {
+            *out = (int64_t)number << (10 * i);
+            return ERR_OK;
+        }
+    return conf_fail(node, e, "expected a size such as 500MiB or 2GiB, or 0 for no limit");
 }
 
 /* A list of numbers and UUIDs, or one word: "all", "none", "0,1". */
@@ -209,6 +245,9 @@ static enum err_code set_option(struct settings *s, int option, const char *valu
         break;
     case OPT_USER:
         set(&s->user, value);
+        break;
+    case OPT_RUN_AS:
+        set(&s->run_as, value);
         break;
     case OPT_WORKDIR:
         set(&s->workdir, value);
@@ -321,7 +360,7 @@ static void fill_defaults(struct settings *s)
 
     find_coordinator(s);
     if (!s->state)
-        s->state = paths_state();
+        s->state = geteuid() == 0 ? xstrdup(ADOPT_NEW) : paths_state();
     if (!s->log_dir)
         s->log_dir = paths_log();
     make_absolute(&s->state);
@@ -341,7 +380,7 @@ static enum err_code read_token(const char *path, char **out, struct err *e)
 {
     CLEANUP(buf_release) struct buf text = {0};
 
-    if (file_read(path, 4096, &text, e))
+    if (secret_read(path, 4096, &text, e))
         return e->code;
     if (text.data)
         text.data[strcspn(text.data, " \t\r\n")] = '\0';
@@ -355,14 +394,28 @@ static enum err_code read_token(const char *path, char **out, struct err *e)
 static enum err_code find_token(struct settings *s, struct err *e)
 {
     CLEANUP(free_text) char *state = paths_state();
+    CLEANUP(free_text) char *agents = paths_config("agent.token");
     CLEANUP(free_text) char *own = paths_config("token");
     CLEANUP(free_text) char *beside = paths_join(state, "token");
 
     if (s->token_file)
         return read_token(s->token_file, &s->token, e);
+    if (!access(agents, R_OK))
+        return read_token(agents, &s->token, e);
     if (!access(own, R_OK))
         return read_token(own, &s->token, e);
     return access(beside, R_OK) ? ERR_OK : read_token(beside, &s->token, e);
+}
+
+enum err_code settings_check_run_as(const char *run_as, const char *user, struct err *e)
+{
+    if (run_as && strcmp(run_as, "submitter") != 0)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "run_as '%s': expected submitter; to run all jobs under one account give user: NAME",
+                       run_as);
+    if (run_as && user)
+        return err_set(e, ERR_INVALID_ARGUMENT, "user and run_as exclude each other: give only one");
+    return ERR_OK;
 }
 
 static enum err_code check(struct settings *s, struct err *e)
@@ -374,6 +427,10 @@ static enum err_code check(struct settings *s, struct err *e)
                        "node name '%s': give up to 63 letters, digits, '-', '_' and '.' (--node)", s->node);
     if (rpc_address_parse(s->coordinator, &at, e))
         return err_wrap(e, "coordinator (from %s)", s->coordinator_from);
+    if (settings_check_run_as(s->run_as, s->user, e))
+        return e->code;
+    if (s->run_as && geteuid())
+        return err_set(e, ERR_INVALID_ARGUMENT, "only root can run jobs as their submitters (run_as)");
     if (s->user && !getpwnam(s->user))
         return err_set(e, ERR_INVALID_ARGUMENT, "user '%s' does not exist on this node", s->user);
     if (s->user && geteuid() && getpwnam(s->user)->pw_uid != geteuid())
@@ -391,7 +448,9 @@ enum err_code settings_read(struct settings *out, int argc, char **argv, struct 
                              .slots_per_gpu = 1,
                              .port_first = PORT_FIRST,
                              .port_last = PORT_LAST,
-                             .log_keep_ms = LOG_KEEP_MS};
+                             .log_keep_ms = LOG_KEEP_MS,
+                             .log_limit = LOG_LIMIT,
+                             .log_total = LOG_TOTAL};
     if (read_config(out, argc, argv, e))
         return e->code;
     optind = 1;
@@ -402,7 +461,7 @@ enum err_code settings_read(struct settings *out, int argc, char **argv, struct 
     if (check(out, e))
         return e->code;
     if (out->lifeline >= 0)
-        out->log_keep_ms =
+        out->log_total = out->log_keep_ms =
             0; /* of one job of somebody's, in a directory of theirs: nothing there is old to us */
     if (out->insecure || !strncmp(out->coordinator, "unix:", 5))
         return ERR_OK;
@@ -420,7 +479,9 @@ void settings_release(struct settings *s)
     free(s->address);
     free(s->token_file);
     free(s->token);
+    strv_free(s->env);
     free(s->user);
+    free(s->run_as);
     free(s->workdir);
     strv_free(s->command);
     free(s->tls.ca);

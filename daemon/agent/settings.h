@@ -17,7 +17,9 @@ struct settings {
     char *address; /* NULL: the source address towards the coordinator */
     char *token_file;
     char *token;    /* NULL: none */
+    char **env;     /* "NAME=value", of every job on this node */
     char *user;     /* whom jobs run as; NULL: as the agent */
+    char *run_as;   /* "submitter": each job as its own user, instead; NULL: not */
     char *workdir;  /* of every command, whatever its job says; NULL: as the job says */
     char **command; /* instead of a command job's own, likewise */
     struct {
@@ -27,15 +29,20 @@ struct settings {
     char *gpus;            /* which to offer, as in gpu_choice.h; NULL: all */
     int64_t slots_per_gpu; /* workers that share one */
     int64_t log_keep_ms;   /* how long a finished job's logs stay; 0: for ever */
+    int64_t log_limit;     /* bytes that a job's logs may take here; 0: no limit */
+    int64_t log_total;     /* all jobs' logs, likewise */
     int port_first, port_last;
-    bool insecure; /* send no token */
-    int lifeline;  /* a pipe whose end of file ends this agent and all it started; -1: none */
-    bool rejoin;   /* forget the cluster this node belonged to */
+    uint64_t files; /* the soft limit of open files this agent was started with; 0: unknown */
+    bool insecure;  /* send no token */
+    int lifeline;   /* a pipe whose end of file ends this agent and all it started; -1: none */
+    bool rejoin;    /* forget the cluster this node belonged to */
 };
 
 /* Usage errors, --help and --version end the program. */
 MUST_CHECK enum err_code settings_read(struct settings *out, int argc, char **argv, struct err *e);
 void settings_release(struct settings *s);
+/* run_as may be NULL or "submitter", and then user must be NULL. */
+MUST_CHECK enum err_code settings_check_run_as(const char *run_as, const char *user, struct err *e);
 
 /* `ddp-agent join HOST:PORT --token FILE|-`: writes the token and the config file, says what is next. */
 MUST_CHECK enum err_code settings_join(int argc, char **argv, struct err *e);

@@ -365,7 +365,8 @@ enum err_code wards_start(struct wards *w, int64_t job, struct spawn_order *orde
     return ERR_OK;
 }
 
-void wards_refuse(struct wards *w, int64_t job, const struct spawn_order *order, const char *why)
+void wards_refuse(struct wards *w, int64_t job, const struct spawn_order *order, const char *why,
+                  bool node_trouble, bool no_account)
 {
     struct ward *ward = get_ward(w, job);
     struct ward_spawn *s = add_spawn(ward);
@@ -377,6 +378,8 @@ void wards_refuse(struct wards *w, int64_t job, const struct spawn_order *order,
                                   .local_rank = order->local_rank,
                                   .state = SPAWN_EXITED,
                                   .not_started = true,
+                                  .node_trouble = node_trouble,
+                                  .no_account = no_account,
                                   .code = 127,
                                   .started_ms = clock_wall_ms(),
                                   .ended_ms = clock_wall_ms()};
@@ -478,8 +481,14 @@ void wards_sweep(struct wards *w, bool (*wanted)(void *ctx, int64_t job), void *
         if (ward->fd >= 0 || ward->count || ward->needed || wanted(ctx, ward->job))
             continue;
         base = wards_run_base(w, ward->job);
-        if (file_remove_tree(base, &e) || file_remove_tree(ward->dir, &e))
+        if (file_remove_tree(base, &e) || file_remove_tree(ward->dir, &e)) {
             log_warn("directory_not_removed", "job=%" PRId64 " why=%s", ward->job, LOG_Q(e.msg));
+            if (e.code == ERR_DEADLINE_EXCEEDED) { /* large: more of it later, the loop has other work */
+                w->wards[i] = w->wards[0];
+                w->wards[0] = ward; /* behind the others, which are no larger for it */
+                return;
+            }
+        }
         free_ward(ward);
         w->wards[i] = w->wards[--w->count];
     }

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include "base/err.h"
 #include "daemon/agent/reconcile.h"
@@ -28,6 +29,7 @@ struct wards_options {
     const char *runtime; /* <runtime>/<job> holds run directories of another user's workers; NULL:
                             <state>/run/<job> */
     const char *node;
+    rlim_t files;  /* soft limit of open files that workers get; 0: unknown */
     bool attached; /* supervisors end with this process */
 };
 
@@ -48,8 +50,10 @@ int64_t wards_tend(struct wards *w, int64_t now);
 /* The order is the ward's afterwards (and empty). UNAVAILABLE: not connected yet, or its queue is full: again
  * later. */
 MUST_CHECK enum err_code wards_start(struct wards *w, int64_t job, struct spawn_order *order, struct err *e);
-/* It could not even be ordered: an exit record of its own making. */
-void wards_refuse(struct wards *w, int64_t job, const struct spawn_order *order, const char *why);
+/* The agent could not start a supervisor for this spawn, so it makes the exit record itself. node_trouble:
+ * another node may succeed; no_account: as in spawn_fact. */
+void wards_refuse(struct wards *w, int64_t job, const struct spawn_order *order, const char *why,
+                  bool node_trouble, bool no_account);
 void wards_stop(struct wards *w, const struct action *stop);
 void wards_forget(struct wards *w, int64_t job, int64_t spawn);
 void wards_renew(struct wards *w, int64_t job, int64_t sent, int64_t lease_ms);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent/look.h"
+#include "daemon/control/log_place.h"
 #include "proto/rpc_codec.h"
 
 #define LOOK_EVERY_MS 1000
@@ -348,8 +349,7 @@ static void start_look(struct watch *w)
                                            .local_rank = who->local_rank,
                                            .detail = is_probed(w, who)};
         w->look.items[i].log_dir =
-            xasprintf("%s/%" PRId64 "/generation_%" PRId64 "/%s/%d", w->options.log_dir, who->job,
-                      who->generation, w->options.node, who->local_rank);
+            log_place_path(w->options.log_dir, who->job, who->generation, w->options.node, who->local_rank);
     }
     w->looking = true;
     w->work.data = w;

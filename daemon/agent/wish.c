@@ -7,49 +7,23 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "daemon/agent/kept.h"
 #include "proto/rpc_codec.h"
 
-/* The file: "ddp wish 1\n", SHA-256 of the rest, the packed message. */
+/* The file: as kept.h has it. */
 static const char magic[] = "ddp wish 1\n";
-#define MAGIC_BYTES (sizeof(magic) - 1)
 #define WISH_MAX (64u << 20)
 
 static enum err_code read_wish(const char *path, Ddp__V1__Wish **out, struct err *e)
 {
-    CLEANUP(buf_release) struct buf text = {0};
-    uint8_t digest[DIGEST_BYTES];
-    size_t head = MAGIC_BYTES + DIGEST_BYTES;
-    void *wish = NULL;
+    void *wish;
 
-    if (file_read(path, WISH_MAX, &text, e))
+    if (kept_read(path, magic, WISH_MAX, &ddp__v1__wish__descriptor, &wish, e))
         return e->code;
-    if (text.len < head || memcmp(text.data, magic, MAGIC_BYTES))
-        return err_set(e, ERR_DATA_LOSS, "%s: not a kept wish", path);
-    digest_sha256(digest, text.data + head, text.len - head);
-    if (memcmp(digest, text.data + MAGIC_BYTES, DIGEST_BYTES))
-        return err_set(e, ERR_DATA_LOSS, "%s is damaged", path);
-    if (rpc_unpack(&ddp__v1__wish__descriptor, text.data + head, text.len - head, &wish, e))
-        return err_wrap(e, "%s", path);
     *out = wish;
     return ERR_OK;
-}
-
-static enum err_code write_wish(const char *path, const Ddp__V1__Wish *wish, struct err *e)
-{
-    CLEANUP(buf_release) struct buf body = {0};
-    CLEANUP(buf_release) struct buf text = {0};
-    uint8_t digest[DIGEST_BYTES];
-
-    if (rpc_pack(wish, &body, e))
-        return e->code;
-    digest_sha256(digest, body.data ? body.data : "", body.len);
-    buf_append(&text, magic, MAGIC_BYTES);
-    buf_append(&text, digest, sizeof(digest));
-    buf_append(&text, body.data ? body.data : "", body.len);
-    return file_write_atomic(path, text.data, text.len, 0600, e);
 }
 
 enum err_code wish_open(struct wish_store *out, const char *state, struct err *e)
@@ -72,9 +46,11 @@ void wish_close(struct wish_store *w)
     memset(w, 0, sizeof(*w));
 }
 
-enum err_code wish_accept(struct wish_store *w, const Ddp__V1__Wish *wish, struct err *e)
+enum err_code wish_accept(struct wish_store *w, struct card_store *cards, const Ddp__V1__Wish *wish,
+                          struct err *e)
 {
     const Ddp__V1__Wish *old = w->wish;
+    Ddp__V1__Wish bare = *wish;
     CLEANUP(buf_release) struct buf body = {0};
     void *copy = NULL;
 
@@ -86,7 +62,11 @@ enum err_code wish_accept(struct wish_store *w, const Ddp__V1__Wish *wish, struc
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "wish %" PRId64 ".%" PRId64 " is older than the kept one, %" PRId64 ".%" PRId64,
                        wish->epoch, wish->revision, old->epoch, old->revision);
-    if (rpc_pack(wish, &body, e) || write_wish(w->path, wish, e))
+    if (cards_keep(cards, wish->cards, wish->n_cards, e))
+        return e->code;
+    bare.cards = NULL; /* they have files of their own */
+    bare.n_cards = 0;
+    if (rpc_pack(&bare, &body, e) || kept_write(w->path, magic, &bare, e))
         return e->code;
     if (rpc_unpack(&ddp__v1__wish__descriptor, body.data ? body.data : "", body.len, &copy, e))
         return e->code;

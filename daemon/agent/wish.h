@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "daemon/agent/cards.h"
 #include "proto/ddp.pb-c.h"
 
 /* The last wish of the coordinator, in memory and in <state>/wish. Durable before anyone acts on it. */
@@ -18,8 +19,9 @@ MUST_CHECK enum err_code wish_open(struct wish_store *out, const char *state, st
 void wish_close(struct wish_store *w);
 
 /* FAILED_PRECONDITION: another cluster's, or older than what is kept; nothing has changed. Other errors: not
- * durable, nothing has changed. */
-MUST_CHECK enum err_code wish_accept(struct wish_store *w, const Ddp__V1__Wish *wish, struct err *e);
+ * durable, the wish has not changed. The cards that came with it are kept before it counts. */
+MUST_CHECK enum err_code wish_accept(struct wish_store *w, struct card_store *cards,
+                                     const Ddp__V1__Wish *wish, struct err *e);
 MUST_CHECK enum err_code wish_forget(struct wish_store *w, struct err *e); /* --rejoin */
 
 const Ddp__V1__GroupWish *wish_group(const Ddp__V1__Wish *wish, int64_t job); /* NULL: none */

@@ -123,6 +123,7 @@ void fact_put(struct jout *o, const struct spawn_fact *f)
     jout_bool(o, "port_busy", f->port_busy);
     jout_bool(o, "lease_expired", f->lease_expired);
     jout_bool(o, "node_trouble", f->node_trouble);
+    jout_bool(o, "no_account", f->no_account);
     jout_bool(o, "stopped", f->stopped);
     jout_text(o, "message", f->message);
     jout_text(o, "stderr_tail", f->stderr_tail);
@@ -150,6 +151,7 @@ enum err_code fact_get(struct spawn_fact *f, const json_t *obj, struct err *e)
     f->port_busy = json_get_bool(obj, "port_busy", false);
     f->lease_expired = json_get_bool(obj, "lease_expired", false);
     f->node_trouble = json_get_bool(obj, "node_trouble", false);
+    f->no_account = json_get_bool(obj, "no_account", false);
     f->stopped = json_get_bool(obj, "stopped", false);
     f->message = text_member(obj, "message");
     f->stderr_tail = text_member(obj, "stderr_tail");

@@ -66,6 +66,7 @@ struct spawn_fact {
     int code, signal;
     bool out_of_memory, lost, not_started, port_busy, lease_expired;
     bool node_trouble;         /* not started for want of something here: another node may do */
+    bool no_account;           /* and why: the job's user cannot run here */
     bool stopped;              /* it was told to stop before it began to end */
     char *message;             /* one line, or NULL */
     char *stderr_tail;         /* lines with \n between, or NULL */

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/coordinator/ask.h"
+#include "daemon/coordinator/cards.h"
 #include "daemon/coordinator/convert.h"
 #include "daemon/coordinator/recorder.h"
 #include "daemon/coordinator/service_impl.h"
@@ -63,6 +64,7 @@ static void session_end(struct rpc_call *rpc, bool cancelled)
     }
     free(x->node);
     free(x->facts);
+    cards_drop(x);
     free(x);
 }
 
@@ -89,9 +91,36 @@ static struct core_gpu *gpu_list(Ddp__V1__Gpu *const *list, size_t count)
     return gpus;
 }
 
+/* After a start on a full disk the node keeps the wish of the former epoch, and its jobs continue while their
+ * leases are renewed. The node says hello again when there is a new epoch. */
+static void wait_for_epoch(struct session *x, const Ddp__V1__Hello *m)
+{
+    const char *ours = store_cluster_id(x->service->store);
+    if (!id_node_name(m->node) || (m->cluster_id[0] && strcmp(m->cluster_id, ours) != 0) ||
+        m->epoch >= store_epoch(x->service->store)) {
+        rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "the coordinator's disk is full: waiting for free space");
+        return;
+    }
+    x->node = xstrdup(m->node);
+    x->waiting = true;
+    effects_let_wait(x->service, x);
+}
+
+void sessions_redial(struct service *s)
+{
+    for (struct session *x = s->session_list; x; x = x->next)
+        if (x->waiting && !rpc_call_over(x->rpc))
+            rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE,
+                               "the coordinator's disk has free space again: reconnect");
+}
+
 static void on_hello(struct session *x, const Ddp__V1__Hello *m)
 {
     struct err e = {0};
+    if (store_deferred(x->service->store)) {
+        wait_for_epoch(x, m);
+        return;
+    }
     if (service_accepts(x->service, &e) != ERR_OK) {
         rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "%s", e.msg);
         return;
@@ -106,6 +135,13 @@ static void on_hello(struct session *x, const Ddp__V1__Hello *m)
         return;
     }
     x->node = xstrdup(m->node);
+    if (!cards_ask(x, m))
+        session_hello(x, m, NULL, 0);
+}
+
+void session_hello(struct session *x, const Ddp__V1__Hello *m, const struct records *cards, size_t count)
+{
+    CLEANUP(pool_release) struct pool pool = {0};
     struct core_gpu *gpus = gpu_list(m->gpus, m->n_gpus);
     struct core_event event = {.kind = CORE_HELLO, .session = x->handle};
     event.hello = (struct core_hello){
@@ -128,6 +164,11 @@ static void on_hello(struct session *x, const Ddp__V1__Hello *m)
         .gpu_slots = m->slots_per_gpu,
         .nccl = m->nccl_version,
         .plugin = m->plugin,
+        .keeps_cards = m->keeps_cards,
+        .heads = cards_heads(&pool, m),
+        .head_count = m->n_cards,
+        .cards = cards,
+        .card_count = count,
     };
     members_describe(x->service, &event.hello);
     service_event(x->service, &event);
@@ -143,7 +184,13 @@ static void on_heartbeat(struct session *x, const Ddp__V1__Heartbeat *m)
     event.heartbeat.memory_free = m->memory_free;
     event.heartbeat.gpus = gpus;
     event.heartbeat.gpu_count = m->n_gpus;
+    struct core_account *accounts = xcalloc(m->n_accounts + 1, sizeof *accounts);
+    for (size_t i = 0; i < m->n_accounts; i++)
+        accounts[i] = (struct core_account){m->accounts[i]->user, m->accounts[i]->why};
+    event.heartbeat.accounts = accounts;
+    event.heartbeat.account_count = m->n_accounts;
     service_event(x->service, &event);
+    free(accounts);
     free(gpus);
 }
 
@@ -186,6 +233,7 @@ static void hand_in_facts(struct session *x, const Ddp__V1__Facts *m)
             .port_busy = f->port_busy,
             .lease_expired = f->lease_expired,
             .node_trouble = f->node_trouble,
+            .no_account = f->no_account,
             .stopped = f->stopped,
             .message = f->message[0] ? f->message : NULL,
             .stderr_tail = join_lines(&pool, f->stderr_tail, f->n_stderr_tail),
@@ -290,6 +338,11 @@ static void on_message(struct rpc_call *rpc, const void *message)
         rpc_call_fail_with(rpc, ERR_INVALID_ARGUMENT, "a session starts with one hello");
         return;
     }
+    if (x->waiting) {
+        if (up->body_case == DDP__V1__AGENT_UP__BODY_HEARTBEAT)
+            effects_ack(x, up->heartbeat->sequence);
+        return;
+    }
     switch (up->body_case) {
     case DDP__V1__AGENT_UP__BODY_HELLO:
         on_hello(x, up->hello);
@@ -313,7 +366,11 @@ static void on_message(struct rpc_call *rpc, const void *message)
         ask_answered(x, (uint64_t)up->probe_answer->probe, &up->probe_answer->base);
         return;
     case DDP__V1__AGENT_UP__BODY_CHECK_ANSWER:
-        ask_answered(x, (uint64_t)up->check_answer->ask, &up->check_answer->base);
+        if (!looks_answered(x, up->check_answer))
+            ask_answered(x, (uint64_t)up->check_answer->ask, &up->check_answer->base);
+        return;
+    case DDP__V1__AGENT_UP__BODY_CARD:
+        cards_take(x, up->card);
         return;
     case DDP__V1__AGENT_UP__BODY_GOODBYE:
         service_event(x->service, &(struct core_event){.kind = CORE_GOODBYE, .session = x->handle});
@@ -338,6 +395,7 @@ static void push_wish(struct service *s, struct session *x)
         return;
     }
     convert_wish(&pool, &wish, store_cluster_id(s->store), &message);
+    cards_fill(&pool, s, &wish, &message);
     down.body_case = DDP__V1__AGENT_DOWN__BODY_WISH;
     down.wish = &message;
     x->wish_due = session_send(x, &down, &e) == ERR_RESOURCE_EXHAUSTED;

@@ -97,7 +97,7 @@ bool alike_feasible(const struct core *core, const struct job *job, enum room_mo
     int gpus_each;
 
     for (size_t i = 0; i < core->node_count; i++)
-        if (room_expected(core->nodes[i]) && room_procs(&job->spec, core->nodes[i], mode, &gpus_each) > 0)
+        if (room_expected(core->nodes[i]) && room_procs(job, core->nodes[i], mode, &gpus_each) > 0)
             list[count++].node = core->nodes[i];
     bool enough = !alike_matters(job, mode);
     for (size_t i = 0; i < count && !enough; i++)

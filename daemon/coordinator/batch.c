@@ -55,6 +55,23 @@ void service_event(struct service *s, const struct core_event *event)
         core_event(s->core, event, service_now(), &s->out);
 }
 
+struct change *service_change(struct service *s, enum change_kind kind)
+{
+    struct core_out *out = &s->out;
+    out->changes = array_grow(out->changes, out->change_count, &out->change_cap, sizeof *out->changes);
+    struct change *c = &out->changes[out->change_count++];
+    *c = (struct change){.kind = kind};
+    return c;
+}
+
+void service_say(struct service *s, const char *what, const char *text)
+{
+    struct event_record *event = xcalloc(1, sizeof *event);
+
+    *event = (struct event_record){.time_ms = clock_wall_ms(), .what = xstrdup(what), .text = xstrdup(text)};
+    service_change(s, CHANGE_EVENT)->event = event;
+}
+
 /* ---- commits */
 
 /* Clients whose jobs are in the list that the disk refuses hear so now. */
@@ -79,12 +96,29 @@ static void on_retry(uv_timer_t *timer)
     service_flush(timer->data);
 }
 
+/* The database is damaged under us: nothing that was decided is told, and no try can help. The next start
+ * refuses, with the way out. */
+void service_end_broken(struct service *s, const struct err *e)
+{
+    if (s->broken.code != ERR_OK)
+        return;
+    log_error("database_damaged", "why=%s", LOG_Q(e->msg));
+    s->broken = *e;
+    s->stuck = true;
+    uv_timer_stop(&s->retry);
+    service_stop(s, "the database is damaged");
+}
+
 static void become_stuck(struct service *s, const struct err *e)
 {
     s->stats.commit_failures++;
     s->stats.pending_changes = s->out.change_count;
-    if (s->stuck)
+    if (s->stuck && e->code != ERR_DATA_LOSS)
         return;
+    if (e->code == ERR_DATA_LOSS) {
+        service_end_broken(s, e);
+        return;
+    }
     if (e->code != ERR_RESOURCE_EXHAUSTED && e->code != ERR_UNAVAILABLE) {
         log_error("commit_failed", "why=%s", LOG_Q(e->msg));
         abort(); /* memory and database disagree: the next start builds memory anew */
@@ -132,9 +166,28 @@ static void carry_out(struct service *s)
     s->spare = done;
 }
 
+/* Started on a full disk: what was loaded is only shown until the epoch is durable. Then memory is built
+ * anew, so that leases, which were renewed meanwhile, count whole from here. */
+static bool resume_store(struct service *s)
+{
+    struct err e = {0};
+    if (store_resume(s->store, &e) != ERR_OK) {
+        become_stuck(s, &e);
+        return false;
+    }
+    if (service_rebuild(s, &e) != ERR_OK) {
+        service_end_broken(s, &e);
+        return false;
+    }
+    sessions_redial(s);
+    return true;
+}
+
 void service_flush(struct service *s)
 {
     struct err e = {0};
+    if (s->broken.code != ERR_OK || (store_deferred(s->store) && !resume_store(s)))
+        return;
     if (s->out.change_count && commit(s, &e) != ERR_OK) {
         become_stuck(s, &e);
         return;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/coordinator/convert.h"
+#include "daemon/coordinator/identity.h"
 #include "daemon/coordinator/service_impl.h"
 
 /* Calls that stay open: those the core owes an answer, by handle, and the users' watches of a job. */
@@ -69,6 +70,8 @@ static void push_watch(struct call *c)
         return;
     }
     convert_job(&pool, &status, true, &message);
+    if (message.failure && !caller_reads_logs(c->service, c->rpc, c->job))
+        message.failure->n_stderr_tail = 0;
     const enum err_code code = rpc_call_send(c->rpc, &message, &e);
     c->dirty = code == ERR_RESOURCE_EXHAUSTED; /* on_sendable comes, and a flush after it */
     if (code == ERR_OK && sm_terminal(&job_sm, (int)status.job->state))

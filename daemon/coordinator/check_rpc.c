@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/ask.h"
+#include "daemon/coordinator/identity.h"
 #include "daemon/coordinator/pool.h"
 #include "proto/rpc_codec.h"
 
@@ -75,6 +76,7 @@ void check_nodes(struct rpc_call *rpc, const void *message, void *user)
         Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
         struct ask_part *part = ask_add(ask, question.node);
         question.ask = (int64_t)part->handle;
+        question.user = (char *)(uintptr_t)caller(rpc)->name;
         down.body_case = DDP__V1__AGENT_DOWN__BODY_CHECK;
         down.check = &question;
         ask_send(part, &down);

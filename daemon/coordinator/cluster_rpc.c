@@ -1,11 +1,10 @@
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "daemon/coordinator/ask.h"
 #include "daemon/coordinator/convert.h"
+#include "daemon/coordinator/identity.h"
 #include "daemon/coordinator/recorder.h"
 #include "daemon/coordinator/service_impl.h"
 #include "proto/rpc_codec.h"
@@ -29,15 +28,6 @@ static bool refuse(struct service *s, struct rpc_call *rpc)
 }
 
 /* ---- submit */
-
-static char *user_name(struct rpc_call *rpc, const char *claimed)
-{
-    const struct rpc_peer *peer = rpc_call_peer(rpc);
-    if (peer->kind != RPC_PEER_UNIX)
-        return xstrdup(claimed);
-    struct passwd *entry = getpwuid(peer->uid);
-    return entry ? xstrdup(entry->pw_name) : xasprintf("%u", (unsigned)peer->uid);
-}
 
 static char **env_list(char *const *list, size_t count)
 {
@@ -78,21 +68,28 @@ static void submit_job(struct rpc_call *rpc, const void *message, void *user)
     struct core_event event = {.kind = CORE_SUBMIT};
     if (refuse(s, rpc) || disk_is_low(s, rpc))
         return;
-    CLEANUP(free_text) char *name = user_name(rpc, request->user);
+    if (request->continues && !caller_owns(s, rpc, request->continues, "continue it"))
+        return;
     char **env = env_list(request->env, request->n_env);
     event.call = call_open(s, rpc, CALL_SUBMIT, true)->handle;
     event.submit.request_id = request->request_id;
     event.submit.job_file = request->job_file;
-    event.submit.user = name;
+    event.submit.user = caller(rpc)->name;
     event.submit.env = env;
     event.submit.continues = request->continues;
     event.submit.resume = request->resume;
     digest_request(request, event.submit.digest);
-    service_event(s, &event);
+    audit_event(s, rpc, &event);
     free(env);
 }
 
 /* ---- one job */
+
+static void hide_private(struct service *s, const struct rpc_call *rpc, Ddp__V1__JobStatus *job)
+{
+    if (job->failure && !caller_reads_logs(s, rpc, job->job))
+        job->failure->n_stderr_tail = 0;
+}
 
 static void get_job(struct rpc_call *rpc, const void *message, void *user)
 {
@@ -108,6 +105,7 @@ static void get_job(struct rpc_call *rpc, const void *message, void *user)
         return;
     }
     convert_job(&pool, &status, true, &reply);
+    hide_private(s, rpc, &reply);
     rpc_call_reply(rpc, &reply);
     core_job_status_release(&status);
 }
@@ -116,27 +114,29 @@ static void cancel_job(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__CancelJobRequest *request = message;
-    if (refuse(s, rpc))
+    if (refuse(s, rpc) || !caller_owns(s, rpc, request->job, "cancel it"))
         return;
     struct call *c = call_open(s, rpc, CALL_CANCEL, true);
     c->job = request->job;
-    service_event(s, &(struct core_event){.kind = CORE_CANCEL,
-                                          .call = c->handle,
-                                          .cancel = {.job = request->job,
-                                                     .kill = request->kill,
-                                                     .why = request->why,
-                                                     .signal = request->signal,
-                                                     .exit_code = request->exit_code & 255}});
+    audit_event(s, rpc,
+                &(struct core_event){.kind = CORE_CANCEL,
+                                     .call = c->handle,
+                                     .cancel = {.job = request->job,
+                                                .kill = request->kill,
+                                                .why = request->why,
+                                                .signal = request->signal,
+                                                .exit_code = request->exit_code & 255}});
 }
 
 static void change_job(struct rpc_call *rpc, struct service *s, struct core_event *event)
 {
-    if (refuse(s, rpc))
+    const char *to = event->kind == CORE_RESIZE ? "resize it" : "restart it";
+    if (refuse(s, rpc) || !caller_owns(s, rpc, event->resize.job, to))
         return;
     struct call *c = call_open(s, rpc, CALL_CHANGE, true);
     c->job = event->resize.job;
     event->call = c->handle;
-    service_event(s, event);
+    audit_event(s, rpc, event);
 }
 
 static void resize_job(struct rpc_call *rpc, const void *message, void *user)
@@ -152,7 +152,9 @@ static void resize_job(struct rpc_call *rpc, const void *message, void *user)
 static void restart_job(struct rpc_call *rpc, const void *message, void *user)
 {
     const Ddp__V1__RestartJobRequest *request = message;
-    change_job(rpc, user, &(struct core_event){.kind = CORE_RESTART, .resize = {.job = request->job}});
+    change_job(rpc, user,
+               &(struct core_event){.kind = CORE_RESTART,
+                                    .resize = {.job = request->job, .from_scratch = request->from_scratch}});
 }
 
 static void watch_job(struct rpc_call *rpc, const void *message, void *user)
@@ -257,10 +259,14 @@ static void list_jobs(struct rpc_call *rpc, const void *message, void *user)
         if (core_job_status(s->core, ids[i], false, &statuses[i], &e) != ERR_OK)
             continue;
         reply.jobs[reply.n_jobs] = pool_alloc(&pool, sizeof **reply.jobs);
-        convert_job(&pool, &statuses[i], false, reply.jobs[reply.n_jobs++]);
+        convert_job(&pool, &statuses[i], false, reply.jobs[reply.n_jobs]);
+        hide_private(s, rpc, reply.jobs[reply.n_jobs++]);
     }
     fill_totals(s, &pool, &reply);
+    reply.notes = service_notes(s);
+    reply.n_notes = strv_len(reply.notes);
     rpc_call_reply(rpc, &reply);
+    strv_free(reply.notes);
     for (size_t i = 0; i < count; i++)
         core_job_status_release(&statuses[i]);
     free(ids);
@@ -299,9 +305,10 @@ static void change_node(struct rpc_call *rpc, const Ddp__V1__NodeRequest *reques
         return;
     struct call *c = call_open(s, rpc, CALL_NODE, true);
     c->node = xstrdup(request->node);
-    service_event(s, &(struct core_event){.kind = kind,
-                                          .call = c->handle,
-                                          .node = {.name = request->node, .reason = request->reason}});
+    audit_event(s, rpc,
+                &(struct core_event){.kind = kind,
+                                     .call = c->handle,
+                                     .node = {.name = request->node, .reason = request->reason}});
 }
 
 static void drain_node(struct rpc_call *rpc, const void *message, void *user)
@@ -336,6 +343,8 @@ static void get_events(struct rpc_call *rpc, const void *message, void *user)
     }
     if (store_events(s->store, request->job, request->after, EVENTS_LIMIT, &events, &count, &e) != ERR_OK) {
         rpc_call_fail(rpc, &e);
+        if (e.code == ERR_DATA_LOSS)
+            service_end_broken(s, &e);
         return;
     }
     Ddp__V1__GetEventsReply reply = DDP__V1__GET_EVENTS_REPLY__INIT;
@@ -380,6 +389,7 @@ static void get_version(struct rpc_call *rpc, const void *message, void *user)
     rpc_call_reply(rpc, &reply);
 }
 
+/* Each has a row in roles.c, too: who may call it. */
 const struct rpc_method cluster_methods[] = {
     {.name = "SubmitJob", .kind = RPC_UNARY, .on_start = submit_job, .on_end = call_end},
     {.name = "GetJob", .kind = RPC_UNARY, .on_start = get_job},
@@ -411,5 +421,11 @@ const struct rpc_method cluster_methods[] = {
      .on_end = members_end},
     {.name = "CheckNodes", .kind = RPC_UNARY, .waits = true, .on_start = check_nodes, .on_end = ask_end},
     {.name = "ProbeJob", .kind = RPC_UNARY, .waits = true, .on_start = probe_job, .on_end = ask_end},
+    {.name = "WhoAmI", .kind = RPC_UNARY, .on_start = users_who},
+    {.name = "GetAudit", .kind = RPC_UNARY, .on_start = audit_get},
+    {.name = "ListUsers", .kind = RPC_UNARY, .on_start = users_list},
+    {.name = "AddUser", .kind = RPC_UNARY, .on_start = users_add},
+    {.name = "RemoveUser", .kind = RPC_UNARY, .on_start = users_remove},
+    {.name = "RenewUserToken", .kind = RPC_UNARY, .on_start = users_renew},
     {.name = NULL},
 };

@@ -1,5 +1,6 @@
 #include "daemon/coordinator/config.h"
 
+#include <math.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/conf.h"
+#include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"
 
@@ -14,6 +16,24 @@ static const struct conf_field tls_fields[] = {
     {.key = "ca", .type = CONF_TEXT, .offset = offsetof(struct config, tls.ca), .required = true},
     {.key = "cert", .type = CONF_TEXT, .offset = offsetof(struct config, tls.cert), .required = true},
     {.key = "key", .type = CONF_TEXT, .offset = offsetof(struct config, tls.key), .required = true},
+    {.key = NULL},
+};
+static const struct conf_field backup_fields[] = {
+    {.key = "every", .type = CONF_DURATION, .offset = offsetof(struct config, backup.every_ms)},
+    {.key = "keep", .type = CONF_INT, .offset = offsetof(struct config, backup.keep), .min = 1, .max = 1e5},
+    {.key = "dir", .type = CONF_TEXT, .offset = offsetof(struct config, backup.dir)},
+    {.key = NULL},
+};
+#define CONNECTIONS(name, least)                                                                             \
+    {                                                                                                        \
+        .key = #name, .type = CONF_INT, .offset = offsetof(struct config, connections.name), .min = (least), \
+        .max = 1e6                                                                                           \
+    }
+static const struct conf_field connections_fields[] = {
+    CONNECTIONS(total, 16),
+    CONNECTIONS(per_address, 1),
+    CONNECTIONS(unauthenticated, 8),
+    CONNECTIONS(unauthenticated_per_address, 1),
     {.key = NULL},
 };
 static const struct conf_field fields[] = {
@@ -25,12 +45,26 @@ static const struct conf_field fields[] = {
     {.key = "heartbeat", .type = CONF_DURATION, .offset = offsetof(struct config, heartbeat_ms)},
     {.key = "node_timeout", .type = CONF_DURATION, .offset = offsetof(struct config, node_timeout_ms)},
     {.key = "settle", .type = CONF_DURATION, .offset = offsetof(struct config, settle_ms)},
+    {.key = "snapshot_look", .type = CONF_DURATION, .offset = offsetof(struct config, look_ms)},
     {.key = "retain", .type = CONF_DURATION, .offset = offsetof(struct config, retain_ms)},
     {.key = "retain_jobs",
      .type = CONF_INT,
      .offset = offsetof(struct config, retain_jobs),
      .min = 1,
      .max = 1e6},
+    {.key = "backup", .type = CONF_STRUCT, .offset = 0, .fields = backup_fields},
+    {.key = "shared_user", .type = CONF_TEXT, .offset = offsetof(struct config, shared_user)},
+    {.key = "audit_keep",
+     .type = CONF_DURATION,
+     .offset = offsetof(struct config, audit_keep_ms),
+     .min = 3600e3,
+     .max = INFINITY},
+    {.key = "audit_rows",
+     .type = CONF_INT,
+     .offset = offsetof(struct config, audit_rows),
+     .min = 1000,
+     .max = 1e8},
+    {.key = "connections", .type = CONF_STRUCT, .offset = 0, .fields = connections_fields},
     {.key = NULL},
 };
 
@@ -43,10 +77,21 @@ char *config_default_listen(void)
     return xstrdup(six ? "[::]:29600" : "0.0.0.0:29600");
 }
 
+char *config_backup_dir(const struct config *c)
+{
+    return c->backup.dir ? xstrdup(c->backup.dir) : paths_join(c->state, "backup");
+}
+
 void config_defaults(struct config *c)
 {
     CLEANUP(free_text) char *listen = config_default_listen();
-    *c = (struct config){.state = paths_state(), .metrics = xstrdup("127.0.0.1:29601")};
+    *c = (struct config){.state = paths_state(),
+                         .metrics = xstrdup("127.0.0.1:29601"),
+                         .shared_user = xstrdup("shared"),
+                         .audit_keep_ms = 90 * 24 * 3600 * 1000LL,
+                         .audit_rows = 100000};
+    c->backup.every_ms = 3600 * 1000;
+    c->backup.keep = 24;
     c->listen = strv_append(NULL, listen);
 }
 
@@ -71,8 +116,13 @@ enum err_code config_check(const struct config *c, struct err *e)
             e, ERR_INVALID_ARGUMENT,
             "node_timeout (%lld ms): at least twice the heartbeat (%lld ms), or every node would be lost",
             (long long)timeout, (long long)heartbeat);
+    if (c->backup.every_ms && c->backup.every_ms < 100)
+        return err_set(e, ERR_INVALID_ARGUMENT, "backup.every: at least 100 ms, or 0s for none");
     if (!c->state[0])
         return err_set(e, ERR_INVALID_ARGUMENT, "state: the directory's name is empty");
+    if (!id_node_name(c->shared_user))
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "shared_user '%s': give up to 63 letters, digits, '-', '_' and '.'", c->shared_user);
     return ERR_OK;
 }
 
@@ -81,8 +131,10 @@ void config_release(struct config *c)
     free(c->state);
     strv_free(c->listen);
     free(c->metrics);
+    free(c->shared_user);
     free(c->tls.ca);
     free(c->tls.cert);
     free(c->tls.key);
+    free(c->backup.dir);
     *c = (struct config){0};
 }

@@ -17,7 +17,18 @@ struct config {
     } tls;
     int64_t heartbeat_ms, node_timeout_ms; /* 0: the core's own */
     int64_t settle_ms;                     /* 0: the core's own */
+    int64_t look_ms;                       /* the same */
     int64_t retain_ms, retain_jobs;        /* 0: the core's own */
+    struct {
+        int64_t every_ms, keep; /* every_ms 0: none are made */
+        char *dir;              /* NULL: <state>/backup */
+    } backup;
+    char *shared_user; /* who uses the shared token without a certificate */
+    int64_t audit_keep_ms, audit_rows;
+    struct {
+        int64_t total, per_address, unauthenticated,
+            unauthenticated_per_address; /* 0: see proto/rpc_limits.h */
+    } connections;
 };
 
 void config_defaults(struct config *c);
@@ -27,6 +38,7 @@ MUST_CHECK enum err_code config_read(struct config *c, const char *path, struct 
 MUST_CHECK enum err_code config_check(const struct config *c, struct err *e);
 void config_release(struct config *c);
 
+char *config_backup_dir(const struct config *c); /* the caller frees */
 char *config_default_listen(void); /* every address of this machine, port 29600; the caller frees */
 
 #endif

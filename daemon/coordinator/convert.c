@@ -191,6 +191,9 @@ void convert_job(struct pool *pool, const struct core_job_status *s, bool whole,
     record(s->job, out);
     out->reason = whole_text(pool, s->reason);
     out->stall = whole_text(pool, s->stall);
+    out->n_notes = texts(pool, s->notes, &out->notes);
+    for (size_t i = 0; i < out->n_notes; i++)
+        out->notes[i] = whole_text(pool, out->notes[i]);
     out->kind = text(s->spec && s->spec->kind == JOB_TRAIN ? "train" : "command");
     out->max_restarts = s->spec ? (int32_t)s->spec->max_restarts : 0;
     out->priority = s->spec ? (int32_t)s->spec->priority : 0;
@@ -252,6 +255,10 @@ void convert_node(struct pool *pool, const struct core_node_status *s, struct co
     out->memory_bytes = s->node->memory_bytes;
     out->nccl_version = text(s->nccl);
     out->plugin = text(s->plugin);
+    out->n_unknown_jobs = s->unknown_count;
+    out->unknown_jobs = pool_alloc(pool, s->unknown_count * sizeof *out->unknown_jobs);
+    for (size_t i = 0; i < s->unknown_count; i++)
+        out->unknown_jobs[i] = s->unknown_jobs[i];
     out->slots_per_gpu = s->gpu_slots;
     out->n_jobs = s->job_count;
     out->jobs = pool_alloc(pool, s->job_count * sizeof *out->jobs);

@@ -25,6 +25,7 @@ void core_config_defaults(struct core_config *config)
         .join_wait_ms = 20000,
         .lease_margin_ms = 2000,
         .settle_ms = 5000,
+        .look_ms = 30000,
         .retain_jobs_ms = 14LL * 24 * 3600 * 1000,
         .retain_jobs = 1000,
         .max_queued = 10000,
@@ -57,12 +58,15 @@ static const handler handlers[CORE_EVENT_KINDS] = {
     [CORE_FACTS] = facts_apply,
     [CORE_REPORTS] = reports_apply,
     [CORE_ACTIVITY] = stall_apply,
+    [CORE_LOOKED] = lost_looked,
     [CORE_GOODBYE] = nodes_goodbye,
     [CORE_SESSION_CLOSED] = nodes_session_closed,
+    [CORE_DEAF] = nodes_deaf,
     [CORE_JOIN] = rendezvous_join,
     [CORE_PUT_BOOTSTRAP] = rendezvous_bootstrap,
     [CORE_WATCH] = rendezvous_watch,
     [CORE_COMMIT_SNAPSHOT] = snapshots_commit,
+    [CORE_SNAPSHOT_FAILED] = faults_snapshot_failed,
     [CORE_CALL_GONE] = rendezvous_gone,
 };
 
@@ -81,7 +85,8 @@ void core_event(struct core *core, const struct core_event *event, struct core_n
     core->now = now;
     core->out = out;
     handlers[event->kind](core, event);
-    if (event->kind == CORE_HEARTBEAT && out->change_count == before && !core->place_dirty)
+    if ((event->kind == CORE_HEARTBEAT || event->kind == CORE_DEAF) && out->change_count == before &&
+        !core->place_dirty)
         core->out = NULL; /* by far the most frequent one, and it changes nothing */
     else
         finish(core);
@@ -90,6 +95,9 @@ void core_event(struct core *core, const struct core_event *event, struct core_n
 static void set_wake(struct core *core)
 {
     core->wake_at = core->retain_at;
+    if (core->progress_at)
+        core_wake(core, core->progress_at);
+    core_wake(core, core->learning_until);
     for (size_t i = 0; i < core->node_count; i++)
         core_wake(core, nodes_deadline(core, core->nodes[i]));
     for (size_t i = 0; i < core->job_count; i++)
@@ -109,8 +117,19 @@ void core_tick(struct core *core, struct core_now now, struct core_out *out)
         jobs_tick(core, core->jobs[i]);
     if (now.boot_ms >= core->retain_at)
         jobs_retain(core);
+    if (core->progress_at && now.boot_ms >= core->progress_at)
+        progress_tick(core);
+    adopt_tick(core);
     finish(core);
     set_wake(core);
+}
+
+void core_save(struct core *core, struct core_now now, struct core_out *out)
+{
+    core->now = now;
+    core->out = out;
+    progress_tick(core);
+    core->out = NULL;
 }
 
 int64_t core_next_deadline(const struct core *core)

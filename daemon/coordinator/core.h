@@ -51,7 +51,9 @@ struct core_config {
     int64_t retain_jobs_ms;  /* 14 days: finished jobs older than this are forgotten, ... */
     int64_t retain_jobs;     /* 1,000: ... and so are the oldest beyond this many */
     int64_t settle_ms;       /* 5,000: nodes that a running job could grow to must have come by then */
+    int64_t look_ms;         /* 30,000: how often nodes are asked for the snapshots that a job waits for */
     int64_t max_queued;      /* 10,000 unfinished jobs: more are refused with RESOURCE_EXHAUSTED */
+    bool no_cards;           /* the cluster does not outlive its records: nodes need not keep any */
 };
 void core_config_defaults(struct core_config *config);
 
@@ -66,6 +68,11 @@ struct core_gpu {
     bool lost; /* fell off the bus: what runs on it is over */
 };
 
+/* The head of a card that a node keeps: the job, and how far the job had come at that time (card.c). */
+struct core_card_head {
+    int64_t job, progress;
+};
+
 struct core_hello {
     const char *node, *instance, *session_id, *version, *cluster_id, *address, *log_dir;
     const char *nccl;        /* "2.28.9", of its trainer; "none": that cannot use GPUs; NULL, "": unknown */
@@ -78,6 +85,11 @@ struct core_hello {
     const struct core_gpu *gpus;
     size_t gpu_count;
     int gpu_slots; /* workers that share a GPU, 0: 1 */
+    bool keeps_cards;
+    const struct core_card_head *heads; /* of all cards that it keeps */
+    size_t head_count;
+    const struct records *cards; /* those that core_wants_card asked for, one job each */
+    size_t card_count;
 };
 
 enum core_fact_state { FACT_STARTING, FACT_RUNNING, FACT_STOPPING, FACT_EXITED };
@@ -88,6 +100,7 @@ struct core_fact {
     int code, signal;
     bool out_of_memory, lost, not_started, port_busy, lease_expired;
     bool node_trouble;                 /* not started, and another node might well start it */
+    bool no_account;                   /* the only reason: the job's user has no account there */
     bool stopped;                      /* it was told to stop before it ended */
     const char *message, *stderr_tail; /* the tail's lines joined by '\n' */
 };
@@ -114,6 +127,10 @@ struct core_activity { /* of a quiet worker; ms, -1: it is not */
     char state; /* 'T', 'D', 0 */
 };
 
+struct core_account { /* a user whose jobs cannot run on a node, and the sentence that says so */
+    const char *user, *why;
+};
+
 enum core_event_kind {
     /* users; each has a call */
     CORE_SUBMIT,
@@ -129,13 +146,17 @@ enum core_event_kind {
     CORE_FACTS,
     CORE_REPORTS,
     CORE_ACTIVITY,
+    CORE_LOOKED, /* answers EFFECT_LOOK */
     CORE_GOODBYE,
     CORE_SESSION_CLOSED,
+    /* from the core's owner: for some time until now it received no messages; has no call and no session */
+    CORE_DEAF,
     /* native workers; each has a call and the member whose token it came with (core_find_token) */
     CORE_JOIN,
     CORE_PUT_BOOTSTRAP,
     CORE_WATCH,
     CORE_COMMIT_SNAPSHOT,
+    CORE_SNAPSHOT_FAILED,
     CORE_CALL_GONE, /* call */
     CORE_EVENT_KINDS
 };
@@ -164,6 +185,7 @@ struct core_event {
         } cancel;
         struct {
             int64_t job, nodes_min, nodes_max; /* nodes: resize only */
+            bool from_scratch;                 /* restart only: snapshots up to now do not count */
         } resize;
         struct {
             const char *name, *reason;
@@ -175,6 +197,8 @@ struct core_event {
             int64_t memory_free;
             const struct core_gpu *gpus; /* what changed; may be none */
             size_t gpu_count;
+            const struct core_account *accounts; /* all of the node's */
+            size_t account_count;
         } heartbeat;
         struct {
             int64_t epoch, revision; /* of the wish they answer */
@@ -196,6 +220,8 @@ struct core_event {
             size_t address_size;
             const struct core_offer *offers;
             size_t offer_count;
+            char *const *unusable; /* snapshots that it cannot offer, and why; NULL: none */
+            size_t unusable_count;
         } join;
         struct {
             int64_t generation;
@@ -204,12 +230,21 @@ struct core_event {
             size_t size;
         } bootstrap;
         struct {
+            int64_t ms;
+            bool outside; /* messages on open streams were received; only new streams could not be opened */
+        } deaf;
+        struct {
             int64_t generation; /* where the process is */
         } watch;
         struct {
             int64_t generation, step, bytes;
             const char *digest, *path;
+            const char *why; /* it failed: with path and error */
         } snapshot;
+        struct {
+            int64_t job;
+            bool found; /* one of core_snapshot_paths */
+        } looked;
     };
 };
 
@@ -227,6 +262,7 @@ enum core_effect_kind {
     EFFECT_ACK,          /* session, sequence: renews the node's leases */
     EFFECT_PARDON,       /* session: the operator holds the node's GPUs for well */
     EFFECT_WISH,         /* session, node: send core_wish(node) */
+    EFFECT_LOOK,         /* session, job: ask the node whether core_snapshot_paths(job) are there */
     EFFECT_JOB_CHANGED,  /* job: its status is another; tell who watches it */
     EFFECT_NODE_CHANGED, /* node; state LOST: end its log reads and say so */
 };
@@ -260,6 +296,8 @@ MUST_CHECK enum err_code core_load(struct core *core, const struct records *reco
                                    struct core_out *out, struct err *e);
 void core_event(struct core *core, const struct core_event *event, struct core_now now, struct core_out *out);
 void core_tick(struct core *core, struct core_now now, struct core_out *out);
+/* Makes pending progress durable at once; called before a clean end. */
+void core_save(struct core *core, struct core_now now, struct core_out *out);
 int64_t core_next_deadline(const struct core *core); /* boot ms; INT64_MAX: none */
 
 /* The member that a worker's token belongs to: compares hashes. NULL: nobody's. A revoked one is found too,
@@ -309,10 +347,23 @@ struct core_wish {
     int64_t epoch, revision;
     struct core_wish_group *groups;
     size_t group_count;
+    struct core_wish_card { /* a card that the node shall keep for us, besides those that it has */
+        int64_t job, progress;
+        bool ended, drop; /* drop: the card is of a job that ended long ago */
+    } * cards;
+    size_t card_count;
 };
 MUST_CHECK enum err_code core_wish(const struct core *core, const char *node, struct core_wish *out,
                                    struct err *e);
 void core_wish_release(struct core_wish *wish);
+
+/* True if this card of a node is newer than our records of the job: the node then sends it with its hello. */
+bool core_wants_card(const struct core *core, const char *node, const struct core_card_head *head);
+/* The job, its generations that count, their ranks and spawns, its newest snapshots: copies, for
+ * records_release. False: there is no such job. */
+bool core_card(const struct core *core, int64_t job, struct records *out);
+/* True while nodes may have newer records than ours and may report workers that we do not know. */
+bool core_may_learn(const struct core *core, struct core_now now);
 
 /* What ddpctl shows of a job. Texts are borrowed; release frees the arrays. */
 #define CORE_METRICS 32
@@ -354,6 +405,7 @@ struct core_job_status {
     const struct spawn_record *failure;     /* first failing member of the last failed generation, or NULL */
     const struct snapshot_record *snapshot; /* newest committed, or NULL */
     char stall[256];                        /* who stands still, while it runs; empty: nobody */
+    char **notes; /* problems that do not stop the job, NULL-terminated; owned; NULL: none */
 };
 MUST_CHECK enum err_code core_job_status(const struct core *core, int64_t job, bool with_ranks,
                                          struct core_job_status *out, struct err *e);
@@ -367,6 +419,9 @@ struct core_member {
 };
 struct core_member *core_members(const struct core *core, int64_t job, int64_t generation,
                                  struct core_now now, size_t *count); /* NULL: there is no such generation */
+/* One file of each of the job's newest committed snapshots that count: if the file exists, so does the
+ * snapshot. The caller frees (strv_free); NULL: there are none. */
+char **core_snapshot_paths(const struct core *core, int64_t job);
 /* Ids in growing order, those above `after`; the caller frees. */
 int64_t *core_job_ids(const struct core *core, int64_t after, size_t *count);
 
@@ -380,6 +435,8 @@ struct core_node_status {
     int gpu_slots;
     int64_t *jobs; /* that have live workers there */
     size_t job_count;
+    const int64_t *unknown_jobs; /* jobs that the node runs and that we do not know */
+    size_t unknown_count;
     double load;
     int64_t memory_free, silent_ms; /* since the last word from it */
 };

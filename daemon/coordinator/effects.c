@@ -75,6 +75,10 @@ static void run_reply(struct service *s, const struct core_effect *f)
     case CALL_COMMIT_SNAPSHOT:
         rpc_call_reply(c->rpc, &(Ddp__V1__CommitSnapshotReply)DDP__V1__COMMIT_SNAPSHOT_REPLY__INIT);
         return;
+    case CALL_SNAPSHOT_FAILURE:
+        rpc_call_reply(c->rpc,
+                       &(Ddp__V1__ReportSnapshotFailureReply)DDP__V1__REPORT_SNAPSHOT_FAILURE_REPLY__INIT);
+        return;
     case CALL_JOIN:
     case CALL_WATCH:
     case CALL_WATCH_JOB:
@@ -137,6 +141,7 @@ static void run_join(struct service *s, const struct core_effect *f)
         reply.bootstrap = (ProtobufCBinaryData){g->bootstrap_size, g->bootstrap};
         fill_peers(s, &pool, f, &reply);
         fill_source(g, &source, &reply);
+        reply.scratch_generation = core_job(s->core, f->job)->scratch_generation;
     }
     rpc_call_reply(c->rpc, &reply);
 }
@@ -160,17 +165,29 @@ static void run_watch(struct service *s, const struct core_effect *f)
     }
 }
 
-static void run_welcome(struct service *s, struct session *session)
+static enum err_code send_welcome(struct service *s, struct session *session, int64_t epoch)
 {
     struct err e = {0};
     Ddp__V1__Welcome welcome = DDP__V1__WELCOME__INIT;
     Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
     welcome.cluster_id = (char *)(uintptr_t)store_cluster_id(s->store);
-    welcome.epoch = store_epoch(s->store);
+    welcome.epoch = epoch;
     welcome.heartbeat_ms = (int32_t)s->options->core.heartbeat_ms;
     down.body_case = DDP__V1__AGENT_DOWN__BODY_WELCOME;
     down.welcome = &welcome;
-    if (session_send(session, &down, &e) != ERR_OK)
+    return session_send(session, &down, &e);
+}
+
+/* The epoch that is durable is the one before; the next one is told to nobody until it is. */
+void effects_let_wait(struct service *s, struct session *session)
+{
+    if (send_welcome(s, session, store_epoch(s->store) - 1) == ERR_OK)
+        log_info("session_waits", "node=%s why=\"no room to write\"", LOG_Q(session->node));
+}
+
+static void run_welcome(struct service *s, struct session *session)
+{
+    if (send_welcome(s, session, store_epoch(s->store)) != ERR_OK)
         return;
     session->welcomed = true;
     log_info("session_open", "node=%s peer=%s", LOG_Q(session->node),
@@ -178,7 +195,7 @@ static void run_welcome(struct service *s, struct session *session)
     logs_node_changed(s, session->node);
 }
 
-static void run_ack(struct session *session, int64_t sequence)
+void effects_ack(struct session *session, int64_t sequence)
 {
     struct err e = {0};
     Ddp__V1__HeartbeatAck ack = DDP__V1__HEARTBEAT_ACK__INIT;
@@ -222,7 +239,10 @@ static void run_session(struct service *s, const struct core_effect *f)
         run_pardon(session);
         return;
     case EFFECT_ACK:
-        run_ack(session, f->sequence);
+        effects_ack(session, f->sequence);
+        return;
+    case EFFECT_LOOK:
+        looks_ask(session, f->job);
         return;
     default:
         session->wish_due = s->wishes_due = true;
@@ -246,6 +266,7 @@ static void run_one(struct service *s, const struct core_effect *f)
     case EFFECT_CLOSE:
     case EFFECT_ACK:
     case EFFECT_PARDON:
+    case EFFECT_LOOK:
     case EFFECT_WISH:
         run_session(s, f);
         return;

@@ -68,9 +68,30 @@ void emit_snapshot(struct core *core, const struct snapshot_record *snapshot, en
     change_add(core, kind)->snapshot = copy;
 }
 
+void emit_progress(struct core *core, const struct job *job)
+{
+    struct change *c = change_add(core, CHANGE_JOB_PROGRESS);
+
+    c->id = job->r.id;
+    c->text = xstrdup(job->r.progress);
+}
+
 void emit_forget(struct core *core, int64_t job)
 {
     change_add(core, CHANGE_JOB_FORGET)->id = job;
+}
+
+void emit_clear(struct core *core, int64_t job)
+{
+    change_add(core, CHANGE_JOB_CLEAR)->id = job;
+}
+
+void emit_meta(struct core *core, const char *key, int64_t value)
+{
+    struct change *c = change_add(core, CHANGE_META);
+
+    c->name = xstrdup(key);
+    c->id = value;
 }
 
 void emit_event(struct core *core, const struct job *job, const char *what, const char *fmt, ...)
@@ -118,6 +139,8 @@ void move_job(struct core *core, struct job *job, enum job_state to, const char 
         strv_free(steal(job->grow.nodes));
         job->grow.at = 0;
     }
+    if (job_finished(job))
+        card_ended(core, job);
     core->place_dirty = true;
 }
 
@@ -145,6 +168,9 @@ void move_generation(struct core *core, struct generation *g, enum generation_st
     g->r.state = to;
     text_set(&g->r.reason, "%s", why);
     g->job->changed = true;
+    for (int i = 0; to != GENERATION_READY && i < g->r.world_size; i++) /* nodes keep what has become of it */
+        if (g->ranks[i].spawn && !g->ranks[i].spawn->r.dead && g->ranks[i].spawn->node)
+            g->ranks[i].spawn->node->wish_dirty = true;
 }
 
 void move_rank(struct core *core, struct rank *rank, enum rank_state to)
@@ -196,6 +222,7 @@ static void flush_wish(struct core *core, struct node *node)
     for (size_t i = 0; i < node->spawn_count; i++)
         if (!node->spawns[i]->wished_revision)
             node->spawns[i]->wished_revision = node->revision;
+    card_offer(core, node);
     if (!node->session)
         return;
     struct core_effect *effect = emit_effect(core, EFFECT_WISH);

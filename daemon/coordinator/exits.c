@@ -49,6 +49,20 @@ static void record_exit(struct spawn *s, const struct core_fact *fact)
     s->r.stderr_tail = bounded(fact->stderr_tail, TAIL_BYTES);
 }
 
+static const char *tail_last(const struct core_fact *fact)
+{
+    const char *tail = fact->stderr_tail ? fact->stderr_tail : "", *end = strrchr(tail, '\n');
+
+    return end ? end + 1 : tail;
+}
+
+/* A trainer that found its node unfit before it began. */
+static bool exit_is_nodes(const struct spawn *s, const struct core_fact *fact)
+{
+    return s->job->spec.kind == JOB_TRAIN && !fact->lost && !fact->signal &&
+           (fact->code == EXIT_NODE_TROUBLE || fact->code == EXIT_NO_ADDRESS);
+}
+
 /* What the exit means to a generation that is still meant to run; false: nothing bad. */
 static bool judge(const struct core *core, const struct spawn *s, const struct core_fact *fact,
                   struct cause *cause, struct buf *text)
@@ -65,6 +79,9 @@ static bool judge(const struct core *core, const struct spawn *s, const struct c
     } else if (fact->port_busy) {
         cause->charged = ++job->port_retries > PORT_RETRIES;
         buf_printf(text, "port %d on %s was taken", s->generation->r.master_port, s->r.node);
+    } else if (fact->not_started && fact->no_account) {
+        cause->charged = false;
+        buf_printf(text, "%s could not start rank %d", s->r.node, s->r.rank);
     } else if (fact->not_started && fact->node_trouble) {
         cause->charged = ++job->node_retries > NODE_RETRIES;
         buf_printf(text, "%s could not start rank %d", s->r.node, s->r.rank);
@@ -75,6 +92,13 @@ static bool judge(const struct core *core, const struct spawn *s, const struct c
     } else if (fact->lease_expired) {
         cause->charged = false;
         buf_printf(text, "rank %d on %s was stopped when its lease ran out", s->r.rank, s->r.node);
+    } else if (exit_is_nodes(s, fact)) {
+        cause->charged = ++job->node_retries > NODE_RETRIES;
+        if (fact->code == EXIT_NODE_TROUBLE)
+            buf_printf(text, "%s allows rank %d too few open files (ulimit -n)", s->r.node, s->r.rank);
+        else
+            buf_printf(text, "rank %d on %s cannot resolve the coordinator's name: %.300s", s->r.rank,
+                       s->r.node, tail_last(fact));
     } else if (fact->code || fact->signal) {
         cause->exit_code = fact->signal ? 128 + fact->signal : fact->code;
         buf_printf(text, "rank %d ", s->r.rank);
@@ -101,7 +125,9 @@ static int weight(const struct job *job, int code, int signal)
 {
     int number = signal ? signal : code > 128 && code - 128 <= SIGRTMAX ? code - 128 : 0;
 
-    if (job->spec.kind == JOB_TRAIN && !signal && (code == EXIT_PEER_LOST || code == EXIT_NO_RESTART))
+    if (job->spec.kind == JOB_TRAIN && !signal &&
+        (code == EXIT_PEER_LOST || code == EXIT_NO_RESTART || code == EXIT_NODE_TROUBLE ||
+         code == EXIT_NO_ADDRESS))
         return code == EXIT_PEER_LOST ? 0 : 2;
     return number && number != SIGABRT && number != SIGPIPE ? 2 : 1;
 }
@@ -164,7 +190,9 @@ void exits_apply(struct core *core, struct spawn *s, const struct core_fact *fac
     }
     record_exit(s, fact);
     recover_spawn_dead(core, s);
-    if (fact && fact->node_trouble && s->node)
+    if (fact && fact->no_account && s->node)
+        accounts_refused(core, s->node, s->job, fact->message);
+    else if (fact && (fact->node_trouble || exit_is_nodes(s, fact)) && s->node)
         nodes_rest(core, s->node);
     if (bad) {
         cause.text = text.data;

@@ -1,9 +1,11 @@
 /* What a node says of its spawns. Presence counts at once; absence only from the revision on in which we
  * wished for the spawn; a live process that we hold for dead, or never knew, keeps the node from getting work
  * until it is gone. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "daemon/coordinator/state.h"
 
@@ -79,6 +81,37 @@ static bool has_stranger(const struct core *core, const struct node *node, const
     return false;
 }
 
+/* The node runs a job that we do not know: our state is older than the node's, or a copy of another
+ * cluster's. An operator must be told, because nobody controls that job. */
+static void note_unknown(struct core *core, struct node *node, const struct core_event *event)
+{
+    int64_t *jobs = xcalloc(event->facts.count + 1, sizeof(*jobs));
+    size_t count = 0;
+
+    for (size_t i = 0; i < event->facts.count; i++) {
+        const struct core_fact *fact = &event->facts.facts[i];
+        size_t k = 0;
+        if (fact->state == FACT_EXITED || core_find_job(core, fact->job))
+            continue;
+        while (k < count && jobs[k] != fact->job)
+            k++;
+        if (k < count)
+            continue;
+        jobs[count++] = fact->job;
+        k = 0;
+        while (k < node->unknown_count && node->unknown_jobs[k] != fact->job)
+            k++;
+        if (k < node->unknown_count)
+            continue;
+        log_warn("unknown_job", "node=%s job=%" PRId64, LOG_Q(node->r.name), fact->job);
+        emit_event(core, NULL, "unknown_job", "%s runs job %" PRId64 ", which this coordinator does not know",
+                   node->r.name, fact->job);
+    }
+    free(node->unknown_jobs);
+    node->unknown_jobs = jobs;
+    node->unknown_count = count;
+}
+
 void facts_apply(struct core *core, const struct core_event *event)
 {
     struct node *node = nodes_by_session(core, event->session);
@@ -87,7 +120,10 @@ void facts_apply(struct core *core, const struct core_event *event)
         return;
     nodes_heard(core, node);
     bool current = event->facts.epoch == core->config.epoch;
+    if (current)
+        card_kept(core, node, event->facts.revision);
     bool stranger = has_stranger(core, node, event);
+    note_unknown(core, node, event);
     struct exit *exits = xcalloc(node->spawn_count + 1, sizeof(*exits));
     size_t count = 0;
 
@@ -98,7 +134,8 @@ void facts_apply(struct core *core, const struct core_event *event)
             exits[count++] = (struct exit){s, fact};
         if (fact && was_started(fact))
             running(core, s, fact);
-        else if (!fact && current && s->wished_revision && event->facts.revision >= s->wished_revision)
+        else if (!fact && current && !adopt_learning(core) && s->wished_revision &&
+                 event->facts.revision >= s->wished_revision)
             exits[count++] = (struct exit){s, NULL};
     }
     if (count)

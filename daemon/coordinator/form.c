@@ -164,6 +164,7 @@ void form_generation(struct core *core, struct job *job, const struct place_choi
     job->r.generation = record.number;
     emit_generation(core, g, CHANGE_GENERATION_INSERT);
     add_ranks(core, g, chosen, count);
+    faults_formed(job);
     emit_job(core, job, CHANGE_JOB_PUT);
     describe(chosen, count, &text);
     emit_event(core, job, "generation_formed", "generation %" PRId64 " on %s", record.number, text.data);

@@ -16,4 +16,14 @@ MUST_CHECK enum err_code init_run(const struct config *config, const char *confi
  * when others may read it. The caller frees. */
 MUST_CHECK enum err_code token_read(const char *state, bool make, char **out, struct err *e);
 
+/* Reads the agent token, which only lets a node join and run jobs, from <state>/agent_token, as token_read.
+ */
+MUST_CHECK enum err_code agent_token_read(const char *state, bool make, char **out, struct err *e);
+
+/* A new random token; its first letters say what it is for. */
+#define TOKEN_TEXT 72
+enum token_kind { TOKEN_USER, TOKEN_AGENT };
+void token_make(char out[TOKEN_TEXT], enum token_kind kind);
+bool token_is(const char *text, enum token_kind kind);
+
 #endif

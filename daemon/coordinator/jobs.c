@@ -9,14 +9,6 @@
 #define RETAIN_EVERY_MS 60000
 #define REQUEST_BYTES (256 << 10) /* job file and environment: dozens of such jobs still fit into a wish */
 
-static struct job *find_request(const struct core *core, const char *request_id)
-{
-    for (size_t i = core->job_count; i-- > 0;)
-        if (!strcmp(core->jobs[i]->r.request_id, request_id))
-            return core->jobs[i];
-    return NULL;
-}
-
 static void reply_job(struct core *core, uint64_t call, const struct job *job, bool existed)
 {
     struct core_effect *effect = emit_effect(core, EFFECT_REPLY);
@@ -38,7 +30,7 @@ static struct job *dir_owner(const struct core *core, const struct job_spec *spe
 
     for (size_t i = core->job_count; dir && i-- > 0;) {
         const char *other = snapshot_dir(&core->jobs[i]->spec);
-        if (other && !strcmp(dir, other) && (core->jobs[i]->snapshot_count || !job_finished(core->jobs[i])))
+        if (other && !strcmp(dir, other) && (snapshots_newest(core->jobs[i]) || !job_finished(core->jobs[i])))
             return core->jobs[i];
     }
     return NULL;
@@ -57,7 +49,7 @@ static enum err_code check_lineage(const struct core *core, const struct core_ev
     if (former && !job_finished(former))
         return err_set(e, ERR_FAILED_PRECONDITION, "job %" PRId64 " is %s, cancel it or wait for its end",
                        former->r.id, sm_name(&job_sm, former->r.state));
-    if (former && !former->snapshot_count)
+    if (former && !snapshots_newest(former))
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "job %" PRId64 " has no committed snapshot to continue from", former->r.id);
     if (!owner || owner == former)
@@ -143,7 +135,7 @@ static struct job *add_job(struct core *core, const struct core_event *event, st
 void jobs_submit(struct core *core, const struct core_event *event)
 {
     const char *id = event->submit.request_id;
-    struct job *former = id && *id ? find_request(core, id) : NULL;
+    struct job *former = id && *id ? core_find_request(core, id) : NULL;
     struct job_spec spec = {0};
     int64_t continues = 0;
     struct err e = {0};
@@ -245,10 +237,12 @@ void jobs_tick(struct core *core, struct job *job)
     }
     if (job->not_before && now >= job->not_before) {
         job->not_before = 0;
+        job->held = false;
         core->place_dirty = true;
     }
     core->place_dirty |= job->grow.at && now >= job->grow.at;
     stall_tick(core, job);
+    lost_tick(core, job);
     struct generation *g = job_current(job);
     if (g)
         rendezvous_tick(core, g);
@@ -269,7 +263,7 @@ int64_t jobs_deadline(const struct core *core, const struct job *job)
     if (job_finished(job))
         return at;
     at = earlier(earlier(earlier(at, job->limit_at), job->not_before), job->grow.at);
-    at = earlier(at, stall_deadline(job));
+    at = earlier(earlier(at, stall_deadline(job)), lost_deadline(job));
     return job_current(job) ? earlier(at, rendezvous_deadline(job_current(job))) : at;
 }
 

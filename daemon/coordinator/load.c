@@ -142,7 +142,46 @@ static void resume_job(struct core *core, struct job *job)
         job->fault_boot_ms = core->now.boot_ms - (since > 0 ? since : 0);
     }
     job->progress.steps = native ? job->spec.train.steps : 0;
+    progress_load(job);
     core->restarts += job->r.restarts_used;
+}
+
+/* What its records hold becomes jobs; *readable, which the caller frees, says of each whether its file could
+ * be read. */
+static enum err_code load_below(struct core *core, const struct records *records, bool **readable,
+                                struct err *e)
+{
+    *readable = xcalloc(records->job_count + 1, sizeof(**readable));
+    for (size_t i = 0; i < records->job_count; i++)
+        (*readable)[i] = load_job(core, &records->jobs[i]);
+    if (load_generations(core, records, e) != ERR_OK || load_spawns(core, records, e) != ERR_OK ||
+        load_ranks(core, records, e) != ERR_OK || load_snapshots(core, records, e) != ERR_OK)
+        return e->code;
+    for (size_t i = 0; i < records->job_count; i++)
+        if (check_ranks(core_find_job(core, records->jobs[i].id), e) != ERR_OK)
+            return e->code;
+    return ERR_OK;
+}
+
+static void resume_loaded(struct core *core, const struct records *records, const bool *readable)
+{
+    for (size_t i = 0; i < records->job_count; i++) {
+        struct job *job = core_find_job(core, records->jobs[i].id);
+        resume_job(core, job);
+        if (!readable[i])
+            recover_stop(core, job, JOB_FAILED, 125, true, "its job file cannot be read by this version");
+    }
+}
+
+enum err_code load_job_whole(struct core *core, const struct records *records, struct err *e)
+{
+    bool *readable;
+    enum err_code code = load_below(core, records, &readable, e);
+
+    if (code == ERR_OK)
+        resume_loaded(core, records, readable);
+    free(readable);
+    return code;
 }
 
 enum err_code core_load(struct core *core, const struct records *records, struct core_now now,
@@ -151,26 +190,14 @@ enum err_code core_load(struct core *core, const struct records *records, struct
     core->now = now;
     core->out = out;
     core->next_job = records->next_job > 0 ? records->next_job : 1;
+    core->gap_from = records->gap_from;
+    core->gap_to = records->gap_to;
     load_nodes(core, records);
-    bool *readable = xcalloc(records->job_count + 1, sizeof(*readable));
-    for (size_t i = 0; i < records->job_count; i++)
-        readable[i] = load_job(core, &records->jobs[i]);
-    enum err_code code = load_generations(core, records, e);
-    if (code == ERR_OK)
-        code = load_spawns(core, records, e);
-    if (code == ERR_OK)
-        code = load_ranks(core, records, e);
-    if (code == ERR_OK)
-        code = load_snapshots(core, records, e);
-    for (size_t i = 0; code == ERR_OK && i < core->job_count; i++)
-        code = check_ranks(core->jobs[i], e);
-    for (size_t i = 0; code == ERR_OK && i < core->job_count; i++) {
-        resume_job(core, core->jobs[i]);
-        if (!readable[i])
-            recover_stop(core, core->jobs[i], JOB_FAILED, 125, true,
-                         "its job file cannot be read by this version");
-    }
-    free(readable);
+    enum err_code code = load_job_whole(core, records, e);
+    if (code == ERR_OK && records->age == RECORDS_LEARNING)
+        adopt_go_on(core);
+    else if (code == ERR_OK && records->age != RECORDS_NEW)
+        adopt_begin(core, 0, records->age == RECORDS_NUMBERED);
     core->out = NULL;
     if (code != ERR_OK)
         return e->code;

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/service_impl.h"
+#include "daemon/coordinator/identity.h"
 
 /* ReadLogs: the files lie on the nodes, so each (rank, stream) is a read on that node's session, in pieces: a
  * piece is asked for when the client has taken the one before, so that a slow terminal holds up nobody. A
@@ -175,8 +175,11 @@ static enum err_code open_generations(struct log_stream *x, int64_t wanted, stru
     if (!wanted && job->generation <= x->generation)
         return ERR_OK;
     CLEANUP(records_release) struct records records;
-    if (store_load_job(x->service->store, x->job, &records, e) != ERR_OK)
+    if (store_load_job(x->service->store, x->job, &records, e) != ERR_OK) {
+        if (e->code == ERR_DATA_LOSS)
+            service_end_broken(x->service, e);
         return e->code;
+    }
     int64_t first = wanted ? wanted : x->generation + 1;
     if (!wanted && x->generation == 0)
         first = job->generation;
@@ -230,6 +233,8 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
     const Ddp__V1__ReadLogsRequest *m = request;
     struct err e = {0};
     service_flush(s);
+    if (!caller_may_read(s, rpc, m->job))
+        return;
     struct log_stream *x = xcalloc(1, sizeof *x);
     *x = (struct log_stream){.service = s,
                              .rpc = rpc,
@@ -266,6 +271,8 @@ void logs_end(struct rpc_call *rpc, bool cancelled)
 {
     struct log_stream *x = rpc_call_user(rpc);
     (void)cancelled;
+    if (!x)
+        return; /* refused before it began */
     for (struct log_read *r = x->reads, *next; r; r = next) {
         next = r->next;
         free_read(r);

@@ -1,10 +1,10 @@
 /* Who is alive, and whose processes are known dead.
  *
  * A node says hello, gets its wish, and is alive once its facts have answered it and show nothing that we do
- * not know. Silence alone makes it suspect, then lost; a closed stream does not. A lost node's spawns keep
- * their slots until the node is back and says that they are gone, or until the lease has run out: its holder
- * counts from when it sent the heartbeat that was acknowledged, we from when we heard it, so the holder has
- * stopped before. */
+ * not know. Silence alone makes it suspect, then lost; a closed stream does not, and time in which we could
+ * not have heard it is no silence. A lost node's spawns keep their slots until the node is back and says that
+ * they are gone, or until the lease has run out: its holder counts from when it sent the heartbeat that was
+ * acknowledged, we from when we heard it, so the holder has stopped before. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +16,9 @@
 #define REST_MS 30000     /* of a node that could not start a process */
 #define FORGIVE_MS 600000 /* a node that stayed this long has not flapped */
 #define FLAPS_MOST 7
+#define DEAF_GAP_MS 200         /* between two reports of one stretch */
+#define SHUT_MOST_MS 300000     /* a flood alone counts for a node no longer than this */
+#define EPOCHS_APART 1000000000 /* far more starts than a backup may lack */
 
 struct node *nodes_by_session(const struct core *core, uint64_t session)
 {
@@ -28,6 +31,7 @@ struct node *nodes_by_session(const struct core *core, uint64_t session)
 void nodes_heard(struct core *core, struct node *node)
 {
     node->heard_ms = core->now.boot_ms;
+    node->deaf_ms = 0;
     if (node->r.state == NODE_SUSPECT)
         move_node(core, node, NODE_ALIVE, "heard again");
 }
@@ -36,6 +40,46 @@ void nodes_pardon(struct core *core)
 {
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->return_by = core->now.boot_ms + core->config.return_ms;
+}
+
+/* Whether we have been deaf without a break for so long that agents may have given their streams up. */
+static bool deaf_for_long(struct core *core, int64_t ms)
+{
+    const int64_t from = core->now.boot_ms - ms;
+
+    if (from > core->deaf_until + DEAF_GAP_MS)
+        core->deaf_from = from;
+    core->deaf_until = core->now.boot_ms;
+    return core->deaf_until - core->deaf_from >= core->config.node_timeout_ms / 2;
+}
+
+/* Time in which we could not receive does not count as the node's silence. An agent that could not connect,
+ * or that hung up because nobody answered, gets as much time to reconnect as after a start: agents pause
+ * between two tries. Strangers can keep the port full for any time, so a full port counts for a limited time
+ * only. */
+void nodes_deaf(struct core *core, const struct core_event *event)
+{
+    if (!event->deaf.outside && deaf_for_long(core, event->deaf.ms))
+        nodes_pardon(core);
+    for (size_t i = 0; i < core->node_count; i++) {
+        struct node *node = core->nodes[i];
+        const int64_t silent = core->now.boot_ms - node->heard_ms;
+
+        /* its stream may be broken without our knowledge, and it may stand outside */
+        const bool away = !node->session || silent > 2 * core->config.heartbeat_ms;
+
+        if (node_gone(node) || (event->deaf.outside && (!away || silent > SHUT_MOST_MS)))
+            continue;
+        node->deaf_ms += event->deaf.ms;
+        if (node->deaf_ms > silent)
+            node->deaf_ms = silent;
+        if (event->deaf.outside)
+            node->return_by = core->now.boot_ms + core->config.return_ms;
+        else if (node->return_by > core->now.boot_ms - event->deaf.ms)
+            node->return_by += event->deaf.ms; /* it may have come back, unheard */
+        if (node->return_by > core->now.boot_ms + core->config.return_ms)
+            node->return_by = core->now.boot_ms + core->config.return_ms;
+    }
 }
 
 /* When the spawn's processes are dead whatever became of its node. */
@@ -79,12 +123,20 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "node %s belongs to cluster %s, this is %s, say ddp-agent --rejoin to move it",
                        hello->node, hello->cluster_id, core->config.cluster_id);
-    if (hello->epoch > core->config.epoch)
+    if (hello->epoch > core->config.epoch && !hello->keeps_cards)
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "node %s has a wish of epoch %" PRId64 ", this coordinator is at %" PRId64
                        ": its state is older than the node's, say ddp-agent --rejoin if that is meant",
                        hello->node, hello->epoch, core->config.epoch);
-    if (!node || !strcmp(node->r.instance, hello->instance))
+    /* ours goes above it, for good: one made-up number must not use up all that there are */
+    if (hello->epoch < 0 || hello->epoch - core->config.epoch > EPOCHS_APART)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "node %s has a wish of epoch %" PRId64 ", this coordinator is at %" PRId64
+                       ": no backup is that old, say ddp-agent --rejoin there if that is meant",
+                       hello->node, hello->epoch, core->config.epoch);
+    if (adopt_check(core, hello, e) != ERR_OK)
+        return e->code;
+    if (!node || !*node->r.instance || !strcmp(node->r.instance, hello->instance))
         return ERR_OK;
     if (!node_gone(node))
         return err_set(e, ERR_ALREADY_EXISTS,
@@ -156,6 +208,13 @@ static void send_wish(struct core *core, struct node *node)
     effect->node = xstrdup(node->r.name);
 }
 
+/* Its wish, or what it keeps of a job, is newer than anything that these records have given out. */
+static bool knows_more(const struct core *core, const struct core_hello *hello)
+{
+    return hello->card_count || hello->epoch > core->config.epoch ||
+           (hello->epoch == core->config.epoch && hello->revision > core->revision);
+}
+
 void nodes_hello(struct core *core, const struct core_event *event)
 {
     struct node *node;
@@ -172,6 +231,11 @@ void nodes_hello(struct core *core, const struct core_event *event)
         take_inventory(core, node, &event->hello);
         emit_node(core, node, CHANGE_NODE_PUT);
     }
+    if (knows_more(core, &event->hello)) {
+        adopt_begin(core, event->hello.epoch, false);
+        adopt_cards(core, &event->hello);
+    }
+    card_heads(core, node, &event->hello);
     if (node->session && node->session != event->session)
         emit_effect(core, EFFECT_CLOSE)->session = node->session;
     node->session = event->session;
@@ -198,6 +262,7 @@ void nodes_settle(struct core *core, struct node *node)
         move_node(core, node, NODE_DRAINING, "still to be drained");
     else
         move_node(core, node, NODE_ALIVE, "its facts agree");
+    lost_node_back(core);
     /* one that comes and goes has to stay longer each time before a running job stops for it */
     node->alive_ms = core->now.boot_ms;
     node->steady_ms = node->flaps ? core->now.boot_ms + (core->config.settle_ms << node->flaps) : 0;
@@ -222,6 +287,7 @@ void nodes_heartbeat(struct core *core, const struct core_event *event)
     node->load = event->heartbeat.load;
     node->memory_free = event->heartbeat.memory_free;
     gpus_heard(core, node, event->heartbeat.gpus, event->heartbeat.gpu_count);
+    accounts_set(core, node, event->heartbeat.accounts, event->heartbeat.account_count);
     struct core_effect *effect = emit_effect(core, EFFECT_ACK);
     effect->session = event->session;
     effect->sequence = event->heartbeat.sequence;
@@ -320,13 +386,13 @@ void nodes_session_closed(struct core *core, const struct core_event *event)
 
 static int64_t lost_at(const struct core *core, const struct node *node)
 {
-    int64_t at = node->heard_ms + core->config.node_timeout_ms;
+    int64_t at = node->heard_ms + node->deaf_ms + core->config.node_timeout_ms;
     return at > node->return_by ? at : node->return_by;
 }
 
 static int64_t suspect_at(const struct core *core, const struct node *node)
 {
-    return node->heard_ms + core->config.node_timeout_ms * 3 / 4;
+    return node->heard_ms + node->deaf_ms + core->config.node_timeout_ms * 3 / 4;
 }
 
 static void expire_leases(struct core *core, struct node *node)

@@ -82,6 +82,25 @@ static void explain_blocked(struct job *job, const struct place_choice *targets,
                    missing == 1 ? "it" : "them");
 }
 
+/* ", no account ana on box3" */
+static bool explain_accounts(const struct core *core, const struct job *job, struct buf *text)
+{
+    const char *first = NULL;
+    size_t count = 0;
+
+    for (size_t i = 0; i < core->node_count; i++) {
+        const char *why = room_expected(core->nodes[i]) ? accounts_problem(core->nodes[i], job) : NULL;
+        first = first ? first : why;
+        count += why != NULL;
+    }
+    if (!count)
+        return false;
+    buf_printf(text, ", %s", first);
+    if (count > 1)
+        buf_printf(text, ", and the same on %zu other%s", count - 1, count == 2 ? "" : "s");
+    return true;
+}
+
 static void explain_too_small(const struct core *core, const struct job *job, enum room_mode mode,
                               struct buf *text)
 {
@@ -90,7 +109,7 @@ static void explain_too_small(const struct core *core, const struct job *job, en
 
     for (size_t i = 0; i < core->node_count; i++) {
         const struct node *node = core->nodes[i];
-        bool fits = room_procs(&job->spec, node, mode, &gpus_each) > 0;
+        bool fits = room_procs(job, node, mode, &gpus_each) > 0;
         if (room_expected(node) && node->place.cpu_total > largest)
             largest = node->place.cpu_total;
         fitting += fits && room_expected(node);
@@ -102,7 +121,8 @@ static void explain_too_small(const struct core *core, const struct job *job, en
     buf_printf(text, "waits for %" PRId64 " node%s with %" PRId64 " %s each: the cluster has %" PRId64,
                job->spec.nodes_min, job->spec.nodes_min == 1 ? "" : "s", per_node, what(mode, per_node),
                fitting);
-    if (mode == ROOM_CPU && !fitting && largest)
+    bool for_accounts = explain_accounts(core, job, text);
+    if (mode == ROOM_CPU && !fitting && largest && !for_accounts)
         buf_printf(text, ", its largest has %" PRId64, largest);
     int sick = mode == ROOM_GPU ? room_sick(core) : 0;
     if (sick)
@@ -160,7 +180,11 @@ static size_t candidates(const struct core *core, const struct job *job, enum ro
 {
     size_t count = room_candidates(core, job, mode, later, list);
 
-    return alike_matters(job, mode) ? alike_keep(list, count) : count;
+    if (!alike_matters(job, mode))
+        return count;
+    if (count && lost_is_found(job, list[0].node)) /* those come first */
+        return alike_with(list[0].node, list, count);
+    return alike_keep(list, count);
 }
 
 /* How many nodes are kept for a job that cannot be placed now: as many as it was stopped for. */
@@ -216,7 +240,8 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
     size_t count = ready ? candidates(core, job, mode, false, list) : 0;
 
     count = world_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
-    if (count) {
+    bool elsewhere = count && !lost_has_place(job, list, count);
+    if (count && !elsewhere) {
         take_seats(list, count);
         for (size_t i = 0; i < count; i++)
             room_take(list[i].node, &list[i]);
@@ -230,11 +255,17 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
     size_t fitting = candidates(core, job, mode, true, list);
     bool enough = fitting && fitting >= (size_t)job->spec.nodes_min;
     count = choose_to_keep(job, list, fitting);
+    if (elsewhere && !lost_has_place(job, list, count))
+        count = 0; /* nodes without its snapshots are not kept from others */
     if (old)
         buf_printf(&text, "waits until rank %d of generation %" PRId64 " is known dead on %s", old->r.rank,
                    old->r.generation, old->r.node);
+    else if (!ready && job->held)
+        buf_puts(&text, "waits for the nodes to report their jobs: the coordinator's records were restored");
     else if (!ready)
         buf_puts(&text, "waits a moment before the next restart");
+    else if (elsewhere || (job->lost.found && !enough)) /* too few nodes go with those that have them */
+        lost_say_place(core, job, &text);
     else if (!room_feasible(core, job, mode))
         explain_too_small(core, job, mode, &text);
     else if (!alike_feasible(core, job, mode, &text))
@@ -337,6 +368,8 @@ static bool wants_place(const struct job *job)
 {
     const struct generation *g = job_current(job);
 
+    if (lost_waits(job))
+        return false;
     return job->r.state == JOB_QUEUED || (job->r.state == JOB_RECOVERING && !(g && generation_open(g)));
 }
 

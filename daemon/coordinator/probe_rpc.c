@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "daemon/coordinator/ask.h"
 #include "daemon/coordinator/convert.h"
+#include "daemon/coordinator/identity.h"
 #include "proto/rpc_codec.h"
 
 /* ProbeJob: what the coordinator knows of each member of a generation, and what their nodes see of them now.
@@ -170,6 +171,10 @@ void probe_job(struct rpc_call *rpc, const void *message, void *user)
     service_flush(s);
     if (core_job_status(s->core, request->job, false, &status, &e) != ERR_OK) {
         rpc_call_fail(rpc, &e);
+        return;
+    }
+    if (!caller_may_read(s, rpc, request->job)) {
+        core_job_status_release(&status);
         return;
     }
     struct ask *ask = ask_open(s, rpc, PROBE_TIMEOUT_MS, reply);

@@ -36,7 +36,8 @@ struct batch {
 };
 
 struct recorder {
-    struct metrics *metrics; /* the worker's while busy */
+    struct metrics *metrics; /* the worker's while busy; NULL: there was no room for it yet */
+    char *dir;
     uv_loop_t *loop;
     uv_timer_t timer;
     uv_work_t work;
@@ -64,9 +65,22 @@ static void free_batch(struct batch *b)
 
 /* ---- on the worker thread */
 
+static void fail_reads(struct batch *b)
+{
+    for (size_t i = 0; i < b->read_count; i++) {
+        b->reads[i].failed = true;
+        b->reads[i].err = b->err;
+    }
+}
+
 static void run_batch(struct recorder *r)
 {
     struct batch *b = &r->running;
+    if (!r->metrics && metrics_open(&r->metrics, r->dir, &b->err) != ERR_OK) {
+        b->failed = true;
+        fail_reads(b);
+        return;
+    }
     enum err_code code = metrics_append(r->metrics, b->points, b->point_count, &b->err);
     for (size_t i = 0; i < b->forgotten_count && code == ERR_OK; i++)
         code = metrics_forget(r->metrics, b->forgotten[i], &b->err);
@@ -175,10 +189,11 @@ static void on_timer(uv_timer_t *timer)
 enum err_code recorder_open(struct recorder **out, uv_loop_t *loop, const char *dir, struct err *e)
 {
     struct recorder *r = xcalloc(1, sizeof *r);
-    if (metrics_open(&r->metrics, dir, e) != ERR_OK) {
+    if (metrics_open(&r->metrics, dir, e) != ERR_OK && e->code != ERR_RESOURCE_EXHAUSTED) {
         free(r);
         return e->code;
     }
+    r->dir = xstrdup(dir);
     r->loop = loop;
     uv_timer_init(loop, &r->timer);
     r->timer.data = r;
@@ -257,7 +272,9 @@ uint64_t recorder_dropped(const struct recorder *r)
 
 static void closed(uv_handle_t *timer)
 {
-    free(timer->data);
+    struct recorder *r = timer->data;
+    free(r->dir);
+    free(r);
 }
 
 void recorder_close(struct recorder *r)
@@ -268,7 +285,8 @@ void recorder_close(struct recorder *r)
         uv_run(r->loop, UV_RUN_ONCE);
     r->running = r->pending;
     r->pending = (struct batch){0};
-    run_batch(r);
+    if (r->running.point_count || r->running.forgotten_count || r->running.read_count)
+        run_batch(r);
     finish_batch(r);
     metrics_close(r->metrics);
     handles_release(&r->last_step);

@@ -83,6 +83,7 @@ static void end_job(struct core *core, struct job *job, enum job_state to, const
 
     job->r.ended_ms = core->now.wall_ms;
     job->limit_at = 0;
+    progress_keep(job);
     emit_job(core, job, CHANGE_JOB_PUT);
     move_job(core, job, to, reason);
     emit_event(core, job, "job_ended", "%s: %s", sm_name(&job_sm, to), reason);
@@ -98,8 +99,9 @@ static void start_stopping(struct core *core, struct job *job, enum job_state go
     move_job(core, job, JOB_STOPPING, why);
 }
 
-/* What the job loses from here on, until it is back where it was. */
-static void open_fault(struct core *core, struct job *job, const char *text)
+/* What the job loses from here on, until it is back where it was. The status line names the last restart
+ * beside the number of charged ones: one that is not charged does not take the place of one that is. */
+static void open_fault(struct core *core, struct job *job, bool charged, const char *text)
 {
     if (!job->r.fault_ms) {
         job->fault_boot_ms = core->now.boot_ms;
@@ -107,8 +109,10 @@ static void open_fault(struct core *core, struct job *job, const char *text)
     }
     if (job->progress.step > job->r.fault_step)
         job->r.fault_step = job->progress.step;
-    text_set(&job->r.last_restart, "%.240s", text);
-    job->r.last_restart_ms = core->now.wall_ms;
+    if (charged || !job->r.restarts_used) {
+        text_set(&job->r.last_restart, "%.240s", text);
+        job->r.last_restart_ms = core->now.wall_ms;
+    }
     emit_job(core, job, CHANGE_JOB_PUT);
 }
 
@@ -122,7 +126,9 @@ static void charge(struct core *core, struct job *job)
     int64_t wait = BACKOFF_FIRST_MS;
     for (int64_t i = 2; i < n && wait < BACKOFF_MOST_MS; i++)
         wait *= 2;
-    job->not_before = core->now.boot_ms + (wait < BACKOFF_MOST_MS ? wait : BACKOFF_MOST_MS);
+    wait = core->now.boot_ms + (wait < BACKOFF_MOST_MS ? wait : BACKOFF_MOST_MS);
+    if (job->not_before < wait) /* it may be held for longer */
+        job->not_before = wait;
     core_wake(core, job->not_before);
 }
 
@@ -163,9 +169,19 @@ void recover_fail(struct core *core, struct generation *g, const struct cause *c
             snprintf(how, sizeof(how), "not charged");
         }
         say_closed(core, job, g, how);
-        open_fault(core, job, cause->text);
+        open_fault(core, job, cause->charged, cause->text);
         move_job(core, job, JOB_RECOVERING, cause->text);
     }
+    recover_settle(core, job);
+}
+
+void recover_hold(struct core *core, struct generation *g, const char *why)
+{
+    struct job *job = g->job;
+
+    BUG_ON(!generation_open(g) || g != job_current(job));
+    end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, why);
+    move_job(core, job, JOB_RECOVERING, why);
     recover_settle(core, job);
 }
 
@@ -197,7 +213,7 @@ void recover_drain(struct core *core, struct generation *g, const char *why)
             job->targets = strv_append(job->targets, g->ranks[i].r.node);
     job->drained_ms = core->now.boot_ms;
     emit_event(core, job, "generation_drained", "generation %" PRId64 ": %s (not charged)", g->r.number, why);
-    open_fault(core, job, why);
+    open_fault(core, job, false, why);
     drain_generation(core, g, why);
     move_job(core, job, JOB_RECOVERING, why);
     recover_settle(core, job);

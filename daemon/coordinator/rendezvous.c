@@ -15,6 +15,8 @@
 #define ADDRESS_LIMIT 4096
 #define BOOTSTRAP_LIMIT 4096
 #define OFFER_LIMIT 64
+#define UNUSABLE_KEPT 16
+#define UNUSABLE_CHARS 400
 
 /* The caller as a member of the current generation; NULL: it has been answered. */
 static struct spawn *member(struct core *core, const struct core_event *event, int64_t generation, int rank)
@@ -71,6 +73,15 @@ static void keep_offers(struct spawn *s, const struct core_event *event)
     }
 }
 
+static void keep_unusable(struct spawn *s, const struct core_event *event)
+{
+    strv_free(steal(s->unusable));
+    for (size_t i = 0; i < event->join.unusable_count && i < UNUSABLE_KEPT; i++) {
+        CLEANUP(free_text) char *line = xasprintf("%.*s", UNUSABLE_CHARS, event->join.unusable[i]);
+        s->unusable = strv_append(s->unusable, line);
+    }
+}
+
 static void keep_address(struct core *core, struct rank *rank, const struct core_event *event)
 {
     const uint8_t *address = event->join.address;
@@ -98,6 +109,8 @@ static bool all_here(const struct generation *g)
 static void complete(struct core *core, struct generation *g)
 {
     snapshots_choose(core, g);
+    if (lost_check(core, g))
+        return;
     core->env.random(core->env.ctx, g->r.key, sizeof(g->r.key));
     g->r.has_key = true;
     g->r.ready_ms = core->now.wall_ms;
@@ -127,6 +140,7 @@ void rendezvous_join(struct core *core, const struct core_event *event)
     if (g->r.state == GENERATION_FORMING) {
         s->joined_here = true;
         keep_offers(s, event);
+        keep_unusable(s, event);
         keep_address(core, &g->ranks[s->r.rank], event);
         if (all_here(g))
             complete(core, g);
@@ -142,18 +156,26 @@ static void say_joined(struct core *core, struct generation *g)
 {
     struct job *job = g->job;
     char from[TEXT_COUNT], redo[TEXT_COUNT], span[TEXT_SPAN];
-    int64_t lost = job->r.fault_ms ? job->r.fault_step - (g->r.source_rank >= 0 ? g->r.source_step : 0) : 0;
+    bool scratch = g->r.source_rank < 0 && job->r.scratch_generation;
+    int64_t lost =
+        job->r.fault_ms && !scratch ? job->r.fault_step - (g->r.source_rank >= 0 ? g->r.source_step : 0) : 0;
     CLEANUP(buf_release) struct buf text = {0};
 
     buf_printf(&text, "generation %" PRId64 ": %d rank%s joined in %s", g->r.number, g->r.world_size,
                g->r.world_size == 1 ? "" : "s", text_span(span, core->now.boot_ms - g->born_ms));
     if (g->r.source_rank >= 0)
         buf_printf(&text, "; state from snapshot step %s", text_count(from, g->r.source_step));
+    else if (scratch)
+        buf_puts(&text, "; from scratch, as the user asked");
     else if (g->r.number > 1 || job->r.continues)
         buf_puts(&text, "; no snapshot to start from");
     if (lost > 0)
         buf_printf(&text, ": %s steps to redo", text_count(redo, lost));
     emit_event(core, job, "generation_joined", "%s", text.data);
+    if (scratch) { /* it is another run: nothing is to be redone, and no loss to be compared with */
+        job->r.fault_step = 0;
+        job->progress = (struct core_progress){.steps = job->progress.steps};
+    }
     if (job->progress.step > 0)
         job->progress.step = g->r.source_rank >= 0 ? g->r.source_step : 0;
 }
@@ -317,9 +339,35 @@ void rendezvous_closed(struct core *core, struct generation *g, const char *why)
     say_levels(core, g);
 }
 
+/* A rank that dials again may have two for a moment. */
+int rendezvous_watching(const struct core *core, const struct generation *g)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < core->watcher_count; i++)
+        count += core->watchers[i].spawn->generation == g;
+    return count < g->r.world_size ? count : g->r.world_size;
+}
+
 void rendezvous_stopping(struct core *core, struct generation *g)
 {
     say_levels(core, g);
+}
+
+void rendezvous_renew(struct core *core, const struct job *job)
+{
+    for (size_t i = 0; i < job->spawn_count; i++) {
+        struct spawn *s = job->spawns[i];
+        if (s->join_call)
+            emit_fail(core, s->join_call, ERR_UNAVAILABLE, "job %" PRId64 " is read anew, call again",
+                      job->r.id);
+        s->join_call = 0;
+    }
+    for (size_t i = 0; i < core->watcher_count; i++)
+        if (core->watchers[i].spawn->job == job)
+            emit_fail(core, core->watchers[i].call, ERR_UNAVAILABLE,
+                      "job %" PRId64 " is read anew, call again", job->r.id);
+    rendezvous_drop(core, job);
 }
 
 void rendezvous_drop(struct core *core, const struct job *job)

@@ -1,4 +1,5 @@
 #include "base/mem.h"
+#include "daemon/coordinator/identity.h"
 #include "daemon/coordinator/pool.h"
 #include "daemon/coordinator/service_impl.h"
 
@@ -53,6 +54,8 @@ static void join(struct rpc_call *rpc, const void *message, void *user)
     event.join.address_size = m->address.len;
     event.join.offers = offers;
     event.join.offer_count = m->n_offers;
+    event.join.unusable = m->unusable;
+    event.join.unusable_count = m->n_unusable;
     service_event(s, &event);
 }
 
@@ -75,7 +78,7 @@ static void watch(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__WatchRequest *m = message;
-    if (impostor(rpc, m->job, m->spawn ? m->spawn : -1))
+    if (impostor(rpc, m->job, m->spawn ? m->spawn : -1) || (store_deferred(s->store) && refuse(s, rpc)))
         return;
     struct core_event event = member_event(rpc, CORE_WATCH, call_open(s, rpc, CALL_WATCH, true)->handle);
     event.watch.generation = m->generation;
@@ -98,10 +101,28 @@ static void commit_snapshot(struct rpc_call *rpc, const void *message, void *use
     service_event(s, &event);
 }
 
+static void report_snapshot_failure(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__ReportSnapshotFailureRequest *m = message;
+    if (impostor(rpc, m->job, 0) || refuse(s, rpc))
+        return;
+    struct core_event event =
+        member_event(rpc, CORE_SNAPSHOT_FAILED, call_open(s, rpc, CALL_SNAPSHOT_FAILURE, true)->handle);
+    event.snapshot.generation = m->generation;
+    event.snapshot.step = m->step;
+    event.snapshot.why = m->why;
+    service_event(s, &event);
+}
+
 const struct rpc_method rendezvous_methods[] = {
     {.name = "Join", .kind = RPC_UNARY, .waits = true, .on_start = join, .on_end = call_end},
     {.name = "PutBootstrap", .kind = RPC_UNARY, .on_start = put_bootstrap, .on_end = call_end},
     {.name = "Watch", .kind = RPC_SERVER_STREAM, .on_start = watch, .on_end = call_end},
     {.name = "CommitSnapshot", .kind = RPC_UNARY, .on_start = commit_snapshot, .on_end = call_end},
+    {.name = "ReportSnapshotFailure",
+     .kind = RPC_UNARY,
+     .on_start = report_snapshot_failure,
+     .on_end = call_end},
     {.name = NULL},
 };

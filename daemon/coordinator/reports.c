@@ -1,4 +1,4 @@
-/* What workers report: kept as the last values for status; never durable here. */
+/* What workers report: kept as the last values for status; progress.c makes them durable now and then. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +90,6 @@ void reports_close_fault(struct core *core, struct job *job)
     const struct generation *g = job_current(job);
     int64_t took = core->now.boot_ms - job->fault_boot_ms, step_then = job->r.fault_step;
     int64_t lost = step_then - resumed_at(job, g);
-    CLEANUP(free_text) char *cause = steal(job->r.last_restart);
 
     if (lost > 0)
         snprintf(cost, sizeof(cost), "%s steps redone (%s)", text_count(redone, lost), text_span(span, took));
@@ -100,7 +99,10 @@ void reports_close_fault(struct core *core, struct job *job)
         emit_event(core, job, "fault_cost", "back at step %s: %s", text_count(step, step_then), cost);
     else
         emit_event(core, job, "fault_cost", "back after %s", text_span(span, took));
-    job->r.last_restart = xasprintf("%s, cost %s", cause ? cause : "", text_span(span, took));
+    if (job->r.last_restart_ms >= job->r.fault_ms) { /* else it names an earlier one, whose cost it has */
+        CLEANUP(free_text) char *cause = steal(job->r.last_restart);
+        job->r.last_restart = xasprintf("%s, cost %s", cause ? cause : "", text_span(span, took));
+    }
     job->r.fault_ms = job->r.fault_step = 0;
     emit_job(core, job, CHANGE_JOB_PUT);
 }
@@ -152,6 +154,7 @@ static void take(struct core *core, struct spawn *s, const struct core_report *r
     s->report_ms = core->now.boot_ms;
     job->progress.updated_ms = core->now.wall_ms;
     job->changed = true;
+    progress_news(core, job);
     for (size_t i = 0; i < report->metric_count; i++) {
         keep_metric(job, s->r.rank, report->metrics[i].name, report->metrics[i].value);
         keep_rank(s, report->metrics[i].name, report->metrics[i].value);
@@ -162,6 +165,8 @@ static void take(struct core *core, struct spawn *s, const struct core_report *r
         move_rank(core, rank, RANK_TRAINING);
     if (job->r.fault_ms && report->has_step && report->step >= job->r.fault_step)
         reports_close_fault(core, job);
+    if (report->has_step)
+        faults_stepped(core, job);
 }
 
 void reports_apply(struct core *core, const struct core_event *event)

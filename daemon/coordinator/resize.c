@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "daemon/coordinator/room.h"
+#include "daemon/coordinator/text.h"
 
 #define LAST_CALL 6 /* settle times, from the first node that was offered */
 #define PAUSE 6     /* ... from one growth to the next */
@@ -208,6 +209,25 @@ void resize_job(struct core *core, const struct core_event *event)
     reply(core, event->call, job);
 }
 
+/* "starts again at step 0: the snapshots up to step 1,200 no longer count" */
+static void begin_again(struct core *core, struct job *job)
+{
+    const struct snapshot_record *newest = snapshots_expected(core, job);
+    CLEANUP(buf_release) struct buf text = {0};
+    char step[TEXT_COUNT];
+
+    buf_puts(&text, "starts again at step 0, as the user asked");
+    if (newest)
+        buf_printf(
+            &text,
+            "; its snapshots up to step %s no longer count, and are set aside in %s/set-aside-g%" PRId64
+            " where they are found",
+            text_count(step, newest->step), job->spec.train.snapshot.dir, job->r.generation);
+    job->r.scratch_generation = job->r.generation;
+    emit_job(core, job, CHANGE_JOB_PUT);
+    emit_event(core, job, "job_from_scratch", "%s", text.data);
+}
+
 void resize_restart(struct core *core, const struct core_event *event)
 {
     struct job *job = named(core, event);
@@ -219,8 +239,17 @@ void resize_restart(struct core *core, const struct core_event *event)
                   job->r.id);
         return;
     }
+    if (event->resize.from_scratch && job->spec.kind != JOB_TRAIN) {
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
+                  "job %" PRId64 " is a command, which goes on from whatever it finds by itself", job->r.id);
+        return;
+    }
+    if (event->resize.from_scratch)
+        begin_again(core, job);
+    lost_try(job);
     recover_drain(core, job_current(job), "restarted by the user");
-    job->not_before = 0;
+    if (!job->held)
+        job->not_before = 0;
     core->place_dirty = true;
     reply(core, event->call, job);
 }

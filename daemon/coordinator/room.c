@@ -39,14 +39,17 @@ void room_count(struct node *node)
 }
 
 /* How many processes the job has on this node, and of how many GPUs each; 0: the node is none for it. */
-int room_procs(const struct job_spec *spec, const struct node *node, enum room_mode mode, int *gpus_each)
+int room_procs(const struct job *job, const struct node *node, enum room_mode mode, int *gpus_each)
 {
+    const struct job_spec *spec = &job->spec;
     int gpus = node->place.gpus, procs = 0;
     int given = spec->procs == JOB_PROCS_NUMBER ? (int)spec->procs_per_node : 0; /* 0: what the node has */
 
     if (node->procs)
         given = node->procs;
     *gpus_each = 0;
+    if (accounts_problem(node, job))
+        return 0;
     if (mode == ROOM_CPU) {
         procs = given ? given : node->place.cpu_total;
         return procs <= node->place.cpu_total ? procs : 0;
@@ -167,11 +170,13 @@ size_t room_candidates(const struct core *core, const struct job *job, enum room
         struct place_choice c = {.node = node};
         if (later ? !room_expected(node) : !room_usable(node))
             continue;
-        c.procs = room_procs(&job->spec, node, mode, &c.gpus_each);
+        c.procs = room_procs(job, node, mode, &c.gpus_each);
         if (!c.procs)
             continue;
         c.available = room_available(node, mode);
         c.order = room_former_order(job, node);
+        if (lost_is_found(job, node))
+            c.order -= 1 << 23; /* its snapshots are there: without them it cannot go on */
         if (later && is_target(job, node))
             c.order -= 1 << 21;
         if (later && !room_usable(node))
@@ -193,8 +198,7 @@ bool room_feasible(const struct core *core, const struct job *job, enum room_mod
     int64_t count = 0;
 
     for (size_t i = 0; i < core->node_count; i++)
-        count +=
-            room_expected(core->nodes[i]) && room_procs(&job->spec, core->nodes[i], mode, &gpus_each) > 0;
+        count += room_expected(core->nodes[i]) && room_procs(job, core->nodes[i], mode, &gpus_each) > 0;
     return count >= job->spec.nodes_min;
 }
 

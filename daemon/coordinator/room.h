@@ -18,8 +18,8 @@ enum room_mode room_mode_of(const struct core *core, const struct job *job);
 bool room_feasible(const struct core *core, const struct job *job,
                    enum room_mode mode); /* by an empty cluster */
 /* How many processes the job has on this node, and of how many GPUs each; 0: the node is none for it. */
-int room_procs(const struct job_spec *spec, const struct node *node, enum room_mode mode, int *gpus_each);
-int room_sick(const struct core *core); /* GPUs that are there, and not well */
+int room_procs(const struct job *job, const struct node *node, enum room_mode mode, int *gpus_each);
+int room_sick(const struct core *core);       /* GPUs that are there, and not well */
 int room_units(const struct place_choice *c); /* slots or GPUs */
 int room_available(const struct node *node, enum room_mode mode);
 int room_former_order(const struct job *job,

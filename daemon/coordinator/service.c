@@ -9,7 +9,9 @@
 #include "base/mem.h"
 #include "base/notify.h"
 #include "base/signals.h"
+#include "daemon/coordinator/backups.h"
 #include "daemon/coordinator/http.h"
+#include "daemon/coordinator/identity.h"
 #include "daemon/coordinator/recorder.h"
 #include "daemon/coordinator/service_impl.h"
 
@@ -41,6 +43,7 @@ static void arm_tick(struct service *s);
 static void on_tick(uv_timer_t *timer)
 {
     struct service *s = timer->data;
+    hearing_tell(s);
     const struct core_now now = service_now();
     if (!s->stuck && core_next_deadline(s->core) <= now.boot_ms)
         core_tick(s->core, now, &s->out);
@@ -53,6 +56,7 @@ static void arm_tick(struct service *s)
     if (wait > LONGEST_SLEEP_MS || s->stuck)
         wait = LONGEST_SLEEP_MS;
     uv_timer_start(&s->tick, on_tick, wait > 0 ? (uint64_t)wait : 0, 0);
+    hearing_due(s, wait > 0 ? wait : 0);
 }
 
 static void on_trim(uv_timer_t *timer)
@@ -61,6 +65,8 @@ static void on_trim(uv_timer_t *timer)
     struct err e = {0};
     if (!s->stuck && store_trim_events(s->store, EVENTS_KEPT, &e) != ERR_OK)
         log_warn("events_not_trimmed", "why=%s", LOG_Q(e.msg));
+    if (!s->stuck)
+        audit_trim(s);
 }
 
 static double oldest_queued(struct service *s, int64_t now)
@@ -90,12 +96,15 @@ static void publish(struct service *s)
     s->stats.oldest_queued_s = oldest_queued(s, clock_wall_ms());
     s->stats.room_bytes = store_room(s->store);
     s->stats.points_dropped = recorder_dropped(s->recorder);
+    s->stats.backup_age_s = s->backups ? (double)backups_age_ms(s->backups) / 1e3 : -1;
+    s->stats.backup_failures = s->backups ? backups_failures(s->backups) : 0;
     stats_print(&s->stats, &totals, store_epoch(s->store), &text);
     http_publish(s->http, &text);
 }
 
 static void end_of_turn(struct service *s)
 {
+    hearing_turn(s);
     if (!s->stuck)
         service_flush(s);
     if (!s->stuck && s->out.change_count == 0 && s->out.effect_count == 0) {
@@ -137,7 +146,7 @@ static void on_drained(void *user)
     uv_stop(&s->loop); /* the rest is done outside of its callbacks, see close_all */
 }
 
-static void stop(struct service *s, const char *why)
+void service_stop(struct service *s, const char *why)
 {
     if (s->stopping) {
         rpc_server_drain(s->server, 0, on_drained, s);
@@ -151,7 +160,7 @@ static void stop(struct service *s, const char *why)
 
 static void on_signal(uv_signal_t *signal, int number)
 {
-    stop(signal->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
+    service_stop(signal->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
 static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
@@ -168,7 +177,7 @@ static void on_lifeline(uv_stream_t *stream, ssize_t count, const uv_buf_t *data
     if (count >= 0)
         return;
     uv_read_stop(stream);
-    stop(stream->data, "lifeline");
+    service_stop(stream->data, "lifeline");
 }
 
 /* ---- the start */
@@ -179,7 +188,7 @@ static void random_bytes(void *ctx, void *out, size_t size)
     id_random(out, size);
 }
 
-static enum err_code open_core(struct service *s, struct err *e)
+enum err_code service_rebuild(struct service *s, struct err *e)
 {
     struct core_config config = s->options->core;
     const struct core_env env = {.random = random_bytes};
@@ -188,6 +197,9 @@ static enum err_code open_core(struct service *s, struct err *e)
         return e->code;
     memcpy(config.cluster_id, store_cluster_id(s->store), sizeof config.cluster_id);
     config.epoch = store_epoch(s->store);
+    config.no_cards = s->options->lifeline >= 0; /* the cluster ends with us */
+    core_out_clear(&s->out);
+    core_free(s->core);
     s->core = core_create(&config, &env);
     return core_load(s->core, &records, service_now(), &s->out, e);
 }
@@ -213,14 +225,24 @@ static enum err_code listen_all(struct service *s, struct err *e)
 static enum err_code open_server(struct service *s, struct err *e)
 {
     const struct rpc_server_options options = {
-        .loop = &s->loop, .auth = auth_check, .auth_user = s, .max_receive = MAX_RECEIVE};
+        .loop = &s->loop,
+        .auth = auth_check,
+        .auth_user = s,
+        .max_receive = MAX_RECEIVE,
+        .limits = s->options->limits,
+        .private_dir = s->options->state,
+    };
     if (rpc_server_create(&s->server, &options, e) != ERR_OK)
         return e->code;
     s->services[0] = (struct rpc_service){&ddp__v1__cluster__descriptor, cluster_methods, s};
     s->services[1] = (struct rpc_service){&ddp__v1__agent__descriptor, agent_methods, s};
     s->services[2] = (struct rpc_service){&ddp__v1__rendezvous__descriptor, rendezvous_methods, s};
-    for (size_t i = 0; i < ARRAY_LEN(s->services); i++)
+    for (size_t i = 0; i < ARRAY_LEN(s->services); i++) {
+        for (const struct rpc_method *m = s->services[i].methods; m->name; m++)
+            BUG_ON(!access_find(s->services[i].descriptor->name,
+                                m->name)); /* a method without a row in roles.c */
         rpc_server_add_service(s->server, &s->services[i]);
+    }
     return listen_all(s, e);
 }
 
@@ -239,12 +261,16 @@ static enum err_code open_lifeline(struct service *s, struct err *e)
 static void open_loop(struct service *s)
 {
     uv_loop_init(&s->loop);
+    uv_loop_configure(&s->loop, UV_METRICS_IDLE_TIME);
     uv_prepare_init(&s->loop, &s->prepare);
     uv_check_init(&s->loop, &s->check);
     uv_timer_init(&s->loop, &s->tick);
     uv_timer_init(&s->loop, &s->retry);
     uv_timer_init(&s->loop, &s->trim);
+    uv_timer_init(&s->loop, &s->memory_timer);
+    s->memory_timer.data = s;
     uv_timer_init(&s->loop, &s->ask_timer);
+    uv_timer_init(&s->loop, &s->refusal_timer);
     uv_signal_init(&s->loop, &s->term);
     uv_signal_init(&s->loop, &s->interrupt);
     s->prepare.data = s->check.data = s->tick.data = s->retry.data = s->trim.data = s->ask_timer.data =
@@ -265,6 +291,8 @@ static void start_loop(struct service *s)
     uv_check_start(&s->check, on_check);
     uv_timer_start(&s->trim, on_trim, TRIM_FIRST_MS, TRIM_EVERY_MS);
     rpc_server_start(s->server);
+    hearing_open(s);
+    memory_watch(s);
     service_flush(s); /* what core_load decided */
     publish(s);
     notify_send("READY=1");
@@ -272,15 +300,41 @@ static void start_loop(struct service *s)
              (long long)store_epoch(s->store));
 }
 
+static enum err_code open_store(struct service *s, struct err *e)
+{
+    const char *dir = s->options->state;
+    if (s->options->lifeline >= 0)
+        return store_open_passing(&s->store, dir, e);
+    return (s->options->accept_loss ? store_open_accepting : store_open)(&s->store, dir, e);
+}
+
+static void backup_failed(void *user, const char *why)
+{
+    CLEANUP(free_text) char *text = xasprintf("the backup of the database failed: %s", why);
+    service_say(user, "backup_failed", text);
+}
+
+static void open_backups(struct service *s)
+{
+    if (s->options->lifeline < 0)
+        backups_open(&s->backups, &s->loop,
+                     &(struct backups_options){.state = s->options->state,
+                                               .dir = s->options->backup_dir,
+                                               .every_ms = s->options->backup_every_ms,
+                                               .keep = s->options->backup_keep,
+                                               .failed = backup_failed,
+                                               .user = s});
+}
+
 static enum err_code open_all(struct service *s, struct err *e)
 {
-    const bool passing = s->options->lifeline >= 0;
-    if ((passing ? store_open_passing : store_open)(&s->store, s->options->state, e) != ERR_OK ||
-        open_core(s, e) != ERR_OK || recorder_open(&s->recorder, &s->loop, s->options->state, e) != ERR_OK ||
+    if (open_store(s, e) != ERR_OK || service_rebuild(s, e) != ERR_OK || users_open(s, e) != ERR_OK ||
+        recorder_open(&s->recorder, &s->loop, s->options->state, e) != ERR_OK ||
         open_server(s, e) != ERR_OK || open_lifeline(s, e) != ERR_OK)
         return e->code;
     if (s->options->metrics && http_open(&s->http, s->options->metrics, e) != ERR_OK)
         return e->code;
+    open_backups(s);
     return ERR_OK;
 }
 
@@ -290,12 +344,14 @@ static void close_all(struct service *s)
     uv_check_stop(&s->check);
     uv_timer_stop(&s->tick);
     recorder_close(s->recorder);
+    backups_close(s->backups);
     rpc_server_free(s->server);
     uv_walk(&s->loop, close_any, NULL);
     uv_run(&s->loop, UV_RUN_DEFAULT);
     BUG_ON(uv_loop_close(&s->loop) != 0);
     http_close(s->http);
     core_free(s->core);
+    users_close(s);
     core_out_release(&s->out);
     core_out_release(&s->spare);
     store_close(s->store);
@@ -313,11 +369,19 @@ enum err_code service_run(const struct service_options *options, struct err *e)
     struct service *s = xcalloc(1, sizeof *s);
     s->options = options;
     open_loop(s);
-    const enum err_code code = open_all(s, e);
+    enum err_code code = open_all(s, e);
     if (code == ERR_OK) {
         start_loop(s);
         uv_run(&s->loop, UV_RUN_DEFAULT);
-        service_flush(s); /* what the last calls' ends brought */
+        if (s->broken.code == ERR_OK) {
+            if (!s->stuck)
+                core_save(s->core, service_now(), &s->out);
+            service_flush(s); /* what the last calls' ends brought */
+        }
+    }
+    if (code == ERR_OK && s->broken.code != ERR_OK) {
+        *e = s->broken;
+        code = e->code;
     }
     close_all(s);
     return code;

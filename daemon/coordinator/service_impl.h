@@ -17,6 +17,8 @@ struct recorder;
 struct log_stream;
 struct ask;
 struct http;
+struct backups;
+struct held_hello;
 
 /* A call that waits for the core's answer, or a stream that follows something. */
 enum call_kind {
@@ -27,6 +29,7 @@ enum call_kind {
     CALL_JOIN,
     CALL_PUT_BOOTSTRAP,
     CALL_COMMIT_SNAPSHOT,
+    CALL_SNAPSHOT_FAILURE,
     CALL_WATCH,     /* a worker's */
     CALL_WATCH_JOB, /* a user's: known to the service alone */
 };
@@ -47,10 +50,27 @@ struct session {
     uint64_t handle;
     char *node;     /* NULL before hello */
     bool welcomed;  /* the core took it */
+    bool waiting;   /* there is no durable epoch yet: only the node's leases are renewed */
     bool wish_due;  /* the newest wish is not on its way yet */
     uint8_t *facts; /* packed, held back while commits fail: the newest are the whole truth */
     size_t facts_size;
+    struct held_hello *held; /* cards.c: set while the session waits for cards */
     struct session *next, *prev;
+};
+
+/* The refused calls of one caller within a minute; audit.c. */
+struct refusal {
+    char who[80], origin[96], text[384];
+    uint64_t count, written;
+};
+
+/* Times by which hearing.c measures how long the loop was too late to receive messages. */
+struct hearing {
+    int64_t asked_ms;  /* boot: everything before this time was reported to the core */
+    int64_t due_ms;    /* boot: the loop's next turn should have ended by then */
+    int64_t turned_ms; /* boot: its last turn's end ... */
+    uint64_t idle_ns;  /* ... and how long it had waited for work until then */
+    int64_t late_ms;   /* that it was late since asked_ms */
 };
 
 struct service {
@@ -66,6 +86,7 @@ struct service {
     struct rpc_server *server;
     struct rpc_service services[3]; /* borrowed by the server */
     struct recorder *recorder;
+    struct backups *backups; /* NULL: the cluster does not outlive this process */
     struct http *http;
     struct core_out out;   /* decided, not yet durable */
     struct core_out spare; /* its arrays are used again */
@@ -79,14 +100,23 @@ struct service {
     struct log_stream *logs;
     struct run *run; /* that has come together here; NULL: none, as in every cluster */
     bool wishes_due, watches_due, logs_due, run_due; /* something of the kind waits to be sent */
-    bool stuck;       /* the last commit failed: out waits until the disk takes it */
-    int64_t *refused; /* jobs whose submit was refused while they waited in out */
+    bool stuck;        /* the last commit failed: out waits until the disk takes it */
+    struct err broken; /* the database is damaged: no effects are released any more, and the program ends */
+    int64_t *refused;  /* jobs whose submit was refused while they waited in out */
     struct ask *ask_list;
     uv_timer_t ask_timer;
     size_t refused_count, refused_cap;
     int64_t flushed_ms; /* boot time of the last metrics snapshot */
     bool stopping;
+    struct hearing hearing;
+    uv_timer_t memory_timer;
+    int64_t trimmed_bytes; /* resident after memory was given back */
     struct stats stats;
+    struct user_record *users; /* by name */
+    size_t user_count;
+    struct refusal refusals[16];
+    size_t refusal_count;
+    uv_timer_t refusal_timer; /* ends the minute */
 };
 
 struct core_now service_now(void);
@@ -94,10 +124,31 @@ uint64_t service_handle(struct service *s); /* a new one */
 
 /* Hands an event to the core; its outcome is committed at the end of this turn of the loop. */
 void service_event(struct service *s, const struct core_event *event);
+/* Adds a change of the service itself, committed with the core's changes at the end of this turn. The caller
+ * fills in its record. */
+struct change *service_change(struct service *s, enum change_kind kind);
 /* Commits what is pending and carries it out: before a read, so that nobody sees what is not durable. */
 void service_flush(struct service *s);
+/* The database is damaged (DATA_LOSS): no more effects are released, and the program ends with this error. */
+void service_end_broken(struct service *s, const struct err *e);
 /* ERR_OK, or why nothing that changes state is taken now. */
 MUST_CHECK enum err_code service_accepts(const struct service *s, struct err *e);
+
+/* Writes an event of the cluster itself with the next commit. */
+void service_say(struct service *s, const char *what, const char *text);
+void service_stop(struct service *s, const char *why); /* answers the calls in progress, then ends */
+/* Loads the core from the store and replaces the present core. */
+MUST_CHECK enum err_code service_rebuild(struct service *s, struct err *e);
+/* notes.c: the NOTE lines of `ddpctl status`; strv_free */
+char **service_notes(struct service *s);
+/* memory.c */
+void memory_watch(struct service *s);
+
+/* hearing.c */
+void hearing_open(struct service *s);
+void hearing_turn(struct service *s); /* at each turn's end */
+void hearing_tell(struct service *s); /* before the core judges silences */
+void hearing_due(struct service *s, int64_t wait_ms);
 
 /* calls.c */
 struct call *call_open(struct service *s, struct rpc_call *rpc, enum call_kind kind, bool owed);
@@ -108,6 +159,9 @@ void calls_job_changed(struct service *s, int64_t job); /* marks them */
 
 /* effects.c */
 void effects_run(struct service *s, const struct core_out *out);
+/* Without the core, while there is no durable epoch: */
+void effects_let_wait(struct service *s, struct session *session);
+void effects_ack(struct session *session, int64_t sequence);
 
 /* The services' tables. */
 extern const struct rpc_method cluster_methods[];    /* cluster_rpc.c */
@@ -117,6 +171,8 @@ extern const struct rpc_method rendezvous_methods[]; /* rendezvous_rpc.c */
 /* agent_rpc.c */
 struct session *session_find(struct service *s, const char *node); /* welcomed ones only */
 void sessions_push(struct service *s);                             /* sends the wishes that are due */
+void sessions_redial(struct service *s);                           /* ends those that wait for an epoch */
+void session_hello(struct session *x, const Ddp__V1__Hello *m, const struct records *cards, size_t count);
 void sessions_release_held(struct service *s); /* facts that waited while commits failed */
 MUST_CHECK enum err_code session_send(struct session *session, const Ddp__V1__AgentDown *message,
                                       struct err *e);
@@ -147,12 +203,9 @@ void probe_job(struct rpc_call *rpc, const void *request, void *user); /* ProbeJ
 /* check_rpc.c */
 void check_nodes(struct rpc_call *rpc, const void *request, void *user); /* CheckNodes: on_start */
 
-/* auth.c */
-enum identity_kind { IDENTITY_USER, IDENTITY_WORKER };
-struct identity {
-    enum identity_kind kind;
-    int64_t job, spawn; /* IDENTITY_WORKER */
-};
-enum err_code auth_check(struct rpc_call *call, const struct rpc_auth *auth, void *service, struct err *e);
+/* looks.c */
+void looks_ask(struct session *session, int64_t job);
+/* False: this is the answer to another question. */
+bool looks_answered(struct session *session, const Ddp__V1__CheckAnswer *answer);
 
 #endif

@@ -27,13 +27,38 @@ const struct snapshot_record *snapshots_newest(const struct job *job)
 
     for (size_t i = 0; i < job->snapshot_count; i++) {
         const struct snapshot_record *s = &job->snapshots[i];
-        if (!best || older(best, s))
+        if (s->generation > job->r.scratch_generation && (!best || older(best, s)))
             best = s;
     }
     return best;
 }
 
-static bool has_node(const struct snapshot_record *snapshot, const char *node)
+const struct snapshot_record *snapshots_expected(const struct core *core, const struct job *job)
+{
+    const struct job *of = job;
+
+    if (job->spec.kind != JOB_TRAIN || job->spec.train.resume == RESUME_NEVER)
+        return NULL;
+    for (int depth = 0; of && depth < LINEAGE_DEPTH; depth++) {
+        const struct snapshot_record *newest = snapshots_newest(of);
+        if (newest)
+            return newest;
+        if (of->r.scratch_generation)
+            return NULL; /* it began again, whatever was before it */
+        of = of->r.continues ? core_find_job(core, of->r.continues) : NULL;
+    }
+    return NULL;
+}
+
+bool snapshots_source_older(const struct generation *g, const struct snapshot_record *expected)
+{
+    if (expected->job != g->r.job) /* jobs count generations of their own */
+        return g->r.source_step < expected->step;
+    return g->r.source_generation != expected->generation ? g->r.source_generation < expected->generation
+                                                          : g->r.source_step < expected->step;
+}
+
+bool snapshots_has_node(const struct snapshot_record *snapshot, const char *node)
 {
     for (char **name = snapshot->nodes; name && *name; name++)
         if (!strcmp(*name, node))
@@ -82,7 +107,7 @@ static enum err_code check(const struct core_event *event, const struct spawn *s
     if (!digest || !*digest || strlen(digest) > 128 || !path || *path != '/' || strlen(path) > 4096 ||
         event->snapshot.step < 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "a snapshot has a step, a digest and an absolute path");
-    if (event->snapshot.generation == s->r.generation && same && has_node(known, s->r.node))
+    if (event->snapshot.generation == s->r.generation && same && snapshots_has_node(known, s->r.node))
         return ERR_OK; /* said before, and kept */
     if (s->r.revoked || event->snapshot.generation != s->r.generation || g != job_current(s->job) ||
         !generation_open(g))
@@ -115,12 +140,13 @@ void snapshots_commit(struct core *core, const struct core_event *event)
     }
     if (!known)
         known = add(job, event, core->now.wall_ms);
-    if (!has_node(known, s->r.node)) {
+    if (!snapshots_has_node(known, s->r.node)) {
         known->nodes = strv_append(known->nodes, s->r.node);
         emit_snapshot(core, known, CHANGE_SNAPSHOT_PUT);
         drop_oldest(core, job);
         job->changed = true;
     }
+    faults_committed(core, s, event->snapshot.step);
     emit_ok(core, event->call);
 }
 
@@ -152,10 +178,13 @@ static bool admissible(const struct core *core, const struct job *job, const str
         for (size_t i = 0; i < of->snapshot_count; i++)
             if (of->snapshots[i].step == offer->step && !strcmp(of->snapshots[i].digest, offer->digest)) {
                 out->generation = of->snapshots[i].generation;
-                return true;
+                if (out->generation > of->r.scratch_generation)
+                    return true;
             }
-        if (offer->committed && offer->job == of->r.id)
+        if (offer->committed && offer->job == of->r.id && offer->generation > of->r.scratch_generation)
             return true;
+        if (of->r.scratch_generation)
+            return false; /* it began again: nothing before that counts */
         of = of->r.continues ? core_find_job(core, of->r.continues) : NULL;
     }
     *out = (struct candidate){false, offer->generation, offer->step};

@@ -21,6 +21,14 @@ struct job *core_find_job(const struct core *core, int64_t id)
     return low < core->job_count && core->jobs[low]->r.id == id ? core->jobs[low] : NULL;
 }
 
+struct job *core_find_request(const struct core *core, const char *request_id)
+{
+    for (size_t i = core->job_count; i-- > 0;)
+        if (!strcmp(core->jobs[i]->r.request_id, request_id))
+            return core->jobs[i];
+    return NULL;
+}
+
 static size_t node_place(const struct core *core, const char *name)
 {
     size_t low = 0, high = core->node_count;
@@ -97,11 +105,16 @@ bool spawn_reachable(const struct spawn *s)
 struct job *core_add_job(struct core *core, const struct job_record *record)
 {
     struct job *job = xcalloc(1, sizeof(*job));
+    size_t at = core->job_count;
 
-    BUG_ON(core->job_count && core->jobs[core->job_count - 1]->r.id >= record->id);
+    while (at > 0 && core->jobs[at - 1]->r.id >= record->id)
+        at--;
+    BUG_ON(at < core->job_count && core->jobs[at]->r.id == record->id);
     job_record_copy(&job->r, record);
     core->jobs = array_grow(core->jobs, core->job_count, &core->job_cap, sizeof(struct job *));
-    core->jobs[core->job_count++] = job;
+    memmove(core->jobs + at + 1, core->jobs + at, (core->job_count - at) * sizeof(*core->jobs));
+    core->jobs[at] = job;
+    core->job_count++;
     return job;
 }
 
@@ -112,6 +125,7 @@ static void spawn_free(struct spawn *s)
         free((char *)s->offers[i].path);
     }
     free(s->offers);
+    strv_free(s->unusable);
     spawn_record_release(&s->r);
     free(s);
 }
@@ -139,6 +153,8 @@ static void job_free(struct job *job)
     free(job->waits);
     strv_free(job->targets);
     strv_free(job->grow.nodes);
+    lost_release(job);
+    faults_release(job);
     job_release(&job->spec);
     job_record_release(&job->r);
     free(job);
@@ -175,8 +191,11 @@ static void node_free(struct node *node)
     inventory_free(node);
     free(node->nccl);
     free(node->plugin);
+    strv_free(node->accounts);
+    free(node->unknown_jobs);
     node_record_release(&node->r);
     free(node->spawns);
+    free(node->cards);
     free(node);
 }
 
@@ -224,6 +243,7 @@ struct spawn *job_add_spawn(struct core *core, struct job *job, const struct spa
         node->spawns = array_grow(node->spawns, node->spawn_count, &node->spawn_cap, sizeof(struct spawn *));
         node->spawns[node->spawn_count++] = s;
         node->wish_dirty = true;
+        card_needed(node, s->r.job);
     }
     return s;
 }

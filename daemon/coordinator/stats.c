@@ -100,6 +100,9 @@ static void print_service(const struct stats *s, struct buf *out)
     gauge(out, "ddp_pending_changes", "Changes that the disk has not taken yet; not 0 means it is full.",
           (double)s->pending_changes);
     gauge(out, "ddp_state_room_bytes", "Bytes free where the state directory lies.", (double)s->room_bytes);
+    if (s->backup_age_s >= 0)
+        gauge(out, "ddp_backup_age_seconds", "Age of the newest backup of the database.", s->backup_age_s);
+    counter(out, "ddp_backup_failures_total", "Backups of the database that failed.", s->backup_failures);
     counter(out, "ddp_commits_total", "Durable commits.", s->commits);
     counter(out, "ddp_commit_failures_total", "Commits that failed and were tried again.",
             s->commit_failures);
@@ -113,6 +116,33 @@ static void print_service(const struct stats *s, struct buf *out)
     for (size_t i = 0; i < s->method_count; i++)
         buf_printf(out, "ddp_rpc_calls_total{method=\"%s\"} %llu\n", s->methods[i].name,
                    (unsigned long long)s->methods[i].calls);
+}
+
+static void print_traffic(const struct stats *s, struct buf *out)
+{
+    const struct rpc_traffic *t = &s->traffic;
+    gauge(out, "ddp_connections", "Open TCP connections.", (double)t->connections);
+    gauge(out, "ddp_connections_unauthenticated", "Open TCP connections that have shown no token yet.",
+          (double)t->strangers);
+    counter(out, "ddp_connections_total", "Connections accepted.", t->accepted);
+    const struct {
+        const char *why;
+        uint64_t count;
+    } dropped[] = {{"limit", t->evicted},
+                   {"full", t->refused},
+                   {"protocol", t->foreign},
+                   {"silent", t->silent},
+                   {"abuse", t->abusive}};
+    head(out, "ddp_connections_dropped_total", "counter", "Connections that were dropped, by reason.");
+    for (size_t i = 0; i < ARRAY_LEN(dropped); i++)
+        buf_printf(out, "ddp_connections_dropped_total{reason=\"%s\"} %llu\n", dropped[i].why,
+                   (unsigned long long)dropped[i].count);
+    head(out, "ddp_deaf_seconds_total", "counter",
+         "Time in which the coordinator could not receive messages of its nodes; it does not count as their "
+         "silence.");
+    buf_printf(out, "ddp_deaf_seconds_total %.3f\n", (double)s->deaf_ms / 1e3);
+    head(out, "ddp_shut_seconds_total", "counter", "Time in which nodes may have been unable to connect.");
+    buf_printf(out, "ddp_shut_seconds_total %.3f\n", (double)s->shut_ms / 1e3);
 }
 
 /* The names that every Prometheus client library gives a process. */
@@ -149,5 +179,6 @@ void stats_print(const struct stats *s, const struct core_totals *totals, int64_
     print_cluster(totals, out);
     print_service(s, out);
     print_latency(s, out);
+    print_traffic(s, out);
     print_process(out);
 }

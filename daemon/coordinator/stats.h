@@ -6,11 +6,12 @@
 
 #include "base/buf.h"
 #include "daemon/coordinator/core.h"
+#include "proto/rpc_limits.h"
 
 /* Counters of the service, and their text in Prometheus' format. */
 
 #define STATS_BUCKETS 12
-#define STATS_METHODS 32
+#define STATS_METHODS 64
 extern const double stats_bounds[STATS_BUCKETS]; /* seconds, growing */
 
 struct stats {
@@ -26,7 +27,11 @@ struct stats {
     size_t method_count;
     size_t sessions, watches, log_reads, pending_changes;
     double oldest_queued_s; /* 0: none */
+    double backup_age_s;    /* below 0: there is none */
+    uint64_t backup_failures;
     int64_t room_bytes;
+    struct rpc_traffic traffic;
+    uint64_t deaf_ms, shut_ms; /* sums of traffic's, and of the loop's own */
 };
 
 void stats_commit(struct stats *s, int64_t nanoseconds, size_t changes);

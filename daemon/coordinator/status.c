@@ -112,12 +112,23 @@ static void add_generation(const struct core *core, const struct generation *g, 
     out->log_dir = first ? first->r.log_dir : NULL;
 }
 
+/* A job that has ended or begins anew is explained by what ended its last generation: not by a failure that
+ * it has survived, and not by one that a time limit or a user came before. */
+static bool explains_state(const struct job *job, const struct generation *g)
+{
+    if (job->r.state != JOB_FAILED && job->r.state != JOB_STOPPING && job->r.state != JOB_RECOVERING)
+        return true; /* the last failure of a job that runs again, or has ended well */
+    return g == job_current(job) && job->r.reason && g->r.reason && !strcmp(job->r.reason, g->r.reason);
+}
+
 static const struct spawn_record *last_failure(const struct job *job)
 {
     for (size_t i = job->generation_count; i-- > 0;) {
         const struct generation *g = job->generations[i];
         if (!g->r.failed_spawn)
             continue;
+        if (!explains_state(job, g))
+            return NULL;
         const struct spawn *s = job_find_spawn(job, g->r.failed_spawn);
         return s ? &s->r : NULL;
     }
@@ -165,6 +176,7 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
         add_generation(core, g, out);
     if (g && with_ranks)
         add_ranks(g, out);
+    faults_notes(core, job, out);
     out->failure = last_failure(job);
     out->snapshot = snapshots_newest(job);
     return ERR_OK;
@@ -174,6 +186,7 @@ void core_job_status_release(struct core_job_status *status)
 {
     free(status->nodes);
     free(status->ranks);
+    strv_free(status->notes);
     *status = (struct core_job_status){0};
 }
 
@@ -244,6 +257,8 @@ enum err_code core_node_status(const struct core *core, const char *name, struct
         .gpu_count = node->gpu_count,
         .nccl = node->nccl,
         .plugin = node->plugin,
+        .unknown_jobs = node->unknown_jobs,
+        .unknown_count = node_gone(node) ? 0 : node->unknown_count,
         .gpu_slots = node->gpu_slots,
         .load = node->load,
         .memory_free = node->memory_free,

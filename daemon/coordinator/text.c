@@ -1,8 +1,10 @@
 #include "daemon/coordinator/text.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 const char *text_count(char out[TEXT_COUNT], int64_t n)
 {
@@ -38,5 +40,18 @@ const char *text_noticed(char out[TEXT_AGO], int64_t ago_ms)
     out[0] = 0;
     if (ago_ms >= 0 && ago_ms < 60000)
         snprintf(out, TEXT_AGO, ", noticed after %s", text_span(span, ago_ms));
+    return out;
+}
+
+const char *text_clock(char out[TEXT_CLOCK], int64_t wall_ms, int64_t now_ms)
+{
+    time_t then = (time_t)(wall_ms / 1000), now = (time_t)(now_ms / 1000);
+    struct tm a, b;
+
+    localtime_r(&then, &a);
+    localtime_r(&now, &b);
+    bool today = a.tm_year == b.tm_year && a.tm_yday == b.tm_yday;
+    if (!strftime(out, TEXT_CLOCK, today ? "%H:%M" : "%Y-%m-%d %H:%M", &a))
+        out[0] = 0;
     return out;
 }

@@ -78,6 +78,19 @@ enum err_code core_wish(const struct core *core, const char *name, struct core_w
             .stop = s->generation->stop,
         };
     }
+    out->cards = xcalloc(node->card_count + 1, sizeof(*out->cards));
+    for (size_t i = 0; i < node->card_count; i++) {
+        const struct node_card *card = &node->cards[i];
+        const struct job *job = core_find_job(core, card->job);
+        if (!card_due(core, node, card))
+            continue;
+        out->cards[out->card_count++] = (struct core_wish_card){
+            .job = card->job,
+            .progress = job ? card_progress(job, node) : 0,
+            .ended = !job || job_finished(job),
+            .drop = !job,
+        };
+    }
     return ERR_OK;
 }
 
@@ -86,5 +99,6 @@ void core_wish_release(struct core_wish *wish)
     for (size_t i = 0; i < wish->group_count; i++)
         free(wish->groups[i].spawns);
     free(wish->groups);
+    free(wish->cards);
     *wish = (struct core_wish){0};
 }

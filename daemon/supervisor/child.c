@@ -10,13 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/id.h"
+#include "base/limits.h"
 #include "base/mem.h"
+#include "daemon/control/log_place.h"
 #include "daemon/control/procs.h"
 
 enum { REPORT_FD = 3, TOKEN_FD = 4, FIRST_FREE_FD = 5 };
@@ -27,6 +28,7 @@ struct plan {
     struct passwd *user; /* NULL: stay */
     char **env;
     pid_t parent;
+    rlim_t files;
     int in, out, err, report, token, failure; /* -1: none */
 };
 
@@ -92,6 +94,7 @@ static _Noreturn void child_main(struct plan *p)
         fail(p, STAGE_SETUP);
     if (order->workdir && chdir(order->workdir))
         fail(p, STAGE_WORKDIR);
+    limits_restore_files(p->files);
     environ = p->env;
     execvp(order->argv[0], order->argv);
     fail(p, STAGE_EXEC);
@@ -116,34 +119,21 @@ static enum err_code lift(int *fd, struct err *e)
 {
     int higher = fcntl(*fd, F_DUPFD_CLOEXEC, 32);
 
-    if (higher < 0)
-        return err_sys(e, errno, "descriptor");
+    if (higher < 0) /* EINVAL: not even that many are allowed */
+        return err_sys(e, errno == EINVAL ? EMFILE : errno, "descriptor");
     close(*fd);
     *fd = higher;
     return ERR_OK;
 }
 
-static enum err_code open_log(const struct plan *p, const char *name, int *fd, struct err *e)
-{
-    CLEANUP(free_text) char *path = xasprintf("%s/%s", p->order->log_dir, name);
-
-    *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (*fd < 0)
-        return err_sys(e, errno, "%s", path);
-    if (p->user && fchown(*fd, p->user->pw_uid, p->user->pw_gid))
-        return err_sys(e, errno, "%s", path);
-    return lift(fd, e);
-}
-
 static enum err_code open_logs(struct plan *p, struct err *e)
 {
-    const char *dir = p->order->log_dir;
+    uid_t user = p->user ? p->user->pw_uid : geteuid();
+    gid_t group = p->user ? p->user->pw_gid : getegid();
 
-    if (file_mkdirs(dir, 0755, e))
+    if (log_place_make(p->order->log_dir, user, group, &p->out, &p->err, e))
         return e->code;
-    if (p->user && chown(dir, p->user->pw_uid, p->user->pw_gid))
-        return err_sys(e, errno, "%s", dir);
-    if (open_log(p, "stdout.log", &p->out, e) || open_log(p, "stderr.log", &p->err, e))
+    if (lift(&p->out, e) || lift(&p->err, e))
         return e->code;
     p->in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return p->in < 0 ? err_sys(e, errno, "/dev/null") : lift(&p->in, e);
@@ -206,11 +196,12 @@ static void make_env(struct plan *p)
     p->env = strv_append(p->env, text);
 }
 
-enum err_code child_start(const struct spawn_order *order, const char *cgroup, struct child *out,
-                          struct err *e)
+enum err_code child_start(const struct spawn_order *order, const char *cgroup, rlim_t files,
+                          struct child *out, struct err *e)
 {
     CLEANUP(plan_release)
     struct plan p = {.order = order,
+                     .files = files,
                      .parent = getpid(),
                      .in = -1,
                      .out = -1,

@@ -1,6 +1,7 @@
 #ifndef DDP_DAEMON_SUPERVISOR_CHILD_H
 #define DDP_DAEMON_SUPERVISOR_CHILD_H
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "daemon/control/control.h"
@@ -14,9 +15,10 @@ struct child {
 };
 
 /* Makes the log files, forks, and puts the child into the cgroup when there is one. The child is a session
- * leader, dies with the caller, has default signals, stdin from /dev/null and only its own descriptors. */
-MUST_CHECK enum err_code child_start(const struct spawn_order *order, const char *cgroup, struct child *out,
-                                     struct err *e);
+ * leader, has the soft limit of open files (0: the caller's), dies with the caller, has default signals,
+ * stdin from /dev/null and only its own descriptors. */
+MUST_CHECK enum err_code child_start(const struct spawn_order *order, const char *cgroup, rlim_t files,
+                                     struct child *out, struct err *e);
 
 /* What the child could not do, as it wrote it to exec_fd. */
 struct child_failure {

@@ -106,7 +106,7 @@ enum err_code group_open(struct group **out, const struct group_options *options
     struct group *g = xcalloc(1, sizeof(*g));
 
     g->options = *options;
-    g->site = (struct spawn_site){options->dir, options->node, options->job};
+    g->site = (struct spawn_site){options->dir, options->node, options->job, options->files};
     g->lock_fd = g->listener = g->talk.fd = g->signals = -1;
     g->opened = clock_boot_ms();
     if (file_mkdirs(options->dir, 0700, e) || take_lock(g, e) || take_records(g, e) || open_signals(g, e) ||

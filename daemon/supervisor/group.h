@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include "base/err.h"
 
@@ -12,6 +13,7 @@ struct group_options {
     const char *dir; /* <state>/run/<job> */
     const char *node;
     int64_t job;
+    rlim_t files;   /* soft limit of open files of the workers; 0: as it is */
     int control_fd; /* an agent that is connected already, or -1 */
     bool attached;  /* ends with that agent: all is killed when it is gone */
 };

@@ -99,6 +99,7 @@ static int lock_file(int dir, const char *uuid, const char *suffix, int how)
 {
     CLEANUP(free_text) char *name = xasprintf("ddp-%s%s.lock", uuid, suffix);
     int fd = strchr(name, '/') ? -1 : open_shared(dir, name);
+    struct stat st;
 
     if (fd < 0)
         return -1;
@@ -106,7 +107,9 @@ static int lock_file(int dir, const char *uuid, const char *suffix, int how)
         close(fd);
         return -1;
     }
-    (void)fchmod(fd, 0666); /* past the umask, when it is ours */
+    /* past the umask, when we made it: whoever else may write here could have linked a file of ours */
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1)
+        (void)fchmod(fd, 0666);
     return fd;
 }
 

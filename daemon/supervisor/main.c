@@ -5,12 +5,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/supervisor/group.h"
 
 static const char help[] =
-    "usage: ddp-supervisor --dir DIR --job N --node NAME [--control-fd FD] [--attached]\n"
+    "usage: ddp-supervisor --dir DIR --job N --node NAME [--control-fd FD] [--open-files N]\n"
+    "       [--attached]\n"
     "\n"
     "The parent of a job's workers on one node. ddp-agent starts it; nobody else needs to.\n"
     "It outlives the agent: a new one finds it by DIR/control.sock.\n"
@@ -19,14 +21,20 @@ static const char help[] =
     "  --job N          the job's number\n"
     "  --node NAME      this node's name, for messages\n"
     "  --control-fd FD  a control connection that is open already\n"
+    "  --open-files N   soft limit of open files for the workers (ulimit -n); default: its own\n"
     "  --attached       kill everything when that connection closes (ddpctl run)\n"
     "  --version        print the version\n";
 
 static const struct option options[] = {
-    {"dir", required_argument, NULL, 'd'},  {"job", required_argument, NULL, 'j'},
-    {"node", required_argument, NULL, 'n'}, {"control-fd", required_argument, NULL, 'c'},
-    {"attached", no_argument, NULL, 'a'},   {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'v'},    {NULL, 0, NULL, 0},
+    {"dir", required_argument, NULL, 'd'},
+    {"job", required_argument, NULL, 'j'},
+    {"node", required_argument, NULL, 'n'},
+    {"control-fd", required_argument, NULL, 'c'},
+    {"open-files", required_argument, NULL, 'o'},
+    {"attached", no_argument, NULL, 'a'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'v'},
+    {NULL, 0, NULL, 0},
 };
 
 static _Noreturn void leave(FILE *to, const char *text, int code)
@@ -54,6 +62,9 @@ static struct group_options read_options(int argc, char **argv)
         case 'c':
             o.control_fd = atoi(optarg);
             break;
+        case 'o':
+            o.files = strtoull(optarg, NULL, 10);
+            break;
         case 'a':
             o.attached = true;
             break;
@@ -74,9 +85,13 @@ int main(int argc, char **argv)
 {
     struct group_options o = read_options(argc, argv);
     struct group *g;
+    rlim_t before;
     struct err e;
 
     log_init("ddp-supervisor", LOG_INFO);
+    before = limits_raise_files();
+    if (!o.files)
+        o.files = before;
     if (getsid(0) != getpid() && setsid() < 0)
         log_warn("no_session", "why=leader-of-a-group");
     if (group_open(&g, &o, &e)) {

@@ -7,28 +7,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_at.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "daemon/control/log_place.h"
 
 #define ERROR_FILE_MAX (1 << 20)
 
 /* The directory is the user's, who may put a fifo, or a link to a file of ours, where his file was: judged by
  * the descriptor, never by the path. -1: nothing to be read. */
-static int open_plain(const char *path, struct stat *st)
+static int open_plain(const char *log_dir, const char *name, struct stat *st)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    CLEANUP(close_fd) int dir = -1;
+    struct err ignored;
+    int fd;
 
-    if (fd >= 0 && !fstat(fd, st) && S_ISREG(st->st_mode))
-        return fd;
-    close_fd(&fd);
-    return -1;
+    if (log_place_open(log_dir, &dir, &ignored) || file_at_open_plain(dir, name, O_RDONLY, &fd, st, &ignored))
+        return -1;
+    return fd;
 }
 
 /* The last bytes of the file, from the start of a line where there is one. */
-static char *read_end(const char *path)
+static char *read_end(const char *log_dir, const char *name)
 {
     struct stat st;
-    CLEANUP(close_fd) int fd = open_plain(path, &st);
+    CLEANUP(close_fd) int fd = open_plain(log_dir, name, &st);
     CLEANUP(free_text) char *text = xcalloc(1, TAIL_BYTES + 1);
     off_t from;
     ssize_t n;
@@ -50,8 +53,7 @@ static char *read_end(const char *path)
 
 char *outcome_tail(const char *log_dir)
 {
-    CLEANUP(free_text) char *path = xasprintf("%s/stderr.log", log_dir);
-    CLEANUP(free_text) char *text = read_end(path);
+    CLEANUP(free_text) char *text = read_end(log_dir, "stderr.log");
     size_t len = text ? strlen(text) : 0;
     int lines = 0;
     char *at;
@@ -66,10 +68,10 @@ char *outcome_tail(const char *log_dir)
     return xstrdup(at);
 }
 
-static bool read_whole(const char *path, struct buf *text)
+static bool read_whole(const char *log_dir, const char *name, struct buf *text)
 {
     struct stat st;
-    CLEANUP(close_fd) int fd = open_plain(path, &st);
+    CLEANUP(close_fd) int fd = open_plain(log_dir, name, &st);
     char piece[16384];
     ssize_t n;
 
@@ -83,14 +85,14 @@ static bool read_whole(const char *path, struct buf *text)
 /* torchrun's file: {"message": {"message": "...", "extraInfo": {...}}}, or {"message": "..."}. */
 char *outcome_message(const char *log_dir)
 {
-    CLEANUP(free_text) char *path = xasprintf("%s/error.json", log_dir);
     CLEANUP(buf_release) struct buf text = {0};
     CLEANUP(json_release) json_t *obj = NULL;
     const json_t *message;
     const char *line;
     struct err ignored;
 
-    if (!read_whole(path, &text) || json_parse(text.data, text.len, ERROR_FILE_MAX, &obj, &ignored))
+    if (!read_whole(log_dir, "error.json", &text) ||
+        json_parse(text.data, text.len, ERROR_FILE_MAX, &obj, &ignored))
         return NULL;
     message = json_object_get(obj, "message");
     line = json_is_object(message) ? json_get_text(message, "message", NULL) : json_string_value(message);

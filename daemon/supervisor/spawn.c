@@ -18,6 +18,7 @@
 #include "daemon/supervisor/outcome.h"
 
 #define LEFTOVER_RETRY_MS 10
+#define HEAR_MS 5000 /* a native worker hears from the coordinator that it is to stop; later, by SIGTERM */
 #define LEFTOVER_MOST_MS 1000
 #define RECORD_RETRY_MS 1000
 
@@ -86,7 +87,7 @@ static enum err_code start(struct spawn *s, const struct spawn_site *site, struc
         return e->code;
     }
     s->oom_before = kernel_oom_kills();
-    if (child_start(&s->order, s->fact.cgroup, &child, e))
+    if (child_start(&s->order, s->fact.cgroup, site->files, &child, e))
         return err_wrap(e, "%s", site->node);
     s->pid = s->session = child.pid;
     s->fact.pid = child.pid;
@@ -308,7 +309,9 @@ static int64_t save(struct spawn *s, const struct spawn_site *site, int64_t now)
 static int64_t escalate(struct spawn *s, const struct spawn_peers *peers, int64_t now)
 {
     bool waits = s->stop == STOP_SNAPSHOT && s->order.native;
-    int64_t term_at = waits ? s->stop_at + (s->kill_at - s->stop_at) / 2 : s->stop_at;
+    int64_t half = (s->kill_at - s->stop_at) / 2;
+    /* a worker that hears of the stop itself is under way by then, and SIGTERM tells it nothing new */
+    int64_t term_at = waits ? s->stop_at + (half < HEAR_MS ? half : HEAR_MS) : s->stop_at;
     int64_t kill_at = s->stop == STOP_KILL ? now : s->kill_at;
 
     if (s->stop == STOP_NONE)

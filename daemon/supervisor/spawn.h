@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "daemon/control/control.h"
@@ -44,6 +45,7 @@ struct spawn {
 struct spawn_site { /* where a group's spawns live */
     const char *dir, *node;
     int64_t job;
+    rlim_t files; /* soft limit of the workers' open files; 0: as ours */
 };
 
 struct spawn_peers { /* the first processes of the other spawns that are alive */

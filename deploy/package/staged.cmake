@@ -18,6 +18,7 @@ set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
 if(CPACK_GENERATOR STREQUAL "TGZ")
   move_units(${root}/lib/systemd/system ${root}/share/ddp/systemd /opt/ddp/bin)
   file(REMOVE_RECURSE ${root}/lib/systemd)
+  file(RENAME ${root}/lib/sysusers.d ${root}/share/ddp/sysusers.d)
   execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${root} -P ${here}/libraries.cmake COMMAND_ERROR_IS_FATAL ANY)
   file(COPY ${here}/BUNDLE.md DESTINATION ${root})
   # Of where CUDA is, what holds elsewhere, too.
@@ -35,6 +36,7 @@ elseif(CPACK_GENERATOR STREQUAL "DEB")
     endif()
   endforeach()
   file(COPY ${here}/copyright DESTINATION ${root}/usr/share/doc/ddp)
+  file(REMOVE ${root}/usr/share/doc/ddp/LICENSE) # Debian has the text in common-licenses, and `copyright` says so
   string(TIMESTAMP day "%a, %d %b %Y %H:%M:%S +0000" UTC)
   file(WRITE ${root}/usr/share/doc/ddp/changelog "ddp (${CPACK_PACKAGE_VERSION}) unstable; urgency=medium\n\n"
     "  * This version; the commits of its sources say what changed.\n\n -- ${CPACK_PACKAGE_CONTACT}  ${day}\n")

@@ -15,9 +15,10 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_client.h"
 
-/* agent_load TARGET TOKEN-FILE COUNT: that many idle agents, each with a connection of its own, saying Hello
- * and then a heartbeat in each interval the coordinator names. One JSON line a second on stdout tells how
- * they fare. Ends on SIGTERM. */
+/* agent_load TARGET TOKEN-FILE COUNT [redial]: that many idle agents, each with a connection of its own,
+ * saying Hello and then a heartbeat in each interval the coordinator names. With `redial` a session that ends
+ * is opened again after one to two seconds. One JSON line a second on stdout tells how they fare. Ends on
+ * SIGTERM. */
 
 #define OPENING 64 /* sessions on their way at once */
 
@@ -39,6 +40,7 @@ struct load {
     struct rpc_channel_options options;
     struct agent *agents;
     int count, opened, welcomed, ended;
+    bool redial;
     int64_t acks, wishes;
     struct err last;
 };
@@ -90,6 +92,7 @@ static void say_hello(struct agent *agent)
 }
 
 static void open_more(struct load *load);
+static void session_redial(uv_timer_t *timer);
 
 /* What a real agent answers to its first wish: nothing runs here. */
 static void say_facts(struct agent *agent, const Ddp__V1__Wish *wish)
@@ -138,9 +141,27 @@ static void on_end(struct rpc_session *session, const struct err *status, void *
     agent->load->ended++;
     agent->load->last = *status;
     uv_timer_stop(&agent->timer);
+    if (agent->load->redial) {
+        uint32_t jitter;
+
+        id_random(&jitter, sizeof(jitter));
+        agent->load->welcomed -= agent->welcomed;
+        agent->welcomed = false;
+        uv_timer_start(&agent->timer, session_redial, 1000 + jitter % 1000, 0);
+    }
 }
 
 static const struct rpc_session_events events = {.on_message = on_message, .on_end = on_end};
+
+static void session_redial(uv_timer_t *timer)
+{
+    struct agent *agent = timer->data;
+
+    agent->sequence = agent->acked = 0;
+    agent->session =
+        rpc_session_start(agent->client, &ddp__v1__agent__descriptor, "Session", 0, &events, agent);
+    say_hello(agent);
+}
 
 static void agent_open(struct load *load, int number)
 {
@@ -181,7 +202,7 @@ static void report(uv_timer_t *timer)
            "%lld}\n",
            load->opened, load->welcomed, load->ended, (long long)load->acks, (long long)load->wishes,
            (long long)late);
-    if (load->ended)
+    if (load->ended && !load->redial)
         fprintf(stderr, "agent_load: a session ended: %s\n", load->last.msg);
     fflush(stdout);
 }
@@ -200,8 +221,9 @@ int main(int argc, char **argv)
     struct rlimit files;
     struct err e;
 
-    if (argc != 4 || (load.count = atoi(argv[3])) < 1) {
-        fprintf(stderr, "usage: agent_load TARGET TOKEN-FILE COUNT\n");
+    load.redial = argc == 5 && strcmp(argv[4], "redial") == 0;
+    if (argc != 4 + load.redial || (load.count = atoi(argv[3])) < 1) {
+        fprintf(stderr, "usage: agent_load TARGET TOKEN-FILE COUNT [redial]\n");
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);

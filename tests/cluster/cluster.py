@@ -231,10 +231,19 @@ class Cluster:
                 program("ddp-agent"), "--state", self.agent_state(name), "--node", name,
                 "--coordinator", "%s:%d" % (self.host, self.port), "--token", self.token,
                 "--log-dir", os.path.join(self.dir, "logs-" + name), "--ports", "%d-%d" % (first, first + 39),
-                "--slots", str(slots if slots is not None else self.slots),
+                "--slots", str(slots if slots is not None else self.slots), "--config", self.agent_config(),
                 *(["--user", "root"] if os.geteuid() == 0 else []), *self.agent_args, *args],
                 prefix=self.network.enter(name) if self.network else ())
         return self.agents[name].start()
+
+    def agent_config(self):
+        """Jobs see nothing of their agent's environment but what this names: sanitizers, fault points, emulated GPUs
+        and close() want it."""
+        path = os.path.join(self.dir, "agent-defaults.yaml")
+        with open(path, "w") as f:
+            json.dump({"env": {k: v for k, v in self.env.items()
+                               if k.startswith(("DDP_", "CUDA_")) or k.endswith("SAN_OPTIONS")}}, f)
+        return path
 
     def wait_nodes(self, count, state="alive", timeout=20.0):
         def ready():

@@ -11,11 +11,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* The first byte picks a message type that a server or a client reads; the rest is its bytes. What unpacks
  * must pack, and what it packs to must unpack and pack to the same bytes again. */
 static const ProtobufCMessageDescriptor *const types[] = {
-    &ddp__v1__agent_up__descriptor,           &ddp__v1__agent_down__descriptor,
-    &ddp__v1__submit_job_request__descriptor, &ddp__v1__join_request__descriptor,
-    &ddp__v1__join_reply__descriptor,         &ddp__v1__commit_snapshot_request__descriptor,
-    &ddp__v1__job_status__descriptor,         &ddp__v1__list_nodes_reply__descriptor,
-    &ddp__v1__log_data__descriptor,           &grpc__health__v1__health_check_request__descriptor,
+    &ddp__v1__agent_up__descriptor,
+    &ddp__v1__agent_down__descriptor,
+    &ddp__v1__submit_job_request__descriptor,
+    &ddp__v1__join_request__descriptor,
+    &ddp__v1__join_reply__descriptor,
+    &ddp__v1__commit_snapshot_request__descriptor,
+    &ddp__v1__report_snapshot_failure_request__descriptor,
+    &ddp__v1__job_status__descriptor,
+    &ddp__v1__list_nodes_reply__descriptor,
+    &ddp__v1__log_data__descriptor,
+    &grpc__health__v1__health_check_request__descriptor,
 };
 
 static void repack(const ProtobufCMessageDescriptor *type, const void *message)

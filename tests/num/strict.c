@@ -274,7 +274,8 @@ static enum err_code strict_open(struct device **out, struct err *e)
     struct device *cpu = NULL;
     if (number_of("DDP_STRICT_DECLINES", -1) == number_of("RANK", 0))
         return err_set(e, ERR_UNAVAILABLE, "no wall here");
-    if (device_open(&cpu, DEVICE_CPU, number_of("LOCAL_RANK", 0), number_of("LOCAL_WORLD_SIZE", 1), 0, e))
+    if (device_open(&cpu, DEVICE_CPU, number_of("LOCAL_RANK", 0), number_of("LOCAL_WORLD_SIZE", 1),
+                    number_of("DDP_STRICT_THREADS", 0), e))
         return e->code;
     struct strict_device *s = xcalloc(1, sizeof(*s));
     s->base = (struct device){.ops = operations(), .name = "strict"};

@@ -13,8 +13,10 @@
 struct up {
     enum core_event_kind kind;
     int session;
-    int64_t sequence, epoch, revision;
+    int64_t sequence, epoch, revision, job;
+    bool found;
     uint64_t sick, lost;
+    bool refused;
     struct core_report report;
     size_t count;
     struct core_fact facts[];
@@ -39,6 +41,10 @@ static void tell_closed(struct sim *sim, struct item *item)
 {
     const struct session *s = &sim->sessions[item->a];
 
+    if (host_deaf(sim)) {
+        sim_plan(sim, sim->host.deaf_until, tell_closed)->a = item->a;
+        return;
+    }
     if (sim->host.core && s->life == sim->host.life)
         host_up(sim, &(struct core_event){.kind = CORE_SESSION_CLOSED, .session = s->handle});
 }
@@ -91,12 +97,45 @@ static void find_leased(struct machine *m)
         m->gone &= ~m->wish->spawns[i].gpus;
 }
 
+const struct card *machine_card(const struct machine *m, int64_t job)
+{
+    for (size_t i = 0; i < m->card_count; i++)
+        if (m->cards[i].job == job)
+            return &m->cards[i];
+    return NULL;
+}
+
+static void keep_cards(struct sim *sim, struct machine *m, const struct wish_copy *wish)
+{
+    for (size_t i = 0; i < wish->card_count; i++) {
+        struct card *kept = (struct card *)machine_card(m, wish->cards[i].job);
+        if (!kept && m->card_count == MAX_JOBS) {
+            sim_fail(sim, "%s keeps more cards than there were jobs", m->name);
+            return;
+        }
+        if (!kept)
+            kept = &m->cards[m->card_count++];
+        *kept = wish->cards[i];
+        if (kept->drop)
+            *kept = m->cards[--m->card_count];
+    }
+}
+
 static void send_hello(struct sim *sim, struct machine *m, struct session *s)
 {
     struct gpu_list list;
     struct core_event event = {.kind = CORE_HELLO, .session = s->handle};
     bool run = sim->seed % 3 == 0, seats = sim->seed % 6 == 0; /* the machines are members of a run */
 
+    struct core_card_head heads[MAX_JOBS];
+    struct records cards[MAX_JOBS];
+    size_t card_count = 0;
+
+    for (size_t i = 0; i < m->card_count; i++) {
+        heads[i] = (struct core_card_head){m->cards[i].job, m->cards[i].progress};
+        if (core_wants_card(sim->host.core, m->name, &heads[i]))
+            cards[card_count++] = sim->contents[m->cards[i].content];
+    }
     find_leased(m);
     list_gpus(m, m->sick, m->lost, m->gone, &list);
     event.hello = (struct core_hello){
@@ -120,8 +159,28 @@ static void send_hello(struct sim *sim, struct machine *m, struct session *s)
         .gpu_count = list.count,
         .nccl = m->gpu_count ? m->nccl : NULL,
         .gpu_slots = m->gpu_slots,
+        .keeps_cards = true,
+        .heads = heads,
+        .head_count = m->card_count,
+        .cards = cards,
+        .card_count = card_count,
     };
     host_up(sim, &event);
+}
+
+static void up_arrives(struct sim *sim, struct item *item);
+
+/* It lies unread until the host hears again, and what comes behind it waits for it. */
+static bool lies_unread(struct sim *sim, struct item *item, struct session *s)
+{
+    s->unread -= item->a ? 1 : 0;
+    if (!sim->host.core || s->broken || !(host_deaf(sim) || (s->unread && !item->a)))
+        return false;
+    struct item *later = sim_plan(sim, host_deaf(sim) ? sim->host.deaf_until : sim->now, up_arrives);
+    later->ptr = steal(item->ptr);
+    later->a = 1;
+    s->unread++;
+    return true;
 }
 
 static void up_arrives(struct sim *sim, struct item *item)
@@ -129,9 +188,10 @@ static void up_arrives(struct sim *sim, struct item *item)
     struct up *up = item->ptr;
     struct session *s = &sim->sessions[up->session];
     struct core_event event = {.kind = up->kind, .session = s->handle};
+    const struct core_account refused = {"ana", "no account ana here"};
     struct gpu_list list;
 
-    if (!sim->host.core || s->broken)
+    if (lies_unread(sim, item, s) || !sim->host.core || s->broken)
         return;
     if (sim->machines[s->machine].cut_until > sim->now) {
         s->broken = true; /* the tail of the stream is lost; the agent finds out by itself */
@@ -150,6 +210,8 @@ static void up_arrives(struct sim *sim, struct item *item)
         list_gpus(&sim->machines[s->machine], up->sick, up->lost, 0, &list);
         event.heartbeat.gpus = list.gpus;
         event.heartbeat.gpu_count = list.count;
+        event.heartbeat.accounts = &refused;
+        event.heartbeat.account_count = up->refused;
     } else if (up->kind == CORE_FACTS) {
         event.facts.epoch = up->epoch;
         event.facts.revision = up->revision;
@@ -158,6 +220,9 @@ static void up_arrives(struct sim *sim, struct item *item)
     } else if (up->kind == CORE_REPORTS) {
         event.reports.reports = &up->report;
         event.reports.count = 1;
+    } else if (up->kind == CORE_LOOKED) {
+        event.looked.job = up->job;
+        event.looked.found = up->found;
     }
     host_up(sim, &event);
 }
@@ -196,6 +261,11 @@ static void connect_agent(struct sim *sim, struct item *item)
         plan_connect(sim, m, sim_range(sim, 200, 2000));
         return;
     }
+    if (host_shut(sim)) {
+        m->turned_away = sim->now;
+        plan_connect(sim, m, sim_range(sim, 200, 2000));
+        return;
+    }
     sim->sessions = array_grow(sim->sessions, sim->session_count, &sim->session_cap, sizeof(*sim->sessions));
     sim->sessions[sim->session_count] = (struct session){.machine = m->index, .hello_sent = sim->now};
     m->session = (int)sim->session_count++;
@@ -217,6 +287,8 @@ static void heartbeat(struct sim *sim, struct item *item)
         up->sequence = ++m->sequence;
         up->sick = m->sick;
         up->lost = m->lost;
+        m->refused = m->refused && sim->now < m->account_at;
+        up->refused = m->refused;
         m->sent[up->sequence % 64] = sim->now;
         send_up(sim, m, up);
     }
@@ -264,6 +336,7 @@ static struct core_fact fact_of(const struct proc *p)
         .port_busy = p->port_busy,
         .lease_expired = p->lease_expired,
         .node_trouble = p->node_trouble,
+        .no_account = p->no_account,
         .stopped = p->stop != CORE_STOP_NONE,
     };
 }
@@ -278,6 +351,17 @@ void agent_facts(struct sim *sim, struct machine *m)
     up->count = m->proc_count;
     for (size_t i = 0; i < m->proc_count; i++)
         up->facts[i] = fact_of(m->procs[i]);
+    send_up(sim, m, up);
+}
+
+/* It may hang for long, and then have no answer. */
+void agent_looked(struct sim *sim, struct machine *m, int64_t job)
+{
+    if (!m->agent || !m->welcomed || sim_lost(sim))
+        return;
+    struct up *up = new_up(CORE_LOOKED, 0);
+    up->job = job;
+    up->found = worker_has_copy(sim, m, job);
     send_up(sim, m, up);
 }
 
@@ -299,7 +383,7 @@ void agent_goodbye(struct sim *sim, struct machine *m)
 struct down { /* a wish follows in the same block */
     enum core_effect_kind kind;
     int session;
-    int64_t sequence;
+    int64_t sequence, job;
     size_t wish_size;
 };
 
@@ -309,6 +393,7 @@ static void take_wish(struct sim *sim, struct machine *m, const struct wish_copy
                     (wish->epoch == m->wish->epoch && wish->revision < m->wish->revision)))
         return;
     free(m->wish);
+    keep_cards(sim, m, wish);
     m->wish = xmemdup(wish, size);
     machine_apply(sim, m);
 }
@@ -342,6 +427,8 @@ static void down_arrives(struct sim *sim, struct item *item)
         take_wish(sim, m, (struct wish_copy *)(down + 1), down->wish_size);
     } else if (down->kind == EFFECT_PARDON) {
         m->sick = 0;
+    } else if (down->kind == EFFECT_LOOK) {
+        agent_looked(sim, m, down->job);
     } else {
         agent_break(sim, m);
     }
@@ -378,6 +465,16 @@ static struct down *copy_wish(struct sim *sim, const char *node)
     down->wish_size = size;
     copy->epoch = wish.epoch;
     copy->revision = wish.revision;
+    copy->restores = sim->restores;
+    for (size_t i = 0; i < wish.card_count && i < MAX_JOBS; i++) {
+        const struct core_wish_card *card = &wish.cards[i];
+        sim->contents =
+            array_grow(sim->contents, sim->content_count, &sim->content_cap, sizeof(*sim->contents));
+        sim->contents[sim->content_count] = (struct records){0};
+        (void)core_card(sim->host.core, card->job, &sim->contents[sim->content_count]);
+        copy->cards[copy->card_count++] =
+            (struct card){card->job, card->progress, card->ended, card->drop, sim->content_count++};
+    }
     for (size_t i = 0; i < wish.group_count; i++)
         for (size_t k = 0; k < wish.groups[i].spawn_count; k++) {
             const struct core_wish_group *g = &wish.groups[i];
@@ -420,6 +517,7 @@ void agent_down(struct sim *sim, const struct core_effect *effect)
     down->kind = effect->kind;
     down->session = (int)at;
     down->sequence = effect->sequence;
+    down->job = effect->job;
     int64_t when = sim->now + sim_delay(sim);
     s->down_at = when > s->down_at ? when : s->down_at;
     sim_plan(sim, s->down_at, down_arrives)->ptr = down;

@@ -6,6 +6,8 @@
 
 #include "tests/sim/sim.h"
 
+#define HOUR_MS 3600000LL
+
 static struct machine *any_machine(struct sim *sim)
 {
     return &sim->machines[sim_range(sim, 0, sim->machine_count - 1)];
@@ -142,6 +144,91 @@ static void hurt_gpu(struct sim *sim, struct machine *m)
     machine_lose_gpu(sim, m, gpu);
 }
 
+static void back_up(struct sim *sim, struct item *item)
+{
+    (void)item;
+    if (!sim->faults)
+        return;
+    sim_say(sim, "backup");
+    durable_copy(&sim->backup, &sim->durable);
+    sim_plan(sim, sim->now + sim_range(sim, 5000, 60000), back_up);
+}
+
+bool restore_lost(const struct sim *sim, int64_t job)
+{
+    if (!sim->restores || durable_job(&sim->durable, job))
+        return false;
+    for (int i = 0; i < sim->machine_count; i++)
+        if (machine_card(&sim->machines[i], job))
+            return false;
+    return true;
+}
+
+/* The copy takes the place of the records. As with the real ones the epoch that follows is the time, or,
+ * where the clock was wrong, one that nodes have seen already. A client whose request has made a job has
+ * heard so by now. */
+static void restore(struct sim *sim)
+{
+    if (!sim->backup.commits)
+        return;
+    if (sim->host.core)
+        host_crash(sim);
+    sim_say(sim, "restored");
+    for (int i = 0; i < sim->job_count; i++)
+        for (size_t k = 0; k < sim->request_count && !sim->jobs[i].acked; k++)
+            if (sim->requests[k].index == i)
+                sim->jobs[i].acked = sim->requests[k].job;
+    for (int i = 0; i < sim->job_count; i++)
+        sim->jobs[i].resize_to = 0;
+    int64_t next_job = sim->durable.r.next_job;
+    durable_copy(&sim->durable, &sim->backup);
+    sim->durable.r.age = RECORDS_RESTORED;
+    if (sim_chance(sim, 0.5)) { /* something beside the records still knows how many numbers were given out */
+        sim->durable.r.gap_from = sim->durable.r.gap_from ? sim->durable.r.gap_from : sim->durable.r.next_job;
+        sim->durable.r.gap_to = sim->durable.r.next_job = next_job;
+        sim->durable.r.age = RECORDS_NUMBERED;
+    }
+    sim->backup.commits = 0; /* numbers would be given out twice */
+    if (sim_chance(sim, 0.7))
+        sim->durable.epoch = 1000000 + sim->now;
+    sim->restores++;
+    sim->restored_at = sim->now;
+    sim->answer_count = 0;
+    host_start(sim);
+}
+
+/* Its file system goes away for a while; or what lies there is lost. */
+static void hide_snapshots(struct sim *sim, struct machine *m)
+{
+    sim_say(sim, "%s: its snapshots are away", m->name);
+    m->unmounted_until = sim->now + sim_range(sim, 1000, sim_chance(sim, 0.2) ? 200000 : 30000);
+    if (sim_chance(sim, 0.1))
+        m->copy_count = 0;
+}
+
+/* An administrator: what is lost for good, or can no longer be placed where it lies, begins again. */
+static void tend(struct sim *sim, struct item *item)
+{
+    (void)item;
+    for (int i = 0; i < sim->job_count && sim->host.core; i++) {
+        struct sim_job *job = &sim->jobs[i];
+        struct core_job_status status;
+        struct err e;
+        bool waits = false, there = false;
+        if (!job->acked || core_job_status(sim->host.core, job->acked, false, &status, &e) != ERR_OK)
+            continue;
+        waits = status.job->state == JOB_RECOVERING && (!strncmp(status.reason, "waits for its snap", 18) ||
+                                                        !strncmp(status.reason, "waits for a place on", 20));
+        core_job_status_release(&status);
+        job->lost_since = !waits ? 0 : job->lost_since ? job->lost_since : sim->now;
+        for (int k = 0; k < sim->machine_count; k++)
+            there |= worker_has_copy(sim, &sim->machines[k], job->acked);
+        if (waits && sim->now - job->lost_since > (there ? 2 * HOUR_MS : 60000))
+            client_operate(sim, CORE_RESTART, NULL, job->acked, true);
+    }
+    sim_plan(sim, sim->now + 30000, tend);
+}
+
 static void fault(struct sim *sim, struct item *item)
 {
     struct machine *m = any_machine(sim);
@@ -150,7 +237,7 @@ static void fault(struct sim *sim, struct item *item)
     (void)item;
     if (!sim->faults)
         return;
-    switch (sim_range(sim, 0, 12)) {
+    switch (sim_range(sim, 0, sim->seed % 3 == 2 ? 16 : 15)) {
     case 0:
     case 1:
         crash_coordinator(sim);
@@ -187,6 +274,18 @@ static void fault(struct sim *sim, struct item *item)
     case 12:
         hurt_gpu(sim, m);
         break;
+    case 13:
+        host_deafen(sim, sim_range(sim, 300, sim_chance(sim, 0.3) ? 120000 : 12000));
+        break;
+    case 14:
+        host_shut_door(sim, sim_range(sim, 300, sim_chance(sim, 0.3) ? 120000 : 12000));
+        break;
+    case 15:
+        hide_snapshots(sim, m);
+        break;
+    case 16:
+        restore(sim);
+        break;
     }
     sim_plan(sim, sim->now + sim_range(sim, 0, 16000 / (sim->machine_count > 8 ? 4 : 1)), fault);
 }
@@ -195,6 +294,8 @@ void chaos_start(struct sim *sim)
 {
     sim->faults = true;
     sim_plan(sim, sim_range(sim, 0, 20000), fault);
+    if (sim->seed % 3 == 2)
+        sim_plan(sim, sim_range(sim, 5000, 60000), back_up);
 }
 
 static void undrain(struct sim *sim, struct item *item)
@@ -214,7 +315,7 @@ void chaos_end(struct sim *sim)
         host_start(sim);
     for (int i = 0; i < sim->machine_count; i++) {
         struct machine *m = &sim->machines[i];
-        m->cut_until = 0;
+        m->cut_until = m->unmounted_until = 0;
         if (m->lost && m->power)
             machine_power_off(sim, m);
         if (!m->power)
@@ -223,4 +324,5 @@ void chaos_end(struct sim *sim)
             agent_start(sim, m);
     }
     sim_plan(sim, sim->now + 5000, undrain);
+    sim_plan(sim, sim->now + 5000, tend);
 }

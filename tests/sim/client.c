@@ -10,9 +10,10 @@
 
 struct sim_job *client_job(const struct sim *sim, int64_t id)
 {
-    const struct job_record *job = durable_job(&sim->durable, id);
-
-    return job ? (struct sim_job *)&sim->jobs[atoi(job->request_id + 1)] : NULL;
+    for (size_t i = sim->request_count; i-- > 0;)
+        if (sim->requests[i].job == id)
+            return (struct sim_job *)&sim->jobs[sim->requests[i].index];
+    return NULL;
 }
 
 /* Without its faults. */

@@ -91,7 +91,7 @@ static void check_success(struct sim *sim, const struct job_record *job)
     for (size_t i = 0; i < r->spawn_count; i++) {
         const struct spawn_record *s = &r->spawns[i];
         if (s->job == job->id && s->generation == job->generation &&
-            (!s->exit_known || s->code || s->signal || s->stopped))
+            (!s->exit_known || s->code || s->signal || (s->stopped && !sim->restores)))
             sim_fail(sim, "job %" PRId64 " has succeeded, but not its spawn %" PRId64, job->id, s->spawn);
     }
 }
@@ -105,9 +105,19 @@ static void apply_job(struct sim *sim, const struct change *c)
         for (size_t i = 0; i < d->r.job_count; i++)
             if (!strcmp(d->r.jobs[i].request_id, c->job->request_id))
                 sim_fail(sim, "request %s made a second job", c->job->request_id);
-        if (c->job->id < d->r.next_job)
+        bool adopted = c->job->generation > 0; /* nobody submits one that has run */
+        if (!adopted && c->job->id < d->r.next_job)
             sim_fail(sim, "job id %" PRId64 " is used again", c->job->id);
-        d->r.next_job = c->job->id + 1;
+        if (c->job->id >= d->r.next_job)
+            d->r.next_job = c->job->id + 1;
+        if (adopted) {
+            d->adopting = c->job->id;
+            sim->adopted++;
+        }
+        sim->requests =
+            array_grow(sim->requests, sim->request_count, &sim->request_cap, sizeof(*sim->requests));
+        sim->requests[sim->request_count].job = c->job->id;
+        sim->requests[sim->request_count++].index = atoi(c->job->request_id + 1);
         APPEND(d->r.jobs, d->r.job_count, d->job_cap, job_record, c->job);
         return;
     }
@@ -125,6 +135,35 @@ static void apply_job(struct sim *sim, const struct change *c)
         if (c->job->generation < job->generation)
             sim_fail(sim, "job %" PRId64 ": generation shrinks", job->id);
         REPLACE(job, enum job_state, job_record, c->job);
+    }
+}
+
+/* A job that has ended has its last progress in its record; later news would be of nobody. */
+static void apply_progress(struct sim *sim, const struct change *c)
+{
+    struct job_record *job = durable_job(&sim->durable, c->id);
+
+    if (!job)
+        MISSING("job");
+    if (sm_terminal(&job_sm, (int)job->state))
+        sim_fail(sim, "job %" PRId64 " has ended and still makes progress", c->id);
+    free(job->progress);
+    job->progress = xstrdup(c->text);
+}
+
+/* A node that speaks is not lost, whether or not we hear it: its words lie unread, or it
+ * stands at the door. */
+static void check_loss(struct sim *sim, const char *node)
+{
+    for (int i = 0; i < sim->machine_count; i++) {
+        const struct machine *m = &sim->machines[i];
+
+        if (strcmp(m->name, node) != 0 || !m->agent || m->cut_until > sim->now)
+            continue;
+        if (m->session >= 0 && !sim->sessions[m->session].broken && sim->sessions[m->session].unread)
+            sim_fail(sim, "node %s is lost, and its words lie unread", node);
+        if (m->turned_away && host_shut(sim) && sim->now - m->turned_away < 2000)
+            sim_fail(sim, "node %s is lost, and nobody lets it in", node);
     }
 }
 
@@ -147,6 +186,8 @@ static void apply_node(struct sim *sim, const struct change *c)
         *node = d->r.nodes[--d->r.node_count];
     } else if (c->kind == CHANGE_NODE_MOVE) {
         move(sim, &node_sm, c, (int)node->state);
+        if (c->to == NODE_LOST)
+            check_loss(sim, node->name);
         node->state = (enum node_state)c->to;
         sim_say(sim, "node %s %s: %s", node->name, sm_name(&node_sm, c->to), c->text);
     } else {
@@ -179,6 +220,20 @@ static void check_nodes(struct sim *sim, const struct generation_record *g)
     of->resize_to = 0;
 }
 
+/* No job begins at step 0 that has committed snapshots, unless a user has told it to. */
+static void check_source(struct sim *sim, const struct generation_record *g)
+{
+    const struct records *r = &sim->durable.r;
+    const struct job_record *job = durable_job(&sim->durable, g->job);
+
+    for (size_t i = 0; g->source_rank < 0 && i < r->snapshot_count; i++)
+        if (r->snapshots[i].job == g->job && r->snapshots[i].generation > job->scratch_generation)
+            sim_fail(sim,
+                     "job %" PRId64 " generation %" PRId64 " begins at step 0, and step %" PRId64
+                     " was committed",
+                     g->job, g->number, r->snapshots[i].step);
+}
+
 static void keep_resize(struct sim *sim, const struct change *c)
 {
     long long nodes;
@@ -187,6 +242,17 @@ static void keep_resize(struct sim *sim, const struct change *c)
         bool peace = !sim->faults && sim->now > sim->faults_end + PEACE_MS;
         client_job(sim, c->id)->resize_to = peace ? nodes : 0;
         sim->resizes++;
+    }
+}
+
+/* A node that is here keeps the job's last card: it is not run again. */
+static void check_ended(struct sim *sim, const struct generation_record *g)
+{
+    for (int i = 0; i < sim->machine_count; i++) {
+        const struct card *card = machine_card(&sim->machines[i], g->job);
+        if (sim->machines[i].welcomed && card && card->ended)
+            sim_fail(sim, "job %" PRId64 " has ended, as %s knows, and is run again", g->job,
+                     sim->machines[i].name);
     }
 }
 
@@ -200,14 +266,18 @@ static void apply_generation(struct sim *sim, const struct change *c)
     if (c->kind == CHANGE_GENERATION_INSERT) {
         for (size_t i = 0; i < d->r.generation_count; i++) {
             const struct generation_record *other = &d->r.generations[i];
-            if (other->job == c->generation->job && open_state(other->state))
+            if (other->job == c->generation->job && open_state(other->state) &&
+                open_state(c->generation->state))
                 sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " while %" PRId64 " is open", other->job,
                          c->generation->number, other->number);
             if (other->job == c->generation->job && other->number >= c->generation->number)
                 sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " does not grow", other->job,
                          other->number);
         }
-        check_nodes(sim, c->generation);
+        if (d->adopting != c->generation->job) {
+            check_nodes(sim, c->generation);
+            check_ended(sim, c->generation);
+        }
         APPEND(d->r.generations, d->r.generation_count, d->generation_cap, generation_record, c->generation);
         return;
     }
@@ -220,6 +290,8 @@ static void apply_generation(struct sim *sim, const struct change *c)
     } else {
         if (g->has_key && memcmp(g->key, c->generation->key, sizeof(g->key)) != 0)
             sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": its key changes", g->job, g->number);
+        if (!g->has_key && c->generation->has_key)
+            check_source(sim, c->generation);
         REPLACE(g, enum generation_state, generation_record, c->generation);
     }
 }
@@ -285,7 +357,8 @@ static void apply_spawn(struct sim *sim, const struct change *c)
     if (c->kind == CHANGE_SPAWN_INSERT) {
         if (s)
             sim_fail(sim, "a spawn twice");
-        check_lease(sim, c->spawn);
+        if (d->adopting != c->spawn->job)
+            check_lease(sim, c->spawn);
         APPEND(d->r.spawns, d->r.spawn_count, d->spawn_cap, spawn_record, c->spawn);
         return;
     }
@@ -304,8 +377,9 @@ static void apply_snapshot(struct sim *sim, const struct change *c)
     const struct generation_record *g = durable_generation(d, c->snapshot->job, c->snapshot->generation);
     const struct job_record *job = durable_job(d, c->snapshot->job);
 
-    if (!g || !job || g->number != job->generation ||
-        (g->state != GENERATION_RUNNING && g->state != GENERATION_DRAINING))
+    bool may = g && job && g->number == job->generation &&
+               (g->state == GENERATION_RUNNING || g->state == GENERATION_DRAINING);
+    if (!may && d->adopting != c->snapshot->job)
         sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " commits, and may not", c->snapshot->job,
                  c->snapshot->generation);
     if (s && strcmp(s->digest, c->snapshot->digest) != 0)
@@ -343,6 +417,23 @@ static int gpu_slots(const struct sim *sim, const char *node)
     return 1;
 }
 
+static bool is_current(const struct sim *sim, const struct spawn_record *s)
+{
+    const struct generation_record *g = durable_generation(&sim->durable, s->job, s->generation);
+
+    return g && open_state(g->state);
+}
+
+/* Of what ran there before the restore, the records that nodes keep may tell more than one story. */
+static bool is_unheard(const struct sim *sim, const char *node)
+{
+    for (int i = 0; i < sim->machine_count; i++)
+        if (!strcmp(sim->machines[i].name, node))
+            return sim->restores &&
+                   (!sim->machines[i].wish || sim->machines[i].wish->restores < sim->restores);
+    return false;
+}
+
 /* No two spawns that may live hold one slot, no more than may share it a GPU. */
 static void check_slots(struct sim *sim)
 {
@@ -351,12 +442,12 @@ static void check_slots(struct sim *sim)
     for (size_t i = 0; i < r->spawn_count; i++)
         for (size_t k = i + 1; !r->spawns[i].dead && k < r->spawn_count; k++) {
             const struct spawn_record *a = &r->spawns[i], *b = &r->spawns[k];
-            if (b->dead || strcmp(a->node, b->node) != 0)
+            if (b->dead || strcmp(a->node, b->node) != 0 || is_unheard(sim, a->node))
                 continue;
             bool clash = a->cpu_slot >= 0 && a->cpu_slot == b->cpu_slot;
             for (char **x = a->gpu_uuids; x && *x; x++)
                 clash |= has_gpu(b, *x) && holders(r, a->node, *x) > gpu_slots(sim, a->node);
-            if (clash)
+            if (clash && (!sim->restores || (is_current(sim, a) && is_current(sim, b))))
                 sim_fail(sim, "one slot on %s for %" PRId64 "/%" PRId64 " and %" PRId64 "/%" PRId64, a->node,
                          a->job, a->spawn, b->job, b->spawn);
         }
@@ -398,10 +489,44 @@ static void check_jobs(struct sim *sim)
         int64_t charged = 0;
         for (size_t k = 0; k < r->generation_count; k++)
             charged += r->generations[k].job == job->id && r->generations[k].charged;
+        if (sim->restores) /* a card leaves out generations that are over */
+            continue;
         if (charged < job->restarts_used || charged > job->restarts_used + 1)
             sim_fail(sim, "job %" PRId64 ": %" PRId64 " charged generations, %" PRId64 " restarts used",
                      job->id, charged, job->restarts_used);
     }
+}
+
+#define KEEP_OTHERS(array, count, kind, condition)                                                           \
+    do {                                                                                                     \
+        size_t kept_ = 0;                                                                                    \
+        for (size_t i_ = 0; i_ < (count); i_++)                                                              \
+            if ((array)[i_].condition)                                                                       \
+                kind##_release(&(array)[i_]);                                                                \
+            else                                                                                             \
+                (array)[kept_++] = (array)[i_];                                                              \
+        (count) = kept_;                                                                                     \
+    } while (0)
+
+static void clear_job(struct durable *d, int64_t id)
+{
+    KEEP_OTHERS(d->r.jobs, d->r.job_count, job_record, id == id);
+    KEEP_OTHERS(d->r.generations, d->r.generation_count, generation_record, job == id);
+    KEEP_OTHERS(d->r.ranks, d->r.rank_count, rank_record, job == id);
+    KEEP_OTHERS(d->r.spawns, d->r.spawn_count, spawn_record, job == id);
+    KEEP_OTHERS(d->r.snapshots, d->r.snapshot_count, snapshot_record, job == id);
+}
+
+static void apply_meta(struct durable *d, const struct change *c)
+{
+    if (!strcmp(c->name, "epoch"))
+        d->epoch = c->id;
+    else if (!strcmp(c->name, "restored"))
+        d->r.age = (enum records_age)c->id;
+    else if (!strcmp(c->name, "gap_from"))
+        d->r.gap_from = c->id;
+    else if (!strcmp(c->name, "gap_to"))
+        d->r.gap_to = d->r.next_job = c->id;
 }
 
 static void apply(struct sim *sim, const struct change *c)
@@ -441,8 +566,22 @@ static void apply(struct sim *sim, const struct change *c)
     case CHANGE_EVENT:
         sim_say(sim, "  job %" PRId64 ": %s", c->event->job, c->event->text);
         break;
+    case CHANGE_JOB_PROGRESS:
+        apply_progress(sim, c);
+        break;
     case CHANGE_JOB_FORGET:
         sim_fail(sim, "job %" PRId64 " forgotten too early", c->id);
+        break;
+    case CHANGE_USER_PUT:
+    case CHANGE_USER_DELETE:
+    case CHANGE_AUDIT:
+        sim_fail(sim, "the core changed users or the audit record, which are the service's");
+        break;
+    case CHANGE_JOB_CLEAR:
+        clear_job(&sim->durable, c->id);
+        break;
+    case CHANGE_META:
+        apply_meta(&sim->durable, c);
         break;
     }
 }
@@ -451,6 +590,7 @@ void durable_apply(struct sim *sim, const struct change *changes, size_t count)
 {
     bool spawned = false, noded = false;
 
+    sim->durable.adopting = 0;
     for (size_t i = 0; i < count && !sim->failed; i++) {
         apply(sim, &changes[i]);
         spawned |= changes[i].kind == CHANGE_SPAWN_INSERT;
@@ -461,11 +601,36 @@ void durable_apply(struct sim *sim, const struct change *changes, size_t count)
         check_jobs(sim);
     if (noded)
         check_lost(sim);
-    if (spawned)
+    if (spawned && sim->durable.r.age == RECORDS_NEW) /* until all are back, two may be said to hold one */
         check_slots(sim);
 }
 
 void durable_release(struct durable *d)
 {
     records_release(&d->r);
+}
+
+#define COPY_ALL(array, count, cap, kind)                                                                    \
+    do {                                                                                                     \
+        to->r.array = xcalloc(from->r.count + 1, sizeof(*to->r.array));                                      \
+        for (size_t i_ = 0; i_ < from->r.count; i_++)                                                        \
+            kind##_copy(&to->r.array[i_], &from->r.array[i_]);                                               \
+        to->r.count = from->r.count;                                                                         \
+        to->cap = from->r.count + 1;                                                                         \
+    } while (0)
+
+void durable_copy(struct durable *to, const struct durable *from)
+{
+    records_release(&to->r);
+    *to = (struct durable){.epoch = from->epoch, .commits = from->commits};
+    to->r.age = from->r.age;
+    to->r.next_job = from->r.next_job;
+    to->r.gap_from = from->r.gap_from;
+    to->r.gap_to = from->r.gap_to;
+    COPY_ALL(jobs, job_count, job_cap, job_record);
+    COPY_ALL(nodes, node_count, node_cap, node_record);
+    COPY_ALL(generations, generation_count, generation_cap, generation_record);
+    COPY_ALL(ranks, rank_count, rank_cap, rank_record);
+    COPY_ALL(spawns, spawn_count, spawn_cap, spawn_record);
+    COPY_ALL(snapshots, snapshot_count, snapshot_cap, snapshot_record);
 }

@@ -32,6 +32,7 @@ void host_start(struct sim *sim)
     host->life++;
     host->crash_next = 0;
     host->tick_at = INT64_MAX;
+    host->deaf_until = host->shut_until = 0;
     sim_say(sim, "coordinator starts, epoch %" PRId64, config.epoch);
     if (core_load(host->core, &sim->durable.r, sim_clock(sim), &host->out, &e) != ERR_OK)
         sim_fail(sim, "core_load: %s", e.msg);
@@ -163,6 +164,7 @@ static void carry_out(struct sim *sim, const struct core_effect *effect)
     case EFFECT_CLOSE:
     case EFFECT_ACK:
     case EFFECT_PARDON:
+    case EFFECT_LOOK:
     case EFFECT_WISH:
         agent_down(sim, effect);
         break;
@@ -221,6 +223,59 @@ static void plan_flush(struct sim *sim)
     sim_plan(sim, sim->now + sim_range(sim, 0, 3), flush)->a = host->life;
 }
 
+bool host_deaf(const struct sim *sim)
+{
+    return sim->host.core && sim->now < sim->host.deaf_until;
+}
+
+bool host_shut(const struct sim *sim)
+{
+    return sim->host.core && sim->now < sim->host.shut_until;
+}
+
+/* As the service does before each tick. */
+static void tell_deaf(struct sim *sim, int64_t until, int64_t *told, bool outside)
+{
+    const int64_t end = sim->now < until ? sim->now : until;
+    struct core_event event = {.kind = CORE_DEAF, .deaf = {.ms = end - *told, .outside = outside}};
+
+    if (end <= *told)
+        return;
+    *told = end;
+    core_event(sim->host.core, &event, sim_clock(sim), &sim->host.out);
+}
+
+static void tell_hearing(struct sim *sim)
+{
+    tell_deaf(sim, sim->host.deaf_until, &sim->host.deaf_told, false);
+    tell_deaf(sim, sim->host.shut_until, &sim->host.shut_told, true);
+}
+
+static int64_t until_peace(const struct sim *sim, int64_t ms)
+{
+    return sim->now + ms < sim->faults_end ? sim->now + ms : sim->faults_end;
+}
+
+void host_deafen(struct sim *sim, int64_t ms)
+{
+    if (!sim->host.core || host_deaf(sim))
+        return;
+    tell_hearing(sim);
+    sim_say(sim, "coordinator hears nothing for %" PRId64 " ms", ms);
+    sim->host.deaf_told = sim->now;
+    sim->host.deaf_until = until_peace(sim, ms);
+}
+
+void host_shut_door(struct sim *sim, int64_t ms)
+{
+    if (!sim->host.core || host_shut(sim))
+        return;
+    tell_hearing(sim);
+    sim_say(sim, "coordinator lets nobody in for %" PRId64 " ms", ms);
+    sim->host.shut_told = sim->now;
+    sim->host.shut_until = until_peace(sim, ms);
+}
+
 static void tick(struct sim *sim, struct item *item)
 {
     struct host *host = &sim->host;
@@ -228,6 +283,7 @@ static void tick(struct sim *sim, struct item *item)
     if (item->a != host->life || !host->core || item->at != host->tick_at)
         return;
     host->tick_at = INT64_MAX;
+    tell_hearing(sim);
     core_tick(host->core, sim_clock(sim), &host->out);
     plan_flush(sim);
 }
@@ -249,6 +305,7 @@ static void plan_tick(struct sim *sim)
 
 void host_up(struct sim *sim, struct core_event *event)
 {
+    tell_hearing(sim);
     core_event(sim->host.core, event, sim_clock(sim), &sim->host.out);
     plan_flush(sim);
 }
@@ -275,6 +332,7 @@ static void fill_worker(const struct request *r, struct core_event *event)
         event->snapshot.digest = r->text;
         event->snapshot.path = "/out";
         event->snapshot.bytes = 1000;
+        event->snapshot.why = "/out: No space left on device";
     }
 }
 
@@ -294,6 +352,7 @@ static void fill_client(const struct request *r, struct core_event *event)
         event->resize.job = r->job;
         event->resize.nodes_min = r->generation;
         event->resize.nodes_max = r->step;
+        event->resize.from_scratch = r->flag;
     } else {
         event->node.name = r->text;
     }
@@ -307,12 +366,21 @@ static void arrive(struct sim *sim, struct item *item)
 
     if (!host->core || cut(sim, r->from.machine))
         return;
+    if (host_deaf(sim)) {
+        sim_plan(sim, host->deaf_until, arrive)->ptr = steal(item->ptr);
+        return;
+    }
+    if (sim->restores && r->kind == CORE_SUBMIT && sim->jobs[r->from.job].acked)
+        return; /* one that was on its way when the records went back would make a second job */
     event.call = take_handle(host, r);
     if (r->from.machine >= 0) {
         const struct spawn_record *s = core_find_token(host->core, r->token, sizeof(r->token));
         if (!s) {
-            answer(sim, &(struct core_effect){
-                            .kind = EFFECT_REPLY, .call = event.call, .err = {.code = ERR_UNAUTHENTICATED}});
+            bool later = core_may_learn(host->core, sim_clock(sim));
+            answer(sim,
+                   &(struct core_effect){.kind = EFFECT_REPLY,
+                                         .call = event.call,
+                                         .err = {.code = later ? ERR_UNAVAILABLE : ERR_UNAUTHENTICATED}});
             return;
         }
         event.member.job = s->job;

@@ -9,6 +9,8 @@
 #include "base/mem.h"
 #include "tests/sim/sim.h"
 
+#define LATE_MS 25000 /* after a restore: the time in which nothing is placed anew is not over */
+
 bool sim_gpus(const struct sim *sim)
 {
     return sim->seed % 4 == 1;
@@ -166,6 +168,14 @@ static void running(struct sim *sim, struct item *item)
         proc_exit(sim, m, p, 1, 0);
         return;
     }
+    if (sim->faults && sim_chance(sim, 0.01))
+        m->account_at = sim->now + sim_range(sim, 0, 20000);
+    if (sim->now < m->account_at) {
+        p->not_started = p->node_trouble = p->no_account = true;
+        m->refused = true;
+        proc_exit(sim, m, p, 127, 0);
+        return;
+    }
     if (sim->faults && sim_chance(sim, 0.02)) {
         p->not_started = p->node_trouble = true;
         proc_exit(sim, m, p, 127, 0);
@@ -250,8 +260,28 @@ static void check_unwanted(struct sim *sim, const struct machine *m, const struc
 {
     const struct spawn_record *s = durable_spawn(&sim->durable, p->job, p->spawn);
 
+    if (m->wish && m->wish->restores < sim->restores)
+        return; /* a wish of records that are lost; the card says the rest */
     if (s && !s->dead)
         sim_fail(sim, "%s drops the exit record of %" PRId64 "/%" PRId64 ", which is not committed", m->name,
+                 p->job, p->spawn);
+}
+
+static bool has_ended(const struct sim *sim, int64_t id)
+{
+    const struct job_record *job = durable_job(&sim->durable, id);
+
+    return job && sm_terminal(&job_sm, job->state);
+}
+
+/* A worker is killed because nobody wishes for it: then the records know it, and why. Not so where records
+ * went on without a node that came back late. */
+static void check_unknown(struct sim *sim, const struct machine *m, const struct proc *p)
+{
+    if (sim->restores && !p->disowned && p->state != PROC_EXITED && m->wish &&
+        m->wish->restores == sim->restores && sim->now < sim->restored_at + LATE_MS &&
+        !durable_spawn(&sim->durable, p->job, p->spawn) && !has_ended(sim, p->job))
+        sim_fail(sim, "%s kills %" PRId64 "/%" PRId64 ", which the restored records do not know", m->name,
                  p->job, p->spawn);
 }
 
@@ -266,6 +296,7 @@ void machine_apply(struct sim *sim, struct machine *m)
             free(p);
             m->procs[i] = m->procs[--m->proc_count];
         } else {
+            check_unknown(sim, m, p);
             stop(sim, m, p, CORE_STOP_KILL);
             i++;
         }
@@ -326,7 +357,7 @@ void machine_power_on(struct sim *sim, struct machine *m, bool wiped)
     if (wiped) {
         forget_procs(m);
         free(steal(m->wish));
-        m->copy_count = 0;
+        m->copy_count = m->card_count = 0;
         snprintf(m->instance, sizeof(m->instance), "%016" PRIx64, sim_random(sim));
     }
     agent_start(sim, m);

@@ -29,6 +29,8 @@ static bool all_ended(const struct sim *sim)
     for (int i = 0; i < sim->job_count; i++) {
         const struct job_record *job =
             sim->jobs[i].acked ? durable_job(&sim->durable, sim->jobs[i].acked) : NULL;
+        if (sim->jobs[i].acked && restore_lost(sim, sim->jobs[i].acked))
+            continue;
         if (!job || !sm_terminal(&job_sm, job->state))
             return false;
     }
@@ -56,7 +58,14 @@ static void say_stuck(struct sim *sim)
             sim_fail(sim, "request %s was never acknowledged", job->id);
             return;
         }
-        if (sm_terminal(&job_sm, durable_job(&sim->durable, job->acked)->state) || !sim->host.core)
+        const struct job_record *record = durable_job(&sim->durable, job->acked);
+        if (restore_lost(sim, job->acked))
+            continue;
+        if (!record) {
+            sim_fail(sim, "job %" PRId64 " is known to a node, and was never adopted", job->acked);
+            return;
+        }
+        if (sm_terminal(&job_sm, record->state) || !sim->host.core)
             continue;
         if (core_job_status(sim->host.core, job->acked, false, &status, &e) != ERR_OK)
             continue;
@@ -91,6 +100,7 @@ static void run(struct sim *sim)
 
 struct totals {
     int64_t events, commits, generations, resizes, restarts, ends[JOB_CANCELLED + 1], simulated_ms;
+    int64_t restores, adopted;
 };
 
 static void add_totals(struct totals *t, const struct sim *sim)
@@ -98,6 +108,8 @@ static void add_totals(struct totals *t, const struct sim *sim)
     t->events += sim->events;
     t->commits += sim->durable.commits;
     t->resizes += sim->resizes;
+    t->restores += sim->restores;
+    t->adopted += sim->adopted;
     t->simulated_ms += sim->now;
     t->generations += (int64_t)sim->durable.r.generation_count;
     for (size_t i = 0; i < sim->durable.r.job_count; i++) {
@@ -161,9 +173,9 @@ int main(int argc, char **argv)
         failed += !run_seed(seed, verbose, &totals);
     printf("%" PRIu64 " seeds, %d failed: %.1f h simulated, %" PRId64 " events, %" PRId64 " commits, %" PRId64
            " generations, %" PRId64 " resizes, %" PRId64 " restarts; jobs: %" PRId64 " succeeded, %" PRId64
-           " failed, %" PRId64 " cancelled\n",
+           " failed, %" PRId64 " cancelled; %" PRId64 " restores, %" PRId64 " jobs adopted\n",
            count, failed, (double)totals.simulated_ms / 3600000, totals.events, totals.commits,
            totals.generations, totals.resizes, totals.restarts, totals.ends[JOB_SUCCEEDED],
-           totals.ends[JOB_FAILED], totals.ends[JOB_CANCELLED]);
+           totals.ends[JOB_FAILED], totals.ends[JOB_CANCELLED], totals.restores, totals.adopted);
     return failed ? 1 : 0;
 }

@@ -11,7 +11,8 @@
  * supervisors, workers and clients around it, under seeded faults. Everything follows from the seed. Time is
  * in milliseconds; `now` is true time and every machine's boot clock, wall time jumps. What must hold is
  * checked where it could break: durable.c: moves follow their tables, one open generation a job, no commit of
- * a closed one, budgets, no lost job, as many nodes as may be, success is all ranks' own machine.c: no slot
+ * a closed one, budgets, no lost job, as many nodes as may be, success is all ranks' own, no step 0 for a job
+ * that has snapshots and was not told to begin again machine.c: no slot
  * with two live processes, no two live generations of a command job, no exit record lost worker.c:  all
  * members of a generation got the same answer main.c: after the faults every job ends and nothing is left
  * running */
@@ -37,9 +38,11 @@ struct durable {
     struct records r;
     size_t job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
     int64_t epoch, commits;
+    int64_t adopting; /* the job that is being inserted from a card, in this list of changes; 0: none */
 };
 void durable_apply(struct sim *sim, const struct change *changes, size_t count);
 void durable_release(struct durable *d);
+void durable_copy(struct durable *to, const struct durable *from);
 struct job_record *durable_job(const struct durable *d, int64_t id);
 struct spawn_record *durable_spawn(const struct durable *d, int64_t job, int64_t spawn);
 struct generation_record *durable_generation(const struct durable *d, int64_t job, int64_t number);
@@ -86,7 +89,10 @@ struct host {
     struct core_out out;
     bool flush_planned;
     int64_t life, tick_at; /* life grows at each start: what was planned before is void */
-    int crash_next;        /* 0: no; 1: before the next commit, 2: after it, 3: amid its effects */
+    /* What arrives waits until deaf_until; nobody gets in until shut_until. The core was told of all up to
+     * ..._told */
+    int64_t deaf_until, deaf_told, shut_until, shut_told;
+    int crash_next; /* 0: no; 1: before the next commit, 2: after it, 3: amid its effects */
     uint64_t next_handle;
     struct pending *pending;
     size_t pending_count, pending_cap;
@@ -96,6 +102,10 @@ void host_crash(struct sim *sim);
 void host_request(struct sim *sim,
                   const struct request *request);        /* over the network: delay, loss, duplicates */
 void host_up(struct sim *sim, struct core_event *event); /* an agent's message has arrived */
+bool host_deaf(const struct sim *sim);
+bool host_shut(const struct sim *sim);
+void host_deafen(struct sim *sim, int64_t ms);
+void host_shut_door(struct sim *sim, int64_t ms);
 
 /* ------------------------------------------------------------------ agents and supervisors: machine.c,
  * agent.c */
@@ -111,7 +121,7 @@ struct proc { /* a spawn as its supervisor knows it; survives the agent, and as 
     enum proc_state state;
     enum core_stop stop;
     int code, signal;
-    bool lost, not_started, port_busy, lease_expired, node_trouble;
+    bool lost, not_started, port_busy, lease_expired, node_trouble, no_account;
     int64_t started, ended;
     /* the worker itself */
     int64_t attempt, watch_attempt, step, next_snapshot;
@@ -127,8 +137,16 @@ struct wished {
     bool native;
     enum core_stop stop;
 };
+struct card { /* its content lies in sim.contents */
+    int64_t job, progress;
+    bool ended, drop;
+    size_t content;
+};
 struct wish_copy {
     int64_t epoch, revision;
+    int restores; /* how many there had been when it was made */
+    size_t card_count;
+    struct card cards[MAX_JOBS];
     size_t count;
     struct wished spawns[];
 };
@@ -142,19 +160,26 @@ struct session {
     bool broken;
     int64_t life;                       /* of the host that knows it */
     int64_t hello_sent, up_at, down_at; /* streams keep their order */
+    int unread;                         /* messages that have arrived while the host was deaf */
 };
 struct machine {
     int index;
+    int64_t account_at; /* until then nobody's jobs can run here, for want of an account */
+    bool refused;       /* ... and one was to, so that heartbeats say so */
     char name[16], instance[32];
     int cpu_slots, gpu_count, gpu_slots;
     uint64_t sick, lost, gone; /* GPUs, as bits; those that are gone are lost, too, and not listed any more */
     const char *nccl;
     bool power, agent;
     int64_t cut_until, life; /* life: of the agent's process */
+    int64_t unmounted_until; /* its snapshots cannot be seen */
     int session;             /* index, -1: none */
     bool welcomed, drained;
     int64_t last_ack_sent, heard, sequence, sent[64];
+    int64_t turned_away;    /* when it last found the host's door shut */
     struct wish_copy *wish; /* on disk */
+    struct card cards[MAX_JOBS];
+    size_t card_count;
     struct proc **procs;
     size_t proc_count, proc_cap;
     struct copy *copies;
@@ -175,13 +200,16 @@ void agent_start(struct sim *sim, struct machine *m);
 void agent_stop(struct sim *sim, struct machine *m);
 void agent_break(struct sim *sim, struct machine *m); /* the stream breaks */
 void agent_facts(struct sim *sim, struct machine *m);
+void agent_looked(struct sim *sim, struct machine *m, int64_t job);
 void agent_report(struct sim *sim, struct machine *m, const struct proc *p);
 void agent_goodbye(struct sim *sim, struct machine *m);
+const struct card *machine_card(const struct machine *m, int64_t job);
 void agent_down(struct sim *sim, const struct core_effect *effect); /* the host sends to a session */
 
 /* ------------------------------------------------------------------ workers, clients, faults */
 void worker_start(struct sim *sim, struct machine *m, struct proc *p);
 void worker_stop(struct sim *sim, struct machine *m, struct proc *p, enum core_stop stop);
+bool worker_has_copy(const struct sim *sim, const struct machine *m, int64_t job); /* that counts */
 void worker_reply(struct sim *sim, const struct reply *reply);
 
 struct sim_job {
@@ -194,6 +222,7 @@ struct sim_job {
     int64_t gpus_each;                  /* 0: on CPUs; as in the file */
     int64_t shards;                     /* reproducible: world, 0: it is not */
     int64_t resize_to;                  /* nodes that it has stopped for, 0: it has not */
+    int64_t lost_since;                 /* it waits for its snapshots, 0: it does not */
 };
 void client_start(struct sim *sim);
 void client_reply(struct sim *sim, const struct reply *reply);
@@ -201,6 +230,7 @@ struct sim_job *client_job(const struct sim *sim, int64_t job); /* by the coordi
 void client_operate(struct sim *sim, enum core_event_kind kind, const char *node, int64_t job, bool flag);
 void chaos_start(struct sim *sim);
 void chaos_end(struct sim *sim);
+bool restore_lost(const struct sim *sim, int64_t job); /* known to nobody any more, after a restore */
 
 struct sim {
     uint64_t seed, random, orders;
@@ -223,6 +253,16 @@ struct sim {
         uint8_t answer[DIGEST_BYTES];
     } * answers;
     size_t answer_count, answer_cap;
+    struct { /* whose request made the job */
+        int64_t job;
+        int index;
+    } * requests;
+    size_t request_count, request_cap;
+    struct records *contents; /* of cards */
+    size_t content_count, content_cap;
+    struct durable backup; /* commits 0: none was made yet */
+    int restores;
+    int64_t restored_at, adopted;
 };
 
 /* world.c */

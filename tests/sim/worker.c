@@ -61,13 +61,33 @@ static struct request request_of(const struct machine *m, struct proc *p, enum c
     return r;
 }
 
+static bool is_mounted(const struct sim *sim, const struct machine *m)
+{
+    return m->unmounted_until <= sim->now;
+}
+
+bool worker_has_copy(const struct sim *sim, const struct machine *m, int64_t id)
+{
+    const struct records *r = &sim->durable.r;
+    const struct job_record *job = durable_job(&sim->durable, id);
+
+    for (size_t i = 0; job && is_mounted(sim, m) && i < m->copy_count; i++)
+        for (size_t k = 0; k < r->snapshot_count; k++)
+            if (m->copies[i].job == id && r->snapshots[k].job == id &&
+                m->copies[i].generation == r->snapshots[k].generation &&
+                m->copies[i].step == r->snapshots[k].step &&
+                m->copies[i].generation > job->scratch_generation)
+                return true;
+    return false;
+}
+
 /* Snapshots of this job, or of one that it continues, on the machine's disk. */
 static size_t offers_of(struct sim *sim, const struct machine *m, const struct proc *p,
                         struct core_offer *out, char (*digests)[64], size_t most)
 {
     size_t count = 0;
 
-    for (size_t i = m->copy_count; i-- > 0 && count < most;) {
+    for (size_t i = m->copy_count; is_mounted(sim, m) && i-- > 0 && count < most;) {
         const struct copy *c = &m->copies[i];
         const struct job_record *job = durable_job(&sim->durable, p->job);
         if (c->job != p->job && !(job && job->continues == c->job))
@@ -177,6 +197,12 @@ static void snapshot(struct sim *sim, struct machine *m, struct proc *p)
 
     if (p->local_rank != 0 || !job || job->no_snapshots)
         return;
+    if (!is_mounted(sim, m) || (sim->faults && sim_chance(sim, 0.05))) {
+        struct request r = request_of(m, p, CORE_SNAPSHOT_FAILED);
+        r.step = p->step;
+        host_request(sim, &r);
+        return;
+    }
     write_copy(m, p);
     send_commit(sim, m, p, p->step);
 }
@@ -281,7 +307,7 @@ void worker_reply(struct sim *sim, const struct reply *reply)
             send_join(sim, m, p);
         else if (reply->err.code == ERR_OK && watches)
             watched(sim, m, p, reply);
-        else if (reply->err.code == ERR_OK)
+        else if (reply->err.code == ERR_OK && reply->kind == CORE_COMMIT_SNAPSHOT)
             committed(m, p);
         return;
     }

@@ -137,5 +137,10 @@ void sim_free(struct sim *sim)
     free(sim->host.pending);
     free(sim->sessions);
     free(sim->answers);
+    free(sim->requests);
+    for (size_t i = 0; i < sim->content_count; i++)
+        records_release(&sim->contents[i]);
+    free(sim->contents);
+    durable_release(&sim->backup);
     durable_release(&sim->durable);
 }

@@ -364,7 +364,7 @@ static enum err_code meet_once(struct meeting *t, struct err *e)
     for (int i = 0; i < MAX_PENDING; i++)
         p[3 + i] = (struct pollfd){.fd = t->in[i].fd, .events = POLLIN};
     if (poll(p, 3 + MAX_PENDING, next > now ? (int)(next - now) : 0) < 0 && errno != EINTR)
-        return err_sys(e, errno, "poll");
+        return err_sys(e, errno == EINVAL ? EMFILE : errno, "poll"); /* EINVAL: more than ulimit -n */
     if (p[0].revents)
         return coll_stopped(e);
     if (p[2].revents)

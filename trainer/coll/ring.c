@@ -216,7 +216,7 @@ static enum err_code wait_ready(struct coll_group *g, struct err *e)
     r->poll[2] =
         (struct pollfd){.fd = sending ? r->out : -1, .events = (short)(blocked ? POLLIN | POLLOUT : POLLIN)};
     if (poll(r->poll, (nfds_t)r->polled, -1) < 0 && errno != EINTR)
-        return err_sys(e, errno, "poll");
+        return err_sys(e, errno == EINVAL ? EMFILE : errno, "poll"); /* EINVAL: more than ulimit -n */
     g->wait_ns += (uint64_t)(clock_mono_ns() - start);
     if (r->poll[0].revents)
         return gone(g, e);

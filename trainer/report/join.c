@@ -2,24 +2,35 @@
  * happened to the answer, calling again is right; only codes that say "not you" end it. */
 #include "trainer/report/internal.h"
 
+#include "base/clock.h"
 #include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "proto/ddp.pb-c.h"
+#include "proto/rpc_codec.h"
+#include "proto/rpc_resolve.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define JOIN_MS 30000 /* the coordinator ends a waiting Join after 20 s */
 #define CALL_MS 10000
+#define RESOLVE_MS 12000 /* longer than the resolver takes to give one silent server up */
 #define BOOTSTRAP_MOST 4096
 #define BOOTSTRAP_PLAIN 128
 
 static enum err_code call(struct report *r, const char *method, const void *request, void **reply,
                           int64_t timeout_ms, struct err *e)
 {
-    return rpc_channel_call(r->channel, &ddp__v1__rendezvous__descriptor, method, request, reply, timeout_ms,
-                            RPC_IDEMPOTENT | RPC_WAIT_FOR_READY, e);
+    struct report_link *link = report_link_take(r);
+    enum err_code rc = rpc_channel_call(link->channel, &ddp__v1__rendezvous__descriptor, method, request,
+                                        reply, timeout_ms, RPC_IDEMPOTENT | RPC_WAIT_FOR_READY, e);
+
+    if (rc == ERR_CANCELLED && report_link_left(r, link))
+        rc = err_set(e, ERR_UNAVAILABLE, "the coordinator has moved from %s", link->target);
+    report_link_put(r, link);
+    return rc;
 }
 
 /* Whether to try again after this error; says so once. */
@@ -29,6 +40,8 @@ static bool again(struct report *r, const char *what, const struct err *e, int *
         return false;
     if (*tries == 0)
         log_warn("coordinator_away", "rpc=%s why=%s", what, LOG_Q(e->msg));
+    if (report_link_follow(r))
+        *tries = 0;
     report_pause(r, tries);
     return !atomic_load(&r->cancelled);
 }
@@ -38,6 +51,7 @@ static bool again(struct report *r, const char *what, const struct err *e, int *
 struct request {
     Ddp__V1__JoinRequest join;
     Ddp__V1__StateOffer *offers, **list;
+    char **texts;
 };
 
 static void request_init(struct request *q, const struct report *r, const struct report_join *join)
@@ -63,14 +77,20 @@ static void request_init(struct request *q, const struct report *r, const struct
         q->offers[i].committed = o->committed;
         q->list[i] = &q->offers[i];
     }
+    q->texts = join->unusable ? strv_dup(join->unusable) : NULL;
+    for (size_t i = 0; q->texts && q->texts[i]; i++)
+        rpc_utf8_clean(q->texts[i]); /* paths may be anything */
     q->join.offers = q->list;
     q->join.n_offers = join->offer_count;
+    q->join.unusable = q->texts;
+    q->join.n_unusable = strv_len(q->texts);
 }
 
 static void request_release(struct request *q)
 {
     free(q->offers);
     free(q->list);
+    strv_free(q->texts);
 }
 
 /* ---- the bootstrap id */
@@ -153,7 +173,8 @@ static enum err_code read_group(const struct report *r, const Ddp__V1__JoinReply
     struct report_group g = {.generation = r->place.generation,
                              .rank = r->place.rank,
                              .world_size = reply->world_size,
-                             .loopback = reply->loopback};
+                             .loopback = reply->loopback,
+                             .scratch_generation = reply->scratch_generation};
 
     if (reply->world_size < 1 || reply->n_peers != (size_t)reply->world_size || g.rank >= g.world_size ||
         reply->generation_key.len != sizeof(g.key))
@@ -230,6 +251,20 @@ static enum err_code join_once(struct report *r, const struct report_join *join,
     }
 }
 
+enum err_code report_find_coordinator(struct report *r, struct err *e)
+{
+    int64_t end = clock_boot_ms() + RESOLVE_MS;
+    struct timespec pause = {.tv_sec = 1};
+
+    while (r->has_coordinator && rpc_resolve(r->link->target, end - clock_boot_ms(), e)) {
+        if (clock_boot_ms() + 1000 >= end)
+            return e->code;
+        nanosleep(&pause, NULL);
+        (void)report_link_follow(r); /* no other thread uses the link yet */
+    }
+    return ERR_OK;
+}
+
 enum err_code report_join(struct report *r, const struct report_join *join, struct report_group *out,
                           struct err *e)
 {
@@ -239,7 +274,7 @@ enum err_code report_join(struct report *r, const struct report_join *join, stru
     int tries = 0;
     enum err_code rc;
 
-    if (!r->channel)
+    if (!r->has_coordinator)
         return join_alone(r, join, out, e);
     request_init(&q, r, join);
     do {
@@ -262,7 +297,7 @@ enum err_code report_commit_snapshot(struct report *r, const struct report_snaps
     int tries = 0;
     enum err_code rc;
 
-    if (!r->channel)
+    if (!r->has_coordinator)
         return ERR_OK;
     q.job = r->place.job;
     q.generation = r->place.generation;
@@ -271,14 +306,51 @@ enum err_code report_commit_snapshot(struct report *r, const struct report_snaps
     q.bytes = s->bytes;
     q.digest = (char *)(uintptr_t)s->digest;
     q.path = (char *)(uintptr_t)s->path;
+    atomic_fetch_add(&r->committing, 1);
     do {
         if (atomic_load(&r->stale))
-            return err_set(e, ERR_ABORTED, "generation %lld is over, its snapshot does not count",
-                           (long long)q.generation);
-        rc = call(r, "CommitSnapshot", &q, &reply, CALL_MS, e);
+            rc = err_set(e, ERR_ABORTED, "generation %lld is over, its snapshot does not count",
+                         (long long)q.generation);
+        else
+            rc = call(r, "CommitSnapshot", &q, &reply, CALL_MS, e);
     } while (rc && again(r, "CommitSnapshot", e, &tries));
+    atomic_fetch_sub(&r->committing, 1);
     rpc_free(reply);
+    if (rc && atomic_load(&r->given_up)) {
+        log_warn(
+            "snapshot_not_committed",
+            "job=%lld step=%lld path=%s why=\"the coordinator does not answer, and this job is to stop\"",
+            (long long)r->place.job, (long long)s->step, LOG_Q(s->path));
+        return report_cancelled(e);
+    }
     if (rc && atomic_load(&r->cancelled))
         return report_cancelled(e);
     return rc ? err_wrap(e, "commit the snapshot of step %lld", (long long)s->step) : ERR_OK;
+}
+
+/* A coordinator that does not know the call has no use for it. */
+void report_snapshot_failure(struct report *r, int64_t step, const struct err *why)
+{
+    Ddp__V1__ReportSnapshotFailureRequest q = DDP__V1__REPORT_SNAPSHOT_FAILURE_REQUEST__INIT;
+    CLEANUP(free_text) char *text = xstrdup(why->msg);
+    void *reply = NULL;
+    struct err e = {0};
+    int tries = 0;
+    enum err_code rc;
+
+    if (!r->has_coordinator || why->code == ERR_ABORTED || why->code == ERR_CANCELLED)
+        return; /* it was not meant to count any more */
+    q.job = r->place.job;
+    q.generation = r->place.generation;
+    q.rank = r->place.rank;
+    q.step = step;
+    q.why = rpc_utf8_clean(text);
+    do {
+        if (atomic_load(&r->stale))
+            return;
+        rc = call(r, "ReportSnapshotFailure", &q, &reply, CALL_MS, &e);
+    } while (rc && again(r, "ReportSnapshotFailure", &e, &tries));
+    rpc_free(reply);
+    if (rc)
+        log_debug("failure_not_told", "why=%s", LOG_Q(e.msg));
 }

@@ -21,7 +21,7 @@
 
 /* ---- from the environment */
 
-static const char *env_text(const char *name)
+const char *report_env(const char *name)
 {
     const char *text = getenv(name);
 
@@ -30,7 +30,7 @@ static const char *env_text(const char *name)
 
 static enum err_code env_number(const char *name, int64_t fallback, int64_t *out, struct err *e)
 {
-    const char *text = env_text(name);
+    const char *text = report_env(name);
     char *end;
     long long value;
 
@@ -62,9 +62,9 @@ static enum err_code read_place(struct report *r, struct err *e)
 {
     struct report_place *p = &r->place;
 
-    r->address = xstrdup(env_text("DDP_NODE_ADDRESS") ? env_text("DDP_NODE_ADDRESS") : "127.0.0.1");
-    r->directory = xstrdup(env_text("DDP_RUN_DIR"));
-    r->cluster = xstrdup(env_text("DDP_CLUSTER_ID") ? env_text("DDP_CLUSTER_ID") : "");
+    r->address = xstrdup(report_env("DDP_NODE_ADDRESS") ? report_env("DDP_NODE_ADDRESS") : "127.0.0.1");
+    r->directory = xstrdup(report_env("DDP_RUN_DIR"));
+    r->cluster = xstrdup(report_env("DDP_CLUSTER_ID") ? report_env("DDP_CLUSTER_ID") : "");
     p->address = r->address;
     p->directory = r->directory;
     p->cluster = r->cluster;
@@ -85,7 +85,7 @@ static enum err_code env_fd(const char *name, int *out, struct err *e)
     int64_t value;
 
     *out = -1;
-    if (!env_text(name))
+    if (!report_env(name))
         return ERR_OK;
     if (env_number(name, 0, &value, e))
         return e->code;
@@ -138,22 +138,6 @@ static enum err_code read_token(char **out, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_channel(struct report *r, struct err *e)
-{
-    CLEANUP(free_text) char *token = NULL;
-    struct rpc_tls_files tls = {env_text("DDP_TLS_CA"), env_text("DDP_TLS_CERT"), env_text("DDP_TLS_KEY")};
-    struct rpc_channel_options options = {.tls = tls.ca ? &tls : NULL};
-    enum err_code rc;
-
-    if (read_token(&token, e))
-        return e->code;
-    options.token = token;
-    rc = rpc_channel_open(&r->channel, env_text("DDP_COORDINATOR"), &options, e);
-    if (token)
-        explicit_bzero(token, strlen(token));
-    return rc;
-}
-
 enum err_code report_open(struct report **out, bool standalone, struct err *e)
 {
     struct report *r = xcalloc(1, sizeof(*r));
@@ -175,8 +159,8 @@ enum err_code report_open(struct report **out, bool standalone, struct err *e)
         rc = read_place(r, e);
     if (!rc)
         rc = open_lines(r, standalone, e);
-    if (!rc && !standalone && env_text("DDP_COORDINATOR"))
-        rc = open_channel(r, e);
+    if (!rc && !standalone && report_env("DDP_COORDINATOR"))
+        rc = read_token(&r->token, e) ? e->code : report_link_open(r, e);
     if (rc) {
         report_close(r);
         return rc;
@@ -192,7 +176,11 @@ void report_close(struct report *r)
     report_cancel(r);
     if (r->watching)
         pthread_join(r->watch, NULL);
-    rpc_channel_close(r->channel);
+    report_link_put(r, r->link);
+    if (r->token)
+        explicit_bzero(r->token, strlen(r->token));
+    free(r->token);
+    free(r->refused);
     pthread_mutex_destroy(&r->lock);
     pthread_cond_destroy(&r->changed);
     free(r->address);
@@ -206,6 +194,11 @@ const struct report_place *report_place(const struct report *r)
     return &r->place;
 }
 
+bool report_has_coordinator(const struct report *r)
+{
+    return r->has_coordinator;
+}
+
 /* ---- waiting */
 
 void report_cancel(struct report *r)
@@ -213,9 +206,9 @@ void report_cancel(struct report *r)
     pthread_mutex_lock(&r->lock);
     atomic_store(&r->cancelled, true);
     pthread_cond_broadcast(&r->changed);
+    if (r->link)
+        rpc_channel_cancel(r->link->channel);
     pthread_mutex_unlock(&r->lock);
-    if (r->channel)
-        rpc_channel_cancel(r->channel);
 }
 
 enum err_code report_cancelled(struct err *e)
@@ -248,6 +241,16 @@ void report_pause(struct report *r, int *tries)
     while (!atomic_load(&r->cancelled) && pthread_cond_timedwait(&r->changed, &r->lock, &until) != ETIMEDOUT)
         ;
     pthread_mutex_unlock(&r->lock);
+}
+
+void report_heed_signal(struct report *r, const volatile int *number)
+{
+    r->stop_signal = number;
+}
+
+bool report_given_up(const struct report *r)
+{
+    return atomic_load(&r->given_up);
 }
 
 bool report_stop_asked(const struct report *r)

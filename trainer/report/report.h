@@ -12,8 +12,8 @@
  * dropped when nobody reads, Join and CommitSnapshot wait for it, Watch redials for ever.
  *
  * Threads: report_line, report_stop_asked and the other readers of flags from any thread; the rest from the
- * owner, but report_commit_snapshot, which is meant for the thread that writes snapshots. The Watch thread
- * only sets flags and calls the one callback. */
+ * owner, but report_commit_snapshot and report_snapshot_failure, which are meant for the thread that writes
+ * snapshots. The Watch thread only sets flags and calls the one callback. */
 
 struct report;
 
@@ -36,6 +36,7 @@ struct report_place {
 MUST_CHECK enum err_code report_open(struct report **out, bool standalone, struct err *e);
 void report_close(struct report *r); /* ends the Watch thread and calls in progress; NULL is fine */
 const struct report_place *report_place(const struct report *r);
+bool report_has_coordinator(const struct report *r);
 
 /* ---- progress */
 
@@ -64,6 +65,7 @@ struct report_join {
     size_t address_size;
     const struct report_offer *offers;
     size_t offer_count;
+    char *const *unusable; /* snapshots that it cannot offer, and why; NULL-terminated, or NULL */
     report_bootstrap_fn make_bootstrap; /* NULL: 128 random bytes */
     void *bootstrap_arg;
 };
@@ -83,10 +85,16 @@ struct report_group {
     bool loopback;              /* all members share the node */
     int source_rank;            /* who loads and broadcasts state; -1: all start from scratch */
     struct report_offer source; /* what it loads; texts owned by the group */
+    int64_t scratch_generation; /* snapshots of the job up to this one do not count; 0: all do */
 };
 /* Takes part in the process's generation; returns when all have joined. ABORTED: the generation is closed,
  * exit. FAILED_PRECONDITION, PERMISSION_DENIED, UNAUTHENTICATED: not a member, exit. CANCELLED: report_close,
  * or SIGTERM's report_cancel. */
+/* Checks that the coordinator's name has an address here, and waits a while for one. The separate exit code
+ * tells the coordinator that the node is at fault; a Join that never comes would only say that a rank is
+ * missing. */
+MUST_CHECK enum err_code report_find_coordinator(struct report *r, struct err *e);
+
 MUST_CHECK enum err_code report_join(struct report *r, const struct report_join *join,
                                      struct report_group *out, struct err *e);
 void report_group_release(struct report_group *g);
@@ -99,6 +107,10 @@ typedef void (*report_watch_fn)(void *arg, int64_t generation);
 /* Starts the thread; without coordinator does nothing. */
 MUST_CHECK enum err_code report_watch_start(struct report *r, report_watch_fn stale, void *arg,
                                             struct err *e);
+/* Where a signal that ends this worker is noted (not 0). Before report_watch_start. */
+void report_heed_signal(struct report *r, const volatile int *number);
+/* The worker was to stop while the coordinator was away, so snapshots stay uncommitted. */
+bool report_given_up(const struct report *r);
 bool report_stop_asked(const struct report *r); /* finish the step, snapshot, exit 0 */
 bool report_stale(
     const struct report *r); /* this generation is over, or this process is no member any more */
@@ -117,5 +129,8 @@ struct report_snapshot {
  * current, the snapshot must not count. */
 MUST_CHECK enum err_code report_commit_snapshot(struct report *r, const struct report_snapshot *s,
                                                 struct err *e);
+/* Tells the coordinator that the snapshot of this step could not be written; blocks like the function above.
+ */
+void report_snapshot_failure(struct report *r, int64_t step, const struct err *why);
 
 #endif

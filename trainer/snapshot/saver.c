@@ -30,15 +30,14 @@ static enum err_code save(struct saver *s, const struct snapshot_place *place, s
     if (snapshot_write(s->dir, s->config.layout, place, s->stage, s->stage + s->floats, s->samples, &files,
                        e))
         return e->code;
-    if (s->config.commit(s->config.commit_arg, place, &files, e) ||
-        snapshot_mark_committed(&files, place, e)) {
+    if (s->config.commit(s->config.arg, place, &files, e) || snapshot_mark_committed(&files, place, e)) {
         snapshot_files_release(&files);
         return e->code;
     }
     snapshot_files_release(&files);
     if (fault_hit("snapshot.prune"))
         return ERR_OK;
-    if (snapshot_prune(s->dir, place, s->config.keep, s->config.keep_best, &warning))
+    if (snapshot_prune(s->dir, place, s->config.after, s->config.keep, s->config.keep_best, &warning))
         log_warn("snapshot_prune_failed", "why=%s", LOG_Q(warning.msg));
     return ERR_OK;
 }
@@ -62,6 +61,11 @@ static void *saver_main(void *arg)
         s->busy = false;
         s->ended = true;
         pthread_cond_broadcast(&s->moved);
+        if (!e.code || !s->config.failed)
+            continue;
+        pthread_mutex_unlock(&s->lock);
+        s->config.failed(s->config.arg, &place, &e);
+        pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;

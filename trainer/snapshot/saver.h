@@ -5,19 +5,23 @@
 
 /* Writes snapshots in a thread of its own, from a staged copy, so that no step waits for a disk or for the
  * coordinator. One is under way at a time: while saver_busy, the caller leaves a periodic snapshot out (the
- * next one comes), and waits only for its last. Threads: the owner's, but for the commit function, which runs
- * on the saver's thread. */
+ * next one comes), and waits only for its last. Threads: the owner's, but for the two functions, which run on
+ * the saver's thread. */
 
 /* Asks whether the snapshot may count; may block for as long as it takes. */
 typedef enum err_code (*saver_commit_fn)(void *arg, const struct snapshot_place *place,
                                          const struct snapshot_files *files, struct err *e);
+/* Told of each snapshot that failed, when it is over. */
+typedef void (*saver_failed_fn)(void *arg, const struct snapshot_place *place, const struct err *why);
 struct saver_config {
     const char *dir;
     int64_t keep, keep_best;
+    int64_t after;                        /* generations of the job up to this one are not touched */
     const struct snapshot_layout *layout; /* borrowed for the saver's life */
     int64_t max_parts;                    /* 0, or the world size where ranks differ */
     saver_commit_fn commit;
-    void *commit_arg;
+    saver_failed_fn failed; /* or NULL */
+    void *arg;              /* of both */
 };
 
 struct saver;

@@ -217,6 +217,12 @@ static bool outdone(const struct snapshot_found *f, const struct snapshot_list *
     return false;
 }
 
+static void keep_unusable(struct snapshot_list *l, const struct err *why)
+{
+    log_warn("snapshot_unusable", "why=%s", LOG_Q(why->msg));
+    l->unusable = strv_append(l->unusable, why->msg);
+}
+
 /* In place: items that are left out are released. Newest first, so that what outdoes others comes before. */
 static void select_usable(struct snapshot_list *l, size_t count)
 {
@@ -230,7 +236,7 @@ static void select_usable(struct snapshot_list *l, size_t count)
             continue;
         }
         if (!out)
-            log_warn("snapshot_unusable", "why=%s", LOG_Q(why.msg));
+            keep_unusable(l, &why);
         free(f.path);
     }
 }
@@ -250,7 +256,7 @@ enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct e
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct err why = {0};
         if (identify(path, &l.items[count], &why))
-            log_warn("snapshot_unusable", "why=%s", LOG_Q(why.msg));
+            keep_unusable(&l, &why);
         else
             count++;
     }
@@ -264,6 +270,7 @@ void snapshot_list_release(struct snapshot_list *l)
     for (size_t i = 0; i < l->count; i++)
         free(l->items[i].path);
     free(l->items);
+    strv_free(l->unusable);
     *l = (struct snapshot_list){0};
 }
 
@@ -274,6 +281,30 @@ static bool look(const char *path, struct snapshot_place *place, bool *committed
     struct err ignored;
     *committed = file_exists(name);
     return snapshot_read_place(path, place, &ignored) == ERR_OK;
+}
+
+enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *own, int64_t generation,
+                                 struct err *e)
+{
+    CLEANUP(free_names) char **names = NULL;
+    CLEANUP(free_text) char *aside = xasprintf("%s/set-aside-g%lld", dir, (long long)generation);
+    if (list_names(dir, "step-", NULL, &names, e))
+        return e->code;
+    for (size_t i = 0; names[i]; i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
+        CLEANUP(free_text) char *to = xasprintf("%s/%s", aside, names[i]);
+        struct snapshot_place place;
+        bool committed;
+        if (look(path, &place, &committed) && place.job == own->job && !strcmp(place.cluster, own->cluster) &&
+            place.generation > generation)
+            continue;
+        if (file_mkdirs(aside, 0755, e))
+            return e->code;
+        if (rename(path, to) < 0)
+            return err_sys(e, errno, "cannot set %s aside as %s", path, to);
+        log_info("snapshot_set_aside", "path=%s to=%s", LOG_Q(path), LOG_Q(to));
+    }
+    return file_sync_dir(dir, e);
 }
 
 struct kept {
@@ -322,8 +353,8 @@ static enum err_code remove_half_written(const char *dir, const struct snapshot_
     return ERR_OK;
 }
 
-enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t keep, int64_t best,
-                             struct err *e)
+enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t after, int64_t keep,
+                             int64_t best, struct err *e)
 {
     CLEANUP(free_names) char **names = NULL;
     if (remove_half_written(dir, own, e) || list_names(dir, "step-", NULL, &names, e))
@@ -335,7 +366,8 @@ enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, 
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct snapshot_place place;
         bool committed;
-        if (!look(path, &place, &committed) || place.job != own->job || strcmp(place.cluster, own->cluster))
+        if (!look(path, &place, &committed) || place.job != own->job || strcmp(place.cluster, own->cluster) ||
+            place.generation <= after)
             continue;
         if (committed)
             kept[count++] =

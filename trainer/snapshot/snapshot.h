@@ -115,17 +115,24 @@ struct snapshot_found {
 struct snapshot_list {
     struct snapshot_found *items; /* newest first, by (step, generation) */
     size_t count;
+    char **unusable; /* what cannot be read, and why: one line each; NULL: nothing */
 };
-/* What could be loaded from dir; what cannot be read is logged and left out. So is, unread, since all of a
- * snapshot is summed up, one that nobody would choose: its job has a committed one of no earlier step and
- * generation. A directory that is not there is empty. */
+/* Lists the snapshots in dir that could be loaded. Those that cannot be read are logged, and listed as
+ * unusable. Reading a snapshot sums up all its files, so a snapshot that nobody would choose is skipped
+ * unread: its job has a committed snapshot of the same or a later step and generation. A missing directory
+ * counts as empty. */
 MUST_CHECK enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct err *e);
 void snapshot_list_release(struct snapshot_list *l);
 
+/* For a run that starts again from scratch: moves the snapshots in dir to dir/set-aside-g<generation>, where
+ * they are not found, pruned or offered. Keeps the snapshots that own's job made after `generation`. */
+MUST_CHECK enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *own,
+                                            int64_t generation, struct err *e);
+
 /* Leaves the `keep` newest committed snapshots of own's job and the `best` ones of the lowest val_loss;
  * removes its uncommitted ones of older generations than own's, and half-written ones. Other jobs' are left
- * alone. */
-MUST_CHECK enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t keep,
-                                        int64_t best, struct err *e);
+ * alone, and so is what its generations up to `after` made (0: none). */
+MUST_CHECK enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, int64_t after,
+                                        int64_t keep, int64_t best, struct err *e);
 
 #endif

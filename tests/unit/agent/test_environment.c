@@ -33,6 +33,7 @@ static void open_setup(struct setup *s, const char *job)
                                           .cluster = "c1c2",
                                           .run_dir = "/run/7/g1",
                                           .job_file = "/run/7/g1/job.yaml",
+                                          .coordinator_file = "/run/coordinator",
                                           .trainer = "/bin/ddp-trainer",
                                           .inherited = (char *const *)inherited};
     s->a = spawn_wish(11, 4, 0);
@@ -101,6 +102,7 @@ static void is_exactly_torchruns(void **state)
         {"DDP_NODE", "box1"},
         {"PATH", "/bin"},
         {"DDP_COORDINATOR", NULL},
+        {"DDP_COORDINATOR_FILE", NULL},
         {"DDP_JOB_FILE", NULL},
         {"CUDA_VISIBLE_DEVICES", NULL},
         {"NOTIFY_SOCKET", NULL},
@@ -139,6 +141,44 @@ static void the_later_source_wins(void **state)
     check(&s, "OMP_NUM_THREADS", "4");
     check(&s, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
     check(&s, "RANK", "4"); /* ours to say */
+    close_setup(&s);
+}
+
+/* As under systemd, on a machine whose administrator keeps secrets in the environment. */
+static void a_daemons_jobs_see_nothing_of_its_own(void **state)
+{
+    static const char *const kept[] = {"PATH", "LANG", "HOME", "USER", "LOGNAME", "SHELL", "NODE_WIDE"};
+    char *node[] = {(char *)"NODE_WIDE=1", (char *)"FOO=node", NULL};
+    char *carried[] = {(char *)"FOO=submitter"};
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "command: [x]\n");
+    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+    setenv("NOTIFY_SOCKET", "/run/systemd/notify", 1);
+    s.place.inherited = NULL;
+    s.settings.env = node;
+    s.place.user = "root";
+    s.group.env = carried;
+    s.group.n_env = 1;
+    environment_order(&s.order, &s.place, &s.spec, &s.group, &s.a);
+    check(&s, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    check(&s, "LANG", "C.UTF-8");
+    check(&s, "USER", "root");
+    check(&s, "LOGNAME", "root");
+    check(&s, "NODE_WIDE", "1");
+    check(&s, "FOO", "submitter");
+    for (char **at = s.order.env; *at; at++) {
+        static const char *const prefixes[] = {"DDP_",   "TORCH", "ROLE_", "GROUP_", "MASTER_",
+                                               "LOCAL_", "RANK=", "WORLD", "OMP_",   "FOO="};
+        bool known = false;
+        for (size_t i = 0; i < ARRAY_LEN(prefixes); i++)
+            known |= !strncmp(*at, prefixes[i], strlen(prefixes[i]));
+        for (size_t i = 0; i < ARRAY_LEN(kept); i++)
+            known |= !strncmp(*at, kept[i], strlen(kept[i])) && (*at)[strlen(kept[i])] == '=';
+        if (!known)
+            fail_msg("a job sees %s", *at);
+    }
     close_setup(&s);
 }
 
@@ -185,6 +225,7 @@ static void a_native_worker_gets_its_token_and_the_coordinator(void **state)
     assert_string_equal(s.order.argv[0], "/bin/ddp-trainer");
     assert_null(s.order.argv[1]);
     check(&s, "DDP_COORDINATOR", "c:29600");
+    check(&s, "DDP_COORDINATOR_FILE", "/run/coordinator");
     check(&s, "DDP_JOB_FILE", "/run/7/g1/job.yaml");
     check(&s, "DDP_NODE_ADDRESS", "10.0.0.1");
     check(&s, "DDP_CLUSTER_ID", "c1c2");
@@ -299,6 +340,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_exactly_torchruns),
         cmocka_unit_test(the_later_source_wins),
+        cmocka_unit_test(a_daemons_jobs_see_nothing_of_its_own),
         cmocka_unit_test(one_rank_keeps_its_threads),
         cmocka_unit_test(rank_0_leases_the_port),
         cmocka_unit_test(a_native_worker_gets_its_token_and_the_coordinator),

@@ -28,6 +28,19 @@ static void make_file(const char *dir, const char *below, int age_days)
     }
 }
 
+/* Every job's directory has one. */
+static void make_supervisor_log(const char *dir, const char *name)
+{
+    CLEANUP(free_text) char *file = xasprintf("%s/%s", dir, name);
+    struct timespec at = {(NOW_MS - 15 * DAY_MS) / 1000, 0}, both[2] = {at, at};
+    struct err e;
+
+    assert_ok(file_write_atomic(file, "x", 1, 0644, &e), &e);
+    assert_int_equal(utimensat(AT_FDCWD, file, both, 0), 0);
+    *strrchr(file, '/') = '\0';
+    assert_int_equal(utimensat(AT_FDCWD, file, both, 0), 0);
+}
+
 static bool wants_9(void *ctx, int64_t job)
 {
     (void)ctx;
@@ -50,6 +63,7 @@ static void old_logs_of_finished_jobs_go(void **state)
     (void)state;
     assert_non_null(mkdtemp(dir));
     make_file(dir, "7/generation_1/box1/0", 15);
+    make_supervisor_log(dir, "7/supervisor.box1.log");
     make_file(dir, "8/generation_1/box1/0", 15);
     make_file(dir, "8/generation_2/box1/0", 13); /* its newest counts */
     make_file(dir, "9/generation_1/box1/0", 15); /* runs */

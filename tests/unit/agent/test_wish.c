@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "proto/rpc_codec.h"
 #include "tests/unit/agent/wishes.h"
 
 static int make_dir(void **state)
@@ -27,13 +28,15 @@ static int remove_dir(void **state)
     return code ? -1 : 0;
 }
 
+static struct card_store no_cards;
+
 static enum err_code accept(struct wish_store *w, int64_t epoch, int64_t revision, struct err *e)
 {
     Ddp__V1__SpawnWish a = spawn_wish(revision, 0, 0), *spawns[] = {&a};
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(epoch, revision, groups, 1);
 
-    return wish_accept(w, &wish, e);
+    return wish_accept(w, &no_cards, &wish, e);
 }
 
 static void is_there_after_a_restart(void **state)
@@ -86,11 +89,80 @@ static void another_clusters_is_refused_until_rejoin(void **state)
     other.cluster_id = (char *)"c2";
     assert_ok(wish_open(&w, *state, &e), &e);
     assert_ok(accept(&w, 1, 1, &e), &e);
-    assert_int_equal(wish_accept(&w, &other, &e), ERR_FAILED_PRECONDITION);
+    assert_int_equal(wish_accept(&w, &no_cards, &other, &e), ERR_FAILED_PRECONDITION);
     assert_non_null(strstr(e.msg, "--rejoin"));
     assert_ok(wish_forget(&w, &e), &e);
-    assert_ok(wish_accept(&w, &other, &e), &e);
+    assert_ok(wish_accept(&w, &no_cards, &other, &e), &e);
     wish_close(&w);
+}
+
+static Ddp__V1__JobCard card_of(int64_t job, int64_t progress, bool ended, const char *data)
+{
+    Ddp__V1__JobCard card = DDP__V1__JOB_CARD__INIT;
+
+    card.job = job;
+    card.progress = progress;
+    card.ended = ended;
+    card.data.data = (uint8_t *)(uintptr_t)data;
+    card.data.len = strlen(data);
+    return card;
+}
+
+static void cards_are_kept_beside_it(void **state)
+{
+    Ddp__V1__JobCard a = card_of(3, 10, false, "three"), b = card_of(4, 20, true, "four");
+    Ddp__V1__JobCard *both[] = {&a, &b}, *gone[] = {&b}, *read;
+    Ddp__V1__Wish wish = wish_of(1, 1, NULL, 0);
+    struct card_store cards;
+    struct wish_store w;
+    struct err e;
+
+    assert_ok(wish_open(&w, *state, &e), &e);
+    assert_ok(cards_open(&cards, *state, &e), &e);
+    wish.cards = both;
+    wish.n_cards = 2;
+    assert_ok(wish_accept(&w, &cards, &wish, &e), &e);
+    assert_int_equal(w.wish->n_cards, 0);
+    cards_close(&cards);
+    assert_ok(cards_open(&cards, *state, &e), &e);
+    assert_int_equal(cards.count, 2);
+    assert_int_equal(cards.heads[0]->progress + cards.heads[1]->progress, 30);
+    read = cards_read(&cards, 3);
+    assert_memory_equal(read->data.data, "three", 5);
+    rpc_free(read);
+    b.data.len = 0;
+    wish.cards = gone;
+    wish.n_cards = 1;
+    assert_ok(wish_accept(&w, &cards, &wish, &e), &e);
+    assert_int_equal(cards.count, 1);
+    assert_null(cards_read(&cards, 4));
+    cards_forget(&cards);
+    cards_close(&cards);
+    assert_ok(cards_open(&cards, *state, &e), &e);
+    assert_int_equal(cards.count, 0);
+    cards_close(&cards);
+    wish_close(&w);
+}
+
+static void of_ended_jobs_the_newest_are_kept(void **state)
+{
+    struct card_store cards;
+    struct err e;
+
+    assert_ok(cards_open(&cards, *state, &e), &e);
+    assert_int_equal(cards.ended_most, 1000);
+    cards.ended_most = 10;
+    for (int64_t job = 1; job <= 13; job++) {
+        Ddp__V1__JobCard card = card_of(job, 1, job != 2, "x"), *one[] = {&card};
+        assert_ok(cards_keep(&cards, one, 1, &e), &e);
+    }
+    assert_int_equal(cards.count, 11); /* and the one that goes on */
+    assert_null(cards_read(&cards, 1));
+    assert_null(cards_read(&cards, 3));
+    Ddp__V1__JobCard *live = cards_read(&cards, 2);
+    assert_non_null(live);
+    rpc_free(live);
+    cards_close(&cards);
 }
 
 static void damage_is_an_error(void **state)
@@ -140,6 +212,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(is_there_after_a_restart, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(an_older_one_is_refused, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(another_clusters_is_refused_until_rejoin, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(cards_are_kept_beside_it, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(of_ended_jobs_the_newest_are_kept, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(damage_is_an_error, make_dir, remove_dir),
         cmocka_unit_test(it_knows_who_has_which_gpu),
     };

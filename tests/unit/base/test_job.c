@@ -341,10 +341,11 @@ static void keys_are_checked(void **state)
     refuse(
         "slotz: 2\ncommand: [ls]\n",
         "job.yaml:1:1: unknown key 'slotz', want one of name, nodes, procs_per_node, gpus_per_proc, device, "
-        "max_restarts, priority, time_limit, lease, join_timeout, grace, stall_timeout, env, workdir, "
+        "max_restarts, priority, time_limit, lease, join_timeout, grace, stall_timeout, on_lost_snapshots, "
+        "env, workdir, "
         "command, role, "
         "run_id, "
-        "virtual_local_rank, train");
+        "logs, virtual_local_rank, train");
     refuse("role: \"\"\ncommand: [ls]\n", "job.yaml:1:7: 'role' wants a text of 1 to 128 bytes");
     refuse("run_id: \"a\\nb\"\ncommand: [ls]\n", "job.yaml:1:9: 'run_id' may hold no control characters");
     refuse("procs_per_nodes: 2\ncommand: [ls]\n",
@@ -369,7 +370,7 @@ static void print_round_trip(void **state)
         "name: n\nnodes: 1:3\nprocs_per_node: auto\ngpus_per_proc: all\ndevice: cuda\nmax_restarts: 0\n"
         "priority: -2\ntime_limit: 1h\nlease: 5s\ngrace: 0s\nstall_timeout: 90s\nworkdir: /tmp\nrole: \"a "
         "\\\"b\\\"\"\n"
-        "run_id: x/1\nvirtual_local_rank: true\n"
+        "run_id: x/1\nlogs: private\nvirtual_local_rank: true\n"
         "env: {A: \"x y\", B: \"\"}\ncommand: [sh, -c, \"echo \\\"$RANK\\\"; # é\\n\\N\\L\", \"\"]\n",
     };
 

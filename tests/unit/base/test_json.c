@@ -34,6 +34,10 @@ static void writer_escapes(void **state)
     jout_text(&o, NULL, "a\"\\\n\t\x01é\xff\xed\xa0\x80\xf4\x90\x80\x80\xc3");
     assert_string_equal(text.data,
                         "\"a\\\"\\\\\\n\\t\\u0001é\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\"");
+    buf_clear(&text);
+    o = (struct jout){.buf = &text};
+    jout_text(&o, NULL, "\x7f\xc2\x9b\xc2\xa0"); /* DEL and U+009B, which terminals obey; U+00A0 is text */
+    assert_string_equal(text.data, "\"\\u007f\\u009b\xc2\xa0\"");
 }
 
 static void reals_read_back_the_same(void **state)

@@ -232,6 +232,16 @@ static void test_interpreters(void **state)
     expect(b, "box3", "/usr/bin/python3 is Python 3.9.2 here, Python 3.11.2 on box1");
 }
 
+static void test_uids(void **state)
+{
+    struct bench *b = *state;
+    b->results[0].user = b->results[1].user = b->results[2].user = TEXT("trainer");
+    b->results[0].user_number = 0; /* an older agent */
+    b->results[1].user_number = 1001;
+    b->results[2].user_number = 10001;
+    expect(b, "box3", "jobs run as trainer with uid 10000 here, as trainer with uid 1000 on box2");
+}
+
 static void test_clock(void **state)
 {
     struct bench *b = *state;
@@ -361,6 +371,7 @@ int main(void)
         BENCH(test_a_file_that_only_others_have),
         BENCH(test_versions),
         BENCH(test_interpreters),
+        BENCH(test_uids),
         BENCH(test_clock),
         BENCH(test_clock_behind_a_slow_answer),
         BENCH(test_room),

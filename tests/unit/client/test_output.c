@@ -73,15 +73,38 @@ static void test_line_without_end_is_cut(void **state)
     struct prefixer p;
     struct buf out = {0}, line = {0};
     prefixer_init(&p, true, true);
-    for (int i = 0; i < 70000; i++)
+    for (int i = 0; i < 1 << 20; i++)
         buf_putc(&line, 'x');
-    prefixer_add(&p, 3, true, line.data, 60000, &out);
+    for (int i = 0; i < 15; i++)
+        prefixer_add(&p, 3, true, line.data, line.len, &out);
     assert_int_equal(out.len, 0);
-    prefixer_add(&p, 3, true, line.data, 10000, &out);
-    assert_int_equal(out.len, 70000 + 1 + strlen("\033[35m[3]\033[0m "));
+    prefixer_add(&p, 3, true, line.data, line.len, &out);
+    assert_int_equal(out.len, (16 << 20) + 1 + strlen("\033[35m[3]\033[0m "));
     prefixer_release(&p);
     buf_release(&out);
     buf_release(&line);
+}
+
+/* Logs are read in pieces of 64 KiB, of several ranks by turns. */
+static void test_a_long_line_stays_whole(void **state)
+{
+    (void)state;
+    struct prefixer p;
+    struct buf out = {0}, piece = {0};
+    prefixer_init(&p, true, false);
+    for (int i = 0; i < 1 << 16; i++)
+        buf_putc(&piece, 'x');
+    for (int i = 0; i < 5; i++) {
+        prefixer_add(&p, 0, false, piece.data, piece.len, &out);
+        prefixer_add(&p, 1, false, "other\n", 6, &out);
+    }
+    add(&p, 0, "end\n", &out);
+    assert_int_equal(strncmp(out.data, "[1] other\n[1] other\n[1] other\n[1] other\n[1] other\n[0] xxx", 57),
+                     0);
+    assert_int_equal(out.len, 5 * strlen("[1] other\n") + strlen("[0] ") + 5 * piece.len + strlen("end\n"));
+    prefixer_release(&p);
+    buf_release(&out);
+    buf_release(&piece);
 }
 
 static void append(const char *dir, const char *name, const char *text)
@@ -157,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_raw_passes_bytes),
         cmocka_unit_test(test_a_label_is_the_streams_own),
         cmocka_unit_test(test_line_without_end_is_cut),
+        cmocka_unit_test(test_a_long_line_stays_whole),
         cmocka_unit_test(test_tail_follows_files_as_they_come),
         cmocka_unit_test(test_rank_numbers),
     };

@@ -91,7 +91,7 @@ static void test_an_open_file_is_refused(void **state)
     struct globals g = {0};
     char *token;
     struct err e;
-    put(TOKEN "\n", 0640);
+    put(TOKEN "\n", 0644);
     assert_int_equal(run_token_find(&g, &token, &e), ERR_PERMISSION_DENIED);
     assert_non_null(strstr(e.msg, "chmod 600"));
 }

@@ -106,6 +106,13 @@ static void test_list(void **state)
     screen_jobs(&reply, &pipe_term, &out);
     assert_non_null(strstr(out.data, jobs[0].reason));
     buf_clear(&out);
+    static char *notes[] = {(char *)(uintptr_t) "disk full at /var/lib/ddp"};
+    reply.notes = notes;
+    reply.n_notes = 1;
+    screen_jobs(&reply, &pipe_term, &out);
+    assert_non_null(strstr(out.data, "\nNOTE: disk full at /var/lib/ddp\n"));
+    buf_clear(&out);
+    reply.n_notes = 0;
     reply.n_jobs = reply.nodes = reply.slots = 0;
     screen_jobs(&reply, &pipe_term, &out);
     golden_check("list-empty.pipe", &out);

@@ -144,6 +144,13 @@ static void keep(struct bench *b, const struct change *c)
         b->events = longer;
         break;
     }
+    case CHANGE_JOB_PROGRESS:
+        for (size_t i = 0; i < r->job_count; i++)
+            if (r->jobs[i].id == c->id) {
+                free(r->jobs[i].progress);
+                r->jobs[i].progress = xstrdup(c->text);
+            }
+        break;
     default:
         keep_move(r, c);
     }
@@ -217,6 +224,17 @@ static uint64_t session_of(const char *node)
             return sessions[i].session;
     fail_msg("no session of %s", node);
     return 0;
+}
+
+void bench_accounts(struct bench *b, const char *node, const char *const *pairs)
+{
+    struct core_event event = {.kind = CORE_HEARTBEAT, .session = session_of(node)};
+    struct core_account list[8];
+
+    for (; *pairs; pairs += 2)
+        list[event.heartbeat.account_count++] = (struct core_account){pairs[0], pairs[1]};
+    event.heartbeat.accounts = list;
+    say(b, &event);
 }
 
 void bench_pass_beating(struct bench *b, int64_t ms, const char *nodes)
@@ -433,6 +451,17 @@ enum err_code bench_restart_job(struct bench *b, int64_t job)
     return change(b, (struct core_event){.kind = CORE_RESTART, .resize = {.job = job}});
 }
 
+enum err_code bench_from_scratch(struct bench *b, int64_t job)
+{
+    return change(b, (struct core_event){.kind = CORE_RESTART, .resize = {.job = job, .from_scratch = true}});
+}
+
+void bench_looked(struct bench *b, int64_t job, const char *node, bool found)
+{
+    say(b, &(struct core_event){
+               .kind = CORE_LOOKED, .session = session_of(node), .looked = {.job = job, .found = found}});
+}
+
 enum job_state bench_job(const struct bench *b, int64_t job)
 {
     const struct job_record *r = core_job(b->core, job);
@@ -470,7 +499,8 @@ const char *bench_waits(struct bench *b, int64_t job)
     struct err e = {0};
 
     assert_int_equal(core_job_status(b->core, job, false, &status, &e), ERR_OK);
-    core_job_status_release(&(struct core_job_status){.nodes = status.nodes, .ranks = status.ranks});
+    core_job_status_release(
+        &(struct core_job_status){.nodes = status.nodes, .ranks = status.ranks, .notes = status.notes});
     return status.reason;
 }
 
@@ -505,8 +535,8 @@ static struct core_event from_worker(struct bench *b, enum core_event_kind kind,
     return event;
 }
 
-uint64_t bench_join_with(struct bench *b, int64_t job, int rank, const struct core_offer *offers,
-                         size_t count)
+uint64_t bench_join_telling(struct bench *b, int64_t job, int rank, const struct core_offer *offers,
+                            size_t count, char *const *unusable)
 {
     struct core_event event = from_worker(b, CORE_JOIN, job, bench_spawn(b, job, rank));
     char address[16];
@@ -517,8 +547,16 @@ uint64_t bench_join_with(struct bench *b, int64_t job, int rank, const struct co
     event.join.address = (const uint8_t *)address;
     event.join.offers = offers;
     event.join.offer_count = count;
+    event.join.unusable = unusable;
+    event.join.unusable_count = strv_len(unusable);
     say(b, &event);
     return event.call;
+}
+
+uint64_t bench_join_with(struct bench *b, int64_t job, int rank, const struct core_offer *offers,
+                         size_t count)
+{
+    return bench_join_telling(b, job, rank, offers, count, NULL);
 }
 
 uint64_t bench_join(struct bench *b, int64_t job, int rank)
@@ -561,6 +599,17 @@ enum err_code bench_commit(struct bench *b, int64_t job, int64_t spawn, int64_t 
     event.snapshot.step = step;
     event.snapshot.digest = digest;
     event.snapshot.path = "/out/step";
+    say(b, &event);
+    return bench_reply(b, event.call)->err.code;
+}
+
+enum err_code bench_snapshot_failed(struct bench *b, int64_t job, int rank, int64_t step, const char *why)
+{
+    struct core_event event = from_worker(b, CORE_SNAPSHOT_FAILED, job, bench_spawn(b, job, rank));
+
+    event.snapshot.generation = core_job(b->core, job)->generation;
+    event.snapshot.step = step;
+    event.snapshot.why = why;
     say(b, &event);
     return bench_reply(b, event.call)->err.code;
 }

@@ -26,7 +26,10 @@ int bench_teardown(void **state);
 void bench_pass(struct bench *b, int64_t ms); /* time, with a tick at each deadline on the way */
 void bench_pass_beating(struct bench *b, int64_t ms,
                         const char *nodes); /* "box1 box2": these send heartbeats */
-void bench_restart(struct bench *b);        /* the coordinator dies and comes back */
+/* A heartbeat that says for which users the node has no account: pairs of user and reason, NULL-terminated.
+ */
+void bench_accounts(struct bench *b, const char *node, const char *const *pairs);
+void bench_restart(struct bench *b); /* the coordinator dies and comes back */
 
 /* nodes */
 uint64_t bench_hello(struct bench *b, const char *node, const char *instance, int cpu_slots, int gpus);
@@ -49,6 +52,8 @@ void bench_cancel(struct bench *b, int64_t job, bool kill);
 enum err_code bench_resize(struct bench *b, int64_t job, int64_t min,
                            int64_t max); /* what the user is told */
 enum err_code bench_restart_job(struct bench *b, int64_t job);
+enum err_code bench_from_scratch(struct bench *b, int64_t job); /* restart --from-scratch */
+void bench_looked(struct bench *b, int64_t job, const char *node, bool found);
 enum job_state bench_job(const struct bench *b, int64_t job);
 const struct generation_record *bench_generation(const struct bench *b, int64_t job); /* the current one */
 const char *bench_node_of(const struct bench *b, int64_t job, int rank);
@@ -62,6 +67,10 @@ bool bench_said(const struct bench *b, const char *text);                /* an e
 uint64_t bench_join(struct bench *b, int64_t job, int rank);
 uint64_t bench_join_with(struct bench *b, int64_t job, int rank, const struct core_offer *offers,
                          size_t count);
+/* With what it could not offer: NULL-terminated, or NULL. */
+uint64_t bench_join_telling(struct bench *b, int64_t job, int rank, const struct core_offer *offers,
+                            size_t count, char *const *unusable);
+enum err_code bench_snapshot_failed(struct bench *b, int64_t job, int rank, int64_t step, const char *why);
 void bench_put(struct bench *b, int64_t job, const char *bytes);
 void bench_form(struct bench *b, int64_t job); /* all run, join, bootstrap: running */
 enum err_code bench_commit(struct bench *b, int64_t job, int64_t spawn, int64_t generation, int64_t step,

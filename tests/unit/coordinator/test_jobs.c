@@ -247,6 +247,73 @@ static void numbers_read_well(void **state)
     assert_string_equal(text_noticed(ago, -5), "");
 }
 
+static struct core_progress progress_of(struct bench *b, int64_t job)
+{
+    struct core_job_status status;
+    struct err e;
+
+    assert_int_equal(core_job_status(b->core, job, false, &status, &e), ERR_OK);
+    struct core_progress progress = *status.progress;
+    core_job_status_release(&status);
+    return progress;
+}
+
+static void check_progress(struct bench *b, int64_t job, int64_t step, double loss)
+{
+    const struct core_progress p = progress_of(b, job);
+
+    assert_int_equal(p.step, step);
+    assert_int_equal(p.steps, 5000);
+    assert_int_equal(p.metric_count, 2);
+    assert_string_equal(p.metrics[0].name, "loss");
+    assert_true(p.metrics[0].value == loss);
+    assert_true(p.loss_count > 0 && p.loss_history[p.loss_count - 1] == loss);
+    assert_true(p.has_best_val && p.best_val == 1.5);
+    assert_int_equal(p.best_val_step, 7);
+}
+
+/* What status shows of an ended job is what it showed before the coordinator was started again. */
+static void progress_outlives_a_restart(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    int64_t job = bench_submit(b, TRAIN);
+    bench_form(b, job);
+    bench_report(b, job, 0, 7, "loss", 2.25);
+    bench_report(b, job, 0, 7, "val_loss", 1.5);
+    bench_pass_beating(b, 31000, "box1"); /* by then it is written, while the job runs */
+    bench_restart(b);
+    check_progress(b, job, 7, 2.25);
+    bench_hello(b, "box1", "box1", 1, 0);
+    bench_all_run(b, "box1");
+    bench_report(b, job, 0, 5000, "loss", 0.1875);
+    bench_exit(b, job, 0, 0, 0);
+    assert_int_equal(bench_job(b, job), JOB_SUCCEEDED);
+    check_progress(b, job, 5000, 0.1875);
+    bench_restart(b);
+    check_progress(b, job, 5000, 0.1875);
+}
+
+/* A report by itself is no commit: it waits for the next time, or for a clean end. */
+static void a_report_is_no_commit(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    int64_t job = bench_submit(b, TRAIN);
+    bench_form(b, job);
+    bench_report(b, job, 0, 6, "loss", 3);
+    bench_clear(b);
+    bench_report(b, job, 0, 7, "loss", 2.25);
+    assert_int_equal(b->out.change_count, 0);
+    core_save(b->core, b->now, &b->out);
+    assert_int_equal(b->out.change_count, 1);
+    assert_int_equal(b->out.changes[0].kind, CHANGE_JOB_PROGRESS);
+    bench_restart(b);
+    assert_int_equal(progress_of(b, job).step, 7);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
 
 int main(void)
@@ -265,6 +332,8 @@ int main(void)
         TEST(the_loss_history_spans_the_whole_run),
         TEST(a_wait_says_about_how_long),
         TEST(numbers_read_well),
+        TEST(progress_outlives_a_restart),
+        TEST(a_report_is_no_commit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,17 @@ static void a_node_works_once_its_facts_agree(void **state)
     bench_facts(b, "box1", &stranger, 1);
     assert_int_equal(bench_node_state(b, "box1"), NODE_JOINING);
     assert_int_equal(bench_job(b, job), JOB_QUEUED);
+    assert_true(bench_said(b, "box1 runs job 99, which this coordinator does not know"));
+    struct core_node_status status;
+    struct err e;
+    assert_int_equal(core_node_status(b->core, "box1", b->now, &status, &e), ERR_OK);
+    assert_int_equal(status.unknown_count, 1);
+    assert_int_equal(status.unknown_jobs[0], 99);
+    core_node_status_release(&status);
     bench_facts(b, "box1", NULL, 0);
+    assert_int_equal(core_node_status(b->core, "box1", b->now, &status, &e), ERR_OK);
+    assert_int_equal(status.unknown_count, 0);
+    core_node_status_release(&status);
     assert_int_equal(bench_node_state(b, "box1"), NODE_ALIVE);
     assert_int_equal(bench_job(b, job), JOB_STARTING);
 }
@@ -320,6 +330,81 @@ static void standing_still_ourselves_loses_no_node(void **state)
     assert_int_equal(bench_node_state(b, "box1"), NODE_ALIVE);
 }
 
+static void deaf(struct bench *b, int64_t ms, bool outside)
+{
+    const struct core_event event = {.kind = CORE_DEAF, .deaf = {.ms = ms, .outside = outside}};
+
+    core_event(b->core, &event, b->now, &b->out);
+}
+
+/* Time passes in which nothing is heard, and the core is told, as the service does, before each tick. */
+static void pass_deaf(struct bench *b, int64_t ms, int64_t share, bool outside)
+{
+    for (int64_t i = 0; i < ms; i += 500) {
+        b->now.boot_ms += 500;
+        deaf(b, 500 * share / 100, outside);
+        core_tick(b->core, b->now, &b->out);
+    }
+}
+
+static void our_deafness_is_no_silence(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    bench_pass_beating(b, 3000, "box1");
+    pass_deaf(b, 600000, 100, false);
+    assert_int_equal(bench_node_state(b, "box1"), NODE_ALIVE);
+    bench_pass(b, 29000); /* as after a start of ours */
+    assert_int_not_equal(bench_node_state(b, "box1"), NODE_LOST);
+    bench_pass(b, 1100);
+    assert_int_equal(bench_node_state(b, "box1"), NODE_LOST);
+}
+
+static void half_deaf_takes_twice_as_long(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    pass_deaf(b, 4000, 50, false); /* 250 ms each */
+    bench_pass_beating(b, 10, "box1");
+    pass_deaf(b, 17000, 50, false);
+    assert_int_not_equal(bench_node_state(b, "box1"), NODE_LOST);
+    pass_deaf(b, 2000, 50, false);
+    assert_int_equal(bench_node_state(b, "box1"), NODE_LOST);
+}
+
+static void whoever_is_locked_out_is_not_lost(void **state)
+{
+    struct bench *b = *state;
+    struct core_event closed = {.kind = CORE_SESSION_CLOSED, .session = bench_node(b, "box1", 1)};
+
+    bench_node(b, "box2", 1);
+    core_event(b->core, &closed, b->now, &b->out);
+    for (int i = 0; i < 60; i++) { /* box2 is heard all the while */
+        bench_pass_beating(b, 1000, "box2");
+        deaf(b, 1000, true);
+    }
+    assert_int_not_equal(bench_node_state(b, "box1"), NODE_LOST);
+    bench_pass(b, 9100);
+    assert_int_equal(bench_node_state(b, "box2"), NODE_LOST); /* a silence of its own */
+    bench_pass(b, 21000);
+    assert_int_equal(bench_node_state(b, "box1"), NODE_LOST);
+}
+
+/* Anybody can knock at the port: that must not keep a dead node's job from going on elsewhere for ever. */
+static void who_knocks_for_ever_keeps_no_node_alive(void **state)
+{
+    struct bench *b = *state;
+
+    bench_node(b, "box1", 1);
+    bench_pass_beating(b, 3000, "box1");
+    pass_deaf(b, 240000, 100, true);
+    assert_int_not_equal(bench_node_state(b, "box1"), NODE_LOST);
+    pass_deaf(b, 100000, 100, true);
+    assert_int_equal(bench_node_state(b, "box1"), NODE_LOST);
+}
+
 static void the_wall_clock_decides_nothing(void **state)
 {
     struct bench *b = *state;
@@ -439,6 +524,10 @@ int main(void)
         TEST(after_a_restart_the_whole_lease_is_waited),
         TEST(a_restart_of_ours_costs_nothing),
         TEST(standing_still_ourselves_loses_no_node),
+        TEST(our_deafness_is_no_silence),
+        TEST(half_deaf_takes_twice_as_long),
+        TEST(whoever_is_locked_out_is_not_lost),
+        TEST(who_knocks_for_ever_keeps_no_node_alive),
         TEST(the_wall_clock_decides_nothing),
         TEST(a_drain_moves_train_jobs_off_and_charges_nothing),
         TEST(a_drain_outlives_a_loss),

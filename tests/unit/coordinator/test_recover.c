@@ -302,6 +302,77 @@ static void what_one_node_cannot_start_is_tried_on_another(void **state)
     assert_int_equal(bench_job(b, job), JOB_FAILED); /* but not for ever */
 }
 
+/* Nothing is charged, however often, the node goes on serving others, and status names the account. */
+static void a_job_goes_where_its_user_has_an_account(void **state)
+{
+    struct bench *b = *state;
+    static const char *const missing[] = {"eva", "no account eva on box2", "ana", "no account ana on box2",
+                                          NULL};
+    static const char *const none[] = {NULL};
+    struct core_fact refusal = {.state = FACT_EXITED,
+                                .not_started = true,
+                                .node_trouble = true,
+                                .no_account = true,
+                                .code = 127,
+                                .message = "no account ana on box1"};
+
+    bench_node(b, "box1", 1);
+    bench_node(b, "box2", 2);
+    int64_t job = bench_submit(b, "max_restarts: 0\n");
+    assert_string_equal(bench_node_of(b, job, 0), "box1");
+    bench_fact(b, job, 0, refusal);
+    assert_true(bench_said(b, "box1 could not start rank 0: no account ana on box1"));
+    assert_string_equal(bench_node_of(b, job, 0), "box2");
+    refusal.message = "no account ana on box2";
+    bench_fact(b, job, 0, refusal);
+    assert_string_equal(bench_waits(b, job),
+                        "waits for 1 node with 1 slot each: the cluster has 0, no account ana on "
+                        "box1, and the same on 1 other");
+    bench_accounts(b, "box2", missing);
+    assert_int_equal(bench_job(b, job), JOB_RECOVERING);
+    bench_accounts(b, "box1", none); /* it has been made there */
+    assert_int_equal(bench_job(b, job), JOB_STARTING);
+    assert_string_equal(bench_node_of(b, job, 0), "box1");
+    for (int i = 0; i < 8; i++) { /* more often than trouble of a node would be forgiven */
+        refusal.message = "no account ana on box1";
+        bench_fact(b, job, 0, refusal);
+        assert_int_equal(bench_job(b, job), JOB_RECOVERING);
+        bench_accounts(b, "box1", none);
+        assert_int_equal(bench_job(b, job), JOB_STARTING);
+    }
+    assert_int_equal(core_job(b->core, job)->restarts_used, 0);
+}
+
+static void a_trainer_short_of_files_is_its_nodes_trouble(void **state)
+{
+    struct bench *b = *state;
+    int64_t job;
+
+    bench_node(b, "box1", 1);
+    bench_node(b, "box2", 1);
+    job = bench_submit(b, "max_restarts: 0\n" TRAIN);
+    bench_exit(b, job, 0, EXIT_NODE_TROUBLE, 0);
+    assert_true(bench_said(b, "box1 allows rank 0 too few open files (ulimit -n)"));
+    assert_string_equal(bench_node_of(b, job, 0), "box2");
+    assert_int_equal(core_job(b->core, job)->restarts_used, 0);
+    bench_exit(b, job, 0, EXIT_NODE_TROUBLE, 0);
+    assert_int_equal(bench_job(b, job), JOB_RECOVERING); /* both rest */
+}
+
+static void a_trainer_without_an_address_is_its_nodes_trouble(void **state)
+{
+    struct bench *b = *state;
+    int64_t job;
+
+    bench_node(b, "box1", 1);
+    bench_node(b, "box2", 1);
+    job = bench_submit(b, "max_restarts: 0\n" TRAIN);
+    bench_exit(b, job, 0, EXIT_NO_ADDRESS, 0);
+    assert_true(bench_said(b, "rank 0 on box1 cannot resolve the coordinator's name: "));
+    assert_string_equal(bench_node_of(b, job, 0), "box2");
+    assert_int_equal(core_job(b->core, job)->restarts_used, 0);
+}
+
 static void a_worker_that_says_so_is_not_started_again(void **state)
 {
     struct bench *b = *state;
@@ -493,6 +564,52 @@ static void what_a_fault_cost_is_known_after_our_restart_too(void **state)
     assert_non_null(strstr(core_job(b->core, job)->last_restart, ", cost 18 s"));
 }
 
+/* What ended the job explains it, not a failure that it had survived. */
+static void a_time_limit_is_not_blamed_on_an_older_failure(void **state)
+{
+    struct bench *b = *state;
+    struct core_job_status status;
+    struct err e;
+    int64_t job = running_job(b, "max_restarts: 3\ntime_limit: 60s\n" TRAIN);
+
+    bench_exit(b, job, 0, 0, 9);
+    assert_int_equal(core_job_status(b->core, job, false, &status, &e), ERR_OK);
+    assert_non_null(status.failure); /* why it restarts */
+    core_job_status_release(&status);
+    bench_form(b, job);
+    bench_pass_beating(b, 61000, "box1 box2");
+    bench_all_obey(b, bench_node_of(b, job, 0));
+    bench_pass_beating(b, 1000, "box1 box2");
+    assert_int_equal(bench_job(b, job), JOB_FAILED);
+    assert_string_equal(core_job(b->core, job)->reason, "time limit of 60 s");
+    assert_int_equal(core_job_status(b->core, job, false, &status, &e), ERR_OK);
+    assert_null(status.failure);
+    core_job_status_release(&status);
+}
+
+static void a_users_restart_does_not_take_the_name_of_a_charged_one(void **state)
+{
+    struct bench *b = *state;
+    int64_t job = running_job(b, "max_restarts: 3\n" TRAIN);
+
+    bench_report(b, job, 0, 10, "loss", 1.5);
+    bench_exit(b, job, 0, 0, 9);
+    bench_form(b, job);
+    bench_pass_beating(b, 2000, "box1 box2");
+    bench_report(b, job, 0, 10, "loss", 1.5);
+    assert_non_null(strstr(core_job(b->core, job)->last_restart, "signal 9 on box1"));
+    assert_non_null(strstr(core_job(b->core, job)->last_restart, ", cost 2.0 s"));
+    assert_int_equal(bench_restart_job(b, job), ERR_OK);
+    bench_all_obey(b, bench_node_of(b, job, 0));
+    bench_form(b, job);
+    bench_pass_beating(b, 5000, "box1 box2");
+    bench_report(b, job, 0, 20, "loss", 1.5);
+    assert_int_equal(core_job(b->core, job)->restarts_used, 1);
+    assert_non_null(strstr(core_job(b->core, job)->last_restart, "signal 9 on box1"));
+    assert_non_null(strstr(core_job(b->core, job)->last_restart, ", cost 2.0 s"));
+    assert_null(strstr(core_job(b->core, job)->last_restart, "5.0 s"));
+}
+
 /* A generation that ended while we were away still has workers: the first wish of the new epoch stops them.
  */
 static void closed_generations_stay_stopped_after_our_restart(void **state)
@@ -535,13 +652,18 @@ int main(void)
         TEST(a_taken_port_is_not_charged),
         TEST(what_cannot_start_is_not_tried_again),
         TEST(what_one_node_cannot_start_is_tried_on_another),
+        TEST(a_trainer_short_of_files_is_its_nodes_trouble),
+        TEST(a_trainer_without_an_address_is_its_nodes_trouble),
         TEST(a_worker_that_says_so_is_not_started_again),
+        TEST(a_job_goes_where_its_user_has_an_account),
         TEST(an_expired_lease_is_not_the_jobs_fault),
         TEST(a_cancel_snapshots_first),
         TEST(a_stop_gets_harder),
         TEST(a_kill_does_not_wait),
         TEST(a_queued_job_is_cancelled_at_once),
         TEST(the_time_limit_stops_and_fails),
+        TEST(a_time_limit_is_not_blamed_on_an_older_failure),
+        TEST(a_users_restart_does_not_take_the_name_of_a_charged_one),
         TEST(the_time_limit_goes_on_over_a_restart),
         TEST(a_stop_survives_a_restart_of_ours),
         TEST(a_fault_says_what_it_cost),

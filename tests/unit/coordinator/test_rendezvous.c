@@ -269,11 +269,13 @@ static void a_later_generation_beats_a_later_step(void **state)
 
     rejoin(b, job, NULL, 0, NULL, 0);
     bench_put(b, job, "id");
-    bench_commit(b, job, bench_spawn(b, job, 1), 1, 40,
-                 "d40"); /* only box2 has it, and is away in generation 2 */
+    struct core_offer first = {.job = job, .generation = 1, .step = 20, .digest = "d20", .path = "/a"};
+    bench_commit(b, job, bench_spawn(b, job, 0), 1, 20, "d20");
+    bench_commit(b, job, bench_spawn(b, job, 1), 1, 40, "d40"); /* only box2 has it, and cannot read it */
     bench_exit(b, job, 0, 1, 0);
     bench_all_obey(b, "box2");
-    rejoin(b, job, NULL, 0, NULL, 0);
+    rejoin(b, job, &first, 1, NULL, 0);
+    assert_int_equal(bench_generation(b, job)->source_step, 20);
     bench_put(b, job, "id");
     bench_commit(b, job, bench_spawn(b, job, 0), 2, 30, "d30");
     bench_exit(b, job, 0, 1, 0);

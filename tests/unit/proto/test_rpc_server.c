@@ -94,6 +94,59 @@ static void the_hook_decides(void **state)
     fixture_dir_remove(dir);
 }
 
+/* ---- who is a stranger ---- */
+
+static enum err_code auth_by_token(struct rpc_call *call, const struct rpc_auth *a, void *user, struct err *e)
+{
+    static const struct {
+        const char *token;
+        enum err_code code;
+    } rows[] = {{"known", ERR_OK}, {"small", ERR_PERMISSION_DENIED}, {"later", ERR_UNAVAILABLE}};
+
+    (void)user;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (a->token_len == 5 && memcmp(a->token, rows[i].token, 5) == 0) {
+            rpc_call_set_identity(call, xstrdup(a->method), free);
+            return rows[i].code == ERR_OK ? ERR_OK : err_set(e, rows[i].code, "as the token says");
+        }
+    return err_set(e, ERR_UNAUTHENTICATED, "no token");
+}
+
+/* A connection that was admitted is never dropped for another, so only one that showed something is. */
+static void who_is_told_to_ask_again_is_still_a_stranger(void **state)
+{
+    static const struct {
+        const char *token;
+        enum err_code code;
+        size_t strangers;
+    } rows[] = {{"known", ERR_OK, 0},
+                {"small", ERR_PERMISSION_DENIED, 0},
+                {"later", ERR_UNAVAILABLE, 1},
+                {"wrong", ERR_UNAUTHENTICATED, 1}};
+    struct fixture_options options = {.tcp = "127.0.0.1:0", .auth = auth_by_token};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct rpc_channel_options with = {.token = rows[i].token};
+        struct rpc_traffic traffic;
+        struct rpc_channel *channel;
+        struct fixture server;
+        job_status *status;
+        struct err e;
+
+        fixture_start(&server, &options);
+        assert_int_equal(rpc_channel_open(&channel, server.target, &with, &e), ERR_OK);
+        assert_int_equal(call_job(channel, 1, 20000, &status, &e), rows[i].code);
+        rpc_server_traffic(server.server, &traffic);
+        assert_int_equal(traffic.connections, 1);
+        assert_int_equal(traffic.strangers, rows[i].strangers);
+        if (rows[i].code == ERR_OK)
+            rpc_free(status);
+        rpc_channel_close(channel);
+        fixture_stop(&server);
+    }
+}
+
 static void ipv6_is_bracketed(void **state)
 {
     struct fixture_options options = {.tcp = "[::1]:0"};
@@ -333,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_hook_decides),
+        cmocka_unit_test(who_is_told_to_ask_again_is_still_a_stranger),
         cmocka_unit_test(ipv6_is_bracketed),
         cmocka_unit_test(a_taken_port_is_refused),
         cmocka_unit_test(a_served_socket_is_refused_and_a_stale_one_replaced),

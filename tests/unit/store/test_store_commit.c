@@ -355,16 +355,95 @@ static void events_page_and_trim(void **state)
     store_close(s);
 }
 
+static void users_are_kept_by_name(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    struct user_record ana = {
+        .name = (char *)"ana", .role = (char *)"submit", .created_ms = 5, .token_ms = 5};
+    struct user_record ben = {.name = (char *)"ben", .role = (char *)"view", .created_ms = 6, .token_ms = 6};
+    memset(ben.token_hash, 7, sizeof ben.token_hash);
+    const struct change add[] = {{.kind = CHANGE_USER_PUT, .user = &ben},
+                                 {.kind = CHANGE_USER_PUT, .user = &ana}};
+    must_commit(s, add, 2);
+    memset(ana.token_hash, 9, sizeof ana.token_hash);
+    ana.token_ms = 8;
+    must_commit(s, &(struct change){.kind = CHANGE_USER_PUT, .user = &ana}, 1);
+    struct user_record *users;
+    size_t count;
+    assert_int_equal(store_users(s, &users, &count, &e), ERR_OK);
+    assert_int_equal(count, 2);
+    assert_string_equal(users[0].name, "ana");
+    assert_int_equal(users[0].token_hash[31], 9);
+    assert_int_equal(users[0].token_ms, 8);
+    assert_string_equal(users[1].role, "view");
+    store_users_free(users, count);
+    const struct change gone = {.kind = CHANGE_USER_DELETE, .name = (char *)"ana"};
+    must_commit(s, &gone, 1);
+    assert_int_equal(store_commit(s, &gone, 1, &e), ERR_INTERNAL); /* twice is a bug of the caller's */
+    assert_int_equal(store_users(s, &users, &count, &e), ERR_OK);
+    assert_int_equal(count, 1);
+    store_users_free(users, count);
+    store_close(s);
+}
+
+static void write_audit(struct store *s, int64_t time_ms, const char *what)
+{
+    struct audit_record r = {.time_ms = time_ms,
+                             .who = (char *)"ana",
+                             .origin = (char *)"10.0.0.7",
+                             .what = (char *)(uintptr_t)what,
+                             .text = (char *)"cancel job 12"};
+    must_commit(s, &(struct change){.kind = CHANGE_AUDIT, .audit = &r}, 1);
+}
+
+static size_t count_audit(struct store *s, int64_t since_ms, const char *what)
+{
+    struct err e = {0};
+    struct audit_record *list;
+    size_t count, found = 0;
+    assert_int_equal(store_audit(s, since_ms, 1000, &list, &count, &e), ERR_OK);
+    for (size_t i = 0; i < count; i++)
+        found += strcmp(list[i].what, what) == 0;
+    store_audit_free(list, count);
+    return found;
+}
+
+/* Refused calls have a tenth of the room, so that a flood of them displaces nothing that was done. */
+static void the_audit_record_is_bounded(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    struct audit_record *list;
+    size_t count;
+    for (int64_t i = 1; i <= 30; i++)
+        write_audit(s, i, "job_cancel");
+    for (int64_t i = 31; i <= 60; i++)
+        write_audit(s, i, STORE_AUDIT_REFUSED);
+    assert_int_equal(store_audit(s, 29, 3, &list, &count, &e), ERR_OK);
+    assert_int_equal(count, 3);
+    assert_int_equal(list[0].time_ms, 58);
+    assert_int_equal(list[2].time_ms, 60);
+    store_audit_free(list, count);
+    assert_int_equal(store_trim_audit(s, 11, 50, &e), ERR_OK);
+    assert_int_equal(count_audit(s, 0, "job_cancel"), 20); /* the first ten were too old */
+    assert_int_equal(count_audit(s, 0, STORE_AUDIT_REFUSED), 5);
+    assert_int_equal(store_trim_audit(s, 0, 10, &e), ERR_OK);
+    assert_int_equal(count_audit(s, 0, "job_cancel") + count_audit(s, 0, STORE_AUDIT_REFUSED), 10);
+    store_close(s);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(everything_comes_back),     TEST(a_move_is_compare_and_set),
-        TEST(every_machine_is_compared), TEST(a_put_keeps_the_state),
-        TEST(a_list_is_all_or_nothing),  TEST(a_request_id_makes_one_job),
-        TEST(ids_are_never_reused),      TEST(load_leaves_old_generations_of_finished_jobs_out),
-        TEST(events_page_and_trim),
+        TEST(everything_comes_back),       TEST(a_move_is_compare_and_set),
+        TEST(every_machine_is_compared),   TEST(a_put_keeps_the_state),
+        TEST(a_list_is_all_or_nothing),    TEST(a_request_id_makes_one_job),
+        TEST(ids_are_never_reused),        TEST(load_leaves_old_generations_of_finished_jobs_out),
+        TEST(events_page_and_trim),        TEST(users_are_kept_by_name),
+        TEST(the_audit_record_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,12 +123,39 @@ static void a_refused_commit_passes_the_second_time(void **state)
     }
 }
 
+/* The commit is in the database and its mark is not on disk: nobody was told, and the second try applies
+ * nothing twice. */
+static void a_refused_mark_passes_the_second_time(void **state)
+{
+    (void)state;
+#ifndef DDP_FAULTS
+    skip();
+#endif
+    for (int hit = 1; hit <= COMMITS; hit++) {
+        char *dir = make_dir();
+        CLEANUP(free_text) char *fault = xasprintf("store.mark:%d", hit);
+        int status;
+        assert_int_equal(run_child(dir, fault, &status), COMMITS);
+        assert_int_equal(status, 0);
+        check_stored(dir, COMMITS);
+        remove_dir(dir);
+    }
+}
+
+static void killed_before_the_mark(void **state)
+{
+    (void)state;
+    sweep_kill("store.mark", 1);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_before_a_commit),
         cmocka_unit_test(killed_before_the_acknowledgement),
         cmocka_unit_test(a_refused_commit_passes_the_second_time),
+        cmocka_unit_test(a_refused_mark_passes_the_second_time),
+        cmocka_unit_test(killed_before_the_mark),
     };
     if (argc == 2)
         return commit_jobs(argv[1]);

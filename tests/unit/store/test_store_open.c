@@ -61,6 +61,8 @@ static void a_passing_cluster_waits_for_no_disk(void **state)
     CLEANUP(free_text) char *id = xstrdup(store_cluster_id(s));
     store_close(s);
     assert_int_equal(synced, 0);
+    CLEANUP(free_text) char *mark = xasprintf("%s/ddp.mark", (char *)*state);
+    assert_false(file_exists(mark)); /* nor does it keep a mark: nobody would compare */
     s = must_open(*state);
     assert_string_equal(store_cluster_id(s), id);
     assert_true(synced > 0);

@@ -51,7 +51,7 @@ static struct desk {
     atomic_int say_generation, say_stop;
     uint8_t bootstrap[4096], address[64];
     atomic_size_t bootstrap_size, address_size;
-    char offered[64], digest[80];
+    char offered[64], digest[80], failure[128], unusable[64];
 } desk;
 
 static void on_join(struct rpc_call *call, const void *request, void *user)
@@ -75,6 +75,8 @@ static void on_join(struct rpc_call *call, const void *request, void *user)
     desk.address_size = q->address.len;
     if (q->n_offers)
         snprintf(desk.offered, sizeof(desk.offered), "%s@%d", q->offers[0]->path, (int)q->offers[0]->step);
+    if (q->n_unusable)
+        snprintf(desk.unusable, sizeof(desk.unusable), "%s", q->unusable[q->n_unusable - 1]);
     reply.state = DDP__V1__JOIN_STATE__JOIN_PENDING;
     if (desk.pending > 0) {
         atomic_fetch_sub(&desk.pending, 1);
@@ -84,6 +86,7 @@ static void on_join(struct rpc_call *call, const void *request, void *user)
         memset(key, 7, sizeof(key));
         reply.state = DDP__V1__JOIN_STATE__JOIN_READY;
         reply.world_size = 2;
+        reply.scratch_generation = 3;
         reply.n_peers = 2;
         reply.peers = list;
         peers[1].rank = peers[1].node_rank = 1;
@@ -120,7 +123,8 @@ static void tell(struct rpc_call *call)
     reply.generation = desk.say_generation;
     reply.stop = desk.say_stop;
     if (rpc_call_send(call, &reply, &e) != ERR_OK)
-        BUG_ON(e.code != ERR_CANCELLED && e.code != ERR_UNAVAILABLE); /* the worker has hung up; it comes again */
+        BUG_ON(e.code != ERR_CANCELLED &&
+               e.code != ERR_UNAVAILABLE); /* the worker has hung up; it comes again */
 }
 
 static void on_watch(struct rpc_call *call, const void *request, void *user)
@@ -152,6 +156,19 @@ static void on_commit(struct rpc_call *call, const void *request, void *user)
     rpc_call_reply(call, &reply);
 }
 
+static void on_failure(struct rpc_call *call, const void *request, void *user)
+{
+    const Ddp__V1__ReportSnapshotFailureRequest *q = request;
+    Ddp__V1__ReportSnapshotFailureReply reply = DDP__V1__REPORT_SNAPSHOT_FAILURE_REPLY__INIT;
+
+    (void)user;
+    snprintf(desk.failure, sizeof(desk.failure), "%d: %s", (int)q->step, q->why);
+    if (desk.refuse)
+        rpc_call_fail_with(call, (enum err_code)desk.refuse, "what is this?");
+    else
+        rpc_call_reply(call, &reply);
+}
+
 static enum err_code check_token(struct rpc_call *call, const struct rpc_auth *auth, void *user,
                                  struct err *e)
 {
@@ -166,6 +183,7 @@ static const struct rpc_method methods[] = {
     {.name = "PutBootstrap", .kind = RPC_UNARY, .on_start = on_put},
     {.name = "Watch", .kind = RPC_SERVER_STREAM, .on_start = on_watch, .on_end = on_watch_end},
     {.name = "CommitSnapshot", .kind = RPC_UNARY, .on_start = on_commit},
+    {.name = "ReportSnapshotFailure", .kind = RPC_UNARY, .on_start = on_failure},
     {.name = NULL},
 };
 
@@ -248,8 +266,12 @@ static struct report *worker(void)
 }
 
 static const struct report_offer offer = {.job = 5, .step = 200, .path = "/snap/200", .digest = "ab"};
-static const struct report_join plain_join = {
-    .address = (const uint8_t *)"here", .address_size = 4, .offers = &offer, .offer_count = 1};
+static char *const unusable[] = {(char *)"/snap/100: damaged", NULL};
+static const struct report_join plain_join = {.address = (const uint8_t *)"here",
+                                              .address_size = 4,
+                                              .offers = &offer,
+                                              .offer_count = 1,
+                                              .unusable = unusable};
 
 static int set_up(void **state)
 {
@@ -287,6 +309,8 @@ static void join_waits_brings_the_bootstrap_id_and_gets_the_group(void **state)
     assert_int_equal(desk.joins, 4); /* two pending, one bootstrap, one ready */
     assert_int_equal(desk.bootstraps, 1);
     assert_int_equal(g.bootstrap_size, 128);
+    assert_int_equal(g.scratch_generation, 3);
+    assert_string_equal(desk.unusable, "/snap/100: damaged");
     assert_memory_equal(g.bootstrap, desk.bootstrap, 128);
     assert_int_equal(g.world_size, 2);
     assert_int_equal(g.peers[1].node_rank, 1);
@@ -522,6 +546,100 @@ static void a_stale_commit_is_refused(void **state)
     desk_close();
 }
 
+static void a_failure_is_told(void **state)
+{
+    struct report *r = worker();
+    struct err why = {0};
+
+    (void)state;
+    desk_open();
+    err_set(&why, ERR_ABORTED, "another generation is current");
+    report_snapshot_failure(r, 110, &why);
+    assert_string_equal(desk.failure, ""); /* this one was not meant to count */
+    err_set(&why, ERR_RESOURCE_EXHAUSTED, "/snap/\xff: No space left on device");
+    report_snapshot_failure(r, 120, &why);
+    assert_string_equal(desk.failure, "120: /snap/?: No space left on device");
+    desk.refuse = ERR_UNIMPLEMENTED; /* of the version before: it is not asked again */
+    report_snapshot_failure(r, 130, &why);
+    assert_string_equal(desk.failure, "130: /snap/?: No space left on device");
+    report_close(r);
+    desk_close();
+}
+
+/* ---- a coordinator that moves */
+
+static char *address_file; /* as the agent writes it */
+
+static void tell_address(const char *target)
+{
+    CLEANUP(free_text) char *text = xasprintf("%s\n", target);
+    struct err e = {0};
+
+    assert_int_equal(file_write_atomic(address_file, text, strlen(text), 0644, &e), ERR_OK);
+}
+
+static void begin_elsewhere(void)
+{
+    address_file = xasprintf("%s/coordinator", directory);
+    setenv("DDP_COORDINATOR_FILE", address_file, 1);
+    setenv("DDP_COORDINATOR", "unix:/nonexistent/first", 1);
+    tell_address("unix:/nonexistent/second");
+}
+
+static void end_elsewhere(void)
+{
+    unsetenv("DDP_COORDINATOR_FILE");
+    unlink(address_file);
+    free(steal(address_file));
+}
+
+static void calls_and_watch_follow_the_coordinator(void **state)
+{
+    struct report *r;
+    struct err e = {0};
+    char target[80];
+
+    (void)state;
+    stale_calls = 0;
+    begin_elsewhere();
+    r = worker();
+    assert_int_equal(report_watch_start(r, on_stale, &stale_calls, &e), ERR_OK);
+    desk_open();
+    tell_address("no address"); /* it stays where it is */
+    snprintf(target, sizeof(target), "unix:%s", socket_path);
+    tell_address(target);
+    assert_int_equal(report_commit_snapshot(r, &snapshot, &e), ERR_OK);
+    WAIT_FOR(desk.watches == 1);
+    unlink(address_file); /* an agent that cannot write it: the last address counts */
+    assert_int_equal(report_commit_snapshot(r, &snapshot, &e), ERR_OK);
+    assert_int_equal(desk.commits, 2);
+    assert_int_equal(stale_calls, 0);
+    report_close(r);
+    desk_close();
+    end_elsewhere();
+}
+
+static void a_stop_does_not_wait_for_a_coordinator_that_is_away(void **state)
+{
+    static volatile int number;
+    struct report *r;
+    struct err e = {0};
+
+    (void)state;
+    stale_calls = 0;
+    number = 15;
+    begin_elsewhere();
+    r = worker();
+    report_heed_signal(r, &number);
+    assert_int_equal(report_watch_start(r, on_stale, &stale_calls, &e), ERR_OK);
+    assert_false(report_given_up(r));
+    assert_int_equal(report_commit_snapshot(r, &snapshot, &e), ERR_CANCELLED);
+    assert_true(report_given_up(r));
+    assert_int_equal(stale_calls, 0);
+    report_close(r);
+    end_elsewhere();
+}
+
 /* ---- without a coordinator, and lines */
 
 static void standalone_is_a_world_of_one(void **state)
@@ -624,6 +742,9 @@ int main(void)
         cmocka_unit_test_setup(a_watch_that_is_refused_means_the_end, set_up),
         cmocka_unit_test_setup(a_commit_waits_until_the_coordinator_is_back_and_has_room, set_up),
         cmocka_unit_test_setup(a_stale_commit_is_refused, set_up),
+        cmocka_unit_test_setup(a_failure_is_told, set_up),
+        cmocka_unit_test_setup(calls_and_watch_follow_the_coordinator, set_up),
+        cmocka_unit_test_setup(a_stop_does_not_wait_for_a_coordinator_that_is_away, set_up),
         cmocka_unit_test_setup(standalone_is_a_world_of_one, set_up),
         cmocka_unit_test_setup(several_ranks_want_a_coordinator, set_up),
         cmocka_unit_test_setup(lines_are_json_and_never_block, set_up),

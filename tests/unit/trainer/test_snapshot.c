@@ -409,7 +409,7 @@ static void prune_counts_committed_ones_of_this_job(void **state)
     CLEANUP(free_text) char *busy = xasprintf("%s/.tmp-step-44-g2-j7", dir);
     assert_int_equal(file_mkdirs(half, 0700, &e), ERR_OK);
     assert_int_equal(file_mkdirs(busy, 0700, &e), ERR_OK);
-    assert_int_equal(snapshot_prune(dir, &newer, 2, 0, &e), ERR_OK);
+    assert_int_equal(snapshot_prune(dir, &newer, 0, 2, 0, &e), ERR_OK);
     assert_true(exists("step-30-g2") && exists("step-50-g1")); /* the two newest */
     assert_false(exists("step-10-g1") || exists("step-20-g1") || exists("step-30-g1"));
     assert_false(exists("step-40-g1")); /* never committed, of a generation that is over */
@@ -433,13 +433,39 @@ static void prune_leaves_the_best(void **state)
         write_one(&place, true, &f);
         snapshot_files_release(&f);
     }
-    assert_int_equal(snapshot_prune(dir, &place, 1, 2, &e), ERR_OK);
+    assert_int_equal(snapshot_prune(dir, &place, 0, 1, 2, &e), ERR_OK);
     assert_true(exists("step-70-g1"));                         /* the newest */
     assert_true(exists("step-20-g1") && exists("step-30-g1")); /* the best */
     assert_false(exists("step-10-g1") || exists("step-40-g1") || exists("step-50-g1"));
-    assert_int_equal(snapshot_prune(dir, &place, 1, 1, &e), ERR_OK);
+    assert_int_equal(snapshot_prune(dir, &place, 0, 1, 1, &e), ERR_OK);
     assert_true(exists("step-30-g1")); /* of equal ones the newer */
     assert_false(exists("step-20-g1"));
+}
+
+/* Of a run that begins again after generation 2. */
+static void what_no_longer_counts_is_set_aside(void **state)
+{
+    struct snapshot_files f = {0};
+    struct err e = {0};
+    struct snapshot_place own = place_at(10, 3), other = place_at(30, 3);
+    (void)state;
+    for (int64_t generation = 1; generation <= 3; generation++) {
+        struct snapshot_place place = place_at(10 * generation, generation);
+        write_one(&place, true, &f);
+        snapshot_files_release(&f);
+    }
+    assert_int_equal(snapshot_prune(dir, &own, 2, 1, 0, &e), ERR_OK);
+    assert_true(exists("step-10-g1") && exists("step-20-g2") && exists("step-30-g3")); /* not to be removed */
+    other.step = 7;
+    other.job = 6;
+    write_one(&other, true, &f);
+    snapshot_files_release(&f);
+    assert_int_equal(snapshot_set_aside(dir, &own, 2, &e), ERR_OK);
+    assert_true(exists("step-30-g3"));
+    assert_false(exists("step-10-g1") || exists("step-20-g2") || exists("step-7-g3"));
+    assert_true(exists("set-aside-g2/step-10-g1/COMMITTED.json") && exists("set-aside-g2/step-20-g2"));
+    assert_true(exists("set-aside-g2/step-7-g3")); /* what it continued counts no more, either */
+    assert_int_equal(snapshot_set_aside(dir, &own, 2, &e), ERR_OK);
 }
 
 static void judgement_and_data_are_kept(void **state)
@@ -498,7 +524,7 @@ static struct saver *start(struct gate *g, enum err_code answer)
     *g =
         (struct gate){.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .answer = answer};
     struct saver_config config = {
-        .dir = dir, .keep = 2, .layout = &layout, .commit = commit_when_open, .commit_arg = g};
+        .dir = dir, .keep = 2, .layout = &layout, .commit = commit_when_open, .arg = g};
     assert_int_equal(saver_open(&s, &config, &e), ERR_OK);
     return s;
 }
@@ -580,6 +606,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_shape_names_file_and_tensor, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(prune_counts_committed_ones_of_this_job, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(prune_leaves_the_best, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(what_no_longer_counts_is_set_aside, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(judgement_and_data_are_kept, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(a_snapshot_counts_only_once_it_is_committed, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(a_refused_snapshot_does_not_count, make_dir, remove_dir),

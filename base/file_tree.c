@@ -1,0 +1,286 @@
+/* Removal of a directory tree that somebody else may change meanwhile.
+ *
+ * Every entry is reached through a descriptor of its directory, and no link is followed, so that a directory
+ * which is exchanged for a link costs the link. One directory is open at a time: the way back is "..",
+ * checked against the device and inode number of the directory that was left, so that depth costs no
+ * descriptors and no stack. Other file systems are left alone.
+ *
+ * Root removes only what lies in root's own directories. A directory of another user is emptied with that
+ * user's rights, by a thread of its own, since Linux keeps the user for file access (fsuid) for each thread:
+ * whatever the user moves into the tree, no more is removed than the user could remove without us. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+#define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+#define NO_GROUP 65534    /* as another user: an owner needs no group */
+#define CHANGES_MAX 10000 /* entries that were something else a moment later */
+#define OTHERS_MS 2000    /* in another user's tree, who may fill it as fast as we empty it */
+
+struct tree_level { /* a directory above the open one */
+    dev_t dev;
+    ino_t ino;
+    char *entry; /* the one in it that was entered */
+};
+
+struct tree_removal {
+    const char *path; /* for messages */
+    dev_t device;
+    uid_t user;    /* whose rights we have */
+    bool lent;     /* they are not the process's own */
+    int64_t until; /* of all that is other users'; 0: nothing of it was met yet */
+    int changes;
+    struct tree_level *above;
+    size_t depth, cap;
+};
+
+static void release_removal(struct tree_removal *r)
+{
+    while (r->depth)
+        free(r->above[--r->depth].entry);
+    free(r->above);
+}
+
+static enum err_code empty_as_owner(struct tree_removal *r, int fd, uid_t owner, struct err *e);
+
+/* The entry changed between two system calls: somebody else works in the tree. */
+static enum err_code tree_changed(struct tree_removal *r, struct err *e)
+{
+    if (++r->changes > CHANGES_MAX)
+        return err_set(e, ERR_ABORTED, "remove %s: another process keeps changing it", r->path);
+    return ERR_OK;
+}
+
+/* Opens the entry as a directory; *fd is -1, and OK returned, when it is none (any more). */
+static enum err_code enter_entry(struct tree_removal *r, int at, const char *name, int *fd, struct stat *st,
+                                 struct err *e)
+{
+    *fd = openat(at, name, DIR_FLAGS);
+    /* the owner may have taken his own right away: root's would not need it */
+    if (*fd < 0 && errno == EACCES && r->lent && !fchmodat(at, name, 0700, AT_SYMLINK_NOFOLLOW))
+        *fd = openat(at, name, DIR_FLAGS);
+    if (*fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+        return tree_changed(r, e);
+    if (*fd < 0)
+        return err_sys(e, errno, "remove %s: open %s", r->path, name);
+    if (fstat(*fd, st)) {
+        close_fd(fd);
+        return err_sys(e, errno, "remove %s: %s", r->path, name);
+    }
+    if (st->st_dev != r->device) {
+        close_fd(fd);
+        return err_set(e, ERR_FAILED_PRECONDITION, "remove %s: %s is another file system", r->path, name);
+    }
+    if (r->lent && st->st_uid == r->user && (st->st_mode & 0700) != 0700)
+        (void)fchmod(*fd, 0700);
+    return ERR_OK;
+}
+
+/* False: it is a directory. errno is 0 when it is gone. */
+static bool unlink_entry(int at, const char *name)
+{
+    errno = 0;
+    if (!unlinkat(at, name, 0) || errno == ENOENT)
+        errno = 0;
+    return errno != EISDIR;
+}
+
+/* Unlinks all that is no directory, up to the first directory, whose name goes to *found (NULL: there is
+ * none, so the directory is empty). */
+static enum err_code clear_files(struct tree_removal *r, int fd, char **found, struct err *e)
+{
+    int copy = openat(fd, ".", DIR_FLAGS);
+    DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    enum err_code code = ERR_OK;
+    const struct dirent *entry;
+
+    *found = NULL;
+    if (!d) {
+        code = err_sys(e, errno, "remove %s", r->path);
+        close_fd(&copy);
+        return code;
+    }
+    while (!code && !*found && (entry = readdir(d))) {
+        const char *name = entry->d_name;
+
+        if (!strcmp(name, ".") || !strcmp(name, ".."))
+            continue;
+        if (r->lent && clock_mono_ns() / 1000000 > r->until)
+            code = err_set(e, ERR_DEADLINE_EXCEEDED, "remove %s: not done within %d s", r->path,
+                           OTHERS_MS / 1000);
+        else if (entry->d_type == DT_DIR || !unlink_entry(fd, name))
+            *found = xstrdup(name);
+        else if (errno)
+            code = err_sys(e, errno, "remove %s: %s", r->path, name);
+    }
+    closedir(d);
+    return code;
+}
+
+static enum err_code descend(struct tree_removal *r, int *fd, char *name, struct err *e)
+{
+    CLEANUP(close_fd) int below = -1;
+    struct stat here, st;
+
+    if (enter_entry(r, *fd, name, &below, &st, e))
+        return e->code;
+    if (below < 0) /* a file or a link by now: the next reading unlinks it */
+        return unlinkat(*fd, name, 0) && errno == EISDIR ? tree_changed(r, e) : ERR_OK;
+    if (!r->user && st.st_uid) {
+        if (empty_as_owner(r, below, st.st_uid, e))
+            return e->code;
+        if (unlinkat(*fd, name, AT_REMOVEDIR) && errno != ENOENT)
+            return err_sys(e, errno, "remove %s: %s", r->path, name);
+        return ERR_OK;
+    }
+    if (fstat(*fd, &here))
+        return err_sys(e, errno, "remove %s", r->path);
+    r->above = array_grow(r->above, r->depth, &r->cap, sizeof(*r->above));
+    r->above[r->depth++] = (struct tree_level){here.st_dev, here.st_ino, xstrdup(name)};
+    close(*fd);
+    *fd = below;
+    below = -1;
+    return ERR_OK;
+}
+
+static enum err_code ascend(struct tree_removal *r, int *fd, struct err *e)
+{
+    CLEANUP(close_fd) int up = openat(*fd, "..", DIR_FLAGS);
+    const struct tree_level *level = &r->above[r->depth - 1];
+    CLEANUP(free_text) char *entry = level->entry;
+    struct stat st;
+
+    r->depth--;
+    if (up < 0 || fstat(up, &st))
+        return err_sys(e, errno, "remove %s: ..", r->path);
+    if (st.st_dev != level->dev || st.st_ino != level->ino)
+        return err_set(e, ERR_ABORTED, "remove %s: %s was moved meanwhile", r->path, entry);
+    close(*fd);
+    *fd = up;
+    up = -1;
+    if (!unlinkat(*fd, entry, AT_REMOVEDIR) || errno == ENOENT)
+        return ERR_OK;
+    if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR)
+        return tree_changed(r, e); /* read again */
+    return err_sys(e, errno, "remove %s: %s", r->path, entry);
+}
+
+/* Takes the descriptor. */
+static enum err_code empty_directory(struct tree_removal *r, int fd, struct err *e)
+{
+    enum err_code code = ERR_OK;
+
+    while (!code) {
+        CLEANUP(free_text) char *name = NULL;
+
+        code = clear_files(r, fd, &name, e);
+        if (code || (!name && !r->depth))
+            break;
+        code = name ? descend(r, &fd, name, e) : ascend(r, &fd, e);
+    }
+    close_fd(&fd);
+    return code;
+}
+
+/* ---- with another user's rights */
+
+struct tree_errand {
+    struct tree_removal removal;
+    int fd;
+    struct err e;
+    enum err_code code;
+};
+
+/* Rights that die with the thread need not be given back. The raw call sets this thread's groups only;
+ * glibc's would set all threads'. */
+static bool borrow_rights(uid_t user)
+{
+    if (syscall(SYS_setgroups, 0, NULL))
+        return false;
+    setfsgid(NO_GROUP);
+    setfsuid(user);
+    return (uid_t)setfsuid((uid_t)-1) == user && (gid_t)setfsgid((gid_t)-1) == NO_GROUP;
+}
+
+static void *run_errand(void *arg)
+{
+    struct tree_errand *errand = arg;
+    struct tree_removal *r = &errand->removal;
+    struct stat st;
+
+    if (!borrow_rights(r->user)) {
+        errand->code = err_set(&errand->e, ERR_PERMISSION_DENIED, "remove %s: cannot act as uid %u", r->path,
+                               (unsigned)r->user);
+        close_fd(&errand->fd);
+        return NULL;
+    }
+    if (!fstat(errand->fd, &st) && (st.st_mode & 0700) != 0700)
+        (void)fchmod(errand->fd, 0700);
+    errand->code = empty_directory(r, errand->fd, &errand->e);
+    return NULL;
+}
+
+static enum err_code empty_as_owner(struct tree_removal *r, int fd, uid_t owner, struct err *e)
+{
+    struct tree_errand errand = {
+        .removal = {.path = r->path, .device = r->device, .user = owner, .lent = true}};
+    pthread_t thread;
+    int rc;
+
+    if (!r->until)
+        r->until = clock_mono_ns() / 1000000 + OTHERS_MS;
+    errand.removal.until = r->until;
+    errand.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (errand.fd < 0)
+        return err_sys(e, errno, "remove %s", r->path);
+    rc = pthread_create(&thread, NULL, run_errand, &errand);
+    if (rc) {
+        close_fd(&errand.fd);
+        return err_sys(e, rc, "remove %s: thread", r->path);
+    }
+    pthread_join(thread, NULL);
+    release_removal(&errand.removal);
+    if (errand.code)
+        *e = errand.e;
+    return errand.code;
+}
+
+enum err_code file_remove_tree(const char *dir, struct err *e)
+{
+    CLEANUP(release_removal) struct tree_removal r = {.path = dir, .user = geteuid()};
+    int fd = open(dir, DIR_FLAGS);
+    enum err_code code;
+    struct stat st;
+
+    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP) && !unlink(dir))
+        return ERR_OK;
+    if (fd < 0)
+        return errno == ENOENT ? ERR_OK : err_sys(e, errno, "remove %s", dir);
+    if (fstat(fd, &st)) {
+        code = err_sys(e, errno, "remove %s", dir);
+        close(fd);
+        return code;
+    }
+    r.device = st.st_dev;
+    if (!r.user && st.st_uid) {
+        code = empty_as_owner(&r, fd, st.st_uid, e);
+        close(fd);
+    } else {
+        code = empty_directory(&r, fd, e);
+    }
+    if (!code && rmdir(dir) && errno != ENOENT)
+        return err_sys(e, errno, "remove %s", dir);
+    return code;
+}

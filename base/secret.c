@@ -1,0 +1,83 @@
+#include "base/secret.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static bool group_is_ours(gid_t group)
+{
+    int count = getgroups(0, NULL);
+    CLEANUP(free_text) char *room = xcalloc((size_t)(count > 0 ? count : 0) + 1, sizeof(gid_t));
+    gid_t *groups = (gid_t *)(void *)room;
+
+    if (geteuid() == 0 || group == getegid())
+        return true;
+    count = count > 0 ? getgroups(count, groups) : 0;
+    for (int i = 0; i < count; i++)
+        if (groups[i] == group)
+            return true;
+    return false;
+}
+
+/* A daemon that no longer runs as root meets the key that was root's alone. Of a file in a directory that is
+ * closed to this program its own mode says nothing. */
+static enum err_code open_refused(const char *path, int errnum, struct err *e)
+{
+    const struct passwd *user = getpwuid(geteuid());
+    const struct group *group = getgrgid(getegid());
+    struct stat st;
+
+    if (errnum != EACCES || !user || !group || stat(path, &st) != 0)
+        return err_sys(e, errnum, "open %s", path);
+    if (st.st_uid == geteuid())
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: its owner may not read it, say `chmod 600 %s`", path,
+                       path);
+    return err_set(e, ERR_PERMISSION_DENIED, "%s: %s may not read it, say `chgrp %s %s && chmod 640 %s`",
+                   path, user->pw_name, group->gr_name, path, path);
+}
+
+static enum err_code mode_check(const char *path, const struct stat *st, struct err *e)
+{
+    if (!S_ISREG(st->st_mode))
+        return ERR_OK;
+    if (st->st_mode & 0027)
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: others may read it, say `chmod 600 %s`", path, path);
+    if ((st->st_mode & 0050) && !group_is_ours(st->st_gid))
+        return err_set(e, ERR_PERMISSION_DENIED,
+                       "%s: a group that this program is not in may read it, say `chmod 600 %s`", path, path);
+    return ERR_OK;
+}
+
+enum err_code secret_read(const char *path, size_t limit, struct buf *out, struct err *e)
+{
+    CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char chunk[4096];
+    size_t total = 0;
+    struct stat st;
+    ssize_t n;
+
+    if (fd < 0)
+        return open_refused(path, errno, e);
+    if (fstat(fd, &st) < 0)
+        return err_sys(e, errno, "%s", path);
+    if (mode_check(path, &st, e))
+        return e->code;
+    while ((n = read(fd, chunk, sizeof(chunk))) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_sys(e, errno, "read %s", path);
+        total += (size_t)n;
+        if (total > limit)
+            return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: larger than %zu bytes", path, limit);
+        buf_append(out, chunk, (size_t)n);
+    }
+    buf_append(out, "", 0);
+    return ERR_OK;
+}

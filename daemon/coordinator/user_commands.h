@@ -1,0 +1,11 @@
+#ifndef DDP_COORDINATOR_USER_COMMANDS_H
+#define DDP_COORDINATOR_USER_COMMANDS_H
+
+#include "base/err.h"
+
+/* `ddp-coordinator user add NAME [--role ROLE] | list | remove NAME | token NAME`: asks the running
+ * coordinator of this state directory, over its unix socket. words: what follows "user", NULL-terminated;
+ * role may be NULL. INVALID_ARGUMENT on misuse. */
+MUST_CHECK enum err_code user_command(const char *state, char *const *words, const char *role, struct err *e);
+
+#endif

@@ -1,0 +1,30 @@
+#ifndef DDP_PROTO_RPC_LIMITS_H
+#define DDP_PROTO_RPC_LIMITS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The maximum numbers of connections to a server's TCP ports. 0: the default. A stranger is a connection
+ * without an admitted call. Admitted connections are never dropped for others. */
+struct rpc_limits {
+    size_t total;                 /* a third of the descriptors */
+    size_t per_address;           /* as total */
+    size_t strangers;             /* 2048, at most a third of total */
+    size_t strangers_per_address; /* half of strangers */
+};
+
+/* Counters of the TCP ports. An address is an IPv4 address or an IPv6 /64 network. */
+struct rpc_traffic {
+    size_t connections, strangers;
+    uint64_t accepted;
+    uint64_t evicted; /* strangers that were dropped for a new connection */
+    uint64_t refused; /* new connections: none could be evicted for them, or no descriptor was left */
+    uint64_t foreign; /* spoke another protocol */
+    uint64_t silent;  /* said nothing in time */
+    uint64_t abusive; /* resets, pings and the like in masses */
+    /* Time since the last look in which no message could be received ... */
+    int64_t deaf_ms;
+    int64_t shut_ms; /* ... or no connection could be accepted */
+};
+
+#endif

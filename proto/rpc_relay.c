@@ -1,0 +1,343 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <linux/sockios.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "proto/rpc_gate_impl.h"
+
+/* One connection: from its first bytes on. Nothing is read that cannot be written on: a side that does not
+ * read holds up the other, and what lies here is never more than one piece each way. */
+
+#define FIRST_BYTES 1024
+#define TURNS 4 /* pieces each way before others have their turn */
+
+static struct rpc_relay **relay_slot(struct rpc_gate *gate, uint64_t number)
+{
+    return &gate->table[number & (RPC_GATE_TABLE - 1)];
+}
+
+struct rpc_relay *relay_open(struct rpc_gate *gate, struct rpc_door *door, int fd)
+{
+    struct rpc_relay *relay = xcalloc(1, sizeof(*relay)), **slot;
+
+    relay->gate = gate;
+    relay->door = door;
+    relay->number = ++gate->last_number;
+    relay->tcp = (struct rpc_end){.kind = RPC_END_TCP, .fd = fd, .owner = relay};
+    relay->back = (struct rpc_end){.kind = RPC_END_BACK, .fd = -1, .owner = relay};
+    relay->next = gate->relays;
+    if (relay->next)
+        relay->next->prev = relay;
+    gate->relays = relay;
+    slot = relay_slot(gate, relay->number);
+    relay->chain = *slot;
+    *slot = relay;
+    return relay;
+}
+
+void relay_watch(struct rpc_relay *relay, bool wanted)
+{
+    struct rpc_gate *gate = relay->gate;
+
+    if (relay->watched == wanted)
+        return;
+    relay->watched = wanted;
+    if (wanted) {
+        relay->watch_prev = NULL;
+        relay->watch_next = gate->watched;
+        if (gate->watched)
+            gate->watched->watch_prev = relay;
+        gate->watched = relay;
+        return;
+    }
+    if (relay->watch_next)
+        relay->watch_next->watch_prev = relay->watch_prev;
+    if (relay->watch_prev)
+        relay->watch_prev->watch_next = relay->watch_next;
+    else
+        gate->watched = relay->watch_next;
+}
+
+void relay_close(struct rpc_relay *relay, bool reset)
+{
+    struct rpc_gate *gate = relay->gate;
+    struct rpc_relay **slot = relay_slot(gate, relay->number);
+    const struct linger at_once = {.l_onoff = 1};
+
+    if (relay->is_dead)
+        return;
+    relay->is_dead = true;
+    if (reset) /* leaves nothing of it in the kernel either */
+        setsockopt(relay->tcp.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    close_fd(&relay->tcp.fd);
+    close_fd(&relay->back.fd);
+    relay_watch(relay, false);
+    rpc_guests_remove(&gate->guests, &relay->guest);
+    while (*slot != relay)
+        slot = &(*slot)->chain;
+    *slot = relay->chain;
+    if (relay->next)
+        relay->next->prev = relay->prev;
+    if (relay->prev)
+        relay->prev->next = relay->next;
+    else
+        gate->relays = relay->next;
+    relay->next = gate->dead; /* events of this turn may still name it */
+    gate->dead = relay;
+}
+
+void relay_free(struct rpc_relay *relay)
+{
+    free(relay->up.data);
+    free(relay->down.data);
+    free(relay);
+}
+
+/* ---- pipes ---- */
+
+/* What is left of a piece after `sent` bytes; data is the pipe's own or the gate's scratch. */
+static void pipe_keep(struct rpc_pipe *p, const uint8_t *data, size_t len, size_t ready, size_t sent)
+{
+    const size_t left = len - sent;
+
+    p->len = left;
+    p->ready = ready - sent;
+    if (!left) {
+        free(p->data);
+        p->data = NULL;
+    } else if (data != p->data) {
+        p->data = xmemdup(data + sent, left);
+    } else if (sent) {
+        memmove(p->data, p->data + sent, left);
+    }
+}
+
+/* Bytes read; 0: none now, or *eof. */
+static size_t end_read(const struct rpc_end *end, void *out, size_t room, bool *eof)
+{
+    ssize_t got;
+
+    do
+        got = recv(end->fd, out, room, 0);
+    while (got < 0 && errno == EINTR);
+    if (got == 0 || (got < 0 && errno != EAGAIN))
+        *eof = true;
+    return got > 0 ? (size_t)got : 0;
+}
+
+/* Bytes written; false: the other side has closed. */
+static bool end_write(const struct rpc_end *end, const uint8_t *data, size_t len, size_t *sent)
+{
+    ssize_t put;
+
+    *sent = 0;
+    if (!len)
+        return true;
+    do
+        put = send(end->fd, data, len, MSG_NOSIGNAL);
+    while (put < 0 && errno == EINTR);
+    if (put > 0)
+        *sent = (size_t)put;
+    return put >= 0 || errno == EAGAIN || errno == ENOBUFS;
+}
+
+static bool relay_abuse(struct rpc_relay *relay, uint64_t *counter, const char *why)
+{
+    pthread_mutex_lock(&relay->gate->lock);
+    ++*counter;
+    pthread_mutex_unlock(&relay->gate->lock);
+    gate_say(relay->gate, relay, why);
+    return false;
+}
+
+/* One piece to gRPC. *more: there may be another. */
+static bool relay_up(struct rpc_relay *relay, int64_t now, bool *more)
+{
+    struct rpc_gate *gate = relay->gate;
+    struct rpc_pipe *p = &relay->up;
+    const uint8_t *data = p->data;
+    size_t len = p->len, passed = 0, sent;
+    const char *why = NULL;
+
+    *more = false;
+    if (!len && !p->eof) {
+        len = end_read(&relay->tcp, gate->scratch, RPC_GATE_SCRATCH, &p->eof);
+        data = gate->scratch;
+        *more = len == RPC_GATE_SCRATCH;
+    }
+    if (!len)
+        return true;
+    const enum rpc_frames_verdict verdict = rpc_frames_feed(
+        &relay->frames, data + p->ready, len - p->ready, atomic_load(&relay->admitted), now, &passed, &why);
+    if (verdict == RPC_FRAMES_ABUSE)
+        return relay_abuse(relay, &gate->report.abusive, why);
+    if (verdict == RPC_FRAMES_FOREIGN)
+        return relay_abuse(relay, &gate->report.foreign, "another protocol");
+    const size_t ready = p->ready + passed;
+    if (!end_write(&relay->back, data, ready, &sent)) { /* gRPC has hung up: what it said last still counts */
+        p->eof = true;
+        pipe_keep(p, data, len, len, len);
+        *more = false;
+        return true;
+    }
+    pipe_keep(p, data, len, ready, sent);
+    if (sent && !relay->fed) {
+        relay->fed = true;
+        relay->unread_ms = 0;
+    }
+    if (sent || p->len)
+        relay_watch(relay, true);
+    *more = *more && !p->len;
+    return true;
+}
+
+/* One piece to the client. */
+static bool relay_down(struct rpc_relay *relay, bool *more)
+{
+    struct rpc_gate *gate = relay->gate;
+    struct rpc_pipe *p = &relay->down;
+    const uint8_t *data = p->data;
+    size_t len = p->len, sent;
+
+    *more = false;
+    if (!len && !p->eof) {
+        len = end_read(&relay->back, gate->scratch, RPC_GATE_SCRATCH, &p->eof);
+        data = gate->scratch;
+        *more = len == RPC_GATE_SCRATCH;
+    }
+    if (!len)
+        return true;
+    if (!end_write(&relay->tcp, data, len, &sent))
+        return false;
+    pipe_keep(p, data, len, len, sent);
+    *more = *more && !p->len;
+    return true;
+}
+
+static bool relay_interest(struct rpc_relay *relay)
+{
+    const struct rpc_pipe *up = &relay->up, *down = &relay->down;
+    const uint32_t tcp =
+        (!up->len && !up->eof ? (uint32_t)EPOLLIN : 0) | (down->len ? (uint32_t)EPOLLOUT : 0);
+    const uint32_t back =
+        (!down->len && !down->eof ? (uint32_t)EPOLLIN : 0) | (up->ready ? (uint32_t)EPOLLOUT : 0);
+
+    return end_set(relay->gate, &relay->tcp, tcp) && end_set(relay->gate, &relay->back, back);
+}
+
+bool relay_carry(struct rpc_relay *relay, bool up, bool down, int64_t now)
+{
+    for (int i = 0; i < TURNS && (up || down); i++) {
+        if (up && !relay_up(relay, now, &up))
+            return false;
+        if (down && !relay_down(relay, &down))
+            return false;
+    }
+    if (relay->down.eof && !relay->down.len)
+        return false; /* gRPC has closed it, and the client has all */
+    if (relay->down.eof && !relay->ending_ms)
+        relay->ending_ms = now;
+    if (relay->up.eof && !relay->up.len && !relay->shut) {
+        relay->shut = true;
+        shutdown(relay->back.fd, SHUT_WR);
+    }
+    return relay_interest(relay);
+}
+
+/* ---- before gRPC has it ---- */
+
+/* A gRPC client makes no call before it has the server's SETTINGS. These are empty; gRPC's own come as the
+ * second, and the client's acknowledgement of ours does no harm there. So what gRPC gets to know has a call
+ * to make, and a stranger cannot hold its connections by a preface alone. */
+static bool relay_greet(const struct rpc_relay *relay)
+{
+    static const uint8_t settings[9] = {[3] = 4};
+
+    return send(relay->tcp.fd, settings, sizeof(settings), MSG_NOSIGNAL) == sizeof(settings);
+}
+
+bool relay_listen(struct rpc_relay *relay, enum rpc_stage *stage)
+{
+    struct rpc_pipe *p = &relay->up;
+    const bool tls = relay->door->tls;
+    uint8_t first[FIRST_BYTES];
+    bool eof = false, enough;
+
+    if (p->len)
+        memcpy(first, p->data, p->len);
+    const size_t got = end_read(&relay->tcp, first + p->len, sizeof(first) - p->len, &eof);
+    const size_t len = p->len + got;
+    if (eof)
+        return false;
+    if (!rpc_frames_begins(first, len, tls, &enough))
+        return relay_abuse(relay, &relay->gate->report.foreign, "another protocol");
+    if (got) {
+        free(p->data);
+        p->data = xmemdup(first, len);
+        p->len = len;
+    }
+    *stage = RPC_SILENT;
+    if (!enough)
+        return true;
+    *stage = tls || len == sizeof(first) || rpc_frames_asks(first, len) ? RPC_SPOKEN : RPC_GREETED;
+    return tls || relay->guest.stage != RPC_SILENT || relay_greet(relay);
+}
+
+/* The path of gRPC's socket is the gate's own, so is the directory around it. */
+static enum relay_handed back_connect(const struct rpc_relay *relay, int fd)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX}, to = {.sun_family = AF_UNIX};
+    const int len = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "%s%llu-%s", relay->gate->prefix,
+                             (unsigned long long)relay->number, relay->address);
+    const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+
+    snprintf(to.sun_path, sizeof(to.sun_path), "%s", relay->door->path);
+    if (bind(fd, (const struct sockaddr *)&name, size))
+        return RELAY_FAILED;
+    if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0)
+        return RELAY_HANDED;
+    return errno == EAGAIN ? RELAY_LATER : RELAY_FAILED; /* gRPC has many to accept */
+}
+
+enum relay_handed relay_hand(struct rpc_relay *relay, int64_t now)
+{
+    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return RELAY_LATER;
+    const enum relay_handed handed = back_connect(relay, fd);
+    if (handed != RELAY_HANDED)
+        return handed;
+    relay->back.fd = fd;
+    fd = -1;
+    relay->since_ms = now;
+    rpc_frames_init(&relay->frames, relay->door->tls, now);
+    return RELAY_HANDED;
+}
+
+/* ---- looked at from time to time ---- */
+
+bool relay_watch_more(struct rpc_relay *relay, int64_t now)
+{
+    int unread = 0;
+    const bool known = relay->back.fd >= 0 && ioctl(relay->back.fd, SIOCOUTQ, &unread) == 0;
+
+    /* gRPC stops reading from a client that takes no answers: that is not gRPC's lateness */
+    if (!known || unread == 0 || relay->down.len)
+        relay->unread_ms = 0;
+    else if (!relay->fed && !relay->unread_ms)
+        relay->unread_ms = now;
+    relay->fed = false;
+    if (!unread && !relay->up.len)
+        relay_watch(relay, false);
+    return relay->unread_ms != 0;
+}

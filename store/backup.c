@@ -1,0 +1,236 @@
+#include "store/backup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "store/internal.h"
+#include "store/schema.h"
+
+#define CHECK_MS 60000
+#define ROOM_LEFT (16 << 20)
+
+char *backup_name(const char *dir)
+{
+    char stamp[64];
+    struct tm tm;
+    const time_t now = time(NULL);
+
+    gmtime_r(&now, &tm);
+    strftime(stamp, sizeof stamp, "ddp-%Y%m%dT%H%M%SZ.db", &tm);
+    return xasprintf("%s/%s", dir, stamp);
+}
+
+/* For reading: neither the file nor its log is changed. */
+static enum err_code open_source(sqlite3 **out, const char *path, struct err *e)
+{
+    CLEANUP(db_close) sqlite3 *db = NULL;
+    const int rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
+
+    if (rc != SQLITE_OK)
+        return db_error(db, rc, e, path);
+    sqlite3_extended_result_codes(db, 1);
+    sqlite3_busy_timeout(db, 5000);
+    *out = steal(db);
+    return ERR_OK;
+}
+
+/* In one step: the pages of one moment. In several, each commit meanwhile would start the copy anew. */
+static enum err_code copy_pages(sqlite3 *from, sqlite3 *to, struct err *e)
+{
+    sqlite3_backup *copy = sqlite3_backup_init(to, "main", from, "main");
+
+    if (!copy)
+        return db_error(to, sqlite3_extended_errcode(to), e, "copy");
+    const int step = fault_hit("store.backup") ? SQLITE_FULL : sqlite3_backup_step(copy, -1);
+    const int finish = sqlite3_backup_finish(copy);
+    const int rc = step == SQLITE_DONE ? finish : step;
+    return rc == SQLITE_OK ? ERR_OK : db_error(NULL, rc, e, "copy");
+}
+
+enum err_code backup_pages(sqlite3 *source, const char *to, struct content *content, struct err *e)
+{
+    CLEANUP(db_close) sqlite3 *copy = NULL;
+
+    const mode_t old = umask(0077);
+    const int rc =
+        sqlite3_open_v2(to, &copy, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    umask(old);
+    if (rc != SQLITE_OK)
+        return db_error(copy, rc, e, to);
+    sqlite3_extended_result_codes(copy, 1);
+    if (copy_pages(source, copy, e) != ERR_OK || db_exec(copy, "PRAGMA journal_mode=DELETE", e) != ERR_OK ||
+        content_check(copy, CHECK_MS, e) != ERR_OK || content_read(copy, content, e) != ERR_OK)
+        return e->code;
+    return ERR_OK;
+}
+
+enum err_code backup_copy(const char *from, const char *to, struct content *content, struct err *e)
+{
+    CLEANUP(db_close) sqlite3 *source = NULL;
+
+    if (open_source(&source, from, e) != ERR_OK)
+        return e->code;
+    if (backup_pages(source, to, content, e) != ERR_OK)
+        return err_wrap(e, "%s", from);
+    return ERR_OK;
+}
+
+static enum err_code sync_file(const char *path, struct err *e)
+{
+    CLEANUP(close_fd) int fd = open(path, O_RDWR | O_CLOEXEC);
+
+    if (fd < 0 || fsync(fd) != 0)
+        return err_sys(e, errno, "sync %s", path);
+    return ERR_OK;
+}
+
+static enum err_code sync_parent(const char *path, struct err *e)
+{
+    CLEANUP(free_text) char *copy = xstrdup(path);
+    return file_sync_dir(dirname(copy), e);
+}
+
+static void remove_file(const char *path)
+{
+    CLEANUP(free_text) char *journal = xasprintf("%s-journal", path);
+
+    unlink(path);
+    unlink(journal);
+}
+
+/* The copy must not take what the coordinator itself needs, should both lie on one disk. */
+static enum err_code check_room(const char *from, const char *dir, struct err *e)
+{
+    struct stat st;
+    struct statvfs fs;
+
+    if (stat(from, &st) != 0)
+        return err_sys(e, errno, "%s", from);
+    if (statvfs(dir, &fs) == 0 && (int64_t)fs.f_bavail * (int64_t)fs.f_frsize < st.st_size + ROOM_LEFT)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "no room in %s for a copy of %lld MiB: free some space",
+                       dir, (long long)(st.st_size >> 20) + 1);
+    return ERR_OK;
+}
+
+enum err_code backup_make(const char *state, const char *to, struct err *e)
+{
+    CLEANUP(free_text) char *from = xasprintf("%s/ddp.db", state);
+    CLEANUP(free_text) char *tmp = xasprintf("%s.tmp", to);
+    CLEANUP(free_text) char *copy = xstrdup(to);
+    struct finding found = {0};
+
+    /* the mark first: it may lag behind the database, which goes on, but not the other way round */
+    if (file_mkdirs(dirname(copy), 0700, e) != ERR_OK ||
+        mark_read(state, &found.mark, &found.mark_state, e) != ERR_OK)
+        return e->code;
+    remove_file(tmp);
+    if (check_room(from, copy, e) != ERR_OK)
+        return e->code;
+    if (backup_copy(from, tmp, &found.content, e) != ERR_OK || loss_check(from, &found, e) != ERR_OK ||
+        sync_file(tmp, e) != ERR_OK) {
+        remove_file(tmp);
+        return e->code;
+    }
+    if (rename(tmp, to) != 0) {
+        const int why = errno;
+        remove_file(tmp);
+        return err_sys(e, why, "rename to %s", to);
+    }
+    return sync_parent(to, e);
+}
+
+/* ---- those that there are */
+
+static int newer_first(const void *a, const void *b)
+{
+    const struct backup *x = a, *y = b;
+
+    if (x->time_ms != y->time_ms)
+        return x->time_ms > y->time_ms ? -1 : 1;
+    return strcmp(y->path, x->path);
+}
+
+static bool describe(const char *path, struct backup *out)
+{
+    CLEANUP(db_close) sqlite3 *db = NULL;
+    struct content content;
+    struct stat st;
+    struct err e;
+
+    if (stat(path, &st) != 0 || open_source(&db, path, &e) != ERR_OK ||
+        content_read(db, &content, &e) != ERR_OK || content.schema == 0)
+        return false;
+    *out = (struct backup){.path = xstrdup(path),
+                           .time_ms = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000,
+                           .sequence = content.sequence,
+                           .jobs = content.jobs,
+                           .last_job = content.last_job};
+    return true;
+}
+
+static void copies_list(const char *dir, const char *pattern, struct backup **out, size_t *count)
+{
+    struct backup *list = NULL;
+    size_t cap = 0;
+    DIR *d = opendir(dir);
+
+    *count = 0;
+    for (struct dirent *entry = d ? readdir(d) : NULL; entry; entry = readdir(d)) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, entry->d_name);
+        if (fnmatch(pattern, entry->d_name, 0) != 0)
+            continue;
+        list = array_grow(list, *count, &cap, sizeof *list);
+        *count += describe(path, &list[*count]);
+    }
+    if (d)
+        closedir(d);
+    if (*count)
+        qsort(list, *count, sizeof *list, newer_first);
+    *out = list;
+}
+
+void backup_list(const char *dir, struct backup **out, size_t *count)
+{
+    copies_list(dir, "ddp-[0-9]*Z.db", out, count);
+}
+
+void backup_list_rescued(const char *state, struct backup **out, size_t *count)
+{
+    copies_list(state, "ddp.db.rescued-*Z", out, count);
+}
+
+void backups_free(struct backup *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(list[i].path);
+    free(list);
+}
+
+enum err_code backup_prune(const char *dir, size_t keep, struct err *e)
+{
+    struct backup *list;
+    size_t count;
+    enum err_code code = ERR_OK;
+
+    backup_list(dir, &list, &count);
+    for (size_t i = keep; i < count && code == ERR_OK; i++)
+        if (unlink(list[i].path) != 0)
+            code = err_sys(e, errno, "remove %s", list[i].path);
+    backups_free(list, count);
+    return code;
+}

@@ -1,0 +1,38 @@
+#ifndef DDP_STORE_BACKUP_H
+#define DDP_STORE_BACKUP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* Copies of a coordinator's database: one file each, without a log. Any thread; none of this needs the store.
+ */
+
+struct backup {
+    char *path;
+    int64_t time_ms; /* when it was made */
+    int64_t sequence, jobs, last_job;
+};
+
+/* dir/ddp-20261122T041200Z.db; the caller frees. */
+char *backup_name(const char *dir);
+/* Copies a consistent state of <state>/ddp.db, also while a coordinator writes, without blocking it. The copy
+ * goes to a temporary file beside `to`, which is synced, checked and renamed. DATA_LOSS: the database is
+ * damaged or behind ddp.mark; such a copy is not kept. */
+MUST_CHECK enum err_code backup_make(const char *state, const char *to, struct err *e);
+/* The readable backups in dir, newest first; none if the directory does not exist. */
+void backup_list(const char *dir, struct backup **out, size_t *count);
+/* What was saved of databases that were deleted while in use, likewise. */
+void backup_list_rescued(const char *state, struct backup **out, size_t *count);
+void backups_free(struct backup *list, size_t count);
+/* Removes the oldest backups in dir until `keep` are left. */
+MUST_CHECK enum err_code backup_prune(const char *dir, size_t keep, struct err *e);
+
+/* Replaces the database of a stopped coordinator by a copy (FAILED_PRECONDITION: it runs). The present
+ * database is renamed, never removed. The loss is recorded as in store_loss, and the next epoch is above all
+ * epochs that nodes may have seen. Appends a report to *said. */
+MUST_CHECK enum err_code backup_restore(const char *state, const char *file, struct buf *said, struct err *e);
+
+#endif

@@ -1,0 +1,173 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "proto/rpc_guests.h"
+
+/* Who may come in, and who has to go for it. */
+
+#define MOST 100
+static struct rpc_guests guests;
+static struct rpc_guest all[MOST];
+static bool inside[MOST];
+
+static struct rpc_origin from(const char *text)
+{
+    struct sockaddr_in four = {.sin_family = AF_INET};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+
+    if (inet_pton(AF_INET, text, &four.sin_addr) == 1)
+        return rpc_origin_of((const struct sockaddr *)&four);
+    assert_int_equal(inet_pton(AF_INET6, text, &six.sin6_addr), 1);
+    return rpc_origin_of((const struct sockaddr *)&six);
+}
+
+/* Who had to go for it: its number, -1: nobody, -2: there was no room. */
+static int come(int number, const char *text)
+{
+    const struct rpc_origin origin = from(text);
+    bool full;
+    struct rpc_guest *victim = rpc_guests_in_the_way(&guests, &origin, &full);
+
+    if (full)
+        return -2;
+    if (victim) {
+        rpc_guests_remove(&guests, victim);
+        inside[victim - all] = false;
+    }
+    rpc_guests_add(&guests, &all[number], &origin);
+    inside[number] = true;
+    return victim ? (int)(victim - all) : -1;
+}
+
+static void move(int number, enum rpc_stage stage)
+{
+    rpc_guests_move(&guests, &all[number], stage);
+}
+
+static int begin(void **state)
+{
+    const struct rpc_limits limits = {
+        .total = 10, .per_address = 8, .strangers = 6, .strangers_per_address = 4};
+
+    (void)state;
+    rpc_guests_init(&guests, &limits, 7);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MOST; i++)
+        if (inside[i])
+            rpc_guests_remove(&guests, &all[i]);
+    memset(inside, 0, sizeof(inside));
+    assert_int_equal(guests.ring_count, 0);
+    assert_null(guests.turn);
+    rpc_guests_release(&guests);
+    return 0;
+}
+
+static void a_flood_pushes_out_itself(void **state)
+{
+    (void)state;
+    assert_int_equal(come(0, "10.0.0.1"), -1);
+    for (int i = 1; i < 5; i++)
+        assert_int_equal(come(i, "10.0.0.9"), -1);
+    for (int i = 5; i < 20; i++)
+        assert_int_equal(come(i, "10.0.0.9"), i - 4); /* its own oldest */
+    assert_int_equal(come(20, "10.0.0.2"), -1);
+    assert_int_equal(come(21, "10.0.0.3"), 16); /* six strangers: the address with most of them loses one */
+    assert_true(inside[0]);
+}
+
+static void those_that_say_nothing_go_first(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        come(i, "10.0.0.9");
+    move(0, RPC_TRIED);
+    move(1, RPC_SPOKEN);
+    assert_int_equal(come(4, "10.0.0.9"), 2);
+    assert_int_equal(come(5, "10.0.0.9"), 3);
+    move(4, RPC_SPOKEN);
+    move(5, RPC_SPOKEN);
+    assert_int_equal(come(6, "10.0.0.9"), 1);
+    move(6, RPC_TRIED);
+    move(4, RPC_TRIED);
+    move(5, RPC_TRIED);
+    assert_int_equal(come(7, "10.0.0.9"), 0);
+}
+
+static void the_admitted_never_go(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(come(i, "10.0.0.9"), -1);
+        move(i, RPC_ADMITTED);
+    }
+    assert_int_equal(come(8, "10.0.0.9"), -2);
+    assert_int_equal(come(8, "10.0.0.1"), -1);
+    move(8, RPC_ADMITTED);
+    assert_int_equal(come(9, "10.0.0.1"), -1);
+    assert_int_equal(come(10, "10.0.0.2"), 9);
+    move(10, RPC_ADMITTED);
+    assert_int_equal(come(11, "10.0.0.3"), -2);
+}
+
+static void addresses_take_turns(void **state)
+{
+    int order[4];
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        come(i, "10.0.0.9");
+    come(3, "10.0.0.1");
+    for (int i = 0; i < 4; i++)
+        move(i, RPC_SPOKEN);
+    for (int i = 0; i < 4; i++) {
+        struct rpc_guest *next = rpc_guests_next(&guests);
+
+        assert_non_null(next);
+        order[i] = (int)(next - all);
+        move(order[i], RPC_TRIED);
+    }
+    assert_null(rpc_guests_next(&guests));
+    assert_true(order[0] == 3 || order[1] == 3); /* not behind the other's three */
+    rpc_guests_put_first(&guests, &all[2]);
+    assert_ptr_equal(rpc_guests_first_of_most(&guests, RPC_TRIED), &all[2]);
+}
+
+static void a_network_of_ipv6_is_one(void **state)
+{
+    const struct rpc_origin one = from("2001:db8::1"), same = from("2001:db8::ffff:2"),
+                            four = from("10.0.0.1"), mapped = from("::ffff:10.0.0.1"),
+                            other = from("2001:db8:0:1::1");
+
+    (void)state;
+    assert_memory_equal(&one, &same, sizeof(one));
+    assert_memory_equal(&four, &mapped, sizeof(four));
+    assert_memory_not_equal(&one, &other, sizeof(one));
+    assert_memory_not_equal(&one, &four, sizeof(one));
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_flood_pushes_out_itself), TEST(those_that_say_nothing_go_first), TEST(the_admitted_never_go),
+        TEST(addresses_take_turns),      TEST(a_network_of_ipv6_is_one),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

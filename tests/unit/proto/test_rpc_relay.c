@@ -1,0 +1,83 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "proto/rpc_gate_impl.h"
+
+/* Which bytes that lie unread are gRPC's own lateness. */
+
+struct bench {
+    struct rpc_gate gate;
+    struct rpc_relay relay;
+    int grpc; /* the other end */
+};
+
+static int setup(void **state)
+{
+    struct bench *b = xcalloc(1, sizeof(*b));
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    b->relay.gate = &b->gate;
+    b->relay.back.fd = pair[0];
+    b->grpc = pair[1];
+    assert_int_equal(write(pair[0], "words", 5), 5);
+    relay_watch(&b->relay, true);
+    *state = b;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct bench *b = *state;
+
+    close(b->relay.back.fd);
+    close(b->grpc);
+    free(b);
+    return 0;
+}
+
+static void bytes_that_grpc_leaves_are_unread(void **state)
+{
+    struct bench *b = *state;
+    char taken[8];
+
+    assert_true(relay_watch_more(&b->relay, 1000));
+    assert_true(relay_watch_more(&b->relay, 1100));
+    assert_int_equal(b->relay.unread_ms, 1000);
+    assert_int_equal(read(b->grpc, taken, sizeof(taken)), 5);
+    assert_false(relay_watch_more(&b->relay, 1200));
+    assert_false(b->relay.watched);
+}
+
+/* gRPC reads on when its answers are taken: so a client that takes none could have us deaf for ever. */
+static void a_client_that_does_not_read_its_answers_makes_nobody_deaf(void **state)
+{
+    struct bench *b = *state;
+
+    b->relay.down.len = 9;
+    assert_false(relay_watch_more(&b->relay, 1000));
+    assert_false(relay_watch_more(&b->relay, 1100));
+    assert_true(b->relay.watched);
+    b->relay.down.len = 0;
+    assert_true(relay_watch_more(&b->relay, 1200));
+    assert_int_equal(b->relay.unread_ms, 1200);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(bytes_that_grpc_leaves_are_unread, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_client_that_does_not_read_its_answers_makes_nobody_deaf, setup,
+                                        teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,224 @@
+/* Copies of the database, and what comes of one that is put back. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "store/backup.h"
+#include "store_test.h"
+
+static int setup(void **state)
+{
+    *state = make_dir();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    remove_dir(*state);
+    return 0;
+}
+
+static void must_back_up(const char *state, const char *to)
+{
+    struct err e = {0};
+    if (backup_make(state, to, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+}
+
+static void must_restore(const char *state, const char *file)
+{
+    struct err e = {0};
+    CLEANUP(buf_release) struct buf said = {0};
+    if (backup_restore(state, file, &said, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    assert_non_null(strstr(said.data, file));
+}
+
+static void must_not_restore(const char *state, const char *file, enum err_code code)
+{
+    struct err e = {0};
+    CLEANUP(buf_release) struct buf said = {0};
+    if (backup_restore(state, file, &said, &e) != code)
+        fail_msg("%s", e.msg);
+}
+
+static struct records load(struct store *s)
+{
+    struct err e = {0};
+    struct records got;
+    assert_int_equal(store_load(s, &got, &e), ERR_OK);
+    return got;
+}
+
+static size_t jobs_in(struct store *s)
+{
+    CLEANUP(records_release) struct records got = load(s);
+    return got.job_count;
+}
+
+static void a_running_store_is_copied(void **state)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
+    CLEANUP(free_text) char *copies = xasprintf("%s/copies", (char *)*state);
+    CLEANUP(free_text) char *to = backup_name(copies);
+    CLEANUP(free_text) char *log = xasprintf("%s-wal", to);
+    struct store *s = must_open(dir);
+    for (int id = 1; id <= 5; id++)
+        insert_job(s, id);
+    must_back_up(dir, to);
+    insert_job(s, 6); /* the store goes on */
+    struct backup *list;
+    size_t count;
+    backup_list(copies, &list, &count);
+    assert_int_equal(count, 1);
+    assert_string_equal(list[0].path, to);
+    assert_int_equal(list[0].jobs, 5);
+    assert_int_equal(list[0].last_job, 5);
+    assert_int_equal(list[0].sequence, 6); /* five jobs and the start */
+    backups_free(list, count);
+    assert_false(file_exists(log));
+    struct stat st;
+    assert_int_equal(stat(to, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600); /* it holds tokens */
+    store_close(s);
+}
+
+static void a_copy_is_put_back(void **state)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
+    CLEANUP(free_text) char *copy = xasprintf("%s/copy.db", (char *)*state);
+    struct store *s = must_open(dir);
+    CLEANUP(free_text) char *id = xstrdup(store_cluster_id(s));
+    insert_job(s, 1);
+    insert_job(s, 2);
+    must_back_up(dir, copy);
+    insert_job(s, 3);
+    must_not_restore(dir, copy, ERR_FAILED_PRECONDITION); /* it runs */
+    store_close(s);
+    store_close(must_open(dir)); /* an epoch that the copy does not know */
+    must_restore(dir, copy);
+
+    s = must_open(dir);
+    CLEANUP(records_release) struct records got = load(s);
+    assert_int_equal(got.job_count, 2);
+    assert_int_equal(got.next_job, 4); /* job 3 was another one */
+    assert_string_equal(store_cluster_id(s), id);
+    assert_int_equal(store_epoch(s), 3);
+    assert_int_equal(store_loss(s).epoch, 3); /* this very one */
+    assert_int_equal(store_loss(s).first_job, 3);
+    assert_int_equal(store_loss(s).last_job, 3);
+    store_close(s);
+}
+
+static void a_copy_replaces_nothing_and_damage(void **state)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
+    CLEANUP(free_text) char *fresh = xasprintf("%s/fresh", (char *)*state);
+    CLEANUP(free_text) char *copy = xasprintf("%s/copy.db", (char *)*state);
+    CLEANUP(free_text) char *db = xasprintf("%s/ddp.db", dir);
+    struct store *s = must_open(dir);
+    insert_job(s, 1);
+    must_back_up(dir, copy);
+    store_close(s);
+    struct err e = {0};
+    assert_int_equal(file_write_atomic(db, "junk", 4, 0600, &e), ERR_OK);
+    must_restore(dir, copy);
+    s = must_open(dir);
+    assert_int_equal(jobs_in(s), 1);
+    store_close(s);
+    must_restore(fresh, copy); /* on another machine */
+    s = must_open(fresh);
+    assert_int_equal(jobs_in(s), 1);
+    store_close(s);
+}
+
+static void what_is_no_copy_is_refused(void **state)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
+    CLEANUP(free_text) char *other = xasprintf("%s/other", (char *)*state);
+    CLEANUP(free_text) char *foreign = xasprintf("%s/foreign.db", (char *)*state);
+    CLEANUP(free_text) char *junk = xasprintf("%s/junk.db", (char *)*state);
+    CLEANUP(free_text) char *missing = xasprintf("%s/missing.db", (char *)*state);
+    struct store *s = must_open(dir);
+    insert_job(s, 1);
+    store_close(s);
+    s = must_open(other);
+    must_back_up(other, foreign);
+    store_close(s);
+    char bytes[8192];
+    memset(bytes, 'x', sizeof bytes);
+    struct err e = {0};
+    assert_int_equal(file_write_atomic(junk, bytes, sizeof bytes, 0600, &e), ERR_OK);
+    must_not_restore(dir, foreign, ERR_FAILED_PRECONDITION);
+    must_not_restore(dir, junk, ERR_DATA_LOSS);
+    must_not_restore(dir, missing, ERR_RESOURCE_EXHAUSTED); /* as SQLite has it: cannot be opened */
+    s = must_open(dir);                                     /* nothing has changed */
+    assert_int_equal(jobs_in(s), 1);
+    store_close(s);
+}
+
+static void a_database_that_lost_commits_is_not_copied(void **state)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/state", (char *)*state);
+    CLEANUP(free_text) char *old = xasprintf("%s/old.db", (char *)*state);
+    CLEANUP(free_text) char *db = xasprintf("%s/ddp.db", dir);
+    CLEANUP(free_text) char *to = xasprintf("%s/copy.db", (char *)*state);
+    struct store *s = must_open(dir);
+    must_back_up(dir, old);
+    insert_job(s, 1);
+    store_close(s);
+    assert_int_equal(rename(old, db), 0);
+    struct err e = {0};
+    assert_int_equal(backup_make(dir, to, &e), ERR_DATA_LOSS);
+    assert_false(file_exists(to));
+}
+
+static void the_newest_are_kept(void **state)
+{
+    struct store *s = must_open(*state);
+    struct err e = {0};
+    for (int i = 0; i < 5; i++) {
+        CLEANUP(free_text) char *to = xasprintf("%s/b/ddp-2026010%dT000000Z.db", (char *)*state, i + 1);
+        insert_job(s, i + 1);
+        must_back_up(*state, to);
+        const struct timespec times[2] = {{1000 + i, 0}, {1000 + i, 0}};
+        assert_int_equal(utimensat(AT_FDCWD, to, times, 0), 0);
+    }
+    CLEANUP(free_text) char *dir = xasprintf("%s/b", (char *)*state);
+    CLEANUP(free_text) char *mine = xasprintf("%s/b/notes", (char *)*state);
+    assert_int_equal(file_write_atomic(mine, "x", 1, 0600, &e), ERR_OK);
+    assert_int_equal(backup_prune(dir, 2, &e), ERR_OK);
+    struct backup *list;
+    size_t count;
+    backup_list(dir, &list, &count);
+    assert_int_equal(count, 2);
+    assert_int_equal(list[0].jobs, 5);
+    assert_int_equal(list[1].jobs, 4);
+    assert_true(file_exists(mine));
+    backups_free(list, count);
+    store_close(s);
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_running_store_is_copied),
+        TEST(a_copy_is_put_back),
+        TEST(a_copy_replaces_nothing_and_damage),
+        TEST(what_is_no_copy_is_refused),
+        TEST(a_database_that_lost_commits_is_not_copied),
+        TEST(the_newest_are_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

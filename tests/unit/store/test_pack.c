@@ -1,0 +1,106 @@
+#include "tests/unit/base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "store/pack.h"
+#include "tests/unit/store/store_test.h"
+
+static void fill(struct records *r)
+{
+    struct job_record job = sample_job(7);
+    struct generation_record g = sample_generation(7, 2);
+    struct rank_record rank = sample_rank(7, 2, 0);
+    struct spawn_record spawn = sample_spawn(7, 5);
+    char *env[] = {T("A=1"), T("B="), NULL};
+
+    *r = (struct records){0};
+    job.env = env;
+    job.reason = NULL;
+    job.started_ms = -5;
+    job.state = JOB_STOPPING;
+    r->jobs = xcalloc(1, sizeof *r->jobs);
+    r->generations = xcalloc(1, sizeof *r->generations);
+    r->ranks = xcalloc(1, sizeof *r->ranks);
+    r->spawns = xcalloc(1, sizeof *r->spawns);
+    job_record_copy(&r->jobs[r->job_count++], &job);
+    generation_record_copy(&r->generations[r->generation_count++], &g);
+    rank_record_copy(&r->ranks[r->rank_count++], &rank);
+    spawn_record_copy(&r->spawns[r->spawn_count++], &spawn);
+}
+
+static void records_come_back_as_they_were(void **state)
+{
+    CLEANUP(records_release) struct records r = {0}, back = {0};
+    CLEANUP(buf_release) struct buf packed = {0}, again = {0};
+    struct err e;
+
+    (void)state;
+    fill(&r);
+    pack_records(&packed, &r);
+    assert_ok(pack_read(&back, packed.data, packed.len, &e), &e);
+    assert_int_equal(back.job_count, 1);
+    assert_int_equal(back.jobs[0].id, 7);
+    assert_int_equal(back.jobs[0].started_ms, -5);
+    assert_int_equal(back.jobs[0].state, JOB_STOPPING);
+    assert_null(back.jobs[0].reason);
+    assert_string_equal(back.jobs[0].env[1], "B=");
+    assert_null(back.jobs[0].env[2]);
+    assert_memory_equal(back.spawns[0].token, r.spawns[0].token, 32);
+    pack_records(&again, &back);
+    assert_int_equal(again.len, packed.len);
+    assert_memory_equal(again.data, packed.data, packed.len);
+}
+
+static void columns_of_another_version_are_passed_over(void **state)
+{
+    CLEANUP(records_release) struct records r = {0}, back = {0};
+    CLEANUP(buf_release) struct buf packed = {0};
+    struct err e;
+
+    (void)state;
+    fill(&r);
+    pack_records(&packed, &r);
+    char *name = memmem(packed.data, packed.len, "restarts_used", 13);
+    assert_non_null(name);
+    memcpy(name, "restarts_uzed", 13);
+    r.jobs[0].restarts_used = 3;
+    assert_ok(pack_read(&back, packed.data, packed.len, &e), &e);
+    assert_int_equal(back.jobs[0].restarts_used, 0);
+    assert_string_equal(back.jobs[0].job_file, r.jobs[0].job_file);
+}
+
+static void what_is_cut_or_odd_is_refused(void **state)
+{
+    CLEANUP(records_release) struct records r = {0};
+    CLEANUP(buf_release) struct buf packed = {0};
+    struct err e;
+
+    (void)state;
+    fill(&r);
+    pack_records(&packed, &r);
+    for (size_t i = 0; i < packed.len; i++) {
+        CLEANUP(records_release) struct records back = {0};
+        char *cut = xmemdup(packed.data, i + 1); /* so that a read past the end is found */
+        assert_int_equal(pack_read(&back, cut, i, &e), ERR_DATA_LOSS);
+        free(cut);
+    }
+    for (size_t i = 0; i < packed.len; i++) { /* whatever comes of it, nothing is read that is not there */
+        CLEANUP(records_release) struct records back = {0};
+        packed.data[i] ^= 0x55;
+        (void)!pack_read(&back, packed.data, packed.len, &e);
+        packed.data[i] ^= 0x55;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_come_back_as_they_were),
+        cmocka_unit_test(columns_of_another_version_are_passed_over),
+        cmocka_unit_test(what_is_cut_or_odd_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
