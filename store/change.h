@@ -33,7 +33,8 @@ enum change_kind {
     CHANGE_USER_DELETE,     /* name */
     CHANGE_AUDIT,           /* audit; its id is the store's */
     CHANGE_JOB_CLEAR, /* id: a job and all below it but its events; it is inserted anew in the same list */
-    CHANGE_META,      /* name, id = value: a number of the cluster itself */
+    CHANGE_LOST_NUMBER_REMOVED, /* id: a number of [gap_from, gap_to) whose job retention has removed */
+    CHANGE_META,                /* name, id = value: a number of the cluster itself */
 };
 
 struct change {
@@ -95,6 +96,8 @@ struct records {
     } age;
     int64_t next_job;         /* ids are never reused */
     int64_t gap_from, gap_to; /* ids that were given out, but not from this database: see adopt.c; 0: none */
+    int64_t *removed; /* ids of the gap whose jobs came back from nodes and were removed by retention */
+    size_t removed_count;
 };
 void records_release(struct records *r);
 

@@ -23,6 +23,7 @@ static const struct {
     {ST_JOB_PROGRESS, "UPDATE job SET progress=?1 WHERE id=?2"},
     {ST_JOB_FORGET, "DELETE FROM job WHERE id=?1"},
     {ST_JOB_FORGET_EVENTS, "DELETE FROM event WHERE job=?1"},
+    {ST_NUMBER_REMOVED, "INSERT OR IGNORE INTO removed_number VALUES(?1)"},
     {ST_META, "INSERT INTO meta VALUES(?1,?2) ON CONFLICT DO UPDATE SET value=excluded.value"},
     {ST_NODE_MOVE, "UPDATE node SET state=?1 WHERE name=?2 AND state=?3"},
     {ST_NODE_DELETE, "DELETE FROM node WHERE name=?1"},
@@ -273,6 +274,9 @@ static enum err_code apply(struct store *s, const struct change *c, struct err *
         return append_audit(s, c->audit, e);
     case CHANGE_JOB_CLEAR:
         return clear_job(s, c->id, e);
+    case CHANGE_LOST_NUMBER_REMOVED:
+        sqlite3_bind_int64(s->statements[ST_NUMBER_REMOVED], 1, c->id);
+        return db_step_done(s->statements[ST_NUMBER_REMOVED], "removed number", e);
     case CHANGE_META:
         return put_meta(s, c->name, c->id, e);
     }

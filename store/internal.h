@@ -21,6 +21,7 @@ enum statement {
     ST_JOB_PROGRESS,
     ST_JOB_FORGET,
     ST_JOB_FORGET_EVENTS,
+    ST_NUMBER_REMOVED,
     ST_META,
     ST_NODE_INSERT,
     ST_NODE_PUT,

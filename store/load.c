@@ -61,10 +61,24 @@ static enum err_code load_next_job(struct store *s, struct records *out, struct 
     return ERR_OK;
 }
 
+static enum err_code load_removed(struct store *s, struct records *out, struct err *e)
+{
+    CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
+    if (db_prepare(s->db, "SELECT job FROM removed_number ORDER BY job", &st, e) != ERR_OK)
+        return e->code;
+    size_t cap = 0;
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        out->removed = array_grow(out->removed, out->removed_count, &cap, sizeof *out->removed);
+        out->removed[out->removed_count++] = sqlite3_column_int64(st, 0);
+    }
+    return rc == SQLITE_DONE ? ERR_OK : db_error(s->db, rc, e, "removed_number");
+}
+
 enum err_code store_load(struct store *s, struct records *out, struct err *e)
 {
     memset(out, 0, sizeof *out);
-    if (load_next_job(s, out, e) != ERR_OK ||
+    if (load_next_job(s, out, e) != ERR_OK || load_removed(s, out, e) != ERR_OK ||
         load_rows(s, &job_table, "ORDER BY id", 0, &out->jobs, &out->job_count, e) != ERR_OK ||
         load_rows(s, &node_table, "ORDER BY name", 0, &out->nodes, &out->node_count, e) != ERR_OK ||
         load_rows(s, &generation_table, "WHERE " KEPT " ORDER BY job,number", 0, &out->generations,

@@ -211,6 +211,7 @@ void change_release(struct change *c)
     case CHANGE_JOB_FORGET:
     case CHANGE_USER_DELETE:
     case CHANGE_JOB_CLEAR:
+    case CHANGE_LOST_NUMBER_REMOVED:
     case CHANGE_META:
         c->job = NULL; /* no record */
         break;
@@ -236,5 +237,6 @@ void records_release(struct records *r)
     RELEASE_ALL(r->ranks, r->rank_count, rank_record_release);
     RELEASE_ALL(r->spawns, r->spawn_count, spawn_record_release);
     RELEASE_ALL(r->snapshots, r->snapshot_count, snapshot_record_release);
+    free(r->removed);
     *r = (struct records){0};
 }

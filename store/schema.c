@@ -89,7 +89,8 @@ static const char schema_3[] =
     "CREATE INDEX audit_what ON audit(what, id);"
     "INSERT INTO meta VALUES('sequence','0');"
     "ALTER TABLE job ADD COLUMN progress TEXT;"
-    "ALTER TABLE job ADD COLUMN scratch_generation INTEGER NOT NULL DEFAULT 0;";
+    "ALTER TABLE job ADD COLUMN scratch_generation INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE removed_number(job INTEGER PRIMARY KEY) STRICT;";
 
 const char *const schema_migrations[] = {schema_1, schema_2, schema_3};
 const int schema_latest = (int)ARRAY_LEN(schema_migrations);

@@ -66,10 +66,34 @@ bool card_due(const struct core *core, const struct node *node, const struct nod
     return job ? card_progress(job, node) > card->acked : card->drop;
 }
 
-/* Whether we may have given out this number, and forgotten the job since. */
+static bool in_gap(const struct core *core, int64_t job)
+{
+    return job >= core->gap_from && job < core->gap_to;
+}
+
+static bool removed_from_gap(const struct core *core, int64_t job)
+{
+    for (size_t i = 0; i < core->removed_count; i++)
+        if (core->removed[i] == job)
+            return true;
+    return false;
+}
+
+/* Whether these records have known a job of this number and have removed it since. A number of the gap was
+ * given out by records that are lost, so a card may bring its job back, but only once. */
 static bool is_ours(const struct core *core, int64_t job)
 {
-    return job < core->next_job && !(job >= core->gap_from && job < core->gap_to);
+    return job < core->next_job && (!in_gap(core, job) || removed_from_gap(core, job));
+}
+
+void card_removed(struct core *core, int64_t job)
+{
+    if (!in_gap(core, job))
+        return;
+    core->removed =
+        array_grow(core->removed, core->removed_count, &core->removed_cap, sizeof(*core->removed));
+    core->removed[core->removed_count++] = job;
+    emit_number_removed(core, job);
 }
 
 bool core_wants_card(const struct core *core, const char *node, const struct core_card_head *head)

@@ -81,6 +81,11 @@ void emit_forget(struct core *core, int64_t job)
     change_add(core, CHANGE_JOB_FORGET)->id = job;
 }
 
+void emit_number_removed(struct core *core, int64_t job)
+{
+    change_add(core, CHANGE_LOST_NUMBER_REMOVED)->id = job;
+}
+
 void emit_clear(struct core *core, int64_t job)
 {
     change_add(core, CHANGE_JOB_CLEAR)->id = job;

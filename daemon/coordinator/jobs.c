@@ -318,6 +318,7 @@ void jobs_retain(struct core *core)
             continue;
         }
         emit_forget(core, job->r.id);
+        card_removed(core, job->r.id);
         core_remove_job(core, job);
     }
 }

@@ -192,6 +192,11 @@ enum err_code core_load(struct core *core, const struct records *records, struct
     core->next_job = records->next_job > 0 ? records->next_job : 1;
     core->gap_from = records->gap_from;
     core->gap_to = records->gap_to;
+    core->removed = xcalloc(records->removed_count + 1, sizeof(*core->removed));
+    core->removed_count = records->removed_count;
+    core->removed_cap = records->removed_count + 1;
+    for (size_t i = 0; i < records->removed_count; i++)
+        core->removed[i] = records->removed[i];
     load_nodes(core, records);
     enum err_code code = load_job_whole(core, records, e);
     if (code == ERR_OK && records->age == RECORDS_LEARNING)

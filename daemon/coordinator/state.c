@@ -289,5 +289,6 @@ void core_free(struct core *core)
     free(core->jobs);
     free(core->nodes);
     free(core->watchers);
+    free(core->removed);
     free(core);
 }

@@ -164,6 +164,8 @@ struct core {
     int64_t deaf_from, deaf_until; /* boot: the last stretch in which we heard nothing */
     int64_t learning_until;        /* boot; 0: the records are as new as any node's */
     int64_t gap_from, gap_to;      /* job ids that were given out by records that are lost; 0: none */
+    int64_t *removed;              /* ids of the gap whose jobs came back and were removed by retention */
+    size_t removed_count, removed_cap;
     bool place_dirty;
 };
 
@@ -199,6 +201,7 @@ void emit_spawn(struct core *core, const struct spawn *s, enum change_kind kind)
 void emit_snapshot(struct core *core, const struct snapshot_record *snapshot, enum change_kind kind);
 void emit_progress(struct core *core, const struct job *job); /* r.progress alone */
 void emit_forget(struct core *core, int64_t job);
+void emit_number_removed(struct core *core, int64_t job);
 void emit_clear(struct core *core, int64_t job);
 void emit_meta(struct core *core, const char *key, int64_t value);
 void emit_event(struct core *core, const struct job *job, const char *what, const char *fmt, ...)
@@ -224,6 +227,8 @@ void card_needed(struct node *node, int64_t job); /* a spawn of it may run there
 void card_heads(struct core *core, struct node *node, const struct core_hello *hello);
 void card_offer(struct core *core, struct node *node); /* this revision of its wish carries what it lacks */
 void card_kept(struct core *core, struct node *node, int64_t revision);
+void card_removed(struct core *core,
+                  int64_t job); /* retention removes the job: its cards do not bring it back */
 void card_ended(struct core *core, const struct job *job); /* whoever keeps a card shall have the last one */
 /* All of the job, or what a card has of it; for records_release. */
 void card_records(const struct job *job, bool whole, struct records *out);

@@ -570,6 +570,7 @@ static void apply(struct sim *sim, const struct change *c)
         apply_progress(sim, c);
         break;
     case CHANGE_JOB_FORGET:
+    case CHANGE_LOST_NUMBER_REMOVED:
         sim_fail(sim, "job %" PRId64 " forgotten too early", c->id);
         break;
     case CHANGE_USER_PUT:

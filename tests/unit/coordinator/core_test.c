@@ -85,13 +85,35 @@ static void keep_move(struct records *r, const struct change *c)
             r->ranks[i].state = (enum rank_state)c->to;
 }
 
+#define KEEP_OTHERS(array, count, kind, same)                                                                \
+    do {                                                                                                     \
+        size_t kept_ = 0;                                                                                    \
+        for (size_t at_ = 0; at_ < (count); at_++) {                                                         \
+            if (same)                                                                                        \
+                kind##_release(&(array)[at_]);                                                               \
+            else                                                                                             \
+                (array)[kept_++] = (array)[at_];                                                             \
+        }                                                                                                    \
+        (count) = kept_;                                                                                     \
+    } while (0)
+
+static void keep_not(struct records *r, int64_t job)
+{
+    KEEP_OTHERS(r->jobs, r->job_count, job_record, r->jobs[at_].id == job);
+    KEEP_OTHERS(r->generations, r->generation_count, generation_record, r->generations[at_].job == job);
+    KEEP_OTHERS(r->ranks, r->rank_count, rank_record, r->ranks[at_].job == job);
+    KEEP_OTHERS(r->spawns, r->spawn_count, spawn_record, r->spawns[at_].job == job);
+    KEEP_OTHERS(r->snapshots, r->snapshot_count, snapshot_record, r->snapshots[at_].job == job);
+}
+
 static void keep(struct bench *b, const struct change *c)
 {
     struct records *r = &b->kept;
 
     switch (c->kind) {
     case CHANGE_JOB_INSERT:
-        r->next_job = c->job->id + 1;
+        if (r->next_job <= c->job->id)
+            r->next_job = c->job->id + 1;
         /* fall through */
     case CHANGE_JOB_PUT:
         KEEP(r->jobs, r->job_count, b->job_cap, job_record, c->job, r->jobs[at_].id == c->job->id);
@@ -150,6 +172,19 @@ static void keep(struct bench *b, const struct change *c)
                 free(r->jobs[i].progress);
                 r->jobs[i].progress = xstrdup(c->text);
             }
+        break;
+    case CHANGE_JOB_FORGET:
+        keep_not(r, c->id);
+        break;
+    case CHANGE_LOST_NUMBER_REMOVED:
+        r->removed = array_grow(r->removed, r->removed_count, &b->removed_cap, sizeof(*r->removed));
+        r->removed[r->removed_count++] = c->id;
+        break;
+    case CHANGE_META:
+        if (!strcmp(c->name, "gap_from"))
+            r->gap_from = c->id;
+        if (!strcmp(c->name, "gap_to"))
+            r->gap_to = r->next_job = c->id;
         break;
     default:
         keep_move(r, c);

@@ -18,7 +18,7 @@ struct bench {
     int procs, seat, turn; /* what the next hellos say */
     int gpu_slots;
     const char *nccl, *plugin;
-    size_t job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
+    size_t removed_cap, job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
 };
 
 int bench_setup(void **state);

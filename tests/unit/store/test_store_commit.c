@@ -251,14 +251,17 @@ static void ids_are_never_reused(void **state)
     const struct change forget[] = {
         {.kind = CHANGE_EVENT, .event = &event},
         {.kind = CHANGE_JOB_FORGET, .id = 7},
+        {.kind = CHANGE_LOST_NUMBER_REMOVED, .id = 7},
     };
-    must_commit(s, forget, 2);
+    must_commit(s, forget, 3);
     store_close(s);
     s = must_open(*state);
     CLEANUP(records_release) struct records got;
     assert_int_equal(store_load(s, &got, &e), ERR_OK);
     assert_int_equal(got.job_count, 0);
     assert_int_equal(got.next_job, 8);
+    assert_int_equal(got.removed_count, 1);
+    assert_int_equal(got.removed[0], 7);
     struct event_record *events;
     size_t count;
     assert_int_equal(store_events(s, 7, 0, 10, &events, &count, &e), ERR_OK);
