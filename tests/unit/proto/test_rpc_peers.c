@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,6 +56,29 @@ static int peer_port(struct peer *peer)
 
     assert_int_equal(fscanf(peer->out, "port %d", &port), 1);
     return port;
+}
+
+/* An address that a server can listen on again after it ended: its port is outside the range that the kernel
+ * gives to connections of other programs, and outside the ranges of the cluster tests. */
+static void fixed_address(char target[64])
+{
+    static int tried;
+
+    for (int i = 0; i < 2500; i++) {
+        int port = 29100 + (getpid() * 7 + tried++) % 2500, on = 1;
+        struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        assert_true(fd >= 0);
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+        bool free_now = bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+        close(fd);
+        if (free_now) {
+            snprintf(target, 64, "127.0.0.1:%d", port);
+            return;
+        }
+    }
+    fail_msg("no free port from 29100 to 31599");
 }
 
 static int peer_end(struct peer *peer, int signal)
@@ -114,8 +139,9 @@ static void a_killed_server_is_seen_and_its_successor_found(void **state)
     struct err e;
 
     (void)state;
-    peer_start(&peer, "serve", "127.0.0.1:0");
-    snprintf(target, sizeof(target), "127.0.0.1:%d", peer_port(&peer));
+    fixed_address(target);
+    peer_start(&peer, "serve", target);
+    peer_port(&peer);
     channel = open_channel(target);
     stream = watch_open(channel);
     peer_end(&peer, SIGKILL);
@@ -137,9 +163,7 @@ static void a_call_waits_for_the_server_to_come(void **state)
     struct err e;
 
     (void)state;
-    peer_start(&peer, "serve", "127.0.0.1:0"); /* to learn a free port */
-    snprintf(target, sizeof(target), "127.0.0.1:%d", peer_port(&peer));
-    assert_int_equal(peer_end(&peer, SIGTERM), 0);
+    fixed_address(target);
     channel = open_channel(target);
     peer_start(&peer, "serve", target);
     assert_int_equal(get_job(channel, 1, RPC_WAIT_FOR_READY, &e), ERR_OK);
@@ -157,8 +181,9 @@ static void a_stopped_server_is_given_up(void **state)
     struct err e;
 
     (void)state;
-    peer_start(&peer, "serve", "127.0.0.1:0");
-    snprintf(target, sizeof(target), "127.0.0.1:%d", peer_port(&peer));
+    fixed_address(target);
+    peer_start(&peer, "serve", target);
+    peer_port(&peer);
     channel = open_channel(target);
     stream = watch_open(channel);
     kill(peer.pid, SIGSTOP);
@@ -216,8 +241,9 @@ static void a_server_that_drains_exits_in_order(void **state)
     struct err e;
 
     (void)state;
-    peer_start(&peer, "serve", "127.0.0.1:0");
-    snprintf(target, sizeof(target), "127.0.0.1:%d", peer_port(&peer));
+    fixed_address(target);
+    peer_start(&peer, "serve", target);
+    peer_port(&peer);
     channel = open_channel(target);
     stream = watch_open(channel);
     kill(peer.pid, SIGTERM);
@@ -237,8 +263,9 @@ static void calls_survive_restarts(void **state)
     struct err e;
 
     (void)state;
-    peer_start(&peer, "serve", "127.0.0.1:0");
-    snprintf(target, sizeof(target), "127.0.0.1:%d", peer_port(&peer));
+    fixed_address(target);
+    peer_start(&peer, "serve", target);
+    peer_port(&peer);
     channel = open_channel(target);
     for (int i = 0; i < 5; i++) {
         for (int k = 0; k < 50; k++)
