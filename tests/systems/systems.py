@@ -230,7 +230,10 @@ class Systems:
     def close(self):
         for machine in self.machines:
             machine.close()
-        host("ip", "link", "delete", self.bridge, check=False)
+        # The kernel removes a dead system's network device some time after its last process. The next system needs the name.
+        for device in ["vb-" + name for name in self.names] + [self.bridge]:
+            host("ip", "link", "delete", device, check=False)
+            wait_for(lambda: not os.path.exists("/sys/class/net/" + device), "%s to be removed" % device)
         shutil.rmtree(self.dir, ignore_errors=True)
         for name in self.names:
             for top, _, _ in os.walk("/sys/fs/cgroup/%s/%s" % (self.id, name), topdown=False):
