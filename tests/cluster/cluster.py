@@ -412,6 +412,8 @@ class Network:
         self.ip("link", "set", self.device[name], "master", self.bridge)
 
     def close(self):
+        for device in self.device.values():  # with its namespace it would go too, but some time later
+            subprocess.run(["ip", "link", "del", device], stderr=subprocess.DEVNULL)
         for space in self.space.values():
             subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL)
         subprocess.run(["ip", "link", "del", self.bridge], stderr=subprocess.DEVNULL)
