@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/paths.h"
 #include "base/secret.h"
-#include "client/reach.h"
+#include "client/diagnose/reach.h"
 #include "proto/rpc_resolve.h"
 
 #define CALL_MS 10000

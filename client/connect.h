@@ -1,7 +1,7 @@
 #ifndef DDP_CLIENT_CONNECT_H
 #define DDP_CLIENT_CONNECT_H
 
-#include "client/command.h"
+#include "client/cmd/command.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_client.h"
 

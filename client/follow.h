@@ -2,7 +2,7 @@
 #define DDP_CLIENT_FOLLOW_H
 
 #include "client/connect.h"
-#include "client/screen_follow.h"
+#include "client/screen/screen_follow.h"
 
 /* Watches a job until it ends, over restarts of the coordinator. */
 

@@ -1,7 +1,7 @@
 #ifndef DDP_CLIENT_JOB_TEXT_H
 #define DDP_CLIENT_JOB_TEXT_H
 
-#include "base/job.h"
+#include "base/job/job.h"
 #include "client/options.h"
 
 /* From what the user gave to the YAML text that is submitted: checked, with absolute paths. */

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "client/command.h"
+#include "client/cmd/command.h"
 
 /* ddpctl: what the user types. This file finds the command, reads its options and answers --help. */
 

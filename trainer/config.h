@@ -4,7 +4,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "base/job.h"
+#include "base/job/job.h"
 
 /* What a worker is told: by its command line, or by the supervisor through the environment. */
 struct trainer_config {

@@ -18,7 +18,7 @@
 #include "trainer/generate.h"
 #include "trainer/trainer.h"
 
-#define FILES_WANTED 128 /* to meet the others takes about 70 (trainer/coll/meet.c), gRPC 20 */
+#define FILES_WANTED 128 /* to meet the others takes about 70 (trainer/member/coll/meet.c), gRPC 20 */
 #define VERDICT_MS 15000 /* longer than the coordinator takes to notice a lost node */
 
 /* Before training there is nothing to keep. */

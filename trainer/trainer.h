@@ -5,18 +5,18 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/job.h"
-#include "trainer/coll/coll.h"
+#include "base/job/job.h"
+#include "trainer/member/coll/coll.h"
 #include "trainer/config.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/sampler.h"
 #include "trainer/device/device.h"
 #include "trainer/model/model.h"
 #include "trainer/optim/optim.h"
-#include "trainer/report/report.h"
+#include "trainer/member/link/link.h"
 #include "trainer/snapshot/saver.h"
 #include "trainer/snapshot/snapshot.h"
-#include "trainer/sync/sync.h"
+#include "trainer/member/sync/sync.h"
 
 /* Everything of one worker, owned by the main thread. Opened in the order of the fields, released in the
  * reverse. */

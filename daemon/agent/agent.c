@@ -16,8 +16,8 @@
 #include "base/paths.h"
 #include "base/signals.h"
 #include "daemon/agent/agent_state.h"
-#include "daemon/agent/retain.h"
-#include "daemon/agent/trainer_plugin.h"
+#include "daemon/agent/logs/retain.h"
+#include "daemon/agent/gpu/trainer_plugin.h"
 #include "proto/rpc_resolve.h"
 
 #define LOG_POLL_MS 100

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/file_at.h"
-#include "base/job.h"
+#include "base/job/job.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent/agent_state.h"

@@ -6,16 +6,16 @@
 
 #include "base/id.h"
 #include "daemon/agent/accounts.h"
-#include "daemon/agent/checks.h"
-#include "daemon/agent/gpus.h"
+#include "daemon/agent/preflight/checks.h"
+#include "daemon/agent/gpu/gpus.h"
 #include "daemon/agent/inventory.h"
-#include "daemon/agent/log_keeper.h"
-#include "daemon/agent/logs.h"
+#include "daemon/agent/logs/log_keeper.h"
+#include "daemon/agent/logs/logs.h"
 #include "daemon/agent/reports.h"
 #include "daemon/agent/session.h"
 #include "daemon/agent/settings.h"
-#include "daemon/agent/wards.h"
-#include "daemon/agent/watch.h"
+#include "daemon/agent/supervisors.h"
+#include "daemon/agent/observe/watch.h"
 #include "daemon/agent/wish.h"
 
 /* What agent.c (the loop), agent_gpus.c and agent_act.c (wishes to orders, facts to messages) share. Own

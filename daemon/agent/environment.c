@@ -10,7 +10,7 @@
 
 #include "base/id.h"
 #include "base/mem.h"
-#include "daemon/control/log_place.h"
+#include "daemon/supervisor/protocol/log_place.h"
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -1,9 +1,9 @@
 #ifndef DDP_DAEMON_AGENT_ENVIRONMENT_H
 #define DDP_DAEMON_AGENT_ENVIRONMENT_H
 
-#include "base/job.h"
+#include "base/job/job.h"
 #include "daemon/agent/settings.h"
-#include "daemon/control/control.h"
+#include "daemon/supervisor/protocol/control.h"
 #include "proto/ddp.pb-c.h"
 
 /* The environment of a worker. Later values replace earlier ones: the login variables of the job's user (or

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "daemon/agent/adopt.h"
 #include "daemon/agent/agent.h"
-#include "daemon/agent/check.h"
+#include "daemon/agent/preflight/check.h"
 
 static int fail(const struct err *e)
 {

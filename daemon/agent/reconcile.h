@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/control/control.h"
+#include "daemon/supervisor/protocol/control.h"
 #include "proto/ddp.pb-c.h"
 
 /* Wish against fact, as a pure function: what to do now so that the node becomes what was wished. Calling it

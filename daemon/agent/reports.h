@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/control/control.h"
+#include "daemon/supervisor/protocol/control.h"
 #include "proto/ddp.pb-c.h"
 
 /* Workers' reports on their way to the coordinator: at most REPORTS_CAP wait, the oldest go first and are

@@ -1,5 +1,5 @@
-#ifndef DDP_COORDINATOR_CONFIG_H
-#define DDP_COORDINATOR_CONFIG_H
+#ifndef DDP_DAEMON_COORDINATOR_CONFIG_H
+#define DDP_DAEMON_COORDINATOR_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>

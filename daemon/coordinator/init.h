@@ -1,5 +1,5 @@
-#ifndef DDP_COORDINATOR_INIT_H
-#define DDP_COORDINATOR_INIT_H
+#ifndef DDP_DAEMON_COORDINATOR_INIT_H
+#define DDP_DAEMON_COORDINATOR_INIT_H
 
 #include <stdbool.h>
 

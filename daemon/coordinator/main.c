@@ -15,7 +15,7 @@
 #include "daemon/coordinator/config.h"
 #include "daemon/coordinator/init.h"
 #include "daemon/coordinator/owner.h"
-#include "daemon/coordinator/service.h"
+#include "daemon/coordinator/service/service.h"
 #include "store/backup.h"
 
 #define BACKUPS_SHOWN 5

@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include "daemon/control/control.h"
+#include "daemon/supervisor/protocol/control.h"
 
 /* From an order to a running process. The caller is single-threaded. */
 

@@ -10,7 +10,7 @@
 #include "base/file_at.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "daemon/control/log_place.h"
+#include "daemon/supervisor/protocol/log_place.h"
 
 #define ERROR_FILE_MAX (1 << 20)
 

@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "daemon/control/control.h"
+#include "daemon/supervisor/protocol/control.h"
 
 /* What a worker left behind, read once at its end. */
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "daemon/control/control.h"
+#include "daemon/supervisor/protocol/control.h"
 
 /* A worker's report pipe: one JSON object a line; `step` is an integer, every other number a metric, null a
  * metric that is not a number (so is a bare NaN or Infinity, which Python writes); anything else in the

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/control/procs.h"
-#include "daemon/control/record.h"
+#include "daemon/supervisor/protocol/procs.h"
+#include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/child.h"
 #include "daemon/supervisor/outcome.h"
 

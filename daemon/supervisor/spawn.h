@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include "daemon/control/control.h"
+#include "daemon/supervisor/protocol/control.h"
 #include "daemon/supervisor/hold.h"
 #include "daemon/supervisor/report.h"
 

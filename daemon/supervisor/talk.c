@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "daemon/control/socket.h"
+#include "daemon/supervisor/protocol/socket.h"
 
 void talk_attach(struct talk *t, int fd)
 {

@@ -8,7 +8,7 @@
 #include "daemon/supervisor/report.h"
 #include "daemon/supervisor/spawn.h"
 
-/* What a supervisor says to its agent (daemon/control/control.h): hello, what became of each spawn, what
+/* What a supervisor says to its agent (daemon/supervisor/protocol/control.h): hello, what became of each spawn, what
  * workers reported, synced. Nothing here waits: while the agent's queue is full the rest is kept, reports
  * within limits.
  */

@@ -17,8 +17,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "trainer/coll/coll.h"
-#include "trainer/coll/sum.h"
+#include "trainer/member/coll/coll.h"
+#include "trainer/member/coll/sum.h"
 
 #define MAX_RANKS 16
 #define MAX_SIZES 32

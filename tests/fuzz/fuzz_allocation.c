@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/allocation.h"
-#include "client/launched.h"
-#include "client/nodelist.h"
+#include "client/run/allocation.h"
+#include "client/run/launched.h"
+#include "client/run/nodelist.h"
 
 /* An environment, a line a variable. No file of PBS is read: its name would be the fuzzer's. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,7 +1,7 @@
 # Attention: our own kernels under the emulation; and cuDNN where its headers are, of which no part runs but the
 # planner. attention.c and attention_bench.c are also built for a machine that has a GPU, where CUDA is.
 set(cuda ${PROJECT_SOURCE_DIR}/trainer/device/cuda)
-set(own_kernels ${cuda}/attention.cu ${cuda}/attention_plain.cu)
+set(own_kernels ${cuda}/kernels/attention.cu ${cuda}/kernels/attention_plain.cu)
 
 # gpu_attention_test(name sources...): attention.c with them, under the emulation
 function(gpu_attention_test name)
@@ -20,11 +20,11 @@ set_tests_properties(test_attention_emulated PROPERTIES ${DDP_TEST_PROCESSORS} T
 find_file(DDP_CUDA_STUB libcuda.so HINTS ${CUDAToolkit_LIBRARY_DIR}/stubs NO_DEFAULT_PATH)
 mark_as_advanced(DDP_CUDA_STUB)
 if(DDP_CUDA_CUDNN)
-  set(by_cudnn ${cuda}/attention_cudnn.c ${cuda}/cudnn_graph.c ${cuda}/cudnn_attention.c)
+  set(by_cudnn ${cuda}/cudnn/attention_cudnn.c ${cuda}/cudnn/cudnn_graph.c ${cuda}/cudnn/cudnn_attention.c)
 
   # The graphs, executed by a stand-in: as a whole, and a row at a time.
-  gpu_attention_test(test_attention_cudnn ${cuda}/attention.c ${by_cudnn} emulate/cudnn.c)
-  target_include_directories(test_attention_cudnn SYSTEM PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulate/include
+  gpu_attention_test(test_attention_cudnn ${cuda}/attention.c ${by_cudnn} ${PROJECT_SOURCE_DIR}/tests/standins/cuda/cudnn.c)
+  target_include_directories(test_attention_cudnn SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/tests/standins/cuda/include
                              ${DDP_CUDNN_INCLUDE})
   foreach(megabytes 2048 0)
     add_test(NAME test_attention_cudnn_${megabytes} COMMAND test_attention_cudnn)
@@ -33,8 +33,8 @@ if(DDP_CUDA_CUDNN)
   endforeach()
 
   # The real library's engines, for a described device.
-  add_executable(test_cudnn_plans cudnn_plans.c ${cuda}/cudnn_load.c ${cuda}/cudnn_graph.c
-                 ${cuda}/cudnn_attention.c)
+  add_executable(test_cudnn_plans cudnn_plans.c ${cuda}/cudnn/cudnn_load.c ${cuda}/cudnn/cudnn_graph.c
+                 ${cuda}/cudnn/cudnn_attention.c)
   target_compile_options(test_cudnn_plans PRIVATE ${DDP_WARNINGS})
   target_include_directories(test_cudnn_plans SYSTEM PRIVATE ${DDP_CUDNN_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
   target_link_libraries(test_cudnn_plans PRIVATE base ${CMAKE_DL_LIBS})

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Whole trainings through the CUDA plugin, on the emulation of tests/gpu/emulate: its curves are the CPU device's, its
+"""Whole trainings through the CUDA plugin, on the emulation of tests/standins/cuda: its curves are the CPU device's, its
 bits are the same in any order of what runs beside each other, through kills, and from the one device to the other."""
 import os
 import signal

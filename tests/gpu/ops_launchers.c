@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "trainer/device/cuda/kernels.h"
+#include "trainer/device/cuda/kernels/kernels.h"
 
 static struct cuda_workspace room;
 static cudaError_t failure;

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "tests/gpu/emulate/emulate.h"
+#include "tests/standins/cuda/emulate.h"
 #include "trainer/device/cuda/cuda.h"
 
 static bool peer_hangs;

@@ -1,11 +1,11 @@
-#ifndef DDP_SIM_H
-#define DDP_SIM_H
+#ifndef DDP_TESTS_SIM_SIM_H
+#define DDP_TESTS_SIM_SIM_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/coordinator/core.h"
+#include "daemon/coordinator/core/core.h"
 
 /* A whole cluster in one process on a fake clock: the real core over a fake store, and fake agents,
  * supervisors, workers and clients around it, under seeded faults. Everything follows from the seed. Time is

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/job.h"
+#include "base/job/job.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/vocabulary.h"
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/job.h"
+#include "base/job/job.h"
 #include "trainer/data/vocabulary.h"
 
 /* Data sets: a vtable. Samples are numbered from 0; whoever holds one may gather any of them in any order, so

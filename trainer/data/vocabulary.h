@@ -6,7 +6,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/job.h"
+#include "base/job/job.h"
 
 /* The symbols of a text and their numbers. By byte: the 256 values, each its own number. By character: the
  * distinct code points of a text in UTF-8, numbered in rising order. A vocabulary of characters is kept

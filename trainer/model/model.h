@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/job.h"
+#include "base/job/job.h"
 #include "trainer/device/device.h"
 
 /* Models: a vtable. Parameters and gradients are two flat float arrays that the caller owns and hands in; a

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/job.h"
+#include "base/job/job.h"
 #include "trainer/device/device.h"
 
 /* Optimizers over flat arrays: a vtable. Moments are one allocation of state_count arrays of `count` floats.

@@ -1,7 +1,7 @@
 #ifndef DDP_TRAINER_OPTIM_SCHEDULE_H
 #define DDP_TRAINER_OPTIM_SCHEDULE_H
 
-#include "base/job.h"
+#include "base/job/job.h"
 
 /* The learning rate of a step: base * warm-up, and a decay towards min_lr over the whole run.
  *   warm-up: min(1, (step + 1) / warmup)  (Goyal et al., arXiv 1706.02677)

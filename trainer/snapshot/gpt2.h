@@ -3,7 +3,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/job.h"
+#include "base/job/job.h"
 
 /* config.json as Hugging Face's GPT2Config has it: what a directory must hold beside model.safetensors so
  * that other tools know its shape, and what says of a foreign directory which model it is. */

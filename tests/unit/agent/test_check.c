@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "daemon/agent/check.h"
+#include "daemon/agent/preflight/check.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 

@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "daemon/agent/gpu_choice.h"
-#include "daemon/agent/gpu_health.h"
-#include "daemon/agent/gpus.h"
+#include "daemon/agent/gpu/gpu_choice.h"
+#include "daemon/agent/gpu/gpu_health.h"
+#include "daemon/agent/gpu/gpus.h"
 
 struct bench {
     char dir[32];

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "daemon/agent/log_round.h"
+#include "daemon/agent/logs/log_round.h"
 
 #define MIB ((int64_t)1 << 20)
 #define NOW_MS (1800000000LL * 1000)

@@ -11,7 +11,7 @@
 #include "base/cut_file.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "daemon/agent/logs.h"
+#include "daemon/agent/logs/logs.h"
 
 struct desk {
     char dir[64];

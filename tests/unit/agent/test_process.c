@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "daemon/agent/look.h"
+#include "daemon/agent/observe/look.h"
 
 /* Real children: stopped, waiting, computing, and children of theirs. */
 

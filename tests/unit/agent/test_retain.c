@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "daemon/agent/retain.h"
+#include "daemon/agent/logs/retain.h"
 
 #define DAY_MS (24LL * 3600 * 1000)
 #define NOW_MS (1800000000LL * 1000)

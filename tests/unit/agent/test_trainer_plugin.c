@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "daemon/agent/trainer_plugin.h"
+#include "daemon/agent/gpu/trainer_plugin.h"
 
 struct bench {
     char dir[32];

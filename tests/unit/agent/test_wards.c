@@ -7,8 +7,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "daemon/agent/wards.h"
-#include "daemon/control/socket.h"
+#include "daemon/agent/supervisors.h"
+#include "daemon/supervisor/protocol/socket.h"
 
 /* The test is the supervisor of job 7: it listens where the real one would. */
 

@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "daemon/agent/process.h"
-#include "daemon/agent/watch.h"
+#include "daemon/agent/observe/process.h"
+#include "daemon/agent/observe/watch.h"
 
 /* The watch on a loop of its own, over real children; what it would send is kept. */
 struct desk {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/job.h"
+#include "base/job/job.h"
 #include "base/mem.h"
 
 #define TRAIN_HEAD "train:\n  model: {type: linear, in: 20, out: 1}\n"

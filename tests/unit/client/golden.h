@@ -1,5 +1,5 @@
-#ifndef DDP_TEST_CLIENT_GOLDEN_H
-#define DDP_TEST_CLIENT_GOLDEN_H
+#ifndef DDP_TESTS_UNIT_CLIENT_GOLDEN_H
+#define DDP_TESTS_UNIT_CLIENT_GOLDEN_H
 
 #include "base/buf.h"
 

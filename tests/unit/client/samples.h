@@ -1,5 +1,5 @@
-#ifndef DDP_TEST_CLIENT_SAMPLES_H
-#define DDP_TEST_CLIENT_SAMPLES_H
+#ifndef DDP_TESTS_UNIT_CLIENT_SAMPLES_H
+#define DDP_TESTS_UNIT_CLIENT_SAMPLES_H
 
 #include "proto/ddp.pb-c.h"
 

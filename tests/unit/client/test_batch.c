@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/batch.h"
+#include "client/run/batch.h"
 
 /* What nobody said yet. */
 static struct launch unsaid(void)

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/fitness.h"
+#include "client/diagnose/fitness.h"
 #include "tests/unit/client/golden.h"
 
 /* From what nodes say of themselves to what is wrong with each. */

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/screen_follow.h"
+#include "client/screen/screen_follow.h"
 #include "tests/unit/client/golden.h"
 #include "tests/unit/client/samples.h"
 

@@ -7,9 +7,9 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/format.h"
-#include "client/table.h"
-#include "client/term.h"
+#include "client/screen/format.h"
+#include "client/screen/table.h"
+#include "client/screen/term.h"
 
 #define SAYS(call, text_) assert_string_equal((call).text, text_)
 

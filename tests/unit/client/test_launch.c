@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/launch.h"
-#include "client/run_output.h"
+#include "client/run/launch.h"
+#include "client/run/run_output.h"
 
 /* From words and variables to a launch, as `ddpctl run` does it. */
 struct given {

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/launched.h"
+#include "client/run/launched.h"
 
 static void test_says_its_place(void **state)
 {

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/launcher.h"
+#include "client/run/launcher.h"
 
 static bool everything(const char *program)
 {

@@ -11,8 +11,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "client/prefix.h"
-#include "client/tail.h"
+#include "client/screen/prefix.h"
+#include "client/run/tail.h"
 
 static void add(struct prefixer *p, int rank, const char *text, struct buf *out)
 {

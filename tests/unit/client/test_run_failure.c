@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "client/run_failure.h"
+#include "client/diagnose/run_failure.h"
 
 /* A failed job of `count` ranks on one node, and the directories its workers wrote into. */
 enum { RANKS_MAX = 16 };

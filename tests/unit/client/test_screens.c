@@ -9,9 +9,9 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/json_print.h"
-#include "client/screen.h"
-#include "client/screen_follow.h"
+#include "client/screen/json_print.h"
+#include "client/screen/screen.h"
+#include "client/screen/screen_follow.h"
 #include "tests/unit/client/golden.h"
 #include "tests/unit/client/samples.h"
 

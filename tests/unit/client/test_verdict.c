@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/screen.h"
-#include "client/verdict.h"
+#include "client/screen/screen.h"
+#include "client/diagnose/verdict.h"
 #include "tests/unit/client/golden.h"
 
 /* From facts to the sentence, a pattern a row. */

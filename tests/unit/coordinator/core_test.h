@@ -1,7 +1,7 @@
-#ifndef DDP_CORE_TEST_H
-#define DDP_CORE_TEST_H
+#ifndef DDP_TESTS_UNIT_COORDINATOR_CORE_TEST_H
+#define DDP_TESTS_UNIT_COORDINATOR_CORE_TEST_H
 
-#include "daemon/coordinator/core.h"
+#include "daemon/coordinator/core/core.h"
 
 /* The core with a hand on its clock: nodes, workers and users say what the test has them say. Every change is
  * checked against the state tables by the core itself; what came out of the last call is kept in `out`. */

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "daemon/coordinator/handles.h"
+#include "daemon/coordinator/service/handles.h"
 
 enum { KEYS = 5000 };
 

@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "core_test.h"
-#include "daemon/coordinator/text.h"
+#include "daemon/coordinator/core/text.h"
 
 #define FILE_A "device: cpu\n" COMMAND
 #define IN_OUT TRAIN "  snapshot: {dir: /out, every: 10}\n"

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "daemon/coordinator/roles.h"
+#include "daemon/coordinator/service/access/roles.h"
 #include "proto/ddp.pb-c.h"
 
 static const ProtobufCServiceDescriptor *const services[] = {

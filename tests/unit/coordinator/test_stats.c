@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "daemon/coordinator/stats.h"
+#include "daemon/coordinator/service/stats.h"
 
 static void has(const struct buf *text, const char *line)
 {

@@ -1,5 +1,5 @@
-#ifndef DDP_TESTS_STORE_TEST_H
-#define DDP_TESTS_STORE_TEST_H
+#ifndef DDP_TESTS_UNIT_STORE_STORE_TEST_H
+#define DDP_TESTS_UNIT_STORE_STORE_TEST_H
 
 #include "store/store.h"
 

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "trainer/coll/coll.h"
+#include "trainer/member/coll/coll.h"
 
 /* A process group of forked processes on this machine. Nodes are made up: ranks of one node have a node_rank
  * and a directory of their own, so that between nodes they meet by TCP. */

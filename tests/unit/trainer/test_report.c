@@ -25,7 +25,7 @@
 #include "base/mem.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_server.h"
-#include "trainer/report/report.h"
+#include "trainer/member/link/link.h"
 
 #define WAIT_FOR(cond)                                                                                       \
     do {                                                                                                     \

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "tests/unit/trainer/ranks.h"
-#include "trainer/sync/sync.h"
+#include "trainer/member/sync/sync.h"
 
 #define COUNT ((size_t)10007)
 #define STEPS 12

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "trainer/device/cuda/attention_cudnn.h"
+#include "trainer/device/cuda/cudnn/attention_cudnn.h"
 
 /* Room only grows, and what it grew out of is kept: a recorded graph may still use it. */
 enum { ROOMS = 32, CUDNN_MB = 2048, CUDNN_MOST_MB = 1 << 20 };

@@ -1,4 +1,4 @@
-#include "trainer/device/cuda/attention_cudnn.h"
+#include "trainer/device/cuda/cudnn/attention_cudnn.h"
 
 enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e)
 {

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "trainer/device/cuda/nccl.h"
+#include "trainer/device/cuda/nccl/nccl.h"
 
 enum { CUDA_LEAST_MAJOR = 8 }; /* compute capability of the oldest GPUs that do bf16 */
 

@@ -10,7 +10,7 @@
 #include "trainer/device/comm.h"
 #include "trainer/device/cuda/attention.h"
 #include "trainer/device/cuda/gemm.h"
-#include "trainer/device/cuda/kernels.h"
+#include "trainer/device/cuda/kernels/kernels.h"
 #include "trainer/device/device.h"
 
 /* A GPU: everything is put on one stream, in the order it is told; collectives have a second one (nccl.h).

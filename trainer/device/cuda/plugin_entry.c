@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "trainer/device/cuda/attention.h"
 #include "trainer/device/cuda/cuda.h"
-#include "trainer/device/cuda/nccl.h"
+#include "trainer/device/cuda/nccl/nccl.h"
 
 __attribute__((visibility("default"))) const struct plugin *ddp_plugin(uint32_t abi);
 

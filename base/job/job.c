@@ -1,0 +1,308 @@
+#include "base/job/job.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/job/job_parts.h"
+#include "base/mem.h"
+
+static const char *const job_logs_names[] = {"shared", "private", NULL};
+const char *const job_device_names[] = {"auto", "cpu", "cuda", NULL};
+const char *const job_lost_names[] = {"wait", "fail", NULL};
+
+#define AT(member) offsetof(struct job_spec, member)
+enum { NODES_MAX = 10000, PROCS_MAX = 1024 };
+
+/* 2 · "1:4" */
+static enum err_code read_nodes(const struct conf_node *node, void *at, struct err *e)
+{
+    struct job_spec *spec = at;
+    const char *text = conf_scalar(node);
+    long long low, high;
+    char *end;
+
+    if (!text || !isdigit((unsigned char)*text) || (!conf_is_plain(node) && !strchr(text, ':')))
+        return conf_fail(node, e, "'nodes' wants a number, or \"least:most\" as in \"1:4\"");
+    low = strtoll(text, &end, 10);
+    high = low;
+    if (*end == ':' && isdigit((unsigned char)end[1]))
+        high = strtoll(end + 1, &end, 10);
+    if (*end)
+        return conf_fail(node, e, "'nodes' wants a number, or \"least:most\" as in \"1:4\", not '%.64s'",
+                         text);
+    if (low < 1 || high > NODES_MAX)
+        return conf_fail(node, e, "'nodes' is %.64s, must be 1 to %d", text, NODES_MAX);
+    if (low > high)
+        return conf_fail(node, e, "'nodes' is %.64s, the first must not be above the second", text);
+    spec->nodes_min = low;
+    spec->nodes_max = high;
+    return ERR_OK;
+}
+
+static enum err_code read_procs(const struct conf_node *node, void *at, struct err *e)
+{
+    static const char *const words[] = {"gpu", "cpu", "auto"};
+    static const struct conf_field number[] = {{"procs_per_node", CONF_INT, 0, .min = 1, .max = PROCS_MAX},
+                                               {0}};
+    struct job_spec *spec = at;
+    const char *text = conf_scalar(node);
+
+    for (size_t i = 0; text && i < ARRAY_LEN(words); i++)
+        if (!strcmp(text, words[i])) {
+            spec->procs = (enum job_procs)(JOB_PROCS_GPU + i);
+            return ERR_OK;
+        }
+    if (!conf_is_plain(node) || isalpha((unsigned char)*text))
+        return conf_fail(node, e, "'procs_per_node' wants a number, gpu, cpu or auto");
+    if (conf_read_value(node, number, &spec->procs_per_node, e))
+        return e->code;
+    spec->procs = JOB_PROCS_NUMBER;
+    return ERR_OK;
+}
+
+static enum err_code read_gpus(const struct conf_node *node, void *at, struct err *e)
+{
+    static const struct conf_field number[] = {{"gpus_per_proc", CONF_INT, 0, .min = 1, .max = 64}, {0}};
+    const char *text = conf_scalar(node);
+
+    if (text && !strcmp(text, "all")) {
+        *(int64_t *)at = JOB_GPUS_ALL;
+        return ERR_OK;
+    }
+    if (!conf_is_plain(node) || isalpha((unsigned char)*text))
+        return conf_fail(node, e, "'gpus_per_proc' wants a number or all");
+    return conf_read_value(node, number, at, e);
+}
+
+/* Names stand in paths and in tables. */
+static enum err_code read_name(const struct conf_node *node, void *at, struct err *e)
+{
+    const char *text = conf_scalar(node);
+    size_t len = text ? strlen(text) : 0;
+
+    if (!len || len > 64 || !isalnum((unsigned char)*text))
+        return conf_fail(node, e,
+                         "'name' wants 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first");
+    for (size_t i = 0; i < len; i++)
+        if (!isalnum((unsigned char)text[i]) && !strchr("._-", text[i]))
+            return conf_fail(node, e, "'name' may hold letters, digits, '.', '_' and '-' only, not '%.64s'",
+                             text);
+    free(*(char **)at);
+    *(char **)at = xstrdup(text);
+    return ERR_OK;
+}
+
+/* What goes into a worker's environment and in front of its lines. */
+static enum err_code read_label(const struct conf_node *node, void *at, struct err *e)
+{
+    const char *text = conf_scalar(node);
+    size_t len = text ? strlen(text) : 0;
+
+    if (!len || len > 128)
+        return conf_fail(node, e, "'%s' wants a text of 1 to 128 bytes", conf_key(node));
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+            return conf_fail(node, e, "'%s' may hold no control characters", conf_key(node));
+    free(*(char **)at);
+    *(char **)at = xstrdup(text);
+    return ERR_OK;
+}
+
+static enum err_code read_command(const struct conf_node *node, void *at, struct err *e)
+{
+    static const struct conf_field texts[] = {{"command", CONF_TEXTS, 0}, {0}};
+    char ***command = at;
+
+    if (conf_read_value(node, texts, command, e))
+        return e->code;
+    if (!strv_len(*command) || !***command)
+        return conf_fail(node, e, "'command' is empty, want the program and its arguments");
+    return ERR_OK;
+}
+
+/* What the supervisor sets itself: a value given here would be lost without a word. */
+static bool is_reserved(const char *name)
+{
+    static const char *const reserved[] = {
+        "RANK",       "LOCAL_RANK",       "WORLD_SIZE",   "LOCAL_WORLD_SIZE", "GROUP_RANK",
+        "ROLE_RANK",  "GROUP_WORLD_SIZE", "MASTER_ADDR",  "MASTER_PORT",      "ROLE_WORLD_SIZE",
+        "DDP_JOB_ID", "DDP_GENERATION",   "DDP_SPAWN_ID", "DDP_REPORT_FD",    "DDP_TOKEN_FD",
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
+        if (!strcmp(name, reserved[i]))
+            return true;
+    return false;
+}
+
+static enum err_code read_env(const struct conf_node *node, void *at, struct err *e)
+{
+    static const struct conf_field env[] = {{"env", CONF_ENV, 0}, {0}};
+
+    for (size_t i = 0; conf_is_map(node) && i < conf_count(node); i++)
+        if (is_reserved(conf_key(conf_at(node, i))))
+            return conf_fail(conf_at(node, i), e, "'%s' is set by ddp for each rank, leave it out",
+                             conf_key(conf_at(node, i)));
+    return conf_read_value(node, env, at, e);
+}
+
+static const struct conf_field job_fields[] = {
+    {"name", CONF_CUSTOM, AT(name), .fn = read_name},
+    {"nodes", CONF_CUSTOM, 0, .fn = read_nodes},
+    {"procs_per_node", CONF_CUSTOM, 0, .fn = read_procs},
+    {"gpus_per_proc", CONF_CUSTOM, AT(gpus_per_proc), .fn = read_gpus},
+    {"device", CONF_ENUM, AT(device), .names = job_device_names},
+    {"max_restarts", CONF_INT, AT(max_restarts), .min = 0, .max = 1000000},
+    {"priority", CONF_INT, AT(priority), .min = -1000, .max = 1000},
+    {"time_limit", CONF_DURATION, AT(time_limit_ms), .min = 1000, .max = INFINITY},
+    {"lease", CONF_DURATION, AT(lease_ms), .min = 1000, .max = INFINITY},
+    {"join_timeout", CONF_DURATION, AT(join_timeout_ms), .min = 1000, .max = INFINITY},
+    {"grace", CONF_DURATION, AT(grace_ms), .min = 0, .max = INFINITY},
+    {"stall_timeout", CONF_DURATION, AT(stall_timeout_ms), .min = 0, .max = INFINITY},
+    {"on_lost_snapshots", CONF_ENUM, AT(on_lost_snapshots), .names = job_lost_names},
+    {"env", CONF_CUSTOM, AT(env), .fn = read_env},
+    {"workdir", CONF_TEXT, AT(workdir)},
+    {"command", CONF_CUSTOM, AT(command), .fn = read_command},
+    {"role", CONF_CUSTOM, AT(role), .fn = read_label},
+    {"run_id", CONF_CUSTOM, AT(run_id), .fn = read_label},
+    {"logs", CONF_ENUM, AT(logs), .names = job_logs_names},
+    {"virtual_local_rank", CONF_BOOL, AT(virtual_local_rank)},
+    {"train", CONF_CUSTOM, AT(train), .fn = job_train_read},
+    {0},
+};
+
+void job_defaults(struct job_spec *spec, enum job_kind kind)
+{
+    *spec = (struct job_spec){
+        .kind = kind,
+        .nodes_min = 1,
+        .nodes_max = 1,
+        .procs = JOB_PROCS_NUMBER,
+        .procs_per_node = 1,
+        .gpus_per_proc = 1,
+        .device = JOB_DEVICE_AUTO,
+        .max_restarts = 3,
+        .lease_ms = kind == JOB_TRAIN ? 600000 : 60000,
+        .join_timeout_ms = 60000,
+        .grace_ms = 30000,
+    };
+    if (kind == JOB_TRAIN)
+        job_train_defaults(&spec->train);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), most = strlen(end);
+
+    return len > most && !strcmp(text + len - most, end);
+}
+
+/* What a command is called after: of `python3 -u dir/train.py 50` the script, else the program. */
+static const char *command_subject(char *const *command)
+{
+    const char *slash = strrchr(command[0], '/');
+    const char *program = slash ? slash + 1 : command[0];
+    bool python = !strncmp(program, "python", strlen("python"));
+
+    if (!python && strcmp(program, "sh") != 0 && strcmp(program, "bash") != 0)
+        return command[0];
+    for (size_t i = 1; command[i] && strcmp(command[i], "-c") != 0 && strcmp(command[i], "-m") != 0; i++)
+        if (ends_with(command[i], python ? ".py" : ".sh"))
+            return command[i];
+    return command[0];
+}
+
+/* A job without a name is called after its file, or else after its command. */
+static char *name_of(const char *from)
+{
+    const char *base = strrchr(from, '/') ? strrchr(from, '/') + 1 : from;
+    const char *dot = strrchr(base, '.');
+    size_t len = dot && dot > base ? (size_t)(dot - base) : strlen(base);
+    char *name = xstrdup("job");
+    size_t kept = 0;
+
+    name = xrealloc(name, len + sizeof("job"));
+    for (size_t i = 0; i < len && kept < 64; i++) {
+        bool plain = isalnum((unsigned char)base[i]);
+
+        if (plain || kept)
+            name[kept++] = plain || strchr("._-", base[i]) ? base[i] : '-';
+    }
+    if (kept)
+        name[kept] = '\0';
+    return name;
+}
+
+static bool is_yaml_file(const char *where)
+{
+    const char *dot = strrchr(where, '.');
+
+    return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
+}
+
+/* Where the world size is known before the job starts. */
+static enum err_code check_shards(const struct job_spec *spec, const struct conf_node *train, struct err *e)
+{
+    int64_t world = spec->nodes_min * spec->procs_per_node, shards = spec->train.shards;
+
+    if (spec->kind != JOB_TRAIN || spec->train.reproducible != REPRODUCIBLE_WORLD ||
+        spec->nodes_min != spec->nodes_max || spec->procs != JOB_PROCS_NUMBER || shards % world == 0)
+        return ERR_OK;
+    return conf_fail(job_either(train, "shards"), e,
+                     "reproducible: world with %lld shards wants a world size that divides them, not %lld",
+                     (long long)shards, (long long)world);
+}
+
+enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct err *e)
+{
+    const struct conf_node *root = conf_root(doc);
+    const struct conf_node *command = conf_get(root, "command"), *train = conf_get(root, "train");
+
+    job_defaults(out, train ? JOB_TRAIN : JOB_COMMAND);
+    if (conf_read(doc, job_fields, out, e))
+        return e->code;
+    if (command && train)
+        return conf_fail(train, e, "'command' and 'train' exclude each other, give one");
+    if (!command && !train)
+        return conf_fail(root, e, "a job wants 'command' or 'train'");
+    if (command && conf_get(root, "on_lost_snapshots"))
+        return conf_fail(conf_get(root, "on_lost_snapshots"), e,
+                         "'on_lost_snapshots' is for train jobs, a command keeps its own snapshots");
+    if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
+        return conf_fail(conf_get(root, "procs_per_node"), e,
+                         "procs_per_node: gpu and device: cpu exclude each other");
+    if (check_shards(out, train, e))
+        return e->code;
+    if (!out->name)
+        out->name = name_of(is_yaml_file(conf_where(root)) ? conf_where(root)
+                            : command                      ? command_subject(out->command)
+                                                           : "job");
+    return ERR_OK;
+}
+
+enum err_code job_parse(struct job_spec *out, const char *text, size_t len, const char *where, struct err *e)
+{
+    struct conf_doc *doc;
+    enum err_code code;
+
+    *out = (struct job_spec){0};
+    if (conf_open(&doc, text, len, where, e))
+        return e->code;
+    code = job_read(out, doc, e);
+    conf_close(doc);
+    return code;
+}
+
+void job_release(struct job_spec *spec)
+{
+    free(spec->name);
+    strv_free(spec->env);
+    free(spec->workdir);
+    strv_free(spec->command);
+    free(spec->role);
+    free(spec->run_id);
+    job_train_release(&spec->train);
+    *spec = (struct job_spec){0};
+}

@@ -1,0 +1,141 @@
+#ifndef DDP_BASE_JOB_JOB_H
+#define DDP_BASE_JOB_JOB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/conf.h"
+#include "base/err.h"
+
+/* The job file, typed. The same YAML text is what a user writes, what travels to the coordinator, what it
+ * stores and what the trainer reads: every program parses it with this one module. */
+
+enum job_kind { JOB_COMMAND, JOB_TRAIN };
+enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
+enum job_procs { JOB_PROCS_NUMBER, JOB_PROCS_GPU, JOB_PROCS_CPU, JOB_PROCS_AUTO };
+enum job_logs { JOB_LOGS_SHARED, JOB_LOGS_PRIVATE };
+#define JOB_GPUS_ALL (-1)
+
+enum model_type { MODEL_LINEAR, MODEL_MLP, MODEL_GPT };
+enum activation_type { ACTIVATION_RELU, ACTIVATION_GELU, ACTIVATION_TANH, ACTIVATION_GELU_TANH };
+enum loss_type { LOSS_AUTO, LOSS_CROSS_ENTROPY, LOSS_MSE };
+enum data_type { DATA_SYNTHETIC, DATA_IDX, DATA_TEXT, DATA_TOKENS };
+enum symbol_type { SYMBOL_CHARACTER, SYMBOL_BYTE };
+enum optimizer_type { OPTIMIZER_SGD, OPTIMIZER_ADAMW };
+enum schedule_type { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
+enum sync_type { SYNC_ALLREDUCE, SYNC_AVERAGE };
+enum resume_type { RESUME_AUTO, RESUME_CONTINUE, RESUME_NEVER };
+enum precision_type { PRECISION_FP32, PRECISION_BF16 };
+enum reproducible_type { REPRODUCIBLE_LAYOUT, REPRODUCIBLE_WORLD };
+enum lost_type { LOST_WAIT, LOST_FAIL };
+enum every_unit { EVERY_STEPS, EVERY_EPOCHS, EVERY_MS };
+
+struct job_every { /* 500 · "10 epochs" · "15m"; count 0: never */
+    int64_t count;
+    enum every_unit unit;
+};
+
+struct train_spec {
+    struct {
+        enum model_type type;
+        int64_t in, out; /* linear */
+        int64_t *sizes;  /* mlp: size_count widths, input first */
+        size_t size_count;
+        enum activation_type activation;       /* gpt: gelu_tanh (GPT-2's) or gelu (exact) */
+        int64_t layers, heads, width, context; /* gpt */
+        int64_t vocab;                         /* gpt: 0, as many as the data has symbols */
+        double dropout;                        /* gpt: 0 */
+        bool tied;                             /* gpt: the head is the token embedding, true */
+    } model;
+    char *init_from; /* a snapshot's or a Hugging Face directory that the parameters start from; NULL */
+    enum loss_type loss;
+    struct {
+        enum data_type type;
+        int64_t samples;          /* synthetic */
+        int64_t in, out;          /* synthetic: widths, 20 and 1 as in the tutorial */
+        char *dir;                /* idx: holds train-images-idx3-ubyte[.gz] and the other three */
+        char *path;               /* text: a file; tokens: a .bin of them */
+        char *val_path;           /* text, tokens: the validation split's file; NULL: split `path` */
+        double split;             /* text, tokens: the part of the file, from its start, that trains; 0.9 */
+        enum symbol_type symbols; /* text */
+        bool pad;                 /* repeat samples in the tail as PyTorch's DistributedSampler does */
+        bool shuffle;             /* true */
+    } data;
+    struct {
+        enum optimizer_type type;
+        double lr, momentum, betas[2], eps, weight_decay, clip; /* clip 0: none */
+        bool nesterov;
+    } optimizer;
+    struct {
+        enum schedule_type type;
+        int64_t warmup; /* steps */
+        double min_lr;
+    } schedule;
+    int64_t batch;         /* samples per rank and step; 0 when global_batch is given */
+    int64_t global_batch;  /* whole batch over all ranks; 0 when batch is given */
+    int64_t accumulate;    /* micro-batches a step, 1 */
+    int64_t epochs, steps; /* one of them is 0 */
+    int64_t seed;
+    enum precision_type precision;
+    enum reproducible_type reproducible;
+    int64_t shards;  /* reproducible: world: parts of the global batch, a power of two, 4 */
+    int64_t threads; /* of a rank; 0: its share of the cores. reproducible: world: 1 */
+    struct {
+        enum sync_type type;
+        int64_t every; /* average: H */
+    } sync;
+    struct {
+        char *dir; /* NULL: no snapshots */
+        struct job_every every;
+        int64_t keep;
+        int64_t keep_best; /* besides: those of the best validation loss, 0 */
+    } snapshot;
+    enum resume_type resume;
+    struct {
+        struct job_every every; /* default: each epoch */
+        int64_t batches;        /* 0: all */
+    } eval;
+    int64_t log_every;   /* steps between reports, 10 */
+    bool tutorial_lines; /* the tutorials' progress lines on stdout, true */
+};
+
+struct job_spec {
+    char *name;
+    enum job_kind kind;
+    int64_t nodes_min, nodes_max; /* equal: fixed */
+    enum job_procs procs;
+    int64_t procs_per_node; /* JOB_PROCS_NUMBER */
+    int64_t gpus_per_proc;  /* or JOB_GPUS_ALL */
+    enum job_device device;
+    int64_t max_restarts, priority;
+    int64_t time_limit_ms;            /* 0: none */
+    int64_t lease_ms;                 /* default: command 60 s, train 10 min */
+    int64_t join_timeout_ms;          /* 60 s */
+    int64_t grace_ms;                 /* SIGTERM to SIGKILL, 30 s */
+    int64_t stall_timeout_ms;         /* restart after so long without progress; 0: never */
+    enum lost_type on_lost_snapshots; /* train: when committed snapshots cannot be found; default: wait */
+    char **env;                       /* "NAME=value" */
+    char *workdir;                    /* absolute in a submitted job */
+    char **command;                   /* JOB_COMMAND */
+    char *role;                       /* ROLE_NAME; NULL: default */
+    char *run_id;                     /* TORCHELASTIC_RUN_ID; NULL: made of the job's number */
+    enum job_logs logs;               /* private: only the owner and operators can read them */
+    bool virtual_local_rank;          /* each worker sees LOCAL_RANK 0 and its own GPUs only */
+    struct train_spec train;          /* JOB_TRAIN */
+};
+
+/* Parses and checks everything that can be checked without a machine: types, ranges, unknown keys,
+ * contradictions (both command and train, both epochs and steps, ...). *out is zeroed first; release it
+ * whatever the result. */
+MUST_CHECK enum err_code job_parse(struct job_spec *out, const char *text, size_t len, const char *where,
+                                   struct err *e);
+MUST_CHECK enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct err *e);
+void job_release(struct job_spec *spec);
+
+/* A job file's text for `submit -- COMMAND` and its flags: the fields that differ from the defaults. Caller
+ * frees. */
+char *job_print(const struct job_spec *spec);
+void job_defaults(struct job_spec *spec, enum job_kind kind);
+
+#endif

@@ -1,0 +1,77 @@
+#include <string.h>
+
+#include "base/job/job_parts.h"
+#include "base/mem.h"
+
+/* The maps with a `type`. */
+
+/* Names of the variants that can be used: "linear or mlp". */
+static void list_variants(struct buf *out, const struct job_variant *all, size_t count)
+{
+    size_t usable = 0, seen = 0;
+
+    for (size_t i = 0; i < count; i++)
+        usable += all[i].fields != NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (!all[i].fields)
+            continue;
+        seen++;
+        buf_printf(out, "%s%s", seen == 1 ? "" : seen == usable ? " or " : ", ", all[i].name);
+    }
+}
+
+static enum err_code unusable(const struct conf_node *place, const struct job_variant *all, size_t count,
+                              bool known, const char *kind, struct err *e)
+{
+    CLEANUP(buf_release) struct buf names = {0};
+
+    list_variants(&names, all, count);
+    if (known)
+        return conf_fail(place, e, "%s type '%.64s' is not supported yet, use %s", kind, conf_scalar(place),
+                         names.data);
+    return conf_fail(place, e, "%s type must be %s, not '%.64s'", kind, names.data, conf_scalar(place));
+}
+
+enum err_code job_pick(const struct conf_node *map, const struct job_variant *all, size_t count, int fallback,
+                       const char *kind, int *index, struct err *e)
+{
+    const struct conf_node *type;
+    CLEANUP(buf_release) struct buf names = {0};
+
+    if (!conf_is_map(map))
+        return conf_fail(map, e, "'%s' wants a map, as in {type: %s}", kind, all[0].name);
+    type = conf_get(map, "type");
+    if (!type && fallback >= 0) {
+        *index = fallback;
+        return ERR_OK;
+    }
+    list_variants(&names, all, count);
+    if (!type)
+        return conf_fail(map, e, "'%s' lacks the key 'type': %s", kind, names.data);
+    if (!conf_is_scalar(type))
+        return conf_fail(type, e, "%s type must be %s", kind, names.data);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(conf_scalar(type), all[i].name))
+            continue;
+        if (!all[i].fields)
+            return unusable(type, all, count, true, kind, e);
+        *index = (int)i;
+        return ERR_OK;
+    }
+    return unusable(type, all, count, false, kind, e);
+}
+
+enum err_code job_ignore(const struct conf_node *node, void *at, struct err *e)
+{
+    (void)node;
+    (void)at;
+    (void)e;
+    return ERR_OK;
+}
+
+const struct conf_node *job_either(const struct conf_node *map, const char *key)
+{
+    const struct conf_node *node = conf_get(map, key);
+
+    return node ? node : map;
+}

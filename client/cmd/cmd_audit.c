@@ -1,0 +1,113 @@
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/conf.h"
+#include "base/mem.h"
+#include "client/connect.h"
+#include "client/screen/json_print.h"
+#include "client/screen/screen.h"
+
+#define LINES_DEFAULT 100
+#define LINES_MOST 10000
+
+struct audit_options {
+    const char *output, *since;
+    int64_t lines;
+};
+
+static const struct option_spec options[] = {
+    {.name = "since",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct audit_options, since),
+     .value = "WHEN",
+     .help = "start of the list: 2h or 7d ago, or local time 2026-11-30 or \"2026-11-30 14:00\""},
+    {.name = "lines",
+     .letter = 'n',
+     .type = OPTION_INT,
+     .offset = offsetof(struct audit_options, lines),
+     .value = "N",
+     .help = "the newest N lines (100), at most 10000"},
+    OPTION_OUTPUT(audit_options, output),
+    {0},
+};
+
+static bool read_date(const char *text, int64_t *ms)
+{
+    static const char *const formats[] = {"%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S",
+                                          "%Y-%m-%dT%H:%M:%S"};
+    for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
+        struct tm tm = {.tm_isdst = -1};
+        const char *end = strptime(text, formats[i], &tm);
+        if (!end || *end)
+            continue;
+        const time_t at = mktime(&tm);
+        *ms = (int64_t)at * 1000;
+        return at > 0;
+    }
+    return false;
+}
+
+static enum err_code read_since(const char *text, int64_t *ms, struct err *e)
+{
+    int64_t ago;
+    if (read_date(text, ms))
+        return ERR_OK;
+    if (conf_duration(text, &ago, e) != ERR_OK)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "--since '%s': give a span such as 2h or 7d, or a date such as 2026-11-30 or"
+                       " \"2026-11-30 14:00\"",
+                       text);
+    *ms = clock_wall_ms() - ago;
+    if (*ms <= 0)
+        *ms = 1;
+    return ERR_OK;
+}
+
+static enum err_code read_options(const struct audit_options *o, Ddp__V1__GetAuditRequest *request,
+                                  struct err *e)
+{
+    if (o->since && read_since(o->since, &request->since_ms, e) != ERR_OK)
+        return e->code;
+    if (o->lines > LINES_MOST)
+        return err_set(e, ERR_INVALID_ARGUMENT, "--lines %lld: at most %d", (long long)o->lines, LINES_MOST);
+    request->limit = o->lines ? (int32_t)o->lines : LINES_DEFAULT;
+    return ERR_OK;
+}
+
+static int run(struct invocation *in)
+{
+    Ddp__V1__GetAuditRequest request = DDP__V1__GET_AUDIT_REQUEST__INIT;
+    const struct audit_options *o = in->options;
+    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct term term = term_of(STDOUT_FILENO);
+    struct link link;
+    struct err e;
+    if (read_options(o, &request, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    enum err_code code = link_call(&link, "GetAudit", &request, &reply, 0, &e);
+    if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
+        json_print(reply, &out);
+    else if (code == ERR_OK)
+        screen_audit(reply, &term, &out);
+    put_out(&out);
+    link_close(&link);
+    return code == ERR_OK ? EXIT_DONE : complain(&e);
+}
+
+const struct command cmd_audit = {
+    .name = "audit",
+    .usage = "audit [--since WHEN] [-n N] [-o table|json]",
+    .summary = "who did what, when and from where",
+    .help = "Prints one line for each change that a user made: jobs submitted, cancelled, resized and "
+            "restarted,\n"
+            "nodes drained, undrained and forgotten, users added and removed. Refused calls are listed too; "
+            "many\n"
+            "calls of one caller within a minute share one line. Oldest first. Needs the role operate.",
+    .options = options,
+    .size = sizeof(struct audit_options),
+    .run = run,
+};

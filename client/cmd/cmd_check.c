@@ -1,0 +1,189 @@
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "client/screen/json_print.h"
+#include "client/submit.h"
+#include "client/diagnose/survey.h"
+
+#define PLACES_MS 20000
+
+struct check_options {
+    struct job_flags job; /* first: job_flag_options fill it */
+    const char *output;
+    char **exports;
+};
+
+static const struct option_spec options[] = {
+    {.name = "export",
+     .type = OPTION_TEXTS,
+     .offset = offsetof(struct check_options, exports),
+     .value = "NAME",
+     .help = "as of submit: what the workers get of this environment"},
+    OPTION_OUTPUT(check_options, output),
+    {0},
+};
+
+/* What is to be checked: a job's text, and the nodes it runs on when it does. */
+struct subject {
+    char *text; /* NULL: no job, the nodes alone */
+    char **env, **nodes;
+};
+
+static void release_subject(struct subject *s)
+{
+    free(s->text);
+    strv_free(s->env);
+    strv_free(s->nodes);
+}
+
+static bool is_number(const char *text)
+{
+    text += *text == '#';
+    return *text && strspn(text, "0123456789") == strlen(text);
+}
+
+static enum err_code from_job(struct link *link, const char *name, struct subject *s, struct err *e)
+{
+    Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) Ddp__V1__JobStatus *job = NULL;
+    void *reply;
+    if (read_job(name, &request.job, e) != ERR_OK ||
+        link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    job = reply;
+    s->text = xstrdup(job->job_file);
+    if (strcmp(job->state, "running") == 0 || strcmp(job->state, "starting") == 0)
+        for (size_t i = 0; i < job->n_nodes; i++)
+            s->nodes = strv_append(s->nodes, job->nodes[i]);
+    return ERR_OK;
+}
+
+static enum err_code find_subject(const struct invocation *in, struct link *link, struct subject *s,
+                                  struct err *e)
+{
+    const struct check_options *o = in->options;
+    char *const nothing[] = {NULL};
+    if (!in->args.count && !in->args.tail)
+        return ERR_OK;
+    if (!in->args.tail && is_number(in->args.list[0]))
+        return from_job(link, in->args.list[0], s, e);
+    if (submit_text(&in->args, &o->job, &s->text, e) != ERR_OK)
+        return e->code;
+    if (!in->args.tail && !o->exports)
+        return ERR_OK;
+    return environment_carried(environ ? environ : nothing, o->exports, &s->env, e);
+}
+
+static enum err_code look(struct survey *survey, struct link *link, const struct subject *s,
+                          struct findings *found, struct err *e)
+{
+    CLEANUP(job_release) struct job_spec spec = {0};
+    Ddp__V1__CheckPlace place = DDP__V1__CHECK_PLACE__INIT;
+    if (survey_nodes(survey, link, s->nodes, strv_len(s->nodes), found, e) != ERR_OK)
+        return e->code;
+    if (s->text && job_parse(&spec, s->text, strlen(s->text), "job file", e) != ERR_OK)
+        return e->code;
+    if (s->text)
+        place_of(&spec, s->env, true, &place);
+    if (s->text)
+        fitness_judge_size(&survey->fitness, &spec, found);
+    else if (!survey->fitness.count)
+        findings_add(found, "", xstrdup("no node can take work"),
+                     xstrdup("start ddp-agent on one: ddp-coordinator init says how"));
+    enum err_code code = survey_places(survey, link, &place, PLACES_MS, e);
+    if (s->text)
+        place_release(&place);
+    return code == ERR_OK ? survey_links(survey, link, e) : code;
+}
+
+static void print_answers(struct jout *o, const char *key, const Ddp__V1__CheckNodesReply *reply)
+{
+    jout_open(o, key, '[');
+    for (size_t i = 0; reply && i < reply->n_answers; i++) {
+        CLEANUP(buf_release) struct buf one = {0};
+        json_print(&reply->answers[i]->base, &one);
+        one.data[one.len - 1] = '\0'; /* the line's end */
+        jout_raw(o, NULL, one.data);
+    }
+    jout_close(o, ']');
+}
+
+static void print_json(const struct survey *s, const struct findings *found, struct buf *out)
+{
+    struct jout o = {.buf = out};
+    jout_open(&o, NULL, '{');
+    jout_bool(&o, "fit", found->count == 0);
+    jout_open(&o, "problems", '[');
+    for (size_t i = 0; i < found->count; i++) {
+        jout_open(&o, NULL, '{');
+        jout_text(&o, "node", found->items[i].node);
+        jout_text(&o, "problem", found->items[i].what);
+        jout_text(&o, "fix", found->items[i].fix ? found->items[i].fix : "");
+        jout_close(&o, '}');
+    }
+    jout_close(&o, ']');
+    print_answers(&o, "nodes", s->places);
+    print_answers(&o, "links", s->links);
+    jout_close(&o, '}');
+    buf_putc(out, '\n');
+}
+
+static enum err_code read_version(struct link *link, void **reply, struct err *e)
+{
+    Ddp__V1__GetVersionRequest request = DDP__V1__GET_VERSION_REQUEST__INIT;
+    return link_call(link, "GetVersion", &request, reply, 0, e);
+}
+
+static int run(struct invocation *in)
+{
+    const struct check_options *o = in->options;
+    CLEANUP(release_subject) struct subject subject = {0};
+    CLEANUP(survey_release) struct survey survey = {0};
+    CLEANUP(findings_release) struct findings found = {0};
+    CLEANUP(rpc_release) void *version = NULL;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct term term = term_of(STDOUT_FILENO);
+    struct link link;
+    struct err e;
+    if (link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    enum err_code code = find_subject(in, &link, &subject, &e);
+    if (code == ERR_OK)
+        code = read_version(&link, &version, &e);
+    if (code == ERR_OK)
+        code = look(&survey, &link, &subject, &found, &e);
+    link_close(&link);
+    if (code != ERR_OK)
+        return complain(&e);
+    survey.fitness.version = ((Ddp__V1__GetVersionReply *)version)->version;
+    fitness_judge(&survey.fitness, &found);
+    if (o->output && strcmp(o->output, "json") == 0)
+        print_json(&survey, &found, &out);
+    else
+        screen_check(&survey.fitness, &found, &term, &out);
+    return put_out(&out) && !found.count ? EXIT_DONE : EXIT_FAILED;
+}
+
+const struct command cmd_check = {
+    .name = "check",
+    .usage = "check [JOB | JOB.yaml] [OPTIONS]\ncheck [OPTIONS] -- COMMAND [ARGUMENTS]",
+    .summary = "whether the nodes are fit for a job, before it runs",
+    .help =
+        "Looks on each node, as the user that jobs run as: the working directory, the data (size and "
+        "content,\n"
+        "compared between nodes), the interpreter and scripts, versions, the clock, room; then tries ports\n"
+        "between every two nodes, of the range for MASTER_PORT and of the kernel's own, over the addresses\n"
+        "that workers use, and measures how fast each sends to the next. What is wrong stands below the\n"
+        "tables, with what mends it; then the exit code is 1.\n\n"
+        "Of files above 8 MiB the size and three blocks are compared. Without a job the nodes alone are\n"
+        "looked at. submit does the quick half of this by itself, and warns.",
+    .options = options,
+    .shared = job_flag_options,
+    .size = sizeof(struct check_options),
+    .most = 1,
+    .tail = true,
+    .run = run,
+};

@@ -1,0 +1,48 @@
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "client/connect.h"
+#include "client/screen/json_print.h"
+#include "client/screen/screen.h"
+
+struct events_options {
+    const char *output;
+};
+
+static const struct option_spec options[] = {OPTION_OUTPUT(events_options, output), {0}};
+
+static int run(struct invocation *in)
+{
+    const struct events_options *o = in->options;
+    Ddp__V1__GetEventsRequest request = DDP__V1__GET_EVENTS_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct term term = term_of(STDOUT_FILENO);
+    struct link link;
+    struct err e;
+    if ((in->args.count && read_job(in->args.list[0], &request.job, &e) != ERR_OK) ||
+        link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    enum err_code code = link_call(&link, "GetEvents", &request, &reply, 0, &e);
+    if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
+        json_print(reply, &out);
+    else if (code == ERR_OK)
+        screen_events(reply, &term, &out);
+    put_out(&out);
+    link_close(&link);
+    return code == ERR_OK ? EXIT_DONE : complain(&e);
+}
+
+const struct command cmd_events = {
+    .name = "events",
+    .usage = "events [JOB] [-o table|json]",
+    .summary = "what happened to a job, and what each fault cost",
+    .help =
+        "Prints every change of the job's state, its generations and its failures, oldest first, in local\n"
+        "time. Without JOB: the events of the cluster itself: its nodes, its database and its backups.",
+    .options = options,
+    .size = sizeof(struct events_options),
+    .most = 1,
+    .run = run,
+};

@@ -1,0 +1,139 @@
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "client/follow.h"
+#include "client/screen/prefix.h"
+#include "client/screen/term.h"
+
+struct logs_options {
+    const char *rank;
+    bool follow, standard_error, both, raw;
+    int64_t generation, tail;
+};
+
+static const struct option_spec options[] = {
+    {.name = "rank",
+     .letter = 'r',
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct logs_options, rank),
+     .value = "R",
+     .help = "of this rank only"},
+    {.name = "follow",
+     .letter = 'f',
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct logs_options, follow),
+     .help = "go on until the job ends; ^C leaves"},
+    {.name = "stderr",
+     .letter = 'e',
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct logs_options, standard_error),
+     .help = "standard error instead of standard output"},
+    {.name = "both",
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct logs_options, both),
+     .help = "both of them"},
+    {.name = "generation",
+     .letter = 'g',
+     .type = OPTION_INT,
+     .offset = offsetof(struct logs_options, generation),
+     .value = "N",
+     .help = "of an earlier generation (the newest)"},
+    {.name = "tail",
+     .type = OPTION_INT,
+     .offset = offsetof(struct logs_options, tail),
+     .value = "BYTES",
+     .help = "only the last BYTES of each"},
+    {.name = "raw",
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct logs_options, raw),
+     .help = "pass every byte unchanged, also to a terminal"},
+    {0},
+};
+
+static enum err_code copy(struct rpc_stream *stream, struct prefixer *prefix, struct err *e)
+{
+    CLEANUP(buf_release) struct buf out = {0}, talk = {0};
+    for (;;) {
+        CLEANUP(rpc_release) Ddp__V1__LogData *data = NULL;
+        void *message = NULL;
+        enum err_code code = rpc_stream_next(stream, 100, &message, e);
+        data = message;
+        if (interrupts())
+            return ERR_OK;
+        if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(stream))
+            continue;
+        if (code != ERR_OK)
+            return code;
+        if (!data)
+            break;
+        if (*data->note) {
+            term_printf_safe(&talk, "ddpctl: %s", data->note);
+            buf_putc(&talk, '\n');
+        }
+        prefixer_add(prefix, data->rank, data->standard_error, (const char *)data->data.data, data->data.len,
+                     &out);
+        put_err(&talk);
+        if (!put_out(&out))
+            return ERR_OK;
+    }
+    prefixer_finish(prefix, &out);
+    put_out(&out);
+    return ERR_OK;
+}
+
+static int run(struct invocation *in)
+{
+    const struct logs_options *o = in->options;
+    Ddp__V1__ReadLogsRequest request = DDP__V1__READ_LOGS_REQUEST__INIT;
+    struct rpc_stream *stream;
+    struct prefixer prefix;
+    struct link link;
+    struct err e;
+    int64_t rank = -1;
+    if (read_job(in->args.list[0], &request.job, &e) != ERR_OK)
+        return complain(&e);
+    if (o->rank && read_rank(o->rank, &rank, &e) != ERR_OK)
+        return complain(&e);
+    request.rank = (int32_t)rank;
+    request.follow = o->follow;
+    request.standard_error = o->standard_error;
+    request.both = o->both;
+    request.generation = o->generation;
+    request.tail_bytes = o->tail;
+    if (link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    interrupts_catch();
+    prefixer_init(&prefix, rank < 0 && isatty(STDOUT_FILENO), term_of(STDOUT_FILENO).colour);
+    prefix.raw = rank >= 0 && !o->both; /* two streams come in pieces: whole lines of each */
+    prefix.filtered = !o->raw && isatty(STDOUT_FILENO);
+    enum err_code code =
+        rpc_stream_open(&stream, link.channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0, 0, &e);
+    if (code == ERR_OK) {
+        code = copy(stream, &prefix, &e);
+        rpc_stream_close(stream);
+    }
+    if (code != ERR_OK)
+        link_explain(&link, &e);
+    prefixer_release(&prefix);
+    link_close(&link);
+    return code == ERR_OK ? EXIT_DONE : complain(&e);
+}
+
+const struct command cmd_logs = {
+    .name = "logs",
+    .usage = "logs JOB [--rank R] [-f] [--stderr]",
+    .summary = "what the workers wrote",
+    .help =
+        "Prints what the workers of the newest generation wrote to standard output. On a terminal each line "
+        "of\n"
+        "several ranks begins with its rank; in a pipe lines are as they were written. Nodes that cannot be\n"
+        "reached are named on stderr and left out. The files themselves are in the log directory that\n"
+        "`ddpctl status JOB` names.",
+    .options = options,
+    .size = sizeof(struct logs_options),
+    .least = 1,
+    .most = 1,
+    .run = run,
+};

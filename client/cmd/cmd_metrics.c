@@ -1,0 +1,333 @@
+#include <langinfo.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "client/connect.h"
+#include "client/screen/format.h"
+#include "client/screen/json_print.h"
+#include "client/screen/plot.h"
+#include "client/screen/series.h"
+#include "client/screen/table.h"
+
+struct metrics_options {
+    const char *name, *output, *plot;
+    int64_t limit;
+};
+
+static const struct option_spec options[] = {
+    {.name = "name",
+     .letter = 'n',
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct metrics_options, name),
+     .value = "NAME",
+     .help = "only this metric, as in loss, val_acc"},
+    {.name = "limit",
+     .type = OPTION_INT,
+     .offset = offsetof(struct metrics_options, limit),
+     .value = "N",
+     .help = "at most the newest N points of each job"},
+    {.name = "plot",
+     .letter = 'p',
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct metrics_options, plot),
+     .value = "NAME[,NAME]",
+     .help = "draws curves over the steps, of all jobs given: loss,val_loss"},
+    {.name = "output",
+     .letter = 'o',
+     .type = OPTION_CHOICE,
+     .offset = offsetof(struct metrics_options, output),
+     .value = "table|csv|json",
+     .help = "what to print (table)"},
+    {0},
+};
+
+/* Steps down, metrics across: the newest value of rank 0, else of the lowest rank, at each step. */
+struct grid {
+    const char **names; /* borrowed from the points */
+    size_t columns, names_cap;
+};
+
+/* Said once, or for machines: -o csv and --name have them. */
+static bool is_aside(const char *name)
+{
+    static const char *const aside[] = {
+        "parameters",       "parameter_bytes", "gradient_bytes", "optimizer_bytes",
+        "activation_bytes", "bytes",           "digest_high",    "digest_low",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(aside); i++)
+        if (strcmp(name, aside[i]) == 0)
+            return true;
+    return false;
+}
+
+static size_t column_of(struct grid *g, const char *name)
+{
+    for (size_t i = 0; i < g->columns; i++)
+        if (strcmp(g->names[i], name) == 0)
+            return i;
+    g->names = array_grow(g->names, g->columns, &g->names_cap, sizeof(*g->names));
+    g->names[g->columns] = name;
+    return g->columns++;
+}
+
+static int by_step(const void *left, const void *right)
+{
+    const Ddp__V1__MetricPoint *a = *(Ddp__V1__MetricPoint *const *)left,
+                               *b = *(Ddp__V1__MetricPoint *const *)right;
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return a->time_ms < b->time_ms ? -1 : a->time_ms > b->time_ms;
+}
+
+/* Names are a worker's own. */
+static char *heading(const char *name)
+{
+    struct buf text = {0};
+    term_puts_safe(&text, name);
+    return buf_steal(&text);
+}
+
+/* To the front go those that the table shows, by step; returns how many. */
+static size_t arrange(const Ddp__V1__GetMetricsReply *reply, bool all)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < reply->n_points; i++) {
+        Ddp__V1__MetricPoint *point = reply->points[i];
+        if (!all && is_aside(point->name))
+            continue;
+        reply->points[i] = reply->points[count];
+        reply->points[count++] = point;
+    }
+    if (count)
+        qsort(reply->points, count, sizeof(*reply->points), by_step);
+    return count;
+}
+
+static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, const char *name, bool with_job,
+                       struct buf *out)
+{
+    struct grid g = {0};
+    struct term plain = {0};
+    const size_t points = arrange(reply, name);
+    if (!points) {
+        CLEANUP(buf_release) struct buf talk = {0};
+        buf_printf(&talk, "ddpctl: job %lld has reported %s%s\n", (long long)job,
+                   name ? "nothing called " : "no metrics", name ? name : "");
+        put_err(&talk);
+        return;
+    }
+    for (size_t i = 0; i < points; i++)
+        column_of(&g, reply->points[i]->name);
+    struct table_column *columns = xcalloc(g.columns + 1, sizeof(*columns));
+    columns[0] = (struct table_column){"STEP", true};
+    for (size_t c = 0; c < g.columns; c++)
+        columns[c + 1] = (struct table_column){heading(g.names[c]), true};
+    CLEANUP(table_release) struct table *t = table_new(columns, g.columns + 1);
+    const Ddp__V1__MetricPoint **row = xcalloc(g.columns + 1, sizeof(const Ddp__V1__MetricPoint *));
+    for (size_t i = 0; i < points;) {
+        int64_t step = reply->points[i]->step;
+        memset(row, 0, (g.columns + 1) * sizeof(*row));
+        for (; i < points && reply->points[i]->step == step; i++) {
+            size_t c = column_of(&g, reply->points[i]->name);
+            if (!row[c] || row[c]->rank == reply->points[i]->rank)
+                row[c] = reply->points[i];
+        }
+        table_cell(t, STYLE_NONE, fmt_count(step).text);
+        for (size_t c = 0; c < g.columns; c++)
+            table_cell(t, STYLE_NONE, row[c] ? fmt_metric(row[c]->value).text : "");
+        table_end_row(t);
+    }
+    if (with_job)
+        buf_printf(out, "#%lld\n", (long long)job);
+    table_print(t, &plain, out);
+    free(row);
+    free(g.names);
+    table_free(steal(t));
+    for (size_t c = 0; c < g.columns; c++)
+        free((char *)(uintptr_t)columns[c + 1].heading);
+    free(columns);
+}
+
+/* As RFC 4180 has it: in quotes where need be. */
+static void put_csv_text(struct buf *out, const char *text)
+{
+    bool quoted = text[strcspn(text, ",\"\r\n")];
+    buf_puts(out, quoted ? "\"" : "");
+    for (; *text; text++)
+        buf_puts(out, (char[]){*text, *text == '"' ? '"' : '\0', '\0'});
+    buf_puts(out, quoted ? "\"" : "");
+}
+
+static void print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool first, struct buf *out)
+{
+    if (first)
+        buf_puts(out, "job,step,time_ms,rank,name,value\n");
+    for (size_t i = 0; i < reply->n_points; i++) {
+        const Ddp__V1__MetricPoint *p = reply->points[i];
+        char value[REAL_TEXT];
+
+        buf_printf(out, "%lld,%lld,%lld,%d,", (long long)job, (long long)p->step, (long long)p->time_ms,
+                   p->rank);
+        put_csv_text(out, p->name);
+        real_text(value, p->value);
+        buf_printf(out, ",%s\n", value);
+    }
+}
+
+/* {"job": 9, "points": [...]}: one line a job. */
+static void print_json(const Ddp__V1__GetMetricsReply *reply, int64_t job, struct buf *out)
+{
+    CLEANUP(buf_release) struct buf inner = {0};
+    json_print(&reply->base, &inner);
+    buf_printf(out, "{\"job\":%lld,%s", (long long)job, inner.data + 1);
+}
+
+static enum err_code show(struct link *link, const struct metrics_options *o, int64_t job, bool first,
+                          bool several, struct err *e)
+{
+    Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(buf_release) struct buf out = {0};
+    request.job = job;
+    request.limit = o->limit > INT32_MAX ? INT32_MAX : (int32_t)o->limit;
+    if (o->name)
+        request.name = (char *)(uintptr_t)o->name;
+    if (link_call(link, "GetMetrics", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    if (o->output && strcmp(o->output, "csv") == 0)
+        print_csv(reply, job, first, &out);
+    else if (o->output && strcmp(o->output, "json") == 0)
+        print_json(reply, job, &out);
+    else
+        print_grid(reply, job, o->name, several, &out);
+    put_out(&out);
+    return ERR_OK;
+}
+
+static void free_names(char ***names)
+{
+    strv_free(*names);
+}
+
+static char **split_names(const char *text)
+{
+    char **names = NULL;
+    while (*text) {
+        size_t len = strcspn(text, ",");
+        CLEANUP(free_text) char *name = xasprintf("%.*s", (int)len, text);
+        if (len)
+            names = strv_append(names, name);
+        text += len + (text[len] == ',');
+    }
+    return names;
+}
+
+struct curves {
+    struct plot_curve *list;
+    size_t count;
+};
+
+static void release_curves(struct curves *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        free(c->list[i].label);
+        series_release(&c->list[i].points);
+    }
+    free(c->list);
+}
+
+static enum err_code fetch_curve(struct link *link, int64_t job, const char *name, int64_t limit,
+                                 struct curves *c, struct err *e)
+{
+    Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(buf_release) struct buf label = {0};
+    request.job = job;
+    request.name = (char *)(uintptr_t)name;
+    request.limit = limit > INT32_MAX ? INT32_MAX : (int32_t)limit;
+    if (link_call(link, "GetMetrics", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    buf_printf(&label, "#%lld ", (long long)job);
+    term_puts_safe(&label, name);
+    c->list[c->count].label = buf_steal(&label);
+    series_take(&c->list[c->count++].points, reply, name);
+    return ERR_OK;
+}
+
+/* Axes as wide as the terminal, at most 120 columns; in a pipe 80. */
+static void draw(const struct curves *c)
+{
+    struct term term = term_of(STDOUT_FILENO);
+    CLEANUP(buf_release) struct buf out = {0};
+    struct plot p = {.columns = term.columns ? term.columns : 80,
+                     .rows = 18,
+                     .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
+                     .colour = term.colour};
+    p.columns = p.columns > 120 ? 120 : p.columns < 30 ? 30 : p.columns;
+    plot_draw(&p, c->list, c->count, &out);
+    put_out(&out);
+}
+
+static enum err_code plot_jobs(struct link *link, const struct invocation *in, struct err *e)
+{
+    const struct metrics_options *o = in->options;
+    CLEANUP(free_names) char **names = split_names(o->plot);
+    CLEANUP(release_curves)
+    struct curves c = {.list = xcalloc(in->args.count * (strv_len(names) + 1), sizeof(*c.list))};
+    bool any = false;
+    for (size_t i = 0; i < in->args.count; i++)
+        for (char **name = names; name && *name; name++) {
+            int64_t job;
+            if (read_job(in->args.list[i], &job, e) != ERR_OK ||
+                fetch_curve(link, job, *name, o->limit, &c, e) != ERR_OK)
+                return e->code;
+            any = any || c.list[c.count - 1].points.count > 0;
+        }
+    if (!any)
+        return err_set(e, ERR_NOT_FOUND, "nothing reported '%s', `ddpctl metrics JOB` shows what was",
+                       o->plot);
+    draw(&c);
+    return ERR_OK;
+}
+
+static int run(struct invocation *in)
+{
+    const struct metrics_options *o = in->options;
+    struct link link;
+    struct err e;
+    int64_t job;
+    for (size_t i = 0; i < in->args.count; i++)
+        if (read_job(in->args.list[i], &job, &e) != ERR_OK)
+            return complain(&e);
+    if (link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    enum err_code code = o->plot ? plot_jobs(&link, in, &e) : ERR_OK;
+    for (size_t i = 0; i < in->args.count && code == ERR_OK && !o->plot; i++) {
+        code = read_job(in->args.list[i], &job, &e);
+        if (code == ERR_OK)
+            code = show(&link, in->options, job, i == 0, in->args.count > 1, &e);
+    }
+    link_close(&link);
+    return code == ERR_OK ? EXIT_DONE : complain(&e);
+}
+
+const struct command cmd_metrics = {
+    .name = "metrics",
+    .usage = "metrics JOB... [--name NAME] [-o table|csv|json] [--plot NAME,...]",
+    .summary = "the numbers a job has reported",
+    .help = "A table of steps and metrics (of the lowest rank that reported each; without sizes and digests, "
+            "which\n"
+            "--name shows), or every point of every rank as CSV or JSON. --plot draws them. Any process of a "
+            "job\n"
+            "reports by lines on $DDP_REPORT_FD: {\"step\": 10, \"loss\": 1.4}.",
+    .options = options,
+    .size = sizeof(struct metrics_options),
+    .least = 1,
+    .most = 64,
+    .run = run,
+};

@@ -1,0 +1,208 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "client/run/batch.h"
+#include "client/run/hosts.h"
+#include "client/run/launched.h"
+#include "client/run/launcher.h"
+#include "client/run/run_logs.h"
+#include "client/run/run_session.h"
+#include "client/submit.h"
+
+/* run: one job in the foreground.
+ *
+ * Happy path: what was asked for becomes a launch (client/run/launch.h) and the text of a job. Alone on this
+ * machine: start a private cluster, submit, and stay with the job until it has ended; then end the cluster
+ * and exit with the job's code. The first ^C cancels (snapshot, then stop), the second kills; when this
+ * process dies in any way, the lifeline ends all. ^Z stops the display only. */
+
+/* The slots the job needs here: a private agent offers at least these, however few the cores. */
+static enum err_code check_job(const struct job_spec *spec, int64_t *slots, struct err *e)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *slots = cores > 0 ? cores : 1;
+    if (spec->procs == JOB_PROCS_NUMBER && spec->procs_per_node > *slots)
+        *slots = spec->procs_per_node;
+    if (access(spec->workdir, X_OK) != 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "workdir %s: %s", spec->workdir, strerror(errno));
+    return ERR_OK;
+}
+
+static enum err_code start(struct session *s, const char *text, int64_t slots, struct err *e)
+{
+    struct submission submission = {.text = text};
+    if (local_start(&s->local, slots, s->launch->log_dir, e) != ERR_OK ||
+        local_link(&s->local, &s->link, e) != ERR_OK)
+        return e->code;
+    if (submit_send(&s->link, &submission, &s->job, e) != ERR_OK)
+        return e->code;
+    return session_run(s, e);
+}
+
+/* ddp's own failure; a refused job keeps its meaning. */
+static int failed(const struct err *e)
+{
+    int code = complain(e);
+    return code == EXIT_USAGE ? EXIT_USAGE : EXIT_DDP;
+}
+
+static int run_here(const struct launch *l, const char *text, const struct job_spec *spec, int64_t slots,
+                    bool quiet)
+{
+    struct session s;
+    struct err e;
+    session_init(&s, l, quiet);
+    if (spec->procs == JOB_PROCS_GPU)
+        s.without_gpus = "--nproc-per-node N or cpu";
+    else if (spec->device == JOB_DEVICE_CUDA)
+        s.without_gpus = "--device cpu";
+    int code = start(&s, text, slots, &e) == ERR_OK ? s.exit_code : failed(&e);
+    if (interrupts())
+        code = 128 + interrupt_signal();
+    session_release(&s, code);
+    return code;
+}
+
+/* The job's text, and the same read back. */
+static enum err_code plan_job(struct invocation *in, const struct launch *l, char **text,
+                              struct job_spec *spec, struct err *e)
+{
+    if (launch_text(l, in->options, in->args.list[0], text, e) != ERR_OK)
+        return e->code;
+    return job_parse(spec, *text, strlen(*text), "job file", e);
+}
+
+/* What was typed, what the launcher that started this said, what the batch system says, in this order. */
+static enum err_code read_launch(struct invocation *in, struct batch *batch, struct launch *l,
+                                 enum launcher *launcher, struct err *e)
+{
+    struct run_options *o = in->options;
+    CLEANUP(buf_release) struct buf talk = {0};
+    CLEANUP(launched_release) struct launched at = {0};
+    char *const nothing[] = {NULL};
+    const bool launched = o->launched != NULL; /* not by PET_LAUNCHED, which launch_read would take */
+    if (launched && (launched_parse(o->launched, &at, e) != ERR_OK || launched_receive(&at, e) != ERR_OK))
+        return e->code;
+    if (launch_read(l, o, in->args.tail, environ ? environ : nothing, &talk, e) != ERR_OK)
+        return e->code;
+    put_err(&talk);
+    if (launched)
+        launched_fill(&at, l);
+    *launcher = LAUNCHER_NONE;
+    if (allocation_here(&batch->allocation, e) != ERR_OK ||
+        (!launched && launcher_choose(l, &batch->allocation, launcher_have, launcher, e) != ERR_OK))
+        return e->code;
+    if (!*launcher)
+        batch_enter(batch, l);
+    return ERR_OK;
+}
+
+/* From the launch to the job's text. */
+static enum err_code plan(struct invocation *in, const struct batch *batch, struct launch *l, char **text,
+                          struct job_spec *spec, struct err *e)
+{
+    struct run_options *o = in->options;
+    if (plan_job(in, l, text, spec, e) != ERR_OK)
+        return e->code;
+    if (batch_resumes(batch, spec)) {
+        o->job.set = strv_append(o->job.set, "train.resume=continue");
+        free_text(text);
+        job_release(spec);
+        if (plan_job(in, l, text, spec, e) != ERR_OK)
+            return e->code;
+    }
+    batch_signals(batch, spec->kind, l);
+    return launch_settle(l, spec, e);
+}
+
+/* --log-dir: each run has a directory of its own there. */
+static enum err_code place_logs(struct launch *l, const struct job_spec *spec, struct err *e)
+{
+    char *claimed;
+    if (!l->log_dir)
+        return ERR_OK;
+    if (run_logs_claim(l->log_dir, spec->run_id ? spec->run_id : spec->name, &claimed, e) != ERR_OK)
+        return e->code;
+    free(l->log_dir);
+    l->log_dir = claimed;
+    return ERR_OK;
+}
+
+static int run_launch(struct invocation *in, struct launch *l, const char *text, struct job_spec *spec,
+                      int64_t slots)
+{
+    const struct run_options *o = in->options;
+    struct err e;
+    if (place_logs(l, spec, &e) != ERR_OK)
+        return complain(&e);
+    return l->host ? hosts_run(in->globals, l, text, spec, o->quiet)
+                   : run_here(l, text, spec, slots, o->quiet);
+}
+
+static int run(struct invocation *in)
+{
+    CLEANUP(launch_release) struct launch launch = {0};
+    CLEANUP(job_release) struct job_spec spec = {0};
+    CLEANUP(free_text) char *text = NULL;
+    CLEANUP(batch_release) struct batch batch = {.mates = {.fd = -1}};
+    struct err e;
+    enum launcher launcher;
+    int64_t slots;
+    bool leads;
+    int code;
+    if (read_launch(in, &batch, &launch, &launcher, &e) != ERR_OK)
+        return complain(&e);
+    if (launcher)
+        return launcher_run(launcher, in->globals, &launch, &batch.allocation, in->argv);
+    if (plan(in, &batch, &launch, &text, &spec, &e) != ERR_OK || check_job(&spec, &slots, &e) != ERR_OK)
+        return complain(&e);
+    if (batch_lead(&batch, &leads, &code, &e) != ERR_OK)
+        return failed(&e);
+    if (leads) {
+        code = run_launch(in, &launch, text, &spec, slots);
+        batch_end(&batch, code);
+    }
+    return code;
+}
+
+const struct command cmd_run = {
+    .name = "run",
+    .usage = "run [OPTIONS] SCRIPT.py|COMMAND [ARGUMENTS]\nrun JOB.yaml [OPTIONS]",
+    .summary = "run one job here, in the foreground; nothing to start first",
+    .help =
+        "Starts a private coordinator and agent, runs the job on this machine, copies the output of its "
+        "ranks "
+        "and\n"
+        "exits with the first failing rank's own code (128 + signal; 125 where ddp itself failed). One "
+        "rank's\n"
+        "output passes as it is; that of several comes in whole lines, on a terminal each behind its [rank]. "
+        "The\n"
+        "first ^C lets a train job leave a snapshot and stops (exit 130), the second kills. When ddpctl "
+        "dies,\n"
+        "all dies. ^Z stops the display, not the job. A COMMAND is not restarted unless --max-restarts says "
+        "so.\n\n"
+        "torchrun's options mean here what they mean there, in both spellings (--nproc_per_node too) and "
+        "from\n"
+        "PET_* variables; `ddprun` is short for `ddpctl run`. The first word that is no option begins the "
+        "script or\n"
+        "command, and all that follows is its own; SCRIPT.py runs under python3 -u ($PYTHON_EXEC).\n\n"
+        "On several hosts type the same line on each: they meet at --rdzv-endpoint, which one of them owns, "
+        "by "
+        "the\n"
+        "token in DDP_TOKEN, ~/.config/ddp/token or --token FILE; --insecure does without.\n\n"
+        "  ddprun --standalone --nproc-per-node=gpu train.py --epochs 50\n"
+        "  ddpctl run --procs-per-node 4 ./bench\n"
+        "  ddprun --nnodes=2 --rdzv-id=456 --rdzv-backend=c10d --rdzv-endpoint=box1:29400 train.py\n"
+        "  ddpctl run examples/single.yaml --set train.epochs=3",
+    .options = run_option_table,
+    .shared = job_flag_options,
+    .size = sizeof(struct run_options),
+    .most = 1,
+    .ends = run_begins_command,
+    .tail = true,
+    .offline = true,
+    .run = run,
+};

@@ -1,0 +1,192 @@
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "client/follow.h"
+#include "client/screen/json_print.h"
+
+struct status_options {
+    bool watch, all;
+    const char *output;
+};
+
+static const struct option_spec options[] = {
+    {.name = "watch",
+     .letter = 'w',
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct status_options, watch),
+     .help = "redraw until ^C, or until the job has ended"},
+    {.name = "all",
+     .letter = 'a',
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct status_options, all),
+     .help = "list jobs of any age that have ended, too"},
+    OPTION_OUTPUT(status_options, output),
+    {0},
+};
+
+static bool wants_json(const struct status_options *o)
+{
+    return o->output && strcmp(o->output, "json") == 0;
+}
+
+/* --all: the coordinator's lists are short, so this reads one after the other, from the oldest job on. */
+static enum err_code screen_every_job(struct link *link, const struct status_options *o, struct buf *out,
+                                      struct err *e)
+{
+    Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
+    Ddp__V1__ListJobsReply every = {0};
+    Ddp__V1__JobStatus **jobs = NULL;
+    size_t count = 0, pages = 0;
+    void **replies = NULL;
+
+    request.all = true;
+    request.after = -1; /* 0 would mean the newest */
+    do {
+        void *reply = NULL;
+        if (link_call(link, "ListJobs", &request, &reply, 0, e) != ERR_OK)
+            break;
+        replies = xrealloc(replies, (pages + 1) * sizeof *replies);
+        replies[pages++] = reply;
+        every = *(Ddp__V1__ListJobsReply *)reply; /* the totals of the newest reply */
+        jobs = xrealloc(jobs, (count + every.n_jobs + 1) * sizeof(Ddp__V1__JobStatus *));
+        for (size_t i = 0; i < every.n_jobs; i++)
+            jobs[count++] = every.jobs[i];
+        if (every.n_jobs)
+            request.after = jobs[count - 1]->job;
+    } while (every.n_jobs);
+    /* The loop ends with an empty list, or early with an error. */
+    const enum err_code code = pages && !every.n_jobs ? ERR_OK : e->code;
+    if (code == ERR_OK) {
+        every.jobs = jobs;
+        every.n_jobs = count;
+        if (wants_json(o)) {
+            json_print(&every.base, out);
+        } else {
+            struct term term = term_of(STDOUT_FILENO);
+            screen_jobs(&every, &term, out);
+        }
+    }
+    for (size_t i = 0; i < pages; i++)
+        rpc_release(&replies[i]);
+    free(replies);
+    free(jobs);
+    return code;
+}
+
+/* One screen: of the job, or of all jobs. *over: the job has ended. */
+static enum err_code screen(struct link *link, const struct status_options *o, int64_t job, struct buf *out,
+                            bool *over, struct err *e)
+{
+    struct term term = term_of(STDOUT_FILENO);
+    CLEANUP(rpc_release) void *reply = NULL;
+    if (job) {
+        Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
+        request.job = job;
+        if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
+            return e->code;
+        *over = job_ended(reply);
+        if (!wants_json(o))
+            screen_job(reply, &term, out);
+    } else if (o->all) {
+        return screen_every_job(link, o, out, e);
+    } else {
+        Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
+        if (link_call(link, "ListJobs", &request, &reply, 0, e) != ERR_OK)
+            return e->code;
+        if (!wants_json(o))
+            screen_jobs(reply, &term, out);
+    }
+    if (wants_json(o))
+        json_print(reply, out);
+    return ERR_OK;
+}
+
+#define AWAY "the coordinator is away, training goes on; waiting for it (^C leaves)\n"
+
+/* In place of the last one: as much as the terminal has room for, until the job has ended. */
+static void redraw(int64_t job, bool over, const struct buf *text, struct buf *out)
+{
+    struct term term = term_of(STDOUT_FILENO);
+    buf_puts(out, "\033[H\033[J");
+    if (over) {
+        buf_append(out, text->data, text->len);
+        return;
+    }
+    buf_puts(out, "\033[?7l"); /* long lines are cut, not wrapped */
+    term_fit(&term, text, !job, out);
+    buf_puts(out, "\033[?7h");
+}
+
+/* In a pipe screens follow each other with a blank line between. JSON is nothing but that, a line each time.
+ */
+static void append(const struct status_options *o, bool first, const struct buf *text, struct buf *out)
+{
+    if (!first && text->len && !wants_json(o))
+        buf_putc(out, '\n');
+    buf_append(out, text->data, text->len);
+}
+
+static enum err_code watch(struct link *link, const struct status_options *o, int64_t job, struct err *e)
+{
+    CLEANUP(buf_release) struct buf out = {0}, talk = {0}, text = {0};
+    bool live = term_of(STDOUT_FILENO).live && !wants_json(o), over = false, away = false;
+    interrupts_catch();
+    for (bool first = true; !over && !interrupts(); first = false) {
+        enum err_code code = screen(link, o, job, &text, &over, e);
+        if (code != ERR_OK && (code != ERR_UNAVAILABLE || first))
+            return code;
+        if (code != ERR_OK && live)
+            buf_puts(&text, AWAY);
+        else if (code != ERR_OK && !away)
+            buf_puts(&talk, "ddpctl: " AWAY);
+        away = code != ERR_OK;
+        put_err(&talk);
+        if (live)
+            redraw(job, over, &text, &out);
+        else
+            append(o, first, &text, &out);
+        buf_clear(&text);
+        if (!put_out(&out))
+            return ERR_OK;
+        for (int i = 0; i < 10 && !interrupts() && !over; i++)
+            usleep(100000);
+    }
+    return ERR_OK;
+}
+
+static int run(struct invocation *in)
+{
+    const struct status_options *o = in->options;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct link link;
+    struct err e;
+    int64_t job = 0;
+    bool over;
+    if (in->args.count && read_job(in->args.list[0], &job, &e) != ERR_OK)
+        return complain(&e);
+    if (link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    enum err_code code = o->watch ? watch(&link, o, job, &e) : screen(&link, o, job, &out, &over, &e);
+    int result = code == ERR_OK ? EXIT_DONE : complain(&e);
+    put_out(&out);
+    link_close(&link);
+    return result;
+}
+
+const struct command cmd_status = {
+    .name = "status",
+    .usage = "status [JOB] [--watch] [-o table|json]",
+    .summary = "the jobs, or one job in detail",
+    .help = "Without JOB: the newest hundred jobs, without those that ended long ago (--all: every job). "
+            "With JOB:\n"
+            "its progress, where its ranks are and how fast each is, its last snapshot and, where it failed, "
+            "why.\n"
+            "-o json: the message of proto/ddp.proto, its field names as keys.",
+    .options = options,
+    .size = sizeof(struct status_options),
+    .most = 1,
+    .run = run,
+};

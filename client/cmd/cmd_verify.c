@@ -1,0 +1,89 @@
+#include "base/mem.h"
+#include "client/connect.h"
+#include "client/screen/series.h"
+
+struct digests {
+    struct series high[2], low[2];
+};
+
+static void release(struct digests *d)
+{
+    for (int i = 0; i < 2; i++) {
+        series_release(&d->high[i]);
+        series_release(&d->low[i]);
+    }
+}
+
+static enum err_code fetch(struct link *link, int64_t job, const char *name, struct series *out,
+                           struct err *e)
+{
+    Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    request.job = job;
+    request.name = (char *)(uintptr_t)name;
+    if (link_call(link, "GetMetrics", &request, &reply, 0, e) != ERR_OK)
+        return e->code;
+    series_take(out, reply, name);
+    return ERR_OK;
+}
+
+static enum err_code fetch_both(struct link *link, const int64_t jobs[2], struct digests *d, struct err *e)
+{
+    for (int i = 0; i < 2; i++) {
+        if (fetch(link, jobs[i], "digest_high", &d->high[i], e) != ERR_OK ||
+            fetch(link, jobs[i], "digest_low", &d->low[i], e) != ERR_OK)
+            return e->code;
+        if (d->high[i].count == 0)
+            return err_set(e, ERR_FAILED_PRECONDITION,
+                           "job %lld has reported no digests, train jobs do so every log_every steps",
+                           (long long)jobs[i]);
+    }
+    return ERR_OK;
+}
+
+static int verify(struct link *link, const int64_t jobs[2])
+{
+    CLEANUP(release) struct digests d = {0};
+    CLEANUP(buf_release) struct buf out = {0};
+    struct parting parting;
+    struct err e;
+    if (fetch_both(link, jobs, &d, &e) != ERR_OK)
+        return complain(&e);
+    series_compare(&parting, d.high, d.low);
+    if (parting.compared == 0) {
+        err_set(&e, ERR_FAILED_PRECONDITION,
+                "jobs %lld and %lld have no step in common, give them the same log_every", (long long)jobs[0],
+                (long long)jobs[1]);
+        return complain(&e);
+    }
+    series_print_parting(&parting, jobs, &out);
+    put_out(&out);
+    return parting.parted ? EXIT_FAILED : EXIT_DONE;
+}
+
+static int run(struct invocation *in)
+{
+    struct link link;
+    struct err e;
+    int64_t jobs[2];
+    for (int i = 0; i < 2; i++)
+        if (read_job(in->args.list[i], &jobs[i], &e) != ERR_OK)
+            return complain(&e);
+    if (link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    int code = verify(&link, jobs);
+    link_close(&link);
+    return code;
+}
+
+const struct command cmd_verify = {
+    .name = "verify",
+    .usage = "verify JOB JOB",
+    .summary = "whether two runs computed the same, bit for bit",
+    .help = "Compares the digests of the parameters that both reported, and names the first step where they "
+            "part.\n"
+            "Exit 0: they agree at every step that both reported; 1: they part.",
+    .least = 2,
+    .most = 2,
+    .run = run,
+};

@@ -1,0 +1,58 @@
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/connect.h"
+#include "client/screen/json_print.h"
+#include "client/screen/term.h"
+
+struct whoami_options {
+    const char *output;
+};
+
+static const struct option_spec options[] = {OPTION_OUTPUT(whoami_options, output), {0}};
+
+static void print_sentence(const Ddp__V1__WhoAmIReply *reply, struct buf *out)
+{
+    term_puts_safe(out, reply->name);
+    buf_puts(out, ", role ");
+    term_puts_safe(out, reply->role);
+    buf_puts(out, ", known by ");
+    term_puts_safe(out, reply->known);
+    buf_puts(out, ", from ");
+    term_puts_safe(out, reply->origin);
+    buf_putc(out, '\n');
+}
+
+static int run(struct invocation *in)
+{
+    const struct whoami_options *o = in->options;
+    Ddp__V1__WhoAmIRequest request = DDP__V1__WHO_AM_IREQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(buf_release) struct buf out = {0};
+    struct link link;
+    struct err e;
+    if (link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    enum err_code code = link_call(&link, "WhoAmI", &request, &reply, 0, &e);
+    if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
+        json_print(reply, &out);
+    else if (code == ERR_OK)
+        print_sentence(reply, &out);
+    put_out(&out);
+    link_close(&link);
+    return code == ERR_OK ? EXIT_DONE : complain(&e);
+}
+
+const struct command cmd_whoami = {
+    .name = "whoami",
+    .usage = "whoami [-o table|json]",
+    .summary = "show the name and role that the coordinator knows you by",
+    .help =
+        "The name comes from your token, from your certificate, or from the account that uses the local "
+        "socket.\n"
+        "The role says what you may do: view (read everything), submit (also run your own jobs), operate\n"
+        "(everything: any job, nodes, the audit log).",
+    .options = options,
+    .size = sizeof(struct whoami_options),
+    .run = run,
+};

@@ -1,0 +1,82 @@
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "client/connect.h"
+#include "client/screen/json_print.h"
+#include "client/screen/screen.h"
+#include "client/diagnose/verdict.h"
+
+struct why_options {
+    const char *output;
+};
+
+static const struct option_spec options[] = {OPTION_OUTPUT(why_options, output), {0}};
+
+/* The verdict, then the coordinator's whole answer under "probe". */
+static void print_json(const Ddp__V1__ProbeJobReply *reply, const struct verdict *v, struct buf *out)
+{
+    struct jout o = {.buf = out};
+    CLEANUP(buf_release) struct buf probe = {0};
+    json_print(&reply->base, &probe);
+    probe.data[probe.len - 1] = '\0'; /* the line's end */
+    jout_open(&o, NULL, '{');
+    jout_int(&o, "job", reply->job->job);
+    jout_text(&o, "verdict", verdict_name(v->kind));
+    jout_text(&o, "sentence", v->sentence.data);
+    jout_text(&o, "details", v->details.data ? v->details.data : "");
+    jout_text(&o, "next", v->next.data ? v->next.data : "");
+    if (v->rank) {
+        jout_int(&o, "rank", v->rank->rank);
+        jout_text(&o, "node", v->rank->node);
+    } else {
+        jout_raw(&o, "rank", "null");
+        jout_raw(&o, "node", "null");
+    }
+    jout_int(&o, "pid", v->pid);
+    jout_raw(&o, "probe", probe.data);
+    jout_close(&o, '}');
+    buf_putc(out, '\n');
+}
+
+static int run(struct invocation *in)
+{
+    const struct why_options *o = in->options;
+    Ddp__V1__ProbeJobRequest request = DDP__V1__PROBE_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    CLEANUP(verdict_release) struct verdict verdict = {0};
+    CLEANUP(buf_release) struct buf out = {0};
+    struct term term = term_of(STDOUT_FILENO);
+    struct link link;
+    struct err e;
+    if (read_job(in->args.list[0], &request.job, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
+        return complain(&e);
+    enum err_code code = link_call(&link, "ProbeJob", &request, &reply, 0, &e);
+    link_close(&link);
+    if (code != ERR_OK)
+        return complain(&e);
+    verdict_find(reply, &verdict);
+    if (o->output && strcmp(o->output, "json") == 0)
+        print_json(reply, &verdict, &out);
+    else
+        screen_why(reply, &verdict, &term, &out);
+    return put_out(&out) ? EXIT_DONE : EXIT_FAILED;
+}
+
+const struct command cmd_why = {
+    .name = "why",
+    .usage = "why JOB [-o table|json]",
+    .summary = "why a job stands still, waits, is slow or has failed",
+    .help =
+        "One sentence, then what shows it. The job's nodes look at its processes now, whatever program they\n"
+        "run: of a job that stands still it names the rank that stopped first, its node, process and what "
+        "it\n"
+        "waits in; of one that failed the first failure, apart from those it brought about.\n\n"
+        "IDLE is the time since a rank's processes used CPU time, QUIET since its last output or report.",
+    .options = options,
+    .size = sizeof(struct why_options),
+    .least = 1,
+    .most = 1,
+    .run = run,
+};

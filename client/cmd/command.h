@@ -1,0 +1,67 @@
+#ifndef DDP_CLIENT_CMD_COMMAND_H
+#define DDP_CLIENT_CMD_COMMAND_H
+
+#include "client/options.h"
+
+/* A command is one const entry in one file, cmd_NAME.c, and a row of the table in main.c. */
+
+enum exit_code {
+    EXIT_DONE = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_UNREACHABLE = 3, /* the coordinator */
+    EXIT_DDP = 125,       /* run, wait, --follow: ddp itself failed, not the job's own command */
+};
+
+/* Options that every command takes, and what main found about the call. */
+struct globals {
+    const char *coordinator, *token_file, *config;
+    const char *tls_ca, *tls_cert, *tls_key;
+    bool insecure, help;
+};
+
+struct invocation {
+    struct globals *globals;
+    void *options; /* the command's own struct */
+    struct arguments args;
+    char *const *argv; /* all that came after the command, as typed */
+};
+
+struct command {
+    const char *name;
+    const char *usage;   /* one line or more, each without "ddpctl " */
+    const char *summary; /* one line for ddpctl --help */
+    const char *help;    /* paragraphs for ddpctl NAME --help */
+    const struct option_spec *options;
+    const struct option_spec *shared;   /* a second table into the same struct, or NULL */
+    size_t size;                        /* of the options struct, zeroed before */
+    size_t least, most;                 /* arguments */
+    bool tail;                          /* takes "-- COMMAND" */
+    bool (*ends)(const char *argument); /* which argument begins COMMAND without "--"; NULL: none */
+    bool offline;                       /* talks to no coordinator: the global options are not shown */
+    int (*run)(struct invocation *in);
+};
+
+extern const struct command cmd_submit, cmd_run, cmd_status, cmd_logs, cmd_wait, cmd_cancel, cmd_resize,
+    cmd_restart, cmd_resume, cmd_metrics, cmd_events, cmd_nodes, cmd_drain, cmd_undrain, cmd_forget,
+    cmd_version, cmd_verify, cmd_generate, cmd_why, cmd_check, cmd_whoami, cmd_audit;
+extern const struct command *const commands[]; /* ended by NULL */
+const struct command *command_find(const char *name);
+
+/* "ddpctl: <message>" on stderr, and the exit code that fits: INVALID_ARGUMENT 2, UNAVAILABLE 3, else 1. */
+int complain(const struct err *e);
+/* Reads a job number: "9" or "#9". */
+MUST_CHECK enum err_code read_job(const char *text, int64_t *job, struct err *e);
+/* Writes to stdout at once; false when nobody reads it any more (a closed pipe), or when it cannot be
+ * written, which is said. */
+bool put_out(struct buf *b);
+bool out_lost(void);         /* stdout could not be written: whoever reads the file later must learn of it */
+bool put_err(struct buf *b); /* to stderr; both clear the buffer */
+
+#define OPTION_OUTPUT(owner, member)                                                                         \
+    {                                                                                                        \
+        .name = "output", .letter = 'o', .type = OPTION_CHOICE, .offset = offsetof(struct owner, member),    \
+        .value = "table|json", .help = "what to print (table)"                                               \
+    }
+
+#endif

@@ -1,0 +1,81 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "client/run/launcher.h"
+
+bool launcher_have(const char *program)
+{
+    const char *path = getenv("PATH");
+    CLEANUP(free_text) char *copy = xstrdup(path ? path : "/usr/bin:/bin");
+    char *rest = copy;
+    for (char *dir; (dir = strsep(&rest, ":"));) {
+        CLEANUP(free_text) char *file = xasprintf("%s/%s", *dir ? dir : ".", program);
+        if (access(file, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static enum err_code choose_auto(const struct launch *l, const struct allocation *a,
+                                 bool (*have)(const char *program), enum launcher *out, struct err *e)
+{
+    if (a->kind == ALLOCATION_SLURM)
+        *out = LAUNCHER_SRUN;
+    else if (a->kind == ALLOCATION_PBS && have("pbsdsh"))
+        *out = LAUNCHER_PBSDSH;
+    else if (a->kind == ALLOCATION_PBS || l->hosts)
+        *out = LAUNCHER_SSH;
+    else
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "--launcher auto: this is no job of Slurm or PBS, say --hosts box1,box2");
+    return ERR_OK;
+}
+
+enum err_code launcher_choose(const struct launch *l, const struct allocation *a,
+                              bool (*have)(const char *program), enum launcher *out, struct err *e)
+{
+    static const struct {
+        const char *name;
+        enum launcher launcher;
+    } names[] = {{"srun", LAUNCHER_SRUN},
+                 {"pbsdsh", LAUNCHER_PBSDSH},
+                 {"ssh", LAUNCHER_SSH},
+                 {"mpirun", LAUNCHER_MPIRUN}};
+    const char *name = l->launcher ? l->launcher : l->hosts ? "auto" : NULL;
+    *out = LAUNCHER_NONE;
+    if (!name)
+        return ERR_OK;
+    if (l->standalone)
+        return err_set(e, ERR_INVALID_ARGUMENT, "--standalone is this machine alone, without --%s",
+                       l->hosts ? "hosts" : "launcher");
+    if (a->kind != ALLOCATION_NONE && a->launched && strcmp(name, "ssh") != 0)
+        return ERR_OK; /* this is one of those that were to be started */
+    if (l->node_rank >= 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank is for one host, --%s starts them all",
+                       l->hosts ? "hosts" : "launcher");
+    if (strcmp(name, "auto") == 0)
+        return choose_auto(l, a, have, out, e);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (strcmp(name, names[i].name) == 0)
+            *out = names[i].launcher;
+    return ERR_OK;
+}
+
+void shell_quote(struct buf *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@+%";
+    if (*word && !word[strspn(word, plain)]) {
+        buf_puts(out, word);
+        return;
+    }
+    buf_putc(out, '\'');
+    for (; *word; word++)
+        if (*word == '\'')
+            buf_puts(out, "'\\''");
+        else
+            buf_putc(out, *word);
+    buf_putc(out, '\'');
+}

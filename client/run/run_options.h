@@ -1,0 +1,27 @@
+#ifndef DDP_CLIENT_RUN_RUN_OPTIONS_H
+#define DDP_CLIENT_RUN_RUN_OPTIONS_H
+
+#include "client/job_text.h"
+
+/* The options of `ddpctl run`: its own and torchrun's, as they were typed. Each of torchrun's is also read
+ * from PET_<NAME>. */
+struct run_options {
+    struct job_flags job; /* first: job_flag_options fill it */
+    const char *node_rank, *master_addr, *master_port, *local_addr;
+    const char *rdzv_backend, *rdzv_endpoint, *rdzv_id, *rdzv_conf;
+    const char *log_dir, *redirects, *tee, *local_ranks, *role, *prefix;
+    const char *hosts, *launcher, *launched, *terminal;
+    const char *signals, *shutdown_timeout, *monitor_interval;
+    const char *start_method, *event_log_handler, *logs_specs, *numa_binding; /* mean nothing here */
+    const char *stdout_filters, *stderr_filters;                              /* nor these */
+    bool module, no_python, run_path, virtual_local_rank, quiet, raw;
+};
+
+extern const struct option_spec run_option_table[];
+
+/* True for the first argument of a script or command, false for a job file. */
+bool run_begins_command(const char *argument);
+/* "0" to "3", or "0:3,1:2": which of a rank's streams, by local rank (1 stdout, 2 stderr). */
+bool run_streams_fit(const char *text);
+
+#endif

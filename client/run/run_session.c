@@ -1,0 +1,228 @@
+#include "client/run/run_session.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "client/cmd/command.h"
+#include "client/diagnose/run_failure.h"
+#include "client/run/run_output.h"
+#include "client/screen/term.h"
+
+#define QUEUE_MS 60000  /* then it will never fit here */
+#define BUSY_WAIT_MS 4  /* between looks at the log files while something happens, */
+#define IDLE_WAIT_MS 40 /* and when nothing has for a second */
+
+static bool flush(struct session *s)
+{
+    bool talk = put_err(&s->err);
+    return put_out(&s->out) && talk;
+}
+
+static void session_say(struct session *s, const char *text)
+{
+    term_printf_safe(&s->err, "ddpctl: %s", text);
+    buf_putc(&s->err, '\n');
+}
+
+static void drain(struct session *s)
+{
+    while (tail_read(&s->tail, &s->out, &s->err))
+        if (!flush(s))
+            return;
+}
+
+static const char *node_of(const struct session *s, const Ddp__V1__JobStatus *job)
+{
+    return s->node ? s->node : job->nodes[0];
+}
+
+static bool is_filtered(const struct launch *l, int fd, int stream)
+{
+    const bool terminal = l->terminal ? atoi(l->terminal) & stream : isatty(fd);
+    return terminal && !l->raw;
+}
+
+static void new_generation(struct session *s, const Ddp__V1__JobStatus *job)
+{
+    const char *node = node_of(s, job);
+    bool several = job->world_size > 1;
+    drain(s);
+    tail_finish(&s->tail, &s->out, &s->err);
+    /* one that came and went between two looks left its files all the same */
+    for (int64_t g = s->generation + 1; g <= job->generation; g++)
+        run_logs_attempt(s->local.logs, s->job, g, node);
+    s->generation = job->generation;
+    s->tail.out.raw = s->tail.err.raw = !several;
+    s->tail.out.filtered = is_filtered(s->launch, STDOUT_FILENO, 1);
+    s->tail.err.filtered = is_filtered(s->launch, STDERR_FILENO, 2);
+    s->tail.out.wanted = several && isatty(STDOUT_FILENO);
+    s->tail.err.wanted = several && isatty(STDERR_FILENO);
+    s->tail.out.colour = term_of(STDOUT_FILENO).colour;
+    s->tail.err.colour = term_of(STDERR_FILENO).colour;
+    tail_open(&s->tail, s->local.logs, s->job, job->generation, node);
+    run_output_add(&s->tail, s->launch, job, node);
+}
+
+/* The end of a failed job: the rest of what is known goes to stderr, and to the error file of whoever started
+ * ddpctl. */
+static void explain(struct session *s, const Ddp__V1__JobStatus *job)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    CLEANUP(run_error_release) struct run_error first;
+    struct err e;
+    bool teed;
+    run_error_find(&first, job, node_of(s, job), s->tail.dir);
+    bool seen = job->world_size == 1 && run_output_shown(s->launch, job->failure->local_rank, true, &teed);
+    if (!s->launch->told)
+        run_failure_print(job, !seen, &first, &s->err);
+    if (path && *path && run_error_copy(&first, job->failure, path, &e) != ERR_OK)
+        buf_printf(&s->err, "ddpctl: warning: TORCHELASTIC_ERROR_FILE: %s\n", e.msg);
+}
+
+/* It waits for GPUs that others use, but not for such as there are none of. */
+static enum err_code check_gpus(struct session *s, struct err *e)
+{
+    Ddp__V1__ListNodesRequest request = DDP__V1__LIST_NODES_REQUEST__INIT;
+    CLEANUP(rpc_release) void *message = NULL;
+    size_t gpus = 0;
+    if (!s->without_gpus)
+        return ERR_OK;
+    if (link_call(&s->link, "ListNodes", &request, &message, 0, e) != ERR_OK)
+        return e->code;
+    const Ddp__V1__ListNodesReply *reply = message;
+    for (size_t i = 0; i < reply->n_nodes; i++)
+        gpus += reply->nodes[i]->n_gpus;
+    if (gpus)
+        return ERR_OK;
+    return err_set(e, ERR_FAILED_PRECONDITION,
+                   "the job does not start on this machine: it wants GPUs and there are none, say %s",
+                   s->without_gpus);
+}
+
+/* One that has run waits as long as it takes: its own last processes, or a device, may come back. */
+static enum err_code check_queue(struct session *s, struct err *e)
+{
+    int64_t now = clock_boot_ms();
+    bool say = waiting_turn(&s->waiting, s->state, s->reason, now);
+    if (!s->generation && s->waiting.since_ms && now - s->waiting.since_ms >= QUEUE_MS)
+        return err_set(e, ERR_FAILED_PRECONDITION, "the job does not start on this machine: %s", s->reason);
+    if (!say)
+        return ERR_OK;
+    if (!s->generation && check_gpus(s, e) != ERR_OK)
+        return e->code;
+    if (!s->quiet)
+        session_say(s, s->reason);
+    return ERR_OK;
+}
+
+static void update(struct session *s, const Ddp__V1__JobStatus *job)
+{
+    if (job->generation > s->generation && job->n_nodes)
+        new_generation(s, job);
+    if (job_ended(job)) {
+        drain(s);
+        tail_finish(&s->tail, &s->out, &s->err);
+        flush(s);
+        s->ended = true;
+        s->exit_code = job_exit_code(job);
+    }
+    s->view.term.now_ms = clock_wall_ms();
+    if (!s->launch->told)
+        follow_view_update(&s->view, job, &s->err);
+    if (s->ended && s->generation && job->failure && strcmp(job->state, "failed") == 0)
+        explain(s, job);
+    snprintf(s->state, sizeof(s->state), "%s", job->state);
+    snprintf(s->reason, sizeof(s->reason), "%s", *job->reason ? job->reason : "it is not placed yet");
+}
+
+/* Each ^C beyond what was sent so far: the first stops, the second kills, the third does not wait for
+ * anything. */
+static enum err_code obey(struct session *s, struct err *e)
+{
+    Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) void *reply = NULL;
+    char why[128] = "";
+    if (s->stops >= interrupts())
+        return ERR_OK;
+    s->stops++;
+    if (s->stops > 2)
+        return err_set(e, ERR_CANCELLED, "gave up waiting");
+    request.job = s->job;
+    request.kill = s->stops == 2;
+    if (s->node)
+        snprintf(why, sizeof(why), "%s was interrupted", s->node);
+    request.why = why;
+    request.signal = interrupt_signal();
+    if (!s->unread)
+        buf_puts(&s->err, s->stops == 1 ? "ddpctl: stopping, ^C again kills\n" : "ddpctl: killing\n");
+    flush(s);
+    if (link_call(&s->link, "CancelJob", &request, &reply, 0, e) != ERR_OK &&
+        e->code != ERR_FAILED_PRECONDITION)
+        return e->code;
+    return ERR_OK;
+}
+
+static enum err_code loop(struct session *s, struct err *e)
+{
+    while (!s->ended) {
+        CLEANUP(rpc_release) Ddp__V1__JobStatus *job = NULL;
+        int64_t now = clock_boot_ms();
+        int64_t wait = now - s->active_ms < 1000 ? BUSY_WAIT_MS : IDLE_WAIT_MS;
+        enum err_code code = watch_next(&s->watch, wait, &job, e);
+        if (local_check(&s->local, e) != ERR_OK || (code != ERR_OK && code != ERR_UNAVAILABLE))
+            return e->code;
+        if (job)
+            update(s, job);
+        if ((s->tend ? s->tend : check_queue)(s, e) != ERR_OK)
+            return e->code;
+        if (tail_read(&s->tail, &s->out, &s->err) || job)
+            s->active_ms = now;
+        if (!flush(s) && !s->unread) {
+            s->unread = true;
+            raise(SIGTERM); /* nobody reads any more: end as a command in a pipe would */
+        }
+        if (obey(s, e) != ERR_OK)
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+void session_init(struct session *s, const struct launch *launch, bool quiet)
+{
+    *s = (struct session){.launch = launch, .quiet = quiet, .local = LOCAL_INIT};
+    interrupts_catch_these(launch->signals);
+    tail_init(&s->tail);
+    follow_view_init(&s->view, term_of(STDERR_FILENO));
+    s->view.brief = true;
+    s->view.tells_end = !quiet;
+}
+
+enum err_code session_run(struct session *s, struct err *e)
+{
+    watch_open(&s->watch, &s->link, s->job);
+    s->active_ms = clock_boot_ms();
+    return loop(s, e);
+}
+
+void session_release(struct session *s, int code)
+{
+    bool stopped = interrupts() || strcmp(s->state, "cancelled") == 0;
+    bool keep =
+        s->launch->log_dir || s->launch->redirects || (code != EXIT_DONE && s->generation && !stopped);
+    if (keep && s->local.logs)
+        buf_printf(&s->err, "ddpctl: logs are in %s%s%s\n", s->local.logs, s->node ? " on " : "",
+                   s->node ? s->node : "");
+    if (keep && !s->quiet)
+        put_err(&s->err);
+    watch_close(&s->watch);
+    link_close(&s->link);
+    local_stop(&s->local, keep);
+    tail_release(&s->tail);
+    buf_release(&s->out);
+    buf_release(&s->err);
+}

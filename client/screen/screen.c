@@ -1,0 +1,150 @@
+#include "client/screen/screen.h"
+
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+#include "client/screen/format.h"
+
+bool job_ended(const Ddp__V1__JobStatus *job)
+{
+    return job_succeeded(job) || strcmp(job->state, "failed") == 0 || strcmp(job->state, "cancelled") == 0;
+}
+
+bool job_succeeded(const Ddp__V1__JobStatus *job)
+{
+    return strcmp(job->state, "succeeded") == 0;
+}
+
+bool job_metric(const Ddp__V1__JobStatus *job, const char *name, double *value)
+{
+    const Ddp__V1__Progress *p = job->progress;
+    for (size_t i = 0; p && i < p->n_metrics; i++) {
+        if (strcmp(p->metrics[i]->name, name) == 0) {
+            *value = p->metrics[i]->value;
+            return true;
+        }
+    }
+    return false;
+}
+
+double job_fraction(const Ddp__V1__JobStatus *job)
+{
+    const Ddp__V1__Progress *p = job->progress;
+    return p && p->steps > 0 ? fmin(1, (double)p->step / (double)p->steps) : -1;
+}
+
+int64_t job_eta_ms(const Ddp__V1__JobStatus *job)
+{
+    const Ddp__V1__Progress *p = job->progress;
+    if (!p || p->steps <= p->step || !(p->steps_per_s > 0))
+        return -1;
+    double ms = (double)(p->steps - p->step) / p->steps_per_s * 1000;
+    return ms < 1e15 ? (int64_t)ms : -1;
+}
+
+int64_t job_run_ms(const Ddp__V1__JobStatus *job, int64_t now_ms)
+{
+    int64_t from = job->started_ms ? job->started_ms : job->created_ms;
+    return (job->ended_ms ? job->ended_ms : now_ms) - from;
+}
+
+void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    double value;
+    if (job_metric(job, "tokens_per_s", &value))
+        buf_printf(out, "%s tok/s", fmt_short(value).text);
+    else if (job_metric(job, "samples_per_s", &value))
+        buf_printf(out, "%s samples/s", fmt_short(value).text);
+    else if (job->progress && job->progress->steps_per_s > 0)
+        buf_printf(out, "%s steps/s", fmt_short(job->progress->steps_per_s).text);
+}
+
+void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    double value;
+    if (job_metric(job, "val_acc", &value))
+        buf_printf(out, "%.1f %%", value * 100);
+    else if (job_metric(job, "val_loss", &value))
+        buf_puts(out, fmt_metric(value).text);
+}
+
+void screen_reason(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    if (!*job->reason)
+        return;
+    buf_puts(out, ": ");
+    term_puts_safe(out, job->reason);
+}
+
+static int ranks_on(const Ddp__V1__JobStatus *job, const char *node)
+{
+    int count = 0;
+    for (size_t i = 0; i < job->n_ranks; i++)
+        count += strcmp(job->ranks[i]->node, node) == 0;
+    return count;
+}
+
+void screen_place(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    for (size_t i = 0; i < job->n_nodes; i++) {
+        term_printf_safe(out, "%s%s", i ? ", " : "", job->nodes[i]);
+        if (job->n_ranks)
+            buf_printf(out, " (%d)", ranks_on(job, job->nodes[i]));
+    }
+}
+
+void screen_failure_line(const Ddp__V1__Failure *f, struct buf *out)
+{
+    if (!*f->node) { /* no rank failed: ddp itself has a word */
+        term_puts_safe(out, f->message);
+        return;
+    }
+    /* ended because it stood still: this says it whole */
+    if ((f->signal || !f->code) && strncmp(f->message, "rank ", 5) == 0) {
+        term_puts_safe(out, f->message);
+        return;
+    }
+    term_printf_safe(out, "rank %d on %s ", f->rank, f->node);
+    if (f->signal)
+        buf_printf(out, "killed by signal %d (SIG%s)", f->signal,
+                   sigabbrev_np(f->signal) ? sigabbrev_np(f->signal) : "?");
+    else
+        buf_printf(out, "exited with code %d", f->code);
+    if (f->out_of_memory)
+        buf_puts(out, ", out of memory");
+    if (*f->message) {
+        buf_puts(out, ": ");
+        term_puts_safe(out, f->message);
+    }
+}
+
+void screen_failure(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    const Ddp__V1__Failure *f = job->failure;
+    struct buf line = {0};
+    if (!f)
+        return;
+    screen_failure_line(f, &line);
+    term_puts(term, out, STYLE_BAD, line.data ? line.data : "");
+    buf_putc(out, '\n');
+    for (size_t i = f->n_stderr_tail > 5 ? f->n_stderr_tail - 5 : 0; i < f->n_stderr_tail; i++) {
+        buf_puts(out, "  | ");
+        term_puts_safe(out, f->stderr_tail[i]);
+        buf_putc(out, '\n');
+    }
+    buf_release(&line);
+}
+
+void screen_next(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    long long id = job->job;
+    if (job->failure && *job->failure->node)
+        buf_printf(out, "   ddpctl logs %lld --rank %d --stderr\n", id, job->failure->rank);
+    else if (job->generation)
+        buf_printf(out, "   ddpctl logs %lld\n", id);
+    else
+        buf_printf(out, "   ddpctl events %lld\n", id);
+    if (job->snapshot && job->snapshot->committed_ms)
+        buf_printf(out, "   ddpctl resume %lld\n", id);
+}

@@ -1,0 +1,37 @@
+#ifndef DDP_CLIENT_SCREEN_SCREEN_H
+#define DDP_CLIENT_SCREEN_SCREEN_H
+
+#include "client/screen/term.h"
+#include "proto/ddp.pb-c.h"
+
+/* The screens: from the coordinator's answers to text. No input or output, no clock: tests compare them with
+ * files. */
+
+void screen_jobs(const Ddp__V1__ListJobsReply *reply, const struct term *term, struct buf *out);
+void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out);
+void screen_nodes(const Ddp__V1__ListNodesReply *reply, const struct term *term, struct buf *out);
+void screen_audit(const Ddp__V1__GetAuditReply *reply, const struct term *term, struct buf *out);
+void screen_events(const Ddp__V1__GetEventsReply *reply, const struct term *term, struct buf *out);
+struct verdict;
+void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct verdict *verdict, const struct term *term,
+                struct buf *out);
+
+/* Parts that several screens share. */
+bool job_ended(const Ddp__V1__JobStatus *job);
+bool job_succeeded(const Ddp__V1__JobStatus *job);
+bool job_metric(const Ddp__V1__JobStatus *job, const char *name, double *value);
+double job_fraction(const Ddp__V1__JobStatus *job); /* of the steps done, or -1 */
+int64_t job_eta_ms(const Ddp__V1__JobStatus *job);  /* or -1 */
+int64_t job_run_ms(const Ddp__V1__JobStatus *job, int64_t now_ms);
+void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out);      /* "21.4k tok/s", or nothing */
+void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out); /* "1.46", "89.1 %", or nothing */
+void screen_reason(const Ddp__V1__JobStatus *job, struct buf *out);     /* ": waits for 4 GPUs", or nothing */
+void screen_place(const Ddp__V1__JobStatus *job, struct buf *out);      /* "box1 (2), box2 (2)" */
+/* "rank 2 on box1 killed by signal 9 (out of memory): message", then its last five stderr lines, "  | " in
+ * front */
+void screen_failure(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out);
+void screen_failure_line(const Ddp__V1__Failure *failure, struct buf *out);
+/* What to type next after a job ended badly, one command a line, three blanks in front. */
+void screen_next(const Ddp__V1__JobStatus *job, struct buf *out);
+
+#endif

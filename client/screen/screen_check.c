@@ -1,0 +1,160 @@
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/diagnose/fitness.h"
+#include "client/screen/format.h"
+#include "client/screen/screen.h"
+#include "client/screen/table.h"
+
+/* `ddpctl check`: a row for each node, one for each link, what is wrong, and what mends it. */
+
+static const struct table_column node_columns[] = {
+    {"NODE", false},     {"ADDRESS", false}, {"USER", false}, {"CLOCK", true},        {"MEMORY FREE", true},
+    {"DISK FREE", true}, {"WORKDIR", false}, {"DATA", false}, {"INTERPRETER", false}, {"VERSION", false},
+};
+static const struct table_column link_columns[] = {
+    {"FROM", false}, {"TO", false}, {"ADDRESS", false}, {"PORTS", false}, {"CONNECT", true}, {"MB/S", true},
+};
+
+static void cell(struct table *t, bool good, const char *text)
+{
+    CLEANUP(buf_release) struct buf safe = {0};
+    term_puts_safe(&safe, text);
+    table_cell(t, good ? STYLE_NONE : STYLE_BAD, safe.data ? safe.data : "");
+}
+
+static void clock_cell(struct table *t, const Ddp__V1__CheckAnswer *a)
+{
+    const int64_t skew = a->skew_ms < 0 ? -a->skew_ms : a->skew_ms;
+    CLEANUP(buf_release) struct buf text = {0};
+    if (skew <= a->trip_ms || skew < 10)
+        buf_puts(&text, "ok");
+    else
+        buf_printf(&text, "%s%s", a->skew_ms < 0 ? "-" : "+", fmt_duration(skew).text);
+    table_cell(t, skew < 1000 + a->trip_ms ? STYLE_NONE : STYLE_BAD, text.data);
+}
+
+/* "1.2 GB, 4 files", of all paths together. */
+static void data_cell(struct table *t, const Ddp__V1__CheckPlaceResult *p)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    int64_t bytes = 0, files = 0;
+    bool good = true;
+    for (size_t i = 0; i < p->n_paths; i++) {
+        bytes += p->paths[i]->bytes;
+        files += p->paths[i]->files;
+        good = good && !*p->paths[i]->problem;
+    }
+    if (!p->n_paths)
+        buf_puts(&text, "-");
+    else if (!good)
+        buf_puts(&text, "missing");
+    else
+        buf_printf(&text, "%s, %lld file%s", fmt_bytes(bytes).text, (long long)files, files == 1 ? "" : "s");
+    table_cell(t, good ? STYLE_NONE : STYLE_BAD, text.data);
+}
+
+static void interpreter_cell(struct table *t, const Ddp__V1__CheckPlaceResult *p)
+{
+    if (*p->interpreter_problem)
+        cell(t, false, "missing");
+    else if (*p->interpreter_version)
+        cell(t, true, p->interpreter_version);
+    else
+        cell(t, true, *p->interpreter ? p->interpreter : "-");
+}
+
+static void node_row(struct table *t, const struct fitness *f, size_t i)
+{
+    const Ddp__V1__CheckAnswer *a = f->places[i];
+    const Ddp__V1__CheckPlaceResult *p = a->place;
+    cell(t, !*a->error, f->nodes[i]->name);
+    cell(t, true, f->nodes[i]->address);
+    if (*a->error || !p) {
+        table_span(t, 8, STYLE_BAD, "no answer");
+        table_end_row(t);
+        return;
+    }
+    cell(t, true, p->user);
+    clock_cell(t, a);
+    table_cell(t, STYLE_NONE, fmt_bytes(p->memory_free).text);
+    table_cell(t, STYLE_NONE, fmt_bytes(p->disk_free).text);
+    cell(t, !*p->workdir_problem, *p->workdir_problem ? "missing" : "ok");
+    data_cell(t, p);
+    interpreter_cell(t, p);
+    cell(t, true, a->version);
+    table_end_row(t);
+}
+
+static void link_row(struct table *t, const struct fitness *f, size_t from, size_t to)
+{
+    CLEANUP(buf_release) struct buf ports = {0}, rate = {0}, took = {0};
+    const Ddp__V1__CheckAnswer *a = f->links[from];
+    bool good = true;
+    double bytes = 0, slowest = 0;
+    size_t count = 0;
+    for (size_t i = 0; a && i < a->n_links; i++) {
+        const Ddp__V1__CheckLink *link = a->links[i];
+        if (strcmp(link->node, f->nodes[to]->name) != 0)
+            continue;
+        count++;
+        good = good && !*link->problem;
+        buf_printf(&ports, "%s%d %s", count > 1 ? ", " : "", link->port, *link->problem ? "closed" : "open");
+        bytes = link->bytes_per_s > bytes ? link->bytes_per_s : bytes;
+        slowest = link->connect_ms > slowest ? link->connect_ms : slowest;
+    }
+    if (!count)
+        return;
+    if (bytes > 0)
+        buf_printf(&rate, "%.0f", bytes / 1e6);
+    if (slowest > 0)
+        buf_printf(&took, "%.1f ms", slowest);
+    cell(t, true, f->nodes[from]->name);
+    cell(t, true, f->nodes[to]->name);
+    cell(t, true, f->nodes[to]->address);
+    cell(t, good, ports.data);
+    table_cell(t, STYLE_NONE, took.data ? took.data : "");
+    table_cell(t, STYLE_NONE, rate.data ? rate.data : "");
+    table_end_row(t);
+}
+
+static void put_links(const struct fitness *f, const struct term *term, struct buf *out)
+{
+    CLEANUP(table_release) struct table *t = table_new(link_columns, ARRAY_LEN(link_columns));
+    for (size_t i = 0; i < f->count; i++)
+        for (size_t k = 0; k < f->count; k++)
+            if (k != i)
+                link_row(t, f, i, k);
+    table_print(t, term, out);
+}
+
+void screen_check(const struct fitness *f, const struct findings *found, const struct term *term,
+                  struct buf *out)
+{
+    CLEANUP(table_release) struct table *t = table_new(node_columns, ARRAY_LEN(node_columns));
+    for (size_t i = 0; i < f->count; i++)
+        if (f->places[i])
+            node_row(t, f, i);
+    if (f->count)
+        table_print(t, term, out);
+    if (f->links && f->count > 1)
+        put_links(f, term, out);
+    for (size_t i = 0; i < found->count; i++) {
+        CLEANUP(buf_release) struct buf line = {0};
+        const struct finding *finding = &found->items[i];
+        if (*finding->node)
+            term_printf_safe(&line, "%s: ", finding->node);
+        term_puts_safe(&line, finding->what);
+        term_puts(term, out, STYLE_BAD, line.data);
+        buf_putc(out, '\n');
+        if (finding->fix) {
+            buf_puts(out, "   ");
+            term_puts_safe(out, finding->fix);
+            buf_putc(out, '\n');
+        }
+    }
+    if (found->count)
+        buf_printf(out, "%zu problem%s\n", found->count, found->count == 1 ? "" : "s");
+    else
+        term_puts(term, out, STYLE_GOOD, "all is well\n");
+}

@@ -1,0 +1,284 @@
+#include "client/screen/screen_follow.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/screen/format.h"
+
+void follow_view_init(struct follow_view *v, struct term term)
+{
+    *v = (struct follow_view){.term = term, .last_step = -1};
+}
+
+void follow_view_break(struct follow_view *v, struct buf *out)
+{
+    if (v->drawn)
+        buf_putc(out, '\n');
+    v->drawn = false;
+}
+
+/* A line that stays. */
+static void say(struct follow_view *v, struct buf *out, const char *line)
+{
+    if (v->drawn)
+        buf_puts(out, "\r\033[K");
+    v->drawn = false;
+    buf_puts(out, line);
+    buf_putc(out, '\n');
+}
+
+/* A line that the next one replaces; on a terminal only. */
+static void draw(struct follow_view *v, struct buf *out, const char *line)
+{
+    size_t fits = text_clip(line, v->term.columns > 1 ? v->term.columns - 1 : 79);
+    buf_puts(out, v->drawn ? "\r\033[K" : "");
+    buf_append(out, line, fits);
+    v->drawn = true;
+}
+
+/* "#9 kjv-gpt queued → box1 (2), box2 (2) → joined 4/4 in 38 ms; 0.8M parameters; logs /var/log/ddp/9" */
+static void head_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, bool placed, bool running,
+                      struct buf *line)
+{
+    double parameters, bytes;
+    buf_printf(line, "#%lld %s", (long long)job->job, job->name);
+    if (job->continues)
+        buf_printf(line, " (continues #%lld)", (long long)job->continues);
+    buf_puts(line, " queued");
+    if (!placed) {
+        screen_reason(job, line);
+        return;
+    }
+    buf_puts(line, " → ");
+    screen_place(job, line);
+    if (strcmp(job->kind, "train") == 0) {
+        buf_printf(line, " → joined %d/%d", running ? job->world_size : job->joined, job->world_size);
+        if (running && v->starting_ms)
+            buf_printf(line, " in %s", fmt_duration(v->term.now_ms - v->starting_ms).text);
+    } else if (running) {
+        buf_printf(line, " → %d started", job->world_size);
+    }
+    if (running && job_metric(job, "parameters", &parameters))
+        buf_printf(line, "; %s parameters", fmt_short(parameters).text);
+    if (running && job_metric(job, "bytes", &bytes) && bytes > 0)
+        buf_printf(line, ", %s a rank", fmt_bytes((int64_t)bytes).text);
+    if (running && *job->log_dir)
+        term_printf_safe(line, "; logs %s", job->log_dir);
+}
+
+static void head(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    bool placed = job->generation > 0, queued = strcmp(job->state, "queued") == 0;
+    bool running = placed && (strcmp(job->state, "running") == 0 || job_ended(job));
+    bool complete = running || (placed && job->failure); /* who fails has been introduced */
+    CLEANUP(buf_release) struct buf line = {0};
+    if (placed && !v->starting_ms)
+        v->starting_ms = v->term.now_ms;
+    if (v->brief) {
+        v->headed = complete;
+        v->generation = job->generation;
+        return;
+    }
+    head_line(v, job, placed, running, &line);
+    if (complete) {
+        say(v, out, line.data);
+        v->headed = true;
+        v->generation = job->generation;
+    } else if (v->term.live) {
+        draw(v, out, line.data);
+    } else if (queued && strncmp(v->said, job->reason, sizeof(v->said) - 1) != 0) {
+        say(v, out, line.data);
+        snprintf(v->said, sizeof(v->said), "%s", job->reason);
+    }
+}
+
+/* A failure that starts a new generation was counted; one that ends the job was not. */
+static bool restarts(const Ddp__V1__JobStatus *job)
+{
+    return job->restarts_used && !job_ended(job) && strcmp(job->state, "stopping") != 0;
+}
+
+/* Its stderr was seen already. */
+static void brief_failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    buf_puts(&line, "ddpctl: ");
+    screen_failure_line(job->failure, &line);
+    if (restarts(job))
+        buf_printf(&line, "; restart %d of %d", job->restarts_used, job->max_restarts);
+    say(v, out, line.data);
+}
+
+/* Each once; again when it is found out that another rank was first. */
+static bool is_news(struct follow_view *v, const Ddp__V1__Failure *f)
+{
+    if (f->generation < v->failed_generation ||
+        (f->generation == v->failed_generation && f->rank == v->failed_rank))
+        return false;
+    v->failed_generation = f->generation;
+    v->failed_rank = f->rank;
+    return true;
+}
+
+/* A generation that failed: cause, rank, node, its last words. */
+static void failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    if (!job->failure || !is_news(v, job->failure))
+        return;
+    if (v->brief) {
+        brief_failure(v, job, out);
+        return;
+    }
+    screen_failure(job, &v->term, &text);
+    if (restarts(job)) {
+        if (v->drawn)
+            buf_puts(out, "\r\033[K");
+        v->drawn = false;
+        buf_printf(out, "generation %lld ended, restart %d of %d: ", (long long)job->failure->generation,
+                   job->restarts_used, job->max_restarts);
+        buf_puts(out, text.data);
+    } else {
+        text.data[text.len - 1] = 0; /* say ends the line itself */
+        say(v, out, text.data);
+    }
+}
+
+static void generation(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    if (v->brief || job->generation <= v->generation || strcmp(job->state, "running") != 0)
+        return;
+    v->generation = job->generation;
+    buf_printf(&line, "generation %lld on ", (long long)job->generation);
+    screen_place(job, &line);
+    if (job->snapshot && job->snapshot->committed_ms)
+        buf_printf(&line, ", goes on from the snapshot of step %s", fmt_count(job->snapshot->step).text);
+    say(v, out, line.data);
+}
+
+static void progress_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *line)
+{
+    const Ddp__V1__Progress *p = job->progress;
+    CLEANUP(buf_release) struct buf val = {0}, speed = {0};
+    double fraction = job_fraction(job), loss;
+    int64_t eta = job_eta_ms(job);
+    buf_printf(line, "step %s", fmt_count(p->step).text);
+    if (p->steps)
+        buf_printf(line, "/%s", fmt_count(p->steps).text);
+    if (fraction >= 0 && v->term.live)
+        buf_printf(line, " %s", fmt_bar(fraction, 10).text);
+    if (fraction >= 0)
+        buf_printf(line, " %d%%", (int)(fraction * 100));
+    if (job_metric(job, "loss", &loss))
+        buf_printf(line, "  loss %s", fmt_metric(loss).text);
+    screen_validation(job, &val);
+    if (val.len)
+        buf_printf(line, "  val %s", val.data);
+    screen_speed(job, &speed);
+    if (speed.len)
+        buf_printf(line, "  %s", speed.data);
+    if (eta >= 0)
+        buf_printf(line, "  eta %s", fmt_duration(eta).text);
+    if (job->generation > 1)
+        buf_printf(line, "  gen %lld", (long long)job->generation);
+    if (strcmp(job->state, "running") != 0)
+        buf_printf(line, "  %s", job->state);
+}
+
+static void progress(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    const Ddp__V1__Progress *p = job->progress;
+    CLEANUP(buf_release) struct buf line = {0};
+    int64_t age = v->term.now_ms - v->first_ms;
+    int64_t pause = age < 60000 ? 2000 : age < 3600000 ? 10000 : 60000;
+    if (v->brief || !p || (p->step == 0 && p->n_metrics == 0))
+        return;
+    if (!v->term.live && (p->step == v->last_step || v->term.now_ms - v->last_line_ms < pause))
+        return;
+    v->last_step = p->step;
+    v->last_line_ms = v->term.now_ms;
+    progress_line(v, job, &line);
+    if (v->term.live)
+        draw(v, out, line.data);
+    else
+        say(v, out, line.data);
+}
+
+/* "#9 succeeded in 9m41s: val 1.39, 12.5M tokens, 1 restart, out/step-5000" */
+static void end_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *line)
+{
+    CLEANUP(buf_release) struct buf val = {0}, facts = {0};
+    double tokens, loss, bits;
+    screen_validation(job, &val);
+    if (val.len)
+        buf_printf(&facts, ", val %s", val.data);
+    else if (job_metric(job, "loss", &loss))
+        buf_printf(&facts, ", loss %s", fmt_metric(loss).text);
+    if (job_metric(job, "bits_per_char", &bits))
+        buf_printf(&facts, " (%.2f bits/char)", bits);
+    else if (job_metric(job, "bits_per_byte", &bits))
+        buf_printf(&facts, " (%.2f bits/byte)", bits);
+    if (job_metric(job, "tokens", &tokens))
+        buf_printf(&facts, ", %s tokens", fmt_short(tokens).text);
+    if (job->restarts_used)
+        buf_printf(&facts, ", %d restart%s", job->restarts_used, job->restarts_used == 1 ? "" : "s");
+    if (job->snapshot && job->snapshot->committed_ms)
+        term_printf_safe(&facts, ", %s", job->snapshot->path);
+    if (v->brief)
+        buf_puts(line, "ddpctl:");
+    else
+        buf_printf(line, "#%lld", (long long)job->job);
+    buf_printf(line, " %s %s %s%s%s", job->state, job_succeeded(job) ? "in" : "after",
+               fmt_duration(job_run_ms(job, v->term.now_ms)).text, facts.len ? ": " : "",
+               facts.len ? facts.data + 2 : "");
+    if (!job_succeeded(job))
+        screen_reason(job, line);
+}
+
+static void end(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    v->ended = true;
+    if (!v->brief || (v->tells_end && job_succeeded(job) && strcmp(job->kind, "train") == 0)) {
+        end_line(v, job, &line);
+        say(v, out, line.data);
+    } else if (strcmp(job->state, "failed") == 0 && !job->failure) {
+        buf_puts(out, "ddpctl: the job failed");
+        screen_reason(job, out);
+        buf_putc(out, '\n');
+    }
+    if (strcmp(job->state, "failed") == 0 && !v->brief)
+        screen_next(job, out);
+    else if (strcmp(job->state, "cancelled") == 0 && !v->brief && job->snapshot &&
+             job->snapshot->committed_ms)
+        buf_printf(out, "   ddpctl resume %lld\n", (long long)job->job);
+}
+
+void follow_view_update(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    if (v->ended)
+        return;
+    if (!v->first_ms)
+        v->first_ms = v->term.now_ms;
+    if (v->away)
+        say(v, out, "the coordinator is back");
+    v->away = false;
+    if (!v->headed)
+        head(v, job, out);
+    failure(v, job, out);
+    if (v->headed && !job_ended(job)) {
+        generation(v, job, out);
+        progress(v, job, out);
+    }
+    if (job_ended(job))
+        end(v, job, out);
+}
+
+void follow_view_away(struct follow_view *v, struct buf *out)
+{
+    if (!v->away && !v->ended)
+        say(v, out, "the coordinator is away, training goes on; waiting for it (^C detaches)");
+    v->away = true;
+}

@@ -1,0 +1,258 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/screen/format.h"
+#include "client/screen/screen.h"
+#include "client/screen/table.h"
+
+/* One job: `ddpctl status JOB`. */
+
+static const struct table_column rank_columns[] = {
+    {"RANK", false}, {"NODE", false},   {"DEVICE", false}, {"PID", true}, {"STATE", false},
+    {"STEP", true},  {"MS/STEP", true}, {"WAIT", true},    {"MEM", true},
+};
+
+static void head(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    CLEANUP(buf_release) struct buf name = {0};
+    buf_printf(&name, "%s #%lld", job->name, (long long)job->job);
+    term_puts(term, out, STYLE_BOLD, name.data);
+    if (job->continues)
+        buf_printf(out, " (continues #%lld)", (long long)job->continues);
+    buf_puts(out, "  ");
+    term_puts(term, out, style_of_state(job->state), job->state);
+    if (job->generation)
+        buf_printf(out, "  generation %lld", (long long)job->generation);
+    if (job->restarts_used) {
+        buf_printf(out, " (%d of %d restarts used", job->restarts_used, job->max_restarts);
+        if (job->n_last_restart) {
+            buf_puts(out, ": ");
+            term_puts_safe(out, job->last_restart[job->n_last_restart - 1]);
+        }
+        buf_putc(out, ')');
+    }
+    if (job_ended(job))
+        buf_printf(out, "  after %s", fmt_duration(job_run_ms(job, term->now_ms)).text);
+    buf_putc(out, '\n');
+    if (*job->stall) {
+        CLEANUP(buf_release) struct buf stall = {0};
+        term_puts_safe(&stall, job->stall);
+        term_puts(term, out, STYLE_BAD, stall.data);
+        buf_printf(out, "\n   ddpctl why %lld\n", (long long)job->job);
+    }
+    for (size_t i = 0; i < job->n_notes; i++) {
+        CLEANUP(buf_release) struct buf note = {0};
+        buf_puts(&note, "NOTE: ");
+        term_puts_safe(&note, job->notes[i]);
+        term_puts(term, out, STYLE_BAD, note.data);
+        buf_putc(out, '\n');
+    }
+    if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0) {
+        term_puts_safe(out, job->reason);
+        buf_putc(out, '\n');
+    }
+}
+
+/* "89.1 % (loss 0.31, best 0.3 @4500)", "1.46 (best 1.46 @3500)": the best is of the loss. */
+static void validation(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    const Ddp__V1__Progress *p = job->progress;
+    double loss, accuracy;
+    bool both = job_metric(job, "val_acc", &accuracy) && job_metric(job, "val_loss", &loss);
+    size_t start = out->len;
+    screen_validation(job, out);
+    if (out->len == start || !(both || p->has_best_val))
+        return;
+    buf_puts(out, " (");
+    if (both)
+        buf_printf(out, "loss %s", fmt_metric(loss).text);
+    if (p->has_best_val)
+        buf_printf(out, "%sbest %s @%lld", both ? ", " : "", fmt_metric(p->best_val).text,
+                   (long long)p->best_val_step);
+    buf_putc(out, ')');
+}
+
+static void step_line(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    const Ddp__V1__Progress *p = job->progress;
+    CLEANUP(buf_release) struct buf val = {0};
+    double value;
+    buf_printf(out, "step %s", fmt_count(p->step).text);
+    if (p->steps)
+        buf_printf(out, " / %s", fmt_count(p->steps).text);
+    if (p->epoch > 0)
+        buf_printf(out, "  epoch %.1f", p->epoch);
+    if (job_metric(job, "loss", &value)) {
+        buf_printf(out, "  loss %s", fmt_metric(value).text);
+        if (term->live && p->n_loss_history > 1)
+            buf_printf(out, " %s", fmt_spark(p->loss_history, p->n_loss_history, 12).text);
+    }
+    validation(job, &val);
+    if (val.len)
+        buf_printf(out, "  val %s", val.data);
+    if (job_metric(job, "lr", &value))
+        buf_printf(out, "  lr %s", fmt_metric(value).text);
+    if (job_metric(job, "grad_norm", &value))
+        buf_printf(out, "  grad %s", fmt_metric(value).text);
+    buf_putc(out, '\n');
+}
+
+/* Metrics that have a place of their own; the others of a user's reports are listed by name. */
+static bool has_place(const char *name)
+{
+    static const char *const known[] = {
+        "loss",           "val_loss",        "val_acc",          "lr",
+        "grad_norm",      "tokens_per_s",    "samples_per_s",    "gflops",
+        "peak_share",     "exposed",         "ms_per_step",      "wait_ms",
+        "steps",          "epoch",           "memory_bytes",     "parameters",
+        "bytes",          "tokens",          "sync_bytes",       "parameter_bytes",
+        "gradient_bytes", "optimizer_bytes", "activation_bytes", "digest_high",
+        "digest_low",     "bits_per_char",   "bits_per_byte"};
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (strcmp(name, known[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The rank that computes longest, when it stands out from the others by 3 % or more: while it works the
+ * others wait. */
+static void slowest(const Ddp__V1__JobStatus *job, struct buf *out, const char *gap)
+{
+    const Ddp__V1__RankStatus *worst = NULL;
+    double sum = 0, most = 0;
+    if (job->n_ranks < 2 || job_ended(job))
+        return;
+    for (size_t i = 0; i < job->n_ranks; i++) {
+        const Ddp__V1__RankStatus *r = job->ranks[i];
+        double busy = r->ms_per_step - r->wait_ms;
+        if (!(busy > 0))
+            return; /* waiting is counted beside computing: nothing to compare */
+        sum += busy;
+        if (busy > most) {
+            most = busy;
+            worst = r;
+        }
+    }
+    double others = (sum - most) / (double)(job->n_ranks - 1);
+    if (most / others > 1.03)
+        buf_printf(out, "%sslowest: rank %d (+%.0f %%)", gap, worst->rank, (most / others - 1) * 100);
+}
+
+static void speed_line(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    size_t start = out->len;
+    double value;
+    int64_t eta = job_ended(job) ? -1 : job_eta_ms(job);
+#define GAP (out->len > start ? "  " : "")
+    screen_speed(job, out);
+    if (job_metric(job, "gflops", &value)) {
+        buf_printf(out, "%s%s GFLOP/s", GAP, fmt_metric(value).text);
+        if (job_metric(job, "peak_share", &value))
+            buf_printf(out, " (%s of peak)", fmt_percent(value).text);
+    }
+    if (job_metric(job, "exposed", &value))
+        buf_printf(out, "%sall-reduce %s exposed", GAP, fmt_percent(value).text);
+    slowest(job, out, GAP);
+    if (eta >= 0)
+        buf_printf(out, "%seta %s", GAP, fmt_duration(eta).text);
+    for (size_t i = 0; i < job->progress->n_metrics; i++)
+        if (!has_place(job->progress->metrics[i]->name)) {
+            buf_puts(out, GAP);
+            term_puts_safe(out, job->progress->metrics[i]->name);
+            buf_printf(out, " %s", fmt_metric(job->progress->metrics[i]->value).text);
+        }
+#undef GAP
+    if (out->len > start)
+        buf_putc(out, '\n');
+}
+
+/* "0.8M parameters 3.3 MB, gradients 3.3 MB, optimizer 6.6 MB, activations 40 MB; 61 MB a rank" */
+static void sizes_line(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    static const struct {
+        const char *metric, *word;
+    } parts[] = {{"gradient_bytes", "gradients"},
+                 {"optimizer_bytes", "optimizer"},
+                 {"activation_bytes", "activations"}};
+    double parameters, bytes;
+    if (!job_metric(job, "parameters", &parameters) || !job_metric(job, "parameter_bytes", &bytes))
+        return;
+    buf_printf(out, "%s parameters %s", fmt_short(parameters).text, fmt_bytes((int64_t)bytes).text);
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        if (job_metric(job, parts[i].metric, &bytes) && bytes > 0)
+            buf_printf(out, ", %s %s", parts[i].word, fmt_bytes((int64_t)bytes).text);
+    if (job_metric(job, "bytes", &bytes))
+        buf_printf(out, "; %s a rank", fmt_bytes((int64_t)bytes).text);
+    buf_putc(out, '\n');
+}
+
+static void decimal(struct table *t, double value)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    buf_printf(&text, value >= 100 ? "%.0f" : "%.1f", value);
+    table_cell(t, STYLE_NONE, value > 0 ? text.data : "");
+}
+
+/* A command has no more to say of itself than that it was started. */
+static const char *rank_state(const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
+{
+    const bool runs = strcmp(job->kind, "command") == 0 && strcmp(r->state, "spawned") == 0;
+    return runs ? "running" : r->state;
+}
+
+static void rank_row(struct table *t, const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
+{
+    CLEANUP(buf_release) struct buf number = {0}, state = {0};
+    buf_printf(&number, "%d", r->rank);
+    table_cell(t, STYLE_NONE, number.data);
+    table_cell(t, STYLE_NONE, r->node);
+    table_cell(t, STYLE_NONE, r->device);
+    buf_clear(&number);
+    buf_printf(&number, "%lld", (long long)r->pid);
+    table_cell(t, STYLE_NONE, r->pid ? number.data : "");
+    if (*r->detail) /* "killed by signal 9" says it all */
+        term_puts_safe(&state, r->detail);
+    else
+        buf_puts(&state, rank_state(job, r));
+    table_cell(t, *r->detail ? STYLE_BAD : style_of_state(rank_state(job, r)), state.data);
+    table_cell(t, STYLE_NONE, r->step ? fmt_count(r->step).text : "");
+    decimal(t, r->ms_per_step);
+    decimal(t, r->wait_ms);
+    table_cell(t, STYLE_NONE, r->memory_bytes ? fmt_bytes(r->memory_bytes).text : "");
+    table_end_row(t);
+}
+
+static void foot(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    const Ddp__V1__SnapshotStatus *s = job->snapshot;
+    bool snapshot = s && s->committed_ms;
+    if (snapshot)
+        term_printf_safe(out, "snapshot  %s (%s ago, %s, committed)", s->path,
+                         fmt_age(term->now_ms - s->committed_ms).text, fmt_bytes(s->bytes).text);
+    if (*job->log_dir)
+        term_printf_safe(out, "%slogs  %s", snapshot ? "   " : "", job->log_dir);
+    if (snapshot || *job->log_dir)
+        buf_putc(out, '\n');
+}
+
+void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    head(job, term, out);
+    if (job->progress && (job->progress->step || job->progress->n_metrics)) {
+        step_line(job, term, out);
+        speed_line(job, out);
+        sizes_line(job, out);
+    }
+    if (job->n_ranks) {
+        CLEANUP(table_release) struct table *t = table_new(rank_columns, ARRAY_LEN(rank_columns));
+        for (size_t i = 0; i < job->n_ranks; i++)
+            rank_row(t, job, job->ranks[i]);
+        table_print(t, term, out);
+    }
+    foot(job, term, out);
+    if (strcmp(job->state, "failed") == 0) {
+        screen_failure(job, term, out);
+        screen_next(job, out);
+    }
+}

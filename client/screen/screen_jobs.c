@@ -1,0 +1,168 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/screen/format.h"
+#include "client/screen/screen.h"
+#include "client/screen/table.h"
+
+/* The list of jobs: `ddpctl status`. */
+
+#define BAR_COLUMNS 100 /* a terminal with room for bars */
+
+enum {
+    COL_JOB,
+    COL_NAME,
+    COL_STATE,
+    COL_NODES,
+    COL_PROGRESS,
+    COL_LOSS,
+    COL_VAL,
+    COL_SPEED,
+    COL_ETA,
+    COL_USER,
+    COL_AGE
+};
+
+static const struct table_column columns[] = {
+    {"JOB", true},       {"NAME", false},    {"STATE", false},  {"NODES", false, 3},
+    {"PROGRESS", false}, {"LOSS", false},    {"VAL", false, 2}, {"SPEED", false},
+    {"ETA", false},      {"USER", false, 1}, {"AGE", true},
+};
+
+static const char *text_of(const struct buf *b)
+{
+    return b->data ? b->data : "";
+}
+
+static void nodes_cell(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    if (job->n_nodes == 0)
+        buf_puts(out, job->asks);
+    for (size_t i = 0; i < job->n_nodes && i < 3; i++)
+        buf_printf(out, "%s%s", i ? "+" : "", job->nodes[i]);
+    if (job->n_nodes > 3)
+        buf_printf(out, "+%zu more", job->n_nodes - 3);
+}
+
+static void progress_cell(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    double fraction = job_fraction(job);
+    if (!job->progress || (job->progress->step == 0 && fraction < 0))
+        return;
+    if (fraction < 0 || strcmp(job->state, "failed") == 0) {
+        buf_printf(out, "step %s", fmt_count(job->progress->step).text);
+        return;
+    }
+    if (term->live && term->columns >= BAR_COLUMNS)
+        buf_printf(out, "%s ", fmt_bar(fraction, 9).text);
+    buf_printf(out, "%d%% %s", (int)(fraction * 100), fmt_short((double)job->progress->step).text);
+}
+
+/* What the first failing rank said last; NULL: nothing that would explain it. */
+static const char *last_words(const Ddp__V1__Failure *f)
+{
+    if (!f || !*f->node || f->signal || !f->code)
+        return NULL;
+    if (*f->message)
+        return f->message;
+    const char *line = f->n_stderr_tail ? f->stderr_tail[f->n_stderr_tail - 1] : "";
+    int rank, end = 0;
+    line += strspn(line, " \t");
+    if (sscanf(line, "ddp-trainer: rank %d: %n", &rank, &end) == 1)
+        line += end;
+    return *line ? line : NULL;
+}
+
+/* "rank 1 on box1: ValueError: no such shard", where more is known than that it exited. */
+static void reason_cell(const Ddp__V1__JobStatus *job, struct buf *out)
+{
+    const bool ran = strcmp(job->state, "failed") == 0 && !strstr(job->reason, " could not start on ");
+    const char *words = ran ? last_words(job->failure) : NULL;
+    if (words)
+        buf_printf(out, "rank %d on %s: %s", job->failure->rank, job->failure->node, words);
+    else
+        buf_puts(out, job->reason);
+}
+
+/* A reason takes the place of the columns that have nothing to say. */
+static void middle_cells(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
+{
+    CLEANUP(buf_release) struct buf progress = {0}, val = {0}, speed = {0}, reason = {0};
+    double loss;
+    progress_cell(job, term, &progress);
+    if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0) {
+        if (progress.len)
+            table_cell(t, STYLE_NONE, progress.data);
+        reason_cell(job, &reason);
+        table_span(t, progress.len ? COL_USER - COL_LOSS : COL_USER - COL_PROGRESS, STYLE_NONE, reason.data);
+        return;
+    }
+    table_cell(t, STYLE_NONE, text_of(&progress));
+    table_cell(t, STYLE_NONE, job_metric(job, "loss", &loss) ? fmt_metric(loss).text : "");
+    screen_validation(job, &val);
+    table_cell(t, STYLE_NONE, text_of(&val));
+    if (!job_ended(job))
+        screen_speed(job, &speed);
+    table_cell(t, STYLE_NONE, text_of(&speed));
+    int64_t eta = job_ended(job) ? -1 : job_eta_ms(job);
+    table_cell(t, STYLE_NONE, eta >= 0 ? fmt_duration(eta).text : "");
+}
+
+static void job_row(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
+{
+    CLEANUP(buf_release) struct buf nodes = {0};
+    nodes_cell(job, &nodes);
+    table_cell(t, STYLE_NONE, fmt_count(job->job).text);
+    table_cell(t, STYLE_NONE, job->name);
+    table_cell(t, style_of_state(job->state), job->state);
+    table_cell(t, STYLE_NONE, text_of(&nodes));
+    middle_cells(t, job, term);
+    table_cell(t, STYLE_NONE, job->user);
+    table_cell(t, STYLE_NONE, fmt_age(term->now_ms - job->created_ms).text);
+    table_end_row(t);
+}
+
+static void totals(const Ddp__V1__ListJobsReply *r, struct buf *out)
+{
+    const char *unit = r->gpus ? "GPU" : "CPU slot";
+    int all = r->gpus ? r->gpus : r->slots, busy = r->gpus ? r->gpus_busy : r->slots_busy;
+    int left = r->gpus ? r->gpus_free : all - busy;
+    buf_printf(out, "%d node%s, %d %s%s: %d busy, %d free", r->nodes, r->nodes == 1 ? "" : "s", all, unit,
+               all == 1 ? "" : "s", busy, left);
+    for (size_t i = 0; i < r->n_gpus_sick; i++) {
+        if (i)
+            buf_puts(out, ", ");
+        else
+            buf_printf(out, ", %zu sick (", r->n_gpus_sick);
+        term_puts_safe(out, r->gpus_sick[i]);
+    }
+    buf_puts(out, r->n_gpus_sick ? ")\n" : "\n");
+    for (size_t i = 0; i < r->n_notes; i++) {
+        buf_puts(out, "NOTE: ");
+        term_puts_safe(out, r->notes[i]);
+        buf_putc(out, '\n');
+    }
+}
+
+static void put_notes(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+{
+    for (size_t i = 0; i < job->n_notes; i++) {
+        CLEANUP(buf_release) struct buf note = {0};
+        buf_printf(&note, "NOTE: #%lld: ", (long long)job->job);
+        term_puts_safe(&note, job->notes[i]);
+        term_puts(term, out, STYLE_BAD, note.data);
+        buf_putc(out, '\n');
+    }
+}
+
+void screen_jobs(const Ddp__V1__ListJobsReply *reply, const struct term *term, struct buf *out)
+{
+    CLEANUP(table_release) struct table *t = table_new(columns, ARRAY_LEN(columns));
+    for (size_t i = 0; i < reply->n_jobs; i++)
+        job_row(t, reply->jobs[i], term);
+    table_print(t, term, out);
+    for (size_t i = 0; i < reply->n_jobs; i++)
+        put_notes(reply->jobs[i], term, out);
+    totals(reply, out);
+}

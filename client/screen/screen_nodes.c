@@ -1,0 +1,135 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "client/screen/format.h"
+#include "client/screen/screen.h"
+#include "client/screen/table.h"
+
+/* `ddpctl nodes` and `ddpctl events JOB`. */
+
+static const struct table_column columns[] = {
+    {"NODE", false}, {"STATE", false}, {"CPU", false},    {"GPU", false},        {"FREE", true},
+    {"JOBS", false}, {"LOAD", true},   {"SEEN", true, 2}, {"VERSION", false, 1}, {"NOTE", false},
+};
+
+/* "8× H200 139G  61°C 540W": the hottest, and the watts of all. */
+static void gpu_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
+{
+    int hottest = 0, watts = 0;
+    bool alike = true;
+    if (node->n_gpus == 0)
+        return;
+    for (size_t i = 0; i < node->n_gpus; i++) {
+        const Ddp__V1__Gpu *g = node->gpus[i];
+        hottest = g->temperature > hottest ? g->temperature : hottest;
+        watts += g->power_watts;
+        alike = alike && strcmp(g->name, node->gpus[0]->name) == 0;
+    }
+    buf_printf(out, "%zu× %s", node->n_gpus, alike ? node->gpus[0]->name : "mixed");
+    if (alike && node->gpus[0]->memory_bytes)
+        buf_printf(out, " %.0fG", (double)node->gpus[0]->memory_bytes / (1024.0 * 1024 * 1024));
+    if (hottest)
+        buf_printf(out, "  %d°C %dW", hottest, watts);
+}
+
+/* What the node itself or an operator said, then every GPU that is not well. */
+static void note_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
+{
+    term_puts_safe(out, node->note);
+    for (size_t i = 0; i < node->n_gpus; i++) {
+        if (node->gpus[i]->healthy && !*node->gpus[i]->problem)
+            continue;
+        buf_printf(out, "%sgpu%d ", out->len ? "; " : "", node->gpus[i]->index);
+        term_puts_safe(out, *node->gpus[i]->problem ? node->gpus[i]->problem : "is not well");
+    }
+}
+
+/* "runs job 41, which the coordinator does not know" */
+static void unknown_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
+{
+    for (size_t i = 0; i < node->n_unknown_jobs; i++)
+        buf_printf(out, "%s%lld",
+                   i          ? ","
+                   : out->len ? "; runs job "
+                              : "runs job ",
+                   (long long)node->unknown_jobs[i]);
+    if (node->n_unknown_jobs)
+        buf_puts(out, ", which the coordinator does not know");
+}
+
+static void node_row(struct table *t, const Ddp__V1__NodeStatus *node, const struct term *term)
+{
+    CLEANUP(buf_release) struct buf cpu = {0}, gpu = {0}, jobs = {0}, note = {0};
+    buf_printf(&cpu, "%d c", node->slots);
+    gpu_cell(node, &gpu);
+    for (size_t i = 0; i < node->n_jobs; i++)
+        buf_printf(&jobs, "%s%lld", i ? "," : "", (long long)node->jobs[i]);
+    note_cell(node, &note);
+    unknown_cell(node, &note);
+    bool usable = strcmp(node->state, "alive") == 0 || strcmp(node->state, "suspect") == 0;
+    table_cell(t, STYLE_NONE, node->name);
+    table_cell(t, style_of_state(node->state), node->state);
+    table_cell(t, STYLE_NONE, cpu.data);
+    table_cell(t, STYLE_NONE, gpu.data ? gpu.data : "-");
+    table_cell(t, STYLE_NONE,
+               fmt_count(!usable        ? 0
+                         : node->n_gpus ? node->gpus_free
+                                        : node->slots_free)
+                   .text);
+    table_cell(t, STYLE_NONE, jobs.data ? jobs.data : "-");
+    table_cell(t, STYLE_NONE, usable ? fmt_percent(node->load).text : "-");
+    table_cell(t, STYLE_NONE, node->seen_ms ? fmt_age(term->now_ms - node->seen_ms).text : "never");
+    table_cell(t, STYLE_NONE, node->version);
+    table_cell(t, STYLE_NONE, note.data ? note.data : "");
+    table_end_row(t);
+}
+
+void screen_nodes(const Ddp__V1__ListNodesReply *reply, const struct term *term, struct buf *out)
+{
+    CLEANUP(table_release) struct table *t = table_new(columns, ARRAY_LEN(columns));
+    for (size_t i = 0; i < reply->n_nodes; i++)
+        node_row(t, reply->nodes[i], term);
+    table_print(t, term, out);
+}
+
+/* The time alone, where it was today. */
+static void stamp_print(char out[64], int64_t time_ms, int64_t now_ms)
+{
+    time_t second = (time_t)(time_ms / 1000), now = (time_t)(now_ms / 1000);
+    struct tm at, today;
+    localtime_r(&second, &at);
+    localtime_r(&now, &today);
+    bool same_day = at.tm_yday == today.tm_yday && at.tm_year == today.tm_year;
+    strftime(out, 64, same_day ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &at);
+}
+
+void screen_audit(const Ddp__V1__GetAuditReply *reply, const struct term *term, struct buf *out)
+{
+    static const struct table_column audit_columns[] = {{"TIME"}, {"WHO"}, {"FROM"}, {"WHAT"}};
+    CLEANUP(table_release) struct table *t = table_new(audit_columns, ARRAY_LEN(audit_columns));
+    for (size_t i = 0; i < reply->n_entries; i++) {
+        char stamp[64];
+        stamp_print(stamp, reply->entries[i]->time_ms, term->now_ms);
+        table_cell(t, STYLE_NONE, stamp);
+        table_cell(t, STYLE_NONE, reply->entries[i]->who);
+        table_cell(t, STYLE_NONE, reply->entries[i]->origin);
+        table_cell(t, STYLE_NONE, reply->entries[i]->text);
+        table_end_row(t);
+    }
+    table_print(t, term, out);
+}
+
+void screen_events(const Ddp__V1__GetEventsReply *reply, const struct term *term, struct buf *out)
+{
+    for (size_t i = 0; i < reply->n_events; i++) {
+        const Ddp__V1__Event *event = reply->events[i];
+        char stamp[64];
+        stamp_print(stamp, event->time_ms, term->now_ms);
+        buf_printf(out, "%s  ", stamp);
+        term_puts_safe(out, event->text);
+        buf_putc(out, '\n');
+    }
+}

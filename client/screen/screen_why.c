@@ -1,0 +1,108 @@
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/screen/format.h"
+#include "client/screen/screen.h"
+#include "client/screen/table.h"
+#include "client/diagnose/verdict.h"
+
+/* `ddpctl why JOB`: the cause, what shows it, the ranks as they are, what to do. */
+
+static const struct table_column columns[] = {
+    {"RANK", false}, {"NODE", false}, {"PID", true},  {"PROCESS", false},  {"STATE", false},
+    {"IDLE", true},  {"QUIET", true}, {"STEP", true}, {"WAITS IN", false},
+};
+
+static enum style style_of(enum verdict_kind kind)
+{
+    switch (kind) {
+    case VERDICT_RUNNING:
+    case VERDICT_ENDED:
+        return STYLE_GOOD;
+    case VERDICT_QUEUED:
+    case VERDICT_STARTING:
+    case VERDICT_RESTARTING:
+    case VERDICT_STOPPING:
+        return STYLE_WAIT;
+    default:
+        return STYLE_BAD;
+    }
+}
+
+static void age_cell(struct table *t, int64_t age)
+{
+    table_cell(t, STYLE_NONE, age >= 1000 ? fmt_age(age).text : age >= 0 ? "-" : "");
+}
+
+static int64_t quiet(const Ddp__V1__WorkerProbe *w)
+{
+    if (w->output_age_ms < 0 || (w->report_age_ms >= 0 && w->report_age_ms < w->output_age_ms))
+        return w->report_age_ms;
+    return w->output_age_ms;
+}
+
+static void wait_cell(struct table *t, const Ddp__V1__ProcessProbe *p)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    buf_puts(&text, "");
+    if (p && strcmp(p->state, "R") != 0) {
+        term_puts_safe(&text, p->waits_in);
+        if (*p->waits_for)
+            buf_putc(&text, ' ');
+        term_puts_safe(&text, p->waits_for);
+    }
+    table_cell(t, STYLE_NONE, text.data ? text.data : "");
+}
+
+static void row(struct table *t, const Ddp__V1__WorkerProbe *w, const struct verdict *v)
+{
+    const Ddp__V1__ProcessProbe *p = verdict_process(w);
+    CLEANUP(buf_release) struct buf text = {0}, name = {0};
+    enum style style = v->rank == w && style_of(v->kind) == STYLE_BAD ? STYLE_BAD : STYLE_NONE;
+    buf_printf(&text, "%d", w->rank);
+    table_cell(t, style, text.data);
+    table_cell(t, STYLE_NONE, w->node);
+    buf_clear(&text);
+    if (w->pid)
+        buf_printf(&text, "%lld", (long long)(p ? p->pid : w->pid));
+    table_cell(t, STYLE_NONE, text.len ? text.data : "");
+    if (p)
+        term_puts_safe(&name, p->name);
+    table_cell(t, STYLE_NONE, name.len ? name.data : "");
+    table_cell(t, style, p ? verdict_state(p->state) : w->state);
+    age_cell(t, w->probed ? w->idle_ms : -1);
+    age_cell(t, w->ended ? -1 : quiet(w));
+    table_cell(t, STYLE_NONE, w->step ? fmt_count(w->step).text : "");
+    wait_cell(t, p);
+    table_end_row(t);
+}
+
+/* Each line behind something. */
+static void put_lines(const struct buf *lines, const char *before, struct buf *out)
+{
+    for (const char *line = lines->data; line && *line;) {
+        size_t len = strcspn(line, "\n");
+        buf_printf(out, "%s%.*s\n", before, (int)len, line);
+        line += len + (line[len] == '\n');
+    }
+}
+
+void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct verdict *v, const struct term *term,
+                struct buf *out)
+{
+    const Ddp__V1__JobStatus *job = reply->job;
+    bool living = false;
+    buf_printf(out, "#%lld %s: ", (long long)job->job, job->name);
+    term_puts(term, out, style_of(v->kind), v->sentence.data);
+    buf_putc(out, '\n');
+    put_lines(&v->details, "", out);
+    for (size_t i = 0; i < reply->n_workers; i++)
+        living = living || !reply->workers[i]->ended;
+    if (living) {
+        CLEANUP(table_release) struct table *t = table_new(columns, ARRAY_LEN(columns));
+        for (size_t i = 0; i < reply->n_workers; i++)
+            row(t, reply->workers[i], v);
+        table_print(t, term, out);
+    }
+    put_lines(&v->next, "   ", out);
+}

@@ -1,0 +1,124 @@
+#include "daemon/agent/gpu/gpu_health.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+
+#define XID_OFF_THE_BUS 79
+
+/* From the driver's catalogue of Xid errors: those that do not end with the program that met them. */
+static const struct {
+    int xid;
+    const char *meaning, *remedy;
+} bad[] = {
+    {48, "memory error of two bits", "reset the GPU"},
+    {63, "a page of memory is being replaced", "reset the GPU"},
+    {64, "a page of memory could not be replaced", "have the GPU replaced"},
+    {74, "NVLink error", "reset the GPU and its NVLink peers"},
+    {XID_OFF_THE_BUS, "fell off the bus", "power-cycle"},
+    {94, "memory error in one program", "reset the GPU"},
+    {95, "memory error that more than one program may have met", "reset the GPU"},
+};
+
+const char *gpu_xid_meaning(int xid)
+{
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        if (bad[i].xid == xid)
+            return bad[i].meaning;
+    return NULL;
+}
+
+static const char *remedy_of(int xid)
+{
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        if (bad[i].xid == xid)
+            return bad[i].remedy;
+    return "";
+}
+
+static void clock_text(char out[8], int64_t wall_ms)
+{
+    time_t second = (time_t)(wall_ms / 1000);
+    struct tm at;
+
+    localtime_r(&second, &at);
+    strftime(out, 8, "%H:%M", &at);
+}
+
+static void say_xid(struct gpu_health *h, int xid, int64_t wall_ms)
+{
+    char at[8];
+
+    clock_text(at, wall_ms);
+    h->sick = true;
+    h->lost |= xid == XID_OFF_THE_BUS;
+    snprintf(h->problem, sizeof(h->problem), "Xid %d at %s (%s): %s, then undrain", xid, at,
+             gpu_xid_meaning(xid), remedy_of(xid));
+}
+
+/* The worst of a reading's; a loss is told once, whichever way it was seen. */
+static void look_at_xids(struct gpu_health *h, const int *xids, int64_t wall_ms)
+{
+    int worst = 0;
+
+    for (; *xids; xids++)
+        if (gpu_xid_meaning(*xids) && worst != XID_OFF_THE_BUS)
+            worst = *xids;
+    if (worst && (!h->sick || (worst == XID_OFF_THE_BUS && !h->lost)))
+        say_xid(h, worst, wall_ms);
+}
+
+static void look_at_state(struct gpu_health *h, const struct nvml_reading *r, int index, int64_t wall_ms)
+{
+    char at[8];
+
+    clock_text(at, wall_ms);
+    if (r->lost && !h->lost) {
+        h->sick = h->lost = true;
+        snprintf(h->problem, sizeof(h->problem), "%s at %s: power-cycle, then undrain",
+                 r->why[0] ? r->why : "fell off the bus", at);
+    }
+    if (h->sick)
+        return;
+    if (r->stuck)
+        snprintf(h->problem, sizeof(h->problem),
+                 "does nothing before a reset, said the driver at %s: reset the GPU, then undrain", at);
+    else if (r->ecc_errors > 0)
+        snprintf(h->problem, sizeof(h->problem),
+                 "%" PRId64 " memory errors that ECC did not correct at %s: reset the GPU, then undrain",
+                 r->ecc_errors, at);
+    else if (r->mig)
+        snprintf(h->problem, sizeof(h->problem),
+                 "is in MIG mode, which is not used: nvidia-smi -i %d -mig 0, then undrain", index);
+    h->sick = h->problem[0] != '\0';
+}
+
+static void look_at_speed(struct gpu_health *h, uint64_t slowed_by)
+{
+    const char *by = slowed_by & NVML_SLOWED_BY_HEAT       ? "heat"
+                     : slowed_by & NVML_SLOWED_BY_POWER    ? "the power supply"
+                     : slowed_by & NVML_SLOWED_BY_HARDWARE ? "its hardware"
+                                                           : NULL;
+
+    h->notice[0] = '\0';
+    if (by)
+        snprintf(h->notice, sizeof(h->notice), "is slowed down by %s", by);
+}
+
+bool gpu_health_update(struct gpu_health *h, const struct nvml_reading *reading, int index, int64_t wall_ms)
+{
+    struct gpu_health before = *h;
+
+    look_at_xids(h, reading->xids, wall_ms);
+    look_at_state(h, reading, index, wall_ms);
+    look_at_speed(h, reading->slowed_by);
+    return before.sick != h->sick || before.lost != h->lost || strcmp(before.problem, h->problem) != 0;
+}
+
+void gpu_health_pardon(struct gpu_health *h)
+{
+    memset(h, 0, sizeof(*h));
+}

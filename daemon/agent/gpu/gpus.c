@@ -1,0 +1,368 @@
+#include "daemon/agent/gpu/gpus.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/paths.h"
+#include "daemon/agent/gpu/gpu_choice.h"
+#include "daemon/agent/gpu/gpu_courier.h"
+#include "daemon/agent/gpu/gpu_health.h"
+#include "proto/rpc_codec.h"
+
+#define LOOK_EVERY_MS 2000
+#define KEPT_MOST (1u << 20)
+
+struct gpu {
+    int index; /* nvidia-smi's */
+    bool gone; /* NVML does not list it any more: there are no readings of it */
+    struct nvml_reading reading;
+    struct gpu_health health;
+    Ddp__V1__Gpu message;
+};
+
+struct gpus {
+    struct gpus_options options;
+    struct gpu_courier *courier; /* NULL: nothing is to be looked at */
+    char *path;                  /* of what is kept */
+    char boot[64];
+    bool stocked;     /* there was a first look */
+    struct gpu *list; /* offered, then those that are gone */
+    size_t count;
+    Ddp__V1__Gpu **messages;
+    char driver[80];
+};
+
+/* ---- what is kept over a restart of the agent */
+
+static void read_boot(char out[64])
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    struct err ignored;
+
+    if (!file_read("/proc/sys/kernel/random/boot_id", 128, &text, &ignored) && text.data)
+        snprintf(out, 64, "%.*s", (int)strcspn(text.data, "\n"), text.data);
+}
+
+static void keep(const struct gpus *g)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    struct jout out = {.buf = &text};
+    struct err e;
+
+    jout_open(&out, NULL, '{');
+    jout_text(&out, "boot", g->boot);
+    jout_open(&out, "gpus", '{');
+    for (size_t i = 0; i < g->count; i++) {
+        const struct gpu *gpu = &g->list[i];
+        jout_open(&out, gpu->reading.uuid, '{');
+        jout_int(&out, "index", gpu->index);
+        jout_text(&out, "name", gpu->reading.name);
+        if (gpu->health.sick)
+            jout_text(&out, "problem", gpu->health.problem);
+        jout_bool(&out, "lost", gpu->health.lost);
+        jout_close(&out, '}');
+    }
+    jout_close(&out, '}');
+    jout_close(&out, '}');
+    if (file_write_atomic(g->path, text.data, text.len, 0600, &e))
+        log_warn("gpus_not_kept", "why=%s", LOG_Q(e.msg));
+}
+
+/* By UUID, of this boot only: what the machine's start did not cure, NVML tells again. NULL: nothing. */
+static json_t *read_kept(const struct gpus *g)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    CLEANUP(json_release) json_t *kept = NULL;
+    struct err e;
+
+    if (!file_exists(g->path))
+        return NULL;
+    if (file_read(g->path, KEPT_MOST, &text, &e) ||
+        json_parse(text.data ? text.data : "", text.len, KEPT_MOST, &kept, &e)) {
+        log_warn("gpus_not_recalled", "why=%s", LOG_Q(e.msg));
+        return NULL;
+    }
+    return strcmp(json_get_text(kept, "boot", ""), g->boot) ? NULL
+                                                            : json_incref(json_object_get(kept, "gpus"));
+}
+
+static void recall(struct gpu *gpu, const json_t *kept)
+{
+    const char *problem = json_get_text(kept, "problem", NULL);
+
+    if (!problem)
+        return;
+    gpu->health.sick = true;
+    gpu->health.lost = json_get_bool(kept, "lost", false);
+    snprintf(gpu->health.problem, sizeof(gpu->health.problem), "%s", problem);
+}
+
+/* ---- how they are */
+
+/* "NVIDIA H200" -> "H200": the name that fits a column. */
+static void shorten(char *name)
+{
+    static const char *const makers[] = {"NVIDIA ", "Tesla ", "GeForce "};
+
+    for (size_t i = 0; i < ARRAY_LEN(makers); i++)
+        if (!strncmp(name, makers[i], strlen(makers[i])))
+            memmove(name, name + strlen(makers[i]), strlen(name) - strlen(makers[i]) + 1);
+    (void)rpc_utf8_clean(name);
+}
+
+static bool update(struct gpu *gpu, const struct nvml_reading *reading)
+{
+    bool changed = gpu_health_update(&gpu->health, reading, gpu->index, clock_wall_ms());
+
+    gpu->reading = *reading;
+    shorten(gpu->reading.name);
+    if (changed && gpu->health.sick)
+        log_error("gpu_sick", "gpu=%d uuid=%s why=%s", gpu->index, reading->uuid, LOG_Q(gpu->health.problem));
+    return changed;
+}
+
+void gpus_pardon(struct gpus *g)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < g->count; i++) {
+        struct gpu *gpu = &g->list[i];
+        if (!gpu->health.sick)
+            continue;
+        any = true;
+        memset(gpu->reading.xids, 0, sizeof(gpu->reading.xids));
+        gpu_health_pardon(&gpu->health);
+        (void)gpu_health_update(&gpu->health, &gpu->reading, gpu->index, clock_wall_ms());
+        log_info("gpu_undrained", "gpu=%d uuid=%s still=%s", gpu->index, gpu->reading.uuid,
+                 LOG_Q(gpu->health.problem));
+    }
+    if (!any)
+        return;
+    keep(g);
+    g->options.on_change(g->options.user);
+}
+
+static void fill(struct gpus *g, struct gpu *gpu)
+{
+    Ddp__V1__Gpu *m = &gpu->message;
+    struct gpu_health *h = &gpu->health;
+    const struct nvml_reading *r = &gpu->reading;
+
+    ddp__v1__gpu__init(m);
+    m->uuid = gpu->reading.uuid;
+    m->name = gpu->reading.name;
+    m->index = gpu->index;
+    m->memory_bytes = r->memory_bytes;
+    m->memory_used = r->memory_used;
+    m->temperature = r->temperature;
+    m->power_watts = r->power_watts;
+    m->utilisation = r->utilisation;
+    m->healthy = !h->sick;
+    m->lost = h->lost;
+    m->problem = h->sick ? h->problem : h->notice;
+    m->driver = g->driver;
+}
+
+Ddp__V1__Gpu **gpus_messages(struct gpus *g, size_t *count)
+{
+    for (size_t i = 0; i < g->count; i++) {
+        fill(g, &g->list[i]);
+        g->messages[i] = &g->list[i].message;
+    }
+    *count = g->count;
+    return g->messages;
+}
+
+size_t gpus_count(const struct gpus *g)
+{
+    return g->count;
+}
+
+/* ---- which they are */
+
+static void offer(struct gpus *g, const struct nvml_reading *readings, size_t count, const bool *chosen,
+                  const json_t *kept)
+{
+    size_t most = count + json_object_size(kept);
+
+    g->list = xcalloc(most + 1, sizeof(*g->list));
+    g->messages = xcalloc(most + 1, sizeof(*g->messages));
+    for (size_t i = 0; i < count; i++) {
+        if (!chosen[i])
+            continue;
+        struct gpu *gpu = &g->list[g->count++];
+        gpu->index = (int)i;
+        recall(gpu, json_object_get(kept, readings[i].uuid));
+        (void)update(gpu, &readings[i]);
+    }
+}
+
+static bool is_listed(const struct nvml_reading *readings, size_t count, const char *uuid)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(readings[i].uuid, uuid))
+            return true;
+    return false;
+}
+
+/* Those that were offered before this start of the agent, and that NVML does not list now: what works on one
+ * waits for ever, and its repair is still to be done. Whoever was well and leased to nobody is just not
+ * there: a batch system gives other GPUs each time. */
+static size_t offer_gone(struct gpus *g, const struct nvml_reading *readings, size_t count, json_t *kept)
+{
+    const struct gpus_options *o = &g->options;
+    size_t gone = 0;
+    const char *uuid;
+    json_t *was;
+
+    json_object_foreach(kept, uuid, was)
+    {
+        struct nvml_reading reading = {.lost = true, .why = "not listed by the driver any more, found"};
+        if (is_listed(readings, count, uuid) ||
+            (!json_get_text(was, "problem", NULL) && !o->leased(o->user, uuid)))
+            continue;
+        struct gpu *gpu = &g->list[g->count++];
+        gpu->gone = true;
+        gpu->index = (int)json_get_int(was, "index", 0);
+        snprintf(reading.uuid, sizeof(reading.uuid), "%s", uuid);
+        snprintf(reading.name, sizeof(reading.name), "%s", json_get_text(was, "name", ""));
+        recall(gpu, was);
+        (void)update(gpu, &reading);
+        gone++;
+    }
+    return gone;
+}
+
+static enum err_code choose(const struct gpus_options *o, const struct nvml_reading *readings, size_t count,
+                            bool *chosen, struct err *e)
+{
+    const char **uuids = xcalloc(count + 1, sizeof(*uuids));
+    enum err_code code = ERR_OK;
+    struct err visible;
+
+    for (size_t i = 0; i < count; i++) {
+        uuids[i] = readings[i].uuid;
+        chosen[i] = readings[i].uuid[0] != '\0';
+        if (!chosen[i])
+            log_warn("gpu_not_usable", "gpu=%zu why=%s", i, LOG_Q(readings[i].why));
+    }
+    if (o->configured)
+        code = gpu_choice(o->configured, uuids, count, chosen, e);
+    if (code)
+        err_wrap(e, "gpus");
+    else if (o->visible && gpu_choice(o->visible, uuids, count, chosen, &visible))
+        log_error("gpus_not_offered", "CUDA_VISIBLE_DEVICES=%s why=%s", LOG_Q(o->visible),
+                  LOG_Q(visible.msg));
+    free(uuids);
+    return code;
+}
+
+/* The first look. Where the list names what is not there nothing is offered: what stands at a number now may
+ * be meant for others. */
+static void take_stock(struct gpus *g, const struct nvml_reading *readings, size_t count, struct err *e)
+{
+    CLEANUP(json_release) json_t *kept = read_kept(g);
+    bool *chosen = xcalloc(count + 1, sizeof(*chosen));
+
+    e->code = ERR_OK;
+    if (choose(&g->options, readings, count, chosen, e))
+        memset(chosen, 0, count * sizeof(*chosen));
+    g->stocked = true;
+    snprintf(g->driver, sizeof(g->driver), "%s", gpu_courier_driver(g->courier));
+    offer(g, readings, count, chosen, kept);
+    size_t gone = offer_gone(g, readings, count, kept);
+    free(chosen);
+    if (g->count && !e->code)
+        keep(g);
+    log_info("gpus", "offered=%zu of=%zu gone=%zu driver=%s", g->count - gone, count, gone, LOG_Q(g->driver));
+    if (g->count == gone)
+        gpu_courier_close(steal(g->courier));
+}
+
+/* A driver that came later than we did. */
+static void arrive(struct gpus *g, const struct nvml_reading *readings, size_t count)
+{
+    struct err e;
+
+    take_stock(g, readings, count, &e);
+    if (e.code)
+        log_error("gpus_not_offered", "why=%s", LOG_Q(e.msg));
+    if (g->count)
+        g->options.on_arrival(g->options.user);
+}
+
+static void on_readings(void *user, const struct nvml_reading *readings, size_t count)
+{
+    struct gpus *g = user;
+    bool changed = false;
+
+    if (!g->stocked) {
+        arrive(g, readings, count);
+        return;
+    }
+    for (size_t i = 0; i < g->count; i++)
+        if (!g->list[i].gone)
+            changed |= update(&g->list[i], &readings[g->list[i].index]);
+    if (!changed)
+        return;
+    keep(g);
+    g->options.on_change(g->options.user);
+}
+
+static void say_none(const struct gpus_options *o, const struct err *why)
+{
+    if (o->configured)
+        log_error("no_gpus", "why=%s", LOG_Q(why->msg));
+    else if (why->code == ERR_NOT_FOUND)
+        log_debug("no_gpus", "why=%s", LOG_Q(why->msg));
+    else
+        log_info("no_gpus_yet", "why=%s", LOG_Q(why->msg));
+}
+
+enum err_code gpus_open(struct gpus **out, struct uv_loop_s *loop, const struct gpus_options *options,
+                        struct err *e)
+{
+    struct gpus *g = xcalloc(1, sizeof(*g));
+    const struct nvml_reading *readings;
+    size_t count;
+
+    g->options = *options;
+    g->path = paths_join(options->state, "gpus.json");
+    read_boot(g->boot);
+    *out = g;
+    if (gpu_choice_none(options->configured) || gpu_choice_none(options->visible))
+        return ERR_OK;
+    g->courier = gpu_courier_open(loop, LOOK_EVERY_MS, on_readings, g);
+    if (gpu_courier_wait(g->courier, options->patience_ms, &readings, &count, e)) {
+        say_none(options, e);
+        return ERR_OK;
+    }
+    take_stock(g, readings, count, e);
+    if (e->code && g->count) { /* right before one was gone, and whoever holds that must hear of it */
+        log_error("gpus_not_offered", "why=%s", LOG_Q(e->msg));
+        return ERR_OK;
+    }
+    if (!e->code)
+        return ERR_OK;
+    *out = NULL;
+    gpus_close(g);
+    return e->code;
+}
+
+void gpus_close(struct gpus *g)
+{
+    if (!g)
+        return;
+    gpu_courier_close(g->courier);
+    free(g->list);
+    free(g->messages);
+    free(g->path);
+    free(g);
+}

@@ -1,0 +1,290 @@
+#include "daemon/agent/gpu/nvml.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define DEVICES_MOST 64
+#define XIDS_MOST 7 /* between two readings */
+
+/* As the driver's interface has them. */
+enum { NVML_SUCCESS = 0, NVML_ERROR_TIMEOUT = 10, NVML_ERROR_FUNCTION_NOT_FOUND = 13 };
+enum { NVML_ERROR_GPU_IS_LOST = 15, NVML_ERROR_RESET_REQUIRED = 16 };
+enum { ECC_UNCORRECTED = 1, ECC_VOLATILE = 0, TEMPERATURE_GPU = 0 };
+#define EVENT_XID_CRITICAL 0x8ull
+
+struct device_handle; /* the driver's */
+struct event_set;
+
+struct memory_info {
+    unsigned long long total, free, used;
+};
+struct utilization {
+    unsigned gpu, memory; /* percent */
+};
+struct event_data {
+    struct device_handle *device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+};
+
+/* Those that are not there stay NULL; only the first five are needed. */
+struct calls {
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*count)(unsigned *);
+    int (*handle)(unsigned, struct device_handle **);
+    int (*uuid)(struct device_handle *, char *, unsigned);
+    int (*name)(struct device_handle *, char *, unsigned);
+    int (*driver)(char *, unsigned);
+    int (*memory)(struct device_handle *, struct memory_info *);
+    int (*utilization)(struct device_handle *, struct utilization *);
+    int (*temperature)(struct device_handle *, int, unsigned *);
+    int (*power)(struct device_handle *, unsigned *);
+    int (*ecc)(struct device_handle *, int, int, unsigned long long *);
+    int (*throttle)(struct device_handle *, unsigned long long *);
+    int (*mig)(struct device_handle *, unsigned *, unsigned *);
+    int (*set_create)(struct event_set **);
+    int (*set_register)(struct device_handle *, unsigned long long, struct event_set *);
+    int (*set_wait)(struct event_set *, struct event_data *, unsigned);
+    int (*set_free)(struct event_set *);
+    const char *(*error)(int);
+};
+
+struct device {
+    struct device_handle *handle;
+    struct nvml_reading fixed; /* who it is */
+    int xids[XIDS_MOST + 1];
+};
+
+struct nvml {
+    void *library;
+    struct calls call;
+    struct event_set *events; /* NULL: this driver tells none */
+    char driver[80];
+    size_t count;
+    struct device devices[DEVICES_MOST];
+};
+
+static void load(struct nvml *n)
+{
+    struct calls *c = &n->call;
+    const struct {
+        void *at;
+        const char *name;
+    } table[] = {
+        {&c->init, "nvmlInit_v2"},
+        {&c->shutdown, "nvmlShutdown"},
+        {&c->count, "nvmlDeviceGetCount_v2"},
+        {&c->handle, "nvmlDeviceGetHandleByIndex_v2"},
+        {&c->uuid, "nvmlDeviceGetUUID"},
+        {&c->name, "nvmlDeviceGetName"},
+        {&c->driver, "nvmlSystemGetDriverVersion"},
+        {&c->memory, "nvmlDeviceGetMemoryInfo"},
+        {&c->utilization, "nvmlDeviceGetUtilizationRates"},
+        {&c->temperature, "nvmlDeviceGetTemperature"},
+        {&c->power, "nvmlDeviceGetPowerUsage"},
+        {&c->ecc, "nvmlDeviceGetTotalEccErrors"},
+        {&c->throttle, "nvmlDeviceGetCurrentClocksThrottleReasons"}, /* its name up to CUDA 12 */
+        {&c->throttle, "nvmlDeviceGetCurrentClocksEventReasons"},
+        {&c->mig, "nvmlDeviceGetMigMode"},
+        {&c->set_create, "nvmlEventSetCreate"},
+        {&c->set_register, "nvmlDeviceRegisterEvents"},
+        {&c->set_wait, "nvmlEventSetWait_v2"},
+        {&c->set_free, "nvmlEventSetFree"},
+        {&c->error, "nvmlErrorString"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        void *symbol = dlsym(n->library, table[i].name);
+        if (symbol)
+            memcpy(table[i].at, &symbol, sizeof(symbol)); /* POSIX: a function's address fits */
+    }
+    if (!c->set_create || !c->set_register || !c->set_free)
+        c->set_wait = NULL;
+}
+
+static const char *text_of(const struct nvml *n, int rc)
+{
+    const char *text = n->call.error ? n->call.error(rc) : NULL;
+
+    return text ? text : "unknown error";
+}
+
+static void find_device(struct nvml *n, unsigned index)
+{
+    struct device *d = &n->devices[n->count];
+    struct memory_info memory;
+    int rc = n->call.handle(index, &d->handle);
+
+    n->count++; /* one that is not usable, too: numbers stay those of nvidia-smi */
+    if (!rc)
+        rc = n->call.uuid(d->handle, d->fixed.uuid, sizeof(d->fixed.uuid));
+    if (rc) {
+        d->handle = NULL; /* another's, or lost: it cannot be told from others */
+        d->fixed.uuid[0] = '\0';
+        snprintf(d->fixed.why, sizeof(d->fixed.why), "%s (%d)", text_of(n, rc), rc);
+        return;
+    }
+    if (n->call.name)
+        (void)n->call.name(d->handle, d->fixed.name, sizeof(d->fixed.name));
+    if (n->call.memory && !n->call.memory(d->handle, &memory))
+        d->fixed.memory_bytes = (int64_t)memory.total;
+    d->fixed.uuid[sizeof(d->fixed.uuid) - 1] = d->fixed.name[sizeof(d->fixed.name) - 1] = '\0';
+}
+
+static void watch_events(struct nvml *n)
+{
+    bool any = false;
+
+    if (!n->call.set_wait || n->call.set_create(&n->events))
+        return;
+    for (size_t i = 0; i < n->count; i++)
+        if (n->devices[i].handle)
+            any |= !n->call.set_register(n->devices[i].handle, EVENT_XID_CRITICAL, n->events);
+    if (any)
+        return;
+    (void)n->call.set_free(n->events);
+    n->events = NULL;
+}
+
+/* After an error the library stays: unloading is what drivers' libraries are worst at. */
+static enum err_code start(struct nvml *n, unsigned *count, struct err *e)
+{
+    const struct calls *c = &n->call;
+    bool whole = c->init && c->count && c->handle && c->uuid && c->shutdown;
+    int rc = whole ? c->init() : NVML_ERROR_FUNCTION_NOT_FOUND;
+
+    if (rc)
+        return err_set(e, ERR_UNAVAILABLE, "NVML does not start: %s (%d)", text_of(n, rc), rc);
+    rc = c->count(count);
+    if (rc)
+        err_set(e, ERR_UNAVAILABLE, "NVML does not count the GPUs: %s (%d)", text_of(n, rc), rc);
+    else if (!*count)
+        err_set(e, ERR_UNAVAILABLE, "the driver lists no GPU");
+    else
+        return ERR_OK;
+    (void)c->shutdown();
+    return e->code;
+}
+
+enum err_code nvml_open(struct nvml **out, struct err *e)
+{
+    struct nvml *n = xcalloc(1, sizeof(*n));
+    unsigned count = 0;
+
+    n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!n->library) {
+        const char *why = dlerror();
+        err_set(e, ERR_NOT_FOUND, "%s", why ? why : "libnvidia-ml.so.1 does not load");
+        free(n);
+        return e->code;
+    }
+    load(n);
+    if (start(n, &count, e)) {
+        free(n);
+        return e->code;
+    }
+    if (n->call.driver && n->call.driver(n->driver, sizeof(n->driver)))
+        n->driver[0] = '\0';
+    for (unsigned i = 0; i < count && n->count < DEVICES_MOST; i++)
+        find_device(n, i);
+    watch_events(n);
+    *out = n;
+    return ERR_OK;
+}
+
+void nvml_close(struct nvml *n)
+{
+    if (!n)
+        return;
+    if (n->events)
+        (void)n->call.set_free(n->events);
+    (void)n->call.shutdown();
+    free(n);
+}
+
+size_t nvml_count(const struct nvml *n)
+{
+    return n->count;
+}
+
+const char *nvml_driver(const struct nvml *n)
+{
+    return n->driver;
+}
+
+/* True when the call gave a value; what it says about a GPU that is lost or stuck is kept. */
+static bool told(int rc, struct nvml_reading *out)
+{
+    out->lost |= rc == NVML_ERROR_GPU_IS_LOST;
+    out->stuck |= rc == NVML_ERROR_RESET_REQUIRED;
+    return rc == NVML_SUCCESS;
+}
+
+void nvml_read(struct nvml *n, size_t index, struct nvml_reading *out)
+{
+    struct device *d = &n->devices[index];
+    const struct calls *c = &n->call;
+    struct memory_info memory;
+    struct utilization used;
+    unsigned value, pending;
+    unsigned long long big;
+
+    *out = d->fixed;
+    if (!d->handle)
+        return;
+    memcpy(out->xids, d->xids, sizeof(d->xids));
+    memset(d->xids, 0, sizeof(d->xids));
+    if (c->memory && told(c->memory(d->handle, &memory), out))
+        out->memory_used = (int64_t)memory.used;
+    if (c->utilization && told(c->utilization(d->handle, &used), out))
+        out->utilisation = (double)used.gpu / 100;
+    if (c->temperature && told(c->temperature(d->handle, TEMPERATURE_GPU, &value), out))
+        out->temperature = (int)value;
+    if (c->power && told(c->power(d->handle, &value), out))
+        out->power_watts = (int)((value + 500) / 1000);
+    if (c->ecc && told(c->ecc(d->handle, ECC_UNCORRECTED, ECC_VOLATILE, &big), out))
+        out->ecc_errors = (int64_t)big;
+    if (c->throttle && told(c->throttle(d->handle, &big), out))
+        out->slowed_by = big;
+    if (c->mig && told(c->mig(d->handle, &value, &pending), out))
+        out->mig = value != 0;
+}
+
+static void note_xid(struct nvml *n, const struct event_data *event)
+{
+    for (size_t i = 0; i < n->count; i++) {
+        int *xids = n->devices[i].xids;
+        size_t at = 0;
+
+        if (n->devices[i].handle != event->device)
+            continue;
+        while (at < XIDS_MOST && xids[at] && xids[at] != (int)event->data)
+            at++;
+        if (at < XIDS_MOST)
+            xids[at] = (int)event->data;
+    }
+}
+
+enum nvml_news nvml_wait(struct nvml *n, unsigned timeout_ms)
+{
+    enum nvml_news news = NVML_QUIET;
+    struct event_data event;
+    int rc;
+
+    if (!n->events)
+        return NVML_DEAF;
+    rc = n->call.set_wait(n->events, &event, timeout_ms);
+    while (rc == NVML_SUCCESS) { /* and what else is there already */
+        if (event.type & EVENT_XID_CRITICAL)
+            note_xid(n, &event);
+        news = NVML_NEWS;
+        rc = n->call.set_wait(n->events, &event, 0);
+    }
+    /* after a loss the set may be of no use any more: the readings tell it then */
+    return rc == NVML_ERROR_TIMEOUT ? news : news == NVML_NEWS ? NVML_NEWS : NVML_DEAF;
+}

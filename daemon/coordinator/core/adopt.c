@@ -1,0 +1,491 @@
+/* Brings records that were restored from a backup up to date with what the nodes know.
+ *
+ * The records are too old if a node has a card (card.c) that is newer than our record of the job, or a wish
+ * of an epoch that we have not reached, or if the store says so (records.age). From then on we learn for as
+ * long as nodes have to come back: our epoch goes above all that they have seen; a job that is not placed
+ * waits until its workers, if there are any that we do not know, have come back with their node or lost their
+ * lease; a node's silence about a worker means nothing, since the worker may be one of before the backup. New
+ * jobs get numbers beyond those that the lost records may have given out.
+ *
+ * A card is merged with what we know of its job, by rules that do not depend on the order in which cards
+ * come: the further of two generations and states counts, a worker that either calls dead is dead, snapshots
+ * are put together. So no worker that both sides know is told to stop, and a job that has ended since is not
+ * run again. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+
+#define NUMBERS_APART                                                                                        \
+    1000 /* between the last number that the records know and the first that is given out again */
+
+bool adopt_learning(const struct core *core)
+{
+    return core->learning_until && core->now.boot_ms < core->learning_until;
+}
+
+bool core_may_learn(const struct core *core, struct core_now now)
+{
+    return core->learning_until && now.boot_ms < core->learning_until;
+}
+
+/* ---- the time of learning */
+
+static void mark_all_wishes(struct core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->wish_dirty = true;
+}
+
+static void raise_epoch(struct core *core, int64_t seen)
+{
+    if (seen < core->config.epoch)
+        return;
+    core->config.epoch = seen + 1;
+    emit_meta(core, "epoch", core->config.epoch);
+    mark_all_wishes(core); /* facts that answer an older epoch count for nothing */
+}
+
+/* By then, workers of the job that we did not know have been reported or are dead. */
+static void hold_job(struct core *core, struct job *job)
+{
+    int64_t lease = job->spec.lease_ms + core->config.lease_margin_ms;
+
+    job->not_before = core->now.boot_ms + (lease > core->config.return_ms ? lease : core->config.return_ms);
+    job->held = true;
+    core_wake(core, job->not_before);
+}
+
+static void leave_gap(struct core *core, int64_t to)
+{
+    if (!core->gap_from) /* else some of that time may still come back */
+        core->gap_from = core->next_job;
+    core->gap_to = core->next_job = to;
+    emit_meta(core, "gap_from", core->gap_from);
+    emit_meta(core, "gap_to", core->gap_to);
+}
+
+void adopt_go_on(struct core *core)
+{
+    core->learning_until = core->now.boot_ms + core->config.return_ms;
+    core_wake(core, core->learning_until);
+    for (size_t i = 0; i < core->job_count; i++)
+        if (!job_finished(core->jobs[i]))
+            hold_job(core, core->jobs[i]);
+    nodes_pardon(core);
+}
+
+void adopt_begin(struct core *core, int64_t seen_epoch, bool numbered)
+{
+    raise_epoch(core, seen_epoch);
+    if (core->learning_until)
+        return;
+    log_warn("records_are_older", "epoch=%" PRId64 " next_job=%" PRId64, core->config.epoch, core->next_job);
+    emit_meta(core, "restored", RECORDS_LEARNING); /* should we end before it is over */
+    if (!numbered)
+        leave_gap(core, core->next_job + NUMBERS_APART);
+    for (size_t i = 0; i < core->job_count; i++) {
+        struct job *job = core->jobs[i];
+        if (job_finished(job))
+            continue;
+        job->r.next_spawn += NUMBERS_APART;
+        emit_job(core, job, CHANGE_JOB_PUT);
+    }
+    adopt_go_on(core);
+    emit_event(core, NULL, "records_restored",
+               "the coordinator's records are older than what nodes know: learning from them for %" PRId64
+               " s",
+               core->config.return_ms / 1000);
+}
+
+void adopt_tick(struct core *core)
+{
+    if (!core->learning_until || core->now.boot_ms < core->learning_until)
+        return;
+    core->learning_until = 0;
+    emit_meta(core, "restored", RECORDS_NEW);
+    mark_all_wishes(core); /* their answers say what is absent */
+    core->place_dirty = true;
+}
+
+/* ---- is it one that we can take */
+
+static const struct rank_record *find_rank(const struct records *r, int64_t generation, int rank)
+{
+    for (size_t i = 0; i < r->rank_count; i++)
+        if (r->ranks[i].generation == generation && r->ranks[i].rank == rank)
+            return &r->ranks[i];
+    return NULL;
+}
+
+static const struct spawn_record *find_spawn(const struct records *r, int64_t spawn)
+{
+    for (size_t i = 0; i < r->spawn_count; i++)
+        if (r->spawns[i].spawn == spawn)
+            return &r->spawns[i];
+    return NULL;
+}
+
+static const struct generation_record *find_generation(const struct records *r, int64_t number)
+{
+    for (size_t i = 0; i < r->generation_count; i++)
+        if (r->generations[i].number == number)
+            return &r->generations[i];
+    return NULL;
+}
+
+static bool whole_generation(const struct records *r, const struct generation_record *g)
+{
+    for (int i = 0; i < g->world_size; i++) {
+        const struct rank_record *rank = find_rank(r, g->number, i);
+        const struct spawn_record *spawn = rank ? find_spawn(r, rank->spawn) : NULL;
+        if (!spawn || spawn->generation != g->number || !spawn->node || !rank->node)
+            return false;
+    }
+    return g->world_size > 0;
+}
+
+static bool is_sound(const struct records *card)
+{
+    const struct job_record *job = card->jobs;
+    struct job_spec spec = {0};
+    struct err e;
+
+    if (card->job_count != 1 || job->id < 1 || !job->request_id || !job->job_file || !job->name)
+        return false;
+    if (job->generation && !find_generation(card, job->generation))
+        return false;
+    for (size_t i = 0; i < card->generation_count; i++)
+        if (!whole_generation(card, &card->generations[i]))
+            return false;
+    bool parsed = job_parse(&spec, job->job_file, strlen(job->job_file), "job file", &e) == ERR_OK;
+    job_release(&spec);
+    return parsed;
+}
+
+/* Users identify jobs by number and by request, so neither may belong to two jobs. */
+enum err_code adopt_check(const struct core *core, const struct core_hello *hello, struct err *e)
+{
+    for (size_t i = 0; i < hello->card_count; i++) {
+        const struct job_record *job = hello->cards[i].jobs;
+        if (!is_sound(&hello->cards[i]))
+            return err_set(
+                e, ERR_FAILED_PRECONDITION,
+                "node %s keeps a job that this version cannot read, say ddp-agent --rejoin to end it",
+                hello->node);
+        const struct job *same = core_find_job(core, job->id),
+                         *asked = core_find_request(core, job->request_id);
+        if (same != asked)
+            return err_set(e, ERR_FAILED_PRECONDITION,
+                           "node %s has a job %" PRId64
+                           " (%s) whose records are lost; that number belongs to another job now; "
+                           "run ddp-agent --rejoin there to end it",
+                           hello->node, job->id, job->name);
+    }
+    return ERR_OK;
+}
+
+/* ---- two records of a job become one */
+
+static int64_t stage_of(const struct records *r)
+{
+    return card_stage(r->jobs, find_generation(r, r->jobs[0].generation));
+}
+
+/* Both sides formed a different generation with this number: the card comes from records that diverged. */
+static bool has_forked(const struct records *ours, const struct records *card)
+{
+    for (size_t i = 0; i < card->generation_count; i++) {
+        int64_t number = card->generations[i].number;
+        const struct rank_record *theirs = find_rank(card, number, 0), *own = find_rank(ours, number, 0);
+        if (own && (own->spawn != theirs->spawn ||
+                    memcmp(find_spawn(ours, own->spawn)->token, find_spawn(card, theirs->spawn)->token,
+                           sizeof(((struct spawn_record *)0)->token)) != 0))
+            return true;
+    }
+    return false;
+}
+
+static void merge_job(struct job_record *out, const struct job_record *ours, const struct job_record *card,
+                      bool newer)
+{
+    job_record_copy(out, newer ? card : ours);
+    if (!ours || !card)
+        return;
+    if (out->next_spawn < ours->next_spawn)
+        out->next_spawn = ours->next_spawn;
+    if (out->next_spawn < card->next_spawn)
+        out->next_spawn = card->next_spawn;
+    if (out->restarts_used < ours->restarts_used)
+        out->restarts_used = ours->restarts_used;
+    if (out->generation < ours->generation) /* it has ended, and was begun again before that was known */
+        out->generation = ours->generation;
+}
+
+static void add_generation(struct records *out, const struct records *from, const struct generation_record *g)
+{
+    generation_record_copy(&out->generations[out->generation_count++], g);
+    for (int i = 0; i < g->world_size; i++)
+        rank_record_copy(&out->ranks[out->rank_count++], find_rank(from, g->number, i));
+}
+
+/* The card knows a later generation, so this one is over. */
+static void close_generation(struct generation_record *g, int64_t now)
+{
+    if (sm_terminal(&generation_sm, g->state))
+        return;
+    g->state = GENERATION_CLOSED;
+    g->closed_ms = now;
+    free(g->reason);
+    g->reason = xstrdup("ended after the backup");
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct generation_record *x = a, *y = b;
+
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+static void merge_generations(struct records *out, const struct records *ours, const struct records *card,
+                              bool newer, int64_t now)
+{
+    for (size_t i = 0; i < ours->generation_count; i++) {
+        const struct generation_record *own = &ours->generations[i],
+                                       *theirs = find_generation(card, own->number);
+        bool take = newer && theirs;
+        add_generation(out, take ? card : ours, take ? theirs : own);
+        if (newer && !theirs)
+            close_generation(&out->generations[out->generation_count - 1], now);
+    }
+    for (size_t i = 0; newer && i < card->generation_count; i++)
+        if (!find_generation(ours, card->generations[i].number))
+            add_generation(out, card, &card->generations[i]);
+    if (out->generation_count)
+        qsort(out->generations, out->generation_count, sizeof(*out->generations), by_number);
+}
+
+static void end_spawn(struct spawn_record *s, int64_t now)
+{
+    s->lost = true;
+    if (!s->ended_ms)
+        s->ended_ms = now;
+    if (!s->message)
+        s->message = xstrdup("ended after the backup");
+}
+
+static int by_spawn(const void *a, const void *b)
+{
+    const struct spawn_record *x = a, *y = b;
+
+    return (x->spawn > y->spawn) - (x->spawn < y->spawn);
+}
+
+static void settle_ranks(struct records *out)
+{
+    for (size_t i = 0; i < out->rank_count; i++) {
+        const struct spawn_record *s = find_spawn(out, out->ranks[i].spawn);
+        if (s->dead && !sm_terminal(&rank_sm, out->ranks[i].state))
+            out->ranks[i].state = s->lost ? RANK_LOST : RANK_EXITED;
+    }
+}
+
+/* A newer card has every worker that lives, of the generations that it knows. */
+static void merge_spawns(struct records *out, const struct records *ours, const struct records *card,
+                         bool newer, int64_t now)
+{
+    for (size_t i = 0; i < ours->spawn_count; i++) {
+        const struct spawn_record *own = &ours->spawns[i], *theirs = find_spawn(card, own->spawn);
+        struct spawn_record *s = &out->spawns[out->spawn_count++];
+        bool take = theirs && !own->dead && (newer || theirs->dead);
+        bool over = newer && !theirs && own->generation <= card->jobs[0].generation;
+        spawn_record_copy(s, take ? theirs : own);
+        if (!own->dead && over)
+            end_spawn(s, now);
+        s->dead = own->dead || (theirs ? theirs->dead : over);
+        s->revoked = s->dead || own->revoked || (theirs && theirs->revoked);
+    }
+    for (size_t i = 0; newer && i < card->spawn_count; i++)
+        if (!find_spawn(ours, card->spawns[i].spawn))
+            spawn_record_copy(&out->spawns[out->spawn_count++], &card->spawns[i]);
+    if (out->spawn_count)
+        qsort(out->spawns, out->spawn_count, sizeof(*out->spawns), by_spawn);
+    settle_ranks(out);
+}
+
+static bool has_snapshot(const struct records *r, const struct snapshot_record *s)
+{
+    for (size_t i = 0; i < r->snapshot_count; i++)
+        if (r->snapshots[i].generation == s->generation && r->snapshots[i].step == s->step)
+            return true;
+    return false;
+}
+
+static void merge_snapshots(struct records *out, const struct records *from)
+{
+    for (size_t i = 0; i < from->snapshot_count; i++)
+        if (!has_snapshot(out, &from->snapshots[i]))
+            snapshot_record_copy(&out->snapshots[out->snapshot_count++], &from->snapshots[i]);
+}
+
+static void merge(struct records *out, const struct records *ours, const struct records *card, int64_t now)
+{
+    bool newer = !ours->job_count || stage_of(card) > stage_of(ours);
+
+    *out = (struct records){0};
+    out->jobs = xcalloc(1, sizeof(*out->jobs));
+    out->generations =
+        xcalloc(ours->generation_count + card->generation_count + 1, sizeof(*out->generations));
+    out->ranks = xcalloc(ours->rank_count + card->rank_count + 1, sizeof(*out->ranks));
+    out->spawns = xcalloc(ours->spawn_count + card->spawn_count + 1, sizeof(*out->spawns));
+    out->snapshots = xcalloc(ours->snapshot_count + card->snapshot_count + 1, sizeof(*out->snapshots));
+    out->job_count = 1;
+    merge_job(out->jobs, ours->jobs, card->jobs, newer);
+    merge_generations(out, ours, card, newer, now);
+    merge_spawns(out, ours, card, newer, now);
+    merge_snapshots(out, ours);
+    merge_snapshots(out, card);
+}
+
+/* ---- and that becomes the core's */
+
+static struct node *add_expected(struct core *core, char *name)
+{
+    struct node_record record = {.name = name,
+                                 .instance = (char *)"",
+                                 .address = (char *)"",
+                                 .version = (char *)"",
+                                 .log_dir = (char *)"",
+                                 .gpus = (char *)"[]",
+                                 .state = NODE_JOINING,
+                                 .seen_ms = core->now.wall_ms};
+    struct node *node = core_add_node(core, &record);
+
+    emit_node(core, node, CHANGE_NODE_INSERT);
+    return node;
+}
+
+/* A node that joined or reconnected after the backup has as much time as any other to report itself. */
+static void expect_nodes(struct core *core, const struct records *r)
+{
+    for (size_t i = 0; i < r->spawn_count; i++) {
+        const struct spawn_record *s = &r->spawns[i];
+        struct node *node = core_find_node(core, s->node);
+        if (s->dead || (node && !node_gone(node)))
+            continue;
+        if (node)
+            move_node(core, node, NODE_JOINING, "another node knows that it came back");
+        else
+            node = add_expected(core, s->node);
+        node->heard_ms = node->alive_ms = core->now.boot_ms;
+        node->return_by = core->now.boot_ms + core->config.return_ms;
+    }
+}
+
+/* A node starts workers by a wish that also brings the card. A node that has connected since and did not have
+ * the card has not started the workers, and its slots may now belong to other jobs. */
+static void bury_unstarted(struct core *core, const char *teller, const struct records *ours,
+                           struct records *merged)
+{
+    for (size_t i = 0; i < merged->spawn_count; i++) {
+        struct spawn_record *s = &merged->spawns[i];
+        const struct node *node = core_find_node(core, s->node);
+        if (s->dead || find_spawn(ours, s->spawn) || !node || !node->said_hello || !strcmp(s->node, teller))
+            continue;
+        end_spawn(s, core->now.wall_ms);
+        s->dead = s->revoked = true;
+    }
+    settle_ranks(merged);
+}
+
+/* The generation has a member that was never started: the next generation forms when the others have ended.
+ */
+static void end_unformed(struct core *core, struct job *job)
+{
+    struct generation *g = job_current(job);
+
+    if (!g || !generation_open(g) || (job->r.state != JOB_STARTING && job->r.state != JOB_RUNNING))
+        return;
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->r.dead && g->ranks[i].spawn->r.lost) {
+            recover_fail(
+                core, g,
+                &(struct cause){.exit_code = 125, .text = "it was not started before the records were lost"});
+            return;
+        }
+}
+
+static void drop_job(struct core *core, struct job *job)
+{
+    emit_clear(core, job->r.id);
+    core->restarts -= job->r.restarts_used;
+    core->generations -= (int64_t)job->generation_count;
+    for (size_t i = 0; i < job->spawn_count; i++)
+        if (!job->spawns[i]->r.dead && job->spawns[i]->node)
+            node_drop_spawn(job->spawns[i]->node, job->spawns[i]);
+    rendezvous_renew(core, job);
+    core_remove_job(core, job);
+}
+
+static void emit_all(struct core *core, struct job *job)
+{
+    emit_job(core, job, CHANGE_JOB_INSERT);
+    for (size_t i = 0; i < job->generation_count; i++) {
+        const struct generation *g = job->generations[i];
+        emit_generation(core, g, CHANGE_GENERATION_INSERT);
+        for (int rank = 0; rank < g->r.world_size; rank++)
+            emit_rank(core, &g->ranks[rank], CHANGE_RANK_INSERT);
+    }
+    for (size_t i = 0; i < job->spawn_count; i++) {
+        job->spawns[i]->wished_revision = 0;
+        emit_spawn(core, job->spawns[i], CHANGE_SPAWN_INSERT);
+    }
+    for (size_t i = 0; i < job->snapshot_count; i++)
+        emit_snapshot(core, &job->snapshots[i], CHANGE_SNAPSHOT_PUT);
+}
+
+static void adopt(struct core *core, const struct core_hello *hello, const struct records *card)
+{
+    CLEANUP(records_release) struct records ours = {0}, merged = {0};
+    struct job *job = core_find_job(core, card->jobs[0].id);
+    struct err e = {0};
+
+    if (job)
+        card_records(job, true, &ours);
+    if (job && has_forked(&ours, card)) {
+        log_error("card_refused", "job=%" PRId64 " node=%s why=\"another generation was formed meanwhile\"",
+                  job->r.id, hello->node);
+        return;
+    }
+    merge(&merged, &ours, card, core->now.wall_ms);
+    if (merged.jobs[0].id >= core->next_job)
+        leave_gap(core, merged.jobs[0].id + 1);
+    bury_unstarted(core, hello->node, &ours, &merged);
+    expect_nodes(core, &merged);
+    if (job)
+        drop_job(core, job);
+    BUG_ON(load_job_whole(core, &merged, &e) != ERR_OK);
+    job = core_find_job(core, merged.jobs[0].id);
+    emit_all(core, job);
+    emit_event(core, job, "job_adopted",
+               "node %s knew more than the restored records: generation %" PRId64 ", %s", hello->node,
+               job->r.generation, sm_name(&job_sm, (int)job->r.state));
+    log_info("job_adopted", "job=%" PRId64 " gen=%" PRId64 " state=%s node=%s", job->r.id, job->r.generation,
+             sm_name(&job_sm, (int)job->r.state), hello->node);
+    job->changed = core->place_dirty = true;
+    if (!job_finished(job))
+        hold_job(core, job);
+    end_unformed(core, job);
+    recover_settle(core, job);
+}
+
+void adopt_cards(struct core *core, const struct core_hello *hello)
+{
+    for (size_t i = 0; i < hello->card_count; i++)
+        adopt(core, hello, &hello->cards[i]);
+    for (size_t i = 0; i < core->node_count; i++)
+        gpus_end_lost(core, core->nodes[i]);
+}

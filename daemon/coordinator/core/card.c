@@ -1,0 +1,253 @@
+/* Cards: copies of job records that the nodes keep for us. A node that has, or had, workers of a job keeps
+ * the job's card: all records that a coordinator needs to continue the job. The node's wish carries the card
+ * while the node's own card is older, until the node's facts answer that wish. A hello lists the node's cards
+ * and the progress of each.
+ *
+ * A card's progress is a number that only grows. It is made of the generation, its state, the job's state,
+ * and the number of the node's own workers in it that are dead. Deaths of other nodes' workers are left to
+ * the cards of those nodes; otherwise each exit would send a card to every node. So when a wish lets a node
+ * drop an exit record, the node's card already contains that exit. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+
+#define ENDED (INT64_C(1) << 40) /* a stage beyond all others: what has ended does not begin again */
+#define SNAPSHOTS 4 /* the newest in a card; the files themselves say which others are committed */
+
+int64_t card_stage(const struct job_record *job, const struct generation_record *g)
+{
+    if (sm_terminal(&job_sm, job->state))
+        return ENDED;
+    return (g ? g->number << 8 | (int64_t)g->state << 4 : 0) | (int64_t)job->state;
+}
+
+int64_t card_progress(const struct job *job, const struct node *node)
+{
+    const struct generation *g = job_current(job);
+    int64_t dead = 0;
+
+    for (int i = 0; g && node && i < g->r.world_size; i++)
+        dead += g->ranks[i].spawn->r.dead && !strcmp(g->ranks[i].r.node, node->r.name);
+    return card_stage(&job->r, g ? &g->r : NULL) << 16 | (dead < UINT16_MAX ? dead : UINT16_MAX);
+}
+
+static struct node_card *find_card(const struct node *node, int64_t job)
+{
+    for (size_t i = 0; i < node->card_count; i++)
+        if (node->cards[i].job == job)
+            return &node->cards[i];
+    return NULL;
+}
+
+static struct node_card *add_card(struct node *node, int64_t job)
+{
+    struct node_card *card = find_card(node, job);
+
+    if (card)
+        return card;
+    node->cards = array_grow(node->cards, node->card_count, &node->card_cap, sizeof(*node->cards));
+    node->cards[node->card_count] = (struct node_card){.job = job, .acked = -1};
+    return &node->cards[node->card_count++];
+}
+
+void card_needed(struct node *node, int64_t job)
+{
+    add_card(node, job);
+}
+
+bool card_due(const struct core *core, const struct node *node, const struct node_card *card)
+{
+    const struct job *job = core_find_job(core, card->job);
+
+    if (!node->keeps_cards || core->config.no_cards)
+        return false;
+    return job ? card_progress(job, node) > card->acked : card->drop;
+}
+
+static bool in_gap(const struct core *core, int64_t job)
+{
+    return job >= core->gap_from && job < core->gap_to;
+}
+
+static bool removed_from_gap(const struct core *core, int64_t job)
+{
+    for (size_t i = 0; i < core->removed_count; i++)
+        if (core->removed[i] == job)
+            return true;
+    return false;
+}
+
+/* Whether these records have known a job of this number and have removed it since. A number of the gap was
+ * given out by records that are lost, so a card may bring its job back, but only once. */
+static bool is_ours(const struct core *core, int64_t job)
+{
+    return job < core->next_job && (!in_gap(core, job) || removed_from_gap(core, job));
+}
+
+void card_removed(struct core *core, int64_t job)
+{
+    if (!in_gap(core, job))
+        return;
+    core->removed =
+        array_grow(core->removed, core->removed_count, &core->removed_cap, sizeof(*core->removed));
+    core->removed[core->removed_count++] = job;
+    emit_number_removed(core, job);
+}
+
+bool core_wants_card(const struct core *core, const char *node, const struct core_card_head *head)
+{
+    const struct job *job = core_find_job(core, head->job);
+
+    return job ? card_progress(job, core_find_node(core, node)) < head->progress
+               : head->job > 0 && !is_ours(core, head->job);
+}
+
+/* What it keeps may be of a coordinator that knew more; then its card has come, too, and has been taken. */
+void card_heads(struct core *core, struct node *node, const struct core_hello *hello)
+{
+    node->keeps_cards = hello->keeps_cards;
+    node->said_hello = true;
+    for (size_t i = 0; i < node->card_count; i++) {
+        node->cards[i].acked = -1;
+        node->cards[i].revision = 0;
+    }
+    for (size_t i = 0; i < hello->head_count; i++) {
+        struct node_card *card = add_card(node, hello->heads[i].job);
+        const struct job *job = core_find_job(core, card->job);
+        card->acked = hello->heads[i].progress;
+        card->drop = !job && is_ours(core, card->job);
+        if (card_due(core, node, card))
+            node->wish_dirty = true;
+    }
+}
+
+void card_offer(struct core *core, struct node *node)
+{
+    for (size_t i = 0; i < node->card_count; i++) {
+        struct node_card *card = &node->cards[i];
+        const struct job *job = core_find_job(core, card->job);
+        int64_t progress = job ? card_progress(job, node) : 0;
+        if (!card_due(core, node, card) || (card->revision && card->offered == progress))
+            continue;
+        card->offered = progress;
+        card->revision = node->revision;
+    }
+}
+
+void card_kept(struct core *core, struct node *node, int64_t revision)
+{
+    for (size_t i = 0; i < node->card_count;) {
+        struct node_card *card = &node->cards[i];
+        const struct job *job = core_find_job(core, card->job);
+        if (card->revision && revision >= card->revision) {
+            card->acked = card->offered;
+            card->revision = 0;
+            card->drop = false;
+        }
+        if ((!job || job_finished(job)) && !card->revision && !card_due(core, node, card))
+            node->cards[i] = node->cards[--node->card_count];
+        else
+            i++;
+    }
+}
+
+void card_ended(struct core *core, const struct job *job)
+{
+    for (size_t i = 0; i < core->node_count; i++) {
+        struct node *node = core->nodes[i];
+        const struct node_card *card = find_card(node, job->r.id);
+        if (card && card_due(core, node, card))
+            node->wish_dirty = true;
+    }
+}
+
+/* ---- a job as records */
+
+static bool has_living(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (!g->ranks[i].spawn->r.dead)
+            return true;
+    return false;
+}
+
+static bool counts(const struct job *job, const struct generation *g)
+{
+    return g == job_current(job) || has_living(g);
+}
+
+static void copy_generation(struct records *out, const struct generation *g)
+{
+    generation_record_copy(&out->generations[out->generation_count++], &g->r);
+    for (int i = 0; i < g->r.world_size; i++) {
+        struct spawn_record *spawn = &out->spawns[out->spawn_count++];
+        rank_record_copy(&out->ranks[out->rank_count++], &g->ranks[i].r);
+        spawn_record_copy(spawn, &g->ranks[i].spawn->r);
+        if (spawn->spawn != g->r.failed_spawn)
+            free(steal(spawn->stderr_tail)); /* in nobody's way while the records are not lost */
+    }
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct snapshot_record *x = a, *y = b;
+
+    if (x->generation != y->generation)
+        return x->generation > y->generation ? -1 : 1;
+    return (x->step < y->step) - (x->step > y->step);
+}
+
+static void copy_snapshots(struct records *out, const struct job *job, size_t most)
+{
+    struct snapshot_record *all = xcalloc(job->snapshot_count + 1, sizeof(*all));
+
+    for (size_t i = 0; i < job->snapshot_count; i++)
+        all[i] = job->snapshots[i];
+    if (job->snapshot_count)
+        qsort(all, job->snapshot_count, sizeof(*all), newest_first);
+    out->snapshots = xcalloc(job->snapshot_count + 1, sizeof(*out->snapshots));
+    for (size_t i = 0; i < job->snapshot_count && i < most; i++)
+        snapshot_record_copy(&out->snapshots[out->snapshot_count++], &all[i]);
+    free(all);
+}
+
+static int by_spawn(const void *a, const void *b)
+{
+    const struct spawn_record *x = a, *y = b;
+
+    return (x->spawn > y->spawn) - (x->spawn < y->spawn);
+}
+
+void card_records(const struct job *job, bool whole, struct records *out)
+{
+    size_t generations = 0, ranks = 0;
+
+    *out = (struct records){0};
+    for (size_t i = 0; i < job->generation_count; i++)
+        if (whole || counts(job, job->generations[i])) {
+            generations++;
+            ranks += (size_t)job->generations[i]->r.world_size;
+        }
+    out->jobs = xcalloc(1, sizeof(*out->jobs));
+    out->generations = xcalloc(generations + 1, sizeof(*out->generations));
+    out->ranks = xcalloc(ranks + 1, sizeof(*out->ranks));
+    out->spawns = xcalloc(ranks + 1, sizeof(*out->spawns));
+    job_record_copy(&out->jobs[out->job_count++], &job->r);
+    for (size_t i = 0; i < job->generation_count; i++)
+        if (whole || counts(job, job->generations[i]))
+            copy_generation(out, job->generations[i]);
+    if (out->spawn_count)
+        qsort(out->spawns, out->spawn_count, sizeof(*out->spawns), by_spawn);
+    copy_snapshots(out, job, whole ? SIZE_MAX : SNAPSHOTS);
+}
+
+bool core_card(const struct core *core, int64_t id, struct records *out)
+{
+    const struct job *job = core_find_job(core, id);
+
+    if (job)
+        card_records(job, false, out);
+    return job != NULL;
+}

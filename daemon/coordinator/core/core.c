@@ -1,0 +1,153 @@
+/* The core's entrance: each event to its handler, then whatever follows from it (placement, new wishes,
+ * notices).
+ *
+ * The happy path of a job: SUBMIT (jobs.c) queues it; placement (place.c, form.c) makes generation 1 with its
+ * ranks and spawns; the nodes' wishes (wish.c) carry them out; FACTS (facts.c) say they run; native ones
+ * JOIN, rank 0 puts the bootstrap id (rendezvous.c); REPORTS move the step; FACTS say that all ranks exited
+ * 0; the job has succeeded. Failure modes: a rank fails, a node goes silent, a join takes too long: recover.c
+ * ends the generation and placement forms the next; nodes.c decides who is alive and whose processes are
+ * known dead. */
+#include "daemon/coordinator/core/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+
+void core_config_defaults(struct core_config *config)
+{
+    *config = (struct core_config){
+        .epoch = 1,
+        .heartbeat_ms = 3000,
+        .node_timeout_ms = 9000,
+        .return_ms = 30000,
+        .join_wait_ms = 20000,
+        .lease_margin_ms = 2000,
+        .settle_ms = 5000,
+        .look_ms = 30000,
+        .retain_jobs_ms = 14LL * 24 * 3600 * 1000,
+        .retain_jobs = 1000,
+        .max_queued = 10000,
+    };
+}
+
+struct core *core_create(const struct core_config *config, const struct core_env *env)
+{
+    struct core *core = xcalloc(1, sizeof(*core));
+
+    core->config = *config;
+    core->env = *env;
+    core->next_job = 1;
+    core->wake_at = INT64_MAX;
+    return core;
+}
+
+typedef void (*handler)(struct core *core, const struct core_event *event);
+
+static const handler handlers[CORE_EVENT_KINDS] = {
+    [CORE_SUBMIT] = jobs_submit,
+    [CORE_CANCEL] = jobs_cancel,
+    [CORE_RESIZE] = resize_job,
+    [CORE_RESTART] = resize_restart,
+    [CORE_DRAIN] = operator_drain,
+    [CORE_UNDRAIN] = operator_undrain,
+    [CORE_FORGET] = operator_forget,
+    [CORE_HELLO] = nodes_hello,
+    [CORE_HEARTBEAT] = nodes_heartbeat,
+    [CORE_FACTS] = facts_apply,
+    [CORE_REPORTS] = reports_apply,
+    [CORE_ACTIVITY] = stall_apply,
+    [CORE_LOOKED] = lost_looked,
+    [CORE_GOODBYE] = nodes_goodbye,
+    [CORE_SESSION_CLOSED] = nodes_session_closed,
+    [CORE_DEAF] = nodes_deaf,
+    [CORE_JOIN] = rendezvous_join,
+    [CORE_PUT_BOOTSTRAP] = rendezvous_bootstrap,
+    [CORE_WATCH] = rendezvous_watch,
+    [CORE_COMMIT_SNAPSHOT] = snapshots_commit,
+    [CORE_SNAPSHOT_FAILED] = faults_snapshot_failed,
+    [CORE_CALL_GONE] = rendezvous_gone,
+};
+
+static void finish(struct core *core)
+{
+    while (core->place_dirty) /* a job that stops to grow asks for a second pass */
+        place_run(core);
+    emit_flush(core);
+    core->out = NULL;
+}
+
+void core_event(struct core *core, const struct core_event *event, struct core_now now, struct core_out *out)
+{
+    size_t before = out->change_count;
+
+    core->now = now;
+    core->out = out;
+    handlers[event->kind](core, event);
+    if ((event->kind == CORE_HEARTBEAT || event->kind == CORE_DEAF) && out->change_count == before &&
+        !core->place_dirty)
+        core->out = NULL; /* by far the most frequent one, and it changes nothing */
+    else
+        finish(core);
+}
+
+static void set_wake(struct core *core)
+{
+    core->wake_at = core->retain_at;
+    if (core->progress_at)
+        core_wake(core, core->progress_at);
+    core_wake(core, core->learning_until);
+    for (size_t i = 0; i < core->node_count; i++)
+        core_wake(core, nodes_deadline(core, core->nodes[i]));
+    for (size_t i = 0; i < core->job_count; i++)
+        if (core->jobs[i]->spawn_count || !job_finished(core->jobs[i]))
+            core_wake(core, jobs_deadline(core, core->jobs[i]));
+}
+
+void core_tick(struct core *core, struct core_now now, struct core_out *out)
+{
+    core->now = now;
+    core->out = out;
+    if (core->wake_at != INT64_MAX && now.boot_ms > core->wake_at + core->config.node_timeout_ms / 2)
+        nodes_pardon(core); /* this process stood still: words from the nodes may wait unread */
+    for (size_t i = 0; i < core->node_count; i++)
+        nodes_tick(core, core->nodes[i]);
+    for (size_t i = 0; i < core->job_count; i++)
+        jobs_tick(core, core->jobs[i]);
+    if (now.boot_ms >= core->retain_at)
+        jobs_retain(core);
+    if (core->progress_at && now.boot_ms >= core->progress_at)
+        progress_tick(core);
+    adopt_tick(core);
+    finish(core);
+    set_wake(core);
+}
+
+void core_save(struct core *core, struct core_now now, struct core_out *out)
+{
+    core->now = now;
+    core->out = out;
+    progress_tick(core);
+    core->out = NULL;
+}
+
+int64_t core_next_deadline(const struct core *core)
+{
+    return core->wake_at;
+}
+
+const struct spawn_record *core_find_token(const struct core *core, const void *token, size_t size)
+{
+    uint8_t hash[DIGEST_BYTES];
+    const struct spawn_record *found = NULL;
+
+    if (size != sizeof(((struct spawn_record *)0)->token))
+        return NULL;
+    digest_sha256(hash, token, size);
+    for (size_t i = 0; i < core->job_count; i++)
+        for (size_t k = 0; k < core->jobs[i]->spawn_count; k++)
+            if (secret_equal(hash, core->jobs[i]->spawns[k]->r.token_hash, sizeof(hash)))
+                found = &core->jobs[i]->spawns[k]->r;
+    return found;
+}

@@ -1,0 +1,155 @@
+/* What a node says of its spawns. Presence counts at once; absence only from the revision on in which we
+ * wished for the spawn; a live process that we hold for dead, or never knew, keeps the node from getting work
+ * until it is gone. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+
+static void running(struct core *core, struct spawn *s, const struct core_fact *fact)
+{
+    struct generation *g = s->generation;
+    struct rank *rank = &g->ranks[s->r.rank];
+
+    if (s->r.pid != fact->pid) {
+        s->r.pid = fact->pid;
+        s->r.started_ms = fact->started_ms;
+        emit_spawn(core, s, CHANGE_SPAWN_PUT);
+    }
+    if (rank->r.state == RANK_ASSIGNED)
+        move_rank(core, rank, RANK_SPAWNED);
+}
+
+static bool was_started(const struct core_fact *fact)
+{
+    if (fact->state == FACT_EXITED)
+        return !fact->not_started && !fact->port_busy && !fact->lost;
+    return fact->state != FACT_STARTING;
+}
+
+/* A command job runs when all its processes do: nobody joins. */
+static void settle_command(struct core *core, struct generation *g)
+{
+    if (g->job->spec.kind != JOB_COMMAND || g->r.state != GENERATION_FORMING || g != job_current(g->job))
+        return;
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].r.state == RANK_ASSIGNED || g->ranks[i].r.state == RANK_LOST)
+            return;
+    g->join_at = 0;
+    g->r.ready_ms = core->now.wall_ms;
+    emit_generation(core, g, CHANGE_GENERATION_PUT);
+    move_generation(core, g, GENERATION_READY, "all ranks are started");
+    jobs_started(core, g->job);
+}
+
+struct exit {
+    struct spawn *spawn;
+    const struct core_fact *fact; /* NULL: absent */
+};
+
+/* The earliest first: a generation is ended by the first of its members that failed. */
+static int by_time(const void *a, const void *b)
+{
+    const struct exit *x = a, *y = b;
+    int64_t tx = x->fact ? x->fact->ended_ms : INT64_MAX, ty = y->fact ? y->fact->ended_ms : INT64_MAX;
+
+    if (tx != ty)
+        return tx < ty ? -1 : 1;
+    return x->spawn->r.spawn < y->spawn->r.spawn ? -1 : 1;
+}
+
+static const struct core_fact *fact_of(const struct core_event *event, const struct spawn *s)
+{
+    for (size_t i = 0; i < event->facts.count; i++)
+        if (event->facts.facts[i].job == s->r.job && event->facts.facts[i].spawn == s->r.spawn)
+            return &event->facts.facts[i];
+    return NULL;
+}
+
+static bool has_stranger(const struct core *core, const struct node *node, const struct core_event *event)
+{
+    for (size_t i = 0; i < event->facts.count; i++) {
+        const struct core_fact *fact = &event->facts.facts[i];
+        struct job *job = core_find_job(core, fact->job);
+        struct spawn *s = job ? job_find_spawn(job, fact->spawn) : NULL;
+        if (fact->state != FACT_EXITED && (!s || s->r.dead || s->node != node))
+            return true;
+    }
+    return false;
+}
+
+/* The node runs a job that we do not know: our state is older than the node's, or a copy of another
+ * cluster's. An operator must be told, because nobody controls that job. */
+static void note_unknown(struct core *core, struct node *node, const struct core_event *event)
+{
+    int64_t *jobs = xcalloc(event->facts.count + 1, sizeof(*jobs));
+    size_t count = 0;
+
+    for (size_t i = 0; i < event->facts.count; i++) {
+        const struct core_fact *fact = &event->facts.facts[i];
+        size_t k = 0;
+        if (fact->state == FACT_EXITED || core_find_job(core, fact->job))
+            continue;
+        while (k < count && jobs[k] != fact->job)
+            k++;
+        if (k < count)
+            continue;
+        jobs[count++] = fact->job;
+        k = 0;
+        while (k < node->unknown_count && node->unknown_jobs[k] != fact->job)
+            k++;
+        if (k < node->unknown_count)
+            continue;
+        log_warn("unknown_job", "node=%s job=%" PRId64, LOG_Q(node->r.name), fact->job);
+        emit_event(core, NULL, "unknown_job", "%s runs job %" PRId64 ", which this coordinator does not know",
+                   node->r.name, fact->job);
+    }
+    free(node->unknown_jobs);
+    node->unknown_jobs = jobs;
+    node->unknown_count = count;
+}
+
+void facts_apply(struct core *core, const struct core_event *event)
+{
+    struct node *node = nodes_by_session(core, event->session);
+
+    if (!node)
+        return;
+    nodes_heard(core, node);
+    bool current = event->facts.epoch == core->config.epoch;
+    if (current)
+        card_kept(core, node, event->facts.revision);
+    bool stranger = has_stranger(core, node, event);
+    note_unknown(core, node, event);
+    struct exit *exits = xcalloc(node->spawn_count + 1, sizeof(*exits));
+    size_t count = 0;
+
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        struct spawn *s = node->spawns[i];
+        const struct core_fact *fact = fact_of(event, s);
+        if (fact && fact->state == FACT_EXITED)
+            exits[count++] = (struct exit){s, fact};
+        if (fact && was_started(fact))
+            running(core, s, fact);
+        else if (!fact && current && !adopt_learning(core) && s->wished_revision &&
+                 event->facts.revision >= s->wished_revision)
+            exits[count++] = (struct exit){s, NULL};
+    }
+    if (count)
+        qsort(exits, count, sizeof(*exits), by_time);
+    for (size_t i = 0; i < node->spawn_count; i++)
+        settle_command(core, node->spawns[i]->generation);
+    for (size_t i = 0; i < count; i++)
+        exits_apply(core, exits[i].spawn, exits[i].fact);
+    free(exits);
+    if (stranger)
+        node->synced = false;
+    else if (current && event->facts.revision >= node->hello_revision && !node->synced) {
+        node->synced = true;
+        core->place_dirty = true;
+    }
+    nodes_settle(core, node);
+}

@@ -1,0 +1,339 @@
+/* How generations end, and what follows.
+ *
+ * A member fails: its generation is closed at once (its members can commit nothing any more, whoever waits in
+ * Join is answered ABORTED), the others are stopped, and the job recovers as long as its budget lasts, else
+ * it stops for good. A drain or a cancel lets the generation finish its step and snapshot first (draining).
+ * In each case recover_settle goes on once those are dead that the next thing has to wait for. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/text.h"
+
+#define KILL_AFTER_GRACE_MS                                                                                  \
+    10000 /* SIGTERM and grace are the supervisor's; later than this it is told to kill */
+#define STUCK_AFTER_KILL_MS                                                                                  \
+    20000 /* what lives so long after SIGKILL is stuck in the kernel, if its node says so too */
+#define BACKOFF_FIRST_MS 1000
+#define BACKOFF_MOST_MS 30000
+
+static void mark_wishes(struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn && !g->ranks[i].spawn->r.dead && g->ranks[i].spawn->node)
+            g->ranks[i].spawn->node->wish_dirty = true;
+}
+
+static bool has_living(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn && !g->ranks[i].spawn->r.dead)
+            return true;
+    return false;
+}
+
+void recover_stop_generation(struct core *core, struct generation *g, enum core_stop stop)
+{
+    int64_t grace = g->job->spec.grace_ms;
+
+    g->stop_at = 0;
+    if (!has_living(g))
+        return;
+    g->stop = stop;
+    if (stop == CORE_STOP_SNAPSHOT)
+        g->stop_at = core->now.boot_ms + grace + 1;
+    else if (stop == CORE_STOP_TERM)
+        g->stop_at = core->now.boot_ms + grace + KILL_AFTER_GRACE_MS;
+    else
+        g->stop_at = core->now.boot_ms + STUCK_AFTER_KILL_MS;
+    core_wake(core, g->stop_at);
+    mark_wishes(g);
+}
+
+static void revoke(struct core *core, struct spawn *s)
+{
+    if (s->r.revoked)
+        return;
+    s->r.revoked = true;
+    emit_spawn(core, s, CHANGE_SPAWN_PUT);
+}
+
+/* The generation is over: from here on its members can commit nothing. */
+static void end_generation(struct core *core, struct generation *g, enum generation_state to,
+                           enum core_stop stop, const char *why)
+{
+    g->join_at = 0;
+    g->r.closed_ms = core->now.wall_ms;
+    move_generation(core, g, to, why);
+    emit_generation(core, g, CHANGE_GENERATION_PUT);
+    for (int i = 0; i < g->r.world_size; i++)
+        revoke(core, g->ranks[i].spawn);
+    rendezvous_closed(core, g, why);
+    if (stop > g->stop)
+        recover_stop_generation(core, g, stop);
+    core->place_dirty = true;
+}
+
+static void end_job(struct core *core, struct job *job, enum job_state to, const char *why)
+{
+    CLEANUP(free_text) char *reason = xstrdup(why); /* it may be the job's own */
+
+    job->r.ended_ms = core->now.wall_ms;
+    job->limit_at = 0;
+    progress_keep(job);
+    emit_job(core, job, CHANGE_JOB_PUT);
+    move_job(core, job, to, reason);
+    emit_event(core, job, "job_ended", "%s: %s", sm_name(&job_sm, to), reason);
+}
+
+static void start_stopping(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
+                           const char *why)
+{
+    job->r.goal = goal;
+    job->r.kill = kill;
+    job->r.exit_code = exit_code;
+    emit_job(core, job, CHANGE_JOB_PUT);
+    move_job(core, job, JOB_STOPPING, why);
+}
+
+/* What the job loses from here on, until it is back where it was. The status line names the last restart
+ * beside the number of charged ones: one that is not charged does not take the place of one that is. */
+static void open_fault(struct core *core, struct job *job, bool charged, const char *text)
+{
+    if (!job->r.fault_ms) {
+        job->fault_boot_ms = core->now.boot_ms;
+        job->r.fault_ms = core->now.wall_ms;
+    }
+    if (job->progress.step > job->r.fault_step)
+        job->r.fault_step = job->progress.step;
+    if (charged || !job->r.restarts_used) {
+        text_set(&job->r.last_restart, "%.240s", text);
+        job->r.last_restart_ms = core->now.wall_ms;
+    }
+    emit_job(core, job, CHANGE_JOB_PUT);
+}
+
+static void charge(struct core *core, struct job *job)
+{
+    int64_t n = ++job->r.restarts_used;
+
+    core->restarts++;
+    if (n < 2)
+        return; /* the first one starts at once */
+    int64_t wait = BACKOFF_FIRST_MS;
+    for (int64_t i = 2; i < n && wait < BACKOFF_MOST_MS; i++)
+        wait *= 2;
+    wait = core->now.boot_ms + (wait < BACKOFF_MOST_MS ? wait : BACKOFF_MOST_MS);
+    if (job->not_before < wait) /* it may be held for longer */
+        job->not_before = wait;
+    core_wake(core, job->not_before);
+}
+
+static void say_closed(struct core *core, const struct job *job, const struct generation *g, const char *how)
+{
+    char count[TEXT_COUNT];
+
+    if (job->progress.step > 0)
+        emit_event(core, job, "generation_closed", "stopped at step %s; generation %" PRId64 " closed (%s)",
+                   text_count(count, job->progress.step), g->r.number, how);
+    else
+        emit_event(core, job, "generation_closed", "generation %" PRId64 " closed (%s)", g->r.number, how);
+}
+
+void recover_fail(struct core *core, struct generation *g, const struct cause *cause)
+{
+    struct job *job = g->job;
+    bool last = cause->fatal || (cause->charged && job->r.restarts_used >= job->spec.max_restarts);
+    char how[96];
+
+    BUG_ON(!generation_open(g) || g != job_current(job));
+    g->r.charged = cause->charged;
+    g->r.failed_spawn = cause->spawn ? cause->spawn->r.spawn : 0;
+    emit_event(core, job, "rank_failed", "%s", cause->text);
+    end_generation(core, g, GENERATION_FAILED, CORE_STOP_TERM, cause->text);
+    if (last) {
+        snprintf(how, sizeof(how),
+                 cause->fatal ? "a restart would not help" : "all %" PRId64 " restarts are used",
+                 job->spec.max_restarts);
+        say_closed(core, job, g, how);
+        start_stopping(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
+    } else {
+        if (cause->charged) {
+            charge(core, job);
+            snprintf(how, sizeof(how), "restart %" PRId64 " of %" PRId64, job->r.restarts_used,
+                     job->spec.max_restarts);
+        } else {
+            snprintf(how, sizeof(how), "not charged");
+        }
+        say_closed(core, job, g, how);
+        open_fault(core, job, cause->charged, cause->text);
+        move_job(core, job, JOB_RECOVERING, cause->text);
+    }
+    recover_settle(core, job);
+}
+
+void recover_hold(struct core *core, struct generation *g, const char *why)
+{
+    struct job *job = g->job;
+
+    BUG_ON(!generation_open(g) || g != job_current(job));
+    end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, why);
+    move_job(core, job, JOB_RECOVERING, why);
+    recover_settle(core, job);
+}
+
+static enum core_stop gentle(const struct job *job)
+{
+    return job->spec.kind == JOB_TRAIN ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM;
+}
+
+static void drain_generation(struct core *core, struct generation *g, const char *why)
+{
+    if (g->r.state != GENERATION_RUNNING) { /* nothing to be saved yet */
+        end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, why);
+        return;
+    }
+    move_generation(core, g, GENERATION_DRAINING, why);
+    recover_stop_generation(core, g, gentle(g->job));
+    rendezvous_stopping(core, g);
+}
+
+void recover_drain(struct core *core, struct generation *g, const char *why)
+{
+    struct job *job = g->job;
+
+    if (job->r.state != JOB_STARTING && job->r.state != JOB_RUNNING)
+        return;
+    strv_free(steal(job->targets));
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].r.local_rank == 0)
+            job->targets = strv_append(job->targets, g->ranks[i].r.node);
+    job->drained_ms = core->now.boot_ms;
+    emit_event(core, job, "generation_drained", "generation %" PRId64 ": %s (not charged)", g->r.number, why);
+    open_fault(core, job, false, why);
+    drain_generation(core, g, why);
+    move_job(core, job, JOB_RECOVERING, why);
+    recover_settle(core, job);
+}
+
+static void kill_now(struct core *core, struct job *job)
+{
+    struct generation *g = job_current(job);
+
+    job->r.kill = true;
+    emit_job(core, job, CHANGE_JOB_PUT);
+    if (g && generation_open(g))
+        end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, "killed by the user");
+    for (size_t i = 0; i < job->generation_count; i++)
+        recover_stop_generation(core, job->generations[i], CORE_STOP_KILL);
+}
+
+void recover_stop(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
+                  const char *why)
+{
+    struct generation *g = job_current(job);
+
+    if (job->r.state == JOB_QUEUED) {
+        job->r.exit_code = exit_code;
+        end_job(core, job, goal, why);
+        return;
+    }
+    if (job->r.state != JOB_STOPPING) {
+        emit_event(core, job, "job_stopping", "stopping: %s", why);
+        start_stopping(core, job, goal, exit_code, kill, why);
+        if (!kill && generation_open(g) && g->r.state != GENERATION_DRAINING)
+            drain_generation(core, g, why);
+    }
+    if (kill)
+        kill_now(core, job);
+    recover_settle(core, job);
+}
+
+static bool any_reachable(const struct job *job)
+{
+    for (size_t i = 0; i < job->spawn_count; i++)
+        if (spawn_reachable(job->spawns[i]))
+            return true;
+    return false;
+}
+
+static bool all_succeeded(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn_record *s = &g->ranks[i].spawn->r;
+        if (!s->dead || !s->exit_known || s->code || s->signal)
+            return false;
+    }
+    return true;
+}
+
+/* All commands ended well before the word to stop had reached their supervisors: there is nothing left to go
+ * on with. Native workers hear it from us as well; one that has no step left to do says so next time. */
+static bool finished_first(const struct generation *g)
+{
+    if (g->job->spec.kind != JOB_COMMAND)
+        return false;
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->r.stopped)
+            return false;
+    return all_succeeded(g);
+}
+
+static void end_drained(struct core *core, struct generation *g)
+{
+    struct job *job = g->job;
+
+    end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, "its members have stopped");
+    if (finished_first(g)) {
+        start_stopping(core, job, JOB_SUCCEEDED, 0, false, "all ranks exited with 0");
+        end_job(core, job, JOB_SUCCEEDED, "all ranks exited with 0");
+        return;
+    }
+    say_closed(core, job, g, "not charged");
+    if (job->progress.step > job->r.fault_step) {
+        job->r.fault_step = job->progress.step; /* it went on to here */
+        emit_job(core, job, CHANGE_JOB_PUT);
+    }
+}
+
+void recover_settle(struct core *core, struct job *job)
+{
+    struct generation *g = job_current(job);
+
+    core->place_dirty = true;
+    if (job_finished(job) || !g)
+        return;
+    if (job->r.state == JOB_STOPPING) {
+        if (any_reachable(job))
+            return;
+        if (generation_open(g))
+            end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, job->r.reason);
+        end_job(core, job, job->r.goal, job->r.reason);
+    } else if (g->r.state == GENERATION_DRAINING) {
+        if (!any_reachable(job))
+            end_drained(core, g);
+    } else if (g->r.state == GENERATION_RUNNING && all_succeeded(g)) {
+        end_generation(core, g, GENERATION_CLOSED, CORE_STOP_NONE, "all ranks exited with 0");
+        end_job(core, job, JOB_SUCCEEDED, "all ranks exited with 0");
+    }
+}
+
+void recover_spawn_dead(struct core *core, struct spawn *s)
+{
+    struct rank *rank = &s->generation->ranks[s->r.rank];
+
+    BUG_ON(s->r.dead);
+    s->r.dead = s->r.revoked = true;
+    if (!s->r.ended_ms)
+        s->r.ended_ms = core->now.wall_ms;
+    if (s->node)
+        node_drop_spawn(s->node, s);
+    if (!sm_terminal(&rank_sm, rank->r.state))
+        move_rank(core, rank, s->r.lost ? RANK_LOST : RANK_EXITED);
+    emit_spawn(core, s, CHANGE_SPAWN_PUT);
+    rendezvous_left(core, s, "its process has exited");
+    core->place_dirty = true;
+}

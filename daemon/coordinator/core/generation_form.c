@@ -1,0 +1,172 @@
+/* A generation is born: ranks and slots on the chosen nodes, a token for each spawn, a port for the master.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+
+static bool cpu_taken(const struct node *node, int slot)
+{
+    for (size_t i = 0; i < node->spawn_count; i++)
+        if (node->spawns[i]->r.cpu_slot == slot)
+            return true;
+    return false;
+}
+
+static int lowest_cpu(const struct node *node)
+{
+    int slot = 0;
+
+    while (cpu_taken(node, slot))
+        slot++;
+    BUG_ON(slot >= node->r.cpu_slots);
+    return slot;
+}
+
+static bool contains(char *const *list, const char *text)
+{
+    for (; list && *list; list++)
+        if (!strcmp(*list, text))
+            return true;
+    return false;
+}
+
+/* Of those with the fewest workers the first: a GPU is shared when all are in use, and evenly. */
+static char **lowest_gpus(const struct node *node, int count)
+{
+    char **uuids = NULL;
+
+    while (count-- > 0) {
+        const struct core_gpu *best = NULL;
+        int least = node->gpu_slots > 0 ? node->gpu_slots : 1;
+        for (size_t i = 0; i < node->gpu_count; i++) {
+            const struct core_gpu *gpu = &node->gpus[i];
+            int holders = inventory_holders(node, gpu->uuid);
+            if (!gpu->healthy || holders >= least || contains(uuids, gpu->uuid))
+                continue;
+            least = holders;
+            best = gpu;
+        }
+        BUG_ON(!best);
+        uuids = strv_append(uuids, best->uuid);
+    }
+    return uuids;
+}
+
+static bool port_taken(const struct core *core, const struct node *node, int port)
+{
+    for (size_t i = 0; i < node->spawn_count; i++)
+        if (node->spawns[i]->generation && node->spawns[i]->r.rank == 0 &&
+            node->spawns[i]->generation->r.master_port == port)
+            return true;
+    (void)core;
+    return false;
+}
+
+/* Round and round through the node's range, so that none is used again soon. */
+static int next_port(const struct core *core, struct node *node)
+{
+    int span = node->r.port_last - node->r.port_first + 1, port = 0;
+
+    if (node->r.port_first <= 0 || span <= 0)
+        return 0;
+    for (int tries = 0; tries < span; tries++) {
+        port = node->r.port_first + node->next_port++ % span;
+        node->next_port %= span;
+        if (!port_taken(core, node, port))
+            break;
+    }
+    return port;
+}
+
+static struct spawn *add_spawn(struct core *core, struct generation *g, const struct place_choice *c,
+                               int rank, int local_rank)
+{
+    struct spawn_record record = {
+        .job = g->r.job,
+        .spawn = g->job->r.next_spawn++,
+        .generation = g->r.number,
+        .node = c->node->r.name,
+        .rank = rank,
+        .local_rank = local_rank,
+        .cpu_slot = -1,
+    };
+    if (c->gpus_each)
+        record.gpu_uuids = lowest_gpus(c->node, c->gpus_each);
+    else
+        record.cpu_slot = lowest_cpu(c->node);
+    core->env.random(core->env.ctx, record.token, sizeof(record.token));
+    digest_sha256(record.token_hash, record.token, sizeof(record.token));
+    struct spawn *s = job_add_spawn(core, g->job, &record);
+    strv_free(record.gpu_uuids);
+    emit_spawn(core, s, CHANGE_SPAWN_INSERT);
+    return s;
+}
+
+static void add_ranks(struct core *core, struct generation *g, const struct place_choice *chosen,
+                      size_t count)
+{
+    int rank = 0;
+
+    for (size_t n = 0; n < count; n++)
+        for (int local = 0; local < chosen[n].procs; local++, rank++) {
+            struct rank *r = &g->ranks[rank];
+            r->spawn = add_spawn(core, g, &chosen[n], rank, local);
+            rank_record_copy(&r->r, &(struct rank_record){
+                                        .job = g->r.job,
+                                        .generation = g->r.number,
+                                        .rank = rank,
+                                        .node_rank = (int)n,
+                                        .local_rank = local,
+                                        .node = chosen[n].node->r.name,
+                                        .spawn = r->spawn->r.spawn,
+                                        .state = RANK_ASSIGNED,
+                                    });
+            emit_rank(core, r, CHANGE_RANK_INSERT);
+        }
+}
+
+static void describe(const struct place_choice *chosen, size_t count, struct buf *text)
+{
+    for (size_t i = 0; i < count; i++)
+        buf_printf(text, "%s%s (%d)", i ? ", " : "", chosen[i].node->r.name, chosen[i].procs);
+}
+
+void form_generation(struct core *core, struct job *job, const struct place_choice *chosen, size_t count)
+{
+    struct node *first = chosen[0].node;
+    struct generation_record record = {
+        .job = job->r.id,
+        .number = job->r.generation + 1,
+        .state = GENERATION_FORMING,
+        .node_count = (int)count,
+        .master_addr = count == 1 ? (char *)"127.0.0.1" : first->r.address,
+        .master_port = next_port(core, first),
+        .source_rank = -1,
+        .created_ms = core->now.wall_ms,
+    };
+    CLEANUP(buf_release) struct buf text = {0};
+
+    for (size_t i = 0; i < count; i++)
+        record.world_size += chosen[i].procs;
+    struct generation *g = job_add_generation(job, &record);
+    g->born_ms = core->now.boot_ms;
+    g->join_at = core->now.boot_ms + job->spec.join_timeout_ms;
+    job->pace.boot_ms = 0;
+    job->grow.asked = false;
+    job->drained_ms = 0;
+    core_wake(core, g->join_at);
+    core->generations++;
+    job->r.generation = record.number;
+    emit_generation(core, g, CHANGE_GENERATION_INSERT);
+    add_ranks(core, g, chosen, count);
+    faults_formed(job);
+    emit_job(core, job, CHANGE_JOB_PUT);
+    describe(chosen, count, &text);
+    emit_event(core, job, "generation_formed", "generation %" PRId64 " on %s", record.number, text.data);
+    move_job(core, job, JOB_STARTING, text.data);
+}

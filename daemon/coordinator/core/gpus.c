@@ -1,0 +1,125 @@
+/* What a node says of its GPUs. One that becomes sick is leased to nobody any more; who has it goes on,
+ * unless it fell off the bus: then its workers wait for something that never comes, and their generation
+ * ends. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+
+static bool holds(const struct spawn *s, const char *uuid)
+{
+    for (char **held = s->r.gpu_uuids; held && *held; held++)
+        if (!strcmp(*held, uuid))
+            return true;
+    return false;
+}
+
+/* Its first spawn on the node that holds the GPU, for each job once. */
+static bool first_of_job(const struct node *node, size_t at, const char *uuid)
+{
+    for (size_t i = 0; i < at; i++)
+        if (node->spawns[i]->job == node->spawns[at]->job && holds(node->spawns[i], uuid))
+            return false;
+    return holds(node->spawns[at], uuid);
+}
+
+static void say(struct core *core, const struct node *node, const struct core_gpu *gpu)
+{
+    const char *why = gpu->problem && *gpu->problem ? gpu->problem : "it is not well";
+
+    if (gpu->healthy) {
+        emit_event(core, NULL, "gpu_well", "%s gpu%d is well again", node->r.name, gpu->index);
+        return;
+    }
+    emit_event(core, NULL, "gpu_sick", "%s gpu%d: %s", node->r.name, gpu->index, why);
+    for (size_t i = 0; i < node->spawn_count; i++)
+        if (first_of_job(node, i, gpu->uuid))
+            emit_event(core, node->spawns[i]->job, "gpu_sick", "%s gpu%d of rank %d: %s", node->r.name,
+                       gpu->index, node->spawns[i]->r.rank, why);
+}
+
+static bool is_over(const struct generation *g, const struct node *node, const char *uuid)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->node == node && !g->ranks[i].spawn->r.dead && holds(g->ranks[i].spawn, uuid))
+            return true;
+    return false;
+}
+
+static void end_those_on(struct core *core, struct node *node, const struct core_gpu *gpu)
+{
+    struct job **jobs = xcalloc(node->spawn_count + 1, sizeof(struct job *));
+    CLEANUP(free_text)
+    char *text =
+        xasprintf("%s gpu%d: %s", node->r.name, gpu->index, gpu->problem ? gpu->problem : "it is lost");
+    CLEANUP(free_text) char *uuid = xstrdup(gpu->uuid);
+    size_t count = 0;
+
+    for (size_t i = 0; i < node->spawn_count; i++)
+        if (first_of_job(node, i, uuid))
+            jobs[count++] = node->spawns[i]->job;
+    for (size_t i = 0; i < count; i++) {
+        struct generation *g = job_current(jobs[i]);
+        if (generation_open(g) && g->r.state != GENERATION_DRAINING && is_over(g, node, uuid))
+            recover_fail(core, g, &(struct cause){.charged = true, .exit_code = 125, .text = text});
+    }
+    free(jobs);
+}
+
+void gpus_end_lost(struct core *core, struct node *node)
+{
+    for (size_t i = 0; i < node->gpu_count; i++)
+        if (node->gpus[i].lost)
+            end_those_on(core, node, &node->gpus[i]);
+}
+
+/* An agent that does not know yet what its trainer has says so later; until then it is what it was. */
+static void take_plugin(struct node *node, const struct core_hello *hello)
+{
+    if (node->nccl && !(hello->nccl && *hello->nccl))
+        return;
+    free(node->nccl);
+    node->nccl = xstrdup(hello->nccl ? hello->nccl : "");
+    free(node->plugin);
+    node->plugin = xstrdup(hello->plugin ? hello->plugin : "");
+}
+
+void gpus_hello(struct core *core, struct node *node, const struct core_hello *hello)
+{
+    struct node before = {.gpus = steal(node->gpus), .gpu_count = node->gpu_count};
+    bool known = node->nccl || before.gpu_count;
+
+    node->gpu_count = 0;
+    inventory_set(node, hello->gpus, hello->gpu_count);
+    node->gpu_slots = hello->gpu_slots > 0 ? hello->gpu_slots : 1;
+    take_plugin(node, hello);
+    for (size_t i = 0; i < node->gpu_count; i++) {
+        const struct core_gpu *old = inventory_find(&before, node->gpus[i].uuid);
+        if (old ? old->healthy != node->gpus[i].healthy : !node->gpus[i].healthy)
+            say(core, node, &node->gpus[i]);
+    }
+    if (known && before.gpu_count != node->gpu_count)
+        emit_event(core, NULL, "gpus_changed", "%s offers %zu GPUs, %zu before", node->r.name,
+                   node->gpu_count, before.gpu_count);
+    inventory_free(&before);
+}
+
+void gpus_heard(struct core *core, struct node *node, const struct core_gpu *gpus, size_t count)
+{
+    bool *was_well = xcalloc(node->gpu_count + 1, sizeof(*was_well));
+
+    for (size_t i = 0; i < node->gpu_count; i++)
+        was_well[i] = node->gpus[i].healthy;
+    if (inventory_update(node, gpus, count)) {
+        free(node->r.gpus);
+        node->r.gpus = inventory_print(node);
+        emit_node(core, node, CHANGE_NODE_PUT);
+        core->place_dirty = true;
+        for (size_t i = 0; i < node->gpu_count; i++)
+            if (was_well[i] != node->gpus[i].healthy)
+                say(core, node, &node->gpus[i]);
+        gpus_end_lost(core, node);
+    }
+    free(was_well);
+}

@@ -1,0 +1,324 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+
+#define RETAIN_EVERY_MS 60000
+#define REQUEST_BYTES (256 << 10) /* job file and environment: dozens of such jobs still fit into a wish */
+
+static void reply_job(struct core *core, uint64_t call, const struct job *job, bool existed)
+{
+    struct core_effect *effect = emit_effect(core, EFFECT_REPLY);
+
+    effect->call = call;
+    effect->job = job->r.id;
+    effect->existed = existed;
+}
+
+static const char *snapshot_dir(const struct job_spec *spec)
+{
+    return spec->kind == JOB_TRAIN ? spec->train.snapshot.dir : NULL;
+}
+
+/* The newest job, other than `but`, that keeps its snapshots where spec says. */
+static struct job *dir_owner(const struct core *core, const struct job_spec *spec)
+{
+    const char *dir = snapshot_dir(spec);
+
+    for (size_t i = core->job_count; dir && i-- > 0;) {
+        const char *other = snapshot_dir(&core->jobs[i]->spec);
+        if (other && !strcmp(dir, other) && (snapshots_newest(core->jobs[i]) || !job_finished(core->jobs[i])))
+            return core->jobs[i];
+    }
+    return NULL;
+}
+
+/* Which job's snapshots the new one starts from: the one named, or the one whose directory it takes over. */
+static enum err_code check_lineage(const struct core *core, const struct core_event *event,
+                                   const struct job_spec *spec, int64_t *continues, struct err *e)
+{
+    struct job *former = core_find_job(core, event->submit.continues);
+    struct job *owner = dir_owner(core, spec);
+
+    *continues = event->submit.continues;
+    if (*continues && !former)
+        return err_set(e, ERR_NOT_FOUND, "there is no job %" PRId64 " to continue", *continues);
+    if (former && !job_finished(former))
+        return err_set(e, ERR_FAILED_PRECONDITION, "job %" PRId64 " is %s, cancel it or wait for its end",
+                       former->r.id, sm_name(&job_sm, former->r.state));
+    if (former && !snapshots_newest(former))
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "job %" PRId64 " has no committed snapshot to continue from", former->r.id);
+    if (!owner || owner == former)
+        return ERR_OK;
+    const char *dir = snapshot_dir(spec);
+    if (!job_finished(owner))
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s is the snapshot directory of job %" PRId64
+                       ", which is %s, say --set train.snapshot.dir=%s2",
+                       dir, owner->r.id, sm_name(&job_sm, owner->r.state), dir);
+    if (!event->submit.resume && spec->train.resume != RESUME_CONTINUE)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s holds snapshots of job %" PRId64 " (step %" PRId64
+                       "), say --resume to continue or --set train.snapshot.dir=%s2",
+                       dir, owner->r.id, snapshots_newest(owner)->step, dir);
+    if (!*continues)
+        *continues = owner->r.id;
+    return ERR_OK;
+}
+
+/* Workers must outlive what a node may be silent without being lost. */
+static enum err_code check_lease(const struct core *core, const struct job_spec *spec, struct err *e)
+{
+    int64_t least = core->config.node_timeout_ms + core->config.heartbeat_ms;
+
+    if (spec->lease_ms >= least)
+        return ERR_OK;
+    return err_set(e, ERR_INVALID_ARGUMENT,
+                   "job file: a lease of %" PRId64
+                   " s is too short, a node may be silent that long: say %" PRId64 "s or more",
+                   spec->lease_ms / 1000, (least + 999) / 1000);
+}
+
+/* Every wish of a node carries them whole, for each job there. */
+static enum err_code check_size(const struct core_event *event, struct err *e)
+{
+    size_t size = strlen(event->submit.job_file);
+
+    for (char *const *entry = event->submit.env; entry && *entry; entry++)
+        size += strlen(*entry) + 1;
+    if (size <= REQUEST_BYTES)
+        return ERR_OK;
+    return err_set(
+        e, ERR_INVALID_ARGUMENT,
+        "job file and environment have %zu KiB, %d are allowed: export less, or put data into files",
+        size >> 10, REQUEST_BYTES >> 10);
+}
+
+static size_t unfinished(const struct core *core)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < core->job_count; i++)
+        count += !job_finished(core->jobs[i]);
+    return count;
+}
+
+static struct job *add_job(struct core *core, const struct core_event *event, struct job_spec *spec,
+                           int64_t continues)
+{
+    struct job_record record = {
+        .id = core->next_job++,
+        .request_id = (char *)event->submit.request_id,
+        .name = spec->name ? spec->name : (char *)"job",
+        .user = (char *)event->submit.user,
+        .job_file = (char *)event->submit.job_file,
+        .env = (char **)event->submit.env,
+        .state = JOB_QUEUED,
+        .continues = continues,
+        .created_ms = core->now.wall_ms,
+        .next_spawn = 1,
+        .goal = JOB_SUCCEEDED,
+    };
+    memcpy(record.body_digest, event->submit.digest, DIGEST_BYTES);
+    struct job *job = core_add_job(core, &record);
+    job->spec = *spec;
+    *spec = (struct job_spec){0};
+    job->progress.steps = job->spec.kind == JOB_TRAIN ? job->spec.train.steps : 0;
+    job->changed = true;
+    return job;
+}
+
+void jobs_submit(struct core *core, const struct core_event *event)
+{
+    const char *id = event->submit.request_id;
+    struct job *former = id && *id ? core_find_request(core, id) : NULL;
+    struct job_spec spec = {0};
+    int64_t continues = 0;
+    struct err e = {0};
+
+    if (!id || !*id || strlen(id) > 128)
+        err_set(&e, ERR_INVALID_ARGUMENT, "request_id must have 1 to 128 bytes");
+    else if (former && memcmp(former->r.body_digest, event->submit.digest, DIGEST_BYTES) != 0)
+        err_set(&e, ERR_ALREADY_EXISTS, "request id %s made job %" PRId64 " with another body", id,
+                former->r.id);
+    else if (former)
+        reply_job(core, event->call, former, true);
+    else if (unfinished(core) >= (size_t)core->config.max_queued)
+        err_set(&e, ERR_RESOURCE_EXHAUSTED, "%" PRId64 " jobs are queued or running, try again later",
+                core->config.max_queued);
+    else if (check_size(event, &e) == ERR_OK &&
+             job_parse(&spec, event->submit.job_file, strlen(event->submit.job_file), "job file", &e) ==
+                 ERR_OK &&
+             check_lease(core, &spec, &e) == ERR_OK &&
+             check_lineage(core, event, &spec, &continues, &e) == ERR_OK) {
+        struct job *job = add_job(core, event, &spec, continues);
+        emit_job(core, job, CHANGE_JOB_INSERT);
+        if (continues)
+            emit_event(core, job, "job_queued", "queued, continues #%" PRId64, continues);
+        else
+            emit_event(core, job, "job_queued", "queued");
+        reply_job(core, event->call, job, false);
+        core->place_dirty = true;
+    }
+    if (e.code)
+        emit_fail(core, event->call, e.code, "%s", e.msg);
+    job_release(&spec);
+}
+
+void jobs_cancel(struct core *core, const struct core_event *event)
+{
+    struct job *job = core_find_job(core, event->cancel.job);
+    const char *why = event->cancel.kill ? "killed by the user" : "by the user";
+
+    if (event->cancel.why && *event->cancel.why)
+        why = event->cancel.why;
+    if (!job) {
+        emit_fail(core, event->call, ERR_NOT_FOUND, "there is no job %" PRId64, event->cancel.job);
+        return;
+    }
+    if (!job_finished(job)) {
+        job->r.stop_signal = event->cancel.signal;
+        recover_stop(core, job, event->cancel.exit_code ? JOB_FAILED : JOB_CANCELLED, event->cancel.exit_code,
+                     event->cancel.kill, why);
+    }
+    reply_job(core, event->call, job, true);
+}
+
+void jobs_started(struct core *core, struct job *job)
+{
+    struct generation *g = job_current(job);
+
+    job->port_retries = job->node_retries = 0;
+    if (!job->r.started_ms) {
+        job->r.started_ms = core->now.wall_ms;
+        emit_job(core, job, CHANGE_JOB_PUT);
+        if (job->spec.time_limit_ms) {
+            job->limit_at = core->now.boot_ms + job->spec.time_limit_ms;
+            core_wake(core, job->limit_at);
+        }
+    }
+    move_generation(core, g, GENERATION_RUNNING, "all ranks are here");
+    move_job(core, job, JOB_RUNNING, "all ranks are here");
+    if (job->r.fault_ms && job->r.fault_step == 0)
+        reports_close_fault(core, job); /* there was no step to come back to */
+}
+
+/* A stop that was not obeyed in time gets harder. The supervisor itself follows SIGTERM by SIGKILL after the
+ * grace. */
+static void harden(struct core *core, struct generation *g)
+{
+    if (g->stop == CORE_STOP_SNAPSHOT)
+        recover_stop_generation(core, g, CORE_STOP_TERM);
+    else if (g->stop == CORE_STOP_TERM)
+        recover_stop_generation(core, g, CORE_STOP_KILL);
+    else
+        stall_release(core, g);
+}
+
+void jobs_tick(struct core *core, struct job *job)
+{
+    int64_t now = core->now.boot_ms;
+
+    for (size_t i = 0; i < job->generation_count; i++)
+        if (job->generations[i]->stop_at && now >= job->generations[i]->stop_at)
+            harden(core, job->generations[i]);
+    if (job_finished(job))
+        return;
+    if (job->limit_at && now >= job->limit_at) {
+        char why[64];
+        snprintf(why, sizeof(why), "time limit of %" PRId64 " s", job->spec.time_limit_ms / 1000);
+        job->limit_at = 0;
+        if (job->r.state != JOB_STOPPING)
+            recover_stop(core, job, JOB_FAILED, 125, false, why);
+    }
+    if (job->not_before && now >= job->not_before) {
+        job->not_before = 0;
+        job->held = false;
+        core->place_dirty = true;
+    }
+    core->place_dirty |= job->grow.at && now >= job->grow.at;
+    stall_tick(core, job);
+    lost_tick(core, job);
+    struct generation *g = job_current(job);
+    if (g)
+        rendezvous_tick(core, g);
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return b > 0 && b < a ? b : a;
+}
+
+int64_t jobs_deadline(const struct core *core, const struct job *job)
+{
+    int64_t at = INT64_MAX;
+
+    (void)core;
+    for (size_t i = 0; i < job->generation_count; i++)
+        at = earlier(at, job->generations[i]->stop_at);
+    if (job_finished(job))
+        return at;
+    at = earlier(earlier(earlier(at, job->limit_at), job->not_before), job->grow.at);
+    at = earlier(earlier(at, stall_deadline(job)), lost_deadline(job));
+    return job_current(job) ? earlier(at, rendezvous_deadline(job_current(job))) : at;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* When the first of the retain_jobs jobs that ended last did so: a long one that ends now is new. */
+static int64_t oldest_kept(const struct core *core)
+{
+    int64_t *ends = xcalloc(core->job_count + 1, sizeof(*ends)), oldest = INT64_MIN;
+    size_t count = 0, keep = (size_t)core->config.retain_jobs;
+
+    for (size_t i = 0; i < core->job_count; i++)
+        if (job_finished(core->jobs[i]))
+            ends[count++] = core->jobs[i]->r.ended_ms;
+    if (count > keep) {
+        qsort(ends, count, sizeof(*ends), by_time);
+        oldest = keep ? ends[count - keep] : INT64_MAX;
+    }
+    free(ends);
+    return oldest;
+}
+
+static bool forgettable(const struct core *core, const struct job *job, int64_t oldest)
+{
+    if (!job_finished(job))
+        return false;
+    if (core->now.wall_ms - job->r.ended_ms < core->config.retain_jobs_ms && job->r.ended_ms >= oldest)
+        return false;
+    for (size_t i = 0; i < job->spawn_count; i++)
+        if (!job->spawns[i]->r.dead)
+            return false;
+    for (size_t i = 0; i < core->job_count; i++)
+        if (core->jobs[i]->r.continues == job->r.id && !job_finished(core->jobs[i]))
+            return false;
+    return true;
+}
+
+void jobs_retain(struct core *core)
+{
+    int64_t oldest = oldest_kept(core);
+
+    core->retain_at = core->now.boot_ms + RETAIN_EVERY_MS;
+    for (size_t i = 0; i < core->job_count;) {
+        struct job *job = core->jobs[i];
+        if (!forgettable(core, job, oldest)) {
+            i++;
+            continue;
+        }
+        emit_forget(core, job->r.id);
+        card_removed(core, job->r.id);
+        core_remove_job(core, job);
+    }
+}

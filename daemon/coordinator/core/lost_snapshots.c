@@ -1,0 +1,327 @@
+/* A train job that has committed snapshots never begins at step 0 by itself.
+ *
+ * The happy path: all ranks have joined, one of them offers the newest committed snapshot, and the generation
+ * starts from it. Failure modes: no rank offers a snapshot, because a file system is not mounted, the node
+ * that wrote the snapshots is away, or all of them are damaged. Then the generation ends, which does not
+ * count as a restart, its slots become free, and the job waits. Every look_ms, and when a node connects, the
+ * nodes are asked whether the files are there. As soon as a node has them, the job is placed with that node
+ * among its nodes. Files that exist but cannot be loaded would start a new generation each time, so the pause
+ * doubles then. If only an older snapshot than the newest is offered, the job starts from it, and an event
+ * says so. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/text.h"
+
+#define LOOK_MOST 20  /* times the first pause, between looks at files that were of no use */
+#define LOOK_NODES 32 /* that had no part in it: a shared file system may be mounted there */
+#define LOOK_PATHS 4
+#define PROBLEM_CHARS 300
+
+static bool lists_node(char **names, const char *node)
+{
+    for (; names && *names; names++)
+        if (!strcmp(*names, node))
+            return true;
+    return false;
+}
+
+/* The rank that speaks for a node's directory. */
+static const struct rank *first_rank_on(const struct generation *g, const char *node)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].r.local_rank == 0 && !strcmp(g->ranks[i].r.node, node))
+            return &g->ranks[i];
+    return NULL;
+}
+
+/* Who should have the snapshot; expected NULL: who has some that cannot be used. NULL: no member. */
+static const struct rank *holder_in(const struct generation *g, const struct snapshot_record *expected)
+{
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct rank *rank = &g->ranks[i];
+        if (expected ? rank->r.local_rank == 0 && snapshots_has_node(expected, rank->r.node)
+                     : rank->spawn->unusable != NULL)
+            return rank;
+    }
+    return NULL;
+}
+
+/* What the rank said of this snapshot or of the directory; where it has nothing good, else of any. */
+static const char *problem_of(const struct rank *rank, const struct snapshot_record *expected, bool any)
+{
+    char **list = rank->spawn->unusable;
+    const char *name = expected && expected->path ? strrchr(expected->path, '/') : NULL;
+
+    for (char **line = list; name && line && *line; line++) {
+        const char *at = strstr(*line, name);
+        if (at && strchr("/: ", at[strlen(name)]))
+            return *line;
+    }
+    return list && !(any && strstr(*list, "/step-")) ? *list : NULL;
+}
+
+/* It has a snapshot of that place, but with other bytes: damaged in the moment before COMMITTED.json could
+ * say which they are. */
+static const struct core_offer *changed_offer(const struct rank *rank, const struct snapshot_record *expected)
+{
+    const struct spawn *s = rank->spawn;
+
+    for (size_t i = 0; expected && i < s->offer_count; i++)
+        if (s->offers[i].job == expected->job && s->offers[i].generation == expected->generation &&
+            s->offers[i].step == expected->step)
+            return &s->offers[i];
+    return NULL;
+}
+
+static const char *node_words(const struct core *core, const char *name)
+{
+    const struct node *node = core_find_node(core, name);
+
+    if (!node)
+        return "no longer in the cluster";
+    if (node_gone(node))
+        return sm_name(&node_sm, (int)node->r.state);
+    return node->r.drain ? "drained" : "not among the job's nodes";
+}
+
+/* "/data/run/snap on box2 has none, step 1,200 was committed there at 14:02" */
+static void describe(const struct core *core, const struct generation *g,
+                     const struct snapshot_record *expected, bool any, struct buf *text)
+{
+    const struct rank *holder = holder_in(g, expected);
+    const char *problem = holder ? problem_of(holder, expected, any) : NULL;
+    const struct core_offer *changed = holder ? changed_offer(holder, expected) : NULL;
+    const char *dir = g->job->spec.train.snapshot.dir, *without = any ? "does not have it" : "has none";
+    char step[TEXT_COUNT], at[TEXT_CLOCK];
+
+    if (changed)
+        buf_printf(text, "on %s %.*s: the files are not the ones that were committed: damaged",
+                   holder->r.node, PROBLEM_CHARS, changed->path);
+    else if (problem)
+        buf_printf(text, "on %s %.*s", holder->r.node, PROBLEM_CHARS, problem);
+    if (!expected)
+        return;
+    text_count(step, expected->step);
+    text_clock(at, expected->committed_ms, core->now.wall_ms);
+    if (problem || changed) {
+        buf_printf(text, "; step %s was committed there at %s", step, at);
+    } else if (holder) {
+        buf_printf(text, "%s on %s %s, step %s was committed there at %s", dir, holder->r.node, without, step,
+                   at);
+        if (!any)
+            buf_puts(text, "; is the file system mounted?");
+    } else {
+        buf_printf(text, "step %s was committed on", step);
+        for (char **name = expected->nodes; name && *name; name++)
+            buf_printf(text, "%s %s (%s)", name == expected->nodes ? "" : ",", *name,
+                       node_words(core, *name));
+        buf_printf(text, " at %s, and %s on %s %s", at, dir, g->ranks[0].r.node, without);
+    }
+}
+
+void lost_release(struct job *job)
+{
+    free(job->lost.said);
+    strv_free(job->lost.found);
+    free(job->went_back);
+    job->went_back = job->lost.said = NULL;
+    job->lost.found = NULL;
+    job->lost.look_at = job->lost.pause_ms = 0;
+}
+
+/* It goes on, but not from where it was. */
+static void say_older(struct core *core, const struct generation *g, const struct snapshot_record *expected)
+{
+    struct job *job = g->job;
+    char step[TEXT_COUNT];
+    CLEANUP(buf_release) struct buf text = {0};
+
+    buf_printf(&text, "went back to step %s: ", text_count(step, g->r.source_step));
+    describe(core, g, expected, true, &text);
+    emit_event(core, job, "snapshot_older", "%s", text.data);
+    text_set(&job->went_back, "%s", text.data);
+}
+
+static void wait_for_them(struct core *core, struct generation *g, bool only_tries_show, const char *text)
+{
+    struct job *job = g->job;
+
+    if (!job->lost.pause_ms)
+        job->lost.pause_ms = core->config.look_ms;
+    else if ((job->lost.found || only_tries_show) && job->lost.pause_ms < LOOK_MOST * core->config.look_ms)
+        job->lost.pause_ms *= 2; /* the files are there, and were of no use */
+    strv_free(steal(job->lost.found));
+    job->lost.look_at = core->now.boot_ms + job->lost.pause_ms;
+    core_wake(core, job->lost.look_at);
+    if (!job->lost.said || strcmp(job->lost.said, text) != 0) {
+        text_set(&job->lost.said, "%s", text);
+        emit_event(core, job, "snapshots_missing", "%s", text);
+    }
+    recover_hold(core, g, text);
+}
+
+static bool has_unusable(const struct generation *g)
+{
+    return holder_in(g, NULL) != NULL;
+}
+
+bool lost_check(struct core *core, struct generation *g)
+{
+    struct job *job = g->job;
+    const struct snapshot_record *expected = snapshots_expected(core, job);
+    /* a directory that the coordinator does not know, named to go on from, with nothing good in it */
+    bool unknown = !expected && job->spec.train.resume == RESUME_CONTINUE && !job->r.scratch_generation &&
+                   has_unusable(g);
+    bool fails = job->spec.on_lost_snapshots == LOST_FAIL;
+    CLEANUP(buf_release) struct buf text = {0};
+
+    if (g->r.source_rank >= 0 || !(expected || unknown)) {
+        lost_release(job);
+        if (expected && snapshots_source_older(g, expected))
+            say_older(core, g, expected);
+        return false;
+    }
+    buf_puts(&text, fails ? "its snapshots cannot be found: " : "waits for its snapshots: ");
+    describe(core, g, expected, false, &text);
+    if (fails) {
+        recover_fail(core, g, &(struct cause){.fatal = true, .exit_code = 125, .text = text.data});
+        return true;
+    }
+    buf_printf(&text, "%s `ddpctl restart %" PRId64 " --from-scratch` starts again at step 0",
+               text.data[text.len - 1] == '?' ? "" : ";", job->r.id);
+    wait_for_them(core, g, unknown, text.data);
+    return true;
+}
+
+bool lost_waits(const struct job *job)
+{
+    return job->lost.look_at && job->r.state == JOB_RECOVERING;
+}
+
+static void ask_node(struct core *core, const struct job *job, const struct node *node)
+{
+    struct core_effect *effect = emit_effect(core, EFFECT_LOOK);
+
+    effect->session = node->session;
+    effect->job = job->r.id;
+}
+
+void lost_tick(struct core *core, struct job *job)
+{
+    const struct snapshot_record *expected = snapshots_expected(core, job);
+    const struct generation *g = job_current(job);
+    int others = 0;
+
+    if (!lost_waits(job) || core->now.boot_ms < job->lost.look_at)
+        return;
+    job->lost.look_at = core->now.boot_ms + job->lost.pause_ms;
+    core_wake(core, job->lost.look_at);
+    if (!expected) { /* only a try shows what lies there */
+        job->lost.look_at = 0;
+        core->place_dirty = true;
+        return;
+    }
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct node *node = core->nodes[i];
+        bool part = snapshots_has_node(expected, node->r.name) || first_rank_on(g, node->r.name);
+        if (node->session && !node_gone(node) && (part || others++ < LOOK_NODES))
+            ask_node(core, job, node);
+    }
+}
+
+int64_t lost_deadline(const struct job *job)
+{
+    return lost_waits(job) ? job->lost.look_at : INT64_MAX;
+}
+
+void lost_node_back(struct core *core)
+{
+    for (size_t i = 0; i < core->job_count; i++) {
+        struct job *job = core->jobs[i];
+        if (!lost_waits(job) || job->lost.pause_ms > core->config.look_ms)
+            continue;
+        job->lost.look_at = core->now.boot_ms;
+        core_wake(core, job->lost.look_at);
+    }
+}
+
+void lost_looked(struct core *core, const struct core_event *event)
+{
+    const struct node *node = nodes_by_session(core, event->session);
+    struct job *job = core_find_job(core, event->looked.job);
+
+    if (!node || !job || !event->looked.found || job->r.state != JOB_RECOVERING ||
+        !(lost_waits(job) || job->lost.found) || lists_node(job->lost.found, node->r.name))
+        return;
+    if (!job->lost.found)
+        emit_event(core, job, "snapshots_found", "%s has its snapshots", node->r.name);
+    job->lost.found = strv_append(job->lost.found, node->r.name);
+    job->lost.look_at = 0;
+    core->place_dirty = true;
+}
+
+void lost_try(struct job *job)
+{
+    strv_free(steal(job->lost.found));
+    job->lost.look_at = job->lost.pause_ms = 0;
+}
+
+bool lost_is_found(const struct job *job, const struct node *node)
+{
+    return lists_node(job->lost.found, node->r.name);
+}
+
+bool lost_has_place(const struct job *job, const struct place_choice *chosen, size_t count)
+{
+    if (!job->lost.found)
+        return true;
+    for (size_t i = 0; i < count; i++)
+        if (lost_is_found(job, chosen[i].node))
+            return true;
+    return false;
+}
+
+void lost_say_place(struct core *core, struct job *job, struct buf *text)
+{
+    bool there = false;
+
+    for (char **name = job->lost.found; *name; name++) {
+        const struct node *node = core_find_node(core, *name);
+        there |= node && !node_gone(node);
+    }
+    if (!there) { /* the nodes that had them are gone again */
+        strv_free(steal(job->lost.found));
+        job->lost.look_at = core->now.boot_ms + job->lost.pause_ms;
+        core_wake(core, job->lost.look_at);
+        buf_puts(text, job->lost.said);
+        return;
+    }
+    buf_puts(text, "waits for a place on");
+    for (char **name = job->lost.found; *name; name++)
+        buf_printf(text, "%s %s", name == job->lost.found ? "" : " or", *name);
+    buf_puts(text, ", where its snapshots are");
+}
+
+static char **add_path(char **paths, const struct snapshot_record *snapshot)
+{
+    CLEANUP(free_text) char *file = xasprintf("%s/model.safetensors", snapshot->path);
+
+    return strv_append(paths, file);
+}
+
+char **core_snapshot_paths(const struct core *core, int64_t id)
+{
+    const struct job *job = core_find_job(core, id);
+    const struct snapshot_record *expected = job ? snapshots_expected(core, job) : NULL;
+    const struct job *of = expected ? core_find_job(core, expected->job) : NULL;
+    char **paths = of ? add_path(NULL, expected) : NULL;
+
+    for (size_t i = of ? of->snapshot_count : 0; i-- > 0 && strv_len(paths) < LOOK_PATHS;)
+        if (&of->snapshots[i] != expected && of->snapshots[i].generation > of->r.scratch_generation)
+            paths = add_path(paths, &of->snapshots[i]);
+    return paths;
+}

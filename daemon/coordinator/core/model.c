@@ -1,0 +1,294 @@
+#include "daemon/coordinator/core/model.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+struct job *core_find_job(const struct core *core, int64_t id)
+{
+    size_t low = 0, high = core->job_count;
+
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (core->jobs[mid]->r.id < id)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < core->job_count && core->jobs[low]->r.id == id ? core->jobs[low] : NULL;
+}
+
+struct job *core_find_request(const struct core *core, const char *request_id)
+{
+    for (size_t i = core->job_count; i-- > 0;)
+        if (!strcmp(core->jobs[i]->r.request_id, request_id))
+            return core->jobs[i];
+    return NULL;
+}
+
+static size_t node_place(const struct core *core, const char *name)
+{
+    size_t low = 0, high = core->node_count;
+
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (strcmp(core->nodes[mid]->r.name, name) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+struct node *core_find_node(const struct core *core, const char *name)
+{
+    size_t at = node_place(core, name);
+    return at < core->node_count && !strcmp(core->nodes[at]->r.name, name) ? core->nodes[at] : NULL;
+}
+
+struct generation *job_find_generation(const struct job *job, int64_t number)
+{
+    for (size_t i = job->generation_count; i-- > 0;)
+        if (job->generations[i]->r.number == number)
+            return job->generations[i];
+    return NULL;
+}
+
+struct generation *job_current(const struct job *job)
+{
+    return job->generation_count ? job->generations[job->generation_count - 1] : NULL;
+}
+
+struct spawn *job_find_spawn(const struct job *job, int64_t number)
+{
+    size_t low = 0, high = job->spawn_count;
+
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (job->spawns[mid]->r.spawn < number)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < job->spawn_count && job->spawns[low]->r.spawn == number ? job->spawns[low] : NULL;
+}
+
+bool generation_open(const struct generation *g)
+{
+    return !sm_terminal(&generation_sm, g->r.state);
+}
+
+bool job_finished(const struct job *job)
+{
+    return sm_terminal(&job_sm, job->r.state);
+}
+
+bool job_keeps_state(const struct job *job)
+{
+    return job->spec.kind == JOB_TRAIN && job->spec.train.snapshot.dir &&
+           job->spec.train.resume != RESUME_NEVER;
+}
+
+bool node_gone(const struct node *node)
+{
+    return node->r.state == NODE_LOST || node->r.state == NODE_LEFT;
+}
+
+bool spawn_reachable(const struct spawn *s)
+{
+    return !s->r.dead && s->node && !node_gone(s->node);
+}
+
+struct job *core_add_job(struct core *core, const struct job_record *record)
+{
+    struct job *job = xcalloc(1, sizeof(*job));
+    size_t at = core->job_count;
+
+    while (at > 0 && core->jobs[at - 1]->r.id >= record->id)
+        at--;
+    BUG_ON(at < core->job_count && core->jobs[at]->r.id == record->id);
+    job_record_copy(&job->r, record);
+    core->jobs = array_grow(core->jobs, core->job_count, &core->job_cap, sizeof(struct job *));
+    memmove(core->jobs + at + 1, core->jobs + at, (core->job_count - at) * sizeof(*core->jobs));
+    core->jobs[at] = job;
+    core->job_count++;
+    return job;
+}
+
+static void spawn_free(struct spawn *s)
+{
+    for (size_t i = 0; i < s->offer_count; i++) {
+        free((char *)s->offers[i].digest);
+        free((char *)s->offers[i].path);
+    }
+    free(s->offers);
+    strv_free(s->unusable);
+    spawn_record_release(&s->r);
+    free(s);
+}
+
+static void generation_free(struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        rank_record_release(&g->ranks[i].r);
+    free(g->ranks);
+    generation_record_release(&g->r);
+    free(g);
+}
+
+static void job_free(struct job *job)
+{
+    for (size_t i = 0; i < job->generation_count; i++)
+        generation_free(job->generations[i]);
+    for (size_t i = 0; i < job->spawn_count; i++)
+        spawn_free(job->spawns[i]);
+    for (size_t i = 0; i < job->snapshot_count; i++)
+        snapshot_record_release(&job->snapshots[i]);
+    free(job->generations);
+    free(job->spawns);
+    free(job->snapshots);
+    free(job->waits);
+    strv_free(job->targets);
+    strv_free(job->grow.nodes);
+    lost_release(job);
+    faults_release(job);
+    job_release(&job->spec);
+    job_record_release(&job->r);
+    free(job);
+}
+
+void core_remove_job(struct core *core, struct job *job)
+{
+    size_t at = 0;
+
+    rendezvous_drop(core, job);
+    while (core->jobs[at] != job)
+        at++;
+    memmove(core->jobs + at, core->jobs + at + 1, (core->job_count - at - 1) * sizeof(*core->jobs));
+    core->job_count--;
+    job_free(job);
+}
+
+struct node *core_add_node(struct core *core, const struct node_record *record)
+{
+    size_t at = node_place(core, record->name);
+    struct node *node = xcalloc(1, sizeof(*node));
+
+    node_record_copy(&node->r, record);
+    node->revision = ++core->revision;
+    core->nodes = array_grow(core->nodes, core->node_count, &core->node_cap, sizeof(struct node *));
+    memmove(core->nodes + at + 1, core->nodes + at, (core->node_count - at) * sizeof(*core->nodes));
+    core->nodes[at] = node;
+    core->node_count++;
+    return node;
+}
+
+static void node_free(struct node *node)
+{
+    inventory_free(node);
+    free(node->nccl);
+    free(node->plugin);
+    strv_free(node->accounts);
+    free(node->unknown_jobs);
+    node_record_release(&node->r);
+    free(node->spawns);
+    free(node->cards);
+    free(node);
+}
+
+void core_remove_node(struct core *core, struct node *node)
+{
+    size_t at = node_place(core, node->r.name);
+
+    BUG_ON(core->nodes[at] != node || node->spawn_count);
+    memmove(core->nodes + at, core->nodes + at + 1, (core->node_count - at - 1) * sizeof(*core->nodes));
+    core->node_count--;
+    for (size_t i = 0; i < core->job_count; i++)
+        for (size_t k = 0; k < core->jobs[i]->spawn_count; k++)
+            if (core->jobs[i]->spawns[k]->node == node)
+                core->jobs[i]->spawns[k]->node = NULL;
+    node_free(node);
+}
+
+struct generation *job_add_generation(struct job *job, const struct generation_record *record)
+{
+    struct generation *g = xcalloc(1, sizeof(*g));
+
+    BUG_ON(job->generation_count && job_current(job)->r.number >= record->number);
+    generation_record_copy(&g->r, record);
+    g->job = job;
+    g->ranks = xcalloc((size_t)record->world_size, sizeof(*g->ranks));
+    job->generations = array_grow(job->generations, job->generation_count, &job->generation_cap,
+                                  sizeof(struct generation *));
+    job->generations[job->generation_count++] = g;
+    return g;
+}
+
+struct spawn *job_add_spawn(struct core *core, struct job *job, const struct spawn_record *record)
+{
+    struct spawn *s = xcalloc(1, sizeof(*s));
+
+    BUG_ON(job->spawn_count && job->spawns[job->spawn_count - 1]->r.spawn >= record->spawn);
+    spawn_record_copy(&s->r, record);
+    s->job = job;
+    s->generation = job_find_generation(job, record->generation);
+    s->node = core_find_node(core, record->node);
+    job->spawns = array_grow(job->spawns, job->spawn_count, &job->spawn_cap, sizeof(struct spawn *));
+    job->spawns[job->spawn_count++] = s;
+    if (!s->r.dead && s->node) {
+        struct node *node = s->node;
+        node->spawns = array_grow(node->spawns, node->spawn_count, &node->spawn_cap, sizeof(struct spawn *));
+        node->spawns[node->spawn_count++] = s;
+        node->wish_dirty = true;
+        card_needed(node, s->r.job);
+    }
+    return s;
+}
+
+void node_drop_spawn(struct node *node, const struct spawn *spawn)
+{
+    size_t at = 0;
+
+    while (at < node->spawn_count && node->spawns[at] != spawn)
+        at++;
+    BUG_ON(at == node->spawn_count);
+    memmove(node->spawns + at, node->spawns + at + 1, (node->spawn_count - at - 1) * sizeof(*node->spawns));
+    node->spawn_count--;
+    node->wish_dirty = true;
+}
+
+void core_wake(struct core *core, int64_t at)
+{
+    if (at > 0 && at < core->wake_at)
+        core->wake_at = at;
+}
+
+void text_set(char **text, const char *fmt, ...)
+{
+    char line[1024];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    free(*text);
+    *text = xstrdup(line);
+}
+
+void core_free(struct core *core)
+{
+    if (!core)
+        return;
+    for (size_t i = 0; i < core->job_count; i++)
+        job_free(core->jobs[i]);
+    for (size_t i = 0; i < core->node_count; i++)
+        node_free(core->nodes[i]);
+    free(core->jobs);
+    free(core->nodes);
+    free(core->watchers);
+    free(core->removed);
+    free(core);
+}

@@ -1,0 +1,466 @@
+/* Who is alive, and whose processes are known dead.
+ *
+ * A node says hello, gets its wish, and is alive once its facts have answered it and show nothing that we do
+ * not know. Silence alone makes it suspect, then lost; a closed stream does not, and time in which we could
+ * not have heard it is no silence. A lost node's spawns keep their slots until the node is back and says that
+ * they are gone, or until the lease has run out: its holder counts from when it sent the heartbeat that was
+ * acknowledged, we from when we heard it, so the holder has stopped before. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+
+#define REST_MS 30000     /* of a node that could not start a process */
+#define FORGIVE_MS 600000 /* a node that stayed this long has not flapped */
+#define FLAPS_MOST 7
+#define DEAF_GAP_MS 200         /* between two reports of one stretch */
+#define SHUT_MOST_MS 300000     /* a flood alone counts for a node no longer than this */
+#define EPOCHS_APART 1000000000 /* far more starts than a backup may lack */
+
+struct node *nodes_by_session(const struct core *core, uint64_t session)
+{
+    for (size_t i = 0; session && i < core->node_count; i++)
+        if (core->nodes[i]->session == session)
+            return core->nodes[i];
+    return NULL;
+}
+
+void nodes_heard(struct core *core, struct node *node)
+{
+    node->heard_ms = core->now.boot_ms;
+    node->deaf_ms = 0;
+    if (node->r.state == NODE_SUSPECT)
+        move_node(core, node, NODE_ALIVE, "heard again");
+}
+
+void nodes_pardon(struct core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->return_by = core->now.boot_ms + core->config.return_ms;
+}
+
+/* Whether we have been deaf without a break for so long that agents may have given their streams up. */
+static bool deaf_for_long(struct core *core, int64_t ms)
+{
+    const int64_t from = core->now.boot_ms - ms;
+
+    if (from > core->deaf_until + DEAF_GAP_MS)
+        core->deaf_from = from;
+    core->deaf_until = core->now.boot_ms;
+    return core->deaf_until - core->deaf_from >= core->config.node_timeout_ms / 2;
+}
+
+/* Time in which we could not receive does not count as the node's silence. An agent that could not connect,
+ * or that hung up because nobody answered, gets as much time to reconnect as after a start: agents pause
+ * between two tries. Strangers can keep the port full for any time, so a full port counts for a limited time
+ * only. */
+void nodes_deaf(struct core *core, const struct core_event *event)
+{
+    if (!event->deaf.outside && deaf_for_long(core, event->deaf.ms))
+        nodes_pardon(core);
+    for (size_t i = 0; i < core->node_count; i++) {
+        struct node *node = core->nodes[i];
+        const int64_t silent = core->now.boot_ms - node->heard_ms;
+
+        /* its stream may be broken without our knowledge, and it may stand outside */
+        const bool away = !node->session || silent > 2 * core->config.heartbeat_ms;
+
+        if (node_gone(node) || (event->deaf.outside && (!away || silent > SHUT_MOST_MS)))
+            continue;
+        node->deaf_ms += event->deaf.ms;
+        if (node->deaf_ms > silent)
+            node->deaf_ms = silent;
+        if (event->deaf.outside)
+            node->return_by = core->now.boot_ms + core->config.return_ms;
+        else if (node->return_by > core->now.boot_ms - event->deaf.ms)
+            node->return_by += event->deaf.ms; /* it may have come back, unheard */
+        if (node->return_by > core->now.boot_ms + core->config.return_ms)
+            node->return_by = core->now.boot_ms + core->config.return_ms;
+    }
+}
+
+/* When the spawn's processes are dead whatever became of its node. */
+static int64_t lease_end(const struct core *core, const struct node *node, const struct spawn *s)
+{
+    return node->heard_ms + s->job->spec.lease_ms + core->config.lease_margin_ms;
+}
+
+static int64_t last_lease_end(const struct core *core, const struct node *node)
+{
+    int64_t end = 0;
+
+    for (size_t i = 0; i < node->spawn_count; i++)
+        if (lease_end(core, node, node->spawns[i]) > end)
+            end = lease_end(core, node, node->spawns[i]);
+    return end;
+}
+
+static void refuse(struct core *core, uint64_t session, const struct err *why)
+{
+    struct core_effect *effect = emit_effect(core, EFFECT_REFUSE);
+
+    effect->session = session;
+    effect->err = *why;
+}
+
+static enum err_code check_hello(const struct core *core, const struct core_hello *hello, struct err *e)
+{
+    const struct node *node = hello->node && *hello->node ? core_find_node(core, hello->node) : NULL;
+
+    if (!hello->node || !*hello->node || strlen(hello->node) > 64 || !hello->instance || !*hello->instance)
+        return err_set(e, ERR_INVALID_ARGUMENT, "hello wants a node name of 1 to 64 bytes and an instance");
+    if (hello->cpu_slots < 0 || hello->cpu_slots > 65536 || hello->gpu_count > 1024 || hello->gpu_slots < 0 ||
+        hello->gpu_slots > 64)
+        return err_set(e, ERR_INVALID_ARGUMENT, "node %s: %d CPU slots and %zu GPUs are out of range",
+                       hello->node, hello->cpu_slots, hello->gpu_count);
+    if (hello->port_first < 0 || hello->port_last > 65535 || hello->port_last < hello->port_first)
+        return err_set(e, ERR_INVALID_ARGUMENT, "node %s: ports %d to %d are no range", hello->node,
+                       hello->port_first, hello->port_last);
+    if (hello->cluster_id && *hello->cluster_id && strcmp(hello->cluster_id, core->config.cluster_id) != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "node %s belongs to cluster %s, this is %s, say ddp-agent --rejoin to move it",
+                       hello->node, hello->cluster_id, core->config.cluster_id);
+    if (hello->epoch > core->config.epoch && !hello->keeps_cards)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "node %s has a wish of epoch %" PRId64 ", this coordinator is at %" PRId64
+                       ": its state is older than the node's, say ddp-agent --rejoin if that is meant",
+                       hello->node, hello->epoch, core->config.epoch);
+    /* ours goes above it, for good: one made-up number must not use up all that there are */
+    if (hello->epoch < 0 || hello->epoch - core->config.epoch > EPOCHS_APART)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "node %s has a wish of epoch %" PRId64 ", this coordinator is at %" PRId64
+                       ": no backup is that old, say ddp-agent --rejoin there if that is meant",
+                       hello->node, hello->epoch, core->config.epoch);
+    if (adopt_check(core, hello, e) != ERR_OK)
+        return e->code;
+    if (!node || !*node->r.instance || !strcmp(node->r.instance, hello->instance))
+        return ERR_OK;
+    if (!node_gone(node))
+        return err_set(e, ERR_ALREADY_EXISTS,
+                       "another agent serves node %s already, give this one another name", hello->node);
+    if (node->spawn_count)
+        return err_set(
+            e, ERR_UNAVAILABLE,
+            "workers of node %s's former agent may live for %" PRId64 " s more, wait or say ddpctl forget %s",
+            hello->node, (last_lease_end(core, node) - core->now.boot_ms + 999) / 1000, hello->node);
+    return ERR_OK;
+}
+
+static void take_inventory(struct core *core, struct node *node, const struct core_hello *hello)
+{
+    struct node_record fresh = {
+        .name = (char *)hello->node,
+        .instance = (char *)hello->instance,
+        .address = (char *)hello->address,
+        .version = (char *)hello->version,
+        .log_dir = (char *)hello->log_dir,
+        .state = node->r.state,
+        .drain = node->r.drain,
+        .note = node->r.note,
+        .cpu_slots = hello->cpu_slots,
+        .cores = hello->cores,
+        .port_first = hello->port_first,
+        .port_last = hello->port_last,
+        .memory_bytes = hello->memory_bytes,
+        .seen_ms = node->r.seen_ms,
+    };
+    struct node_record old = node->r;
+
+    node->procs = hello->procs;
+    node->seat = hello->seat;
+    node->turn = hello->turn;
+    gpus_hello(core, node, hello);
+    node_record_copy(&node->r, &fresh);
+    node->r.gpus = inventory_print(node);
+    node_record_release(&old);
+}
+
+void nodes_rest(struct core *core, struct node *node)
+{
+    node->rest_until = core->now.boot_ms + REST_MS;
+    core_wake(core, node->rest_until);
+}
+
+static struct node *new_node(struct core *core, const struct core_hello *hello)
+{
+    struct node_record record = {.name = (char *)hello->node, .instance = (char *)hello->instance};
+    struct node *node;
+    uint16_t start;
+
+    record.state = NODE_JOINING;
+    record.seen_ms = core->now.wall_ms;
+    node = core_add_node(core, &record);
+    core->env.random(core->env.ctx, &start, sizeof(start));
+    node->next_port = start;
+    take_inventory(core, node, hello);
+    emit_node(core, node, CHANGE_NODE_INSERT);
+    return node;
+}
+
+static void send_wish(struct core *core, struct node *node)
+{
+    struct core_effect *effect = emit_effect(core, EFFECT_WISH);
+
+    effect->session = node->session;
+    effect->node = xstrdup(node->r.name);
+}
+
+/* Its wish, or what it keeps of a job, is newer than anything that these records have given out. */
+static bool knows_more(const struct core *core, const struct core_hello *hello)
+{
+    return hello->card_count || hello->epoch > core->config.epoch ||
+           (hello->epoch == core->config.epoch && hello->revision > core->revision);
+}
+
+void nodes_hello(struct core *core, const struct core_event *event)
+{
+    struct node *node;
+    struct err e = {0};
+
+    if (check_hello(core, &event->hello, &e) != ERR_OK) {
+        refuse(core, event->session, &e);
+        return;
+    }
+    node = core_find_node(core, event->hello.node);
+    if (!node) {
+        node = new_node(core, &event->hello);
+    } else {
+        take_inventory(core, node, &event->hello);
+        emit_node(core, node, CHANGE_NODE_PUT);
+    }
+    if (knows_more(core, &event->hello)) {
+        adopt_begin(core, event->hello.epoch, false);
+        adopt_cards(core, &event->hello);
+    }
+    card_heads(core, node, &event->hello);
+    if (node->session && node->session != event->session)
+        emit_effect(core, EFFECT_CLOSE)->session = node->session;
+    node->session = event->session;
+    node->synced = false;
+    node->return_by = 0;
+    nodes_heard(core, node);
+    if (node_gone(node))
+        move_node(core, node, NODE_JOINING, "came back");
+    if (node->wish_dirty)
+        emit_flush(core); /* before hello_revision, so that facts must answer this wish */
+    node->hello_revision = node->revision;
+    emit_effect(core, EFFECT_WELCOME)->session = event->session;
+    gpus_end_lost(core, node);
+    send_wish(core, node);
+    core_wake(core, nodes_deadline(core, node));
+    core->place_dirty = true;
+}
+
+void nodes_settle(struct core *core, struct node *node)
+{
+    if (!node->synced || node->r.state != NODE_JOINING)
+        return;
+    if (node->r.drain)
+        move_node(core, node, NODE_DRAINING, "still to be drained");
+    else
+        move_node(core, node, NODE_ALIVE, "its facts agree");
+    lost_node_back(core);
+    /* one that comes and goes has to stay longer each time before a running job stops for it */
+    node->alive_ms = core->now.boot_ms;
+    node->steady_ms = node->flaps ? core->now.boot_ms + (core->config.settle_ms << node->flaps) : 0;
+    core_wake(core, node->steady_ms);
+}
+
+static void count_flap(struct core *core, struct node *node)
+{
+    if (core->now.boot_ms - node->alive_ms > FORGIVE_MS)
+        node->flaps = 0;
+    if (node->flaps < FLAPS_MOST)
+        node->flaps++;
+}
+
+void nodes_heartbeat(struct core *core, const struct core_event *event)
+{
+    struct node *node = nodes_by_session(core, event->session);
+
+    if (!node)
+        return;
+    nodes_heard(core, node);
+    node->load = event->heartbeat.load;
+    node->memory_free = event->heartbeat.memory_free;
+    gpus_heard(core, node, event->heartbeat.gpus, event->heartbeat.gpu_count);
+    accounts_set(core, node, event->heartbeat.accounts, event->heartbeat.account_count);
+    struct core_effect *effect = emit_effect(core, EFFECT_ACK);
+    effect->session = event->session;
+    effect->sequence = event->heartbeat.sequence;
+}
+
+/* The jobs with a member on the node, each once; the caller frees. */
+static struct job **jobs_on(const struct node *node, size_t *count)
+{
+    struct job **list = xcalloc(node->spawn_count + 1, sizeof(struct job *));
+
+    *count = 0;
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        size_t k = 0;
+        while (k < *count && list[k] != node->spawns[i]->job)
+            k++;
+        if (k == *count)
+            list[(*count)++] = node->spawns[i]->job;
+    }
+    return list;
+}
+
+static bool has_member(const struct generation *g, const struct node *node)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->node == node && !g->ranks[i].spawn->r.dead)
+            return true;
+    return false;
+}
+
+/* Nothing is heard from the node any more: its members are lost to their generations, which end, each once.
+ */
+static void gone(struct core *core, struct node *node, enum node_state state, bool charged, const char *why)
+{
+    size_t count;
+    struct job **jobs = jobs_on(node, &count);
+
+    if (node->session)
+        emit_effect(core, EFFECT_CLOSE)->session = node->session;
+    node->session = 0;
+    node->synced = false;
+    count_flap(core, node);
+    stall_forget(node);
+    move_node(core, node, state, why);
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        struct spawn *s = node->spawns[i];
+        struct rank *rank = &s->generation->ranks[s->r.rank];
+        if (!sm_terminal(&rank_sm, rank->r.state))
+            move_rank(core, rank, RANK_LOST);
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct generation *g = job_current(jobs[i]);
+        if (generation_open(g) && g->r.state != GENERATION_DRAINING && has_member(g, node)) {
+            char text[160];
+            snprintf(text, sizeof(text), "node %s %s: %s", node->r.name, sm_name(&node_sm, (int)state), why);
+            /* an elastic run is resized by it, one of just these nodes has failed */
+            bool fixed = jobs[i]->spec.nodes_min == jobs[i]->spec.nodes_max;
+            struct cause cause = {.charged = node->turn ? fixed : charged, .exit_code = 125, .text = text};
+            recover_fail(core, g, &cause);
+        }
+        recover_settle(core, jobs[i]);
+    }
+    free(jobs);
+}
+
+/* Its workers are dead, so nothing waits for their lease. */
+void nodes_goodbye(struct core *core, const struct core_event *event)
+{
+    struct node *node = nodes_by_session(core, event->session);
+    size_t count;
+
+    if (!node)
+        return;
+    struct job **jobs = jobs_on(node, &count);
+    gone(core, node, NODE_LEFT, false, node->turn ? "ddpctl run has ended there" : "its agent said goodbye");
+    while (node->spawn_count) {
+        struct spawn *s = node->spawns[0];
+        s->r.lost = true;
+        text_set(&s->r.message, "%s has left", node->r.name);
+        recover_spawn_dead(core, s);
+    }
+    for (size_t i = 0; i < count; i++)
+        recover_settle(core, jobs[i]);
+    free(jobs);
+}
+
+void nodes_session_closed(struct core *core, const struct core_event *event)
+{
+    struct node *node = nodes_by_session(core, event->session);
+
+    if (node) {
+        stall_forget(node);
+        node->session = 0;
+        core->place_dirty = true;
+    }
+}
+
+static int64_t lost_at(const struct core *core, const struct node *node)
+{
+    int64_t at = node->heard_ms + node->deaf_ms + core->config.node_timeout_ms;
+    return at > node->return_by ? at : node->return_by;
+}
+
+static int64_t suspect_at(const struct core *core, const struct node *node)
+{
+    return node->heard_ms + node->deaf_ms + core->config.node_timeout_ms * 3 / 4;
+}
+
+static void expire_leases(struct core *core, struct node *node)
+{
+    size_t count;
+    struct job **jobs = jobs_on(node, &count);
+
+    for (size_t i = 0; i < node->spawn_count;) {
+        struct spawn *s = node->spawns[i];
+        if (core->now.boot_ms < lease_end(core, node, s)) {
+            i++;
+            continue;
+        }
+        s->r.lost = true;
+        text_set(&s->r.message, "its lease on %s has run out", node->r.name);
+        recover_spawn_dead(core, s);
+    }
+    for (size_t i = 0; i < count; i++)
+        recover_settle(core, jobs[i]);
+    free(jobs);
+}
+
+static bool passed(const struct core *core, int64_t *at)
+{
+    if (!*at || core->now.boot_ms < *at)
+        return false;
+    *at = 0;
+    return true;
+}
+
+void nodes_tick(struct core *core, struct node *node)
+{
+    char why[64];
+
+    if (passed(core, &node->rest_until))
+        core->place_dirty = true;
+    if (passed(core, &node->steady_ms))
+        core->place_dirty = true;
+    if (node_gone(node)) {
+        expire_leases(core, node);
+    } else if (core->now.boot_ms >= lost_at(core, node)) {
+        snprintf(why, sizeof(why), "no word for %" PRId64 " s",
+                 (core->now.boot_ms - node->heard_ms + 500) / 1000);
+        gone(core, node, NODE_LOST, true, why);
+    } else if (node->r.state == NODE_ALIVE && core->now.boot_ms >= suspect_at(core, node)) {
+        move_node(core, node, NODE_SUSPECT, "heartbeats are missing");
+    }
+}
+
+static int64_t liveness_deadline(const struct core *core, const struct node *node)
+{
+    int64_t at = INT64_MAX;
+
+    if (node->r.state == NODE_ALIVE)
+        return suspect_at(core, node);
+    if (!node_gone(node))
+        return lost_at(core, node);
+    for (size_t i = 0; i < node->spawn_count; i++)
+        if (lease_end(core, node, node->spawns[i]) < at)
+            at = lease_end(core, node, node->spawns[i]);
+    return at;
+}
+
+int64_t nodes_deadline(const struct core *core, const struct node *node)
+{
+    int64_t at = liveness_deadline(core, node);
+
+    if (node->rest_until && node->rest_until < at)
+        at = node->rest_until;
+    return node->steady_ms && node->steady_ms < at ? node->steady_ms : at;
+}

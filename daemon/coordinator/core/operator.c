@@ -1,0 +1,100 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+
+static struct node *named(struct core *core, const struct core_event *event)
+{
+    struct node *node = core_find_node(core, event->node.name ? event->node.name : "");
+
+    if (!node)
+        emit_fail(core, event->call, ERR_NOT_FOUND, "there is no node %s, ddpctl nodes lists them",
+                  event->node.name ? event->node.name : "");
+    return node;
+}
+
+/* Train jobs that can go on from a snapshot move off at once; the others stay until their end. */
+static void move_off(struct core *core, struct node *node)
+{
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        struct job *job = node->spawns[i]->job;
+        struct generation *g = job_current(job);
+        if (job_keeps_state(job) && node->spawns[i]->generation == g && generation_open(g) &&
+            g->r.state != GENERATION_DRAINING)
+            recover_drain(core, g, "moves off a drained node");
+    }
+}
+
+void operator_withdraw(struct core *core, struct node *node, const char *note, const char *why)
+{
+    node->r.drain = true;
+    if (note && *note)
+        text_set(&node->r.note, "%s", note);
+    emit_node(core, node, CHANGE_NODE_PUT);
+    if (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING)
+        move_node(core, node, NODE_DRAINING, why);
+    move_off(core, node);
+}
+
+void operator_drain(struct core *core, const struct core_event *event)
+{
+    struct node *node = named(core, event);
+
+    if (!node)
+        return;
+    operator_withdraw(core, node, event->node.reason, "drained by the operator");
+    emit_ok(core, event->call);
+}
+
+void operator_undrain(struct core *core, const struct core_event *event)
+{
+    struct node *node = named(core, event);
+
+    if (!node)
+        return;
+    node->r.drain = false;
+    free(steal(node->r.note));
+    emit_node(core, node, CHANGE_NODE_PUT);
+    if (node->session)
+        emit_effect(core, EFFECT_PARDON)->session = node->session;
+    if (node->r.state == NODE_DRAINING)
+        move_node(core, node, NODE_ALIVE, "undrained by the operator");
+    emit_ok(core, event->call);
+}
+
+void operator_forget(struct core *core, const struct core_event *event)
+{
+    struct node *node = named(core, event);
+
+    if (!node)
+        return;
+    if (!node_gone(node) && node->session) {
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
+                  "node %s is %s, stop its agent or drain it instead", node->r.name,
+                  sm_name(&node_sm, node->r.state));
+        return;
+    }
+    if (!node_gone(node) && node->spawn_count) {
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
+                  "node %s was heard %" PRId64 " s ago, it can be forgotten once it is lost", node->r.name,
+                  (core->now.boot_ms - node->heard_ms) / 1000);
+        return;
+    }
+    while (node->spawn_count) {
+        struct spawn *s = node->spawns[0];
+        struct job *job = s->job;
+        s->r.lost = true;
+        text_set(&s->r.message, "node %s was forgotten by the operator", node->r.name);
+        emit_event(core, job, "node_forgotten",
+                   "node %s forgotten by the operator: rank %d there counts as dead", node->r.name,
+                   s->r.rank);
+        recover_spawn_dead(core, s);
+        recover_settle(core, job);
+    }
+    emit_node(core, node, CHANGE_NODE_DELETE);
+    core_remove_node(core, node);
+    core->place_dirty = true;
+    emit_ok(core, event->call);
+}

@@ -1,0 +1,255 @@
+/* Other nodes for a job that runs: an elastic one (nodes MIN:MAX) grows when more nodes could take part, and
+ * a user may say at any time how many it shall have, or that it shall start again.
+ *
+ * Each placement pass offers a running job the nodes that nobody else waits for. When the same ones have been
+ * offered for settle_ms (every further one starts that anew, at most LAST_CALL times), the generation is
+ * drained: a train job finishes its step and leaves a snapshot, a command gets SIGTERM; the next one forms on
+ * all of them, which are kept free meanwhile. So three nodes that arrive together cost one stop; and a node
+ * that is lost again and again has to stay longer each time before it is offered (nodes.c). Nothing of this
+ * is charged. A job is left alone when it is about to end, or would lose what it has done. A user's resize
+ * skips all that for what is free when it is said; what comes later is offered like any other. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "daemon/coordinator/core/placement/capacity.h"
+#include "daemon/coordinator/core/text.h"
+
+#define LAST_CALL 6 /* settle times, from the first node that was offered */
+#define PAUSE 6     /* ... from one growth to the next */
+#define NEAR_END 4  /* ... that a job must have left to be worth a stop */
+#define NODES_MOST 10000
+
+/* Some ranks have done their part already. */
+static bool is_ending(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->r.dead)
+            return true;
+    return false;
+}
+
+static bool ends_soon(const struct core *core, const struct job *job)
+{
+    const struct core_progress *p = &job->progress;
+
+    return p->steps > 0 && p->steps_per_s > 0 &&
+           (double)(p->steps - p->step) / p->steps_per_s * 1000 < (double)(NEAR_END * core->config.settle_ms);
+}
+
+bool resize_wants(const struct core *core, const struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    if (job->r.state != JOB_RUNNING || g->r.state != GENERATION_RUNNING ||
+        g->r.node_count >= job->spec.nodes_max || is_ending(g))
+        return false;
+    if (job->grow.asked)
+        return true; /* the user's word, for what is free now */
+    return (job->spec.kind == JOB_COMMAND || job_keeps_state(job)) && !ends_soon(core, job);
+}
+
+static bool same_nodes(const struct job *job, const struct place_choice *more, size_t count)
+{
+    if (strv_len(job->grow.nodes) != count)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(job->grow.nodes[i], more[i].node->r.name) != 0)
+            return false;
+    return true;
+}
+
+static int64_t when(const struct core *core, const struct job *job)
+{
+    const int64_t settle = core->config.settle_ms;
+    int64_t at = core->now.boot_ms + settle, last_call = job->grow.first_ms + LAST_CALL * settle;
+
+    if (job->grow.asked)
+        return core->now.boot_ms;
+    if (at > last_call)
+        at = last_call;
+    return job->grown_ms && at < job->grown_ms + PAUSE * settle ? job->grown_ms + PAUSE * settle : at;
+}
+
+bool resize_offer(struct core *core, struct job *job, const struct place_choice *more, size_t count)
+{
+    if (!same_nodes(job, more, count)) {
+        if (!job->grow.nodes)
+            job->grow.first_ms = core->now.boot_ms;
+        strv_free(steal(job->grow.nodes));
+        for (size_t i = 0; i < count; i++)
+            job->grow.nodes = strv_append(job->grow.nodes, more[i].node->r.name);
+        job->grow.at = count ? when(core, job) : 0;
+        core_wake(core, job->grow.at);
+    }
+    return count && core->now.boot_ms >= job->grow.at;
+}
+
+/* "resize to 3 nodes: box2, box3 join" */
+static void describe(int64_t nodes, char **joining, struct buf *text)
+{
+    buf_printf(text, "resize to %" PRId64 " node%s", nodes, nodes == 1 ? "" : "s");
+    for (char **name = joining; name && *name; name++)
+        buf_printf(text, "%s %s", name == joining ? ":" : ",", *name);
+    if (joining)
+        buf_puts(text, joining[1] ? " join" : " joins");
+}
+
+void resize_grow(struct core *core, struct job *job)
+{
+    struct generation *g = job_current(job);
+    char **joining = steal(job->grow.nodes);
+    CLEANUP(buf_release) struct buf why = {0};
+
+    describe(g->r.node_count + (int64_t)strv_len(joining), joining, &why);
+    job->grow.at = 0;
+    job->grow.asked = false;
+    job->grown_ms = core->now.boot_ms;
+    recover_drain(core, g, why.data);
+    for (char **name = joining; *name; name++)
+        job->targets = strv_append(job->targets, *name);
+    strv_free(joining);
+}
+
+/* The job that an operator means; NULL: it cannot be meant, and that was said. */
+static struct job *named(struct core *core, const struct core_event *event)
+{
+    struct job *job = core_find_job(core, event->resize.job);
+
+    if (!job)
+        emit_fail(core, event->call, ERR_NOT_FOUND, "there is no job %" PRId64, event->resize.job);
+    else if (job_finished(job))
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
+                  "job %" PRId64 " has ended (%s), say ddpctl resume %" PRId64
+                  " to go on from its last snapshot",
+                  job->r.id, sm_name(&job_sm, job->r.state), job->r.id);
+    else if (job->r.state == JOB_STOPPING)
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "job %" PRId64 " is stopping", job->r.id);
+    else
+        return job;
+    return NULL;
+}
+
+static void reply(struct core *core, uint64_t call, const struct job *job)
+{
+    struct core_effect *effect = emit_effect(core, EFFECT_REPLY);
+
+    effect->call = call;
+    effect->job = job->r.id;
+}
+
+static const char *nodes_text(char out[48], int64_t min, int64_t max)
+{
+    if (min == max)
+        snprintf(out, 48, "%" PRId64 " node%s", min, min == 1 ? "" : "s");
+    else
+        snprintf(out, 48, "%" PRId64 ":%" PRId64 " nodes", min, max);
+    return out;
+}
+
+static void set_nodes(struct core *core, struct job *job, int64_t min, int64_t max)
+{
+    char from[48], to[48];
+
+    emit_event(core, job, "job_resized", "resized from %s to %s by the user",
+               nodes_text(from, job->spec.nodes_min, job->spec.nodes_max), nodes_text(to, min, max));
+    job->r.nodes_min = job->spec.nodes_min = min;
+    job->r.nodes_max = job->spec.nodes_max = max;
+    job->changed = true;
+    emit_job(core, job, CHANGE_JOB_PUT);
+}
+
+/* How many of its nodes it goes on with. */
+static int64_t left_of(const struct generation *g, int64_t max)
+{
+    struct place_choice *list = xcalloc((size_t)g->r.node_count, sizeof(*list));
+
+    for (int i = 0; i < g->r.world_size; i++)
+        list[g->ranks[i].r.node_rank].procs++;
+    size_t left = world_choose(&g->job->spec, 1, max, 0, list, (size_t)g->r.node_count);
+    free(list);
+    return left ? (int64_t)left : max;
+}
+
+void resize_job(struct core *core, const struct core_event *event)
+{
+    const int64_t min = event->resize.nodes_min, max = event->resize.nodes_max;
+    struct job *job = named(core, event);
+    char text[48];
+
+    if (!job)
+        return;
+    if (min < 1 || max < min || max > NODES_MOST) {
+        emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
+                  "%" PRId64 ":%" PRId64 " nodes: from 1 on, and the first not above the second", min, max);
+        return;
+    }
+    if (!world_possible(&job->spec, min, max)) {
+        emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
+                  "reproducible: world with %" PRId64 " shards wants a world size that divides them, and %s"
+                  " cannot give one",
+                  job->spec.train.shards, nodes_text(text, min, max));
+        return;
+    }
+    struct generation *g = job_current(job);
+    CLEANUP(buf_release) struct buf why = {0};
+    bool has_too_many = g && generation_open(g) && g->r.node_count > max;
+
+    set_nodes(core, job, min, max);
+    strv_free(steal(job->grow.nodes)); /* what was offered is offered anew */
+    job->grow.asked = true;
+    if (has_too_many) {
+        describe(left_of(g, max), NULL, &why);
+        recover_drain(core, g, why.data);
+    }
+    core->place_dirty = true;
+    reply(core, event->call, job);
+}
+
+/* "starts again at step 0: the snapshots up to step 1,200 no longer count" */
+static void begin_again(struct core *core, struct job *job)
+{
+    const struct snapshot_record *newest = snapshots_expected(core, job);
+    CLEANUP(buf_release) struct buf text = {0};
+    char step[TEXT_COUNT];
+
+    buf_puts(&text, "starts again at step 0, as the user asked");
+    if (newest)
+        buf_printf(
+            &text,
+            "; its snapshots up to step %s no longer count, and are set aside in %s/set-aside-g%" PRId64
+            " where they are found",
+            text_count(step, newest->step), job->spec.train.snapshot.dir, job->r.generation);
+    job->r.scratch_generation = job->r.generation;
+    emit_job(core, job, CHANGE_JOB_PUT);
+    emit_event(core, job, "job_from_scratch", "%s", text.data);
+}
+
+void resize_restart(struct core *core, const struct core_event *event)
+{
+    struct job *job = named(core, event);
+
+    if (!job)
+        return;
+    if (job->r.state == JOB_QUEUED) {
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "job %" PRId64 " has not started yet",
+                  job->r.id);
+        return;
+    }
+    if (event->resize.from_scratch && job->spec.kind != JOB_TRAIN) {
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
+                  "job %" PRId64 " is a command, which goes on from whatever it finds by itself", job->r.id);
+        return;
+    }
+    if (event->resize.from_scratch)
+        begin_again(core, job);
+    lost_try(job);
+    recover_drain(core, job_current(job), "restarted by the user");
+    if (!job->held)
+        job->not_before = 0;
+    core->place_dirty = true;
+    reply(core, event->call, job);
+}

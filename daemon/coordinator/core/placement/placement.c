@@ -1,0 +1,405 @@
+/* Who runs where. All ranks of a job or none; jobs that were stopped on purpose first, then those that
+ * recover from a failure, then by priority, then by age.
+ *
+ * The first job that cannot be placed now, but could on an emptier cluster, keeps places: it picks the nodes
+ * it will use and sticks to them, and what becomes free there stays free for it. Others may still run on
+ * those nodes as far as the kept places remain possible without theirs. So nobody waits for ever behind jobs
+ * that are smaller or younger, and small jobs do not wait for a big one that does not need their slots.
+ * Recovering jobs all keep places. */
+#include "daemon/coordinator/core/core.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "daemon/coordinator/core/placement/compatibility.h"
+#include "daemon/coordinator/core/placement/capacity.h"
+
+#define BEHIND_HEAD 200 /* jobs that one pass tries past the first blocked one */
+
+/* A spawn of an older generation that must be dead before the next one starts: anywhere for a command job,
+ * where its node can still say so for a native one (the lost ones are fenced). NULL: none. */
+static const struct spawn *holds_back(const struct job *job)
+{
+    for (size_t i = 0; i < job->spawn_count; i++)
+        if (!job->spawns[i]->r.dead && (job->spec.kind == JOB_COMMAND || spawn_reachable(job->spawns[i])))
+            return job->spawns[i];
+    return NULL;
+}
+
+static void waits(struct job *job, const char *text)
+{
+    if (job->waits && !strcmp(job->waits, text))
+        return;
+    text_set(&job->waits, "%s", text);
+    job->changed = true;
+}
+
+static const char *what(enum room_mode mode, int64_t count)
+{
+    if (mode == ROOM_GPU)
+        return count == 1 ? "GPU" : "GPUs";
+    return count == 1 ? "slot" : "slots";
+}
+
+/* "waits for 4 slots on box2: job 9 holds them" */
+static void explain_blocked(struct job *job, const struct place_choice *targets, size_t count,
+                            enum room_mode mode, struct buf *text)
+{
+    int64_t missing = 0;
+    const struct job *holder = NULL;
+    bool others = false;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct node *node = targets[i].node;
+        int free_now = room_usable(node) ? room_available(node, mode) : 0;
+        missing +=
+            free_now < room_units(&targets[i]) ? room_units(&targets[i]) - (free_now > 0 ? free_now : 0) : 0;
+        for (size_t k = 0; k < node->spawn_count; k++) {
+            const struct job *of = node->spawns[k]->job;
+            if (of == job || free_now >= room_units(&targets[i]))
+                continue;
+            others |= holder && holder != of;
+            holder = holder ? holder : of;
+        }
+    }
+    if (!count) {
+        buf_puts(text, "waits for places that are kept for jobs before it");
+        return;
+    }
+    if (missing)
+        buf_printf(text, "waits for %" PRId64 " %s", missing, what(mode, missing));
+    else /* a worker's GPUs are all different */
+        buf_puts(text, "waits for free slots on more GPUs");
+    if (count == 1)
+        buf_printf(text, " on %s", targets[0].node->r.name);
+    job->holder = holder && !others ? holder->r.id : 0;
+    if (holder)
+        buf_printf(text, ": job %" PRId64 "%s %s", holder->r.id, others ? " and others hold" : " holds",
+                   missing == 1 ? "it" : "them");
+}
+
+/* ", no account ana on box3" */
+static bool explain_accounts(const struct core *core, const struct job *job, struct buf *text)
+{
+    const char *first = NULL;
+    size_t count = 0;
+
+    for (size_t i = 0; i < core->node_count; i++) {
+        const char *why = room_expected(core->nodes[i]) ? accounts_problem(core->nodes[i], job) : NULL;
+        first = first ? first : why;
+        count += why != NULL;
+    }
+    if (!count)
+        return false;
+    buf_printf(text, ", %s", first);
+    if (count > 1)
+        buf_printf(text, ", and the same on %zu other%s", count - 1, count == 2 ? "" : "s");
+    return true;
+}
+
+static void explain_too_small(const struct core *core, const struct job *job, enum room_mode mode,
+                              struct buf *text)
+{
+    int64_t fitting = 0, away = 0, largest = 0;
+    int gpus_each;
+
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct node *node = core->nodes[i];
+        bool fits = room_procs(job, node, mode, &gpus_each) > 0;
+        if (room_expected(node) && node->place.cpu_total > largest)
+            largest = node->place.cpu_total;
+        fitting += fits && room_expected(node);
+        away += fits && !room_expected(core->nodes[i]);
+    }
+    int64_t per_node = job->spec.procs == JOB_PROCS_NUMBER ? job->spec.procs_per_node : 1;
+    if (mode == ROOM_GPU && job->spec.gpus_per_proc > 0)
+        per_node *= job->spec.gpus_per_proc;
+    buf_printf(text, "waits for %" PRId64 " node%s with %" PRId64 " %s each: the cluster has %" PRId64,
+               job->spec.nodes_min, job->spec.nodes_min == 1 ? "" : "s", per_node, what(mode, per_node),
+               fitting);
+    bool for_accounts = explain_accounts(core, job, text);
+    if (mode == ROOM_CPU && !fitting && largest && !for_accounts)
+        buf_printf(text, ", its largest has %" PRId64, largest);
+    int sick = mode == ROOM_GPU ? room_sick(core) : 0;
+    if (sick)
+        buf_printf(text, ", %d GPU%s sick (ddpctl nodes says why)", sick, sick == 1 ? " is" : "s are");
+    size_t unfit = mode == ROOM_GPU && job->spec.kind == JOB_TRAIN ? alike_unfit(core) : 0;
+    if (unfit)
+        buf_printf(text, ", %zu with GPUs and no plugin for them (ddp-trainer --plugin says why)", unfit);
+    if (away)
+        buf_printf(text, ", %" PRId64 " more %s lost or drained", away, away == 1 ? "is" : "are");
+}
+
+/* There are enough nodes, and no choice of them gives a world size that the job could have. */
+static void explain_no_world(const struct job *job, size_t count, struct buf *text)
+{
+    buf_printf(text,
+               "waits for nodes that make a world size which divides its %" PRId64 " shards: the %zu that ",
+               job->spec.train.shards, count);
+    buf_puts(text, count == 1 ? "fits does not" : "fit do not");
+}
+
+static void set_targets(struct job *job, const struct place_choice *chosen, size_t count)
+{
+    strv_free(steal(job->targets));
+    for (size_t i = 0; i < count; i++)
+        job->targets = strv_append(job->targets, chosen[i].node->r.name);
+}
+
+/* Nodes that want a node rank of their own get it, as far as there are so many; the others keep their order.
+ */
+static void take_seats(struct place_choice *list, size_t count)
+{
+    struct place_choice *seated = xcalloc(count, sizeof(*seated));
+    size_t next = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < count; i++) {
+            size_t seat = (size_t)list[i].node->seat;
+            bool own =
+                seat && seat <= count && (!seated[seat - 1].node || seated[seat - 1].node == list[i].node);
+            if (pass == 0 && own)
+                seated[seat - 1] = list[i];
+            if (pass == 0 || own)
+                continue;
+            while (seated[next].node)
+                next++;
+            seated[next] = list[i];
+        }
+    memcpy(list, seated, count * sizeof(*list));
+    free(seated);
+}
+
+/* The nodes that could take the job, of one kind where it needs that. */
+static size_t candidates(const struct core *core, const struct job *job, enum room_mode mode, bool later,
+                         struct place_choice *list)
+{
+    size_t count = room_candidates(core, job, mode, later, list);
+
+    if (!alike_matters(job, mode))
+        return count;
+    if (count && lost_is_found(job, list[0].node)) /* those come first */
+        return alike_with(list[0].node, list, count);
+    return alike_keep(list, count);
+}
+
+/* How many nodes are kept for a job that cannot be placed now: as many as it was stopped for. */
+static size_t to_keep(const struct job *job)
+{
+    size_t wanted = job->drained_ms ? strv_len(job->targets) : 0, most = (size_t)job->spec.nodes_max;
+
+    if (wanted > most)
+        wanted = most;
+    return wanted > (size_t)job->spec.nodes_min ? wanted : (size_t)job->spec.nodes_min;
+}
+
+/* Those of `list` that the job would go on with; all that it may have, where fewer are no choice. */
+static size_t choose_to_keep(const struct job *job, struct place_choice *list, size_t count)
+{
+    const int64_t min = job->spec.nodes_min;
+    size_t kept = world_choose(&job->spec, min, (int64_t)to_keep(job), 0, list, count);
+
+    return kept ? kept : world_choose(&job->spec, min, job->spec.nodes_max, 0, list, count);
+}
+
+static bool has_gpus(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    return g && g->ranks[0].spawn && g->ranks[0].spawn->r.gpu_uuids;
+}
+
+/* What a user would wonder about later: other devices than before, or others here than there. */
+static void say_device(struct core *core, const struct job *job, enum room_mode mode, bool had_gpus,
+                       const struct place_choice *list, size_t count)
+{
+    CLEANUP(free_text) char *differ = alike_matters(job, mode) ? alike_difference(list, count) : NULL;
+
+    if (had_gpus && mode == ROOM_CPU)
+        emit_event(core, job, "leaves_gpus",
+                   "goes on with CPUs, since too few GPUs are there: ddpctl restart %" PRId64
+                   " once there are enough",
+                   job->r.id);
+    if (differ)
+        emit_event(core, job, "plugins_differ", "%s: its bits may depend on who is where", differ);
+}
+
+enum verdict { PLACED, BLOCKED, TOO_SMALL };
+
+/* Places the job, or keeps places for it when it is a head or recovering, and says what it waits for. */
+static enum verdict try_job(struct core *core, struct job *job, bool may_keep, const struct job *head,
+                            struct place_choice *list)
+{
+    enum room_mode mode = room_mode_of(core, job);
+    const struct spawn *old = holds_back(job);
+    bool ready = !old && core->now.boot_ms >= job->not_before;
+    size_t count = ready ? candidates(core, job, mode, false, list) : 0;
+
+    count = world_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
+    bool elsewhere = count && !lost_has_place(job, list, count);
+    if (count && !elsewhere) {
+        take_seats(list, count);
+        for (size_t i = 0; i < count; i++)
+            room_take(list[i].node, &list[i]);
+        bool had_gpus = has_gpus(job);
+        form_generation(core, job, list, count);
+        say_device(core, job, mode, had_gpus, list, count);
+        return PLACED;
+    }
+    CLEANUP(buf_release) struct buf text = {0};
+    job->holder = 0;
+    size_t fitting = candidates(core, job, mode, true, list);
+    bool enough = fitting && fitting >= (size_t)job->spec.nodes_min;
+    count = choose_to_keep(job, list, fitting);
+    if (elsewhere && !lost_has_place(job, list, count))
+        count = 0; /* nodes without its snapshots are not kept from others */
+    if (old)
+        buf_printf(&text, "waits until rank %d of generation %" PRId64 " is known dead on %s", old->r.rank,
+                   old->r.generation, old->r.node);
+    else if (!ready && job->held)
+        buf_puts(&text, "waits for the nodes to report their jobs: the coordinator's records were restored");
+    else if (!ready)
+        buf_puts(&text, "waits a moment before the next restart");
+    else if (elsewhere || (job->lost.found && !enough)) /* too few nodes go with those that have them */
+        lost_say_place(core, job, &text);
+    else if (!room_feasible(core, job, mode))
+        explain_too_small(core, job, mode, &text);
+    else if (!alike_feasible(core, job, mode, &text))
+        ; /* it has said why */
+    else if (head && !may_keep)
+        buf_printf(&text, "waits behind job %" PRId64, head->r.id);
+    else if (!count && enough)
+        explain_no_world(job, fitting, &text);
+    else
+        explain_blocked(job, list, count, mode, &text);
+    waits(job, text.data);
+    if (!count || !may_keep)
+        return count ? BLOCKED : TOO_SMALL;
+    set_targets(job, list, count);
+    for (size_t i = 0; i < count; i++)
+        room_keep(job, list[i].node, &list[i]);
+    return BLOCKED;
+}
+
+/* What a job that was stopped on purpose goes on with stays free until it has stopped. */
+static void keep_for_drained(const struct core *core, struct place_choice *list)
+{
+    for (size_t i = 0; i < core->job_count; i++) {
+        const struct job *job = core->jobs[i];
+        if (!job->drained_ms || job->r.state != JOB_RECOVERING || !generation_open(job_current(job)))
+            continue;
+        size_t count = candidates(core, job, room_mode_of(core, job), true, list);
+        count = choose_to_keep(job, list, count);
+        for (size_t k = 0; k < count; k++)
+            room_keep(job, list[k].node, &list[k]);
+    }
+}
+
+/* Nodes that could take part in the job's running generation, if it stopped for them. */
+static size_t newcomers(const struct core *core, const struct job *job, struct place_choice *list)
+{
+    const struct generation *g = job_current(job);
+    enum room_mode mode = has_gpus(job) ? ROOM_GPU : ROOM_CPU;
+    size_t count = 0, kept = 0;
+
+    if (mode == room_mode_of(core, job)) /* else it would go on with GPUs that have come since */
+        count = room_candidates(core, job, mode, false, list);
+    for (size_t i = 0; i < count; i++)
+        if (room_former_order(job, list[i].node) >= ROOM_NO_FORMER && !list[i].node->steady_ms)
+            list[kept++] = list[i];
+    if (alike_matters(job, mode))
+        kept = alike_with(g->ranks[0].spawn->node, list, kept);
+    return world_choose(&job->spec, job->spec.nodes_min - g->r.node_count,
+                        job->spec.nodes_max - g->r.node_count, g->r.world_size, list, kept);
+}
+
+static int by_turn(const void *a, const void *b)
+{
+    const struct job *x = *(struct job *const *)a, *y = *(struct job *const *)b;
+    bool rx = x->r.state == JOB_RECOVERING, ry = y->r.state == JOB_RECOVERING;
+
+    if (rx != ry)
+        return rx ? -1 : 1;
+    if (x->drained_ms != y->drained_ms)
+        return x->drained_ms > y->drained_ms ? -1 : 1; /* what it gave up itself is its own first */
+    if (x->spec.priority != y->spec.priority)
+        return x->spec.priority > y->spec.priority ? -1 : 1;
+    return x->r.id < y->r.id ? -1 : 1;
+}
+
+/* A job that stops now could start again where it is. */
+static bool all_usable(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (!g->ranks[i].spawn->node || !room_usable(g->ranks[i].spawn->node))
+            return false;
+    return true;
+}
+
+/* What nobody waits for is offered to running jobs. The first `due` of turn are to stop for it. */
+static size_t offer_growth(struct core *core, struct job **turn, struct place_choice *list)
+{
+    size_t count = 0, due = 0;
+
+    for (size_t i = 0; i < core->job_count; i++)
+        if (core->jobs[i]->r.state == JOB_RUNNING)
+            turn[count++] = core->jobs[i];
+    if (count)
+        qsort(turn, count, sizeof(*turn), by_turn);
+    for (size_t i = 0; i < count; i++) {
+        struct job *job = turn[i];
+        bool may = resize_wants(core, job) && all_usable(job_current(job));
+        size_t more = may ? newcomers(core, job, list) : 0;
+        if (resize_offer(core, job, list, more))
+            turn[due++] = job;
+        for (size_t k = 0; k < more; k++)
+            room_take(list[k].node, &list[k]);
+    }
+    for (size_t i = 0; i < core->job_count; i++)
+        core->jobs[i]->grow.asked = false; /* what was free then has been offered */
+    return due;
+}
+
+static bool wants_place(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    if (lost_waits(job))
+        return false;
+    return job->r.state == JOB_QUEUED || (job->r.state == JOB_RECOVERING && !(g && generation_open(g)));
+}
+
+void place_run(struct core *core)
+{
+    struct job **turn = xcalloc(core->job_count + 1, sizeof(struct job *));
+    struct place_choice *list = xcalloc(core->node_count + 1, sizeof(*list));
+    const struct job *head = NULL;
+    size_t count = 0, behind = 0;
+
+    core->place_dirty = false;
+    for (size_t i = 0; i < core->node_count; i++)
+        room_count(core->nodes[i]);
+    keep_for_drained(core, list);
+    for (size_t i = 0; i < core->job_count; i++)
+        if (wants_place(core->jobs[i]))
+            turn[count++] = core->jobs[i];
+    if (count)
+        qsort(turn, count, sizeof(*turn), by_turn);
+    for (size_t i = 0; i < count && behind < BEHIND_HEAD; i++) {
+        bool recovering = turn[i]->r.state == JOB_RECOVERING;
+        enum verdict verdict = try_job(core, turn[i], recovering || !head, head, list);
+        if (verdict == BLOCKED && !recovering && !head)
+            head = turn[i];
+        behind += head != NULL;
+    }
+    size_t due = offer_growth(core, turn, list);
+    core->place_dirty = false; /* what was formed just now needs no second pass */
+    for (size_t i = 0; i < due; i++)
+        resize_grow(core, turn[i]);
+    free(turn);
+    free(list);
+}

@@ -1,0 +1,381 @@
+/* Native ranks find each other. Each joins with its address and what state it could offer; when the last one
+ * is here, key and source are fixed and durable (ready), rank 0 alone is asked for the bootstrap id, and once
+ * that is durable all get the same answer (running), however often they ask, from this process or the next.
+ * Offers are not durable: after a restart of ours a forming generation waits until all have joined again, as
+ * their clients do by themselves. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/text.h"
+
+#define ADDRESS_LIMIT 4096
+#define BOOTSTRAP_LIMIT 4096
+#define OFFER_LIMIT 64
+#define UNUSABLE_KEPT 16
+#define UNUSABLE_CHARS 400
+
+/* The caller as a member of the current generation; NULL: it has been answered. */
+static struct spawn *member(struct core *core, const struct core_event *event, int64_t generation, int rank)
+{
+    struct job *job = core_find_job(core, event->member.job);
+    struct spawn *s = job ? job_find_spawn(job, event->member.spawn) : NULL;
+
+    if (!s)
+        emit_fail(core, event->call, ERR_NOT_FOUND, "there is no spawn %" PRId64 " of job %" PRId64,
+                  event->member.spawn, event->member.job);
+    else if (s->r.revoked || s->r.generation != generation || s->generation != job_current(job) ||
+             !generation_open(s->generation))
+        emit_fail(core, event->call, ERR_ABORTED,
+                  "generation %" PRId64 " of job %" PRId64
+                  " is over or not yours, the current one is %" PRId64,
+                  generation, job->r.id, job->r.generation);
+    else if (job->spec.kind != JOB_TRAIN)
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
+                  "job %" PRId64 " is a command job, nobody joins it", job->r.id);
+    else if (s->r.rank != rank)
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "this spawn is rank %d, not %d", s->r.rank,
+                  rank);
+    else
+        return s;
+    return NULL;
+}
+
+static void answer(struct core *core, struct spawn *s, enum core_join_state state)
+{
+    if (!s->join_call)
+        return;
+    struct core_effect *effect = emit_effect(core, EFFECT_JOIN);
+    effect->call = s->join_call;
+    effect->state = state;
+    effect->job = s->r.job;
+    effect->generation = s->r.generation;
+    s->join_call = 0;
+}
+
+static void keep_offers(struct spawn *s, const struct core_event *event)
+{
+    for (size_t i = 0; i < s->offer_count; i++) {
+        free((char *)s->offers[i].digest);
+        free((char *)s->offers[i].path);
+    }
+    free(steal(s->offers));
+    s->offer_count = event->join.offer_count;
+    if (s->offer_count)
+        s->offers = xcalloc(s->offer_count, sizeof(*s->offers));
+    for (size_t i = 0; i < s->offer_count; i++) {
+        s->offers[i] = event->join.offers[i];
+        s->offers[i].digest = xstrdup(event->join.offers[i].digest ? event->join.offers[i].digest : "");
+        s->offers[i].path = xstrdup(event->join.offers[i].path ? event->join.offers[i].path : "");
+    }
+}
+
+static void keep_unusable(struct spawn *s, const struct core_event *event)
+{
+    strv_free(steal(s->unusable));
+    for (size_t i = 0; i < event->join.unusable_count && i < UNUSABLE_KEPT; i++) {
+        CLEANUP(free_text) char *line = xasprintf("%.*s", UNUSABLE_CHARS, event->join.unusable[i]);
+        s->unusable = strv_append(s->unusable, line);
+    }
+}
+
+static void keep_address(struct core *core, struct rank *rank, const struct core_event *event)
+{
+    const uint8_t *address = event->join.address;
+    size_t size = event->join.address_size;
+
+    if (rank->r.state != RANK_JOINED || rank->r.address_size != size ||
+        (size && memcmp(rank->r.address, address, size) != 0)) {
+        free(rank->r.address);
+        rank->r.address = size ? xmemdup(address, size) : NULL;
+        rank->r.address_size = size;
+        emit_rank(core, rank, CHANGE_RANK_PUT);
+    }
+    if (rank->r.state == RANK_ASSIGNED || rank->r.state == RANK_SPAWNED)
+        move_rank(core, rank, RANK_JOINED);
+}
+
+static bool all_here(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (!g->ranks[i].spawn->joined_here || g->ranks[i].r.state == RANK_LOST)
+            return false;
+    return true;
+}
+
+static void complete(struct core *core, struct generation *g)
+{
+    snapshots_choose(core, g);
+    if (lost_check(core, g))
+        return;
+    core->env.random(core->env.ctx, g->r.key, sizeof(g->r.key));
+    g->r.has_key = true;
+    g->r.ready_ms = core->now.wall_ms;
+    emit_generation(core, g, CHANGE_GENERATION_PUT);
+    move_generation(core, g, GENERATION_READY, "all ranks have joined");
+    g->join_at = core->now.boot_ms + g->job->spec.join_timeout_ms;
+    core_wake(core, g->join_at);
+    answer(core, g->ranks[0].spawn, CORE_JOIN_BOOTSTRAP);
+}
+
+void rendezvous_join(struct core *core, const struct core_event *event)
+{
+    struct spawn *s = member(core, event, event->join.generation, event->join.rank);
+
+    if (!s)
+        return;
+    if (event->join.address_size > ADDRESS_LIMIT || event->join.offer_count > OFFER_LIMIT) {
+        emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
+                  "an address has at most %d bytes, and %d offers are enough", ADDRESS_LIMIT, OFFER_LIMIT);
+        return;
+    }
+    struct generation *g = s->generation;
+    answer(core, s, CORE_JOIN_PENDING); /* an earlier call of the same process, given up by now */
+    s->join_call = event->call;
+    s->join_at = core->now.boot_ms + core->config.join_wait_ms;
+    core_wake(core, s->join_at);
+    if (g->r.state == GENERATION_FORMING) {
+        s->joined_here = true;
+        keep_offers(s, event);
+        keep_unusable(s, event);
+        keep_address(core, &g->ranks[s->r.rank], event);
+        if (all_here(g))
+            complete(core, g);
+    } else if (g->r.state != GENERATION_READY) {
+        answer(core, s, CORE_JOIN_READY);
+    } else if (s->r.rank == 0) {
+        answer(core, s, CORE_JOIN_BOOTSTRAP);
+    }
+}
+
+/* "generation 2: 4 ranks joined in 38 ms; state from snapshot step 3,000: 201 steps to redo" */
+static void say_joined(struct core *core, struct generation *g)
+{
+    struct job *job = g->job;
+    char from[TEXT_COUNT], redo[TEXT_COUNT], span[TEXT_SPAN];
+    bool scratch = g->r.source_rank < 0 && job->r.scratch_generation;
+    int64_t lost =
+        job->r.fault_ms && !scratch ? job->r.fault_step - (g->r.source_rank >= 0 ? g->r.source_step : 0) : 0;
+    CLEANUP(buf_release) struct buf text = {0};
+
+    buf_printf(&text, "generation %" PRId64 ": %d rank%s joined in %s", g->r.number, g->r.world_size,
+               g->r.world_size == 1 ? "" : "s", text_span(span, core->now.boot_ms - g->born_ms));
+    if (g->r.source_rank >= 0)
+        buf_printf(&text, "; state from snapshot step %s", text_count(from, g->r.source_step));
+    else if (scratch)
+        buf_puts(&text, "; from scratch, as the user asked");
+    else if (g->r.number > 1 || job->r.continues)
+        buf_puts(&text, "; no snapshot to start from");
+    if (lost > 0)
+        buf_printf(&text, ": %s steps to redo", text_count(redo, lost));
+    emit_event(core, job, "generation_joined", "%s", text.data);
+    if (scratch) { /* it is another run: nothing is to be redone, and no loss to be compared with */
+        job->r.fault_step = 0;
+        job->progress = (struct core_progress){.steps = job->progress.steps};
+    }
+    if (job->progress.step > 0)
+        job->progress.step = g->r.source_rank >= 0 ? g->r.source_step : 0;
+}
+
+void rendezvous_bootstrap(struct core *core, const struct core_event *event)
+{
+    const uint8_t *bytes = event->bootstrap.bytes;
+    size_t size = event->bootstrap.size;
+    struct spawn *s = member(core, event, event->bootstrap.generation, event->bootstrap.rank);
+
+    if (!s)
+        return;
+    struct generation *g = s->generation;
+    if (s->r.rank != 0 || g->r.state == GENERATION_FORMING) {
+        emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
+                  s->r.rank ? "only rank 0 brings the bootstrap id" : "not all ranks have joined");
+        return;
+    }
+    if (size < 1 || size > BOOTSTRAP_LIMIT) {
+        emit_fail(core, event->call, ERR_INVALID_ARGUMENT, "a bootstrap id has 1 to %d bytes, not %zu",
+                  BOOTSTRAP_LIMIT, size);
+        return;
+    }
+    if (g->r.state != GENERATION_READY) {
+        if (g->r.bootstrap_size == size && !memcmp(g->r.bootstrap, bytes, size))
+            emit_ok(core, event->call);
+        else
+            emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
+                      "generation %" PRId64 " has another bootstrap id already", g->r.number);
+        return;
+    }
+    g->r.bootstrap = xmemdup(bytes, size);
+    g->r.bootstrap_size = size;
+    g->join_at = 0;
+    emit_generation(core, g, CHANGE_GENERATION_PUT);
+    say_joined(core, g);
+    jobs_started(core, g->job);
+    emit_ok(core, event->call);
+    for (int i = 0; i < g->r.world_size; i++)
+        answer(core, g->ranks[i].spawn, CORE_JOIN_READY);
+}
+
+/* "ranks 2, 3 on box2, box3 did not join within 60 s" */
+static void late(struct core *core, struct generation *g)
+{
+    CLEANUP(buf_release) struct buf who = {0}, where = {0}, text = {0};
+    bool command = g->job->spec.kind == JOB_COMMAND;
+    const char *node = NULL;
+    int missing = 0;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct rank *rank = &g->ranks[i];
+        if (command ? rank->r.state != RANK_ASSIGNED : rank->spawn->joined_here)
+            continue;
+        buf_printf(&who, "%s%d", missing++ ? ", " : "", i);
+        if (!node || strcmp(node, rank->r.node) != 0)
+            buf_printf(&where, "%s%s", node ? ", " : "", rank->r.node);
+        node = rank->r.node;
+    }
+    if (missing)
+        buf_printf(&text, "rank%s %.200s on %.200s did not %s", missing > 1 ? "s" : "", who.data, where.data,
+                   command ? "start" : "join");
+    else
+        buf_printf(&text, "rank 0 on %s brought no bootstrap id", g->ranks[0].r.node);
+    buf_printf(&text, " within %" PRId64 " s", g->job->spec.join_timeout_ms / 1000);
+    recover_fail(core, g, &(struct cause){.charged = true, .exit_code = 125, .text = text.data});
+}
+
+void rendezvous_tick(struct core *core, struct generation *g)
+{
+    if (!generation_open(g))
+        return;
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->join_call && core->now.boot_ms >= g->ranks[i].spawn->join_at)
+            answer(core, g->ranks[i].spawn, CORE_JOIN_PENDING);
+    if (g->join_at && core->now.boot_ms >= g->join_at)
+        late(core, g);
+}
+
+int64_t rendezvous_deadline(const struct generation *g)
+{
+    int64_t at = g->join_at ? g->join_at : INT64_MAX;
+
+    if (!generation_open(g))
+        return INT64_MAX;
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn->join_call && g->ranks[i].spawn->join_at < at)
+            at = g->ranks[i].spawn->join_at;
+    return at;
+}
+
+/* Where the process stands: current membership, and whether it shall finish its step and stop. False: a
+ * member no more. */
+static bool say_level(struct core *core, const struct watcher *w)
+{
+    const struct spawn *s = w->spawn;
+    struct core_effect *effect = emit_effect(core, EFFECT_WATCH);
+
+    effect->call = w->call;
+    effect->job = s->r.job;
+    effect->member = !s->r.revoked && s->generation == job_current(s->job) && generation_open(s->generation);
+    effect->generation = s->job->r.generation;
+    effect->rank = effect->member ? s->r.rank : -1;
+    effect->stop = s->generation->r.state == GENERATION_DRAINING;
+    return effect->member;
+}
+
+/* Tells every watcher of the generation, and drops those that are no members any more. */
+static void say_levels(struct core *core, const struct generation *g)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < core->watcher_count; i++)
+        if (core->watchers[i].spawn->generation != g || say_level(core, &core->watchers[i]))
+            core->watchers[kept++] = core->watchers[i];
+    core->watcher_count = kept;
+}
+
+void rendezvous_watch(struct core *core, const struct core_event *event)
+{
+    struct job *job = core_find_job(core, event->member.job);
+    struct watcher w = {event->call, job ? job_find_spawn(job, event->member.spawn) : NULL};
+
+    if (!w.spawn) {
+        emit_fail(core, event->call, ERR_NOT_FOUND, "there is no spawn %" PRId64 " of job %" PRId64,
+                  event->member.spawn, event->member.job);
+        return;
+    }
+    if (!say_level(core, &w))
+        return;
+    core->watchers = array_grow(core->watchers, core->watcher_count, &core->watcher_cap, sizeof(w));
+    core->watchers[core->watcher_count++] = w;
+}
+
+void rendezvous_gone(struct core *core, const struct core_event *event)
+{
+    size_t left = 0;
+
+    for (size_t i = 0; i < core->watcher_count; i++)
+        if (core->watchers[i].call != event->call)
+            core->watchers[left++] = core->watchers[i];
+    core->watcher_count = left;
+    for (size_t i = 0; i < core->job_count; i++)
+        for (size_t k = 0; k < core->jobs[i]->spawn_count; k++)
+            if (core->jobs[i]->spawns[k]->join_call == event->call)
+                core->jobs[i]->spawns[k]->join_call = 0;
+}
+
+void rendezvous_left(struct core *core, struct spawn *s, const char *why)
+{
+    if (!s->join_call)
+        return;
+    emit_fail(core, s->join_call, ERR_ABORTED, "generation %" PRId64 " is closed: %s", s->r.generation, why);
+    s->join_call = 0;
+}
+
+void rendezvous_closed(struct core *core, struct generation *g, const char *why)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        rendezvous_left(core, g->ranks[i].spawn, why);
+    say_levels(core, g);
+}
+
+/* A rank that dials again may have two for a moment. */
+int rendezvous_watching(const struct core *core, const struct generation *g)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < core->watcher_count; i++)
+        count += core->watchers[i].spawn->generation == g;
+    return count < g->r.world_size ? count : g->r.world_size;
+}
+
+void rendezvous_stopping(struct core *core, struct generation *g)
+{
+    say_levels(core, g);
+}
+
+void rendezvous_renew(struct core *core, const struct job *job)
+{
+    for (size_t i = 0; i < job->spawn_count; i++) {
+        struct spawn *s = job->spawns[i];
+        if (s->join_call)
+            emit_fail(core, s->join_call, ERR_UNAVAILABLE, "job %" PRId64 " is read anew, call again",
+                      job->r.id);
+        s->join_call = 0;
+    }
+    for (size_t i = 0; i < core->watcher_count; i++)
+        if (core->watchers[i].spawn->job == job)
+            emit_fail(core, core->watchers[i].call, ERR_UNAVAILABLE,
+                      "job %" PRId64 " is read anew, call again", job->r.id);
+    rendezvous_drop(core, job);
+}
+
+void rendezvous_drop(struct core *core, const struct job *job)
+{
+    size_t left = 0;
+
+    for (size_t i = 0; i < core->watcher_count; i++)
+        if (core->watchers[i].spawn->job != job)
+            core->watchers[left++] = core->watchers[i];
+    core->watcher_count = left;
+}

@@ -1,0 +1,186 @@
+/* What workers report: kept as the last values for status; progress.c makes them durable now and then. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/text.h"
+
+static void keep_loss(struct job *job, double loss)
+{
+    struct core_progress *p = &job->progress;
+
+    if (!isfinite(loss))
+        return;
+    if (job->loss_stride == 0)
+        job->loss_stride = 1;
+    if (++job->loss_skip < job->loss_stride)
+        return;
+    job->loss_skip = 0;
+    if (p->loss_count == CORE_LOSS_HISTORY) { /* the whole run stays in view, at half the detail */
+        for (size_t i = 0; i < CORE_LOSS_HISTORY / 2; i++)
+            p->loss_history[i] = p->loss_history[2 * i];
+        p->loss_count = CORE_LOSS_HISTORY / 2;
+        job->loss_stride *= 2;
+    }
+    p->loss_history[p->loss_count++] = loss;
+}
+
+static void keep_best(struct core_progress *p, const char *name, double value)
+{
+    if (strcmp(name, "val_loss") != 0 || !isfinite(value) || (p->has_best_val && value >= p->best_val))
+        return;
+    p->has_best_val = true;
+    p->best_val = value;
+    p->best_val_step = p->step;
+}
+
+/* The job's value is that of the lowest rank that reports it. */
+static void keep_metric(struct job *job, int rank, const char *name, double value)
+{
+    struct core_progress *p = &job->progress;
+    size_t i = 0;
+
+    while (i < p->metric_count && strcmp(p->metrics[i].name, name) != 0)
+        i++;
+    if (i == p->metric_count) {
+        if (i == CORE_METRICS || strlen(name) >= sizeof(p->metrics[i].name))
+            return;
+        snprintf(p->metrics[i].name, sizeof(p->metrics[i].name), "%s", name);
+        job->metric_rank[i] = rank;
+        p->metric_count++;
+    }
+    if (rank > job->metric_rank[i])
+        return;
+    job->metric_rank[i] = rank;
+    p->metrics[i].value = value;
+    if (!strcmp(name, "loss"))
+        keep_loss(job, value);
+    else if (!strcmp(name, "epoch"))
+        p->epoch = value;
+    else if (!strcmp(name, "steps") && value >= 1)
+        p->steps = (int64_t)value;
+    keep_best(p, name, value);
+}
+
+static void keep_rank(struct spawn *s, const char *name, double value)
+{
+    if (!strcmp(name, "ms_per_step"))
+        s->ms_per_step = value;
+    else if (!strcmp(name, "wait_ms"))
+        s->wait_ms = value;
+    else if (!strcmp(name, "memory_bytes") && value >= 0 && value < 1e18)
+        s->memory_bytes = (int64_t)value;
+}
+
+/* The step that the current generation started from. A command says so by its first report only, which comes
+ * one distance between reports later. */
+static int64_t resumed_at(const struct job *job, const struct generation *g)
+{
+    if (job->spec.kind == JOB_TRAIN)
+        return g->r.source_rank >= 0 ? g->r.source_step : 0;
+    return job->pace.boot_ms ? job->pace.from : 0;
+}
+
+/* The job is where it was when the fault hit it: now it is known what that cost. */
+void reports_close_fault(struct core *core, struct job *job)
+{
+    char step[TEXT_COUNT], redone[TEXT_COUNT], span[TEXT_SPAN], cost[96];
+    const struct generation *g = job_current(job);
+    int64_t took = core->now.boot_ms - job->fault_boot_ms, step_then = job->r.fault_step;
+    int64_t lost = step_then - resumed_at(job, g);
+
+    if (lost > 0)
+        snprintf(cost, sizeof(cost), "%s steps redone (%s)", text_count(redone, lost), text_span(span, took));
+    else
+        snprintf(cost, sizeof(cost), "no step redone (%s)", text_span(span, took));
+    if (step_then > 0)
+        emit_event(core, job, "fault_cost", "back at step %s: %s", text_count(step, step_then), cost);
+    else
+        emit_event(core, job, "fault_cost", "back after %s", text_span(span, took));
+    if (job->r.last_restart_ms >= job->r.fault_ms) { /* else it names an earlier one, whose cost it has */
+        CLEANUP(free_text) char *cause = steal(job->r.last_restart);
+        job->r.last_restart = xasprintf("%s, cost %s", cause ? cause : "", text_span(span, took));
+    }
+    job->r.fault_ms = job->r.fault_step = 0;
+    emit_job(core, job, CHANGE_JOB_PUT);
+}
+
+/* Steps a second, from steps that are half a second or more apart. */
+static void keep_pace(struct core_progress *p, int64_t now_ms)
+{
+    const int64_t steps = p->step - p->pace_step, ms = now_ms - p->pace_ms;
+
+    if (p->pace_ms && steps > 0 && ms < 500)
+        return;
+    if (p->pace_ms && steps > 0) {
+        const double pace = (double)steps * 1000 / (double)ms;
+        p->steps_per_s = p->steps_per_s > 0 ? 0.7 * p->steps_per_s + 0.3 * pace : pace;
+    }
+    if (!p->pace_ms || steps != 0) {
+        p->pace_step = p->step;
+        p->pace_ms = now_ms;
+    }
+}
+
+/* The job is where its foremost rank is; but a command's new generation where it says it is, behind or not.
+ */
+static void keep_step(struct core *core, struct spawn *s, int64_t step)
+{
+    struct job *job = s->job;
+    bool first = !job->pace.boot_ms;
+
+    if (s->step > 0 && step > s->step)
+        job->pace.gap = step - s->step;
+    s->step = step;
+    if (step > job->progress.step || (first && job->spec.kind == JOB_COMMAND))
+        job->progress.step = step;
+    if (first) {
+        job->pace.boot_ms = core->now.boot_ms;
+        job->pace.step = job->progress.step;
+        job->pace.from = step > job->pace.gap ? step - job->pace.gap : 0;
+    }
+    keep_pace(&job->progress, core->now.boot_ms);
+}
+
+static void take(struct core *core, struct spawn *s, const struct core_report *report)
+{
+    struct job *job = s->job;
+    struct rank *rank = &s->generation->ranks[s->r.rank];
+
+    if (report->has_step)
+        keep_step(core, s, report->step);
+    s->report_ms = core->now.boot_ms;
+    job->progress.updated_ms = core->now.wall_ms;
+    job->changed = true;
+    progress_news(core, job);
+    for (size_t i = 0; i < report->metric_count; i++) {
+        keep_metric(job, s->r.rank, report->metrics[i].name, report->metrics[i].value);
+        keep_rank(s, report->metrics[i].name, report->metrics[i].value);
+    }
+    if (s->generation->r.state != GENERATION_RUNNING)
+        return;
+    if (report->has_step && (rank->r.state == RANK_JOINED || rank->r.state == RANK_SPAWNED))
+        move_rank(core, rank, RANK_TRAINING);
+    if (job->r.fault_ms && report->has_step && report->step >= job->r.fault_step)
+        reports_close_fault(core, job);
+    if (report->has_step)
+        faults_stepped(core, job);
+}
+
+void reports_apply(struct core *core, const struct core_event *event)
+{
+    struct node *node = nodes_by_session(core, event->session);
+
+    if (!node)
+        return;
+    nodes_heard(core, node);
+    for (size_t i = 0; i < event->reports.count; i++) {
+        const struct core_report *report = &event->reports.reports[i];
+        struct job *job = core_find_job(core, report->job);
+        struct spawn *s = job ? job_find_spawn(job, report->spawn) : NULL;
+        if (s && s->node == node && !s->r.revoked && s->generation == job_current(job))
+            take(core, s, report);
+    }
+}

@@ -1,0 +1,226 @@
+/* Failing snapshots. They do not end the job, and nobody would look for them in a rank's stderr. So the first
+ * failure on a node is an event, the next success is an event, and the job's status has a note in between.
+ * This is kept in memory only, because the worker reports each failure. A worker that cannot reach us reports
+ * nothing. So a job that reports steps but commits nothing for two intervals has an event and a note, too. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/text.h"
+
+#define WHY_CHARS 400
+#define OVERDUE_AWAY_MS 10000 /* of ranks that do not reach us: a restart of ours takes a moment, too */
+#define OVERDUE_SLOW_MS 60000 /* of others, whose snapshots may be large */
+
+static struct snapshot_fault *fault_of(const struct job *job, const char *node)
+{
+    for (size_t i = 0; i < job->snapshot_fault_count; i++)
+        if (!strcmp(job->snapshot_faults[i].node, node))
+            return &job->snapshot_faults[i];
+    return NULL;
+}
+
+static void drop_fault(struct job *job, struct snapshot_fault *fault)
+{
+    free(fault->node);
+    free(fault->why);
+    *fault = job->snapshot_faults[--job->snapshot_fault_count];
+    job->changed = true;
+}
+
+static struct snapshot_fault *add_fault(struct core *core, struct job *job, const struct spawn *s)
+{
+    job->snapshot_faults = array_grow(job->snapshot_faults, job->snapshot_fault_count,
+                                      &job->snapshot_fault_cap, sizeof(*job->snapshot_faults));
+    struct snapshot_fault *fault = &job->snapshot_faults[job->snapshot_fault_count++];
+    *fault = (struct snapshot_fault){
+        .node = xstrdup(s->r.node), .rank = s->r.rank, .step = -1, .since_ms = core->now.wall_ms};
+    return fault;
+}
+
+void faults_snapshot_failed(struct core *core, const struct core_event *event)
+{
+    struct job *job = core_find_job(core, event->member.job);
+    struct spawn *s = job ? job_find_spawn(job, event->member.spawn) : NULL;
+    int64_t step = event->snapshot.step;
+    char count[TEXT_COUNT];
+
+    if (!s || s->r.revoked || s->generation != job_current(job) || !generation_open(s->generation)) {
+        emit_fail(core, event->call, ERR_ABORTED,
+                  "spawn %" PRId64 " of job %" PRId64 " is no member any more", event->member.spawn,
+                  event->member.job);
+        return;
+    }
+    struct snapshot_fault *fault = fault_of(job, s->r.node);
+    bool first = !fault;
+    if (first)
+        fault = add_fault(core, job, s);
+    if (fault->spawn != s->r.spawn || fault->step != step)
+        fault->count++;
+    fault->spawn = s->r.spawn;
+    fault->rank = s->r.rank;
+    fault->step = step;
+    text_set(&fault->why, "%.*s", WHY_CHARS, event->snapshot.why ? event->snapshot.why : "");
+    job->changed = true;
+    if (first)
+        emit_event(core, job, "snapshot_failed", "rank %d on %s could not write the snapshot of step %s: %s",
+                   fault->rank, fault->node, text_count(count, step), fault->why);
+    emit_ok(core, event->call);
+}
+
+/* ---- a job that gets on, and is not saved */
+
+static bool intervals_over(const struct core *core, const struct job *job)
+{
+    const struct job_every *every = &job->spec.train.snapshot.every;
+
+    switch (every->unit) {
+    case EVERY_STEPS:
+        return job->progress.step - job->saved.step > 2 * every->count;
+    case EVERY_EPOCHS:
+        return job->progress.epoch - job->saved.epoch > 2.0 * (double)every->count;
+    default:
+        return core->now.boot_ms - job->saved.boot_ms > 2 * every->count;
+    }
+}
+
+static void saved_now(const struct core *core, struct job *job, const struct generation *g, int64_t step)
+{
+    job->saved.generation = g->r.number;
+    job->saved.step = step;
+    job->saved.epoch = job->progress.epoch;
+    job->saved.boot_ms = core->now.boot_ms;
+    job->saved.overdue = false;
+}
+
+/* Kept in memory: a coordinator that comes back counts from the first report that it gets. */
+static void saved_before(const struct core *core, struct job *job, const struct generation *g)
+{
+    const struct snapshot_record *newest = snapshots_newest(job);
+
+    if (newest && newest->generation == g->r.number)
+        saved_now(core, job, g, newest->step);
+    else
+        saved_now(core, job, g, g->r.source_rank >= 0 ? g->r.source_step : 0);
+}
+
+/* "job 3 has not been able to save since step 1,200 (2 min): 2 of its 2 ranks do not reach the coordinator"
+ */
+static char *overdue_text(const struct core *core, const struct job *job, const struct generation *g)
+{
+    int away = g->r.world_size - rendezvous_watching(core, g);
+    char step[TEXT_COUNT], span[TEXT_SPAN];
+    CLEANUP(buf_release) struct buf text = {0};
+
+    buf_printf(&text, "job %" PRId64 " has not been able to save since step %s (%s): ", job->r.id,
+               text_count(step, job->saved.step), text_span(span, core->now.boot_ms - job->saved.boot_ms));
+    if (away)
+        buf_printf(&text, "%d of its %d ranks do not reach the coordinator", away, g->r.world_size);
+    else
+        buf_printf(&text, "no snapshot was committed in more than two intervals; `ddpctl logs %" PRId64 "`",
+                   job->r.id);
+    return buf_steal(&text);
+}
+
+void faults_stepped(struct core *core, struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    if (job->spec.kind != JOB_TRAIN || !job->spec.train.snapshot.dir || !job->spec.train.snapshot.every.count)
+        return;
+    if (job->saved.generation != g->r.number)
+        saved_before(core, job, g);
+    /* where snapshots fail, that is said already, with the cause */
+    if (job->saved.overdue || job->snapshot_fault_count || !intervals_over(core, job))
+        return;
+    bool away = rendezvous_watching(core, g) < g->r.world_size;
+    if (core->now.boot_ms - job->saved.boot_ms < (away ? OVERDUE_AWAY_MS : OVERDUE_SLOW_MS))
+        return;
+    CLEANUP(free_text) char *text = overdue_text(core, job, g);
+    job->saved.overdue = job->changed = true;
+    emit_event(core, job, "job_unsaved", "%s", text);
+}
+
+static void note_saved(struct core *core, struct job *job, const struct generation *g, int64_t step)
+{
+    char count[TEXT_COUNT], span[TEXT_SPAN];
+
+    if (job->saved.overdue) {
+        emit_event(core, job, "job_saved_again", "step %s is saved, after %s without a snapshot",
+                   text_count(count, step), text_span(span, core->now.boot_ms - job->saved.boot_ms));
+        job->changed = true;
+    }
+    saved_now(core, job, g, step);
+}
+
+/* ---- */
+
+void faults_committed(struct core *core, const struct spawn *s, int64_t step)
+{
+    struct job *job = s->job;
+    struct snapshot_fault *fault = fault_of(job, s->r.node);
+    char count[TEXT_COUNT], span[TEXT_SPAN];
+
+    note_saved(core, job, s->generation, step);
+
+    if (job->went_back) {
+        free(steal(job->went_back));
+        job->changed = true;
+    }
+    if (!fault)
+        return;
+    emit_event(core, job, "snapshot_works",
+               "rank %d on %s writes snapshots again: step %s, after %" PRId64 " failure%s in %s", s->r.rank,
+               s->r.node, text_count(count, step), fault->count, fault->count == 1 ? "" : "s",
+               text_span(span, core->now.wall_ms - fault->since_ms));
+    drop_fault(job, fault);
+}
+
+void faults_formed(struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    job->saved.overdue = false;
+    for (size_t i = job->snapshot_fault_count; i-- > 0;) {
+        bool member = false;
+        for (int rank = 0; rank < g->r.world_size; rank++)
+            member |= !strcmp(g->ranks[rank].r.node, job->snapshot_faults[i].node);
+        if (!member)
+            drop_fault(job, &job->snapshot_faults[i]);
+    }
+}
+
+void faults_notes(const struct core *core, const struct job *job, struct core_job_status *out)
+{
+    char step[TEXT_COUNT], at[TEXT_CLOCK];
+
+    const struct generation *g = job_current(job);
+
+    if (job_finished(job))
+        return;
+    if (job->saved.overdue && g && generation_open(g)) {
+        CLEANUP(free_text) char *note = overdue_text(core, job, g);
+        out->notes = strv_append(out->notes, note);
+    }
+    for (size_t i = 0; i < job->snapshot_fault_count; i++) {
+        const struct snapshot_fault *f = &job->snapshot_faults[i];
+        CLEANUP(free_text)
+        char *note = xasprintf("rank %d on %s cannot write snapshots since %s (%" PRId64
+                               " failure%s, the last at step %s): %s",
+                               f->rank, f->node, text_clock(at, f->since_ms, core->now.wall_ms), f->count,
+                               f->count == 1 ? "" : "s", text_count(step, f->step), f->why);
+        out->notes = strv_append(out->notes, note);
+    }
+    if (job->went_back)
+        out->notes = strv_append(out->notes, job->went_back);
+}
+
+void faults_release(struct job *job)
+{
+    while (job->snapshot_fault_count)
+        drop_fault(job, &job->snapshot_faults[0]);
+    free(steal(job->snapshot_faults));
+}

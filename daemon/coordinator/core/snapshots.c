@@ -1,0 +1,216 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+
+#define LINEAGE_DEPTH 100
+#define KEEP 256 /* records of a job's snapshots; the files are the trainer's to keep or delete */
+
+static struct snapshot_record *find(const struct job *job, int64_t generation, int64_t step)
+{
+    for (size_t i = 0; i < job->snapshot_count; i++)
+        if (job->snapshots[i].generation == generation && job->snapshots[i].step == step)
+            return &job->snapshots[i];
+    return NULL;
+}
+
+static bool older(const struct snapshot_record *a, const struct snapshot_record *b)
+{
+    return a->generation != b->generation ? a->generation < b->generation : a->step < b->step;
+}
+
+const struct snapshot_record *snapshots_newest(const struct job *job)
+{
+    const struct snapshot_record *best = NULL;
+
+    for (size_t i = 0; i < job->snapshot_count; i++) {
+        const struct snapshot_record *s = &job->snapshots[i];
+        if (s->generation > job->r.scratch_generation && (!best || older(best, s)))
+            best = s;
+    }
+    return best;
+}
+
+const struct snapshot_record *snapshots_expected(const struct core *core, const struct job *job)
+{
+    const struct job *of = job;
+
+    if (job->spec.kind != JOB_TRAIN || job->spec.train.resume == RESUME_NEVER)
+        return NULL;
+    for (int depth = 0; of && depth < LINEAGE_DEPTH; depth++) {
+        const struct snapshot_record *newest = snapshots_newest(of);
+        if (newest)
+            return newest;
+        if (of->r.scratch_generation)
+            return NULL; /* it began again, whatever was before it */
+        of = of->r.continues ? core_find_job(core, of->r.continues) : NULL;
+    }
+    return NULL;
+}
+
+bool snapshots_source_older(const struct generation *g, const struct snapshot_record *expected)
+{
+    if (expected->job != g->r.job) /* jobs count generations of their own */
+        return g->r.source_step < expected->step;
+    return g->r.source_generation != expected->generation ? g->r.source_generation < expected->generation
+                                                          : g->r.source_step < expected->step;
+}
+
+bool snapshots_has_node(const struct snapshot_record *snapshot, const char *node)
+{
+    for (char **name = snapshot->nodes; name && *name; name++)
+        if (!strcmp(*name, node))
+            return true;
+    return false;
+}
+
+static struct snapshot_record *add(struct job *job, const struct core_event *event, int64_t wall_ms)
+{
+    job->snapshots =
+        array_grow(job->snapshots, job->snapshot_count, &job->snapshot_cap, sizeof(*job->snapshots));
+    struct snapshot_record *snapshot = &job->snapshots[job->snapshot_count++];
+    *snapshot = (struct snapshot_record){
+        .job = job->r.id,
+        .generation = event->snapshot.generation,
+        .step = event->snapshot.step,
+        .bytes = event->snapshot.bytes,
+        .committed_ms = wall_ms,
+        .digest = xstrdup(event->snapshot.digest),
+        .path = xstrdup(event->snapshot.path),
+    };
+    return snapshot;
+}
+
+static void drop_oldest(struct core *core, struct job *job)
+{
+    size_t oldest = 0;
+
+    if (job->snapshot_count <= KEEP)
+        return;
+    for (size_t i = 1; i < job->snapshot_count; i++)
+        if (older(&job->snapshots[i], &job->snapshots[oldest]))
+            oldest = i;
+    emit_snapshot(core, &job->snapshots[oldest], CHANGE_SNAPSHOT_DELETE);
+    snapshot_record_release(&job->snapshots[oldest]);
+    job->snapshots[oldest] = job->snapshots[--job->snapshot_count];
+}
+
+static enum err_code check(const struct core_event *event, const struct spawn *s,
+                           const struct snapshot_record *known, struct err *e)
+{
+    const char *digest = event->snapshot.digest, *path = event->snapshot.path;
+    const struct generation *g = s->generation;
+    bool same = known && digest && !strcmp(known->digest, digest);
+
+    if (!digest || !*digest || strlen(digest) > 128 || !path || *path != '/' || strlen(path) > 4096 ||
+        event->snapshot.step < 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "a snapshot has a step, a digest and an absolute path");
+    if (event->snapshot.generation == s->r.generation && same && snapshots_has_node(known, s->r.node))
+        return ERR_OK; /* said before, and kept */
+    if (s->r.revoked || event->snapshot.generation != s->r.generation || g != job_current(s->job) ||
+        !generation_open(g))
+        return err_set(e, ERR_ABORTED,
+                       "generation %" PRId64 " may not commit any more, the current one is %" PRId64,
+                       event->snapshot.generation, s->job->r.generation);
+    if (g->r.state == GENERATION_FORMING || g->r.state == GENERATION_READY)
+        return err_set(e, ERR_FAILED_PRECONDITION, "generation %" PRId64 " does not run yet", g->r.number);
+    if (known && !same)
+        return err_set(e, ERR_FAILED_PRECONDITION, "step %" PRId64 " was committed with digest %s, not %s",
+                       event->snapshot.step, known->digest, digest);
+    return ERR_OK;
+}
+
+void snapshots_commit(struct core *core, const struct core_event *event)
+{
+    struct job *job = core_find_job(core, event->member.job);
+    struct spawn *s = job ? job_find_spawn(job, event->member.spawn) : NULL;
+    struct err e = {0};
+
+    if (!s) {
+        emit_fail(core, event->call, ERR_NOT_FOUND, "there is no spawn %" PRId64 " of job %" PRId64,
+                  event->member.spawn, event->member.job);
+        return;
+    }
+    struct snapshot_record *known = find(job, event->snapshot.generation, event->snapshot.step);
+    if (check(event, s, known, &e) != ERR_OK) {
+        emit_fail(core, event->call, e.code, "%s", e.msg);
+        return;
+    }
+    if (!known)
+        known = add(job, event, core->now.wall_ms);
+    if (!snapshots_has_node(known, s->r.node)) {
+        known->nodes = strv_append(known->nodes, s->r.node);
+        emit_snapshot(core, known, CHANGE_SNAPSHOT_PUT);
+        drop_oldest(core, job);
+        job->changed = true;
+    }
+    faults_committed(core, s, event->snapshot.step);
+    emit_ok(core, event->call);
+}
+
+struct candidate {
+    bool own; /* of this job, not of one that it continues */
+    int64_t generation, step;
+};
+
+static bool newer(const struct candidate *a, const struct candidate *b)
+{
+    if (a->own != b->own)
+        return a->own;
+    if (!a->own && a->step != b->step)
+        return a->step > b->step; /* other jobs counted generations of their own */
+    if (a->generation != b->generation)
+        return a->generation > b->generation;
+    return a->step > b->step;
+}
+
+/* Whether an offer may be loaded: committed with us by this job or one it continues, or vouched for by the
+ * COMMITTED.json beside it. The generation that counts is the one we know. */
+static bool admissible(const struct core *core, const struct job *job, const struct core_offer *offer,
+                       struct candidate *out)
+{
+    const struct job *of = job;
+
+    for (int depth = 0; of && depth < LINEAGE_DEPTH; depth++) {
+        *out = (struct candidate){of == job, offer->generation, offer->step};
+        for (size_t i = 0; i < of->snapshot_count; i++)
+            if (of->snapshots[i].step == offer->step && !strcmp(of->snapshots[i].digest, offer->digest)) {
+                out->generation = of->snapshots[i].generation;
+                if (out->generation > of->r.scratch_generation)
+                    return true;
+            }
+        if (offer->committed && offer->job == of->r.id && offer->generation > of->r.scratch_generation)
+            return true;
+        if (of->r.scratch_generation)
+            return false; /* it began again: nothing before that counts */
+        of = of->r.continues ? core_find_job(core, of->r.continues) : NULL;
+    }
+    *out = (struct candidate){false, offer->generation, offer->step};
+    return offer->committed && job->spec.train.resume == RESUME_CONTINUE;
+}
+
+void snapshots_choose(struct core *core, struct generation *g)
+{
+    struct candidate best = {0};
+
+    g->r.source_rank = -1;
+    if (g->job->spec.train.resume == RESUME_NEVER)
+        return;
+    for (int rank = 0; rank < g->r.world_size; rank++) {
+        const struct spawn *s = g->ranks[rank].spawn;
+        for (size_t i = 0; i < s->offer_count; i++) {
+            struct candidate c;
+            if (!admissible(core, g->job, &s->offers[i], &c) || (g->r.source_rank >= 0 && !newer(&c, &best)))
+                continue;
+            best = c;
+            g->r.source_rank = rank;
+            g->r.source_generation = c.generation;
+            g->r.source_step = c.step;
+            text_set(&g->r.source_digest, "%s", s->offers[i].digest);
+            free(g->r.source_path);
+            g->r.source_path = xstrdup(s->offers[i].path);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+/* Progress, not liveness. A node says which of its workers are quiet: whose processes use no CPU time, and
+ * who neither prints nor reports. A job stands still when
+ *   - a worker is stopped, or stuck in the kernel, and has used no CPU time for the whole time; or
+ *   - no rank has printed or reported anything for the whole time, and at least one has used no CPU time
+ *     either: the others may well be spinning in a collective that waits for it.
+ * With `stall_timeout` that ends the generation, charged; without, it is only said. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/text.h"
+
+#define SAID_AFTER_MS 60000   /* in status, of a job without stall_timeout */
+#define RELEASE_EVERY_MS 5000 /* looks at what SIGKILL did not end */
+
+static bool alive(const struct spawn *s)
+{
+    return s && !s->r.dead && s->node && s->node->session;
+}
+
+void stall_forget(struct node *node)
+{
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        struct spawn *s = node->spawns[i];
+
+        s->idle_since = s->silent_since = 0;
+        s->proc_state = 0;
+    }
+}
+
+static int64_t since(const struct core *core, int64_t age)
+{
+    return age < 0 ? 0 : core->now.boot_ms - age > 0 ? core->now.boot_ms - age : 1;
+}
+
+void stall_apply(struct core *core, const struct core_event *event)
+{
+    struct node *node = nodes_by_session(core, event->session);
+
+    if (!node)
+        return;
+    nodes_heard(core, node);
+    stall_forget(node);
+    for (size_t i = 0; i < event->activity.count; i++) {
+        const struct core_activity *a = &event->activity.spawns[i];
+        struct job *job = core_find_job(core, a->job);
+        struct spawn *s = job ? job_find_spawn(job, a->spawn) : NULL;
+
+        if (!s || s->node != node || s->r.dead)
+            continue;
+        s->idle_since = since(core, a->idle_ms);
+        s->silent_since = since(core, a->silent_ms);
+        s->proc_state = a->state;
+        job->changed = true;
+        core_wake(core, stall_deadline(job));
+    }
+}
+
+/* Since when nobody has printed or reported; 0: somebody does. */
+static int64_t all_silent_since(const struct generation *g)
+{
+    int64_t last = 0;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+
+        if (!alive(s))
+            continue; /* it ended, or its node is away: that is known by other ways */
+        if (!s->silent_since)
+            return 0;
+        if (s->silent_since > last)
+            last = s->silent_since;
+    }
+    return last;
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Who stands still longest, and since when the job does because of that one; NULL: nobody. */
+static const struct spawn *culprit(const struct generation *g, int64_t *from)
+{
+    const struct spawn *worst = NULL;
+    int64_t silent = all_silent_since(g);
+
+    *from = INT64_MAX;
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct spawn *s = g->ranks[i].spawn;
+        int64_t at;
+
+        if (!alive(s) || !s->idle_since || !(s->proc_state || silent))
+            continue;
+        at = s->proc_state ? s->idle_since : later(s->idle_since, silent);
+        /* of two, a stopped one tells more than a waiting one, else the first to fall silent */
+        if (worst && (!s->proc_state != !worst->proc_state ? !s->proc_state : at >= *from))
+            continue;
+        worst = s;
+        *from = at;
+    }
+    return worst;
+}
+
+static const struct generation *watched(const struct job *job)
+{
+    const struct generation *g = job_current(job);
+
+    return job->r.state == JOB_RUNNING && g && g->r.state == GENERATION_RUNNING ? g : NULL;
+}
+
+static void describe(const struct spawn *s, int64_t ms, char *out, size_t size)
+{
+    char span[TEXT_SPAN];
+    const char *how = s->proc_state == 'T'   ? "is stopped by a signal"
+                      : s->proc_state == 'D' ? "is stuck in the kernel"
+                                             : "makes no progress: no output, no report, no CPU time";
+
+    snprintf(out, size, "rank %d on %s (pid %" PRId64 ") %s for %s", s->r.rank, s->r.node, s->r.pid, how,
+             text_span(span, ms));
+}
+
+void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size)
+{
+    const struct generation *g = watched(job);
+    int64_t from, limit = job->spec.stall_timeout_ms / 2;
+    const struct spawn *s = g ? culprit(g, &from) : NULL;
+
+    (void)core;
+    if (!limit || limit > SAID_AFTER_MS)
+        limit = SAID_AFTER_MS;
+    out[0] = '\0';
+    if (s && now_ms - from >= limit)
+        describe(s, now_ms - from, out, size);
+}
+
+int64_t stall_deadline(const struct job *job)
+{
+    const struct generation *g = watched(job);
+    int64_t from;
+
+    if (!g || !job->spec.stall_timeout_ms || !culprit(g, &from))
+        return INT64_MAX;
+    return from + job->spec.stall_timeout_ms;
+}
+
+void stall_tick(struct core *core, struct job *job)
+{
+    const struct generation *g = watched(job);
+    struct spawn *s;
+    int64_t from;
+    char text[256];
+
+    if (core->now.boot_ms < stall_deadline(job))
+        return;
+    s = (struct spawn *)culprit(g, &from);
+    describe(s, core->now.boot_ms - from, text, sizeof(text));
+    s->stalled = true;
+    text_set(&s->r.message, "%s", text);
+    emit_spawn(core, s, CHANGE_SPAWN_PUT);
+    recover_fail(core, (struct generation *)g,
+                 &(struct cause){.spawn = s, .charged = true, .exit_code = 125, .text = text});
+}
+
+/* The kernel lets no instruction of it run any more: as dead as can be known, but for its memory and its
+ * devices, and for those the node is drained. */
+static void give_up(struct core *core, struct spawn *s)
+{
+    char note[256];
+
+    snprintf(note, sizeof(note),
+             "pid %" PRId64 " of job %" PRId64
+             " (rank %d) is stuck in the kernel and cannot be killed: see to its "
+             "disks, or reboot, then undrain",
+             s->r.pid, s->r.job, s->r.rank);
+    emit_event(core, s->job, "rank_stuck",
+               "rank %d on %s is stuck in the kernel and cannot be killed; the node is drained", s->r.rank,
+               s->r.node);
+    operator_withdraw(core, s->node, note, "a process there cannot be killed");
+    s->r.lost = true;
+    text_set(&s->r.message, "stuck in the kernel, cannot be killed");
+    recover_spawn_dead(core, s);
+}
+
+void stall_release(struct core *core, struct generation *g)
+{
+    bool left = false;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        struct spawn *s = g->ranks[i].spawn;
+
+        if (s->r.dead)
+            continue;
+        if (alive(s) && s->proc_state == 'D')
+            give_up(core, s);
+        else
+            left = true;
+    }
+    g->stop_at = left ? core->now.boot_ms + RELEASE_EVERY_MS : 0;
+    core_wake(core, left ? g->stop_at : INT64_MAX);
+    recover_settle(core, g->job);
+}

@@ -1,0 +1,104 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+
+static struct core_wish_group *find_group(struct core_wish *wish, int64_t job)
+{
+    for (size_t i = 0; i < wish->group_count; i++)
+        if (wish->groups[i].job == job)
+            return &wish->groups[i];
+    return NULL;
+}
+
+static void describe(struct core_wish_group *group, const struct generation *g, const struct node *node)
+{
+    group->generation = g->r.number;
+    group->world_size = g->r.world_size;
+    group->node_count = g->r.node_count;
+    group->master_addr = g->r.master_addr;
+    group->master_port = g->r.master_port;
+    group->local_world_size = 0;
+    for (int i = 0; i < g->r.world_size; i++)
+        if (!strcmp(g->ranks[i].r.node, node->r.name)) {
+            group->local_world_size++;
+            group->node_rank = g->ranks[i].r.node_rank;
+        }
+}
+
+static struct core_wish_group *add_group(struct core_wish *wish, const struct job *job, size_t most_spawns)
+{
+    struct core_wish_group *group = &wish->groups[wish->group_count++];
+
+    *group = (struct core_wish_group){
+        .job = job->r.id,
+        .kind = job->spec.kind,
+        .name = job->r.name,
+        .job_file = job->r.job_file,
+        .user = job->r.user,
+        .env = job->r.env,
+        .lease_ms = job->spec.lease_ms,
+        .grace_ms = job->spec.grace_ms,
+        .stall_timeout_ms = job->spec.stall_timeout_ms,
+        .restart_count = job->r.restarts_used,
+        .max_restarts = job->spec.max_restarts,
+        .stop_signal = job->r.stop_signal,
+    };
+    snprintf(group->run_id, sizeof(group->run_id), "ddp-%" PRId64, job->r.id);
+    group->spawns = xcalloc(most_spawns, sizeof(*group->spawns));
+    return group;
+}
+
+enum err_code core_wish(const struct core *core, const char *name, struct core_wish *out, struct err *e)
+{
+    const struct node *node = core_find_node(core, name);
+
+    if (!node)
+        return err_set(e, ERR_NOT_FOUND, "there is no node %s", name);
+    *out = (struct core_wish){.epoch = core->config.epoch, .revision = node->revision};
+    out->groups = xcalloc(node->spawn_count + 1, sizeof(*out->groups));
+    for (size_t i = 0; i < node->spawn_count; i++) {
+        const struct spawn *s = node->spawns[i];
+        struct core_wish_group *group = find_group(out, s->r.job);
+        if (!group)
+            group = add_group(out, s->job, node->spawn_count);
+        if (s->r.generation > group->generation)
+            describe(group, s->generation, node);
+        group->spawns[group->spawn_count++] = (struct core_wish_spawn){
+            .spawn = s->r.spawn,
+            .generation = s->r.generation,
+            .rank = s->r.rank,
+            .local_rank = s->r.local_rank,
+            .cpu_slot = s->r.cpu_slot,
+            .token = s->r.token,
+            .gpu_uuids = s->r.gpu_uuids,
+            .stop = s->generation->stop,
+        };
+    }
+    out->cards = xcalloc(node->card_count + 1, sizeof(*out->cards));
+    for (size_t i = 0; i < node->card_count; i++) {
+        const struct node_card *card = &node->cards[i];
+        const struct job *job = core_find_job(core, card->job);
+        if (!card_due(core, node, card))
+            continue;
+        out->cards[out->card_count++] = (struct core_wish_card){
+            .job = card->job,
+            .progress = job ? card_progress(job, node) : 0,
+            .ended = !job || job_finished(job),
+            .drop = !job,
+        };
+    }
+    return ERR_OK;
+}
+
+void core_wish_release(struct core_wish *wish)
+{
+    for (size_t i = 0; i < wish->group_count; i++)
+        free(wish->groups[i].spawns);
+    free(wish->groups);
+    free(wish->cards);
+    *wish = (struct core_wish){0};
+}

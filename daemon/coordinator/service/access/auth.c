@@ -1,0 +1,275 @@
+#include <ctype.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/id.h"
+#include "base/mem.h"
+#include "daemon/coordinator/service/access/identity.h"
+#include "proto/rpc_codec.h"
+
+/* Identifies callers and checks what they may do. The unix socket admits only our own user and root. A TCP
+ * peer must show a token. TLS adds a certificate of our CA, which names a person or a machine but grants
+ * nothing. A wrong token is UNAUTHENTICATED. A valid token of the wrong kind or role is PERMISSION_DENIED.
+ * Neither message tells the caller anything new. */
+
+#define TOKEN_BYTES 32
+#define NOT_LEARNT "this worker's node has not come back yet, try again"
+#define WORKER_ONLY "only a worker may call this, with its own token"
+
+static bool is_token(const struct rpc_auth *auth, const char *token)
+{
+    const size_t len = strlen(token);
+    return auth->token && auth->token_len == len && secret_equal(auth->token, token, len);
+}
+
+static const struct spawn_record *worker_of(const struct service *s, const struct rpc_auth *auth)
+{
+    uint8_t token[TOKEN_BYTES];
+    char text[2 * TOKEN_BYTES + 1];
+    if (!auth->token || auth->token_len != 2 * TOKEN_BYTES)
+        return NULL;
+    memcpy(text, auth->token, 2 * TOKEN_BYTES);
+    text[2 * TOKEN_BYTES] = '\0';
+    return hex_decode(token, sizeof token, text) ? core_find_token(s->core, token, sizeof token) : NULL;
+}
+
+/* ---- who it is */
+
+/* Names are shown and stored, so they become one line of UTF-8 without terminal control characters. */
+static void set_name(struct identity *who, const char *name)
+{
+    snprintf(who->name, sizeof who->name, "%s", name);
+    rpc_utf8_clean(who->name);
+    for (char *p = who->name; *p; p++)
+        if (iscntrl((unsigned char)*p))
+            *p = '?';
+}
+
+static void set_origin(struct identity *who, const struct rpc_peer *peer)
+{
+    if (peer->kind == RPC_PEER_UNIX) {
+        snprintf(who->origin, sizeof who->origin, "unix uid %u pid %d", (unsigned)peer->uid, (int)peer->pid);
+        return;
+    }
+    snprintf(who->origin, sizeof who->origin, "%s", peer->address);
+    char *port = strrchr(who->origin, ':'); /* the address alone: a port tells nothing later */
+    if (port)
+        *port = '\0';
+}
+
+static void be_local(struct identity *who, const struct rpc_peer *peer)
+{
+    const struct passwd *entry = getpwuid(peer->uid);
+    char number[16];
+    snprintf(number, sizeof number, "%u", (unsigned)peer->uid);
+    set_name(who, entry ? entry->pw_name : number);
+    who->role = ROLE_OPERATE;
+    who->may_serve = true;
+    who->known = "the unix socket";
+}
+
+/* The shared token allows everything. Only a certificate can tell who uses it. */
+static void be_shared(struct identity *who, const struct service *s, const struct rpc_peer *peer,
+                      const char *known)
+{
+    const bool named = peer->kind == RPC_PEER_TLS && peer->name[0];
+    set_name(who, named ? peer->name : s->options->shared_user);
+    who->role = ROLE_OPERATE;
+    who->may_serve = true;
+    who->known = named ? "the certificate, with the shared token" : known;
+}
+
+static bool be_user(struct identity *who, const struct service *s, const struct rpc_auth *auth)
+{
+    const struct user_record *user = auth->token ? users_by_token(s, auth->token, auth->token_len) : NULL;
+    if (!user)
+        return false;
+    set_name(who, user->name);
+    who->role = role_of(user->role);
+    who->has_record = true;
+    who->known = "the user's token";
+    return true;
+}
+
+static bool be_worker(struct identity *who, const struct service *s, const struct rpc_auth *auth)
+{
+    const struct spawn_record *spawn = worker_of(s, auth);
+    if (!spawn)
+        return false;
+    who->kind = IDENTITY_WORKER;
+    who->job = spawn->job;
+    who->spawn = spawn->spawn;
+    snprintf(who->name, sizeof who->name, "a worker of job %lld", (long long)spawn->job);
+    who->known = "the worker's token";
+    return true;
+}
+
+static bool be_agent(struct identity *who, const struct service *s, const struct rpc_auth *auth)
+{
+    if (!is_token(auth, s->options->agent_token))
+        return false;
+    who->kind = IDENTITY_AGENT;
+    who->may_serve = true;
+    set_name(who, "agent");
+    who->known = "the agent token";
+    return true;
+}
+
+/* After a restore the records may not know a worker until its node has reconnected, so the worker retries. */
+static bool may_be_learnt(const struct service *s, const struct rpc_auth *auth)
+{
+    return auth->token && auth->token_len == 2 * TOKEN_BYTES &&
+           strcmp(auth->service, "ddp.v1.Rendezvous") == 0 && core_may_learn(s->core, service_now());
+}
+
+static enum err_code refuse_stranger(const struct rpc_auth *auth, struct err *e)
+{
+    if (!auth->token)
+        return err_set(
+            e, ERR_UNAUTHENTICATED,
+            "calls over TCP need a token: on the coordinator's machine, `ddp-coordinator token` prints the"
+            " cluster token, `ddp-coordinator user add NAME` makes a user token");
+    return err_set(
+        e, ERR_UNAUTHENTICATED,
+        "unknown or revoked token: on the coordinator's machine, `ddp-coordinator token` prints the"
+        " cluster token, `ddp-coordinator user add NAME` makes a user token");
+}
+
+/* The unix socket needs no token; there only a worker token has a meaning. */
+static enum err_code identify(const struct service *s, const struct rpc_auth *auth, struct identity *who,
+                              struct err *e)
+{
+    set_origin(who, auth->peer);
+    if (auth->peer->kind == RPC_PEER_UNIX) {
+        if (!be_worker(who, s, auth))
+            be_local(who, auth->peer);
+    } else if (is_token(auth, s->options->token)) {
+        be_shared(who, s, auth->peer, "the shared token");
+    } else if (be_user(who, s, auth) || be_agent(who, s, auth) || be_worker(who, s, auth)) {
+        return ERR_OK;
+    } else if (s->options->insecure) {
+        be_shared(who, s, auth->peer, "nothing: the coordinator runs with --insecure");
+    } else {
+        snprintf(who->name, sizeof who->name, "unknown");
+        if (may_be_learnt(s, auth))
+            return err_set(e, ERR_UNAVAILABLE, NOT_LEARNT);
+        return refuse_stranger(auth, e);
+    }
+    return ERR_OK;
+}
+
+/* ---- what it may */
+
+static enum err_code allow_worker(const struct service *s, const struct identity *who,
+                                  const struct rpc_auth *auth, struct err *e)
+{
+    if (who->kind == IDENTITY_WORKER)
+        return ERR_OK;
+    if (who->kind == IDENTITY_AGENT || who->has_record || is_token(auth, s->options->token))
+        return err_set(e, ERR_PERMISSION_DENIED, WORKER_ONLY);
+    if (may_be_learnt(s, auth))
+        return err_set(e, ERR_UNAVAILABLE, NOT_LEARNT);
+    return err_set(e, ERR_UNAUTHENTICATED, "not a worker token");
+}
+
+static enum err_code allow_user(const struct access_row *row, const struct identity *who, struct err *e)
+{
+    const enum role need = access_role(row->access);
+    if (who->kind == IDENTITY_WORKER)
+        return err_set(e, ERR_PERMISSION_DENIED, "a worker token does not allow this call");
+    if (who->kind == IDENTITY_AGENT)
+        return err_set(e, ERR_PERMISSION_DENIED, "the agent token is for nodes only: to %s, use a user token",
+                       row->to);
+    if (need == ROLE_NONE || who->role < need)
+        return err_set(e, ERR_PERMISSION_DENIED, "to %s, the role %s is needed; %s has the role %s", row->to,
+                       role_name(need), who->name, role_name(who->role));
+    return ERR_OK;
+}
+
+static enum err_code allow(const struct service *s, const struct identity *who, const struct rpc_auth *auth,
+                           struct err *e)
+{
+    const struct access_row *row = access_find(auth->service, auth->method);
+    if (!row)
+        return err_set(e, ERR_UNIMPLEMENTED, "no method /%s/%s here", auth->service, auth->method);
+    switch (row->access) {
+    case ACCESS_WORKER:
+        return allow_worker(s, who, auth, e);
+    case ACCESS_AGENT:
+        if (who->may_serve)
+            return ERR_OK;
+        return err_set(e, ERR_PERMISSION_DENIED,
+                       "this token is not for nodes: `ddp-coordinator token --agent` prints the"
+                       " agent token");
+    case ACCESS_SOCKET:
+        if (auth->peer->kind == RPC_PEER_UNIX && who->kind == IDENTITY_USER)
+            return ERR_OK;
+        return err_set(e, ERR_PERMISSION_DENIED,
+                       "to %s, use ddp-coordinator on the coordinator's own machine, as its account or root",
+                       row->to);
+    case ACCESS_VIEW:
+    case ACCESS_SUBMIT:
+    case ACCESS_OPERATE:
+        break;
+    }
+    return allow_user(row, who, e);
+}
+
+enum err_code auth_check(struct rpc_call *call, const struct rpc_auth *auth, void *service, struct err *e)
+{
+    struct service *s = service;
+    struct identity who = {.kind = IDENTITY_USER};
+    if (identify(s, auth, &who, e) == ERR_OK && allow(s, &who, auth, e) == ERR_OK) {
+        stats_call(&s->stats, auth->service, auth->method);
+        rpc_call_set_identity(call, xmemdup(&who, sizeof who), free);
+        return ERR_OK;
+    }
+    s->stats.refused_calls++;
+    if (e->code != ERR_UNIMPLEMENTED)
+        audit_refused(s, who.name, who.origin, auth->method, e->msg);
+    return e->code;
+}
+
+/* ---- whose it is */
+
+const struct identity *caller(const struct rpc_call *call)
+{
+    return rpc_call_identity(call);
+}
+
+static bool owns(const struct identity *who, const struct job_record *job)
+{
+    return who->role >= ROLE_OPERATE || (job->user && strcmp(job->user, who->name) == 0);
+}
+
+bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const char *to)
+{
+    const struct job_record *record = core_job(s->core, job);
+    const struct identity *who = caller(call);
+    struct err e = {0};
+    if (!record || owns(who, record))
+        return true;
+    err_set(&e, ERR_PERMISSION_DENIED,
+            "job %lld '%.100s' belongs to %.80s: to %s, be its owner or have the role operate; %s has the"
+            " role %s",
+            (long long)job, record->name, record->user && *record->user ? record->user : "nobody known", to,
+            who->name, role_name(who->role));
+    s->stats.refused_calls++;
+    audit_refused(s, who->name, who->origin, rpc_call_method(call)->name, e.msg);
+    rpc_call_fail(call, &e);
+    return false;
+}
+
+bool caller_reads_logs(struct service *s, const struct rpc_call *call, int64_t job)
+{
+    const struct job_record *record = core_job(s->core, job);
+    const struct job_spec *spec = core_job_spec(s->core, job);
+    return !record || !spec || spec->logs != JOB_LOGS_PRIVATE || owns(caller(call), record);
+}
+
+bool caller_may_read(struct service *s, struct rpc_call *call, int64_t job)
+{
+    return caller_reads_logs(s, call, job) || caller_owns(s, call, job, "read its logs, which are private");
+}

@@ -1,0 +1,241 @@
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/id.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/coordinator/service/access/identity.h"
+#include "daemon/coordinator/init.h"
+#include "daemon/coordinator/service/pool.h"
+
+/* Users with their own tokens. The list is in memory and in the database. A token is shown once, and only its
+ * hash is kept. A revoked token stops working before the reply is sent; open streams end too. */
+
+enum err_code users_open(struct service *s, struct err *e)
+{
+    return store_users(s->store, &s->users, &s->user_count, e);
+}
+
+void users_close(struct service *s)
+{
+    store_users_free(s->users, s->user_count);
+}
+
+const struct user_record *users_by_token(const struct service *s, const char *token, size_t len)
+{
+    uint8_t hash[DIGEST_BYTES];
+    digest_sha256(hash, token, len);
+    for (size_t i = 0; i < s->user_count; i++)
+        if (secret_equal(s->users[i].token_hash, hash, sizeof hash))
+            return &s->users[i];
+    return NULL;
+}
+
+static struct user_record *find_user(const struct service *s, const char *name)
+{
+    for (size_t i = 0; i < s->user_count; i++)
+        if (strcmp(s->users[i].name, name) == 0)
+            return &s->users[i];
+    return NULL;
+}
+
+/* ---- who asks */
+
+void users_who(struct rpc_call *rpc, const void *message, void *user)
+{
+    const struct identity *who = caller(rpc);
+    Ddp__V1__WhoAmIReply reply = DDP__V1__WHO_AM_IREPLY__INIT;
+    (void)message;
+    (void)user;
+    reply.name = (char *)(uintptr_t)who->name;
+    reply.role = (char *)(uintptr_t)role_name(who->role);
+    reply.known = (char *)(uintptr_t)who->known;
+    reply.origin = (char *)(uintptr_t)who->origin;
+    rpc_call_reply(rpc, &reply);
+}
+
+static void fill_user(const struct user_record *from, Ddp__V1__User *to)
+{
+    ddp__v1__user__init(to);
+    to->name = from->name;
+    to->role = from->role;
+    to->created_ms = from->created_ms;
+    to->token_ms = from->token_ms;
+}
+
+void users_list(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    Ddp__V1__ListUsersReply reply = DDP__V1__LIST_USERS_REPLY__INIT;
+    CLEANUP(pool_release) struct pool pool = {0};
+    (void)message;
+    service_flush(s);
+    reply.n_users = s->user_count;
+    reply.users = pool_alloc(&pool, s->user_count * sizeof *reply.users);
+    for (size_t i = 0; i < s->user_count; i++) {
+        reply.users[i] = pool_alloc(&pool, sizeof *reply.users[i]);
+        fill_user(&s->users[i], reply.users[i]);
+    }
+    rpc_call_reply(rpc, &reply);
+}
+
+/* ---- changes */
+
+static void put_user(struct service *s, const struct user_record *user)
+{
+    struct user_record *copy = xmalloc(sizeof *copy);
+    user_record_copy(copy, user);
+    service_change(s, CHANGE_USER_PUT)->user = copy;
+}
+
+/* Commits what is pending; false: the disk did not take it, which was said. */
+static bool commit_now(struct service *s, struct rpc_call *rpc)
+{
+    service_flush(s);
+    if (s->stuck)
+        rpc_call_fail_with(rpc, ERR_RESOURCE_EXHAUSTED,
+                           "the coordinator's disk is full (%s): the change counts once there is room; for a"
+                           " new user or token run `ddp-coordinator user token NAME` then",
+                           s->options->state);
+    return !s->stuck;
+}
+
+struct stream_end {
+    const char *name;
+    struct rpc_call *but;
+};
+
+static void end_stream(struct rpc_call *call, void *user)
+{
+    const struct stream_end *end = user;
+    const struct identity *who = rpc_call_identity(call);
+    if (call != end->but && who && who->has_record && strcmp(who->name, end->name) == 0)
+        rpc_call_fail_with(call, ERR_UNAUTHENTICATED, "the token was revoked");
+}
+
+static void end_streams(struct service *s, struct rpc_call *rpc, const char *name)
+{
+    struct stream_end end = {name, rpc};
+    rpc_server_each_call(s->server, end_stream, &end);
+}
+
+static void reply_user(struct rpc_call *rpc, const struct user_record *user, const char *token)
+{
+    Ddp__V1__UserReply reply = DDP__V1__USER_REPLY__INIT;
+    Ddp__V1__User shown;
+    fill_user(user, &shown);
+    reply.user = &shown;
+    if (token)
+        reply.token = (char *)(uintptr_t)token;
+    rpc_call_reply(rpc, &reply);
+}
+
+static void new_token(struct user_record *user, char token[TOKEN_TEXT])
+{
+    token_make(token, TOKEN_USER);
+    digest_sha256(user->token_hash, token, strlen(token));
+    user->token_ms = service_now().wall_ms;
+}
+
+static enum err_code check_name(const struct service *s, const char *name, struct err *e)
+{
+    const struct passwd *account;
+    if (!id_node_name(name) || strchr("0123456789-.", name[0]))
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "user name: give up to 63 letters, digits, '-', '_' and '.', first a letter or '_'");
+    if (strcmp(name, s->options->shared_user) == 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s is the name for users of the shared token (shared_user)",
+                       name);
+    account = getpwnam(name);
+    if (account && account->pw_uid == 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s needs no token: it uses the unix socket", name);
+    return ERR_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct user_record *)a)->name, ((const struct user_record *)b)->name);
+}
+
+void users_add(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__UserRequest *request = message;
+    const enum role role = request->role[0] ? role_of(request->role) : ROLE_SUBMIT;
+    struct user_record record = {.created_ms = service_now().wall_ms};
+    char token[TOKEN_TEXT];
+    struct err e = {0};
+    if (service_accepts(s, &e) == ERR_OK && check_name(s, request->name, &e) == ERR_OK) {
+        if (role == ROLE_NONE)
+            err_set(&e, ERR_INVALID_ARGUMENT, "role '%.40s': give view, submit or operate", request->role);
+        else if (find_user(s, request->name))
+            err_set(
+                &e, ERR_ALREADY_EXISTS,
+                "there is a user %s: `ddp-coordinator user token %s` makes a new token, remove the user to"
+                " give another role",
+                request->name, request->name);
+    }
+    if (e.code != ERR_OK) {
+        rpc_call_fail(rpc, &e);
+        return;
+    }
+    record.name = xstrdup(request->name);
+    record.role = xstrdup(role_name(role));
+    new_token(&record, token);
+    put_user(s, &record);
+    audit_add(s, caller(rpc), "user_add", 0, "add user %s with the role %s", record.name, record.role);
+    s->users = xrealloc(s->users, (s->user_count + 1) * sizeof *s->users);
+    s->users[s->user_count++] = record;
+    qsort(s->users, s->user_count, sizeof *s->users, by_name);
+    if (commit_now(s, rpc))
+        reply_user(rpc, find_user(s, request->name), token);
+}
+
+/* The user that a request names; NULL: there is none, or nothing can be changed now, which was said. */
+static struct user_record *named_user(struct service *s, struct rpc_call *rpc, const char *name)
+{
+    struct user_record *record = find_user(s, name);
+    struct err e = {0};
+    if (service_accepts(s, &e) == ERR_OK && !record)
+        err_set(&e, ERR_NOT_FOUND, "there is no user %.80s, `ddp-coordinator user list` shows all", name);
+    if (e.code == ERR_OK)
+        return record;
+    rpc_call_fail(rpc, &e);
+    return NULL;
+}
+
+void users_remove(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__UserRequest *request = message;
+    struct user_record *record = named_user(s, rpc, request->name);
+    if (!record)
+        return;
+    struct user_record gone = *record;
+    *record = s->users[--s->user_count];
+    if (s->user_count)
+        qsort(s->users, s->user_count, sizeof *s->users, by_name);
+    service_change(s, CHANGE_USER_DELETE)->name = xstrdup(gone.name);
+    audit_add(s, caller(rpc), "user_remove", 0, "remove user %s", gone.name);
+    end_streams(s, rpc, gone.name);
+    if (commit_now(s, rpc))
+        reply_user(rpc, &gone, NULL);
+    user_record_release(&gone);
+}
+
+void users_renew(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__UserRequest *request = message;
+    struct user_record *record = named_user(s, rpc, request->name);
+    char token[TOKEN_TEXT];
+    if (!record)
+        return;
+    new_token(record, token);
+    put_user(s, record);
+    audit_add(s, caller(rpc), "user_token", 0, "make a new token for user %s", record->name);
+    end_streams(s, rpc, record->name);
+    if (commit_now(s, rpc))
+        reply_user(rpc, record, token);
+}

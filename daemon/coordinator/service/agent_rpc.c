@@ -1,0 +1,428 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/id.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/coordinator/service/ask.h"
+#include "daemon/coordinator/service/cards.h"
+#include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/metrics_recorder.h"
+#include "daemon/coordinator/service/service_impl.h"
+#include "proto/rpc_codec.h"
+
+/* Agent.Session: hello first, then heartbeats, facts, reports and log chunks up; welcome, acknowledgements,
+ * wishes and log reads down. What cannot be sent because the agent reads slowly is not queued here: a wish is
+ * a level and is built anew when there is room, an acknowledgement that is missing is made up for by the
+ * next. */
+
+enum err_code session_send(struct session *session, const Ddp__V1__AgentDown *message, struct err *e)
+{
+    return rpc_call_send(session->rpc, message, e);
+}
+
+struct session *session_find(struct service *s, const char *node)
+{
+    for (struct session *x = s->session_list; x; x = x->next)
+        if (x->welcomed && !rpc_call_over(x->rpc) && strcmp(x->node, node) == 0)
+            return x;
+    return NULL;
+}
+
+static void session_start(struct rpc_call *rpc, const void *request, void *user)
+{
+    struct service *s = user;
+    struct session *x = xcalloc(1, sizeof *x);
+    (void)request;
+    *x = (struct session){.service = s, .rpc = rpc, .handle = service_handle(s), .next = s->session_list};
+    if (x->next)
+        x->next->prev = x;
+    s->session_list = x;
+    s->stats.sessions++;
+    handles_put(&s->sessions, x->handle, x);
+    rpc_call_set_user(rpc, x);
+}
+
+static void session_end(struct rpc_call *rpc, bool cancelled)
+{
+    struct session *x = rpc_call_user(rpc);
+    struct service *s = x->service;
+    (void)cancelled;
+    handles_take(&s->sessions, x->handle);
+    if (x->next)
+        x->next->prev = x->prev;
+    if (x->prev)
+        x->prev->next = x->next;
+    else
+        s->session_list = x->next;
+    s->stats.sessions--;
+    if (x->node) {
+        log_info("session_closed", "node=%s", LOG_Q(x->node));
+        service_event(s, &(struct core_event){.kind = CORE_SESSION_CLOSED, .session = x->handle});
+        logs_node_changed(s, x->node);
+        ask_session_gone(x);
+    }
+    free(x->node);
+    free(x->facts);
+    cards_drop(x);
+    free(x);
+}
+
+/* ---- up */
+
+static struct core_gpu *gpu_list(Ddp__V1__Gpu *const *list, size_t count)
+{
+    struct core_gpu *gpus = xcalloc(count + 1, sizeof *gpus);
+    for (size_t i = 0; i < count; i++)
+        gpus[i] = (struct core_gpu){
+            .uuid = list[i]->uuid,
+            .name = list[i]->name,
+            .problem = list[i]->problem,
+            .driver = list[i]->driver,
+            .memory_bytes = list[i]->memory_bytes,
+            .index = list[i]->index,
+            .temperature = list[i]->temperature,
+            .power_watts = list[i]->power_watts,
+            .utilisation = list[i]->utilisation,
+            .memory_used = list[i]->memory_used,
+            .healthy = list[i]->healthy,
+            .lost = list[i]->lost,
+        };
+    return gpus;
+}
+
+/* After a start on a full disk the node keeps the wish of the former epoch, and its jobs continue while their
+ * leases are renewed. The node says hello again when there is a new epoch. */
+static void wait_for_epoch(struct session *x, const Ddp__V1__Hello *m)
+{
+    const char *ours = store_cluster_id(x->service->store);
+    if (!id_node_name(m->node) || (m->cluster_id[0] && strcmp(m->cluster_id, ours) != 0) ||
+        m->epoch >= store_epoch(x->service->store)) {
+        rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "the coordinator's disk is full: waiting for free space");
+        return;
+    }
+    x->node = xstrdup(m->node);
+    x->waiting = true;
+    effects_let_wait(x->service, x);
+}
+
+void sessions_redial(struct service *s)
+{
+    for (struct session *x = s->session_list; x; x = x->next)
+        if (x->waiting && !rpc_call_over(x->rpc))
+            rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE,
+                               "the coordinator's disk has free space again: reconnect");
+}
+
+static void on_hello(struct session *x, const Ddp__V1__Hello *m)
+{
+    struct err e = {0};
+    if (store_deferred(x->service->store)) {
+        wait_for_epoch(x, m);
+        return;
+    }
+    if (service_accepts(x->service, &e) != ERR_OK) {
+        rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "%s", e.msg);
+        return;
+    }
+    if (!m->node[0] || !m->instance[0]) {
+        rpc_call_fail_with(x->rpc, ERR_INVALID_ARGUMENT, "hello without a node name or instance");
+        return;
+    }
+    if (!id_node_name(m->node)) {
+        rpc_call_fail_with(x->rpc, ERR_INVALID_ARGUMENT,
+                           "node name: give up to 63 letters, digits, '-', '_' and '.'");
+        return;
+    }
+    x->node = xstrdup(m->node);
+    if (!cards_ask(x, m))
+        session_hello(x, m, NULL, 0);
+}
+
+void session_hello(struct session *x, const Ddp__V1__Hello *m, const struct records *cards, size_t count)
+{
+    CLEANUP(pool_release) struct pool pool = {0};
+    struct core_gpu *gpus = gpu_list(m->gpus, m->n_gpus);
+    struct core_event event = {.kind = CORE_HELLO, .session = x->handle};
+    event.hello = (struct core_hello){
+        .node = m->node,
+        .instance = m->instance,
+        .session_id = m->session,
+        .version = m->version,
+        .cluster_id = m->cluster_id,
+        .address = m->address,
+        .log_dir = m->log_dir,
+        .epoch = m->epoch,
+        .revision = m->revision,
+        .cpu_slots = m->cpu_slots,
+        .cores = m->cores,
+        .port_first = m->port_first,
+        .port_last = m->port_last,
+        .memory_bytes = m->memory_bytes,
+        .gpus = gpus,
+        .gpu_count = m->n_gpus,
+        .gpu_slots = m->slots_per_gpu,
+        .nccl = m->nccl_version,
+        .plugin = m->plugin,
+        .keeps_cards = m->keeps_cards,
+        .heads = cards_heads(&pool, m),
+        .head_count = m->n_cards,
+        .cards = cards,
+        .card_count = count,
+    };
+    members_describe(x->service, &event.hello);
+    service_event(x->service, &event);
+    free(gpus);
+}
+
+static void on_heartbeat(struct session *x, const Ddp__V1__Heartbeat *m)
+{
+    struct core_gpu *gpus = gpu_list(m->gpus, m->n_gpus);
+    struct core_event event = {.kind = CORE_HEARTBEAT, .session = x->handle};
+    event.heartbeat.sequence = m->sequence;
+    event.heartbeat.load = m->load;
+    event.heartbeat.memory_free = m->memory_free;
+    event.heartbeat.gpus = gpus;
+    event.heartbeat.gpu_count = m->n_gpus;
+    struct core_account *accounts = xcalloc(m->n_accounts + 1, sizeof *accounts);
+    for (size_t i = 0; i < m->n_accounts; i++)
+        accounts[i] = (struct core_account){m->accounts[i]->user, m->accounts[i]->why};
+    event.heartbeat.accounts = accounts;
+    event.heartbeat.account_count = m->n_accounts;
+    service_event(x->service, &event);
+    free(accounts);
+    free(gpus);
+}
+
+static enum core_fact_state fact_state(const char *name)
+{
+    static const char *const names[] = {"starting", "running", "stopping", "exited"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return (enum core_fact_state)i;
+    return FACT_STARTING;
+}
+
+static char *join_lines(struct pool *pool, char *const *lines, size_t count)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    for (size_t i = 0; i < count; i++)
+        buf_printf(&text, "%s%s", i ? "\n" : "", lines[i]);
+    return count ? pool_text(pool, text.data) : NULL;
+}
+
+static void hand_in_facts(struct session *x, const Ddp__V1__Facts *m)
+{
+    CLEANUP(pool_release) struct pool pool = {0};
+    struct core_fact *facts = pool_alloc(&pool, m->n_spawns * sizeof *facts);
+    for (size_t i = 0; i < m->n_spawns; i++) {
+        const Ddp__V1__SpawnFact *f = m->spawns[i];
+        facts[i] = (struct core_fact){
+            .job = f->job,
+            .spawn = f->spawn,
+            .generation = f->generation,
+            .state = fact_state(f->state),
+            .pid = f->pid,
+            .started_ms = f->started_ms,
+            .ended_ms = f->ended_ms,
+            .code = f->code,
+            .signal = f->signal,
+            .out_of_memory = f->out_of_memory,
+            .lost = f->lost,
+            .not_started = f->not_started,
+            .port_busy = f->port_busy,
+            .lease_expired = f->lease_expired,
+            .node_trouble = f->node_trouble,
+            .no_account = f->no_account,
+            .stopped = f->stopped,
+            .message = f->message[0] ? f->message : NULL,
+            .stderr_tail = join_lines(&pool, f->stderr_tail, f->n_stderr_tail),
+        };
+    }
+    struct core_event event = {.kind = CORE_FACTS, .session = x->handle};
+    event.facts.epoch = m->epoch;
+    event.facts.revision = m->revision;
+    event.facts.facts = facts;
+    event.facts.count = m->n_spawns;
+    service_event(x->service, &event);
+}
+
+static void on_activity(struct session *x, const Ddp__V1__Activity *m)
+{
+    struct core_activity *list = xcalloc(m->n_spawns + 1, sizeof *list);
+    struct core_event event = {.kind = CORE_ACTIVITY, .session = x->handle};
+    for (size_t i = 0; i < m->n_spawns; i++) {
+        const Ddp__V1__SpawnActivity *a = m->spawns[i];
+        const char state = a->state[0];
+        list[i] = (struct core_activity){.job = a->job,
+                                         .spawn = a->spawn,
+                                         .idle_ms = a->idle_ms,
+                                         .silent_ms = a->silent_ms,
+                                         .state = state == 'T' || state == 'D' ? state : 0};
+    }
+    event.activity.spawns = list;
+    event.activity.count = m->n_spawns;
+    service_event(x->service, &event);
+    free(list);
+}
+
+/* Facts are whole, so while nothing can be committed only the newest need be kept. */
+static void on_facts(struct session *x, const Ddp__V1__Facts *m)
+{
+    struct err e = {0};
+    if (service_accepts(x->service, &e) == ERR_OK) {
+        hand_in_facts(x, m);
+        return;
+    }
+    CLEANUP(buf_release) struct buf packed = {0};
+    BUG_ON(rpc_pack(m, &packed, &e) != ERR_OK);
+    x->facts_size = packed.len;
+    free(x->facts);
+    x->facts = (uint8_t *)buf_steal(&packed);
+}
+
+void sessions_release_held(struct service *s)
+{
+    for (struct session *x = s->session_list; x; x = x->next) {
+        struct err e = {0};
+        CLEANUP(rpc_release) Ddp__V1__Facts *facts = NULL;
+        if (!x->facts)
+            continue;
+        BUG_ON(rpc_unpack(&ddp__v1__facts__descriptor, x->facts, x->facts_size, (void **)&facts, &e) !=
+               ERR_OK);
+        hand_in_facts(x, facts);
+        free(steal(x->facts));
+    }
+}
+
+static bool is_spawn(const struct service *s, int64_t job, int64_t spawn)
+{
+    const struct job_record *record = core_job(s->core, job);
+    return record && spawn > 0 && spawn < record->next_spawn;
+}
+
+static void on_reports(struct session *x, const Ddp__V1__Reports *m)
+{
+    struct err e = {0};
+    x->service->stats.reports += m->n_reports;
+    x->service->stats.reports_dropped += (uint64_t)m->dropped;
+    if (service_accepts(x->service, &e) != ERR_OK)
+        return; /* what a job shows may be a little old while the disk is full */
+    CLEANUP(pool_release) struct pool pool = {0};
+    struct core_report *reports = pool_alloc(&pool, m->n_reports * sizeof *reports);
+    for (size_t i = 0; i < m->n_reports; i++) {
+        const Ddp__V1__Report *r = m->reports[i];
+        struct core_metric *metrics = pool_alloc(&pool, r->n_metrics * sizeof *metrics);
+        for (size_t k = 0; k < r->n_metrics; k++)
+            metrics[k] = (struct core_metric){r->metrics[k]->name, r->metrics[k]->value};
+        reports[i] =
+            (struct core_report){r->job, r->spawn, r->time_ms, r->step, r->has_step, metrics, r->n_metrics};
+        if (is_spawn(x->service, r->job, r->spawn))
+            recorder_add(x->service->recorder, r);
+    }
+    struct core_event event = {.kind = CORE_REPORTS, .session = x->handle};
+    event.reports.reports = reports;
+    event.reports.count = m->n_reports;
+    service_event(x->service, &event);
+}
+
+static void on_message(struct rpc_call *rpc, const void *message)
+{
+    struct session *x = rpc_call_user(rpc);
+    const Ddp__V1__AgentUp *up = message;
+    if (!up) { /* the agent has closed its side */
+        rpc_call_finish(rpc);
+        return;
+    }
+    if (!x->node != (up->body_case == DDP__V1__AGENT_UP__BODY_HELLO)) {
+        rpc_call_fail_with(rpc, ERR_INVALID_ARGUMENT, "a session starts with one hello");
+        return;
+    }
+    if (x->waiting) {
+        if (up->body_case == DDP__V1__AGENT_UP__BODY_HEARTBEAT)
+            effects_ack(x, up->heartbeat->sequence);
+        return;
+    }
+    switch (up->body_case) {
+    case DDP__V1__AGENT_UP__BODY_HELLO:
+        on_hello(x, up->hello);
+        return;
+    case DDP__V1__AGENT_UP__BODY_HEARTBEAT:
+        on_heartbeat(x, up->heartbeat);
+        return;
+    case DDP__V1__AGENT_UP__BODY_FACTS:
+        on_facts(x, up->facts);
+        return;
+    case DDP__V1__AGENT_UP__BODY_REPORTS:
+        on_reports(x, up->reports);
+        return;
+    case DDP__V1__AGENT_UP__BODY_LOG_CHUNK:
+        logs_chunk(x, up->log_chunk);
+        return;
+    case DDP__V1__AGENT_UP__BODY_ACTIVITY:
+        on_activity(x, up->activity);
+        return;
+    case DDP__V1__AGENT_UP__BODY_PROBE_ANSWER:
+        ask_answered(x, (uint64_t)up->probe_answer->probe, &up->probe_answer->base);
+        return;
+    case DDP__V1__AGENT_UP__BODY_CHECK_ANSWER:
+        if (!looks_answered(x, up->check_answer))
+            ask_answered(x, (uint64_t)up->check_answer->ask, &up->check_answer->base);
+        return;
+    case DDP__V1__AGENT_UP__BODY_CARD:
+        cards_take(x, up->card);
+        return;
+    case DDP__V1__AGENT_UP__BODY_GOODBYE:
+        service_event(x->service, &(struct core_event){.kind = CORE_GOODBYE, .session = x->handle});
+        return;
+    default:
+        return; /* from a newer agent */
+    }
+}
+
+/* ---- down */
+
+static void push_wish(struct service *s, struct session *x)
+{
+    struct err e = {0};
+    struct core_wish wish = {0};
+    CLEANUP(pool_release) struct pool pool = {0};
+    Ddp__V1__Wish message;
+    Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
+    if (core_wish(s->core, x->node, &wish, &e) != ERR_OK) {
+        log_warn("no_wish", "node=%s why=%s", LOG_Q(x->node), LOG_Q(e.msg));
+        x->wish_due = false;
+        return;
+    }
+    convert_wish(&pool, &wish, store_cluster_id(s->store), &message);
+    cards_fill(&pool, s, &wish, &message);
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_WISH;
+    down.wish = &message;
+    x->wish_due = session_send(x, &down, &e) == ERR_RESOURCE_EXHAUSTED;
+    core_wish_release(&wish);
+}
+
+void sessions_push(struct service *s)
+{
+    s->wishes_due = false;
+    for (struct session *x = s->session_list; x; x = x->next)
+        if (x->wish_due && !rpc_call_over(x->rpc))
+            push_wish(s, x);
+}
+
+static void sendable(struct rpc_call *rpc)
+{
+    const struct session *x = rpc_call_user(rpc);
+    x->service->wishes_due = true; /* what is due goes out at the end of this turn of the loop */
+    logs_node_changed(x->service, x->node);
+}
+
+const struct rpc_method agent_methods[] = {
+    {.name = "Session",
+     .kind = RPC_BIDI,
+     .on_start = session_start,
+     .on_message = on_message,
+     .on_sendable = sendable,
+     .on_end = session_end},
+    {.name = NULL},
+};

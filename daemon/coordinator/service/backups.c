@@ -1,0 +1,142 @@
+#include "daemon/coordinator/service/backups.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "store/backup.h"
+
+#define FIRST_MS 10000 /* after a start, if the newest is older than it should be */
+
+struct backups {
+    struct backups_options options;
+    uv_loop_t *loop;
+    uv_timer_t timer;
+    uv_work_t work;
+    bool busy;
+    char *path;        /* the worker's while busy */
+    struct err result; /* the same */
+    int64_t newest_ms; /* wall; 0: there is none */
+    uint64_t failures;
+    char *problem;
+};
+
+static void backups_arm(struct backups *b, int64_t least);
+
+/* ---- on the worker thread */
+
+static void backups_work(uv_work_t *req)
+{
+    struct backups *b = req->data;
+
+    b->result = (struct err){0};
+    if (backup_make(b->options.state, b->path, &b->result) == ERR_OK)
+        (void)(backup_prune(b->options.dir, (size_t)b->options.keep, &b->result) == ERR_OK);
+}
+
+/* ---- on the loop */
+
+static void backups_failed(struct backups *b)
+{
+    const bool first = !b->problem;
+
+    b->failures++;
+    free(b->problem);
+    b->problem = xstrdup(b->result.msg);
+    log_error("backup_failed", "file=%s why=%s", LOG_Q(b->path), LOG_Q(b->problem));
+    if (first)
+        b->options.failed(b->options.user, b->problem);
+}
+
+static void backups_done(uv_work_t *req, int status)
+{
+    struct backups *b = req->data;
+
+    (void)status;
+    b->busy = false;
+    if (b->result.code != ERR_OK) {
+        backups_failed(b);
+    } else {
+        log_info("backup", "file=%s", LOG_Q(b->path));
+        b->newest_ms = clock_wall_ms();
+        free_text(&b->problem);
+    }
+    free_text(&b->path);
+    backups_arm(b, b->options.every_ms);
+}
+
+static void backups_due(uv_timer_t *timer)
+{
+    struct backups *b = timer->data;
+
+    if (b->busy)
+        return;
+    b->busy = true;
+    b->path = backup_name(b->options.dir);
+    b->work.data = b;
+    BUG_ON(uv_queue_work(b->loop, &b->work, backups_work, backups_done) != 0);
+}
+
+static void backups_arm(struct backups *b, int64_t least)
+{
+    int64_t wait = b->newest_ms + b->options.every_ms - clock_wall_ms();
+
+    if (wait < least)
+        wait = least;
+    if (wait > b->options.every_ms)
+        wait = b->options.every_ms; /* the clock was set back */
+    uv_timer_start(&b->timer, backups_due, (uint64_t)wait, 0);
+}
+
+void backups_open(struct backups **out, uv_loop_t *loop, const struct backups_options *options)
+{
+    struct backups *b = xcalloc(1, sizeof *b);
+    struct backup *list;
+    size_t count;
+
+    b->options = *options;
+    b->loop = loop;
+    uv_timer_init(loop, &b->timer);
+    b->timer.data = b;
+    uv_unref((uv_handle_t *)&b->timer);
+    backup_list(options->dir, &list, &count);
+    b->newest_ms = count ? list[0].time_ms : 0;
+    backups_free(list, count);
+    if (options->every_ms)
+        backups_arm(b, FIRST_MS);
+    *out = b;
+}
+
+int64_t backups_age_ms(const struct backups *b)
+{
+    return b->newest_ms ? clock_wall_ms() - b->newest_ms : -1;
+}
+
+uint64_t backups_failures(const struct backups *b)
+{
+    return b->failures;
+}
+
+const char *backups_problem(const struct backups *b)
+{
+    return b->problem;
+}
+
+static void backups_closed(uv_handle_t *timer)
+{
+    struct backups *b = timer->data;
+
+    free(b->problem);
+    free(b);
+}
+
+void backups_close(struct backups *b)
+{
+    if (!b)
+        return;
+    uv_timer_stop(&b->timer);
+    while (b->busy)
+        uv_run(b->loop, UV_RUN_ONCE);
+    uv_close((uv_handle_t *)&b->timer, backups_closed);
+}

@@ -1,0 +1,92 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/access/identity.h"
+#include "daemon/coordinator/service/service_impl.h"
+
+/* Calls that stay open: those the core owes an answer, by handle, and the users' watches of a job. */
+
+struct call *call_open(struct service *s, struct rpc_call *rpc, enum call_kind kind, bool owed)
+{
+    struct call *c = xcalloc(1, sizeof *c);
+    *c = (struct call){.service = s, .rpc = rpc, .kind = kind, .handle = service_handle(s)};
+    rpc_call_set_user(rpc, c);
+    if (owed)
+        handles_put(&s->calls, c->handle, c);
+    return c;
+}
+
+struct call *call_take(struct service *s, uint64_t handle)
+{
+    return handles_take(&s->calls, handle);
+}
+
+static void unlink_watch(struct call *c)
+{
+    if (c->next)
+        c->next->prev = c->prev;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->service->watches = c->next;
+    c->service->stats.watches--;
+}
+
+void call_end(struct rpc_call *rpc, bool cancelled)
+{
+    struct call *c = rpc_call_user(rpc);
+    (void)cancelled;
+    if (!c)
+        return;
+    if (c->kind == CALL_WATCH_JOB)
+        unlink_watch(c);
+    else if (call_take(c->service, c->handle))
+        service_event(c->service, &(struct core_event){.kind = CORE_CALL_GONE, .call = c->handle});
+    free(c->node);
+    free(c);
+}
+
+void calls_job_changed(struct service *s, int64_t job)
+{
+    for (struct call *c = s->watches; c; c = c->next) {
+        c->dirty |= c->job == job;
+        s->watches_due |= c->dirty;
+    }
+}
+
+/* A watch is a level: when the client is slow it misses what was in between, never the last. */
+static void push_watch(struct call *c)
+{
+    struct err e = {0};
+    struct core_job_status status = {0};
+    CLEANUP(pool_release) struct pool pool = {0};
+    Ddp__V1__JobStatus message;
+    if (core_job_status(c->service->core, c->job, true, &status, &e) != ERR_OK) {
+        rpc_call_fail(c->rpc, &e); /* forgotten by retention */
+        c->dirty = false;
+        return;
+    }
+    convert_job(&pool, &status, true, &message);
+    if (message.failure && !caller_reads_logs(c->service, c->rpc, c->job))
+        message.failure->n_stderr_tail = 0;
+    const enum err_code code = rpc_call_send(c->rpc, &message, &e);
+    c->dirty = code == ERR_RESOURCE_EXHAUSTED; /* on_sendable comes, and a flush after it */
+    if (code == ERR_OK && sm_terminal(&job_sm, (int)status.job->state))
+        rpc_call_finish(c->rpc);
+    else if (code == ERR_INTERNAL)
+        rpc_call_fail(c->rpc, &e);
+    core_job_status_release(&status);
+}
+
+void calls_push(struct service *s)
+{
+    s->watches_due = false;
+    for (struct call *c = s->watches, *next; c; c = next) {
+        next = c->next;
+        if (c->dirty && !rpc_call_over(c->rpc))
+            push_watch(c);
+    }
+}

@@ -1,0 +1,149 @@
+#include "daemon/coordinator/service/cards.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/seal.h"
+#include "daemon/coordinator/service/service_impl.h"
+#include "proto/rpc_codec.h"
+#include "store/pack.h"
+
+/* Sends and receives cards (core: card.c, adopt.c). Cards are sealed and sent with wishes. When a node's
+ * hello names cards that are newer than our records, the node sends them back. The hello waits until all
+ * requested cards have arrived, so that the core gets the node and its cards in one event. */
+
+struct held_hello {
+    uint8_t *packed;
+    size_t size, left; /* cards that have not come yet */
+    struct records *cards;
+    size_t count;
+};
+
+void cards_drop(struct session *x)
+{
+    struct held_hello *held = x->held;
+    if (!held)
+        return;
+    for (size_t i = 0; i < held->count; i++)
+        records_release(&held->cards[i]);
+    free(held->cards);
+    free(held->packed);
+    free(held);
+    x->held = NULL;
+}
+
+/* ---- down */
+
+static Ddp__V1__JobCard *seal_card(struct pool *pool, const struct service *s,
+                                   const struct core_wish_card *from)
+{
+    CLEANUP(records_release) struct records records = {0};
+    CLEANUP(buf_release) struct buf packed = {0}, sealed = {0};
+    Ddp__V1__JobCard *card = pool_alloc(pool, sizeof *card);
+    ddp__v1__job_card__init(card);
+    card->job = from->job;
+    card->progress = from->progress;
+    card->ended = from->ended;
+    if (from->drop || !core_card(s->core, from->job, &records))
+        return card;
+    pack_records(&packed, &records);
+    seal_close(&sealed, store_card_key(s->store), store_cluster_id(s->store), packed.data, packed.len);
+    card->data.data = pool_alloc(pool, sealed.len);
+    card->data.len = sealed.len;
+    memcpy(card->data.data, sealed.data, sealed.len);
+    return card;
+}
+
+void cards_fill(struct pool *pool, const struct service *s, const struct core_wish *wish, Ddp__V1__Wish *out)
+{
+    out->n_cards = wish->card_count;
+    out->cards = pool_alloc(pool, wish->card_count * sizeof *out->cards);
+    for (size_t i = 0; i < wish->card_count; i++)
+        out->cards[i] = seal_card(pool, s, &wish->cards[i]);
+}
+
+/* ---- up */
+
+struct core_card_head *cards_heads(struct pool *pool, const Ddp__V1__Hello *m)
+{
+    struct core_card_head *heads = pool_alloc(pool, m->n_cards * sizeof *heads);
+    for (size_t i = 0; i < m->n_cards; i++)
+        heads[i] = (struct core_card_head){m->cards[i]->job, m->cards[i]->progress};
+    return heads;
+}
+
+bool cards_ask(struct session *x, const Ddp__V1__Hello *m)
+{
+    struct err e = {0};
+    CLEANUP(pool_release) struct pool pool = {0};
+    CLEANUP(buf_release) struct buf packed = {0};
+    Ddp__V1__CardsWanted wanted = DDP__V1__CARDS_WANTED__INIT;
+    Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
+    const struct core_card_head *heads = cards_heads(&pool, m);
+    wanted.jobs = pool_alloc(&pool, m->n_cards * sizeof *wanted.jobs);
+    for (size_t i = 0; i < m->n_cards; i++)
+        if (core_wants_card(x->service->core, m->node, &heads[i]))
+            wanted.jobs[wanted.n_jobs++] = heads[i].job;
+    if (!wanted.n_jobs)
+        return false;
+    log_info("cards_wanted", "node=%s count=%zu", LOG_Q(m->node), wanted.n_jobs);
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_CARDS_WANTED;
+    down.cards_wanted = &wanted;
+    if (session_send(x, &down, &e) != ERR_OK) {
+        rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "%s", e.msg);
+        return true;
+    }
+    BUG_ON(rpc_pack(m, &packed, &e) != ERR_OK);
+    x->held = xcalloc(1, sizeof *x->held);
+    x->held->size = packed.len;
+    x->held->packed = (uint8_t *)buf_steal(&packed);
+    x->held->left = wanted.n_jobs;
+    x->held->cards = xcalloc(wanted.n_jobs, sizeof *x->held->cards);
+    return true;
+}
+
+static enum err_code open_card(const struct service *s, const Ddp__V1__JobCard *m, struct records *out,
+                               struct err *e)
+{
+    CLEANUP(buf_release) struct buf packed = {0};
+    if (seal_open(&packed, store_card_key(s->store), store_cluster_id(s->store), m->data.data, m->data.len,
+                  e) != ERR_OK ||
+        pack_read(out, packed.data, packed.len, e) != ERR_OK)
+        return e->code;
+    if (out->job_count != 1 || out->jobs[0].id != m->job)
+        return err_set(e, ERR_DATA_LOSS, "it is of another job");
+    return ERR_OK;
+}
+
+static void hand_in_held(struct session *x)
+{
+    struct err e = {0};
+    CLEANUP(rpc_release) Ddp__V1__Hello *hello = NULL;
+    struct held_hello *held = x->held;
+    BUG_ON(rpc_unpack(&ddp__v1__hello__descriptor, held->packed, held->size, (void **)&hello, &e) != ERR_OK);
+    session_hello(x, hello, held->cards, held->count);
+    cards_drop(x);
+}
+
+void cards_take(struct session *x, const Ddp__V1__JobCard *m)
+{
+    struct held_hello *held = x->held;
+    struct err e = {0};
+    if (!held)
+        return;
+    if (m->data.len) { /* else it has lost the card since */
+        if (open_card(x->service, m, &held->cards[held->count++], &e) != ERR_OK) {
+            rpc_call_fail_with(
+                x->rpc, ERR_FAILED_PRECONDITION,
+                "node %s runs job %lld, which these records do not know, and its card cannot be read "
+                "(%s), say ddp-agent --rejoin there to end it",
+                x->node, (long long)m->job, e.msg);
+            cards_drop(x);
+            return;
+        }
+    }
+    if (--held->left == 0)
+        hand_in_held(x);
+}

@@ -1,0 +1,431 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/service/ask.h"
+#include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/access/identity.h"
+#include "daemon/coordinator/service/metrics_recorder.h"
+#include "daemon/coordinator/service/service_impl.h"
+#include "proto/rpc_codec.h"
+
+/* The Cluster service: what users ask. Changes go through the core and are answered after the commit; reads
+ * flush first, so that nobody is told what a crash could take back. */
+
+#define RECENT_MS (24 * 3600 * 1000LL) /* finished jobs that a plain list still shows */
+#define LIST_LIMIT 100
+#define EVENTS_LIMIT 1000
+#define ROOM_LEFT (8 << 20) /* bytes kept for what running jobs have still to write */
+
+static bool refuse(struct service *s, struct rpc_call *rpc)
+{
+    struct err e = {0};
+    if (service_accepts(s, &e) == ERR_OK)
+        return false;
+    s->stats.refused_calls++;
+    rpc_call_fail(rpc, &e);
+    return true;
+}
+
+/* ---- submit */
+
+static char **env_list(char *const *list, size_t count)
+{
+    char **env = xcalloc(count + 1, sizeof *env);
+    for (size_t i = 0; i < count; i++)
+        env[i] = list[i];
+    return env;
+}
+
+/* Of the whole request but the user: the same person may come over another road. */
+static void digest_request(const Ddp__V1__SubmitJobRequest *request, uint8_t out[DIGEST_BYTES])
+{
+    Ddp__V1__SubmitJobRequest copy = *request;
+    struct err e = {0};
+    CLEANUP(buf_release) struct buf packed = {0};
+    copy.user = (char *)(uintptr_t) "";
+    BUG_ON(rpc_pack(&copy, &packed, &e) != ERR_OK); /* it was unpacked from bytes a moment ago */
+    digest_sha256(out, packed.data, packed.len);
+}
+
+static bool disk_is_low(struct service *s, struct rpc_call *rpc)
+{
+    const int64_t room = store_room(s->store);
+    if (room >= ROOM_LEFT)
+        return false;
+    s->stats.refused_calls++;
+    rpc_call_fail_with(
+        rpc, ERR_RESOURCE_EXHAUSTED,
+        "the coordinator's disk is full (%lld MiB left in %s): free some space and submit again",
+        (long long)(room >> 20), s->options->state);
+    return true;
+}
+
+static void submit_job(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__SubmitJobRequest *request = message;
+    struct core_event event = {.kind = CORE_SUBMIT};
+    if (refuse(s, rpc) || disk_is_low(s, rpc))
+        return;
+    if (request->continues && !caller_owns(s, rpc, request->continues, "continue it"))
+        return;
+    char **env = env_list(request->env, request->n_env);
+    event.call = call_open(s, rpc, CALL_SUBMIT, true)->handle;
+    event.submit.request_id = request->request_id;
+    event.submit.job_file = request->job_file;
+    event.submit.user = caller(rpc)->name;
+    event.submit.env = env;
+    event.submit.continues = request->continues;
+    event.submit.resume = request->resume;
+    digest_request(request, event.submit.digest);
+    audit_event(s, rpc, &event);
+    free(env);
+}
+
+/* ---- one job */
+
+static void hide_private(struct service *s, const struct rpc_call *rpc, Ddp__V1__JobStatus *job)
+{
+    if (job->failure && !caller_reads_logs(s, rpc, job->job))
+        job->failure->n_stderr_tail = 0;
+}
+
+static void get_job(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__GetJobRequest *request = message;
+    struct core_job_status status = {0};
+    struct err e = {0};
+    CLEANUP(pool_release) struct pool pool = {0};
+    Ddp__V1__JobStatus reply;
+    service_flush(s);
+    if (core_job_status(s->core, request->job, true, &status, &e) != ERR_OK) {
+        rpc_call_fail(rpc, &e);
+        return;
+    }
+    convert_job(&pool, &status, true, &reply);
+    hide_private(s, rpc, &reply);
+    rpc_call_reply(rpc, &reply);
+    core_job_status_release(&status);
+}
+
+static void cancel_job(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__CancelJobRequest *request = message;
+    if (refuse(s, rpc) || !caller_owns(s, rpc, request->job, "cancel it"))
+        return;
+    struct call *c = call_open(s, rpc, CALL_CANCEL, true);
+    c->job = request->job;
+    audit_event(s, rpc,
+                &(struct core_event){.kind = CORE_CANCEL,
+                                     .call = c->handle,
+                                     .cancel = {.job = request->job,
+                                                .kill = request->kill,
+                                                .why = request->why,
+                                                .signal = request->signal,
+                                                .exit_code = request->exit_code & 255}});
+}
+
+static void change_job(struct rpc_call *rpc, struct service *s, struct core_event *event)
+{
+    const char *to = event->kind == CORE_RESIZE ? "resize it" : "restart it";
+    if (refuse(s, rpc) || !caller_owns(s, rpc, event->resize.job, to))
+        return;
+    struct call *c = call_open(s, rpc, CALL_CHANGE, true);
+    c->job = event->resize.job;
+    event->call = c->handle;
+    audit_event(s, rpc, event);
+}
+
+static void resize_job(struct rpc_call *rpc, const void *message, void *user)
+{
+    const Ddp__V1__ResizeJobRequest *request = message;
+    change_job(rpc, user,
+               &(struct core_event){.kind = CORE_RESIZE,
+                                    .resize = {.job = request->job,
+                                               .nodes_min = request->nodes_min,
+                                               .nodes_max = request->nodes_max}});
+}
+
+static void restart_job(struct rpc_call *rpc, const void *message, void *user)
+{
+    const Ddp__V1__RestartJobRequest *request = message;
+    change_job(rpc, user,
+               &(struct core_event){.kind = CORE_RESTART,
+                                    .resize = {.job = request->job, .from_scratch = request->from_scratch}});
+}
+
+static void watch_job(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__WatchJobRequest *request = message;
+    service_flush(s);
+    if (!core_job(s->core, request->job)) {
+        rpc_call_fail_with(rpc, ERR_NOT_FOUND, "there is no job %lld", (long long)request->job);
+        return;
+    }
+    struct call *c = call_open(s, rpc, CALL_WATCH_JOB, false);
+    c->job = request->job;
+    c->dirty = true;
+    c->next = s->watches;
+    if (c->next)
+        c->next->prev = c;
+    s->watches = c;
+    s->watches_due = true; /* sent at the end of this turn of the loop */
+    s->stats.watches++;
+}
+
+static void watch_sendable(struct rpc_call *rpc)
+{
+    const struct call *c = rpc_call_user(rpc);
+    c->service->watches_due = true;
+}
+
+/* ---- lists */
+
+static bool wanted(const struct job_record *job, const Ddp__V1__ListJobsRequest *request, int64_t now)
+{
+    return request->all || !sm_terminal(&job_sm, (int)job->state) || job->ended_ms > now - RECENT_MS;
+}
+
+/* The newest `limit` of the wanted ids, still in growing order; with `after` the oldest, to page on. */
+static size_t choose(struct service *s, const Ddp__V1__ListJobsRequest *request, int64_t *ids, size_t count)
+{
+    const size_t limit = request->limit > 0 ? (size_t)request->limit : LIST_LIMIT;
+    const int64_t now = service_now().wall_ms;
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (wanted(core_job(s->core, ids[i]), request, now))
+            ids[kept++] = ids[i];
+    if (kept <= limit)
+        return kept;
+    if (request->after == 0)
+        memmove(ids, ids + (kept - limit), limit * sizeof *ids);
+    return limit;
+}
+
+/* "box2 gpu1" */
+static void name_sick(struct service *s, struct pool *pool, size_t most, Ddp__V1__ListJobsReply *reply)
+{
+    struct core_node_status node = {0};
+    struct err e = {0};
+    size_t count;
+    const char **names = core_node_names(s->core, &count);
+
+    reply->gpus_sick = pool_alloc(pool, (most + 1) * sizeof *reply->gpus_sick);
+    for (size_t i = 0; i < count; i++) {
+        if (core_node_status(s->core, names[i], service_now(), &node, &e) != ERR_OK)
+            continue;
+        bool gone = node.node->state == NODE_LOST || node.node->state == NODE_LEFT;
+        for (size_t k = 0; k < node.gpu_count && reply->n_gpus_sick < most; k++) {
+            CLEANUP(free_text) char *name = xasprintf("%s gpu%d", names[i], node.gpus[k].index);
+            if (!node.gpus[k].healthy && !gone)
+                reply->gpus_sick[reply->n_gpus_sick++] = pool_text(pool, name);
+        }
+        core_node_status_release(&node);
+    }
+    free(names);
+}
+
+static void fill_totals(struct service *s, struct pool *pool, Ddp__V1__ListJobsReply *reply)
+{
+    struct core_totals totals;
+    core_totals(s->core, &totals);
+    reply->nodes = totals.nodes;
+    reply->slots = totals.slots;
+    reply->slots_busy = totals.slots_busy;
+    reply->gpus = totals.gpus;
+    reply->gpus_busy = totals.gpus_busy;
+    reply->gpus_free = totals.gpus_free;
+    name_sick(s, pool, (size_t)totals.gpus_sick, reply);
+}
+
+static void list_jobs(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__ListJobsRequest *request = message;
+    struct err e = {0};
+    CLEANUP(pool_release) struct pool pool = {0};
+    Ddp__V1__ListJobsReply reply = DDP__V1__LIST_JOBS_REPLY__INIT;
+    service_flush(s);
+    size_t count;
+    int64_t *ids = core_job_ids(s->core, request->after, &count);
+    count = choose(s, request, ids, count);
+    struct core_job_status *statuses = pool_alloc(&pool, count * sizeof *statuses);
+    reply.jobs = pool_alloc(&pool, count * sizeof *reply.jobs);
+    for (size_t i = 0; i < count; i++) {
+        if (core_job_status(s->core, ids[i], false, &statuses[i], &e) != ERR_OK)
+            continue;
+        reply.jobs[reply.n_jobs] = pool_alloc(&pool, sizeof **reply.jobs);
+        convert_job(&pool, &statuses[i], false, reply.jobs[reply.n_jobs]);
+        hide_private(s, rpc, reply.jobs[reply.n_jobs++]);
+    }
+    fill_totals(s, &pool, &reply);
+    reply.notes = service_notes(s);
+    reply.n_notes = strv_len(reply.notes);
+    rpc_call_reply(rpc, &reply);
+    strv_free(reply.notes);
+    for (size_t i = 0; i < count; i++)
+        core_job_status_release(&statuses[i]);
+    free(ids);
+}
+
+static void list_nodes(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    struct err e = {0};
+    CLEANUP(pool_release) struct pool pool = {0};
+    Ddp__V1__ListNodesReply reply = DDP__V1__LIST_NODES_REPLY__INIT;
+    (void)message;
+    service_flush(s);
+    size_t count;
+    const char **names = core_node_names(s->core, &count);
+    struct core_node_status *statuses = pool_alloc(&pool, count * sizeof *statuses);
+    reply.nodes = pool_alloc(&pool, count * sizeof *reply.nodes);
+    for (size_t i = 0; i < count; i++) {
+        if (core_node_status(s->core, names[i], service_now(), &statuses[i], &e) != ERR_OK)
+            continue;
+        reply.nodes[reply.n_nodes] = pool_alloc(&pool, sizeof **reply.nodes);
+        convert_node(&pool, &statuses[i], service_now(), reply.nodes[reply.n_nodes++]);
+    }
+    rpc_call_reply(rpc, &reply);
+    for (size_t i = 0; i < count; i++)
+        core_node_status_release(&statuses[i]);
+    free(names);
+}
+
+/* ---- nodes */
+
+static void change_node(struct rpc_call *rpc, const Ddp__V1__NodeRequest *request, struct service *s,
+                        enum core_event_kind kind)
+{
+    if (refuse(s, rpc))
+        return;
+    struct call *c = call_open(s, rpc, CALL_NODE, true);
+    c->node = xstrdup(request->node);
+    audit_event(s, rpc,
+                &(struct core_event){.kind = kind,
+                                     .call = c->handle,
+                                     .node = {.name = request->node, .reason = request->reason}});
+}
+
+static void drain_node(struct rpc_call *rpc, const void *message, void *user)
+{
+    change_node(rpc, message, user, CORE_DRAIN);
+}
+
+static void resume_node(struct rpc_call *rpc, const void *message, void *user)
+{
+    change_node(rpc, message, user, CORE_UNDRAIN);
+}
+
+static void forget_node(struct rpc_call *rpc, const void *message, void *user)
+{
+    change_node(rpc, message, user, CORE_FORGET);
+}
+
+/* ---- what was recorded */
+
+static void get_events(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__GetEventsRequest *request = message;
+    struct err e = {0};
+    CLEANUP(pool_release) struct pool pool = {0};
+    struct event_record *events = NULL;
+    size_t count = 0;
+    service_flush(s);
+    if (request->job && !core_job(s->core, request->job)) {
+        rpc_call_fail_with(rpc, ERR_NOT_FOUND, "there is no job %lld", (long long)request->job);
+        return;
+    }
+    if (store_events(s->store, request->job, request->after, EVENTS_LIMIT, &events, &count, &e) != ERR_OK) {
+        rpc_call_fail(rpc, &e);
+        if (e.code == ERR_DATA_LOSS)
+            service_end_broken(s, &e);
+        return;
+    }
+    Ddp__V1__GetEventsReply reply = DDP__V1__GET_EVENTS_REPLY__INIT;
+    reply.n_events = count;
+    reply.events = pool_alloc(&pool, count * sizeof *reply.events);
+    for (size_t i = 0; i < count; i++) {
+        Ddp__V1__Event *event = reply.events[i] = pool_alloc(&pool, sizeof *event);
+        ddp__v1__event__init(event);
+        event->id = events[i].id;
+        event->time_ms = events[i].time_ms;
+        event->job = events[i].job;
+        event->generation = events[i].generation;
+        event->what = events[i].what;
+        event->text = rpc_utf8_clean(pool_text(&pool, events[i].text)); /* it may be cut within a character */
+    }
+    rpc_call_reply(rpc, &reply);
+    store_events_free(events, count);
+}
+
+static void get_metrics(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__GetMetricsRequest *request = message;
+    service_flush(s);
+    if (!core_job(s->core, request->job)) {
+        rpc_call_fail_with(rpc, ERR_NOT_FOUND, "there is no job %lld", (long long)request->job);
+        return;
+    }
+    recorder_read(s->recorder, rpc, request->job, request->name,
+                  request->limit > 0 ? (size_t)request->limit : 0);
+}
+
+static void get_version(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    Ddp__V1__GetVersionReply reply = DDP__V1__GET_VERSION_REPLY__INIT;
+    (void)message;
+    reply.version = (char *)(uintptr_t)DDP_VERSION;
+    reply.cluster_id = (char *)(uintptr_t)store_cluster_id(s->store);
+    reply.epoch = store_epoch(s->store);
+    reply.schema = store_schema(s->store);
+    rpc_call_reply(rpc, &reply);
+}
+
+/* Each has a row in roles.c, too: who may call it. */
+const struct rpc_method cluster_methods[] = {
+    {.name = "SubmitJob", .kind = RPC_UNARY, .on_start = submit_job, .on_end = call_end},
+    {.name = "GetJob", .kind = RPC_UNARY, .on_start = get_job},
+    {.name = "ListJobs", .kind = RPC_UNARY, .on_start = list_jobs},
+    {.name = "CancelJob", .kind = RPC_UNARY, .on_start = cancel_job, .on_end = call_end},
+    {.name = "ResizeJob", .kind = RPC_UNARY, .on_start = resize_job, .on_end = call_end},
+    {.name = "RestartJob", .kind = RPC_UNARY, .on_start = restart_job, .on_end = call_end},
+    {.name = "WatchJob",
+     .kind = RPC_SERVER_STREAM,
+     .on_start = watch_job,
+     .on_sendable = watch_sendable,
+     .on_end = call_end},
+    {.name = "ReadLogs",
+     .kind = RPC_SERVER_STREAM,
+     .on_start = logs_read,
+     .on_sendable = logs_sendable,
+     .on_end = logs_end},
+    {.name = "GetMetrics", .kind = RPC_UNARY, .on_start = get_metrics},
+    {.name = "ListNodes", .kind = RPC_UNARY, .on_start = list_nodes},
+    {.name = "DrainNode", .kind = RPC_UNARY, .on_start = drain_node, .on_end = call_end},
+    {.name = "ResumeNode", .kind = RPC_UNARY, .on_start = resume_node, .on_end = call_end},
+    {.name = "ForgetNode", .kind = RPC_UNARY, .on_start = forget_node, .on_end = call_end},
+    {.name = "GetEvents", .kind = RPC_UNARY, .on_start = get_events},
+    {.name = "GetVersion", .kind = RPC_UNARY, .on_start = get_version},
+    {.name = "JoinRun",
+     .kind = RPC_SERVER_STREAM,
+     .on_start = members_join,
+     .on_sendable = members_sendable,
+     .on_end = members_end},
+    {.name = "CheckNodes", .kind = RPC_UNARY, .waits = true, .on_start = check_nodes, .on_end = ask_end},
+    {.name = "ProbeJob", .kind = RPC_UNARY, .waits = true, .on_start = probe_job, .on_end = ask_end},
+    {.name = "WhoAmI", .kind = RPC_UNARY, .on_start = users_who},
+    {.name = "GetAudit", .kind = RPC_UNARY, .on_start = audit_get},
+    {.name = "ListUsers", .kind = RPC_UNARY, .on_start = users_list},
+    {.name = "AddUser", .kind = RPC_UNARY, .on_start = users_add},
+    {.name = "RemoveUser", .kind = RPC_UNARY, .on_start = users_remove},
+    {.name = "RenewUserToken", .kind = RPC_UNARY, .on_start = users_renew},
+    {.name = NULL},
+};

@@ -1,0 +1,199 @@
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/coordinator/service/metrics_recorder.h"
+#include "daemon/coordinator/service/service_impl.h"
+
+/* Events to commits. In one turn of the loop everything that arrived is handed to the core; what the core
+ * decided is one commit; then replies, acknowledgements and wishes go out. kill -9 at any point leaves either
+ * nothing of a turn or all of it, and no peer has been told of what is not on disk.
+ *
+ * When the disk does not take the commit, nothing is lost and nothing diverges: the list waits, and is tried
+ * again twice a second. Meanwhile deadlines rest, changes that users ask for are refused, the newest facts of
+ * each agent are kept, and heartbeats are still answered, so that what runs goes on running. A job whose
+ * submit was in the waiting list is refused to its client and cancelled when the list has gone through. */
+
+#define RETRY_MS 500
+
+enum err_code service_accepts(const struct service *s, struct err *e)
+{
+    if (s->stuck)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED,
+                       "the coordinator's disk is full (%s): free some space and try again",
+                       s->options->state);
+    return ERR_OK;
+}
+
+/* While commits fail: acknowledgements need not wait for them, since a lease is no durable fact. */
+static void event_while_stuck(struct service *s, const struct core_event *event)
+{
+    struct core_out now = {0}, acks = {0};
+    core_event(s->core, event, service_now(), &now);
+    for (size_t i = 0; i < now.change_count; i++) {
+        s->out.changes =
+            array_grow(s->out.changes, s->out.change_count, &s->out.change_cap, sizeof *s->out.changes);
+        s->out.changes[s->out.change_count++] = now.changes[i];
+    }
+    for (size_t i = 0; i < now.effect_count; i++) {
+        struct core_out *to = now.effects[i].kind == EFFECT_ACK ? &acks : &s->out;
+        to->effects = array_grow(to->effects, to->effect_count, &to->effect_cap, sizeof *to->effects);
+        to->effects[to->effect_count++] = now.effects[i];
+    }
+    now.change_count = now.effect_count = 0; /* they moved */
+    effects_run(s, &acks);
+    core_out_release(&acks);
+    core_out_release(&now);
+}
+
+void service_event(struct service *s, const struct core_event *event)
+{
+    if (s->stuck)
+        event_while_stuck(s, event);
+    else
+        core_event(s->core, event, service_now(), &s->out);
+}
+
+struct change *service_change(struct service *s, enum change_kind kind)
+{
+    struct core_out *out = &s->out;
+    out->changes = array_grow(out->changes, out->change_count, &out->change_cap, sizeof *out->changes);
+    struct change *c = &out->changes[out->change_count++];
+    *c = (struct change){.kind = kind};
+    return c;
+}
+
+void service_say(struct service *s, const char *what, const char *text)
+{
+    struct event_record *event = xcalloc(1, sizeof *event);
+
+    *event = (struct event_record){.time_ms = clock_wall_ms(), .what = xstrdup(what), .text = xstrdup(text)};
+    service_change(s, CHANGE_EVENT)->event = event;
+}
+
+/* ---- commits */
+
+/* Clients whose jobs are in the list that the disk refuses hear so now. */
+static void refuse_waiting_submits(struct service *s)
+{
+    for (size_t i = 0; i < s->out.effect_count; i++) {
+        const struct core_effect *f = &s->out.effects[i];
+        struct call *c = f->kind == EFFECT_REPLY ? handles_get(&s->calls, f->call) : NULL;
+        if (!c || c->kind != CALL_SUBMIT || f->err.code != ERR_OK || f->existed)
+            continue;
+        struct err e = {0};
+        if (service_accepts(s, &e) != ERR_OK)
+            rpc_call_fail(c->rpc, &e);
+        call_take(s, f->call);
+        s->refused = array_grow(s->refused, s->refused_count, &s->refused_cap, sizeof *s->refused);
+        s->refused[s->refused_count++] = f->job;
+    }
+}
+
+static void on_retry(uv_timer_t *timer)
+{
+    service_flush(timer->data);
+}
+
+/* The database is damaged under us: nothing that was decided is told, and no try can help. The next start
+ * refuses, with the way out. */
+void service_end_broken(struct service *s, const struct err *e)
+{
+    if (s->broken.code != ERR_OK)
+        return;
+    log_error("database_damaged", "why=%s", LOG_Q(e->msg));
+    s->broken = *e;
+    s->stuck = true;
+    uv_timer_stop(&s->retry);
+    service_stop(s, "the database is damaged");
+}
+
+static void become_stuck(struct service *s, const struct err *e)
+{
+    s->stats.commit_failures++;
+    s->stats.pending_changes = s->out.change_count;
+    if (s->stuck && e->code != ERR_DATA_LOSS)
+        return;
+    if (e->code == ERR_DATA_LOSS) {
+        service_end_broken(s, e);
+        return;
+    }
+    if (e->code != ERR_RESOURCE_EXHAUSTED && e->code != ERR_UNAVAILABLE) {
+        log_error("commit_failed", "why=%s", LOG_Q(e->msg));
+        abort(); /* memory and database disagree: the next start builds memory anew */
+    }
+    log_error("disk_full",
+              "pending=%zu why=%s todo=\"free space in the state directory; new jobs are refused meanwhile\"",
+              s->out.change_count, LOG_Q(e->msg));
+    s->stuck = true;
+    refuse_waiting_submits(s);
+    uv_timer_start(&s->retry, on_retry, RETRY_MS, RETRY_MS);
+}
+
+static void become_free(struct service *s)
+{
+    log_info("disk_free_again", "committed=%zu", s->stats.pending_changes);
+    s->stuck = false;
+    s->stats.pending_changes = 0;
+    uv_timer_stop(&s->retry);
+    for (size_t i = 0; i < s->refused_count; i++)
+        service_event(s, &(struct core_event){.kind = CORE_CANCEL,
+                                              .call = service_handle(s),
+                                              .cancel = {.job = s->refused[i], .kill = true}});
+    s->refused_count = 0;
+    sessions_release_held(s);
+}
+
+static enum err_code commit(struct service *s, struct err *e)
+{
+    const int64_t start = clock_mono_ns();
+    if (store_commit(s->store, s->out.changes, s->out.change_count, e) != ERR_OK)
+        return e->code;
+    stats_commit(&s->stats, clock_mono_ns() - start, s->out.change_count);
+    for (size_t i = 0; i < s->out.change_count; i++)
+        if (s->out.changes[i].kind == CHANGE_JOB_FORGET)
+            recorder_forget(s->recorder, s->out.changes[i].id);
+    return ERR_OK;
+}
+
+static void carry_out(struct service *s)
+{
+    struct core_out done = s->out;
+    s->out = s->spare;
+    effects_run(s, &done);
+    core_out_clear(&done);
+    s->spare = done;
+}
+
+/* Started on a full disk: what was loaded is only shown until the epoch is durable. Then memory is built
+ * anew, so that leases, which were renewed meanwhile, count whole from here. */
+static bool resume_store(struct service *s)
+{
+    struct err e = {0};
+    if (store_resume(s->store, &e) != ERR_OK) {
+        become_stuck(s, &e);
+        return false;
+    }
+    if (service_rebuild(s, &e) != ERR_OK) {
+        service_end_broken(s, &e);
+        return false;
+    }
+    sessions_redial(s);
+    return true;
+}
+
+void service_flush(struct service *s)
+{
+    struct err e = {0};
+    if (s->broken.code != ERR_OK || (store_deferred(s->store) && !resume_store(s)))
+        return;
+    if (s->out.change_count && commit(s, &e) != ERR_OK) {
+        become_stuck(s, &e);
+        return;
+    }
+    if (s->out.change_count || s->out.effect_count)
+        carry_out(s);
+    if (s->stuck)
+        become_free(s);
+}

@@ -1,0 +1,334 @@
+#include "daemon/coordinator/service/convert.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "proto/rpc_codec.h"
+
+/* protobuf-c's structs want char * where they only read. */
+static char *text(const char *t)
+{
+    return (char *)(uintptr_t)(t ? t : "");
+}
+
+/* What was cut to a length somewhere may end in half a character, which no message may hold. */
+static char *whole_text(struct pool *pool, const char *t)
+{
+    return rpc_utf8_clean(pool_text(pool, t));
+}
+
+static size_t texts(struct pool *pool, char *const *list, char ***out)
+{
+    const size_t count = strv_len(list);
+    *out = pool_alloc(pool, count * sizeof **out);
+    for (size_t i = 0; i < count; i++)
+        (*out)[i] = list[i];
+    return count;
+}
+
+static Ddp__V1__Progress *progress(struct pool *pool, const struct core_progress *p)
+{
+    Ddp__V1__Progress *out = pool_alloc(pool, sizeof *out);
+    ddp__v1__progress__init(out);
+    out->step = p->step;
+    out->steps = p->steps;
+    out->epoch = p->epoch;
+    out->steps_per_s = p->steps_per_s;
+    out->updated_ms = p->updated_ms;
+    out->has_best_val = p->has_best_val;
+    out->best_val = p->best_val;
+    out->best_val_step = p->best_val_step;
+    out->n_metrics = p->metric_count;
+    out->metrics = pool_alloc(pool, p->metric_count * sizeof *out->metrics);
+    for (size_t i = 0; i < p->metric_count; i++) {
+        Ddp__V1__Metric *m = out->metrics[i] = pool_alloc(pool, sizeof *m);
+        ddp__v1__metric__init(m);
+        m->name = text(p->metrics[i].name);
+        m->value = p->metrics[i].value;
+    }
+    out->n_loss_history = p->loss_count;
+    out->loss_history = pool_alloc(pool, p->loss_count * sizeof(double));
+    memcpy(out->loss_history, p->loss_history, p->loss_count * sizeof(double));
+    return out;
+}
+
+static Ddp__V1__RankStatus *rank(struct pool *pool, const struct core_rank_status *r)
+{
+    Ddp__V1__RankStatus *out = pool_alloc(pool, sizeof *out);
+    ddp__v1__rank_status__init(out);
+    out->rank = r->rank->rank;
+    out->node = text(r->rank->node);
+    out->local_rank = r->rank->local_rank;
+    out->device = text(r->device);
+    out->pid = r->spawn ? r->spawn->pid : 0;
+    out->state = text(sm_name(&rank_sm, (int)r->rank->state));
+    out->step = r->step;
+    out->ms_per_step = r->ms_per_step;
+    out->wait_ms = r->wait_ms;
+    out->memory_bytes = r->memory_bytes;
+    out->detail = whole_text(pool, r->detail);
+    return out;
+}
+
+size_t convert_lines(struct pool *pool, const char *joined, char ***out)
+{
+    if (!joined || !*joined)
+        return 0;
+    char *copy = whole_text(pool, joined);
+    size_t count = 1, at = 0;
+    for (const char *c = copy; *c; c++)
+        count += *c == '\n';
+    *out = pool_alloc(pool, count * sizeof **out);
+    for (char *line = copy, *next; line; line = next) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        (*out)[at++] = line;
+    }
+    return count;
+}
+
+static Ddp__V1__Failure *failure(struct pool *pool, const struct spawn_record *s)
+{
+    Ddp__V1__Failure *out = pool_alloc(pool, sizeof *out);
+    ddp__v1__failure__init(out);
+    out->rank = s->rank;
+    out->local_rank = s->local_rank;
+    out->node = text(s->node);
+    out->code = s->code;
+    out->signal = s->signal;
+    out->out_of_memory = s->out_of_memory;
+    out->message = whole_text(pool, s->message);
+    out->generation = s->generation;
+    out->n_stderr_tail = convert_lines(pool, s->stderr_tail, &out->stderr_tail);
+    return out;
+}
+
+static Ddp__V1__SnapshotStatus *snapshot(struct pool *pool, const struct snapshot_record *s)
+{
+    Ddp__V1__SnapshotStatus *out = pool_alloc(pool, sizeof *out);
+    ddp__v1__snapshot_status__init(out);
+    out->step = s->step;
+    out->generation = s->generation;
+    out->path = text(s->path);
+    out->bytes = s->bytes;
+    out->committed_ms = s->committed_ms;
+    out->digest = text(s->digest);
+    out->n_nodes = texts(pool, s->nodes, &out->nodes);
+    return out;
+}
+
+static char *age(struct pool *pool, int64_t ms)
+{
+    const long long s = ms > 0 ? (long long)(ms / 1000) : 0;
+    if (s < 120)
+        return pool_printf(pool, "%lld s", s);
+    if (s < 7200)
+        return pool_printf(pool, "%lld m", s / 60);
+    return pool_printf(pool, s < 172800 ? "%lld h" : "%lld d", s < 172800 ? s / 3600 : s / 86400);
+}
+
+/* "rank 2 killed by signal 9, cost 0.4 s" -> "rank 2 killed by signal 9, 4 m ago, cost 0.4 s" */
+static void last_restart(struct pool *pool, const struct core_job_status *s, Ddp__V1__JobStatus *out)
+{
+    const char *text = s->job->last_restart;
+    if (!text)
+        return;
+    const char *ago = age(pool, clock_wall_ms() - s->job->last_restart_ms);
+    const char *cost = strstr(text, ", cost ");
+    const int cause = (int)(cost ? cost - text : (ptrdiff_t)strlen(text));
+    out->last_restart = pool_alloc(pool, sizeof *out->last_restart);
+    out->last_restart[0] = pool_printf(pool, "%.*s, %s ago%s", cause, text, ago, cost ? cost : "");
+    rpc_utf8_clean(out->last_restart[0]);
+    out->n_last_restart = 1;
+}
+
+static void record(const struct job_record *job, Ddp__V1__JobStatus *out)
+{
+    out->job = job->id;
+    out->name = text(job->name);
+    out->state = text(sm_name(&job_sm, (int)job->state));
+    out->user = text(job->user);
+    out->created_ms = job->created_ms;
+    out->started_ms = job->started_ms;
+    out->ended_ms = job->ended_ms;
+    out->generation = job->generation;
+    out->restarts_used = (int32_t)job->restarts_used;
+    out->continues = job->continues;
+    out->exit_code = job->exit_code;
+}
+
+/* "2×4", "1:4×gpu" */
+static char *asks(struct pool *pool, const struct job_spec *spec)
+{
+    static const char *const procs[] = {NULL, "gpu", "cpu", "auto"};
+    char nodes[48], workers[24];
+    const int64_t min = spec->nodes_min, max = spec->nodes_max;
+    if (min == max)
+        snprintf(nodes, sizeof nodes, "%" PRId64, min);
+    else
+        snprintf(nodes, sizeof nodes, "%" PRId64 ":%" PRId64, min, max);
+    snprintf(workers, sizeof workers, "%" PRId64, spec->procs_per_node);
+    return pool_printf(pool, "%s×%s%s", nodes, procs[spec->procs] ? procs[spec->procs] : workers,
+                       spec->procs == JOB_PROCS_NUMBER && spec->device == JOB_DEVICE_CUDA ? " gpu" : "");
+}
+
+/* "/var/log/ddp/9/generation_2", on the node of rank 0 */
+static char *log_place(struct pool *pool, const struct core_job_status *s)
+{
+    if (!s->log_dir || !s->generation)
+        return text(s->log_dir);
+    return pool_printf(pool, "%s/%" PRId64 "/generation_%" PRId64, s->log_dir, s->job->id,
+                       s->generation->number);
+}
+
+void convert_job(struct pool *pool, const struct core_job_status *s, bool whole, Ddp__V1__JobStatus *out)
+{
+    ddp__v1__job_status__init(out);
+    record(s->job, out);
+    out->reason = whole_text(pool, s->reason);
+    out->stall = whole_text(pool, s->stall);
+    out->n_notes = texts(pool, s->notes, &out->notes);
+    for (size_t i = 0; i < out->n_notes; i++)
+        out->notes[i] = whole_text(pool, out->notes[i]);
+    out->kind = text(s->spec && s->spec->kind == JOB_TRAIN ? "train" : "command");
+    out->max_restarts = s->spec ? (int32_t)s->spec->max_restarts : 0;
+    out->priority = s->spec ? (int32_t)s->spec->priority : 0;
+    out->world_size = s->generation ? s->generation->world_size : 0;
+    out->joined = s->joined;
+    out->log_dir = log_place(pool, s);
+    if (s->spec)
+        out->asks = asks(pool, s->spec);
+    out->n_nodes = texts(pool, s->nodes, &out->nodes);
+    if (s->progress)
+        out->progress = progress(pool, s->progress);
+    if (s->failure)
+        out->failure = failure(pool, s->failure);
+    if (s->snapshot)
+        out->snapshot = snapshot(pool, s->snapshot);
+    last_restart(pool, s, out);
+    if (!whole)
+        return;
+    out->job_file = text(s->job->job_file);
+    out->n_ranks = s->rank_count;
+    out->ranks = pool_alloc(pool, s->rank_count * sizeof *out->ranks);
+    for (size_t i = 0; i < s->rank_count; i++)
+        out->ranks[i] = rank(pool, &s->ranks[i]);
+}
+
+static Ddp__V1__Gpu *gpu(struct pool *pool, const struct core_gpu *g)
+{
+    Ddp__V1__Gpu *out = pool_alloc(pool, sizeof *out);
+    ddp__v1__gpu__init(out);
+    out->uuid = text(g->uuid);
+    out->name = text(g->name);
+    out->memory_bytes = g->memory_bytes;
+    out->index = g->index;
+    out->healthy = g->healthy;
+    out->problem = text(g->problem);
+    out->temperature = g->temperature;
+    out->power_watts = g->power_watts;
+    out->utilisation = g->utilisation;
+    out->driver = text(g->driver);
+    out->memory_used = g->memory_used;
+    out->lost = g->lost;
+    return out;
+}
+
+void convert_node(struct pool *pool, const struct core_node_status *s, struct core_now now,
+                  Ddp__V1__NodeStatus *out)
+{
+    ddp__v1__node_status__init(out);
+    out->name = text(s->node->name);
+    out->state = text(s->state);
+    out->slots = s->node->cpu_slots;
+    out->slots_free = s->slots_free;
+    out->gpus_free = s->gpus_free;
+    out->load = s->load;
+    out->seen_ms = now.wall_ms - s->silent_ms;
+    out->version = text(s->node->version);
+    out->note = whole_text(pool, s->node->note);
+    out->address = text(s->node->address);
+    out->memory_bytes = s->node->memory_bytes;
+    out->nccl_version = text(s->nccl);
+    out->plugin = text(s->plugin);
+    out->n_unknown_jobs = s->unknown_count;
+    out->unknown_jobs = pool_alloc(pool, s->unknown_count * sizeof *out->unknown_jobs);
+    for (size_t i = 0; i < s->unknown_count; i++)
+        out->unknown_jobs[i] = s->unknown_jobs[i];
+    out->slots_per_gpu = s->gpu_slots;
+    out->n_jobs = s->job_count;
+    out->jobs = pool_alloc(pool, s->job_count * sizeof *out->jobs);
+    for (size_t i = 0; i < s->job_count; i++)
+        out->jobs[i] = s->jobs[i];
+    out->n_gpus = s->gpu_count;
+    out->gpus = pool_alloc(pool, s->gpu_count * sizeof *out->gpus);
+    for (size_t i = 0; i < s->gpu_count; i++)
+        out->gpus[i] = gpu(pool, &s->gpus[i]);
+}
+
+static Ddp__V1__SpawnWish *spawn_wish(struct pool *pool, const struct core_wish_spawn *s, enum job_kind kind)
+{
+    Ddp__V1__SpawnWish *out = pool_alloc(pool, sizeof *out);
+    ddp__v1__spawn_wish__init(out);
+    out->spawn = s->spawn;
+    out->generation = s->generation;
+    out->rank = s->rank;
+    out->local_rank = s->local_rank;
+    out->cpu_slot = s->cpu_slot;
+    out->stop = (Ddp__V1__StopMode)s->stop;
+    if (kind == JOB_TRAIN) {
+        out->token.data = (uint8_t *)(uintptr_t)s->token;
+        out->token.len = 32;
+    }
+    out->n_gpu_uuids = texts(pool, s->gpu_uuids, &out->gpu_uuids);
+    return out;
+}
+
+static Ddp__V1__GroupWish *group_wish(struct pool *pool, const struct core_wish_group *g)
+{
+    Ddp__V1__GroupWish *out = pool_alloc(pool, sizeof *out);
+    ddp__v1__group_wish__init(out);
+    out->job = g->job;
+    out->generation = g->generation;
+    out->kind = text(g->kind == JOB_TRAIN ? "train" : "command");
+    out->job_file = text(g->job_file);
+    out->user = text(g->user);
+    out->n_env = texts(pool, g->env, &out->env);
+    out->lease_ms = g->lease_ms;
+    out->grace_ms = g->grace_ms;
+    out->stall_timeout_ms = g->stall_timeout_ms;
+    out->world_size = g->world_size;
+    out->node_rank = g->node_rank;
+    out->node_count = g->node_count;
+    out->local_world_size = g->local_world_size;
+    out->master_addr = text(g->master_addr);
+    out->master_port = g->master_port;
+    out->restart_count = (int32_t)g->restart_count;
+    out->max_restarts = (int32_t)g->max_restarts;
+    out->run_id = text(g->run_id);
+    out->stop_signal = g->stop_signal;
+    out->n_spawns = out->n_wanted_exits = g->spawn_count;
+    out->spawns = pool_alloc(pool, g->spawn_count * sizeof *out->spawns);
+    out->wanted_exits = pool_alloc(pool, g->spawn_count * sizeof *out->wanted_exits);
+    for (size_t i = 0; i < g->spawn_count; i++) {
+        out->spawns[i] = spawn_wish(pool, &g->spawns[i], g->kind);
+        out->wanted_exits[i] = g->spawns[i].spawn;
+    }
+    return out;
+}
+
+void convert_wish(struct pool *pool, const struct core_wish *wish, const char *cluster_id, Ddp__V1__Wish *out)
+{
+    ddp__v1__wish__init(out);
+    out->cluster_id = text(cluster_id);
+    out->epoch = wish->epoch;
+    out->revision = wish->revision;
+    out->n_groups = wish->group_count;
+    out->groups = pool_alloc(pool, wish->group_count * sizeof *out->groups);
+    for (size_t i = 0; i < wish->group_count; i++)
+        out->groups[i] = group_wish(pool, &wish->groups[i]);
+}

@@ -1,0 +1,289 @@
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/service_impl.h"
+
+/* What the core decided, carried out after it became durable. Nothing here hands the core another event. */
+
+static void reply_submit(struct call *c, const struct core_effect *f)
+{
+    Ddp__V1__SubmitJobReply reply = DDP__V1__SUBMIT_JOB_REPLY__INIT;
+    reply.job = f->job;
+    reply.existed = f->existed;
+    rpc_call_reply(c->rpc, &reply);
+}
+
+static void reply_cancel(struct service *s, struct call *c)
+{
+    Ddp__V1__CancelJobReply reply = DDP__V1__CANCEL_JOB_REPLY__INIT;
+    const struct job_record *job = core_job(s->core, c->job);
+    reply.state = (char *)(uintptr_t)(job ? sm_name(&job_sm, (int)job->state) : "cancelled");
+    rpc_call_reply(c->rpc, &reply);
+}
+
+static void reply_change(struct service *s, struct call *c)
+{
+    Ddp__V1__ChangeJobReply reply = DDP__V1__CHANGE_JOB_REPLY__INIT;
+    const struct job_record *job = core_job(s->core, c->job);
+    if (job)
+        reply.state = (char *)(uintptr_t)sm_name(&job_sm, (int)job->state);
+    rpc_call_reply(c->rpc, &reply);
+}
+
+static void reply_node(struct service *s, struct call *c)
+{
+    struct err e = {0};
+    struct core_node_status status = {0};
+    CLEANUP(pool_release) struct pool pool = {0};
+    Ddp__V1__NodeReply reply = DDP__V1__NODE_REPLY__INIT;
+    Ddp__V1__NodeStatus node;
+    if (core_node_status(s->core, c->node, service_now(), &status, &e) == ERR_OK) {
+        convert_node(&pool, &status, service_now(), &node);
+        reply.node = &node;
+    }
+    rpc_call_reply(c->rpc, &reply); /* without a status: the node is forgotten */
+    core_node_status_release(&status);
+}
+
+static void run_reply(struct service *s, const struct core_effect *f)
+{
+    struct call *c = call_take(s, f->call);
+    if (!c)
+        return; /* its client went away */
+    if (f->err.code != ERR_OK) {
+        rpc_call_fail(c->rpc, &f->err);
+        return;
+    }
+    switch (c->kind) {
+    case CALL_SUBMIT:
+        reply_submit(c, f);
+        return;
+    case CALL_CANCEL:
+        reply_cancel(s, c);
+        return;
+    case CALL_CHANGE:
+        reply_change(s, c);
+        return;
+    case CALL_NODE:
+        reply_node(s, c);
+        return;
+    case CALL_PUT_BOOTSTRAP:
+        rpc_call_reply(c->rpc, &(Ddp__V1__PutBootstrapReply)DDP__V1__PUT_BOOTSTRAP_REPLY__INIT);
+        return;
+    case CALL_COMMIT_SNAPSHOT:
+        rpc_call_reply(c->rpc, &(Ddp__V1__CommitSnapshotReply)DDP__V1__COMMIT_SNAPSHOT_REPLY__INIT);
+        return;
+    case CALL_SNAPSHOT_FAILURE:
+        rpc_call_reply(c->rpc,
+                       &(Ddp__V1__ReportSnapshotFailureReply)DDP__V1__REPORT_SNAPSHOT_FAILURE_REPLY__INIT);
+        return;
+    case CALL_JOIN:
+    case CALL_WATCH:
+    case CALL_WATCH_JOB:
+        break;
+    }
+    BUG_ON(true);
+}
+
+static void fill_peers(struct service *s, struct pool *pool, const struct core_effect *f,
+                       Ddp__V1__JoinReply *reply)
+{
+    reply->n_peers = (size_t)reply->world_size;
+    reply->peers = pool_alloc(pool, reply->n_peers * sizeof *reply->peers);
+    reply->loopback = true;
+    for (int i = 0; i < reply->world_size; i++) {
+        const struct rank_record *r = core_rank(s->core, f->job, f->generation, i);
+        Ddp__V1__Peer *peer = reply->peers[i] = pool_alloc(pool, sizeof *peer);
+        BUG_ON(!r);
+        ddp__v1__peer__init(peer);
+        peer->rank = r->rank;
+        peer->node = r->node;
+        peer->local_rank = r->local_rank;
+        peer->node_rank = r->node_rank;
+        peer->address = (ProtobufCBinaryData){r->address_size, r->address};
+        reply->loopback = reply->loopback && r->node_rank == 0;
+    }
+}
+
+static void fill_source(const struct generation_record *g, Ddp__V1__StateOffer *source,
+                        Ddp__V1__JoinReply *reply)
+{
+    reply->source_rank = g->source_rank;
+    if (g->source_rank < 0)
+        return;
+    ddp__v1__state_offer__init(source);
+    source->job = g->job;
+    source->generation = g->source_generation;
+    source->step = g->source_step;
+    source->digest = g->source_digest;
+    source->path = g->source_path;
+    source->committed = true;
+    reply->source = source;
+}
+
+static void run_join(struct service *s, const struct core_effect *f)
+{
+    struct call *c = call_take(s, f->call);
+    if (!c)
+        return;
+    CLEANUP(pool_release) struct pool pool = {0};
+    Ddp__V1__JoinReply reply = DDP__V1__JOIN_REPLY__INIT;
+    Ddp__V1__StateOffer source;
+    reply.state = (Ddp__V1__JoinState)f->state;
+    reply.source_rank = -1;
+    if (f->state != CORE_JOIN_PENDING) {
+        const struct generation_record *g = core_generation(s->core, f->job, f->generation);
+        BUG_ON(!g);
+        reply.world_size = g->world_size;
+        reply.generation_key = (ProtobufCBinaryData){sizeof g->key, (uint8_t *)(uintptr_t)g->key};
+        reply.bootstrap = (ProtobufCBinaryData){g->bootstrap_size, g->bootstrap};
+        fill_peers(s, &pool, f, &reply);
+        fill_source(g, &source, &reply);
+        reply.scratch_generation = core_job(s->core, f->job)->scratch_generation;
+    }
+    rpc_call_reply(c->rpc, &reply);
+}
+
+static void run_watch(struct service *s, const struct core_effect *f)
+{
+    struct call *c = handles_get(&s->calls, f->call);
+    struct err e = {0};
+    if (!c)
+        return;
+    Ddp__V1__WatchReply reply = DDP__V1__WATCH_REPLY__INIT;
+    reply.member = f->member;
+    reply.generation = f->generation;
+    reply.rank = f->rank;
+    reply.stop = f->stop;
+    if (rpc_call_send(c->rpc, &reply, &e) != ERR_OK) { /* connecting anew gives the level again */
+        rpc_call_fail_with(c->rpc, ERR_UNAVAILABLE, "watch: too slow, connect again");
+    } else if (!f->member) {
+        call_take(s, f->call);
+        rpc_call_finish(c->rpc);
+    }
+}
+
+static enum err_code send_welcome(struct service *s, struct session *session, int64_t epoch)
+{
+    struct err e = {0};
+    Ddp__V1__Welcome welcome = DDP__V1__WELCOME__INIT;
+    Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
+    welcome.cluster_id = (char *)(uintptr_t)store_cluster_id(s->store);
+    welcome.epoch = epoch;
+    welcome.heartbeat_ms = (int32_t)s->options->core.heartbeat_ms;
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_WELCOME;
+    down.welcome = &welcome;
+    return session_send(session, &down, &e);
+}
+
+/* The epoch that is durable is the one before; the next one is told to nobody until it is. */
+void effects_let_wait(struct service *s, struct session *session)
+{
+    if (send_welcome(s, session, store_epoch(s->store) - 1) == ERR_OK)
+        log_info("session_waits", "node=%s why=\"no room to write\"", LOG_Q(session->node));
+}
+
+static void run_welcome(struct service *s, struct session *session)
+{
+    if (send_welcome(s, session, store_epoch(s->store)) != ERR_OK)
+        return;
+    session->welcomed = true;
+    log_info("session_open", "node=%s peer=%s", LOG_Q(session->node),
+             LOG_Q(rpc_call_peer(session->rpc)->address));
+    logs_node_changed(s, session->node);
+}
+
+void effects_ack(struct session *session, int64_t sequence)
+{
+    struct err e = {0};
+    Ddp__V1__HeartbeatAck ack = DDP__V1__HEARTBEAT_ACK__INIT;
+    Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
+    ack.sequence = sequence;
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_ACK;
+    down.ack = &ack;
+    if (session_send(session, &down, &e) != ERR_OK)
+        log_debug("ack_dropped", "node=%s why=%s", LOG_Q(session->node),
+                  LOG_Q(e.msg)); /* the next one counts */
+}
+
+static void run_pardon(struct session *session)
+{
+    struct err e = {0};
+    Ddp__V1__GpuPardon pardon = DDP__V1__GPU_PARDON__INIT;
+    Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_PARDON;
+    down.pardon = &pardon;
+    if (session_send(session, &down, &e) != ERR_OK)
+        log_warn("pardon_dropped", "node=%s why=%s", LOG_Q(session->node), LOG_Q(e.msg));
+}
+
+static void run_session(struct service *s, const struct core_effect *f)
+{
+    struct session *session = handles_get(&s->sessions, f->session);
+    if (!session)
+        return;
+    switch (f->kind) {
+    case EFFECT_WELCOME:
+        run_welcome(s, session);
+        return;
+    case EFFECT_REFUSE:
+        log_warn("session_refused", "node=%s why=%s", LOG_Q(session->node), LOG_Q(f->err.msg));
+        rpc_call_fail(session->rpc, &f->err);
+        return;
+    case EFFECT_CLOSE:
+        rpc_call_fail_with(session->rpc, ERR_ABORTED, "a newer session of node %s took over", session->node);
+        return;
+    case EFFECT_PARDON:
+        run_pardon(session);
+        return;
+    case EFFECT_ACK:
+        effects_ack(session, f->sequence);
+        return;
+    case EFFECT_LOOK:
+        looks_ask(session, f->job);
+        return;
+    default:
+        session->wish_due = s->wishes_due = true;
+    }
+}
+
+static void run_one(struct service *s, const struct core_effect *f)
+{
+    switch (f->kind) {
+    case EFFECT_REPLY:
+        run_reply(s, f);
+        return;
+    case EFFECT_JOIN:
+        run_join(s, f);
+        return;
+    case EFFECT_WATCH:
+        run_watch(s, f);
+        return;
+    case EFFECT_WELCOME:
+    case EFFECT_REFUSE:
+    case EFFECT_CLOSE:
+    case EFFECT_ACK:
+    case EFFECT_PARDON:
+    case EFFECT_LOOK:
+    case EFFECT_WISH:
+        run_session(s, f);
+        return;
+    case EFFECT_JOB_CHANGED:
+        calls_job_changed(s, f->job);
+        logs_job_changed(s, f->job);
+        members_job_changed(s);
+        return;
+    case EFFECT_NODE_CHANGED:
+        logs_node_changed(s, f->node);
+        members_changed(s);
+        return;
+    }
+}
+
+void effects_run(struct service *s, const struct core_out *out)
+{
+    for (size_t i = 0; i < out->effect_count; i++)
+        run_one(s, &out->effects[i]);
+}

@@ -1,0 +1,18 @@
+#ifndef DDP_DAEMON_COORDINATOR_SERVICE_HANDLES_H
+#define DDP_DAEMON_COORDINATOR_SERVICE_HANDLES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A map from handles (never 0) to pointers: open addressing, growing. Zero-initialise. One thread. */
+struct handles {
+    struct handle_slot *slots;
+    size_t cap, count;
+};
+
+void handles_put(struct handles *h, uint64_t key, void *value); /* the key must be new */
+void *handles_get(const struct handles *h, uint64_t key);       /* NULL: not there */
+void *handles_take(struct handles *h, uint64_t key);            /* removes it; NULL: was not there */
+void handles_release(struct handles *h);                        /* not the values */
+
+#endif

@@ -1,0 +1,332 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/coordinator/service/access/identity.h"
+
+/* ReadLogs: the files lie on the nodes, so each (rank, stream) is a read on that node's session, in pieces: a
+ * piece is asked for when the client has taken the one before, so that a slow terminal holds up nobody. A
+ * follower lives through an agent's restart (the read goes on from its offset) and through generations (the
+ * next one's reads are added); a node that cannot be reached gives a note in place of its part. The call ends
+ * when all reads have, and for a follower when the job has, too. */
+
+#define PIECE (64 * 1024)
+
+struct log_read {
+    struct log_stream *stream;
+    uint64_t handle, session; /* the session it was asked on; 0: not asked */
+    char *node;
+    int rank, local_rank;
+    int64_t generation, offset, tail;
+    size_t got; /* bytes of the current piece */
+    bool standard_error, last, ended, noted;
+    struct buf held; /* what the client had no room for */
+    struct log_read *next;
+};
+
+struct log_stream {
+    struct service *service;
+    struct rpc_call *rpc;
+    int64_t job, generation, tail; /* generation: the newest that was opened */
+    int rank;
+    bool follow, standard_out, standard_error, newest, due;
+    struct log_read *reads;
+    struct log_stream *next, *prev;
+};
+
+/* ---- towards the client */
+
+static enum err_code send_data(struct log_read *r, const void *data, size_t size)
+{
+    struct err e = {0};
+    Ddp__V1__LogData message = DDP__V1__LOG_DATA__INIT;
+    message.rank = r->rank;
+    message.standard_error = r->standard_error;
+    message.generation = r->generation;
+    message.data = (ProtobufCBinaryData){size, (uint8_t *)(uintptr_t)data};
+    return rpc_call_send(r->stream->rpc, &message, &e);
+}
+
+/* A note that finds no room is lost; it is talk, not data. */
+static void send_note(struct log_stream *x, int rank, int64_t generation, const char *note)
+{
+    struct err e = {0};
+    Ddp__V1__LogData message = DDP__V1__LOG_DATA__INIT;
+    message.rank = rank;
+    message.generation = generation;
+    message.note = (char *)(uintptr_t)note;
+    if (rpc_call_send(x->rpc, &message, &e) != ERR_OK)
+        log_debug("log_note_dropped", "job=%lld note=%s", (long long)x->job, LOG_Q(note));
+}
+
+static void give_up(struct log_read *r, const char *why)
+{
+    CLEANUP(free_text) char *note = xasprintf("node %s %s, its part is left out", r->node, why);
+    if (!r->noted)
+        send_note(r->stream, r->rank, r->generation, note);
+    r->noted = r->ended = true;
+}
+
+/* ---- towards the agent */
+
+static void send_read(struct session *session, struct log_read *r, bool cancel)
+{
+    struct err e = {0};
+    Ddp__V1__LogRead read = DDP__V1__LOG_READ__INIT;
+    Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
+    read.read = (int64_t)r->handle;
+    read.job = r->stream->job;
+    read.generation = r->generation;
+    read.local_rank = r->local_rank;
+    read.standard_error = r->standard_error;
+    read.offset = r->offset;
+    read.tail_bytes = r->tail;
+    read.follow = r->stream->follow;
+    read.limit = PIECE;
+    read.cancel = cancel;
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_LOG_READ;
+    down.log_read = &read;
+    if (session_send(session, &down, &e) == ERR_OK && !cancel) {
+        r->session = session->handle;
+        r->got = 0;
+    }
+}
+
+static bool job_ended(const struct log_stream *x)
+{
+    const struct job_record *job = core_job(x->service->core, x->job);
+    return !job || sm_terminal(&job_sm, (int)job->state);
+}
+
+static bool node_lost(const struct log_stream *x, const char *name)
+{
+    const struct node_record *node = core_node(x->service->core, name);
+    return !node || node->state == NODE_LOST || node->state == NODE_LEFT;
+}
+
+static void step_read(struct log_read *r)
+{
+    struct log_stream *x = r->stream;
+    struct session *session = session_find(x->service, r->node);
+    if (r->held.len) {
+        if (send_data(r, r->held.data, r->held.len) != ERR_OK)
+            return; /* on_sendable comes */
+        buf_clear(&r->held);
+    }
+    if (r->last)
+        r->ended = true;
+    if (r->ended)
+        return;
+    if (session && r->session == session->handle && r->got < PIECE)
+        return; /* the agent's turn */
+    if (session)
+        send_read(session, r, false);
+    else if (!x->follow || job_ended(x) || node_lost(x, r->node))
+        give_up(r, "cannot be reached");
+    else
+        r->session = 0; /* it comes back, or is lost */
+}
+
+/* ---- which files */
+
+static void add_read(struct log_stream *x, const struct rank_record *rank, bool standard_error)
+{
+    struct log_read *r = xcalloc(1, sizeof *r);
+    struct log_read **end = &x->reads;
+    *r = (struct log_read){.stream = x,
+                           .handle = service_handle(x->service),
+                           .node = xstrdup(rank->node),
+                           .rank = rank->rank,
+                           .local_rank = rank->local_rank,
+                           .generation = rank->generation,
+                           .tail = x->tail,
+                           .standard_error = standard_error};
+    handles_put(&x->service->reads, r->handle, r);
+    x->service->stats.log_reads++;
+    while (*end)
+        end = &(*end)->next;
+    *end = r;
+}
+
+static void add_generation(struct log_stream *x, const struct records *records, int64_t generation)
+{
+    for (size_t i = 0; i < records->rank_count; i++) {
+        const struct rank_record *rank = &records->ranks[i];
+        if (rank->generation != generation || (x->rank >= 0 && rank->rank != x->rank))
+            continue;
+        if (x->standard_out)
+            add_read(x, rank, false);
+        if (x->standard_error)
+            add_read(x, rank, true);
+    }
+    x->generation = generation;
+}
+
+/* Opens the generation asked for; for a follower of the newest, each that has come since. */
+static enum err_code open_generations(struct log_stream *x, int64_t wanted, struct err *e)
+{
+    const struct job_record *job = core_job(x->service->core, x->job);
+    if (!job)
+        return err_set(e, ERR_NOT_FOUND, "there is no job %lld", (long long)x->job);
+    if (wanted > job->generation)
+        return err_set(e, ERR_NOT_FOUND, "job %lld has no generation %lld, the newest is %lld",
+                       (long long)x->job, (long long)wanted, (long long)job->generation);
+    if (!wanted && job->generation <= x->generation)
+        return ERR_OK;
+    CLEANUP(records_release) struct records records;
+    if (store_load_job(x->service->store, x->job, &records, e) != ERR_OK) {
+        if (e->code == ERR_DATA_LOSS)
+            service_end_broken(x->service, e);
+        return e->code;
+    }
+    int64_t first = wanted ? wanted : x->generation + 1;
+    if (!wanted && x->generation == 0)
+        first = job->generation;
+    for (int64_t g = first; g <= (wanted ? wanted : job->generation); g++)
+        add_generation(x, &records, g);
+    return ERR_OK;
+}
+
+/* ---- a stream's life */
+
+static void free_read(struct log_read *r)
+{
+    struct service *s = r->stream->service;
+    struct session *session = session_find(s, r->node);
+    if (!r->ended && session && r->session == session->handle)
+        send_read(session, r, true);
+    handles_take(&s->reads, r->handle);
+    s->stats.log_reads--;
+    buf_release(&r->held);
+    free(r->node);
+    free(r);
+}
+
+static void step_stream(struct log_stream *x)
+{
+    bool open = false;
+    struct err e = {0};
+    x->due = false;
+    if (x->follow && x->newest && open_generations(x, 0, &e) != ERR_OK) {
+        rpc_call_fail(x->rpc, &e);
+        return;
+    }
+    for (struct log_read **at = &x->reads; *at;) {
+        struct log_read *r = *at;
+        step_read(r);
+        if (r->ended) {
+            *at = r->next;
+            free_read(r);
+        } else {
+            open = true;
+            at = &r->next;
+        }
+    }
+    if (!open && (!x->follow || !x->newest || job_ended(x)))
+        rpc_call_finish(x->rpc);
+}
+
+void logs_read(struct rpc_call *rpc, const void *request, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__ReadLogsRequest *m = request;
+    struct err e = {0};
+    service_flush(s);
+    if (!caller_may_read(s, rpc, m->job))
+        return;
+    struct log_stream *x = xcalloc(1, sizeof *x);
+    *x = (struct log_stream){.service = s,
+                             .rpc = rpc,
+                             .job = m->job,
+                             .rank = m->rank,
+                             .follow = m->follow,
+                             .tail = m->tail_bytes,
+                             .newest = m->generation == 0,
+                             .due = true,
+                             .standard_out = m->both || !m->standard_error,
+                             .standard_error = m->both || m->standard_error,
+                             .next = s->logs};
+    if (x->next)
+        x->next->prev = x;
+    s->logs = x;
+    s->logs_due = true;
+    rpc_call_set_user(rpc, x);
+    if (open_generations(x, m->generation, &e) != ERR_OK)
+        rpc_call_fail(rpc, &e);
+    else if (!x->reads && x->generation && m->rank >= 0)
+        rpc_call_fail_with(rpc, ERR_NOT_FOUND, "job %lld has no rank %d in generation %lld",
+                           (long long)m->job, m->rank, (long long)x->generation);
+    else if (!x->reads && !m->follow)
+        send_note(x, -1, 0, "the job has not started anywhere yet, so there are no logs");
+}
+
+void logs_sendable(struct rpc_call *rpc)
+{
+    struct log_stream *x = rpc_call_user(rpc);
+    x->due = x->service->logs_due = true;
+}
+
+void logs_end(struct rpc_call *rpc, bool cancelled)
+{
+    struct log_stream *x = rpc_call_user(rpc);
+    (void)cancelled;
+    if (!x)
+        return; /* refused before it began */
+    for (struct log_read *r = x->reads, *next; r; r = next) {
+        next = r->next;
+        free_read(r);
+    }
+    if (x->next)
+        x->next->prev = x->prev;
+    if (x->prev)
+        x->prev->next = x->next;
+    else
+        x->service->logs = x->next;
+    free(x);
+}
+
+void logs_chunk(struct session *session, const Ddp__V1__LogChunk *chunk)
+{
+    struct log_read *r = handles_get(&session->service->reads, (uint64_t)chunk->read);
+    if (!r || r->session != session->handle || r->last)
+        return;                                      /* cancelled, or asked anew elsewhere */
+    if (r->held.len + chunk->data.len > 4 * PIECE) { /* far beyond what was asked for */
+        give_up(r, "sent more than it was asked for");
+    } else if (chunk->data.len) {
+        r->got += chunk->data.len;
+        r->offset = chunk->offset + (int64_t)chunk->data.len;
+        r->tail = 0;
+        if (r->held.len || send_data(r, chunk->data.data, chunk->data.len) == ERR_RESOURCE_EXHAUSTED)
+            buf_append(&r->held, chunk->data.data, chunk->data.len);
+    }
+    if (chunk->error[0]) {
+        send_note(r->stream, r->rank, r->generation, chunk->error);
+        r->noted = true;
+    }
+    r->last = chunk->end;
+    r->stream->due = session->service->logs_due = true;
+}
+
+void logs_job_changed(struct service *s, int64_t job)
+{
+    for (struct log_stream *x = s->logs; x; x = x->next)
+        s->logs_due |= x->due |= x->job == job;
+}
+
+void logs_node_changed(struct service *s, const char *node)
+{
+    (void)node;
+    for (struct log_stream *x = s->logs; x; x = x->next)
+        s->logs_due = x->due = true;
+}
+
+void logs_push(struct service *s)
+{
+    s->logs_due = false;
+    for (struct log_stream *x = s->logs, *next; x; x = next) {
+        next = x->next;
+        if (x->due && !rpc_call_over(x->rpc))
+            step_stream(x);
+    }
+}

@@ -1,0 +1,57 @@
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/coordinator/service/service_impl.h"
+
+/* Asks a node whether it has a job's snapshots, in the same way as `ddpctl check` asks for data, and passes
+ * the answer to the core. The agent looks in a separate process, so that a hanging file system blocks
+ * nothing; such a look has no answer, or finds nothing. No state is kept: the question's number is the
+ * negative job number, which no user's question has. */
+
+void looks_ask(struct session *session, int64_t job)
+{
+    struct service *s = session->service;
+    Ddp__V1__CheckPlace place = DDP__V1__CHECK_PLACE__INIT;
+    Ddp__V1__CheckAsk ask = DDP__V1__CHECK_ASK__INIT;
+    Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
+    char **paths = core_snapshot_paths(s->core, job);
+    const struct job_record *record = core_job(s->core, job);
+    struct err e = {0};
+
+    place.paths = paths;
+    place.n_paths = strv_len(paths);
+    ask.ask = -job;
+    ask.node = session->node;
+    if (record && record->user)
+        ask.user = record->user; /* as its workers see it */
+    ask.place = &place;
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_CHECK;
+    down.check = &ask;
+    if (session_send(session, &down, &e) != ERR_OK)
+        log_debug("look_dropped", "node=%s why=%s", LOG_Q(session->node),
+                  LOG_Q(e.msg)); /* the next one asks */
+    strv_free(paths);
+}
+
+/* Where the look may not look, a worker might. */
+static bool may_be_there(const char *problem)
+{
+    return !*problem || !strcmp(problem, strerror(EACCES));
+}
+
+bool looks_answered(struct session *session, const Ddp__V1__CheckAnswer *answer)
+{
+    struct core_event event = {.kind = CORE_LOOKED, .session = session->handle};
+    struct err e = {0};
+
+    if (answer->ask >= 0)
+        return false;
+    event.looked.job = -answer->ask;
+    for (size_t i = 0; answer->place && i < answer->place->n_paths; i++)
+        event.looked.found |= may_be_there(answer->place->paths[i]->problem);
+    if (service_accepts(session->service, &e) == ERR_OK) /* else the next look's answer is as good */
+        service_event(session->service, &event);
+    return true;
+}

@@ -1,0 +1,354 @@
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/coordinator/service/service_impl.h"
+
+/* A run: the hosts on which `ddpctl run --rdzv-endpoint` was typed, come together around the private
+ * coordinator of one of them. Each member is a stream of its ddpctl, and ends with it. Nothing of this is
+ * kept: when the coordinator goes, so does the run.
+ *
+ * The member that comes over the unix socket opens the run and says what it is; the others must agree. Each
+ * is told a name for its node that no other one has, and what it said about its node is handed to the core
+ * when the node's agent says hello. A member whose node is lost keeps its stream, in case it comes back, but
+ * not its place. */
+
+#define NAME_MAX_BYTES 60 /* "-12" goes behind */
+#define PROCS_MOST 65536  /* `cpu` on the largest machine */
+
+struct member {
+    struct service *service;
+    struct rpc_call *rpc;
+    char *key, *node;
+    int rank; /* -1: any */
+    int procs, turn;
+    bool here;  /* its agent has been seen alive */
+    bool dirty; /* its status has changed */
+    struct member *next;
+};
+
+struct run {
+    char *id, *kind, *digest, *host;
+    int nodes_min, nodes_max, turns;
+    int64_t job;            /* as the members were told */
+    struct member *members; /* by order of joining */
+};
+
+static bool node_is_gone(const struct service *s, const struct member *m)
+{
+    const struct node_record *node = core_node(s->core, m->node);
+    return m->here && (!node || node->state == NODE_LOST || node->state == NODE_LEFT);
+}
+
+static bool node_is_alive(const struct service *s, const struct member *m)
+{
+    const struct node_record *node = core_node(s->core, m->node);
+    return node && node->state == NODE_ALIVE;
+}
+
+static int64_t job_of(const struct service *s)
+{
+    size_t count;
+    int64_t *ids = core_job_ids(s->core, 0, &count);
+    const int64_t job = count ? ids[0] : 0;
+    free(ids);
+    return job;
+}
+
+static bool job_over(const struct service *s)
+{
+    const struct job_record *job = core_job(s->core, job_of(s));
+    return job && sm_terminal(&job_sm, (int)job->state);
+}
+
+/* ---- who may join */
+
+static enum err_code check_run(const struct service *s, const Ddp__V1__JoinRunRequest *m, bool opens,
+                               struct err *e)
+{
+    const struct run *run = s->run;
+    if (!run && s->options->lifeline < 0)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "this is a cluster's coordinator and no run's, say `ddpctl submit`");
+    if (m->cluster_id[0] && strcmp(m->cluster_id, store_cluster_id(s->store)) != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "the run has been started anew");
+    if (!run && !opens)
+        return err_set(e, ERR_ABORTED, "the run is not open yet");
+    if (!m->cluster_id[0] && job_over(s))
+        return err_set(e, ERR_ABORTED, "the run that is here has just ended");
+    return ERR_OK;
+}
+
+static const char *plural(int count)
+{
+    return count == 1 ? "" : "s";
+}
+
+/* As an option is typed: "2", "1:4". */
+static char *wanted(int least, int most)
+{
+    return least == most ? xasprintf("%d", least) : xasprintf("%d:%d", least, most);
+}
+
+static enum err_code check_same(const struct run *run, const Ddp__V1__JoinRunRequest *m, struct err *e)
+{
+    CLEANUP(free_text) char *here = wanted(run->nodes_min, run->nodes_max);
+    CLEANUP(free_text) char *there = wanted(m->nodes_min, m->nodes_max);
+    if (strcmp(run->id, m->id) != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "run '%.80s' is at this endpoint (on %s), not '%.80s': give its --rdzv-id, or another "
+                       "port",
+                       run->id, run->host, m->id);
+    if (strcmp(here, there) != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "run '%.80s' wants --nnodes %s as %s has it, here it is %s", run->id, here, run->host,
+                       there);
+    if (strcmp(run->kind, m->kind) != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "run '%.80s' is a %s job on %s and a %s job here, type the same on each host", run->id,
+                       run->kind, run->host, m->kind);
+    if (m->node_rank >= run->nodes_max)
+        return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank %d: with --nnodes %s it is 0 to %d",
+                       m->node_rank, here, run->nodes_max - 1);
+    return ERR_OK;
+}
+
+/* A member that comes back, or whose machine has come back, takes its own place. */
+static bool replaces(const struct service *s, const struct member *old, const Ddp__V1__JoinRunRequest *m)
+{
+    return strcmp(old->key, m->member) == 0 || (node_is_gone(s, old) && strcmp(old->node, m->host) == 0);
+}
+
+static enum err_code check_place(const struct service *s, const Ddp__V1__JoinRunRequest *m, struct err *e)
+{
+    const struct run *run = s->run;
+    int present = 0;
+    for (const struct member *x = run->members; x; x = x->next) {
+        if (replaces(s, x, m) || node_is_gone(s, x))
+            continue;
+        present++;
+        if (m->node_rank >= 0 && x->rank == m->node_rank)
+            return err_set(e, ERR_ALREADY_EXISTS, "--node-rank %d is taken by %s, give each host its own",
+                           m->node_rank, x->node);
+    }
+    if (present >= run->nodes_max)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED,
+                       "run '%.80s' has its %d node%s already, this one is one too many", run->id,
+                       run->nodes_max, plural(run->nodes_max));
+    return ERR_OK;
+}
+
+/* ---- members */
+
+static struct run *run_open(const Ddp__V1__JoinRunRequest *m)
+{
+    struct run *run = xcalloc(1, sizeof *run);
+    *run = (struct run){.id = xstrdup(m->id),
+                        .kind = xstrdup(m->kind),
+                        .digest = xstrdup(m->job_digest),
+                        .nodes_min = m->nodes_min,
+                        .nodes_max = m->nodes_max};
+    return run;
+}
+
+void members_free(struct run *run)
+{
+    if (!run)
+        return;
+    free(run->id);
+    free(run->kind);
+    free(run->digest);
+    free(run->host);
+    free(run);
+}
+
+static bool name_taken(const struct run *run, const char *name)
+{
+    for (const struct member *x = run->members; x; x = x->next)
+        if (strcmp(x->node, name) == 0)
+            return true;
+    return false;
+}
+
+/* What logs and terminals show, and directories are called, holds nothing but what a node's name may. */
+static char *clean_name(const char *host)
+{
+    char *name = xasprintf("%.*s", NAME_MAX_BYTES, *host ? host : "node");
+    for (char *c = name; *c; c++)
+        if (!isalnum((unsigned char)*c) && (c == name || !strchr("-_.", *c)))
+            *c = c == name ? 'n' : '-';
+    return name;
+}
+
+/* Host names may be equal, as in containers. */
+static char *pick_name(const struct run *run, const char *host)
+{
+    CLEANUP(free_text) char *clean = clean_name(host);
+    char *name = xstrdup(clean);
+    for (int n = 2; name_taken(run, name); n++) {
+        free(name);
+        name = xasprintf("%s-%d", clean, n);
+    }
+    return name;
+}
+
+static void unlink_member(struct run *run, const struct member *m)
+{
+    struct member **at = &run->members;
+    while (*at != m)
+        at = &(*at)->next;
+    *at = m->next;
+}
+
+static void member_free(struct member *m)
+{
+    free(m->key);
+    free(m->node);
+    free(m);
+}
+
+/* The former stream of the same member, if it had one: what it was comes along. */
+static void take_over(struct service *s, struct member *m, const Ddp__V1__JoinRunRequest *request)
+{
+    for (struct member *x = s->run->members, *next; x; x = next) {
+        next = x->next;
+        if (!replaces(s, x, request))
+            continue;
+        if (strcmp(x->key, m->key) == 0 && !m->node) {
+            m->node = steal(x->node);
+            m->turn = x->turn;
+            m->here = x->here;
+        }
+        unlink_member(s->run, x);
+        rpc_call_set_user(x->rpc, NULL);
+        rpc_call_fail_with(x->rpc, ERR_FAILED_PRECONDITION, "another ddpctl has come in its place");
+        member_free(x);
+    }
+}
+
+static void add_member(struct service *s, struct rpc_call *rpc, const Ddp__V1__JoinRunRequest *request)
+{
+    struct run *run = s->run;
+    struct member *m = xcalloc(1, sizeof *m), **at;
+    *m = (struct member){.service = s,
+                         .rpc = rpc,
+                         .key = xstrdup(request->member),
+                         .rank = request->node_rank,
+                         .procs = request->procs};
+    take_over(s, m, request);
+    if (!m->node) {
+        m->node = pick_name(run, request->host);
+        m->turn = ++run->turns;
+    }
+    if (!run->host)
+        run->host = xstrdup(m->node);
+    for (at = &run->members; *at && (*at)->turn < m->turn;)
+        at = &(*at)->next;
+    m->next = *at;
+    *at = m;
+    rpc_call_set_user(rpc, m);
+    log_info("run_joined", "node=%s peer=%s", m->node, LOG_Q(rpc_call_peer(rpc)->address));
+    members_changed(s);
+}
+
+void members_join(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__JoinRunRequest *request = message;
+    const bool opens = rpc_call_peer(rpc)->kind == RPC_PEER_UNIX;
+    struct err e = {0};
+    service_flush(s);
+    if (request->nodes_min < 1 || request->nodes_max < request->nodes_min || !request->member[0] ||
+        request->procs < 0 || request->procs > PROCS_MOST || request->node_rank < -1)
+        err_set(&e, ERR_INVALID_ARGUMENT, "a member of a run says who it is and how many nodes it wants");
+    else if (check_run(s, request, opens, &e) == ERR_OK && !s->run)
+        s->run = run_open(request);
+    if (e.code != ERR_OK || (s->run->host && check_same(s->run, request, &e) != ERR_OK) ||
+        check_place(s, request, &e) != ERR_OK) {
+        rpc_call_fail(rpc, &e);
+        return;
+    }
+    add_member(s, rpc, request);
+}
+
+void members_end(struct rpc_call *rpc, bool cancelled)
+{
+    struct member *m = rpc_call_user(rpc);
+    (void)cancelled;
+    if (!m)
+        return;
+    log_info("run_left", "node=%s", m->node);
+    unlink_member(m->service->run, m);
+    members_changed(m->service);
+    member_free(m);
+}
+
+void members_describe(struct service *s, struct core_hello *hello)
+{
+    for (const struct member *m = s->run ? s->run->members : NULL; m; m = m->next)
+        if (strcmp(m->node, hello->node) == 0) {
+            hello->procs = m->procs;
+            hello->seat = m->rank + 1;
+            hello->turn = m->turn;
+        }
+}
+
+/* ---- what they are told */
+
+void members_changed(struct service *s)
+{
+    for (struct member *m = s->run ? s->run->members : NULL; m; m = m->next)
+        m->dirty = s->run_due = true;
+}
+
+/* They watch the job by themselves: here it matters that there is one. */
+void members_job_changed(struct service *s)
+{
+    if (s->run && s->run->job != job_of(s))
+        members_changed(s);
+}
+
+void members_sendable(struct rpc_call *rpc)
+{
+    const struct member *m = rpc_call_user(rpc);
+    if (m)
+        m->service->run_due = true;
+}
+
+static void push(struct member *m, Ddp__V1__RunStatus *status)
+{
+    struct err e = {0};
+    status->node = m->node;
+    const enum err_code code = rpc_call_send(m->rpc, status, &e);
+    m->dirty = code == ERR_RESOURCE_EXHAUSTED; /* a level: on_sendable comes, and then the newest */
+    if (code == ERR_INTERNAL)
+        rpc_call_fail(m->rpc, &e);
+}
+
+void members_push(struct service *s)
+{
+    struct run *run = s->run;
+    Ddp__V1__RunStatus status = DDP__V1__RUN_STATUS__INIT;
+    s->run_due = false;
+    for (struct member *m = run->members; m; m = m->next) {
+        m->here |= node_is_alive(s, m);
+        status.members++;
+    }
+    status.nodes = xcalloc((size_t)status.members + 1, sizeof *status.nodes);
+    for (struct member *m = run->members; m; m = m->next)
+        if (node_is_alive(s, m))
+            status.nodes[status.n_nodes++] = m->node;
+    status.cluster_id = (char *)(uintptr_t)store_cluster_id(s->store);
+    status.nodes_min = run->nodes_min;
+    status.nodes_max = run->nodes_max;
+    status.job = run->job = job_of(s);
+    status.host = run->host;
+    status.job_digest = run->digest;
+    for (struct member *m = run->members; m; m = m->next)
+        if (m->dirty && !rpc_call_over(m->rpc))
+            push(m, &status);
+    free(status.nodes);
+}

@@ -1,0 +1,294 @@
+#include "daemon/coordinator/service/metrics_recorder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/pool.h"
+#include "store/metrics.h"
+
+#define WRITE_EVERY_MS 500
+#define REPLY_POINTS 20000 /* about 800 KB; more are thinned evenly */
+
+struct read_request {
+    struct rpc_call *call;
+    int64_t job;
+    char *name;
+    size_t limit;
+    struct metric_point *points;
+    size_t count;
+    bool failed;
+    struct err err;
+};
+
+/* All that waits for the worker thread, handed over whole. */
+struct batch {
+    struct metric_point *points; /* names are owned */
+    size_t point_count, point_cap;
+    int64_t *forgotten;
+    size_t forgotten_count, forgotten_cap;
+    struct read_request *reads;
+    size_t read_count, read_cap;
+    bool failed;
+    struct err err;
+};
+
+struct recorder {
+    struct metrics *metrics; /* the worker's while busy; NULL: there was no room for it yet */
+    char *dir;
+    uv_loop_t *loop;
+    uv_timer_t timer;
+    uv_work_t work;
+    bool busy, failing;
+    struct batch pending, running;
+    struct handles last_step; /* by job and spawn: a report without a step belongs to the last one named */
+    uint64_t dropped;
+};
+
+static void free_points(struct batch *b)
+{
+    for (size_t i = 0; i < b->point_count; i++)
+        free(b->points[i].name);
+    b->point_count = 0;
+}
+
+static void free_batch(struct batch *b)
+{
+    free_points(b);
+    free(b->points);
+    free(b->forgotten);
+    free(b->reads);
+    *b = (struct batch){0};
+}
+
+/* ---- on the worker thread */
+
+static void fail_reads(struct batch *b)
+{
+    for (size_t i = 0; i < b->read_count; i++) {
+        b->reads[i].failed = true;
+        b->reads[i].err = b->err;
+    }
+}
+
+static void run_batch(struct recorder *r)
+{
+    struct batch *b = &r->running;
+    if (!r->metrics && metrics_open(&r->metrics, r->dir, &b->err) != ERR_OK) {
+        b->failed = true;
+        fail_reads(b);
+        return;
+    }
+    enum err_code code = metrics_append(r->metrics, b->points, b->point_count, &b->err);
+    for (size_t i = 0; i < b->forgotten_count && code == ERR_OK; i++)
+        code = metrics_forget(r->metrics, b->forgotten[i], &b->err);
+    b->failed = code != ERR_OK;
+    for (size_t i = 0; i < b->read_count; i++) {
+        struct read_request *q = &b->reads[i];
+        const char *name = q->name[0] ? q->name : NULL;
+        q->failed =
+            metrics_read(r->metrics, q->job, name, q->limit, &q->points, &q->count, &q->err) != ERR_OK;
+    }
+}
+
+static void work(uv_work_t *req)
+{
+    run_batch(req->data);
+}
+
+/* ---- on the loop */
+
+/* Every stride-th point, and the last of each series. */
+static size_t thin(struct metric_point **kept, struct metric_point *points, size_t count)
+{
+    const size_t stride = count / REPLY_POINTS + 1;
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
+        const bool last = i + 1 == count || points[i].rank != points[i + 1].rank ||
+                          strcmp(points[i].name, points[i + 1].name) != 0;
+        if (i % stride == 0 || last)
+            kept[n++] = &points[i];
+    }
+    return n;
+}
+
+static void reply(struct read_request *q)
+{
+    CLEANUP(pool_release) struct pool pool = {0};
+    Ddp__V1__GetMetricsReply message = DDP__V1__GET_METRICS_REPLY__INIT;
+    struct metric_point **kept = pool_alloc(&pool, q->count * sizeof *kept);
+    message.n_points = thin(kept, q->points, q->count);
+    message.points = pool_alloc(&pool, message.n_points * sizeof *message.points);
+    for (size_t i = 0; i < message.n_points; i++) {
+        Ddp__V1__MetricPoint *p = message.points[i] = pool_alloc(&pool, sizeof *p);
+        ddp__v1__metric_point__init(p);
+        p->step = kept[i]->step;
+        p->time_ms = kept[i]->time_ms;
+        p->name = kept[i]->name;
+        p->value = kept[i]->value;
+        p->rank = kept[i]->rank;
+    }
+    rpc_call_reply(q->call, &message);
+}
+
+static void answer(struct read_request *q)
+{
+    if (q->failed)
+        rpc_call_fail(q->call, &q->err);
+    else
+        reply(q);
+    rpc_call_unref(q->call);
+    metrics_points_free(q->points, q->count);
+    free(q->name);
+}
+
+static void start(struct recorder *r);
+
+static void finish_batch(struct recorder *r)
+{
+    struct batch *b = &r->running;
+    if (b->failed) {
+        r->dropped += b->point_count;
+        if (!r->failing)
+            log_warn("metrics_not_written", "points=%zu why=%s", b->point_count, LOG_Q(b->err.msg));
+    }
+    r->failing = b->failed;
+    for (size_t i = 0; i < b->read_count; i++)
+        answer(&b->reads[i]);
+    free_batch(b);
+}
+
+static void done(uv_work_t *req, int status)
+{
+    struct recorder *r = req->data;
+    (void)status;
+    r->busy = false;
+    finish_batch(r);
+    if (r->pending.read_count)
+        start(r);
+}
+
+static void start(struct recorder *r)
+{
+    if (r->busy || (!r->pending.point_count && !r->pending.forgotten_count && !r->pending.read_count))
+        return;
+    r->running = r->pending;
+    r->pending = (struct batch){0};
+    r->busy = true;
+    r->work.data = r;
+    BUG_ON(uv_queue_work(r->loop, &r->work, work, done) != 0);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    start(timer->data);
+}
+
+enum err_code recorder_open(struct recorder **out, uv_loop_t *loop, const char *dir, struct err *e)
+{
+    struct recorder *r = xcalloc(1, sizeof *r);
+    if (metrics_open(&r->metrics, dir, e) != ERR_OK && e->code != ERR_RESOURCE_EXHAUSTED) {
+        free(r);
+        return e->code;
+    }
+    r->dir = xstrdup(dir);
+    r->loop = loop;
+    uv_timer_init(loop, &r->timer);
+    r->timer.data = r;
+    uv_unref((uv_handle_t *)&r->timer);
+    *out = r;
+    return ERR_OK;
+}
+
+static void wake(struct recorder *r)
+{
+    if (!uv_is_active((uv_handle_t *)&r->timer))
+        uv_timer_start(&r->timer, on_timer, WRITE_EVERY_MS, 0);
+}
+
+static int64_t step_of(struct recorder *r, const Ddp__V1__Report *report)
+{
+    const uint64_t key = ((uint64_t)report->job << 24 | ((uint64_t)report->spawn & 0xffffff)) + 1;
+    void *last = handles_take(&r->last_step, key);
+    const int64_t step = report->has_step ? report->step : (int64_t)(intptr_t)last;
+    handles_put(&r->last_step, key, (void *)(intptr_t)step);
+    return step;
+}
+
+static void drop_oldest(struct recorder *r)
+{
+    struct batch *b = &r->pending;
+    const size_t half = b->point_count / 2;
+    for (size_t i = 0; i < half; i++)
+        free(b->points[i].name);
+    memmove(b->points, b->points + half, (b->point_count - half) * sizeof *b->points);
+    b->point_count -= half;
+    r->dropped += half;
+}
+
+void recorder_add(struct recorder *r, const Ddp__V1__Report *report)
+{
+    struct batch *b = &r->pending;
+    const int64_t step = step_of(r, report);
+    for (size_t i = 0; i < report->n_metrics; i++) {
+        if (b->point_count >= RECORDER_PENDING)
+            drop_oldest(r);
+        b->points = array_grow(b->points, b->point_count, &b->point_cap, sizeof *b->points);
+        b->points[b->point_count++] = (struct metric_point){
+            .job = report->job,
+            .step = step,
+            .time_ms = report->time_ms,
+            .rank = report->rank,
+            .name = xstrdup(report->metrics[i]->name),
+            .value = report->metrics[i]->value,
+        };
+    }
+    wake(r);
+}
+
+void recorder_forget(struct recorder *r, int64_t job)
+{
+    struct batch *b = &r->pending;
+    b->forgotten = array_grow(b->forgotten, b->forgotten_count, &b->forgotten_cap, sizeof *b->forgotten);
+    b->forgotten[b->forgotten_count++] = job;
+    wake(r);
+}
+
+void recorder_read(struct recorder *r, struct rpc_call *call, int64_t job, const char *name, size_t limit)
+{
+    struct batch *b = &r->pending;
+    b->reads = array_grow(b->reads, b->read_count, &b->read_cap, sizeof *b->reads);
+    b->reads[b->read_count++] =
+        (struct read_request){.call = rpc_call_ref(call), .job = job, .name = xstrdup(name), .limit = limit};
+    start(r);
+}
+
+uint64_t recorder_dropped(const struct recorder *r)
+{
+    return r->dropped;
+}
+
+static void closed(uv_handle_t *timer)
+{
+    struct recorder *r = timer->data;
+    free(r->dir);
+    free(r);
+}
+
+void recorder_close(struct recorder *r)
+{
+    if (!r)
+        return;
+    while (r->busy)
+        uv_run(r->loop, UV_RUN_ONCE);
+    r->running = r->pending;
+    r->pending = (struct batch){0};
+    if (r->running.point_count || r->running.forgotten_count || r->running.read_count)
+        run_batch(r);
+    finish_batch(r);
+    metrics_close(r->metrics);
+    handles_release(&r->last_step);
+    uv_close((uv_handle_t *)&r->timer, closed);
+}

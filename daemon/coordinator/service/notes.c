@@ -1,0 +1,49 @@
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/service/backups.h"
+#include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/service_impl.h"
+
+/* What somebody who looks at the cluster has to know: the NOTE lines of `ddpctl status`. */
+
+static char **note_strangers(struct service *s, char **notes)
+{
+    size_t count;
+    const char **names = core_node_names(s->core, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        struct core_node_status node = {0};
+        struct err e;
+        if (core_node_status(s->core, names[i], service_now(), &node, &e) != ERR_OK)
+            continue;
+        for (size_t k = 0; k < node.unknown_count; k++) {
+            CLEANUP(free_text)
+            char *text = xasprintf("%s runs job %lld, which this coordinator does not know", names[i],
+                                   (long long)node.unknown_jobs[k]);
+            notes = strv_append(notes, text);
+        }
+        core_node_status_release(&node);
+    }
+    free(names);
+    return notes;
+}
+
+char **service_notes(struct service *s)
+{
+    char **notes = NULL;
+
+    if (s->stuck) {
+        CLEANUP(free_text)
+        char *text =
+            xasprintf("disk full at %s: nothing is written and new jobs are refused; running jobs continue",
+                      s->options->state);
+        notes = strv_append(notes, text);
+    }
+    if (s->backups && backups_problem(s->backups)) {
+        CLEANUP(free_text)
+        char *text = xasprintf("the last backup of the database failed: %s", backups_problem(s->backups));
+        notes = strv_append(notes, text);
+    }
+    return note_strangers(s, notes);
+}

@@ -1,0 +1,190 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/service/ask.h"
+#include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/access/identity.h"
+#include "proto/rpc_codec.h"
+
+/* ProbeJob: what the coordinator knows of each member of a generation, and what their nodes see of them now.
+ */
+
+#define PROBE_TIMEOUT_MS 3000
+
+/* The generation that failed a job that failed, else the newest. */
+static int64_t choose_generation(const struct core_job_status *status)
+{
+    if (status->failure && (status->job->state == JOB_FAILED || status->job->state == JOB_RECOVERING))
+        return status->failure->generation;
+    return status->job->generation;
+}
+
+static void fill_member(struct pool *pool, const struct core_member *m, Ddp__V1__WorkerProbe *out)
+{
+    const struct spawn_record *s = m->spawn;
+    ddp__v1__worker_probe__init(out);
+    out->spawn = s->spawn;
+    out->rank = s->rank;
+    out->local_rank = s->local_rank;
+    out->node = s->node;
+    out->pid = s->pid;
+    out->state = (char *)(uintptr_t)sm_name(&rank_sm, (int)m->rank->state);
+    out->ended = s->dead;
+    out->exit_known = s->exit_known;
+    out->code = s->code;
+    out->signal = s->signal;
+    out->out_of_memory = s->out_of_memory;
+    out->lost = s->lost;
+    out->message = rpc_utf8_clean(pool_text(pool, s->message ? s->message : ""));
+    out->n_stderr_tail = convert_lines(pool, s->stderr_tail, &out->stderr_tail);
+    out->started_ms = s->started_ms;
+    out->ended_ms = s->ended_ms;
+    out->step = m->step;
+    out->ms_per_step = m->ms_per_step;
+    out->wait_ms = m->wait_ms;
+    out->idle_ms = out->output_age_ms = -1;
+    out->report_age_ms = m->report_age_ms;
+}
+
+/* What the node saw, into what the coordinator knows. */
+static void merge(Ddp__V1__WorkerProbe *to, const Ddp__V1__WorkerProbe *from)
+{
+    to->probed = from->probed;
+    to->cpu_ms = from->cpu_ms;
+    to->idle_ms = from->idle_ms;
+    to->output_age_ms = from->output_age_ms;
+    if (from->report_age_ms >= 0 && (to->report_age_ms < 0 || from->report_age_ms < to->report_age_ms))
+        to->report_age_ms = from->report_age_ms;
+    to->n_processes = from->n_processes;
+    to->processes = from->processes;
+    to->processes_left_out = from->processes_left_out;
+}
+
+/* One reply and all that it borrows from. */
+struct building {
+    struct pool pool;
+    struct core_job_status status;
+    struct core_member *members;
+    void **answers;
+    size_t answer_count;
+    Ddp__V1__JobStatus job;
+    Ddp__V1__ProbeJobReply reply;
+};
+
+static void release(struct building *b)
+{
+    for (size_t i = 0; i < b->answer_count; i++)
+        rpc_free(b->answers[i]);
+    free(b->answers);
+    free(b->members);
+    core_job_status_release(&b->status);
+    pool_release(&b->pool);
+}
+
+static void take_answer(struct building *b, const struct ask_part *part, const Ddp__V1__ProbeAnswer *answer)
+{
+    if (answer->error[0])
+        b->reply.notes[b->reply.n_notes++] = pool_printf(&b->pool, "node %s: %s", part->node, answer->error);
+    for (size_t i = 0; i < answer->n_workers; i++)
+        for (size_t k = 0; k < b->reply.n_workers; k++)
+            if (b->reply.workers[k]->spawn == answer->workers[i]->spawn &&
+                !strcmp(b->reply.workers[k]->node, part->node))
+                merge(b->reply.workers[k], answer->workers[i]);
+}
+
+static void take_parts(struct building *b, const struct ask *ask)
+{
+    struct err e = {0};
+    b->answers = xcalloc(ask->count + 1, sizeof *b->answers);
+    b->reply.notes = pool_alloc(&b->pool, (ask->count + 1) * sizeof *b->reply.notes);
+    for (size_t i = 0; i < ask->count; i++) {
+        const struct ask_part *part = ask->parts[i];
+        void *answer = NULL;
+        const char *problem = part->problem;
+        if (!problem && rpc_unpack(&ddp__v1__probe_answer__descriptor, part->answer.data, part->answer.len,
+                                   &answer, &e) != ERR_OK)
+            problem = "gave an answer that is none";
+        if (problem) {
+            b->reply.notes[b->reply.n_notes++] = pool_printf(&b->pool, "node %s %s", part->node, problem);
+            continue;
+        }
+        b->answers[b->answer_count++] = answer;
+        take_answer(b, part, answer);
+    }
+}
+
+static void reply(struct ask *ask)
+{
+    CLEANUP(release) struct building b = {0};
+    struct service *s = ask->service;
+    struct err e = {0};
+    size_t count;
+    service_flush(s);
+    if (core_job_status(s->core, ask->job, true, &b.status, &e) != ERR_OK) {
+        rpc_call_fail(ask->rpc, &e); /* forgotten meanwhile */
+        return;
+    }
+    ddp__v1__probe_job_reply__init(&b.reply);
+    convert_job(&b.pool, &b.status, true, &b.job);
+    b.reply.job = &b.job;
+    b.reply.generation = ask->generation;
+    b.members = core_members(s->core, ask->job, ask->generation, service_now(), &count);
+    b.reply.workers = pool_alloc(&b.pool, (count + 1) * sizeof *b.reply.workers);
+    for (size_t i = 0; i < count; i++) {
+        b.reply.workers[i] = pool_alloc(&b.pool, sizeof **b.reply.workers);
+        fill_member(&b.pool, &b.members[i], b.reply.workers[i]);
+    }
+    b.reply.n_workers = count;
+    take_parts(&b, ask);
+    rpc_call_reply(ask->rpc, &b.reply);
+}
+
+static bool asked_already(const struct ask *ask, const char *node)
+{
+    for (size_t i = 0; i < ask->count; i++)
+        if (!strcmp(ask->parts[i]->node, node))
+            return true;
+    return false;
+}
+
+static void ask_node(struct ask *ask, const char *node)
+{
+    struct ask_part *part = ask_add(ask, node);
+    Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
+    Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
+    probe.probe = (int64_t)part->handle;
+    probe.job = ask->job;
+    probe.generation = ask->generation;
+    down.body_case = DDP__V1__AGENT_DOWN__BODY_PROBE;
+    down.probe = &probe;
+    ask_send(part, &down);
+}
+
+void probe_job(struct rpc_call *rpc, const void *message, void *user)
+{
+    struct service *s = user;
+    const Ddp__V1__ProbeJobRequest *request = message;
+    struct core_job_status status = {0};
+    struct err e = {0};
+    size_t count;
+    service_flush(s);
+    if (core_job_status(s->core, request->job, false, &status, &e) != ERR_OK) {
+        rpc_call_fail(rpc, &e);
+        return;
+    }
+    if (!caller_may_read(s, rpc, request->job)) {
+        core_job_status_release(&status);
+        return;
+    }
+    struct ask *ask = ask_open(s, rpc, PROBE_TIMEOUT_MS, reply);
+    ask->job = request->job;
+    ask->generation = choose_generation(&status);
+    struct core_member *members = core_members(s->core, ask->job, ask->generation, service_now(), &count);
+    for (size_t i = 0; i < count; i++)
+        if (!members[i].spawn->dead && !asked_already(ask, members[i].spawn->node))
+            ask_node(ask, members[i].spawn->node);
+    free(members);
+    core_job_status_release(&status);
+    ask_start(ask);
+}

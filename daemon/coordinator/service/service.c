@@ -1,0 +1,388 @@
+#include "daemon/coordinator/service/service.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/notify.h"
+#include "base/signals.h"
+#include "daemon/coordinator/service/backups.h"
+#include "daemon/coordinator/service/http.h"
+#include "daemon/coordinator/service/access/identity.h"
+#include "daemon/coordinator/service/metrics_recorder.h"
+#include "daemon/coordinator/service/service_impl.h"
+
+/* The loop around the core: what arrives, when things are committed and sent (batch.c), how it starts and
+ * ends. */
+
+#define PUBLISH_MS 1000
+#define DRAIN_MS 2000
+#define TRIM_FIRST_MS (60 * 1000)
+#define TRIM_EVERY_MS (3600 * 1000)
+#define EVENTS_KEPT 10000     /* of each job, and of the cluster */
+#define MAX_RECEIVE (4 << 20) /* the facts of 500 processes that all left 8 KiB of stderr */
+#define LONGEST_SLEEP_MS 1000 /* libuv counts a clock that stands still while the machine sleeps */
+
+struct core_now service_now(void)
+{
+    return (struct core_now){.boot_ms = clock_boot_ms(), .wall_ms = clock_wall_ms()};
+}
+
+uint64_t service_handle(struct service *s)
+{
+    return ++s->last_handle;
+}
+
+/* ---- the loop's turns */
+
+static void arm_tick(struct service *s);
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct service *s = timer->data;
+    hearing_tell(s);
+    const struct core_now now = service_now();
+    if (!s->stuck && core_next_deadline(s->core) <= now.boot_ms)
+        core_tick(s->core, now, &s->out);
+}
+
+static void arm_tick(struct service *s)
+{
+    const int64_t deadline = core_next_deadline(s->core);
+    int64_t wait = deadline == INT64_MAX ? LONGEST_SLEEP_MS : deadline - clock_boot_ms();
+    if (wait > LONGEST_SLEEP_MS || s->stuck)
+        wait = LONGEST_SLEEP_MS;
+    uv_timer_start(&s->tick, on_tick, wait > 0 ? (uint64_t)wait : 0, 0);
+    hearing_due(s, wait > 0 ? wait : 0);
+}
+
+static void on_trim(uv_timer_t *timer)
+{
+    struct service *s = timer->data;
+    struct err e = {0};
+    if (!s->stuck && store_trim_events(s->store, EVENTS_KEPT, &e) != ERR_OK)
+        log_warn("events_not_trimmed", "why=%s", LOG_Q(e.msg));
+    if (!s->stuck)
+        audit_trim(s);
+}
+
+static double oldest_queued(struct service *s, int64_t now)
+{
+    size_t count;
+    double oldest = 0;
+    int64_t *ids = core_job_ids(s->core, 0, &count);
+    for (size_t i = 0; i < count; i++) {
+        const struct job_record *job = core_job(s->core, ids[i]);
+        const double age = (double)(now - job->created_ms) / 1e3;
+        if (job->state == JOB_QUEUED && age > oldest)
+            oldest = age;
+    }
+    free(ids);
+    return oldest;
+}
+
+static void publish(struct service *s)
+{
+    const int64_t now = clock_boot_ms();
+    struct core_totals totals;
+    struct buf text = {0};
+    if (!s->http || now - s->flushed_ms < PUBLISH_MS)
+        return;
+    s->flushed_ms = now;
+    core_totals(s->core, &totals);
+    s->stats.oldest_queued_s = oldest_queued(s, clock_wall_ms());
+    s->stats.room_bytes = store_room(s->store);
+    s->stats.points_dropped = recorder_dropped(s->recorder);
+    s->stats.backup_age_s = s->backups ? (double)backups_age_ms(s->backups) / 1e3 : -1;
+    s->stats.backup_failures = s->backups ? backups_failures(s->backups) : 0;
+    stats_print(&s->stats, &totals, store_epoch(s->store), &text);
+    http_publish(s->http, &text);
+}
+
+static void end_of_turn(struct service *s)
+{
+    hearing_turn(s);
+    if (!s->stuck)
+        service_flush(s);
+    if (!s->stuck && s->out.change_count == 0 && s->out.effect_count == 0) {
+        if (s->wishes_due)
+            sessions_push(s);
+        if (s->watches_due)
+            calls_push(s);
+        if (s->run_due)
+            members_push(s);
+    }
+    if (s->logs_due)
+        logs_push(s);
+    publish(s);
+    arm_tick(s);
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    end_of_turn(prepare->data);
+}
+
+static void on_check(uv_check_t *check)
+{
+    end_of_turn(check->data);
+}
+
+/* ---- the end */
+
+static void close_any(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void on_drained(void *user)
+{
+    struct service *s = user;
+    uv_stop(&s->loop); /* the rest is done outside of its callbacks, see close_all */
+}
+
+void service_stop(struct service *s, const char *why)
+{
+    if (s->stopping) {
+        rpc_server_drain(s->server, 0, on_drained, s);
+        return;
+    }
+    s->stopping = true;
+    log_info("stopping", "why=%s", why);
+    notify_send("STOPPING=1");
+    rpc_server_drain(s->server, DRAIN_MS, on_drained, s);
+}
+
+static void on_signal(uv_signal_t *signal, int number)
+{
+    service_stop(signal->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
+}
+
+static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
+{
+    static char sink[64];
+    (void)handle;
+    (void)suggested;
+    *out = uv_buf_init(sink, sizeof sink);
+}
+
+static void on_lifeline(uv_stream_t *stream, ssize_t count, const uv_buf_t *data)
+{
+    (void)data;
+    if (count >= 0)
+        return;
+    uv_read_stop(stream);
+    service_stop(stream->data, "lifeline");
+}
+
+/* ---- the start */
+
+static void random_bytes(void *ctx, void *out, size_t size)
+{
+    (void)ctx;
+    id_random(out, size);
+}
+
+enum err_code service_rebuild(struct service *s, struct err *e)
+{
+    struct core_config config = s->options->core;
+    const struct core_env env = {.random = random_bytes};
+    CLEANUP(records_release) struct records records = {0};
+    if (store_load(s->store, &records, e) != ERR_OK)
+        return e->code;
+    memcpy(config.cluster_id, store_cluster_id(s->store), sizeof config.cluster_id);
+    config.epoch = store_epoch(s->store);
+    config.no_cards = s->options->lifeline >= 0; /* the cluster ends with us */
+    core_out_clear(&s->out);
+    core_free(s->core);
+    s->core = core_create(&config, &env);
+    return core_load(s->core, &records, service_now(), &s->out, e);
+}
+
+static enum err_code listen_all(struct service *s, struct err *e)
+{
+    const struct rpc_tls_files *tls = s->options->tls.ca ? &s->options->tls : NULL;
+    CLEANUP(free_text) char *path = xasprintf("%s/coordinator.sock", s->options->state);
+    for (size_t i = 0; s->options->listen && s->options->listen[i]; i++) {
+        int port = 0;
+        if (rpc_server_listen_tcp(s->server, s->options->listen[i], tls, &port, e) != ERR_OK)
+            return e->code;
+        log_info("listening", "address=%s port=%d tls=%s", LOG_Q(s->options->listen[i]), port,
+                 tls ? "yes" : "no");
+    }
+    /* last: who sees the socket knows that the ports are ours */
+    if (rpc_server_listen_unix(s->server, path, e) != ERR_OK)
+        return e->code;
+    log_info("listening", "address=unix:%s", LOG_Q(path));
+    return ERR_OK;
+}
+
+static enum err_code open_server(struct service *s, struct err *e)
+{
+    const struct rpc_server_options options = {
+        .loop = &s->loop,
+        .auth = auth_check,
+        .auth_user = s,
+        .max_receive = MAX_RECEIVE,
+        .limits = s->options->limits,
+        .private_dir = s->options->state,
+    };
+    if (rpc_server_create(&s->server, &options, e) != ERR_OK)
+        return e->code;
+    s->services[0] = (struct rpc_service){&ddp__v1__cluster__descriptor, cluster_methods, s};
+    s->services[1] = (struct rpc_service){&ddp__v1__agent__descriptor, agent_methods, s};
+    s->services[2] = (struct rpc_service){&ddp__v1__rendezvous__descriptor, rendezvous_methods, s};
+    for (size_t i = 0; i < ARRAY_LEN(s->services); i++) {
+        for (const struct rpc_method *m = s->services[i].methods; m->name; m++)
+            BUG_ON(!access_find(s->services[i].descriptor->name,
+                                m->name)); /* a method without a row in roles.c */
+        rpc_server_add_service(s->server, &s->services[i]);
+    }
+    return listen_all(s, e);
+}
+
+static enum err_code open_lifeline(struct service *s, struct err *e)
+{
+    uv_pipe_init(&s->loop, &s->lifeline, 0);
+    s->lifeline.data = s;
+    if (s->options->lifeline < 0)
+        return ERR_OK;
+    const int rc = uv_pipe_open(&s->lifeline, s->options->lifeline);
+    if (rc != 0 || uv_read_start((uv_stream_t *)&s->lifeline, give_buffer, on_lifeline) != 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "--lifeline %d: not a pipe", s->options->lifeline);
+    return ERR_OK;
+}
+
+static void open_loop(struct service *s)
+{
+    uv_loop_init(&s->loop);
+    uv_loop_configure(&s->loop, UV_METRICS_IDLE_TIME);
+    uv_prepare_init(&s->loop, &s->prepare);
+    uv_check_init(&s->loop, &s->check);
+    uv_timer_init(&s->loop, &s->tick);
+    uv_timer_init(&s->loop, &s->retry);
+    uv_timer_init(&s->loop, &s->trim);
+    uv_timer_init(&s->loop, &s->memory_timer);
+    s->memory_timer.data = s;
+    uv_timer_init(&s->loop, &s->ask_timer);
+    uv_timer_init(&s->loop, &s->refusal_timer);
+    uv_signal_init(&s->loop, &s->term);
+    uv_signal_init(&s->loop, &s->interrupt);
+    s->prepare.data = s->check.data = s->tick.data = s->retry.data = s->trim.data = s->ask_timer.data =
+        s->term.data = s->interrupt.data = s;
+}
+
+static void start_loop(struct service *s)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is a full disk, not our end */
+    if (s->options->lifeline >= 0) {
+        signals_leave_to_parent();
+    } else {
+        uv_signal_start(&s->term, on_signal, SIGTERM);
+        uv_signal_start(&s->interrupt, on_signal, SIGINT);
+    }
+    uv_prepare_start(&s->prepare, on_prepare);
+    uv_check_start(&s->check, on_check);
+    uv_timer_start(&s->trim, on_trim, TRIM_FIRST_MS, TRIM_EVERY_MS);
+    rpc_server_start(s->server);
+    hearing_open(s);
+    memory_watch(s);
+    service_flush(s); /* what core_load decided */
+    publish(s);
+    notify_send("READY=1");
+    log_info("ready", "state=%s cluster=%s epoch=%lld", LOG_Q(s->options->state), store_cluster_id(s->store),
+             (long long)store_epoch(s->store));
+}
+
+static enum err_code open_store(struct service *s, struct err *e)
+{
+    const char *dir = s->options->state;
+    if (s->options->lifeline >= 0)
+        return store_open_passing(&s->store, dir, e);
+    return (s->options->accept_loss ? store_open_accepting : store_open)(&s->store, dir, e);
+}
+
+static void backup_failed(void *user, const char *why)
+{
+    CLEANUP(free_text) char *text = xasprintf("the backup of the database failed: %s", why);
+    service_say(user, "backup_failed", text);
+}
+
+static void open_backups(struct service *s)
+{
+    if (s->options->lifeline < 0)
+        backups_open(&s->backups, &s->loop,
+                     &(struct backups_options){.state = s->options->state,
+                                               .dir = s->options->backup_dir,
+                                               .every_ms = s->options->backup_every_ms,
+                                               .keep = s->options->backup_keep,
+                                               .failed = backup_failed,
+                                               .user = s});
+}
+
+static enum err_code open_all(struct service *s, struct err *e)
+{
+    if (open_store(s, e) != ERR_OK || service_rebuild(s, e) != ERR_OK || users_open(s, e) != ERR_OK ||
+        recorder_open(&s->recorder, &s->loop, s->options->state, e) != ERR_OK ||
+        open_server(s, e) != ERR_OK || open_lifeline(s, e) != ERR_OK)
+        return e->code;
+    if (s->options->metrics && http_open(&s->http, s->options->metrics, e) != ERR_OK)
+        return e->code;
+    open_backups(s);
+    return ERR_OK;
+}
+
+static void close_all(struct service *s)
+{
+    uv_prepare_stop(&s->prepare);
+    uv_check_stop(&s->check);
+    uv_timer_stop(&s->tick);
+    recorder_close(s->recorder);
+    backups_close(s->backups);
+    rpc_server_free(s->server);
+    uv_walk(&s->loop, close_any, NULL);
+    uv_run(&s->loop, UV_RUN_DEFAULT);
+    BUG_ON(uv_loop_close(&s->loop) != 0);
+    http_close(s->http);
+    core_free(s->core);
+    users_close(s);
+    core_out_release(&s->out);
+    core_out_release(&s->spare);
+    store_close(s->store);
+    members_free(s->run);
+    handles_release(&s->calls);
+    handles_release(&s->sessions);
+    handles_release(&s->reads);
+    handles_release(&s->asks);
+    free(s->refused);
+    free(s);
+}
+
+enum err_code service_run(const struct service_options *options, struct err *e)
+{
+    struct service *s = xcalloc(1, sizeof *s);
+    s->options = options;
+    open_loop(s);
+    enum err_code code = open_all(s, e);
+    if (code == ERR_OK) {
+        start_loop(s);
+        uv_run(&s->loop, UV_RUN_DEFAULT);
+        if (s->broken.code == ERR_OK) {
+            if (!s->stuck)
+                core_save(s->core, service_now(), &s->out);
+            service_flush(s); /* what the last calls' ends brought */
+        }
+    }
+    if (code == ERR_OK && s->broken.code != ERR_OK) {
+        *e = s->broken;
+        code = e->code;
+    }
+    close_all(s);
+    return code;
+}

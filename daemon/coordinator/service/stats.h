@@ -1,0 +1,42 @@
+#ifndef DDP_DAEMON_COORDINATOR_SERVICE_STATS_H
+#define DDP_DAEMON_COORDINATOR_SERVICE_STATS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "daemon/coordinator/core/core.h"
+#include "proto/rpc_limits.h"
+
+/* Counters of the service, and their text in Prometheus' format. */
+
+#define STATS_BUCKETS 12
+#define STATS_METHODS 64
+extern const double stats_bounds[STATS_BUCKETS]; /* seconds, growing */
+
+struct stats {
+    uint64_t commits, commit_failures, changes, refused_calls, reports, reports_dropped, points_dropped;
+    uint64_t
+        latency_buckets[STATS_BUCKETS]; /* commits that took at most the bound and more than the one before */
+    uint64_t latency_over;
+    double latency_sum; /* seconds */
+    struct {
+        char name[48]; /* "Cluster/SubmitJob" */
+        uint64_t calls;
+    } methods[STATS_METHODS];
+    size_t method_count;
+    size_t sessions, watches, log_reads, pending_changes;
+    double oldest_queued_s; /* 0: none */
+    double backup_age_s;    /* below 0: there is none */
+    uint64_t backup_failures;
+    int64_t room_bytes;
+    struct rpc_traffic traffic;
+    uint64_t deaf_ms, shut_ms; /* sums of traffic's, and of the loop's own */
+};
+
+void stats_commit(struct stats *s, int64_t nanoseconds, size_t changes);
+void stats_call(struct stats *s, const char *service, const char *method);
+/* Appends the whole page. */
+void stats_print(const struct stats *s, const struct core_totals *totals, int64_t epoch, struct buf *out);
+
+#endif

@@ -1,0 +1,129 @@
+#include "daemon/supervisor/protocol/procs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+/* Where cgroup2 is mounted, from /proc/self/mountinfo: "ID PARENT MAJ:MIN ROOT MOUNTPOINT OPTIONS - cgroup2
+ * ...". */
+static bool find_mount(char out[PATH_MAX])
+{
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    char line[8192];
+    bool found = false;
+
+    while (f && !found && fgets(line, sizeof(line), f)) {
+        if (!strstr(line, " - cgroup2 "))
+            continue;
+        found = sscanf(line, "%*s %*s %*s %*s %4095s", out) == 1;
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* Our own cgroup v2 path: the line "0::/..." of /proc/self/cgroup. */
+static bool find_own(char out[PATH_MAX])
+{
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    char line[PATH_MAX];
+    bool found = false;
+
+    while (f && !found && fgets(line, sizeof(line), f)) {
+        if (strncmp(line, "0::/", 4))
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(out, PATH_MAX, "%s", line + 3);
+        found = true;
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+enum err_code cgroup_make(const char *name, char **out, struct err *e)
+{
+    char mount[PATH_MAX], own[PATH_MAX];
+    CLEANUP(free_text) char *path = NULL;
+
+    *out = NULL;
+    if (!find_mount(mount) || !find_own(own))
+        return ERR_OK;
+    path = xasprintf("%s%s/%s", mount, strcmp(own, "/") ? own : "", name);
+    if (mkdir(path, 0755) && errno != EEXIST) {
+        if (errno == EACCES || errno == EPERM || errno == EROFS || errno == ENOENT)
+            return ERR_OK;
+        return err_sys(e, errno, "%s", path);
+    }
+    *out = steal(path);
+    return ERR_OK;
+}
+
+int cgroup_open(const char *cgroup)
+{
+    return open(cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static FILE *open_member(const char *cgroup, const char *name, const char *mode)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", cgroup, name);
+
+    return fopen(path, mode);
+}
+
+int cgroup_kill(const char *cgroup)
+{
+    FILE *kill_file = open_member(cgroup, "cgroup.kill", "we");
+    FILE *procs = open_member(cgroup, "cgroup.procs", "re");
+    int alive = 0, pid;
+
+    if (kill_file) {
+        fputs("1", kill_file);
+        fclose(kill_file);
+    }
+    while (procs && fscanf(procs, "%d", &pid) == 1) {
+        alive++;
+        if (!kill_file && pid > 0)
+            kill(pid, SIGKILL); /* before Linux 5.14 */
+    }
+    if (procs)
+        fclose(procs);
+    return alive;
+}
+
+void cgroup_remove(const char *cgroup)
+{
+    if (rmdir(cgroup))
+        return; /* a leftover directory holds nothing; the next start of this spawn's number would reuse it */
+}
+
+static long long counter(FILE *f, const char *key)
+{
+    char name[64];
+    long long value, found = -1;
+
+    while (f && found < 0 && fscanf(f, "%63s %lld", name, &value) == 2)
+        if (!strcmp(name, key))
+            found = value;
+    if (f)
+        fclose(f);
+    return found;
+}
+
+bool cgroup_out_of_memory(const char *cgroup)
+{
+    return counter(open_member(cgroup, "memory.events", "re"), "oom_kill") > 0;
+}
+
+long long kernel_oom_kills(void)
+{
+    return counter(fopen("/proc/vmstat", "re"), "oom_kill");
+}

@@ -1,0 +1,23 @@
+#ifndef DDP_DAEMON_SUPERVISOR_PROTOCOL_RECORD_H
+#define DDP_DAEMON_SUPERVISOR_PROTOCOL_RECORD_H
+
+#include "daemon/supervisor/protocol/control.h"
+
+/* A spawn on disk: <run>/<job>/<spawn>.json. The supervisor writes it before it forks (state "starting") and
+ * again when the worker has ended; it is removed when the coordinator has committed the end. So a record
+ * without a live supervisor that does not say "exited" is a spawn whose end nobody saw. */
+
+MUST_CHECK enum err_code record_write(const char *dir, const struct spawn_fact *fact,
+                                      struct err *e);                                  /* durable */
+MUST_CHECK enum err_code record_remove(const char *dir, int64_t spawn, struct err *e); /* missing is fine */
+
+struct record_list {
+    struct spawn_fact *items;
+    size_t count, cap;
+};
+/* All records of the directory by spawn number; a damaged one is given as exited and lost. A missing
+ * directory: none. */
+MUST_CHECK enum err_code record_list(const char *dir, struct record_list *out, struct err *e);
+void record_list_release(struct record_list *list); /* for CLEANUP too */
+
+#endif

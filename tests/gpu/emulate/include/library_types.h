@@ -1,9 +1,0 @@
-#ifndef DDP_EMULATE_LIBRARY_TYPES_H
-#define DDP_EMULATE_LIBRARY_TYPES_H
-
-#include "cuda_runtime_api.h"
-
-/* What cuDNN's headers want besides. */
-typedef enum libraryPropertyType_t { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
-
-#endif

@@ -1,0 +1,9 @@
+#ifndef DDP_TESTS_STANDINS_CUDA_INCLUDE_LIBRARY_TYPES_H
+#define DDP_TESTS_STANDINS_CUDA_INCLUDE_LIBRARY_TYPES_H
+
+#include "cuda_runtime_api.h"
+
+/* What cuDNN's headers want besides. */
+typedef enum libraryPropertyType_t { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
+
+#endif

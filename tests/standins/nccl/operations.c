@@ -1,0 +1,197 @@
+/* Operations, as work of a stream that is asked again until it is done: everything goes to rank 0, which adds
+ * in rank order, and back. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "internal.h"
+#include "tests/standins/cuda/emulate.h"
+
+enum kind { SUM_FLOATS, SUM_BFLOATS, SPREAD };
+enum { BEGIN, COLLECT, RETURN };
+
+struct work {
+    struct ncclComm *c;
+    enum kind kind;
+    int root, phase;
+    char *data;
+    size_t bytes;
+};
+
+/* ---- bytes */
+
+static void lost(struct ncclComm *c)
+{
+    if (!standin_fault("unnoticed-death"))
+        atomic_store(&c->state, ncclRemoteError);
+}
+
+/* Whether all of it went, or came. */
+static bool move(struct ncclComm *c, struct peer *p, char *data, size_t bytes, bool out)
+{
+    while (p->done < bytes) {
+        ssize_t n = out ? send(p->fd, data + p->done, bytes - p->done, MSG_DONTWAIT | MSG_NOSIGNAL)
+                        : recv(p->fd, data + p->done, bytes - p->done, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return false;
+        if (n <= 0) {
+            lost(c);
+            return false;
+        }
+        p->done += (size_t)n;
+    }
+    return true;
+}
+
+/* With all of rank 0's, or with it. */
+static bool move_all(struct work *w, bool out)
+{
+    struct ncclComm *c = w->c;
+    bool all = true;
+
+    if (c->rank)
+        return move(c, &c->peers[0], w->data, w->bytes, out);
+    for (int r = 1; r < c->ranks; r++)
+        all &= move(c, &c->peers[r], out ? w->data : c->peers[r].data, w->bytes, out);
+    return all;
+}
+
+static void rewind_all(struct ncclComm *c)
+{
+    for (int r = 0; r < c->ranks; r++)
+        c->peers[r].done = 0;
+}
+
+/* ---- sums */
+
+static void add_floats(char *to, const char *from, size_t bytes)
+{
+    float *y = (float *)(void *)to;
+    const float *x = (const float *)(const void *)from;
+
+    for (size_t i = 0; i < bytes / sizeof(*y); i++)
+        y[i] += x[i];
+}
+
+static float widened(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float x;
+
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+static void add_bfloats(char *to, const char *from, size_t bytes)
+{
+    uint16_t *y = (uint16_t *)(void *)to;
+    const uint16_t *x = (const uint16_t *)(const void *)from;
+
+    for (size_t i = 0; i < bytes / sizeof(*y); i++) {
+        float sum = widened(y[i]) + widened(x[i]);
+        uint32_t bits;
+        memcpy(&bits, &sum, sizeof(bits));
+        y[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+}
+
+static void add_all(struct work *w)
+{
+    for (int r = 1; r < w->c->ranks; r++)
+        if (w->kind == SPREAD && r == w->root)
+            memcpy(w->data, w->c->peers[r].data, w->bytes);
+        else if (w->kind == SUM_FLOATS)
+            add_floats(w->data, w->c->peers[r].data, w->bytes);
+        else if (w->kind == SUM_BFLOATS)
+            add_bfloats(w->data, w->c->peers[r].data, w->bytes);
+}
+
+/* ---- */
+
+static void begin(struct work *w)
+{
+    rewind_all(w->c);
+    for (int r = 1; r < w->c->ranks && w->c->rank == 0; r++) {
+        free(w->c->peers[r].data);
+        w->c->peers[r].data = malloc(w->bytes ? w->bytes : 1);
+    }
+    w->phase = COLLECT;
+}
+
+static bool advance(struct work *w)
+{
+    bool first = w->c->rank == 0;
+
+    if (w->phase == BEGIN)
+        begin(w);
+    if (w->phase == COLLECT) {
+        if (!move_all(w, !first))
+            return false;
+        if (first)
+            add_all(w);
+        rewind_all(w->c);
+        w->phase = RETURN;
+    }
+    return move_all(w, first);
+}
+
+static bool run(void *closure)
+{
+    struct work *w = closure;
+    struct ncclComm *c = w->c;
+
+    if (!atomic_load(&c->aborted)) {
+        if (standin_fault("stall") || atomic_load(&c->state) != ncclSuccess || !advance(w))
+            return false;
+        if (standin_fault("async-error"))
+            atomic_store(&c->state, ncclInternalError);
+    }
+    standin_drop(c);
+    return true;
+}
+
+/* The real one says InvalidArgument to whoever does not wait for the call before. */
+static ncclResult_t ready(const struct ncclComm *c)
+{
+    ncclResult_t state = (ncclResult_t)atomic_load(&c->state);
+
+    if (!c->formed)
+        return ncclInvalidUsage;
+    return state == ncclInProgress ? ncclInvalidArgument : state;
+}
+
+static ncclResult_t put(struct work w, cudaStream_t stream)
+{
+    ncclResult_t rc = ready(w.c);
+
+    if (rc != ncclSuccess || w.c->ranks == 1)
+        return rc;
+    if (!w.c->connected)
+        atomic_store(&w.c->state, rc = ncclInProgress);
+    standin_hold(w.c);
+    if (emulated_enqueue(stream, "NCCL", run, &w, sizeof(w)) == cudaSuccess)
+        return rc;
+    standin_drop(w.c);
+    return ncclUnhandledCudaError;
+}
+
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t c, cudaStream_t stream)
+{
+    if (from != to || op != ncclSum || (type != ncclFloat && type != ncclBfloat16))
+        return ncclInvalidArgument;
+    return put((struct work){.c = c,
+                             .kind = type == ncclFloat ? SUM_FLOATS : SUM_BFLOATS,
+                             .data = to,
+                             .bytes = count * (type == ncclFloat ? 4 : 2)},
+               stream);
+}
+
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t c, cudaStream_t stream)
+{
+    if (from != to || type != ncclUint8 || root < 0 || root >= c->ranks)
+        return ncclInvalidArgument;
+    return put((struct work){.c = c, .kind = SPREAD, .root = root, .data = to, .bytes = count}, stream);
+}

@@ -1,0 +1,481 @@
+/* A group whose arrays are a device's, summed by the device's own collectives: NCCL's, over the stand-in. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "trainer/member/coll/coll.h"
+#include "trainer/device/cuda/nccl/nccl.h"
+
+enum { COUNT = 5000, MOST_RANKS = 8, SOON_MS = 10000 };
+
+/* ---- as much of a device as groups want */
+
+struct test_device {
+    struct device base;
+    cudaStream_t stream;
+    enum err_code (*check)(void *arg, struct err *e);
+    void *arg;
+};
+
+static struct test_device device;
+
+cudaStream_t cuda_stream(struct device *d)
+{
+    return d == &device.base ? device.stream : NULL;
+}
+
+enum err_code cuda_amiss(struct device *d, struct err *e)
+{
+    (void)d;
+    (void)e;
+    return ERR_OK;
+}
+
+static enum err_code dev_alloc(struct device *d, size_t bytes, void **out, struct err *e)
+{
+    (void)d;
+    if (cudaMalloc(out, bytes) || cudaMemset(*out, 0, bytes))
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "no memory");
+    return ERR_OK;
+}
+
+static void dev_free(struct device *d, void *p)
+{
+    (void)d;
+    cudaFree(p);
+}
+
+static enum err_code dev_wait(struct device *d, struct err *e)
+{
+    (void)d;
+    while (cudaStreamQuery(device.stream) == cudaErrorNotReady) {
+        if (device.check && device.check(device.arg, e))
+            return e->code;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return ERR_OK;
+}
+
+static void dev_upload(struct device *d, void *to, const void *from, size_t bytes)
+{
+    (void)d;
+    cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device.stream);
+}
+
+static void dev_download(struct device *d, void *to, const void *from, size_t bytes)
+{
+    struct err e = {0};
+
+    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device.stream);
+    if (dev_wait(d, &e))
+        memset(to, 0, bytes);
+}
+
+static void dev_watch(struct device *d, enum err_code (*check)(void *arg, struct err *e), void *arg)
+{
+    (void)d;
+    device.check = check;
+    device.arg = arg;
+}
+
+static const struct device_ops dev_ops = {
+    .name = "cuda",
+    .wait = dev_wait,
+    .alloc = dev_alloc,
+    .free = dev_free,
+    .upload = dev_upload,
+    .download = dev_download,
+    .watch = dev_watch,
+};
+
+/* ---- ranks */
+
+static struct shared {
+    uint8_t address[MOST_RANKS][512], id[256];
+    size_t size[MOST_RANKS], id_size;
+    atomic_int here, formed;
+} * shared;
+static char directory[64];
+
+#define CHECK(what)                                                                                          \
+    do {                                                                                                     \
+        if (!(what)) {                                                                                       \
+            fprintf(stderr, "%s:%d: rank %d: %s\n", __FILE__, __LINE__, rank, #what);                        \
+            _exit(1);                                                                                        \
+        }                                                                                                    \
+    } while (0)
+
+struct where {
+    int rank, ranks;
+    bool tree, nodes; /* nodes: every rank is on one of its own */
+    int end_ms;
+    struct coll_listener *listener;
+    struct coll_group *group;
+};
+
+static void until(const atomic_int *what, int value)
+{
+    for (int64_t deadline = clock_boot_ms() + SOON_MS; atomic_load(what) < value;) {
+        if (clock_boot_ms() > deadline)
+            _exit(2);
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+}
+
+static void meet(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    CHECK(coll_listen(&w->listener, NULL, w->nodes ? NULL : directory, &e) == ERR_OK);
+    shared->size[rank] = coll_listener_address(w->listener, shared->address[rank], 512);
+    if (rank == 0 && device.base.comm)
+        CHECK(device.base.comm->make_id(shared->id, sizeof(shared->id), &shared->id_size, &e) == ERR_OK);
+    atomic_fetch_add(&shared->here, 1);
+    until(&shared->here, w->ranks);
+}
+
+static enum err_code form(struct where *w, struct err *e)
+{
+    struct coll_peer peers[MOST_RANKS];
+
+    for (int r = 0; r < w->ranks; r++)
+        peers[r] =
+            (struct coll_peer){r, w->nodes ? r : 0, w->nodes ? 0 : r, shared->address[r], shared->size[r]};
+    struct coll_config config = {.job = 1,
+                                 .generation = 1,
+                                 .rank = w->rank,
+                                 .world_size = w->ranks,
+                                 .peers = peers,
+                                 .key = {7},
+                                 .bootstrap = shared->id,
+                                 .bootstrap_size = shared->id_size,
+                                 .loopback = true,
+                                 .tree = w->tree,
+                                 .device = &device.base,
+                                 .timeout_ms = SOON_MS,
+                                 .end_ms = w->end_ms};
+
+    return coll_open(&w->group, w->listener, &config, e);
+}
+
+static float *new_array(struct where *w)
+{
+    struct err e = {0};
+    float host[COUNT], *data = NULL;
+    int rank = w->rank;
+
+    for (int i = 0; i < COUNT; i++)
+        host[i] = (float)(i % 100 + rank);
+    CHECK(coll_alloc(w->group, COUNT, &data, &e) == ERR_OK);
+    dev_upload(&device.base, data, host, sizeof(host));
+    return data;
+}
+
+static void sums(struct where *w)
+{
+    struct err e = {0};
+    float host[COUNT], *data = new_array(w);
+    int rank = w->rank, n = w->ranks;
+
+    CHECK(coll_start(w->group, data + 1000, COUNT - 1000, &e) == ERR_OK);
+    CHECK(coll_start(w->group, data, 1000, &e) == ERR_OK);
+    CHECK(coll_join(w->group, &e) == ERR_OK);
+    dev_download(&device.base, host, data, sizeof(host));
+    CHECK(dev_wait(&device.base, &e) == ERR_OK);
+    for (int i = 0; i < COUNT; i++)
+        CHECK(host[i] == (float)(i % 100 * n + n * (n - 1) / 2));
+    CHECK(coll_barrier(w->group, &e) == ERR_OK);
+}
+
+static void leave(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    CHECK(coll_end(w->group, &e) == ERR_OK);
+    CHECK(device.check == NULL);
+    coll_close(w->group);
+    coll_listener_free(w->listener);
+}
+
+static void good_life(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    meet(w);
+    CHECK(form(w, &e) == ERR_OK);
+    CHECK(!coll_overlaps(w->group));
+    sums(w);
+    leave(w);
+}
+
+/* Nobody's NCCL notices anything; the connections of the group do. */
+static void peer_dies(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    meet(w);
+    CHECK(form(w, &e) == ERR_OK);
+    sums(w);
+    float *data = new_array(w);
+    if (rank == w->ranks - 1)
+        kill(getpid(), SIGKILL);
+    setenv("DDP_STANDIN_NCCL_FAULT", "unnoticed-death", 1);
+    CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_OK);
+    CHECK(dev_wait(&device.base, &e) == ERR_ABORTED);
+    CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
+    leave(w);
+}
+
+/* NCCL waits for it in the first sum, without end and without a word: the call itself must come back. */
+static void peer_dies_before_the_first_sum(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    meet(w);
+    CHECK(form(w, &e) == ERR_OK);
+    float *data = new_array(w);
+    CHECK(coll_barrier(w->group, &e) == ERR_OK);
+    if (rank == w->ranks - 1)
+        kill(getpid(), SIGKILL);
+    setenv("DDP_STANDIN_NCCL_FAULT", "late-connect", 1);
+    CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_ABORTED);
+    CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
+    leave(w);
+}
+
+/* NCCL says to one rank that the group is over; the other, which would wait on, hears of it by the group. */
+static void one_is_told(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    meet(w);
+    CHECK(form(w, &e) == ERR_OK);
+    float *data = new_array(w);
+    setenv("DDP_STANDIN_NCCL_FAULT", rank == 1 ? "lost-connecting" : "unnoticed-death", 1);
+    CHECK(coll_allreduce(w->group, data, COUNT, &e) == (rank == 1 ? ERR_ABORTED : ERR_OK));
+    CHECK(rank == 1 || dev_wait(&device.base, &e) == ERR_ABORTED);
+    atomic_fetch_add(&shared->formed, 1);
+    until(&shared->formed, w->ranks);
+    CHECK(coll_barrier(w->group, &e) == ERR_ABORTED);
+    leave(w);
+}
+
+static void *abort_group(void *arg)
+{
+    coll_listener_abort(arg, 1);
+    return NULL;
+}
+
+/* Another thread ends it while the device waits for a peer that only hangs. */
+static void aborted(struct where *w)
+{
+    struct err e = {0};
+    pthread_t thread;
+    int rank = w->rank;
+
+    meet(w);
+    CHECK(form(w, &e) == ERR_OK);
+    float *data = new_array(w);
+    setenv("DDP_STANDIN_NCCL_FAULT", "stall", 1);
+    CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_OK);
+    CHECK(pthread_create(&thread, NULL, abort_group, w->listener) == 0);
+    CHECK(dev_wait(&device.base, &e) == ERR_ABORTED);
+    pthread_join(thread, NULL);
+    CHECK(coll_allreduce(w->group, data, COUNT, &e) == ERR_ABORTED);
+    leave(w);
+}
+
+/* The last one dies while the group forms: it has the control group, but never comes to NCCL's. */
+static void dies_forming(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    if (rank == w->ranks - 1)
+        setenv("DDP_STANDIN_NCCL_FAULT", "late-init", 1);
+    meet(w);
+    if (rank == w->ranks - 1)
+        alarm(1);
+    CHECK(form(w, &e) == ERR_ABORTED ||
+          e.code == ERR_UNAVAILABLE); /* who is second may find the first gone */
+    coll_listener_free(w->listener);
+}
+
+/* It fails to form, and then NCCL does not come back: whoever asks hears of it, as often as it asks. The peer
+ * is told at once. */
+static void hangs_after_forming_failed(struct where *w)
+{
+    struct err e = {0}, stuck = {0};
+    int rank = w->rank;
+
+    if (rank == 1)
+        setenv("DDP_STANDIN_NCCL_FAULT", "init-fails,hang-in-abort", 1);
+    meet(w);
+    CHECK(form(w, &e) == (rank == 1 ? ERR_INTERNAL : ERR_ABORTED));
+    CHECK(rank == 0 || strstr(e.msg, "NCCL: forming: unhandled system error"));
+    CHECK((w->group != NULL) == (rank == 1));
+    for (int i = 0; rank == 1 && i < 2; i++)
+        CHECK(coll_end(w->group, &stuck) == ERR_DEADLINE_EXCEEDED && strstr(stuck.msg, "did not end"));
+    atomic_fetch_add(&shared->formed, 1);
+    until(&shared->formed, w->ranks); /* the stuck one still lives when its peer is through */
+}
+
+static void versions_differ(struct where *w)
+{
+    struct err e = {0};
+    int rank = w->rank;
+
+    if (rank == 1)
+        setenv("DDP_STANDIN_NCCL_VERSION", "22703", 1);
+    meet(w);
+    CHECK(form(w, &e) == ERR_FAILED_PRECONDITION);
+    CHECK(strstr(e.msg, "2.28.9 on rank 0, 2; 2.27.3 on rank 1"));
+    coll_listener_free(w->listener);
+}
+
+/* One of them has none: sums are staged, on every rank. */
+static void one_without(struct where *w)
+{
+    if (w->rank == 1)
+        device.base.comm = NULL;
+    good_life(w);
+}
+
+/* ---- */
+
+typedef void rank_fn(struct where *w);
+
+static int go(rank_fn *fn, struct where w)
+{
+    signal(SIGALRM, SIG_DFL);
+    alarm(30);
+    device.base = (struct device){.ops = &dev_ops, .comm = &nccl_comm_ops, .name = "test"};
+    if (cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking))
+        return 3;
+    fn(&w);
+    return 0;
+}
+
+static void run_ranks(rank_fn *fn, struct where w, int dying)
+{
+    pid_t pids[MOST_RANKS];
+    bool good = true;
+
+    memset(shared, 0, sizeof(*shared));
+    for (int r = 0; r < w.ranks; r++) {
+        w.rank = r;
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0)
+            _exit(go(fn, w));
+    }
+    for (int r = 0; r < w.ranks; r++) {
+        int status = 0;
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        good &= r == dying ? WIFSIGNALED(status) : status == 0;
+    }
+    assert_true(good);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 4; ranks++)
+        run_ranks(good_life, (struct where){.ranks = ranks}, -1);
+    run_ranks(good_life, (struct where){.ranks = 3, .nodes = true}, -1);
+    run_ranks(good_life, (struct where){.ranks = 4, .tree = true}, -1);
+}
+
+static void test_staged_where_one_has_none(void **state)
+{
+    (void)state;
+    run_ranks(one_without, (struct where){.ranks = 3}, -1);
+}
+
+static void test_dead_peer_ends_the_devices_wait(void **state)
+{
+    (void)state;
+    run_ranks(peer_dies, (struct where){.ranks = 3}, 2);
+    run_ranks(peer_dies, (struct where){.ranks = 3, .nodes = true}, 2);
+}
+
+static void test_dead_peer_ends_the_first_sum(void **state)
+{
+    (void)state;
+    run_ranks(peer_dies_before_the_first_sum, (struct where){.ranks = 3}, 2);
+    run_ranks(peer_dies_before_the_first_sum, (struct where){.ranks = 2, .nodes = true}, 1);
+}
+
+static void test_one_ranks_error_ends_all(void **state)
+{
+    (void)state;
+    run_ranks(one_is_told, (struct where){.ranks = 2}, -1);
+}
+
+static void test_what_hangs_after_forming_failed_is_told(void **state)
+{
+    (void)state;
+    run_ranks(hangs_after_forming_failed, (struct where){.ranks = 2, .end_ms = 100}, -1);
+}
+
+static void test_abort_ends_the_devices_wait(void **state)
+{
+    (void)state;
+    run_ranks(aborted, (struct where){.ranks = 2}, -1);
+}
+
+static void test_death_while_forming(void **state)
+{
+    (void)state;
+    run_ranks(dies_forming, (struct where){.ranks = 3}, 2);
+}
+
+static void test_versions_are_told_apart(void **state)
+{
+    (void)state;
+    run_ranks(versions_differ, (struct where){.ranks = 3}, -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_staged_where_one_has_none),
+        cmocka_unit_test(test_dead_peer_ends_the_devices_wait),
+        cmocka_unit_test(test_dead_peer_ends_the_first_sum),
+        cmocka_unit_test(test_one_ranks_error_ends_all),
+        cmocka_unit_test(test_abort_ends_the_devices_wait),
+        cmocka_unit_test(test_death_while_forming),
+        cmocka_unit_test(test_what_hangs_after_forming_failed_is_told),
+        cmocka_unit_test(test_versions_are_told_apart),
+    };
+
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    snprintf(directory, sizeof(directory), "/tmp/ddp-coll-XXXXXX");
+    if (shared == MAP_FAILED || !mkdtemp(directory))
+        return 1;
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(directory);
+    return rc;
+}

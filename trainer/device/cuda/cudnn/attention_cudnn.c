@@ -1,0 +1,217 @@
+#include "trainer/device/cuda/cudnn/attention_cudnn.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "trainer/device/cuda/cudnn/cudnn.h"
+
+/* A backward pass with the same bits every time keeps a gradient of the scores, two bytes each, in its
+ * workspace: so as many rows go at a time as keep that within bounds, and at least one. */
+enum { PLANS = 64 };
+
+struct entry {
+    struct cudnn_heads n;
+    bool backward;
+    enum err_code declined;
+    struct cudnn_plan plan;
+};
+struct attention_cudnn {
+    struct cudnn lib;
+    cudnnHandle_t handle;
+    char name[32];
+    int64_t most; /* bytes of workspace */
+    struct entry plan[PLANS];
+    int plans;
+};
+
+static void print_version(const struct cudnn *lib, char out[ATTENTION_VERSION])
+{
+    size_t version = lib->version();
+    (void)snprintf(out, ATTENTION_VERSION, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100,
+                   version % 100);
+}
+
+enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e)
+{
+    struct cudnn lib;
+    if (cudnn_load(&lib, e))
+        return e->code;
+    print_version(&lib, out);
+    return ERR_OK;
+}
+
+enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, int64_t most,
+                                   struct err *e)
+{
+    struct cudnn lib;
+    cudnnHandle_t handle = NULL;
+    if (cudnn_load(&lib, e))
+        return e->code;
+    cudnnStatus_t status = lib.create(&handle);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = lib.set_stream(handle, stream);
+    if (status != CUDNN_STATUS_SUCCESS) {
+        enum err_code code = cudnn_failed(&lib, status, "handle", e);
+        if (handle)
+            (void)lib.destroy(handle);
+        return code;
+    }
+    struct attention_cudnn *c = xcalloc(1, sizeof(*c));
+    c->most = most;
+    c->lib = lib;
+    c->handle = handle;
+    print_version(&lib, c->name);
+    *out = c;
+    return ERR_OK;
+}
+
+void attention_cudnn_free(struct attention_cudnn *c)
+{
+    if (!c)
+        return;
+    for (int i = 0; i < c->plans; i++)
+        cudnn_plan_release(&c->lib, &c->plan[i].plan);
+    (void)c->lib.destroy(c->handle);
+    free(c);
+}
+
+const char *attention_cudnn_name(const struct attention_cudnn *c)
+{
+    return c->name;
+}
+
+static enum err_code make_plan(struct attention_cudnn *c, struct entry *at, struct err *e)
+{
+    struct cudnn_graph g;
+    cudnn_graph_init(&g, &c->lib, e);
+    if (at->backward)
+        cudnn_attention_backward(&g, &at->n);
+    else
+        cudnn_attention_forward(&g, &at->n);
+    enum err_code code = cudnn_plan_make(&g, &(struct cudnn_target){.handle = c->handle}, &at->plan, e);
+    cudnn_graph_release(&g);
+    return code;
+}
+
+static bool same(const struct cudnn_heads *a, const struct cudnn_heads *b)
+{
+    return a->rows == b->rows && a->heads == b->heads && a->context == b->context && a->size == b->size;
+}
+
+/* The shape's plan, which may be made now where it is new; a refusal is remembered, too. */
+static struct entry *plan_for(struct attention_cudnn *c, const struct cudnn_heads *n, bool backward,
+                              bool make, struct err *e)
+{
+    struct entry *at = NULL;
+    for (int i = 0; i < c->plans && !at; i++)
+        if (c->plan[i].backward == backward && same(&c->plan[i].n, n))
+            at = &c->plan[i];
+    if (!at && make && c->plans < PLANS) {
+        at = &c->plan[c->plans++];
+        *at = (struct entry){.n = *n, .backward = backward};
+        at->declined = make_plan(c, at, e);
+    }
+    if (at && !at->declined)
+        return at;
+    (void)err_set(e, ERR_UNIMPLEMENTED, "cuDNN: no plan for the shape");
+    return NULL;
+}
+
+/* How many rows go at a time: a divisor of all of them, so that one plan does, of which every part's lines
+ * begin at 16 bytes. */
+static struct cudnn_heads part_of(const struct attention_cudnn *c, const struct device_attention *h,
+                                  bool backward)
+{
+    struct cudnn_heads n = {h->n.rows, h->heads, h->n.context, h->n.width / h->heads};
+    int64_t wide = (n.context + 63) / 64 * 64, row = n.heads * wide * wide * 2;
+    for (int64_t rows = n.rows - 1; backward && rows > 0 && n.rows * row > c->most; rows--)
+        if (h->n.rows % rows == 0 && rows * n.heads * n.context % 4 == 0)
+            n.rows = rows;
+    return n;
+}
+
+/* The sums' room, before the workspace. */
+static size_t sums_bytes(const struct cudnn_heads *n)
+{
+    return ((size_t)(n->rows * n->heads * n->context) * sizeof(float) + 255) / 256 * 256;
+}
+
+static bool takes(const struct device_attention *h)
+{
+    return h->kept == DEVICE_BF16 && h->dropout.p <= 0.0f && h->n.width / h->heads % 8 == 0;
+}
+
+enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct device_attention *h,
+                                      bool backward, bool make, size_t *room, struct err *e)
+{
+    struct cudnn_heads n = part_of(c, h, backward);
+    if (!takes(h))
+        return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: bf16 without dropout, heads in steps of 8 only");
+    struct entry *at = plan_for(c, &n, backward, make, e);
+    if (!at)
+        return e->code;
+    *room = (size_t)at->plan.workspace + (backward ? sums_bytes(&n) : 0);
+    return ERR_OK;
+}
+
+static const uint16_t *moved(const void *p, int64_t elements)
+{
+    return (const uint16_t *)p + elements;
+}
+
+enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct device_attention *h, void *room,
+                                      struct err *e)
+{
+    struct cudnn_heads n = part_of(c, h, false);
+    const struct entry *at = plan_for(c, &n, false, false, e);
+    if (!at)
+        return e->code;
+    float scale = 1.0f / sqrtf((float)n.size), hidden = -INFINITY;
+    const int64_t numbers[] = {CUDNN_Q, CUDNN_K, CUDNN_V, CUDNN_O, CUDNN_STATS, CUDNN_SCALE, CUDNN_HIDDEN};
+    void *pointers[] = {(void *)h->qkv,
+                        (void *)moved(h->qkv, h->n.width),
+                        (void *)moved(h->qkv, 2 * h->n.width),
+                        h->o,
+                        h->lse,
+                        &scale,
+                        &hidden};
+    return cudnn_plan_run(&c->lib, &at->plan, c->handle, sizeof(numbers) / sizeof(numbers[0]), numbers,
+                          pointers, room, e);
+}
+
+enum err_code attention_cudnn_backward(struct attention_cudnn *c, const struct device_attention *h,
+                                       const void *d_o, void *dqkv, void *room, struct err *e)
+{
+    struct cudnn_heads n = part_of(c, h, true);
+    const struct entry *at = plan_for(c, &n, true, false, e);
+    if (!at)
+        return e->code;
+    float scale = 1.0f / sqrtf((float)n.size), hidden = -INFINITY, one = 1.0f;
+    char *workspace = (char *)room + sums_bytes(&n);
+    const int64_t numbers[] = {CUDNN_Q,     CUDNN_K,      CUDNN_V,  CUDNN_O,     CUDNN_D_O,
+                               CUDNN_DQ,    CUDNN_DK,     CUDNN_DV, CUDNN_STATS, CUDNN_SUMS,
+                               CUDNN_SCALE, CUDNN_HIDDEN, CUDNN_ONE};
+    for (int64_t row = 0; row < h->n.rows; row += n.rows) {
+        int64_t w = h->n.width, token = row * h->n.context;
+        const uint16_t *qkv = moved(h->qkv, token * 3 * w), *d = moved(dqkv, token * 3 * w);
+        void *pointers[] = {(void *)qkv,
+                            (void *)(qkv + w),
+                            (void *)(qkv + 2 * w),
+                            (void *)moved(h->o, token * w),
+                            (void *)moved(d_o, token * w),
+                            (void *)d,
+                            (void *)(d + w),
+                            (void *)(d + 2 * w),
+                            h->lse + row * n.heads * n.context,
+                            room,
+                            &scale,
+                            &hidden,
+                            &one};
+        if (cudnn_plan_run(&c->lib, &at->plan, c->handle, sizeof(numbers) / sizeof(numbers[0]), numbers,
+                           pointers, workspace, e))
+            return e->code;
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,123 @@
+#ifndef DDP_TRAINER_DEVICE_CUDA_CUDNN_CUDNN_H
+#define DDP_TRAINER_DEVICE_CUDA_CUDNN_CUDNN_H
+
+#include <cudnn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* cuDNN's backend interface, of a library opened when it is wanted: without one everything else works. An
+ * error's text is the function's, cuDNN's name for the status and what it says about it. */
+
+struct cudnn {
+    size_t (*version)(void);
+    const char *(*status_text)(cudnnStatus_t status);
+    void (*last_error)(char *text, size_t cap);
+    cudnnStatus_t (*create)(cudnnHandle_t *handle);
+    cudnnStatus_t (*destroy)(cudnnHandle_t handle);
+    cudnnStatus_t (*set_stream)(cudnnHandle_t handle, cudaStream_t stream);
+    cudnnStatus_t (*make)(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out);
+    cudnnStatus_t (*unmake)(cudnnBackendDescriptor_t descriptor);
+    cudnnStatus_t (*finalize)(cudnnBackendDescriptor_t descriptor);
+    cudnnStatus_t (*set)(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                         cudnnBackendAttributeType_t type, int64_t count, const void *values);
+    cudnnStatus_t (*get)(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                         cudnnBackendAttributeType_t type, int64_t cap, int64_t *count, void *values);
+    cudnnStatus_t (*execute)(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                             cudnnBackendDescriptor_t pack);
+};
+
+/* UNAVAILABLE: not there, or not a version 9 from 9.1 on. The library stays open. */
+MUST_CHECK enum err_code cudnn_load(struct cudnn *lib, struct err *e);
+
+/* UNIMPLEMENTED: not supported; RESOURCE_EXHAUSTED: no memory; UNAVAILABLE: the driver refuses; else
+ * INTERNAL. */
+enum err_code cudnn_failed(const struct cudnn *lib, cudnnStatus_t status, const char *what, struct err *e);
+
+/* ---- a graph of operations. The first error sticks, and what follows does nothing. */
+
+enum { CUDNN_GRAPH_PARTS = 160, CUDNN_GRAPH_OPERATIONS = 32 };
+struct cudnn_graph {
+    const struct cudnn *lib;
+    cudnnBackendDescriptor_t part[CUDNN_GRAPH_PARTS]; /* everything made */
+    cudnnBackendDescriptor_t operation[CUDNN_GRAPH_OPERATIONS];
+    int parts, operations;
+    int64_t next; /* the next virtual tensor's number */
+    enum err_code failed;
+    struct err *e;
+};
+
+/* Tensors have four dimensions: (rows,heads,context,size), in elements. A virtual one exists inside of a
+ * kernel only; a value is read from the host at the call. */
+struct cudnn_shape {
+    int64_t dim[4], stride[4];
+};
+
+void cudnn_graph_init(struct cudnn_graph *g, const struct cudnn *lib, struct err *e);
+void cudnn_graph_release(struct cudnn_graph *g);
+
+/* number: what the tensor is called in the variant pack, from 1 to 99 */
+cudnnBackendDescriptor_t cudnn_tensor(struct cudnn_graph *g, int64_t number, cudnnDataType_t type,
+                                      const struct cudnn_shape *shape);
+cudnnBackendDescriptor_t cudnn_value(struct cudnn_graph *g, int64_t number, cudnnDataType_t type);
+cudnnBackendDescriptor_t cudnn_virtual(struct cudnn_graph *g, cudnnDataType_t type,
+                                       const struct cudnn_shape *shape);
+
+/* Each writes to y. b NULL: of one operand; t: the mask of a selection; axis: of an index, else -1. */
+void cudnn_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t computed,
+                     cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t t,
+                     int64_t axis, cudnnBackendDescriptor_t y);
+void cudnn_reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t by, cudnnBackendDescriptor_t x,
+                  cudnnBackendDescriptor_t y);
+void cudnn_multiply(struct cudnn_graph *g, cudnnBackendDescriptor_t a, cudnnBackendDescriptor_t b,
+                    cudnnBackendDescriptor_t y);
+void cudnn_reshape(struct cudnn_graph *g, cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y);
+
+/* ---- a plan */
+
+/* What a plan is made for: the device behind the handle or, without one, a described device. */
+struct cudnn_target {
+    cudnnHandle_t handle;
+    cudnnBackendDescriptor_t described;
+};
+struct cudnn_plan {
+    cudnnBackendDescriptor_t plan;
+    int64_t engine, workspace; /* workspace: bytes */
+};
+
+/* The first engine, in cuDNN's order, that takes the graph and gives the same bits every time. UNIMPLEMENTED:
+ * none does. UNAVAILABLE: one does, and its kernels compile, but the driver would not load them; then out
+ * tells which engine it is and what it needs. */
+MUST_CHECK enum err_code cudnn_plan_make(struct cudnn_graph *g, const struct cudnn_target *target,
+                                         struct cudnn_plan *out, struct err *e);
+void cudnn_plan_release(const struct cudnn *lib, struct cudnn_plan *plan);
+MUST_CHECK enum err_code cudnn_plan_run(const struct cudnn *lib, const struct cudnn_plan *plan,
+                                        cudnnHandle_t handle, int64_t count, const int64_t *numbers,
+                                        void *const *pointers, void *workspace, struct err *e);
+
+/* ---- attention's two graphs, cudnn_attention.c */
+
+enum {
+    CUDNN_Q = 1,
+    CUDNN_K,
+    CUDNN_V,
+    CUDNN_O,
+    CUDNN_STATS,
+    CUDNN_SCALE,  /* value: 1 / sqrt(size) */
+    CUDNN_HIDDEN, /* value: -infinity */
+    CUDNN_D_O,
+    CUDNN_DQ,
+    CUDNN_DK,
+    CUDNN_DV,
+    CUDNN_SUMS, /* (rows,heads,context) float, room */
+    CUDNN_ONE,  /* value: 1 */
+};
+struct cudnn_heads {
+    int64_t rows, heads, context, size;
+};
+void cudnn_attention_forward(struct cudnn_graph *g, const struct cudnn_heads *n);
+void cudnn_attention_backward(struct cudnn_graph *g, const struct cudnn_heads *n);
+
+#endif

@@ -1,0 +1,43 @@
+#include "trainer/device/cuda/cudnn/cudnn.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+/* The symbol's address becomes a function pointer, which C alone has no cast for. */
+static bool find(void *library, const char *name, void *function)
+{
+    void *at = dlsym(library, name);
+    memcpy(function, &at, sizeof(at));
+    return at;
+}
+
+enum err_code cudnn_load(struct cudnn *lib, struct err *e)
+{
+    void *library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return err_set(e, ERR_UNAVAILABLE, "cuDNN: %s", dlerror());
+    const struct {
+        const char *name;
+        void *function;
+    } wanted[] = {
+        {"cudnnGetVersion", &lib->version},
+        {"cudnnGetErrorString", &lib->status_text},
+        {"cudnnGetLastErrorString", &lib->last_error},
+        {"cudnnCreate", &lib->create},
+        {"cudnnDestroy", &lib->destroy},
+        {"cudnnSetStream", &lib->set_stream},
+        {"cudnnBackendCreateDescriptor", &lib->make},
+        {"cudnnBackendDestroyDescriptor", &lib->unmake},
+        {"cudnnBackendFinalize", &lib->finalize},
+        {"cudnnBackendSetAttribute", &lib->set},
+        {"cudnnBackendGetAttribute", &lib->get},
+        {"cudnnBackendExecute", &lib->execute},
+    };
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+        if (!find(library, wanted[i].name, wanted[i].function))
+            return err_set(e, ERR_UNAVAILABLE, "cuDNN: libcudnn.so.9 has no \"%s\"", wanted[i].name);
+    size_t version = lib->version();
+    if (version / 10000 != 9 || version < 90100)
+        return err_set(e, ERR_UNAVAILABLE, "cuDNN: version %zu, want 9.1 or later of 9", version);
+    return ERR_OK;
+}

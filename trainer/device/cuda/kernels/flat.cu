@@ -1,0 +1,144 @@
+/* Element by element over flat arrays. Each thread takes sixteen bytes of float (narrow: of bf16) of each
+ * array; bytes moved are the arrays', once. */
+#include "trainer/device/cuda/kernels/activation.cuh"
+#include "trainer/device/cuda/kernels/kernels.h"
+#include "trainer/device/cuda/kernels/launch.cuh"
+#include "trainer/device/cuda/kernels/vector.cuh"
+
+enum { THREADS = 256 };
+
+/* ---- what is done with an element */
+
+template <enum device_activation KIND> struct value_of {
+    __device__ float operator()(float x) const
+    {
+        return activation_value<KIND>(x);
+    }
+};
+template <enum device_activation KIND> struct slope_times {
+    __device__ float operator()(float dy, float x) const
+    {
+        float value;
+        return dy * activation_slope<KIND>(x, &value);
+    }
+};
+struct product_with {
+    float by;
+    __device__ float operator()(float x) const
+    {
+        return x * by;
+    }
+};
+struct sum_of {
+    __device__ float operator()(float x, float y) const
+    {
+        return x + y;
+    }
+};
+struct same {
+    __device__ float operator()(float x) const
+    {
+        return x;
+    }
+};
+
+/* ---- to = f(x), to = f(x, y); outputs may be inputs */
+
+template <int VEC, class T, class F> static __global__ void map_kernel(T *to, const float *x, int64_t n, F f)
+{
+    int64_t i = thread_index() * VEC;
+    if (i + VEC <= n) {
+        floats<VEC> v = load<VEC>(x + i);
+#pragma unroll
+        for (int j = 0; j < VEC; j++)
+            v.at[j] = f(v.at[j]);
+        store<VEC>(to + i, v);
+    } else {
+        for (; i < n; i++)
+            narrowed(to + i, f(x[i]));
+    }
+}
+
+template <int VEC, class F>
+static __global__ void map2_kernel(float *to, const float *x, const float *y, int64_t n, F f)
+{
+    int64_t i = thread_index() * VEC;
+    if (i + VEC <= n) {
+        floats<VEC> a = load<VEC>(x + i), b = load<VEC>(y + i);
+#pragma unroll
+        for (int j = 0; j < VEC; j++)
+            a.at[j] = f(a.at[j], b.at[j]);
+        store<VEC>(to + i, a);
+    } else {
+        for (; i < n; i++)
+            to[i] = f(x[i], y[i]);
+    }
+}
+
+template <int VEC, class T, class F>
+static cudaError_t map(cudaStream_t stream, T *to, const float *x, size_t n, F f)
+{
+    if (n == 0)
+        return cudaSuccess;
+    if (aligned(to) && aligned(x))
+        LAUNCH((map_kernel<VEC, T, F>), blocks_of(n, THREADS * VEC), THREADS, 0, stream, to, x, (int64_t)n,
+               f);
+    else
+        LAUNCH((map_kernel<1, T, F>), blocks_of(n, THREADS), THREADS, 0, stream, to, x, (int64_t)n, f);
+    return cudaGetLastError();
+}
+
+template <class F>
+static cudaError_t map2(cudaStream_t stream, float *to, const float *x, const float *y, size_t n, F f)
+{
+    if (n == 0)
+        return cudaSuccess;
+    if (aligned(to) && aligned(x) && aligned(y))
+        LAUNCH((map2_kernel<4, F>), blocks_of(n, THREADS * 4), THREADS, 0, stream, to, x, y, (int64_t)n, f);
+    else
+        LAUNCH((map2_kernel<1, F>), blocks_of(n, THREADS), THREADS, 0, stream, to, x, y, (int64_t)n, f);
+    return cudaGetLastError();
+}
+
+/* ---- the operations */
+
+cudaError_t cuda_narrow(cudaStream_t stream, void *bf16, const float *x, size_t n)
+{
+    return map<8>(stream, static_cast<uint16_t *>(bf16), x, n, same());
+}
+
+template <enum device_activation KIND>
+static cudaError_t activate(cudaStream_t stream, float *y, const float *x, size_t n)
+{
+    return map<4>(stream, y, x, n, value_of<KIND>());
+}
+
+cudaError_t cuda_activate(cudaStream_t stream, enum device_activation kind, float *y, const float *x,
+                          size_t n)
+{
+    return ACTIVATION_OF(kind, activate, stream, y, x, n);
+}
+
+template <enum device_activation KIND>
+static cudaError_t activate_grad(cudaStream_t stream, float *dx, const float *dy, const float *x, size_t n)
+{
+    return map2(stream, dx, dy, x, n, slope_times<KIND>());
+}
+
+cudaError_t cuda_activate_grad(cudaStream_t stream, enum device_activation kind, float *dx, const float *dy,
+                               const float *x, size_t n)
+{
+    return ACTIVATION_OF(kind, activate_grad, stream, dx, dy, x, n);
+}
+
+cudaError_t cuda_scale(cudaStream_t stream, float *x, size_t n, float by)
+{
+    struct product_with f;
+    f.by = by;
+    return map<4>(stream, x, x, n, f);
+}
+
+cudaError_t cuda_add(cudaStream_t stream, float *y, const float *x, size_t n)
+{
+    return map2(stream, y, y, x, n, sum_of());
+}

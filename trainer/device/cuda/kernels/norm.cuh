@@ -1,0 +1,39 @@
+#ifndef DDP_TRAINER_DEVICE_CUDA_NORM_CUH
+#define DDP_TRAINER_DEVICE_CUDA_NORM_CUH
+
+#include "trainer/device/cuda/kernels/dropout.cuh"
+#include "trainer/device/cuda/kernels/vector.cuh"
+
+/* Rows of a layer norm, forward and back: a block takes a row, each thread VEC neighbouring elements at PER
+ * places of it, which stay in registers. Rows too long for that are read again, from the cache: those kernels
+ * are called wide. */
+
+enum { NORM_THREADS = 1024, NORM_WIDTH = 1 << 20 /* the most */ };
+
+template <int VEC> static __device__ __forceinline__ int place_of(int i)
+{
+    return (i * (int)blockDim.x + (int)threadIdx.x) * VEC;
+}
+template <int VEC> static __device__ __forceinline__ int places_of(int64_t width)
+{
+    return ((int)width + (int)blockDim.x * VEC - 1) / ((int)blockDim.x * VEC);
+}
+
+template <int VEC>
+static __device__ __forceinline__ void drop(floats<VEC> *v, const struct dropout_draw *draw,
+                                            const struct device_tokens *n, int64_t t, int at)
+{
+    if (draw->on)
+        dropout_drop<VEC>(v, draw, t / n->context, t % n->context, at);
+}
+
+/* ---- on the host */
+
+/* Whole warps for a row of `width`, when each thread has so many elements of it. */
+static unsigned threads_of(int64_t width, int64_t each)
+{
+    int64_t threads = (width + each - 1) / each;
+    return (unsigned)((threads + 31) / 32 * 32);
+}
+
+#endif

@@ -1,0 +1,286 @@
+/* Back through residual and layer norm. A block takes rows a grid apart and keeps the sums over them for its
+ * columns, in registers (wide: in the workspace), so that no more than a thousand partial sums a column are
+ * left for fold. With n = (x - mean) / deviation and w = dy gain: dx = (w - mean(w) - n mean(w n)) /
+ * deviation. */
+#include "trainer/device/cuda/kernels/fold.cuh"
+#include "trainer/device/cuda/kernels/norm.cuh"
+
+struct norm_grad_work {
+    struct device_norm_grad h;
+    struct dropout_draw draw;
+    float *parts; /* (gridDim.x,3,width): of gain, shift, bias */
+};
+
+/* A place of a row; zeros behind its end. */
+template <int VEC> struct norm_place {
+    floats<VEC> n, w, dy;
+};
+struct norm_row {
+    int64_t t, first;
+    float mean, inverse, mean_w, mean_wn;
+};
+
+static __device__ __forceinline__ struct norm_row norm_row_of(const struct device_norm_grad *h, int64_t t)
+{
+    struct norm_row r = {t, t * h->n.width, h->stats[2 * t], h->stats[2 * t + 1], 0.0f, 0.0f};
+    return r;
+}
+
+template <class T, int VEC>
+static __device__ __forceinline__ norm_place<VEC> norm_grad_load(const struct device_norm_grad *h,
+                                                                 const struct norm_row *r, int at)
+{
+    norm_place<VEC> p;
+    clear(&p.n);
+    clear(&p.w);
+    clear(&p.dy);
+    if (at >= h->n.width)
+        return p;
+    floats<VEC> gain = load<VEC>(h->gain + at);
+    p.dy = load<VEC>(static_cast<const T *>(h->dy) + r->first + at);
+    p.n = load<VEC>(h->x + r->first + at);
+#pragma unroll
+    for (int j = 0; j < VEC; j++) {
+        p.n.at[j] = (p.n.at[j] - r->mean) * r->inverse;
+        p.w.at[j] = p.dy.at[j] * gain.at[j];
+    }
+    return p;
+}
+
+template <int VEC>
+static __device__ __forceinline__ void norm_grad_see(struct norm_row *r, const norm_place<VEC> &p)
+{
+#pragma unroll
+    for (int j = 0; j < VEC; j++) {
+        r->mean_w += p.w.at[j];
+        r->mean_wn += p.w.at[j] * p.n.at[j];
+    }
+}
+
+/* Both by one barrier. A slow warp may read them when others have the next row's already, so that rows take
+ * turns with two rooms. */
+static __device__ __forceinline__ void norm_grad_means(struct norm_row *r, int64_t width, float room[2][32])
+{
+    int warps = (int)(blockDim.x / 32), warp = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
+    float w = warp_sum(r->mean_w), wn = warp_sum(r->mean_wn);
+    if (lane == 0) {
+        room[0][warp] = w;
+        room[1][warp] = wn;
+    }
+    __syncthreads();
+    r->mean_w = warp_sum(lane < warps ? room[0][lane] : 0.0f) / (float)width;
+    r->mean_wn = warp_sum(lane < warps ? room[1][lane] : 0.0f) / (float)width;
+}
+
+/* What dx is added to. */
+template <int VEC>
+static __device__ __forceinline__ floats<VEC> norm_grad_before(const struct device_norm_grad *h,
+                                                               const struct norm_row *r, int at)
+{
+    floats<VEC> d;
+    clear(&d);
+    if (at < h->n.width && !h->set)
+        d = load<VEC>(h->dx + r->first + at);
+    return d;
+}
+
+/* dx, and what of it goes to delta, at a place: what comes back. */
+template <class T, int VEC>
+static __device__ __forceinline__ floats<VEC>
+norm_grad_leave(const struct norm_grad_work *w, const struct norm_row *r, int at, const floats<VEC> &n,
+                const floats<VEC> &weighted, floats<VEC> d)
+{
+    const struct device_norm_grad *h = &w->h;
+    bool there = at < h->n.width;
+#pragma unroll
+    for (int j = 0; j < VEC; j++)
+        d.at[j] += (weighted.at[j] - r->mean_w - n.at[j] * r->mean_wn) * r->inverse;
+    if (there)
+        store<VEC>(h->dx + r->first + at, d);
+    if (!h->ddelta && !h->dbias)
+        return d;
+    drop<VEC>(&d, &w->draw, &h->n, r->t, at);
+    if (there && h->ddelta)
+        store<VEC>(static_cast<T *>(h->ddelta) + r->first + at, d);
+    return d;
+}
+
+template <int VEC> static __device__ __forceinline__ void gather(floats<VEC> *sum, const floats<VEC> &v)
+{
+#pragma unroll
+    for (int j = 0; j < VEC; j++)
+        sum->at[j] += v.at[j];
+}
+template <int VEC>
+static __device__ __forceinline__ void gather_product(floats<VEC> *sum, const floats<VEC> &x,
+                                                      const floats<VEC> &y)
+{
+#pragma unroll
+    for (int j = 0; j < VEC; j++)
+        sum->at[j] += x.at[j] * y.at[j];
+}
+
+template <int VEC, int PER> struct norm_sums {
+    floats<VEC> gain[PER], shift[PER], bias[PER];
+};
+
+template <class T, int VEC, int PER>
+static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work *w, int64_t t,
+                                                     norm_sums<VEC, PER> *sums, float room[2][32])
+{
+    constexpr bool EARLY = VEC * PER <= 8; /* registers allow to read dx before the means are there */
+    struct norm_row r = norm_row_of(&w->h, t);
+    floats<VEC> n[PER], weighted[PER], before[EARLY ? PER : 1];
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        if (EARLY)
+            before[i] = norm_grad_before<VEC>(&w->h, &r, place_of<VEC>(i));
+        norm_place<VEC> p = norm_grad_load<T, VEC>(&w->h, &r, place_of<VEC>(i));
+        norm_grad_see<VEC>(&r, p);
+        gather_product<VEC>(&sums->gain[i], p.dy, p.n);
+        gather<VEC>(&sums->shift[i], p.dy);
+        n[i] = p.n;
+        weighted[i] = p.w;
+    }
+    norm_grad_means(&r, w->h.n.width, room);
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        if (!EARLY)
+            before[0] = norm_grad_before<VEC>(&w->h, &r, place_of<VEC>(i));
+        gather<VEC>(&sums->bias[i], norm_grad_leave<T, VEC>(w, &r, place_of<VEC>(i), n[i], weighted[i],
+                                                            before[EARLY ? i : 0]));
+    }
+}
+
+template <class T, int VEC, int PER>
+static __global__ void __launch_bounds__(PER > 1 ? 512 : 256) norm_grad_kernel(struct norm_grad_work w)
+{
+    __shared__ float room[2][2][32];
+    int64_t width = w.h.n.width, tokens = w.h.n.rows * w.h.n.context;
+    int turn = 0;
+    norm_sums<VEC, PER> sums;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        clear(&sums.gain[i]);
+        clear(&sums.shift[i]);
+        clear(&sums.bias[i]);
+    }
+    for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x, turn = 1 - turn)
+        norm_grad_row<T, VEC, PER>(&w, t, &sums, room[turn]);
+    float *to = w.parts + (int64_t)blockIdx.x * 3 * width;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        int at = place_of<VEC>(i);
+        if (at >= width)
+            continue;
+        store<VEC>(to + at, sums.gain[i]);
+        store<VEC>(to + width + at, sums.shift[i]);
+        store<VEC>(to + 2 * width + at, sums.bias[i]);
+    }
+}
+
+/* to = or += v, a sum of columns in the workspace, which only this thread touches. */
+template <int VEC> static __device__ __forceinline__ void add_up(float *to, floats<VEC> v, bool first)
+{
+    if (!first)
+        gather<VEC>(&v, load<VEC>(to));
+    store<VEC>(to, v);
+}
+
+template <class T, int VEC>
+static __global__ void __launch_bounds__(NORM_THREADS) norm_grad_wide_kernel(struct norm_grad_work w)
+{
+    __shared__ float room[2][2][32];
+    int64_t width = w.h.n.width, tokens = w.h.n.rows * w.h.n.context;
+    float *to = w.parts + (int64_t)blockIdx.x * 3 * width;
+    int places = places_of<VEC>(width), turn = 0;
+    for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x, turn = 1 - turn) {
+        struct norm_row r = norm_row_of(&w.h, t);
+        bool first = t == blockIdx.x;
+        for (int i = 0; i < places; i++)
+            norm_grad_see<VEC>(&r, norm_grad_load<T, VEC>(&w.h, &r, place_of<VEC>(i)));
+        norm_grad_means(&r, width, room[turn]);
+        for (int i = 0; i < places; i++) {
+            int at = place_of<VEC>(i);
+            norm_place<VEC> p = norm_grad_load<T, VEC>(&w.h, &r, at);
+            floats<VEC> before = norm_grad_before<VEC>(&w.h, &r, at), gain;
+            floats<VEC> d = norm_grad_leave<T, VEC>(&w, &r, at, p.n, p.w, before);
+            if (at >= width)
+                continue;
+            clear(&gain);
+            gather_product<VEC>(&gain, p.dy, p.n);
+            add_up<VEC>(to + at, gain, first);
+            add_up<VEC>(to + width + at, p.dy, first);
+            add_up<VEC>(to + 2 * width + at, d, first);
+        }
+    }
+}
+
+/* ---- on the host */
+
+/* As many blocks as are at work at once, so that none waits for all others' end: of a GPU of 108
+ * multiprocessors, which have room for that many threads with so many floats each. And whose partial sums
+ * there is room for. */
+static unsigned norm_grad_blocks(const struct device_norm_grad *h, unsigned threads, int each)
+{
+    int64_t tokens = h->n.rows * h->n.context, room = FOLD_FLOATS / (3 * h->n.width);
+    int64_t resident = (each <= 4 ? 1280 : each <= 8 ? 672 : 512) / (int64_t)threads;
+    int64_t blocks = 108 * max((int64_t)1, resident);
+    return (unsigned)min(tokens, max((int64_t)1, min(min(blocks, (int64_t)1024), room)));
+}
+
+static cudaError_t norm_grad_fold(cudaStream_t stream, const struct norm_grad_work *w, unsigned blocks)
+{
+    const struct device_norm_grad *h = &w->h;
+    struct fold_work f = {
+        {h->dgain, h->dshift, h->dbias}, w->parts, (int64_t)blocks, 3 * h->n.width, h->n.width};
+    return fold(stream, &f, 3);
+}
+
+template <class T, int VEC, int PER>
+static cudaError_t norm_grad_launch(cudaStream_t stream, const struct norm_grad_work *w)
+{
+    unsigned threads = threads_of(w->h.n.width, VEC * PER);
+    unsigned blocks = norm_grad_blocks(&w->h, threads, VEC * PER);
+    LAUNCH((norm_grad_kernel<T, VEC, PER>), blocks, threads, 0, stream, *w);
+    return norm_grad_fold(stream, w, blocks);
+}
+
+template <class T, int VEC>
+static cudaError_t norm_grad_wide(cudaStream_t stream, const struct norm_grad_work *w)
+{
+    unsigned blocks = norm_grad_blocks(&w->h, NORM_THREADS, VEC);
+    LAUNCH((norm_grad_wide_kernel<T, VEC>), blocks, NORM_THREADS, 0, stream, *w);
+    return norm_grad_fold(stream, w, blocks);
+}
+
+template <class T> static cudaError_t norm_grad(cudaStream_t stream, const struct norm_grad_work *w)
+{
+    const struct device_norm_grad *h = &w->h;
+    int64_t width = h->n.width;
+    bool vectors = width % 4 == 0 && aligned(h->dy) && aligned(h->x) && aligned(h->gain) && aligned(h->dx) &&
+                   aligned(h->ddelta);
+    if (!vectors)
+        return width <= 512    ? norm_grad_launch<T, 1, 2>(stream, w)
+               : width <= 4096 ? norm_grad_launch<T, 1, 8>(stream, w)
+                               : norm_grad_wide<T, 1>(stream, w);
+    if (width <= 1024)
+        return norm_grad_launch<T, 4, 1>(stream, w);
+    if (width <= 4096)
+        return norm_grad_launch<T, 4, 2>(stream, w);
+    return width <= 8192 ? norm_grad_launch<T, 4, 4>(stream, w) : norm_grad_wide<T, 4>(stream, w);
+}
+
+cudaError_t cuda_norm_grad(cudaStream_t stream, const struct cuda_workspace *room,
+                           const struct device_norm_grad *h)
+{
+    struct norm_grad_work w;
+    w.h = *h;
+    w.draw = dropout_draw_of(&h->dropout);
+    w.parts = static_cast<float *>(room->memory);
+    if (h->n.width > NORM_WIDTH || h->type != h->kept)
+        return cudaErrorInvalidValue;
+    if (h->n.rows * h->n.context <= 0)
+        return cudaSuccess;
+    return h->type == DEVICE_F32 ? norm_grad<float>(stream, &w) : norm_grad<uint16_t>(stream, &w);
+}

@@ -1,0 +1,194 @@
+/* What an update wants: the sum of squares, the scale that clips, and the optimizers. Sixteen bytes of each
+ * array for a thread; bytes moved are the arrays', once each way. */
+#include <math.h>
+
+#include "trainer/device/cuda/kernels/kernels.h"
+#include "trainer/device/cuda/kernels/launch.cuh"
+#include "trainer/device/cuda/kernels/vector.cuh"
+
+enum { THREADS = 256, SQUARES_BLOCKS = 1024 };
+
+/* ---- sum of squares: blocks leave theirs in the workspace, and one adds them. Where a thread's elements lie
+ * follows from n alone. */
+
+template <int VEC> static __global__ void squares_kernel(double *parts, const float *x, int64_t n)
+{
+    __shared__ double room[32];
+    double sum = 0.0;
+    int64_t step = (int64_t)gridDim.x * THREADS * VEC;
+#pragma unroll 4
+    for (int64_t i = thread_index() * VEC; i < n; i += step) {
+        if (i + VEC <= n) {
+            floats<VEC> v = load<VEC>(x + i);
+#pragma unroll
+            for (int j = 0; j < VEC; j++)
+                sum += (double)v.at[j] * (double)v.at[j];
+        } else {
+            for (int64_t j = i; j < n; j++)
+                sum += (double)x[j] * (double)x[j];
+        }
+    }
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = sum;
+}
+
+static __global__ void squares_fold_kernel(double *out, const double *parts, int count)
+{
+    __shared__ double room[32];
+    double sum = 0.0;
+    for (int i = (int)threadIdx.x; i < count; i += THREADS)
+        sum += parts[i];
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0)
+        *out = sum;
+}
+
+cudaError_t cuda_sum_squares(cudaStream_t stream, const struct cuda_workspace *w, const float *x, size_t n,
+                             double *out)
+{
+    double *parts = static_cast<double *>(w->memory);
+    size_t vec = aligned(x) ? 4 : 1, wanted = (n + THREADS * vec - 1) / (THREADS * vec);
+    unsigned blocks = wanted < SQUARES_BLOCKS ? (unsigned)wanted : (unsigned)SQUARES_BLOCKS;
+    if (n > 0 && vec == 4)
+        LAUNCH(squares_kernel<4>, blocks, THREADS, 0, stream, parts, x, (int64_t)n);
+    else if (n > 0)
+        LAUNCH(squares_kernel<1>, blocks, THREADS, 0, stream, parts, x, (int64_t)n);
+    LAUNCH(squares_fold_kernel, 1, THREADS, 0, stream, out, parts, (int)blocks);
+    return cudaGetLastError();
+}
+
+static __global__ void clip_scale_kernel(float *scale, const double *squares, double clip)
+{
+    double by = clip / (sqrt(*squares) + 1e-6);
+    *scale = (float)(by < 1.0 ? by : 1.0);
+}
+
+cudaError_t cuda_clip_scale(cudaStream_t stream, float *scale, const double *squares, double clip)
+{
+    LAUNCH(clip_scale_kernel, 1, 1, 0, stream, scale, squares, clip);
+    return cudaGetLastError();
+}
+
+/* ---- the optimizers: each operation is rounded by itself, as the CPU device has it. A compiler that fuses a
+ * product and a sum where it likes would give ranks with other GPUs, or other builds, other parameters. */
+
+static __device__ __forceinline__ float times(float x, float y)
+{
+    return __fmul_rn(x, y);
+}
+static __device__ __forceinline__ float plus(float x, float y)
+{
+    return __fadd_rn(x, y);
+}
+
+struct sgd {
+    float lr, momentum, weight_decay;
+    bool nesterov;
+    const float *scale;
+    __device__ float factor(void) const
+    {
+        return scale ? *scale : 1.0f;
+    }
+    __device__ void apply(float *p, float g, float *v, float *unused, float by) const
+    {
+        float d = plus(times(g, by), times(weight_decay, *p));
+        (void)unused;
+        if (momentum != 0.0f) {
+            *v = plus(times(momentum, *v), d);
+            d = nesterov ? plus(d, times(momentum, *v)) : *v;
+        }
+        *p = plus(*p, -times(lr, d));
+    }
+};
+
+struct adamw {
+    float beta1, beta2, rest1, rest2; /* rest: 1 - beta */
+    float keep, step, root, eps;
+    const float *scale;
+    __device__ float factor(void) const
+    {
+        return scale ? *scale : 1.0f;
+    }
+    __device__ void apply(float *p, float g, float *m, float *v, float by) const
+    {
+        float d = times(g, by);
+        *m = plus(times(beta1, *m), times(rest1, d));
+        *v = plus(times(beta2, *v), times(times(rest2, d), d));
+        float size = plus(times(__fsqrt_rn(*v), root), eps);
+        *p = plus(times(keep, *p), -__fdiv_rn(times(step, *m), size));
+    }
+};
+
+/* STATES: how many arrays there are beside p and g. */
+template <int VEC, int STATES, class F>
+static __global__ void update_kernel(float *p, const float *g, float *m, float *v, int64_t n, F f)
+{
+    int64_t i = thread_index() * VEC;
+    float by = f.factor();
+    if (i + VEC <= n) {
+        floats<VEC> at = load<VEC>(p + i), d = load<VEC>(g + i), first, second;
+        clear(&first);
+        clear(&second);
+        if (STATES > 0)
+            first = load<VEC>(m + i);
+        if (STATES > 1)
+            second = load<VEC>(v + i);
+#pragma unroll
+        for (int j = 0; j < VEC; j++)
+            f.apply(&at.at[j], d.at[j], &first.at[j], &second.at[j], by);
+        store<VEC>(p + i, at);
+        if (STATES > 0)
+            store<VEC>(m + i, first);
+        if (STATES > 1)
+            store<VEC>(v + i, second);
+        return;
+    }
+    for (; i < n; i++) {
+        float first = STATES > 0 ? m[i] : 0.0f, second = STATES > 1 ? v[i] : 0.0f;
+        f.apply(p + i, g[i], &first, &second, by);
+        if (STATES > 0)
+            m[i] = first;
+        if (STATES > 1)
+            v[i] = second;
+    }
+}
+
+template <int STATES, class F>
+static cudaError_t update(cudaStream_t stream, float *p, const float *g, float *m, float *v, size_t n, F f)
+{
+    if (n == 0)
+        return cudaSuccess;
+    if (aligned(p) && aligned(g) && aligned(m) && aligned(v))
+        LAUNCH((update_kernel<4, STATES, F>), blocks_of(n, THREADS * 4), THREADS, 0, stream, p, g, m, v,
+               (int64_t)n, f);
+    else
+        LAUNCH((update_kernel<1, STATES, F>), blocks_of(n, THREADS), THREADS, 0, stream, p, g, m, v,
+               (int64_t)n, f);
+    return cudaGetLastError();
+}
+
+cudaError_t cuda_sgd(cudaStream_t stream, const struct device_sgd *h, float *p, const float *g, float *v,
+                     size_t n)
+{
+    struct sgd f = {h->lr, h->momentum, h->weight_decay, h->nesterov, h->scale};
+    if (h->momentum == 0.0f)
+        return update<0>(stream, p, g, NULL, NULL, n, f);
+    return update<1>(stream, p, g, v, NULL, n, f);
+}
+
+cudaError_t cuda_adamw(cudaStream_t stream, const struct device_adamw *h, float *p, const float *g, float *m,
+                       float *v, size_t n)
+{
+    struct adamw f;
+    f.beta1 = h->beta1;
+    f.beta2 = h->beta2;
+    f.rest1 = 1.0f - h->beta1;
+    f.rest2 = 1.0f - h->beta2;
+    f.keep = 1.0f - h->lr * h->weight_decay;
+    f.step = h->lr / h->correction1;
+    f.root = 1.0f / sqrtf(h->correction2);
+    f.eps = h->eps;
+    f.scale = h->scale;
+    return update<2>(stream, p, g, m, v, n, f);
+}

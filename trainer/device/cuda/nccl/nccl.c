@@ -1,0 +1,171 @@
+/* NCCL's collectives for a device. The host never waits inside NCCL: communicators are non-blocking, and each
+ * wait is a question asked again and again, until an answer, the deadline or an abort (nccl_wait.c).
+ *
+ * Happy path: `open` forms the group; allreduce lets the communicator's stream wait for what the device was
+ * told so far and sums there, while the device goes on; join lets the device wait for the sums. Nothing of it
+ * is ever part of a graph: what is aborted must not be found in one.
+ *
+ * A peer dies: over a network its connections end, which NCCL says of itself while something is in flight;
+ * on one machine kernels spin and nothing is said, so whoever waits for the device asks `check`, which also
+ * sees the abort flag that others set. NCCL connects at the first operation only, so every wait in here asks
+ * `watch`, too. Then `close` aborts by a thread of its own, with a deadline (nccl_close.c). */
+#include "trainer/device/cuda/nccl/nccl_wait.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#define CHANNELS 8 /* of a communicator whose sums repeat: thread blocks that it takes */
+#define STALL_MS 600000
+
+/* ---- the library */
+
+static int version(void)
+{
+    int v = 0;
+
+    return ncclGetVersion(&v) == ncclSuccess ? v : 0;
+}
+
+static enum err_code make_id(uint8_t *out, size_t cap, size_t *size, struct err *e)
+{
+    ncclUniqueId id;
+    ncclResult_t rc = ncclGetUniqueId(&id);
+
+    BUG_ON(cap < sizeof(id));
+    if (rc != ncclSuccess)
+        return nccl_error(NULL, rc, "ncclGetUniqueId", e);
+    memcpy(out, &id, sizeof(id));
+    *size = sizeof(id);
+    return ERR_OK;
+}
+
+/* ---- forming */
+
+static enum err_code open_streams(struct comm *c, struct err *e)
+{
+    int least = 0, greatest = 0;
+    cudaEvent_t *const events[] = {&c->before, &c->after, &c->mark};
+    cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+
+    if (!rc)
+        rc = cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, greatest);
+    for (size_t i = 0; !rc && i < ARRAY_LEN(events); i++)
+        rc = cudaEventCreateWithFlags(events[i], cudaEventDisableTiming);
+    return rc ? nccl_cuda_error(rc, "a stream for NCCL", e) : ERR_OK;
+}
+
+static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, const struct comm_config *config,
+                               struct err *e)
+{
+    ncclConfig_t how = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    struct comm *c;
+
+    if (config->id_size != sizeof(id))
+        return err_set(e, ERR_FAILED_PRECONDITION, "a group's id of %zu bytes is not NCCL's",
+                       config->id_size);
+    memcpy(&id, config->id, sizeof(id));
+    how.blocking = 0;
+    if (config->reproducible)
+        how.minCTAs = how.maxCTAs = CHANNELS;
+    c = xcalloc(1, sizeof(*c));
+    c->device = d;
+    c->compute = cuda_stream(d);
+    c->stall_ms = config->stall_ms > 0 ? config->stall_ms : STALL_MS;
+    c->watch = config->watch;
+    c->watch_arg = config->watch_arg;
+    atomic_store(out, c);
+    if (open_streams(c, e)) {
+        c->amiss = *e;
+        return e->code;
+    }
+    ncclResult_t rc = ncclCommInitRankConfig(&c->nccl, config->world_size, id, config->rank, &how);
+    if (nccl_settle(c, rc, config->timeout_ms, "forming", e))
+        return e->code;
+    c->formed = true;
+    return ERR_OK;
+}
+
+/* ---- work */
+
+static enum err_code stream_failed(struct comm *c, cudaError_t rc, struct err *e)
+{
+    nccl_cuda_error(rc, "NCCL's stream", e);
+    return nccl_spoiled(c, e);
+}
+
+/* Between these two an operation is put on the stream. What was not computed goes into nobody's sum: a device
+ * that has failed says so here, and one that fails later loses its context, and with it all that is still to
+ * come on its streams. */
+static enum err_code begin(struct comm *c, struct err *e)
+{
+    if (nccl_check(c, e))
+        return e->code;
+    if (cuda_amiss(c->device, e))
+        return nccl_spoiled(c, e);
+    cudaError_t rc = cudaEventRecord(c->before, c->compute);
+    if (!rc)
+        rc = cudaStreamWaitEvent(c->stream, c->before, 0);
+    return rc ? stream_failed(c, rc, e) : ERR_OK;
+}
+
+static enum err_code end(struct comm *c, ncclResult_t result, const char *what, struct err *e)
+{
+    cudaError_t rc;
+
+    if (nccl_settle(c, result, c->stall_ms, what, e))
+        return e->code;
+    rc = cudaEventRecord(c->after, c->stream);
+    c->put = true;
+    if (!rc && !c->marked) {
+        rc = cudaEventRecord(c->mark, c->stream);
+        c->marked = true;
+        c->marked_ms = clock_boot_ms();
+    } else {
+        c->more = true;
+    }
+    return rc ? stream_failed(c, rc, e) : ERR_OK;
+}
+
+static enum err_code allreduce(struct comm *c, float *data, size_t count, struct err *e)
+{
+    if (begin(c, e))
+        return e->code;
+    return end(c, ncclAllReduce(data, data, count, ncclFloat, ncclSum, c->nccl, c->stream), "an all-reduce",
+               e);
+}
+
+static enum err_code broadcast(struct comm *c, void *data, size_t bytes, int root, struct err *e)
+{
+    if (begin(c, e))
+        return e->code;
+    return end(c, ncclBroadcast(data, data, bytes, ncclUint8, root, c->nccl, c->stream), "a broadcast", e);
+}
+
+static enum err_code join(struct comm *c, struct err *e)
+{
+    if (nccl_check(c, e))
+        return e->code;
+    cudaError_t rc = c->put ? cudaStreamWaitEvent(c->compute, c->after, 0) : cudaSuccess;
+    return rc ? stream_failed(c, rc, e) : ERR_OK;
+}
+
+static void abort_comm(struct comm *c)
+{
+    atomic_store(&c->aborted, true);
+}
+
+const struct comm_ops nccl_comm_ops = {
+    .name = "nccl",
+    .version = version,
+    .make_id = make_id,
+    .open = open_comm,
+    .allreduce = allreduce,
+    .broadcast = broadcast,
+    .join = join,
+    .check = nccl_check,
+    .abort = abort_comm,
+    .close = nccl_close,
+};

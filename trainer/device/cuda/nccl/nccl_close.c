@@ -1,0 +1,190 @@
+/* The end of a communicator. Orderly: when all that is in flight has ended, finalize (a word with all others)
+ * and destroy. By force: abort. Destroy and abort may both wait for ever inside NCCL, for its threads or its
+ * kernels, so a thread is sent there; when it does not come back in time it is left behind, and the process
+ * has to end. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "trainer/device/cuda/nccl/nccl_wait.h"
+
+#include "base/mem.h"
+
+/* What is shared with the thread; who is last frees it. */
+struct errand {
+    ncclComm_t nccl;
+    bool force;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool done, left; /* by the thread; by its owner */
+    ncclResult_t result;
+};
+
+static void errand_free(struct errand *r)
+{
+    pthread_mutex_destroy(&r->lock);
+    pthread_cond_destroy(&r->changed);
+    free(r);
+}
+
+static void *run_errand(void *arg)
+{
+    struct errand *r = arg;
+    ncclResult_t rc = r->force ? ncclCommAbort(r->nccl) : ncclCommDestroy(r->nccl);
+    bool left;
+
+    pthread_mutex_lock(&r->lock);
+    r->result = rc;
+    r->done = true;
+    left = r->left;
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    if (left)
+        errand_free(r);
+    return NULL;
+}
+
+static struct errand *errand_create(ncclComm_t nccl, bool force)
+{
+    struct errand *r = xcalloc(1, sizeof(*r));
+    pthread_condattr_t how;
+
+    r->nccl = nccl;
+    r->force = force;
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_condattr_init(&how);
+    pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
+    pthread_cond_init(&r->changed, &how);
+    pthread_condattr_destroy(&how);
+    return r;
+}
+
+/* Signals are the owner's. */
+static int start(pthread_t *thread, struct errand *r)
+{
+    sigset_t all, old;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(thread, NULL, run_errand, r);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
+
+/* Whether the thread was back by then. */
+static bool await(struct errand *r, int timeout_ms)
+{
+    struct timespec until;
+    int rc = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    pthread_mutex_lock(&r->lock);
+    while (!r->done && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&r->changed, &r->lock, &until);
+    bool done = r->done;
+    r->left = !done;
+    pthread_mutex_unlock(&r->lock);
+    return done;
+}
+
+/* False: late, or no thread could be had for it. Else what NCCL answered. */
+static bool send_errand(ncclComm_t nccl, bool force, int timeout_ms, ncclResult_t *answer)
+{
+    struct errand *r = errand_create(nccl, force);
+    pthread_t thread;
+
+    if (start(&thread, r)) {
+        errand_free(r);
+        return false;
+    }
+    if (!await(r, timeout_ms)) {
+        pthread_detach(thread);
+        return false;
+    }
+    pthread_join(thread, NULL);
+    *answer = r->result;
+    errand_free(r);
+    return true;
+}
+
+/* ---- */
+
+/* Until the stream is empty. */
+static bool drain(struct comm *c, int64_t deadline)
+{
+    struct err e = {0};
+    unsigned tries = 0;
+
+    for (;;) {
+        cudaError_t rc = cudaStreamQuery(c->stream);
+
+        if (rc == cudaSuccess)
+            return true;
+        if (rc != cudaErrorNotReady || nccl_check(c, &e) || clock_boot_ms() >= deadline)
+            return false;
+        (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
+        nccl_nap(&tries);
+    }
+}
+
+static int left_until(int64_t deadline)
+{
+    int64_t left = deadline - clock_boot_ms();
+
+    return left > 0 ? (int)left : 0;
+}
+
+static bool finish(struct comm *c, int timeout_ms)
+{
+    int64_t deadline = clock_boot_ms() + timeout_ms;
+    struct err e = {0};
+
+    if (nccl_check(c, &e) || !drain(c, deadline))
+        return false;
+    return nccl_settle(c, ncclCommFinalize(c->nccl), left_until(deadline), "the end", &e) == ERR_OK;
+}
+
+static void release(struct comm *c)
+{
+    const cudaEvent_t events[] = {c->before, c->after, c->mark};
+
+    for (size_t i = 0; i < ARRAY_LEN(events); i++)
+        if (events[i])
+            cudaEventDestroy(events[i]);
+    if (c->stream)
+        cudaStreamDestroy(c->stream);
+    (void)cudaGetLastError();
+}
+
+/* A peer that goes now is through, too: nobody watches. Half of the time is for doing it well. */
+enum err_code nccl_close(struct comm *c, int timeout_ms, struct err *e)
+{
+    int64_t deadline = clock_boot_ms() + timeout_ms;
+    ncclResult_t answer = ncclSuccess;
+    bool in_time = true, force = false;
+
+    c->watch = NULL;
+    if (c->nccl) {
+        force = !finish(c, timeout_ms / 2);
+        in_time = send_errand(c->nccl, force, left_until(deadline), &answer);
+    }
+    if (in_time)
+        release(c); /* late: its kernels may still be there, so its stream stays */
+    free(c);
+    if (!in_time)
+        return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: the group did not end within %d ms", timeout_ms);
+    if (answer != ncclSuccess && answer != ncclInProgress) {
+        nccl_error(NULL, answer, force ? "ncclCommAbort" : "ncclCommDestroy", e);
+        return e->code = ERR_INTERNAL;
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,94 @@
+/* What NCCL is told by its environment. Left alone it takes the first interface that is not Docker's, which
+ * need not be the one that reaches the peers, nor the encrypted one; the node's address says which it is. */
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/mem.h"
+#include "trainer/device/cuda/nccl/nccl.h"
+
+static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
+{
+    if (!a || a->sa_family != b->sa_family)
+        return false;
+    if (a->sa_family == AF_INET)
+        return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+    return a->sa_family == AF_INET6 && IN6_ARE_ADDR_EQUAL(&((const struct sockaddr_in6 *)a)->sin6_addr,
+                                                          &((const struct sockaddr_in6 *)b)->sin6_addr);
+}
+
+static bool is_loopback(const struct sockaddr *a)
+{
+    if (a->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+    return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
+/* Of the first of a host's addresses that an interface of this machine has. */
+static bool find_interface(const struct addrinfo *host, bool loopback, char name[IF_NAMESIZE], int *family)
+{
+    struct ifaddrs *list = NULL;
+    bool found = false;
+
+    if (getifaddrs(&list))
+        return false;
+    for (; host && !found; host = host->ai_next) {
+        if (is_loopback(host->ai_addr) && !loopback)
+            continue;
+        for (const struct ifaddrs *i = list; i && !found; i = i->ifa_next) {
+            found = same_address(i->ifa_addr, host->ai_addr);
+            if (found) {
+                snprintf(name, IF_NAMESIZE, "%s", i->ifa_name);
+                *family = host->ai_family;
+            }
+        }
+    }
+    freeifaddrs(list);
+    return found;
+}
+
+/* "=": that very name. An address that no interface has, a router's for one, says nothing; nor does a name
+ * that is loopback here, as a machine's own may be, while its peers find it elsewhere, nor ::1, where NCCL
+ * never listens. */
+static void choose_interface(const char *address)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *host = NULL;
+    char name[IF_NAMESIZE], exact[IF_NAMESIZE + 1];
+    struct in_addr number;
+    int family = AF_UNSPEC;
+
+    if (getenv("NCCL_SOCKET_IFNAME") || getaddrinfo(address, NULL, &hints, &host))
+        return;
+    if (find_interface(host, inet_pton(AF_INET, address, &number) == 1, name, &family)) {
+        snprintf(exact, sizeof(exact), "=%s", name);
+        setenv("NCCL_SOCKET_IFNAME", exact, 1);
+        setenv("NCCL_SOCKET_FAMILY", family == AF_INET6 ? "AF_INET6" : "AF_INET", 0);
+    }
+    freeaddrinfo(host);
+}
+
+void nccl_environment(void)
+{
+    static const struct {
+        const char *name, *value;
+    } wanted[] = {
+        {"NCCL_RAS_ENABLE", "0"}, /* a port that answers anybody on this machine */
+        {"NCCL_ALGO", "Ring"},
+        {"NCCL_PROTO", "Simple"},
+        {"NCCL_NVLS_ENABLE", "0"}, /* sums in the switch: in whatever order */
+    };
+    const char *address = getenv("DDP_NODE_ADDRESS");
+
+    for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+        setenv(wanted[i].name, wanted[i].value, 0);
+    if (address && *address)
+        choose_interface(address);
+}

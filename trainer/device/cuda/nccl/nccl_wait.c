@@ -1,0 +1,176 @@
+/* Asking NCCL how it is: errors of its own, in words; waits with a deadline; operations that do not end. */
+#include "trainer/device/cuda/nccl/nccl_wait.h"
+
+#include <time.h>
+
+#include "base/clock.h"
+#include "trainer/device/cuda/cuda.h"
+
+/* ---- errors, translated */
+
+static enum err_code code_of(ncclResult_t rc)
+{
+    switch (rc) {
+    case ncclInvalidArgument:
+    case ncclInvalidUsage: /* versions that differ, for one: another try comes to the same */
+        return ERR_FAILED_PRECONDITION;
+    case ncclSystemError: /* no interface, no libnvidia-ml, no room in /dev/shm: here, not at a peer's */
+    case ncclUnhandledCudaError:
+        return ERR_INTERNAL;
+    default:
+        return ERR_UNAVAILABLE;
+    }
+}
+
+enum err_code nccl_error(const struct comm *c, ncclResult_t rc, const char *what, struct err *e)
+{
+    const char *last = ncclGetLastError(c ? c->nccl : NULL);
+
+    return err_set(e, code_of(rc), "NCCL: %s: %s%s%.120s", what, ncclGetErrorString(rc),
+                   last && *last ? ": " : "", last ? last : "");
+}
+
+/* A GPU that is lost, or was taken away, is this process's end, and no other's. */
+enum err_code nccl_cuda_error(cudaError_t rc, const char *what, struct err *e)
+{
+    enum err_code code = cuda_error(rc, what, e);
+
+    return e->code = code == ERR_RESOURCE_EXHAUSTED ? code : ERR_INTERNAL;
+}
+
+enum err_code nccl_spoiled(struct comm *c, const struct err *e)
+{
+    if (!c->amiss.code)
+        c->amiss = *e;
+    return e->code;
+}
+
+/* A dead peer shows in any way; once the group was formed that is the likeliest cause, and its own verdict
+ * comes from elsewhere. Unless CUDA itself says that it is this process's GPU. */
+static enum err_code failed(struct comm *c, ncclResult_t rc, const char *what, struct err *e)
+{
+    cudaError_t own = cudaStreamQuery(c->stream);
+
+    if (own != cudaSuccess && own != cudaErrorNotReady)
+        return nccl_cuda_error(own, "NCCL's stream", e);
+    (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
+    nccl_error(c, rc, what, e);
+    if (c->formed)
+        e->code = ERR_ABORTED;
+    return e->code;
+}
+
+static enum err_code late(const struct comm *c, int timeout_ms, const char *what, struct err *e)
+{
+    if (c->formed)
+        return err_set(e, ERR_ABORTED, "NCCL: %s: not through within %d ms: a peer hangs, or died", what,
+                       timeout_ms);
+    return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: %s: not through within %d ms", what, timeout_ms);
+}
+
+/* ---- waits */
+
+void nccl_nap(unsigned *tries)
+{
+    struct timespec nap = {.tv_nsec = *tries < 20 ? 20000 : 1000000};
+
+    if ((*tries)++ >= 4) /* most calls are through at once */
+        nanosleep(&nap, NULL);
+}
+
+static enum err_code aborted(struct err *e)
+{
+    return err_set(e, ERR_ABORTED, "NCCL: the group was aborted");
+}
+
+/* Whether something from outside ends the wait. */
+static bool interrupted(struct comm *c, struct err *e)
+{
+    if (atomic_load(&c->aborted))
+        return aborted(e) != ERR_OK;
+    return c->watch && c->watch(c->watch_arg, e) != ERR_OK;
+}
+
+enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const char *what, struct err *e)
+{
+    int64_t deadline = clock_boot_ms() + timeout_ms;
+    unsigned tries = 0;
+
+    while (rc == ncclInProgress) {
+        ncclResult_t state = ncclInProgress;
+
+        if (interrupted(c, e))
+            return nccl_spoiled(c, e);
+        rc = ncclCommGetAsyncError(c->nccl, &state);
+        if (rc == ncclSuccess)
+            rc = state;
+        if (rc != ncclInProgress)
+            break;
+        if (clock_boot_ms() >= deadline) {
+            late(c, timeout_ms, what, e);
+            return nccl_spoiled(c, e);
+        }
+        nccl_nap(&tries);
+    }
+    if (rc == ncclSuccess)
+        return ERR_OK;
+    failed(c, rc, what, e);
+    return nccl_spoiled(c, e);
+}
+
+/* ---- what is in flight */
+
+/* The mark has been reached: what was put on the stream since has its own. */
+static enum err_code move_mark(struct comm *c, struct err *e)
+{
+    cudaError_t rc = cudaSuccess;
+
+    c->marked = c->more;
+    c->more = false;
+    if (c->marked) {
+        rc = cudaEventRecord(c->mark, c->stream);
+        c->marked_ms = clock_boot_ms();
+    }
+    return rc ? nccl_cuda_error(rc, "NCCL's stream", e) : ERR_OK;
+}
+
+static enum err_code check_mark(struct comm *c, struct err *e)
+{
+    cudaError_t rc = c->marked ? cudaEventQuery(c->mark) : cudaErrorNotReady;
+
+    if (!c->marked)
+        return ERR_OK;
+    if (rc == cudaSuccess)
+        return move_mark(c, e);
+    if (rc != cudaErrorNotReady)
+        return nccl_cuda_error(rc, "NCCL's stream", e);
+    (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
+    if (clock_boot_ms() - c->marked_ms >= c->stall_ms)
+        return err_set(e, ERR_ABORTED, "NCCL: an operation has not ended within %d ms: a peer hangs, or died",
+                       c->stall_ms);
+    return ERR_OK;
+}
+
+static enum err_code check_nccl(struct comm *c, struct err *e)
+{
+    ncclResult_t state = ncclSuccess, rc = ncclCommGetAsyncError(c->nccl, &state);
+
+    if (rc == ncclSuccess)
+        rc = state;
+    if (rc == ncclSuccess || rc == ncclInProgress)
+        return ERR_OK;
+    return failed(c, rc, "the group is over", e);
+}
+
+enum err_code nccl_check(struct comm *c, struct err *e)
+{
+    if (c->amiss.code) {
+        *e = c->amiss;
+        return e->code;
+    }
+    if (atomic_load(&c->aborted))
+        return aborted(e);
+    if (check_nccl(c, e) || check_mark(c, e))
+        return nccl_spoiled(c, e);
+    return ERR_OK;
+}

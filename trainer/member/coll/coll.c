@@ -1,0 +1,333 @@
+#include "trainer/member/coll/coll.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/pass.h"
+#include "trainer/member/coll/ring.h"
+#include "trainer/member/coll/shm.h"
+#include "trainer/device/comm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE 4096
+
+enum err_code coll_stopped(struct err *e)
+{
+    return err_set(e, ERR_ABORTED,
+                   "the process group is over: a peer is gone, or another generation is forming");
+}
+
+/* ---- stopping */
+
+static void stop(struct coll_group *g)
+{
+    uint64_t one = 1;
+
+    if (!atomic_exchange(&g->stop.set, true) && write(g->stop.event, &one, sizeof(one)) < 0)
+        BUG_ON(errno != EAGAIN);
+}
+
+void coll_fail(struct coll_group *g)
+{
+    stop(g);
+    shm_abort(g);
+    ring_abort(g);
+    comm_abort(g);
+}
+
+void coll_abort(struct coll_group *g, int64_t generation)
+{
+    if (generation < g->generation)
+        return;
+    stop(g);
+    comm_abort(g);
+    if (atomic_load(&g->formed)) {
+        shm_abort(g);
+        ring_abort(g);
+    }
+}
+
+/* ---- forming */
+
+static const struct coll_ops *choose(const struct coll_layout *l)
+{
+    if (l->world_size == 1)
+        return &coll_solo_ops;
+    return l->nodes == 1 ? &coll_node_ops : &coll_wide_ops;
+}
+
+static enum err_code form(struct coll_group *g, struct coll_listener *l, int64_t deadline, struct err *e)
+{
+    g->ops = choose(&g->layout);
+    if (g->layout.locals > 1 && shm_open_node(g, l, deadline, e))
+        return e->code;
+    if (g->layout.nodes > 1 && g->layout.local < g->layout.rings && ring_open(g, l, deadline, e))
+        return e->code;
+    atomic_store(&g->formed, true);
+    if (atomic_load(&g->stop.set)) {
+        coll_fail(g);
+        return coll_stopped(e);
+    }
+    return g->ops->barrier(g, e);
+}
+
+static size_t cache_size(void)
+{
+    long size = sysconf(_SC_LEVEL3_CACHE_SIZE);
+
+    return size > 0 ? (size_t)size : (size_t)16 << 20;
+}
+
+static enum err_code check_config(const struct coll_config *c, struct err *e)
+{
+    if (c->world_size < 1 || c->rank < 0 || c->rank >= c->world_size)
+        return err_set(e, ERR_INVALID_ARGUMENT, "rank %d of %d does not exist", c->rank, c->world_size);
+    return ERR_OK;
+}
+
+enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const struct coll_config *c,
+                        struct err *e)
+{
+    int64_t deadline = clock_boot_ms() + (c->timeout_ms > 0 ? c->timeout_ms : 60000);
+    struct coll_group *g;
+    struct err stuck = {0};
+    enum err_code rc;
+
+    if (check_config(c, e))
+        return e->code;
+    g = xcalloc(1, sizeof(*g));
+    g->job = c->job;
+    g->generation = c->generation;
+    g->tree = c->tree;
+    g->device = c->device && !c->device->host ? c->device : NULL;
+    memcpy(g->key, c->key, sizeof(g->key));
+    g->cache = cache_size();
+    g->stop.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    rc = g->stop.event < 0 ? err_sys(e, errno, "eventfd") : coll_layout_init(&g->layout, c, e);
+    if (!rc) {
+        g->listener = l;
+        rc = coll_listener_begin(l, g, e);
+    }
+    if (!rc)
+        rc = form(g, l, deadline, e);
+    if (!rc)
+        rc = comm_form(g, c, deadline, e);
+    if (rc) {
+        if (coll_end(g, &stuck)) {
+            coll_fail(g); /* its peers need not wait for this process to exit */
+            *out = g;
+        } else {
+            coll_close(g);
+        }
+        return err_wrap(e, "job %lld generation %lld rank %d", (long long)c->job, (long long)c->generation,
+                        c->rank);
+    }
+    *out = g;
+    return ERR_OK;
+}
+
+static void free_array(struct coll_group *g, struct coll_array *a)
+{
+    if (!g->late.code)
+        away_free(g, a);
+    if (g->shm)
+        pass_unmap(g, a);
+    else if (a->maps) {
+        munmap(a->maps[g->layout.local], a->bytes);
+        free(a->maps);
+    }
+}
+
+void coll_close(struct coll_group *g)
+{
+    struct err e = {0};
+
+    if (!g)
+        return;
+    if (coll_end(g, &e))
+        log_error("group_end", "why=%s", LOG_Q(e.msg));
+    for (size_t i = 0; i < g->array_count; i++)
+        free_array(g, &g->arrays[i]);
+    free(g->arrays);
+    ring_close(g);
+    shm_close(g);
+    free(g->gathered);
+    coll_layout_release(&g->layout);
+    close_fd(&g->stop.event);
+    explicit_bzero(g->key, sizeof(g->key));
+    free(g);
+}
+
+/* ---- arrays */
+
+/* A group that is over is not touched again: its other ranks may still be reading what this one left for
+ * them. */
+static enum err_code begin(struct coll_group *g, struct err *e)
+{
+    g->calls++;
+    return atomic_load(&g->stop.set) ? coll_stopped(e) : ERR_OK;
+}
+
+static enum err_code alloc_private(struct coll_group *g, struct coll_array *a, struct err *e)
+{
+    void *at = mmap(NULL, a->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (at == MAP_FAILED)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu bytes: %s", a->bytes, strerror(errno));
+    madvise(at, a->bytes, MADV_HUGEPAGE);
+    a->maps = xcalloc((size_t)g->layout.locals, sizeof(*a->maps));
+    a->maps[g->layout.local] = at;
+    return ERR_OK;
+}
+
+/* A rank that gets no memory still takes part, so that the others hear of it. */
+static enum err_code alloc_shared(struct coll_group *g, struct coll_array *a, struct err *e)
+{
+    CLEANUP(close_fd) int fd = -1;
+    struct err mine = {0};
+    enum err_code rc;
+
+    if (pass_memory(&fd, "ddp-array", a->bytes, &mine))
+        fd = -1;
+    rc = pass_share(g, a, fd, e);
+    if (rc == ERR_RESOURCE_EXHAUSTED && fd < 0)
+        *e = mine;
+    return rc;
+}
+
+/* Where the array is a device's, the host's is for staging: nothing is staged in a world of one, or where the
+ * device sums by itself. */
+static enum err_code alloc_array(struct coll_group *g, struct coll_array *a, struct err *e)
+{
+    bool host = !g->device || (g->layout.world_size > 1 && !atomic_load(&g->comm));
+
+    if (host && (g->shm ? alloc_shared(g, a, e) : alloc_private(g, a, e)))
+        return e->code;
+    return g->device ? away_alloc(g, a, e) : ERR_OK;
+}
+
+static enum err_code agree(struct coll_group *g, enum err_code rc, struct err *e)
+{
+    uint8_t mine = rc != ERR_OK, *all;
+    bool any = false;
+    struct err other = {0};
+
+    if ((g->layout.nodes == 1 && !atomic_load(&g->comm)) || (rc && rc != ERR_RESOURCE_EXHAUSTED))
+        return rc;
+    all = xcalloc((size_t)g->layout.world_size, 1);
+    if (g->ops->allgather(g, &mine, 1, all, &other)) {
+        free(all);
+        *e = other;
+        return e->code;
+    }
+    for (int r = 0; r < g->layout.world_size; r++)
+        any |= all[r];
+    free(all);
+    if (any && !rc)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "another rank has not enough memory");
+    return rc;
+}
+
+enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e)
+{
+    struct coll_array a = {.count = count};
+    enum err_code rc;
+
+    if (count > SIZE_MAX / 8)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu floats do not fit any memory", count);
+    if (begin(g, e))
+        return e->code;
+    a.bytes = (count * sizeof(float) + PAGE) / PAGE * PAGE;
+    rc = agree(g, alloc_array(g, &a, e), e);
+    if (rc) {
+        free_array(g, &a);
+        return rc;
+    }
+    g->arrays = array_grow(g->arrays, g->array_count, &g->array_cap, sizeof(a));
+    g->arrays[g->array_count++] = a;
+    *out = a.away ? a.away : a.maps[g->layout.local];
+    return ERR_OK;
+}
+
+static const struct coll_array *find_array(const struct coll_group *g, const float *data, size_t count,
+                                           size_t *at)
+{
+    for (size_t i = 0; i < g->array_count; i++) {
+        const struct coll_array *a = &g->arrays[i];
+        const float *base = a->away ? a->away : a->maps[g->layout.local];
+
+        if (data >= base && data <= base + a->count && count <= a->count - (size_t)(data - base)) {
+            *at = (size_t)(data - base);
+            return a;
+        }
+    }
+    return NULL;
+}
+
+/* ---- calls */
+
+/* Whatever went wrong with the device's own: for this group that is the end. */
+static enum err_code fail(struct coll_group *g, const struct err *e)
+{
+    coll_fail(g);
+    return e->code;
+}
+
+enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct err *e)
+{
+    struct comm *c = atomic_load(&g->comm);
+    size_t at = 0;
+    const struct coll_array *a = find_array(g, data, count, &at);
+
+    BUG_ON(!a);
+    if (begin(g, e))
+        return e->code;
+    if (c)
+        return g->device->comm->allreduce(c, data, count, e) ? fail(g, e) : ERR_OK;
+    return a->away ? away_allreduce(g, a, at, count, e) : g->ops->allreduce(g, a, at, count, e);
+}
+
+enum err_code coll_join(struct coll_group *g, struct err *e)
+{
+    struct comm *c = atomic_load(&g->comm);
+
+    return c && g->device->comm->join(c, e) ? fail(g, e) : ERR_OK;
+}
+
+enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e)
+{
+    return coll_start(g, data, count, e) ? e->code : coll_join(g, e);
+}
+
+enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
+{
+    BUG_ON(root < 0 || root >= g->layout.world_size);
+    return begin(g, e) ? e->code : g->ops->broadcast(g, data, size, root, e);
+}
+
+enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e)
+{
+    return begin(g, e) ? e->code : g->ops->allgather(g, mine, size, out, e);
+}
+
+enum err_code coll_barrier(struct coll_group *g, struct err *e)
+{
+    return begin(g, e) ? e->code : g->ops->barrier(g, e);
+}
+
+bool coll_overlaps(const struct coll_group *g)
+{
+    return g->ops->overlaps && !g->device;
+}
+
+void coll_get_stats(const struct coll_group *g, struct coll_stats *out)
+{
+    *out = (struct coll_stats){.bytes = g->bytes, .wait_ns = g->wait_ns, .calls = g->calls};
+}

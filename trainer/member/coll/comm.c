@@ -1,0 +1,203 @@
+/* A group whose arrays are a device's sums them by the device's own collectives, where it has any and all
+ * ranks have the same. The group itself stays what it is: it carries the host's values, and its connections
+ * tell when a peer is gone, which the device may never notice. So whoever waits for the device looks here. */
+#include "trainer/member/coll/internal.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "trainer/member/coll/ring.h"
+#include "trainer/member/coll/shm.h"
+#include "trainer/device/comm.h"
+
+#define END_MS 10000 /* for ending the device's group, where nothing else was said */
+#define LOOK_MS 10   /* between two looks at the connections */
+#define GRACE_MS 500 /* a peer that was through before us is gone, too, and our part ends by itself */
+
+/* ---- who is there */
+
+static bool hung_up(const int *fds, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct pollfd p = {.fd = fds[i], .events = POLLRDHUP};
+        if (fds[i] >= 0 && poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)))
+            return true;
+    }
+    return false;
+}
+
+static bool peer_is_gone(const struct coll_group *g)
+{
+    int count = 0, ends[2];
+    const int *links = shm_links(g, &count);
+
+    return hung_up(links, count) || hung_up(ends, ring_ends(g, ends));
+}
+
+static enum err_code look_at_peers(struct coll_group *g, struct err *e)
+{
+    int64_t now = clock_boot_ms();
+
+    if (atomic_load(&g->stop.set))
+        return coll_stopped(e);
+    if (now - g->looked_ms < LOOK_MS)
+        return ERR_OK;
+    g->looked_ms = now;
+    if (!peer_is_gone(g))
+        return ERR_OK;
+    if (!g->gone_ms)
+        g->gone_ms = now;
+    if (now - g->gone_ms < GRACE_MS)
+        return ERR_OK;
+    coll_fail(g);
+    return coll_stopped(e);
+}
+
+static enum err_code while_group_waits(void *arg, struct err *e)
+{
+    return look_at_peers(arg, e);
+}
+
+static enum err_code while_device_waits(void *arg, struct err *e)
+{
+    struct coll_group *g = arg;
+    struct comm *c = atomic_load(&g->comm);
+
+    if (look_at_peers(g, e))
+        return e->code;
+    if (!c || g->device->comm->check(c, e) == ERR_OK)
+        return ERR_OK;
+    coll_fail(g); /* for this group that is the end, whatever it was */
+    return e->code;
+}
+
+/* ---- what everybody has */
+
+struct means {
+    char name[16]; /* "": none */
+    int32_t version;
+};
+
+static void list_version(const struct means *all, int world_size, int32_t version, struct buf *out)
+{
+    const char *before = " on rank ";
+
+    buf_printf(out, "%s%d.%d.%d", out->len ? "; " : "", version / 10000, version / 100 % 100, version % 100);
+    for (int r = 0; r < world_size; r++)
+        if (all[r].version == version) {
+            buf_printf(out, "%s%d", before, r);
+            before = ", ";
+        }
+}
+
+/* Whether all have the same; different versions of the same are an error, since they would not understand
+ * each other. Different devices are the caller's matter. */
+static enum err_code compare(const struct means *all, int world_size, bool *same, struct err *e)
+{
+    CLEANUP(buf_release) struct buf said = {0};
+
+    *same = all[0].name[0] != '\0';
+    for (int r = 1; r < world_size; r++)
+        *same &= memcmp(all[r].name, all[0].name, sizeof(all[r].name)) == 0;
+    for (int r = 1; *same && r < world_size; r++) {
+        if (all[r].version == all[0].version)
+            continue;
+        list_version(all, world_size, all[0].version, &said);
+        list_version(all, world_size, all[r].version, &said);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "ranks have different versions of %s, install the same (%.150s)", all[0].name,
+                       said.data);
+    }
+    return ERR_OK;
+}
+
+static enum err_code agree(struct coll_group *g, bool *same, struct err *e)
+{
+    const struct comm_ops *ops = g->device && !g->tree ? g->device->comm : NULL;
+    struct means mine = {{0}}, *all = xcalloc((size_t)g->layout.world_size, sizeof(*all));
+
+    if (ops) {
+        strncpy(mine.name, ops->name, sizeof(mine.name) - 1);
+        mine.version = ops->version();
+    }
+    enum err_code rc = g->ops->allgather(g, &mine, sizeof(mine), all, e);
+    if (!rc)
+        rc = compare(all, g->layout.world_size, same, e);
+    free(all);
+    return rc;
+}
+
+/* ---- */
+
+enum err_code comm_form(struct coll_group *g, const struct coll_config *config, int64_t deadline,
+                        struct err *e)
+{
+    int64_t left = deadline - clock_boot_ms();
+    bool same = false;
+
+    if (g->layout.world_size == 1)
+        return ERR_OK;
+    if (agree(g, &same, e))
+        return e->code;
+    if (!same)
+        return ERR_OK;
+    struct comm_config how = {
+        .id = config->bootstrap,
+        .id_size = config->bootstrap_size,
+        .rank = config->rank,
+        .world_size = config->world_size,
+        .reproducible = true,
+        .timeout_ms = left > 0 ? (int)left : 0,
+        .watch = while_group_waits,
+        .watch_arg = g,
+    };
+    g->end_ms = config->end_ms > 0 ? config->end_ms : END_MS;
+    if (g->device->comm->open(&g->comm, g->device, &how, e))
+        return e->code;
+    if (g->device->ops->watch)
+        g->device->ops->watch(g->device, while_device_waits, g);
+    return ERR_OK;
+}
+
+void comm_abort(struct coll_group *g)
+{
+    struct comm *c = atomic_load(&g->comm);
+
+    if (c)
+        g->device->comm->abort(c);
+}
+
+static enum err_code late(const struct coll_group *g, struct err *e)
+{
+    if (g->late.code)
+        *e = g->late;
+    return g->late.code;
+}
+
+enum err_code coll_end(struct coll_group *g, struct err *e)
+{
+    struct comm *c = atomic_load(&g->comm);
+    struct err said = {0};
+
+    if (g->listener)
+        coll_listener_end(g->listener); /* from here on no abort reaches it */
+    g->listener = NULL;
+    if (!c)
+        return late(g, e);
+    if (g->device->ops->watch)
+        g->device->ops->watch(g->device, NULL, NULL);
+    if (atomic_load(&g->stop.set) || peer_is_gone(g))
+        g->device->comm->abort(c);
+    enum err_code code = g->device->comm->close(c, g->end_ms, &said);
+    atomic_store(&g->comm, NULL);
+    if (code == ERR_DEADLINE_EXCEEDED)
+        g->late = said;
+    else if (code)
+        log_warn("group_end", "why=%s", LOG_Q(said.msg));
+    return late(g, e);
+}

@@ -1,0 +1,313 @@
+#include "trainer/member/coll/internal.h"
+
+#include "base/id.h"
+#include "base/mem.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* An address on the wire: version, port (big-endian), length and text of the host, length (big-endian) and
+ * text of the unix path. */
+#define ADDRESS_VERSION 1
+#define BACKLOG 128
+
+struct coll_listener {
+    int tcp, local;
+    struct coll_address address;
+    pthread_mutex_t lock;     /* of the two below */
+    struct coll_group *group; /* forming or formed with it, until closed */
+    int64_t aborted;          /* generations up to this one */
+};
+
+int coll_listener_tcp(const struct coll_listener *l)
+{
+    return l->tcp;
+}
+
+int coll_listener_unix(const struct coll_listener *l)
+{
+    return l->local;
+}
+
+enum err_code coll_listener_begin(struct coll_listener *l, struct coll_group *g, struct err *e)
+{
+    bool over;
+
+    pthread_mutex_lock(&l->lock);
+    BUG_ON(l->group);
+    l->group = g;
+    over = g->generation <= l->aborted;
+    pthread_mutex_unlock(&l->lock);
+    return over ? coll_stopped(e) : ERR_OK;
+}
+
+void coll_listener_end(struct coll_listener *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->group = NULL;
+    pthread_mutex_unlock(&l->lock);
+}
+
+void coll_listener_abort(struct coll_listener *l, int64_t generation)
+{
+    pthread_mutex_lock(&l->lock);
+    if (generation > l->aborted)
+        l->aborted = generation;
+    if (l->group)
+        coll_abort(l->group, generation);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* A path may be longer than sun_path: then it is reached through a descriptor of its directory, which the
+ * caller closes after bind or connect. */
+static enum err_code unix_name(struct sockaddr_un *out, const char *path, int *dir, struct err *e)
+{
+    const char *slash = strrchr(path, '/');
+
+    memset(out, 0, sizeof(*out));
+    out->sun_family = AF_UNIX;
+    if (strlen(path) < sizeof(out->sun_path)) {
+        memcpy(out->sun_path, path, strlen(path) + 1);
+        return ERR_OK;
+    }
+    CLEANUP(free_text) char *parent = strndup(path, (size_t)(slash - path));
+    *dir = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (*dir < 0)
+        return err_sys(e, errno, "%s", parent);
+    if ((size_t)snprintf(out->sun_path, sizeof(out->sun_path), "/proc/self/fd/%d%s", *dir, slash) >=
+        sizeof(out->sun_path))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: the file name is too long for a socket", path);
+    return ERR_OK;
+}
+
+static enum err_code listen_unix(struct coll_listener *l, const char *directory, struct err *e)
+{
+    CLEANUP(close_fd) int dir = -1;
+    struct sockaddr_un name;
+    char id[ID_TEXT], path[sizeof(l->address.path)];
+
+    if (directory[0] != '/')
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: the directory must be an absolute path", directory);
+    id_text(id);
+    if ((size_t)snprintf(path, sizeof(path), "%s/coll-%.12s", directory, id) >= sizeof(path))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: the path is too long", directory);
+    if (unix_name(&name, path, &dir, e))
+        return e->code;
+    l->local = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (l->local < 0)
+        return err_sys(e, errno, "socket");
+    if (bind(l->local, (struct sockaddr *)&name, sizeof(name)) || listen(l->local, BACKLOG))
+        return err_sys(e, errno, "socket in %s", directory);
+    memcpy(l->address.path, path, sizeof(path));
+    return ERR_OK;
+}
+
+/* A literal, or a name that is looked up. */
+static enum err_code resolve(struct addrinfo **out, const char *host, uint16_t port, bool *literal,
+                             struct err *e)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+    char service[8];
+    int rc;
+
+    snprintf(service, sizeof(service), "%u", port);
+    rc = getaddrinfo(host, service, &hints, out);
+    *literal = rc == 0;
+    if (rc) {
+        hints.ai_flags = AI_NUMERICSERV;
+        rc = getaddrinfo(host, service, &hints, out);
+    }
+    if (rc)
+        return err_set(e, ERR_INVALID_ARGUMENT, "address '%s' of this node: %s", host, gai_strerror(rc));
+    return ERR_OK;
+}
+
+static void free_info(struct addrinfo **at)
+{
+    if (*at)
+        freeaddrinfo(*at);
+}
+
+static uint16_t bound_port(int fd)
+{
+    struct sockaddr_storage name;
+    socklen_t size = sizeof(name);
+
+    if (getsockname(fd, (struct sockaddr *)&name, &size))
+        return 0;
+    return ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port
+                                            : ((struct sockaddr_in *)&name)->sin_port);
+}
+
+/* Every interface, IPv4 and IPv6 where there is both. */
+static enum err_code bind_any(int *fd, struct err *e)
+{
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    int off = 0;
+
+    *fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd >= 0 && !setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) &&
+        !bind(*fd, (struct sockaddr *)&six, sizeof(six)))
+        return ERR_OK;
+    close_fd(fd);
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0 || bind(*fd, (struct sockaddr *)&four, sizeof(four)))
+        return err_sys(e, errno, "listen on every interface");
+    return ERR_OK;
+}
+
+/* A literal of this machine's own is bound; what is another's (behind NAT, say), or a name, which may mean
+ * something else here than it means to peers, is listened for on every interface. */
+static enum err_code bind_host(int *fd, const char *host, struct err *e)
+{
+    CLEANUP(free_info) struct addrinfo *at = NULL;
+    bool literal;
+
+    if (resolve(&at, host, 0, &literal, e))
+        return e->code;
+    if (!literal)
+        return bind_any(fd, e);
+    *fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0)
+        return err_sys(e, errno, "socket for %s", host);
+    if (!bind(*fd, at->ai_addr, at->ai_addrlen))
+        return ERR_OK;
+    if (errno != EADDRNOTAVAIL)
+        return err_sys(e, errno, "listen on %s", host);
+    close_fd(fd);
+    return bind_any(fd, e);
+}
+
+static enum err_code listen_tcp(struct coll_listener *l, const char *host, struct err *e)
+{
+    size_t size = strlen(host);
+
+    if (host[0] == '[' && host[size - 1] == ']') {
+        host++;
+        size -= 2;
+    }
+    if (size == 0 || size >= sizeof(l->address.host))
+        return err_set(e, ERR_INVALID_ARGUMENT, "address '%s' of this node is no address", host);
+    memcpy(l->address.host, host, size);
+    if (bind_host(&l->tcp, l->address.host, e))
+        return e->code;
+    if (listen(l->tcp, BACKLOG))
+        return err_sys(e, errno, "listen on %s", l->address.host);
+    l->address.port = bound_port(l->tcp);
+    return ERR_OK;
+}
+
+enum err_code coll_listen(struct coll_listener **out, const char *host, const char *directory, struct err *e)
+{
+    struct coll_listener *l = xcalloc(1, sizeof(*l));
+
+    l->aborted = INT64_MIN;
+    pthread_mutex_init(&l->lock, NULL);
+    l->tcp = l->local = -1;
+    if (listen_tcp(l, host ? host : "127.0.0.1", e) || (directory && listen_unix(l, directory, e))) {
+        coll_listener_free(l);
+        return err_wrap(e, "collectives");
+    }
+    *out = l;
+    return ERR_OK;
+}
+
+void coll_listener_free(struct coll_listener *l)
+{
+    if (!l)
+        return;
+    BUG_ON(l->group);
+    if (l->address.path[0])
+        unlink(l->address.path);
+    close_fd(&l->tcp);
+    close_fd(&l->local);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+size_t coll_listener_address(const struct coll_listener *l, uint8_t *out, size_t cap)
+{
+    size_t host = strlen(l->address.host), path = strlen(l->address.path), size = 6 + host + path;
+    uint8_t *p = out;
+
+    BUG_ON(size > COLL_MAX_ADDRESS || size > cap);
+    *p++ = ADDRESS_VERSION;
+    *p++ = (uint8_t)(l->address.port >> 8);
+    *p++ = (uint8_t)l->address.port;
+    *p++ = (uint8_t)host;
+    memcpy(p, l->address.host, host);
+    p += host;
+    *p++ = (uint8_t)(path >> 8);
+    *p++ = (uint8_t)path;
+    memcpy(p, l->address.path, path);
+    return size;
+}
+
+enum err_code coll_address_decode(struct coll_address *out, const uint8_t *data, size_t size, struct err *e)
+{
+    size_t host, path;
+
+    memset(out, 0, sizeof(*out));
+    if (size < 6 || data[0] != ADDRESS_VERSION)
+        return err_set(e, ERR_INVALID_ARGUMENT, "is not an address of this version's collectives");
+    host = data[3];
+    if (host >= sizeof(out->host) || size < 6 + host)
+        return err_set(e, ERR_INVALID_ARGUMENT, "is cut short");
+    path = (size_t)data[4 + host] << 8 | data[5 + host];
+    if (path >= sizeof(out->path) || size != 6 + host + path)
+        return err_set(e, ERR_INVALID_ARGUMENT, "is cut short");
+    out->port = (uint16_t)(data[1] << 8 | data[2]);
+    memcpy(out->host, data + 4, host);
+    memcpy(out->path, data + 6 + host, path);
+    if (memchr(out->host, 0, host) || memchr(out->path, 0, path) || (path && out->path[0] != '/'))
+        return err_set(e, ERR_INVALID_ARGUMENT, "has a bad host or path");
+    return ERR_OK;
+}
+
+static enum err_code start_connect(int *fd, int family, const void *name, socklen_t size, const char *what,
+                                   struct err *e)
+{
+    int s = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (s < 0)
+        return err_sys(e, errno, "socket");
+    if (connect(s, name, size) && errno != EINPROGRESS) {
+        int why = errno;
+
+        close(s);
+        return err_sys(e, why, "connect to %s", what);
+    }
+    *fd = s;
+    return ERR_OK;
+}
+
+enum err_code coll_connect_tcp(int *fd, const struct coll_address *to, struct err *e)
+{
+    CLEANUP(free_info) struct addrinfo *at = NULL;
+    bool literal;
+
+    if (resolve(&at, to->host, to->port, &literal, e))
+        return e->code;
+    return start_connect(fd, at->ai_family, at->ai_addr, at->ai_addrlen, to->host, e);
+}
+
+enum err_code coll_connect_unix(int *fd, const struct coll_address *to, struct err *e)
+{
+    CLEANUP(close_fd) int dir = -1;
+    struct sockaddr_un name;
+
+    if (unix_name(&name, to->path, &dir, e))
+        return e->code;
+    return start_connect(fd, AF_UNIX, &name, sizeof(name), to->path, e);
+}

@@ -1,0 +1,396 @@
+/* How two ranks meet. The acceptor sends a random challenge at once; the connector answers with who it is, a
+ * challenge of its own, and an HMAC-SHA256 under the generation's key over all of that; the acceptor checks,
+ * and proves the same key over the same fields under another label; the connector checks.
+ *
+ *   acceptor  -> connector  challenge (32 random bytes)
+ *   connector -> acceptor   job, generation, from, to, purpose, its challenge, HMAC("connect" ...)
+ *   acceptor  -> connector  HMAC("accept" ...)
+ *
+ * So a stranger sees 32 random bytes and then a closed connection. Each handshake has 5 s, and 64 may be
+ * under way at once; when all places are taken the oldest makes room once it has had 250 ms: a silent or slow
+ * stranger delays nobody for longer, and a peer on a busy machine is not pushed out by its equals. A
+ * connector whose attempt fails tries again until the group's deadline, so being pushed out costs a retry,
+ * not the group. Messages are far smaller than a socket's buffer: a short write is a failed attempt. */
+#include "trainer/member/coll/meet.h"
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HANDSHAKE_MS 5000
+#define GRACE_MS 250
+#define MAX_PENDING 64
+#define NONCE 32
+#define MAC DIGEST_BYTES
+#define FIELDS 28 /* job, generation: 8; from, to, purpose: 4; big-endian */
+#define HELLO (FIELDS + NONCE + MAC)
+
+enum shake_state { SHAKE_CONNECTING, SHAKE_CHALLENGE, SHAKE_HELLO, SHAKE_PROOF };
+
+struct shake {
+    int fd; /* -1: unused */
+    enum shake_state state;
+    int64_t deadline;
+    uint8_t accept_nonce[NONCE], hello[HELLO], in[HELLO];
+    size_t got, want;
+};
+
+struct meeting {
+    struct coll_meet *m;
+    struct shake out, in[MAX_PENDING];
+    int64_t retry_at;  /* of the connection out */
+    char problem[512]; /* why its last attempt failed */
+};
+
+static void put_number(uint8_t *at, uint64_t value, int bytes)
+{
+    for (int i = bytes - 1; i >= 0; i--, value >>= 8)
+        at[i] = (uint8_t)value;
+}
+
+static void write_fields(uint8_t out[FIELDS], const struct coll_group *g, int from, int to, int purpose)
+{
+    put_number(out, (uint64_t)g->job, 8);
+    put_number(out + 8, (uint64_t)g->generation, 8);
+    put_number(out + 16, (uint64_t)from, 4);
+    put_number(out + 20, (uint64_t)to, 4);
+    put_number(out + 24, (uint64_t)purpose, 4);
+}
+
+/* Over label, fields, both challenges; s->hello holds fields and the connector's challenge. */
+static void make_mac(uint8_t out[MAC], const char *label, const struct coll_group *g, const struct shake *s)
+{
+    uint8_t text[8 + FIELDS + 2 * NONCE] = {0};
+
+    memcpy(text, label, strlen(label));
+    memcpy(text + 8, s->hello, FIELDS + NONCE);
+    memcpy(text + 8 + FIELDS + NONCE, s->accept_nonce, NONCE);
+    digest_hmac(out, g->key, sizeof(g->key), text, sizeof(text));
+}
+
+static bool send_whole(int fd, const void *data, size_t size)
+{
+    return send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)size;
+}
+
+static void shake_expect(struct shake *s, enum shake_state state, size_t want)
+{
+    s->state = state;
+    s->got = 0;
+    s->want = want;
+}
+
+static int steal_fd(int *fd)
+{
+    int taken = *fd;
+
+    *fd = -1;
+    return taken;
+}
+
+static void shake_drop(struct shake *s)
+{
+    close_fd(&s->fd);
+    s->fd = -1;
+}
+
+static void tune(int fd)
+{
+    int one = 1, idle = 10, interval = 3, probes = 4; /* a peer that nobody hears of is gone after 22 s */
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* on a unix socket these fail, rightly */
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+}
+
+/* Reads up to what the state wants: 1 all there, 0 more to come, -1 failed. */
+static int shake_read(struct shake *s)
+{
+    ssize_t n = recv(s->fd, s->in + s->got, s->want - s->got, MSG_DONTWAIT);
+
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    s->got += (size_t)n;
+    return n == 0 ? -1 : s->got == s->want;
+}
+
+/* ---- the connector */
+
+static void out_failed(struct meeting *t, const char *why)
+{
+    snprintf(t->problem, sizeof(t->problem), "%s", why);
+    if (t->out.fd >= 0)
+        shake_drop(&t->out);
+    t->retry_at = clock_boot_ms() + 20;
+}
+
+static void out_start(struct meeting *t)
+{
+    const struct coll_address *to = &t->m->group->layout.addresses[t->m->to];
+    struct err e = {0};
+    enum err_code rc;
+
+    rc = t->m->purpose == COLL_MEET_NODE ? coll_connect_unix(&t->out.fd, to, &e)
+                                         : coll_connect_tcp(&t->out.fd, to, &e);
+    if (rc) {
+        t->out.fd = -1;
+        out_failed(t, e.msg);
+        return;
+    }
+    t->out.state = SHAKE_CONNECTING;
+    t->out.deadline = clock_boot_ms() + HANDSHAKE_MS;
+}
+
+static void out_connected(struct meeting *t)
+{
+    int why = 0;
+    socklen_t size = sizeof(why);
+
+    if (getsockopt(t->out.fd, SOL_SOCKET, SO_ERROR, &why, &size) || why) {
+        out_failed(t, strerror(why ? why : errno));
+        return;
+    }
+    shake_expect(&t->out, SHAKE_CHALLENGE, NONCE);
+}
+
+static void out_challenged(struct meeting *t)
+{
+    struct shake *s = &t->out;
+    struct coll_group *g = t->m->group;
+
+    memcpy(s->accept_nonce, s->in, NONCE);
+    write_fields(s->hello, g, g->layout.rank, t->m->to, (int)t->m->purpose);
+    id_random(s->hello + FIELDS, NONCE);
+    make_mac(s->hello + FIELDS + NONCE, "connect", g, s);
+    if (!send_whole(s->fd, s->hello, HELLO))
+        out_failed(t, "it closed the connection");
+    else
+        shake_expect(s, SHAKE_PROOF, MAC);
+}
+
+static void out_proved(struct meeting *t)
+{
+    uint8_t mac[MAC];
+
+    make_mac(mac, "accept", t->m->group, &t->out);
+    if (!secret_equal(mac, t->out.in, MAC)) {
+        out_failed(t, "it does not know the key of this generation");
+        return;
+    }
+    tune(t->out.fd);
+    t->m->out = steal_fd(&t->out.fd);
+}
+
+static void out_progress(struct meeting *t)
+{
+    int rc;
+
+    if (t->out.state == SHAKE_CONNECTING) {
+        out_connected(t);
+        return;
+    }
+    rc = shake_read(&t->out);
+    if (rc < 0)
+        out_failed(t, t->out.state == SHAKE_PROOF ? "it refused this rank's proof of the generation's key"
+                                                  : "it closed the connection");
+    else if (rc && t->out.state == SHAKE_CHALLENGE)
+        out_challenged(t);
+    else if (rc)
+        out_proved(t);
+}
+
+/* ---- the acceptor */
+
+static struct shake *in_oldest(struct meeting *t)
+{
+    struct shake *oldest = &t->in[0];
+
+    for (int i = 0; i < MAX_PENDING; i++) {
+        if (t->in[i].fd < 0)
+            return &t->in[i];
+        if (t->in[i].deadline < oldest->deadline)
+            oldest = &t->in[i];
+    }
+    return oldest;
+}
+
+/* When there will be a place for one more: 0 is now. */
+static int64_t in_room_at(struct meeting *t)
+{
+    struct shake *s = in_oldest(t);
+
+    return s->fd < 0 ? 0 : s->deadline - HANDSHAKE_MS + GRACE_MS;
+}
+
+static void in_accept(struct meeting *t)
+{
+    while (in_room_at(t) <= clock_boot_ms()) {
+        int fd = accept4(t->m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct shake *s = in_oldest(t);
+
+        if (fd >= 0 || errno == EMFILE || errno == ENFILE)
+            shake_drop(s);
+        if (fd < 0)
+            return;
+        s->fd = fd;
+        s->deadline = clock_boot_ms() + HANDSHAKE_MS;
+        id_random(s->accept_nonce, NONCE);
+        if (send_whole(fd, s->accept_nonce, NONCE))
+            shake_expect(s, SHAKE_HELLO, HELLO);
+        else
+            shake_drop(s);
+    }
+}
+
+/* The place of the peer that a hello names truly, or -1. */
+static int in_verify(const struct meeting *t, const struct shake *s)
+{
+    const struct coll_group *g = t->m->group;
+    uint8_t fields[FIELDS], mac[MAC];
+
+    make_mac(mac, "connect", g, s);
+    if (!secret_equal(mac, s->hello + FIELDS + NONCE, MAC))
+        return -1;
+    for (int i = 0; i < t->m->from_count; i++) {
+        write_fields(fields, g, t->m->from[i], g->layout.rank, (int)t->m->purpose);
+        if (!memcmp(fields, s->hello, FIELDS))
+            return i;
+    }
+    return -1;
+}
+
+/* A peer that comes twice gave its first connection up: the newest counts. */
+static void in_progress(struct meeting *t, struct shake *s)
+{
+    int rc = shake_read(s), who = -1;
+    uint8_t mac[MAC];
+
+    if (rc == 0)
+        return;
+    if (rc > 0) {
+        memcpy(s->hello, s->in, HELLO);
+        who = in_verify(t, s);
+    }
+    if (who >= 0)
+        make_mac(mac, "accept", t->m->group, s);
+    if (who < 0 || !send_whole(s->fd, mac, MAC)) {
+        shake_drop(s);
+        return;
+    }
+    tune(s->fd);
+    if (t->m->in[who] >= 0)
+        close(t->m->in[who]);
+    t->m->in[who] = steal_fd(&s->fd);
+}
+
+/* ---- the loop */
+
+static bool in_complete(const struct coll_meet *m)
+{
+    for (int i = 0; i < m->from_count; i++)
+        if (m->in[i] < 0)
+            return false;
+    return true;
+}
+
+static bool out_complete(const struct coll_meet *m)
+{
+    return m->to < 0 || m->out >= 0;
+}
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Drops what is late; gives the time of the next thing to do. */
+static int64_t run_timers(struct meeting *t)
+{
+    int64_t now = clock_boot_ms(), next = t->m->deadline;
+
+    for (int i = 0; i < MAX_PENDING; i++) {
+        if (t->in[i].fd >= 0 && t->in[i].deadline <= now)
+            shake_drop(&t->in[i]);
+        if (t->in[i].fd >= 0)
+            next = sooner(next, t->in[i].deadline);
+    }
+    if (out_complete(t->m))
+        return next;
+    if (t->out.fd >= 0 && t->out.deadline <= now)
+        out_failed(t, "it does not answer");
+    if (t->out.fd < 0 && t->retry_at <= now)
+        out_start(t);
+    return sooner(next, t->out.fd >= 0 ? t->out.deadline : t->retry_at);
+}
+
+static enum err_code missing(struct meeting *t, struct err *e)
+{
+    const struct coll_meet *m = t->m;
+    const struct coll_address *a = m->group->layout.addresses;
+
+    if (!out_complete(m))
+        return err_set(e, ERR_DEADLINE_EXCEEDED, "no connection to rank %d at %s: %s", m->to,
+                       m->purpose == COLL_MEET_NODE ? a[m->to].path : a[m->to].host,
+                       t->problem[0] ? t->problem : "no time left");
+    for (int i = 0; i < m->from_count; i++)
+        if (m->in[i] < 0)
+            return err_set(e, ERR_DEADLINE_EXCEEDED, "rank %d did not connect", m->from[i]);
+    return err_set(e, ERR_DEADLINE_EXCEEDED, "no time left");
+}
+
+static enum err_code meet_once(struct meeting *t, struct err *e)
+{
+    struct pollfd p[3 + MAX_PENDING];
+    int64_t next = run_timers(t), room = in_room_at(t), now = clock_boot_ms();
+
+    if (now >= t->m->deadline)
+        return missing(t, e);
+    if (room > now)
+        next = sooner(next, room);
+    p[0] = (struct pollfd){.fd = t->m->group->stop.event, .events = POLLIN};
+    p[1] = (struct pollfd){.fd = in_complete(t->m) || room > now ? -1 : t->m->listener, .events = POLLIN};
+    p[2] = (struct pollfd){.fd = t->out.fd, .events = t->out.state == SHAKE_CONNECTING ? POLLOUT : POLLIN};
+    for (int i = 0; i < MAX_PENDING; i++)
+        p[3 + i] = (struct pollfd){.fd = t->in[i].fd, .events = POLLIN};
+    if (poll(p, 3 + MAX_PENDING, next > now ? (int)(next - now) : 0) < 0 && errno != EINTR)
+        return err_sys(e, errno == EINVAL ? EMFILE : errno, "poll"); /* EINVAL: more than ulimit -n */
+    if (p[0].revents)
+        return coll_stopped(e);
+    if (p[2].revents)
+        out_progress(t);
+    for (int i = 0; i < MAX_PENDING; i++)
+        if (p[3 + i].revents)
+            in_progress(t, &t->in[i]);
+    if (p[1].revents)
+        in_accept(t);
+    return ERR_OK;
+}
+
+enum err_code coll_meet(struct coll_meet *m, struct err *e)
+{
+    struct meeting t = {.m = m, .out.fd = -1};
+    enum err_code rc = ERR_OK;
+
+    m->out = -1;
+    for (int i = 0; i < m->from_count; i++)
+        m->in[i] = -1;
+    for (int i = 0; i < MAX_PENDING; i++)
+        t.in[i].fd = -1;
+    while (!rc && (!in_complete(m) || !out_complete(m)))
+        rc = meet_once(&t, e);
+    for (int i = 0; i < MAX_PENDING; i++)
+        shake_drop(&t.in[i]);
+    shake_drop(&t.out);
+    return rc;
+}

@@ -1,0 +1,156 @@
+/* Collectives of one node. All-reduce is direct: everyone's array is mapped by all, rank r adds up the r-th
+ * part of all of them in rank order and writes the sum to all: each array is read once and written once,
+ * whatever the number of ranks, and every rank holds the bits that one rank computed. What fits a mailbox
+ * goes by mail: one barrier in place of two, and every rank adds up all, in the same order. Where the group
+ * wants a tree, the order is that of the tree. */
+#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/shm.h"
+#include "trainer/member/coll/sum.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE 16 /* floats */
+
+void coll_slice(size_t at, size_t count, int n, int i, size_t *lo, size_t *hi)
+{
+    size_t begin = at / LINE * LINE, end = at + count, lines = (end - begin + LINE - 1) / LINE;
+    size_t from = begin + lines * (size_t)i / (size_t)n * LINE,
+           to = begin + lines * (size_t)(i + 1) / (size_t)n * LINE;
+
+    *lo = from < at ? at : from;
+    *hi = to > end ? end : to;
+    if (*lo > *hi)
+        *lo = *hi;
+}
+
+bool coll_streams(const struct coll_group *g, size_t count)
+{
+    return (size_t)g->layout.locals * count * sizeof(float) > g->cache;
+}
+
+void node_sum(struct coll_group *g, float *const *in, float *const *out, int outs, size_t lo, size_t hi,
+              bool stream)
+{
+    if (g->tree)
+        coll_sum_tree(in, g->layout.locals, out, outs, lo, hi);
+    else
+        coll_sum(in, g->layout.locals, out, outs, lo, hi, stream);
+}
+
+enum err_code node_meet(struct coll_group *g, const struct coll_array *array, size_t at, size_t count,
+                        struct err *e)
+{
+    struct shm_intent intent = {SHM_ALLREDUCE, (uint64_t)(array - g->arrays), at, count};
+
+    shm_begin(g);
+    return shm_meet(g, &intent, e);
+}
+
+static enum err_code reduce_mail(struct coll_group *g, const struct coll_array *array, size_t at,
+                                 size_t count, struct err *e)
+{
+    struct shm_intent intent = {SHM_ALLREDUCE, (uint64_t)(array - g->arrays), at, count};
+    float *data = array->maps[g->layout.local] + at;
+    float **mail = xmalloc((size_t)g->layout.locals * sizeof(*mail));
+    enum err_code rc;
+
+    shm_begin(g);
+    for (int i = 0; i < g->layout.locals; i++)
+        mail[i] = shm_mail(g, i);
+    memcpy(mail[g->layout.local], data, count * sizeof(float));
+    rc = shm_meet(g, &intent, e);
+    if (!rc)
+        node_sum(g, mail, &data, 1, 0, count, false);
+    free(mail);
+    return rc;
+}
+
+static enum err_code node_allreduce(struct coll_group *g, const struct coll_array *array, size_t at,
+                                    size_t count, struct err *e)
+{
+    int n = g->layout.locals;
+    size_t lo, hi;
+
+    if (count * sizeof(float) <= SHM_MAIL) {
+        g->bytes += (size_t)(n - 1) * count * sizeof(float);
+        return reduce_mail(g, array, at, count, e);
+    }
+    if (node_meet(g, array, at, count, e))
+        return e->code;
+    coll_slice(at, count, n, g->layout.local, &lo, &hi);
+    node_sum(g, array->maps, array->maps, n, lo, hi, coll_streams(g, count));
+    g->bytes += (size_t)(n - 1) * (hi - lo) * sizeof(float);
+    return shm_barrier(g, e);
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+enum err_code node_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
+{
+    for (size_t at = 0; at < size || at == 0; at += SHM_STAGE) {
+        size_t part = smaller(size - at, SHM_STAGE);
+        struct shm_intent intent = {SHM_BROADCAST, (uint64_t)root, at, size};
+
+        shm_begin(g);
+        if (g->layout.local == root && part)
+            memcpy(shm_stage(g), (char *)data + at, part);
+        if (shm_meet(g, &intent, e))
+            return e->code;
+        if (g->layout.local != root && part) {
+            memcpy((char *)data + at, shm_stage(g), part);
+            g->bytes += part;
+        }
+    }
+    return ERR_OK;
+}
+
+enum err_code node_allgather(struct coll_group *g, const void *mine, size_t size, char *out, struct err *e)
+{
+    for (size_t at = 0; at < size || at == 0; at += SHM_MAIL) {
+        size_t part = smaller(size - at, SHM_MAIL);
+        struct shm_intent intent = {SHM_ALLGATHER, 0, at, size};
+
+        shm_begin(g);
+        if (part)
+            memcpy(shm_mail(g, g->layout.local), (const char *)mine + at, part);
+        if (shm_meet(g, &intent, e))
+            return e->code;
+        for (int i = 0; part && i < g->layout.locals; i++)
+            memcpy(out + (size_t)i * size + at, shm_mail(g, i), part);
+        g->bytes += (size_t)(g->layout.locals - 1) * part;
+    }
+    return ERR_OK;
+}
+
+static enum err_code broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
+{
+    return node_broadcast(g, data, size, g->layout.local_of[root], e);
+}
+
+static enum err_code allgather(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e)
+{
+    return node_allgather(g, mine, size, out, e); /* one node: local ranks are ranks */
+}
+
+static enum err_code barrier(struct coll_group *g, struct err *e)
+{
+    struct shm_intent intent = {.kind = SHM_BARRIER};
+
+    shm_begin(g);
+    return shm_meet(g, &intent, e);
+}
+
+const struct coll_ops coll_node_ops = {
+    .name = "shm",
+    .overlaps = false,
+    .allreduce = node_allreduce,
+    .broadcast = broadcast,
+    .allgather = allgather,
+    .barrier = barrier,
+};

@@ -1,0 +1,250 @@
+/* Descriptors go from each rank to the first of its node, and from there to all: the first rank has a socket
+ * to every other one. A rank that could not make its memory says so in place of a descriptor, so that all
+ * fail alike. */
+#include "trainer/member/coll/pass.h"
+
+#include "base/mem.h"
+#include "trainer/member/coll/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+union pass_control {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    struct cmsghdr align;
+};
+
+static enum err_code peer_gone(struct coll_group *g, struct err *e)
+{
+    coll_fail(g);
+    return coll_stopped(e);
+}
+
+static enum err_code wait_socket(struct coll_group *g, int sock, short events, struct err *e)
+{
+    struct pollfd p[2] = {{.fd = g->stop.event, .events = POLLIN}, {.fd = sock, .events = events}};
+
+    if (poll(p, 2, -1) < 0 && errno != EINTR)
+        return err_sys(e, errno, "poll");
+    return p[0].revents & POLLIN ? coll_stopped(e) : ERR_OK;
+}
+
+static void attach(struct msghdr *m, union pass_control *c, int fd)
+{
+    struct cmsghdr *h;
+
+    memset(c, 0, sizeof(*c));
+    m->msg_control = c->bytes;
+    m->msg_controllen = sizeof(c->bytes);
+    h = CMSG_FIRSTHDR(m);
+    h->cmsg_level = SOL_SOCKET;
+    h->cmsg_type = SCM_RIGHTS;
+    h->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(h), &fd, sizeof(int));
+}
+
+enum err_code pass_send(struct coll_group *g, int sock, const struct pass *message, int fd, struct err *e)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof(*message)};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    union pass_control control;
+
+    if (fd >= 0)
+        attach(&m, &control, fd);
+    for (;;) {
+        ssize_t n = sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n == (ssize_t)sizeof(*message))
+            return ERR_OK;
+        if (n >= 0 || (errno != EAGAIN && errno != EINTR))
+            return peer_gone(g, e);
+        if (wait_socket(g, sock, POLLOUT, e))
+            return e->code;
+    }
+}
+
+static int detach(struct msghdr *m)
+{
+    struct cmsghdr *h = CMSG_FIRSTHDR(m);
+    int fd;
+
+    if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS ||
+        h->cmsg_len != CMSG_LEN(sizeof(int)))
+        return -1;
+    memcpy(&fd, CMSG_DATA(h), sizeof(int));
+    return fd;
+}
+
+enum err_code pass_receive(struct coll_group *g, int sock, struct pass *message, int *fd, struct err *e)
+{
+    struct iovec iov = {.iov_base = message, .iov_len = sizeof(*message)};
+
+    for (;;) {
+        union pass_control control;
+        struct msghdr m = {.msg_iov = &iov,
+                           .msg_iovlen = 1,
+                           .msg_control = control.bytes,
+                           .msg_controllen = sizeof(control.bytes)};
+        ssize_t n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+        if (n == (ssize_t)sizeof(*message)) {
+            *fd = detach(&m);
+            return ERR_OK;
+        }
+        if (n >= 0 || (errno != EAGAIN && errno != EINTR))
+            return peer_gone(g, e);
+        if (wait_socket(g, sock, POLLIN, e))
+            return e->code;
+    }
+}
+
+enum err_code pass_memory(int *fd, const char *name, size_t bytes, struct err *e)
+{
+    int rc, f = memfd_create(name, MFD_CLOEXEC);
+
+    if (f < 0)
+        return err_sys(e, errno, "memfd");
+    rc = posix_fallocate(f, 0, (off_t)bytes);
+    if (rc) {
+        close(f);
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu bytes of shared memory: %s", bytes, strerror(rc));
+    }
+    *fd = f;
+    return ERR_OK;
+}
+
+static enum err_code map_one(struct coll_array *a, int local, int fd, struct err *e)
+{
+    void *at = mmap(NULL, a->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+
+    if (at == MAP_FAILED)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "map %zu bytes of shared memory: %s", a->bytes,
+                       strerror(errno));
+    a->maps[local] = at;
+    return ERR_OK;
+}
+
+/* Takes the descriptor over. A rank without memory, or with another size, is everyone's failure; the
+ * descriptors still go all the way round, so that no one waits. */
+struct sharing {
+    struct coll_array *array;
+    bool failed;
+};
+
+static void take(struct sharing *s, int local, const struct pass *message, int fd)
+{
+    CLEANUP(close_fd) int owned = fd;
+    struct err e = {0};
+
+    if (message->failed || owned < 0 || message->bytes != s->array->bytes)
+        s->failed = true;
+    else if (map_one(s->array, local, owned, &e))
+        s->failed = true;
+}
+
+static void close_fds(int *fds, int count)
+{
+    for (int i = 0; i < count; i++)
+        close_fd(&fds[i]);
+    free(fds);
+}
+
+static enum err_code gather(struct coll_group *g, struct pass *messages, int *fds, const int *links,
+                            struct err *e)
+{
+    for (int i = 1; i < g->layout.locals; i++)
+        if (pass_receive(g, links[i - 1], &messages[i], &fds[i], e))
+            return e->code;
+    for (int to = 1; to < g->layout.locals; to++)
+        for (int i = 0; i < g->layout.locals; i++)
+            if (pass_send(g, links[to - 1], &messages[i], fds[i], e))
+                return e->code;
+    return ERR_OK;
+}
+
+static enum err_code share_first(struct coll_group *g, struct sharing *s, const struct pass *mine, int fd,
+                                 const int *links, struct err *e)
+{
+    size_t n = (size_t)g->layout.locals;
+    struct pass *messages = xcalloc(n, sizeof(*messages));
+    int *fds = xmalloc(n * sizeof(int));
+    enum err_code rc;
+
+    for (size_t i = 0; i < n; i++)
+        fds[i] = -1;
+    messages[0] = *mine;
+    fds[0] = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    rc = gather(g, messages, fds, links, e);
+    for (int i = 0; !rc && i < g->layout.locals; i++) {
+        take(s, i, &messages[i], fds[i]);
+        fds[i] = -1;
+    }
+    close_fds(fds, g->layout.locals);
+    free(messages);
+    return rc;
+}
+
+static enum err_code share_other(struct coll_group *g, struct sharing *s, const struct pass *mine, int fd,
+                                 int link, struct err *e)
+{
+    if (pass_send(g, link, mine, fd, e))
+        return e->code;
+    for (int i = 0; i < g->layout.locals; i++) {
+        struct pass message;
+        int got = -1;
+
+        if (pass_receive(g, link, &message, &got, e))
+            return e->code;
+        take(s, i, &message, got);
+    }
+    return ERR_OK;
+}
+
+/* One could not: did the others see it too? Their mail says. */
+static enum err_code agree(struct coll_group *g, size_t bytes, bool failed, struct err *e)
+{
+    struct shm_intent intent = {.kind = SHM_ALLOC, .size = bytes};
+    bool any = false;
+
+    shm_begin(g);
+    memcpy(shm_mail(g, g->layout.local), &failed, sizeof(failed));
+    if (shm_meet(g, &intent, e))
+        return e->code;
+    for (int i = 0; i < g->layout.locals; i++) {
+        bool theirs;
+
+        memcpy(&theirs, shm_mail(g, i), sizeof(theirs));
+        any |= theirs;
+    }
+    return any ? err_set(e, ERR_RESOURCE_EXHAUSTED, "a rank of this node has not enough shared memory")
+               : ERR_OK;
+}
+
+enum err_code pass_share(struct coll_group *g, struct coll_array *a, int fd, struct err *e)
+{
+    struct pass mine = {.bytes = a->bytes, .failed = fd < 0};
+    struct sharing s = {.array = a};
+    enum err_code rc;
+    int count;
+    const int *links = shm_links(g, &count);
+
+    a->maps = xcalloc((size_t)g->layout.locals, sizeof(*a->maps));
+    rc = g->layout.local ? share_other(g, &s, &mine, fd, links[0], e)
+                         : share_first(g, &s, &mine, fd, links, e);
+    return rc ? rc : agree(g, a->bytes, s.failed, e);
+}
+
+void pass_unmap(const struct coll_group *g, struct coll_array *a)
+{
+    for (int i = 0; a->maps && i < g->layout.locals; i++)
+        if (a->maps[i])
+            munmap(a->maps[i], a->bytes);
+    free(a->maps);
+    a->maps = NULL;
+}

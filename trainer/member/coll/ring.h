@@ -1,0 +1,26 @@
+#ifndef DDP_TRAINER_MEMBER_COLL_RING_H
+#define DDP_TRAINER_MEMBER_COLL_RING_H
+
+#include "trainer/member/coll/internal.h"
+
+/* One ring over the nodes: this rank sends to the rank of the next node that has its local number, and
+ * receives from the previous node's. All nodes that are in the ring make the same calls. */
+
+/* g->ring is set as soon as there is something to close. */
+MUST_CHECK enum err_code ring_open(struct coll_group *g, struct coll_listener *listener, int64_t deadline,
+                                   struct err *e);
+void ring_close(struct coll_group *g);
+void ring_abort(struct coll_group *g);                 /* cuts the connections. Any thread. */
+int ring_ends(const struct coll_group *g, int fds[2]); /* its connections; how many */
+
+/* In place. The sum of chunk c (of as many as there are nodes) is taken in node order from node c on, around
+ * the ring. */
+MUST_CHECK enum err_code ring_allreduce(struct coll_group *g, float *data, size_t count, struct err *e);
+MUST_CHECK enum err_code ring_broadcast(struct coll_group *g, void *data, size_t size, int root_node,
+                                        struct err *e);
+/* In place: node n's block is at data + offsets[n], up to offsets[n + 1]; this node's is there already. With
+ * blocks of a byte it is a barrier. */
+MUST_CHECK enum err_code ring_allgather(struct coll_group *g, char *data, const size_t *offsets,
+                                        struct err *e);
+
+#endif

@@ -1,0 +1,155 @@
+/* Collectives over several nodes. All-reduce: the array is cut into as many slices as the smallest node has
+ * ranks; on each node, local rank j adds up slice j of the node's ranks in rank order, takes the sum around
+ * the j-th ring, and writes the result to the node's other ranks. The order is fixed: inside a node by rank,
+ * between nodes from node c on around the ring for the c-th chunk of a slice. The rest goes by the first rank
+ * of each node.
+ *
+ * Each call ends in a barrier of the node where a rank of it may still be on the ring: a rank that is done
+ * must not leave (its end of file is a death to those who still wait). */
+#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/ring.h"
+#include "trainer/member/coll/shm.h"
+#include "trainer/member/coll/sum.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* From this rank's array to the others of its node. */
+static void push(struct coll_group *g, const struct coll_array *array, size_t lo, size_t hi, bool stream)
+{
+    int local = g->layout.local, count = 0;
+    float **to = xmalloc((size_t)g->layout.locals * sizeof(*to));
+
+    for (int i = 0; i < g->layout.locals; i++)
+        if (i != local)
+            to[count++] = array->maps[i];
+    coll_sum(&array->maps[local], 1, to, count, lo, hi, stream);
+    free(to);
+}
+
+static enum err_code reduce_slice(struct coll_group *g, const struct coll_array *array, size_t at,
+                                  size_t count, struct err *e)
+{
+    int n = g->layout.locals, local = g->layout.local;
+    bool stream = coll_streams(g, count);
+    float *mine = array->maps[local];
+    size_t lo, hi;
+
+    coll_slice(at, count, g->layout.rings, local, &lo, &hi);
+    if (g->tree) {
+        if (tree_allreduce(g, array, lo, hi, e))
+            return e->code;
+        if (n > 1)
+            push(g, array, lo, hi, stream);
+        return ERR_OK;
+    }
+    if (n > 1) {
+        coll_sum(array->maps, n, &mine, 1, lo, hi, stream);
+        g->bytes += (size_t)(n - 1) * (hi - lo) * sizeof(float);
+    }
+    if (ring_allreduce(g, mine + lo, hi - lo, e))
+        return e->code;
+    if (n > 1)
+        push(g, array, lo, hi, stream);
+    return ERR_OK;
+}
+
+static enum err_code wide_allreduce(struct coll_group *g, const struct coll_array *array, size_t at,
+                                    size_t count, struct err *e)
+{
+    if (g->shm && node_meet(g, array, at, count, e))
+        return e->code;
+    if (g->ring && reduce_slice(g, array, at, count, e))
+        return e->code;
+    return g->shm ? shm_barrier(g, e) : ERR_OK;
+}
+
+static bool leads(const struct coll_group *g)
+{
+    return g->layout.local == 0;
+}
+
+static enum err_code wide_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
+{
+    int node = g->layout.node_of[root];
+    bool home = node == g->layout.node;
+
+    if (g->shm && home && node_broadcast(g, data, size, g->layout.local_of[root], e))
+        return e->code;
+    if (leads(g) && ring_broadcast(g, data, size, node, e))
+        return e->code;
+    if (!g->shm)
+        return ERR_OK;
+    return home ? shm_barrier(g, e) : node_broadcast(g, data, size, 0, e);
+}
+
+/* all: the blocks of all ranks, by (node, local). */
+static enum err_code gather_blocks(struct coll_group *g, const void *mine, size_t size, char *all,
+                                   struct err *e)
+{
+    const struct coll_layout *l = &g->layout;
+    size_t *offsets = xmalloc(((size_t)l->nodes + 1) * sizeof(*offsets));
+    enum err_code rc = ERR_OK;
+
+    for (int n = 0; n < l->nodes; n++)
+        offsets[n] = (size_t)l->first[n] * size;
+    offsets[l->nodes] = (size_t)l->world_size * size;
+    if (g->shm)
+        rc = node_allgather(g, mine, size, all + offsets[l->node], e);
+    else if (size)
+        memcpy(all + offsets[l->node], mine, size);
+    if (!rc && leads(g))
+        rc = ring_allgather(g, all, offsets, e);
+    free(offsets);
+    if (!rc && g->shm)
+        rc = node_broadcast(g, all, (size_t)l->world_size * size, 0, e);
+    return rc;
+}
+
+static enum err_code wide_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
+                                    struct err *e)
+{
+    const struct coll_layout *l = &g->layout;
+    char *all = xmalloc((size_t)l->world_size * size);
+    enum err_code rc = gather_blocks(g, mine, size, all, e);
+
+    for (int i = 0; !rc && i < l->world_size; i++)
+        memcpy((char *)out + (size_t)l->ranks[i] * size, all + (size_t)i * size, size);
+    free(all);
+    return rc;
+}
+
+static enum err_code wide_barrier(struct coll_group *g, struct err *e)
+{
+    struct shm_intent intent = {.kind = SHM_BARRIER};
+    char *all;
+    size_t *offsets;
+    enum err_code rc = ERR_OK;
+
+    if (g->shm) {
+        shm_begin(g);
+        if (shm_meet(g, &intent, e))
+            return e->code;
+    }
+    if (leads(g)) {
+        all = xcalloc((size_t)g->layout.nodes, 1);
+        offsets = xmalloc(((size_t)g->layout.nodes + 1) * sizeof(*offsets));
+        for (int n = 0; n <= g->layout.nodes; n++)
+            offsets[n] = (size_t)n;
+        rc = ring_allgather(g, all, offsets, e);
+        free(all);
+        free(offsets);
+    }
+    return rc || !g->shm ? rc : shm_barrier(g, e);
+}
+
+const struct coll_ops coll_wide_ops = {
+    .name = "tcp",
+    .overlaps = true,
+    .allreduce = wide_allreduce,
+    .broadcast = wide_broadcast,
+    .allgather = wide_allgather,
+    .barrier = wide_barrier,
+};

@@ -1,0 +1,356 @@
+/* Join, the bootstrap id and CommitSnapshot. Every call is idempotent at the coordinator, so whatever
+ * happened to the answer, calling again is right; only codes that say "not you" end it. */
+#include "trainer/member/link/internal.h"
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "proto/ddp.pb-c.h"
+#include "proto/rpc_codec.h"
+#include "proto/rpc_resolve.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define JOIN_MS 30000 /* the coordinator ends a waiting Join after 20 s */
+#define CALL_MS 10000
+#define RESOLVE_MS 12000 /* longer than the resolver takes to give one silent server up */
+#define BOOTSTRAP_MOST 4096
+#define BOOTSTRAP_PLAIN 128
+
+static enum err_code call(struct report *r, const char *method, const void *request, void **reply,
+                          int64_t timeout_ms, struct err *e)
+{
+    struct report_link *link = report_link_take(r);
+    enum err_code rc = rpc_channel_call(link->channel, &ddp__v1__rendezvous__descriptor, method, request,
+                                        reply, timeout_ms, RPC_IDEMPOTENT | RPC_WAIT_FOR_READY, e);
+
+    if (rc == ERR_CANCELLED && report_link_left(r, link))
+        rc = err_set(e, ERR_UNAVAILABLE, "the coordinator has moved from %s", link->target);
+    report_link_put(r, link);
+    return rc;
+}
+
+/* Whether to try again after this error; says so once. */
+static bool again(struct report *r, const char *what, const struct err *e, int *tries)
+{
+    if (!report_may_retry(e->code) || atomic_load(&r->cancelled))
+        return false;
+    if (*tries == 0)
+        log_warn("coordinator_away", "rpc=%s why=%s", what, LOG_Q(e->msg));
+    if (report_link_follow(r))
+        *tries = 0;
+    report_pause(r, tries);
+    return !atomic_load(&r->cancelled);
+}
+
+/* ---- the request */
+
+struct request {
+    Ddp__V1__JoinRequest join;
+    Ddp__V1__StateOffer *offers, **list;
+    char **texts;
+};
+
+static void request_init(struct request *q, const struct report *r, const struct report_join *join)
+{
+    ddp__v1__join_request__init(&q->join);
+    q->join.job = r->place.job;
+    q->join.generation = r->place.generation;
+    q->join.rank = r->place.rank;
+    q->join.spawn = r->place.spawn;
+    q->join.address.data = (uint8_t *)(uintptr_t)join->address;
+    q->join.address.len = join->address_size;
+    q->offers = xcalloc(join->offer_count, sizeof(*q->offers));
+    q->list = xcalloc(join->offer_count, sizeof(Ddp__V1__StateOffer *));
+    for (size_t i = 0; i < join->offer_count; i++) {
+        const struct report_offer *o = &join->offers[i];
+
+        ddp__v1__state_offer__init(&q->offers[i]);
+        q->offers[i].job = o->job;
+        q->offers[i].generation = o->generation;
+        q->offers[i].step = o->step;
+        q->offers[i].digest = (char *)(uintptr_t)(o->digest ? o->digest : "");
+        q->offers[i].path = (char *)(uintptr_t)(o->path ? o->path : "");
+        q->offers[i].committed = o->committed;
+        q->list[i] = &q->offers[i];
+    }
+    q->texts = join->unusable ? strv_dup(join->unusable) : NULL;
+    for (size_t i = 0; q->texts && q->texts[i]; i++)
+        rpc_utf8_clean(q->texts[i]); /* paths may be anything */
+    q->join.offers = q->list;
+    q->join.n_offers = join->offer_count;
+    q->join.unusable = q->texts;
+    q->join.n_unusable = strv_len(q->texts);
+}
+
+static void request_release(struct request *q)
+{
+    free(q->offers);
+    free(q->list);
+    strv_free(q->texts);
+}
+
+/* ---- the bootstrap id */
+
+struct bootstrap {
+    uint8_t data[BOOTSTRAP_MOST];
+    size_t size; /* 0: not made yet */
+};
+
+static enum err_code make_bootstrap(struct bootstrap *b, const struct report_join *join, struct err *e)
+{
+    if (b->size)
+        return ERR_OK;
+    if (!join->make_bootstrap) {
+        id_random(b->data, BOOTSTRAP_PLAIN);
+        b->size = BOOTSTRAP_PLAIN;
+        return ERR_OK;
+    }
+    if (join->make_bootstrap(join->bootstrap_arg, b->data, sizeof(b->data), &b->size, e))
+        return err_wrap(e, "bootstrap id");
+    BUG_ON(b->size == 0 || b->size > sizeof(b->data));
+    return ERR_OK;
+}
+
+static enum err_code put_bootstrap(struct report *r, const struct bootstrap *b, struct err *e)
+{
+    Ddp__V1__PutBootstrapRequest put = DDP__V1__PUT_BOOTSTRAP_REQUEST__INIT;
+    void *reply = NULL;
+
+    put.job = r->place.job;
+    put.generation = r->place.generation;
+    put.rank = r->place.rank;
+    put.bootstrap.data = (uint8_t *)(uintptr_t)b->data;
+    put.bootstrap.len = b->size;
+    if (call(r, "PutBootstrap", &put, &reply, CALL_MS, e))
+        return e->code;
+    rpc_free(reply);
+    return ERR_OK;
+}
+
+/* ---- the answer */
+
+static void read_peers(struct report_group *g, const Ddp__V1__JoinReply *reply)
+{
+    g->peers = xcalloc(reply->n_peers, sizeof(*g->peers));
+    for (size_t i = 0; i < reply->n_peers; i++) {
+        const Ddp__V1__Peer *p = reply->peers[i];
+
+        g->peers[i] = (struct report_peer){
+            .rank = p->rank,
+            .node_rank = p->node_rank,
+            .local_rank = p->local_rank,
+            .node = xstrdup(p->node),
+            .address = xmemdup(p->address.data, p->address.len),
+            .address_size = p->address.len,
+        };
+    }
+}
+
+static void read_source(struct report_group *g, const Ddp__V1__JoinReply *reply)
+{
+    const Ddp__V1__StateOffer *s = reply->source;
+
+    g->source_rank = reply->source_rank;
+    if (!s)
+        return;
+    g->source = (struct report_offer){
+        .job = s->job,
+        .generation = s->generation,
+        .step = s->step,
+        .digest = xstrdup(s->digest),
+        .path = xstrdup(s->path),
+        .committed = s->committed,
+    };
+}
+
+static enum err_code read_group(const struct report *r, const Ddp__V1__JoinReply *reply,
+                                struct report_group *out, struct err *e)
+{
+    struct report_group g = {.generation = r->place.generation,
+                             .rank = r->place.rank,
+                             .world_size = reply->world_size,
+                             .loopback = reply->loopback,
+                             .scratch_generation = reply->scratch_generation};
+
+    if (reply->world_size < 1 || reply->n_peers != (size_t)reply->world_size || g.rank >= g.world_size ||
+        reply->generation_key.len != sizeof(g.key))
+        return err_set(e, ERR_INTERNAL,
+                       "the coordinator's answer to Join does not fit together: world size %d, %zu peers",
+                       reply->world_size, reply->n_peers);
+    memcpy(g.key, reply->generation_key.data, sizeof(g.key));
+    g.bootstrap = xmemdup(reply->bootstrap.data, reply->bootstrap.len);
+    g.bootstrap_size = reply->bootstrap.len;
+    read_peers(&g, reply);
+    read_source(&g, reply);
+    *out = g;
+    return ERR_OK;
+}
+
+void report_group_release(struct report_group *g)
+{
+    for (int i = 0; g->peers && i < g->world_size; i++) {
+        free(g->peers[i].node);
+        free(g->peers[i].address);
+    }
+    free(g->peers);
+    free(g->bootstrap);
+    free((char *)(uintptr_t)g->source.digest);
+    free((char *)(uintptr_t)g->source.path);
+    explicit_bzero(g, sizeof(*g));
+}
+
+/* No coordinator: this process alone. What it offers first is what it loads. */
+static enum err_code join_alone(const struct report *r, const struct report_join *join,
+                                struct report_group *out, struct err *e)
+{
+    struct bootstrap b = {.size = 0};
+
+    if (r->place.world_size != 1)
+        return err_set(e, ERR_FAILED_PRECONDITION, "WORLD_SIZE is %d, but DDP_COORDINATOR is not set",
+                       r->place.world_size);
+    if (make_bootstrap(&b, join, e))
+        return e->code;
+    *out = (struct report_group){
+        .generation = r->place.generation, .world_size = 1, .loopback = true, .source_rank = -1};
+    out->peers = xcalloc(1, sizeof(*out->peers));
+    out->peers[0].node = xstrdup("localhost");
+    out->peers[0].address = xmemdup(join->address, join->address_size);
+    out->peers[0].address_size = join->address_size;
+    out->bootstrap = xmemdup(b.data, b.size);
+    out->bootstrap_size = b.size;
+    id_random(out->key, sizeof(out->key));
+    if (join->offer_count) {
+        out->source_rank = 0;
+        out->source = join->offers[0];
+        out->source.digest = xstrdup(join->offers[0].digest);
+        out->source.path = xstrdup(join->offers[0].path);
+    }
+    return ERR_OK;
+}
+
+/* One try: sets *ready with the group filled. */
+static enum err_code join_once(struct report *r, const struct report_join *join, const struct request *q,
+                               struct bootstrap *b, struct report_group *out, bool *ready, struct err *e)
+{
+    CLEANUP(rpc_release) Ddp__V1__JoinReply *reply = NULL;
+
+    if (call(r, "Join", &q->join, (void **)&reply, JOIN_MS, e))
+        return e->code;
+    switch (reply->state) {
+    case DDP__V1__JOIN_STATE__JOIN_READY:
+        *ready = true;
+        return read_group(r, reply, out, e);
+    case DDP__V1__JOIN_STATE__JOIN_BOOTSTRAP:
+        return make_bootstrap(b, join, e) ? e->code : put_bootstrap(r, b, e);
+    default:
+        return ERR_OK;
+    }
+}
+
+enum err_code report_find_coordinator(struct report *r, struct err *e)
+{
+    int64_t end = clock_boot_ms() + RESOLVE_MS;
+    struct timespec pause = {.tv_sec = 1};
+
+    while (r->has_coordinator && rpc_resolve(r->link->target, end - clock_boot_ms(), e)) {
+        if (clock_boot_ms() + 1000 >= end)
+            return e->code;
+        nanosleep(&pause, NULL);
+        (void)report_link_follow(r); /* no other thread uses the link yet */
+    }
+    return ERR_OK;
+}
+
+enum err_code report_join(struct report *r, const struct report_join *join, struct report_group *out,
+                          struct err *e)
+{
+    struct bootstrap b = {.size = 0};
+    struct request q;
+    bool ready = false;
+    int tries = 0;
+    enum err_code rc;
+
+    if (!r->has_coordinator)
+        return join_alone(r, join, out, e);
+    request_init(&q, r, join);
+    do {
+        rc = join_once(r, join, &q, &b, out, &ready, e);
+        if (!rc)
+            tries = 0;
+    } while (!ready && (!rc || again(r, "Join", e, &tries)));
+    request_release(&q);
+    if (rc && atomic_load(&r->cancelled))
+        return report_cancelled(e);
+    return rc ? err_wrap(e, "join generation %lld", (long long)r->place.generation) : ERR_OK;
+}
+
+/* ---- snapshots */
+
+enum err_code report_commit_snapshot(struct report *r, const struct report_snapshot *s, struct err *e)
+{
+    Ddp__V1__CommitSnapshotRequest q = DDP__V1__COMMIT_SNAPSHOT_REQUEST__INIT;
+    void *reply = NULL;
+    int tries = 0;
+    enum err_code rc;
+
+    if (!r->has_coordinator)
+        return ERR_OK;
+    q.job = r->place.job;
+    q.generation = r->place.generation;
+    q.rank = r->place.rank;
+    q.step = s->step;
+    q.bytes = s->bytes;
+    q.digest = (char *)(uintptr_t)s->digest;
+    q.path = (char *)(uintptr_t)s->path;
+    atomic_fetch_add(&r->committing, 1);
+    do {
+        if (atomic_load(&r->stale))
+            rc = err_set(e, ERR_ABORTED, "generation %lld is over, its snapshot does not count",
+                         (long long)q.generation);
+        else
+            rc = call(r, "CommitSnapshot", &q, &reply, CALL_MS, e);
+    } while (rc && again(r, "CommitSnapshot", e, &tries));
+    atomic_fetch_sub(&r->committing, 1);
+    rpc_free(reply);
+    if (rc && atomic_load(&r->given_up)) {
+        log_warn(
+            "snapshot_not_committed",
+            "job=%lld step=%lld path=%s why=\"the coordinator does not answer, and this job is to stop\"",
+            (long long)r->place.job, (long long)s->step, LOG_Q(s->path));
+        return report_cancelled(e);
+    }
+    if (rc && atomic_load(&r->cancelled))
+        return report_cancelled(e);
+    return rc ? err_wrap(e, "commit the snapshot of step %lld", (long long)s->step) : ERR_OK;
+}
+
+/* A coordinator that does not know the call has no use for it. */
+void report_snapshot_failure(struct report *r, int64_t step, const struct err *why)
+{
+    Ddp__V1__ReportSnapshotFailureRequest q = DDP__V1__REPORT_SNAPSHOT_FAILURE_REQUEST__INIT;
+    CLEANUP(free_text) char *text = xstrdup(why->msg);
+    void *reply = NULL;
+    struct err e = {0};
+    int tries = 0;
+    enum err_code rc;
+
+    if (!r->has_coordinator || why->code == ERR_ABORTED || why->code == ERR_CANCELLED)
+        return; /* it was not meant to count any more */
+    q.job = r->place.job;
+    q.generation = r->place.generation;
+    q.rank = r->place.rank;
+    q.step = step;
+    q.why = rpc_utf8_clean(text);
+    do {
+        if (atomic_load(&r->stale))
+            return;
+        rc = call(r, "ReportSnapshotFailure", &q, &reply, CALL_MS, &e);
+    } while (rc && again(r, "ReportSnapshotFailure", &e, &tries));
+    rpc_free(reply);
+    if (rc)
+        log_debug("failure_not_told", "why=%s", LOG_Q(e.msg));
+}

@@ -1,0 +1,291 @@
+#include "trainer/member/link/internal.h"
+
+#include "base/conf.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TOKEN_MOST 256
+#define PAUSE_LEAST_MS 50
+#define PAUSE_MOST_MS 2000
+
+/* ---- from the environment */
+
+const char *report_env(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text && text[0] ? text : NULL;
+}
+
+static enum err_code env_number(const char *name, int64_t fallback, int64_t *out, struct err *e)
+{
+    const char *text = report_env(name);
+    char *end;
+    long long value;
+
+    *out = fallback;
+    if (!text)
+        return ERR_OK;
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (errno || *end || value < 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s='%s' in the environment is not a number", name, text);
+    *out = value;
+    return ERR_OK;
+}
+
+static enum err_code env_int(const char *name, int fallback, int *out, struct err *e)
+{
+    int64_t value;
+
+    if (env_number(name, fallback, &value, e))
+        return e->code;
+    if (value > INT_MAX)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s=%lld in the environment is too large", name,
+                       (long long)value);
+    *out = (int)value;
+    return ERR_OK;
+}
+
+static enum err_code read_place(struct report *r, struct err *e)
+{
+    struct report_place *p = &r->place;
+
+    r->address = xstrdup(report_env("DDP_NODE_ADDRESS") ? report_env("DDP_NODE_ADDRESS") : "127.0.0.1");
+    r->directory = xstrdup(report_env("DDP_RUN_DIR"));
+    r->cluster = xstrdup(report_env("DDP_CLUSTER_ID") ? report_env("DDP_CLUSTER_ID") : "");
+    p->address = r->address;
+    p->directory = r->directory;
+    p->cluster = r->cluster;
+    if (env_number("DDP_JOB_ID", 0, &p->job, e) || env_number("DDP_GENERATION", 1, &p->generation, e) ||
+        env_number("DDP_SPAWN", 0, &p->spawn, e) || env_int("RANK", 0, &p->rank, e) ||
+        env_int("WORLD_SIZE", 1, &p->world_size, e) || env_int("LOCAL_RANK", 0, &p->local_rank, e) ||
+        env_int("GROUP_RANK", 0, &p->node_rank, e))
+        return e->code;
+    if (p->world_size < 1 || p->rank >= p->world_size)
+        return err_set(e, ERR_INVALID_ARGUMENT, "RANK=%d is not within WORLD_SIZE=%d", p->rank,
+                       p->world_size);
+    return ERR_OK;
+}
+
+/* An fd number that the environment names, or -1. */
+static enum err_code env_fd(const char *name, int *out, struct err *e)
+{
+    int64_t value;
+
+    *out = -1;
+    if (!report_env(name))
+        return ERR_OK;
+    if (env_number(name, 0, &value, e))
+        return e->code;
+    if (value > INT_MAX || fcntl((int)value, F_GETFD) < 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s=%lld in the environment is not an open descriptor", name,
+                       (long long)value);
+    *out = (int)value;
+    return fcntl(*out, F_SETFD, FD_CLOEXEC) ? err_sys(e, errno, "%s", name) : ERR_OK;
+}
+
+/* A worker on its own writes its lines to stdout, and waits for whoever reads them. */
+static enum err_code open_lines(struct report *r, bool standalone, struct err *e)
+{
+    int flags;
+
+    if (env_fd("DDP_REPORT_FD", &r->fd, e))
+        return e->code;
+    if (r->fd < 0) {
+        r->fd = standalone ? STDOUT_FILENO : -1;
+        return ERR_OK;
+    }
+    flags = fcntl(r->fd, F_GETFL);
+    if (flags < 0 || fcntl(r->fd, F_SETFL, flags | O_NONBLOCK))
+        return err_sys(e, errno, "DDP_REPORT_FD");
+    return ERR_OK;
+}
+
+/* The bytes of the token in hex, as they travel; NULL when there is none. The number is meaningless to
+ * whoever comes after, so it leaves the environment too. */
+static enum err_code read_token(char **out, struct err *e)
+{
+    CLEANUP(close_fd) int fd = -1;
+    uint8_t token[TOKEN_MOST + 1];
+    size_t got = 0;
+    ssize_t n;
+
+    if (env_fd("DDP_TOKEN_FD", &fd, e) || fd < 0)
+        return e->code;
+    while ((n = read(fd, token + got, sizeof(token) - got)) != 0) {
+        if (n < 0 && errno != EINTR)
+            return err_sys(e, errno, "DDP_TOKEN_FD");
+        got += n > 0 ? (size_t)n : 0;
+        if (got > TOKEN_MOST)
+            return err_set(e, ERR_INVALID_ARGUMENT, "DDP_TOKEN_FD holds more than %d bytes", TOKEN_MOST);
+    }
+    unsetenv("DDP_TOKEN_FD");
+    *out = xmalloc(2 * got + 1);
+    hex_encode(*out, token, got);
+    explicit_bzero(token, sizeof(token));
+    return ERR_OK;
+}
+
+enum err_code report_open(struct report **out, bool standalone, struct err *e)
+{
+    struct report *r = xcalloc(1, sizeof(*r));
+    pthread_condattr_t attr;
+    enum err_code rc = ERR_OK;
+
+    e->code = ERR_OK;
+    r->fd = -1;
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&r->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    signal(SIGPIPE, SIG_IGN);
+    if (standalone)
+        r->place =
+            (struct report_place){.generation = 1, .world_size = 1, .address = "127.0.0.1", .cluster = ""};
+    else
+        rc = read_place(r, e);
+    if (!rc)
+        rc = open_lines(r, standalone, e);
+    if (!rc && !standalone && report_env("DDP_COORDINATOR"))
+        rc = read_token(&r->token, e) ? e->code : report_link_open(r, e);
+    if (rc) {
+        report_close(r);
+        return rc;
+    }
+    *out = r;
+    return ERR_OK;
+}
+
+void report_close(struct report *r)
+{
+    if (!r)
+        return;
+    report_cancel(r);
+    if (r->watching)
+        pthread_join(r->watch, NULL);
+    report_link_put(r, r->link);
+    if (r->token)
+        explicit_bzero(r->token, strlen(r->token));
+    free(r->token);
+    free(r->refused);
+    pthread_mutex_destroy(&r->lock);
+    pthread_cond_destroy(&r->changed);
+    free(r->address);
+    free(r->directory);
+    free(r->cluster);
+    free(r);
+}
+
+const struct report_place *report_place(const struct report *r)
+{
+    return &r->place;
+}
+
+bool report_has_coordinator(const struct report *r)
+{
+    return r->has_coordinator;
+}
+
+/* ---- waiting */
+
+void report_cancel(struct report *r)
+{
+    pthread_mutex_lock(&r->lock);
+    atomic_store(&r->cancelled, true);
+    pthread_cond_broadcast(&r->changed);
+    if (r->link)
+        rpc_channel_cancel(r->link->channel);
+    pthread_mutex_unlock(&r->lock);
+}
+
+enum err_code report_cancelled(struct err *e)
+{
+    return err_set(e, ERR_CANCELLED, "this worker is ending");
+}
+
+bool report_may_retry(enum err_code code)
+{
+    return code == ERR_UNAVAILABLE || code == ERR_DEADLINE_EXCEEDED || code == ERR_RESOURCE_EXHAUSTED;
+}
+
+void report_pause(struct report *r, int *tries)
+{
+    int64_t ms = *tries < 6 ? PAUSE_LEAST_MS << *tries : PAUSE_MOST_MS;
+    struct timespec until;
+    uint32_t jitter;
+
+    (*tries)++;
+    id_random(&jitter, sizeof(jitter));
+    ms = ms / 2 + (int64_t)(jitter % (uint32_t)ms);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&r->lock);
+    while (!atomic_load(&r->cancelled) && pthread_cond_timedwait(&r->changed, &r->lock, &until) != ETIMEDOUT)
+        ;
+    pthread_mutex_unlock(&r->lock);
+}
+
+void report_heed_signal(struct report *r, const volatile int *number)
+{
+    r->stop_signal = number;
+}
+
+bool report_given_up(const struct report *r)
+{
+    return atomic_load(&r->given_up);
+}
+
+bool report_stop_asked(const struct report *r)
+{
+    return atomic_load(&r->stop_asked);
+}
+
+bool report_stale(const struct report *r)
+{
+    return atomic_load(&r->stale);
+}
+
+/* ---- progress */
+
+/* A pipe takes a line of at most PIPE_BUF bytes whole or not at all. */
+void report_line(struct report *r, int64_t step, const struct report_metric *metrics, size_t count)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    struct jout o = {.buf = &line};
+
+    if (r->fd < 0)
+        return;
+    jout_open(&o, NULL, '{');
+    if (step >= 0)
+        jout_int(&o, "step", step);
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(metrics[i].value))
+            jout_real(&o, metrics[i].name, metrics[i].value);
+    jout_close(&o, '}');
+    buf_putc(&line, '\n');
+    if (line.len > PIPE_BUF || write(r->fd, line.data, line.len) != (ssize_t)line.len)
+        atomic_fetch_add(&r->dropped, 1);
+}
+
+uint64_t report_dropped(const struct report *r)
+{
+    return atomic_load(&r->dropped);
+}

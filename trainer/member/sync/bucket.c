@@ -1,0 +1,124 @@
+#include "trainer/member/sync/bucket.h"
+
+#include "base/mem.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+struct bucket {
+    float *data;
+    size_t count;
+};
+
+struct bucket_runner {
+    struct coll_group *group;
+    bool threaded;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct bucket *queue; /* [done, put) are to do; emptied by bucket_wait */
+    size_t done, put, cap;
+    bool closing;
+    struct err error; /* the first */
+};
+
+static void run_one(struct bucket_runner *r, struct bucket b)
+{
+    struct err e = {0};
+
+    if (!r->error.code && coll_start(r->group, b.data, b.count, &e))
+        r->error = e;
+}
+
+static void *serve(void *arg)
+{
+    struct bucket_runner *r = arg;
+
+    pthread_mutex_lock(&r->lock);
+    while (!r->closing) {
+        if (r->done == r->put) {
+            pthread_cond_wait(&r->changed, &r->lock);
+            continue;
+        }
+        struct bucket b = r->queue[r->done];
+        bool skip = r->error.code != ERR_OK;
+
+        pthread_mutex_unlock(&r->lock);
+        if (!skip)
+            run_one(r, b);
+        pthread_mutex_lock(&r->lock);
+        if (++r->done == r->put)
+            pthread_cond_broadcast(&r->changed);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* Signals are the owner's. */
+static bool start(struct bucket_runner *r)
+{
+    sigset_t all, old;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = pthread_create(&r->thread, NULL, serve, r);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc == 0;
+}
+
+struct bucket_runner *bucket_open(struct coll_group *group, bool thread)
+{
+    struct bucket_runner *r = xcalloc(1, sizeof(*r));
+
+    r->group = group;
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    r->threaded = thread && start(r); /* without a thread: at once */
+    return r;
+}
+
+void bucket_close(struct bucket_runner *r)
+{
+    if (!r)
+        return;
+    if (r->threaded) {
+        pthread_mutex_lock(&r->lock);
+        r->closing = true;
+        pthread_cond_broadcast(&r->changed);
+        pthread_mutex_unlock(&r->lock);
+        pthread_join(r->thread, NULL);
+    }
+    pthread_mutex_destroy(&r->lock);
+    pthread_cond_destroy(&r->changed);
+    free(r->queue);
+    free(r);
+}
+
+void bucket_put(struct bucket_runner *r, float *data, size_t count)
+{
+    struct bucket b = {data, count};
+
+    if (!r->threaded) {
+        run_one(r, b);
+        return;
+    }
+    pthread_mutex_lock(&r->lock);
+    r->queue = array_grow(r->queue, r->put, &r->cap, sizeof(b));
+    r->queue[r->put++] = b;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+enum err_code bucket_wait(struct bucket_runner *r, struct err *e)
+{
+    pthread_mutex_lock(&r->lock);
+    while (r->done < r->put)
+        pthread_cond_wait(&r->changed, &r->lock);
+    r->done = r->put = 0;
+    if (r->error.code)
+        *e = r->error;
+    pthread_mutex_unlock(&r->lock);
+    return r->error.code ? r->error.code : coll_join(r->group, e);
+}
