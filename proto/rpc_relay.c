@@ -67,6 +67,16 @@ void relay_watch(struct rpc_relay *relay, bool wanted)
         gate->watched = relay->watch_next;
 }
 
+/* A process that was forked and has not yet called exec holds a copy of the descriptor. Until it does, the kernel keeps
+ * the entry of a closed descriptor and reports events for it, and its data is a relay that may be freed by then. So
+ * the entry is removed before the descriptor is closed. */
+static void end_close(struct rpc_gate *gate, struct rpc_end *end)
+{
+    if (end->fd >= 0)
+        epoll_ctl(gate->epoll, EPOLL_CTL_DEL, end->fd, NULL);
+    close_fd(&end->fd);
+}
+
 void relay_close(struct rpc_relay *relay, bool reset)
 {
     struct rpc_gate *gate = relay->gate;
@@ -78,8 +88,8 @@ void relay_close(struct rpc_relay *relay, bool reset)
     relay->is_dead = true;
     if (reset) /* leaves nothing of it in the kernel either */
         setsockopt(relay->tcp.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-    close_fd(&relay->tcp.fd);
-    close_fd(&relay->back.fd);
+    end_close(gate, &relay->tcp);
+    end_close(gate, &relay->back);
     relay_watch(relay, false);
     rpc_guests_remove(&gate->guests, &relay->guest);
     while (*slot != relay)

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -71,12 +72,44 @@ static void a_client_that_does_not_read_its_answers_makes_nobody_deaf(void **sta
     assert_int_equal(b->relay.unread_ms, 1200);
 }
 
+/* A forked process holds a copy of every descriptor until it calls exec. */
+static void a_closed_connection_has_no_events(void **state)
+{
+    struct rpc_gate *gate = xcalloc(1, sizeof(*gate));
+    struct rpc_door door = {0};
+    struct rpc_origin origin = {0};
+    struct rpc_limits limits = {0};
+    struct epoll_event event;
+    int pair[2];
+
+    (void)state;
+    gate->epoll = epoll_create1(EPOLL_CLOEXEC);
+    assert_true(gate->epoll >= 0);
+    rpc_guests_init(&gate->guests, &limits, 1);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    int copy = dup(pair[0]);
+    struct rpc_relay *relay = relay_open(gate, &door, pair[0]);
+    rpc_guests_add(&gate->guests, &relay->guest, &origin);
+    assert_true(end_set(gate, &relay->tcp, EPOLLIN));
+    assert_int_equal(write(pair[1], "words", 5), 5);
+    assert_int_equal(epoll_wait(gate->epoll, &event, 1, 0), 1);
+    relay_close(relay, false);
+    assert_int_equal(epoll_wait(gate->epoll, &event, 1, 0), 0);
+    relay_free(relay);
+    rpc_guests_release(&gate->guests);
+    close(copy);
+    close(pair[1]);
+    close(gate->epoll);
+    free(gate);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(bytes_that_grpc_leaves_are_unread, setup, teardown),
         cmocka_unit_test_setup_teardown(a_client_that_does_not_read_its_answers_makes_nobody_deaf, setup,
                                         teardown),
+        cmocka_unit_test(a_closed_connection_has_no_events),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
