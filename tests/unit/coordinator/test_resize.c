@@ -77,6 +77,46 @@ static void three_that_arrive_make_one_resize(void **state)
     assert_int_equal(core_job(b->core, job)->generation, 2);
 }
 
+static void tell_gpu(struct bench *b, uint64_t session, bool healthy)
+{
+    struct core_gpu gpus[2] = {{.uuid = (char *)"GPU-box1-0", .index = 0, .healthy = healthy},
+                               {.uuid = (char *)"GPU-box1-1", .index = 1, .healthy = true}};
+    struct core_event event = {.kind = CORE_HEARTBEAT, .session = session};
+
+    event.heartbeat.gpus = gpus;
+    event.heartbeat.gpu_count = 2;
+    core_event(b->core, &event, b->now, &b->out);
+}
+
+/* It takes all GPUs of a node, and one of them has been sick and is now held by others: if it stopped for
+ * another node it would lose this one. */
+static void a_job_that_could_not_return_to_its_node_does_not_grow(void **state)
+{
+    struct bench *b = *state;
+
+    b->gpu_slots = 2;
+    uint64_t session = bench_hello(b, "box1", "box1", 4, 2);
+    bench_facts(b, "box1", NULL, 0);
+    int64_t first = bench_submit(b, "gpus_per_proc: 1\n"), second = bench_submit(b, "gpus_per_proc: 1\n");
+    int64_t third = bench_submit(b, "gpus_per_proc: 1\n"), fourth = bench_submit(b, "gpus_per_proc: 1\n");
+    bench_all_run(b, "box1");
+    bench_exit(b, second, 0, 0, 0);
+    bench_exit(b, fourth, 0, 0, 0); /* the others hold GPU 0 */
+    tell_gpu(b, session, false);
+    int64_t job = bench_submit(b, "nodes: 1:2\ngpus_per_proc: all\n");
+    bench_form(b, job);
+    tell_gpu(b, session, true);
+    bench_hello(b, "box2", "box2", 4, 2);
+    bench_facts(b, "box2", NULL, 0);
+    bench_pass_beating(b, 60000, "box1 box2");
+    assert_int_equal(bench_job(b, job), JOB_RUNNING);
+    bench_exit(b, first, 0, 0, 0);
+    bench_exit(b, third, 0, 0, 0);
+    bench_pass_beating(b, 60000, "box1 box2");
+    bench_all_obey(b, "box1");
+    assert_int_equal(bench_generation(b, job)->node_count, 2);
+}
+
 /* Arrivals that never end put it off only so long. */
 static void the_last_call_ends(void **state)
 {
@@ -398,6 +438,7 @@ int main(void)
         TEST(a_node_that_joins_is_taken_in),
         TEST(a_command_is_stopped_and_started_again),
         TEST(three_that_arrive_make_one_resize),
+        TEST(a_job_that_could_not_return_to_its_node_does_not_grow),
         TEST(the_last_call_ends),
         TEST(one_that_goes_again_disturbs_nobody),
         TEST(one_that_flaps_has_to_stay_longer),

@@ -143,9 +143,22 @@ static int by_hope(const void *a, const void *b)
     return strcmp(x->node->r.name, y->node->r.name);
 }
 
+/* How many of the job's own processes hold a slot of this GPU. */
+static int holders_of_job(const struct job *job, const struct node *node, const char *uuid)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < node->spawn_count; i++)
+        for (char **held = node->spawns[i]->job == job ? node->spawns[i]->r.gpu_uuids : NULL; held && *held;
+             held++)
+            count += !strcmp(*held, uuid);
+    return count;
+}
+
 /* A worker's GPUs are all different: what is free may lie on too few. One GPU serves each of the processes
- * once at most, and that so many then fit is also enough. */
-static bool distinct(const struct node *node, const struct place_choice *c)
+ * once at most, and that so many then fit is also enough. leaving: a job whose slots count as free; or NULL.
+ */
+static bool distinct(const struct job *leaving, const struct node *node, const struct place_choice *c)
 {
     int most = 0;
 
@@ -153,6 +166,8 @@ static bool distinct(const struct node *node, const struct place_choice *c)
         return true;
     for (size_t i = 0; i < node->gpu_count; i++) {
         int left = slots_of(node) - inventory_holders(node, node->gpus[i].uuid);
+        if (leaving)
+            left += holders_of_job(leaving, node, node->gpus[i].uuid);
         if (node->gpus[i].healthy && left > 0)
             most += left < c->procs ? left : c->procs;
     }
@@ -183,7 +198,7 @@ size_t room_candidates(const struct core *core, const struct job *job, enum room
             c.order += 1 << 22; /* it may never be: better to wait where others will end */
         if ((later ? total(node, mode) - kept(node, mode) : c.available) < room_units(&c))
             continue;
-        if (!later && !distinct(node, &c))
+        if (!later && !distinct(NULL, node, &c))
             continue;
         out[count++] = c;
     }
@@ -230,6 +245,18 @@ static int held_by(const struct job *job, const struct node *node)
         if (node->spawns[i]->job == job)
             held += node->spawns[i]->r.gpu_uuids ? (int)strv_len(node->spawns[i]->r.gpu_uuids) : 1;
     return held;
+}
+
+/* A job that takes all GPUs of a node may need more of them than it holds: a GPU that was sick when its
+ * generation formed is well again, and other jobs hold it. */
+bool room_fits_again(const struct job *job, const struct node *node, enum room_mode mode)
+{
+    struct place_choice c = {0};
+
+    c.procs = room_procs(job, node, mode, &c.gpus_each);
+    int busy = mode == ROOM_GPU ? node->place.gpu_busy : node->place.cpu_busy;
+    return c.procs && total(node, mode) - busy + held_by(job, node) >= room_units(&c) &&
+           distinct(job, node, &c);
 }
 
 void room_keep(const struct job *job, struct node *node, const struct place_choice *c)

@@ -36,6 +36,9 @@ bool world_matters(const struct job_spec *spec); /* reproducible: world */
 /* Some number of nodes from min to max could give a world size that the job can have. */
 bool world_possible(const struct job_spec *spec, int64_t min, int64_t max);
 
+/* Whether the job, if it stopped now, could have its processes on this node again. Its own slots count as
+ * free. */
+bool room_fits_again(const struct job *job, const struct node *node, enum room_mode mode);
 void room_take(struct node *node, const struct place_choice *c);
 void room_keep(const struct job *job, struct node *node, const struct place_choice *c);
 

@@ -15,8 +15,8 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "daemon/coordinator/core/placement/compatibility.h"
 #include "daemon/coordinator/core/placement/capacity.h"
+#include "daemon/coordinator/core/placement/compatibility.h"
 
 #define BEHIND_HEAD 200 /* jobs that one pass tries past the first blocked one */
 
@@ -332,11 +332,16 @@ static int by_turn(const void *a, const void *b)
 }
 
 /* A job that stops now could start again where it is. */
-static bool all_usable(const struct generation *g)
+static bool can_return(const struct job *job)
 {
-    for (int i = 0; i < g->r.world_size; i++)
-        if (!g->ranks[i].spawn->node || !room_usable(g->ranks[i].spawn->node))
+    const struct generation *g = job_current(job);
+    enum room_mode mode = has_gpus(job) ? ROOM_GPU : ROOM_CPU;
+
+    for (int i = 0; i < g->r.world_size; i++) {
+        const struct node *node = g->ranks[i].spawn->node;
+        if (!node || !room_usable(node) || !room_fits_again(job, node, mode))
             return false;
+    }
     return true;
 }
 
@@ -352,7 +357,7 @@ static size_t offer_growth(struct core *core, struct job **turn, struct place_ch
         qsort(turn, count, sizeof(*turn), by_turn);
     for (size_t i = 0; i < count; i++) {
         struct job *job = turn[i];
-        bool may = resize_wants(core, job) && all_usable(job_current(job));
+        bool may = resize_wants(core, job) && can_return(job);
         size_t more = may ? newcomers(core, job, list) : 0;
         if (resize_offer(core, job, list, more))
             turn[due++] = job;
