@@ -193,7 +193,7 @@ enum err_code link_call(struct link *link, const char *method, const void *reque
     if (code == ERR_UNAVAILABLE && patience_ms) {
         buf_printf(&talk, "ddpctl: the coordinator at %s does not answer, trying for %lld s more\n",
                    link->target.address, (long long)patience_ms / 1000);
-        put_err(&talk);
+        stderr_put(&talk);
         code =
             rpc_channel_call(link->channel, cluster, method, request, reply, patience_ms, RPC_IDEMPOTENT, e);
     }

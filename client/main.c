@@ -78,7 +78,7 @@ static int overview(void)
         "then localhost:29600. Exit codes: 0 done, 1 failed, 2 usage, 3 coordinator unreachable; run, wait\n"
         "and submit --follow give the first failing rank's own (128 + signal), 125 where ddp itself "
         "failed.\n");
-    return put_out(&out) ? EXIT_DONE : EXIT_FAILED;
+    return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
 
 static int help(const struct command *c)
@@ -101,7 +101,7 @@ static int help(const struct command *c)
         buf_puts(&out, "\n");
         options_help(global_options, &out);
     }
-    return put_out(&out) ? EXIT_DONE : EXIT_FAILED;
+    return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
 
 const struct command *command_find(const char *name)
@@ -126,7 +126,7 @@ static int no_such_command(const char *name)
         err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s', did you mean '%s'?", name, near);
     else
         err_set(&e, ERR_INVALID_ARGUMENT, "no command '%s', see ddpctl --help", name);
-    return complain(&e);
+    return error_print(&e);
 }
 
 static enum err_code check_count(const struct command *c, const struct arguments *args, struct err *e)
@@ -158,10 +158,10 @@ static int run_command(const struct command *c, int argc, char **argv)
     if (globals.help)
         code = help(c);
     else if (parsed != ERR_OK || check_count(c, &in.args, &e) != ERR_OK)
-        code = complain(&e);
+        code = error_print(&e);
     else
         code = c->run(&in);
-    if (code == EXIT_DONE && out_lost())
+    if (code == EXIT_DONE && stdout_lost())
         code = EXIT_FAILED;
     arguments_release(&in.args);
     options_release(c->options, options);

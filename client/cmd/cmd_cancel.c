@@ -21,17 +21,18 @@ static int run(struct invocation *in)
     CLEANUP(buf_release) struct buf talk = {0};
     struct link link;
     struct err e;
-    if (read_job(in->args.list[0], &request.job, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+    if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK ||
+        link_open(&link, in->globals, &e) != ERR_OK)
+        return error_print(&e);
     request.kill = o->kill;
     enum err_code code = link_call(&link, "CancelJob", &request, &reply, 0, &e);
     if (code == ERR_OK) {
         const Ddp__V1__CancelJobReply *answer = reply;
         buf_printf(&talk, "#%lld %s\n", (long long)request.job, answer->state);
-        put_err(&talk);
+        stderr_put(&talk);
     }
     link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : complain(&e);
+    return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
 const struct command cmd_cancel = {

@@ -4,9 +4,9 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "client/cmd/submit.h"
+#include "client/diagnose/preflight_survey.h"
 #include "client/screen/json_print.h"
-#include "client/submit.h"
-#include "client/diagnose/survey.h"
 
 #define PLACES_MS 20000
 
@@ -50,7 +50,7 @@ static enum err_code from_job(struct link *link, const char *name, struct subjec
     Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) Ddp__V1__JobStatus *job = NULL;
     void *reply;
-    if (read_job(name, &request.job, e) != ERR_OK ||
+    if (job_number_parse(name, &request.job, e) != ERR_OK ||
         link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
         return e->code;
     job = reply;
@@ -74,29 +74,29 @@ static enum err_code find_subject(const struct invocation *in, struct link *link
         return e->code;
     if (!in->args.tail && !o->exports)
         return ERR_OK;
-    return environment_carried(environ ? environ : nothing, o->exports, &s->env, e);
+    return job_text_environment(environ ? environ : nothing, o->exports, &s->env, e);
 }
 
-static enum err_code look(struct survey *survey, struct link *link, const struct subject *s,
+static enum err_code look(struct preflight_survey *survey, struct link *link, const struct subject *s,
                           struct findings *found, struct err *e)
 {
     CLEANUP(job_release) struct job_spec spec = {0};
     Ddp__V1__CheckPlace place = DDP__V1__CHECK_PLACE__INIT;
-    if (survey_nodes(survey, link, s->nodes, strv_len(s->nodes), found, e) != ERR_OK)
+    if (preflight_survey_nodes(survey, link, s->nodes, strv_len(s->nodes), found, e) != ERR_OK)
         return e->code;
     if (s->text && job_parse(&spec, s->text, strlen(s->text), "job file", e) != ERR_OK)
         return e->code;
     if (s->text)
         place_of(&spec, s->env, true, &place);
     if (s->text)
-        fitness_judge_size(&survey->fitness, &spec, found);
+        preflight_check_size(&survey->fitness, &spec, found);
     else if (!survey->fitness.count)
         findings_add(found, "", xstrdup("no node can take work"),
                      xstrdup("start ddp-agent on one: ddp-coordinator init says how"));
-    enum err_code code = survey_places(survey, link, &place, PLACES_MS, e);
+    enum err_code code = preflight_survey_places(survey, link, &place, PLACES_MS, e);
     if (s->text)
         place_release(&place);
-    return code == ERR_OK ? survey_links(survey, link, e) : code;
+    return code == ERR_OK ? preflight_survey_links(survey, link, e) : code;
 }
 
 static void print_answers(struct jout *o, const char *key, const Ddp__V1__CheckNodesReply *reply)
@@ -111,7 +111,7 @@ static void print_answers(struct jout *o, const char *key, const Ddp__V1__CheckN
     jout_close(o, ']');
 }
 
-static void print_json(const struct survey *s, const struct findings *found, struct buf *out)
+static void print_json(const struct preflight_survey *s, const struct findings *found, struct buf *out)
 {
     struct jout o = {.buf = out};
     jout_open(&o, NULL, '{');
@@ -141,7 +141,7 @@ static int run(struct invocation *in)
 {
     const struct check_options *o = in->options;
     CLEANUP(release_subject) struct subject subject = {0};
-    CLEANUP(survey_release) struct survey survey = {0};
+    CLEANUP(preflight_survey_release) struct preflight_survey survey = {0};
     CLEANUP(findings_release) struct findings found = {0};
     CLEANUP(rpc_release) void *version = NULL;
     CLEANUP(buf_release) struct buf out = {0};
@@ -149,7 +149,7 @@ static int run(struct invocation *in)
     struct link link;
     struct err e;
     if (link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     enum err_code code = find_subject(in, &link, &subject, &e);
     if (code == ERR_OK)
         code = read_version(&link, &version, &e);
@@ -157,14 +157,14 @@ static int run(struct invocation *in)
         code = look(&survey, &link, &subject, &found, &e);
     link_close(&link);
     if (code != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     survey.fitness.version = ((Ddp__V1__GetVersionReply *)version)->version;
-    fitness_judge(&survey.fitness, &found);
+    preflight_check(&survey.fitness, &found);
     if (o->output && strcmp(o->output, "json") == 0)
         print_json(&survey, &found, &out);
     else
         screen_check(&survey.fitness, &found, &term, &out);
-    return put_out(&out) && !found.count ? EXIT_DONE : EXIT_FAILED;
+    return stdout_put(&out) && !found.count ? EXIT_DONE : EXIT_FAILED;
 }
 
 const struct command cmd_check = {

@@ -21,17 +21,17 @@ static int run(struct invocation *in)
     struct term term = term_of(STDOUT_FILENO);
     struct link link;
     struct err e;
-    if ((in->args.count && read_job(in->args.list[0], &request.job, &e) != ERR_OK) ||
+    if ((in->args.count && job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK) ||
         link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     enum err_code code = link_call(&link, "GetEvents", &request, &reply, 0, &e);
     if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
         json_print(reply, &out);
     else if (code == ERR_OK)
         screen_events(reply, &term, &out);
-    put_out(&out);
+    stdout_put(&out);
     link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : complain(&e);
+    return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
 const struct command cmd_events = {

@@ -75,7 +75,7 @@ static enum err_code find_place(const struct invocation *in, struct place *out, 
         out->dir = xstrdup(what);
         return ERR_OK;
     }
-    if (read_job(what, &job, e) != ERR_OK)
+    if (job_number_parse(what, &job, e) != ERR_OK)
         return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is neither a directory nor a job", what);
     if (link_open(&link, in->globals, e) != ERR_OK)
         return e->code;
@@ -114,7 +114,7 @@ static int run(struct invocation *in)
     struct err e;
     if (find_place(in, &place, &e) == ERR_OK && start_trainer(in->options, &place, &e) == ERR_OK)
         return EXIT_DONE;
-    return complain(&e);
+    return error_print(&e);
 }
 
 const struct command cmd_generate = {

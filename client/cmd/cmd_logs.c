@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "client/follow.h"
+#include "client/cmd/follow.h"
 #include "client/screen/prefix.h"
 #include "client/screen/term.h"
 
@@ -74,12 +74,12 @@ static enum err_code copy(struct rpc_stream *stream, struct prefixer *prefix, st
         }
         prefixer_add(prefix, data->rank, data->standard_error, (const char *)data->data.data, data->data.len,
                      &out);
-        put_err(&talk);
-        if (!put_out(&out))
+        stderr_put(&talk);
+        if (!stdout_put(&out))
             return ERR_OK;
     }
     prefixer_finish(prefix, &out);
-    put_out(&out);
+    stdout_put(&out);
     return ERR_OK;
 }
 
@@ -92,10 +92,10 @@ static int run(struct invocation *in)
     struct link link;
     struct err e;
     int64_t rank = -1;
-    if (read_job(in->args.list[0], &request.job, &e) != ERR_OK)
-        return complain(&e);
-    if (o->rank && read_rank(o->rank, &rank, &e) != ERR_OK)
-        return complain(&e);
+    if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK)
+        return error_print(&e);
+    if (o->rank && job_rank_parse(o->rank, &rank, &e) != ERR_OK)
+        return error_print(&e);
     request.rank = (int32_t)rank;
     request.follow = o->follow;
     request.standard_error = o->standard_error;
@@ -103,7 +103,7 @@ static int run(struct invocation *in)
     request.generation = o->generation;
     request.tail_bytes = o->tail;
     if (link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     interrupts_catch();
     prefixer_init(&prefix, rank < 0 && isatty(STDOUT_FILENO), term_of(STDOUT_FILENO).colour);
     prefix.raw = rank >= 0 && !o->both; /* two streams come in pieces: whole lines of each */
@@ -118,7 +118,7 @@ static int run(struct invocation *in)
         link_explain(&link, &e);
     prefixer_release(&prefix);
     link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : complain(&e);
+    return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
 const struct command cmd_logs = {

@@ -118,7 +118,7 @@ static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, const
         CLEANUP(buf_release) struct buf talk = {0};
         buf_printf(&talk, "ddpctl: job %lld has reported %s%s\n", (long long)job,
                    name ? "nothing called " : "no metrics", name ? name : "");
-        put_err(&talk);
+        stderr_put(&talk);
         return;
     }
     for (size_t i = 0; i < points; i++)
@@ -205,7 +205,7 @@ static enum err_code show(struct link *link, const struct metrics_options *o, in
         print_json(reply, job, &out);
     else
         print_grid(reply, job, o->name, several, &out);
-    put_out(&out);
+    stdout_put(&out);
     return ERR_OK;
 }
 
@@ -270,7 +270,7 @@ static void draw(const struct curves *c)
                      .colour = term.colour};
     p.columns = p.columns > 120 ? 120 : p.columns < 30 ? 30 : p.columns;
     plot_draw(&p, c->list, c->count, &out);
-    put_out(&out);
+    stdout_put(&out);
 }
 
 static enum err_code plot_jobs(struct link *link, const struct invocation *in, struct err *e)
@@ -283,7 +283,7 @@ static enum err_code plot_jobs(struct link *link, const struct invocation *in, s
     for (size_t i = 0; i < in->args.count; i++)
         for (char **name = names; name && *name; name++) {
             int64_t job;
-            if (read_job(in->args.list[i], &job, e) != ERR_OK ||
+            if (job_number_parse(in->args.list[i], &job, e) != ERR_OK ||
                 fetch_curve(link, job, *name, o->limit, &c, e) != ERR_OK)
                 return e->code;
             any = any || c.list[c.count - 1].points.count > 0;
@@ -302,18 +302,18 @@ static int run(struct invocation *in)
     struct err e;
     int64_t job;
     for (size_t i = 0; i < in->args.count; i++)
-        if (read_job(in->args.list[i], &job, &e) != ERR_OK)
-            return complain(&e);
+        if (job_number_parse(in->args.list[i], &job, &e) != ERR_OK)
+            return error_print(&e);
     if (link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     enum err_code code = o->plot ? plot_jobs(&link, in, &e) : ERR_OK;
     for (size_t i = 0; i < in->args.count && code == ERR_OK && !o->plot; i++) {
-        code = read_job(in->args.list[i], &job, &e);
+        code = job_number_parse(in->args.list[i], &job, &e);
         if (code == ERR_OK)
             code = show(&link, in->options, job, i == 0, in->args.count > 1, &e);
     }
     link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : complain(&e);
+    return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
 const struct command cmd_metrics = {

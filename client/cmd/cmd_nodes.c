@@ -24,15 +24,15 @@ static int run_nodes(struct invocation *in)
     struct link link;
     struct err e;
     if (link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     enum err_code code = link_call(&link, "ListNodes", &request, &reply, 0, &e);
     if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
         json_print(reply, &out);
     else if (code == ERR_OK)
         screen_nodes(reply, &term, &out);
-    put_out(&out);
+    stdout_put(&out);
     link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : complain(&e);
+    return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
 struct node_options {
@@ -57,7 +57,7 @@ static int node_call(struct invocation *in, const char *method)
     struct link link;
     struct err e;
     if (link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     request.node = in->args.list[0];
     if (o->reason)
         request.reason = (char *)(uintptr_t)o->reason;
@@ -65,10 +65,10 @@ static int node_call(struct invocation *in, const char *method)
     if (code == ERR_OK) {
         const Ddp__V1__NodeReply *reply = message;
         buf_printf(&talk, "%s %s\n", in->args.list[0], reply->node ? reply->node->state : "forgotten");
-        put_err(&talk);
+        stderr_put(&talk);
     }
     link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : complain(&e);
+    return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
 static int run_drain(struct invocation *in)

@@ -32,24 +32,24 @@ static int change(struct invocation *in, const char *method, int64_t job, const 
     struct link link;
     struct err e;
     if (link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     enum err_code code = link_call(&link, method, request, &message, 0, &e);
     if (code == ERR_OK) {
         const Ddp__V1__ChangeJobReply *reply = message;
         buf_printf(&talk, "#%" PRId64 " %s\n", job, reply->state);
-        put_err(&talk);
+        stderr_put(&talk);
     }
     link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : complain(&e);
+    return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
 static int run_resize(struct invocation *in)
 {
     Ddp__V1__ResizeJobRequest request = DDP__V1__RESIZE_JOB_REQUEST__INIT;
     struct err e;
-    if (read_job(in->args.list[0], &request.job, &e) != ERR_OK ||
+    if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK ||
         read_nodes(in->args.list[1], &request.nodes_min, &request.nodes_max, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     return change(in, "ResizeJob", request.job, &request);
 }
 
@@ -70,8 +70,8 @@ static int run_restart(struct invocation *in)
     const struct restart_options *o = in->options;
     Ddp__V1__RestartJobRequest request = DDP__V1__RESTART_JOB_REQUEST__INIT;
     struct err e;
-    if (read_job(in->args.list[0], &request.job, &e) != ERR_OK)
-        return complain(&e);
+    if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK)
+        return error_print(&e);
     request.from_scratch = o->from_scratch;
     return change(in, "RestartJob", request.job, &request);
 }

@@ -1,7 +1,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "client/submit.h"
+#include "client/cmd/submit.h"
 
 struct resume_options {
     char **set;
@@ -49,11 +49,11 @@ static int run(struct invocation *in)
     struct link link;
     struct err e;
     int64_t old, job;
-    if (read_job(in->args.list[0], &old, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+    if (job_number_parse(in->args.list[0], &old, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
+        return error_print(&e);
     int code = send(&link, old, o, &job, &name, &e) == ERR_OK
                    ? submit_after(&link, job, name, o->follow, o->output)
-                   : complain(&e);
+                   : error_print(&e);
     link_close(&link);
     return code;
 }

@@ -4,17 +4,17 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "client/run/batch.h"
-#include "client/run/hosts.h"
-#include "client/run/launched.h"
-#include "client/run/launcher.h"
+#include "client/cmd/submit.h"
+#include "client/run/batch_task.h"
+#include "client/run/host_group.h"
+#include "client/run/launch_message.h"
+#include "client/run/remote_launch.h"
 #include "client/run/run_logs.h"
 #include "client/run/run_session.h"
-#include "client/submit.h"
 
 /* run: one job in the foreground.
  *
- * Happy path: what was asked for becomes a launch (client/run/launch.h) and the text of a job. Alone on this
+ * Happy path: what was asked for becomes a launch (client/run/run_request.h) and the text of a job. Alone on this
  * machine: start a private cluster, submit, and stay with the job until it has ended; then end the cluster
  * and exit with the job's code. The first ^C cancels (snapshot, then stop), the second kills; when this
  * process dies in any way, the lifeline ends all. ^Z stops the display only. */
@@ -31,30 +31,30 @@ static enum err_code check_job(const struct job_spec *spec, int64_t *slots, stru
     return ERR_OK;
 }
 
-static enum err_code start(struct session *s, const char *text, int64_t slots, struct err *e)
+static enum err_code start(struct run_session *s, const char *text, int64_t slots, struct err *e)
 {
     struct submission submission = {.text = text};
-    if (local_start(&s->local, slots, s->launch->log_dir, e) != ERR_OK ||
-        local_link(&s->local, &s->link, e) != ERR_OK)
+    if (local_cluster_start(&s->local, slots, s->launch->log_dir, e) != ERR_OK ||
+        local_cluster_link(&s->local, &s->link, e) != ERR_OK)
         return e->code;
     if (submit_send(&s->link, &submission, &s->job, e) != ERR_OK)
         return e->code;
-    return session_run(s, e);
+    return run_session_run(s, e);
 }
 
 /* ddp's own failure; a refused job keeps its meaning. */
 static int failed(const struct err *e)
 {
-    int code = complain(e);
+    int code = error_print(e);
     return code == EXIT_USAGE ? EXIT_USAGE : EXIT_DDP;
 }
 
-static int run_here(const struct launch *l, const char *text, const struct job_spec *spec, int64_t slots,
+static int run_here(const struct run_request *l, const char *text, const struct job_spec *spec, int64_t slots,
                     bool quiet)
 {
-    struct session s;
+    struct run_session s;
     struct err e;
-    session_init(&s, l, quiet);
+    run_session_init(&s, l, quiet);
     if (spec->procs == JOB_PROCS_GPU)
         s.without_gpus = "--nproc-per-node N or cpu";
     else if (spec->device == JOB_DEVICE_CUDA)
@@ -62,64 +62,65 @@ static int run_here(const struct launch *l, const char *text, const struct job_s
     int code = start(&s, text, slots, &e) == ERR_OK ? s.exit_code : failed(&e);
     if (interrupts())
         code = 128 + interrupt_signal();
-    session_release(&s, code);
+    run_session_release(&s, code);
     return code;
 }
 
 /* The job's text, and the same read back. */
-static enum err_code plan_job(struct invocation *in, const struct launch *l, char **text,
+static enum err_code plan_job(struct invocation *in, const struct run_request *l, char **text,
                               struct job_spec *spec, struct err *e)
 {
-    if (launch_text(l, in->options, in->args.list[0], text, e) != ERR_OK)
+    if (run_request_job_text(l, in->options, in->args.list[0], text, e) != ERR_OK)
         return e->code;
     return job_parse(spec, *text, strlen(*text), "job file", e);
 }
 
 /* What was typed, what the launcher that started this said, what the batch system says, in this order. */
-static enum err_code read_launch(struct invocation *in, struct batch *batch, struct launch *l,
+static enum err_code read_launch(struct invocation *in, struct batch_task *batch, struct run_request *l,
                                  enum launcher *launcher, struct err *e)
 {
     struct run_options *o = in->options;
     CLEANUP(buf_release) struct buf talk = {0};
-    CLEANUP(launched_release) struct launched at = {0};
+    CLEANUP(launch_message_release) struct launch_message at = {0};
     char *const nothing[] = {NULL};
-    const bool launched = o->launched != NULL; /* not by PET_LAUNCHED, which launch_read would take */
-    if (launched && (launched_parse(o->launched, &at, e) != ERR_OK || launched_receive(&at, e) != ERR_OK))
+    const bool launched = o->launched != NULL; /* not by PET_LAUNCHED, which torchrun_read would take */
+    if (launched &&
+        (launch_message_parse(o->launched, &at, e) != ERR_OK || launch_message_receive(&at, e) != ERR_OK))
         return e->code;
-    if (launch_read(l, o, in->args.tail, environ ? environ : nothing, &talk, e) != ERR_OK)
+    if (torchrun_read(l, o, in->args.tail, environ ? environ : nothing, &talk, e) != ERR_OK)
         return e->code;
-    put_err(&talk);
+    stderr_put(&talk);
     if (launched)
-        launched_fill(&at, l);
+        launch_message_apply(&at, l);
     *launcher = LAUNCHER_NONE;
-    if (allocation_here(&batch->allocation, e) != ERR_OK ||
-        (!launched && launcher_choose(l, &batch->allocation, launcher_have, launcher, e) != ERR_OK))
+    if (batch_allocation_here(&batch->allocation, e) != ERR_OK ||
+        (!launched && launcher_choose(l, &batch->allocation, launcher_on_path, launcher, e) != ERR_OK))
         return e->code;
     if (!*launcher)
-        batch_enter(batch, l);
+        batch_task_enter(batch, l);
     return ERR_OK;
 }
 
 /* From the launch to the job's text. */
-static enum err_code plan(struct invocation *in, const struct batch *batch, struct launch *l, char **text,
-                          struct job_spec *spec, struct err *e)
+static enum err_code plan(struct invocation *in, const struct batch_task *batch, struct run_request *l,
+                          char **text, struct job_spec *spec, struct err *e)
 {
     struct run_options *o = in->options;
     if (plan_job(in, l, text, spec, e) != ERR_OK)
         return e->code;
-    if (batch_resumes(batch, spec)) {
+    if (batch_task_resumes(batch, spec)) {
         o->job.set = strv_append(o->job.set, "train.resume=continue");
         free_text(text);
         job_release(spec);
         if (plan_job(in, l, text, spec, e) != ERR_OK)
             return e->code;
     }
-    batch_signals(batch, spec->kind, l);
-    return launch_settle(l, spec, e);
+    batch_task_signals(batch, spec->kind, l);
+    return run_request_complete(l, spec, e);
 }
 
 /* --log-dir: each run has a directory of its own there. */
-static enum err_code place_logs(struct launch *l, const struct job_spec *spec, struct err *e)
+static enum err_code place_logs(struct run_request *l, const struct job_spec *spec, struct err *e)
 {
     char *claimed;
     if (!l->log_dir)
@@ -131,39 +132,39 @@ static enum err_code place_logs(struct launch *l, const struct job_spec *spec, s
     return ERR_OK;
 }
 
-static int run_launch(struct invocation *in, struct launch *l, const char *text, struct job_spec *spec,
+static int run_launch(struct invocation *in, struct run_request *l, const char *text, struct job_spec *spec,
                       int64_t slots)
 {
     const struct run_options *o = in->options;
     struct err e;
     if (place_logs(l, spec, &e) != ERR_OK)
-        return complain(&e);
-    return l->host ? hosts_run(in->globals, l, text, spec, o->quiet)
+        return error_print(&e);
+    return l->host ? host_group_run(in->globals, l, text, spec, o->quiet)
                    : run_here(l, text, spec, slots, o->quiet);
 }
 
 static int run(struct invocation *in)
 {
-    CLEANUP(launch_release) struct launch launch = {0};
+    CLEANUP(run_request_release) struct run_request launch = {0};
     CLEANUP(job_release) struct job_spec spec = {0};
     CLEANUP(free_text) char *text = NULL;
-    CLEANUP(batch_release) struct batch batch = {.mates = {.fd = -1}};
+    CLEANUP(batch_task_release) struct batch_task batch = {.mates = {.fd = -1}};
     struct err e;
     enum launcher launcher;
     int64_t slots;
     bool leads;
     int code;
     if (read_launch(in, &batch, &launch, &launcher, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     if (launcher)
-        return launcher_run(launcher, in->globals, &launch, &batch.allocation, in->argv);
+        return remote_launch_run(launcher, in->globals, &launch, &batch.allocation, in->argv);
     if (plan(in, &batch, &launch, &text, &spec, &e) != ERR_OK || check_job(&spec, &slots, &e) != ERR_OK)
-        return complain(&e);
-    if (batch_lead(&batch, &leads, &code, &e) != ERR_OK)
+        return error_print(&e);
+    if (batch_task_lead(&batch, &leads, &code, &e) != ERR_OK)
         return failed(&e);
     if (leads) {
         code = run_launch(in, &launch, text, &spec, slots);
-        batch_end(&batch, code);
+        batch_task_end(&batch, code);
     }
     return code;
 }

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "client/follow.h"
+#include "client/cmd/follow.h"
 #include "client/screen/json_print.h"
 
 struct status_options {
@@ -143,13 +143,13 @@ static enum err_code watch(struct link *link, const struct status_options *o, in
         else if (code != ERR_OK && !away)
             buf_puts(&talk, "ddpctl: " AWAY);
         away = code != ERR_OK;
-        put_err(&talk);
+        stderr_put(&talk);
         if (live)
             redraw(job, over, &text, &out);
         else
             append(o, first, &text, &out);
         buf_clear(&text);
-        if (!put_out(&out))
+        if (!stdout_put(&out))
             return ERR_OK;
         for (int i = 0; i < 10 && !interrupts() && !over; i++)
             usleep(100000);
@@ -165,13 +165,13 @@ static int run(struct invocation *in)
     struct err e;
     int64_t job = 0;
     bool over;
-    if (in->args.count && read_job(in->args.list[0], &job, &e) != ERR_OK)
-        return complain(&e);
+    if (in->args.count && job_number_parse(in->args.list[0], &job, &e) != ERR_OK)
+        return error_print(&e);
     if (link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     enum err_code code = o->watch ? watch(&link, o, job, &e) : screen(&link, o, job, &out, &over, &e);
-    int result = code == ERR_OK ? EXIT_DONE : complain(&e);
-    put_out(&out);
+    int result = code == ERR_OK ? EXIT_DONE : error_print(&e);
+    stdout_put(&out);
     link_close(&link);
     return result;
 }

@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "client/submit.h"
-#include "client/diagnose/survey.h"
+#include "client/cmd/submit.h"
+#include "client/diagnose/preflight_survey.h"
 
 struct submit_options {
     struct job_flags job; /* first: job_flag_options fill it */
@@ -39,7 +39,7 @@ static void warn_missing(const char *text)
     char **missing = job_text_missing(text);
     for (size_t i = 0; missing && missing[i]; i++)
         buf_printf(&talk, "ddpctl: warning: %s, each node must have it\n", missing[i]);
-    put_err(&talk);
+    stderr_put(&talk);
     strv_free(missing);
 }
 
@@ -52,7 +52,7 @@ static enum err_code carried(const struct submit_options *o, bool command, char 
     *env = NULL;
     if (!command && !o->exports)
         return ERR_OK;
-    return environment_carried(environ ? environ : nothing, o->exports, env, e);
+    return job_text_environment(environ ? environ : nothing, o->exports, env, e);
 }
 
 static char *name_of(const char *text)
@@ -73,23 +73,23 @@ static int run(struct invocation *in)
     struct err e;
     int64_t job;
     if (submit_text(&in->args, &o->job, &text, &e) != ERR_OK || carried(o, in->args.tail, &env, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     warn_missing(text);
     if (link_open(&link, in->globals, &e) != ERR_OK) {
         strv_free(env);
-        return complain(&e);
+        return error_print(&e);
     }
     if (o->follow) /* what follows is followed from its start */
-        survey_warn(&link, text, env);
+        preflight_survey_warn(&link, text, env);
     struct submission submission = {.text = text, .env = env, .resume = o->resume};
     int code;
     if (submit_send(&link, &submission, &job, &e) == ERR_OK) {
         CLEANUP(free_text) char *name = name_of(text);
         if (!o->follow)
-            survey_warn(&link, text, env);
+            preflight_survey_warn(&link, text, env);
         code = submit_after(&link, job, name, o->follow, o->output);
     } else {
-        code = complain(&e);
+        code = error_print(&e);
     }
     strv_free(env);
     link_close(&link);

@@ -48,16 +48,16 @@ static int verify(struct link *link, const int64_t jobs[2])
     struct parting parting;
     struct err e;
     if (fetch_both(link, jobs, &d, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     series_compare(&parting, d.high, d.low);
     if (parting.compared == 0) {
         err_set(&e, ERR_FAILED_PRECONDITION,
                 "jobs %lld and %lld have no step in common, give them the same log_every", (long long)jobs[0],
                 (long long)jobs[1]);
-        return complain(&e);
+        return error_print(&e);
     }
     series_print_parting(&parting, jobs, &out);
-    put_out(&out);
+    stdout_put(&out);
     return parting.parted ? EXIT_FAILED : EXIT_DONE;
 }
 
@@ -67,10 +67,10 @@ static int run(struct invocation *in)
     struct err e;
     int64_t jobs[2];
     for (int i = 0; i < 2; i++)
-        if (read_job(in->args.list[i], &jobs[i], &e) != ERR_OK)
-            return complain(&e);
+        if (job_number_parse(in->args.list[i], &jobs[i], &e) != ERR_OK)
+            return error_print(&e);
     if (link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     int code = verify(&link, jobs);
     link_close(&link);
     return code;

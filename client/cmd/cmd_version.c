@@ -46,8 +46,8 @@ static int run(struct invocation *in)
             buf_printf(&out, "coordinator %s, cluster %s, epoch %lld, schema %lld\n", reply->version,
                        reply->cluster_id, (long long)reply->epoch, (long long)reply->schema);
     }
-    put_out(&out);
-    return code == ERR_OK ? EXIT_DONE : complain(&e);
+    stdout_put(&out);
+    return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
 const struct command cmd_version = {

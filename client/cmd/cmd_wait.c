@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/follow.h"
+#include "client/cmd/follow.h"
 
 /* Quiet until the end; then one line on stderr where it did not succeed. */
 static int verdict(const Ddp__V1__JobStatus *job)
@@ -18,32 +18,32 @@ static int verdict(const Ddp__V1__JobStatus *job)
             screen_next(job, &talk);
         }
     }
-    put_err(&talk);
+    stderr_put(&talk);
     return code;
 }
 
 static int run(struct invocation *in)
 {
-    struct watch watch;
+    struct job_watch watch;
     struct link link;
     struct err e;
     int64_t job;
     int result = -1;
     bool answered = false;
-    if (read_job(in->args.list[0], &job, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
-    watch_open(&watch, &link, job);
+    if (job_number_parse(in->args.list[0], &job, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
+        return error_print(&e);
+    job_watch_open(&watch, &link, job);
     while (result < 0) {
         Ddp__V1__JobStatus *status;
-        enum err_code code = watch_next(&watch, 1000, &status, &e);
+        enum err_code code = job_watch_next(&watch, 1000, &status, &e);
         if (code != ERR_OK && !(code == ERR_UNAVAILABLE && answered))
-            result = complain(&e);
+            result = error_print(&e);
         if (status && job_ended(status))
             result = verdict(status);
         answered = answered || status;
         rpc_free(status);
     }
-    watch_close(&watch);
+    job_watch_close(&watch);
     link_close(&link);
     return result;
 }

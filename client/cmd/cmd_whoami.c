@@ -32,15 +32,15 @@ static int run(struct invocation *in)
     struct link link;
     struct err e;
     if (link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+        return error_print(&e);
     enum err_code code = link_call(&link, "WhoAmI", &request, &reply, 0, &e);
     if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
         json_print(reply, &out);
     else if (code == ERR_OK)
         print_sentence(reply, &out);
-    put_out(&out);
+    stdout_put(&out);
     link_close(&link);
-    return code == ERR_OK ? EXIT_DONE : complain(&e);
+    return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
 const struct command cmd_whoami = {

@@ -4,9 +4,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "client/connect.h"
+#include "client/diagnose/diagnosis.h"
 #include "client/screen/json_print.h"
 #include "client/screen/screen.h"
-#include "client/diagnose/verdict.h"
 
 struct why_options {
     const char *output;
@@ -15,7 +15,7 @@ struct why_options {
 static const struct option_spec options[] = {OPTION_OUTPUT(why_options, output), {0}};
 
 /* The verdict, then the coordinator's whole answer under "probe". */
-static void print_json(const Ddp__V1__ProbeJobReply *reply, const struct verdict *v, struct buf *out)
+static void print_json(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *v, struct buf *out)
 {
     struct jout o = {.buf = out};
     CLEANUP(buf_release) struct buf probe = {0};
@@ -23,7 +23,7 @@ static void print_json(const Ddp__V1__ProbeJobReply *reply, const struct verdict
     probe.data[probe.len - 1] = '\0'; /* the line's end */
     jout_open(&o, NULL, '{');
     jout_int(&o, "job", reply->job->job);
-    jout_text(&o, "verdict", verdict_name(v->kind));
+    jout_text(&o, "verdict", diagnosis_name(v->kind));
     jout_text(&o, "sentence", v->sentence.data);
     jout_text(&o, "details", v->details.data ? v->details.data : "");
     jout_text(&o, "next", v->next.data ? v->next.data : "");
@@ -45,23 +45,24 @@ static int run(struct invocation *in)
     const struct why_options *o = in->options;
     Ddp__V1__ProbeJobRequest request = DDP__V1__PROBE_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
-    CLEANUP(verdict_release) struct verdict verdict = {0};
+    CLEANUP(diagnosis_release) struct diagnosis verdict = {0};
     CLEANUP(buf_release) struct buf out = {0};
     struct term term = term_of(STDOUT_FILENO);
     struct link link;
     struct err e;
-    if (read_job(in->args.list[0], &request.job, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
-        return complain(&e);
+    if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK ||
+        link_open(&link, in->globals, &e) != ERR_OK)
+        return error_print(&e);
     enum err_code code = link_call(&link, "ProbeJob", &request, &reply, 0, &e);
     link_close(&link);
     if (code != ERR_OK)
-        return complain(&e);
-    verdict_find(reply, &verdict);
+        return error_print(&e);
+    diagnosis_find(reply, &verdict);
     if (o->output && strcmp(o->output, "json") == 0)
         print_json(reply, &verdict, &out);
     else
         screen_why(reply, &verdict, &term, &out);
-    return put_out(&out) ? EXIT_DONE : EXIT_FAILED;
+    return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
 
 const struct command cmd_why = {

@@ -49,14 +49,14 @@ extern const struct command *const commands[]; /* ended by NULL */
 const struct command *command_find(const char *name);
 
 /* "ddpctl: <message>" on stderr, and the exit code that fits: INVALID_ARGUMENT 2, UNAVAILABLE 3, else 1. */
-int complain(const struct err *e);
+int error_print(const struct err *e);
 /* Reads a job number: "9" or "#9". */
-MUST_CHECK enum err_code read_job(const char *text, int64_t *job, struct err *e);
+MUST_CHECK enum err_code job_number_parse(const char *text, int64_t *job, struct err *e);
 /* Writes to stdout at once; false when nobody reads it any more (a closed pipe), or when it cannot be
  * written, which is said. */
-bool put_out(struct buf *b);
-bool out_lost(void);         /* stdout could not be written: whoever reads the file later must learn of it */
-bool put_err(struct buf *b); /* to stderr; both clear the buffer */
+bool stdout_put(struct buf *b);
+bool stdout_lost(void); /* stdout could not be written: whoever reads the file later must learn of it */
+bool stderr_put(struct buf *b); /* to stderr; both clear the buffer */
 
 #define OPTION_OUTPUT(owner, member)                                                                         \
     {                                                                                                        \

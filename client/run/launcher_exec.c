@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "client/run/launcher.h"
+#include "client/run/remote_launch.h"
 
 /* srun and mpirun are the batch system's own way: this process becomes them, so that signals and the exit
  * code are theirs. */
@@ -29,7 +29,7 @@ static char *joined(char *const *hosts)
     return buf_steal(&text);
 }
 
-static void srun_arguments(const struct launch_plan *p, char ***argv)
+static void srun_arguments(const struct remote_launch *p, char ***argv)
 {
     add(argv, "srun");
     add_number(argv, "--nodes=", p->count);
@@ -54,7 +54,7 @@ static bool is_open_mpi(void)
     return strstr(said, "Open MPI") || strstr(said, "OpenRTE") || strstr(said, "PRTE");
 }
 
-static void open_mpi_arguments(const struct launch_plan *p, char ***argv)
+static void open_mpi_arguments(const struct remote_launch *p, char ***argv)
 {
     add(argv, "-np");
     add_number(argv, "", p->count);
@@ -72,7 +72,7 @@ static void open_mpi_arguments(const struct launch_plan *p, char ***argv)
     }
 }
 
-static void hydra_arguments(const struct launch_plan *p, char ***argv)
+static void hydra_arguments(const struct remote_launch *p, char ***argv)
 {
     add(argv, "-n");
     add_number(argv, "", p->count);
@@ -86,7 +86,7 @@ static void hydra_arguments(const struct launch_plan *p, char ***argv)
 }
 
 /* Each finds its place by what the launcher sets. */
-static char **arguments(const struct launch_plan *p)
+static char **arguments(const struct remote_launch *p)
 {
     char **argv = NULL;
     if (p->launcher == LAUNCHER_SRUN) {
@@ -95,14 +95,14 @@ static char **arguments(const struct launch_plan *p)
         add(&argv, "mpirun");
         (is_open_mpi() ? open_mpi_arguments : hydra_arguments)(p, &argv);
     }
-    char **command = launch_plan_command(p, -1, "");
+    char **command = remote_launch_command(p, -1, "");
     for (char **word = command; *word; word++)
         add(&argv, *word);
     strv_free(command);
     return argv;
 }
 
-int launch_plan_exec(const struct launch_plan *p)
+int launcher_exec(const struct remote_launch *p)
 {
     struct err e;
     char **argv = arguments(p);
@@ -113,6 +113,6 @@ int launch_plan_exec(const struct launch_plan *p)
     execvp(argv[0], argv);
     err_sys(&e, errno, "%s", argv[0]);
     strv_free(argv);
-    complain(&e);
+    error_print(&e);
     return EXIT_DDP;
 }

@@ -1,7 +1,7 @@
 #ifndef DDP_CLIENT_RUN_RUN_OPTIONS_H
 #define DDP_CLIENT_RUN_RUN_OPTIONS_H
 
-#include "client/job_text.h"
+#include "client/cmd/job_text.h"
 
 /* The options of `ddpctl run`: its own and torchrun's, as they were typed. Each of torchrun's is also read
  * from PET_<NAME>. */

@@ -10,49 +10,49 @@
 #include "base/mem.h"
 #include "client/cmd/command.h"
 #include "client/diagnose/run_failure.h"
-#include "client/run/run_output.h"
+#include "client/run/worker_output.h"
 #include "client/screen/term.h"
 
 #define QUEUE_MS 60000  /* then it will never fit here */
 #define BUSY_WAIT_MS 4  /* between looks at the log files while something happens, */
 #define IDLE_WAIT_MS 40 /* and when nothing has for a second */
 
-static bool flush(struct session *s)
+static bool flush(struct run_session *s)
 {
-    bool talk = put_err(&s->err);
-    return put_out(&s->out) && talk;
+    bool talk = stderr_put(&s->err);
+    return stdout_put(&s->out) && talk;
 }
 
-static void session_say(struct session *s, const char *text)
+static void run_session_say(struct run_session *s, const char *text)
 {
     term_printf_safe(&s->err, "ddpctl: %s", text);
     buf_putc(&s->err, '\n');
 }
 
-static void drain(struct session *s)
+static void drain(struct run_session *s)
 {
-    while (tail_read(&s->tail, &s->out, &s->err))
+    while (log_tail_read(&s->tail, &s->out, &s->err))
         if (!flush(s))
             return;
 }
 
-static const char *node_of(const struct session *s, const Ddp__V1__JobStatus *job)
+static const char *node_of(const struct run_session *s, const Ddp__V1__JobStatus *job)
 {
     return s->node ? s->node : job->nodes[0];
 }
 
-static bool is_filtered(const struct launch *l, int fd, int stream)
+static bool is_filtered(const struct run_request *l, int fd, int stream)
 {
     const bool terminal = l->terminal ? atoi(l->terminal) & stream : isatty(fd);
     return terminal && !l->raw;
 }
 
-static void new_generation(struct session *s, const Ddp__V1__JobStatus *job)
+static void new_generation(struct run_session *s, const Ddp__V1__JobStatus *job)
 {
     const char *node = node_of(s, job);
     bool several = job->world_size > 1;
     drain(s);
-    tail_finish(&s->tail, &s->out, &s->err);
+    log_tail_finish(&s->tail, &s->out, &s->err);
     /* one that came and went between two looks left its files all the same */
     for (int64_t g = s->generation + 1; g <= job->generation; g++)
         run_logs_attempt(s->local.logs, s->job, g, node);
@@ -64,20 +64,20 @@ static void new_generation(struct session *s, const Ddp__V1__JobStatus *job)
     s->tail.err.wanted = several && isatty(STDERR_FILENO);
     s->tail.out.colour = term_of(STDOUT_FILENO).colour;
     s->tail.err.colour = term_of(STDERR_FILENO).colour;
-    tail_open(&s->tail, s->local.logs, s->job, job->generation, node);
-    run_output_add(&s->tail, s->launch, job, node);
+    log_tail_open(&s->tail, s->local.logs, s->job, job->generation, node);
+    worker_output_add(&s->tail, s->launch, job, node);
 }
 
 /* The end of a failed job: the rest of what is known goes to stderr, and to the error file of whoever started
  * ddpctl. */
-static void explain(struct session *s, const Ddp__V1__JobStatus *job)
+static void explain(struct run_session *s, const Ddp__V1__JobStatus *job)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
     CLEANUP(run_error_release) struct run_error first;
     struct err e;
     bool teed;
     run_error_find(&first, job, node_of(s, job), s->tail.dir);
-    bool seen = job->world_size == 1 && run_output_shown(s->launch, job->failure->local_rank, true, &teed);
+    bool seen = job->world_size == 1 && worker_output_shown(s->launch, job->failure->local_rank, true, &teed);
     if (!s->launch->told)
         run_failure_print(job, !seen, &first, &s->err);
     if (path && *path && run_error_copy(&first, job->failure, path, &e) != ERR_OK)
@@ -85,7 +85,7 @@ static void explain(struct session *s, const Ddp__V1__JobStatus *job)
 }
 
 /* It waits for GPUs that others use, but not for such as there are none of. */
-static enum err_code check_gpus(struct session *s, struct err *e)
+static enum err_code check_gpus(struct run_session *s, struct err *e)
 {
     Ddp__V1__ListNodesRequest request = DDP__V1__LIST_NODES_REQUEST__INIT;
     CLEANUP(rpc_release) void *message = NULL;
@@ -105,7 +105,7 @@ static enum err_code check_gpus(struct session *s, struct err *e)
 }
 
 /* One that has run waits as long as it takes: its own last processes, or a device, may come back. */
-static enum err_code check_queue(struct session *s, struct err *e)
+static enum err_code check_queue(struct run_session *s, struct err *e)
 {
     int64_t now = clock_boot_ms();
     bool say = waiting_turn(&s->waiting, s->state, s->reason, now);
@@ -116,17 +116,17 @@ static enum err_code check_queue(struct session *s, struct err *e)
     if (!s->generation && check_gpus(s, e) != ERR_OK)
         return e->code;
     if (!s->quiet)
-        session_say(s, s->reason);
+        run_session_say(s, s->reason);
     return ERR_OK;
 }
 
-static void update(struct session *s, const Ddp__V1__JobStatus *job)
+static void update(struct run_session *s, const Ddp__V1__JobStatus *job)
 {
     if (job->generation > s->generation && job->n_nodes)
         new_generation(s, job);
     if (job_ended(job)) {
         drain(s);
-        tail_finish(&s->tail, &s->out, &s->err);
+        log_tail_finish(&s->tail, &s->out, &s->err);
         flush(s);
         s->ended = true;
         s->exit_code = job_exit_code(job);
@@ -142,7 +142,7 @@ static void update(struct session *s, const Ddp__V1__JobStatus *job)
 
 /* Each ^C beyond what was sent so far: the first stops, the second kills, the third does not wait for
  * anything. */
-static enum err_code obey(struct session *s, struct err *e)
+static enum err_code obey(struct run_session *s, struct err *e)
 {
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
@@ -167,20 +167,20 @@ static enum err_code obey(struct session *s, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code loop(struct session *s, struct err *e)
+static enum err_code loop(struct run_session *s, struct err *e)
 {
     while (!s->ended) {
         CLEANUP(rpc_release) Ddp__V1__JobStatus *job = NULL;
         int64_t now = clock_boot_ms();
         int64_t wait = now - s->active_ms < 1000 ? BUSY_WAIT_MS : IDLE_WAIT_MS;
-        enum err_code code = watch_next(&s->watch, wait, &job, e);
-        if (local_check(&s->local, e) != ERR_OK || (code != ERR_OK && code != ERR_UNAVAILABLE))
+        enum err_code code = job_watch_next(&s->watch, wait, &job, e);
+        if (local_cluster_check(&s->local, e) != ERR_OK || (code != ERR_OK && code != ERR_UNAVAILABLE))
             return e->code;
         if (job)
             update(s, job);
         if ((s->tend ? s->tend : check_queue)(s, e) != ERR_OK)
             return e->code;
-        if (tail_read(&s->tail, &s->out, &s->err) || job)
+        if (log_tail_read(&s->tail, &s->out, &s->err) || job)
             s->active_ms = now;
         if (!flush(s) && !s->unread) {
             s->unread = true;
@@ -192,24 +192,24 @@ static enum err_code loop(struct session *s, struct err *e)
     return ERR_OK;
 }
 
-void session_init(struct session *s, const struct launch *launch, bool quiet)
+void run_session_init(struct run_session *s, const struct run_request *launch, bool quiet)
 {
-    *s = (struct session){.launch = launch, .quiet = quiet, .local = LOCAL_INIT};
+    *s = (struct run_session){.launch = launch, .quiet = quiet, .local = LOCAL_CLUSTER_INIT};
     interrupts_catch_these(launch->signals);
-    tail_init(&s->tail);
+    log_tail_init(&s->tail);
     follow_view_init(&s->view, term_of(STDERR_FILENO));
     s->view.brief = true;
     s->view.tells_end = !quiet;
 }
 
-enum err_code session_run(struct session *s, struct err *e)
+enum err_code run_session_run(struct run_session *s, struct err *e)
 {
-    watch_open(&s->watch, &s->link, s->job);
+    job_watch_open(&s->watch, &s->link, s->job);
     s->active_ms = clock_boot_ms();
     return loop(s, e);
 }
 
-void session_release(struct session *s, int code)
+void run_session_release(struct run_session *s, int code)
 {
     bool stopped = interrupts() || strcmp(s->state, "cancelled") == 0;
     bool keep =
@@ -218,11 +218,11 @@ void session_release(struct session *s, int code)
         buf_printf(&s->err, "ddpctl: logs are in %s%s%s\n", s->local.logs, s->node ? " on " : "",
                    s->node ? s->node : "");
     if (keep && !s->quiet)
-        put_err(&s->err);
-    watch_close(&s->watch);
+        stderr_put(&s->err);
+    job_watch_close(&s->watch);
     link_close(&s->link);
-    local_stop(&s->local, keep);
-    tail_release(&s->tail);
+    local_cluster_stop(&s->local, keep);
+    log_tail_release(&s->tail);
     buf_release(&s->out);
     buf_release(&s->err);
 }

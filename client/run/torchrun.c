@@ -8,8 +8,8 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "client/run/launch.h"
 #include "client/run/nodelist.h"
+#include "client/run/run_request.h"
 
 /* torchrun's options and PET_* variables, read as torchrun's users mean them. Times are seconds there. */
 
@@ -43,7 +43,7 @@ static enum err_code read_seconds(const char *option, const char *text, int64_t 
 }
 
 /* 2 · 1:4 */
-static enum err_code read_nodes(const char *text, struct launch *l, struct err *e)
+static enum err_code read_nodes(const char *text, struct run_request *l, struct err *e)
 {
     const char *colon = strchr(text, ':');
     CLEANUP(free_text) char *low = xasprintf("%.*s", (int)strcspn(text, ":"), text);
@@ -60,7 +60,7 @@ static enum err_code read_nodes(const char *text, struct launch *l, struct err *
     return ERR_OK;
 }
 
-static enum err_code read_procs(const char *text, struct launch *l, struct err *e)
+static enum err_code read_procs(const char *text, struct run_request *l, struct err *e)
 {
     static const char *const words[] = {"gpu", "cpu", "auto"};
     int64_t number = 0;
@@ -80,7 +80,7 @@ static enum err_code read_procs(const char *text, struct launch *l, struct err *
 }
 
 /* host · host:port · [v6] · [v6]:port · v6 */
-static enum err_code read_endpoint(const char *text, int64_t standard, struct launch *l, struct err *e)
+static enum err_code read_endpoint(const char *text, int64_t standard, struct run_request *l, struct err *e)
 {
     const char *host = text, *end = NULL;
     l->port = standard;
@@ -120,7 +120,7 @@ static enum err_code read_backend(const struct run_options *o, bool *c10d, struc
 }
 
 /* Where the nodes meet. By --master-addr it is rank 0's machine; by --rdzv-endpoint whoever owns it. */
-static enum err_code read_place(const struct run_options *o, struct launch *l, struct err *e)
+static enum err_code read_place(const struct run_options *o, struct run_request *l, struct err *e)
 {
     bool c10d;
     int64_t port = STATIC_PORT;
@@ -172,7 +172,7 @@ static bool is_known(const char *key)
     return false;
 }
 
-static enum err_code read_pair(char *pair, struct launch *l, struct buf *talk, struct err *e)
+static enum err_code read_pair(char *pair, struct run_request *l, struct buf *talk, struct err *e)
 {
     char *value = strchr(pair, '=');
     int64_t rank = 0;
@@ -197,7 +197,7 @@ static enum err_code read_pair(char *pair, struct launch *l, struct buf *talk, s
     return ERR_OK;
 }
 
-static enum err_code read_conf(const char *text, struct launch *l, struct buf *talk, struct err *e)
+static enum err_code read_conf(const char *text, struct run_request *l, struct buf *talk, struct err *e)
 {
     CLEANUP(free_text) char *copy = xstrdup(text);
     char *rest, *pair = strtok_r(copy, ",", &rest);
@@ -222,14 +222,14 @@ static int signal_number(const char *name)
     return 0;
 }
 
-static enum err_code read_signals(const char *text, struct launch *l, struct err *e)
+static enum err_code read_signals(const char *text, struct run_request *l, struct err *e)
 {
     CLEANUP(free_text) char *copy = xstrdup(text ? text : "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
     char *rest, *name = strtok_r(copy, ", ", &rest);
     size_t count = 0;
     for (; name; name = strtok_r(NULL, ", ", &rest)) {
         int number = signal_number(name);
-        if (!number || count + 1 >= LAUNCH_SIGNALS_MAX)
+        if (!number || count + 1 >= RUN_SIGNALS_MAX)
             return bad("signals-to-handle", text,
                        "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and the like", e);
         l->signals[count++] = number;
@@ -246,14 +246,14 @@ static const char *variable(char *const *env, const char *name)
     return NULL;
 }
 
-static enum err_code read_grace(const char *text, char *const *env, struct launch *l, struct err *e)
+static enum err_code read_grace(const char *text, char *const *env, struct run_request *l, struct err *e)
 {
     if (!text)
         text = variable(env, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
     return text ? read_seconds("shutdown-timeout", text, &l->grace_ms, e) : ERR_OK;
 }
 
-static enum err_code read_local_ranks(const char *text, struct launch *l, struct err *e)
+static enum err_code read_local_ranks(const char *text, struct run_request *l, struct err *e)
 {
     size_t good = strspn(text, "0123456789, ");
     if (text[good] || !strpbrk(text, "0123456789"))
@@ -262,7 +262,7 @@ static enum err_code read_local_ranks(const char *text, struct launch *l, struct
     return ERR_OK;
 }
 
-static enum err_code read_output(const struct run_options *o, char *const *env, struct launch *l,
+static enum err_code read_output(const struct run_options *o, char *const *env, struct run_request *l,
                                  struct err *e)
 {
     const char *wanted = "0 to 3, or local ranks with such a number as in 0:3,1:2,";
@@ -303,7 +303,7 @@ static void warn_meaningless(const struct run_options *o, struct buf *talk)
 
 /* python3 -u SCRIPT, as torchrun starts it; what is no Python script is run as it is. */
 static enum err_code read_command(const struct run_options *o, char *const *tail, char *const *env,
-                                  struct launch *l, struct err *e)
+                                  struct run_request *l, struct err *e)
 {
     const char *python = variable(env, "PYTHON_EXEC"), *dot = tail[0] ? strrchr(tail[0], '.') : NULL;
     bool script = o->module || o->run_path || (dot && strcmp(dot, ".py") == 0);
@@ -324,7 +324,7 @@ static enum err_code read_command(const struct run_options *o, char *const *tail
     return ERR_OK;
 }
 
-static enum err_code read_all(struct launch *l, const struct run_options *o, char *const *tail,
+static enum err_code read_all(struct run_request *l, const struct run_options *o, char *const *tail,
                               char *const *env, struct buf *talk, struct err *e)
 {
     if (o->job.nodes && read_nodes(o->job.nodes, l, e) != ERR_OK)
@@ -342,10 +342,10 @@ static enum err_code read_all(struct launch *l, const struct run_options *o, cha
     return tail ? read_command(o, tail, env, l, e) : ERR_OK;
 }
 
-enum err_code launch_read(struct launch *l, struct run_options *o, char *const *tail, char *const *env,
-                          struct buf *talk, struct err *e)
+enum err_code torchrun_read(struct run_request *l, struct run_options *o, char *const *tail, char *const *env,
+                            struct buf *talk, struct err *e)
 {
-    *l = (struct launch){.node_rank = -1, .is_host = -1, .last_call_ms = -1, .grace_ms = -1};
+    *l = (struct run_request){.node_rank = -1, .is_host = -1, .last_call_ms = -1, .grace_ms = -1};
     if (options_environment(run_option_table, o, "PET_", env, e) != ERR_OK)
         return e->code;
     l->standalone = o->job.standalone;

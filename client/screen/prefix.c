@@ -105,7 +105,7 @@ void prefixer_release(struct prefixer *p)
     *p = (struct prefixer){0};
 }
 
-enum err_code read_rank(const char *text, int64_t *rank, struct err *e)
+enum err_code job_rank_parse(const char *text, int64_t *rank, struct err *e)
 {
     size_t digits = strspn(text, "0123456789");
     if (digits == 0 || text[digits] || digits > 7)

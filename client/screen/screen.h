@@ -12,8 +12,8 @@ void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct b
 void screen_nodes(const Ddp__V1__ListNodesReply *reply, const struct term *term, struct buf *out);
 void screen_audit(const Ddp__V1__GetAuditReply *reply, const struct term *term, struct buf *out);
 void screen_events(const Ddp__V1__GetEventsReply *reply, const struct term *term, struct buf *out);
-struct verdict;
-void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct verdict *verdict, const struct term *term,
+struct diagnosis;
+void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *verdict, const struct term *term,
                 struct buf *out);
 
 /* Parts that several screens share. */

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/diagnose/fitness.h"
+#include "client/diagnose/preflight.h"
 #include "client/screen/format.h"
 #include "client/screen/screen.h"
 #include "client/screen/table.h"
@@ -64,7 +64,7 @@ static void interpreter_cell(struct table *t, const Ddp__V1__CheckPlaceResult *p
         cell(t, true, *p->interpreter ? p->interpreter : "-");
 }
 
-static void node_row(struct table *t, const struct fitness *f, size_t i)
+static void node_row(struct table *t, const struct preflight *f, size_t i)
 {
     const Ddp__V1__CheckAnswer *a = f->places[i];
     const Ddp__V1__CheckPlaceResult *p = a->place;
@@ -86,7 +86,7 @@ static void node_row(struct table *t, const struct fitness *f, size_t i)
     table_end_row(t);
 }
 
-static void link_row(struct table *t, const struct fitness *f, size_t from, size_t to)
+static void link_row(struct table *t, const struct preflight *f, size_t from, size_t to)
 {
     CLEANUP(buf_release) struct buf ports = {0}, rate = {0}, took = {0};
     const Ddp__V1__CheckAnswer *a = f->links[from];
@@ -118,7 +118,7 @@ static void link_row(struct table *t, const struct fitness *f, size_t from, size
     table_end_row(t);
 }
 
-static void put_links(const struct fitness *f, const struct term *term, struct buf *out)
+static void put_links(const struct preflight *f, const struct term *term, struct buf *out)
 {
     CLEANUP(table_release) struct table *t = table_new(link_columns, ARRAY_LEN(link_columns));
     for (size_t i = 0; i < f->count; i++)
@@ -128,7 +128,7 @@ static void put_links(const struct fitness *f, const struct term *term, struct b
     table_print(t, term, out);
 }
 
-void screen_check(const struct fitness *f, const struct findings *found, const struct term *term,
+void screen_check(const struct preflight *f, const struct findings *found, const struct term *term,
                   struct buf *out)
 {
     CLEANUP(table_release) struct table *t = table_new(node_columns, ARRAY_LEN(node_columns));

@@ -1,10 +1,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "client/diagnose/diagnosis.h"
 #include "client/screen/format.h"
 #include "client/screen/screen.h"
 #include "client/screen/table.h"
-#include "client/diagnose/verdict.h"
 
 /* `ddpctl why JOB`: the cause, what shows it, the ranks as they are, what to do. */
 
@@ -13,16 +13,16 @@ static const struct table_column columns[] = {
     {"IDLE", true},  {"QUIET", true}, {"STEP", true}, {"WAITS IN", false},
 };
 
-static enum style style_of(enum verdict_kind kind)
+static enum style style_of(enum diagnosis_kind kind)
 {
     switch (kind) {
-    case VERDICT_RUNNING:
-    case VERDICT_ENDED:
+    case DIAGNOSIS_RUNNING:
+    case DIAGNOSIS_ENDED:
         return STYLE_GOOD;
-    case VERDICT_QUEUED:
-    case VERDICT_STARTING:
-    case VERDICT_RESTARTING:
-    case VERDICT_STOPPING:
+    case DIAGNOSIS_QUEUED:
+    case DIAGNOSIS_STARTING:
+    case DIAGNOSIS_RESTARTING:
+    case DIAGNOSIS_STOPPING:
         return STYLE_WAIT;
     default:
         return STYLE_BAD;
@@ -54,9 +54,9 @@ static void wait_cell(struct table *t, const Ddp__V1__ProcessProbe *p)
     table_cell(t, STYLE_NONE, text.data ? text.data : "");
 }
 
-static void row(struct table *t, const Ddp__V1__WorkerProbe *w, const struct verdict *v)
+static void row(struct table *t, const Ddp__V1__WorkerProbe *w, const struct diagnosis *v)
 {
-    const Ddp__V1__ProcessProbe *p = verdict_process(w);
+    const Ddp__V1__ProcessProbe *p = worker_probe_process(w);
     CLEANUP(buf_release) struct buf text = {0}, name = {0};
     enum style style = v->rank == w && style_of(v->kind) == STYLE_BAD ? STYLE_BAD : STYLE_NONE;
     buf_printf(&text, "%d", w->rank);
@@ -69,7 +69,7 @@ static void row(struct table *t, const Ddp__V1__WorkerProbe *w, const struct ver
     if (p)
         term_puts_safe(&name, p->name);
     table_cell(t, STYLE_NONE, name.len ? name.data : "");
-    table_cell(t, style, p ? verdict_state(p->state) : w->state);
+    table_cell(t, style, p ? process_probe_state(p->state) : w->state);
     age_cell(t, w->probed ? w->idle_ms : -1);
     age_cell(t, w->ended ? -1 : quiet(w));
     table_cell(t, STYLE_NONE, w->step ? fmt_count(w->step).text : "");
@@ -87,7 +87,7 @@ static void put_lines(const struct buf *lines, const char *before, struct buf *o
     }
 }
 
-void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct verdict *v, const struct term *term,
+void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *v, const struct term *term,
                 struct buf *out)
 {
     const Ddp__V1__JobStatus *job = reply->job;

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/run/allocation.h"
-#include "client/run/launched.h"
+#include "client/run/batch_allocation.h"
+#include "client/run/launch_message.h"
 #include "client/run/nodelist.h"
 
 /* An environment, a line a variable. No file of PBS is read: its name would be the fuzzer's. */
@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void read_text(const char *line)
 {
-    struct launched at;
+    struct launch_message at;
     struct err e;
     char **nodes = NULL;
     if (nodelist_expand(line, &nodes, &e) == ERR_OK)
@@ -20,10 +20,10 @@ static void read_text(const char *line)
     strv_free(nodes);
     for (int64_t node = 0; node < 3; node++)
         BUG_ON(nodelist_count_at(line, node) < -1);
-    if (launched_parse(line, &at, &e) == ERR_OK) {
-        CLEANUP(free_text) char *again = launched_text(&at);
+    if (launch_message_parse(line, &at, &e) == ERR_OK) {
+        CLEANUP(free_text) char *again = launch_message_text(&at);
         BUG_ON(!strchr(again, ','));
-        launched_release(&at);
+        launch_message_release(&at);
     }
 }
 
@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CLEANUP(free_text) char *text = xmalloc(size + 1);
     char **environment = strv_append(NULL, "HOME=/");
     char *rest = text;
-    struct allocation a;
+    struct batch_allocation a;
     struct err e;
     memcpy(text, data, size);
     text[size] = 0;
@@ -41,10 +41,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (strncmp(line, "PBS_NODEFILE", 12) != 0)
             environment = strv_append(environment, line);
     }
-    if (allocation_read(&a, environment, "box1", &e) == ERR_OK) {
+    if (batch_allocation_read(&a, environment, "box1", &e) == ERR_OK) {
         BUG_ON(a.local_task > 0 && a.local_task >= a.local_tasks);
-        BUG_ON(allocation_port(&a) < 10000 || allocation_port(&a) > 28999);
-        allocation_release(&a);
+        BUG_ON(batch_allocation_port(&a) < 10000 || batch_allocation_port(&a) > 28999);
+        batch_allocation_release(&a);
     }
     strv_free(environment);
     return 0;

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/run/launcher.h"
+#include "client/run/remote_launch.h"
 
 static bool everything(const char *program)
 {
@@ -24,16 +24,16 @@ static bool nothing(const char *program)
 static char box1[] = "box1", box2[] = "box2";
 static char *two_hosts[] = {box1, box2, NULL};
 
-static struct launch asked(const char *launcher, char **hosts)
+static struct run_request asked(const char *launcher, char **hosts)
 {
-    return (struct launch){.node_rank = -1, .launcher = (char *)(uintptr_t)launcher, .hosts = hosts};
+    return (struct run_request){.node_rank = -1, .launcher = (char *)(uintptr_t)launcher, .hosts = hosts};
 }
 
-static void chosen(const char *name, char **hosts, enum allocation_kind kind, bool launched,
+static void chosen(const char *name, char **hosts, enum batch_system kind, bool launched,
                    enum launcher expected)
 {
-    struct launch l = asked(name, hosts);
-    struct allocation a = {.kind = kind, .launched = launched};
+    struct run_request l = asked(name, hosts);
+    struct batch_allocation a = {.kind = kind, .launched = launched};
     enum launcher launcher;
     struct err e;
     assert_int_equal(launcher_choose(&l, &a, everything, &launcher, &e), ERR_OK);
@@ -43,41 +43,41 @@ static void chosen(const char *name, char **hosts, enum allocation_kind kind, bo
 static void test_choice(void **state)
 {
     (void)state;
-    chosen(NULL, NULL, ALLOCATION_NONE, false, LAUNCHER_NONE);
-    chosen(NULL, NULL, ALLOCATION_SLURM, false, LAUNCHER_NONE); /* only when asked */
-    chosen(NULL, two_hosts, ALLOCATION_NONE, false, LAUNCHER_SSH);
-    chosen("auto", two_hosts, ALLOCATION_NONE, false, LAUNCHER_SSH);
-    chosen("auto", NULL, ALLOCATION_SLURM, false, LAUNCHER_SRUN);
-    chosen(NULL, two_hosts, ALLOCATION_SLURM, false, LAUNCHER_SRUN);
-    chosen("auto", NULL, ALLOCATION_PBS, false, LAUNCHER_PBSDSH);
-    chosen("ssh", NULL, ALLOCATION_PBS, false, LAUNCHER_SSH);
-    chosen("mpirun", two_hosts, ALLOCATION_NONE, false, LAUNCHER_MPIRUN);
+    chosen(NULL, NULL, BATCH_NONE, false, LAUNCHER_NONE);
+    chosen(NULL, NULL, BATCH_SLURM, false, LAUNCHER_NONE); /* only when asked */
+    chosen(NULL, two_hosts, BATCH_NONE, false, LAUNCHER_SSH);
+    chosen("auto", two_hosts, BATCH_NONE, false, LAUNCHER_SSH);
+    chosen("auto", NULL, BATCH_SLURM, false, LAUNCHER_SRUN);
+    chosen(NULL, two_hosts, BATCH_SLURM, false, LAUNCHER_SRUN);
+    chosen("auto", NULL, BATCH_PBS, false, LAUNCHER_PBSDSH);
+    chosen("ssh", NULL, BATCH_PBS, false, LAUNCHER_SSH);
+    chosen("mpirun", two_hosts, BATCH_NONE, false, LAUNCHER_MPIRUN);
 }
 
 /* What srun, pbsdsh and mpirun have started carries the same arguments. */
 static void test_launched_launches_nothing(void **state)
 {
     (void)state;
-    chosen("auto", NULL, ALLOCATION_SLURM, true, LAUNCHER_NONE);
-    chosen("srun", two_hosts, ALLOCATION_SLURM, true, LAUNCHER_NONE);
-    chosen("mpirun", NULL, ALLOCATION_OMPI, true, LAUNCHER_NONE);
-    chosen("pbsdsh", NULL, ALLOCATION_PBS, true, LAUNCHER_NONE);
+    chosen("auto", NULL, BATCH_SLURM, true, LAUNCHER_NONE);
+    chosen("srun", two_hosts, BATCH_SLURM, true, LAUNCHER_NONE);
+    chosen("mpirun", NULL, BATCH_OPEN_MPI, true, LAUNCHER_NONE);
+    chosen("pbsdsh", NULL, BATCH_PBS, true, LAUNCHER_NONE);
 }
 
 static void test_pbs_without_pbsdsh(void **state)
 {
     (void)state;
-    struct launch l = asked("auto", NULL);
-    struct allocation a = {.kind = ALLOCATION_PBS};
+    struct run_request l = asked("auto", NULL);
+    struct batch_allocation a = {.kind = BATCH_PBS};
     enum launcher launcher;
     struct err e;
     assert_int_equal(launcher_choose(&l, &a, nothing, &launcher, &e), ERR_OK);
     assert_int_equal(launcher, LAUNCHER_SSH);
 }
 
-static void refused(struct launch l, const char *why)
+static void refused(struct run_request l, const char *why)
 {
-    struct allocation a = {0};
+    struct batch_allocation a = {0};
     enum launcher launcher;
     struct err e;
     assert_int_equal(launcher_choose(&l, &a, everything, &launcher, &e), ERR_INVALID_ARGUMENT);
@@ -88,7 +88,7 @@ static void refused(struct launch l, const char *why)
 static void test_contradictions(void **state)
 {
     (void)state;
-    struct launch l = asked("auto", NULL);
+    struct run_request l = asked("auto", NULL);
     refused(l, "say --hosts");
     l = asked(NULL, two_hosts);
     l.standalone = true;

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/job_text.h"
+#include "client/cmd/job_text.h"
 #include "client/options.h"
 
 struct sample {
@@ -223,7 +223,7 @@ static void carried(const char *export, const char *wanted)
     CLEANUP(buf_release) struct buf got = {0};
     char **exports = export ? strv_append(NULL, export) : NULL, **list = NULL;
     struct err e;
-    assert_int_equal(environment_carried(environment, exports, &list, &e), ERR_OK);
+    assert_int_equal(job_text_environment(environment, exports, &list, &e), ERR_OK);
     for (size_t i = 0; list && list[i]; i++)
         buf_printf(&got, "%s ", list[i]);
     assert_string_equal(got.data ? got.data : "", wanted);

@@ -87,7 +87,7 @@ static void values_at_the_edges_of_numbers(void **state)
     struct plot p = {.columns = 60, .rows = 12};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        struct plot_curve curve = {(char *)(uintptr_t)"loss", {steps, all[i], 3}};
+        struct plot_curve curve = {(char *)(uintptr_t) "loss", {steps, all[i], 3}};
         CLEANUP(buf_release) struct buf out = {0};
         plot_draw(&p, &curve, 1, &out);
         assert_true(out.len > 0);
@@ -169,8 +169,10 @@ static void where_runs_part(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_curve_in_dots), cmocka_unit_test(several_are_told_apart),
-        cmocka_unit_test(odd_curves),        cmocka_unit_test(values_at_the_edges_of_numbers),
+        cmocka_unit_test(one_curve_in_dots),
+        cmocka_unit_test(several_are_told_apart),
+        cmocka_unit_test(odd_curves),
+        cmocka_unit_test(values_at_the_edges_of_numbers),
         cmocka_unit_test(the_newest_of_the_lowest_rank),
         cmocka_unit_test(where_runs_part),
     };

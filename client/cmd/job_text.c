@@ -1,0 +1,290 @@
+#include "client/cmd/job_text.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/conf.h"
+#include "base/file.h"
+#include "base/job/job_parts.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/paths.h"
+
+#define FLAG(field, option, placeholder, text)                                                               \
+    {                                                                                                        \
+        .name = option, .type = OPTION_TEXT, .offset = offsetof(struct job_flags, field),                    \
+        .value = placeholder, .help = text                                                                   \
+    }
+#define ALIAS(field, option)                                                                                 \
+    {                                                                                                        \
+        .name = option, .type = OPTION_TEXT, .offset = offsetof(struct job_flags, field), .value = "N",      \
+        .hidden = true                                                                                       \
+    }
+
+const struct option_spec job_flag_options[] = {
+    FLAG(name, "name", "NAME", "what lists call the job"),
+    FLAG(nodes, "nodes", "N|MIN:MAX", "machines (1)"),
+    FLAG(procs, "procs-per-node", "N|gpu|cpu|auto", "workers on each machine (1)"),
+    FLAG(gpus, "gpus-per-proc", "N|all", "GPUs of each worker, where there are any (1)"),
+    FLAG(device, "device", "auto|cpu|cuda", "what the workers compute on (auto)"),
+    FLAG(max_restarts, "max-restarts", "N", "failures that start the job anew (3; run of a command: 0)"),
+    FLAG(priority, "priority", "N", "higher runs first (0)"),
+    FLAG(time_limit, "time-limit", "TIME", "90s, 15m, 2h, 1d; at its end: snapshot, then stop"),
+    FLAG(workdir, "workdir", "DIR", "where the workers run (the current directory)"),
+    {.name = "env",
+     .type = OPTION_TEXTS,
+     .offset = offsetof(struct job_flags, env),
+     .value = "NAME=VALUE",
+     .help = "sets a variable for the workers; may be repeated"},
+    {.name = "set",
+     .type = OPTION_TEXTS,
+     .offset = offsetof(struct job_flags, set),
+     .value = "KEY=VALUE",
+     .help = "changes the job file: train.optimizer.lr=1e-3; may be repeated"},
+    ALIAS(nodes, "nnodes"),
+    ALIAS(procs, "nproc-per-node"),
+    {.name = "standalone",
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct job_flags, standalone),
+     .hidden = true},
+    {0},
+};
+
+static enum err_code set_text(struct conf_doc *doc, const char *key, const char *value, const char *flag,
+                              struct err *e)
+{
+    CLEANUP(buf_release) struct buf quoted = {0};
+    if (!json_text_valid(value))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: '%s' is not UTF-8 text", flag, value);
+    job_quote(&quoted, value);
+    return conf_set_as(doc, key, quoted.data, flag, e);
+}
+
+static enum err_code set_env(struct conf_doc *doc, const char *entry, struct err *e)
+{
+    const char *equals = strchr(entry, '=');
+    if (!equals || equals == entry)
+        return err_set(e, ERR_INVALID_ARGUMENT, "'--env %s': NAME=VALUE was expected", entry);
+    CLEANUP(free_text) char *key = xasprintf("env.%.*s", (int)(equals - entry), entry);
+    CLEANUP(free_text) char *flag = xasprintf("--env %.*s", (int)(equals - entry), entry);
+    return set_text(doc, key, equals + 1, flag, e);
+}
+
+static enum err_code apply(struct conf_doc *doc, const struct job_flags *f, struct err *e)
+{
+    const struct {
+        const char *key, *flag, *value;
+        bool text;
+    } flags[] = {
+        {"name", "--name", f->name, true},
+        {"nodes", "--nodes", f->nodes, false},
+        {"procs_per_node", "--procs-per-node", f->procs, false},
+        {"gpus_per_proc", "--gpus-per-proc", f->gpus, false},
+        {"device", "--device", f->device, false},
+        {"max_restarts", "--max-restarts", f->max_restarts, false},
+        {"priority", "--priority", f->priority, false},
+        {"workdir", "--workdir", f->workdir, true},
+        {"time_limit", "--time-limit", f->time_limit, false},
+        {"role", "--role", f->role, true},
+        {"run_id", "--rdzv-id", f->run_id, true},
+        {"grace", "--shutdown-timeout", f->grace, false},
+        {"virtual_local_rank", "--virtual-local-rank", f->virtual_local_rank ? "true" : NULL, false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+        const char *key = flags[i].key, *value = flags[i].value, *flag = flags[i].flag;
+        if (!value)
+            continue;
+        if ((flags[i].text ? set_text : conf_set_as)(doc, key, value, flag, e) != ERR_OK)
+            return e->code;
+    }
+    for (size_t i = 0; f->env && f->env[i]; i++)
+        if (set_env(doc, f->env[i], e) != ERR_OK)
+            return e->code;
+    for (size_t i = 0; f->set && f->set[i]; i++)
+        if (conf_set(doc, f->set[i], e) != ERR_OK)
+            return e->code;
+    return ERR_OK;
+}
+
+static void make_absolute(char **path, const char *dir)
+{
+    if (!*path || **path == '/')
+        return;
+    const char *rest = *path;
+    while (strncmp(rest, "./", 2) == 0)
+        rest += 2;
+    char *whole = *rest == 0 || strcmp(rest, ".") == 0 ? xstrdup(dir) : paths_join(dir, rest);
+    free(*path);
+    *path = whole;
+}
+
+static enum err_code absolute_paths(struct job_spec *spec, struct err *e)
+{
+    CLEANUP(free_text) char *here = getcwd(NULL, 0);
+    if (!here)
+        return err_sys(e, errno, "the current directory");
+    if (!spec->workdir)
+        spec->workdir = xstrdup(".");
+    make_absolute(&spec->workdir, here);
+    make_absolute(&spec->train.snapshot.dir, spec->workdir);
+    make_absolute(&spec->train.data.dir, spec->workdir);
+    make_absolute(&spec->train.data.path, spec->workdir);
+    make_absolute(&spec->train.data.val_path, spec->workdir);
+    make_absolute(&spec->train.init_from, spec->workdir);
+    return ERR_OK;
+}
+
+/* "dir/fashion.yaml" -> "fashion" */
+static char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    const char *dot = strrchr(name, '.');
+    return xasprintf("%.*s", (int)(dot && dot != name ? (size_t)(dot - name) : strlen(name)), name);
+}
+
+static enum err_code finish(struct conf_doc *doc, const struct job_flags *flags, const char *name,
+                            char **text, struct err *e)
+{
+    struct job_spec spec = {0};
+    if (apply(doc, flags, e) == ERR_OK && job_read(&spec, doc, e) == ERR_OK &&
+        absolute_paths(&spec, e) == ERR_OK) {
+        if (!spec.name || !*spec.name) {
+            free(spec.name);
+            spec.name = base_name(name);
+        }
+        *text = job_print(&spec);
+        e->code = ERR_OK;
+    }
+    job_release(&spec);
+    conf_close(doc);
+    return e->code;
+}
+
+static bool ends_in(const char *path, const char *ending)
+{
+    size_t len = strlen(path), tail = strlen(ending);
+    return len > tail && strcmp(path + len - tail, ending) == 0;
+}
+
+/* What is no YAML may be a program, or the wrong file; a job file with a mistake in it is neither. */
+static enum err_code explain_other(const char *path, struct err *e)
+{
+    struct err was = *e;
+    if (was.code != ERR_INVALID_ARGUMENT || ends_in(path, ".yaml") || ends_in(path, ".yml"))
+        return was.code;
+    return err_set(e, was.code, "%s is no job file (%s), a COMMAND goes after --", path, was.msg);
+}
+
+enum err_code job_text_from_file(const char *path, const struct job_flags *flags, char **text, struct err *e)
+{
+    struct conf_doc *doc;
+    *e = (struct err){0};
+    if (conf_open_file(&doc, path, e) != ERR_OK) {
+        if (e->code == ERR_NOT_FOUND)
+            return err_set(e, ERR_INVALID_ARGUMENT, "%s: no such job file, a COMMAND goes after --", path);
+        return explain_other(path, e);
+    }
+    return finish(doc, flags, path, text, e);
+}
+
+enum err_code job_text_from_command(char *const *command, const struct job_flags *flags, char **text,
+                                    struct err *e)
+{
+    CLEANUP(buf_release) struct buf yaml = {0};
+    struct conf_doc *doc;
+    *e = (struct err){0};
+    if (!command[0])
+        return err_set(e, ERR_INVALID_ARGUMENT, "a COMMAND is missing after --");
+    buf_puts(&yaml, "command: ");
+    for (size_t i = 0; command[i]; i++) {
+        if (!json_text_valid(command[i]))
+            return err_set(e, ERR_INVALID_ARGUMENT, "COMMAND: argument %zu ('%s') is not UTF-8 text", i,
+                           command[i]);
+        buf_puts(&yaml, i ? ", " : "[");
+        job_quote(&yaml, command[i]);
+    }
+    buf_puts(&yaml, "]\n");
+    if (conf_open(&doc, yaml.data, yaml.len, "command line", e) != ERR_OK)
+        return e->code;
+    return finish(doc, flags, command[0], text, e);
+}
+
+enum err_code job_text_change(const char *stored, const struct job_flags *flags, char **text, struct err *e)
+{
+    struct conf_doc *doc;
+    *e = (struct err){0};
+    if (conf_open(&doc, stored, strlen(stored), "job file", e) != ERR_OK)
+        return e->code;
+    return finish(doc, flags, "job", text, e);
+}
+
+char **job_text_missing(const char *text)
+{
+    struct job_spec spec;
+    struct err e;
+    char **warnings = NULL;
+    if (job_parse(&spec, text, strlen(text), "job file", &e) == ERR_OK) {
+        const struct {
+            const char *key, *path;
+        } paths[] = {{"workdir", spec.workdir},
+                     {"train.data.dir", spec.train.data.dir},
+                     {"train.data.path", spec.train.data.path},
+                     {"train.data.val_path", spec.train.data.val_path},
+                     {"train.init_from", spec.train.init_from}};
+        for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+            if (!paths[i].path || file_exists(paths[i].path))
+                continue;
+            CLEANUP(free_text)
+            char *line = xasprintf("%s %s is not on this machine", paths[i].key, paths[i].path);
+            warnings = strv_append(warnings, line);
+        }
+    }
+    job_release(&spec);
+    return warnings;
+}
+
+static bool matches(const char *entry, const char *pattern)
+{
+    size_t len = strcspn(entry, "=");
+    CLEANUP(free_text) char *name = xasprintf("%.*s", (int)len, entry);
+    return fnmatch(pattern, name, 0) == 0;
+}
+
+static bool matches_any(const char *entry, const char *const *patterns)
+{
+    for (; *patterns; patterns++)
+        if (matches(entry, *patterns))
+            return true;
+    return false;
+}
+
+enum err_code job_text_environment(char *const *environment, char *const *exports, char ***out, struct err *e)
+{
+    static const char *const usual[] = {"PATH",    "VIRTUAL_ENV",     "CONDA_PREFIX", "CONDA_DEFAULT_ENV",
+                                        "HF_HOME", "LD_LIBRARY_PATH", "PYTHONPATH",   "WANDB_*",
+                                        NULL};
+    static const char *const never[] = {"DDP_*", "TERM",    "PWD",   "OLDPWD", "SHLVL",
+                                        "_",     "DISPLAY", "SSH_*", NULL};
+    bool all = false, none = false;
+    char **list = NULL;
+    for (size_t i = 0; exports && exports[i]; i++) {
+        all = all || strcmp(exports[i], "ALL") == 0;
+        none = none || strcmp(exports[i], "NONE") == 0;
+    }
+    if (all && none)
+        return err_set(e, ERR_INVALID_ARGUMENT, "--export ALL and --export NONE contradict each other");
+    for (size_t i = 0; environment[i]; i++) {
+        bool take = all ? !matches_any(environment[i], never) : !none && matches_any(environment[i], usual);
+        for (size_t k = 0; !take && exports && exports[k]; k++)
+            take = matches(environment[i], exports[k]);
+        if (take)
+            list = strv_append(list, environment[i]);
+    }
+    *out = list;
+    return ERR_OK;
+}

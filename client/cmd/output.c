@@ -1,0 +1,71 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "client/cmd/command.h"
+#include "client/screen/term_filter.h"
+
+static bool is_lost;
+
+bool stdout_put(struct buf *b)
+{
+    struct err e;
+    errno = 0;
+    enum err_code code = b->len ? fd_write_all(STDOUT_FILENO, b->data, b->len, &e) : ERR_OK;
+    if (code != ERR_OK && errno != EPIPE && !is_lost) {
+        is_lost = true;
+        CLEANUP(buf_release) struct buf talk = {0};
+        buf_printf(&talk, "ddpctl: stdout: %s\n", e.msg);
+        stderr_put(&talk);
+    }
+    buf_clear(b);
+    return code == ERR_OK;
+}
+
+bool stdout_lost(void)
+{
+    return is_lost;
+}
+
+bool stderr_put(struct buf *b)
+{
+    struct err e;
+    enum err_code code = b->len ? fd_write_all(STDERR_FILENO, b->data, b->len, &e) : ERR_OK;
+    buf_clear(b);
+    return code == ERR_OK;
+}
+
+int error_print(const struct err *e)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    struct term_filter filter = {0};
+    buf_puts(&line, "ddpctl: ");
+    term_filter_add(&filter, e->msg, strlen(e->msg), &line); /* it may quote a job's text, or a node's */
+    term_filter_finish(&filter, &line);
+    buf_putc(&line, '\n');
+    stderr_put(&line);
+    switch (e->code) {
+    case ERR_INVALID_ARGUMENT:
+        return EXIT_USAGE;
+    case ERR_UNAVAILABLE:
+        return EXIT_UNREACHABLE;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+enum err_code job_number_parse(const char *text, int64_t *job, struct err *e)
+{
+    const char *digits = text + (*text == '#');
+    char *end;
+    errno = 0;
+    long long value = strtoll(digits, &end, 10);
+    if (*digits < '1' || *digits > '9' || *end || errno)
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is no job number, see ddpctl status", text);
+    *job = value;
+    return ERR_OK;
+}

@@ -1,0 +1,84 @@
+#include "client/cmd/submit.h"
+
+#include <pwd.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/id.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "client/cmd/follow.h"
+
+#define PATIENCE_MS 10000
+
+enum err_code submit_text(const struct arguments *args, const struct job_flags *flags, char **text,
+                          struct err *e)
+{
+    if (args->tail && args->count)
+        return err_set(e, ERR_INVALID_ARGUMENT, "either a job file or -- COMMAND, not both: '%s'",
+                       args->list[0]);
+    if (args->tail)
+        return job_text_from_command(args->tail, flags, text, e);
+    if (!args->count)
+        return err_set(e, ERR_INVALID_ARGUMENT, "nothing to run, give JOB.yaml or -- COMMAND");
+    return job_text_from_file(args->list[0], flags, text, e);
+}
+
+static const char *user_name(void)
+{
+    const struct passwd *user = getpwuid(getuid());
+    return user ? user->pw_name : "?";
+}
+
+#define TEXT(s) ((char *)(uintptr_t)(s)) /* protobuf-c's request fields are not const */
+
+enum err_code submit_send(struct link *link, const struct submission *s, int64_t *job, struct err *e)
+{
+    Ddp__V1__SubmitJobRequest request = DDP__V1__SUBMIT_JOB_REQUEST__INIT;
+    CLEANUP(rpc_release) Ddp__V1__SubmitJobReply *reply = NULL;
+    CLEANUP(buf_release) struct buf talk = {0};
+    char id[ID_TEXT];
+    void *message;
+    id_text(id);
+    request.request_id = id;
+    request.job_file = TEXT(s->text);
+    request.user = TEXT(user_name());
+    request.env = (char **)(uintptr_t)s->env;
+    request.n_env = s->env ? strv_len(s->env) : 0;
+    request.continues = s->continues;
+    request.resume = s->resume;
+    if (link_call(link, "SubmitJob", &request, &message, PATIENCE_MS, e) != ERR_OK)
+        return e->code;
+    reply = message;
+    for (size_t i = 0; i < reply->n_warnings; i++)
+        buf_printf(&talk, "ddpctl: warning: %s\n", reply->warnings[i]);
+    stderr_put(&talk);
+    *job = reply->job;
+    return ERR_OK;
+}
+
+int submit_after(struct link *link, int64_t job, const char *name, bool follow, const char *output)
+{
+    CLEANUP(buf_release) struct buf out = {0}, talk = {0};
+    struct err e;
+    int code = EXIT_DONE;
+    if (follow) {
+        if (follow_job(link, job, &code, &e) != ERR_OK)
+            return error_print(&e);
+        return code;
+    }
+    if (output && strcmp(output, "json") == 0) {
+        struct jout o = {.buf = &out};
+        jout_open(&o, NULL, '{');
+        jout_int(&o, "job", job);
+        jout_text(&o, "name", name);
+        jout_close(&o, '}');
+        buf_putc(&out, '\n');
+    } else {
+        buf_printf(&out, "%lld\n", (long long)job);
+        buf_printf(&talk, "#%lld %s submitted\n   ddpctl status %lld --watch\n", (long long)job, name,
+                   (long long)job);
+    }
+    stderr_put(&talk);
+    return stdout_put(&out) ? code : EXIT_FAILED;
+}

@@ -1,0 +1,391 @@
+#include "client/diagnose/preflight.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/screen/format.h"
+
+#define SKEW_MS 1000         /* log lines and leases begin to look odd */
+#define DISK_LOW (1LL << 30) /* free, at least */
+#define MEMORY_LOW 20        /* a twentieth of it free, at least */
+
+void findings_add(struct findings *f, const char *node, char *what, char *fix)
+{
+    f->items = array_grow(f->items, f->count, &f->cap, sizeof(*f->items));
+    f->items[f->count++] = (struct finding){xstrdup(node), what, fix};
+}
+
+void findings_release(struct findings *f)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        free(f->items[i].node);
+        free(f->items[i].what);
+        free(f->items[i].fix);
+    }
+    free(f->items);
+    *f = (struct findings){0};
+}
+
+/* ---- what is asked for */
+
+static void add_path(char ***list, size_t *count, char *path)
+{
+    if (!path)
+        return;
+    *list = xrealloc(*list, (*count + 1) * sizeof(char *));
+    (*list)[(*count)++] = path;
+}
+
+void place_of(const struct job_spec *spec, char *const *env, bool hash, Ddp__V1__CheckPlace *out)
+{
+    size_t own = strv_len(spec->env), carried = strv_len(env);
+    ddp__v1__check_place__init(out);
+    out->workdir = spec->workdir ? spec->workdir : (char *)(uintptr_t) "";
+    out->hash = hash;
+    out->env = xcalloc(own + carried + 1, sizeof(char *));
+    for (size_t i = 0; i < carried; i++)
+        out->env[out->n_env++] = env[i];
+    for (size_t i = 0; i < own; i++)
+        out->env[out->n_env++] = spec->env[i];
+    if (spec->kind == JOB_COMMAND) {
+        out->command = spec->command;
+        out->n_command = strv_len(spec->command);
+        return;
+    }
+    add_path(&out->paths, &out->n_paths, spec->train.data.dir);
+    add_path(&out->paths, &out->n_paths, spec->train.data.path);
+    add_path(&out->paths, &out->n_paths, spec->train.data.val_path);
+    add_path(&out->paths, &out->n_paths, spec->train.init_from);
+    add_path(&out->writable, &out->n_writable, spec->train.snapshot.dir);
+}
+
+void place_release(Ddp__V1__CheckPlace *place)
+{
+    free(place->env);
+    free(place->paths);
+    free(place->writable);
+}
+
+/* ---- directories, data, interpreter */
+
+static const Ddp__V1__CheckPlaceResult *place_at(const struct preflight *f, size_t node)
+{
+    return f->places[node] && !*f->places[node]->error ? f->places[node]->place : NULL;
+}
+
+static const Ddp__V1__CheckPath *same_path(const Ddp__V1__CheckPlaceResult *place, const char *path)
+{
+    for (size_t i = 0; place && i < place->n_paths; i++)
+        if (strcmp(place->paths[i]->path, path) == 0 && !*place->paths[i]->problem)
+            return place->paths[i];
+    return NULL;
+}
+
+static bool same_content(const Ddp__V1__CheckPath *a, const Ddp__V1__CheckPath *b)
+{
+    return a->bytes == b->bytes && a->files == b->files && strcmp(a->digest, b->digest) == 0;
+}
+
+/* The node whose copy most others share, the first of equals; -1: nobody has it. */
+static int reference(const struct preflight *f, const char *path)
+{
+    int best = -1, most = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        const Ddp__V1__CheckPath *mine = same_path(place_at(f, i), path);
+        int alike = 0;
+        for (size_t k = 0; mine && k < f->count; k++) {
+            const Ddp__V1__CheckPath *theirs = same_path(place_at(f, k), path);
+            alike += theirs && same_content(mine, theirs);
+        }
+        if (alike > most) {
+            most = alike;
+            best = (int)i;
+        }
+    }
+    return best;
+}
+
+static char *amount(const Ddp__V1__CheckPath *p)
+{
+    return xasprintf("%s in %lld file%s", fmt_bytes(p->bytes).text, (long long)p->files,
+                     p->files == 1 ? "" : "s");
+}
+
+static void judge_path(const struct preflight *f, size_t node, const Ddp__V1__CheckPath *p,
+                       struct findings *out)
+{
+    const char *name = f->nodes[node]->name;
+    const int ref = reference(f, p->path);
+    if (*p->problem) {
+        findings_add(out, name, xasprintf("%s: %s", p->path, p->problem),
+                     ref >= 0 ? xasprintf("copy it from %s, or mount what %s has", f->nodes[ref]->name,
+                                          f->nodes[ref]->name)
+                              : xstrdup("put it there, under the same path on each node"));
+        return;
+    }
+    const Ddp__V1__CheckPath *theirs = ref >= 0 ? same_path(place_at(f, (size_t)ref), p->path) : NULL;
+    if (!theirs || same_content(p, theirs))
+        return;
+    CLEANUP(free_text) char *here = amount(p), *there = amount(theirs);
+    findings_add(
+        out, name,
+        strcmp(here, there)
+            ? xasprintf("%s differs from %s's: %s here, %s there", p->path, f->nodes[ref]->name, here, there)
+            : xasprintf("%s differs from %s's in content (%s)", p->path, f->nodes[ref]->name, here),
+        xasprintf("copy it again from %s, or use a shared file system", f->nodes[ref]->name));
+}
+
+/* A script that one node has and another has not is listed by the first alone. */
+static void judge_absent(const struct preflight *f, size_t node, struct findings *out)
+{
+    const Ddp__V1__CheckPlaceResult *mine = place_at(f, node);
+    for (size_t i = 0; i < f->count; i++) {
+        const Ddp__V1__CheckPlaceResult *theirs = place_at(f, i);
+        for (size_t k = 0; theirs && k < theirs->n_paths; k++) {
+            bool listed = false, first = reference(f, theirs->paths[k]->path) == (int)i;
+            for (size_t m = 0; m < mine->n_paths; m++)
+                listed = listed || strcmp(mine->paths[m]->path, theirs->paths[k]->path) == 0;
+            if (!listed && first)
+                findings_add(
+                    out, f->nodes[node]->name, xasprintf("%s: does not exist", theirs->paths[k]->path),
+                    xasprintf("copy it from %s, or mount what %s has", f->nodes[i]->name, f->nodes[i]->name));
+        }
+    }
+}
+
+static void judge_place(const struct preflight *f, size_t node, struct findings *out)
+{
+    const Ddp__V1__CheckPlaceResult *p = place_at(f, node);
+    const char *name = f->nodes[node]->name;
+    if (!p)
+        return;
+    if (*p->workdir_problem)
+        findings_add(out, name, xasprintf("working directory %s", p->workdir_problem),
+                     xasprintf("make it there for user %s, or mount it, or say --workdir", p->user));
+    if (*p->interpreter_problem)
+        findings_add(out, name, xasprintf("%s", p->interpreter_problem),
+                     xstrdup("install it there, or name it by its whole path"));
+    if (*p->name_problem)
+        findings_add(out, name, xstrdup(p->name_problem),
+                     xstrdup("add the coordinator's name to /etc/hosts there, or check /etc/resolv.conf"));
+    for (size_t i = 0; i < p->n_paths; i++)
+        judge_path(f, node, p->paths[i], out);
+    judge_absent(f, node, out);
+    for (size_t i = 0; i < p->n_problems; i++)
+        findings_add(out, name, xstrdup(p->problems[i]), xasprintf("let user %s write there", p->user));
+}
+
+void preflight_check_places(const struct preflight *f, struct findings *out)
+{
+    for (size_t i = 0; i < f->count; i++)
+        judge_place(f, i, out);
+}
+
+/* ---- the node itself */
+
+static const char *first_version(const struct preflight *f, size_t *where)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (place_at(f, i) && *place_at(f, i)->interpreter_version) {
+            *where = i;
+            return place_at(f, i)->interpreter_version;
+        }
+    return NULL;
+}
+
+static void judge_versions(const struct preflight *f, size_t node, struct findings *out)
+{
+    const Ddp__V1__CheckPlaceResult *p = place_at(f, node);
+    const char *name = f->nodes[node]->name;
+    size_t where = 0;
+    const char *first = first_version(f, &where);
+    if (p && first && *p->interpreter_version && strcmp(first, p->interpreter_version) != 0)
+        findings_add(out, name,
+                     xasprintf("%s is %s here, %s on %s", p->interpreter, p->interpreter_version, first,
+                               f->nodes[where]->name),
+                     xstrdup("install the same one on each node"));
+    if (f->version && f->places[node] && !*f->places[node]->error &&
+        strcmp(f->version, f->places[node]->version) != 0)
+        findings_add(
+            out, name,
+            xasprintf("its agent is ddp %s, the coordinator is %s", f->places[node]->version, f->version),
+            xstrdup("install the same ddp there and restart the agent: its jobs go on meanwhile"));
+}
+
+static void judge_clock(const struct preflight *f, size_t node, struct findings *out)
+{
+    const Ddp__V1__CheckAnswer *a = f->places[node];
+    const int64_t skew = a->skew_ms < 0 ? -a->skew_ms : a->skew_ms;
+    if (skew >= SKEW_MS + a->trip_ms)
+        findings_add(out, f->nodes[node]->name,
+                     xasprintf("its clock is %s %s the coordinator's", fmt_duration(skew).text,
+                               a->skew_ms > 0 ? "ahead of" : "behind"),
+                     xstrdup("set it by NTP: systemctl enable --now systemd-timesyncd (or chrony)"));
+}
+
+/* Files know users by number: on a shared file system a job that moves would not be the owner of its
+ * snapshots. */
+static void judge_user(const struct preflight *f, size_t node, struct findings *out)
+{
+    const Ddp__V1__CheckPlaceResult *p = place_at(f, node), *first = NULL;
+    size_t where = 0;
+    while (where < node && !(first && first->user_number)) {
+        first = place_at(f, where);
+        where += first && first->user_number ? 0 : 1;
+    }
+    if (!p || !p->user_number || where == node || p->user_number == first->user_number)
+        return;
+    findings_add(out, f->nodes[node]->name,
+                 xasprintf("jobs run as %s with uid %lld here, as %s with uid %lld on %s", p->user,
+                           (long long)p->user_number - 1, first->user, (long long)first->user_number - 1,
+                           f->nodes[where]->name),
+                 xstrdup("give the account the same uid on all nodes; a shared file system treats different "
+                         "uids as different users"));
+}
+
+static void judge_room(const struct preflight *f, size_t node, struct findings *out)
+{
+    const Ddp__V1__CheckPlaceResult *p = place_at(f, node);
+    const char *name = f->nodes[node]->name;
+    if (p && p->disk_free < DISK_LOW)
+        findings_add(out, name, xasprintf("%s of disk are free where jobs run", fmt_bytes(p->disk_free).text),
+                     xstrdup("make room: snapshots and logs want it"));
+    if (p && p->memory_bytes && p->memory_free < p->memory_bytes / MEMORY_LOW)
+        findings_add(out, name,
+                     xasprintf("%s of %s of memory are free", fmt_bytes(p->memory_free).text,
+                               fmt_bytes(p->memory_bytes).text),
+                     xstrdup("see what else runs there"));
+}
+
+/* ---- links */
+
+/* All that goes wrong between two nodes has one cause most likely: the first port's. */
+static void judge_link(const struct preflight *f, size_t from, size_t to, struct findings *out)
+{
+    const Ddp__V1__CheckAnswer *a = f->links[from];
+    const char *problem = NULL;
+    int bad = 0, all = 0, port = 0;
+    for (size_t i = 0; a && i < a->n_links; i++) {
+        if (strcmp(a->links[i]->node, f->nodes[to]->name) != 0)
+            continue;
+        all++;
+        if (!*a->links[i]->problem)
+            continue;
+        bad++;
+        if (!problem) {
+            problem = a->links[i]->problem;
+            port = a->links[i]->port;
+        }
+    }
+    if (!bad)
+        return;
+    findings_add(
+        out, f->nodes[from]->name,
+        bad == all
+            ? xasprintf("cannot reach %s at %s: %s", f->nodes[to]->name, f->nodes[to]->address, problem)
+            : xasprintf("cannot reach port %d of %s at %s: %s", port, f->nodes[to]->name,
+                        f->nodes[to]->address, problem),
+        bad == all
+            ? xasprintf("open all TCP ports between the nodes; or set `address:` in %s's agent.yaml to one "
+                        "that %s reaches",
+                        f->nodes[to]->name, f->nodes[from]->name)
+            : xasprintf("open all TCP ports between the nodes, those from the kernel's own range too"));
+}
+
+static void judge_listen(const struct preflight *f, size_t node, struct findings *out)
+{
+    const Ddp__V1__CheckAnswer *a = f->listens[node];
+    if (a && *a->error)
+        findings_add(out, f->nodes[node]->name, xasprintf("no port could be tried: %s", a->error), NULL);
+    else if (a && a->listen && *a->listen->problem)
+        findings_add(out, f->nodes[node]->name, xstrdup(a->listen->problem),
+                     xstrdup("give its agent another --ports range, or end what holds it"));
+}
+
+/* ---- size */
+
+/* GPUs or CPU slots that the job wants of each node; 0: whatever it has. */
+static int64_t wanted_of_each(const struct job_spec *spec, bool gpus)
+{
+    int64_t procs = spec->procs == JOB_PROCS_NUMBER ? spec->procs_per_node : 0;
+    if (!gpus || spec->gpus_per_proc == JOB_GPUS_ALL)
+        return procs;
+    return procs ? procs * spec->gpus_per_proc : spec->gpus_per_proc;
+}
+
+/* GPUs that the job could be given there: none that are sick, nor any for training without a plugin. */
+static int64_t usable_gpus(const Ddp__V1__NodeStatus *n, const struct job_spec *spec)
+{
+    int64_t count = 0;
+    if (spec->kind == JOB_TRAIN && strcmp(n->nccl_version, "none") == 0)
+        return 0;
+    for (size_t i = 0; i < n->n_gpus; i++)
+        count += n->gpus[i]->healthy;
+    return count;
+}
+
+static bool is_large_enough(const Ddp__V1__NodeStatus *n, const struct job_spec *spec, bool gpus)
+{
+    const int64_t wanted = wanted_of_each(spec, gpus), has = gpus ? usable_gpus(n, spec) : n->slots;
+    if (!gpus || spec->gpus_per_proc == JOB_GPUS_ALL)
+        return has > 0 && has >= wanted;
+    return has >= spec->gpus_per_proc && has * (n->slots_per_gpu > 0 ? n->slots_per_gpu : 1) >= wanted;
+}
+
+static int64_t large_enough(const struct preflight *f, const struct job_spec *spec, bool gpus)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < f->count; i++)
+        count += is_large_enough(f->nodes[i], spec, gpus);
+    return count;
+}
+
+/* By GPUs where the job says so, or where enough nodes have them: as the coordinator places it. */
+void preflight_check_size(const struct preflight *f, const struct job_spec *spec, struct findings *out)
+{
+    const bool must = spec->device == JOB_DEVICE_CUDA || spec->procs == JOB_PROCS_GPU;
+    const bool may = spec->device != JOB_DEVICE_CPU && spec->procs != JOB_PROCS_CPU;
+    const bool gpus = must || (may && large_enough(f, spec, true) >= spec->nodes_min);
+    const int64_t fit = large_enough(f, spec, gpus), each = wanted_of_each(spec, gpus);
+    if (fit >= spec->nodes_min)
+        return;
+    if ((int64_t)f->count < spec->nodes_min)
+        findings_add(out, "",
+                     xasprintf("the job wants %lld node%s, %zu can take work", (long long)spec->nodes_min,
+                               spec->nodes_min == 1 ? "" : "s", f->count),
+                     xstrdup("ddpctl nodes says what the others lack"));
+    else
+        findings_add(out, "",
+                     xasprintf("the job wants %lld node%s with %lld %s each, %lld of these %zu have them",
+                               (long long)spec->nodes_min, spec->nodes_min == 1 ? "" : "s",
+                               (long long)(each ? each : 1), gpus ? "GPUs" : "slots", (long long)fit,
+                               f->count),
+                     xstrdup(gpus ? "ask for fewer, or --device cpu; ddpctl nodes shows what each has"
+                                  : "say fewer by --procs-per-node, or more by `slots:` in agent.yaml"));
+}
+
+void preflight_check(const struct preflight *f, struct findings *out)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        const char *name = f->nodes[i]->name;
+        if (!f->places[i])
+            continue;
+        if (*f->places[i]->error) {
+            findings_add(out, name, xasprintf("no answer: %s", f->places[i]->error),
+                         xasprintf("look at its agent's log (journalctl -u ddp-agent on %s)", name));
+            continue;
+        }
+        judge_place(f, i, out);
+        judge_versions(f, i, out);
+        judge_clock(f, i, out);
+        judge_user(f, i, out);
+        judge_room(f, i, out);
+    }
+    for (size_t i = 0; f->listens && i < f->count; i++)
+        judge_listen(f, i, out);
+    for (size_t i = 0; f->links && i < f->count; i++)
+        for (size_t k = 0; k < f->count; k++)
+            if (k != i)
+                judge_link(f, i, k, out);
+}

@@ -1,0 +1,91 @@
+#include <string.h>
+
+#include "base/mem.h"
+#include "client/diagnose/diagnosis.h"
+
+/* A worker's processes: which of them does the work, and what it is about. */
+
+static bool is(const char *text, const char *wanted)
+{
+    return strcmp(text, wanted) == 0;
+}
+
+static bool dead(const Ddp__V1__ProcessProbe *p)
+{
+    return is(p->state, "Z") || is(p->state, "X");
+}
+
+bool process_probe_halted(const Ddp__V1__ProcessProbe *p)
+{
+    return is(p->state, "T") || is(p->state, "t");
+}
+
+static bool only_waits(const Ddp__V1__ProcessProbe *p)
+{
+    static const char *const shells[] = {"sh", "bash", "dash"};
+    if (is(p->waits_in, "wait") || is(p->waits_in, "do_wait"))
+        return true;
+    for (size_t i = 0; i < ARRAY_LEN(shells); i++)
+        if (is(p->name, shells[i]))
+            return true;
+    return false;
+}
+
+static const Ddp__V1__ProcessProbe *only_child(const Ddp__V1__WorkerProbe *w, int64_t parent)
+{
+    const Ddp__V1__ProcessProbe *child = NULL;
+    for (size_t i = 0; i < w->n_processes; i++) {
+        if (w->processes[i]->parent != parent || dead(w->processes[i]))
+            continue;
+        if (child)
+            return NULL;
+        child = w->processes[i];
+    }
+    return child;
+}
+
+const Ddp__V1__ProcessProbe *worker_probe_process(const Ddp__V1__WorkerProbe *w)
+{
+    const Ddp__V1__ProcessProbe *p = w->n_processes ? w->processes[0] : NULL, *child;
+    for (size_t i = 0; i < w->n_processes; i++)
+        if (process_probe_halted(w->processes[i]))
+            return w->processes[i];
+    for (size_t i = 0; i < w->n_processes; i++)
+        if (is(w->processes[i]->state, "D"))
+            return w->processes[i];
+    for (size_t depth = 0; p && depth < w->n_processes && only_waits(p); depth++) {
+        child = only_child(w, p->pid);
+        if (!child)
+            break;
+        p = child;
+    }
+    return p;
+}
+
+const char *process_probe_state(const char *state)
+{
+    static const char *const names[][2] = {{"R", "running"}, {"S", "asleep"}, {"D", "in kernel"},
+                                           {"T", "stopped"}, {"t", "traced"}, {"Z", "zombie"},
+                                           {"I", "idle"},    {"X", "dead"}};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (is(state, names[i][0]))
+            return names[i][1];
+    return "";
+}
+
+int process_probe_elsewhere(const Ddp__V1__ProcessProbe *p)
+{
+    static const char *const own[] = {"read",  "pread",      "readv", "write",  "pwrite", "writev",
+                                      "fsync", "fdatasync",  "flock", "fcntl",  "open",   "stat",
+                                      "wait",  "sigsuspend", "pause", "sigwait"};
+    if (!p)
+        return 0;
+    if (is(p->waits_for, "socket"))
+        return 0;
+    if (is(p->waits_in, "nanosleep") || is(p->waits_in, "hrtimer_nanosleep"))
+        return 3;
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        if (is(p->waits_in, own[i]))
+            return 2;
+    return is(p->waits_in, "select") ? 1 : 0;
+}

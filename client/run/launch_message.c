@@ -1,0 +1,141 @@
+#include "client/run/launch_message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+#define MOST_BYTES (4 << 20) /* of an environment */
+
+char *launch_message_text(const struct launch_message *at)
+{
+    return xasprintf("%lld,%lld,%lld,%s,%s,%s", (long long)at->rank, (long long)at->count,
+                     (long long)at->port, at->id, at->host, at->env);
+}
+
+static bool next_number(char **rest, int64_t *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtoll(*rest, &end, 10);
+    bool good = end != *rest && *end == ',' && errno == 0;
+    *rest = end + good;
+    return good;
+}
+
+enum err_code launch_message_parse(const char *text, struct launch_message *at, struct err *e)
+{
+    CLEANUP(free_text) char *copy = xstrdup(text);
+    char *rest = copy;
+    *at = (struct launch_message){0};
+    bool good = next_number(&rest, &at->rank) && next_number(&rest, &at->count) &&
+                next_number(&rest, &at->port) && at->rank >= -1 && at->rank < at->count && at->port > 0 &&
+                at->port < 65536;
+    const char *id = good ? strsep(&rest, ",") : NULL;
+    const char *host = rest ? strsep(&rest, ",") : NULL;
+    if (!id || !host || !rest)
+        return err_set(e, ERR_INVALID_ARGUMENT, "--launched '%s': only another ddpctl says this", text);
+    at->id = xstrdup(id);
+    at->host = xstrdup(host);
+    at->env = xstrdup(rest);
+    return ERR_OK;
+}
+
+void launch_message_release(struct launch_message *at)
+{
+    free(at->id);
+    free(at->host);
+    free(at->env);
+    *at = (struct launch_message){0};
+}
+
+void launch_message_apply(const struct launch_message *at, struct run_request *l)
+{
+    if (!l->nodes_min)
+        l->nodes_min = l->nodes_max = at->count;
+    if (l->node_rank < 0)
+        l->node_rank = at->rank;
+    if (!l->id && *at->id)
+        l->id = xstrdup(at->id);
+    l->told = at->rank > 0;
+    if (l->host || !*at->host)
+        return;
+    l->host = xstrdup(at->host);
+    l->port = at->port;
+    if (l->is_host < 0 && at->rank >= 0)
+        l->is_host = at->rank == 0;
+}
+
+char *launch_message_pack(char *const *environment, size_t *size)
+{
+    struct buf all = {0};
+    for (; environment && *environment; environment++)
+        buf_append(&all, *environment, strlen(*environment) + 1);
+    buf_putc(&all, 0);
+    *size = all.len;
+    return buf_steal(&all);
+}
+
+/* Until the empty text: more may never come on a lifeline. */
+static enum err_code read_all(int fd, struct buf *all, struct err *e)
+{
+    char byte;
+    for (bool begins = true;; begins = !byte) {
+        ssize_t n = read(fd, &byte, 1);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0 || all->len >= MOST_BYTES)
+            return err_set(e, ERR_UNAVAILABLE, "the launcher of this run ended before it had sent the token");
+        if (begins && !byte)
+            return ERR_OK;
+        buf_append(all, &byte, 1);
+    }
+}
+
+static enum err_code receive(int fd, struct err *e)
+{
+    CLEANUP(buf_release) struct buf all = {0};
+    if (read_all(fd, &all, e) != ERR_OK)
+        return e->code;
+    for (size_t at = 0; at < all.len; at += strlen(all.data + at) + 1) {
+        char *entry = all.data + at, *value = strchr(entry, '=');
+        if (!value)
+            return err_set(e, ERR_INVALID_ARGUMENT, "the launcher of this run has sent no environment");
+        *value = 0;
+        setenv(entry, value + 1, 1);
+        *value = '=';
+    }
+    return ERR_OK;
+}
+
+/* The kernel turns what happens on the descriptor into SIGTERM; nothing is ever sent, so it is the end. */
+static void follow_lifeline(int fd)
+{
+    struct pollfd now = {.fd = fd, .events = POLLIN};
+    if (fcntl(fd, F_SETOWN, getpid()) != 0 || fcntl(fd, F_SETSIG, SIGTERM) != 0 ||
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC) != 0)
+        return; /* a file or a terminal: then without */
+    if (poll(&now, 1, 0) > 0)
+        raise(SIGTERM);
+}
+
+enum err_code launch_message_receive(const struct launch_message *at, struct err *e)
+{
+    if (!*at->env)
+        return ERR_OK;
+    if (strcmp(at->env, "-") == 0) {
+        if (receive(STDIN_FILENO, e) != ERR_OK)
+            return e->code;
+        follow_lifeline(STDIN_FILENO);
+        return ERR_OK;
+    }
+    CLEANUP(close_fd) int fd = open(at->env, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return err_sys(e, errno, "%s", at->env);
+    return receive(fd, e);
+}

@@ -1,0 +1,370 @@
+#include "client/run/local_cluster.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/paths.h"
+#include "client/cmd/follow.h"
+#include "proto/rpc_address.h"
+
+#define PREFIX "ddp-run-"
+#define LIFELINE_FD 3
+#define START_MS 20000
+#define STOP_MS 10000 /* then SIGKILL; the supervisor's own grace is cut short by the closed lifeline */
+
+/* A unix socket's path has room for 107 bytes. */
+static const char *temporary_dir(void)
+{
+    const char *dir = getenv("TMPDIR");
+    return dir && dir[0] == '/' && strlen(dir) < 50 ? dir : "/tmp";
+}
+
+/* Directories of runs that were killed: nobody holds their lock. Kept logs have no lock file. */
+static void sweep(const char *tmp)
+{
+    DIR *dir = opendir(tmp);
+    const struct dirent *entry;
+    struct err ignored;
+    while (dir && (entry = readdir(dir))) {
+        struct stat st;
+        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
+            continue;
+        CLEANUP(free_text) char *path = paths_join(tmp, entry->d_name);
+        CLEANUP(free_text) char *lock = paths_join(path, "lock");
+        CLEANUP(close_fd) int fd = open(lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0 || fstat(fd, &st) != 0 || st.st_uid != geteuid() || flock(fd, LOCK_EX | LOCK_NB) != 0)
+            continue;
+        if (file_remove_tree(path, &ignored) != ERR_OK)
+            break;
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* Where the workers' logs go that the user wants kept: the job of a private cluster is number 1 each time, so
+ * a directory that holds a run already gets run-2, run-3 and so on beside it. */
+static enum err_code claim_logs(struct local_cluster *l, const char *log_dir, struct err *e)
+{
+    CLEANUP(free_text) char *here = getcwd(NULL, 0);
+    CLEANUP(free_text) char *base = paths_join(here ? here : "/", log_dir);
+    for (int n = 1;; n++) {
+        free(l->logs);
+        l->logs = n == 1 ? xstrdup(base) : xasprintf("%s/run-%d", base, n);
+        CLEANUP(free_text) char *job = paths_join(l->logs, "1");
+        if (file_mkdirs(l->logs, 0777, e) != ERR_OK)
+            return e->code;
+        if (mkdir(job, 0777) == 0)
+            return ERR_OK;
+        if (errno != EEXIST)
+            return err_sys(e, errno, "%s", job);
+    }
+}
+
+static enum err_code make_dir(struct local_cluster *l, const char *log_dir, struct err *e)
+{
+    const char *tmp = temporary_dir();
+    sweep(tmp);
+    l->dir = xasprintf("%s/" PREFIX "XXXXXX", tmp);
+    if (!mkdtemp(l->dir)) {
+        enum err_code code = err_sys(e, errno, "%s", l->dir);
+        free_text(&l->dir);
+        l->dir = NULL;
+        return code;
+    }
+    CLEANUP(free_text) char *lock = paths_join(l->dir, "lock");
+    if (file_lock(lock, &l->lock, e) != ERR_OK)
+        return e->code;
+    if (log_dir)
+        return claim_logs(l, log_dir, e);
+    l->logs = paths_join(l->dir, "logs");
+    return file_mkdirs(l->logs, 0777, e);
+}
+
+/* The child gets the lifeline as descriptor 3, nothing on stdin, its words in a file. */
+static enum err_code spawn(const struct local_cluster *l, int lifeline, const char *name, char *const *argv,
+                           pid_t *pid, struct err *e)
+{
+    CLEANUP(free_text) char *program = NULL;
+    CLEANUP(free_text) char *log = xasprintf("%s/%s.log", l->dir, name);
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, defaults;
+    if (paths_program(name, &program, e) != ERR_OK)
+        return e->code;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    posix_spawn_file_actions_adddup2(&actions, lifeline, LIFELINE_FD);
+    sigemptyset(&none);
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGPIPE);
+    sigaddset(&defaults, SIGINT);
+    sigaddset(&defaults, SIGTERM);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    int rc = posix_spawn(pid, program, &actions, &attributes, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    return rc == 0 ? ERR_OK : err_sys(e, rc, "%s", program);
+}
+
+#define MOST_ARGUMENTS 32
+
+/* argv of constant texts and NULL; what is borrowed stays so: posix_spawn writes nowhere. */
+struct words {
+    char *list[MOST_ARGUMENTS];
+    size_t count;
+};
+
+static void add(struct words *w, const char *word)
+{
+    BUG_ON(w->count + 1 >= MOST_ARGUMENTS);
+    w->list[w->count++] = (char *)(uintptr_t)word;
+}
+
+/* Nothing where the value is NULL. */
+static void add_option(struct words *w, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    add(w, name);
+    add(w, value);
+}
+
+static enum err_code write_token(const char *dir, const char *token, char **path, struct err *e)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    buf_printf(&line, "%s\n", token);
+    *path = paths_join(dir, "token");
+    if (file_mkdirs(dir, 0700, e) != ERR_OK)
+        return e->code;
+    return file_write_atomic(*path, line.data, line.len, 0600, e);
+}
+
+static enum err_code start_coordinator(struct local_cluster *l, const char *listen, const char *token,
+                                       struct err *e)
+{
+    CLEANUP(free_text) char *state = paths_join(l->dir, "coordinator");
+    CLEANUP(free_text) char *file = NULL;
+    struct words w = {.list = {(char *)(uintptr_t) "ddp-coordinator"}, .count = 1};
+    if (listen && token && write_token(state, token, &file, e) != ERR_OK)
+        return e->code;
+    add_option(&w, "--state", state);
+    add_option(&w, "--listen", listen ? listen : "none");
+    add_option(&w, "--metrics", "none");
+    add_option(&w, "--lifeline", "3");
+    if (listen && !token)
+        add(&w, "--insecure");
+    return spawn(l, l->theirs, "ddp-coordinator", w.list, &l->coordinator, e);
+}
+
+enum err_code local_cluster_start_agent(struct local_cluster *l, const struct local_cluster_agent *a,
+                                        struct err *e)
+{
+    CLEANUP(free_text) char *state = paths_join(l->dir, "agent");
+    CLEANUP(free_text) char *here = xasprintf("unix:%s/coordinator/coordinator.sock", l->dir);
+    CLEANUP(free_text) char *count = xasprintf("%lld", (long long)a->slots);
+    CLEANUP(free_text) char *file = NULL;
+    const struct passwd *user = getpwuid(geteuid());
+    struct words w = {.list = {(char *)(uintptr_t) "ddp-agent"}, .count = 1};
+    if (a->token && write_token(l->dir, a->token, &file, e) != ERR_OK)
+        return e->code;
+    add_option(&w, "--config", "/dev/null");
+    add_option(&w, "--state", state);
+    add_option(&w, "--coordinator", a->coordinator ? a->coordinator : here);
+    add_option(&w, "--lifeline", "3");
+    add_option(&w, "--log-dir", l->logs);
+    add_option(&w, "--slots", count);
+    add_option(&w, "--token", file);
+    add_option(&w, "--node", a->node);
+    add_option(&w, "--address", a->address);
+    add_option(&w, "--workdir", a->workdir);
+    if (a->coordinator && !a->token)
+        add(&w, "--insecure");
+    if (user && geteuid() == 0) /* whoever typed it is meant */
+        add_option(&w, "--user", user->pw_name);
+    char **argv = strv_dup(w.list);
+    if (a->command)
+        argv = strv_append(argv, "--");
+    for (char *const *word = a->command; word && *word; word++)
+        argv = strv_append(argv, *word);
+    enum err_code code = spawn(l, l->theirs, "ddp-agent", argv, &l->agent, e);
+    strv_free(argv);
+    return code;
+}
+
+/* The last lines of a daemon's log, for a message. */
+static void last_words(const struct local_cluster *l, const char *name, char *out, size_t size)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s.log", l->dir, name);
+    CLEANUP(buf_release) struct buf text = {0};
+    struct err ignored;
+    if (file_read(path, 1 << 20, &text, &ignored) != ERR_OK || !text.len) {
+        snprintf(out, size, "it said nothing");
+        return;
+    }
+    const char *from = text.len > size - 1 ? text.data + text.len - (size - 1) : text.data;
+    const char *line = from == text.data ? NULL : strchr(from, '\n');
+    snprintf(out, size, "%s", line && line[1] ? line + 1 : from);
+    for (size_t end = strlen(out); end && out[end - 1] == '\n'; end--)
+        out[end - 1] = 0;
+}
+
+static enum err_code check(const struct local_cluster *l, pid_t *pid, const char *name, struct err *e)
+{
+    int status;
+    char words[300];
+    if (*pid <= 0 || waitpid(*pid, &status, WNOHANG) != *pid)
+        return ERR_OK;
+    *pid = 0;
+    last_words(l, name, words, sizeof(words));
+    return err_set(e, ERR_UNAVAILABLE, "%s %s %d: %s", name,
+                   WIFSIGNALED(status) ? "was killed by signal" : "ended with",
+                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), words);
+}
+
+enum err_code local_cluster_check(struct local_cluster *l, struct err *e)
+{
+    if (check(l, &l->coordinator, "ddp-coordinator", e) != ERR_OK)
+        return e->code;
+    return check(l, &l->agent, "ddp-agent", e);
+}
+
+static enum err_code wait_socket(struct local_cluster *l, struct err *e)
+{
+    CLEANUP(free_text) char *address = xasprintf("unix:%s/coordinator/coordinator.sock", l->dir);
+    int64_t end = clock_boot_ms() + START_MS;
+    while (rpc_address_absent(address)) {
+        if (local_cluster_check(l, e) != ERR_OK)
+            return e->code;
+        if (interrupts())
+            return err_set(e, ERR_CANCELLED, "interrupted");
+        if (clock_boot_ms() > end)
+            return err_set(e, ERR_UNAVAILABLE, "the private coordinator did not start within %d s",
+                           START_MS / 1000);
+        poll(NULL, 0, 1);
+    }
+    return ERR_OK;
+}
+
+enum err_code local_cluster_start_coordinator(struct local_cluster *l, const char *listen, const char *token,
+                                              struct err *e)
+{
+    if (start_coordinator(l, listen, token, e) != ERR_OK)
+        return e->code;
+    return wait_socket(l, e);
+}
+
+enum err_code local_cluster_open(struct local_cluster *l, const char *log_dir, struct err *e)
+{
+    int ends[2];
+    *l = (struct local_cluster)LOCAL_CLUSTER_INIT;
+    if (make_dir(l, log_dir, e) != ERR_OK)
+        return e->code;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return err_sys(e, errno, "pipe");
+    l->theirs = ends[0];
+    l->lifeline = ends[1];
+    if (l->theirs == LIFELINE_FD) { /* dup2 onto itself would keep close-on-exec */
+        int moved = fcntl(l->theirs, F_DUPFD_CLOEXEC, LIFELINE_FD + 1);
+        close(l->theirs);
+        l->theirs = moved;
+    }
+    return ERR_OK;
+}
+
+enum err_code local_cluster_start(struct local_cluster *l, int64_t slots, const char *log_dir, struct err *e)
+{
+    const struct local_cluster_agent agent = {.slots = slots};
+    if (local_cluster_open(l, log_dir, e) != ERR_OK || start_coordinator(l, NULL, NULL, e) != ERR_OK ||
+        local_cluster_start_agent(l, &agent, e) != ERR_OK) /* it waits for the other one's socket */
+        return e->code;
+    return wait_socket(l, e);
+}
+
+enum err_code local_cluster_link(const struct local_cluster *l, struct link *link, struct err *e)
+{
+    CLEANUP(free_text) char *address = xasprintf("unix:%s/coordinator/coordinator.sock", l->dir);
+    struct globals globals = {.coordinator = address, .config = "/dev/null"};
+    return link_open(link, &globals, e);
+}
+
+/* Waits until the deadline for the child, then kills it. */
+static void reap(pid_t pid, int64_t deadline_ms)
+{
+    int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    if (pid <= 0)
+        return;
+    struct pollfd ended = {.fd = fd, .events = POLLIN};
+    int64_t left = deadline_ms - clock_boot_ms();
+    while (fd >= 0 && left > 0 && poll(&ended, 1, (int)left) < 0 && errno == EINTR)
+        left = deadline_ms - clock_boot_ms();
+    if (waitpid(pid, NULL, WNOHANG) == 0) {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+/* All but the workers' logs, where those are kept; kept elsewhere, nothing stays. */
+static void remove_all(struct local_cluster *l, bool keep_logs)
+{
+    static const char *const parts[] = {"coordinator",   "agent", "ddp-coordinator.log",
+                                        "ddp-agent.log", "token", "lock"};
+    struct err ignored;
+    if (!keep_logs && file_remove_tree(l->dir, &ignored) == ERR_OK)
+        return; /* what could not be removed, the next run sweeps */
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        CLEANUP(free_text) char *path = paths_join(l->dir, parts[i]);
+        if (unlink(path) != 0 && file_remove_tree(path, &ignored) != ERR_OK)
+            return;
+    }
+    rmdir(l->dir); /* unless the logs are in it */
+}
+
+void local_cluster_end(struct local_cluster *l)
+{
+    int64_t deadline = clock_boot_ms() + STOP_MS;
+    close_fd(&l->theirs);
+    close_fd(&l->lifeline);
+    reap(l->agent, deadline);
+    reap(l->coordinator, deadline);
+    l->agent = l->coordinator = 0;
+}
+
+void local_cluster_stop(struct local_cluster *l, bool keep_logs)
+{
+    local_cluster_end(l);
+    if (l->logs) {
+        CLEANUP(free_text) char *job = paths_join(l->logs, "1");
+        rmdir(job); /* claimed, and nothing came */
+    }
+    if (l->dir)
+        remove_all(l, keep_logs);
+    close_fd(&l->lock);
+    free(l->dir);
+    free(l->logs);
+    *l = (struct local_cluster)LOCAL_CLUSTER_INIT;
+}

@@ -1,0 +1,81 @@
+#include "client/run/log_tail.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/cut_file.h"
+#include "base/mem.h"
+
+void log_tail_init(struct log_tail *t)
+{
+    *t = (struct log_tail){0};
+}
+
+static void close_files(struct log_tail *t)
+{
+    for (size_t i = 0; i < t->count; i++)
+        close_fd(&t->files[i].fd);
+    free(t->files);
+    free(t->dir);
+    t->files = NULL;
+    t->dir = NULL;
+    t->count = t->cap = 0;
+}
+
+void log_tail_open(struct log_tail *t, const char *logs, int64_t job, int64_t generation, const char *node)
+{
+    close_files(t);
+    t->dir = xasprintf("%s/%lld/generation_%lld/%s", logs, (long long)job, (long long)generation, node);
+}
+
+void log_tail_add(struct log_tail *t, int rank, int local_rank, bool standard_error, const char *label)
+{
+    t->files = array_grow(t->files, t->count, &t->cap, sizeof(*t->files));
+    t->files[t->count++] = (struct log_tail_file){
+        .rank = rank, .local_rank = local_rank, .fd = -1, .standard_error = standard_error};
+    prefixer_label(standard_error ? &t->err : &t->out, rank, standard_error, label);
+}
+
+static void open_file(const struct log_tail *t, struct log_tail_file *f)
+{
+    CLEANUP(free_text)
+    char *path = xasprintf("%s/%d/%s.log", t->dir, f->local_rank, f->standard_error ? "stderr" : "stdout");
+    f->fd = open(path, O_RDONLY | O_CLOEXEC);
+}
+
+bool log_tail_read(struct log_tail *t, struct buf *out, struct buf *err)
+{
+    char data[65536];
+    bool any = false;
+    for (size_t i = 0; i < t->count; i++) {
+        struct log_tail_file *f = &t->files[i];
+        ssize_t n;
+        if (f->fd < 0)
+            open_file(t, f);
+        /* at most 1 MiB of one rank before the others' turn */
+        for (int rounds = 0;
+             f->fd >= 0 && rounds < 16 && (n = cut_file_read(f->fd, data, sizeof(data), f->at, &f->at)) > 0;
+             rounds++) {
+            any = true;
+            if (f->standard_error)
+                prefixer_add(&t->err, f->rank, true, data, (size_t)n, err);
+            else
+                prefixer_add(&t->out, f->rank, false, data, (size_t)n, out);
+        }
+    }
+    return any;
+}
+
+void log_tail_finish(struct log_tail *t, struct buf *out, struct buf *err)
+{
+    prefixer_finish(&t->out, out);
+    prefixer_finish(&t->err, err);
+}
+
+void log_tail_release(struct log_tail *t)
+{
+    close_files(t);
+    prefixer_release(&t->out);
+    prefixer_release(&t->err);
+}

@@ -1,0 +1,172 @@
+#include "client/run/remote_launch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/id.h"
+#include "base/mem.h"
+#include "client/run/launch_message.h"
+#include "client/run/nodelist.h"
+#include "client/run/run_token.h"
+
+#define TOKEN_BYTES 32
+#define SSH_PORT_FIRST 10000
+#define SSH_PORTS 19000
+
+/* Of "user@box2", box2. */
+static const char *name_of(const char *host)
+{
+    const char *at = strrchr(host, '@');
+    return at ? at + 1 : host;
+}
+
+static enum err_code plan_hosts(struct remote_launch *p, const struct run_request *l,
+                                const struct batch_allocation *a, struct err *e)
+{
+    p->hosts = l->hosts ? strv_dup(l->hosts) : a->nodes ? strv_dup(a->nodes) : NULL;
+    p->meet = l->host ? l->host : p->hosts ? name_of(p->hosts[0]) : "";
+    p->count = p->hosts ? (int64_t)strv_len(p->hosts) : l->nodes_max;
+    p->elastic = l->nodes_min && l->nodes_min < p->count;
+    for (char **host = p->hosts; host && *host; host++)
+        if (!*name_of(*host) || **host == '-' || strpbrk(*host, ", \t\n"))
+            return err_set(e, ERR_INVALID_ARGUMENT, "--hosts: '%s' is no name of a host", *host);
+    if (p->count > 1 && (strcasecmp(p->meet, "localhost") == 0 || strncmp(p->meet, "127.", 4) == 0 ||
+                         strcmp(p->meet, "::1") == 0))
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "--hosts: '%s' is another machine on each host, give this one's name", p->meet);
+    if (!p->count)
+        return err_set(e, ERR_INVALID_ARGUMENT, "how many nodes? say --hosts box1,box2 or --nodes 2");
+    if (l->hosts && l->nodes_max && l->nodes_max != p->count)
+        return err_set(e, ERR_INVALID_ARGUMENT, "--hosts names %lld hosts and --nodes says %lld",
+                       (long long)p->count, (long long)l->nodes_max);
+    if (!l->hosts && p->hosts && l->nodes_max && l->nodes_max < p->count) { /* some of the allocation */
+        for (size_t i = (size_t)l->nodes_max; p->hosts[i]; i++)
+            free(p->hosts[i]);
+        p->hosts[l->nodes_max] = NULL;
+        p->count = l->nodes_max;
+    }
+    if (!p->hosts && (p->launcher == LAUNCHER_SSH || p->launcher == LAUNCHER_PBSDSH))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s starts what on which hosts? say --hosts box1,box2",
+                       p->launcher == LAUNCHER_SSH ? "ssh" : "pbsdsh");
+    return ERR_OK;
+}
+
+/* Without an allocation nothing gives the run a number of its own. An id that was typed the others read by
+ * themselves. */
+static void plan_meeting(struct remote_launch *p, const struct run_request *l,
+                         const struct batch_allocation *a)
+{
+    uint32_t random;
+    id_random(&random, sizeof(random));
+    p->id = l->id ? xstrdup("") : a->id ? xasprintf("job-%s", a->id) : xasprintf("run-%08x", random);
+    p->port = l->port ? l->port : a->id ? batch_allocation_port(a) : SSH_PORT_FIRST + random % SSH_PORTS;
+}
+
+/* The user's token, else one for this run alone. */
+static enum err_code plan_token(struct remote_launch *p, const struct globals *globals, struct err *e)
+{
+    CLEANUP(free_text) char *token = NULL;
+    uint8_t secret[TOKEN_BYTES];
+    char hex[2 * TOKEN_BYTES + 1];
+    if (run_token_find(globals, &token, e) != ERR_OK && e->code != ERR_UNAUTHENTICATED)
+        return e->code;
+    if (!token && globals->insecure)
+        return ERR_OK;
+    id_random(secret, sizeof(secret));
+    hex_encode(hex, secret, sizeof(secret));
+    CLEANUP(free_text) char *entry = xasprintf("DDP_TOKEN=%s", token ? token : hex);
+    p->secrets = strv_append(p->secrets, entry);
+    return ERR_OK;
+}
+
+/* What submit would carry, and what stands for flags. */
+static enum err_code plan_environment(struct remote_launch *p, struct err *e)
+{
+    static char pet[] = "PET_*", threads[] = "OMP_NUM_THREADS";
+    char *const exports[] = {pet, threads, NULL};
+    char *const nothing[] = {NULL};
+    char **carried = NULL;
+    if (job_text_environment(environ ? environ : nothing, exports, &carried, e) != ERR_OK)
+        return e->code;
+    for (char **entry = carried; entry && *entry; entry++)
+        p->secrets = strv_append(p->secrets, *entry);
+    strv_free(carried);
+    return ERR_OK;
+}
+
+static void plan_release(struct remote_launch *p)
+{
+    strv_free(p->hosts);
+    strv_free(p->secrets);
+    free(p->slots);
+    free(p->id);
+}
+
+char **remote_launch_command(const struct remote_launch *p, int64_t rank, const char *env)
+{
+    char self[4096];
+    struct launch_message at = {.rank = rank,
+                                .count = p->count,
+                                .port = p->port,
+                                .id = p->id,
+                                .host = (char *)(uintptr_t)p->meet,
+                                .env = (char *)(uintptr_t)env};
+    CLEANUP(free_text) char *place = launch_message_text(&at);
+    char terminal[] = {(char)('0' + isatty(STDOUT_FILENO) + 2 * isatty(STDERR_FILENO)), '\0'};
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    self[length > 0 ? length : 0] = 0;
+    char **argv = strv_append(NULL, length > 0 ? self : "ddpctl");
+    argv = strv_append(argv, "run");
+    argv = strv_append(argv, "--launched");
+    argv = strv_append(argv, place);
+    argv = strv_append(
+        argv, "--terminal"); /* ours: the launcher's pipes, or its own terminals, say nothing of it */
+    argv = strv_append(argv, terminal);
+    for (char *const *argument = p->argv; *argument; argument++)
+        argv = strv_append(argv, *argument);
+    return argv;
+}
+
+/* pbsdsh goes by lines of PBS_NODEFILE: each host's first one. */
+static enum err_code plan_slots(struct remote_launch *p, const struct batch_allocation *a, struct err *e)
+{
+    int64_t named = a->nodes ? a->node_count : 0;
+    p->slots = xcalloc((size_t)p->count + 1, sizeof(*p->slots));
+    for (int64_t i = 0; i < p->count; i++) {
+        int64_t at = 0;
+        while (at < named && strcasecmp(a->nodes[at], p->hosts[i]) != 0)
+            at++;
+        if (at == named)
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "pbsdsh starts nothing on %s: PBS_NODEFILE does not name it", p->hosts[i]);
+        p->slots[i] = a->slots ? a->slots[at] : at;
+    }
+    return ERR_OK;
+}
+
+static int failed(const struct err *e)
+{
+    return error_print(e) == EXIT_USAGE ? EXIT_USAGE : EXIT_DDP;
+}
+
+int remote_launch_run(enum launcher launcher, const struct globals *globals, const struct run_request *l,
+                      const struct batch_allocation *a, char *const *argv)
+{
+    CLEANUP(plan_release)
+    struct remote_launch plan = {.launcher = launcher, .argv = argv, .signals = l->signals};
+    struct err e;
+    if (plan_hosts(&plan, l, a, &e) != ERR_OK || plan_token(&plan, globals, &e) != ERR_OK ||
+        plan_environment(&plan, &e) != ERR_OK)
+        return failed(&e);
+    plan_meeting(&plan, l, a);
+    if (launcher == LAUNCHER_SRUN && !l->host)
+        plan.meet = ""; /* its step has a number of its own */
+    if (launcher == LAUNCHER_PBSDSH && plan_slots(&plan, a, &e) != ERR_OK)
+        return failed(&e);
+    if (launcher == LAUNCHER_SRUN || launcher == LAUNCHER_MPIRUN)
+        return launcher_exec(&plan);
+    return remote_children_run(&plan);
+}

@@ -1,0 +1,89 @@
+#include "client/run/worker_output.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+enum { STREAM_OUT = 1, STREAM_ERR = 2 };
+
+/* "3", or "0:3,1:2": the streams of one local rank. The text was checked. */
+static int streams_of(const char *text, int local_rank)
+{
+    if (!text)
+        return 0;
+    if (!strchr(text, ':'))
+        return atoi(text);
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (atoi(at) == local_rank)
+            return atoi(strchr(at, ':') + 1);
+    return 0;
+}
+
+static bool is_listed(const char *list, int local_rank)
+{
+    char *end;
+    for (const char *at = list; *at; at = end) {
+        long number = strtol(at, &end, 10);
+        if (end == at)
+            end++; /* a comma or a blank */
+        else if (number == local_rank)
+            return true;
+    }
+    return false;
+}
+
+bool worker_output_shown(const struct run_request *l, int local_rank, bool standard_error, bool *teed)
+{
+    int stream = standard_error ? STREAM_ERR : STREAM_OUT;
+    *teed = streams_of(l->tee, local_rank) & stream;
+    if (l->local_ranks && !is_listed(l->local_ranks, local_rank))
+        return false;
+    return *teed || !(streams_of(l->redirects, local_rank) & stream);
+}
+
+char *worker_output_label(const char *role, int rank, int local_rank, const char *pattern)
+{
+    CLEANUP(buf_release) struct buf out = {0};
+    char number[16], local[16], host[HOST_NAME_MAX + 1] = "";
+    const struct {
+        const char *name, *value;
+    } macros[] = {
+        {"${role_name}", role}, {"${rank}", number}, {"${local_rank}", local}, {"${hostname}", host}};
+    if (!pattern || !*pattern)
+        return xasprintf("[%s%d]:", role, local_rank);
+    snprintf(number, sizeof(number), "%d", rank);
+    snprintf(local, sizeof(local), "%d", local_rank);
+    (void)gethostname(host, sizeof(host) - 1);
+    while (*pattern) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(macros) && strncmp(pattern, macros[i].name, strlen(macros[i].name)) != 0)
+            i++;
+        if (i < ARRAY_LEN(macros)) {
+            buf_puts(&out, macros[i].value);
+            pattern += strlen(macros[i].name);
+        } else {
+            buf_putc(&out, *pattern++);
+        }
+    }
+    return buf_steal(&out);
+}
+
+void worker_output_add(struct log_tail *t, const struct run_request *l, const Ddp__V1__JobStatus *job,
+                       const char *node)
+{
+    for (size_t i = 0; i < job->n_ranks; i++) {
+        const Ddp__V1__RankStatus *r = job->ranks[i];
+        if (strcmp(r->node, node) != 0)
+            continue;
+        CLEANUP(free_text) char *label = worker_output_label(l->role, r->rank, r->local_rank, l->prefix);
+        for (int stream = 0; stream < 2; stream++) {
+            bool teed;
+            if (worker_output_shown(l, r->local_rank, stream, &teed))
+                log_tail_add(t, r->rank, r->local_rank, stream, teed ? label : NULL);
+        }
+    }
+}

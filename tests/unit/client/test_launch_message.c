@@ -1,0 +1,167 @@
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "client/run/launch_message.h"
+
+static void test_says_its_place(void **state)
+{
+    (void)state;
+    char id[] = "run-1", host[] = "fd00::1", env[] = "/home/a,b/file";
+    struct launch_message at = {.rank = 1, .count = 4, .port = 12345, .id = id, .host = host, .env = env},
+                          back;
+    CLEANUP(free_text) char *text = launch_message_text(&at);
+    struct err e;
+    assert_string_equal(text, "1,4,12345,run-1,fd00::1,/home/a,b/file");
+    assert_int_equal(launch_message_parse(text, &back, &e), ERR_OK);
+    assert_int_equal(back.rank, 1);
+    assert_int_equal(back.count, 4);
+    assert_int_equal(back.port, 12345);
+    assert_string_equal(back.id, id);
+    assert_string_equal(back.host, host);
+    assert_string_equal(back.env, env);
+    launch_message_release(&back);
+}
+
+static void test_refuses_what_it_did_not_say(void **state)
+{
+    static const char *const texts[] = {
+        "",           "1", "1,2,3,a,b", "4,4,12345,a,b,-", "-2,4,1,a,b,-", "0,4,0,a,b,-", "0,4,99999,a,b,-",
+        "x,4,1,a,b,-"};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct launch_message at;
+        struct err e;
+        assert_int_equal(launch_message_parse(texts[i], &at, &e), ERR_INVALID_ARGUMENT);
+    }
+}
+
+static void test_fills_what_the_arguments_left(void **state)
+{
+    (void)state;
+    char id[] = "run-1", host[] = "box1", none[] = "";
+    struct launch_message at = {.rank = 0, .count = 2, .port = 12345, .id = id, .host = host, .env = none};
+    struct run_request l = {.node_rank = -1, .is_host = -1};
+    launch_message_apply(&at, &l);
+    assert_int_equal(l.nodes_max, 2);
+    assert_int_equal(l.node_rank, 0);
+    assert_int_equal(l.is_host, 1);
+    assert_int_equal(l.port, 12345);
+    assert_string_equal(l.host, "box1");
+    assert_string_equal(l.id, "run-1");
+    run_request_release(&l);
+    l = (struct run_request){
+        .node_rank = -1, .is_host = -1, .nodes_min = 1, .nodes_max = 2, .id = xstrdup("456")};
+    at.rank = -1;
+    at.host = none;
+    launch_message_apply(&at, &l);
+    assert_int_equal(l.nodes_min, 1);
+    assert_int_equal(l.node_rank, -1);
+    assert_int_equal(l.is_host, -1);
+    assert_null(l.host);
+    assert_string_equal(l.id, "456");
+    run_request_release(&l);
+    l = (struct run_request){.node_rank = -1, .is_host = -1};
+    at.id = none; /* it was typed, and maybe with a comma: the arguments say it */
+    launch_message_apply(&at, &l);
+    assert_null(l.id);
+    run_request_release(&l);
+}
+
+/* A child that reads this as its stdin: it exits with 2 when nothing came, 3 when something else came, and
+ * says that it has read by a byte on `ready`; then it waits for the end of its lifeline. */
+static pid_t receive(const int lifeline[2], int ready)
+{
+    char dash[] = "-";
+    struct launch_message at = {.env = dash};
+    struct err e;
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    dup2(lifeline[0], STDIN_FILENO);
+    close(lifeline[0]);
+    close(lifeline[1]);
+    if (launch_message_receive(&at, &e) != ERR_OK)
+        _exit(2);
+    const char *token = getenv("DDP_TOKEN"), *path = getenv("PATH");
+    if (!token || strcmp(token, "secret") != 0 || !path || strcmp(path, "/a b:/c=d") != 0)
+        _exit(3);
+    if (write(ready, "", 1) != 1)
+        _exit(4);
+    while (true)
+        pause();
+}
+
+static int status_of(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+/* sshd gives a socket, other launchers a pipe. */
+static void receives_and_ends(bool socket, bool before)
+{
+    char token[] = "DDP_TOKEN=secret", path[] = "PATH=/a b:/c=d", byte;
+    char *const environment[] = {token, path, NULL};
+    size_t size;
+    int lifeline[2], ready[2];
+    CLEANUP(free_text) char *packed = launch_message_pack(environment, &size);
+    assert_int_equal(socket ? socketpair(AF_UNIX, SOCK_STREAM, 0, lifeline) : pipe(lifeline), 0);
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(write(lifeline[1], packed, size), (ssize_t)size);
+    pid_t child = receive(lifeline, ready[1]);
+    if (!before)
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(lifeline[1]);
+    int status = status_of(child);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGTERM);
+    close(lifeline[0]);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+static void test_receives_and_ends(void **state)
+{
+    (void)state;
+    receives_and_ends(false, false);
+    receives_and_ends(true, false);
+    receives_and_ends(false, true);
+    receives_and_ends(true, true);
+}
+
+static void test_no_launcher(void **state)
+{
+    int ends[2];
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "DDP_TOKEN=sec", 13), 13);
+    pid_t child = receive(ends, -1);
+    close(ends[1]);
+    int status = status_of(child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_says_its_place),
+        cmocka_unit_test(test_refuses_what_it_did_not_say),
+        cmocka_unit_test(test_fills_what_the_arguments_left),
+        cmocka_unit_test(test_receives_and_ends),
+        cmocka_unit_test(test_no_launcher),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,414 @@
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "client/run/run_request.h"
+#include "client/run/worker_output.h"
+
+/* From words and variables to a launch, as `ddpctl run` does it. */
+struct given {
+    struct run_options options;
+    struct arguments args;
+    struct run_request launch;
+    struct job_spec spec;
+    struct buf talk;
+    char *text;
+    struct err e;
+};
+
+#define WORDS(...) ((const char *const[]){"run", __VA_ARGS__, NULL})
+#define NONE ((const char *const[]){NULL})
+#define VARIABLES(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void give(struct given *g, const char *const *words, const char *const *variables)
+{
+    static char *argv[32];
+    int argc = 0;
+    for (; words[argc]; argc++)
+        argv[argc] = (char *)(uintptr_t)words[argc];
+    argv[argc] = NULL;
+    *g = (struct given){0};
+    const struct option_set sets[] = {
+        {run_option_table, &g->options}, {job_flag_options, &g->options}, {NULL, NULL}};
+    if (options_parse(sets, argc, argv, run_begins_command, &g->args, &g->e) != ERR_OK ||
+        torchrun_read(&g->launch, &g->options, g->args.tail, (char *const *)(uintptr_t)variables, &g->talk,
+                      &g->e) != ERR_OK ||
+        run_request_job_text(&g->launch, &g->options, g->args.list[0], &g->text, &g->e) != ERR_OK ||
+        job_parse(&g->spec, g->text, strlen(g->text), "job file", &g->e) != ERR_OK ||
+        run_request_complete(&g->launch, &g->spec, &g->e) != ERR_OK)
+        return;
+    g->e = (struct err){0};
+}
+
+static void take_back(struct given *g)
+{
+    run_request_release(&g->launch);
+    job_release(&g->spec);
+    arguments_release(&g->args);
+    options_release(run_option_table, &g->options);
+    options_release(job_flag_options, &g->options);
+    buf_release(&g->talk);
+    free(g->text);
+}
+
+static void accept(struct given *g, const char *const *words, const char *const *variables)
+{
+    give(g, words, variables);
+    if (g->e.code != ERR_OK)
+        fail_msg("%s", g->e.msg);
+}
+
+static void refuse(const char *const *words, const char *const *variables, const char *message)
+{
+    struct given g;
+    give(&g, words, variables);
+    assert_int_equal(g.e.code, ERR_INVALID_ARGUMENT);
+    assert_string_equal(g.e.msg, message);
+    take_back(&g);
+}
+
+static void check_command(const struct given *g, const char *wanted)
+{
+    CLEANUP(buf_release) struct buf line = {0};
+    for (size_t i = 0; g->spec.command && g->spec.command[i]; i++)
+        buf_printf(&line, "%s%s", i ? " " : "", g->spec.command[i]);
+    assert_string_equal(line.data ? line.data : "", wanted);
+}
+
+static void test_the_tutorials_lines(void **state)
+{
+    (void)state;
+    struct given g;
+    accept(&g, WORDS("--standalone", "--nproc_per_node=gpu", "multigpu_torchrun.py", "50", "10"), NONE);
+    check_command(&g, "python3 -u multigpu_torchrun.py 50 10");
+    assert_int_equal(g.spec.procs, JOB_PROCS_GPU);
+    assert_int_equal(g.spec.max_restarts, 0);
+    assert_int_equal(strlen(g.spec.run_id), 36);
+    assert_null(g.launch.host);
+    take_back(&g);
+
+    accept(&g,
+           WORDS("--nproc_per_node=2", "--nnodes=2", "--node_rank=1", "--rdzv_id=456", "--rdzv_backend=c10d",
+                 "--rdzv_endpoint=172.31.43.139:29603", "multinode_torchrun.py", "--batch_size=32", "-m"),
+           NONE);
+    check_command(&g, "python3 -u multinode_torchrun.py --batch_size=32 -m");
+    assert_int_equal(g.launch.nodes_min, 2);
+    assert_int_equal(g.launch.nodes_max, 2);
+    assert_int_equal(g.launch.node_rank, 1);
+    assert_string_equal(g.launch.host, "172.31.43.139");
+    assert_int_equal(g.launch.port, 29603);
+    assert_int_equal(g.launch.is_host, -1);
+    assert_string_equal(g.launch.id, "456");
+    assert_string_equal(g.spec.run_id, "456");
+    assert_int_equal(g.launch.join_timeout_ms, 600000);
+    assert_int_equal(g.launch.last_call_ms, 30000);
+    assert_int_equal(g.talk.len, 0);
+    take_back(&g);
+
+    accept(
+        &g,
+        WORDS("--nnodes=1:4", "--max-restarts=3", "--rdzv-endpoint=[fd00::1]", "--rdzv-backend=c10d", "t.py"),
+        NONE);
+    assert_string_equal(g.launch.host, "fd00::1");
+    assert_int_equal(g.launch.port, 29400);
+    assert_int_equal(g.spec.nodes_min, 1);
+    assert_int_equal(g.spec.nodes_max, 4);
+    assert_int_equal(g.spec.max_restarts, 3);
+    take_back(&g);
+}
+
+static void test_static_rendezvous(void **state)
+{
+    (void)state;
+    struct given g;
+    accept(&g,
+           WORDS("--nnodes", "2", "--node-rank", "0", "--master-addr", "box1", "--master-port", "1234", "x"),
+           NONE);
+    assert_string_equal(g.launch.host, "box1");
+    assert_int_equal(g.launch.port, 1234);
+    assert_int_equal(g.launch.is_host, 1);
+    take_back(&g);
+    accept(&g, WORDS("--nnodes", "2", "--node-rank", "1", "x"), NONE);
+    assert_string_equal(g.launch.host, "127.0.0.1");
+    assert_int_equal(g.launch.port, 29500);
+    assert_int_equal(g.launch.is_host, 0);
+    take_back(&g);
+    accept(&g, WORDS("--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", "x"), NONE);
+    assert_null(g.launch.host);
+    take_back(&g);
+    accept(&g, WORDS("--master-addr", "box1", "x"), NONE); /* one node needs no place to meet */
+    assert_null(g.launch.host);
+    take_back(&g);
+}
+
+static void test_what_runs(void **state)
+{
+    (void)state;
+    const struct {
+        const char *const *words;
+        const char *command;
+    } cases[] = {
+        {WORDS("train.py", "--epochs", "3"), "python3 -u train.py --epochs 3"},
+        {WORDS("--", "train.py"), "python3 -u train.py"},
+        {WORDS("--no-python", "./train.py"), "./train.py"},
+        {WORDS("--no_python", "bash", "-c", "x"), "bash -c x"},
+        {WORDS("-m", "pkg.train", "-m"), "python3 -u -m pkg.train -m"},
+        {WORDS("--module", "pkg.train"), "python3 -u -m pkg.train"},
+        {WORDS("--run-path", "archive.zip"), "python3 -u archive.zip"},
+        {WORDS("--run-path", "--no-python", "t"), "python3 -u t"},
+        {WORDS("python3", "train.py"), "python3 train.py"},
+        {WORDS("./bench", "--nnodes=3"), "./bench --nnodes=3"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct given g;
+        accept(&g, cases[i].words, NONE);
+        check_command(&g, cases[i].command);
+        take_back(&g);
+    }
+    struct given g;
+    accept(&g, WORDS("spawn.py"), NONE); /* starts its own ranks: all GPUs are its */
+    assert_int_equal(g.spec.gpus_per_proc, JOB_GPUS_ALL);
+    take_back(&g);
+    accept(&g, WORDS("--nproc-per-node=1", "train.py"), NONE);
+    assert_int_equal(g.spec.gpus_per_proc, 1);
+    take_back(&g);
+    accept(&g, WORDS("train.py"), VARIABLES("PYTHON_EXEC=/venv/bin/python"));
+    check_command(&g, "/venv/bin/python -u train.py");
+    take_back(&g);
+}
+
+/* CLI, then PET_*, then the defaults. */
+static void test_variables(void **state)
+{
+    (void)state;
+    struct given g;
+    const char *const *variables =
+        VARIABLES("PET_NNODES=2", "PET_NPROC_PER_NODE=8", "PET_RDZV_ENDPOINT=h:1", "PET_NODE_RANK=1",
+                  "PET_MAX_RESTARTS=5", "PET_ROLE=worker", "PET_RDZV_ID=", "PET_STANDALONE=0", "PET_MODULE=1",
+                  "PET_LOG_DIR=/l", "PET_TEE=3", "PETS=1");
+    accept(&g, WORDS("--nproc-per-node=4", "mod"), variables);
+    check_command(&g, "python3 -u -m mod");
+    assert_int_equal(g.spec.procs_per_node, 4);
+    assert_int_equal(g.spec.nodes_min, 2);
+    assert_int_equal(g.spec.max_restarts, 5);
+    assert_string_equal(g.spec.role, "worker");
+    assert_int_equal(g.launch.node_rank, 1);
+    assert_string_equal(g.launch.host, "h");
+    assert_string_equal(g.launch.log_dir, "/l");
+    assert_string_equal(g.launch.tee, "3");
+    assert_string_equal(g.launch.id, "none");
+    take_back(&g);
+    accept(&g, WORDS("--log-dir=/dev/null", "x"), NONE);
+    assert_null(g.launch.log_dir);
+    take_back(&g);
+    refuse(WORDS("x"), VARIABLES("PET_NNODES=two"), "'--nnodes two': a number, or MIN:MAX was expected");
+}
+
+static void test_conf(void **state)
+{
+    (void)state;
+    struct given g;
+    accept(&g,
+           WORDS("--nnodes=2", "--rdzv-endpoint=h:1", "--shutdown-timeout=1.5", "--rdzv-conf",
+                 "join_timeout=60,timeout=900,last_call_timeout=5,is_host=true,read_timeout=60,colour=red",
+                 "x"),
+           NONE);
+    assert_int_equal(g.launch.join_timeout_ms, 60000);
+    assert_int_equal(g.launch.last_call_ms, 5000);
+    assert_int_equal(g.launch.is_host, 1);
+    assert_int_equal(g.spec.grace_ms, 1500);
+    assert_string_equal(g.talk.data,
+                        "ddpctl: warning: --rdzv-conf: 'colour' is not known and means nothing here\n");
+    take_back(&g);
+    refuse(WORDS("--rdzv-conf", "is_host=maybe", "x"), NONE,
+           "'--rdzv-conf is_host maybe': 1 or 0 was expected");
+    refuse(WORDS("--rdzv-conf", "join_timeout", "x"), NONE,
+           "'--rdzv-conf join_timeout': KEY=VALUE,... was expected");
+    accept(&g, WORDS("x"), VARIABLES("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7"));
+    assert_int_equal(g.spec.grace_ms, 7000);
+    take_back(&g);
+}
+
+static void test_signals(void **state)
+{
+    (void)state;
+    struct given g;
+    accept(&g, WORDS("x"), NONE);
+    assert_int_equal(g.launch.signals[0], SIGTERM);
+    assert_int_equal(g.launch.signals[3], SIGQUIT);
+    assert_int_equal(g.launch.signals[4], 0);
+    assert_null(g.spec.env);
+    take_back(&g);
+    accept(&g, WORDS("--signals-to-handle", "SIGUSR1,TERM", "x"), NONE);
+    assert_int_equal(g.launch.signals[0], SIGUSR1);
+    assert_int_equal(g.launch.signals[1], SIGTERM);
+    assert_int_equal(g.launch.signals[2], 0);
+    assert_string_equal(g.spec.env[0], "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGUSR1,TERM");
+    take_back(&g);
+}
+
+static void test_what_means_nothing_is_said(void **state)
+{
+    (void)state;
+    struct given g;
+    accept(&g, WORDS("--start-method=spawn", "--numa-binding", "node", "--monitor-interval=5", "x"), NONE);
+    assert_string_equal(
+        g.talk.data,
+        "ddpctl: warning: --start-method means nothing here: workers are programs of their own, "
+        "never forked from Python\n"
+        "ddpctl: warning: --numa-binding means nothing here: workers are not bound to NUMA nodes; "
+        "put numactl before the command\n");
+    take_back(&g);
+}
+
+static void test_misuse(void **state)
+{
+    (void)state;
+    refuse(WORDS("--nproc-pre-node=2", "x"), NONE,
+           "unknown option '--nproc-pre-node', did you mean '--nproc-per-node'?");
+    refuse(WORDS("--nproc-per-node=xpu", "x"), NONE,
+           "'--nproc-per-node xpu': only NVIDIA GPUs are counted, say the number");
+    refuse(WORDS("--nproc-per-node=0", "x"), NONE,
+           "'--nproc-per-node 0': a number from 1 to 1024, gpu, cpu or auto was expected");
+    refuse(WORDS("--nnodes=3:2", "x"), NONE,
+           "'--nnodes 3:2': 1 or more, and MIN not above MAX, was expected");
+    refuse(WORDS("--rdzv-backend=etcd-v2", "x"), NONE,
+           "'--rdzv-backend etcd-v2': no etcd is needed, say c10d and an endpoint of one of the nodes");
+    refuse(WORDS("--rdzv-backend=zeus", "x"), NONE, "'--rdzv-backend zeus': c10d or static was expected");
+    refuse(WORDS("--rdzv-endpoint=h:99999", "x"), NONE,
+           "'--rdzv-endpoint h:99999': HOST:PORT or [IPv6]:PORT was expected");
+    refuse(WORDS("--rdzv-endpoint=[::1", "x"), NONE,
+           "'--rdzv-endpoint [::1': HOST:PORT or [IPv6]:PORT was expected");
+    refuse(WORDS("-r", "4", "x"), NONE,
+           "'--redirects 4': 0 to 3, or local ranks with such a number as in 0:3,1:2, was expected");
+    refuse(WORDS("--local-ranks-filter=a", "x"), NONE,
+           "'--local-ranks-filter a': a list of local ranks as in 0,2 was expected");
+    refuse(WORDS("--nnodes=2", "x"), NONE,
+           "2 nodes need a place to meet: say --rdzv-endpoint HOST:PORT, the same on each, or --hosts, or "
+           "--nodes 1");
+    refuse(WORDS("--standalone", "--nnodes=2", "x"), NONE,
+           "--standalone is this machine alone and the job wants 2 nodes");
+    refuse(WORDS("--nnodes=2", "--node-rank=2", "--master-addr=h", "x"), NONE,
+           "--node-rank 2: there are 2 nodes, the first is 0");
+    refuse(WORDS("--nnodes=2", "--rdzv-endpoint=h:0", "x"), NONE,
+           "--rdzv-endpoint h:0: the other nodes cannot know a port that is chosen here, name one");
+    refuse(WORDS("-m", "--no-python", "x"), NONE, "--no-python and --module contradict each other");
+    refuse(
+        WORDS("--signals-to-handle=SIGKILL", "x"), NONE,
+        "'--signals-to-handle SIGKILL': SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and the like was "
+        "expected");
+    refuse(WORDS("--"), NONE, "a COMMAND is missing after --");
+    refuse((const char *const[]){"run", NULL}, NONE, "nothing to run, give JOB.yaml, SCRIPT.py or a COMMAND");
+}
+
+static void test_tee_takes_a_value_or_none(void **state)
+{
+    (void)state;
+    const struct {
+        const char *const *words;
+        const char *tee, *command;
+    } cases[] = {
+        {WORDS("--tee", "--", "x"), "3", "x"},
+        {WORDS("-t", "3", "x"), "3", "x"},
+        {WORDS("-t3", "x"), "3", "x"},
+        {WORDS("--tee", "x", "1"), "3", "x 1"},
+        {WORDS("--tee=0:1,1:3", "x"), "0:1,1:3", "x"},
+        {WORDS("--tee", "0:1", "x"), "0:1", "x"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct given g;
+        accept(&g, cases[i].words, NONE);
+        assert_string_equal(g.launch.tee, cases[i].tee);
+        check_command(&g, cases[i].command);
+        take_back(&g);
+    }
+}
+
+/* "o": shown, "O": behind the label, "-": not; stdout and stderr of local ranks 0, 1, 2. */
+static void shows(const char *redirects, const char *tee, const char *ranks, const char *wanted)
+{
+    struct run_request l = {
+        .redirects = xstrdup(redirects), .tee = xstrdup(tee), .local_ranks = xstrdup(ranks)};
+    char got[7] = {0};
+    for (int rank = 0; rank < 3; rank++)
+        for (int stream = 0; stream < 2; stream++) {
+            bool teed;
+            bool shown = worker_output_shown(&l, rank, stream, &teed);
+            got[2 * rank + stream] = !shown ? '-' : teed ? 'O' : 'o';
+        }
+    assert_string_equal(got, wanted);
+    run_request_release(&l);
+}
+
+static void test_what_is_shown(void **state)
+{
+    (void)state;
+    shows(NULL, NULL, NULL, "oooooo");
+    shows("3", NULL, NULL, "------");
+    shows("1", NULL, NULL, "-o-o-o");
+    shows("2", NULL, NULL, "o-o-o-");
+    shows(NULL, "3", NULL, "OOOOOO");
+    shows("3", "1", NULL, "O-O-O-");
+    shows("0:3,1:2", NULL, NULL, "--o-oo");
+    shows(NULL, "0:3,2:1", NULL, "OOooOo");
+    shows(NULL, NULL, "0,2", "oo--oo");
+    shows(NULL, "3", "1", "--OO--");
+    shows("0", "0", NULL, "oooooo");
+}
+
+static void test_labels(void **state)
+{
+    (void)state;
+    CLEANUP(free_text) char *usual = worker_output_label("trainer", 5, 1, NULL);
+    CLEANUP(free_text)
+    char *own = worker_output_label("trainer", 5, 1, "<${role_name} ${rank}/${local_rank} $x> ");
+    assert_string_equal(usual, "[trainer1]:");
+    assert_string_equal(own, "<trainer 5/1 $x> ");
+}
+
+static void test_a_job_file_keeps_its_own(void **state)
+{
+    (void)state;
+    struct given g;
+    char path[] = "/tmp/ddp-test-XXXXXX.yaml";
+    int fd = mkstemps(path, 5);
+    const char *text = "command: [x]\nrole: filed\nrun_id: r7\nmax_restarts: 2\nprocs_per_node: 3\n";
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+    accept(&g, WORDS("--nproc-per-node=2", path, "--tee"), NONE);
+    assert_string_equal(g.spec.run_id, "r7");
+    assert_string_equal(g.launch.role, "filed");
+    assert_int_equal(g.spec.max_restarts, 2);
+    assert_int_equal(g.spec.procs_per_node, 2);
+    take_back(&g);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_tutorials_lines),
+        cmocka_unit_test(test_static_rendezvous),
+        cmocka_unit_test(test_what_runs),
+        cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_conf),
+        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_what_means_nothing_is_said),
+        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_tee_takes_a_value_or_none),
+        cmocka_unit_test(test_what_is_shown),
+        cmocka_unit_test(test_labels),
+        cmocka_unit_test(test_a_job_file_keeps_its_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
