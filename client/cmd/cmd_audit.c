@@ -9,6 +9,7 @@
 #include "client/connect.h"
 #include "client/screen/json_print.h"
 #include "client/screen/screen.h"
+#include "client/screen/screen_events.h"
 
 #define LINES_DEFAULT 100
 #define LINES_MOST 10000

@@ -1,4 +1,5 @@
 #include "base/mem.h"
+#include "client/cmd/job_number.h"
 #include "client/connect.h"
 
 struct cancel_options {

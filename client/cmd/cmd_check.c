@@ -4,9 +4,11 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "client/cmd/job_number.h"
 #include "client/cmd/submit.h"
 #include "client/diagnose/preflight_survey.h"
 #include "client/screen/json_print.h"
+#include "client/screen/screen_check.h"
 
 #define PLACES_MS 20000
 

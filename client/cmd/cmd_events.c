@@ -2,9 +2,11 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "client/cmd/job_number.h"
 #include "client/connect.h"
 #include "client/screen/json_print.h"
 #include "client/screen/screen.h"
+#include "client/screen/screen_events.h"
 
 struct events_options {
     const char *output;

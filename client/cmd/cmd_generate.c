@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/paths.h"
+#include "client/cmd/job_number.h"
 #include "client/connect.h"
 
 struct generate_options {

@@ -3,7 +3,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "client/cmd/follow.h"
+#include "client/cmd/job_number.h"
+#include "client/connect.h"
+#include "client/interrupts.h"
 #include "client/screen/prefix.h"
 #include "client/screen/term.h"
 

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "client/cmd/job_number.h"
 #include "client/connect.h"
 #include "client/screen/format.h"
 #include "client/screen/json_print.h"

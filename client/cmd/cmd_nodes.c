@@ -5,6 +5,7 @@
 #include "client/connect.h"
 #include "client/screen/json_print.h"
 #include "client/screen/screen.h"
+#include "client/screen/screen_nodes.h"
 
 /* nodes, and the three things an operator says about one: drain, undrain, forget. */
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "client/cmd/job_number.h"
 #include "client/connect.h"
 
 /* What changes a job while it runs: how many nodes it has, and that it starts again. */

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "client/cmd/job_number.h"
 #include "client/cmd/submit.h"
 
 struct resume_options {

@@ -5,12 +5,14 @@
 
 #include "base/mem.h"
 #include "client/cmd/submit.h"
+#include "client/interrupts.h"
 #include "client/run/batch_task.h"
 #include "client/run/host_group.h"
 #include "client/run/launch_message.h"
 #include "client/run/remote_launch.h"
 #include "client/run/run_logs.h"
 #include "client/run/run_session.h"
+#include "client/run/torchrun.h"
 
 /* run: one job in the foreground.
  *

@@ -4,8 +4,13 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "client/cmd/follow.h"
+#include "client/connect.h"
+#include "client/cmd/job_number.h"
+#include "client/interrupts.h"
 #include "client/screen/json_print.h"
+#include "client/screen/screen.h"
+#include "client/screen/screen_job.h"
+#include "client/screen/screen_jobs.h"
 
 struct status_options {
     bool watch, all;

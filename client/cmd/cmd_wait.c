@@ -1,7 +1,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/cmd/follow.h"
+#include "client/connect.h"
+#include "client/cmd/job_number.h"
+#include "client/job_watch.h"
+#include "client/screen/screen.h"
 
 /* Quiet until the end; then one line on stderr where it did not succeed. */
 static int verdict(const Ddp__V1__JobStatus *job)

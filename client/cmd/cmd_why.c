@@ -3,10 +3,12 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "client/cmd/job_number.h"
 #include "client/connect.h"
 #include "client/diagnose/diagnosis.h"
 #include "client/screen/json_print.h"
 #include "client/screen/screen.h"
+#include "client/screen/screen_why.h"
 
 struct why_options {
     const char *output;

@@ -1,6 +1,7 @@
 #ifndef DDP_CLIENT_CMD_COMMAND_H
 #define DDP_CLIENT_CMD_COMMAND_H
 
+#include "client/cmd/output.h"
 #include "client/options.h"
 
 /* A command is one const entry in one file, cmd_NAME.c, and a row of the table in main.c. */
@@ -47,16 +48,6 @@ extern const struct command cmd_submit, cmd_run, cmd_status, cmd_logs, cmd_wait,
     cmd_version, cmd_verify, cmd_generate, cmd_why, cmd_check, cmd_whoami, cmd_audit;
 extern const struct command *const commands[]; /* ended by NULL */
 const struct command *command_find(const char *name);
-
-/* "ddpctl: <message>" on stderr, and the exit code that fits: INVALID_ARGUMENT 2, UNAVAILABLE 3, else 1. */
-int error_print(const struct err *e);
-/* Reads a job number: "9" or "#9". */
-MUST_CHECK enum err_code job_number_parse(const char *text, int64_t *job, struct err *e);
-/* Writes to stdout at once; false when nobody reads it any more (a closed pipe), or when it cannot be
- * written, which is said. */
-bool stdout_put(struct buf *b);
-bool stdout_lost(void); /* stdout could not be written: whoever reads the file later must learn of it */
-bool stderr_put(struct buf *b); /* to stderr; both clear the buffer */
 
 #define OPTION_OUTPUT(owner, member)                                                                         \
     {                                                                                                        \

@@ -1,6 +1,6 @@
+#include "client/cmd/output.h"
+
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -56,16 +56,4 @@ int error_print(const struct err *e)
     default:
         return EXIT_FAILED;
     }
-}
-
-enum err_code job_number_parse(const char *text, int64_t *job, struct err *e)
-{
-    const char *digits = text + (*text == '#');
-    char *end;
-    errno = 0;
-    long long value = strtoll(digits, &end, 10);
-    if (*digits < '1' || *digits > '9' || *end || errno)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is no job number, see ddpctl status", text);
-    *job = value;
-    return ERR_OK;
 }

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "client/diagnose/diagnosis_failure.h"
+#include "client/diagnose/worker_probe.h"
 #include "client/screen/format.h"
 #include "client/screen/screen.h"
 
@@ -31,11 +33,6 @@ static bool is(const char *text, const char *wanted)
 }
 
 /* ---- text */
-
-void worker_probe_name(struct buf *out, const Ddp__V1__WorkerProbe *w)
-{
-    term_printf_safe(out, "rank %d on %s", w->rank, w->node);
-}
 
 /* "rank 1 on n2 (pid 4121, python3)" */
 static void who_process(struct buf *out, const Ddp__V1__WorkerProbe *w, const Ddp__V1__ProcessProbe *p)
@@ -128,19 +125,12 @@ static void advise_logs(struct diagnosis *v, const Ddp__V1__ProbeJobReply *reply
 
 /* ---- what each cause looks like */
 
-static int64_t silent_ms(const Ddp__V1__WorkerProbe *w)
-{
-    if (w->output_age_ms < 0 || (w->report_age_ms >= 0 && w->report_age_ms < w->output_age_ms))
-        return w->report_age_ms;
-    return w->output_age_ms;
-}
-
 /* Since the last word of any rank; -1: nobody knows. */
 static int64_t quiet_ms(const Ddp__V1__ProbeJobReply *reply)
 {
     int64_t least = -1;
     for (size_t i = 0; i < reply->n_workers; i++) {
-        int64_t age = reply->workers[i]->ended ? -1 : silent_ms(reply->workers[i]);
+        int64_t age = reply->workers[i]->ended ? -1 : worker_probe_quiet_ms(reply->workers[i]);
         if (age >= 0 && (least < 0 || age < least))
             least = age;
     }

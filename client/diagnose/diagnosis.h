@@ -43,18 +43,4 @@ struct diagnosis {
 void diagnosis_find(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *out); /* *out zeroed before */
 void diagnosis_release(struct diagnosis *v);                                     /* for CLEANUP too */
 
-/* The process that does a worker's work: a shell or launcher that only waits for one child is passed over,
- * and one that is stopped or stuck is preferred. NULL: none was seen. */
-const Ddp__V1__ProcessProbe *worker_probe_process(const Ddp__V1__WorkerProbe *worker);
-const char *process_probe_state(const char *state);        /* "T" to "stopped" */
-bool process_probe_halted(const Ddp__V1__ProcessProbe *p); /* by a signal or a debugger */
-/* How sure it is that its wait is not for a peer, 0 to 3: 0 is what collectives wait in. */
-int process_probe_elsewhere(const Ddp__V1__ProcessProbe *p);
-
-/* worker_probe_process.c has the four above; verdict_end.c: jobs that failed, or begin anew */
-void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v);
-
-/* What both files use. */
-void worker_probe_name(struct buf *out, const Ddp__V1__WorkerProbe *w); /* "rank 1 on n2" */
-
 #endif

@@ -1,9 +1,11 @@
+#include "client/diagnose/diagnosis_failure.h"
+
 #include <signal.h>
 #include <string.h>
 
 #include "base/exits.h"
 #include "base/mem.h"
-#include "client/diagnose/diagnosis.h"
+#include "client/diagnose/worker_probe.h"
 #include "client/screen/format.h"
 #include "client/screen/screen.h"
 

@@ -37,7 +37,4 @@ void preflight_check_places(const struct preflight *f,
 void place_of(const struct job_spec *spec, char *const *env, bool hash, Ddp__V1__CheckPlace *out);
 void place_release(Ddp__V1__CheckPlace *place);
 
-void screen_check(const struct preflight *f, const struct findings *found, const struct term *term,
-                  struct buf *out);
-
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/id.h"
 #include "base/mem.h"
+#include "client/cmd/output.h"
 
 #define KEY_BYTES 16
 #define HOLD_MS 20000

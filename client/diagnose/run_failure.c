@@ -1,5 +1,6 @@
 #include "client/diagnose/run_failure.h"
 
+#include "client/run/run_error.h"
 #include "client/screen/screen.h"
 
 #define LAST_WORDS 5

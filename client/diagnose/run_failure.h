@@ -1,7 +1,7 @@
 #ifndef DDP_CLIENT_DIAGNOSE_RUN_FAILURE_H
 #define DDP_CLIENT_DIAGNOSE_RUN_FAILURE_H
 
-#include "client/run/run_logs.h"
+#include "client/run/run_error.h"
 
 /* What is said of a failed run beyond its first line ("rank 1 on box1 exited with code 3"): the rank's last
  * words where they were not seen alone, an error that came earlier in another rank, and what became of its

@@ -1,7 +1,9 @@
+#include "client/diagnose/worker_probe.h"
+
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/diagnose/diagnosis.h"
+#include "client/screen/term.h"
 
 /* A worker's processes: which of them does the work, and what it is about. */
 
@@ -88,4 +90,16 @@ int process_probe_elsewhere(const Ddp__V1__ProcessProbe *p)
         if (is(p->waits_in, own[i]))
             return 2;
     return is(p->waits_in, "select") ? 1 : 0;
+}
+
+void worker_probe_name(struct buf *out, const Ddp__V1__WorkerProbe *w)
+{
+    term_printf_safe(out, "rank %d on %s", w->rank, w->node);
+}
+
+int64_t worker_probe_quiet_ms(const Ddp__V1__WorkerProbe *w)
+{
+    if (w->output_age_ms < 0 || (w->report_age_ms >= 0 && w->report_age_ms < w->output_age_ms))
+        return w->report_age_ms;
+    return w->output_age_ms;
 }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "client/cmd/output.h"
 
 #define QUEUE_MS 60000 /* all are here and it has not started: it never will, the nodes are its own */
 

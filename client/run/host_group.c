@@ -8,8 +8,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "client/cmd/output.h"
 #include "client/cmd/submit.h"
 #include "client/diagnose/reach.h"
+#include "client/interrupts.h"
 #include "client/run/endpoint.h"
 #include "client/run/host_duties.h"
 #include "client/run/run_membership.h"

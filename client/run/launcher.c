@@ -1,10 +1,10 @@
-#include <stdio.h>
+#include "client/run/launcher.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "client/run/remote_launch.h"
 
 bool launcher_on_path(const char *program)
 {

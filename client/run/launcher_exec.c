@@ -1,3 +1,5 @@
+#include "client/run/launcher_exec.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -5,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "client/run/remote_launch.h"
+#include "client/cmd/output.h"
 
 /* srun and mpirun are the batch system's own way: this process becomes them, so that signals and the exit
  * code are theirs. */

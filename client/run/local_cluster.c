@@ -20,7 +20,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
-#include "client/cmd/follow.h"
+#include "client/interrupts.h"
 #include "proto/rpc_address.h"
 
 #define PREFIX "ddp-run-"

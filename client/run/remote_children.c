@@ -1,3 +1,5 @@
+#include "client/run/remote_children.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,10 +15,10 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "client/cmd/follow.h"
+#include "client/cmd/output.h"
+#include "client/interrupts.h"
 #include "client/run/endpoint.h"
 #include "client/run/launch_message.h"
-#include "client/run/remote_launch.h"
 
 /* A ddpctl for each host: here by itself, elsewhere by ssh or pbsdsh.
  *

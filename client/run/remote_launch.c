@@ -8,8 +8,12 @@
 
 #include "base/id.h"
 #include "base/mem.h"
+#include "client/cmd/job_text.h"
+#include "client/cmd/output.h"
 #include "client/run/launch_message.h"
+#include "client/run/launcher_exec.h"
 #include "client/run/nodelist.h"
+#include "client/run/remote_children.h"
 #include "client/run/run_token.h"
 
 #define TOKEN_BYTES 32

@@ -46,10 +46,6 @@ struct run_request {
     int signals[RUN_SIGNALS_MAX]; /* that stop the run, ended by 0 */
 };
 
-/* What the command line and PET_* say. tail: the script or command with its arguments, NULL: a job file.
- * Fills options with PET_*. What cannot mean anything here goes to talk, one warning a line. */
-MUST_CHECK enum err_code torchrun_read(struct run_request *l, struct run_options *options, char *const *tail,
-                                       char *const *env, struct buf *talk, struct err *e);
 /* The job's text: of the launch's command, or of the file with what was said applied. */
 MUST_CHECK enum err_code run_request_job_text(const struct run_request *l, const struct run_options *options,
                                               const char *file, char **text, struct err *e);

@@ -9,8 +9,15 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "client/cmd/command.h"
+#include "client/cmd/output.h"
 #include "client/diagnose/run_failure.h"
+#include "client/interrupts.h"
+#include "client/job_watch.h"
+#include "client/run/run_error.h"
+#include "client/run/run_logs.h"
 #include "client/run/worker_output.h"
+#include "client/screen/screen.h"
+#include "client/screen/screen_follow.h"
 #include "client/screen/term.h"
 
 #define QUEUE_MS 60000  /* then it will never fit here */

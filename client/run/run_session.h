@@ -1,11 +1,12 @@
 #ifndef DDP_CLIENT_RUN_RUN_SESSION_H
 #define DDP_CLIENT_RUN_RUN_SESSION_H
 
-#include "client/cmd/follow.h"
 #include "client/diagnose/waiting.h"
+#include "client/job_watch.h"
 #include "client/run/local_cluster.h"
 #include "client/run/log_tail.h"
 #include "client/run/run_request.h"
+#include "client/screen/screen_follow.h"
 
 /* A job of `ddpctl run` in the foreground: it is watched, what the workers of this node write is copied
  * (straight from their log files), ^C and its like are obeyed, until the job has ended and all is copied. */

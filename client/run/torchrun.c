@@ -1,3 +1,5 @@
+#include "client/run/torchrun.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -9,7 +11,6 @@
 
 #include "base/mem.h"
 #include "client/run/nodelist.h"
-#include "client/run/run_request.h"
 
 /* torchrun's options and PET_* variables, read as torchrun's users mean them. Times are seconds there. */
 

@@ -104,12 +104,3 @@ void prefixer_release(struct prefixer *p)
     free(p->streams);
     *p = (struct prefixer){0};
 }
-
-enum err_code job_rank_parse(const char *text, int64_t *rank, struct err *e)
-{
-    size_t digits = strspn(text, "0123456789");
-    if (digits == 0 || text[digits] || digits > 7)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'--rank %s': a rank's number was expected", text);
-    *rank = strtol(text, NULL, 10);
-    return ERR_OK;
-}

@@ -34,6 +34,4 @@ void prefixer_add(struct prefixer *p, int rank, bool standard_error, const char 
 void prefixer_finish(struct prefixer *p, struct buf *out); /* unfinished lines, each with an end */
 void prefixer_release(struct prefixer *p);
 
-MUST_CHECK enum err_code job_rank_parse(const char *text, int64_t *rank, struct err *e);
-
 #endif

@@ -4,19 +4,8 @@
 #include "client/screen/term.h"
 #include "proto/ddp.pb-c.h"
 
-/* The screens: from the coordinator's answers to text. No input or output, no clock: tests compare them with
- * files. */
-
-void screen_jobs(const Ddp__V1__ListJobsReply *reply, const struct term *term, struct buf *out);
-void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out);
-void screen_nodes(const Ddp__V1__ListNodesReply *reply, const struct term *term, struct buf *out);
-void screen_audit(const Ddp__V1__GetAuditReply *reply, const struct term *term, struct buf *out);
-void screen_events(const Ddp__V1__GetEventsReply *reply, const struct term *term, struct buf *out);
-struct diagnosis;
-void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *verdict, const struct term *term,
-                struct buf *out);
-
-/* Parts that several screens share. */
+/* Facts of a job and pieces of text that several screens show. Nothing under screen_ reads a clock or does input
+ * or output, so that tests can compare screens with files. */
 bool job_ended(const Ddp__V1__JobStatus *job);
 bool job_succeeded(const Ddp__V1__JobStatus *job);
 bool job_metric(const Ddp__V1__JobStatus *job, const char *name, double *value);

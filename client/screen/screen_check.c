@@ -1,9 +1,9 @@
+#include "client/screen/screen_check.h"
+
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/diagnose/preflight.h"
 #include "client/screen/format.h"
-#include "client/screen/screen.h"
 #include "client/screen/table.h"
 
 /* `ddpctl check`: a row for each node, one for each link, what is wrong, and what mends it. */

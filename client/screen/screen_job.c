@@ -1,3 +1,5 @@
+#include "client/screen/screen_job.h"
+
 #include <stdlib.h>
 #include <string.h>
 

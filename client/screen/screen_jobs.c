@@ -1,3 +1,5 @@
+#include "client/screen/screen_jobs.h"
+
 #include <stdio.h>
 #include <string.h>
 

@@ -1,14 +1,10 @@
-#include <math.h>
-#include <stdlib.h>
+#include "client/screen/screen_nodes.h"
+
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "client/screen/format.h"
-#include "client/screen/screen.h"
 #include "client/screen/table.h"
-
-/* `ddpctl nodes` and `ddpctl events JOB`. */
 
 static const struct table_column columns[] = {
     {"NODE", false}, {"STATE", false}, {"CPU", false},    {"GPU", false},        {"FREE", true},
@@ -93,43 +89,4 @@ void screen_nodes(const Ddp__V1__ListNodesReply *reply, const struct term *term,
     for (size_t i = 0; i < reply->n_nodes; i++)
         node_row(t, reply->nodes[i], term);
     table_print(t, term, out);
-}
-
-/* The time alone, where it was today. */
-static void stamp_print(char out[64], int64_t time_ms, int64_t now_ms)
-{
-    time_t second = (time_t)(time_ms / 1000), now = (time_t)(now_ms / 1000);
-    struct tm at, today;
-    localtime_r(&second, &at);
-    localtime_r(&now, &today);
-    bool same_day = at.tm_yday == today.tm_yday && at.tm_year == today.tm_year;
-    strftime(out, 64, same_day ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &at);
-}
-
-void screen_audit(const Ddp__V1__GetAuditReply *reply, const struct term *term, struct buf *out)
-{
-    static const struct table_column audit_columns[] = {{"TIME"}, {"WHO"}, {"FROM"}, {"WHAT"}};
-    CLEANUP(table_release) struct table *t = table_new(audit_columns, ARRAY_LEN(audit_columns));
-    for (size_t i = 0; i < reply->n_entries; i++) {
-        char stamp[64];
-        stamp_print(stamp, reply->entries[i]->time_ms, term->now_ms);
-        table_cell(t, STYLE_NONE, stamp);
-        table_cell(t, STYLE_NONE, reply->entries[i]->who);
-        table_cell(t, STYLE_NONE, reply->entries[i]->origin);
-        table_cell(t, STYLE_NONE, reply->entries[i]->text);
-        table_end_row(t);
-    }
-    table_print(t, term, out);
-}
-
-void screen_events(const Ddp__V1__GetEventsReply *reply, const struct term *term, struct buf *out)
-{
-    for (size_t i = 0; i < reply->n_events; i++) {
-        const Ddp__V1__Event *event = reply->events[i];
-        char stamp[64];
-        stamp_print(stamp, event->time_ms, term->now_ms);
-        buf_printf(out, "%s  ", stamp);
-        term_puts_safe(out, event->text);
-        buf_putc(out, '\n');
-    }
 }

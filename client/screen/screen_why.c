@@ -1,9 +1,10 @@
+#include "client/screen/screen_why.h"
+
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/diagnose/diagnosis.h"
+#include "client/diagnose/worker_probe.h"
 #include "client/screen/format.h"
-#include "client/screen/screen.h"
 #include "client/screen/table.h"
 
 /* `ddpctl why JOB`: the cause, what shows it, the ranks as they are, what to do. */
@@ -32,13 +33,6 @@ static enum style style_of(enum diagnosis_kind kind)
 static void age_cell(struct table *t, int64_t age)
 {
     table_cell(t, STYLE_NONE, age >= 1000 ? fmt_age(age).text : age >= 0 ? "-" : "");
-}
-
-static int64_t quiet(const Ddp__V1__WorkerProbe *w)
-{
-    if (w->output_age_ms < 0 || (w->report_age_ms >= 0 && w->report_age_ms < w->output_age_ms))
-        return w->report_age_ms;
-    return w->output_age_ms;
 }
 
 static void wait_cell(struct table *t, const Ddp__V1__ProcessProbe *p)
@@ -71,7 +65,7 @@ static void row(struct table *t, const Ddp__V1__WorkerProbe *w, const struct dia
     table_cell(t, STYLE_NONE, name.len ? name.data : "");
     table_cell(t, style, p ? process_probe_state(p->state) : w->state);
     age_cell(t, w->probed ? w->idle_ms : -1);
-    age_cell(t, w->ended ? -1 : quiet(w));
+    age_cell(t, w->ended ? -1 : worker_probe_quiet_ms(w));
     table_cell(t, STYLE_NONE, w->step ? fmt_count(w->step).text : "");
     wait_cell(t, p);
     table_end_row(t);

@@ -8,7 +8,9 @@
 
 #include "base/mem.h"
 #include "client/diagnose/diagnosis.h"
+#include "client/diagnose/worker_probe.h"
 #include "client/screen/screen.h"
+#include "client/screen/screen_why.h"
 #include "tests/unit/client/golden.h"
 
 /* From facts to the sentence, a pattern a row. */

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "client/cmd/job_number.h"
 #include "client/run/log_tail.h"
 #include "client/screen/prefix.h"
 

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "client/diagnose/preflight.h"
+#include "client/screen/screen_check.h"
 #include "tests/unit/client/golden.h"
 
 /* From what nodes say of themselves to what is wrong with each. */

@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "client/run/run_request.h"
+#include "client/run/torchrun.h"
 #include "client/run/worker_output.h"
 
 /* From words and variables to a launch, as `ddpctl run` does it. */

@@ -1,0 +1,46 @@
+#include "client/interrupts.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+static volatile sig_atomic_t interrupt_count, interrupt_number;
+
+/* The same word twice is one wish, but for ^C: terminals that close and batch systems tell it more than once,
+ * and a snapshot may be on its way. */
+static void on_interrupt(int number)
+{
+    if (number == interrupt_number && number != SIGINT)
+        return;
+    interrupt_number = number;
+    interrupt_count++;
+}
+
+void interrupts_catch_these(const int *signals)
+{
+    struct sigaction action = {.sa_handler = on_interrupt};
+    sigemptyset(&action.sa_mask);
+    for (; *signals; signals++) {
+        struct sigaction before;
+        bool nohup =
+            *signals == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (!nohup)
+            sigaction(*signals, &action, NULL);
+    }
+}
+
+void interrupts_catch(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, 0};
+    interrupts_catch_these(signals);
+}
+
+int interrupts(void)
+{
+    return interrupt_count;
+}
+
+int interrupt_signal(void)
+{
+    return interrupt_number;
+}

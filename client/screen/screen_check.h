@@ -1,0 +1,11 @@
+#ifndef DDP_CLIENT_SCREEN_SCREEN_CHECK_H
+#define DDP_CLIENT_SCREEN_SCREEN_CHECK_H
+
+#include "client/diagnose/preflight.h"
+#include "client/screen/term.h"
+
+/* `ddpctl check`. */
+void screen_check(const struct preflight *f, const struct findings *found, const struct term *term,
+                  struct buf *out);
+
+#endif

@@ -1,0 +1,10 @@
+#ifndef DDP_CLIENT_SCREEN_SCREEN_JOB_H
+#define DDP_CLIENT_SCREEN_SCREEN_JOB_H
+
+#include "client/screen/term.h"
+#include "proto/ddp.pb-c.h"
+
+/* `ddpctl status JOB`. */
+void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out);
+
+#endif
