@@ -16,8 +16,8 @@
 #include "base/paths.h"
 #include "base/signals.h"
 #include "daemon/agent/agent_state.h"
-#include "daemon/agent/logs/retain.h"
 #include "daemon/agent/gpu/trainer_plugin.h"
+#include "daemon/agent/logs/log_expiry_pass.h"
 #include "proto/rpc_resolve.h"
 
 #define LOG_POLL_MS 100
@@ -127,7 +127,7 @@ static void on_log_read(void *user, const Ddp__V1__LogRead *read)
 {
     struct agent *a = user;
 
-    logs_request(a->logs, read);
+    log_readers_request(a->logs, read);
     a->changed = true;
 }
 
@@ -135,21 +135,21 @@ static void on_probe(void *user, const Ddp__V1__Probe *probe)
 {
     struct agent *a = user;
 
-    watch_probe(a->watch, probe);
+    worker_monitor_probe(a->watch, probe);
 }
 
 static void on_check(void *user, const Ddp__V1__CheckAsk *ask)
 {
     struct agent *a = user;
 
-    checks_ask(a->checks, ask);
+    check_server_ask(a->checks, ask);
 }
 
-static void on_pardon(void *user)
+static void on_gpus_cleared(void *user)
 {
     struct agent *a = user;
 
-    gpus_pardon(a->gpus);
+    gpus_clear_faults(a->gpus);
 }
 
 static void on_sendable(void *user)
@@ -163,8 +163,8 @@ static void on_lost(void *user)
 {
     struct agent *a = user;
 
-    logs_drop_all(a->logs);
-    watch_session(a->watch);
+    log_readers_drop_all(a->logs);
+    worker_monitor_new_session(a->watch);
 }
 
 static enum err_code send_chunk(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e)
@@ -198,8 +198,8 @@ static void on_report(void *user, int64_t job, const struct spawn_report *report
 {
     struct agent *a = user;
 
-    reports_add(&a->reports, job, report);
-    watch_reported(a->watch, job, report->spawn);
+    report_queue_add(&a->reports, job, report);
+    worker_monitor_reported(a->watch, job, report->spawn);
 }
 
 /* ---- the loop */
@@ -232,7 +232,7 @@ void agent_dial(struct agent *a)
                                     .on_log_read = on_log_read,
                                     .on_probe = on_probe,
                                     .on_check = on_check,
-                                    .on_pardon = on_pardon,
+                                    .on_gpus_cleared = on_gpus_cleared,
                                     .on_sendable = on_sendable,
                                     .on_lost = on_lost,
                                     .user = a};
@@ -251,8 +251,8 @@ static bool leave_cluster(struct agent *a, int64_t now)
     size_t count;
 
     agent_reconcile(a, now);
-    wake_at(a, wards_tend(a->wards, now), now);
-    known = wards_known(a->wards, &count);
+    wake_at(a, supervisors_tend(a->supervisors, now), now);
+    known = supervisors_known(a->supervisors, &count);
     free(known);
     if (count)
         return true;
@@ -281,12 +281,12 @@ static void on_settle(uv_prepare_t *handle)
         wake_at(a, a->dial_by, now);
     }
     agent_reconcile(a, now);
-    wake_at(a, wards_tend(a->wards, now), now);
-    wards_sweep(a->wards, agent_wants_job, a);
+    wake_at(a, supervisors_tend(a->supervisors, now), now);
+    supervisors_sweep(a->supervisors, agent_wants_job, a);
     agent_watch(a);
     if (a->facts_due)
         agent_send_facts(a);
-    if (logs_pump(a->logs))
+    if (log_readers_pump(a->logs))
         wake_at(a, now + LOG_POLL_MS, now);
 }
 
@@ -306,8 +306,8 @@ static void on_retain_work(uv_work_t *work)
     struct err e;
 
     a->retention.problem.code = ERR_OK;
-    if (retain_logs(a->settings->log_dir, a->settings->log_keep_ms, clock_wall_ms(), log_stays, a,
-                    &a->retention.removed, &e))
+    if (log_expiry_pass(a->settings->log_dir, a->settings->log_keep_ms, clock_wall_ms(), log_stays, a,
+                        &a->retention.removed, &e))
         a->retention.problem = e;
 }
 
@@ -342,7 +342,7 @@ static void on_session_closed(void *user);
  * gone. A coordinator elsewhere is told so. */
 static void maybe_finish(struct agent *a)
 {
-    if (!a->ending || (a->settings->lifeline >= 0 && wards_children(a->wards)))
+    if (!a->ending || (a->settings->lifeline >= 0 && supervisors_children(a->supervisors)))
         return;
     if (a->session_closed)
         uv_stop(&a->loop);
@@ -362,7 +362,7 @@ static void on_ending_late(uv_timer_t *timer)
 {
     struct agent *a = timer->data;
 
-    log_error("supervisors_left", "count=%zu", wards_children(a->wards));
+    log_error("supervisors_left", "count=%zu", supervisors_children(a->supervisors));
     uv_stop(&a->loop);
 }
 
@@ -373,7 +373,7 @@ static void end(struct agent *a, const char *why)
     a->ending = true;
     log_info("ending", "why=%s workers=%s", why, a->settings->lifeline >= 0 ? "end-too" : "go-on");
     BUG_ON(uv_timer_start(&a->later, on_ending_late, ENDING_MS, 0));
-    wards_let_go(a->wards);
+    supervisors_let_go(a->supervisors);
     bool leaves = a->settings->lifeline >= 0 && strncmp(a->settings->coordinator, "unix:", 5) != 0;
     if (!a->session)
         a->session_closed = true;
@@ -392,7 +392,7 @@ static void on_child(uv_signal_t *handle, int number)
     struct agent *a = handle->data;
 
     (void)number;
-    wards_reap(a->wards);
+    supervisors_reap(a->supervisors);
     maybe_finish(a);
 }
 
@@ -534,34 +534,35 @@ static enum err_code find_address(struct agent *a, struct err *e)
 static void open_checks(struct agent *a)
 {
     const struct settings *s = a->settings;
-    struct checks_options options = {.user = s->user,
-                                     .submitter_on = s->run_as ? s->node : NULL,
-                                     .address = a->address,
-                                     .coordinator = s->coordinator,
-                                     .port_first = s->port_first,
-                                     .port_last = s->port_last,
-                                     .send = send_up,
-                                     .ctx = a};
+    struct check_server_options options = {.user = s->user,
+                                           .submitter_on = s->run_as ? s->node : NULL,
+                                           .address = a->address,
+                                           .coordinator = s->coordinator,
+                                           .port_first = s->port_first,
+                                           .port_last = s->port_last,
+                                           .send = send_up,
+                                           .ctx = a};
 
-    a->checks = checks_create(&a->loop, &options);
+    a->checks = check_server_create(&a->loop, &options);
 }
 
 static enum err_code open_parts(struct agent *a, struct err *e)
 {
-    struct wards_options wards = {.state = a->settings->state,
-                                  .log_dir = a->settings->log_dir,
-                                  .node = a->settings->node,
-                                  .files = a->settings->files,
-                                  .attached = a->settings->lifeline >= 0};
-    struct wards_events ward_events = {on_change, on_report, a};
-    struct logs_options logs = {a->settings->log_dir, a->settings->node, send_chunk, agent_log_ended, a};
-    struct watch_options watch = {a->settings->log_dir, a->settings->node, send_up, a};
-    struct log_keeper_options keeper = {.log_dir = a->settings->log_dir,
-                                        .node = a->settings->node,
-                                        .per_job = a->settings->log_limit,
-                                        .total = a->settings->log_total,
-                                        .live = agent_live_jobs,
-                                        .ctx = a};
+    struct supervisors_options supervisors = {.state = a->settings->state,
+                                              .log_dir = a->settings->log_dir,
+                                              .node = a->settings->node,
+                                              .files = a->settings->files,
+                                              .attached = a->settings->lifeline >= 0};
+    struct supervisors_events supervisor_events = {on_change, on_report, a};
+    struct log_readers_options logs = {a->settings->log_dir, a->settings->node, send_chunk, agent_log_ended,
+                                       a};
+    struct worker_monitor_options watch = {a->settings->log_dir, a->settings->node, send_up, a};
+    struct log_limit_options keeper = {.log_dir = a->settings->log_dir,
+                                       .node = a->settings->node,
+                                       .per_job = a->settings->log_limit,
+                                       .total = a->settings->log_total,
+                                       .live = agent_live_jobs,
+                                       .ctx = a};
     CLEANUP(free_text) char *supervisor = NULL;
 
     if (paths_program("ddp-supervisor", &supervisor, e) || open_state(a, e) || find_address(a, e))
@@ -570,17 +571,17 @@ static enum err_code open_parts(struct agent *a, struct err *e)
     a->accounts = accounts_create(a->settings->node);
     if (a->settings->run_as || agent_other_user(a, NULL))
         a->runtime = xasprintf("/run/ddp/%.8s", a->instance);
-    wards.runtime = a->runtime;
+    supervisors.runtime = a->runtime;
     agent_tell_coordinator(a);
     inventory_read(&a->inventory);
     if (agent_open_gpus(a, e))
         return e->code;
-    a->logs = logs_create(&logs);
-    a->watch = watch_create(&a->loop, &watch);
+    a->logs = log_readers_create(&logs);
+    a->watch = worker_monitor_create(&a->loop, &watch);
     if (a->settings->log_limit || a->settings->log_total)
-        a->log_keeper = log_keeper_create(&a->loop, &keeper);
+        a->log_limits = log_limit_timer_create(&a->loop, &keeper);
     open_checks(a);
-    if (wards_open(&a->wards, &a->loop, &wards, &ward_events, e))
+    if (supervisors_open(&a->supervisors, &a->loop, &supervisors, &supervisor_events, e))
         return e->code;
     start_handles(a);
     a->leaving = a->settings->rejoin;
@@ -597,13 +598,13 @@ static void on_walk(uv_handle_t *handle, void *arg)
 
 static void release(struct agent *a)
 {
-    watch_close(a->watch);
-    checks_close(a->checks);
+    worker_monitor_close(a->watch);
+    check_server_close(a->checks);
     accounts_free(a->accounts);
-    wards_close(a->wards);
-    logs_free(a->logs);
-    log_keeper_free(a->log_keeper);
-    reports_release(&a->reports);
+    supervisors_close(a->supervisors);
+    log_readers_free(a->logs);
+    log_limit_timer_free(a->log_limits);
+    report_queue_release(&a->reports);
     wish_close(&a->wish);
     cards_close(&a->cards);
     gpus_close(a->gpus);

@@ -43,7 +43,7 @@ const struct passwd *agent_other_user(const struct agent *a, const char *submitt
 static enum err_code make_run_dir(struct agent *a, const Ddp__V1__GroupWish *group, char **out, struct err *e)
 {
     const struct passwd *user = agent_other_user(a, group->user);
-    CLEANUP(free_text) char *base = wards_run_base(a->wards, group->job);
+    CLEANUP(free_text) char *base = supervisors_run_base(a->supervisors, group->job);
     CLEANUP(free_text) char *name = xasprintf("g%" PRId64, group->generation);
     CLEANUP(close_fd) int at = -1;
     CLEANUP(close_fd) int fd = -1;
@@ -136,14 +136,14 @@ static void start(struct agent *a, const struct action *act)
     enum err_code code = e.code ? e.code : make_order(a, act, &order, &e);
 
     if (!code)
-        code = wards_start(a->wards, act->job, &order, &e);
+        code = supervisors_start(a->supervisors, act->job, &order, &e);
     if (code && code != ERR_UNAVAILABLE) {
         log_error("spawn_refused", "job=%" PRId64 " spawn=%" PRId64 " why=%s", act->job, act->spawn,
                   LOG_Q(e.msg));
         if (!no_account)
             err_wrap(&e, "%s", a->settings->node);
-        wards_refuse(a->wards, act->job, &order, rpc_utf8_clean(e.msg),
-                     no_account || e.code == ERR_RESOURCE_EXHAUSTED, no_account);
+        supervisors_refuse(a->supervisors, act->job, &order, rpc_utf8_clean(e.msg),
+                           no_account || e.code == ERR_RESOURCE_EXHAUSTED, no_account);
     }
     spawn_order_release(&order);
     a->facts_due = true;
@@ -156,10 +156,10 @@ static void act(struct agent *a, const struct action *action)
         start(a, action);
         break;
     case ACTION_STOP:
-        wards_stop(a->wards, action);
+        supervisors_stop(a->supervisors, action);
         break;
     case ACTION_FORGET:
-        wards_forget(a->wards, action->job, action->spawn);
+        supervisors_forget(a->supervisors, action->job, action->spawn);
         break;
     }
 }
@@ -170,11 +170,11 @@ void agent_reconcile(struct agent *a, int64_t now)
     CLEANUP(actions_release) struct actions actions = {0};
     struct reconcile_input in = {.wish = a->wish.wish,
                                  .confirmed = a->wish_confirmed,
-                                 .settled = wards_settled,
-                                 .ctx = a->wards,
+                                 .settled = supervisors_settled,
+                                 .ctx = a->supervisors,
                                  .now = now,
                                  .last_ack = a->last_ack};
-    struct known_spawn *known = wards_known(a->wards, &in.count);
+    struct known_spawn *known = supervisors_known(a->supervisors, &in.count);
 
     in.known = known;
     if (a->leaving)
@@ -197,7 +197,7 @@ int64_t *agent_live_jobs(void *agent, size_t *count)
     struct agent *a = agent;
     const Ddp__V1__Wish *wish = a->wish.wish;
     size_t known_count;
-    struct known_spawn *known = wards_known(a->wards, &known_count);
+    struct known_spawn *known = supervisors_known(a->supervisors, &known_count);
     int64_t *jobs = xcalloc(known_count + (wish ? wish->n_groups : 0) + 1, sizeof(*jobs));
 
     *count = 0;
@@ -214,7 +214,7 @@ void agent_renew_leases(struct agent *a)
     const Ddp__V1__Wish *wish = a->wish.wish;
 
     for (size_t i = 0; wish && i < wish->n_groups; i++)
-        wards_renew(a->wards, wish->groups[i]->job, a->last_ack, wish->groups[i]->lease_ms);
+        supervisors_renew(a->supervisors, wish->groups[i]->job, a->last_ack, wish->groups[i]->lease_ms);
 }
 
 static bool lives(const struct spawn_fact *fact)
@@ -225,23 +225,23 @@ static bool lives(const struct spawn_fact *fact)
 void agent_watch(struct agent *a)
 {
     size_t count, live = 0;
-    struct known_spawn *known = wards_known(a->wards, &count);
-    struct watched *list = xcalloc(count + 1, sizeof(*list));
+    struct known_spawn *known = supervisors_known(a->supervisors, &count);
+    struct monitored_worker *list = xcalloc(count + 1, sizeof(*list));
 
     for (size_t i = 0; i < count; i++) {
         const struct spawn_fact *fact = known[i].fact;
         const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, known[i].job);
 
         if (lives(fact))
-            list[live++] = (struct watched){.job = known[i].job,
-                                            .spawn = fact->spawn,
-                                            .generation = fact->generation,
-                                            .pid = fact->pid,
-                                            .rank = fact->rank,
-                                            .local_rank = fact->local_rank,
-                                            .stall_timeout_ms = group ? group->stall_timeout_ms : 0};
+            list[live++] = (struct monitored_worker){.job = known[i].job,
+                                                     .spawn = fact->spawn,
+                                                     .generation = fact->generation,
+                                                     .pid = fact->pid,
+                                                     .rank = fact->rank,
+                                                     .local_rank = fact->local_rank,
+                                                     .stall_timeout_ms = group ? group->stall_timeout_ms : 0};
     }
-    watch_set(a->watch, list, live);
+    worker_monitor_set(a->watch, list, live);
     free(list);
     free(known);
 }
@@ -365,13 +365,13 @@ static bool send_batch(struct agent *a)
 
     if (!a->reports.count)
         return false;
-    reports_batch(&a->reports, &batch, items);
+    report_queue_batch(&a->reports, &batch, items);
     ddp__v1__agent_up__init(&up);
     up.body_case = DDP__V1__AGENT_UP__BODY_REPORTS;
     up.reports = &batch;
     if (session_send(a->session, &up, &e))
         return false;
-    reports_sent(&a->reports, &batch);
+    report_queue_sent(&a->reports, &batch);
     return true;
 }
 
@@ -389,7 +389,7 @@ void agent_send_facts(struct agent *a)
         return;
     while (send_batch(a))
         ;
-    known = wards_known(a->wards, &count);
+    known = supervisors_known(a->supervisors, &count);
     if (count) /* known is NULL without */
         qsort(known, count, sizeof(*known), by_end);
     for (size_t i = 0; i < count; i++)
@@ -414,10 +414,10 @@ int64_t agent_send_reports(struct agent *a, int64_t now)
 {
     if (!a->reports.count || !session_welcomed(a->session))
         return INT64_MAX;
-    if (now < a->reports_sent + REPORT_EVERY_MS)
-        return a->reports_sent + REPORT_EVERY_MS;
+    if (now < a->reports_sent_ms + REPORT_EVERY_MS)
+        return a->reports_sent_ms + REPORT_EVERY_MS;
     send_batch(a);
-    a->reports_sent = now;
+    a->reports_sent_ms = now;
     return a->reports.count ? now + REPORT_EVERY_MS : INT64_MAX;
 }
 
@@ -431,7 +431,7 @@ bool agent_log_ended(void *agent, int64_t job, int64_t generation, int local_ran
     struct agent *a = agent;
     const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, job);
     size_t count;
-    CLEANUP(free_known) struct known_spawn *known = wards_known(a->wards, &count);
+    CLEANUP(free_known) struct known_spawn *known = supervisors_known(a->supervisors, &count);
 
     for (size_t i = 0; i < count; i++)
         if (known[i].job == job && known[i].fact->generation == generation &&

@@ -6,16 +6,16 @@
 
 #include "base/id.h"
 #include "daemon/agent/accounts.h"
-#include "daemon/agent/preflight/checks.h"
 #include "daemon/agent/gpu/gpus.h"
 #include "daemon/agent/inventory.h"
-#include "daemon/agent/logs/log_keeper.h"
-#include "daemon/agent/logs/logs.h"
-#include "daemon/agent/reports.h"
+#include "daemon/agent/logs/log_limit_timer.h"
+#include "daemon/agent/logs/log_readers.h"
+#include "daemon/agent/observe/worker_monitor.h"
+#include "daemon/agent/preflight/check_server.h"
+#include "daemon/agent/report_queue.h"
 #include "daemon/agent/session.h"
 #include "daemon/agent/settings.h"
 #include "daemon/agent/supervisors.h"
-#include "daemon/agent/observe/watch.h"
 #include "daemon/agent/wish.h"
 
 /* What agent.c (the loop), agent_gpus.c and agent_act.c (wishes to orders, facts to messages) share. Own
@@ -36,16 +36,16 @@ struct agent {
     char *nccl, *plugin;           /* its answer; NULL: there are no GPUs */
     struct wish_store wish;
     struct card_store cards;
-    struct wards *wards;
+    struct supervisors *supervisors;
     struct session *session;
-    struct logs *logs;
-    struct log_keeper *log_keeper; /* NULL: logs have no limits */
-    struct watch *watch;
-    struct checks *checks;
+    struct log_readers *logs;
+    struct log_limit_timer *log_limits; /* NULL: logs have no limits */
+    struct worker_monitor *watch;
+    struct check_server *checks;
     struct accounts *accounts;
-    struct reports reports;
-    int64_t last_ack;     /* CLOCK_BOOTTIME ms: when the last acknowledged heartbeat was sent; 0: none yet */
-    int64_t reports_sent; /* when the last batch went out */
+    struct report_queue reports;
+    int64_t last_ack; /* CLOCK_BOOTTIME ms: when the last acknowledged heartbeat was sent; 0: none yet */
+    int64_t reports_sent_ms; /* when the last batch went out */
     bool changed, facts_due, ending, session_closed;
     bool wish_confirmed; /* the kept wish came in the newest session */
     struct err failure;  /* ends the loop */

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/paths.h"
-#include "daemon/agent/kept.h"
+#include "daemon/agent/message_file.h"
 #include "proto/rpc_codec.h"
 
 /* The file: as kept.h has it. */
@@ -82,7 +82,7 @@ static enum err_code read_card(const char *path, Ddp__V1__JobCard **out, struct 
 {
     void *card;
 
-    if (kept_read(path, magic, CARD_MAX, &ddp__v1__job_card__descriptor, &card, e))
+    if (message_file_read(path, magic, CARD_MAX, &ddp__v1__job_card__descriptor, &card, e))
         return e->code;
     *out = card;
     return ERR_OK;
@@ -141,7 +141,7 @@ enum err_code cards_keep(struct card_store *c, Ddp__V1__JobCard *const *cards, s
             drop_card(c, cards[i]->job);
             continue;
         }
-        if (kept_write(path, magic, cards[i], e))
+        if (message_file_write(path, magic, cards[i], e))
             return e->code;
         set_head(c, cards[i]);
     }

@@ -7,9 +7,9 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/agent/adopt.h"
+#include "daemon/agent/state_move.h"
 #include "daemon/agent/agent.h"
-#include "daemon/agent/preflight/check.h"
+#include "daemon/agent/preflight/check_process.h"
 
 static int fail(const struct err *e)
 {
@@ -22,9 +22,9 @@ static enum err_code state_find(struct settings *s, struct err *e)
 {
     char *found;
 
-    if (geteuid() != 0 || strcmp(s->state, ADOPT_NEW) != 0)
+    if (geteuid() != 0 || strcmp(s->state, STATE_DIR_ROOT) != 0)
         return ERR_OK;
-    if (adopt_state(ADOPT_OLD, s->state, &found, e))
+    if (state_move(STATE_DIR_OLD, s->state, &found, e))
         return e->code;
     free(s->state);
     s->state = found;
@@ -43,7 +43,7 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "join"))
         return settings_join(argc - 1, argv + 1, &e) ? fail(&e) : 0;
     if (argc > 1 && !strcmp(argv[1], "check"))
-        return check_main(argc - 1, argv + 1);
+        return check_process_main(argc - 1, argv + 1);
     if (settings_read(&settings, argc, argv, &e))
         return fail(&e);
     if (geteuid() == 0 && !settings.user && !settings.run_as && settings.lifeline < 0) {

@@ -221,7 +221,7 @@ static void on_message(struct rpc_session *stream, const void *message, void *us
         s->events.on_check(s->events.user, down->check);
         break;
     case DDP__V1__AGENT_DOWN__BODY_PARDON:
-        s->events.on_pardon(s->events.user);
+        s->events.on_gpus_cleared(s->events.user);
         break;
     default:
         break; /* a newer coordinator's */

@@ -24,7 +24,7 @@ struct session_events {
     void (*on_log_read)(void *user, const Ddp__V1__LogRead *read);
     void (*on_probe)(void *user, const Ddp__V1__Probe *probe);
     void (*on_check)(void *user, const Ddp__V1__CheckAsk *ask);
-    void (*on_pardon)(void *user); /* the operator holds the GPUs for well */
+    void (*on_gpus_cleared)(void *user); /* the operator holds the GPUs for well */
     void (*on_sendable)(void *user);
     void (*on_lost)(void *user);
     void *user;

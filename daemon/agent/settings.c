@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/paths.h"
 #include "base/secret.h"
-#include "daemon/agent/adopt.h"
+#include "daemon/agent/state_move.h"
 #include "proto/rpc_address.h"
 
 #define PORT_FIRST 29700
@@ -360,7 +360,7 @@ static void fill_defaults(struct settings *s)
 
     find_coordinator(s);
     if (!s->state)
-        s->state = geteuid() == 0 ? xstrdup(ADOPT_NEW) : paths_state();
+        s->state = geteuid() == 0 ? xstrdup(STATE_DIR_ROOT) : paths_state();
     if (!s->log_dir)
         s->log_dir = paths_log();
     make_absolute(&s->state);

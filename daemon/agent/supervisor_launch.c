@@ -37,7 +37,8 @@ static int set_up(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr, in
                                          POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
-static enum err_code open_messages(const struct wards_options *o, const char *job, int *log, struct err *e)
+static enum err_code open_messages(const struct supervisors_options *o, const char *job, int *log,
+                                   struct err *e)
 {
     CLEANUP(free_text) char *name = xasprintf("supervisor.%s.log", o->node);
     CLEANUP(close_fd) int top = -1;
@@ -54,8 +55,8 @@ static enum err_code open_messages(const struct wards_options *o, const char *jo
     return ERR_OK;
 }
 
-static enum err_code run(const char *program, const struct wards_options *o, const char *dir, int64_t job,
-                         int control, pid_t *pid, struct err *e)
+static enum err_code run(const char *program, const struct supervisors_options *o, const char *dir,
+                         int64_t job, int control, pid_t *pid, struct err *e)
 {
     CLEANUP(close_fd) int log = -1;
     CLEANUP(free_text) char *number = xasprintf("%" PRId64, job);
@@ -90,8 +91,8 @@ static enum err_code run(const char *program, const struct wards_options *o, con
     return rc ? err_sys(e, rc, "%s", program) : ERR_OK;
 }
 
-enum err_code ward_launch(const struct wards_options *options, int64_t job, const char *dir, int *fd,
-                          pid_t *pid, struct err *e)
+enum err_code supervisor_launch(const struct supervisors_options *options, int64_t job, const char *dir,
+                                int *fd, pid_t *pid, struct err *e)
 {
     CLEANUP(free_text) char *program = NULL;
     CLEANUP(close_fd) int ours = -1;

@@ -21,14 +21,14 @@
 #define RETRY_MS 200 /* between two tries at a supervisor that does not come up */
 #define TURN 256     /* messages of one supervisor before the others get their turn */
 
-struct ward_spawn {
+struct supervised_spawn {
     struct spawn_fact fact;
     enum stop_mode asked; /* over this connection */
     bool heard;           /* over this connection */
 };
 
-struct ward {
-    struct wards *wards;
+struct supervisor {
+    struct supervisors *all;
     int64_t job;
     char *dir;
     int fd; /* -1: nobody there */
@@ -36,64 +36,66 @@ struct ward {
     bool synced; /* all was said over this connection */
     bool needed; /* something waits for a supervisor */
     int64_t retry_at;
-    struct ward_spawn *spawns;
+    struct supervised_spawn *spawns;
     size_t count, cap;
 };
 
-struct wards {
+struct supervisors {
     struct uv_loop_s *loop;
-    struct wards_options options;
-    struct wards_events events;
-    struct ward **wards;
+    struct supervisors_options options;
+    struct supervisors_events events;
+    struct supervisor **items;
     size_t count, cap;
     pid_t *children; /* supervisors of our own starting */
     size_t child_count, child_cap;
 };
 
-static struct ward_spawn *find_spawn(struct ward *ward, int64_t spawn)
+static struct supervised_spawn *find_spawn(struct supervisor *supervisor, int64_t spawn)
 {
-    for (size_t i = 0; i < ward->count; i++)
-        if (ward->spawns[i].fact.spawn == spawn)
-            return &ward->spawns[i];
+    for (size_t i = 0; i < supervisor->count; i++)
+        if (supervisor->spawns[i].fact.spawn == spawn)
+            return &supervisor->spawns[i];
     return NULL;
 }
 
-static struct ward_spawn *add_spawn(struct ward *ward)
+static struct supervised_spawn *add_spawn(struct supervisor *supervisor)
 {
-    ward->spawns = array_grow(ward->spawns, ward->count, &ward->cap, sizeof(*ward->spawns));
-    memset(&ward->spawns[ward->count], 0, sizeof(*ward->spawns));
-    return &ward->spawns[ward->count++];
+    supervisor->spawns =
+        array_grow(supervisor->spawns, supervisor->count, &supervisor->cap, sizeof(*supervisor->spawns));
+    memset(&supervisor->spawns[supervisor->count], 0, sizeof(*supervisor->spawns));
+    return &supervisor->spawns[supervisor->count++];
 }
 
-static void drop_spawn(struct ward *ward, size_t at)
+static void drop_spawn(struct supervisor *supervisor, size_t at)
 {
-    spawn_fact_release(&ward->spawns[at].fact);
-    memmove(&ward->spawns[at], &ward->spawns[at + 1], (ward->count - at - 1) * sizeof(*ward->spawns));
-    ward->count--;
+    spawn_fact_release(&supervisor->spawns[at].fact);
+    memmove(&supervisor->spawns[at], &supervisor->spawns[at + 1],
+            (supervisor->count - at - 1) * sizeof(*supervisor->spawns));
+    supervisor->count--;
 }
 
-static struct ward *find_ward(struct wards *w, int64_t job)
+static struct supervisor *supervisor_find(struct supervisors *all, int64_t job)
 {
-    for (size_t i = 0; i < w->count; i++)
-        if (w->wards[i]->job == job)
-            return w->wards[i];
+    for (size_t i = 0; i < all->count; i++)
+        if (all->items[i]->job == job)
+            return all->items[i];
     return NULL;
 }
 
-static struct ward *get_ward(struct wards *w, int64_t job)
+static struct supervisor *supervisor_get(struct supervisors *all, int64_t job)
 {
-    struct ward *ward = find_ward(w, job);
+    struct supervisor *supervisor = supervisor_find(all, job);
 
-    if (ward)
-        return ward;
-    ward = xcalloc(1, sizeof(*ward));
-    ward->wards = w;
-    ward->job = job;
-    ward->dir = xasprintf("%s/run/%" PRId64, w->options.state, job);
-    ward->fd = -1;
-    w->wards = array_grow(w->wards, w->count, &w->cap, sizeof(*w->wards));
-    w->wards[w->count++] = ward;
-    return ward;
+    if (supervisor)
+        return supervisor;
+    supervisor = xcalloc(1, sizeof(*supervisor));
+    supervisor->all = all;
+    supervisor->job = job;
+    supervisor->dir = xasprintf("%s/run/%" PRId64, all->options.state, job);
+    supervisor->fd = -1;
+    all->items = array_grow(all->items, all->count, &all->cap, sizeof(*all->items));
+    all->items[all->count++] = supervisor;
+    return supervisor;
 }
 
 static void free_handle(uv_handle_t *handle)
@@ -101,72 +103,72 @@ static void free_handle(uv_handle_t *handle)
     free(handle);
 }
 
-static void disconnect(struct ward *ward)
+static void disconnect(struct supervisor *supervisor)
 {
-    if (ward->poll)
-        uv_close((uv_handle_t *)ward->poll, free_handle);
-    ward->poll = NULL;
-    close_fd(&ward->fd);
-    ward->fd = -1;
-    ward->synced = false;
+    if (supervisor->poll)
+        uv_close((uv_handle_t *)supervisor->poll, free_handle);
+    supervisor->poll = NULL;
+    close_fd(&supervisor->fd);
+    supervisor->fd = -1;
+    supervisor->synced = false;
 }
 
-static void free_ward(struct ward *ward)
+static void supervisor_free(struct supervisor *supervisor)
 {
-    disconnect(ward);
-    while (ward->count)
-        drop_spawn(ward, ward->count - 1);
-    free(ward->spawns);
-    free(ward->dir);
-    free(ward);
+    disconnect(supervisor);
+    while (supervisor->count)
+        drop_spawn(supervisor, supervisor->count - 1);
+    free(supervisor->spawns);
+    free(supervisor->dir);
+    free(supervisor);
 }
 
 /* ---- what supervisors say */
 
-static void lost_supervisor(struct ward *ward)
+static void lost_supervisor(struct supervisor *supervisor)
 {
-    disconnect(ward);
-    ward->retry_at = clock_boot_ms();
-    log_debug("supervisor_gone", "job=%" PRId64 " spawns=%zu", ward->job, ward->count);
-    ward->wards->events.on_change(ward->wards->events.user);
+    disconnect(supervisor);
+    supervisor->retry_at = clock_boot_ms();
+    log_debug("supervisor_gone", "job=%" PRId64 " spawns=%zu", supervisor->job, supervisor->count);
+    supervisor->all->events.on_change(supervisor->all->events.user);
 }
 
 /* What the supervisor did not speak of is not there: an order that never reached it, or a record it has
  * forgotten. */
-static void end_of_list(struct ward *ward)
+static void end_of_list(struct supervisor *supervisor)
 {
-    for (size_t i = ward->count; i-- > 0;)
-        if (!ward->spawns[i].heard)
-            drop_spawn(ward, i);
-    ward->synced = true;
-    ward->needed = false;
+    for (size_t i = supervisor->count; i-- > 0;)
+        if (!supervisor->spawns[i].heard)
+            drop_spawn(supervisor, i);
+    supervisor->synced = true;
+    supervisor->needed = false;
 }
 
-static void hear_fact(struct ward *ward, const struct spawn_fact *fact)
+static void hear_fact(struct supervisor *supervisor, const struct spawn_fact *fact)
 {
-    struct ward_spawn *s = find_spawn(ward, fact->spawn);
+    struct supervised_spawn *s = find_spawn(supervisor, fact->spawn);
 
     if (!s)
-        s = add_spawn(ward);
+        s = add_spawn(supervisor);
     spawn_fact_copy(&s->fact, fact);
     s->heard = true;
 }
 
-static void hear(struct ward *ward, const struct control_message *m)
+static void hear(struct supervisor *supervisor, const struct control_message *m)
 {
-    struct wards_events *events = &ward->wards->events;
+    struct supervisors_events *events = &supervisor->all->events;
 
     switch (m->op) {
     case CONTROL_FACT:
-        hear_fact(ward, &m->fact);
+        hear_fact(supervisor, &m->fact);
         events->on_change(events->user);
         break;
     case CONTROL_SYNCED:
-        end_of_list(ward);
+        end_of_list(supervisor);
         events->on_change(events->user);
         break;
     case CONTROL_REPORT:
-        events->on_report(events->user, ward->job, &m->report);
+        events->on_report(events->user, supervisor->job, &m->report);
         break;
     case CONTROL_HELLO:
     case CONTROL_START:
@@ -179,25 +181,25 @@ static void hear(struct ward *ward, const struct control_message *m)
 
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
-    struct ward *ward = poll->data;
+    struct supervisor *supervisor = poll->data;
 
     (void)status;
     (void)events;
-    for (int i = 0; ward->fd >= 0 && i < TURN; i++) {
+    for (int i = 0; supervisor->fd >= 0 && i < TURN; i++) {
         CLEANUP(control_message_release) struct control_message m;
         struct err e;
 
-        switch (control_receive(ward->fd, &m, &e)) {
+        switch (control_receive(supervisor->fd, &m, &e)) {
         case ERR_OK:
-            hear(ward, &m);
+            hear(supervisor, &m);
             break;
         case ERR_UNAVAILABLE:
             return;
         case ERR_INVALID_ARGUMENT:
-            log_warn("control_message_refused", "job=%" PRId64 " why=%s", ward->job, LOG_Q(e.msg));
+            log_warn("control_message_refused", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
             break;
         default:
-            lost_supervisor(ward);
+            lost_supervisor(supervisor);
             return;
         }
     }
@@ -205,78 +207,78 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 /* ---- finding and starting them */
 
-static void connected(struct ward *ward, int fd)
+static void connected(struct supervisor *supervisor, int fd)
 {
-    ward->fd = fd;
-    ward->synced = false;
-    for (size_t i = 0; i < ward->count; i++) {
-        ward->spawns[i].asked = STOP_NONE;
-        ward->spawns[i].heard = false;
+    supervisor->fd = fd;
+    supervisor->synced = false;
+    for (size_t i = 0; i < supervisor->count; i++) {
+        supervisor->spawns[i].asked = STOP_NONE;
+        supervisor->spawns[i].heard = false;
     }
-    ward->poll = xcalloc(1, sizeof(*ward->poll));
-    ward->poll->data = ward;
-    BUG_ON(uv_poll_init(ward->wards->loop, ward->poll, fd));
-    BUG_ON(uv_poll_start(ward->poll, UV_READABLE, on_readable));
+    supervisor->poll = xcalloc(1, sizeof(*supervisor->poll));
+    supervisor->poll->data = supervisor;
+    BUG_ON(uv_poll_init(supervisor->all->loop, supervisor->poll, fd));
+    BUG_ON(uv_poll_start(supervisor->poll, UV_READABLE, on_readable));
 }
 
-static void attend(struct ward *ward, int64_t now)
+static void attend(struct supervisor *supervisor, int64_t now)
 {
-    struct wards *w = ward->wards;
+    struct supervisors *all = supervisor->all;
     struct err e;
     pid_t pid;
     int fd;
 
-    ward->retry_at = now + RETRY_MS;
-    if (!w->options.attached && !control_connect(ward->dir, &fd, &e)) {
-        connected(ward, fd);
-        log_info("supervisor_found", "job=%" PRId64, ward->job);
+    supervisor->retry_at = now + RETRY_MS;
+    if (!all->options.attached && !control_connect(supervisor->dir, &fd, &e)) {
+        connected(supervisor, fd);
+        log_info("supervisor_found", "job=%" PRId64, supervisor->job);
         return;
     }
-    if (ward_launch(&w->options, ward->job, ward->dir, &fd, &pid, &e)) {
-        log_error("supervisor_not_started", "job=%" PRId64 " why=%s", ward->job, LOG_Q(e.msg));
+    if (supervisor_launch(&all->options, supervisor->job, supervisor->dir, &fd, &pid, &e)) {
+        log_error("supervisor_not_started", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
         return;
     }
-    w->children = array_grow(w->children, w->child_count, &w->child_cap, sizeof(*w->children));
-    w->children[w->child_count++] = pid;
-    connected(ward, fd);
-    log_info("supervisor_started", "job=%" PRId64 " pid=%d", ward->job, (int)pid);
+    all->children = array_grow(all->children, all->child_count, &all->child_cap, sizeof(*all->children));
+    all->children[all->child_count++] = pid;
+    connected(supervisor, fd);
+    log_info("supervisor_started", "job=%" PRId64 " pid=%d", supervisor->job, (int)pid);
 }
 
-int64_t wards_tend(struct wards *w, int64_t now)
+int64_t supervisors_tend(struct supervisors *all, int64_t now)
 {
     int64_t next = INT64_MAX;
 
-    for (size_t i = 0; i < w->count; i++) {
-        struct ward *ward = w->wards[i];
-        bool absent = ward->fd < 0 && (ward->needed || ward->count);
+    for (size_t i = 0; i < all->count; i++) {
+        struct supervisor *supervisor = all->items[i];
+        bool absent = supervisor->fd < 0 && (supervisor->needed || supervisor->count);
 
-        ward->needed = false; /* whoever still needs it says so at the next look */
-        if (absent && now >= ward->retry_at)
-            attend(ward, now);
-        if (absent && ward->fd < 0 && ward->retry_at < next)
-            next = ward->retry_at;
+        supervisor->needed = false; /* whoever still needs it says so at the next look */
+        if (absent && now >= supervisor->retry_at)
+            attend(supervisor, now);
+        if (absent && supervisor->fd < 0 && supervisor->retry_at < next)
+            next = supervisor->retry_at;
     }
     return next;
 }
 
-static enum err_code load_ward(struct wards *w, int64_t job, struct err *e)
+static enum err_code records_load_job(struct supervisors *all, int64_t job, struct err *e)
 {
     CLEANUP(record_list_release) struct record_list found = {0};
-    struct ward *ward = get_ward(w, job);
+    struct supervisor *supervisor = supervisor_get(all, job);
 
-    if (record_list(ward->dir, &found, e))
+    if (record_list(supervisor->dir, &found, e))
         return e->code;
     for (size_t i = 0; i < found.count; i++) {
-        struct ward_spawn *s = add_spawn(ward);
+        struct supervised_spawn *s = add_spawn(supervisor);
 
         spawn_fact_copy(&s->fact, &found.items[i]);
     }
     return ERR_OK;
 }
 
-static enum err_code load_all(struct wards *w, struct err *e)
+static enum err_code records_load_all(struct supervisors *all, struct err *e)
 {
-    CLEANUP(free_text) char *path = xasprintf("%s/run", w->options.state);
+    CLEANUP(free_text) char *path = xasprintf("%s/run", all->options.state);
     struct dirent *entry;
     enum err_code code = ERR_OK;
     DIR *d;
@@ -291,85 +293,87 @@ static enum err_code load_all(struct wards *w, struct err *e)
         int64_t job = strtoll(entry->d_name, &end, 10);
 
         if (job > 0 && !*end)
-            code = load_ward(w, job, e);
+            code = records_load_job(all, job, e);
     }
     closedir(d);
     return code;
 }
 
-enum err_code wards_open(struct wards **out, struct uv_loop_s *loop, const struct wards_options *options,
-                         const struct wards_events *events, struct err *e)
+enum err_code supervisors_open(struct supervisors **out, struct uv_loop_s *loop,
+                               const struct supervisors_options *options,
+                               const struct supervisors_events *events, struct err *e)
 {
-    struct wards *w = xcalloc(1, sizeof(*w));
+    struct supervisors *all = xcalloc(1, sizeof(*all));
 
-    w->loop = loop;
-    w->options = *options;
-    w->events = *events;
-    if (load_all(w, e)) {
-        wards_close(w);
+    all->loop = loop;
+    all->options = *options;
+    all->events = *events;
+    if (records_load_all(all, e)) {
+        supervisors_close(all);
         return e->code;
     }
-    *out = w;
+    *out = all;
     return ERR_OK;
 }
 
-void wards_let_go(struct wards *w)
+void supervisors_let_go(struct supervisors *all)
 {
-    for (size_t i = 0; i < w->count; i++)
-        disconnect(w->wards[i]);
+    for (size_t i = 0; i < all->count; i++)
+        disconnect(all->items[i]);
 }
 
-void wards_close(struct wards *w)
+void supervisors_close(struct supervisors *all)
 {
-    if (!w)
+    if (!all)
         return;
-    for (size_t i = 0; i < w->count; i++)
-        free_ward(w->wards[i]);
-    free(w->wards);
-    free(w->children);
-    free(w);
+    for (size_t i = 0; i < all->count; i++)
+        supervisor_free(all->items[i]);
+    free(all->items);
+    free(all->children);
+    free(all);
 }
 
-char *wards_run_base(struct wards *w, int64_t job)
+char *supervisors_run_base(struct supervisors *all, int64_t job)
 {
-    return w->options.runtime ? xasprintf("%s/%" PRId64, w->options.runtime, job)
-                              : xstrdup(get_ward(w, job)->dir);
+    return all->options.runtime ? xasprintf("%s/%" PRId64, all->options.runtime, job)
+                                : xstrdup(supervisor_get(all, job)->dir);
 }
 
 /* ---- orders */
 
-enum err_code wards_start(struct wards *w, int64_t job, struct spawn_order *order, struct err *e)
+enum err_code supervisors_start(struct supervisors *all, int64_t job, struct spawn_order *order,
+                                struct err *e)
 {
-    struct ward *ward = get_ward(w, job);
+    struct supervisor *supervisor = supervisor_get(all, job);
     struct control_message m = {.op = CONTROL_START};
     enum err_code code;
-    struct ward_spawn *s;
+    struct supervised_spawn *s;
 
-    ward->needed = true;
-    if (ward->fd < 0)
+    supervisor->needed = true;
+    if (supervisor->fd < 0)
         return err_set(e, ERR_UNAVAILABLE, "no supervisor yet");
     m.order = *order; /* borrowed for the call */
-    code = control_send(ward->fd, &m, e);
+    code = control_send(supervisor->fd, &m, e);
     if (code == ERR_ABORTED) /* it has just died: its end of file is on the way */
         return err_set(e, ERR_UNAVAILABLE, "no supervisor any more");
     if (code)
         return code;
-    s = add_spawn(ward);
+    s = add_spawn(supervisor);
     s->fact = (struct spawn_fact){.spawn = order->spawn,
                                   .generation = order->generation,
                                   .rank = order->rank,
                                   .local_rank = order->local_rank,
                                   .state = SPAWN_STARTING};
-    s->heard = ward->synced; /* until then its list may still lack the order */
+    s->heard = supervisor->synced; /* until then its list may still lack the order */
     spawn_order_release(order);
     return ERR_OK;
 }
 
-void wards_refuse(struct wards *w, int64_t job, const struct spawn_order *order, const char *why,
-                  bool node_trouble, bool no_account)
+void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn_order *order,
+                        const char *why, bool node_trouble, bool no_account)
 {
-    struct ward *ward = get_ward(w, job);
-    struct ward_spawn *s = add_spawn(ward);
+    struct supervisor *supervisor = supervisor_get(all, job);
+    struct supervised_spawn *s = add_spawn(supervisor);
     struct err e;
 
     s->fact = (struct spawn_fact){.spawn = order->spawn,
@@ -385,15 +389,15 @@ void wards_refuse(struct wards *w, int64_t job, const struct spawn_order *order,
                                   .ended_ms = clock_wall_ms()};
     s->fact.message = xstrdup(why);
     s->heard = true;
-    if (file_mkdirs(ward->dir, 0700, &e) || record_write(ward->dir, &s->fact, &e))
+    if (file_mkdirs(supervisor->dir, 0700, &e) || record_write(supervisor->dir, &s->fact, &e))
         log_warn("record_not_written", "job=%" PRId64 " spawn=%" PRId64 " why=%s", job, order->spawn,
                  LOG_Q(e.msg));
 }
 
-void wards_stop(struct wards *w, const struct action *stop)
+void supervisors_stop(struct supervisors *all, const struct action *stop)
 {
-    struct ward *ward = find_ward(w, stop->job);
-    struct ward_spawn *s = ward ? find_spawn(ward, stop->spawn) : NULL;
+    struct supervisor *supervisor = supervisor_find(all, stop->job);
+    struct supervised_spawn *s = supervisor ? find_spawn(supervisor, stop->spawn) : NULL;
     struct control_message m = {.op = CONTROL_STOP,
                                 .spawn = stop->spawn,
                                 .mode = stop->mode,
@@ -401,95 +405,95 @@ void wards_stop(struct wards *w, const struct action *stop)
                                 .signal = stop->signal};
     struct err e;
 
-    if (!s || ward->fd < 0 || s->asked >= stop->mode || control_send(ward->fd, &m, &e))
+    if (!s || supervisor->fd < 0 || s->asked >= stop->mode || control_send(supervisor->fd, &m, &e))
         return; /* asked again at the next look */
     s->asked = stop->mode;
 }
 
-void wards_forget(struct wards *w, int64_t job, int64_t spawn)
+void supervisors_forget(struct supervisors *all, int64_t job, int64_t spawn)
 {
-    struct ward *ward = find_ward(w, job);
-    struct ward_spawn *s = ward ? find_spawn(ward, spawn) : NULL;
+    struct supervisor *supervisor = supervisor_find(all, job);
+    struct supervised_spawn *s = supervisor ? find_spawn(supervisor, spawn) : NULL;
     struct control_message m = {.op = CONTROL_FORGET, .spawn = spawn};
     struct err e;
 
-    if (!s || ward->fd < 0 || control_send(ward->fd, &m, &e))
+    if (!s || supervisor->fd < 0 || control_send(supervisor->fd, &m, &e))
         return;
-    if (record_remove(ward->dir, spawn, &e)) /* one of our own making */
+    if (record_remove(supervisor->dir, spawn, &e)) /* one of our own making */
         log_warn("record_not_removed", "job=%" PRId64 " spawn=%" PRId64 " why=%s", job, spawn, LOG_Q(e.msg));
-    drop_spawn(ward, (size_t)(s - ward->spawns));
+    drop_spawn(supervisor, (size_t)(s - supervisor->spawns));
 }
 
-void wards_renew(struct wards *w, int64_t job, int64_t sent, int64_t lease_ms)
+void supervisors_renew(struct supervisors *all, int64_t job, int64_t sent, int64_t lease_ms)
 {
-    struct ward *ward = find_ward(w, job);
+    struct supervisor *supervisor = supervisor_find(all, job);
     struct control_message m = {.op = CONTROL_LEASE, .lease_sent = sent, .lease_ms = lease_ms};
     struct err e;
 
-    if (ward && ward->fd >= 0 && control_send(ward->fd, &m, &e))
+    if (supervisor && supervisor->fd >= 0 && control_send(supervisor->fd, &m, &e))
         log_debug("lease_not_passed_on", "job=%" PRId64 " why=%s", job, LOG_Q(e.msg));
 }
 
 /* ---- what is known */
 
-struct known_spawn *wards_known(struct wards *w, size_t *count)
+struct known_spawn *supervisors_known(struct supervisors *all, size_t *count)
 {
     struct known_spawn *known = NULL;
     size_t cap = 0;
 
     *count = 0;
-    for (size_t i = 0; i < w->count; i++)
-        for (size_t k = 0; k < w->wards[i]->count; k++) {
+    for (size_t i = 0; i < all->count; i++)
+        for (size_t k = 0; k < all->items[i]->count; k++) {
             known = array_grow(known, *count, &cap, sizeof(*known));
-            known[(*count)++] = (struct known_spawn){w->wards[i]->job, &w->wards[i]->spawns[k].fact};
+            known[(*count)++] = (struct known_spawn){all->items[i]->job, &all->items[i]->spawns[k].fact};
         }
     return known;
 }
 
 /* A job that nothing is known of has nothing to say: the order itself brings its supervisor up. */
-bool wards_settled(void *wards, int64_t job)
+bool supervisors_settled(void *supervisors, int64_t job)
 {
-    struct ward *ward = find_ward(wards, job);
+    struct supervisor *supervisor = supervisor_find(supervisors, job);
 
-    return !ward || ward->synced || (ward->fd < 0 && !ward->count);
+    return !supervisor || supervisor->synced || (supervisor->fd < 0 && !supervisor->count);
 }
 
-size_t wards_children(const struct wards *w)
+size_t supervisors_children(const struct supervisors *all)
 {
-    return w->child_count;
+    return all->child_count;
 }
 
-void wards_reap(struct wards *w)
+void supervisors_reap(struct supervisors *all)
 {
     int status;
     pid_t pid;
 
     /* all: where we are the first process of a container, orphans of dead supervisors are ours too */
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-        for (size_t i = 0; i < w->child_count; i++)
-            if (w->children[i] == pid)
-                w->children[i] = w->children[--w->child_count];
+        for (size_t i = 0; i < all->child_count; i++)
+            if (all->children[i] == pid)
+                all->children[i] = all->children[--all->child_count];
 }
 
-void wards_sweep(struct wards *w, bool (*wanted)(void *ctx, int64_t job), void *ctx)
+void supervisors_sweep(struct supervisors *all, bool (*wanted)(void *ctx, int64_t job), void *ctx)
 {
-    for (size_t i = w->count; i-- > 0;) {
+    for (size_t i = all->count; i-- > 0;) {
         CLEANUP(free_text) char *base = NULL;
-        struct ward *ward = w->wards[i];
+        struct supervisor *supervisor = all->items[i];
         struct err e;
 
-        if (ward->fd >= 0 || ward->count || ward->needed || wanted(ctx, ward->job))
+        if (supervisor->fd >= 0 || supervisor->count || supervisor->needed || wanted(ctx, supervisor->job))
             continue;
-        base = wards_run_base(w, ward->job);
-        if (file_remove_tree(base, &e) || file_remove_tree(ward->dir, &e)) {
-            log_warn("directory_not_removed", "job=%" PRId64 " why=%s", ward->job, LOG_Q(e.msg));
+        base = supervisors_run_base(all, supervisor->job);
+        if (file_remove_tree(base, &e) || file_remove_tree(supervisor->dir, &e)) {
+            log_warn("directory_not_removed", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
             if (e.code == ERR_DEADLINE_EXCEEDED) { /* large: more of it later, the loop has other work */
-                w->wards[i] = w->wards[0];
-                w->wards[0] = ward; /* behind the others, which are no larger for it */
+                all->items[i] = all->items[0];
+                all->items[0] = supervisor; /* behind the others, which are no larger for it */
                 return;
             }
         }
-        free_ward(ward);
-        w->wards[i] = w->wards[--w->count];
+        supervisor_free(supervisor);
+        all->items[i] = all->items[--all->count];
     }
 }

@@ -16,14 +16,14 @@
  * after that. Loop thread. */
 
 struct uv_loop_s;
-struct wards;
+struct supervisors;
 
-struct wards_events {
+struct supervisors_events {
     void (*on_change)(void *user); /* a fact, or who answers, has changed */
     void (*on_report)(void *user, int64_t job, const struct spawn_report *report);
     void *user;
 };
-struct wards_options {
+struct supervisors_options {
     const char *state;   /* <state>/run/<job> */
     const char *log_dir; /* a supervisor's own log: <log_dir>/<job>/supervisor.<node>.log */
     const char *runtime; /* <runtime>/<job> holds run directories of another user's workers; NULL:
@@ -34,37 +34,40 @@ struct wards_options {
 };
 
 /* Looks through <state>/run for records. */
-MUST_CHECK enum err_code wards_open(struct wards **out, struct uv_loop_s *loop,
-                                    const struct wards_options *options, const struct wards_events *events,
-                                    struct err *e);
-void wards_let_go(
-    struct wards *w);              /* closes the connections: detached supervisors go on, attached ones end */
-void wards_close(struct wards *w); /* connections and handles; run the loop once more before it is closed */
+MUST_CHECK enum err_code supervisors_open(struct supervisors **out, struct uv_loop_s *loop,
+                                          const struct supervisors_options *options,
+                                          const struct supervisors_events *events, struct err *e);
+void supervisors_let_go(
+    struct supervisors *all); /* closes the connections: detached supervisors go on, attached ones end */
+void supervisors_close(
+    struct supervisors *all); /* connections and handles; run the loop once more before it is closed */
 
-/* Where a job's run directories are made; the caller frees. Removed by wards_sweep. */
-char *wards_run_base(struct wards *w, int64_t job);
+/* Where a job's run directories are made; the caller frees. Removed by supervisors_sweep. */
+char *supervisors_run_base(struct supervisors *all, int64_t job);
 /* Connects to, or starts, supervisors that are needed and absent. The BOOTTIME ms of the next try; INT64_MAX:
  * none. */
-int64_t wards_tend(struct wards *w, int64_t now);
+int64_t supervisors_tend(struct supervisors *all, int64_t now);
 
-/* The order is the ward's afterwards (and empty). UNAVAILABLE: not connected yet, or its queue is full: again
+/* The order is the supervisor's afterwards (and empty). UNAVAILABLE: not connected yet, or its queue is full: again
  * later. */
-MUST_CHECK enum err_code wards_start(struct wards *w, int64_t job, struct spawn_order *order, struct err *e);
+MUST_CHECK enum err_code supervisors_start(struct supervisors *all, int64_t job, struct spawn_order *order,
+                                           struct err *e);
 /* The agent could not start a supervisor for this spawn, so it makes the exit record itself. node_trouble:
  * another node may succeed; no_account: as in spawn_fact. */
-void wards_refuse(struct wards *w, int64_t job, const struct spawn_order *order, const char *why,
-                  bool node_trouble, bool no_account);
-void wards_stop(struct wards *w, const struct action *stop);
-void wards_forget(struct wards *w, int64_t job, int64_t spawn);
-void wards_renew(struct wards *w, int64_t job, int64_t sent, int64_t lease_ms);
+void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn_order *order,
+                        const char *why, bool node_trouble, bool no_account);
+void supervisors_stop(struct supervisors *all, const struct action *stop);
+void supervisors_forget(struct supervisors *all, int64_t job, int64_t spawn);
+void supervisors_renew(struct supervisors *all, int64_t job, int64_t sent, int64_t lease_ms);
 
-/* All that is known, by job; borrowed until the next call into wards or the loop. The caller frees the array.
+/* All that is known, by job; borrowed until the next call into supervisors or the loop. The caller frees the array.
  */
-struct known_spawn *wards_known(struct wards *w, size_t *count);
-bool wards_settled(void *wards, int64_t job); /* as reconcile wants it: connected, and all was said */
-size_t wards_children(const struct wards *w); /* started by this process, and not yet reaped */
-void wards_reap(struct wards *w);             /* on SIGCHLD */
+struct known_spawn *supervisors_known(struct supervisors *all, size_t *count);
+bool supervisors_settled(void *supervisors,
+                         int64_t job); /* as reconcile wants it: connected, and all was said */
+size_t supervisors_children(const struct supervisors *all); /* started by this process, and not yet reaped */
+void supervisors_reap(struct supervisors *all);             /* on SIGCHLD */
 /* Removes what a job left in <state>/run once nothing is known and `wanted` says no. */
-void wards_sweep(struct wards *w, bool (*wanted)(void *ctx, int64_t job), void *ctx);
+void supervisors_sweep(struct supervisors *all, bool (*wanted)(void *ctx, int64_t job), void *ctx);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
-#include "daemon/agent/kept.h"
+#include "daemon/agent/message_file.h"
 #include "proto/rpc_codec.h"
 
 /* The file: as kept.h has it. */
@@ -20,7 +20,7 @@ static enum err_code read_wish(const char *path, Ddp__V1__Wish **out, struct err
 {
     void *wish;
 
-    if (kept_read(path, magic, WISH_MAX, &ddp__v1__wish__descriptor, &wish, e))
+    if (message_file_read(path, magic, WISH_MAX, &ddp__v1__wish__descriptor, &wish, e))
         return e->code;
     *out = wish;
     return ERR_OK;
@@ -66,7 +66,7 @@ enum err_code wish_accept(struct wish_store *w, struct card_store *cards, const 
         return e->code;
     bare.cards = NULL; /* they have files of their own */
     bare.n_cards = 0;
-    if (rpc_pack(&bare, &body, e) || kept_write(w->path, magic, &bare, e))
+    if (rpc_pack(&bare, &body, e) || message_file_write(w->path, magic, &bare, e))
         return e->code;
     if (rpc_unpack(&ddp__v1__wish__descriptor, body.data ? body.data : "", body.len, &copy, e))
         return e->code;

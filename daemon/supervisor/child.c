@@ -18,7 +18,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "daemon/supervisor/protocol/log_place.h"
-#include "daemon/supervisor/protocol/procs.h"
+#include "daemon/supervisor/protocol/process_kill.h"
 
 enum { REPORT_FD = 3, TOKEN_FD = 4, FIRST_FREE_FD = 5 };
 enum stage { STAGE_USER, STAGE_WORKDIR, STAGE_EXEC, STAGE_SETUP };

@@ -17,11 +17,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/signals.h"
+#include "daemon/supervisor/agent_link.h"
+#include "daemon/supervisor/lease.h"
 #include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/protocol/socket.h"
-#include "daemon/supervisor/lease.h"
 #include "daemon/supervisor/spawn.h"
-#include "daemon/supervisor/talk.h"
 
 #define LOCK_WAIT_MS 2000      /* a supervisor that has just ended may hold the lock a moment longer */
 #define FIRST_ORDER_MS 30000   /* with nothing to do so far */
@@ -35,7 +35,7 @@ struct group {
     struct spawn **spawns;
     size_t count, cap;
     struct lease lease;
-    struct talk talk; /* with the agent */
+    struct agent_link talk; /* with the agent */
     int lock_fd, listener, signals;
     bool used;   /* there was a spawn */
     bool ending; /* everything stops; no new orders */
@@ -77,7 +77,7 @@ static enum err_code open_signals(struct group *g, struct err *e)
 
 static void attach(struct group *g, int fd)
 {
-    talk_attach(&g->talk, fd);
+    agent_link_attach(&g->talk, fd);
     for (size_t i = 0; i < g->count; i++)
         g->spawns[i]->dirty = true;
 }
@@ -131,7 +131,7 @@ void group_free(struct group *g)
     for (size_t i = 0; i < g->count; i++)
         spawn_free(g->spawns[i]);
     free(g->spawns);
-    talk_release(&g->talk);
+    agent_link_release(&g->talk);
     close_fd(&g->listener);
     close_fd(&g->signals);
     close_fd(&g->lock_fd);
@@ -186,7 +186,7 @@ static void stop_all(struct group *g, enum stop_mode mode, int64_t now)
 
 static void detach(struct group *g)
 {
-    talk_detach(&g->talk);
+    agent_link_detach(&g->talk);
     if (!g->options.attached && g->used)
         return;
     g->ending = true; /* or there was never anything to do: the next agent starts what it needs */
@@ -327,7 +327,7 @@ static int64_t tick(struct group *g, int64_t now)
         int64_t at;
 
         if (!spawn_ended(s) && !s->pid)
-            talk_take_reports(&g->talk, s, REPORT_REST);
+            agent_link_take_reports(&g->talk, s, REPORT_REST);
         at = spawn_tick(s, &g->site, &peers, now);
         next = at < next ? at : next;
     }
@@ -351,12 +351,12 @@ static bool done(const struct group *g, int64_t now)
     return g->used || now - g->opened > FIRST_ORDER_MS;
 }
 
-struct watch {
+struct poll_set {
     struct pollfd *fds;
     size_t count, cap;
 };
 
-static void watch_fd(struct watch *w, int fd, short events)
+static void poll_set_add(struct poll_set *w, int fd, short events)
 {
     if (fd < 0)
         return;
@@ -364,7 +364,7 @@ static void watch_fd(struct watch *w, int fd, short events)
     w->fds[w->count++] = (struct pollfd){.fd = fd, .events = events};
 }
 
-static bool is_ready(const struct watch *w, int fd)
+static bool poll_set_ready(const struct poll_set *w, int fd)
 {
     for (size_t i = 0; fd >= 0 && i < w->count; i++)
         if (w->fds[i].fd == fd)
@@ -372,23 +372,23 @@ static bool is_ready(const struct watch *w, int fd)
     return false;
 }
 
-static void wait_for_something(struct group *g, struct watch *w, int64_t next, int64_t now)
+static void wait_for_something(struct group *g, struct poll_set *w, int64_t next, int64_t now)
 {
     int64_t timeout = next == INT64_MAX || next - now > POLL_MAX_MS ? POLL_MAX_MS : next - now;
 
     w->count = 0;
-    watch_fd(w, g->signals, POLLIN);
-    watch_fd(w, g->listener, POLLIN);
-    watch_fd(w, g->talk.fd, (short)(POLLIN | (g->talk.blocked ? POLLOUT : 0)));
+    poll_set_add(w, g->signals, POLLIN);
+    poll_set_add(w, g->listener, POLLIN);
+    poll_set_add(w, g->talk.fd, (short)(POLLIN | (g->talk.blocked ? POLLOUT : 0)));
     for (size_t i = 0; i < g->count; i++) {
-        watch_fd(w, g->spawns[i]->exec_fd, POLLIN);
-        watch_fd(w, g->spawns[i]->report_fd, POLLIN);
+        poll_set_add(w, g->spawns[i]->exec_fd, POLLIN);
+        poll_set_add(w, g->spawns[i]->report_fd, POLLIN);
     }
     if (poll(w->fds, w->count, timeout > 0 ? (int)timeout : 0) <= 0)
         w->count = 0;
 }
 
-static void serve(struct group *g, const struct watch *w)
+static void serve(struct group *g, const struct poll_set *w)
 {
     struct err e;
     int fd;
@@ -396,18 +396,18 @@ static void serve(struct group *g, const struct watch *w)
     for (size_t i = 0; i < g->count; i++) {
         struct spawn *s = g->spawns[i];
 
-        if (is_ready(w, s->exec_fd))
+        if (poll_set_ready(w, s->exec_fd))
             spawn_exec_ready(s, &g->site);
-        if (is_ready(w, s->report_fd))
-            talk_take_reports(&g->talk, s, REPORT_TURN);
+        if (poll_set_ready(w, s->report_fd))
+            agent_link_take_reports(&g->talk, s, REPORT_TURN);
     }
-    if (is_ready(w, g->signals))
+    if (poll_set_ready(w, g->signals))
         hear_signals(g);
-    if (is_ready(w, g->talk.fd)) {
+    if (poll_set_ready(w, g->talk.fd)) {
         g->talk.blocked = false;
         hear_agent(g);
     }
-    if (!is_ready(w, g->listener))
+    if (!poll_set_ready(w, g->listener))
         return;
     if (control_accept(g->listener, &fd, &e))
         log_warn("connection_refused", "why=%s", LOG_Q(e.msg));
@@ -419,12 +419,12 @@ static void serve(struct group *g, const struct watch *w)
 
 void group_run(struct group *g)
 {
-    struct watch w = {0};
+    struct poll_set w = {0};
     int64_t now = clock_boot_ms(), next;
 
     for (;;) {
         next = tick(g, now);
-        if (!talk_tell(&g->talk, &g->site, g->spawns, g->count))
+        if (!agent_link_tell(&g->talk, &g->site, g->spawns, g->count))
             detach(g);
         if (done(g, now))
             break;

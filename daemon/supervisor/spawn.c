@@ -12,10 +12,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/supervisor/protocol/procs.h"
-#include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/child.h"
 #include "daemon/supervisor/outcome.h"
+#include "daemon/supervisor/protocol/process_kill.h"
+#include "daemon/supervisor/protocol/record.h"
 
 #define LEFTOVER_RETRY_MS 10
 #define HEAR_MS 5000 /* a native worker hears from the coordinator that it is to stop; later, by SIGTERM */

@@ -6,9 +6,9 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include "daemon/supervisor/protocol/control.h"
 #include "daemon/supervisor/hold.h"
-#include "daemon/supervisor/report.h"
+#include "daemon/supervisor/protocol/control.h"
+#include "daemon/supervisor/report_reader.h"
 
 /* The life of one worker, from its order to its exit record:
  *

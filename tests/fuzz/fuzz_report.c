@@ -1,7 +1,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "daemon/supervisor/report.h"
+#include "daemon/supervisor/report_reader.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -118,7 +118,7 @@ bool gpu_health_update(struct gpu_health *h, const struct nvml_reading *reading,
     return before.sick != h->sick || before.lost != h->lost || strcmp(before.problem, h->problem) != 0;
 }
 
-void gpu_health_pardon(struct gpu_health *h)
+void gpu_health_clear(struct gpu_health *h)
 {
     memset(h, 0, sizeof(*h));
 }

@@ -8,7 +8,7 @@
 #include "daemon/agent/gpu/nvml.h"
 
 /* When a GPU is not to be used, and what to do about it. Sick is for good: what was seen once counts until
- * the operator says otherwise (gpu_health_pardon) or the machine has started anew; what NVML still says of it
+ * the operator says otherwise (gpu_health_clear) or the machine has started anew; what NVML still says of it
  * then makes it sick again. */
 
 struct gpu_health {
@@ -20,7 +20,7 @@ struct gpu_health {
 
 /* Takes in one reading; true when sick, lost or the problem changed. wall_ms: for the time of day. */
 bool gpu_health_update(struct gpu_health *h, const struct nvml_reading *reading, int index, int64_t wall_ms);
-void gpu_health_pardon(struct gpu_health *h);
+void gpu_health_clear(struct gpu_health *h);
 
 /* What an Xid means for the GPU; NULL: a program's own fault, or nothing to stop using it for. */
 const char *gpu_xid_meaning(int xid);

@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "base/paths.h"
 #include "daemon/agent/gpu/gpu_choice.h"
-#include "daemon/agent/gpu/gpu_courier.h"
 #include "daemon/agent/gpu/gpu_health.h"
+#include "daemon/agent/gpu/nvml_thread.h"
 #include "proto/rpc_codec.h"
 
 #define LOOK_EVERY_MS 2000
@@ -29,7 +29,7 @@ struct gpu {
 
 struct gpus {
     struct gpus_options options;
-    struct gpu_courier *courier; /* NULL: nothing is to be looked at */
+    struct nvml_thread *courier; /* NULL: nothing is to be looked at */
     char *path;                  /* of what is kept */
     char boot[64];
     bool stocked;     /* there was a first look */
@@ -128,7 +128,7 @@ static bool update(struct gpu *gpu, const struct nvml_reading *reading)
     return changed;
 }
 
-void gpus_pardon(struct gpus *g)
+void gpus_clear_faults(struct gpus *g)
 {
     bool any = false;
 
@@ -138,7 +138,7 @@ void gpus_pardon(struct gpus *g)
             continue;
         any = true;
         memset(gpu->reading.xids, 0, sizeof(gpu->reading.xids));
-        gpu_health_pardon(&gpu->health);
+        gpu_health_clear(&gpu->health);
         (void)gpu_health_update(&gpu->health, &gpu->reading, gpu->index, clock_wall_ms());
         log_info("gpu_undrained", "gpu=%d uuid=%s still=%s", gpu->index, gpu->reading.uuid,
                  LOG_Q(gpu->health.problem));
@@ -275,7 +275,7 @@ static void take_stock(struct gpus *g, const struct nvml_reading *readings, size
     if (choose(&g->options, readings, count, chosen, e))
         memset(chosen, 0, count * sizeof(*chosen));
     g->stocked = true;
-    snprintf(g->driver, sizeof(g->driver), "%s", gpu_courier_driver(g->courier));
+    snprintf(g->driver, sizeof(g->driver), "%s", nvml_thread_driver(g->courier));
     offer(g, readings, count, chosen, kept);
     size_t gone = offer_gone(g, readings, count, kept);
     free(chosen);
@@ -283,7 +283,7 @@ static void take_stock(struct gpus *g, const struct nvml_reading *readings, size
         keep(g);
     log_info("gpus", "offered=%zu of=%zu gone=%zu driver=%s", g->count - gone, count, gone, LOG_Q(g->driver));
     if (g->count == gone)
-        gpu_courier_close(steal(g->courier));
+        nvml_thread_close(steal(g->courier));
 }
 
 /* A driver that came later than we did. */
@@ -339,8 +339,8 @@ enum err_code gpus_open(struct gpus **out, struct uv_loop_s *loop, const struct 
     *out = g;
     if (gpu_choice_none(options->configured) || gpu_choice_none(options->visible))
         return ERR_OK;
-    g->courier = gpu_courier_open(loop, LOOK_EVERY_MS, on_readings, g);
-    if (gpu_courier_wait(g->courier, options->patience_ms, &readings, &count, e)) {
+    g->courier = nvml_thread_open(loop, LOOK_EVERY_MS, on_readings, g);
+    if (nvml_thread_wait(g->courier, options->patience_ms, &readings, &count, e)) {
         say_none(options, e);
         return ERR_OK;
     }
@@ -360,7 +360,7 @@ void gpus_close(struct gpus *g)
 {
     if (!g)
         return;
-    gpu_courier_close(g->courier);
+    nvml_thread_close(g->courier);
     free(g->list);
     free(g->messages);
     free(g->path);

@@ -39,6 +39,6 @@ size_t gpus_count(const struct gpus *g); /* offered, the sick ones too */
 /* As they are now; borrowed until the loop turns. */
 Ddp__V1__Gpu **gpus_messages(struct gpus *g, size_t *count);
 /* The operator holds them for well again: what NVML still says of them stays. */
-void gpus_pardon(struct gpus *g);
+void gpus_clear_faults(struct gpus *g);
 
 #endif

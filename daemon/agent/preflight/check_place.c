@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/mem.h"
-#include "daemon/agent/preflight/check.h"
+#include "daemon/agent/preflight/check_process.h"
 #include "proto/rpc_codec.h"
 
 /* What a worker would find here: its directory, its data, its interpreter, room. */

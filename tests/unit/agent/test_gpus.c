@@ -253,7 +253,7 @@ static void one_that_is_gone_at_a_restart_is_lost(void **state)
     assert_int_equal(gpu(b, 1)->index, 1);
     assert_true(gpu(b, 1)->lost && !gpu(b, 1)->healthy);
     assert_non_null(strstr(gpu(b, 1)->problem, "not listed by the driver any more"));
-    gpus_pardon(b->gpus);
+    gpus_clear_faults(b->gpus);
     assert_true(gpu(b, 1)->lost); /* it is no more there than before */
     close_gpus(b);
     b->leased = NULL; /* nobody is on it now: its repair is still to be done */
@@ -265,7 +265,7 @@ static void one_that_is_gone_at_a_restart_is_lost(void **state)
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     assert_int_equal(gpus_count(b->gpus), 2);
     assert_true(gpu(b, 1)->lost); /* back, and nobody has said that it is well */
-    gpus_pardon(b->gpus);
+    gpus_clear_faults(b->gpus);
     assert_true(gpu(b, 1)->healthy);
 }
 
@@ -344,7 +344,7 @@ static void an_xid_makes_sick_until_the_operator_speaks(void **state)
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK); /* an agent that starts anew knows it */
     assert_false(gpu(b, 1)->healthy);
     assert_true(gpu(b, 0)->healthy);
-    gpus_pardon(b->gpus);
+    gpus_clear_faults(b->gpus);
     assert_true(gpu(b, 1)->healthy);
     close_gpus(b);
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
@@ -360,7 +360,7 @@ static void what_nvml_still_says_stays(void **state)
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     assert_non_null(strstr(gpu(b, 0)->problem, "2 memory errors"));
     assert_non_null(strstr(gpu(b, 1)->problem, "MIG"));
-    gpus_pardon(b->gpus);
+    gpus_clear_faults(b->gpus);
     assert_false(gpu(b, 0)->healthy);
     assert_false(gpu(b, 1)->healthy);
     assert_true(gpu(b, 2)->healthy); /* it is only slow */
@@ -381,7 +381,7 @@ static void the_worst_xid_is_told(void **state)
     memset(r.xids, 0, sizeof(r.xids));
     r.lost = true; /* the same loss, seen otherwise */
     assert_false(gpu_health_update(&h, &r, 1, 0));
-    gpu_health_pardon(&h);
+    gpu_health_clear(&h);
     assert_true(gpu_health_update(&h, &r, 1, 0));
     assert_non_null(strstr(h.problem, "fell off the bus at "));
 }

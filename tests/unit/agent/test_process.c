@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "daemon/agent/observe/look.h"
+#include "daemon/agent/observe/worker_samples.h"
 
 /* Real children: stopped, waiting, computing, and children of theirs. */
 
@@ -133,18 +133,18 @@ static void a_tree_holds_all_that_came_of_it(void **state)
     assert_int_equal(none.count, 0);
 }
 
-static struct look *look_at(struct looked *l, struct look *look)
+static struct worker_samples *look_at(struct worker_sample *l, struct worker_samples *look)
 {
-    *look = (struct look){.items = l, .count = 1};
-    look_run(look);
+    *look = (struct worker_samples){.items = l, .count = 1};
+    worker_samples_take(look);
     return look;
 }
 
 static void a_look_tells_who_is_stuck_and_who_works(void **state)
 {
     char dir[] = "/tmp/ddp-test-look-XXXXXX";
-    struct looked l = {0};
-    struct look look;
+    struct worker_sample l = {0};
+    struct worker_samples look;
     struct err e;
     int fds[2];
     pid_t pid;
@@ -157,7 +157,7 @@ static void a_look_tells_who_is_stuck_and_who_works(void **state)
 
     pid = start(wait_in_read, fds[0]);
     await_state(pid, 'S');
-    l = (struct looked){.pid = pid, .log_dir = dir};
+    l = (struct worker_sample){.pid = pid, .log_dir = dir};
     look_at(&l, &look);
     assert_true(l.there);
     assert_int_equal(l.stuck, 0);
@@ -166,7 +166,7 @@ static void a_look_tells_who_is_stuck_and_who_works(void **state)
 
     kill(pid, SIGSTOP);
     await_state(pid, 'T');
-    l = (struct looked){.pid = pid, .log_dir = dir, .detail = true};
+    l = (struct worker_sample){.pid = pid, .log_dir = dir, .detail = true};
     look_at(&l, &look);
     assert_int_equal(l.stuck, 'T');
     assert_int_equal(l.process_count, 1);
@@ -175,14 +175,14 @@ static void a_look_tells_who_is_stuck_and_who_works(void **state)
     free(l.processes);
     end(pid);
 
-    l = (struct looked){.pid = pid, .log_dir = dir};
+    l = (struct worker_sample){.pid = pid, .log_dir = dir};
     look_at(&l, &look);
     assert_false(l.there);
 
     pid = start(compute, -1);
     int64_t end_ms = clock_boot_ms() + 20000;
     do {
-        l = (struct looked){.pid = pid, .log_dir = dir};
+        l = (struct worker_sample){.pid = pid, .log_dir = dir};
         look_at(&l, &look);
     } while (l.cpu_ms < 50 && clock_boot_ms() < end_ms);
     assert_true(l.cpu_ms >= 50);

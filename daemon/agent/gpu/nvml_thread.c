@@ -1,0 +1,313 @@
+#include "daemon/agent/gpu/nvml_thread.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <uv.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#define SLICE_MS 100 /* how late it hears that it shall end */
+#define CLOSE_MS 2000
+#define AGAIN_FIRST_MS 250
+#define AGAIN_MOST_MS 300000
+
+/* What both threads see, under the lock; freed by the one that lets go last. */
+struct shared {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int64_t every_ms;
+    bool stop, looked, ended;
+    bool tried;         /* looked, or failed to */
+    struct err failure; /* why there was no look yet */
+    uv_async_t *bell;   /* NULL: nobody listens any more */
+    struct nvml_reading *readings;
+    size_t count;
+    char driver[80];
+    int holders;
+};
+
+struct nvml_thread {
+    struct shared *shared;
+    struct nvml_reading *readings; /* the loop's copy, from the first look on */
+    size_t count;
+    nvml_thread_fn fn;
+    void *user;
+};
+
+/* With the lock held; lets it go. */
+static void let_go(struct shared *s)
+{
+    bool last = --s->holders == 0;
+
+    pthread_mutex_unlock(&s->lock);
+    if (!last)
+        return;
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s->readings);
+    free(s);
+}
+
+/* ---- the courier's thread */
+
+/* Xids that the loop has not seen yet stay. */
+static void merge_xids(const struct nvml_reading *old, struct nvml_reading *fresh)
+{
+    const size_t most = ARRAY_LEN(fresh->xids) - 1;
+    size_t at = 0;
+
+    while (at < most && fresh->xids[at])
+        at++;
+    for (size_t i = 0; i < most && old->xids[i] && at < most; i++)
+        fresh->xids[at++] = old->xids[i];
+}
+
+/* False: nobody wants more. */
+static bool hand_over(struct shared *s, struct nvml_reading *fresh)
+{
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->count; i++)
+        merge_xids(&s->readings[i], &fresh[i]);
+    memcpy(s->readings, fresh, s->count * sizeof(*fresh));
+    s->looked = s->tried = true;
+    pthread_cond_broadcast(&s->changed);
+    if (s->bell)
+        uv_async_send(s->bell);
+    bool more = !s->stop;
+    pthread_mutex_unlock(&s->lock);
+    return more;
+}
+
+static void deadline(int64_t ms, struct timespec *out)
+{
+    clock_gettime(CLOCK_MONOTONIC, out);
+    ms += out->tv_nsec / 1000000;
+    out->tv_sec += (time_t)(ms / 1000);
+    out->tv_nsec = ms % 1000 * 1000000;
+}
+
+static void rest(struct shared *s, int64_t ms)
+{
+    struct timespec until;
+
+    deadline(ms, &until);
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop && !pthread_cond_timedwait(&s->changed, &s->lock, &until))
+        ;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool stopped(struct shared *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool stop = s->stop;
+    pthread_mutex_unlock(&s->lock);
+    return stop;
+}
+
+static void look(struct nvml *n, struct nvml_reading *readings, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        nvml_read(n, i, &readings[i]);
+}
+
+/* Until the next look is due, or there is something to see; false: nobody wants it. */
+static bool wait_for_next(struct shared *s, struct nvml *n)
+{
+    int64_t due = clock_boot_ms() + s->every_ms, left;
+
+    while ((left = due - clock_boot_ms()) > 0 && !stopped(s)) {
+        int64_t slice = left < SLICE_MS ? left : SLICE_MS;
+        enum nvml_news news = nvml_wait(n, (unsigned)slice);
+        if (news == NVML_NEWS)
+            return true;
+        if (news == NVML_DEAF)
+            rest(s, slice);
+    }
+    return !stopped(s);
+}
+
+static void look_for_ever(struct shared *s, struct nvml *n)
+{
+    struct nvml_reading *readings = xcalloc(s->count + 1, sizeof(*readings));
+
+    do
+        look(n, readings, s->count);
+    while (hand_over(s, readings) && wait_for_next(s, n));
+    free(readings);
+}
+
+/* Until it has found a driver with GPUs; false: nobody wants it any more. */
+static bool find_driver(struct shared *s, struct nvml **n)
+{
+    int64_t pause = AGAIN_FIRST_MS;
+    struct err e;
+
+    while (nvml_open(n, &e)) {
+        pthread_mutex_lock(&s->lock);
+        s->failure = e;
+        s->tried = true;
+        pthread_cond_broadcast(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+        rest(s, pause);
+        if (stopped(s))
+            return false;
+        pause = pause * 2 < AGAIN_MOST_MS ? pause * 2 : AGAIN_MOST_MS;
+    }
+    return true;
+}
+
+static void *nvml_thread_main(void *arg)
+{
+    struct shared *s = arg;
+    struct nvml *n = NULL;
+
+    if (find_driver(s, &n)) {
+        pthread_mutex_lock(&s->lock);
+        s->count = nvml_count(n);
+        s->readings = xcalloc(s->count + 1, sizeof(*s->readings));
+        strncpy(s->driver, nvml_driver(n), sizeof(s->driver) - 1);
+        pthread_mutex_unlock(&s->lock);
+        look_for_ever(s, n);
+        nvml_close(n);
+    }
+    pthread_mutex_lock(&s->lock);
+    s->ended = true;
+    pthread_cond_broadcast(&s->changed);
+    let_go(s);
+    return NULL;
+}
+
+/* ---- the loop's thread */
+
+/* With the lock held: what was read becomes the loop's. */
+static void take(struct nvml_thread *c)
+{
+    struct shared *s = c->shared;
+
+    c->count = s->count; /* the same from the first look on */
+    if (!c->readings)
+        c->readings = xcalloc(c->count + 1, sizeof(*c->readings));
+    memcpy(c->readings, s->readings, c->count * sizeof(*c->readings));
+    for (size_t i = 0; i < s->count; i++)
+        memset(s->readings[i].xids, 0, sizeof(s->readings[i].xids));
+}
+
+static void on_bell(uv_async_t *bell)
+{
+    struct nvml_thread *c = bell->data;
+
+    pthread_mutex_lock(&c->shared->lock);
+    take(c);
+    pthread_mutex_unlock(&c->shared->lock);
+    c->fn(c->user, c->readings, c->count);
+}
+
+/* With the lock held. */
+static bool wait_until(struct shared *s, const bool *flag, int64_t patience_ms)
+{
+    struct timespec until;
+
+    deadline(patience_ms, &until);
+    while (!*flag && !s->ended)
+        if (pthread_cond_timedwait(&s->changed, &s->lock, &until))
+            break;
+    return *flag || s->ended;
+}
+
+static struct shared *make_shared(int64_t every_ms)
+{
+    struct shared *s = xcalloc(1, sizeof(*s));
+    pthread_condattr_t clock;
+
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    s->every_ms = every_ms;
+    s->holders = 2;
+    return s;
+}
+
+static void start_thread(struct shared *s)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    int rc;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    rc = pthread_create(&thread, &attr, nvml_thread_main, s);
+    pthread_attr_destroy(&attr);
+    if (!rc)
+        return;
+    s->holders = 1;
+    s->tried = s->ended = true;
+    err_sys(&s->failure, rc, "thread for the GPUs");
+}
+
+struct nvml_thread *nvml_thread_open(struct uv_loop_s *loop, int64_t every_ms, nvml_thread_fn fn, void *user)
+{
+    struct nvml_thread *c = xcalloc(1, sizeof(*c));
+    uv_async_t *bell = xcalloc(1, sizeof(*bell));
+
+    *c = (struct nvml_thread){.shared = make_shared(every_ms), .fn = fn, .user = user};
+    BUG_ON(uv_async_init(loop, bell, on_bell));
+    bell->data = c;
+    c->shared->bell = bell;
+    start_thread(c->shared);
+    return c;
+}
+
+enum err_code nvml_thread_wait(struct nvml_thread *c, int64_t patience_ms,
+                               const struct nvml_reading **readings, size_t *count, struct err *e)
+{
+    struct shared *s = c->shared;
+    enum err_code code = ERR_OK;
+
+    pthread_mutex_lock(&s->lock);
+    if (!wait_until(s, &s->tried, patience_ms))
+        code = err_set(e, ERR_DEADLINE_EXCEEDED, "NVML did not answer within %.1f s",
+                       (double)patience_ms / 1000);
+    else if (!s->looked)
+        code = (*e = s->failure).code;
+    else
+        take(c);
+    pthread_mutex_unlock(&s->lock);
+    if (code)
+        return code;
+    *readings = c->readings;
+    *count = c->count;
+    return ERR_OK;
+}
+
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+void nvml_thread_close(struct nvml_thread *c)
+{
+    if (!c)
+        return;
+    struct shared *s = c->shared;
+
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    uv_close((uv_handle_t *)steal(s->bell), free_handle);
+    pthread_cond_broadcast(&s->changed);
+    (void)wait_until(s, &s->ended, CLOSE_MS);
+    let_go(s);
+    free(c->readings);
+    free(c);
+}
+
+const char *nvml_thread_driver(const struct nvml_thread *c)
+{
+    return c->shared->driver; /* written before the first look, and never again */
+}

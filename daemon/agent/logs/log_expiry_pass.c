@@ -1,0 +1,117 @@
+#include "daemon/agent/logs/log_expiry_pass.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/paths.h"
+
+#define LEVELS 4 /* generation, node, local rank, file */
+
+static DIR *open_below(int at, const char *name)
+{
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+    if (!d)
+        close_fd(&fd);
+    return d;
+}
+
+/* The newest change in the directory, in wall ms, so many levels deep. Users own the lowest ones. */
+static int64_t newest_below(int at, const char *name, int depth)
+{
+    DIR *d = open_below(at, name);
+    struct dirent *entry;
+    int64_t newest = 0;
+
+    while (d && (entry = readdir(d))) {
+        struct stat st;
+        int64_t changed;
+
+        if (!strcmp(entry->d_name, "..") || fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW))
+            continue;
+        changed = (int64_t)st.st_mtim.tv_sec * 1000;
+        newest = changed > newest ? changed : newest;
+        if (depth && S_ISDIR(st.st_mode) && strcmp(entry->d_name, ".") != 0) {
+            changed = newest_below(dirfd(d), entry->d_name, depth - 1);
+            newest = changed > newest ? changed : newest;
+        }
+    }
+    if (d)
+        closedir(d);
+    return newest;
+}
+
+static bool is_job(const char *name, int64_t *job)
+{
+    char *end;
+
+    if (*name < '1' || *name > '9')
+        return false;
+    *job = strtoll(name, &end, 10);
+    return !*end;
+}
+
+static bool starts_with(const char *text, const char *start)
+{
+    return !strncmp(text, start, strlen(start));
+}
+
+/* Holds generations, what their supervisors said, and nothing else: somebody's directory called 2024 is not a
+ * job's. */
+static bool is_ours(int at, const char *name)
+{
+    DIR *d = open_below(at, name);
+    struct dirent *entry;
+    int generations = 0;
+    bool ours = d;
+
+    while (d && (entry = readdir(d))) {
+        if (starts_with(entry->d_name, "generation_"))
+            generations++;
+        else
+            ours = ours && (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
+                            starts_with(entry->d_name, "supervisor."));
+    }
+    if (d)
+        closedir(d);
+    return ours && generations;
+}
+
+enum err_code log_expiry_pass(const char *log_dir, int64_t keep_ms, int64_t now_wall_ms,
+                              bool (*wanted)(void *ctx, int64_t job), void *ctx, int *removed, struct err *e)
+{
+    DIR *d = opendir(log_dir);
+    enum err_code code = ERR_OK;
+    struct dirent *entry;
+    int64_t job;
+
+    *removed = 0;
+    if (!d)
+        return errno == ENOENT ? ERR_OK : err_sys(e, errno, "%s", log_dir);
+    while ((entry = readdir(d))) {
+        CLEANUP(free_text) char *path = NULL;
+        struct err why;
+
+        if (!is_job(entry->d_name, &job) || wanted(ctx, job))
+            continue;
+        if (!is_ours(dirfd(d), entry->d_name) ||
+            newest_below(dirfd(d), entry->d_name, LEVELS) + keep_ms > now_wall_ms)
+            continue;
+        path = paths_join(log_dir, entry->d_name);
+        if (!file_remove_tree(path, &why)) {
+            ++*removed;
+        } else if (!code) { /* the others go all the same: a user can make a directory that stays */
+            *e = why;
+            code = why.code;
+        }
+    }
+    closedir(d);
+    return code;
+}

@@ -1,0 +1,317 @@
+#include "daemon/agent/logs/log_limit_pass.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cut_file.h"
+#include "base/file.h"
+#include "base/file_at.h"
+#include "base/mem.h"
+
+#define LEAST (512 << 10)     /* of a file: less is not cut */
+#define QUIET_MS (600 * 1000) /* a job that has ended is not removed before: somebody may be reading why */
+
+struct log_file {
+    char *dir; /* below log_dir */
+    const char *name;
+    int64_t bytes;
+};
+
+struct log_files {
+    struct log_file *items;
+    size_t count, cap;
+    int64_t bytes, newest_ms;
+};
+
+static void release_files(struct log_files *f)
+{
+    for (size_t i = 0; i < f->count; i++)
+        free(f->items[i].dir);
+    free(f->items);
+}
+
+static void set_problem(struct log_limit_pass *r, const struct err *e)
+{
+    if (!r->problem.code)
+        r->problem = *e;
+}
+
+/* ---- what is there */
+
+static DIR *open_list(int at, const char *name)
+{
+    struct err ignored;
+    int fd = -1;
+    DIR *d = file_at_open_dir(at, name, &fd, &ignored) ? NULL : fdopendir(fd);
+
+    if (!d)
+        close_fd(&fd);
+    return d;
+}
+
+static void add_log(struct log_files *f, int at, const char *dir, const char *name)
+{
+    struct stat st;
+    int64_t changed;
+
+    if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
+        return;
+    changed = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+    f->newest_ms = changed > f->newest_ms ? changed : f->newest_ms;
+    f->items = array_grow(f->items, f->count, &f->cap, sizeof(*f->items));
+    f->items[f->count++] = (struct log_file){xstrdup(dir), name, (int64_t)st.st_blocks * 512};
+    f->bytes += (int64_t)st.st_blocks * 512;
+}
+
+/* <dir>/<local rank>/ each. */
+static void add_ranks(struct log_files *f, int top, const char *dir)
+{
+    DIR *d = open_list(top, dir);
+    const struct dirent *entry;
+
+    while (d && (entry = readdir(d))) {
+        CLEANUP(free_text) char *leaf = xasprintf("%s/%s", dir, entry->d_name);
+        CLEANUP(close_fd) int fd = -1;
+        struct err ignored;
+
+        if (entry->d_name[0] < '0' || entry->d_name[0] > '9' || file_at_open_dir(top, leaf, &fd, &ignored))
+            continue;
+        add_log(f, fd, leaf, "stdout.log");
+        add_log(f, fd, leaf, "stderr.log");
+    }
+    if (d)
+        closedir(d);
+}
+
+/* Of this node: on a shared file system the others keep theirs. */
+static void find_files(const struct log_limit_pass *r, int top, int64_t job, struct log_files *out)
+{
+    CLEANUP(free_text) char *name = xasprintf("%" PRId64, job);
+    DIR *d = open_list(top, name);
+    const struct dirent *entry;
+
+    while (d && (entry = readdir(d))) {
+        CLEANUP(free_text) char *dir = xasprintf("%s/%s/%s", name, entry->d_name, r->node);
+
+        if (!strncmp(entry->d_name, "generation_", strlen("generation_")))
+            add_ranks(out, top, dir);
+    }
+    if (d)
+        closedir(d);
+}
+
+static struct log_usage *usage_of(struct log_limit_pass *r, int64_t job)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (r->usage[i].job == job)
+            return &r->usage[i];
+    r->usage = array_grow(r->usage, r->count, &r->cap, sizeof(*r->usage));
+    r->usage[r->count] = (struct log_usage){.job = job};
+    return &r->usage[r->count++];
+}
+
+static bool is_live(const struct log_limit_pass *r, int64_t job)
+{
+    for (size_t i = 0; i < r->live_count; i++)
+        if (r->live[i] == job)
+            return true;
+    return false;
+}
+
+static void measure_job(struct log_limit_pass *r, int top, struct log_usage *u)
+{
+    CLEANUP(release_files) struct log_files files = {0};
+
+    find_files(r, top, u->job, &files);
+    u->bytes = files.bytes;
+    u->newest_ms = files.newest_ms;
+    u->settled = !u->live;
+}
+
+static void measure_all(struct log_limit_pass *r, int top)
+{
+    int copy = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    const struct dirent *entry;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < r->count; i++)
+        r->usage[i].there = false;
+    while (d && (entry = readdir(d))) {
+        char *end;
+        int64_t job = strtoll(entry->d_name, &end, 10);
+        struct log_usage *u;
+
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || *end)
+            continue;
+        u = usage_of(r, job);
+        u->there = true;
+        u->live = is_live(r, job);
+        if (u->live || !u->settled)
+            measure_job(r, top, u);
+    }
+    if (d)
+        closedir(d);
+    for (size_t i = 0; i < r->count; i++)
+        if (r->usage[i].there)
+            r->usage[kept++] = r->usage[i];
+    r->count = kept;
+}
+
+/* ---- what goes */
+
+static int largest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x < y) - (x > y);
+}
+
+/* The size that those above it are brought down to, so that all fit. */
+static int64_t find_share(int64_t *sizes, size_t count, int64_t room)
+{
+    int64_t below = 0;
+
+    qsort(sizes, count, sizeof(*sizes), largest_first);
+    for (size_t i = 0; i < count; i++)
+        below += sizes[i];
+    for (size_t i = 0; i < count; i++) {
+        below -= sizes[i]; /* sizes[0..i] are cut to the share, the rest stays */
+        int64_t share = (room - below) / (int64_t)(i + 1);
+        if (i + 1 == count || share >= sizes[i + 1])
+            return share > 0 ? share : 0;
+    }
+    return 0;
+}
+
+static void cut_file(struct log_limit_pass *r, int top, const struct log_file *f, int64_t size)
+{
+    CLEANUP(close_fd) int dir = -1;
+    CLEANUP(close_fd) int fd = -1;
+    int64_t left_out;
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}};
+    struct stat st;
+    struct err e;
+
+    if (file_at_open_dir(top, f->dir, &dir, &e) || file_at_open_plain(dir, f->name, O_RDWR, &fd, &st, &e)) {
+        set_problem(r, &e);
+        return;
+    }
+    if (cut_file_middle(fd, size / 4, size - size / 4, &left_out, &e)) {
+        if (e.code != ERR_FAILED_PRECONDITION) {
+            err_wrap(&e, "%s/%s", f->dir, f->name);
+            set_problem(r, &e);
+        }
+        return;
+    }
+    times[1] = st.st_mtim; /* the last output is what it was */
+    (void)futimens(fd, times);
+    r->files_cut++;
+}
+
+/* Cut to three quarters of the room: else each further line would cut again. */
+static void cut_job(struct log_limit_pass *r, int top, struct log_usage *u, int64_t room)
+{
+    CLEANUP(release_files) struct log_files files = {0};
+    CLEANUP(free_text) char *memory = NULL;
+    int64_t *sizes, share;
+
+    find_files(r, top, u->job, &files);
+    if (files.bytes <= room)
+        return;
+    memory = xcalloc(files.count + 1, sizeof(*sizes));
+    sizes = (int64_t *)(void *)memory;
+    for (size_t i = 0; i < files.count; i++)
+        sizes[i] = files.items[i].bytes;
+    share = find_share(sizes, files.count, room / 4 * 3);
+    if (share < LEAST)
+        share = LEAST;
+    for (size_t i = 0; i < files.count; i++)
+        if (files.items[i].bytes > share)
+            cut_file(r, top, &files.items[i], share);
+    measure_job(r, top, u);
+}
+
+static int64_t sum_all(const struct log_limit_pass *r)
+{
+    int64_t sum = 0;
+
+    for (size_t i = 0; i < r->count; i++)
+        sum += r->usage[i].bytes;
+    return sum;
+}
+
+static struct log_usage *oldest_ended(const struct log_limit_pass *r)
+{
+    struct log_usage *oldest = NULL;
+
+    for (size_t i = 0; i < r->count; i++) {
+        struct log_usage *u = &r->usage[i];
+
+        if (!u->live && u->bytes && u->newest_ms + QUIET_MS < r->now_ms &&
+            (!oldest || u->newest_ms < oldest->newest_ms))
+            oldest = u;
+    }
+    return oldest;
+}
+
+static void remove_job(struct log_limit_pass *r, struct log_usage *u)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%" PRId64, r->log_dir, u->job);
+    struct err e;
+
+    if (file_remove_tree(path, &e))
+        set_problem(r, &e);
+    else
+        r->jobs_removed++;
+    u->bytes = 0; /* what could not be removed is not tried again and again */
+}
+
+static void keep_total(struct log_limit_pass *r, int top)
+{
+    CLEANUP(free_text) char *memory = NULL;
+    struct log_usage *oldest;
+    int64_t *sizes, share;
+
+    while (sum_all(r) > r->total && (oldest = oldest_ended(r)))
+        remove_job(r, oldest);
+    if (sum_all(r) <= r->total)
+        return;
+    memory = xcalloc(r->count + 1, sizeof(*sizes));
+    sizes = (int64_t *)(void *)memory;
+    for (size_t i = 0; i < r->count; i++)
+        sizes[i] = r->usage[i].bytes;
+    share = find_share(sizes, r->count, r->total);
+    for (size_t i = 0; i < r->count; i++)
+        if (r->usage[i].bytes > share)
+            cut_job(r, top, &r->usage[i], share);
+}
+
+void log_limit_pass_run(struct log_limit_pass *r)
+{
+    CLEANUP(close_fd) int top = open(r->log_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    r->files_cut = r->jobs_removed = 0;
+    r->problem.code = ERR_OK;
+    if (top < 0)
+        return; /* no job has run here yet */
+    measure_all(r, top);
+    for (size_t i = 0; r->per_job && i < r->count; i++)
+        if (r->usage[i].bytes > r->per_job)
+            cut_job(r, top, &r->usage[i], r->per_job);
+    if (r->total)
+        keep_total(r, top);
+}
+
+void log_limit_pass_release(struct log_limit_pass *r)
+{
+    free(r->usage);
+    r->usage = NULL;
+    r->count = r->cap = 0;
+}

@@ -1,0 +1,25 @@
+#ifndef DDP_DAEMON_AGENT_LOGS_LOG_LIMIT_TIMER_H
+#define DDP_DAEMON_AGENT_LOGS_LOG_LIMIT_TIMER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct uv_loop_s;
+
+/* Enforces the limits of this node's worker logs: runs a round (log_round.h) in a pool thread every two
+ * seconds while jobs run. Loop thread. */
+
+struct log_limit_timer;
+struct log_limit_options {
+    const char *log_dir, *node;
+    int64_t per_job, total; /* bytes; 0: no limit */
+    /* The jobs that write, or may; the keeper frees. */
+    int64_t *(*live)(void *ctx, size_t *count);
+    void *ctx;
+};
+
+struct log_limit_timer *log_limit_timer_create(struct uv_loop_s *loop,
+                                               const struct log_limit_options *options);
+void log_limit_timer_free(struct log_limit_timer *k); /* a round that runs is waited for by the loop */
+
+#endif

@@ -1,0 +1,195 @@
+#include "daemon/agent/logs/log_readers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cut_file.h"
+#include "base/file_at.h"
+#include "base/mem.h"
+#include "daemon/supervisor/protocol/log_place.h"
+
+#define CHUNK_MAX (64 << 10)
+#define READS_MAX 256
+
+struct log_read {
+    int64_t id, job, generation, offset, wanted; /* wanted: bytes still asked for, INT64_MAX: all */
+    int local_rank;
+    bool standard_error, follow;
+    int64_t tail; /* not applied yet */
+};
+
+struct log_readers {
+    struct log_readers_options options;
+    struct log_read *reads;
+    size_t count, cap;
+};
+
+struct log_readers *log_readers_create(const struct log_readers_options *options)
+{
+    struct log_readers *l = xcalloc(1, sizeof(*l));
+
+    l->options = *options;
+    return l;
+}
+
+void log_readers_free(struct log_readers *l)
+{
+    if (!l)
+        return;
+    free(l->reads);
+    free(l);
+}
+
+void log_readers_drop_all(struct log_readers *l)
+{
+    l->count = 0;
+}
+
+static struct log_read *find_read(struct log_readers *l, int64_t id)
+{
+    for (size_t i = 0; i < l->count; i++)
+        if (l->reads[i].id == id)
+            return &l->reads[i];
+    return NULL;
+}
+
+static void drop_read(struct log_readers *l, struct log_read *r)
+{
+    *r = l->reads[--l->count];
+}
+
+/* False: not taken, try again. */
+static bool answer(struct log_readers *l, struct log_read *r, const char *data, size_t len, bool end,
+                   const char *error)
+{
+    Ddp__V1__LogChunk chunk;
+    struct err e;
+
+    ddp__v1__log_chunk__init(&chunk);
+    chunk.read = r->id;
+    chunk.data.data = (uint8_t *)data;
+    chunk.data.len = len;
+    chunk.end = end;
+    chunk.offset = r->offset;
+    if (error)
+        chunk.error = (char *)error;
+    return l->options.send(l->options.ctx, &chunk, &e) == ERR_OK;
+}
+
+void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *q)
+{
+    struct log_read *r = find_read(l, q->read);
+
+    if (q->cancel) {
+        if (r)
+            drop_read(l, r);
+        return;
+    }
+    if (!r && l->count == READS_MAX) {
+        struct log_read over = {.id = q->read};
+
+        (void)answer(l, &over, NULL, 0, true, "too many log readers on this node, try again later");
+        return;
+    }
+    if (!r) {
+        l->reads = array_grow(l->reads, l->count, &l->cap, sizeof(*l->reads));
+        r = &l->reads[l->count++];
+    }
+    *r = (struct log_read){.id = q->read,
+                           .job = q->job,
+                           .generation = q->generation,
+                           .offset = q->offset > 0 ? q->offset : 0,
+                           .wanted = q->limit > 0 ? q->limit : INT64_MAX,
+                           .local_rank = q->local_rank,
+                           .standard_error = q->standard_error,
+                           .follow = q->follow,
+                           .tail = q->tail_bytes};
+}
+
+/* NOT_FOUND: there is no file yet. The file's directory is the job's user's. */
+static enum err_code open_log(const struct log_readers *l, const struct log_read *r, int *fd, struct stat *st,
+                              struct err *e)
+{
+    CLEANUP(free_text)
+    char *path = log_place_path(l->options.log_dir, r->job, r->generation, l->options.node, r->local_rank);
+    CLEANUP(close_fd) int dir = -1;
+
+    if (log_place_open(path, &dir, e))
+        return e->code;
+    return file_at_open_plain(dir, r->standard_error ? "stderr.log" : "stdout.log", O_RDONLY, fd, st, e);
+}
+
+/* Bytes read; 0 at the end, -1 on an error. *next: the offset to go on at, behind a part that was cut out. */
+static ssize_t read_piece(struct log_read *r, int fd, const struct stat *st, char *piece, int64_t *next)
+{
+    size_t want = r->wanted < CHUNK_MAX ? (size_t)r->wanted : CHUNK_MAX;
+
+    if (r->tail > 0)
+        r->offset = st->st_size > r->tail ? st->st_size - r->tail : 0;
+    r->tail = 0;
+    if (r->offset > st->st_size)
+        r->offset = 0; /* another file of that name: from its start */
+    return cut_file_read(fd, piece, want, r->offset, next);
+}
+
+enum turn { TURN_MORE, TURN_WAIT, TURN_FULL, TURN_OVER };
+
+static enum turn over(struct log_readers *l, struct log_read *r, const char *error)
+{
+    return answer(l, r, NULL, 0, true, error) ? TURN_OVER : TURN_FULL;
+}
+
+static enum turn serve(struct log_readers *l, struct log_read *r, char *piece)
+{
+    /* before the read: what was written until the end is then seen */
+    bool ended = l->options.ended(l->options.ctx, r->job, r->generation, r->local_rank);
+    CLEANUP(close_fd) int fd = -1;
+    struct stat st;
+    struct err e;
+    enum err_code code = open_log(l, r, &fd, &st, &e);
+    int64_t next = 0;
+    ssize_t n = code ? 0 : read_piece(r, fd, &st, piece, &next);
+
+    if (code && code != ERR_NOT_FOUND)
+        return over(l, r, e.msg);
+    if (n < 0)
+        return over(l, r, strerror(errno));
+    if (n > 0) {
+        int64_t at = r->offset;
+
+        r->offset = next - n; /* the reader goes on at this plus what it gets */
+        if (!answer(l, r, piece, (size_t)n, false, NULL)) {
+            r->offset = at;
+            return TURN_FULL;
+        }
+        r->offset = next;
+        if (r->wanted != INT64_MAX)
+            r->wanted -= n;
+        return TURN_MORE;
+    }
+    if (r->follow && !ended)
+        return TURN_WAIT;
+    return over(l, r, code && !r->follow ? "there is no such log on this node" : NULL);
+}
+
+bool log_readers_pump(struct log_readers *l)
+{
+    CLEANUP(free_text) char *piece = l->count ? xmalloc(CHUNK_MAX) : NULL;
+    bool again = false;
+
+    for (size_t i = l->count; i-- > 0;) {
+        struct log_read *r = &l->reads[i];
+        enum turn turn = TURN_MORE;
+
+        while (r->wanted > 0 && turn == TURN_MORE)
+            turn = serve(l, r, piece);
+        if (turn == TURN_OVER)
+            drop_read(l, r);
+        again = again || turn == TURN_WAIT || turn == TURN_FULL;
+    }
+    return again;
+}

@@ -1,0 +1,30 @@
+#ifndef DDP_DAEMON_AGENT_LOGS_LOG_READERS_H
+#define DDP_DAEMON_AGENT_LOGS_LOG_READERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "proto/ddp.pb-c.h"
+
+/* Serves the workers' log files, a piece at a time as the coordinator asks. Files are opened anew for every
+ * piece: they may not be there yet, be rotated, or be removed. Loop thread. */
+
+struct log_readers;
+struct log_readers_options {
+    const char *log_dir, *node;
+    /* Sends one chunk; RESOURCE_EXHAUSTED: later (log_readers_pump). */
+    enum err_code (*send)(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e);
+    /* No process writes to this (job, generation, local rank) any more. */
+    bool (*ended)(void *ctx, int64_t job, int64_t generation, int local_rank);
+    void *ctx;
+};
+
+struct log_readers *log_readers_create(const struct log_readers_options *options);
+void log_readers_free(struct log_readers *l);
+void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *request);
+void log_readers_drop_all(struct log_readers *l); /* the session has ended */
+/* Sends what can be sent; true while a reader waits for more to be written (or for room): call again soon. */
+bool log_readers_pump(struct log_readers *l);
+
+#endif

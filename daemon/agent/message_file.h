@@ -1,0 +1,16 @@
+#ifndef DDP_DAEMON_AGENT_MESSAGE_FILE_H
+#define DDP_DAEMON_AGENT_MESSAGE_FILE_H
+
+#include <protobuf-c/protobuf-c.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+/* A message in a file: a line that names its type, the SHA-256 of the rest, the packed message. The file is
+ * written completely or not at all. */
+MUST_CHECK enum err_code message_file_read(const char *path, const char *magic, size_t most,
+                                           const ProtobufCMessageDescriptor *type, void **out, struct err *e);
+MUST_CHECK enum err_code message_file_write(const char *path, const char *magic, const void *message,
+                                            struct err *e);
+
+#endif

@@ -1,0 +1,101 @@
+#include "daemon/agent/observe/worker_samples.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+static int64_t last_output(const char *dir)
+{
+    static const char *const names[] = {"stdout.log", "stderr.log"};
+    int64_t newest = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
+        struct stat st;
+
+        if (lstat(path, &st) || !S_ISREG(st.st_mode)) /* the directory is the job's user's */
+            continue;
+        int64_t at = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+        if (at > newest)
+            newest = at;
+    }
+    return newest;
+}
+
+/* Stopped, when any of its processes is and none runs: the others wait for that one. */
+static char stuck_state(const struct process_list *tree)
+{
+    bool stopped = false, kernel = false;
+
+    for (size_t i = 0; i < tree->count; i++) {
+        char state = tree->items[i].state;
+
+        if (state == 'R')
+            return 0;
+        stopped = stopped || state == 'T' || state == 't';
+        kernel = kernel || state == 'D';
+    }
+    return stopped ? 'T' : kernel ? 'D' : 0;
+}
+
+static void add_closer(struct worker_sample *l, const struct process *p)
+{
+    struct sampled_process *q = &l->processes[l->process_count++];
+
+    q->p = *p;
+    process_wait(p->pid, q->call, q->target);
+    if (p->state == 'D' || l->process_count == 1)
+        q->stack = process_stack(p->pid, SAMPLE_STACK);
+}
+
+/* Of many those that sleep tell least. */
+static void look_closer(struct worker_sample *l, const struct process_list *tree)
+{
+    l->processes = xcalloc(SAMPLE_PROCESSES, sizeof(*l->processes));
+    for (int asleep = 0; asleep < 2; asleep++)
+        for (size_t i = 0; i < tree->count; i++)
+            if ((i > 0 && tree->items[i].state == 'S') == asleep && l->process_count < SAMPLE_PROCESSES)
+                add_closer(l, &tree->items[i]);
+    l->left_out = tree->count - l->process_count;
+}
+
+static void look_at(struct worker_sample *l, const struct process_list *all)
+{
+    CLEANUP(process_list_release) struct process_list tree = {0};
+
+    l->output_ms = last_output(l->log_dir);
+    process_tree(all, (pid_t)l->pid, &tree);
+    l->there = tree.count > 0;
+    l->stuck = stuck_state(&tree);
+    for (size_t i = 0; i < tree.count; i++)
+        l->cpu_ms += tree.items[i].cpu_ms;
+    if (l->detail)
+        look_closer(l, &tree);
+}
+
+void worker_samples_take(struct worker_samples *look)
+{
+    CLEANUP(process_list_release) struct process_list all = {0};
+    int64_t start = clock_boot_ms();
+
+    process_list_all(&all);
+    for (size_t i = 0; i < look->count; i++)
+        look_at(&look->items[i], &all);
+    look->done_ms = clock_boot_ms();
+    look->took_ms = look->done_ms - start;
+}
+
+void worker_samples_release(struct worker_samples *look)
+{
+    for (size_t i = 0; i < look->count; i++) {
+        for (size_t k = 0; k < look->items[i].process_count; k++)
+            strv_free(look->items[i].processes[k].stack);
+        free(look->items[i].processes);
+        free(look->items[i].log_dir);
+    }
+    free(look->items);
+    *look = (struct worker_samples){0};
+}

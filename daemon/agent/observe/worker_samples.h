@@ -1,0 +1,47 @@
+#ifndef DDP_DAEMON_AGENT_OBSERVE_WORKER_SAMPLES_H
+#define DDP_DAEMON_AGENT_OBSERVE_WORKER_SAMPLES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/agent/observe/process.h"
+
+/* One reading of /proc and of log files for a list of workers, and what a probe wants to know beyond. Runs in
+ * a pool thread: touches nothing but its own struct. */
+
+#define SAMPLE_PROCESSES                                                                                     \
+    24 /* of one worker, at most, in a detailed look: those that sleep are left out first */
+#define SAMPLE_STACK 8
+
+struct sampled_process {
+    struct process p;
+    char call[PROCESS_CALL], target[PROCESS_TARGET];
+    char **stack;
+};
+
+struct worker_sample {
+    /* in */
+    int64_t job, spawn, generation, pid;
+    int rank, local_rank;
+    char *log_dir; /* of this worker; holds stdout.log and stderr.log */
+    bool detail;
+    /* out */
+    bool there;
+    char stuck; /* 'T': stopped, 'D': in the kernel, 0 */
+    int64_t cpu_ms;
+    int64_t output_ms; /* wall time of the last byte of output, 0: none */
+    struct sampled_process *processes;
+    size_t process_count, left_out;
+};
+
+struct worker_samples {
+    struct worker_sample *items;
+    size_t count;
+    int64_t took_ms, done_ms; /* CLOCK_BOOTTIME */
+};
+
+void worker_samples_take(struct worker_samples *look);
+void worker_samples_release(struct worker_samples *look);
+
+#endif

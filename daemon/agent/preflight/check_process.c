@@ -1,0 +1,127 @@
+#include "daemon/agent/preflight/check_process.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "proto/rpc_codec.h"
+#include "proto/rpc_resolve.h"
+
+#define ASK_MAX (4u << 20)
+#define LIFE_S 20 /* of a check that does not listen */
+#define HOLD_MOST_MS 60000
+#define RESOLVE_MS 5000 /* an answer is due after ten seconds */
+
+static enum err_code become(const char *name, struct err *e)
+{
+    const struct passwd *user;
+
+    if (!strcmp(name, "-"))
+        return ERR_OK;
+    user = getpwnam(name);
+    if (!user)
+        return err_set(e, ERR_NOT_FOUND, "user %s does not exist", name);
+    if (user->pw_uid == geteuid())
+        return ERR_OK;
+    if (initgroups(user->pw_name, user->pw_gid) || setgid(user->pw_gid) || setuid(user->pw_uid))
+        return err_sys(e, errno, "cannot become user %s", name);
+    return ERR_OK;
+}
+
+static enum err_code read_ask(Ddp__V1__CheckAsk **ask, struct err *e)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    char piece[16384];
+    ssize_t n;
+
+    while ((n = read(STDIN_FILENO, piece, sizeof(piece))) > 0 && text.len < ASK_MAX)
+        buf_append(&text, piece, (size_t)n);
+    if (n < 0)
+        return err_sys(e, errno, "stdin");
+    return rpc_unpack(&ddp__v1__check_ask__descriptor, text.data, text.len, (void **)ask, e);
+}
+
+/* Once: the reader waits for the end of it. */
+static enum err_code write_answer(const Ddp__V1__CheckAnswer *answer, struct err *e)
+{
+    CLEANUP(buf_release) struct buf packed = {0};
+
+    if (rpc_pack(answer, &packed, e) || fd_write_all(STDOUT_FILENO, packed.data, packed.len, e))
+        return e->code;
+    close(STDOUT_FILENO);
+    return ERR_OK;
+}
+
+static enum err_code answer_ask(const Ddp__V1__CheckAsk *ask, const struct check_ports *ports,
+                                const char *coordinator, struct err *e)
+{
+    Ddp__V1__CheckAnswer answer = DDP__V1__CHECK_ANSWER__INIT;
+    Ddp__V1__CheckPlaceResult place_result;
+    Ddp__V1__CheckListenResult listen_result;
+    struct check_place *place = NULL;
+    int fds[2] = {-1, -1};
+    struct err name = {0};
+    enum err_code code;
+
+    if (ask->place) {
+        place = check_place_look(ask->place, &place_result);
+        answer.place = &place_result;
+        if (rpc_resolve(coordinator, RESOLVE_MS, &name))
+            place_result.name_problem = name.msg;
+    }
+    if (ask->connect)
+        check_connect(ask->connect, &answer.links, &answer.n_links);
+    if (ask->listen) {
+        check_listen_open(ports, fds, &listen_result);
+        answer.listen = &listen_result;
+    }
+    code = write_answer(&answer, e);
+    if (!code && ask->listen && ask->listen->key.len == CHECK_KEY)
+        (void)check_listen_serve(fds, ask->listen->key.data, ask->listen->hold_ms, ask->listen->calls);
+    check_links_free(answer.links, answer.n_links);
+    check_place_free(place);
+    return code;
+}
+
+/* Whatever hangs: the kernel ends it. */
+static unsigned life(const Ddp__V1__CheckAsk *ask)
+{
+    int64_t hold = ask->listen ? ask->listen->hold_ms : 0;
+
+    if (hold > HOLD_MOST_MS)
+        hold = HOLD_MOST_MS;
+    return LIFE_S + (hold > 0 ? (unsigned)(hold / 1000) : 0);
+}
+
+int check_process_main(int argc, char **argv)
+{
+    CLEANUP(rpc_release) Ddp__V1__CheckAsk *ask = NULL;
+    struct check_ports ports;
+    struct err e;
+
+    if (argc != 5) {
+        fputs("ddp-agent check: is started by ddp-agent itself\n", stderr);
+        return 2;
+    }
+    ports = (struct check_ports){atoi(argv[2]), atoi(argv[3])};
+    if (become(argv[1], &e) || read_ask(&ask, &e)) {
+        fprintf(stderr, "ddp-agent check: %s\n", e.msg);
+        return 1;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* after setuid, which clears it */
+    alarm(life(ask));
+    if (answer_ask(ask, &ports, argv[4], &e)) {
+        fprintf(stderr, "ddp-agent check: %s\n", e.msg);
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,313 @@
+#include "daemon/agent/preflight/check_server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/agent/accounts.h"
+#include "proto/rpc_codec.h"
+
+#define CHECKS_MAX 16
+#define ANSWER_MS 15000 /* a check that has not answered by then hangs */
+#define ANSWER_MAX (1u << 20)
+
+struct check {
+    struct check_server *all;
+    int64_t ask, wall_ms;
+    int pidfd;
+    uv_pipe_t pipe;
+    uv_timer_t timer;
+    int closing; /* handles that are not closed yet */
+    struct buf answer;
+    char piece[4096];
+    struct check *next, *prev;
+};
+
+struct check_server {
+    struct check_server_options options;
+    uv_loop_t *loop;
+    struct check *list;
+    size_t count;
+    bool closing;
+};
+
+static void maybe_free(struct check_server *c)
+{
+    if (c->closing && !c->list)
+        free(c);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct check *k = handle->data;
+    struct check_server *c = k->all;
+
+    if (--k->closing)
+        return;
+    if (k->next)
+        k->next->prev = k->prev;
+    if (k->prev)
+        k->prev->next = k->next;
+    else
+        c->list = k->next;
+    c->count--;
+    buf_release(&k->answer);
+    close_fd(&k->pidfd);
+    free(k);
+    maybe_free(c);
+}
+
+static void end(struct check *k)
+{
+    if (k->closing)
+        return;
+    k->closing = 2;
+    uv_close((uv_handle_t *)&k->pipe, on_closed);
+    uv_close((uv_handle_t *)&k->timer, on_closed);
+}
+
+/* By its descriptor: the number may be another process's by now. */
+static void kill_check(const struct check *k)
+{
+    if (k->pidfd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, k->pidfd, SIGKILL, NULL, 0);
+}
+
+static void send_answer(struct check_server *c, int64_t ask, int64_t wall_ms, Ddp__V1__CheckAnswer *answer)
+{
+    Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;
+    struct err e;
+
+    answer->ask = ask;
+    answer->wall_ms = wall_ms;
+    up.body_case = DDP__V1__AGENT_UP__BODY_CHECK_ANSWER;
+    up.check_answer = answer;
+    if (c->options.send(c->options.ctx, &up, &e))
+        log_warn("check_not_answered", "why=%s", LOG_Q(e.msg));
+}
+
+static void send_error(struct check_server *c, int64_t ask, int64_t wall_ms, const char *why)
+{
+    Ddp__V1__CheckAnswer answer = DDP__V1__CHECK_ANSWER__INIT;
+    CLEANUP(free_text) char *text = rpc_utf8_clean(xstrdup(why));
+
+    answer.error = text;
+    send_answer(c, ask, wall_ms, &answer);
+}
+
+static void answer_with(struct check *k)
+{
+    CLEANUP(rpc_release) Ddp__V1__CheckAnswer *answer = NULL;
+    struct err e;
+
+    if (!k->answer.len ||
+        rpc_unpack(&ddp__v1__check_answer__descriptor, k->answer.data, k->answer.len, (void **)&answer, &e)) {
+        send_error(k->all, k->ask, k->wall_ms, "the check ended without an answer, see the agent's log");
+        return;
+    }
+    char *version = answer->version, *address = answer->address; /* ours go in for the sending only */
+    answer->version = (char *)DDP_VERSION;
+    answer->address = (char *)k->all->options.address;
+    send_answer(k->all, k->ask, k->wall_ms, answer);
+    answer->version = version;
+    answer->address = address;
+}
+
+static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
+{
+    struct check *k = handle->data;
+
+    (void)suggested;
+    *out = uv_buf_init(k->piece, sizeof(k->piece));
+}
+
+/* A listener's process goes on after its answer; its own alarm ends it. */
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *piece)
+{
+    struct check *k = stream->data;
+
+    if (n > 0 && k->answer.len + (size_t)n <= ANSWER_MAX) {
+        buf_append(&k->answer, piece->base, (size_t)n);
+        return;
+    }
+    if (n == 0)
+        return;
+    if (n > 0) {
+        kill_check(k);
+        buf_clear(&k->answer);
+    }
+    answer_with(k);
+    end(k);
+}
+
+static void on_late(uv_timer_t *timer)
+{
+    struct check *k = timer->data;
+
+    kill_check(k);
+    send_error(k->all, k->ask, k->wall_ms, "the check hangs, does a file system there?");
+    end(k);
+}
+
+/* ---- the process */
+
+/* The question as a file to read. */
+static int question(const Ddp__V1__CheckAsk *ask, struct err *e)
+{
+    CLEANUP(buf_release) struct buf packed = {0};
+    CLEANUP(close_fd) int fd = -1;
+    int out;
+
+    if (rpc_pack(ask, &packed, e))
+        return -1;
+    fd = memfd_create("ask", MFD_CLOEXEC);
+    if (fd < 0 || write(fd, packed.data, packed.len) != (ssize_t)packed.len || lseek(fd, 0, SEEK_SET)) {
+        err_sys(e, errno, "memfd");
+        return -1;
+    }
+    out = fd;
+    fd = -1;
+    return out;
+}
+
+static int plan(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr, int in, int out)
+{
+    sigset_t none, all;
+    int rc = posix_spawn_file_actions_adddup2(files, in, 0);
+
+    sigemptyset(&none);
+    sigfillset(&all);
+    rc = rc ? rc : posix_spawn_file_actions_adddup2(files, out, 1);
+    rc = rc ? rc : posix_spawn_file_actions_addclosefrom_np(files, 3);
+    rc = rc ? rc : posix_spawnattr_setsigmask(attr, &none);
+    rc = rc ? rc : posix_spawnattr_setsigdefault(attr, &all);
+    return rc ? rc : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+}
+
+/* With run_as: submitter as whoever asks, if that account may have jobs here. The coordinator's own root can
+ * have none, and still has to look at ports and clocks. */
+static enum err_code check_user(const struct check_server *c, const Ddp__V1__CheckAsk *ask, const char **out,
+                                struct err *e)
+{
+    *out = c->options.user ? c->options.user : "-";
+    if (!c->options.submitter_on)
+        return ERR_OK;
+    *out = ask->user;
+    if (!account_check(ask->user, c->options.submitter_on, e))
+        return ERR_OK;
+    if (e->code != ERR_PERMISSION_DENIED)
+        return e->code;
+    *out = "nobody";
+    return ERR_OK;
+}
+
+static int start_process(const struct check_server *c, const char *user, int in, int out, pid_t *pid)
+{
+    CLEANUP(free_text) char *first = xasprintf("%d", c->options.port_first);
+    CLEANUP(free_text) char *last = xasprintf("%d", c->options.port_last);
+    char *argv[] = {(char *)"ddp-agent",
+                    (char *)"check",
+                    (char *)user,
+                    first,
+                    last,
+                    (char *)c->options.coordinator,
+                    NULL};
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    int rc;
+
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attr);
+    rc = plan(&files, &attr, in, out);
+    if (!rc)
+        rc = posix_spawn(pid, "/proc/self/exe", &files, &attr, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attr);
+    return rc;
+}
+
+static void follow(struct check_server *c, const Ddp__V1__CheckAsk *ask, int64_t wall_ms, pid_t pid, int fd)
+{
+    struct check *k = xcalloc(1, sizeof(*k));
+
+    *k = (struct check){.all = c, .ask = ask->ask, .wall_ms = wall_ms, .next = c->list};
+    k->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (k->next)
+        k->next->prev = k;
+    c->list = k;
+    c->count++;
+    BUG_ON(uv_pipe_init(c->loop, &k->pipe, 0) || uv_timer_init(c->loop, &k->timer));
+    k->pipe.data = k->timer.data = k;
+    BUG_ON(uv_pipe_open(&k->pipe, fd) || uv_read_start((uv_stream_t *)&k->pipe, on_room, on_read));
+    BUG_ON(uv_timer_start(&k->timer, on_late, ANSWER_MS, 0));
+}
+
+static enum err_code start(struct check_server *c, const Ddp__V1__CheckAsk *ask, int64_t wall_ms,
+                           struct err *e)
+{
+    CLEANUP(close_fd) int in = -1;
+    CLEANUP(close_fd) int out = -1;
+    const char *user;
+    int fds[2], rc;
+    pid_t pid;
+
+    if (c->count >= CHECKS_MAX)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "too many checks at once, try again later");
+    if (check_user(c, ask, &user, e))
+        return e->code;
+    in = question(ask, e);
+    if (in < 0)
+        return e->code;
+    if (pipe2(fds, O_CLOEXEC))
+        return err_sys(e, errno, "pipe");
+    out = fds[1];
+    rc = start_process(c, user, in, out, &pid);
+    if (rc) {
+        close(fds[0]);
+        return err_sys(e, rc, "ddp-agent check");
+    }
+    follow(c, ask, wall_ms, pid, fds[0]);
+    return ERR_OK;
+}
+
+struct check_server *check_server_create(struct uv_loop_s *loop, const struct check_server_options *options)
+{
+    struct check_server *c = xcalloc(1, sizeof(*c));
+
+    c->options = *options;
+    c->loop = loop;
+    return c;
+}
+
+void check_server_ask(struct check_server *c, const Ddp__V1__CheckAsk *ask)
+{
+    int64_t wall_ms = clock_wall_ms();
+    struct err e;
+
+    if (start(c, ask, wall_ms, &e))
+        send_error(c, ask->ask, wall_ms, e.msg);
+}
+
+void check_server_close(struct check_server *c)
+{
+    if (!c)
+        return;
+    c->closing = true;
+    for (struct check *k = c->list; k; k = k->next) {
+        kill_check(k);
+        end(k);
+    }
+    maybe_free(c);
+}

@@ -1,0 +1,109 @@
+#include "daemon/agent/state_move.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/paths.h"
+
+/* The coordinator's account may have owned `from` for a while, and may still put there what it likes. So what
+ * has come is looked at where only we can change it. */
+static enum err_code arrival_check(const char *from, const char *old, const char *new, mode_t kind,
+                                   unsigned way_back, struct err *e)
+{
+    struct stat st;
+
+    if (lstat(new, &st))
+        return err_sys(e, errno, "%s", new);
+    if (st.st_uid == geteuid() && (st.st_mode & S_IFMT) == kind)
+        return ERR_OK;
+    if (renameat2(AT_FDCWD, new, AT_FDCWD, old, way_back))
+        return err_sys(e, errno, "move %s back to %s", new, old);
+    return err_set(
+        e, ERR_FAILED_PRECONDITION,
+        "%s: belongs to uid %u, so this agent's former state is not taken over: remove it, or, if nobody "
+        "else wrote there, say `cd %s && chown -R -h %u instance run wish gpus.json`",
+        old, (unsigned)st.st_uid, from, (unsigned)geteuid());
+}
+
+static enum err_code entry_move(const char *from, const char *to, const char *name, struct err *e)
+{
+    CLEANUP(free_text) char *old = paths_join(from, name);
+    CLEANUP(free_text) char *new = paths_join(to, name);
+
+    if (rename(old, new))
+        return errno == ENOENT ? ERR_OK : err_sys(e, errno, "move %s to %s", old, new);
+    return arrival_check(from, old, new, S_IFREG, 0, e);
+}
+
+/* A link and the directory change places in one step, so that no supervisor misses its directory for a
+ * moment. */
+static enum err_code run_move(const char *from, const char *to, struct err *e)
+{
+    CLEANUP(free_text) char *old = paths_join(from, "run");
+    CLEANUP(free_text) char *new = paths_join(to, "run");
+    struct stat st;
+
+    if (lstat(old, &st) || !S_ISDIR(st.st_mode))
+        return ERR_OK;
+    if (symlink(new, new) && errno != EEXIST)
+        return err_sys(e, errno, "make link %s", new);
+    if (renameat2(AT_FDCWD, old, AT_FDCWD, new, RENAME_EXCHANGE) == 0) {
+        if (!arrival_check(from, old, new, S_IFDIR, RENAME_EXCHANGE, e))
+            return ERR_OK;
+        (void)unlink(new);
+        return e->code;
+    }
+    if (unlink(new))
+        return err_sys(e, errno, "remove %s", new);
+    if (rename(old, new)) /* tried for file systems that cannot exchange */
+        return errno == EXDEV
+                   ? err_set(e, ERR_UNIMPLEMENTED, "%s and %s are on different file systems", old, new)
+                   : err_sys(e, errno, "move %s to %s", old, new);
+    if (arrival_check(from, old, new, S_IFDIR, 0, e))
+        return e->code;
+    return symlink(new, old) ? err_sys(e, errno, "make link %s", old) : ERR_OK;
+}
+
+static enum err_code state_entries_move(const char *from, const char *to, struct err *e)
+{
+    CLEANUP(free_text) char *lock = paths_join(from, "agent.lock");
+    CLEANUP(close_fd) int lock_fd = -1;
+
+    if (file_lock(lock, &lock_fd, e))
+        return err_wrap(e, "an older ddp-agent still runs");
+    if (run_move(from, to, e) || entry_move(from, to, "wish", e) || entry_move(from, to, "gpus.json", e) ||
+        entry_move(from, to, "instance", e)) /* last: then it is done */
+        return e->code;
+    log_info("state_moved", "from=%s to=%s", LOG_Q(from), LOG_Q(to));
+    return ERR_OK;
+}
+
+enum err_code state_move(const char *from, const char *to, char **out, struct err *e)
+{
+    CLEANUP(free_text) char *old = paths_join(from, "instance");
+    CLEANUP(free_text) char *new = paths_join(to, "instance");
+    enum err_code code = ERR_OK;
+    struct stat st;
+
+    if (file_mkdirs(to, 0700, e))
+        return e->code;
+    if (!file_exists(new) && file_exists(old))
+        code = state_entries_move(from, to, e);
+    if (code && code != ERR_UNIMPLEMENTED)
+        return code;
+    if (code && (stat(from, &st) || st.st_uid != geteuid()))
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "%s: belongs to another user, and this agent's former state in it cannot be moved to %s, "
+            "which is on another file system: say ddp-agent --rejoin --state %s when no job runs here",
+            from, to, to);
+    *out = xstrdup(code ? from : to);
+    return ERR_OK;
+}

@@ -1,0 +1,138 @@
+#include "daemon/supervisor/agent_link.h"
+
+#include <fcntl.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "daemon/supervisor/protocol/socket.h"
+
+void agent_link_attach(struct agent_link *t, int fd)
+{
+    agent_link_detach(t);
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    t->fd = fd;
+    t->greet = t->sync = true;
+}
+
+void agent_link_detach(struct agent_link *t)
+{
+    close_fd(&t->fd);
+    t->fd = -1;
+    t->blocked = false;
+}
+
+void agent_link_release(struct agent_link *t)
+{
+    agent_link_detach(t);
+    outbox_release(&t->outbox);
+}
+
+/* UNAVAILABLE: the queue is full. */
+static enum err_code said(struct agent_link *t, enum err_code code)
+{
+    t->blocked = code == ERR_UNAVAILABLE;
+    return code;
+}
+
+static enum err_code say(struct agent_link *t, const struct control_message *m, struct err *e)
+{
+    return said(t, control_send(t->fd, m, e));
+}
+
+static enum err_code say_facts(struct agent_link *t, struct spawn *const *spawns, size_t count, bool ended,
+                               struct err *e)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct spawn *s = spawns[i];
+        struct control_message m = {.op = CONTROL_FACT, .fact = s->fact}; /* borrowed for the call */
+
+        if (!s->dirty || spawn_ended(s) != ended)
+            continue;
+        if (say(t, &m, e))
+            return e->code;
+        s->dirty = false;
+    }
+    return ERR_OK;
+}
+
+/* One that cannot be sent, though somebody is there, is dropped. */
+static enum err_code say_reports(struct agent_link *t, struct err *e)
+{
+    const struct outbox_item *item;
+
+    while ((item = outbox_first(&t->outbox))) {
+        enum err_code code = said(t, control_send_text(t->fd, item->text, item->len, e));
+
+        if (code == ERR_UNAVAILABLE || code == ERR_ABORTED)
+            return code;
+        outbox_pop(&t->outbox);
+    }
+    return ERR_OK;
+}
+
+static enum err_code say_hello(struct agent_link *t, const struct spawn_site *site, struct err *e)
+{
+    CLEANUP(free_text) char *node = xstrdup(site->node);
+    struct control_message hello = {.op = CONTROL_HELLO, .job = site->job, .node = node};
+
+    if (!t->greet)
+        return ERR_OK;
+    if (say(t, &hello, e))
+        return e->code;
+    t->greet = false;
+    return ERR_OK;
+}
+
+static enum err_code say_synced(struct agent_link *t, struct err *e)
+{
+    const struct control_message synced = {.op = CONTROL_SYNCED};
+
+    if (!t->sync)
+        return ERR_OK;
+    if (say(t, &synced, e))
+        return e->code;
+    t->sync = false;
+    return ERR_OK;
+}
+
+/* Ends after the reports that came before them. */
+bool agent_link_tell(struct agent_link *t, const struct spawn_site *site, struct spawn *const *spawns,
+                     size_t count)
+{
+    struct err e;
+
+    if (t->fd < 0 || t->blocked)
+        return true;
+    if (!say_hello(t, site, &e) && !say_facts(t, spawns, count, false, &e) && !say_reports(t, &e) &&
+        !say_facts(t, spawns, count, true, &e) && !say_synced(t, &e))
+        return true;
+    return t->blocked;
+}
+
+struct report_place {
+    struct agent_link *talk;
+    const struct spawn *spawn;
+};
+
+static void queue_report(void *ctx, const struct spawn_report *report)
+{
+    struct report_place *at = ctx;
+    struct control_message m = {.op = CONTROL_REPORT, .report = *report};
+    struct buf text = {0};
+    size_t len;
+
+    m.report.spawn = at->spawn->fact.spawn;
+    m.report.generation = at->spawn->fact.generation;
+    m.report.rank = at->spawn->fact.rank;
+    m.report.time_ms = clock_wall_ms();
+    control_encode(&m, &text);
+    len = text.len;
+    outbox_push(&at->talk->outbox, buf_steal(&text), len);
+}
+
+void agent_link_take_reports(struct agent_link *t, struct spawn *s, size_t limit)
+{
+    struct report_place at = {t, s};
+
+    spawn_read_reports(s, limit, queue_report, &at);
+}

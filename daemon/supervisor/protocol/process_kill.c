@@ -1,0 +1,218 @@
+#include "daemon/supervisor/protocol/process_kill.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+#define FLAG_EXITING 0x4u /* PF_EXITING of the kernel's */
+
+struct proc {
+    pid_t pid, parent, session;
+    bool zombie, exiting;
+};
+
+struct proc_table {
+    struct proc *items;
+    size_t count, cap;
+};
+
+static void release_table(struct proc_table *t)
+{
+    free(t->items);
+}
+
+static bool read_stat(pid_t pid, struct proc *out)
+{
+    char path[64], text[1024], *p, state;
+    int parent, group, session;
+    unsigned flags;
+    ssize_t n;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    p = strrchr(text, ')'); /* the name before it may hold anything */
+    if (!p || sscanf(p + 1, " %c %d %d %d %*d %*d %u", &state, &parent, &group, &session, &flags) != 5)
+        return false;
+    *out = (struct proc){.pid = pid,
+                         .parent = parent,
+                         .session = session,
+                         .zombie = state == 'Z' || state == 'X',
+                         .exiting = flags & FLAG_EXITING};
+    return true;
+}
+
+bool process_exiting(pid_t pid)
+{
+    struct proc p;
+
+    return read_stat(pid, &p) && (p.zombie || p.exiting);
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct proc *x = a, *y = b;
+
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+static void read_table(struct proc_table *t)
+{
+    DIR *d = opendir("/proc");
+    struct dirent *entry;
+
+    while (d && (entry = readdir(d))) {
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        struct proc p;
+
+        if (pid <= 0 || !read_stat(pid, &p))
+            continue;
+        t->items = array_grow(t->items, t->count, &t->cap, sizeof(*t->items));
+        t->items[t->count++] = p;
+    }
+    if (d)
+        closedir(d);
+    if (t->count)
+        qsort(t->items, t->count, sizeof(*t->items), by_pid);
+}
+
+static bool descends(const struct proc_table *t, const struct proc *p, pid_t ancestor)
+{
+    /* bounded: a table read while processes come and go may hold a ring */
+    for (size_t depth = 0; p && depth < t->count; depth++) {
+        struct proc key = {.pid = p->parent};
+
+        if (p->pid == ancestor || p->parent == ancestor)
+            return true;
+        p = bsearch(&key, t->items, t->count, sizeof(*t->items), by_pid);
+    }
+    return false;
+}
+
+static bool has_entry(const struct buf *env, const char *name, const char *value)
+{
+    size_t name_len = strlen(name), value_len = strlen(value);
+
+    for (size_t at = 0; at < env->len;) {
+        size_t len = strnlen(env->data + at, env->len - at);
+
+        if (len == name_len + 1 + value_len && !memcmp(env->data + at, name, name_len) &&
+            env->data[at + name_len] == '=' && !memcmp(env->data + at + name_len + 1, value, value_len))
+            return true;
+        at += len + 1;
+    }
+    return false;
+}
+
+static bool carries_mark(pid_t pid, const char *id, const char *owner)
+{
+    CLEANUP(buf_release) struct buf env = {0};
+    char path[64], chunk[16384];
+    ssize_t n;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    while ((n = read(fd, chunk, sizeof(chunk))) > 0 && env.len < (4u << 20))
+        buf_append(&env, chunk, (size_t)n);
+    close(fd);
+    return env.len && has_entry(&env, "DDP_SPAWN_ID", id) && has_entry(&env, "DDP_AGENT_ID", owner);
+}
+
+/* By pidfd: between the look and the signal the number may have become another process's. */
+static bool kill_checked(pid_t pid, pid_t parent)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct proc now;
+    bool sent;
+
+    if (fd < 0)
+        return errno == ENOSYS && !kill(pid, SIGKILL);
+    sent = read_stat(pid, &now) && (parent == 0 || now.parent == parent) &&
+           !syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+    close(fd);
+    return sent;
+}
+
+static bool belongs(const struct proc_table *t, const struct proc *p, const struct proc_mark *mark)
+{
+    if (!mark->other_count)
+        return true;
+    if (mark->main > 0 && (p->session == mark->main || descends(t, p, mark->main)))
+        return true;
+    return carries_mark(p->pid, mark->id, mark->owner);
+}
+
+/* What a dead process leaves behind becomes a child of the subreaper: the caller has only the other spawns'
+ * first processes for children, so nothing is left, and the whole of /proc need not be read. */
+static bool nothing_left(const struct proc_mark *mark)
+{
+    FILE *f = mark->over ? fopen("/proc/thread-self/children", "re") : NULL;
+    bool stranger = false;
+    int pid;
+
+    if (!f)
+        return false;
+    while (!stranger && fscanf(f, "%d", &pid) == 1) {
+        stranger = true;
+        for (size_t i = 0; stranger && i < mark->other_count; i++)
+            stranger = mark->others[i] != pid;
+    }
+    fclose(f);
+    return !stranger;
+}
+
+int descendants_kill(const struct proc_mark *mark)
+{
+    CLEANUP(release_table) struct proc_table t = {0};
+    pid_t self = getpid();
+    int alive = 0;
+
+    if (nothing_left(mark))
+        return 0;
+    read_table(&t);
+    for (size_t i = 0; i < t.count; i++) {
+        const struct proc *p = &t.items[i];
+
+        if (p->zombie || p->pid == self || !descends(&t, p, self) || !belongs(&t, p, mark))
+            continue;
+        alive++;
+        (void)kill_checked(p->pid, p->parent);
+    }
+    return alive;
+}
+
+int marked_kill(const char *id, const char *owner)
+{
+    CLEANUP(release_table) struct proc_table t = {0};
+    int alive = 0;
+
+    read_table(&t);
+    for (size_t i = 0; i < t.count; i++) {
+        const struct proc *p = &t.items[i];
+
+        if (p->zombie || p->pid == getpid() || !carries_mark(p->pid, id, owner))
+            continue;
+        alive++;
+        (void)kill_checked(p->pid, 0);
+    }
+    return alive;
+}

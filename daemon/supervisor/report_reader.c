@@ -1,0 +1,147 @@
+#include "daemon/supervisor/report_reader.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+
+static size_t match_word(const char *s, size_t left)
+{
+    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        size_t n = strlen(words[i]);
+
+        if (n <= left && !memcmp(s, words[i], n))
+            return n;
+    }
+    return 0;
+}
+
+/* Strict JSON has no NaN; a loss that is one must still be told. Outside strings such a word becomes null. */
+static void soften(char *s, size_t len, struct buf *out)
+{
+    bool in_string = false;
+
+    for (size_t i = 0; i < len; i++) {
+        size_t n = in_string ? 0 : match_word(s + i, len - i);
+
+        if (n) {
+            buf_puts(out, "null");
+            i += n - 1;
+            continue;
+        }
+        if (in_string && s[i] == '\\' && i + 1 < len)
+            buf_putc(out, s[i++]);
+        else if (s[i] == '"')
+            in_string = !in_string;
+        buf_putc(out, s[i]);
+    }
+}
+
+static void add_metric(struct spawn_report *out, const char *name, const json_t *value)
+{
+    if (out->count == REPORT_METRICS || !*name || strlen(name) >= REPORT_NAME)
+        return;
+    snprintf(out->metrics[out->count].name, REPORT_NAME, "%s", name);
+    out->metrics[out->count++].value = json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+bool report_parse(const char *line, size_t len, struct spawn_report *out)
+{
+    CLEANUP(buf_release) struct buf soft = {0};
+    CLEANUP(free_text) char *copy = xmemdup(line, len ? len : 1);
+    CLEANUP(json_release) json_t *obj = NULL;
+    struct err e;
+    const char *key;
+    json_t *value;
+
+    soften(copy, len, &soft);
+    if (!soft.len || json_parse(soft.data, soft.len, REPORT_LINE_MAX * 2, &obj, &e) || !json_is_object(obj))
+        return false;
+    json_object_foreach(obj, key, value)
+    {
+        if (!strcmp(key, "step") && json_is_integer(value)) {
+            out->has_step = true;
+            out->step = json_integer_value(value);
+        } else if (json_is_number(value) || json_is_null(value)) {
+            add_metric(out, key, value);
+        }
+    }
+    return true;
+}
+
+static void take_line(struct report_reader *r, void (*fn)(void *, const struct spawn_report *), void *ctx)
+{
+    struct spawn_report report;
+
+    if (r->line.len) {
+        memset(&report, 0, sizeof(report));
+        if (report_parse(r->line.data, r->line.len, &report))
+            fn(ctx, &report);
+        else
+            r->bad++;
+    }
+    buf_clear(&r->line);
+}
+
+void report_feed(struct report_reader *r, const char *data, size_t len,
+                 void (*fn)(void *ctx, const struct spawn_report *report), void *ctx)
+{
+    while (len) {
+        const char *end = memchr(data, '\n', len);
+        size_t part = end ? (size_t)(end - data) : len;
+
+        if (!r->skipping && r->line.len + part > REPORT_LINE_MAX) {
+            r->skipping = true;
+            r->bad++;
+            buf_clear(&r->line);
+        }
+        if (!r->skipping)
+            buf_append(&r->line, data, part);
+        if (!end)
+            return;
+        if (!r->skipping)
+            take_line(r, fn, ctx);
+        r->skipping = false;
+        data += part + 1;
+        len -= part + 1;
+    }
+}
+
+void report_reader_release(struct report_reader *r)
+{
+    buf_release(&r->line);
+}
+
+void outbox_push(struct outbox *o, char *text, size_t len)
+{
+    while (o->count && (o->count == OUTBOX_COUNT || o->bytes + len > OUTBOX_BYTES)) {
+        outbox_pop(o);
+        o->dropped++;
+    }
+    o->items[(o->first + o->count++) % OUTBOX_COUNT] = (struct outbox_item){text, len};
+    o->bytes += len;
+}
+
+const struct outbox_item *outbox_first(const struct outbox *o)
+{
+    return o->count ? &o->items[o->first] : NULL;
+}
+
+void outbox_pop(struct outbox *o)
+{
+    o->bytes -= o->items[o->first].len;
+    free(o->items[o->first].text);
+    o->first = (o->first + 1) % OUTBOX_COUNT;
+    o->count--;
+}
+
+void outbox_release(struct outbox *o)
+{
+    while (o->count)
+        outbox_pop(o);
+}

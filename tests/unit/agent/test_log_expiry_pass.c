@@ -1,0 +1,89 @@
+#include "tests/unit/base/check.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "daemon/agent/logs/log_expiry_pass.h"
+
+#define DAY_MS (24LL * 3600 * 1000)
+#define NOW_MS (1800000000LL * 1000)
+
+static void make_file(const char *dir, const char *below, int age_days)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, below);
+    CLEANUP(free_text) char *file = xasprintf("%s/stdout.log", path);
+    struct timespec at = {(NOW_MS - age_days * DAY_MS) / 1000, 0}, both[2] = {at, at};
+    struct err e;
+
+    assert_ok(file_mkdirs(path, 0755, &e), &e);
+    assert_ok(file_write_atomic(file, "x", 1, 0644, &e), &e);
+    assert_int_equal(utimensat(AT_FDCWD, file, both, 0), 0);
+    for (char *slash; strlen(path) > strlen(dir); *slash = '\0') {
+        assert_int_equal(utimensat(AT_FDCWD, path, both, 0), 0);
+        slash = strrchr(path, '/');
+    }
+}
+
+/* Every job's directory has one. */
+static void make_supervisor_log(const char *dir, const char *name)
+{
+    CLEANUP(free_text) char *file = xasprintf("%s/%s", dir, name);
+    struct timespec at = {(NOW_MS - 15 * DAY_MS) / 1000, 0}, both[2] = {at, at};
+    struct err e;
+
+    assert_ok(file_write_atomic(file, "x", 1, 0644, &e), &e);
+    assert_int_equal(utimensat(AT_FDCWD, file, both, 0), 0);
+    *strrchr(file, '/') = '\0';
+    assert_int_equal(utimensat(AT_FDCWD, file, both, 0), 0);
+}
+
+static bool wants_9(void *ctx, int64_t job)
+{
+    (void)ctx;
+    return job == 9;
+}
+
+static bool there(const char *dir, const char *name)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
+
+    return file_exists(path);
+}
+
+static void old_logs_of_finished_jobs_go(void **state)
+{
+    char dir[] = "/tmp/ddp-test-retain-XXXXXX";
+    struct err e;
+    int removed;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    make_file(dir, "7/generation_1/box1/0", 15);
+    make_supervisor_log(dir, "7/supervisor.box1.log");
+    make_file(dir, "8/generation_1/box1/0", 15);
+    make_file(dir, "8/generation_2/box1/0", 13); /* its newest counts */
+    make_file(dir, "9/generation_1/box1/0", 15); /* runs */
+    make_file(dir, "others", 99);                /* not ours */
+    make_file(dir, "10x", 99);
+    make_file(dir, "2024", 99); /* somebody's, whatever its name */
+    make_file(dir, "2025/notes", 99);
+    make_file(dir, "2025/generation_1", 99);
+    assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, wants_9, NULL, &removed, &e), &e);
+    assert_int_equal(removed, 1);
+    assert_true(!there(dir, "7") && there(dir, "8") && there(dir, "9") && there(dir, "others") &&
+                there(dir, "10x") && there(dir, "2024") && there(dir, "2025"));
+    assert_ok(file_remove_tree(dir, &e), &e);
+    assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, wants_9, NULL, &removed, &e), &e);
+    assert_int_equal(removed, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(old_logs_of_finished_jobs_go)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,322 @@
+#include "tests/unit/base/check.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cut_file.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "daemon/agent/logs/log_readers.h"
+
+struct desk {
+    char dir[64];
+    struct log_readers *logs;
+    struct buf got;
+    int64_t offset; /* of the last piece with data */
+    size_t last;    /* its bytes */
+    int chunks;
+    bool over, ended, full;
+    char error[128];
+};
+
+static enum err_code take(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e)
+{
+    struct desk *d = ctx;
+
+    if (d->full)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "full");
+    d->chunks++;
+    if (chunk->data.len) {
+        buf_append(&d->got, chunk->data.data, chunk->data.len);
+        d->offset = chunk->offset;
+        d->last = chunk->data.len;
+    }
+    d->over = chunk->end;
+    snprintf(d->error, sizeof(d->error), "%s", chunk->error);
+    return ERR_OK;
+}
+
+static bool ended(void *ctx, int64_t job, int64_t generation, int local_rank)
+{
+    struct desk *d = ctx;
+
+    assert_true(job == 7 && generation == 2 && local_rank == 1);
+    return d->ended;
+}
+
+static int open_desk(void **state)
+{
+    struct desk *d = xcalloc(1, sizeof(*d));
+    struct log_readers_options options = {d->dir, "box1", take, ended, d};
+
+    strcpy(d->dir, "/tmp/ddp-test-logs-XXXXXX");
+    d->logs = mkdtemp(d->dir) ? log_readers_create(&options) : NULL;
+    *state = d;
+    return d->logs ? 0 : -1;
+}
+
+static int close_desk(void **state)
+{
+    struct desk *d = *state;
+    struct err e;
+    enum err_code code = file_remove_tree(d->dir, &e);
+
+    log_readers_free(d->logs);
+    buf_release(&d->got);
+    free(d);
+    return code ? -1 : 0;
+}
+
+static void write_log(struct desk *d, const char *mode, const char *text)
+{
+    CLEANUP(free_text) char *dir = xasprintf("%s/7/generation_2/box1/1", d->dir);
+    CLEANUP(free_text) char *path = xasprintf("%s/stdout.log", dir);
+    struct err e;
+    FILE *f;
+
+    assert_ok(file_mkdirs(dir, 0755, &e), &e);
+    f = fopen(path, mode);
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void ask(struct desk *d, int64_t offset, int64_t limit, int64_t tail, bool follow)
+{
+    Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
+
+    q.read = 5;
+    q.job = 7;
+    q.generation = 2;
+    q.local_rank = 1;
+    q.offset = offset;
+    q.limit = limit;
+    q.tail_bytes = tail;
+    q.follow = follow;
+    log_readers_request(d->logs, &q);
+}
+
+static void reads_to_the_end(void **state)
+{
+    struct desk *d = *state;
+
+    write_log(d, "w", "one\ntwo\n");
+    ask(d, 4, 0, 0, false);
+    assert_false(log_readers_pump(d->logs));
+    assert_string_equal(d->got.data, "two\n");
+    assert_int_equal(d->offset, 4);
+    assert_true(d->over);
+}
+
+static void gives_no_more_than_was_asked_for(void **state)
+{
+    struct desk *d = *state;
+
+    write_log(d, "w", "0123456789");
+    ask(d, 0, 4, 0, true);
+    assert_false(log_readers_pump(d->logs)); /* waits for the reader, not for the file */
+    assert_string_equal(d->got.data, "0123");
+    assert_false(d->over);
+    ask(d, 4, 100, 0, true);
+    d->ended = true;
+    assert_false(log_readers_pump(d->logs));
+    assert_string_equal(d->got.data, "0123456789");
+    assert_true(d->over);
+}
+
+/* The rest of what was asked for may be less than the line that stands for a hole, which any job can make: no
+ * byte of our memory goes out instead. */
+static void a_hole_gives_no_more_than_was_asked_for(void **state)
+{
+    struct desk *d = *state;
+    CLEANUP(free_text) char *path = xasprintf("%s/7/generation_2/box1/1/stdout.log", d->dir);
+
+    write_log(d, "w", "");
+    assert_int_equal(truncate(path, 1 << 20), 0);
+    write_log(d, "a", "end\n");
+    ask(d, 0, 10, 0, true);
+    log_readers_pump(d->logs);
+    assert_int_equal(d->last, 10);
+    assert_memory_equal(d->got.data, "[ddp: 000\n", 10);
+    d->ended = true;
+    ask(d, d->offset + (int64_t)d->last, 0, 0, true);
+    log_readers_pump(d->logs);
+    assert_string_equal(d->got.data, "[ddp: 000\nend\n");
+}
+
+static void tail_starts_before_the_end(void **state)
+{
+    struct desk *d = *state;
+
+    write_log(d, "w", "0123456789");
+    ask(d, 0, 0, 3, false);
+    log_readers_pump(d->logs);
+    assert_string_equal(d->got.data, "789");
+    assert_int_equal(d->offset, 7);
+}
+
+static void follows_absence_growth_rotation_and_the_end(void **state)
+{
+    struct desk *d = *state;
+
+    ask(d, 0, 0, 0, true);
+    assert_true(log_readers_pump(d->logs)); /* no file yet */
+    write_log(d, "w", "one\n");
+    assert_true(log_readers_pump(d->logs));
+    write_log(d, "a", "two\n");
+    assert_true(log_readers_pump(d->logs));
+    assert_string_equal(d->got.data, "one\ntwo\n");
+    write_log(d, "w", "new\n"); /* rotated: shorter than what was read */
+    assert_true(log_readers_pump(d->logs));
+    assert_string_equal(d->got.data, "one\ntwo\nnew\n");
+    write_log(d, "a", "last\n");
+    d->ended = true;
+    assert_false(log_readers_pump(d->logs));
+    assert_string_equal(d->got.data, "one\ntwo\nnew\nlast\n");
+    assert_true(d->over);
+    assert_int_equal(log_readers_pump(d->logs), false);
+}
+
+static void what_is_not_there_is_said(void **state)
+{
+    struct desk *d = *state;
+
+    ask(d, 0, 0, 0, false);
+    log_readers_pump(d->logs);
+    assert_true(d->over);
+    assert_non_null(strstr(d->error, "no such log"));
+}
+
+static void a_full_stream_loses_nothing(void **state)
+{
+    struct desk *d = *state;
+
+    write_log(d, "w", "0123456789");
+    d->full = true;
+    ask(d, 0, 0, 0, false);
+    assert_true(log_readers_pump(d->logs));
+    assert_int_equal(d->chunks, 0);
+    d->full = false;
+    assert_false(log_readers_pump(d->logs));
+    assert_string_equal(d->got.data, "0123456789");
+    assert_true(d->over);
+}
+
+static void a_cancelled_read_says_nothing(void **state)
+{
+    struct desk *d = *state;
+    Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
+
+    ask(d, 0, 0, 0, true);
+    q.read = 5;
+    q.cancel = true;
+    log_readers_request(d->logs, &q);
+    assert_false(log_readers_pump(d->logs));
+    assert_int_equal(d->chunks, 0);
+}
+
+static char *log_path(struct desk *d)
+{
+    return xasprintf("%s/7/generation_2/box1/1/stdout.log", d->dir);
+}
+
+/* As the coordinator: asks on from where the last piece ended. */
+static void a_part_that_was_cut_out_is_passed_over(void **state)
+{
+    struct desk *d = *state;
+    CLEANUP(buf_release) struct buf text = {0};
+    CLEANUP(free_text) char *path = log_path(d);
+    CLEANUP(close_fd) int fd = -1;
+    int64_t left_out;
+    struct err e;
+    enum err_code code;
+
+    for (int i = 0; text.len < 4 << 20; i++)
+        buf_printf(&text, "line %08d\n", i);
+    write_log(d, "w", text.data);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    code = cut_file_middle(fd, 100 << 10, 200 << 10, &left_out, &e);
+    if (code == ERR_UNIMPLEMENTED)
+        skip();
+    assert_ok(code, &e);
+    d->ended = true;
+    for (int64_t at = 0; !d->over; at = d->offset + (int64_t)d->last) {
+        d->full = d->chunks == 2; /* no room once: the same piece again */
+        ask(d, at, 64 << 10, 0, true);
+        log_readers_pump(d->logs);
+        d->full = false;
+        log_readers_pump(d->logs);
+    }
+    assert_null(memchr(d->got.data, 0, d->got.len));
+    CLEANUP(free_text)
+    char *said =
+        xasprintf("\n[ddp: %015lld bytes of this log are left out here]\nline ", (long long)left_out);
+    assert_non_null(strstr(d->got.data, said));
+    assert_int_equal(d->got.len, text.len - (size_t)left_out + strlen(said) - strlen("\nline "));
+    assert_int_equal(memcmp(d->got.data + d->got.len - 14, text.data + text.len - 14, 14), 0);
+}
+
+static void says_nothing_of_it(struct desk *d)
+{
+    buf_clear(&d->got);
+    d->over = false;
+    ask(d, 0, 0, 0, false);
+    log_readers_pump(d->logs);
+    assert_int_equal(d->got.len, 0);
+    assert_true(d->over);
+    assert_true(d->error[0]);
+}
+
+/* The agent may be root, and the directory of a log is the job's user's. */
+static void what_a_user_puts_in_a_logs_place_is_not_read(void **state)
+{
+    struct desk *d = *state;
+    CLEANUP(free_text) char *path = log_path(d);
+    CLEANUP(free_text) char *leaf = xasprintf("%s/7/generation_2/box1/1", d->dir);
+    CLEANUP(free_text) char *moved = xasprintf("%s/moved", d->dir);
+    CLEANUP(free_text) char *secret = xasprintf("%s/secret", d->dir);
+    struct err e;
+
+    write_log(d, "w", "x");
+    assert_int_equal(unlink(path), 0);
+    assert_ok(file_write_atomic(secret, "root:secret\n", 12, 0600, &e), &e);
+    assert_int_equal(symlink(secret, path), 0);
+    says_nothing_of_it(d);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    says_nothing_of_it(d);
+    assert_int_equal(unlink(path), 0);
+    if (!geteuid()) {
+        assert_int_equal(link(secret, path), 0);
+        assert_int_equal(chown(leaf, 65534, 65534), 0);
+        says_nothing_of_it(d);
+        assert_int_equal(unlink(path), 0);
+    }
+    write_log(d, "w", "another's\n");
+    assert_int_equal(rename(leaf, moved), 0);
+    assert_int_equal(symlink(moved, leaf), 0); /* a link on the way */
+    says_nothing_of_it(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(reads_to_the_end, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(gives_no_more_than_was_asked_for, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_hole_gives_no_more_than_was_asked_for, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(tail_starts_before_the_end, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(follows_absence_growth_rotation_and_the_end, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(what_is_not_there_is_said, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_full_stream_loses_nothing, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_part_that_was_cut_out_is_passed_over, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(what_a_user_puts_in_a_logs_place_is_not_read, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_cancelled_read_says_nothing, open_desk, close_desk),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

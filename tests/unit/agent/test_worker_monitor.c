@@ -1,0 +1,238 @@
+#include "tests/unit/base/check.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "daemon/agent/observe/process.h"
+#include "daemon/agent/observe/worker_monitor.h"
+
+/* The watch on a loop of its own, over real children; what it would send is kept. */
+struct desk {
+    uv_loop_t loop;
+    struct worker_monitor *watch;
+    bool full;
+    int activities, answers;
+    size_t quiet;    /* in the newest Activity */
+    int64_t idle_ms; /* of its first */
+    char state[4];
+    int64_t probe; /* of the newest answer */
+    size_t workers;
+    bool probed;
+    char process_state[4];
+    int64_t report_age;
+};
+
+static enum err_code take(void *ctx, const Ddp__V1__AgentUp *up, struct err *e)
+{
+    struct desk *d = ctx;
+
+    if (d->full)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "full");
+    if (up->body_case == DDP__V1__AGENT_UP__BODY_ACTIVITY) {
+        d->activities++;
+        d->quiet = up->activity->n_spawns;
+        d->idle_ms = d->quiet ? up->activity->spawns[0]->idle_ms : -1;
+        strcpy(d->state, d->quiet ? up->activity->spawns[0]->state : "");
+        return ERR_OK;
+    }
+    assert_int_equal(up->body_case, DDP__V1__AGENT_UP__BODY_PROBE_ANSWER);
+    d->answers++;
+    d->probe = up->probe_answer->probe;
+    d->workers = up->probe_answer->n_workers;
+    if (d->workers) {
+        const Ddp__V1__WorkerProbe *w = up->probe_answer->workers[0];
+        d->probed = w->probed;
+        d->report_age = w->report_age_ms;
+        strcpy(d->process_state, w->n_processes ? w->processes[0]->state : "");
+    }
+    return ERR_OK;
+}
+
+static int open_desk(void **state)
+{
+    struct desk *d = xcalloc(1, sizeof(*d));
+    struct worker_monitor_options options = {"/nonexistent", "box1", take, d};
+
+    assert_int_equal(uv_loop_init(&d->loop), 0);
+    d->watch = worker_monitor_create(&d->loop, &options);
+    *state = d;
+    return 0;
+}
+
+static int close_desk(void **state)
+{
+    struct desk *d = *state;
+
+    worker_monitor_close(d->watch);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&d->loop), 0);
+    free(d);
+    return 0;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+/* Turns the loop until done(d), within a deadline. */
+static void turn_until(struct desk *d, bool (*done)(const struct desk *d))
+{
+    int64_t end = clock_boot_ms() + 20000;
+    uv_timer_t tick;
+
+    uv_timer_init(&d->loop, &tick);
+    uv_timer_start(&tick, on_tick, 10, 10);
+    while (!done(d) && clock_boot_ms() < end)
+        uv_run(&d->loop, UV_RUN_ONCE);
+    uv_close((uv_handle_t *)&tick, NULL);
+    uv_run(&d->loop, UV_RUN_NOWAIT);
+    assert_true(done(d));
+}
+
+static bool sleeps(pid_t pid)
+{
+    struct process p;
+
+    return process_read(pid, &p) && p.state == 'S';
+}
+
+/* Asleep by the time that it is handed out. */
+static pid_t sleeper(void)
+{
+    pid_t parent = getpid(), pid = fork();
+
+    if (pid) {
+        int64_t end_ms = clock_boot_ms() + 30000;
+        while (!sleeps(pid)) {
+            assert_true(clock_boot_ms() < end_ms);
+            sched_yield();
+        }
+        return pid;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (getppid() == parent)
+        pause();
+    _exit(0);
+}
+
+static void end(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static bool says_quiet(const struct desk *d)
+{
+    return d->quiet == 1;
+}
+
+static bool says_stopped(const struct desk *d)
+{
+    return d->quiet == 1 && !strcmp(d->state, "T");
+}
+
+static bool answered(const struct desk *d)
+{
+    return d->answers > 0;
+}
+
+static void an_idle_worker_is_told_once_and_again_to_a_new_session(void **state)
+{
+    struct desk *d = *state;
+    pid_t pid = sleeper();
+    struct monitored_worker who = {.job = 7, .spawn = 3, .generation = 1, .pid = pid};
+
+    worker_monitor_set(d->watch, &who, 1);
+    turn_until(d, says_quiet);
+    assert_true(d->idle_ms >= 1500);
+    d->quiet = 0;
+    worker_monitor_new_session(d->watch);
+    turn_until(d, says_quiet);
+    kill(pid, SIGSTOP);
+    turn_until(d, says_stopped);
+    end(pid);
+}
+
+static void what_could_not_be_sent_is_sent_later(void **state)
+{
+    struct desk *d = *state;
+    pid_t pid = sleeper();
+    struct monitored_worker who = {.job = 7, .spawn = 3, .generation = 1, .pid = pid};
+    Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
+
+    d->full = true;
+    probe.probe = 1;
+    probe.job = 7;
+    probe.generation = 1;
+    worker_monitor_set(d->watch, &who, 1);
+    worker_monitor_probe(d->watch, &probe); /* answered into the full stream: whoever asked tires */
+    int64_t end_ms = clock_boot_ms() + 2500;
+    while (clock_boot_ms() < end_ms) /* long enough to be told of, if it could */
+        uv_run(&d->loop, UV_RUN_ONCE);
+    assert_int_equal(d->activities, 0);
+    d->full = false;
+    turn_until(d, says_quiet);
+    end(pid);
+}
+
+static void a_probe_is_answered_with_the_workers_of_its_generation(void **state)
+{
+    struct desk *d = *state;
+    pid_t pid = sleeper();
+    struct monitored_worker who[] = {{.job = 7, .spawn = 3, .generation = 2, .pid = pid, .rank = 1},
+                                     {.job = 8, .spawn = 1, .generation = 1, .pid = pid}};
+    Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
+
+    worker_monitor_set(d->watch, who, 2);
+    worker_monitor_reported(d->watch, 7, 3);
+    probe.probe = 41;
+    probe.job = 7;
+    probe.generation = 2;
+    worker_monitor_probe(d->watch, &probe);
+    turn_until(d, answered);
+    assert_int_equal(d->probe, 41);
+    assert_int_equal(d->workers, 1);
+    assert_true(d->probed);
+    assert_string_equal(d->process_state, "S");
+    assert_true(d->report_age >= 0);
+    d->answers = 0;
+    probe.probe = 42;
+    probe.generation = 9; /* nobody of it lives here */
+    worker_monitor_probe(d->watch, &probe);
+    turn_until(d, answered);
+    assert_int_equal(d->probe, 42);
+    assert_int_equal(d->workers, 0);
+    end(pid);
+}
+
+static void without_workers_a_probe_is_answered_at_once(void **state)
+{
+    struct desk *d = *state;
+    Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
+
+    probe.probe = 5;
+    worker_monitor_probe(d->watch, &probe);
+    assert_int_equal(d->answers, 1);
+    assert_int_equal(d->workers, 0);
+}
+
+int main(void)
+{
+#define DESK(test) cmocka_unit_test_setup_teardown(test, open_desk, close_desk)
+    const struct CMUnitTest tests[] = {
+        DESK(an_idle_worker_is_told_once_and_again_to_a_new_session),
+        DESK(what_could_not_be_sent_is_sent_later),
+        DESK(a_probe_is_answered_with_the_workers_of_its_generation),
+        DESK(without_workers_a_probe_is_answered_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
