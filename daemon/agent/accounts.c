@@ -19,7 +19,7 @@ struct accounts {
     int64_t looked_ms; /* BOOTTIME */
 };
 
-static bool is_trouble(int errnum)
+static bool errno_is_transient(int errnum)
 {
     return errnum == EIO || errnum == EMFILE || errnum == ENFILE || errnum == EINTR || errnum == ENOMEM ||
            errnum == EAGAIN;
@@ -34,7 +34,7 @@ enum err_code account_check(const char *user, const char *node, struct err *e)
                        "%s runs each job as its user (run_as: submitter), and this job has no user", node);
     errno = 0;
     account = getpwnam(user);
-    if (!account && is_trouble(errno))
+    if (!account && errno_is_transient(errno))
         return err_set(e, ERR_UNAVAILABLE, "account %s: %s", user, strerror(errno));
     if (!account)
         return err_set(e, ERR_NOT_FOUND, "no account %s on %s", user, node);
@@ -52,7 +52,7 @@ struct accounts *accounts_create(const char *node)
     return a;
 }
 
-static void release(Ddp__V1__AccountProblem *problem)
+static void problem_release(Ddp__V1__AccountProblem *problem)
 {
     free(problem->user);
     free(problem->why);
@@ -63,7 +63,7 @@ void accounts_free(struct accounts *a)
     if (!a)
         return;
     for (size_t i = 0; i < a->count; i++)
-        release(&a->problems[i]);
+        problem_release(&a->problems[i]);
     free(a);
 }
 
@@ -75,7 +75,7 @@ void accounts_refused(struct accounts *a, const char *user, const char *why)
         if (!strcmp(a->problems[i].user, user))
             return;
     if (a->count == MOST)
-        release(&a->problems[--a->count]);
+        problem_release(&a->problems[--a->count]);
     problem = &a->problems[a->count++];
     ddp__v1__account_problem__init(problem);
     problem->user = xstrdup(user);
@@ -83,7 +83,7 @@ void accounts_refused(struct accounts *a, const char *user, const char *why)
     a->looked_ms = clock_boot_ms();
 }
 
-static void look_again(struct accounts *a)
+static void problems_recheck(struct accounts *a)
 {
     struct err e;
 
@@ -93,7 +93,7 @@ static void look_again(struct accounts *a)
             continue;
         }
         log_info("account_found", "user=%s", LOG_Q(a->problems[i].user));
-        release(&a->problems[i]);
+        problem_release(&a->problems[i]);
         a->problems[i] = a->problems[--a->count];
     }
 }
@@ -103,7 +103,7 @@ Ddp__V1__AccountProblem **accounts_messages(struct accounts *a, size_t *count)
     int64_t now = clock_boot_ms();
 
     if (a->count && now >= a->looked_ms + LOOK_EVERY_MS) {
-        look_again(a);
+        problems_recheck(a);
         a->looked_ms = now;
     }
     for (size_t i = 0; i < a->count; i++)

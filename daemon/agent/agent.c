@@ -152,14 +152,14 @@ static void on_gpus_cleared(void *user)
     gpus_clear_faults(a->gpus);
 }
 
-static void on_sendable(void *user)
+static void on_session_sendable(void *user)
 {
     struct agent *a = user;
 
     a->changed = true;
 }
 
-static void on_lost(void *user)
+static void on_session_lost(void *user)
 {
     struct agent *a = user;
 
@@ -167,7 +167,7 @@ static void on_lost(void *user)
     worker_monitor_new_session(a->watch);
 }
 
-static enum err_code send_chunk(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e)
+static enum err_code log_chunk_send(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e)
 {
     struct agent *a = ctx;
     Ddp__V1__AgentUp up;
@@ -178,7 +178,7 @@ static enum err_code send_chunk(void *ctx, const Ddp__V1__LogChunk *chunk, struc
     return session_send(a->session, &up, e);
 }
 
-static enum err_code send_up(void *ctx, const Ddp__V1__AgentUp *up, struct err *e)
+static enum err_code agent_send_up(void *ctx, const Ddp__V1__AgentUp *up, struct err *e)
 {
     struct agent *a = ctx;
 
@@ -187,14 +187,14 @@ static enum err_code send_up(void *ctx, const Ddp__V1__AgentUp *up, struct err *
 
 /* ---- what supervisors say */
 
-static void on_change(void *user)
+static void on_supervisors_change(void *user)
 {
     struct agent *a = user;
 
     a->changed = a->facts_due = true;
 }
 
-static void on_report(void *user, int64_t job, const struct spawn_report *report)
+static void on_worker_report(void *user, int64_t job, const struct spawn_report *report)
 {
     struct agent *a = user;
 
@@ -204,7 +204,7 @@ static void on_report(void *user, int64_t job, const struct spawn_report *report
 
 /* ---- the loop */
 
-static void on_later(uv_timer_t *timer)
+static void on_settle_timer(uv_timer_t *timer)
 {
     struct agent *a = timer->data;
 
@@ -218,7 +218,7 @@ static void wake_at(struct agent *a, int64_t at, int64_t now)
     if (uv_is_active((uv_handle_t *)&a->later) &&
         uv_timer_get_due_in(&a->later) <= (uint64_t)(at > now ? at - now : 0))
         return;
-    BUG_ON(uv_timer_start(&a->later, on_later, at > now ? (uint64_t)(at - now) : 0, 0));
+    BUG_ON(uv_timer_start(&a->later, on_settle_timer, at > now ? (uint64_t)(at - now) : 0, 0));
 }
 
 void agent_dial(struct agent *a)
@@ -233,8 +233,8 @@ void agent_dial(struct agent *a)
                                     .on_probe = on_probe,
                                     .on_check = on_check,
                                     .on_gpus_cleared = on_gpus_cleared,
-                                    .on_sendable = on_sendable,
-                                    .on_lost = on_lost,
+                                    .on_sendable = on_session_sendable,
+                                    .on_lost = on_session_lost,
                                     .user = a};
 
     if (a->session || a->leaving || (a->asking && clock_boot_ms() < a->dial_by))
@@ -245,7 +245,7 @@ void agent_dial(struct agent *a)
 
 /* --rejoin: what the former cluster left here is killed and forgotten before the new one hears of this node;
  * their job numbers would be mistaken for its own. True while there is something left. */
-static bool leave_cluster(struct agent *a, int64_t now)
+static bool former_cluster_leave(struct agent *a, int64_t now)
 {
     struct known_spawn *known;
     size_t count;
@@ -274,7 +274,7 @@ static void on_settle(uv_prepare_t *handle)
     if (!a->changed)
         return;
     a->changed = false;
-    if (a->leaving && leave_cluster(a, now))
+    if (a->leaving && former_cluster_leave(a, now))
         return;
     if (a->asking && !a->session) {
         agent_dial(a);
@@ -290,7 +290,7 @@ static void on_settle(uv_prepare_t *handle)
         wake_at(a, now + LOG_POLL_MS, now);
 }
 
-static bool log_stays(void *ctx, int64_t job)
+static bool job_has_logs(void *ctx, int64_t job)
 {
     const struct agent *a = ctx;
 
@@ -300,18 +300,18 @@ static bool log_stays(void *ctx, int64_t job)
     return false;
 }
 
-static void on_retain_work(uv_work_t *work)
+static void on_expiry_work(uv_work_t *work)
 {
     struct agent *a = work->data;
     struct err e;
 
     a->retention.problem.code = ERR_OK;
-    if (log_expiry_pass(a->settings->log_dir, a->settings->log_keep_ms, clock_wall_ms(), log_stays, a,
+    if (log_expiry_pass(a->settings->log_dir, a->settings->log_keep_ms, clock_wall_ms(), job_has_logs, a,
                         &a->retention.removed, &e))
         a->retention.problem = e;
 }
 
-static void on_retain_over(uv_work_t *work, int status)
+static void on_expiry_over(uv_work_t *work, int status)
 {
     struct agent *a = work->data;
 
@@ -324,7 +324,7 @@ static void on_retain_over(uv_work_t *work, int status)
         log_info("old_logs_removed", "jobs=%d", a->retention.removed);
 }
 
-static void on_retain(uv_timer_t *timer)
+static void on_expiry_timer(uv_timer_t *timer)
 {
     struct agent *a = timer->data;
 
@@ -333,14 +333,14 @@ static void on_retain(uv_timer_t *timer)
     a->retention.runs = true;
     a->retention.live = agent_live_jobs(a, &a->retention.count);
     a->retention.work.data = a;
-    BUG_ON(uv_queue_work(&a->loop, &a->retention.work, on_retain_work, on_retain_over));
+    BUG_ON(uv_queue_work(&a->loop, &a->retention.work, on_expiry_work, on_expiry_over));
 }
 
 static void on_session_closed(void *user);
 
 /* Attached supervisors see our connections close, kill, and end: with a lifeline nothing is left when we are
  * gone. A coordinator elsewhere is told so. */
-static void maybe_finish(struct agent *a)
+static void agent_maybe_finish(struct agent *a)
 {
     if (!a->ending || (a->settings->lifeline >= 0 && supervisors_children(a->supervisors)))
         return;
@@ -355,7 +355,7 @@ static void on_session_closed(void *user)
     struct agent *a = user;
 
     a->session_closed = true;
-    maybe_finish(a);
+    agent_maybe_finish(a);
 }
 
 static void on_ending_late(uv_timer_t *timer)
@@ -366,7 +366,7 @@ static void on_ending_late(uv_timer_t *timer)
     uv_stop(&a->loop);
 }
 
-static void end(struct agent *a, const char *why)
+static void agent_end(struct agent *a, const char *why)
 {
     if (a->ending)
         return;
@@ -379,12 +379,12 @@ static void end(struct agent *a, const char *why)
         a->session_closed = true;
     else if (!leaves)
         session_close(steal(a->session), on_session_closed, a);
-    maybe_finish(a);
+    agent_maybe_finish(a);
 }
 
 static void on_terminate(uv_signal_t *handle, int number)
 {
-    end(handle->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
+    agent_end(handle->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
 static void on_child(uv_signal_t *handle, int number)
@@ -393,7 +393,7 @@ static void on_child(uv_signal_t *handle, int number)
 
     (void)number;
     supervisors_reap(a->supervisors);
-    maybe_finish(a);
+    agent_maybe_finish(a);
 }
 
 static void on_lifeline(uv_poll_t *handle, int status, int events)
@@ -405,11 +405,11 @@ static void on_lifeline(uv_poll_t *handle, int status, int events)
     (void)events;
     if (status < 0 || n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
         uv_poll_stop(handle);
-        end(a, "lifeline");
+        agent_end(a, "lifeline");
     }
 }
 
-static void start_handles(struct agent *a)
+static void handles_start(struct agent *a)
 {
     uv_signal_t *signals[] = {&a->child, &a->terminate, &a->interrupt};
     static const int numbers[] = {SIGCHLD, SIGTERM, SIGINT};
@@ -420,7 +420,7 @@ static void start_handles(struct agent *a)
     BUG_ON(uv_timer_init(&a->loop, &a->retain));
     a->settle.data = a->later.data = a->retain.data = a;
     if (a->settings->log_keep_ms)
-        BUG_ON(uv_timer_start(&a->retain, on_retain, RETAIN_EVERY_MS / 60, RETAIN_EVERY_MS));
+        BUG_ON(uv_timer_start(&a->retain, on_expiry_timer, RETAIN_EVERY_MS / 60, RETAIN_EVERY_MS));
     for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
         BUG_ON(uv_signal_init(&a->loop, signals[i]));
         signals[i]->data = a;
@@ -438,7 +438,7 @@ static void start_handles(struct agent *a)
 
 /* ---- coming up */
 
-static enum err_code read_instance(struct agent *a, struct err *e)
+static enum err_code instance_read(struct agent *a, struct err *e)
 {
     CLEANUP(free_text) char *path = paths_join(a->settings->state, "instance");
     CLEANUP(buf_release) struct buf text = {0};
@@ -456,7 +456,7 @@ static enum err_code read_instance(struct agent *a, struct err *e)
     return file_write_atomic(path, text.data, text.len, 0600, e);
 }
 
-static enum err_code open_state(struct agent *a, struct err *e)
+static enum err_code state_open(struct agent *a, struct err *e)
 {
     CLEANUP(free_text) char *lock = paths_join(a->settings->state, "agent.lock");
 
@@ -464,7 +464,7 @@ static enum err_code open_state(struct agent *a, struct err *e)
         return e->code;
     if (file_lock(lock, &a->lock_fd, e))
         return err_wrap(e, "another ddp-agent uses this state directory (--state)");
-    if (read_instance(a, e) || wish_open(&a->wish, a->settings->state, e) ||
+    if (instance_read(a, e) || wish_open(&a->wish, a->settings->state, e) ||
         cards_open(&a->cards, a->settings->state, e))
         return e->code;
     if (!a->settings->rejoin)
@@ -496,7 +496,7 @@ void agent_tell_coordinator(struct agent *a)
 }
 
 /* ddp-trainer stands beside us; without it command jobs still run. */
-static void find_trainer(struct agent *a)
+static void trainer_find(struct agent *a)
 {
     struct err e;
 
@@ -521,7 +521,7 @@ static void await_name_server(const struct settings *s)
     }
 }
 
-static enum err_code find_address(struct agent *a, struct err *e)
+static enum err_code address_find(struct agent *a, struct err *e)
 {
     if (a->settings->address) {
         a->address = xstrdup(a->settings->address);
@@ -531,7 +531,7 @@ static enum err_code find_address(struct agent *a, struct err *e)
     return inventory_address(a->settings->coordinator, &a->address, e);
 }
 
-static void open_checks(struct agent *a)
+static void check_server_start(struct agent *a)
 {
     const struct settings *s = a->settings;
     struct check_server_options options = {.user = s->user,
@@ -540,23 +540,23 @@ static void open_checks(struct agent *a)
                                            .coordinator = s->coordinator,
                                            .port_first = s->port_first,
                                            .port_last = s->port_last,
-                                           .send = send_up,
+                                           .send = agent_send_up,
                                            .ctx = a};
 
     a->checks = check_server_create(&a->loop, &options);
 }
 
-static enum err_code open_parts(struct agent *a, struct err *e)
+static enum err_code parts_open(struct agent *a, struct err *e)
 {
     struct supervisors_options supervisors = {.state = a->settings->state,
                                               .log_dir = a->settings->log_dir,
                                               .node = a->settings->node,
                                               .files = a->settings->files,
                                               .attached = a->settings->lifeline >= 0};
-    struct supervisors_events supervisor_events = {on_change, on_report, a};
-    struct log_readers_options logs = {a->settings->log_dir, a->settings->node, send_chunk, agent_log_ended,
-                                       a};
-    struct worker_monitor_options watch = {a->settings->log_dir, a->settings->node, send_up, a};
+    struct supervisors_events supervisor_events = {on_supervisors_change, on_worker_report, a};
+    struct log_readers_options logs = {a->settings->log_dir, a->settings->node, log_chunk_send,
+                                       agent_log_ended, a};
+    struct worker_monitor_options watch = {a->settings->log_dir, a->settings->node, agent_send_up, a};
     struct log_limit_options keeper = {.log_dir = a->settings->log_dir,
                                        .node = a->settings->node,
                                        .per_job = a->settings->log_limit,
@@ -565,9 +565,9 @@ static enum err_code open_parts(struct agent *a, struct err *e)
                                        .ctx = a};
     CLEANUP(free_text) char *supervisor = NULL;
 
-    if (paths_program("ddp-supervisor", &supervisor, e) || open_state(a, e) || find_address(a, e))
+    if (paths_program("ddp-supervisor", &supervisor, e) || state_open(a, e) || address_find(a, e))
         return e->code;
-    find_trainer(a);
+    trainer_find(a);
     a->accounts = accounts_create(a->settings->node);
     if (a->settings->run_as || agent_other_user(a, NULL))
         a->runtime = xasprintf("/run/ddp/%.8s", a->instance);
@@ -580,23 +580,23 @@ static enum err_code open_parts(struct agent *a, struct err *e)
     a->watch = worker_monitor_create(&a->loop, &watch);
     if (a->settings->log_limit || a->settings->log_total)
         a->log_limits = log_limit_timer_create(&a->loop, &keeper);
-    open_checks(a);
+    check_server_start(a);
     if (supervisors_open(&a->supervisors, &a->loop, &supervisors, &supervisor_events, e))
         return e->code;
-    start_handles(a);
+    handles_start(a);
     a->leaving = a->settings->rejoin;
     agent_dial(a);
     return ERR_OK;
 }
 
-static void on_walk(uv_handle_t *handle, void *arg)
+static void on_handle_left(uv_handle_t *handle, void *arg)
 {
     (void)arg;
     if (!uv_is_closing(handle))
         uv_close(handle, NULL);
 }
 
-static void release(struct agent *a)
+static void agent_release(struct agent *a)
 {
     worker_monitor_close(a->watch);
     check_server_close(a->checks);
@@ -627,7 +627,7 @@ enum err_code agent_run(const struct settings *settings, struct err *e)
     a->lock_fd = -1;
     a->changed = true;
     BUG_ON(uv_loop_init(&a->loop));
-    code = open_parts(a, e);
+    code = parts_open(a, e);
     if (!code) {
         log_info("started", "node=%s coordinator=%s from=%s address=%s state=%s logs=%s", settings->node,
                  settings->coordinator, LOG_Q(settings->coordinator_from), a->address, LOG_Q(settings->state),
@@ -639,8 +639,8 @@ enum err_code agent_run(const struct settings *settings, struct err *e)
         if (code)
             *e = a->failure;
     }
-    release(a);
-    uv_walk(&a->loop, on_walk, NULL);
+    agent_release(a);
+    uv_walk(&a->loop, on_handle_left, NULL);
     uv_run(&a->loop, UV_RUN_DEFAULT);
     if (uv_loop_close(&a->loop))
         log_debug("loop_not_closed", "why=handles");

@@ -40,7 +40,7 @@ const struct passwd *agent_other_user(const struct agent *a, const char *submitt
 
 /* One a generation, for the sockets of its ranks and the job file. Below <state>/run, which only we may
  * enter, unless the workers are another user's. */
-static enum err_code make_run_dir(struct agent *a, const Ddp__V1__GroupWish *group, char **out, struct err *e)
+static enum err_code run_dir_make(struct agent *a, const Ddp__V1__GroupWish *group, char **out, struct err *e)
 {
     const struct passwd *user = agent_other_user(a, group->user);
     CLEANUP(free_text) char *base = supervisors_run_base(a->supervisors, group->job);
@@ -62,7 +62,7 @@ static enum err_code make_run_dir(struct agent *a, const Ddp__V1__GroupWish *gro
 }
 
 /* Beside the run directory, not in it: who owns a directory may exchange the files in it for links. */
-static enum err_code write_job_file(struct agent *a, const char *path, const Ddp__V1__GroupWish *group,
+static enum err_code job_file_write(struct agent *a, const char *path, const Ddp__V1__GroupWish *group,
                                     struct err *e)
 {
     const struct passwd *user = agent_other_user(a, group->user);
@@ -75,7 +75,7 @@ static enum err_code write_job_file(struct agent *a, const char *path, const Ddp
     return ERR_OK;
 }
 
-static enum err_code make_order(struct agent *a, const struct action *act, struct spawn_order *order,
+static enum err_code order_make(struct agent *a, const struct action *act, struct spawn_order *order,
                                 struct err *e)
 {
     const Ddp__V1__GroupWish *group = act->group;
@@ -97,10 +97,10 @@ static enum err_code make_order(struct agent *a, const struct action *act, struc
     order->local_rank = act->wish->local_rank;
     if (job_parse(&spec, group->job_file, strlen(group->job_file), "job file", e))
         return e->code;
-    if (make_run_dir(a, group, &run_dir, e))
+    if (run_dir_make(a, group, &run_dir, e))
         return e->code;
     job_file = xasprintf("%s.yaml", run_dir);
-    if (spec.kind == JOB_TRAIN && write_job_file(a, job_file, group, e))
+    if (spec.kind == JOB_TRAIN && job_file_write(a, job_file, group, e))
         return e->code;
     agent_tell_coordinator(a);
     place.coordinator_file = a->coordinator_file;
@@ -113,7 +113,8 @@ static enum err_code make_order(struct agent *a, const struct action *act, struc
 }
 
 /* The job's user can have no workers here: other nodes may do, and this one may do for other users. */
-static bool lacks_account(struct agent *a, const struct action *act, struct spawn_order *order, struct err *e)
+static bool account_is_missing(struct agent *a, const struct action *act, struct spawn_order *order,
+                               struct err *e)
 {
     const char *user = act->group->user;
 
@@ -128,12 +129,12 @@ static bool lacks_account(struct agent *a, const struct action *act, struct spaw
     return true;
 }
 
-static void start(struct agent *a, const struct action *act)
+static void spawn_start(struct agent *a, const struct action *act)
 {
     struct spawn_order order = {0};
     struct err e = {0};
-    bool no_account = lacks_account(a, act, &order, &e);
-    enum err_code code = e.code ? e.code : make_order(a, act, &order, &e);
+    bool no_account = account_is_missing(a, act, &order, &e);
+    enum err_code code = e.code ? e.code : order_make(a, act, &order, &e);
 
     if (!code)
         code = supervisors_start(a->supervisors, act->job, &order, &e);
@@ -149,11 +150,11 @@ static void start(struct agent *a, const struct action *act)
     a->facts_due = true;
 }
 
-static void act(struct agent *a, const struct action *action)
+static void action_apply(struct agent *a, const struct action *action)
 {
     switch (action->kind) {
     case ACTION_START:
-        start(a, action);
+        spawn_start(a, action);
         break;
     case ACTION_STOP:
         supervisors_stop(a->supervisors, action);
@@ -182,7 +183,7 @@ void agent_reconcile(struct agent *a, int64_t now)
     reconcile(&in, &actions);
     free(known);
     for (size_t i = 0; i < actions.count; i++)
-        act(a, &actions.items[i]);
+        action_apply(a, &actions.items[i]);
 }
 
 bool agent_wants_job(void *agent, int64_t job)
@@ -217,7 +218,7 @@ void agent_renew_leases(struct agent *a)
         supervisors_renew(a->supervisors, wish->groups[i]->job, a->last_ack, wish->groups[i]->lease_ms);
 }
 
-static bool lives(const struct spawn_fact *fact)
+static bool fact_is_live(const struct spawn_fact *fact)
 {
     return fact->pid > 0 && (fact->state == SPAWN_RUNNING || fact->state == SPAWN_STOPPING);
 }
@@ -232,7 +233,7 @@ void agent_watch(struct agent *a)
         const struct spawn_fact *fact = known[i].fact;
         const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, known[i].job);
 
-        if (lives(fact))
+        if (fact_is_live(fact))
             list[live++] = (struct monitored_worker){.job = known[i].job,
                                                      .spawn = fact->spawn,
                                                      .generation = fact->generation,
@@ -253,22 +254,22 @@ struct fact_list {
     size_t count, cap, tail_bytes;
 };
 
-static void release_fact(Ddp__V1__SpawnFact *f)
+static void fact_message_free(Ddp__V1__SpawnFact *f)
 {
     free(f->stderr_tail ? f->stderr_tail[0] : NULL); /* all lines are one text, cut */
     free(f->stderr_tail);
     free(f);
 }
 
-static void release_facts(struct fact_list *list)
+static void fact_list_release(struct fact_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        release_fact(list->items[i]);
+        fact_message_free(list->items[i]);
     free(list->items);
 }
 
-static Ddp__V1__SpawnFact *add_fact(struct fact_list *list, int64_t job, int64_t spawn, int64_t generation,
-                                    int rank)
+static Ddp__V1__SpawnFact *fact_list_add(struct fact_list *list, int64_t job, int64_t spawn,
+                                         int64_t generation, int rank)
 {
     Ddp__V1__SpawnFact *f = xcalloc(1, sizeof(*f));
 
@@ -282,7 +283,7 @@ static Ddp__V1__SpawnFact *add_fact(struct fact_list *list, int64_t job, int64_t
     return f;
 }
 
-static void put_tail(Ddp__V1__SpawnFact *f, const char *tail)
+static void fact_set_tail(Ddp__V1__SpawnFact *f, const char *tail)
 {
     char *text = xstrdup(tail), *line, *rest = text;
     size_t cap = 0;
@@ -293,10 +294,10 @@ static void put_tail(Ddp__V1__SpawnFact *f, const char *tail)
     }
 }
 
-static void put_known(struct fact_list *list, const struct known_spawn *known)
+static void fact_list_add_known(struct fact_list *list, const struct known_spawn *known)
 {
     const struct spawn_fact *from = known->fact;
-    Ddp__V1__SpawnFact *f = add_fact(list, known->job, from->spawn, from->generation, from->rank);
+    Ddp__V1__SpawnFact *f = fact_list_add(list, known->job, from->spawn, from->generation, from->rank);
 
     f->state = (char *)spawn_state_name(from->state);
     f->pid = from->pid;
@@ -317,10 +318,10 @@ static void put_known(struct fact_list *list, const struct known_spawn *known)
     if (!from->stderr_tail || list->tail_bytes + strlen(from->stderr_tail) > TAILS_MAX)
         return; /* those that ended first tell the story */
     list->tail_bytes += strlen(from->stderr_tail);
-    put_tail(f, from->stderr_tail);
+    fact_set_tail(f, from->stderr_tail);
 }
 
-static bool is_known(const struct known_spawn *known, size_t count, int64_t job, int64_t spawn)
+static bool spawn_is_known(const struct known_spawn *known, size_t count, int64_t job, int64_t spawn)
 {
     for (size_t i = 0; i < count; i++)
         if (known[i].job == job && known[i].fact->spawn == spawn)
@@ -329,7 +330,7 @@ static bool is_known(const struct known_spawn *known, size_t count, int64_t job,
 }
 
 /* The first to end comes first, so that its last words are the ones there is room for. */
-static int by_end(const void *a, const void *b)
+static int known_by_end(const void *a, const void *b)
 {
     const struct spawn_fact *x = ((const struct known_spawn *)a)->fact;
     const struct spawn_fact *y = ((const struct known_spawn *)b)->fact;
@@ -340,8 +341,8 @@ static int by_end(const void *a, const void *b)
 }
 
 /* What is about to start must not look absent. */
-static void put_pending(struct agent *a, struct fact_list *list, const struct known_spawn *known,
-                        size_t count)
+static void fact_list_add_pending(struct agent *a, struct fact_list *list, const struct known_spawn *known,
+                                  size_t count)
 {
     const Ddp__V1__Wish *wish = a->wish.wish;
 
@@ -350,13 +351,13 @@ static void put_pending(struct agent *a, struct fact_list *list, const struct kn
             const Ddp__V1__GroupWish *group = wish->groups[g];
             const Ddp__V1__SpawnWish *s = group->spawns[i];
 
-            if (reconcile_pending(group, s) && !is_known(known, count, group->job, s->spawn))
-                add_fact(list, group->job, s->spawn, s->generation, s->rank)->state = (char *)"starting";
+            if (reconcile_pending(group, s) && !spawn_is_known(known, count, group->job, s->spawn))
+                fact_list_add(list, group->job, s->spawn, s->generation, s->rank)->state = (char *)"starting";
         }
 }
 
 /* False: nothing was left to send, or it could not go. */
-static bool send_batch(struct agent *a)
+static bool reports_send_batch(struct agent *a)
 {
     Ddp__V1__Report *items[REPORTS_BATCH];
     Ddp__V1__Reports batch;
@@ -378,7 +379,7 @@ static bool send_batch(struct agent *a)
 /* Reports go first: after a worker's exit the coordinator takes none of it. */
 void agent_send_facts(struct agent *a)
 {
-    CLEANUP(release_facts) struct fact_list list = {0};
+    CLEANUP(fact_list_release) struct fact_list list = {0};
     Ddp__V1__AgentUp up;
     Ddp__V1__Facts facts;
     struct known_spawn *known;
@@ -387,14 +388,14 @@ void agent_send_facts(struct agent *a)
 
     if (!session_welcomed(a->session))
         return;
-    while (send_batch(a))
+    while (reports_send_batch(a))
         ;
     known = supervisors_known(a->supervisors, &count);
     if (count) /* known is NULL without */
-        qsort(known, count, sizeof(*known), by_end);
+        qsort(known, count, sizeof(*known), known_by_end);
     for (size_t i = 0; i < count; i++)
-        put_known(&list, &known[i]);
-    put_pending(a, &list, known, count);
+        fact_list_add_known(&list, &known[i]);
+    fact_list_add_pending(a, &list, known, count);
     ddp__v1__facts__init(&facts);
     facts.epoch = a->wish.wish ? a->wish.wish->epoch : 0;
     facts.revision = a->wish.wish ? a->wish.wish->revision : 0;
@@ -416,12 +417,12 @@ int64_t agent_send_reports(struct agent *a, int64_t now)
         return INT64_MAX;
     if (now < a->reports_sent_ms + REPORT_EVERY_MS)
         return a->reports_sent_ms + REPORT_EVERY_MS;
-    send_batch(a);
+    reports_send_batch(a);
     a->reports_sent_ms = now;
     return a->reports.count ? now + REPORT_EVERY_MS : INT64_MAX;
 }
 
-static void free_known(struct known_spawn **known)
+static void known_free(struct known_spawn **known)
 {
     free(*known);
 }
@@ -431,7 +432,7 @@ bool agent_log_ended(void *agent, int64_t job, int64_t generation, int local_ran
     struct agent *a = agent;
     const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, job);
     size_t count;
-    CLEANUP(free_known) struct known_spawn *known = supervisors_known(a->supervisors, &count);
+    CLEANUP(known_free) struct known_spawn *known = supervisors_known(a->supervisors, &count);
 
     for (size_t i = 0; i < count; i++)
         if (known[i].job == job && known[i].fact->generation == generation &&
@@ -441,7 +442,7 @@ bool agent_log_ended(void *agent, int64_t job, int64_t generation, int local_ran
         const Ddp__V1__SpawnWish *s = group->spawns[i];
 
         if (s->generation == generation && s->local_rank == local_rank && reconcile_pending(group, s) &&
-            !is_known(known, count, job, s->spawn))
+            !spawn_is_known(known, count, job, s->spawn))
             return false;
     }
     return true;

@@ -24,7 +24,7 @@ static char *card_path(const struct card_store *c, int64_t job)
     return xasprintf("%s/%" PRId64, c->dir, job);
 }
 
-static Ddp__V1__JobCard *find_head(const struct card_store *c, int64_t job)
+static Ddp__V1__JobCard *card_find(const struct card_store *c, int64_t job)
 {
     for (size_t i = 0; i < c->count; i++)
         if (c->heads[i]->job == job)
@@ -32,9 +32,9 @@ static Ddp__V1__JobCard *find_head(const struct card_store *c, int64_t job)
     return NULL;
 }
 
-static void set_head(struct card_store *c, const Ddp__V1__JobCard *card)
+static void card_set(struct card_store *c, const Ddp__V1__JobCard *card)
 {
-    Ddp__V1__JobCard *head = find_head(c, card->job);
+    Ddp__V1__JobCard *head = card_find(c, card->job);
 
     if (!head) {
         head = xcalloc(1, sizeof(*head));
@@ -47,7 +47,7 @@ static void set_head(struct card_store *c, const Ddp__V1__JobCard *card)
     head->ended = card->ended;
 }
 
-static void drop_card(struct card_store *c, int64_t job)
+static void card_drop(struct card_store *c, int64_t job)
 {
     CLEANUP(free_text) char *path = card_path(c, job);
 
@@ -62,7 +62,7 @@ static void drop_card(struct card_store *c, int64_t job)
 }
 
 /* The lowest numbers go: those are of long ago. */
-static void bound_ended(struct card_store *c)
+static void cards_bound_ended(struct card_store *c)
 {
     for (;;) {
         int64_t oldest = INT64_MAX;
@@ -74,11 +74,11 @@ static void bound_ended(struct card_store *c)
             }
         if (ended <= c->ended_most)
             return;
-        drop_card(c, oldest);
+        card_drop(c, oldest);
     }
 }
 
-static enum err_code read_card(const char *path, Ddp__V1__JobCard **out, struct err *e)
+static enum err_code card_read(const char *path, Ddp__V1__JobCard **out, struct err *e)
 {
     void *card;
 
@@ -88,7 +88,7 @@ static enum err_code read_card(const char *path, Ddp__V1__JobCard **out, struct 
     return ERR_OK;
 }
 
-static void read_head(struct card_store *c, const char *name)
+static void card_load(struct card_store *c, const char *name)
 {
     CLEANUP(free_text) char *path = paths_join(c->dir, name);
     CLEANUP(rpc_release) Ddp__V1__JobCard *card = NULL;
@@ -96,10 +96,10 @@ static void read_head(struct card_store *c, const char *name)
 
     if (name[0] < '0' || name[0] > '9' || strchr(name, '.'))
         return; /* not ours, or half written */
-    if (read_card(path, &card, &e))
+    if (card_read(path, &card, &e))
         log_warn("card_unreadable", "path=%s why=%s", LOG_Q(path), LOG_Q(e.msg));
     else
-        set_head(c, card);
+        card_set(c, card);
 }
 
 enum err_code cards_open(struct card_store *out, const char *state, struct err *e)
@@ -119,7 +119,7 @@ enum err_code cards_open(struct card_store *out, const char *state, struct err *
         return e->code;
     }
     while ((entry = readdir(dir)))
-        read_head(out, entry->d_name);
+        card_load(out, entry->d_name);
     closedir(dir);
     return ERR_OK;
 }
@@ -138,21 +138,21 @@ enum err_code cards_keep(struct card_store *c, Ddp__V1__JobCard *const *cards, s
     for (size_t i = 0; i < count; i++) {
         CLEANUP(free_text) char *path = card_path(c, cards[i]->job);
         if (!cards[i]->data.len) {
-            drop_card(c, cards[i]->job);
+            card_drop(c, cards[i]->job);
             continue;
         }
         if (message_file_write(path, magic, cards[i], e))
             return e->code;
-        set_head(c, cards[i]);
+        card_set(c, cards[i]);
     }
-    bound_ended(c);
+    cards_bound_ended(c);
     return ERR_OK;
 }
 
 void cards_forget(struct card_store *c)
 {
     while (c->count)
-        drop_card(c, c->heads[0]->job);
+        card_drop(c, c->heads[0]->job);
 }
 
 Ddp__V1__JobCard *cards_read(const struct card_store *c, int64_t job)
@@ -161,7 +161,7 @@ Ddp__V1__JobCard *cards_read(const struct card_store *c, int64_t job)
     Ddp__V1__JobCard *card = NULL;
     struct err e;
 
-    if (!read_card(path, &card, &e))
+    if (!card_read(path, &card, &e))
         return card;
     log_warn("card_unreadable", "path=%s why=%s", LOG_Q(path), LOG_Q(e.msg));
     return NULL;

@@ -24,24 +24,24 @@ static const char *const not_inherited[] = {
     "DDP_JOB_FILE",   "DDP_NODE_ADDRESS", "TORCHELASTIC_TIMER_FILE",
 };
 
-static size_t name_length(const char *entry)
+static size_t entry_name_length(const char *entry)
 {
     return strcspn(entry, "=");
 }
 
-static size_t find(char *const *env, const char *name, size_t len)
+static size_t entry_find(char *const *env, const char *name, size_t len)
 {
     size_t i = 0;
 
     for (; env && env[i]; i++)
-        if (name_length(env[i]) == len && !memcmp(env[i], name, len))
+        if (entry_name_length(env[i]) == len && !memcmp(env[i], name, len))
             break;
     return i;
 }
 
-static char **put_entry(char **env, const char *entry)
+static char **entry_put(char **env, const char *entry)
 {
-    size_t i = find(env, entry, name_length(entry));
+    size_t i = entry_find(env, entry, entry_name_length(entry));
 
     if (!strchr(entry, '='))
         return env;
@@ -64,19 +64,19 @@ char **env_set(char **env, const char *name, const char *fmt, ...)
     va_end(ap);
     buf_printf(&entry, "%s=%s", name, value);
     free(value);
-    return put_entry(env, entry.data);
+    return entry_put(env, entry.data);
 }
 
 const char *env_get(char *const *env, const char *name)
 {
-    size_t len = strlen(name), i = find(env, name, len);
+    size_t len = strlen(name), i = entry_find(env, name, len);
 
     return env && env[i] ? env[i] + len + 1 : NULL;
 }
 
 char **env_unset(char **env, const char *name)
 {
-    size_t i = find(env, name, strlen(name));
+    size_t i = entry_find(env, name, strlen(name));
 
     if (!env || !env[i])
         return env;
@@ -86,14 +86,14 @@ char **env_unset(char **env, const char *name)
     return env;
 }
 
-static char **put_all(char **env, char *const *entries, size_t count)
+static char **entries_put(char **env, char *const *entries, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        env = put_entry(env, entries[i]);
+        env = entry_put(env, entries[i]);
     return env;
 }
 
-static char **put_user(char **env, const char *user, bool always)
+static char **login_variables_put(char **env, const char *user, bool always)
 {
     const struct passwd *pw = user ? getpwnam(user) : getpwuid(geteuid());
 
@@ -107,7 +107,7 @@ static char **put_user(char **env, const char *user, bool always)
 
 /* An agent's own environment belongs to its administrator: the PATH of some shell, proxies with passwords,
  * systemd's variables for the unit. The jobs of a daemon see none of it. */
-static char **base_environment(const struct environment_place *place)
+static char **environment_base(const struct environment_place *place)
 {
     const struct settings *set = place->settings;
     char **env = place->inherited && *place->inherited ? strv_dup(place->inherited) : NULL;
@@ -118,12 +118,13 @@ static char **base_environment(const struct environment_place *place)
         env = env_set(env, "PATH", "%s", DEFAULT_PATH);
         env = env_set(env, "LANG", "C.UTF-8");
     }
-    env = put_user(env, place->user, !place->inherited);
-    return put_all(env, set->env, strv_len(set->env));
+    env = login_variables_put(env, place->user, !place->inherited);
+    return entries_put(env, set->env, strv_len(set->env));
 }
 
-static char **put_torchrun(char **env, const struct job_spec *spec, bool alone, const Ddp__V1__GroupWish *g,
-                           const Ddp__V1__SpawnWish *s, const char *log_dir)
+static char **torchrun_variables_put(char **env, const struct job_spec *spec, bool alone,
+                                     const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s,
+                                     const char *log_dir)
 {
     env = env_set(env, "RANK", "%d", s->rank);
     env = env_set(env, "LOCAL_RANK", "%d", alone ? 0 : s->local_rank);
@@ -150,8 +151,8 @@ static char **put_torchrun(char **env, const struct job_spec *spec, bool alone, 
     return env;
 }
 
-static char **put_ours(char **env, const struct environment_place *place, const Ddp__V1__GroupWish *g,
-                       const Ddp__V1__SpawnWish *s, const char *id)
+static char **ddp_variables_put(char **env, const struct environment_place *place,
+                                const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s, const char *id)
 {
     env = env_set(env, "DDP_JOB_ID", "%" PRId64, g->job);
     env = env_set(env, "DDP_GENERATION", "%" PRId64, s->generation);
@@ -162,7 +163,7 @@ static char **put_ours(char **env, const struct environment_place *place, const 
     return env_set(env, "DDP_RUN_DIR", "%s", place->run_dir);
 }
 
-static char **put_native(char **env, const struct environment_place *place)
+static char **trainer_variables_put(char **env, const struct environment_place *place)
 {
     const struct settings *set = place->settings;
 
@@ -181,13 +182,13 @@ static char **put_native(char **env, const struct environment_place *place)
     return env_set(env, "DDP_TLS_KEY", "%s", set->tls.key);
 }
 
-static void append_gpus(struct buf *out, const Ddp__V1__SpawnWish *s)
+static void gpu_list_append(struct buf *out, const Ddp__V1__SpawnWish *s)
 {
     for (size_t i = 0; i < s->n_gpu_uuids; i++)
         buf_printf(out, "%s%s", out->len ? "," : "", s->gpu_uuids[i]);
 }
 
-static bool has_gpu(const Ddp__V1__SpawnWish *s, const char *uuid)
+static bool spawn_has_gpu(const Ddp__V1__SpawnWish *s, const char *uuid)
 {
     for (size_t i = 0; i < s->n_gpu_uuids; i++)
         if (!strcmp(s->gpu_uuids[i], uuid))
@@ -196,34 +197,34 @@ static bool has_gpu(const Ddp__V1__SpawnWish *s, const char *uuid)
 }
 
 /* Two of the generation's workers have one GPU. */
-static bool is_shared(const Ddp__V1__GroupWish *g, int64_t generation)
+static bool gpus_are_shared(const Ddp__V1__GroupWish *g, int64_t generation)
 {
     for (size_t a = 0; a < g->n_spawns; a++)
         for (size_t b = 0; b < a; b++)
             for (size_t i = 0; i < g->spawns[a]->n_gpu_uuids; i++)
                 if (g->spawns[a]->generation == generation && g->spawns[b]->generation == generation &&
-                    has_gpu(g->spawns[b], g->spawns[a]->gpu_uuids[i]))
+                    spawn_has_gpu(g->spawns[b], g->spawns[a]->gpu_uuids[i]))
                     return true;
     return false;
 }
 
 /* A command sees all of the job's GPUs on its node, in local-rank order, so that cuda:LOCAL_RANK is right, as
  * under torchrun; a native worker, or one with a virtual local rank, its own only. */
-static char **put_gpus(char **env, bool own, const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s)
+static char **visible_gpus_put(char **env, bool own, const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s)
 {
     CLEANUP(buf_release) struct buf list = {0};
 
     for (int rank = 0; !own && rank < g->local_world_size; rank++)
         for (size_t i = 0; i < g->n_spawns; i++)
             if (g->spawns[i]->local_rank == rank && g->spawns[i]->generation == s->generation)
-                append_gpus(&list, g->spawns[i]);
+                gpu_list_append(&list, g->spawns[i]);
     if (own)
-        append_gpus(&list, s);
+        gpu_list_append(&list, s);
     return list.len ? env_set(env, "CUDA_VISIBLE_DEVICES", "%s", list.data) : env;
 }
 
 /* torchrun's macro in arguments. */
-static char *with_local_rank(const char *word, int local_rank)
+static char *word_expand(const char *word, int local_rank)
 {
     static const char macro[] = "${local_rank}";
     CLEANUP(buf_release) struct buf out = {0};
@@ -237,12 +238,12 @@ static char *with_local_rank(const char *word, int local_rank)
     return buf_steal(&out);
 }
 
-static char **command_of(char *const *words, const Ddp__V1__SpawnWish *s)
+static char **command_expand(char *const *words, const Ddp__V1__SpawnWish *s)
 {
     char **argv = NULL;
 
     for (; *words; words++) {
-        CLEANUP(free_text) char *word = with_local_rank(*words, s->local_rank);
+        CLEANUP(free_text) char *word = word_expand(*words, s->local_rank);
 
         argv = strv_append(argv, word);
     }
@@ -254,11 +255,11 @@ void environment_order(struct spawn_order *out, const struct environment_place *
                        const Ddp__V1__SpawnWish *spawn)
 {
     const struct settings *set = place->settings;
-    char **env = base_environment(place);
+    char **env = environment_base(place);
     bool native = spec->kind == JOB_TRAIN;
     /* CUDA takes no GPU twice, so LOCAL_RANK cannot count what workers share: each sees its own, as number 0
      */
-    bool alone = spec->virtual_local_rank || (!native && is_shared(group, spawn->generation));
+    bool alone = spec->virtual_local_rank || (!native && gpus_are_shared(group, spawn->generation));
 
     memset(out, 0, sizeof(*out));
     out->spawn = spawn->spawn;
@@ -276,13 +277,13 @@ void environment_order(struct spawn_order *out, const struct environment_place *
         out->master_port = group->master_port;
     if (place->has_gpus && !spawn->n_gpu_uuids)
         env = env_set(env, "CUDA_VISIBLE_DEVICES", "%s", ""); /* what is not leased is not to be used */
-    env = put_all(env, group->env, group->n_env);
-    env = put_all(env, spec->env, strv_len(spec->env));
-    env = put_torchrun(env, spec, alone, group, spawn, out->log_dir);
-    env = put_gpus(env, native || alone, group, spawn);
+    env = entries_put(env, group->env, group->n_env);
+    env = entries_put(env, spec->env, strv_len(spec->env));
+    env = torchrun_variables_put(env, spec, alone, group, spawn, out->log_dir);
+    env = visible_gpus_put(env, native || alone, group, spawn);
     if (spawn->n_gpu_uuids && set->slots_per_gpu > 1) /* or NCCL refuses two ranks on one GPU */
         env = env_set(env, "NCCL_HOSTID", "%s-%s", place->instance, out->id);
-    env = put_ours(env, place, group, spawn, out->id);
+    env = ddp_variables_put(env, place, group, spawn, out->id);
     out->gpu_slots = (int)set->slots_per_gpu;
     for (size_t i = 0; i < spawn->n_gpu_uuids; i++)
         out->gpu_uuids = strv_append(out->gpu_uuids, spawn->gpu_uuids[i]);
@@ -290,9 +291,9 @@ void environment_order(struct spawn_order *out, const struct environment_place *
         out->token = xmalloc(spawn->token.len * 2 + 1);
         hex_encode(out->token, spawn->token.data, spawn->token.len);
         out->argv = strv_append(NULL, place->trainer);
-        env = put_native(env, place);
+        env = trainer_variables_put(env, place);
     } else {
-        out->argv = command_of(set->command ? set->command : spec->command, spawn);
+        out->argv = command_expand(set->command ? set->command : spec->command, spawn);
     }
     out->env = env;
 }

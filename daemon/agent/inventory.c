@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "proto/rpc_address.h"
 
-static int64_t memory_line(const char *key)
+static int64_t meminfo_read(const char *key)
 {
     FILE *f = fopen("/proc/meminfo", "re");
     char line[256];
@@ -36,7 +36,7 @@ void inventory_read(struct inventory *out)
 
     out->cores =
         sched_getaffinity(0, sizeof(set), &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
-    out->memory_bytes = memory_line("MemTotal");
+    out->memory_bytes = meminfo_read("MemTotal");
 }
 
 void inventory_measure(struct inventory_meter *meter, struct inventory_load *out)
@@ -56,11 +56,11 @@ void inventory_measure(struct inventory_meter *meter, struct inventory_load *out
         total += t[i];
     busy = total - t[3] - t[4]; /* idle, waiting for a disk */
     out->load = total > meter->total ? (double)(busy - meter->busy) / (double)(total - meter->total) : 0;
-    out->memory_free = memory_line("MemAvailable");
+    out->memory_free = meminfo_read("MemAvailable");
     *meter = (struct inventory_meter){busy, total};
 }
 
-static enum err_code source_address(const struct addrinfo *to, char **out, struct err *e)
+static enum err_code address_towards(const struct addrinfo *to, char **out, struct err *e)
 {
     CLEANUP(close_fd) int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct sockaddr_storage from;
@@ -78,7 +78,7 @@ static enum err_code source_address(const struct addrinfo *to, char **out, struc
     return ERR_OK;
 }
 
-static enum err_code first_address(const char *host, int port_number, char **out, struct err *e)
+static enum err_code address_towards_host(const char *host, int port_number, char **out, struct err *e)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found = NULL;
     char port[16];
@@ -90,7 +90,7 @@ static enum err_code first_address(const char *host, int port_number, char **out
         return err_set(e, ERR_UNAVAILABLE, "%s: %s", host, gai_strerror(rc));
     err_set(e, ERR_UNAVAILABLE, "it has no address");
     for (const struct addrinfo *ai = found; ai; ai = ai->ai_next)
-        if (!source_address(ai, out, e)) {
+        if (!address_towards(ai, out, e)) {
             freeaddrinfo(found);
             return ERR_OK;
         }
@@ -98,7 +98,7 @@ static enum err_code first_address(const char *host, int port_number, char **out
     return err_wrap(e, "%s", host);
 }
 
-static bool reaches_others(const struct ifaddrs *i)
+static bool interface_is_outward(const struct ifaddrs *i)
 {
     const unsigned wanted = IFF_UP | IFF_RUNNING;
 
@@ -111,7 +111,7 @@ static bool reaches_others(const struct ifaddrs *i)
 }
 
 /* Of the first interface that has one, on a network without a way out; NULL: of none. */
-static char *interface_address(void)
+static char *address_of_interface(void)
 {
     struct ifaddrs *list = NULL;
     char host[NI_MAXHOST], *out = NULL;
@@ -121,7 +121,8 @@ static char *interface_address(void)
     for (const struct ifaddrs *i = list; i && !out; i = i->ifa_next) {
         socklen_t size = i->ifa_addr && i->ifa_addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
                                                                            : sizeof(struct sockaddr_in);
-        if (reaches_others(i) && !getnameinfo(i->ifa_addr, size, host, sizeof(host), NULL, 0, NI_NUMERICHOST))
+        if (interface_is_outward(i) &&
+            !getnameinfo(i->ifa_addr, size, host, sizeof(host), NULL, 0, NI_NUMERICHOST))
             out = xstrdup(host);
     }
     freeifaddrs(list);
@@ -130,14 +131,15 @@ static char *interface_address(void)
 
 /* The coordinator is on this machine, other nodes are not: the address of the default route. Nothing is sent
  * to the documentation networks (RFC 5737, RFC 3849) that stand for "elsewhere". */
-static char *outward_address(void)
+static char *address_outward(void)
 {
     char *out = NULL;
     struct err ignored;
 
-    if (!first_address("192.0.2.1", 9, &out, &ignored) || !first_address("2001:db8::1", 9, &out, &ignored))
+    if (!address_towards_host("192.0.2.1", 9, &out, &ignored) ||
+        !address_towards_host("2001:db8::1", 9, &out, &ignored))
         return out;
-    out = interface_address();
+    out = address_of_interface();
     return out ? out : xstrdup("127.0.0.1");
 }
 
@@ -148,10 +150,10 @@ enum err_code inventory_address(const char *coordinator, char **out, struct err 
 
     if (rpc_address_parse(coordinator, &at, e))
         return e->code;
-    if (!at.path && first_address(at.host, at.port, &source, e))
+    if (!at.path && address_towards_host(at.host, at.port, &source, e))
         return e->code;
     if (!source || !strncmp(source, "127.", 4) || !strcmp(source, "::1"))
-        *out = outward_address();
+        *out = address_outward();
     else
         *out = steal(source);
     return ERR_OK;

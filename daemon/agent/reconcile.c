@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "daemon/agent/wish.h"
 
-static const struct spawn_fact *find_known(const struct reconcile_input *in, int64_t job, int64_t spawn)
+static const struct spawn_fact *known_find(const struct reconcile_input *in, int64_t job, int64_t spawn)
 {
     for (size_t i = 0; i < in->count; i++)
         if (in->known[i].job == job && in->known[i].fact->spawn == spawn)
@@ -14,7 +14,7 @@ static const struct spawn_fact *find_known(const struct reconcile_input *in, int
     return NULL;
 }
 
-static const Ddp__V1__SpawnWish *find_wished(const Ddp__V1__GroupWish *group, int64_t spawn)
+static const Ddp__V1__SpawnWish *wished_find(const Ddp__V1__GroupWish *group, int64_t spawn)
 {
     for (size_t i = 0; group && i < group->n_spawns; i++)
         if (group->spawns[i]->spawn == spawn)
@@ -22,9 +22,9 @@ static const Ddp__V1__SpawnWish *find_wished(const Ddp__V1__GroupWish *group, in
     return NULL;
 }
 
-static bool exit_wanted(const Ddp__V1__GroupWish *group, int64_t spawn)
+static bool exit_is_wanted(const Ddp__V1__GroupWish *group, int64_t spawn)
 {
-    if (find_wished(group, spawn))
+    if (wished_find(group, spawn))
         return true;
     for (size_t i = 0; group && i < group->n_wanted_exits; i++)
         if (group->wanted_exits[i] == spawn)
@@ -37,14 +37,14 @@ bool reconcile_pending(const Ddp__V1__GroupWish *group, const Ddp__V1__SpawnWish
     return spawn->stop == DDP__V1__STOP_MODE__STOP_NONE && spawn->generation == group->generation;
 }
 
-static void add(struct actions *out, struct action action)
+static void actions_add(struct actions *out, struct action action)
 {
     out->items = array_grow(out->items, out->count, &out->cap, sizeof(*out->items));
     out->items[out->count++] = action;
 }
 
-static void start_missing(const struct reconcile_input *in, const Ddp__V1__GroupWish *group,
-                          struct actions *out)
+static void group_start_missing(const struct reconcile_input *in, const Ddp__V1__GroupWish *group,
+                                struct actions *out)
 {
     bool leased = in->last_ack > 0 && in->now < in->last_ack + group->lease_ms;
 
@@ -53,25 +53,26 @@ static void start_missing(const struct reconcile_input *in, const Ddp__V1__Group
     for (size_t i = 0; i < group->n_spawns; i++) {
         const Ddp__V1__SpawnWish *spawn = group->spawns[i];
 
-        if (!reconcile_pending(group, spawn) || find_known(in, group->job, spawn->spawn))
+        if (!reconcile_pending(group, spawn) || known_find(in, group->job, spawn->spawn))
             continue;
-        add(out, (struct action){.kind = ACTION_START,
-                                 .job = group->job,
-                                 .spawn = spawn->spawn,
-                                 .group = group,
-                                 .wish = spawn});
+        actions_add(out, (struct action){.kind = ACTION_START,
+                                         .job = group->job,
+                                         .spawn = spawn->spawn,
+                                         .group = group,
+                                         .wish = spawn});
     }
 }
 
 /* One spawn that is there: to be stopped, to be forgotten, or as it should be. */
-static void judge(const struct reconcile_input *in, const struct known_spawn *known, struct actions *out)
+static void known_reconcile(const struct reconcile_input *in, const struct known_spawn *known,
+                            struct actions *out)
 {
     const Ddp__V1__GroupWish *group = wish_group(in->wish, known->job);
-    const Ddp__V1__SpawnWish *wished = find_wished(group, known->fact->spawn);
+    const Ddp__V1__SpawnWish *wished = wished_find(group, known->fact->spawn);
     struct action action = {.job = known->job, .spawn = known->fact->spawn};
 
     if (known->fact->state == SPAWN_EXITED) {
-        if (exit_wanted(group, known->fact->spawn))
+        if (exit_is_wanted(group, known->fact->spawn))
             return;
         action.kind = ACTION_FORGET;
     } else if (!wished) {
@@ -85,7 +86,7 @@ static void judge(const struct reconcile_input *in, const struct known_spawn *kn
     } else {
         return;
     }
-    add(out, action);
+    actions_add(out, action);
 }
 
 void reconcile(const struct reconcile_input *in, struct actions *out)
@@ -93,9 +94,9 @@ void reconcile(const struct reconcile_input *in, struct actions *out)
     if (!in->wish)
         return;
     for (size_t i = 0; i < in->wish->n_groups; i++)
-        start_missing(in, in->wish->groups[i], out);
+        group_start_missing(in, in->wish->groups[i], out);
     for (size_t i = 0; i < in->count; i++)
-        judge(in, &in->known[i], out);
+        known_reconcile(in, &in->known[i], out);
 }
 
 void actions_release(struct actions *a)

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 /* One allocation: the report, its metrics, the pointers to them, their names. */
-static Ddp__V1__Report *make(int64_t job, const struct spawn_report *from)
+static Ddp__V1__Report *report_message_make(int64_t job, const struct spawn_report *from)
 {
     size_t size = sizeof(Ddp__V1__Report) +
                   from->count * (sizeof(Ddp__V1__Metric) + sizeof(Ddp__V1__Metric *) + REPORT_NAME);
@@ -34,7 +34,7 @@ static Ddp__V1__Report *make(int64_t job, const struct spawn_report *from)
     return r;
 }
 
-static void drop_first(struct report_queue *r)
+static void report_queue_drop_first(struct report_queue *r)
 {
     free(r->items[r->first]);
     r->first = (r->first + 1) % REPORT_QUEUE_CAP;
@@ -44,10 +44,10 @@ static void drop_first(struct report_queue *r)
 void report_queue_add(struct report_queue *r, int64_t job, const struct spawn_report *report)
 {
     if (r->count == REPORT_QUEUE_CAP) {
-        drop_first(r);
+        report_queue_drop_first(r);
         r->dropped++;
     }
-    r->items[(r->first + r->count++) % REPORT_QUEUE_CAP] = make(job, report);
+    r->items[(r->first + r->count++) % REPORT_QUEUE_CAP] = report_message_make(job, report);
 }
 
 void report_queue_batch(const struct report_queue *r, Ddp__V1__Reports *out,
@@ -64,12 +64,12 @@ void report_queue_batch(const struct report_queue *r, Ddp__V1__Reports *out,
 void report_queue_sent(struct report_queue *r, const Ddp__V1__Reports *batch)
 {
     for (size_t i = 0; i < batch->n_reports; i++)
-        drop_first(r);
+        report_queue_drop_first(r);
     r->dropped -= batch->dropped;
 }
 
 void report_queue_release(struct report_queue *r)
 {
     while (r->count)
-        drop_first(r);
+        report_queue_drop_first(r);
 }

@@ -41,11 +41,11 @@ struct session {
     void *closed_user;
 };
 
-static void dial(struct session *s);
-static void on_timer(uv_timer_t *timer);
+static void session_dial(struct session *s);
+static void on_session_timer(uv_timer_t *timer);
 
 /* ±10 %, so that a cluster's agents do not beat in step. */
-static uint64_t jitter(int64_t ms)
+static uint64_t interval_jitter(int64_t ms)
 {
     uint16_t random;
 
@@ -53,19 +53,19 @@ static uint64_t jitter(int64_t ms)
     return (uint64_t)(ms * 9 / 10 + ms * random / 5 / 65536);
 }
 
-static void set_timer(struct session *s, int64_t ms)
+static void session_timer_set(struct session *s, int64_t ms)
 {
-    BUG_ON(uv_timer_start(s->timer, on_timer, jitter(ms), 0));
+    BUG_ON(uv_timer_start(s->timer, on_session_timer, interval_jitter(ms), 0));
 }
 
-static enum err_code send_up(struct session *s, const Ddp__V1__AgentUp *up, struct err *e)
+static enum err_code session_send_up(struct session *s, const Ddp__V1__AgentUp *up, struct err *e)
 {
     if (!s->stream)
         return err_set(e, ERR_UNAVAILABLE, "no coordinator");
     return rpc_session_send(s->stream, up, e);
 }
 
-static void beat(struct session *s)
+static void heartbeat_send(struct session *s)
 {
     Ddp__V1__AgentUp up;
     Ddp__V1__Heartbeat heartbeat;
@@ -78,11 +78,11 @@ static void beat(struct session *s)
     s->sent[s->sequence % IN_FLIGHT] = clock_boot_ms();
     up.body_case = DDP__V1__AGENT_UP__BODY_HEARTBEAT;
     up.heartbeat = &heartbeat;
-    if (send_up(s, &up, &e))
+    if (session_send_up(s, &up, &e))
         log_debug("heartbeat_not_sent", "why=%s", LOG_Q(e.msg));
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_session_timer(uv_timer_t *timer)
 {
     struct session *s = timer->data;
 
@@ -91,19 +91,19 @@ static void on_timer(uv_timer_t *timer)
         return;
     }
     if (!s->stream) {
-        dial(s);
+        session_dial(s);
         return;
     }
     if (s->sequence - s->acked >= SILENCE_BEATS || !s->welcomed) {
         log_warn("coordinator_silent", "heartbeats=%d", (int)(s->sequence - s->acked));
-        rpc_session_cancel(s->stream); /* on_end dials again */
+        rpc_session_cancel(s->stream); /* on_stream_end dials again */
         return;
     }
-    beat(s);
-    set_timer(s, s->heartbeat_ms);
+    heartbeat_send(s);
+    session_timer_set(s, s->heartbeat_ms);
 }
 
-static void say_hello(struct session *s)
+static void hello_send(struct session *s)
 {
     Ddp__V1__AgentUp up;
     Ddp__V1__Hello hello;
@@ -119,12 +119,12 @@ static void say_hello(struct session *s)
     up.hello = &hello;
     s->hello_sent = clock_boot_ms();
     s->sequence = s->acked = 0;
-    if (send_up(s, &up, &e))
+    if (session_send_up(s, &up, &e))
         log_warn("hello_not_sent", "why=%s", LOG_Q(e.msg));
 }
 
 /* Once per cause: a coordinator that stays away is not news every five seconds. */
-static bool is_news(struct session *s, const char *why)
+static bool error_is_new(struct session *s, const char *why)
 {
     bool news = strcmp(s->last_error, why) != 0;
 
@@ -132,12 +132,12 @@ static bool is_news(struct session *s, const char *why)
     return news;
 }
 
-static void welcome(struct session *s, const Ddp__V1__Welcome *w)
+static void session_welcome(struct session *s, const Ddp__V1__Welcome *w)
 {
     struct err e;
 
     if (s->events.on_welcome(s->events.user, w, &e)) {
-        if (is_news(s, e.msg))
+        if (error_is_new(s, e.msg))
             log_error("coordinator_refused", "why=%s", LOG_Q(e.msg));
         rpc_session_cancel(s->stream);
         return;
@@ -148,10 +148,10 @@ static void welcome(struct session *s, const Ddp__V1__Welcome *w)
     if (w->heartbeat_ms > 0)
         s->heartbeat_ms = w->heartbeat_ms;
     s->events.on_ack(s->events.user, s->hello_sent);
-    set_timer(s, s->heartbeat_ms);
+    session_timer_set(s, s->heartbeat_ms);
 }
 
-static void acknowledge(struct session *s, int64_t sequence)
+static void heartbeat_acknowledge(struct session *s, int64_t sequence)
 {
     if (sequence <= s->acked || sequence > s->sequence || s->sequence - sequence >= IN_FLIGHT)
         return;
@@ -160,7 +160,7 @@ static void acknowledge(struct session *s, int64_t sequence)
 }
 
 /* As many as the stream takes now; the rest when it is sendable again. */
-static void send_cards(struct session *s)
+static void cards_send(struct session *s)
 {
     while (s->cards_left) {
         int64_t job = s->cards_due[s->cards_left - 1];
@@ -172,7 +172,7 @@ static void send_cards(struct session *s)
         none.job = job;
         up.body_case = DDP__V1__AGENT_UP__BODY_CARD;
         up.card = card ? card : &none;
-        if (send_up(s, &up, &e)) {
+        if (session_send_up(s, &up, &e)) {
             if (e.code != ERR_RESOURCE_EXHAUSTED)
                 log_warn("card_not_sent", "job=%lld why=%s", (long long)job, LOG_Q(e.msg));
             return;
@@ -181,16 +181,16 @@ static void send_cards(struct session *s)
     }
 }
 
-static void want_cards(struct session *s, const Ddp__V1__CardsWanted *wanted)
+static void cards_queue(struct session *s, const Ddp__V1__CardsWanted *wanted)
 {
     log_info("cards_wanted", "count=%zu", wanted->n_jobs);
     free(s->cards_due);
     s->cards_due = xmemdup(wanted->jobs, wanted->n_jobs * sizeof(*wanted->jobs));
     s->cards_left = wanted->n_jobs;
-    send_cards(s);
+    cards_send(s);
 }
 
-static void on_message(struct rpc_session *stream, const void *message, void *user)
+static void on_stream_message(struct rpc_session *stream, const void *message, void *user)
 {
     const Ddp__V1__AgentDown *down = message;
     struct session *s = user;
@@ -198,15 +198,15 @@ static void on_message(struct rpc_session *stream, const void *message, void *us
     (void)stream;
     if (!s->welcomed && down->body_case == DDP__V1__AGENT_DOWN__BODY_CARDS_WANTED &&
         down->cards_wanted->n_jobs)
-        want_cards(s, down->cards_wanted);
+        cards_queue(s, down->cards_wanted);
     if (!s->welcomed && down->body_case != DDP__V1__AGENT_DOWN__BODY_WELCOME)
         return;
     switch (down->body_case) {
     case DDP__V1__AGENT_DOWN__BODY_WELCOME:
-        welcome(s, down->welcome);
+        session_welcome(s, down->welcome);
         break;
     case DDP__V1__AGENT_DOWN__BODY_ACK:
-        acknowledge(s, down->ack->sequence);
+        heartbeat_acknowledge(s, down->ack->sequence);
         break;
     case DDP__V1__AGENT_DOWN__BODY_WISH:
         s->events.on_wish(s->events.user, down->wish);
@@ -228,16 +228,16 @@ static void on_message(struct rpc_session *stream, const void *message, void *us
     }
 }
 
-static void on_sendable(struct rpc_session *stream, void *user)
+static void on_stream_sendable(struct rpc_session *stream, void *user)
 {
     struct session *s = user;
 
     (void)stream;
-    send_cards(s);
+    cards_send(s);
     s->events.on_sendable(s->events.user);
 }
 
-static void on_end(struct rpc_session *stream, const struct err *status, void *user)
+static void on_stream_end(struct rpc_session *stream, const struct err *status, void *user)
 {
     struct session *s = user;
     const char *why = status->code ? status->msg : "the coordinator closed the stream";
@@ -249,27 +249,27 @@ static void on_end(struct rpc_session *stream, const struct err *status, void *u
         return;
     if (s->welcomed)
         s->events.on_lost(s->events.user);
-    if (!s->renewing && is_news(s, why))
+    if (!s->renewing && error_is_new(s, why))
         log_warn("coordinator_lost", "code=%s why=%s", err_code_name(status->code), LOG_Q(why));
     s->welcomed = s->renewing = false;
-    set_timer(s, s->leaving ? 0 : s->backoff_ms);
+    session_timer_set(s, s->leaving ? 0 : s->backoff_ms);
     s->backoff_ms = s->backoff_ms * 2 < BACKOFF_MOST_MS ? s->backoff_ms * 2 : BACKOFF_MOST_MS;
 }
 
 static const struct rpc_session_events stream_events = {
-    .on_message = on_message, .on_sendable = on_sendable, .on_end = on_end};
+    .on_message = on_stream_message, .on_sendable = on_stream_sendable, .on_end = on_stream_end};
 
-static void dial(struct session *s)
+static void session_dial(struct session *s)
 {
     s->stream =
         rpc_session_start(s->client, &ddp__v1__agent__descriptor, "Session", SEND_QUEUE, &stream_events, s);
-    say_hello(s);
-    set_timer(s, s->heartbeat_ms * SILENCE_BEATS); /* for the welcome */
+    hello_send(s);
+    session_timer_set(s, s->heartbeat_ms * SILENCE_BEATS); /* for the welcome */
 }
 
 /* Beside `ddpctl run` both start at once: the socket is there in a moment, and gRPC, once refused, would not
  * look again for longer than that. */
-static void await_socket(const struct settings *settings)
+static void coordinator_socket_await(const struct settings *settings)
 {
     struct pollfd gone = {.fd = settings->lifeline, .events = POLLIN};
     int64_t end = clock_boot_ms() + SOCKET_MS;
@@ -300,18 +300,18 @@ enum err_code session_open(struct session **out, struct uv_loop_s *loop, const s
     s->timer = xcalloc(1, sizeof(*s->timer));
     BUG_ON(uv_timer_init(loop, s->timer));
     s->timer->data = s;
-    await_socket(settings);
-    dial(s);
+    coordinator_socket_await(settings);
+    session_dial(s);
     *out = s;
     return ERR_OK;
 }
 
-static void free_handle(uv_handle_t *handle)
+static void session_timer_free(uv_handle_t *handle)
 {
     free(handle);
 }
 
-static void client_closed(void *user)
+static void on_client_closed(void *user)
 {
     struct session *s = user;
 
@@ -326,8 +326,8 @@ void session_close(struct session *s, void (*on_closed)(void *user), void *user)
     s->closing = true;
     s->on_closed = on_closed;
     s->closed_user = user;
-    uv_close((uv_handle_t *)s->timer, free_handle);
-    rpc_client_close(s->client, client_closed, s);
+    uv_close((uv_handle_t *)s->timer, session_timer_free);
+    rpc_client_close(s->client, on_client_closed, s);
 }
 
 void session_leave(struct session *s, void (*on_closed)(void *user), void *user)
@@ -364,7 +364,7 @@ void session_renew(struct session *s)
 void session_beat(struct session *s)
 {
     if (session_welcomed(s))
-        beat(s);
+        heartbeat_send(s);
 }
 
 bool session_welcomed(const struct session *s)
@@ -376,5 +376,5 @@ enum err_code session_send(struct session *s, const Ddp__V1__AgentUp *message, s
 {
     if (!session_welcomed(s))
         return err_set(e, ERR_UNAVAILABLE, "no coordinator");
-    return send_up(s, message, e);
+    return session_send_up(s, message, e);
 }

@@ -14,8 +14,8 @@
 
 /* The coordinator's account may have owned `from` for a while, and may still put there what it likes. So what
  * has come is looked at where only we can change it. */
-static enum err_code arrival_check(const char *from, const char *old, const char *new, mode_t kind,
-                                   unsigned way_back, struct err *e)
+static enum err_code moved_check(const char *from, const char *old, const char *new, mode_t kind,
+                                 unsigned way_back, struct err *e)
 {
     struct stat st;
 
@@ -32,19 +32,19 @@ static enum err_code arrival_check(const char *from, const char *old, const char
         old, (unsigned)st.st_uid, from, (unsigned)geteuid());
 }
 
-static enum err_code entry_move(const char *from, const char *to, const char *name, struct err *e)
+static enum err_code state_entry_move(const char *from, const char *to, const char *name, struct err *e)
 {
     CLEANUP(free_text) char *old = paths_join(from, name);
     CLEANUP(free_text) char *new = paths_join(to, name);
 
     if (rename(old, new))
         return errno == ENOENT ? ERR_OK : err_sys(e, errno, "move %s to %s", old, new);
-    return arrival_check(from, old, new, S_IFREG, 0, e);
+    return moved_check(from, old, new, S_IFREG, 0, e);
 }
 
 /* A link and the directory change places in one step, so that no supervisor misses its directory for a
  * moment. */
-static enum err_code run_move(const char *from, const char *to, struct err *e)
+static enum err_code run_dir_move(const char *from, const char *to, struct err *e)
 {
     CLEANUP(free_text) char *old = paths_join(from, "run");
     CLEANUP(free_text) char *new = paths_join(to, "run");
@@ -55,7 +55,7 @@ static enum err_code run_move(const char *from, const char *to, struct err *e)
     if (symlink(new, new) && errno != EEXIST)
         return err_sys(e, errno, "make link %s", new);
     if (renameat2(AT_FDCWD, old, AT_FDCWD, new, RENAME_EXCHANGE) == 0) {
-        if (!arrival_check(from, old, new, S_IFDIR, RENAME_EXCHANGE, e))
+        if (!moved_check(from, old, new, S_IFDIR, RENAME_EXCHANGE, e))
             return ERR_OK;
         (void)unlink(new);
         return e->code;
@@ -66,7 +66,7 @@ static enum err_code run_move(const char *from, const char *to, struct err *e)
         return errno == EXDEV
                    ? err_set(e, ERR_UNIMPLEMENTED, "%s and %s are on different file systems", old, new)
                    : err_sys(e, errno, "move %s to %s", old, new);
-    if (arrival_check(from, old, new, S_IFDIR, 0, e))
+    if (moved_check(from, old, new, S_IFDIR, 0, e))
         return e->code;
     return symlink(new, old) ? err_sys(e, errno, "make link %s", old) : ERR_OK;
 }
@@ -78,8 +78,9 @@ static enum err_code state_entries_move(const char *from, const char *to, struct
 
     if (file_lock(lock, &lock_fd, e))
         return err_wrap(e, "an older ddp-agent still runs");
-    if (run_move(from, to, e) || entry_move(from, to, "wish", e) || entry_move(from, to, "gpus.json", e) ||
-        entry_move(from, to, "instance", e)) /* last: then it is done */
+    if (run_dir_move(from, to, e) || state_entry_move(from, to, "wish", e) ||
+        state_entry_move(from, to, "gpus.json", e) ||
+        state_entry_move(from, to, "instance", e)) /* last: then it is done */
         return e->code;
     log_info("state_moved", "from=%s to=%s", LOG_Q(from), LOG_Q(to));
     return ERR_OK;

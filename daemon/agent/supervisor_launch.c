@@ -19,7 +19,8 @@
 
 /* A process of its own in every respect: session, signals, descriptors. Its messages go to a file, since the
  * agent's stderr may be a pipe that ends with the agent. */
-static int set_up(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr, int log, int control)
+static int supervisor_attributes_set(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr, int log,
+                                     int control)
 {
     sigset_t none, all;
     int rc = posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
@@ -37,8 +38,8 @@ static int set_up(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr, in
                                          POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
-static enum err_code open_messages(const struct supervisors_options *o, const char *job, int *log,
-                                   struct err *e)
+static enum err_code supervisor_log_open(const struct supervisors_options *o, const char *job, int *log,
+                                         struct err *e)
 {
     CLEANUP(free_text) char *name = xasprintf("supervisor.%s.log", o->node);
     CLEANUP(close_fd) int top = -1;
@@ -55,8 +56,8 @@ static enum err_code open_messages(const struct supervisors_options *o, const ch
     return ERR_OK;
 }
 
-static enum err_code run(const char *program, const struct supervisors_options *o, const char *dir,
-                         int64_t job, int control, pid_t *pid, struct err *e)
+static enum err_code supervisor_exec(const char *program, const struct supervisors_options *o,
+                                     const char *dir, int64_t job, int control, pid_t *pid, struct err *e)
 {
     CLEANUP(close_fd) int log = -1;
     CLEANUP(free_text) char *number = xasprintf("%" PRId64, job);
@@ -79,11 +80,11 @@ static enum err_code run(const char *program, const struct supervisors_options *
     posix_spawnattr_t attr;
     int rc;
 
-    if (file_mkdirs(dir, 0700, e) || open_messages(o, number, &log, e))
+    if (file_mkdirs(dir, 0700, e) || supervisor_log_open(o, number, &log, e))
         return e->code;
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attr);
-    rc = set_up(&actions, &attr, log, control);
+    rc = supervisor_attributes_set(&actions, &attr, log, control);
     if (!rc)
         rc = posix_spawn(pid, program, &actions, &attr, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
@@ -106,7 +107,7 @@ enum err_code supervisor_launch(const struct supervisors_options *options, int64
     close(pair[1]);
     if (theirs < 0)
         return err_sys(e, errno, "control socket");
-    if (run(program, options, dir, job, theirs, pid, e))
+    if (supervisor_exec(program, options, dir, job, theirs, pid, e))
         return e->code;
     *fd = ours;
     ours = -1;

@@ -50,7 +50,7 @@ struct supervisors {
     size_t child_count, child_cap;
 };
 
-static struct supervised_spawn *find_spawn(struct supervisor *supervisor, int64_t spawn)
+static struct supervised_spawn *spawn_find(struct supervisor *supervisor, int64_t spawn)
 {
     for (size_t i = 0; i < supervisor->count; i++)
         if (supervisor->spawns[i].fact.spawn == spawn)
@@ -58,7 +58,7 @@ static struct supervised_spawn *find_spawn(struct supervisor *supervisor, int64_
     return NULL;
 }
 
-static struct supervised_spawn *add_spawn(struct supervisor *supervisor)
+static struct supervised_spawn *spawn_add(struct supervisor *supervisor)
 {
     supervisor->spawns =
         array_grow(supervisor->spawns, supervisor->count, &supervisor->cap, sizeof(*supervisor->spawns));
@@ -66,7 +66,7 @@ static struct supervised_spawn *add_spawn(struct supervisor *supervisor)
     return &supervisor->spawns[supervisor->count++];
 }
 
-static void drop_spawn(struct supervisor *supervisor, size_t at)
+static void spawn_drop(struct supervisor *supervisor, size_t at)
 {
     spawn_fact_release(&supervisor->spawns[at].fact);
     memmove(&supervisor->spawns[at], &supervisor->spawns[at + 1],
@@ -98,15 +98,15 @@ static struct supervisor *supervisor_get(struct supervisors *all, int64_t job)
     return supervisor;
 }
 
-static void free_handle(uv_handle_t *handle)
+static void poll_handle_free(uv_handle_t *handle)
 {
     free(handle);
 }
 
-static void disconnect(struct supervisor *supervisor)
+static void supervisor_disconnect(struct supervisor *supervisor)
 {
     if (supervisor->poll)
-        uv_close((uv_handle_t *)supervisor->poll, free_handle);
+        uv_close((uv_handle_t *)supervisor->poll, poll_handle_free);
     supervisor->poll = NULL;
     close_fd(&supervisor->fd);
     supervisor->fd = -1;
@@ -115,9 +115,9 @@ static void disconnect(struct supervisor *supervisor)
 
 static void supervisor_free(struct supervisor *supervisor)
 {
-    disconnect(supervisor);
+    supervisor_disconnect(supervisor);
     while (supervisor->count)
-        drop_spawn(supervisor, supervisor->count - 1);
+        spawn_drop(supervisor, supervisor->count - 1);
     free(supervisor->spawns);
     free(supervisor->dir);
     free(supervisor);
@@ -125,9 +125,9 @@ static void supervisor_free(struct supervisor *supervisor)
 
 /* ---- what supervisors say */
 
-static void lost_supervisor(struct supervisor *supervisor)
+static void supervisor_lost(struct supervisor *supervisor)
 {
-    disconnect(supervisor);
+    supervisor_disconnect(supervisor);
     supervisor->retry_at = clock_boot_ms();
     log_debug("supervisor_gone", "job=%" PRId64 " spawns=%zu", supervisor->job, supervisor->count);
     supervisor->all->events.on_change(supervisor->all->events.user);
@@ -135,36 +135,36 @@ static void lost_supervisor(struct supervisor *supervisor)
 
 /* What the supervisor did not speak of is not there: an order that never reached it, or a record it has
  * forgotten. */
-static void end_of_list(struct supervisor *supervisor)
+static void spawns_synced(struct supervisor *supervisor)
 {
     for (size_t i = supervisor->count; i-- > 0;)
         if (!supervisor->spawns[i].heard)
-            drop_spawn(supervisor, i);
+            spawn_drop(supervisor, i);
     supervisor->synced = true;
     supervisor->needed = false;
 }
 
-static void hear_fact(struct supervisor *supervisor, const struct spawn_fact *fact)
+static void fact_take(struct supervisor *supervisor, const struct spawn_fact *fact)
 {
-    struct supervised_spawn *s = find_spawn(supervisor, fact->spawn);
+    struct supervised_spawn *s = spawn_find(supervisor, fact->spawn);
 
     if (!s)
-        s = add_spawn(supervisor);
+        s = spawn_add(supervisor);
     spawn_fact_copy(&s->fact, fact);
     s->heard = true;
 }
 
-static void hear(struct supervisor *supervisor, const struct control_message *m)
+static void message_take(struct supervisor *supervisor, const struct control_message *m)
 {
     struct supervisors_events *events = &supervisor->all->events;
 
     switch (m->op) {
     case CONTROL_FACT:
-        hear_fact(supervisor, &m->fact);
+        fact_take(supervisor, &m->fact);
         events->on_change(events->user);
         break;
     case CONTROL_SYNCED:
-        end_of_list(supervisor);
+        spawns_synced(supervisor);
         events->on_change(events->user);
         break;
     case CONTROL_REPORT:
@@ -179,7 +179,7 @@ static void hear(struct supervisor *supervisor, const struct control_message *m)
     }
 }
 
-static void on_readable(uv_poll_t *poll, int status, int events)
+static void on_supervisor_readable(uv_poll_t *poll, int status, int events)
 {
     struct supervisor *supervisor = poll->data;
 
@@ -191,7 +191,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
         switch (control_receive(supervisor->fd, &m, &e)) {
         case ERR_OK:
-            hear(supervisor, &m);
+            message_take(supervisor, &m);
             break;
         case ERR_UNAVAILABLE:
             return;
@@ -199,7 +199,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
             log_warn("control_message_refused", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
             break;
         default:
-            lost_supervisor(supervisor);
+            supervisor_lost(supervisor);
             return;
         }
     }
@@ -207,7 +207,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 /* ---- finding and starting them */
 
-static void connected(struct supervisor *supervisor, int fd)
+static void supervisor_connected(struct supervisor *supervisor, int fd)
 {
     supervisor->fd = fd;
     supervisor->synced = false;
@@ -218,10 +218,10 @@ static void connected(struct supervisor *supervisor, int fd)
     supervisor->poll = xcalloc(1, sizeof(*supervisor->poll));
     supervisor->poll->data = supervisor;
     BUG_ON(uv_poll_init(supervisor->all->loop, supervisor->poll, fd));
-    BUG_ON(uv_poll_start(supervisor->poll, UV_READABLE, on_readable));
+    BUG_ON(uv_poll_start(supervisor->poll, UV_READABLE, on_supervisor_readable));
 }
 
-static void attend(struct supervisor *supervisor, int64_t now)
+static void supervisor_attend(struct supervisor *supervisor, int64_t now)
 {
     struct supervisors *all = supervisor->all;
     struct err e;
@@ -230,7 +230,7 @@ static void attend(struct supervisor *supervisor, int64_t now)
 
     supervisor->retry_at = now + RETRY_MS;
     if (!all->options.attached && !control_connect(supervisor->dir, &fd, &e)) {
-        connected(supervisor, fd);
+        supervisor_connected(supervisor, fd);
         log_info("supervisor_found", "job=%" PRId64, supervisor->job);
         return;
     }
@@ -240,7 +240,7 @@ static void attend(struct supervisor *supervisor, int64_t now)
     }
     all->children = array_grow(all->children, all->child_count, &all->child_cap, sizeof(*all->children));
     all->children[all->child_count++] = pid;
-    connected(supervisor, fd);
+    supervisor_connected(supervisor, fd);
     log_info("supervisor_started", "job=%" PRId64 " pid=%d", supervisor->job, (int)pid);
 }
 
@@ -254,7 +254,7 @@ int64_t supervisors_tend(struct supervisors *all, int64_t now)
 
         supervisor->needed = false; /* whoever still needs it says so at the next look */
         if (absent && now >= supervisor->retry_at)
-            attend(supervisor, now);
+            supervisor_attend(supervisor, now);
         if (absent && supervisor->fd < 0 && supervisor->retry_at < next)
             next = supervisor->retry_at;
     }
@@ -269,7 +269,7 @@ static enum err_code records_load_job(struct supervisors *all, int64_t job, stru
     if (record_list(supervisor->dir, &found, e))
         return e->code;
     for (size_t i = 0; i < found.count; i++) {
-        struct supervised_spawn *s = add_spawn(supervisor);
+        struct supervised_spawn *s = spawn_add(supervisor);
 
         spawn_fact_copy(&s->fact, &found.items[i]);
     }
@@ -319,7 +319,7 @@ enum err_code supervisors_open(struct supervisors **out, struct uv_loop_s *loop,
 void supervisors_let_go(struct supervisors *all)
 {
     for (size_t i = 0; i < all->count; i++)
-        disconnect(all->items[i]);
+        supervisor_disconnect(all->items[i]);
 }
 
 void supervisors_close(struct supervisors *all)
@@ -358,7 +358,7 @@ enum err_code supervisors_start(struct supervisors *all, int64_t job, struct spa
         return err_set(e, ERR_UNAVAILABLE, "no supervisor any more");
     if (code)
         return code;
-    s = add_spawn(supervisor);
+    s = spawn_add(supervisor);
     s->fact = (struct spawn_fact){.spawn = order->spawn,
                                   .generation = order->generation,
                                   .rank = order->rank,
@@ -373,7 +373,7 @@ void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn
                         const char *why, bool node_trouble, bool no_account)
 {
     struct supervisor *supervisor = supervisor_get(all, job);
-    struct supervised_spawn *s = add_spawn(supervisor);
+    struct supervised_spawn *s = spawn_add(supervisor);
     struct err e;
 
     s->fact = (struct spawn_fact){.spawn = order->spawn,
@@ -397,7 +397,7 @@ void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn
 void supervisors_stop(struct supervisors *all, const struct action *stop)
 {
     struct supervisor *supervisor = supervisor_find(all, stop->job);
-    struct supervised_spawn *s = supervisor ? find_spawn(supervisor, stop->spawn) : NULL;
+    struct supervised_spawn *s = supervisor ? spawn_find(supervisor, stop->spawn) : NULL;
     struct control_message m = {.op = CONTROL_STOP,
                                 .spawn = stop->spawn,
                                 .mode = stop->mode,
@@ -413,7 +413,7 @@ void supervisors_stop(struct supervisors *all, const struct action *stop)
 void supervisors_forget(struct supervisors *all, int64_t job, int64_t spawn)
 {
     struct supervisor *supervisor = supervisor_find(all, job);
-    struct supervised_spawn *s = supervisor ? find_spawn(supervisor, spawn) : NULL;
+    struct supervised_spawn *s = supervisor ? spawn_find(supervisor, spawn) : NULL;
     struct control_message m = {.op = CONTROL_FORGET, .spawn = spawn};
     struct err e;
 
@@ -421,7 +421,7 @@ void supervisors_forget(struct supervisors *all, int64_t job, int64_t spawn)
         return;
     if (record_remove(supervisor->dir, spawn, &e)) /* one of our own making */
         log_warn("record_not_removed", "job=%" PRId64 " spawn=%" PRId64 " why=%s", job, spawn, LOG_Q(e.msg));
-    drop_spawn(supervisor, (size_t)(s - supervisor->spawns));
+    spawn_drop(supervisor, (size_t)(s - supervisor->spawns));
 }
 
 void supervisors_renew(struct supervisors *all, int64_t job, int64_t sent, int64_t lease_ms)

@@ -16,7 +16,7 @@
 static const char magic[] = "ddp wish 1\n";
 #define WISH_MAX (64u << 20)
 
-static enum err_code read_wish(const char *path, Ddp__V1__Wish **out, struct err *e)
+static enum err_code wish_read(const char *path, Ddp__V1__Wish **out, struct err *e)
 {
     void *wish;
 
@@ -31,7 +31,7 @@ enum err_code wish_open(struct wish_store *out, const char *state, struct err *e
     *out = (struct wish_store){.path = paths_join(state, "wish")};
     if (!file_exists(out->path))
         return ERR_OK;
-    if (read_wish(out->path, &out->wish, e)) {
+    if (wish_read(out->path, &out->wish, e)) {
         err_wrap(e, "the kept wish (remove the file when no worker runs here any more)");
         wish_close(out);
         return e->code;
@@ -100,7 +100,7 @@ bool wish_any(const Ddp__V1__Wish *wish)
     return false;
 }
 
-static bool holds(const Ddp__V1__GroupWish *group, const char *uuid)
+static bool group_leases_gpu(const Ddp__V1__GroupWish *group, const char *uuid)
 {
     for (size_t i = 0; i < group->n_spawns; i++)
         for (size_t k = 0; k < group->spawns[i]->n_gpu_uuids; k++)
@@ -112,7 +112,7 @@ static bool holds(const Ddp__V1__GroupWish *group, const char *uuid)
 bool wish_leases(const Ddp__V1__Wish *wish, const char *uuid)
 {
     for (size_t i = 0; wish && i < wish->n_groups; i++)
-        if (holds(wish->groups[i], uuid))
+        if (group_leases_gpu(wish->groups[i], uuid))
             return true;
     return false;
 }

@@ -28,19 +28,19 @@ void agent_link_release(struct agent_link *t)
 }
 
 /* UNAVAILABLE: the queue is full. */
-static enum err_code said(struct agent_link *t, enum err_code code)
+static enum err_code result_note(struct agent_link *t, enum err_code code)
 {
     t->blocked = code == ERR_UNAVAILABLE;
     return code;
 }
 
-static enum err_code say(struct agent_link *t, const struct control_message *m, struct err *e)
+static enum err_code message_send(struct agent_link *t, const struct control_message *m, struct err *e)
 {
-    return said(t, control_send(t->fd, m, e));
+    return result_note(t, control_send(t->fd, m, e));
 }
 
-static enum err_code say_facts(struct agent_link *t, struct spawn *const *spawns, size_t count, bool ended,
-                               struct err *e)
+static enum err_code facts_send(struct agent_link *t, struct spawn *const *spawns, size_t count, bool ended,
+                                struct err *e)
 {
     for (size_t i = 0; i < count; i++) {
         struct spawn *s = spawns[i];
@@ -48,7 +48,7 @@ static enum err_code say_facts(struct agent_link *t, struct spawn *const *spawns
 
         if (!s->dirty || spawn_ended(s) != ended)
             continue;
-        if (say(t, &m, e))
+        if (message_send(t, &m, e))
             return e->code;
         s->dirty = false;
     }
@@ -56,12 +56,12 @@ static enum err_code say_facts(struct agent_link *t, struct spawn *const *spawns
 }
 
 /* One that cannot be sent, though somebody is there, is dropped. */
-static enum err_code say_reports(struct agent_link *t, struct err *e)
+static enum err_code reports_send(struct agent_link *t, struct err *e)
 {
     const struct outbox_item *item;
 
     while ((item = outbox_first(&t->outbox))) {
-        enum err_code code = said(t, control_send_text(t->fd, item->text, item->len, e));
+        enum err_code code = result_note(t, control_send_text(t->fd, item->text, item->len, e));
 
         if (code == ERR_UNAVAILABLE || code == ERR_ABORTED)
             return code;
@@ -70,26 +70,26 @@ static enum err_code say_reports(struct agent_link *t, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code say_hello(struct agent_link *t, const struct spawn_site *site, struct err *e)
+static enum err_code hello_send(struct agent_link *t, const struct spawn_site *site, struct err *e)
 {
     CLEANUP(free_text) char *node = xstrdup(site->node);
     struct control_message hello = {.op = CONTROL_HELLO, .job = site->job, .node = node};
 
     if (!t->greet)
         return ERR_OK;
-    if (say(t, &hello, e))
+    if (message_send(t, &hello, e))
         return e->code;
     t->greet = false;
     return ERR_OK;
 }
 
-static enum err_code say_synced(struct agent_link *t, struct err *e)
+static enum err_code synced_send(struct agent_link *t, struct err *e)
 {
     const struct control_message synced = {.op = CONTROL_SYNCED};
 
     if (!t->sync)
         return ERR_OK;
-    if (say(t, &synced, e))
+    if (message_send(t, &synced, e))
         return e->code;
     t->sync = false;
     return ERR_OK;
@@ -103,8 +103,8 @@ bool agent_link_tell(struct agent_link *t, const struct spawn_site *site, struct
 
     if (t->fd < 0 || t->blocked)
         return true;
-    if (!say_hello(t, site, &e) && !say_facts(t, spawns, count, false, &e) && !say_reports(t, &e) &&
-        !say_facts(t, spawns, count, true, &e) && !say_synced(t, &e))
+    if (!hello_send(t, site, &e) && !facts_send(t, spawns, count, false, &e) && !reports_send(t, &e) &&
+        !facts_send(t, spawns, count, true, &e) && !synced_send(t, &e))
         return true;
     return t->blocked;
 }
@@ -114,7 +114,7 @@ struct report_place {
     const struct spawn *spawn;
 };
 
-static void queue_report(void *ctx, const struct spawn_report *report)
+static void report_queue(void *ctx, const struct spawn_report *report)
 {
     struct report_place *at = ctx;
     struct control_message m = {.op = CONTROL_REPORT, .report = *report};
@@ -134,5 +134,5 @@ void agent_link_take_reports(struct agent_link *t, struct spawn *s, size_t limit
 {
     struct report_place at = {t, s};
 
-    spawn_read_reports(s, limit, queue_report, &at);
+    spawn_read_reports(s, limit, report_queue, &at);
 }

@@ -43,7 +43,7 @@ static void plan_release(struct plan *p)
     close_fd(&p->failure);
 }
 
-static _Noreturn void fail(const struct plan *p, enum stage stage)
+static _Noreturn void child_fail(const struct plan *p, enum stage stage)
 {
     struct child_failure why = {(int)stage, errno};
 
@@ -52,12 +52,12 @@ static _Noreturn void fail(const struct plan *p, enum stage stage)
     _exit(127);
 }
 
-static bool become(const struct passwd *user)
+static bool user_become(const struct passwd *user)
 {
     return !initgroups(user->pw_name, user->pw_gid) && !setgid(user->pw_gid) && !setuid(user->pw_uid);
 }
 
-static void reset_signals(void)
+static void signals_reset(void)
 {
     sigset_t none;
 
@@ -68,7 +68,7 @@ static void reset_signals(void)
 }
 
 /* All sources are above the targets (plan_files lifts them), so no dup2 overwrites a later source. */
-static bool place_files(struct plan *p)
+static bool descriptors_place(struct plan *p)
 {
     if (dup2(p->in, 0) < 0 || dup2(p->out, 1) < 0 || dup2(p->err, 2) < 0 || dup2(p->report, REPORT_FD) < 0)
         return false;
@@ -84,24 +84,24 @@ static _Noreturn void child_main(struct plan *p)
     const struct spawn_order *order = p->order;
 
     setsid();
-    reset_signals();
-    if (p->user && !become(p->user))
-        fail(p, STAGE_USER);
+    signals_reset();
+    if (p->user && !user_become(p->user))
+        child_fail(p, STAGE_USER);
     /* after setuid, which clears it; the parent may be gone already */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != p->parent)
-        fail(p, STAGE_SETUP);
-    if (!place_files(p))
-        fail(p, STAGE_SETUP);
+        child_fail(p, STAGE_SETUP);
+    if (!descriptors_place(p))
+        child_fail(p, STAGE_SETUP);
     if (order->workdir && chdir(order->workdir))
-        fail(p, STAGE_WORKDIR);
+        child_fail(p, STAGE_WORKDIR);
     limits_restore_files(p->files);
     environ = p->env;
     execvp(order->argv[0], order->argv);
-    fail(p, STAGE_EXEC);
+    child_fail(p, STAGE_EXEC);
 }
 
 /* As fork, into the cgroup at once: moving a process there later costs milliseconds. */
-static pid_t fork_into(const char *cgroup)
+static pid_t fork_into_cgroup(const char *cgroup)
 {
     CLEANUP(close_fd) int fd = cgroup ? cgroup_open(cgroup) : -1;
     struct clone_args args = {.exit_signal = SIGCHLD};
@@ -115,7 +115,7 @@ static pid_t fork_into(const char *cgroup)
     return pid < 0 ? fork() : (pid_t)pid;
 }
 
-static enum err_code lift(int *fd, struct err *e)
+static enum err_code descriptor_lift(int *fd, struct err *e)
 {
     int higher = fcntl(*fd, F_DUPFD_CLOEXEC, 32);
 
@@ -126,21 +126,21 @@ static enum err_code lift(int *fd, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_logs(struct plan *p, struct err *e)
+static enum err_code logs_open(struct plan *p, struct err *e)
 {
     uid_t user = p->user ? p->user->pw_uid : geteuid();
     gid_t group = p->user ? p->user->pw_gid : getegid();
 
     if (log_place_make(p->order->log_dir, user, group, &p->out, &p->err, e))
         return e->code;
-    if (lift(&p->out, e) || lift(&p->err, e))
+    if (descriptor_lift(&p->out, e) || descriptor_lift(&p->err, e))
         return e->code;
     p->in = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return p->in < 0 ? err_sys(e, errno, "/dev/null") : lift(&p->in, e);
+    return p->in < 0 ? err_sys(e, errno, "/dev/null") : descriptor_lift(&p->in, e);
 }
 
 /* *mine is the end that stays here. */
-static enum err_code make_pipe(int *mine, int *childs, bool child_reads, struct err *e)
+static enum err_code pipe_make(int *mine, int *childs, bool child_reads, struct err *e)
 {
     int fds[2];
 
@@ -149,10 +149,10 @@ static enum err_code make_pipe(int *mine, int *childs, bool child_reads, struct 
     *mine = fds[child_reads ? 1 : 0];
     *childs = fds[child_reads ? 0 : 1];
     (void)fcntl(*mine, F_SETFL, O_NONBLOCK);
-    return lift(childs, e);
+    return descriptor_lift(childs, e);
 }
 
-static enum err_code open_token(struct plan *p, struct err *e)
+static enum err_code token_open(struct plan *p, struct err *e)
 {
     CLEANUP(close_fd) int mine = -1;
     uint8_t token[64];
@@ -163,12 +163,12 @@ static enum err_code open_token(struct plan *p, struct err *e)
     size = strlen(p->order->token) / 2;
     if (size > sizeof(token) || !hex_decode(token, size, p->order->token))
         return err_set(e, ERR_INVALID_ARGUMENT, "the worker's token is not hexadecimal");
-    if (make_pipe(&mine, &p->token, true, e))
+    if (pipe_make(&mine, &p->token, true, e))
         return e->code;
     return fd_write_all(mine, token, size, e);
 }
 
-static enum err_code find_user(struct plan *p, struct err *e)
+static enum err_code user_find(struct plan *p, struct err *e)
 {
     const char *name = p->order->user;
 
@@ -183,7 +183,7 @@ static enum err_code find_user(struct plan *p, struct err *e)
     return ERR_OK;
 }
 
-static void make_env(struct plan *p)
+static void environment_make(struct plan *p)
 {
     char text[64];
 
@@ -213,12 +213,12 @@ enum err_code child_start(const struct spawn_order *order, const char *cgroup, r
     CLEANUP(close_fd) int exec_fd = -1;
     pid_t pid;
 
-    if (find_user(&p, e) || open_logs(&p, e) || open_token(&p, e))
+    if (user_find(&p, e) || logs_open(&p, e) || token_open(&p, e))
         return e->code;
-    if (make_pipe(&report, &p.report, false, e) || make_pipe(&exec_fd, &p.failure, false, e))
+    if (pipe_make(&report, &p.report, false, e) || pipe_make(&exec_fd, &p.failure, false, e))
         return e->code;
-    make_env(&p);
-    pid = fork_into(cgroup);
+    environment_make(&p);
+    pid = fork_into_cgroup(cgroup);
     if (pid < 0)
         return err_sys(e, errno, "fork");
     if (!pid)

@@ -42,7 +42,7 @@ struct group {
     int64_t opened;
 };
 
-static enum err_code take_lock(struct group *g, struct err *e)
+static enum err_code lock_take(struct group *g, struct err *e)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/lock", g->options.dir);
     int64_t until = clock_boot_ms() + LOCK_WAIT_MS;
@@ -55,7 +55,7 @@ static enum err_code take_lock(struct group *g, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_signals(struct group *g, struct err *e)
+static enum err_code signals_open(struct group *g, struct err *e)
 {
     sigset_t set;
 
@@ -75,14 +75,14 @@ static enum err_code open_signals(struct group *g, struct err *e)
     return g->signals < 0 ? err_sys(e, errno, "signalfd") : ERR_OK;
 }
 
-static void attach(struct group *g, int fd)
+static void agent_attach(struct group *g, int fd)
 {
     agent_link_attach(&g->talk, fd);
     for (size_t i = 0; i < g->count; i++)
         g->spawns[i]->dirty = true;
 }
 
-static void add_spawn(struct group *g, struct spawn *s)
+static void group_add_spawn(struct group *g, struct spawn *s)
 {
     g->spawns = array_grow(g->spawns, g->count, &g->cap, sizeof(*g->spawns));
     g->spawns[g->count++] = s;
@@ -90,14 +90,14 @@ static void add_spawn(struct group *g, struct spawn *s)
 }
 
 /* What an earlier supervisor of this job left. */
-static enum err_code take_records(struct group *g, struct err *e)
+static enum err_code records_take(struct group *g, struct err *e)
 {
     CLEANUP(record_list_release) struct record_list found = {0};
 
     if (record_list(g->options.dir, &found, e))
         return e->code;
     for (size_t i = 0; i < found.count; i++)
-        add_spawn(g, spawn_found(&found.items[i]));
+        group_add_spawn(g, spawn_found(&found.items[i]));
     return ERR_OK;
 }
 
@@ -109,7 +109,7 @@ enum err_code group_open(struct group **out, const struct group_options *options
     g->site = (struct spawn_site){options->dir, options->node, options->job, options->files};
     g->lock_fd = g->listener = g->talk.fd = g->signals = -1;
     g->opened = clock_boot_ms();
-    if (file_mkdirs(options->dir, 0700, e) || take_lock(g, e) || take_records(g, e) || open_signals(g, e) ||
+    if (file_mkdirs(options->dir, 0700, e) || lock_take(g, e) || records_take(g, e) || signals_open(g, e) ||
         control_listen(options->dir, &g->listener, e)) {
         group_free(g);
         return e->code;
@@ -119,7 +119,7 @@ enum err_code group_open(struct group **out, const struct group_options *options
         return err_sys(e, errno, "subreaper");
     }
     if (options->control_fd >= 0)
-        attach(g, options->control_fd);
+        agent_attach(g, options->control_fd);
     *out = g;
     return ERR_OK;
 }
@@ -138,7 +138,7 @@ void group_free(struct group *g)
     free(g);
 }
 
-static struct spawn *find_spawn(struct group *g, int64_t number)
+static struct spawn *group_find_spawn(struct group *g, int64_t number)
 {
     for (size_t i = 0; i < g->count; i++)
         if (g->spawns[i]->fact.spawn == number)
@@ -146,20 +146,20 @@ static struct spawn *find_spawn(struct group *g, int64_t number)
     return NULL;
 }
 
-static void start_spawn(struct group *g, struct spawn_order *order)
+static void group_start_spawn(struct group *g, struct spawn_order *order)
 {
-    struct spawn *s = find_spawn(g, order->spawn);
+    struct spawn *s = group_find_spawn(g, order->spawn);
 
     if (g->ending || s)
         return;
     lease_renew(&g->lease, order->lease_sent, order->lease_ms);
     s = spawn_begin(order, &g->site);
-    add_spawn(g, s);
+    group_add_spawn(g, s);
     log_info("spawn_started", "job=%" PRId64 " gen=%" PRId64 " spawn=%" PRId64 " rank=%d pid=%d",
              g->options.job, s->fact.generation, s->fact.spawn, s->fact.rank, (int)s->pid);
 }
 
-static void forget_spawn(struct group *g, int64_t number)
+static void group_forget_spawn(struct group *g, int64_t number)
 {
     struct err e;
 
@@ -178,39 +178,39 @@ static void forget_spawn(struct group *g, int64_t number)
     }
 }
 
-static void stop_all(struct group *g, enum stop_mode mode, int64_t now)
+static void group_stop_all(struct group *g, enum stop_mode mode, int64_t now)
 {
     for (size_t i = 0; i < g->count; i++)
         spawn_stop(g->spawns[i], mode, g->spawns[i]->order.grace_ms, now);
 }
 
-static void detach(struct group *g)
+static void agent_detach(struct group *g)
 {
     agent_link_detach(&g->talk);
     if (!g->options.attached && g->used)
         return;
     g->ending = true; /* or there was never anything to do: the next agent starts what it needs */
-    stop_all(g, STOP_KILL, clock_boot_ms());
+    group_stop_all(g, STOP_KILL, clock_boot_ms());
 }
 
-static void obey(struct group *g, struct control_message *m)
+static void message_obey(struct group *g, struct control_message *m)
 {
     int64_t now = clock_boot_ms();
     struct spawn *s;
 
     switch (m->op) {
     case CONTROL_START:
-        start_spawn(g, &m->order);
+        group_start_spawn(g, &m->order);
         break;
     case CONTROL_STOP:
-        s = find_spawn(g, m->spawn);
+        s = group_find_spawn(g, m->spawn);
         if (s) {
             spawn_stop_by(s, m->signal);
             spawn_stop(s, m->mode, m->grace_ms, now);
         }
         break;
     case CONTROL_FORGET:
-        forget_spawn(g, m->spawn);
+        group_forget_spawn(g, m->spawn);
         break;
     case CONTROL_LEASE:
         lease_renew(&g->lease, m->lease_sent, m->lease_ms);
@@ -223,7 +223,7 @@ static void obey(struct group *g, struct control_message *m)
     }
 }
 
-static void hear_agent(struct group *g)
+static void agent_hear(struct group *g)
 {
     while (g->talk.fd >= 0) {
         CLEANUP(control_message_release) struct control_message m;
@@ -231,7 +231,7 @@ static void hear_agent(struct group *g)
 
         switch (control_receive(g->talk.fd, &m, &e)) {
         case ERR_OK:
-            obey(g, &m);
+            message_obey(g, &m);
             break;
         case ERR_UNAVAILABLE:
             return;
@@ -239,13 +239,13 @@ static void hear_agent(struct group *g)
             log_warn("control_message_refused", "why=%s", LOG_Q(e.msg));
             break;
         default:
-            detach(g);
+            agent_detach(g);
             return;
         }
     }
 }
 
-static void reap(struct group *g)
+static void workers_reap(struct group *g)
 {
     int status;
     pid_t pid;
@@ -263,7 +263,7 @@ static void reap(struct group *g)
     }
 }
 
-static void hear_signals(struct group *g)
+static void signals_hear(struct group *g)
 {
     struct signalfd_siginfo info;
 
@@ -273,18 +273,18 @@ static void hear_signals(struct group *g)
         log_warn("supervisor_told_to_stop", "job=%" PRId64 " signal=%u by=%u", g->options.job, info.ssi_signo,
                  info.ssi_pid);
         g->ending = true;
-        stop_all(g, STOP_TERM, clock_boot_ms());
+        group_stop_all(g, STOP_TERM, clock_boot_ms());
     }
-    reap(g);
+    workers_reap(g);
 }
 
-static void free_pids(pid_t **list)
+static void pids_free(pid_t **list)
 {
     free(*list);
 }
 
 /* mains has room for all. */
-static struct spawn_peers peers_of(const struct group *g, const struct spawn *s, pid_t *mains)
+static struct spawn_peers peers_list(const struct group *g, const struct spawn *s, pid_t *mains)
 {
     struct spawn_peers peers = {mains, 0};
 
@@ -295,7 +295,7 @@ static struct spawn_peers peers_of(const struct group *g, const struct spawn *s,
 }
 
 /* The lease's end: SIGTERM early enough that SIGKILL at the end finds little. */
-static int64_t check_lease(struct group *g, int64_t now)
+static int64_t lease_check(struct group *g, int64_t now)
 {
     int64_t next = INT64_MAX;
 
@@ -316,14 +316,14 @@ static int64_t check_lease(struct group *g, int64_t now)
     return next;
 }
 
-static int64_t tick(struct group *g, int64_t now)
+static int64_t group_tick(struct group *g, int64_t now)
 {
-    int64_t next = check_lease(g, now);
-    CLEANUP(free_pids) pid_t *mains = xcalloc(g->count + 1, sizeof(*mains));
+    int64_t next = lease_check(g, now);
+    CLEANUP(pids_free) pid_t *mains = xcalloc(g->count + 1, sizeof(*mains));
 
     for (size_t i = 0; i < g->count; i++) {
         struct spawn *s = g->spawns[i];
-        struct spawn_peers peers = peers_of(g, s, mains);
+        struct spawn_peers peers = peers_list(g, s, mains);
         int64_t at;
 
         if (!spawn_ended(s) && !s->pid)
@@ -334,7 +334,7 @@ static int64_t tick(struct group *g, int64_t now)
     return next;
 }
 
-static bool done(const struct group *g, int64_t now)
+static bool group_is_done(const struct group *g, int64_t now)
 {
     for (size_t i = 0; i < g->count; i++)
         if (!spawn_ended(g->spawns[i]))
@@ -372,7 +372,7 @@ static bool poll_set_ready(const struct poll_set *w, int fd)
     return false;
 }
 
-static void wait_for_something(struct group *g, struct poll_set *w, int64_t next, int64_t now)
+static void group_wait(struct group *g, struct poll_set *w, int64_t next, int64_t now)
 {
     int64_t timeout = next == INT64_MAX || next - now > POLL_MAX_MS ? POLL_MAX_MS : next - now;
 
@@ -388,7 +388,7 @@ static void wait_for_something(struct group *g, struct poll_set *w, int64_t next
         w->count = 0;
 }
 
-static void serve(struct group *g, const struct poll_set *w)
+static void group_serve(struct group *g, const struct poll_set *w)
 {
     struct err e;
     int fd;
@@ -402,10 +402,10 @@ static void serve(struct group *g, const struct poll_set *w)
             agent_link_take_reports(&g->talk, s, REPORT_TURN);
     }
     if (poll_set_ready(w, g->signals))
-        hear_signals(g);
+        signals_hear(g);
     if (poll_set_ready(w, g->talk.fd)) {
         g->talk.blocked = false;
-        hear_agent(g);
+        agent_hear(g);
     }
     if (!poll_set_ready(w, g->listener))
         return;
@@ -414,7 +414,7 @@ static void serve(struct group *g, const struct poll_set *w)
     else if (g->options.attached)
         close(fd);
     else
-        attach(g, fd);
+        agent_attach(g, fd);
 }
 
 void group_run(struct group *g)
@@ -423,14 +423,14 @@ void group_run(struct group *g)
     int64_t now = clock_boot_ms(), next;
 
     for (;;) {
-        next = tick(g, now);
+        next = group_tick(g, now);
         if (!agent_link_tell(&g->talk, &g->site, g->spawns, g->count))
-            detach(g);
-        if (done(g, now))
+            agent_detach(g);
+        if (group_is_done(g, now))
             break;
-        wait_for_something(g, &w, next, now);
-        serve(g, &w);
-        reap(g);
+        group_wait(g, &w, next, now);
+        group_serve(g, &w);
+        workers_reap(g);
         now = clock_boot_ms();
     }
     free(w.fds);

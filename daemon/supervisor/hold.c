@@ -16,7 +16,7 @@
 
 #include "base/mem.h"
 
-static int try_bind(int family, const struct sockaddr *at, socklen_t size)
+static int port_try_family(int family, const struct sockaddr *at, socklen_t size)
 {
     CLEANUP(close_fd) int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int on = 1;
@@ -31,14 +31,14 @@ static int try_bind(int family, const struct sockaddr *at, socklen_t size)
     return 0;
 }
 
-static int try_port(int port)
+static int port_is_taken(int port)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-    int rc = try_bind(AF_INET, (struct sockaddr *)&v4, sizeof(v4));
+    int rc = port_try_family(AF_INET, (struct sockaddr *)&v4, sizeof(v4));
 
     if (!rc)
-        rc = try_bind(AF_INET6, (struct sockaddr *)&v6, sizeof(v6));
+        rc = port_try_family(AF_INET6, (struct sockaddr *)&v6, sizeof(v6));
     return rc == EADDRINUSE ? rc : 0;
 }
 
@@ -56,7 +56,7 @@ enum err_code hold_port(int port, int *fd, struct err *e)
             return err_set(e, ERR_ALREADY_EXISTS, "port %d is held by another ddp job of this machine", port);
         return err_sys(e, errno, "port %d", port);
     }
-    if (try_port(port))
+    if (port_is_taken(port))
         return err_set(e, ERR_ALREADY_EXISTS, "port %d is in use", port);
     *fd = s;
     s = -1;
@@ -82,7 +82,7 @@ int hold_open_dir(const char *const *places, size_t count)
 
 /* Without O_CREAT where it is there already: fs.protected_regular forbids that for another user's file in a
  * sticky directory, whatever its mode. */
-static int open_shared(int dir, const char *name)
+static int lock_file_open(int dir, const char *name)
 {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
     int fd = openat(dir, name, flags);
@@ -95,10 +95,10 @@ static int open_shared(int dir, const char *name)
 }
 
 /* -1: somebody else has it. */
-static int lock_file(int dir, const char *uuid, const char *suffix, int how)
+static int lock_file_take(int dir, const char *uuid, const char *suffix, int how)
 {
     CLEANUP(free_text) char *name = xasprintf("ddp-%s%s.lock", uuid, suffix);
-    int fd = strchr(name, '/') ? -1 : open_shared(dir, name);
+    int fd = strchr(name, '/') ? -1 : lock_file_open(dir, name);
     struct stat st;
 
     if (fd < 0)
@@ -113,14 +113,14 @@ static int lock_file(int dir, const char *uuid, const char *suffix, int how)
     return fd;
 }
 
-static int lock_slot(int dir, const char *uuid, int slots)
+static int lock_file_take_slot(int dir, const char *uuid, int slots)
 {
     int fd = -1;
 
     for (int slot = 0; slot < slots && fd < 0; slot++) {
         char suffix[24];
         snprintf(suffix, sizeof(suffix), ".%d", slot);
-        fd = lock_file(dir, uuid, suffix, LOCK_EX);
+        fd = lock_file_take(dir, uuid, suffix, LOCK_EX);
     }
     return fd;
 }
@@ -141,12 +141,12 @@ enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct
     if (dir < 0)
         return err_set(e, ERR_PERMISSION_DENIED, "neither /run/lock nor /tmp can be written by all users");
     for (size_t i = 0; i < count; i++) {
-        bool held = (*next = lock_file(dir, uuids[i], "", slots > 1 ? LOCK_SH : LOCK_EX)) >= 0;
+        bool held = (*next = lock_file_take(dir, uuids[i], "", slots > 1 ? LOCK_SH : LOCK_EX)) >= 0;
 
         if (held)
             *++next = -1;
         if (held && slots > 1)
-            held = (*next = lock_slot(dir, uuids[i], slots)) >= 0;
+            held = (*next = lock_file_take_slot(dir, uuids[i], slots)) >= 0;
         if (held && slots > 1)
             *++next = -1;
         if (held)

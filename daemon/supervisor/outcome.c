@@ -16,7 +16,7 @@
 
 /* The directory is the user's, who may put a fifo, or a link to a file of ours, where his file was: judged by
  * the descriptor, never by the path. -1: nothing to be read. */
-static int open_plain(const char *log_dir, const char *name, struct stat *st)
+static int user_file_open(const char *log_dir, const char *name, struct stat *st)
 {
     CLEANUP(close_fd) int dir = -1;
     struct err ignored;
@@ -28,10 +28,10 @@ static int open_plain(const char *log_dir, const char *name, struct stat *st)
 }
 
 /* The last bytes of the file, from the start of a line where there is one. */
-static char *read_end(const char *log_dir, const char *name)
+static char *file_read_end(const char *log_dir, const char *name)
 {
     struct stat st;
-    CLEANUP(close_fd) int fd = open_plain(log_dir, name, &st);
+    CLEANUP(close_fd) int fd = user_file_open(log_dir, name, &st);
     CLEANUP(free_text) char *text = xcalloc(1, TAIL_BYTES + 1);
     off_t from;
     ssize_t n;
@@ -53,7 +53,7 @@ static char *read_end(const char *log_dir, const char *name)
 
 char *outcome_tail(const char *log_dir)
 {
-    CLEANUP(free_text) char *text = read_end(log_dir, "stderr.log");
+    CLEANUP(free_text) char *text = file_read_end(log_dir, "stderr.log");
     size_t len = text ? strlen(text) : 0;
     int lines = 0;
     char *at;
@@ -68,10 +68,10 @@ char *outcome_tail(const char *log_dir)
     return xstrdup(at);
 }
 
-static bool read_whole(const char *log_dir, const char *name, struct buf *text)
+static bool file_read_whole(const char *log_dir, const char *name, struct buf *text)
 {
     struct stat st;
-    CLEANUP(close_fd) int fd = open_plain(log_dir, name, &st);
+    CLEANUP(close_fd) int fd = user_file_open(log_dir, name, &st);
     char piece[16384];
     ssize_t n;
 
@@ -91,7 +91,7 @@ char *outcome_message(const char *log_dir)
     const char *line;
     struct err ignored;
 
-    if (!read_whole(log_dir, "error.json", &text) ||
+    if (!file_read_whole(log_dir, "error.json", &text) ||
         json_parse(text.data, text.len, ERROR_FILE_MAX, &obj, &ignored))
         return NULL;
     message = json_object_get(obj, "message");

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-static size_t match_word(const char *s, size_t left)
+static size_t non_finite_word_length(const char *s, size_t left)
 {
     static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
 
@@ -22,12 +22,12 @@ static size_t match_word(const char *s, size_t left)
 }
 
 /* Strict JSON has no NaN; a loss that is one must still be told. Outside strings such a word becomes null. */
-static void soften(char *s, size_t len, struct buf *out)
+static void line_make_strict(char *s, size_t len, struct buf *out)
 {
     bool in_string = false;
 
     for (size_t i = 0; i < len; i++) {
-        size_t n = in_string ? 0 : match_word(s + i, len - i);
+        size_t n = in_string ? 0 : non_finite_word_length(s + i, len - i);
 
         if (n) {
             buf_puts(out, "null");
@@ -42,7 +42,7 @@ static void soften(char *s, size_t len, struct buf *out)
     }
 }
 
-static void add_metric(struct spawn_report *out, const char *name, const json_t *value)
+static void report_add_metric(struct spawn_report *out, const char *name, const json_t *value)
 {
     if (out->count == REPORT_METRICS || !*name || strlen(name) >= REPORT_NAME)
         return;
@@ -59,7 +59,7 @@ bool report_parse(const char *line, size_t len, struct spawn_report *out)
     const char *key;
     json_t *value;
 
-    soften(copy, len, &soft);
+    line_make_strict(copy, len, &soft);
     if (!soft.len || json_parse(soft.data, soft.len, REPORT_LINE_MAX * 2, &obj, &e) || !json_is_object(obj))
         return false;
     json_object_foreach(obj, key, value)
@@ -68,13 +68,13 @@ bool report_parse(const char *line, size_t len, struct spawn_report *out)
             out->has_step = true;
             out->step = json_integer_value(value);
         } else if (json_is_number(value) || json_is_null(value)) {
-            add_metric(out, key, value);
+            report_add_metric(out, key, value);
         }
     }
     return true;
 }
 
-static void take_line(struct report_reader *r, void (*fn)(void *, const struct spawn_report *), void *ctx)
+static void line_take(struct report_reader *r, void (*fn)(void *, const struct spawn_report *), void *ctx)
 {
     struct spawn_report report;
 
@@ -105,7 +105,7 @@ void report_feed(struct report_reader *r, const char *data, size_t len,
         if (!end)
             return;
         if (!r->skipping)
-            take_line(r, fn, ctx);
+            line_take(r, fn, ctx);
         r->skipping = false;
         data += part + 1;
         len -= part + 1;

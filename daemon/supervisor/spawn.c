@@ -22,19 +22,19 @@
 #define LEFTOVER_MOST_MS 1000
 #define RECORD_RETRY_MS 1000
 
-static void close_reports(struct spawn *s)
+static void report_pipe_close(struct spawn *s)
 {
     close_fd(&s->report_fd);
     s->report_fd = -1;
 }
 
-static void close_exec(struct spawn *s)
+static void exec_pipe_close(struct spawn *s)
 {
     close_fd(&s->exec_fd);
     s->exec_fd = -1;
 }
 
-static void drop_holds(struct spawn *s)
+static void holds_drop(struct spawn *s)
 {
     close_fd(&s->port_fd);
     s->port_fd = -1;
@@ -42,11 +42,11 @@ static void drop_holds(struct spawn *s)
 }
 
 /* The end of a spawn, once: what it was goes to disk, then to the agent. */
-static void finish(struct spawn *s, const struct spawn_site *site)
+static void spawn_finish(struct spawn *s, const struct spawn_site *site)
 {
-    close_exec(s);
-    close_reports(s);
-    drop_holds(s);
+    exec_pipe_close(s);
+    report_pipe_close(s);
+    holds_drop(s);
     if (s->reader.bad)
         log_warn("reports_not_understood", "job=%" PRId64 " spawn=%" PRId64 " lines=%" PRId64, site->job,
                  s->fact.spawn, s->reader.bad);
@@ -63,7 +63,7 @@ static void finish(struct spawn *s, const struct spawn_site *site)
              s->fact.out_of_memory, s->fact.lease_expired, LOG_Q(s->fact.message));
 }
 
-static void not_started(struct spawn *s, const struct spawn_site *site, const struct err *why)
+static void spawn_fail_start(struct spawn *s, const struct spawn_site *site, const struct err *why)
 {
     s->fact.not_started = true;
     s->fact.port_busy = why->code == ERR_ALREADY_EXISTS && s->port_fd < 0 && s->order.master_port;
@@ -71,10 +71,10 @@ static void not_started(struct spawn *s, const struct spawn_site *site, const st
     s->fact.code = 127;
     free(s->fact.message);
     s->fact.message = xstrdup(why->msg);
-    finish(s, site);
+    spawn_finish(s, site);
 }
 
-static enum err_code start(struct spawn *s, const struct spawn_site *site, struct err *e)
+static enum err_code spawn_start(struct spawn *s, const struct spawn_site *site, struct err *e)
 {
     CLEANUP(free_text) char *name = xasprintf("ddp-%.8s-%s", s->order.owner, s->order.id);
     struct child child;
@@ -112,8 +112,8 @@ struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *si
                                   .id = xstrdup(s->order.id),
                                   .owner = xstrdup(s->order.owner)};
     s->dirty = true;
-    if (start(s, site, &e))
-        not_started(s, site, &e);
+    if (spawn_start(s, site, &e))
+        spawn_fail_start(s, site, &e);
     return s;
 }
 
@@ -132,9 +132,9 @@ void spawn_free(struct spawn *s)
 {
     if (!s)
         return;
-    close_exec(s);
-    close_reports(s);
-    drop_holds(s);
+    exec_pipe_close(s);
+    report_pipe_close(s);
+    holds_drop(s);
     report_reader_release(&s->reader);
     spawn_order_release(&s->order);
     spawn_fact_release(&s->fact);
@@ -179,7 +179,7 @@ void spawn_exec_ready(struct spawn *s, const struct spawn_site *site)
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    close_exec(s);
+    exec_pipe_close(s);
     if (n == (ssize_t)sizeof(why)) {
         (void)child_explain(&why, &s->order, site->node, &e);
         s->fact.not_started = true;
@@ -207,7 +207,7 @@ void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const 
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
-            close_reports(s);
+            report_pipe_close(s);
             return;
         }
         report_feed(&s->reader, chunk, (size_t)n, fn, ctx);
@@ -223,7 +223,7 @@ void spawn_reaped(struct spawn *s, int status)
     s->next_try = 0;
 }
 
-static void read_outcome(struct spawn *s)
+static void outcome_read(struct spawn *s)
 {
     long long oom_now = kernel_oom_kills();
     bool by_kernel;
@@ -243,7 +243,7 @@ static void read_outcome(struct spawn *s)
     s->fact.port_busy = s->stop == STOP_NONE && outcome_port_busy(&s->order, s->fact.stderr_tail);
 }
 
-static int kill_members(struct spawn *s, const struct spawn_peers *peers)
+static int members_kill(struct spawn *s, const struct spawn_peers *peers)
 {
     struct proc_mark mark = {.main = s->session,
                              .over = !s->pid,
@@ -263,7 +263,7 @@ static int kill_members(struct spawn *s, const struct spawn_peers *peers)
 
 /* What SIGKILL has not ended by the next look is stuck in the kernel: looked at less and less often, since
  * each look reads all of /proc. */
-static int64_t retry_later(struct spawn *s, int64_t now)
+static int64_t leftover_retry_at(struct spawn *s, int64_t now)
 {
     s->pause = s->pause ? s->pause * 2 : LEFTOVER_RETRY_MS;
     if (s->pause > LEFTOVER_MOST_MS)
@@ -273,22 +273,22 @@ static int64_t retry_later(struct spawn *s, int64_t now)
 }
 
 /* The worker is gone; whatever it started goes too, before anyone hears that it ended. */
-static int64_t bury(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
-                    int64_t now)
+static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
+                          int64_t now)
 {
     if (now < s->next_try)
         return s->next_try;
-    if (kill_members(s, peers) > 0)
-        return retry_later(s, now);
+    if (members_kill(s, peers) > 0)
+        return leftover_retry_at(s, now);
     if (s->found)
         s->fact.lost = true;
     else
-        read_outcome(s);
-    finish(s, site);
+        outcome_read(s);
+    spawn_finish(s, site);
     return now;
 }
 
-static int64_t save(struct spawn *s, const struct spawn_site *site, int64_t now)
+static int64_t spawn_save(struct spawn *s, const struct spawn_site *site, int64_t now)
 {
     struct err e;
 
@@ -306,7 +306,7 @@ static int64_t save(struct spawn *s, const struct spawn_site *site, int64_t now)
     return s->next_try;
 }
 
-static int64_t escalate(struct spawn *s, const struct spawn_peers *peers, int64_t now)
+static int64_t spawn_escalate(struct spawn *s, const struct spawn_peers *peers, int64_t now)
 {
     bool waits = s->stop == STOP_SNAPSHOT && s->order.native;
     int64_t half = (s->kill_at - s->stop_at) / 2;
@@ -328,16 +328,16 @@ static int64_t escalate(struct spawn *s, const struct spawn_peers *peers, int64_
         return s->next_try;
     s->killed = true;
     (void)kill(s->pid, SIGKILL);
-    (void)kill_members(s, peers);
-    return retry_later(s, now);
+    (void)members_kill(s, peers);
+    return leftover_retry_at(s, now);
 }
 
 int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
                    int64_t now)
 {
     if (spawn_ended(s))
-        return save(s, site, now);
+        return spawn_save(s, site, now);
     if (!s->pid)
-        return bury(s, site, peers, now);
-    return escalate(s, peers, now);
+        return spawn_bury(s, site, peers, now);
+    return spawn_escalate(s, peers, now);
 }

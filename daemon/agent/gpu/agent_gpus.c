@@ -18,7 +18,7 @@ static void on_gpus_change(void *user)
     session_beat(a->session);
 }
 
-static void on_plugin(void *user, const char *nccl, const char *version)
+static void on_trainer_plugin(void *user, const char *nccl, const char *version)
 {
     struct agent *a = user;
 
@@ -39,10 +39,10 @@ static void on_gpus_arrival(void *user)
 {
     struct agent *a = user;
 
-    a->asking = trainer_plugin_ask(&a->loop, a->trainer, on_plugin, a);
+    a->asking = trainer_plugin_ask(&a->loop, a->trainer, on_trainer_plugin, a);
 }
 
-static bool is_leased(void *user, const char *uuid)
+static bool gpu_is_leased(void *user, const char *uuid)
 {
     const struct agent *a = user;
 
@@ -55,7 +55,7 @@ enum err_code agent_open_gpus(struct agent *a, struct err *e)
     struct gpus_options options = {.state = a->settings->state,
                                    .configured = a->settings->gpus,
                                    .visible = getenv("CUDA_VISIBLE_DEVICES"),
-                                   .leased = is_leased,
+                                   .leased = gpu_is_leased,
                                    .on_change = on_gpus_change,
                                    .on_arrival = on_gpus_arrival,
                                    .patience_ms = busy ? BUSY_MS : GPUS_MS,
@@ -64,7 +64,7 @@ enum err_code agent_open_gpus(struct agent *a, struct err *e)
     if (gpus_open(&a->gpus, &a->loop, &options, e))
         return e->code;
     if (gpus_count(a->gpus))
-        a->asking = trainer_plugin_ask(&a->loop, a->trainer, on_plugin, a);
+        a->asking = trainer_plugin_ask(&a->loop, a->trainer, on_trainer_plugin, a);
     a->dial_by = clock_boot_ms() + (busy ? BUSY_MS : PLUGIN_MS);
     return ERR_OK;
 }

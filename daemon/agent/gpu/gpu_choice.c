@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-static bool is_number(const char *word, size_t *value)
+static bool word_is_number(const char *word, size_t *value)
 {
     char *end;
 
@@ -15,8 +15,8 @@ static bool is_number(const char *word, size_t *value)
     return !errno && *word >= '0' && *word <= '9' && !*end;
 }
 
-static enum err_code find(const char *word, const char *const *uuids, size_t count, size_t *out,
-                          struct err *e)
+static enum err_code gpu_find(const char *word, const char *const *uuids, size_t count, size_t *out,
+                              struct err *e)
 {
     size_t found = count;
 
@@ -24,7 +24,7 @@ static enum err_code find(const char *word, const char *const *uuids, size_t cou
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "'%s' is a slice of a GPU: ddp uses whole ones, switch MIG off (nvidia-smi -mig 0)",
                        word);
-    if (is_number(word, &found)) {
+    if (word_is_number(word, &found)) {
         if (found >= count)
             return err_set(e, ERR_INVALID_ARGUMENT, "there is no GPU %s, nvidia-smi -L lists %zu", word,
                            count);
@@ -66,7 +66,7 @@ enum err_code gpu_choice(const char *list, const char *const *uuids, size_t coun
             size_t at = 0;
             word += strspn(word, " ");
             word[strcspn(word, " ")] = '\0';
-            code = find(word, uuids, count, &at, e);
+            code = gpu_find(word, uuids, count, &at, e);
             if (!code)
                 named[at] = true;
         }

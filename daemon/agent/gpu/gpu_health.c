@@ -31,7 +31,7 @@ const char *gpu_xid_meaning(int xid)
     return NULL;
 }
 
-static const char *remedy_of(int xid)
+static const char *xid_remedy(int xid)
 {
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         if (bad[i].xid == xid)
@@ -48,7 +48,7 @@ static void clock_text(char out[8], int64_t wall_ms)
     strftime(out, 8, "%H:%M", &at);
 }
 
-static void say_xid(struct gpu_health *h, int xid, int64_t wall_ms)
+static void xid_record(struct gpu_health *h, int xid, int64_t wall_ms)
 {
     char at[8];
 
@@ -56,11 +56,11 @@ static void say_xid(struct gpu_health *h, int xid, int64_t wall_ms)
     h->sick = true;
     h->lost |= xid == XID_OFF_THE_BUS;
     snprintf(h->problem, sizeof(h->problem), "Xid %d at %s (%s): %s, then undrain", xid, at,
-             gpu_xid_meaning(xid), remedy_of(xid));
+             gpu_xid_meaning(xid), xid_remedy(xid));
 }
 
 /* The worst of a reading's; a loss is told once, whichever way it was seen. */
-static void look_at_xids(struct gpu_health *h, const int *xids, int64_t wall_ms)
+static void health_check_xids(struct gpu_health *h, const int *xids, int64_t wall_ms)
 {
     int worst = 0;
 
@@ -68,10 +68,10 @@ static void look_at_xids(struct gpu_health *h, const int *xids, int64_t wall_ms)
         if (gpu_xid_meaning(*xids) && worst != XID_OFF_THE_BUS)
             worst = *xids;
     if (worst && (!h->sick || (worst == XID_OFF_THE_BUS && !h->lost)))
-        say_xid(h, worst, wall_ms);
+        xid_record(h, worst, wall_ms);
 }
 
-static void look_at_state(struct gpu_health *h, const struct nvml_reading *r, int index, int64_t wall_ms)
+static void health_check_state(struct gpu_health *h, const struct nvml_reading *r, int index, int64_t wall_ms)
 {
     char at[8];
 
@@ -96,7 +96,7 @@ static void look_at_state(struct gpu_health *h, const struct nvml_reading *r, in
     h->sick = h->problem[0] != '\0';
 }
 
-static void look_at_speed(struct gpu_health *h, uint64_t slowed_by)
+static void health_check_speed(struct gpu_health *h, uint64_t slowed_by)
 {
     const char *by = slowed_by & NVML_SLOWED_BY_HEAT       ? "heat"
                      : slowed_by & NVML_SLOWED_BY_POWER    ? "the power supply"
@@ -112,9 +112,9 @@ bool gpu_health_update(struct gpu_health *h, const struct nvml_reading *reading,
 {
     struct gpu_health before = *h;
 
-    look_at_xids(h, reading->xids, wall_ms);
-    look_at_state(h, reading, index, wall_ms);
-    look_at_speed(h, reading->slowed_by);
+    health_check_xids(h, reading->xids, wall_ms);
+    health_check_state(h, reading, index, wall_ms);
+    health_check_speed(h, reading->slowed_by);
     return before.sick != h->sick || before.lost != h->lost || strcmp(before.problem, h->problem) != 0;
 }
 

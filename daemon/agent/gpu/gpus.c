@@ -41,7 +41,7 @@ struct gpus {
 
 /* ---- what is kept over a restart of the agent */
 
-static void read_boot(char out[64])
+static void boot_id_read(char out[64])
 {
     CLEANUP(buf_release) struct buf text = {0};
     struct err ignored;
@@ -50,7 +50,7 @@ static void read_boot(char out[64])
         snprintf(out, 64, "%.*s", (int)strcspn(text.data, "\n"), text.data);
 }
 
-static void keep(const struct gpus *g)
+static void kept_write(const struct gpus *g)
 {
     CLEANUP(buf_release) struct buf text = {0};
     struct jout out = {.buf = &text};
@@ -76,7 +76,7 @@ static void keep(const struct gpus *g)
 }
 
 /* By UUID, of this boot only: what the machine's start did not cure, NVML tells again. NULL: nothing. */
-static json_t *read_kept(const struct gpus *g)
+static json_t *kept_read(const struct gpus *g)
 {
     CLEANUP(buf_release) struct buf text = {0};
     CLEANUP(json_release) json_t *kept = NULL;
@@ -93,7 +93,7 @@ static json_t *read_kept(const struct gpus *g)
                                                             : json_incref(json_object_get(kept, "gpus"));
 }
 
-static void recall(struct gpu *gpu, const json_t *kept)
+static void kept_recall(struct gpu *gpu, const json_t *kept)
 {
     const char *problem = json_get_text(kept, "problem", NULL);
 
@@ -107,7 +107,7 @@ static void recall(struct gpu *gpu, const json_t *kept)
 /* ---- how they are */
 
 /* "NVIDIA H200" -> "H200": the name that fits a column. */
-static void shorten(char *name)
+static void gpu_name_shorten(char *name)
 {
     static const char *const makers[] = {"NVIDIA ", "Tesla ", "GeForce "};
 
@@ -117,12 +117,12 @@ static void shorten(char *name)
     (void)rpc_utf8_clean(name);
 }
 
-static bool update(struct gpu *gpu, const struct nvml_reading *reading)
+static bool gpu_update(struct gpu *gpu, const struct nvml_reading *reading)
 {
     bool changed = gpu_health_update(&gpu->health, reading, gpu->index, clock_wall_ms());
 
     gpu->reading = *reading;
-    shorten(gpu->reading.name);
+    gpu_name_shorten(gpu->reading.name);
     if (changed && gpu->health.sick)
         log_error("gpu_sick", "gpu=%d uuid=%s why=%s", gpu->index, reading->uuid, LOG_Q(gpu->health.problem));
     return changed;
@@ -145,11 +145,11 @@ void gpus_clear_faults(struct gpus *g)
     }
     if (!any)
         return;
-    keep(g);
+    kept_write(g);
     g->options.on_change(g->options.user);
 }
 
-static void fill(struct gpus *g, struct gpu *gpu)
+static void gpu_message_fill(struct gpus *g, struct gpu *gpu)
 {
     Ddp__V1__Gpu *m = &gpu->message;
     struct gpu_health *h = &gpu->health;
@@ -173,7 +173,7 @@ static void fill(struct gpus *g, struct gpu *gpu)
 Ddp__V1__Gpu **gpus_messages(struct gpus *g, size_t *count)
 {
     for (size_t i = 0; i < g->count; i++) {
-        fill(g, &g->list[i]);
+        gpu_message_fill(g, &g->list[i]);
         g->messages[i] = &g->list[i].message;
     }
     *count = g->count;
@@ -187,8 +187,8 @@ size_t gpus_count(const struct gpus *g)
 
 /* ---- which they are */
 
-static void offer(struct gpus *g, const struct nvml_reading *readings, size_t count, const bool *chosen,
-                  const json_t *kept)
+static void gpus_offer_listed(struct gpus *g, const struct nvml_reading *readings, size_t count,
+                              const bool *chosen, const json_t *kept)
 {
     size_t most = count + json_object_size(kept);
 
@@ -199,12 +199,12 @@ static void offer(struct gpus *g, const struct nvml_reading *readings, size_t co
             continue;
         struct gpu *gpu = &g->list[g->count++];
         gpu->index = (int)i;
-        recall(gpu, json_object_get(kept, readings[i].uuid));
-        (void)update(gpu, &readings[i]);
+        kept_recall(gpu, json_object_get(kept, readings[i].uuid));
+        (void)gpu_update(gpu, &readings[i]);
     }
 }
 
-static bool is_listed(const struct nvml_reading *readings, size_t count, const char *uuid)
+static bool uuid_is_listed(const struct nvml_reading *readings, size_t count, const char *uuid)
 {
     for (size_t i = 0; i < count; i++)
         if (!strcmp(readings[i].uuid, uuid))
@@ -215,7 +215,7 @@ static bool is_listed(const struct nvml_reading *readings, size_t count, const c
 /* Those that were offered before this start of the agent, and that NVML does not list now: what works on one
  * waits for ever, and its repair is still to be done. Whoever was well and leased to nobody is just not
  * there: a batch system gives other GPUs each time. */
-static size_t offer_gone(struct gpus *g, const struct nvml_reading *readings, size_t count, json_t *kept)
+static size_t gpus_offer_gone(struct gpus *g, const struct nvml_reading *readings, size_t count, json_t *kept)
 {
     const struct gpus_options *o = &g->options;
     size_t gone = 0;
@@ -225,7 +225,7 @@ static size_t offer_gone(struct gpus *g, const struct nvml_reading *readings, si
     json_object_foreach(kept, uuid, was)
     {
         struct nvml_reading reading = {.lost = true, .why = "not listed by the driver any more, found"};
-        if (is_listed(readings, count, uuid) ||
+        if (uuid_is_listed(readings, count, uuid) ||
             (!json_get_text(was, "problem", NULL) && !o->leased(o->user, uuid)))
             continue;
         struct gpu *gpu = &g->list[g->count++];
@@ -233,15 +233,15 @@ static size_t offer_gone(struct gpus *g, const struct nvml_reading *readings, si
         gpu->index = (int)json_get_int(was, "index", 0);
         snprintf(reading.uuid, sizeof(reading.uuid), "%s", uuid);
         snprintf(reading.name, sizeof(reading.name), "%s", json_get_text(was, "name", ""));
-        recall(gpu, was);
-        (void)update(gpu, &reading);
+        kept_recall(gpu, was);
+        (void)gpu_update(gpu, &reading);
         gone++;
     }
     return gone;
 }
 
-static enum err_code choose(const struct gpus_options *o, const struct nvml_reading *readings, size_t count,
-                            bool *chosen, struct err *e)
+static enum err_code gpus_choose(const struct gpus_options *o, const struct nvml_reading *readings,
+                                 size_t count, bool *chosen, struct err *e)
 {
     const char **uuids = xcalloc(count + 1, sizeof(*uuids));
     enum err_code code = ERR_OK;
@@ -266,57 +266,57 @@ static enum err_code choose(const struct gpus_options *o, const struct nvml_read
 
 /* The first look. Where the list names what is not there nothing is offered: what stands at a number now may
  * be meant for others. */
-static void take_stock(struct gpus *g, const struct nvml_reading *readings, size_t count, struct err *e)
+static void gpus_take_stock(struct gpus *g, const struct nvml_reading *readings, size_t count, struct err *e)
 {
-    CLEANUP(json_release) json_t *kept = read_kept(g);
+    CLEANUP(json_release) json_t *kept = kept_read(g);
     bool *chosen = xcalloc(count + 1, sizeof(*chosen));
 
     e->code = ERR_OK;
-    if (choose(&g->options, readings, count, chosen, e))
+    if (gpus_choose(&g->options, readings, count, chosen, e))
         memset(chosen, 0, count * sizeof(*chosen));
     g->stocked = true;
     snprintf(g->driver, sizeof(g->driver), "%s", nvml_thread_driver(g->courier));
-    offer(g, readings, count, chosen, kept);
-    size_t gone = offer_gone(g, readings, count, kept);
+    gpus_offer_listed(g, readings, count, chosen, kept);
+    size_t gone = gpus_offer_gone(g, readings, count, kept);
     free(chosen);
     if (g->count && !e->code)
-        keep(g);
+        kept_write(g);
     log_info("gpus", "offered=%zu of=%zu gone=%zu driver=%s", g->count - gone, count, gone, LOG_Q(g->driver));
     if (g->count == gone)
         nvml_thread_close(steal(g->courier));
 }
 
 /* A driver that came later than we did. */
-static void arrive(struct gpus *g, const struct nvml_reading *readings, size_t count)
+static void gpus_arrive(struct gpus *g, const struct nvml_reading *readings, size_t count)
 {
     struct err e;
 
-    take_stock(g, readings, count, &e);
+    gpus_take_stock(g, readings, count, &e);
     if (e.code)
         log_error("gpus_not_offered", "why=%s", LOG_Q(e.msg));
     if (g->count)
         g->options.on_arrival(g->options.user);
 }
 
-static void on_readings(void *user, const struct nvml_reading *readings, size_t count)
+static void on_gpu_readings(void *user, const struct nvml_reading *readings, size_t count)
 {
     struct gpus *g = user;
     bool changed = false;
 
     if (!g->stocked) {
-        arrive(g, readings, count);
+        gpus_arrive(g, readings, count);
         return;
     }
     for (size_t i = 0; i < g->count; i++)
         if (!g->list[i].gone)
-            changed |= update(&g->list[i], &readings[g->list[i].index]);
+            changed |= gpu_update(&g->list[i], &readings[g->list[i].index]);
     if (!changed)
         return;
-    keep(g);
+    kept_write(g);
     g->options.on_change(g->options.user);
 }
 
-static void say_none(const struct gpus_options *o, const struct err *why)
+static void absence_log(const struct gpus_options *o, const struct err *why)
 {
     if (o->configured)
         log_error("no_gpus", "why=%s", LOG_Q(why->msg));
@@ -335,16 +335,16 @@ enum err_code gpus_open(struct gpus **out, struct uv_loop_s *loop, const struct 
 
     g->options = *options;
     g->path = paths_join(options->state, "gpus.json");
-    read_boot(g->boot);
+    boot_id_read(g->boot);
     *out = g;
     if (gpu_choice_none(options->configured) || gpu_choice_none(options->visible))
         return ERR_OK;
-    g->courier = nvml_thread_open(loop, LOOK_EVERY_MS, on_readings, g);
+    g->courier = nvml_thread_open(loop, LOOK_EVERY_MS, on_gpu_readings, g);
     if (nvml_thread_wait(g->courier, options->patience_ms, &readings, &count, e)) {
-        say_none(options, e);
+        absence_log(options, e);
         return ERR_OK;
     }
-    take_stock(g, readings, count, e);
+    gpus_take_stock(g, readings, count, e);
     if (e->code && g->count) { /* right before one was gone, and whoever holds that must hear of it */
         log_error("gpus_not_offered", "why=%s", LOG_Q(e->msg));
         return ERR_OK;

@@ -69,7 +69,7 @@ struct nvml {
     struct device devices[DEVICES_MOST];
 };
 
-static void load(struct nvml *n)
+static void symbols_load(struct nvml *n)
 {
     struct calls *c = &n->call;
     const struct {
@@ -107,14 +107,14 @@ static void load(struct nvml *n)
         c->set_wait = NULL;
 }
 
-static const char *text_of(const struct nvml *n, int rc)
+static const char *error_text(const struct nvml *n, int rc)
 {
     const char *text = n->call.error ? n->call.error(rc) : NULL;
 
     return text ? text : "unknown error";
 }
 
-static void find_device(struct nvml *n, unsigned index)
+static void device_find(struct nvml *n, unsigned index)
 {
     struct device *d = &n->devices[n->count];
     struct memory_info memory;
@@ -126,7 +126,7 @@ static void find_device(struct nvml *n, unsigned index)
     if (rc) {
         d->handle = NULL; /* another's, or lost: it cannot be told from others */
         d->fixed.uuid[0] = '\0';
-        snprintf(d->fixed.why, sizeof(d->fixed.why), "%s (%d)", text_of(n, rc), rc);
+        snprintf(d->fixed.why, sizeof(d->fixed.why), "%s (%d)", error_text(n, rc), rc);
         return;
     }
     if (n->call.name)
@@ -136,7 +136,7 @@ static void find_device(struct nvml *n, unsigned index)
     d->fixed.uuid[sizeof(d->fixed.uuid) - 1] = d->fixed.name[sizeof(d->fixed.name) - 1] = '\0';
 }
 
-static void watch_events(struct nvml *n)
+static void events_register(struct nvml *n)
 {
     bool any = false;
 
@@ -152,17 +152,17 @@ static void watch_events(struct nvml *n)
 }
 
 /* After an error the library stays: unloading is what drivers' libraries are worst at. */
-static enum err_code start(struct nvml *n, unsigned *count, struct err *e)
+static enum err_code library_start(struct nvml *n, unsigned *count, struct err *e)
 {
     const struct calls *c = &n->call;
     bool whole = c->init && c->count && c->handle && c->uuid && c->shutdown;
     int rc = whole ? c->init() : NVML_ERROR_FUNCTION_NOT_FOUND;
 
     if (rc)
-        return err_set(e, ERR_UNAVAILABLE, "NVML does not start: %s (%d)", text_of(n, rc), rc);
+        return err_set(e, ERR_UNAVAILABLE, "NVML does not start: %s (%d)", error_text(n, rc), rc);
     rc = c->count(count);
     if (rc)
-        err_set(e, ERR_UNAVAILABLE, "NVML does not count the GPUs: %s (%d)", text_of(n, rc), rc);
+        err_set(e, ERR_UNAVAILABLE, "NVML does not count the GPUs: %s (%d)", error_text(n, rc), rc);
     else if (!*count)
         err_set(e, ERR_UNAVAILABLE, "the driver lists no GPU");
     else
@@ -183,16 +183,16 @@ enum err_code nvml_open(struct nvml **out, struct err *e)
         free(n);
         return e->code;
     }
-    load(n);
-    if (start(n, &count, e)) {
+    symbols_load(n);
+    if (library_start(n, &count, e)) {
         free(n);
         return e->code;
     }
     if (n->call.driver && n->call.driver(n->driver, sizeof(n->driver)))
         n->driver[0] = '\0';
     for (unsigned i = 0; i < count && n->count < DEVICES_MOST; i++)
-        find_device(n, i);
-    watch_events(n);
+        device_find(n, i);
+    events_register(n);
     *out = n;
     return ERR_OK;
 }
@@ -218,7 +218,7 @@ const char *nvml_driver(const struct nvml *n)
 }
 
 /* True when the call gave a value; what it says about a GPU that is lost or stuck is kept. */
-static bool told(int rc, struct nvml_reading *out)
+static bool call_succeeded(int rc, struct nvml_reading *out)
 {
     out->lost |= rc == NVML_ERROR_GPU_IS_LOST;
     out->stuck |= rc == NVML_ERROR_RESET_REQUIRED;
@@ -239,23 +239,23 @@ void nvml_read(struct nvml *n, size_t index, struct nvml_reading *out)
         return;
     memcpy(out->xids, d->xids, sizeof(d->xids));
     memset(d->xids, 0, sizeof(d->xids));
-    if (c->memory && told(c->memory(d->handle, &memory), out))
+    if (c->memory && call_succeeded(c->memory(d->handle, &memory), out))
         out->memory_used = (int64_t)memory.used;
-    if (c->utilization && told(c->utilization(d->handle, &used), out))
+    if (c->utilization && call_succeeded(c->utilization(d->handle, &used), out))
         out->utilisation = (double)used.gpu / 100;
-    if (c->temperature && told(c->temperature(d->handle, TEMPERATURE_GPU, &value), out))
+    if (c->temperature && call_succeeded(c->temperature(d->handle, TEMPERATURE_GPU, &value), out))
         out->temperature = (int)value;
-    if (c->power && told(c->power(d->handle, &value), out))
+    if (c->power && call_succeeded(c->power(d->handle, &value), out))
         out->power_watts = (int)((value + 500) / 1000);
-    if (c->ecc && told(c->ecc(d->handle, ECC_UNCORRECTED, ECC_VOLATILE, &big), out))
+    if (c->ecc && call_succeeded(c->ecc(d->handle, ECC_UNCORRECTED, ECC_VOLATILE, &big), out))
         out->ecc_errors = (int64_t)big;
-    if (c->throttle && told(c->throttle(d->handle, &big), out))
+    if (c->throttle && call_succeeded(c->throttle(d->handle, &big), out))
         out->slowed_by = big;
-    if (c->mig && told(c->mig(d->handle, &value, &pending), out))
+    if (c->mig && call_succeeded(c->mig(d->handle, &value, &pending), out))
         out->mig = value != 0;
 }
 
-static void note_xid(struct nvml *n, const struct event_data *event)
+static void xid_note(struct nvml *n, const struct event_data *event)
 {
     for (size_t i = 0; i < n->count; i++) {
         int *xids = n->devices[i].xids;
@@ -281,7 +281,7 @@ enum nvml_news nvml_wait(struct nvml *n, unsigned timeout_ms)
     rc = n->call.set_wait(n->events, &event, timeout_ms);
     while (rc == NVML_SUCCESS) { /* and what else is there already */
         if (event.type & EVENT_XID_CRITICAL)
-            note_xid(n, &event);
+            xid_note(n, &event);
         news = NVML_NEWS;
         rc = n->call.set_wait(n->events, &event, 0);
     }

@@ -39,7 +39,7 @@ struct nvml_thread {
 };
 
 /* With the lock held; lets it go. */
-static void let_go(struct shared *s)
+static void shared_let_go(struct shared *s)
 {
     bool last = --s->holders == 0;
 
@@ -55,7 +55,7 @@ static void let_go(struct shared *s)
 /* ---- the courier's thread */
 
 /* Xids that the loop has not seen yet stay. */
-static void merge_xids(const struct nvml_reading *old, struct nvml_reading *fresh)
+static void xids_merge(const struct nvml_reading *old, struct nvml_reading *fresh)
 {
     const size_t most = ARRAY_LEN(fresh->xids) - 1;
     size_t at = 0;
@@ -67,11 +67,11 @@ static void merge_xids(const struct nvml_reading *old, struct nvml_reading *fres
 }
 
 /* False: nobody wants more. */
-static bool hand_over(struct shared *s, struct nvml_reading *fresh)
+static bool readings_hand_over(struct shared *s, struct nvml_reading *fresh)
 {
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->count; i++)
-        merge_xids(&s->readings[i], &fresh[i]);
+        xids_merge(&s->readings[i], &fresh[i]);
     memcpy(s->readings, fresh, s->count * sizeof(*fresh));
     s->looked = s->tried = true;
     pthread_cond_broadcast(&s->changed);
@@ -82,7 +82,7 @@ static bool hand_over(struct shared *s, struct nvml_reading *fresh)
     return more;
 }
 
-static void deadline(int64_t ms, struct timespec *out)
+static void deadline_after(int64_t ms, struct timespec *out)
 {
     clock_gettime(CLOCK_MONOTONIC, out);
     ms += out->tv_nsec / 1000000;
@@ -90,18 +90,18 @@ static void deadline(int64_t ms, struct timespec *out)
     out->tv_nsec = ms % 1000 * 1000000;
 }
 
-static void rest(struct shared *s, int64_t ms)
+static void shared_rest(struct shared *s, int64_t ms)
 {
     struct timespec until;
 
-    deadline(ms, &until);
+    deadline_after(ms, &until);
     pthread_mutex_lock(&s->lock);
     while (!s->stop && !pthread_cond_timedwait(&s->changed, &s->lock, &until))
         ;
     pthread_mutex_unlock(&s->lock);
 }
 
-static bool stopped(struct shared *s)
+static bool shared_stopped(struct shared *s)
 {
     pthread_mutex_lock(&s->lock);
     bool stop = s->stop;
@@ -109,40 +109,40 @@ static bool stopped(struct shared *s)
     return stop;
 }
 
-static void look(struct nvml *n, struct nvml_reading *readings, size_t count)
+static void readings_read(struct nvml *n, struct nvml_reading *readings, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         nvml_read(n, i, &readings[i]);
 }
 
 /* Until the next look is due, or there is something to see; false: nobody wants it. */
-static bool wait_for_next(struct shared *s, struct nvml *n)
+static bool next_reading_await(struct shared *s, struct nvml *n)
 {
     int64_t due = clock_boot_ms() + s->every_ms, left;
 
-    while ((left = due - clock_boot_ms()) > 0 && !stopped(s)) {
+    while ((left = due - clock_boot_ms()) > 0 && !shared_stopped(s)) {
         int64_t slice = left < SLICE_MS ? left : SLICE_MS;
         enum nvml_news news = nvml_wait(n, (unsigned)slice);
         if (news == NVML_NEWS)
             return true;
         if (news == NVML_DEAF)
-            rest(s, slice);
+            shared_rest(s, slice);
     }
-    return !stopped(s);
+    return !shared_stopped(s);
 }
 
-static void look_for_ever(struct shared *s, struct nvml *n)
+static void readings_loop(struct shared *s, struct nvml *n)
 {
     struct nvml_reading *readings = xcalloc(s->count + 1, sizeof(*readings));
 
     do
-        look(n, readings, s->count);
-    while (hand_over(s, readings) && wait_for_next(s, n));
+        readings_read(n, readings, s->count);
+    while (readings_hand_over(s, readings) && next_reading_await(s, n));
     free(readings);
 }
 
 /* Until it has found a driver with GPUs; false: nobody wants it any more. */
-static bool find_driver(struct shared *s, struct nvml **n)
+static bool driver_await(struct shared *s, struct nvml **n)
 {
     int64_t pause = AGAIN_FIRST_MS;
     struct err e;
@@ -153,8 +153,8 @@ static bool find_driver(struct shared *s, struct nvml **n)
         s->tried = true;
         pthread_cond_broadcast(&s->changed);
         pthread_mutex_unlock(&s->lock);
-        rest(s, pause);
-        if (stopped(s))
+        shared_rest(s, pause);
+        if (shared_stopped(s))
             return false;
         pause = pause * 2 < AGAIN_MOST_MS ? pause * 2 : AGAIN_MOST_MS;
     }
@@ -166,26 +166,26 @@ static void *nvml_thread_main(void *arg)
     struct shared *s = arg;
     struct nvml *n = NULL;
 
-    if (find_driver(s, &n)) {
+    if (driver_await(s, &n)) {
         pthread_mutex_lock(&s->lock);
         s->count = nvml_count(n);
         s->readings = xcalloc(s->count + 1, sizeof(*s->readings));
         strncpy(s->driver, nvml_driver(n), sizeof(s->driver) - 1);
         pthread_mutex_unlock(&s->lock);
-        look_for_ever(s, n);
+        readings_loop(s, n);
         nvml_close(n);
     }
     pthread_mutex_lock(&s->lock);
     s->ended = true;
     pthread_cond_broadcast(&s->changed);
-    let_go(s);
+    shared_let_go(s);
     return NULL;
 }
 
 /* ---- the loop's thread */
 
 /* With the lock held: what was read becomes the loop's. */
-static void take(struct nvml_thread *c)
+static void readings_take(struct nvml_thread *c)
 {
     struct shared *s = c->shared;
 
@@ -197,29 +197,29 @@ static void take(struct nvml_thread *c)
         memset(s->readings[i].xids, 0, sizeof(s->readings[i].xids));
 }
 
-static void on_bell(uv_async_t *bell)
+static void on_readings_ready(uv_async_t *bell)
 {
     struct nvml_thread *c = bell->data;
 
     pthread_mutex_lock(&c->shared->lock);
-    take(c);
+    readings_take(c);
     pthread_mutex_unlock(&c->shared->lock);
     c->fn(c->user, c->readings, c->count);
 }
 
 /* With the lock held. */
-static bool wait_until(struct shared *s, const bool *flag, int64_t patience_ms)
+static bool shared_wait(struct shared *s, const bool *flag, int64_t patience_ms)
 {
     struct timespec until;
 
-    deadline(patience_ms, &until);
+    deadline_after(patience_ms, &until);
     while (!*flag && !s->ended)
         if (pthread_cond_timedwait(&s->changed, &s->lock, &until))
             break;
     return *flag || s->ended;
 }
 
-static struct shared *make_shared(int64_t every_ms)
+static struct shared *shared_make(int64_t every_ms)
 {
     struct shared *s = xcalloc(1, sizeof(*s));
     pthread_condattr_t clock;
@@ -234,7 +234,7 @@ static struct shared *make_shared(int64_t every_ms)
     return s;
 }
 
-static void start_thread(struct shared *s)
+static void thread_start(struct shared *s)
 {
     pthread_attr_t attr;
     pthread_t thread;
@@ -256,11 +256,11 @@ struct nvml_thread *nvml_thread_open(struct uv_loop_s *loop, int64_t every_ms, n
     struct nvml_thread *c = xcalloc(1, sizeof(*c));
     uv_async_t *bell = xcalloc(1, sizeof(*bell));
 
-    *c = (struct nvml_thread){.shared = make_shared(every_ms), .fn = fn, .user = user};
-    BUG_ON(uv_async_init(loop, bell, on_bell));
+    *c = (struct nvml_thread){.shared = shared_make(every_ms), .fn = fn, .user = user};
+    BUG_ON(uv_async_init(loop, bell, on_readings_ready));
     bell->data = c;
     c->shared->bell = bell;
-    start_thread(c->shared);
+    thread_start(c->shared);
     return c;
 }
 
@@ -271,13 +271,13 @@ enum err_code nvml_thread_wait(struct nvml_thread *c, int64_t patience_ms,
     enum err_code code = ERR_OK;
 
     pthread_mutex_lock(&s->lock);
-    if (!wait_until(s, &s->tried, patience_ms))
+    if (!shared_wait(s, &s->tried, patience_ms))
         code = err_set(e, ERR_DEADLINE_EXCEEDED, "NVML did not answer within %.1f s",
                        (double)patience_ms / 1000);
     else if (!s->looked)
         code = (*e = s->failure).code;
     else
-        take(c);
+        readings_take(c);
     pthread_mutex_unlock(&s->lock);
     if (code)
         return code;
@@ -286,7 +286,7 @@ enum err_code nvml_thread_wait(struct nvml_thread *c, int64_t patience_ms,
     return ERR_OK;
 }
 
-static void free_handle(uv_handle_t *handle)
+static void bell_free(uv_handle_t *handle)
 {
     free(handle);
 }
@@ -299,10 +299,10 @@ void nvml_thread_close(struct nvml_thread *c)
 
     pthread_mutex_lock(&s->lock);
     s->stop = true;
-    uv_close((uv_handle_t *)steal(s->bell), free_handle);
+    uv_close((uv_handle_t *)steal(s->bell), bell_free);
     pthread_cond_broadcast(&s->changed);
-    (void)wait_until(s, &s->ended, CLOSE_MS);
-    let_go(s);
+    (void)shared_wait(s, &s->ended, CLOSE_MS);
+    shared_let_go(s);
     free(c->readings);
     free(c);
 }

@@ -31,7 +31,7 @@ struct trainer_plugin {
     char piece[4096];
 };
 
-static enum err_code start(const char *trainer, int out, pid_t *pid, struct err *e)
+static enum err_code query_spawn(const char *trainer, int out, pid_t *pid, struct err *e)
 {
     char *argv[] = {(char *)(uintptr_t)trainer, (char *)"--plugin", NULL};
     posix_spawn_file_actions_t files;
@@ -54,7 +54,7 @@ static enum err_code start(const char *trainer, int out, pid_t *pid, struct err 
     return rc ? err_sys(e, rc, "%s", trainer) : ERR_OK;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_query_closed(uv_handle_t *handle)
 {
     struct trainer_plugin *t = handle->data;
 
@@ -65,17 +65,17 @@ static void on_closed(uv_handle_t *handle)
     free(t);
 }
 
-static void end(struct trainer_plugin *t)
+static void query_end(struct trainer_plugin *t)
 {
     if (uv_is_closing((uv_handle_t *)&t->timer))
         return;
     if (t->pidfd >= 0) /* by its descriptor: the number may be another process's by now */
         (void)syscall(SYS_pidfd_send_signal, t->pidfd, SIGKILL, NULL, 0);
-    uv_close((uv_handle_t *)&t->pipe, on_closed);
-    uv_close((uv_handle_t *)&t->timer, on_closed);
+    uv_close((uv_handle_t *)&t->pipe, on_query_closed);
+    uv_close((uv_handle_t *)&t->timer, on_query_closed);
 }
 
-static void tell(struct trainer_plugin *t)
+static void query_report(struct trainer_plugin *t)
 {
     CLEANUP(json_release) json_t *said = NULL;
     struct err e = t->failure;
@@ -93,7 +93,7 @@ static void tell(struct trainer_plugin *t)
     t->fn(t->user, nccl ? nccl : "none", version);
 }
 
-static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
+static void on_query_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     struct trainer_plugin *t = handle->data;
 
@@ -101,7 +101,7 @@ static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
     *out = uv_buf_init(t->piece, sizeof(t->piece));
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *piece)
+static void on_query_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *piece)
 {
     struct trainer_plugin *t = stream->data;
 
@@ -109,22 +109,22 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *piece)
         buf_append(&t->answer, piece->base, (size_t)n);
     if (n == 0 || (n > 0 && t->answer.len < ANSWER_MOST))
         return;
-    end(t);
-    tell(t);
+    query_end(t);
+    query_report(t);
 }
 
 /* Too late, or it did not even start. */
-static void on_timer(uv_timer_t *timer)
+static void on_query_timer(uv_timer_t *timer)
 {
     struct trainer_plugin *t = timer->data;
 
     if (!t->failure.code)
         err_set(&t->failure, ERR_DEADLINE_EXCEEDED, "ddp-trainer --plugin does not answer");
-    end(t);
-    tell(t);
+    query_end(t);
+    query_report(t);
 }
 
-static enum err_code ask(struct trainer_plugin *t, const char *trainer, struct err *e)
+static enum err_code query_start(struct trainer_plugin *t, const char *trainer, struct err *e)
 {
     CLEANUP(close_fd) int out = -1;
     int ends[2];
@@ -134,10 +134,10 @@ static enum err_code ask(struct trainer_plugin *t, const char *trainer, struct e
         return err_sys(e, errno, "pipe");
     out = ends[1];
     BUG_ON(uv_pipe_open(&t->pipe, ends[0]));
-    if (start(trainer, out, &pid, e))
+    if (query_spawn(trainer, out, &pid, e))
         return e->code;
     t->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    BUG_ON(uv_read_start((uv_stream_t *)&t->pipe, on_room, on_read));
+    BUG_ON(uv_read_start((uv_stream_t *)&t->pipe, on_query_room, on_query_read));
     return ERR_OK;
 }
 
@@ -149,14 +149,14 @@ struct trainer_plugin *trainer_plugin_ask(struct uv_loop_s *loop, const char *tr
     *t = (struct trainer_plugin){.fn = fn, .user = user, .pidfd = -1, .open = 2};
     BUG_ON(uv_pipe_init(loop, &t->pipe, 0) || uv_timer_init(loop, &t->timer));
     t->pipe.data = t->timer.data = t;
-    bool asked = !ask(t, trainer, &t->failure);
+    bool asked = !query_start(t, trainer, &t->failure);
     uv_update_time(loop); /* it may have stood still for longer than the deadline */
-    BUG_ON(uv_timer_start(&t->timer, on_timer, asked ? DEADLINE_MS : 0, 0));
+    BUG_ON(uv_timer_start(&t->timer, on_query_timer, asked ? DEADLINE_MS : 0, 0));
     return t;
 }
 
 void trainer_plugin_close(struct trainer_plugin *t)
 {
     if (t)
-        end(t);
+        query_end(t);
 }

@@ -13,7 +13,7 @@
 
 #define LEVELS 4 /* generation, node, local rank, file */
 
-static DIR *open_below(int at, const char *name)
+static DIR *dir_open_below(int at, const char *name)
 {
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -24,9 +24,9 @@ static DIR *open_below(int at, const char *name)
 }
 
 /* The newest change in the directory, in wall ms, so many levels deep. Users own the lowest ones. */
-static int64_t newest_below(int at, const char *name, int depth)
+static int64_t dir_newest_change(int at, const char *name, int depth)
 {
-    DIR *d = open_below(at, name);
+    DIR *d = dir_open_below(at, name);
     struct dirent *entry;
     int64_t newest = 0;
 
@@ -39,7 +39,7 @@ static int64_t newest_below(int at, const char *name, int depth)
         changed = (int64_t)st.st_mtim.tv_sec * 1000;
         newest = changed > newest ? changed : newest;
         if (depth && S_ISDIR(st.st_mode) && strcmp(entry->d_name, ".") != 0) {
-            changed = newest_below(dirfd(d), entry->d_name, depth - 1);
+            changed = dir_newest_change(dirfd(d), entry->d_name, depth - 1);
             newest = changed > newest ? changed : newest;
         }
     }
@@ -48,7 +48,7 @@ static int64_t newest_below(int at, const char *name, int depth)
     return newest;
 }
 
-static bool is_job(const char *name, int64_t *job)
+static bool name_is_job(const char *name, int64_t *job)
 {
     char *end;
 
@@ -58,26 +58,26 @@ static bool is_job(const char *name, int64_t *job)
     return !*end;
 }
 
-static bool starts_with(const char *text, const char *start)
+static bool text_starts_with(const char *text, const char *start)
 {
     return !strncmp(text, start, strlen(start));
 }
 
 /* Holds generations, what their supervisors said, and nothing else: somebody's directory called 2024 is not a
  * job's. */
-static bool is_ours(int at, const char *name)
+static bool dir_is_job_logs(int at, const char *name)
 {
-    DIR *d = open_below(at, name);
+    DIR *d = dir_open_below(at, name);
     struct dirent *entry;
     int generations = 0;
     bool ours = d;
 
     while (d && (entry = readdir(d))) {
-        if (starts_with(entry->d_name, "generation_"))
+        if (text_starts_with(entry->d_name, "generation_"))
             generations++;
         else
             ours = ours && (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
-                            starts_with(entry->d_name, "supervisor."));
+                            text_starts_with(entry->d_name, "supervisor."));
     }
     if (d)
         closedir(d);
@@ -99,10 +99,10 @@ enum err_code log_expiry_pass(const char *log_dir, int64_t keep_ms, int64_t now_
         CLEANUP(free_text) char *path = NULL;
         struct err why;
 
-        if (!is_job(entry->d_name, &job) || wanted(ctx, job))
+        if (!name_is_job(entry->d_name, &job) || wanted(ctx, job))
             continue;
-        if (!is_ours(dirfd(d), entry->d_name) ||
-            newest_below(dirfd(d), entry->d_name, LEVELS) + keep_ms > now_wall_ms)
+        if (!dir_is_job_logs(dirfd(d), entry->d_name) ||
+            dir_newest_change(dirfd(d), entry->d_name, LEVELS) + keep_ms > now_wall_ms)
             continue;
         path = paths_join(log_dir, entry->d_name);
         if (!file_remove_tree(path, &why)) {

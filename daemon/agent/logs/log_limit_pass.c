@@ -29,14 +29,14 @@ struct log_files {
     int64_t bytes, newest_ms;
 };
 
-static void release_files(struct log_files *f)
+static void log_files_release(struct log_files *f)
 {
     for (size_t i = 0; i < f->count; i++)
         free(f->items[i].dir);
     free(f->items);
 }
 
-static void set_problem(struct log_limit_pass *r, const struct err *e)
+static void pass_set_problem(struct log_limit_pass *r, const struct err *e)
 {
     if (!r->problem.code)
         r->problem = *e;
@@ -44,7 +44,7 @@ static void set_problem(struct log_limit_pass *r, const struct err *e)
 
 /* ---- what is there */
 
-static DIR *open_list(int at, const char *name)
+static DIR *dir_open(int at, const char *name)
 {
     struct err ignored;
     int fd = -1;
@@ -55,7 +55,7 @@ static DIR *open_list(int at, const char *name)
     return d;
 }
 
-static void add_log(struct log_files *f, int at, const char *dir, const char *name)
+static void log_files_add(struct log_files *f, int at, const char *dir, const char *name)
 {
     struct stat st;
     int64_t changed;
@@ -70,9 +70,9 @@ static void add_log(struct log_files *f, int at, const char *dir, const char *na
 }
 
 /* <dir>/<local rank>/ each. */
-static void add_ranks(struct log_files *f, int top, const char *dir)
+static void log_files_add_ranks(struct log_files *f, int top, const char *dir)
 {
-    DIR *d = open_list(top, dir);
+    DIR *d = dir_open(top, dir);
     const struct dirent *entry;
 
     while (d && (entry = readdir(d))) {
@@ -82,31 +82,31 @@ static void add_ranks(struct log_files *f, int top, const char *dir)
 
         if (entry->d_name[0] < '0' || entry->d_name[0] > '9' || file_at_open_dir(top, leaf, &fd, &ignored))
             continue;
-        add_log(f, fd, leaf, "stdout.log");
-        add_log(f, fd, leaf, "stderr.log");
+        log_files_add(f, fd, leaf, "stdout.log");
+        log_files_add(f, fd, leaf, "stderr.log");
     }
     if (d)
         closedir(d);
 }
 
 /* Of this node: on a shared file system the others keep theirs. */
-static void find_files(const struct log_limit_pass *r, int top, int64_t job, struct log_files *out)
+static void log_files_find(const struct log_limit_pass *r, int top, int64_t job, struct log_files *out)
 {
     CLEANUP(free_text) char *name = xasprintf("%" PRId64, job);
-    DIR *d = open_list(top, name);
+    DIR *d = dir_open(top, name);
     const struct dirent *entry;
 
     while (d && (entry = readdir(d))) {
         CLEANUP(free_text) char *dir = xasprintf("%s/%s/%s", name, entry->d_name, r->node);
 
         if (!strncmp(entry->d_name, "generation_", strlen("generation_")))
-            add_ranks(out, top, dir);
+            log_files_add_ranks(out, top, dir);
     }
     if (d)
         closedir(d);
 }
 
-static struct log_usage *usage_of(struct log_limit_pass *r, int64_t job)
+static struct log_usage *usage_get(struct log_limit_pass *r, int64_t job)
 {
     for (size_t i = 0; i < r->count; i++)
         if (r->usage[i].job == job)
@@ -116,7 +116,7 @@ static struct log_usage *usage_of(struct log_limit_pass *r, int64_t job)
     return &r->usage[r->count++];
 }
 
-static bool is_live(const struct log_limit_pass *r, int64_t job)
+static bool job_is_live(const struct log_limit_pass *r, int64_t job)
 {
     for (size_t i = 0; i < r->live_count; i++)
         if (r->live[i] == job)
@@ -124,17 +124,17 @@ static bool is_live(const struct log_limit_pass *r, int64_t job)
     return false;
 }
 
-static void measure_job(struct log_limit_pass *r, int top, struct log_usage *u)
+static void usage_measure_job(struct log_limit_pass *r, int top, struct log_usage *u)
 {
-    CLEANUP(release_files) struct log_files files = {0};
+    CLEANUP(log_files_release) struct log_files files = {0};
 
-    find_files(r, top, u->job, &files);
+    log_files_find(r, top, u->job, &files);
     u->bytes = files.bytes;
     u->newest_ms = files.newest_ms;
     u->settled = !u->live;
 }
 
-static void measure_all(struct log_limit_pass *r, int top)
+static void usage_measure_all(struct log_limit_pass *r, int top)
 {
     int copy = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = copy < 0 ? NULL : fdopendir(copy);
@@ -150,11 +150,11 @@ static void measure_all(struct log_limit_pass *r, int top)
 
         if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || *end)
             continue;
-        u = usage_of(r, job);
+        u = usage_get(r, job);
         u->there = true;
-        u->live = is_live(r, job);
+        u->live = job_is_live(r, job);
         if (u->live || !u->settled)
-            measure_job(r, top, u);
+            usage_measure_job(r, top, u);
     }
     if (d)
         closedir(d);
@@ -166,7 +166,7 @@ static void measure_all(struct log_limit_pass *r, int top)
 
 /* ---- what goes */
 
-static int largest_first(const void *a, const void *b)
+static int size_descending(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
 
@@ -174,11 +174,11 @@ static int largest_first(const void *a, const void *b)
 }
 
 /* The size that those above it are brought down to, so that all fit. */
-static int64_t find_share(int64_t *sizes, size_t count, int64_t room)
+static int64_t share_find(int64_t *sizes, size_t count, int64_t room)
 {
     int64_t below = 0;
 
-    qsort(sizes, count, sizeof(*sizes), largest_first);
+    qsort(sizes, count, sizeof(*sizes), size_descending);
     for (size_t i = 0; i < count; i++)
         below += sizes[i];
     for (size_t i = 0; i < count; i++) {
@@ -190,7 +190,7 @@ static int64_t find_share(int64_t *sizes, size_t count, int64_t room)
     return 0;
 }
 
-static void cut_file(struct log_limit_pass *r, int top, const struct log_file *f, int64_t size)
+static void file_cut(struct log_limit_pass *r, int top, const struct log_file *f, int64_t size)
 {
     CLEANUP(close_fd) int dir = -1;
     CLEANUP(close_fd) int fd = -1;
@@ -200,13 +200,13 @@ static void cut_file(struct log_limit_pass *r, int top, const struct log_file *f
     struct err e;
 
     if (file_at_open_dir(top, f->dir, &dir, &e) || file_at_open_plain(dir, f->name, O_RDWR, &fd, &st, &e)) {
-        set_problem(r, &e);
+        pass_set_problem(r, &e);
         return;
     }
     if (cut_file_middle(fd, size / 4, size - size / 4, &left_out, &e)) {
         if (e.code != ERR_FAILED_PRECONDITION) {
             err_wrap(&e, "%s/%s", f->dir, f->name);
-            set_problem(r, &e);
+            pass_set_problem(r, &e);
         }
         return;
     }
@@ -216,29 +216,29 @@ static void cut_file(struct log_limit_pass *r, int top, const struct log_file *f
 }
 
 /* Cut to three quarters of the room: else each further line would cut again. */
-static void cut_job(struct log_limit_pass *r, int top, struct log_usage *u, int64_t room)
+static void job_cut(struct log_limit_pass *r, int top, struct log_usage *u, int64_t room)
 {
-    CLEANUP(release_files) struct log_files files = {0};
+    CLEANUP(log_files_release) struct log_files files = {0};
     CLEANUP(free_text) char *memory = NULL;
     int64_t *sizes, share;
 
-    find_files(r, top, u->job, &files);
+    log_files_find(r, top, u->job, &files);
     if (files.bytes <= room)
         return;
     memory = xcalloc(files.count + 1, sizeof(*sizes));
     sizes = (int64_t *)(void *)memory;
     for (size_t i = 0; i < files.count; i++)
         sizes[i] = files.items[i].bytes;
-    share = find_share(sizes, files.count, room / 4 * 3);
+    share = share_find(sizes, files.count, room / 4 * 3);
     if (share < LEAST)
         share = LEAST;
     for (size_t i = 0; i < files.count; i++)
         if (files.items[i].bytes > share)
-            cut_file(r, top, &files.items[i], share);
-    measure_job(r, top, u);
+            file_cut(r, top, &files.items[i], share);
+    usage_measure_job(r, top, u);
 }
 
-static int64_t sum_all(const struct log_limit_pass *r)
+static int64_t usage_sum(const struct log_limit_pass *r)
 {
     int64_t sum = 0;
 
@@ -247,7 +247,7 @@ static int64_t sum_all(const struct log_limit_pass *r)
     return sum;
 }
 
-static struct log_usage *oldest_ended(const struct log_limit_pass *r)
+static struct log_usage *usage_oldest_ended(const struct log_limit_pass *r)
 {
     struct log_usage *oldest = NULL;
 
@@ -261,36 +261,36 @@ static struct log_usage *oldest_ended(const struct log_limit_pass *r)
     return oldest;
 }
 
-static void remove_job(struct log_limit_pass *r, struct log_usage *u)
+static void job_logs_remove(struct log_limit_pass *r, struct log_usage *u)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%" PRId64, r->log_dir, u->job);
     struct err e;
 
     if (file_remove_tree(path, &e))
-        set_problem(r, &e);
+        pass_set_problem(r, &e);
     else
         r->jobs_removed++;
     u->bytes = 0; /* what could not be removed is not tried again and again */
 }
 
-static void keep_total(struct log_limit_pass *r, int top)
+static void total_enforce(struct log_limit_pass *r, int top)
 {
     CLEANUP(free_text) char *memory = NULL;
     struct log_usage *oldest;
     int64_t *sizes, share;
 
-    while (sum_all(r) > r->total && (oldest = oldest_ended(r)))
-        remove_job(r, oldest);
-    if (sum_all(r) <= r->total)
+    while (usage_sum(r) > r->total && (oldest = usage_oldest_ended(r)))
+        job_logs_remove(r, oldest);
+    if (usage_sum(r) <= r->total)
         return;
     memory = xcalloc(r->count + 1, sizeof(*sizes));
     sizes = (int64_t *)(void *)memory;
     for (size_t i = 0; i < r->count; i++)
         sizes[i] = r->usage[i].bytes;
-    share = find_share(sizes, r->count, r->total);
+    share = share_find(sizes, r->count, r->total);
     for (size_t i = 0; i < r->count; i++)
         if (r->usage[i].bytes > share)
-            cut_job(r, top, &r->usage[i], share);
+            job_cut(r, top, &r->usage[i], share);
 }
 
 void log_limit_pass_run(struct log_limit_pass *r)
@@ -301,12 +301,12 @@ void log_limit_pass_run(struct log_limit_pass *r)
     r->problem.code = ERR_OK;
     if (top < 0)
         return; /* no job has run here yet */
-    measure_all(r, top);
+    usage_measure_all(r, top);
     for (size_t i = 0; r->per_job && i < r->count; i++)
         if (r->usage[i].bytes > r->per_job)
-            cut_job(r, top, &r->usage[i], r->per_job);
+            job_cut(r, top, &r->usage[i], r->per_job);
     if (r->total)
-        keep_total(r, top);
+        total_enforce(r, top);
 }
 
 void log_limit_pass_release(struct log_limit_pass *r)

@@ -29,7 +29,7 @@ static void limit_timer_free(struct log_limit_timer *k)
     free(k);
 }
 
-static void on_timer_closed(uv_handle_t *handle)
+static void on_limit_timer_closed(uv_handle_t *handle)
 {
     struct log_limit_timer *k = handle->data;
 
@@ -39,14 +39,14 @@ static void on_timer_closed(uv_handle_t *handle)
         k->closing = true;
 }
 
-static void on_round(uv_work_t *work)
+static void on_limit_work(uv_work_t *work)
 {
     struct log_limit_timer *k = work->data;
 
     log_limit_pass_run(&k->round);
 }
 
-static void say_what_came_of_it(struct log_limit_timer *k)
+static void limit_pass_log(struct log_limit_timer *k)
 {
     const struct log_limit_pass *r = &k->round;
 
@@ -59,7 +59,7 @@ static void say_what_came_of_it(struct log_limit_timer *k)
     k->told = r->problem.code;
 }
 
-static void on_round_over(uv_work_t *work, int status)
+static void on_limit_work_over(uv_work_t *work, int status)
 {
     struct log_limit_timer *k = work->data;
 
@@ -71,10 +71,10 @@ static void on_round_over(uv_work_t *work, int status)
         limit_timer_free(k);
         return;
     }
-    say_what_came_of_it(k);
+    limit_pass_log(k);
 }
 
-static void on_time(uv_timer_t *timer)
+static void on_limit_timer(uv_timer_t *timer)
 {
     struct log_limit_timer *k = timer->data;
     size_t count;
@@ -94,7 +94,7 @@ static void on_time(uv_timer_t *timer)
     k->round.now_ms = clock_wall_ms();
     k->runs = true;
     k->work.data = k;
-    BUG_ON(uv_queue_work(k->loop, &k->work, on_round, on_round_over));
+    BUG_ON(uv_queue_work(k->loop, &k->work, on_limit_work, on_limit_work_over));
 }
 
 struct log_limit_timer *log_limit_timer_create(struct uv_loop_s *loop,
@@ -111,12 +111,12 @@ struct log_limit_timer *log_limit_timer_create(struct uv_loop_s *loop,
                                        .total = options->total};
     k->timer.data = k;
     BUG_ON(uv_timer_init(loop, &k->timer));
-    BUG_ON(uv_timer_start(&k->timer, on_time, EVERY_MS, EVERY_MS));
+    BUG_ON(uv_timer_start(&k->timer, on_limit_timer, EVERY_MS, EVERY_MS));
     return k;
 }
 
 void log_limit_timer_free(struct log_limit_timer *k)
 {
     if (k)
-        uv_close((uv_handle_t *)&k->timer, on_timer_closed);
+        uv_close((uv_handle_t *)&k->timer, on_limit_timer_closed);
 }

@@ -49,7 +49,7 @@ void log_readers_drop_all(struct log_readers *l)
     l->count = 0;
 }
 
-static struct log_read *find_read(struct log_readers *l, int64_t id)
+static struct log_read *reader_find(struct log_readers *l, int64_t id)
 {
     for (size_t i = 0; i < l->count; i++)
         if (l->reads[i].id == id)
@@ -57,14 +57,14 @@ static struct log_read *find_read(struct log_readers *l, int64_t id)
     return NULL;
 }
 
-static void drop_read(struct log_readers *l, struct log_read *r)
+static void reader_drop(struct log_readers *l, struct log_read *r)
 {
     *r = l->reads[--l->count];
 }
 
 /* False: not taken, try again. */
-static bool answer(struct log_readers *l, struct log_read *r, const char *data, size_t len, bool end,
-                   const char *error)
+static bool chunk_answer(struct log_readers *l, struct log_read *r, const char *data, size_t len, bool end,
+                         const char *error)
 {
     Ddp__V1__LogChunk chunk;
     struct err e;
@@ -82,17 +82,17 @@ static bool answer(struct log_readers *l, struct log_read *r, const char *data, 
 
 void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *q)
 {
-    struct log_read *r = find_read(l, q->read);
+    struct log_read *r = reader_find(l, q->read);
 
     if (q->cancel) {
         if (r)
-            drop_read(l, r);
+            reader_drop(l, r);
         return;
     }
     if (!r && l->count == READS_MAX) {
         struct log_read over = {.id = q->read};
 
-        (void)answer(l, &over, NULL, 0, true, "too many log readers on this node, try again later");
+        (void)chunk_answer(l, &over, NULL, 0, true, "too many log readers on this node, try again later");
         return;
     }
     if (!r) {
@@ -111,8 +111,8 @@ void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *q)
 }
 
 /* NOT_FOUND: there is no file yet. The file's directory is the job's user's. */
-static enum err_code open_log(const struct log_readers *l, const struct log_read *r, int *fd, struct stat *st,
-                              struct err *e)
+static enum err_code log_file_open(const struct log_readers *l, const struct log_read *r, int *fd,
+                                   struct stat *st, struct err *e)
 {
     CLEANUP(free_text)
     char *path = log_place_path(l->options.log_dir, r->job, r->generation, l->options.node, r->local_rank);
@@ -124,7 +124,7 @@ static enum err_code open_log(const struct log_readers *l, const struct log_read
 }
 
 /* Bytes read; 0 at the end, -1 on an error. *next: the offset to go on at, behind a part that was cut out. */
-static ssize_t read_piece(struct log_read *r, int fd, const struct stat *st, char *piece, int64_t *next)
+static ssize_t log_piece_read(struct log_read *r, int fd, const struct stat *st, char *piece, int64_t *next)
 {
     size_t want = r->wanted < CHUNK_MAX ? (size_t)r->wanted : CHUNK_MAX;
 
@@ -138,31 +138,31 @@ static ssize_t read_piece(struct log_read *r, int fd, const struct stat *st, cha
 
 enum turn { TURN_MORE, TURN_WAIT, TURN_FULL, TURN_OVER };
 
-static enum turn over(struct log_readers *l, struct log_read *r, const char *error)
+static enum turn reader_finish(struct log_readers *l, struct log_read *r, const char *error)
 {
-    return answer(l, r, NULL, 0, true, error) ? TURN_OVER : TURN_FULL;
+    return chunk_answer(l, r, NULL, 0, true, error) ? TURN_OVER : TURN_FULL;
 }
 
-static enum turn serve(struct log_readers *l, struct log_read *r, char *piece)
+static enum turn reader_serve(struct log_readers *l, struct log_read *r, char *piece)
 {
     /* before the read: what was written until the end is then seen */
     bool ended = l->options.ended(l->options.ctx, r->job, r->generation, r->local_rank);
     CLEANUP(close_fd) int fd = -1;
     struct stat st;
     struct err e;
-    enum err_code code = open_log(l, r, &fd, &st, &e);
+    enum err_code code = log_file_open(l, r, &fd, &st, &e);
     int64_t next = 0;
-    ssize_t n = code ? 0 : read_piece(r, fd, &st, piece, &next);
+    ssize_t n = code ? 0 : log_piece_read(r, fd, &st, piece, &next);
 
     if (code && code != ERR_NOT_FOUND)
-        return over(l, r, e.msg);
+        return reader_finish(l, r, e.msg);
     if (n < 0)
-        return over(l, r, strerror(errno));
+        return reader_finish(l, r, strerror(errno));
     if (n > 0) {
         int64_t at = r->offset;
 
         r->offset = next - n; /* the reader goes on at this plus what it gets */
-        if (!answer(l, r, piece, (size_t)n, false, NULL)) {
+        if (!chunk_answer(l, r, piece, (size_t)n, false, NULL)) {
             r->offset = at;
             return TURN_FULL;
         }
@@ -173,7 +173,7 @@ static enum turn serve(struct log_readers *l, struct log_read *r, char *piece)
     }
     if (r->follow && !ended)
         return TURN_WAIT;
-    return over(l, r, code && !r->follow ? "there is no such log on this node" : NULL);
+    return reader_finish(l, r, code && !r->follow ? "there is no such log on this node" : NULL);
 }
 
 bool log_readers_pump(struct log_readers *l)
@@ -186,9 +186,9 @@ bool log_readers_pump(struct log_readers *l)
         enum turn turn = TURN_MORE;
 
         while (r->wanted > 0 && turn == TURN_MORE)
-            turn = serve(l, r, piece);
+            turn = reader_serve(l, r, piece);
         if (turn == TURN_OVER)
-            drop_read(l, r);
+            reader_drop(l, r);
         again = again || turn == TURN_WAIT || turn == TURN_FULL;
     }
     return again;

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 
 /* False where it cannot be read; the text is NUL-terminated and cut to size. */
-static bool read_text(char *out, size_t size, const char *fmt, pid_t pid)
+static bool proc_file_read(char *out, size_t size, const char *fmt, pid_t pid)
 {
     CLEANUP(close_fd) int fd = -1;
     char path[64];
@@ -40,7 +40,7 @@ bool process_read(pid_t pid, struct process *out)
     int parent, group, session, threads;
     char state;
 
-    if (!read_text(text, sizeof(text), "stat", pid))
+    if (!proc_file_read(text, sizeof(text), "stat", pid))
         return false;
     open_paren = strchr(text, '(');
     rest = strrchr(text, ')'); /* the name before it may hold anything */
@@ -63,13 +63,13 @@ bool process_read(pid_t pid, struct process *out)
     return true;
 }
 
-static void add(struct process_list *list, const struct process *p)
+static void process_list_add(struct process_list *list, const struct process *p)
 {
     list->items = array_grow(list->items, list->count, &list->cap, sizeof(*list->items));
     list->items[list->count++] = *p;
 }
 
-static int by_pid(const void *a, const void *b)
+static int process_by_pid(const void *a, const void *b)
 {
     const struct process *x = a, *y = b;
 
@@ -86,12 +86,12 @@ void process_list_all(struct process_list *out)
         struct process p;
 
         if (pid > 0 && process_read(pid, &p))
-            add(out, &p);
+            process_list_add(out, &p);
     }
     if (d)
         closedir(d);
     if (out->count)
-        qsort(out->items, out->count, sizeof(*out->items), by_pid);
+        qsort(out->items, out->count, sizeof(*out->items), process_by_pid);
 }
 
 void process_list_release(struct process_list *list)
@@ -100,36 +100,36 @@ void process_list_release(struct process_list *list)
     *list = (struct process_list){0};
 }
 
-static const struct process *find(const struct process_list *all, pid_t pid)
+static const struct process *process_find(const struct process_list *all, pid_t pid)
 {
     struct process key = {.pid = pid};
 
-    return all->count ? bsearch(&key, all->items, all->count, sizeof(key), by_pid) : NULL;
+    return all->count ? bsearch(&key, all->items, all->count, sizeof(key), process_by_pid) : NULL;
 }
 
-static bool descends(const struct process_list *all, const struct process *p, pid_t ancestor)
+static bool process_descends(const struct process_list *all, const struct process *p, pid_t ancestor)
 {
     /* bounded: a table read while processes come and go may hold a ring */
     for (size_t depth = 0; p && depth < all->count; depth++) {
         if (p->parent == ancestor)
             return true;
-        p = find(all, p->parent);
+        p = process_find(all, p->parent);
     }
     return false;
 }
 
 void process_tree(const struct process_list *all, pid_t first, struct process_list *out)
 {
-    const struct process *root = find(all, first);
+    const struct process *root = process_find(all, first);
 
     if (!root)
         return;
-    add(out, root);
+    process_list_add(out, root);
     for (size_t i = 0; i < all->count; i++) {
         const struct process *p = &all->items[i];
 
-        if (p->pid != first && (p->session == first || descends(all, p, first)))
-            add(out, p);
+        if (p->pid != first && (p->session == first || process_descends(all, p, first)))
+            process_list_add(out, p);
     }
 }
 
@@ -184,7 +184,7 @@ static const struct {
 #endif
 };
 
-static void name_descriptor(pid_t pid, unsigned long long fd, char target[PROCESS_TARGET])
+static void descriptor_describe(pid_t pid, unsigned long long fd, char target[PROCESS_TARGET])
 {
     char path[64];
     ssize_t n;
@@ -199,21 +199,21 @@ static void name_descriptor(pid_t pid, unsigned long long fd, char target[PROCES
 }
 
 /* False: it is in none, or that may not be seen. */
-static bool read_call(pid_t pid, char call[PROCESS_CALL], char target[PROCESS_TARGET])
+static bool system_call_read(pid_t pid, char call[PROCESS_CALL], char target[PROCESS_TARGET])
 {
     unsigned long long argument;
     char text[256];
     long number;
 
-    if (!read_text(text, sizeof(text), "syscall", pid) || sscanf(text, "%ld %llx", &number, &argument) != 2 ||
-        number < 0)
+    if (!proc_file_read(text, sizeof(text), "syscall", pid) ||
+        sscanf(text, "%ld %llx", &number, &argument) != 2 || number < 0)
         return false;
     for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
         if (calls[i].number != number)
             continue;
         snprintf(call, PROCESS_CALL, "%s", calls[i].name);
         if (calls[i].fd)
-            name_descriptor(pid, argument, target);
+            descriptor_describe(pid, argument, target);
         return true;
     }
     snprintf(call, PROCESS_CALL, "system call %ld", number);
@@ -223,9 +223,9 @@ static bool read_call(pid_t pid, char call[PROCESS_CALL], char target[PROCESS_TA
 void process_wait(pid_t pid, char call[PROCESS_CALL], char target[PROCESS_TARGET])
 {
     call[0] = target[0] = '\0';
-    if (read_call(pid, call, target))
+    if (system_call_read(pid, call, target))
         return;
-    if (!read_text(call, PROCESS_CALL, "wchan", pid) || !strcmp(call, "0"))
+    if (!proc_file_read(call, PROCESS_CALL, "wchan", pid) || !strcmp(call, "0"))
         call[0] = '\0';
 }
 
@@ -235,7 +235,7 @@ char **process_stack(pid_t pid, size_t most)
     char text[4096], *line, *rest = text;
     char **names = NULL;
 
-    if (!read_text(text, sizeof(text), "stack", pid))
+    if (!proc_file_read(text, sizeof(text), "stack", pid))
         return NULL;
     while ((line = strsep(&rest, "\n")) && strv_len(names) < most) {
         char *name = strchr(line, ' ');

@@ -49,9 +49,9 @@ struct worker_monitor {
     uv_loop_t *loop;
 };
 
-static void start_look(struct worker_monitor *w);
+static void sampling_start(struct worker_monitor *w);
 
-static struct worker *find(struct worker_monitor *w, int64_t job, int64_t spawn)
+static struct worker *worker_find(struct worker_monitor *w, int64_t job, int64_t spawn)
 {
     for (size_t i = 0; i < w->count; i++)
         if (w->workers[i].who.job == job && w->workers[i].who.spawn == spawn)
@@ -61,7 +61,7 @@ static struct worker *find(struct worker_monitor *w, int64_t job, int64_t spawn)
 
 /* ---- what is told unasked */
 
-static int64_t silent_since(const struct worker *k, int64_t now, int64_t wall)
+static int64_t silence_start(const struct worker *k, int64_t now, int64_t wall)
 {
     int64_t age = k->output_ms ? wall - k->output_ms : INT64_MAX;
 
@@ -72,29 +72,29 @@ static int64_t silent_since(const struct worker *k, int64_t now, int64_t wall)
     return now - age;
 }
 
-static int64_t silence_told_after(const struct worker *k)
+static int64_t silence_threshold(const struct worker *k)
 {
     int64_t half = k->who.stall_timeout_ms / 2;
 
     return half && half < SILENT_MS ? half : SILENT_MS;
 }
 
-static bool moved(int64_t a, int64_t b)
+static bool time_moved(int64_t a, int64_t b)
 {
     return (!a != !b) || llabs((long long)(a - b)) > MOVED_MS;
 }
 
 /* Fills what is quiet of it; true: the coordinator must hear of it again. */
-static bool settle(struct worker *k, int64_t now, int64_t wall, Ddp__V1__SpawnActivity *out)
+static bool activity_settle(struct worker *k, int64_t now, int64_t wall, Ddp__V1__SpawnActivity *out)
 {
-    int64_t silent = silent_since(k, now, wall), idle = k->busy_at;
+    int64_t silent = silence_start(k, now, wall), idle = k->busy_at;
     char stuck = k->stuck;
     bool news;
 
-    silent = k->seen && now - silent >= silence_told_after(k) ? silent : 0;
+    silent = k->seen && now - silent >= silence_threshold(k) ? silent : 0;
     idle = k->seen && now - idle >= IDLE_MS ? idle : 0;
     stuck = idle ? stuck : 0;
-    news = moved(silent, k->told_silent) || moved(idle, k->told_idle) || stuck != k->told_stuck;
+    news = time_moved(silent, k->told_silent) || time_moved(idle, k->told_idle) || stuck != k->told_stuck;
     k->told_silent = silent;
     k->told_idle = idle;
     k->told_stuck = stuck;
@@ -107,7 +107,7 @@ static bool settle(struct worker *k, int64_t now, int64_t wall, Ddp__V1__SpawnAc
     return news;
 }
 
-static void tell_activity(struct worker_monitor *w)
+static void activity_send(struct worker_monitor *w)
 {
     Ddp__V1__Activity activity = DDP__V1__ACTIVITY__INIT;
     Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;
@@ -118,7 +118,7 @@ static void tell_activity(struct worker_monitor *w)
     struct err e;
 
     for (size_t i = 0; i < w->count; i++) {
-        news = settle(&w->workers[i], now, wall, &items[i]) || news;
+        news = activity_settle(&w->workers[i], now, wall, &items[i]) || news;
         if (items[i].idle_ms >= 0 || items[i].silent_ms >= 0)
             list[activity.n_spawns++] = &items[i];
     }
@@ -133,7 +133,7 @@ static void tell_activity(struct worker_monitor *w)
 
 /* ---- what is told when asked */
 
-static void put_process(const struct sampled_process *from, Ddp__V1__ProcessProbe *out)
+static void process_message_fill(const struct sampled_process *from, Ddp__V1__ProcessProbe *out)
 {
     static const char states[] = "R\0S\0D\0T\0t\0Z\0I\0X";
     const char *state = "";
@@ -155,8 +155,8 @@ static void put_process(const struct sampled_process *from, Ddp__V1__ProcessProb
     out->n_stack = strv_len(from->stack);
 }
 
-static Ddp__V1__WorkerProbe *make_worker(const struct worker *k, const struct worker_sample *l, int64_t now,
-                                         int64_t wall)
+static Ddp__V1__WorkerProbe *worker_message_make(const struct worker *k, const struct worker_sample *l,
+                                                 int64_t now, int64_t wall)
 {
     Ddp__V1__WorkerProbe *out = xcalloc(1, sizeof(*out));
 
@@ -174,13 +174,13 @@ static Ddp__V1__WorkerProbe *make_worker(const struct worker *k, const struct wo
     out->processes = xcalloc(l->process_count + 1, sizeof(Ddp__V1__ProcessProbe *));
     for (size_t i = 0; i < l->process_count; i++) {
         out->processes[i] = xcalloc(1, sizeof(Ddp__V1__ProcessProbe));
-        put_process(&l->processes[i], out->processes[i]);
+        process_message_fill(&l->processes[i], out->processes[i]);
         out->n_processes++;
     }
     return out;
 }
 
-static void free_worker(Ddp__V1__WorkerProbe *worker)
+static void worker_message_free(Ddp__V1__WorkerProbe *worker)
 {
     for (size_t i = 0; i < worker->n_processes; i++)
         free(worker->processes[i]);
@@ -188,7 +188,7 @@ static void free_worker(Ddp__V1__WorkerProbe *worker)
     free(worker);
 }
 
-static void answer(struct worker_monitor *w, const Ddp__V1__Probe *probe)
+static void probe_answer_send(struct worker_monitor *w, const Ddp__V1__Probe *probe)
 {
     Ddp__V1__ProbeAnswer answer = DDP__V1__PROBE_ANSWER__INIT;
     Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;
@@ -198,10 +198,10 @@ static void answer(struct worker_monitor *w, const Ddp__V1__Probe *probe)
 
     for (size_t i = 0; i < w->look.count; i++) {
         const struct worker_sample *l = &w->look.items[i];
-        const struct worker *k = find(w, l->job, l->spawn);
+        const struct worker *k = worker_find(w, l->job, l->spawn);
 
         if (k && l->job == probe->job && l->generation == probe->generation)
-            list[answer.n_workers++] = make_worker(k, l, now, wall);
+            list[answer.n_workers++] = worker_message_make(k, l, now, wall);
     }
     answer.probe = probe->probe;
     answer.workers = list;
@@ -210,13 +210,13 @@ static void answer(struct worker_monitor *w, const Ddp__V1__Probe *probe)
     if (w->options.send(w->options.ctx, &up, &e))
         log_warn("probe_not_answered", "job=%" PRId64 " why=%s", probe->job, LOG_Q(e.msg));
     for (size_t i = 0; i < answer.n_workers; i++)
-        free_worker(list[i]);
+        worker_message_free(list[i]);
     free(list);
 }
 
 /* ---- looking */
 
-static void apply(struct worker *k, const struct worker_sample *l, int64_t at)
+static void activity_apply(struct worker *k, const struct worker_sample *l, int64_t at)
 {
     int64_t used = l->cpu_ms - k->cpu_ms, passed = at - k->cpu_at;
 
@@ -237,12 +237,12 @@ static void apply(struct worker *k, const struct worker_sample *l, int64_t at)
     k->output_ms = l->output_ms;
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_monitor_timer(uv_timer_t *timer)
 {
-    start_look(timer->data);
+    sampling_start(timer->data);
 }
 
-static bool is_detailed(const struct worker_monitor *w)
+static bool samples_are_detailed(const struct worker_monitor *w)
 {
     for (size_t i = 0; i < w->look.count; i++)
         if (w->look.items[i].detail)
@@ -251,7 +251,7 @@ static bool is_detailed(const struct worker_monitor *w)
 }
 
 /* Probes that came while an earlier look was under way are served by the next one. */
-static void answer_probes(struct worker_monitor *w)
+static void probes_answer(struct worker_monitor *w)
 {
     size_t kept = 0;
 
@@ -261,21 +261,21 @@ static void answer_probes(struct worker_monitor *w)
         for (size_t k = 0; k < w->look.count && !served; k++)
             served = w->look.items[k].detail && w->look.items[k].job == w->probes[i].job;
         if (served || !w->count)
-            answer(w, &w->probes[i]);
+            probe_answer_send(w, &w->probes[i]);
         else
             w->probes[kept++] = w->probes[i];
     }
     w->probe_count = kept;
 }
 
-static void free_watch(struct worker_monitor *w)
+static void monitor_free(struct worker_monitor *w)
 {
     worker_samples_release(&w->look);
     free(w->workers);
     free(w);
 }
 
-static void on_looked(uv_work_t *work, int status)
+static void on_samples_taken(uv_work_t *work, int status)
 {
     struct worker_monitor *w = work->data;
     int64_t pause = w->look.took_ms * LOOK_SHARE;
@@ -283,34 +283,34 @@ static void on_looked(uv_work_t *work, int status)
     (void)status;
     w->looking = false;
     if (w->closing) {
-        free_watch(w);
+        monitor_free(w);
         return;
     }
     for (size_t i = 0; i < w->look.count; i++) {
-        struct worker *k = find(w, w->look.items[i].job, w->look.items[i].spawn);
+        struct worker *k = worker_find(w, w->look.items[i].job, w->look.items[i].spawn);
 
         if (k)
-            apply(k, &w->look.items[i], w->look.done_ms);
+            activity_apply(k, &w->look.items[i], w->look.done_ms);
     }
-    tell_activity(w);
-    if (is_detailed(w) || !w->count)
-        answer_probes(w);
+    activity_send(w);
+    if (samples_are_detailed(w) || !w->count)
+        probes_answer(w);
     worker_samples_release(&w->look);
     if (w->probe_count)
-        start_look(w);
+        sampling_start(w);
     else if (w->count)
-        BUG_ON(
-            uv_timer_start(w->timer, on_timer, (uint64_t)(pause > LOOK_EVERY_MS ? pause : LOOK_EVERY_MS), 0));
+        BUG_ON(uv_timer_start(w->timer, on_monitor_timer,
+                              (uint64_t)(pause > LOOK_EVERY_MS ? pause : LOOK_EVERY_MS), 0));
 }
 
-static void on_work(uv_work_t *work)
+static void on_sample_work(uv_work_t *work)
 {
     struct worker_monitor *w = work->data;
 
     worker_samples_take(&w->look);
 }
 
-static bool is_probed(const struct worker_monitor *w, const struct monitored_worker *who)
+static bool worker_is_probed(const struct worker_monitor *w, const struct monitored_worker *who)
 {
     for (size_t i = 0; i < w->probe_count; i++)
         if (w->probes[i].job == who->job && w->probes[i].generation == who->generation)
@@ -318,23 +318,23 @@ static bool is_probed(const struct worker_monitor *w, const struct monitored_wor
     return false;
 }
 
-static void answer_nothing(struct worker_monitor *w)
+static void probes_answer_empty(struct worker_monitor *w)
 {
     for (size_t i = 0; i < w->probe_count; i++)
-        answer(w, &w->probes[i]);
+        probe_answer_send(w, &w->probes[i]);
     w->probe_count = 0;
 }
 
-static void start_look(struct worker_monitor *w)
+static void sampling_start(struct worker_monitor *w)
 {
     bool wanted = false;
 
     if (w->looking || w->closing)
         return;
     for (size_t i = 0; i < w->count; i++)
-        wanted = wanted || is_probed(w, &w->workers[i].who);
+        wanted = wanted || worker_is_probed(w, &w->workers[i].who);
     if (!wanted)
-        answer_nothing(w);
+        probes_answer_empty(w);
     if (!w->count)
         return;
     w->look = (struct worker_samples){.items = xcalloc(w->count, sizeof(*w->look.items)), .count = w->count};
@@ -347,13 +347,13 @@ static void start_look(struct worker_monitor *w)
                                                   .pid = who->pid,
                                                   .rank = who->rank,
                                                   .local_rank = who->local_rank,
-                                                  .detail = is_probed(w, who)};
+                                                  .detail = worker_is_probed(w, who)};
         w->look.items[i].log_dir =
             log_place_path(w->options.log_dir, who->job, who->generation, w->options.node, who->local_rank);
     }
     w->looking = true;
     w->work.data = w;
-    BUG_ON(uv_queue_work(w->loop, &w->work, on_work, on_looked));
+    BUG_ON(uv_queue_work(w->loop, &w->work, on_sample_work, on_samples_taken));
 }
 
 /* ---- the owner's calls */
@@ -377,7 +377,7 @@ void worker_monitor_set(struct worker_monitor *w, const struct monitored_worker 
     bool first = !w->count && count;
 
     for (size_t i = 0; i < count; i++) {
-        struct worker *old = find(w, list[i].job, list[i].spawn);
+        struct worker *old = worker_find(w, list[i].job, list[i].spawn);
 
         if (old && old->who.pid == list[i].pid)
             fresh[i] = *old;
@@ -387,12 +387,12 @@ void worker_monitor_set(struct worker_monitor *w, const struct monitored_worker 
     w->workers = fresh;
     w->count = w->cap = count;
     if (first)
-        start_look(w);
+        sampling_start(w);
 }
 
 void worker_monitor_reported(struct worker_monitor *w, int64_t job, int64_t spawn)
 {
-    struct worker *k = find(w, job, spawn);
+    struct worker *k = worker_find(w, job, spawn);
 
     if (k)
         k->report_at = clock_boot_ms();
@@ -403,7 +403,7 @@ void worker_monitor_probe(struct worker_monitor *w, const Ddp__V1__Probe *probe)
     if (w->probe_count == PROBES_MAX)
         return; /* whoever asked tires of waiting */
     w->probes[w->probe_count++] = *probe;
-    start_look(w);
+    sampling_start(w);
 }
 
 void worker_monitor_new_session(struct worker_monitor *w)
@@ -412,7 +412,7 @@ void worker_monitor_new_session(struct worker_monitor *w)
     w->tell = true;
 }
 
-static void on_timer_closed(uv_handle_t *handle)
+static void on_monitor_timer_closed(uv_handle_t *handle)
 {
     free(handle);
 }
@@ -422,7 +422,7 @@ void worker_monitor_close(struct worker_monitor *w)
     if (!w)
         return;
     w->closing = true;
-    uv_close((uv_handle_t *)w->timer, on_timer_closed);
+    uv_close((uv_handle_t *)w->timer, on_monitor_timer_closed);
     if (!w->looking)
-        free_watch(w);
+        monitor_free(w);
 }

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-static int64_t last_output(const char *dir)
+static int64_t output_newest(const char *dir)
 {
     static const char *const names[] = {"stdout.log", "stderr.log"};
     int64_t newest = 0;
@@ -26,7 +26,7 @@ static int64_t last_output(const char *dir)
 }
 
 /* Stopped, when any of its processes is and none runs: the others wait for that one. */
-static char stuck_state(const struct process_list *tree)
+static char tree_stuck_state(const struct process_list *tree)
 {
     bool stopped = false, kernel = false;
 
@@ -41,7 +41,7 @@ static char stuck_state(const struct process_list *tree)
     return stopped ? 'T' : kernel ? 'D' : 0;
 }
 
-static void add_closer(struct worker_sample *l, const struct process *p)
+static void sample_add_process(struct worker_sample *l, const struct process *p)
 {
     struct sampled_process *q = &l->processes[l->process_count++];
 
@@ -52,28 +52,28 @@ static void add_closer(struct worker_sample *l, const struct process *p)
 }
 
 /* Of many those that sleep tell least. */
-static void look_closer(struct worker_sample *l, const struct process_list *tree)
+static void sample_add_processes(struct worker_sample *l, const struct process_list *tree)
 {
     l->processes = xcalloc(SAMPLE_PROCESSES, sizeof(*l->processes));
     for (int asleep = 0; asleep < 2; asleep++)
         for (size_t i = 0; i < tree->count; i++)
             if ((i > 0 && tree->items[i].state == 'S') == asleep && l->process_count < SAMPLE_PROCESSES)
-                add_closer(l, &tree->items[i]);
+                sample_add_process(l, &tree->items[i]);
     l->left_out = tree->count - l->process_count;
 }
 
-static void look_at(struct worker_sample *l, const struct process_list *all)
+static void sample_take(struct worker_sample *l, const struct process_list *all)
 {
     CLEANUP(process_list_release) struct process_list tree = {0};
 
-    l->output_ms = last_output(l->log_dir);
+    l->output_ms = output_newest(l->log_dir);
     process_tree(all, (pid_t)l->pid, &tree);
     l->there = tree.count > 0;
-    l->stuck = stuck_state(&tree);
+    l->stuck = tree_stuck_state(&tree);
     for (size_t i = 0; i < tree.count; i++)
         l->cpu_ms += tree.items[i].cpu_ms;
     if (l->detail)
-        look_closer(l, &tree);
+        sample_add_processes(l, &tree);
 }
 
 void worker_samples_take(struct worker_samples *look)
@@ -83,7 +83,7 @@ void worker_samples_take(struct worker_samples *look)
 
     process_list_all(&all);
     for (size_t i = 0; i < look->count; i++)
-        look_at(&look->items[i], &all);
+        sample_take(&look->items[i], &all);
     look->done_ms = clock_boot_ms();
     look->took_ms = look->done_ms - start;
 }

@@ -28,7 +28,7 @@
 
 /* ---- the listening end */
 
-static int listen_on(int port, int *got)
+static int port_listen(int port, int *got)
 {
     int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), off = 0;
     struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
@@ -59,10 +59,10 @@ void check_listen_open(const struct check_ports *ports, int fds[2], Ddp__V1__Che
     ddp__v1__check_listen_result__init(out);
     fds[0] = fds[1] = -1;
     for (int port = ports->last; fds[0] < 0 && port >= ports->first && port > 0; port--)
-        fds[0] = listen_on(port, &got); /* from the end: jobs lease from anywhere in it */
+        fds[0] = port_listen(port, &got); /* from the end: jobs lease from anywhere in it */
     if (fds[0] >= 0)
         out->master_port = got;
-    fds[1] = listen_on(0, &got);
+    fds[1] = port_listen(0, &got);
     if (fds[1] >= 0)
         out->other_port = got;
     if (fds[0] < 0)
@@ -77,14 +77,14 @@ struct caller {
     uint64_t bytes;
 };
 
-static void drop(struct caller *c)
+static void caller_drop(struct caller *c)
 {
     close(c->fd);
     c->fd = -1;
 }
 
 /* True: its call is over, and it had the key. */
-static bool serve(struct caller *c, const uint8_t key[CHECK_KEY], char *piece)
+static bool caller_serve(struct caller *c, const uint8_t key[CHECK_KEY], char *piece)
 {
     ssize_t n = c->key < CHECK_KEY ? read(c->fd, piece, CHECK_KEY - c->key) : read(c->fd, piece, PIECE);
 
@@ -93,7 +93,7 @@ static bool serve(struct caller *c, const uint8_t key[CHECK_KEY], char *piece)
     if (n <= 0) {
         if (n == 0 && c->key == CHECK_KEY)
             (void)send(c->fd, &c->bytes, sizeof(c->bytes), MSG_NOSIGNAL);
-        drop(c);
+        caller_drop(c);
         return c->key == CHECK_KEY;
     }
     if (c->key == CHECK_KEY) {
@@ -101,7 +101,7 @@ static bool serve(struct caller *c, const uint8_t key[CHECK_KEY], char *piece)
         return false;
     }
     if (memcmp(piece, key + c->key, (size_t)n)) {
-        drop(c);
+        caller_drop(c);
         return false;
     }
     c->key += (size_t)n;
@@ -110,7 +110,7 @@ static bool serve(struct caller *c, const uint8_t key[CHECK_KEY], char *piece)
     return false;
 }
 
-static void take(int listener, struct caller *callers, size_t *count)
+static void caller_accept(int listener, struct caller *callers, size_t *count)
 {
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
@@ -147,10 +147,10 @@ bool check_listen_serve(const int fds[2], const uint8_t key[CHECK_KEY], int64_t 
         end = clock_boot_ms() + LINGER_MS < last ? clock_boot_ms() + LINGER_MS : last;
         for (size_t i = 0; i < count; i++)
             if (set[i + 2].revents)
-                over += serve(&callers[i], key, piece);
+                over += caller_serve(&callers[i], key, piece);
         for (size_t i = 0; i < 2; i++)
             if (set[i].revents)
-                take(fds[i], callers, &count);
+                caller_accept(fds[i], callers, &count);
     }
     free(piece);
     free(set);
@@ -167,13 +167,13 @@ struct dial {
     bool connected;
 };
 
-static void say(Ddp__V1__CheckLink *link, const char *problem)
+static void link_set_problem(Ddp__V1__CheckLink *link, const char *problem)
 {
     free(link->problem == (char *)protobuf_c_empty_string ? NULL : link->problem);
     link->problem = xstrdup(problem);
 }
 
-static const char *explain(int errnum)
+static const char *connect_error_text(int errnum)
 {
     switch (errnum) {
     case ECONNREFUSED:
@@ -188,14 +188,14 @@ static const char *explain(int errnum)
     }
 }
 
-static void failed(struct dial *d, const char *why)
+static void dial_fail(struct dial *d, const char *why)
 {
-    say(d->link, why);
+    link_set_problem(d->link, why);
     close_fd(&d->fd);
     d->fd = -1;
 }
 
-static int start_connect(const char *address, int port, int *errnum)
+static int connect_start(const char *address, int port, int *errnum)
 {
     struct addrinfo want = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     char service[16];
@@ -215,7 +215,7 @@ static int start_connect(const char *address, int port, int *errnum)
     return fd;
 }
 
-static void advance(struct dial *d, const uint8_t *key)
+static void dial_advance(struct dial *d, const uint8_t *key)
 {
     int errnum = 0;
     socklen_t size = sizeof(errnum);
@@ -223,16 +223,16 @@ static void advance(struct dial *d, const uint8_t *key)
 
     if (!d->connected) {
         if (getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &errnum, &size) || errnum) {
-            failed(d, explain(errnum));
+            dial_fail(d, connect_error_text(errnum));
             return;
         }
         d->connected = true;
         if (send(d->fd, key, CHECK_KEY, MSG_NOSIGNAL) != CHECK_KEY)
-            failed(d, "it closed the connection");
+            dial_fail(d, "it closed the connection");
         return;
     }
     if (read(d->fd, &byte, 1) != 1 || byte != 'k') {
-        failed(d, "somebody else answers at that address");
+        dial_fail(d, "somebody else answers at that address");
         return;
     }
     d->link->connect_ms = (double)(clock_mono_ns() - d->started) / 1e6;
@@ -240,7 +240,7 @@ static void advance(struct dial *d, const uint8_t *key)
     d->fd = -1;
 }
 
-static void run_dials(struct dial *dials, size_t count, const uint8_t *key)
+static void dials_run(struct dial *dials, size_t count, const uint8_t *key)
 {
     struct pollfd *set = xcalloc(count + 1, sizeof(*set));
     int64_t end = clock_boot_ms() + CONNECT_MS, left;
@@ -258,11 +258,12 @@ static void run_dials(struct dial *dials, size_t count, const uint8_t *key)
             continue;
         for (size_t i = 0; i < count; i++)
             if (dials[i].fd >= 0 && set[i].revents)
-                advance(&dials[i], key);
+                dial_advance(&dials[i], key);
     }
     for (size_t i = 0; i < count; i++)
         if (dials[i].fd >= 0)
-            failed(&dials[i], dials[i].connected ? "connected, but nobody answers" : explain(ETIMEDOUT));
+            dial_fail(&dials[i],
+                      dials[i].connected ? "connected, but nobody answers" : connect_error_text(ETIMEDOUT));
     free(set);
 }
 
@@ -270,7 +271,7 @@ static void run_dials(struct dial *dials, size_t count, const uint8_t *key)
 static int connect_blocking(const char *address, int port, const uint8_t *key)
 {
     struct timeval limit = {.tv_sec = 2};
-    int errnum, fd = start_connect(address, port, &errnum), yes = 1;
+    int errnum, fd = connect_start(address, port, &errnum), yes = 1;
     struct pollfd set = {.fd = fd, .events = POLLOUT};
     char byte;
 
@@ -288,7 +289,7 @@ static int connect_blocking(const char *address, int port, const uint8_t *key)
 }
 
 /* Bytes a second that have arrived; 0: it could not be measured. */
-static double measure(const char *address, int port, const uint8_t *key)
+static double link_measure(const char *address, int port, const uint8_t *key)
 {
     CLEANUP(close_fd) int fd = connect_blocking(address, port, key);
     CLEANUP(free_text) char *piece = xcalloc(1, PIECE);
@@ -310,7 +311,7 @@ static double measure(const char *address, int port, const uint8_t *key)
     return arrived == sent && spent > 0 ? (double)arrived * 1e9 / (double)spent : 0;
 }
 
-static Ddp__V1__CheckLink *add_link(const Ddp__V1__CheckTarget *target, int port)
+static Ddp__V1__CheckLink *link_add(const Ddp__V1__CheckTarget *target, int port)
 {
     Ddp__V1__CheckLink *link = xcalloc(1, sizeof(*link));
 
@@ -333,23 +334,23 @@ void check_connect(const Ddp__V1__CheckConnect *ask, Ddp__V1__CheckLink ***links
     for (size_t i = 0; i < ask->n_targets; i++)
         for (size_t p = 0; p < ask->targets[i]->n_ports; p++) {
             const Ddp__V1__CheckTarget *t = ask->targets[i];
-            struct dial d = {.link = add_link(t, t->ports[p]), .started = clock_mono_ns()};
+            struct dial d = {.link = link_add(t, t->ports[p]), .started = clock_mono_ns()};
 
-            d.fd = start_connect(t->address, t->ports[p], &errnum);
+            d.fd = connect_start(t->address, t->ports[p], &errnum);
             if (d.fd < 0)
-                say(d.link, explain(errnum));
+                link_set_problem(d.link, connect_error_text(errnum));
             dials = array_grow(dials, *count, &cap, sizeof(*dials));
             dials[*count] = d;
             *links = array_grow(*links, *count, &link_cap, sizeof(Ddp__V1__CheckLink *));
             (*links)[(*count)++] = d.link;
         }
-    run_dials(dials, *count, ask->key.data);
+    dials_run(dials, *count, ask->key.data);
     free(dials);
     for (size_t i = 0, at = 0; i < ask->n_targets; at += ask->targets[i++]->n_ports)
         for (size_t p = 0; ask->targets[i]->measure && p < ask->targets[i]->n_ports; p++)
             if (!*(*links)[at + p]->problem) {
                 (*links)[at + p]->bytes_per_s =
-                    measure(ask->targets[i]->address, ask->targets[i]->ports[p], ask->key.data);
+                    link_measure(ask->targets[i]->address, ask->targets[i]->ports[p], ask->key.data);
                 break;
             }
 }

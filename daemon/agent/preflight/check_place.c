@@ -36,7 +36,7 @@ struct check_place {
     size_t path_count;
 };
 
-static char *keep(struct check_place *p, const char *text)
+static char *place_keep_text(struct check_place *p, const char *text)
 {
     p->texts = strv_append(p->texts, text);
     return rpc_utf8_clean(p->texts[strv_len(p->texts) - 1]);
@@ -50,19 +50,19 @@ struct tree {
     bool cut;
 };
 
-static int by_name(const void *a, const void *b)
+static int files_by_name(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int by_entry(const struct dirent **a, const struct dirent **b)
+static int entries_by_name(const struct dirent **a, const struct dirent **b)
 {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static void list_files(struct tree *t, const char *dir, const char *below, int depth);
+static void tree_list_files(struct tree *t, const char *dir, const char *below, int depth);
 
-static void list_entry(struct tree *t, const char *dir, const char *below, const char *entry, int depth)
+static void tree_list_entry(struct tree *t, const char *dir, const char *below, const char *entry, int depth)
 {
     CLEANUP(free_text) char *name = xasprintf("%s%s%s", below, *below ? "/" : "", entry);
     CLEANUP(free_text) char *whole = xasprintf("%s/%s", dir, name);
@@ -71,7 +71,7 @@ static void list_entry(struct tree *t, const char *dir, const char *below, const
     if (!strcmp(entry, ".") || !strcmp(entry, "..") || stat(whole, &st))
         return;
     if (S_ISDIR(st.st_mode) && depth < 16)
-        list_files(t, dir, name, depth + 1);
+        tree_list_files(t, dir, name, depth + 1);
     if (!S_ISREG(st.st_mode))
         return;
     t->cut = t->count == FILES_MAX;
@@ -82,28 +82,28 @@ static void list_entry(struct tree *t, const char *dir, const char *below, const
 }
 
 /* By name, so that where it is cut it is the same on every node. */
-static void list_files(struct tree *t, const char *dir, const char *below, int depth)
+static void tree_list_files(struct tree *t, const char *dir, const char *below, int depth)
 {
     CLEANUP(free_text) char *path = *below ? xasprintf("%s/%s", dir, below) : xstrdup(dir);
     struct dirent **entries = NULL;
-    int count = scandir(path, &entries, NULL, by_entry);
+    int count = scandir(path, &entries, NULL, entries_by_name);
 
     for (int i = 0; i < count; i++) {
         if (!t->cut)
-            list_entry(t, dir, below, entries[i]->d_name, depth);
+            tree_list_entry(t, dir, below, entries[i]->d_name, depth);
         free(entries[i]);
     }
     free(entries);
 }
 
-static void release_tree(struct tree *t)
+static void tree_release(struct tree *t)
 {
     for (size_t i = 0; i < t->count; i++)
         free(t->files[i]);
     free(t->files);
 }
 
-static bool add_block(struct buf *out, int fd, int64_t offset, size_t size)
+static bool content_add_block(struct buf *out, int fd, int64_t offset, size_t size)
 {
     CLEANUP(free_text) char *block = xmalloc(size);
     uint8_t digest[DIGEST_BYTES];
@@ -120,7 +120,7 @@ static bool add_block(struct buf *out, int fd, int64_t offset, size_t size)
 }
 
 /* *left: bytes that may still be read; equal copies run out of them at the same file. */
-static void add_content(struct buf *out, int fd, int64_t size, Ddp__V1__CheckPath *result, int64_t *left)
+static void content_add(struct buf *out, int fd, int64_t size, Ddp__V1__CheckPath *result, int64_t *left)
 {
     int64_t wanted = size <= WHOLE_MAX ? size : 3 * BLOCK;
 
@@ -131,17 +131,17 @@ static void add_content(struct buf *out, int fd, int64_t size, Ddp__V1__CheckPat
     }
     *left -= wanted;
     if (size <= WHOLE_MAX) {
-        (void)add_block(out, fd, 0, (size_t)size);
+        (void)content_add_block(out, fd, 0, (size_t)size);
         return;
     }
-    (void)add_block(out, fd, 0, BLOCK);
-    (void)add_block(out, fd, size / 2, BLOCK);
-    (void)add_block(out, fd, size - BLOCK, BLOCK);
+    (void)content_add_block(out, fd, 0, BLOCK);
+    (void)content_add_block(out, fd, size / 2, BLOCK);
+    (void)content_add_block(out, fd, size - BLOCK, BLOCK);
 }
 
 /* One line: its name, size and content (*left below 0: without that), or that it cannot be read. */
-static void add_file(struct buf *out, const char *path, const char *name, Ddp__V1__CheckPath *result,
-                     int64_t *left)
+static void file_add_line(struct buf *out, const char *path, const char *name, Ddp__V1__CheckPath *result,
+                          int64_t *left)
 {
     CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
@@ -154,25 +154,25 @@ static void add_file(struct buf *out, const char *path, const char *name, Ddp__V
     result->bytes += st.st_size;
     buf_printf(out, "%s %lld", name, (long long)st.st_size);
     if (*left >= 0)
-        add_content(out, fd, st.st_size, result, left);
+        content_add(out, fd, st.st_size, result, left);
     buf_putc(out, '\n');
 }
 
-static void look_at_dir(struct buf *lines, const char *path, Ddp__V1__CheckPath *out, int64_t left)
+static void path_check_dir(struct buf *lines, const char *path, Ddp__V1__CheckPath *out, int64_t left)
 {
-    CLEANUP(release_tree) struct tree tree = {0};
+    CLEANUP(tree_release) struct tree tree = {0};
 
-    list_files(&tree, path, "", 0);
+    tree_list_files(&tree, path, "", 0);
     if (tree.count)
-        qsort(tree.files, tree.count, sizeof(char *), by_name);
+        qsort(tree.files, tree.count, sizeof(char *), files_by_name);
     for (size_t i = 0; i < tree.count; i++) {
         CLEANUP(free_text) char *file = xasprintf("%s/%s", path, tree.files[i]);
-        add_file(lines, file, tree.files[i], out, &left);
+        file_add_line(lines, file, tree.files[i], out, &left);
     }
     out->sampled = out->sampled || tree.cut;
 }
 
-static void look_at_path(struct check_place *p, const char *path, bool hash, Ddp__V1__CheckPath *out)
+static void path_check(struct check_place *p, const char *path, bool hash, Ddp__V1__CheckPath *out)
 {
     CLEANUP(buf_release) struct buf lines = {0};
     uint8_t digest[DIGEST_BYTES];
@@ -181,32 +181,32 @@ static void look_at_path(struct check_place *p, const char *path, bool hash, Ddp
     struct stat st;
 
     ddp__v1__check_path__init(out);
-    out->path = keep(p, path);
+    out->path = place_keep_text(p, path);
     if (stat(path, &st) || access(path, S_ISDIR(st.st_mode) ? R_OK | X_OK : R_OK)) {
-        out->problem = keep(p, errno == ENOENT ? "does not exist" : strerror(errno));
+        out->problem = place_keep_text(p, errno == ENOENT ? "does not exist" : strerror(errno));
         return;
     }
     if (S_ISDIR(st.st_mode))
-        look_at_dir(&lines, path, out, left);
+        path_check_dir(&lines, path, out, left);
     else
-        add_file(&lines, path, "", out, &left);
+        file_add_line(&lines, path, "", out, &left);
     if (!hash)
         return;
     digest_sha256(digest, lines.data ? lines.data : "", lines.len);
     hex_encode(hex, digest, sizeof(digest));
-    out->digest = keep(p, hex);
+    out->digest = place_keep_text(p, hex);
 }
 
 /* ---- the command */
 
-static bool ends_in(const char *text, const char *end)
+static bool text_ends_in(const char *text, const char *end)
 {
     size_t a = strlen(text), b = strlen(end);
 
     return a > b && !strcmp(text + a - b, end);
 }
 
-static char *find_program(const char *name, const char *workdir)
+static char *program_find(const char *name, const char *workdir)
 {
     CLEANUP(free_text) char *copy = NULL;
     char *dir, *rest;
@@ -225,7 +225,7 @@ static char *find_program(const char *name, const char *workdir)
 }
 
 /* Its first line of output within a moment; empty: it had none. */
-static void ask_version(const char *program, char *out, size_t size)
+static void program_ask_version(const char *program, char *out, size_t size)
 {
     int fds[2];
     pid_t pid;
@@ -254,35 +254,35 @@ static void ask_version(const char *program, char *out, size_t size)
     }
 }
 
-static void look_at_interpreter(struct check_place *p, const Ddp__V1__CheckPlace *ask,
-                                Ddp__V1__CheckPlaceResult *out)
+static void interpreter_check(struct check_place *p, const Ddp__V1__CheckPlace *ask,
+                              Ddp__V1__CheckPlaceResult *out)
 {
-    CLEANUP(free_text) char *path = find_program(ask->command[0], ask->workdir);
+    CLEANUP(free_text) char *path = program_find(ask->command[0], ask->workdir);
     const char *base;
     char version[128];
 
     if (!path || access(path, X_OK)) {
         CLEANUP(free_text)
         char *why = xasprintf("%s: %s", ask->command[0], path ? strerror(errno) : "not found in PATH");
-        out->interpreter_problem = keep(p, why);
+        out->interpreter_problem = place_keep_text(p, why);
         return;
     }
-    out->interpreter = keep(p, path);
+    out->interpreter = place_keep_text(p, path);
     base = strrchr(path, '/') + 1;
     if (!ask->hash || strncmp(base, "python", 6))
         return; /* starting one takes a moment */
-    ask_version(path, version, sizeof(version));
-    out->interpreter_version = keep(p, version);
+    program_ask_version(path, version, sizeof(version));
+    out->interpreter_version = place_keep_text(p, version);
 }
 
 /* Arguments that name a file here, or look as if they did. */
-static bool is_file_argument(const char *workdir, const char *argument, char **path)
+static bool argument_is_file(const char *workdir, const char *argument, char **path)
 {
     CLEANUP(free_text)
     char *whole = *argument == '/' ? xstrdup(argument) : xasprintf("%s/%s", workdir, argument);
     struct stat st;
 
-    if (*argument == '-' || (!ends_in(argument, ".py") && !ends_in(argument, ".sh") &&
+    if (*argument == '-' || (!text_ends_in(argument, ".py") && !text_ends_in(argument, ".sh") &&
                              (stat(whole, &st) || !S_ISREG(st.st_mode))))
         return false;
     *path = steal(whole);
@@ -291,7 +291,7 @@ static bool is_file_argument(const char *workdir, const char *argument, char **p
 
 /* ---- room */
 
-static void read_memory(Ddp__V1__CheckPlaceResult *out)
+static void memory_check(Ddp__V1__CheckPlaceResult *out)
 {
     FILE *f = fopen("/proc/meminfo", "re");
     long long kb;
@@ -308,7 +308,7 @@ static void read_memory(Ddp__V1__CheckPlaceResult *out)
 }
 
 /* The directory, or the nearest above it that is there: can it be made and written? */
-static void look_at_writable(struct check_place *p, const char *path)
+static void writable_check(struct check_place *p, const char *path)
 {
     CLEANUP(free_text) char *at = xstrdup(path);
     char *slash;
@@ -321,14 +321,14 @@ static void look_at_writable(struct check_place *p, const char *path)
     p->problems = strv_append(p->problems, rpc_utf8_clean(text));
 }
 
-static void look_at_workdir(struct check_place *p, const char *workdir, Ddp__V1__CheckPlaceResult *out)
+static void workdir_check(struct check_place *p, const char *workdir, Ddp__V1__CheckPlaceResult *out)
 {
     struct statvfs fs;
 
     if (*workdir && chdir(workdir)) {
         CLEANUP(free_text)
         char *why = xasprintf("%s: %s", workdir, errno == ENOENT ? "does not exist" : strerror(errno));
-        out->workdir_problem = keep(p, why);
+        out->workdir_problem = place_keep_text(p, why);
     }
     if (!statvfs(*workdir && !*out->workdir_problem ? workdir : "/", &fs))
         out->disk_free = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
@@ -336,24 +336,23 @@ static void look_at_workdir(struct check_place *p, const char *workdir, Ddp__V1_
 
 /* ---- all of it */
 
-static void set_environment(const Ddp__V1__CheckPlace *ask)
+static void environment_apply(const Ddp__V1__CheckPlace *ask)
 {
     for (size_t i = 0; i < ask->n_env; i++)
         if (strchr(ask->env[i], '='))
             putenv(ask->env[i]);
 }
 
-static void look_at_paths(struct check_place *p, const Ddp__V1__CheckPlace *ask,
-                          Ddp__V1__CheckPlaceResult *out)
+static void paths_check(struct check_place *p, const Ddp__V1__CheckPlace *ask, Ddp__V1__CheckPlaceResult *out)
 {
     p->paths = xcalloc(ask->n_paths + ask->n_command + 1, sizeof(*p->paths));
     for (size_t i = 0; i < ask->n_paths; i++)
-        look_at_path(p, ask->paths[i], ask->hash, &p->paths[p->path_count++]);
+        path_check(p, ask->paths[i], ask->hash, &p->paths[p->path_count++]);
     for (size_t i = 1; i < ask->n_command; i++) {
         CLEANUP(free_text) char *path = NULL;
 
-        if (is_file_argument(ask->workdir, ask->command[i], &path))
-            look_at_path(p, path, ask->hash, &p->paths[p->path_count++]);
+        if (argument_is_file(ask->workdir, ask->command[i], &path))
+            path_check(p, path, ask->hash, &p->paths[p->path_count++]);
     }
     out->n_paths = p->path_count;
     p->list = out->paths = xcalloc(p->path_count + 1, sizeof(Ddp__V1__CheckPath *));
@@ -367,16 +366,16 @@ struct check_place *check_place_look(const Ddp__V1__CheckPlace *ask, Ddp__V1__Ch
     const struct passwd *user = getpwuid(geteuid());
 
     ddp__v1__check_place_result__init(out);
-    set_environment(ask);
-    out->user = keep(p, user ? user->pw_name : "?");
+    environment_apply(ask);
+    out->user = place_keep_text(p, user ? user->pw_name : "?");
     out->user_number = (int64_t)geteuid() + 1;
-    look_at_workdir(p, ask->workdir, out);
+    workdir_check(p, ask->workdir, out);
     if (ask->n_command)
-        look_at_interpreter(p, ask, out);
-    look_at_paths(p, ask, out);
-    read_memory(out);
+        interpreter_check(p, ask, out);
+    paths_check(p, ask, out);
+    memory_check(out);
     for (size_t i = 0; i < ask->n_writable; i++)
-        look_at_writable(p, ask->writable[i]);
+        writable_check(p, ask->writable[i]);
     out->problems = p->problems;
     out->n_problems = strv_len(p->problems);
     return p;

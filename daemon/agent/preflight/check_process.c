@@ -21,7 +21,7 @@
 #define HOLD_MOST_MS 60000
 #define RESOLVE_MS 5000 /* an answer is due after ten seconds */
 
-static enum err_code become(const char *name, struct err *e)
+static enum err_code user_become(const char *name, struct err *e)
 {
     const struct passwd *user;
 
@@ -37,7 +37,7 @@ static enum err_code become(const char *name, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code read_ask(Ddp__V1__CheckAsk **ask, struct err *e)
+static enum err_code ask_read(Ddp__V1__CheckAsk **ask, struct err *e)
 {
     CLEANUP(buf_release) struct buf text = {0};
     char piece[16384];
@@ -51,7 +51,7 @@ static enum err_code read_ask(Ddp__V1__CheckAsk **ask, struct err *e)
 }
 
 /* Once: the reader waits for the end of it. */
-static enum err_code write_answer(const Ddp__V1__CheckAnswer *answer, struct err *e)
+static enum err_code answer_write(const Ddp__V1__CheckAnswer *answer, struct err *e)
 {
     CLEANUP(buf_release) struct buf packed = {0};
 
@@ -61,7 +61,7 @@ static enum err_code write_answer(const Ddp__V1__CheckAnswer *answer, struct err
     return ERR_OK;
 }
 
-static enum err_code answer_ask(const Ddp__V1__CheckAsk *ask, const struct check_ports *ports,
+static enum err_code ask_answer(const Ddp__V1__CheckAsk *ask, const struct check_ports *ports,
                                 const char *coordinator, struct err *e)
 {
     Ddp__V1__CheckAnswer answer = DDP__V1__CHECK_ANSWER__INIT;
@@ -84,7 +84,7 @@ static enum err_code answer_ask(const Ddp__V1__CheckAsk *ask, const struct check
         check_listen_open(ports, fds, &listen_result);
         answer.listen = &listen_result;
     }
-    code = write_answer(&answer, e);
+    code = answer_write(&answer, e);
     if (!code && ask->listen && ask->listen->key.len == CHECK_KEY)
         (void)check_listen_serve(fds, ask->listen->key.data, ask->listen->hold_ms, ask->listen->calls);
     check_links_free(answer.links, answer.n_links);
@@ -93,7 +93,7 @@ static enum err_code answer_ask(const Ddp__V1__CheckAsk *ask, const struct check
 }
 
 /* Whatever hangs: the kernel ends it. */
-static unsigned life(const Ddp__V1__CheckAsk *ask)
+static unsigned check_lifetime(const Ddp__V1__CheckAsk *ask)
 {
     int64_t hold = ask->listen ? ask->listen->hold_ms : 0;
 
@@ -113,13 +113,13 @@ int check_process_main(int argc, char **argv)
         return 2;
     }
     ports = (struct check_ports){atoi(argv[2]), atoi(argv[3])};
-    if (become(argv[1], &e) || read_ask(&ask, &e)) {
+    if (user_become(argv[1], &e) || ask_read(&ask, &e)) {
         fprintf(stderr, "ddp-agent check: %s\n", e.msg);
         return 1;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* after setuid, which clears it */
-    alarm(life(ask));
-    if (answer_ask(ask, &ports, argv[4], &e)) {
+    alarm(check_lifetime(ask));
+    if (ask_answer(ask, &ports, argv[4], &e)) {
         fprintf(stderr, "ddp-agent check: %s\n", e.msg);
         return 1;
     }

@@ -43,13 +43,13 @@ struct check_server {
     bool closing;
 };
 
-static void maybe_free(struct check_server *c)
+static void server_maybe_free(struct check_server *c)
 {
     if (c->closing && !c->list)
         free(c);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_check_closed(uv_handle_t *handle)
 {
     struct check *k = handle->data;
     struct check_server *c = k->all;
@@ -66,26 +66,26 @@ static void on_closed(uv_handle_t *handle)
     buf_release(&k->answer);
     close_fd(&k->pidfd);
     free(k);
-    maybe_free(c);
+    server_maybe_free(c);
 }
 
-static void end(struct check *k)
+static void check_end(struct check *k)
 {
     if (k->closing)
         return;
     k->closing = 2;
-    uv_close((uv_handle_t *)&k->pipe, on_closed);
-    uv_close((uv_handle_t *)&k->timer, on_closed);
+    uv_close((uv_handle_t *)&k->pipe, on_check_closed);
+    uv_close((uv_handle_t *)&k->timer, on_check_closed);
 }
 
 /* By its descriptor: the number may be another process's by now. */
-static void kill_check(const struct check *k)
+static void check_kill(const struct check *k)
 {
     if (k->pidfd >= 0)
         (void)syscall(SYS_pidfd_send_signal, k->pidfd, SIGKILL, NULL, 0);
 }
 
-static void send_answer(struct check_server *c, int64_t ask, int64_t wall_ms, Ddp__V1__CheckAnswer *answer)
+static void answer_send(struct check_server *c, int64_t ask, int64_t wall_ms, Ddp__V1__CheckAnswer *answer)
 {
     Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;
     struct err e;
@@ -98,34 +98,34 @@ static void send_answer(struct check_server *c, int64_t ask, int64_t wall_ms, Dd
         log_warn("check_not_answered", "why=%s", LOG_Q(e.msg));
 }
 
-static void send_error(struct check_server *c, int64_t ask, int64_t wall_ms, const char *why)
+static void error_send(struct check_server *c, int64_t ask, int64_t wall_ms, const char *why)
 {
     Ddp__V1__CheckAnswer answer = DDP__V1__CHECK_ANSWER__INIT;
     CLEANUP(free_text) char *text = rpc_utf8_clean(xstrdup(why));
 
     answer.error = text;
-    send_answer(c, ask, wall_ms, &answer);
+    answer_send(c, ask, wall_ms, &answer);
 }
 
-static void answer_with(struct check *k)
+static void check_forward_answer(struct check *k)
 {
     CLEANUP(rpc_release) Ddp__V1__CheckAnswer *answer = NULL;
     struct err e;
 
     if (!k->answer.len ||
         rpc_unpack(&ddp__v1__check_answer__descriptor, k->answer.data, k->answer.len, (void **)&answer, &e)) {
-        send_error(k->all, k->ask, k->wall_ms, "the check ended without an answer, see the agent's log");
+        error_send(k->all, k->ask, k->wall_ms, "the check ended without an answer, see the agent's log");
         return;
     }
     char *version = answer->version, *address = answer->address; /* ours go in for the sending only */
     answer->version = (char *)DDP_VERSION;
     answer->address = (char *)k->all->options.address;
-    send_answer(k->all, k->ask, k->wall_ms, answer);
+    answer_send(k->all, k->ask, k->wall_ms, answer);
     answer->version = version;
     answer->address = address;
 }
 
-static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
+static void on_check_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     struct check *k = handle->data;
 
@@ -134,7 +134,7 @@ static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 }
 
 /* A listener's process goes on after its answer; its own alarm ends it. */
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *piece)
+static void on_check_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *piece)
 {
     struct check *k = stream->data;
 
@@ -145,26 +145,26 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *piece)
     if (n == 0)
         return;
     if (n > 0) {
-        kill_check(k);
+        check_kill(k);
         buf_clear(&k->answer);
     }
-    answer_with(k);
-    end(k);
+    check_forward_answer(k);
+    check_end(k);
 }
 
-static void on_late(uv_timer_t *timer)
+static void on_check_late(uv_timer_t *timer)
 {
     struct check *k = timer->data;
 
-    kill_check(k);
-    send_error(k->all, k->ask, k->wall_ms, "the check hangs, does a file system there?");
-    end(k);
+    check_kill(k);
+    error_send(k->all, k->ask, k->wall_ms, "the check hangs, does a file system there?");
+    check_end(k);
 }
 
 /* ---- the process */
 
 /* The question as a file to read. */
-static int question(const Ddp__V1__CheckAsk *ask, struct err *e)
+static int ask_to_file(const Ddp__V1__CheckAsk *ask, struct err *e)
 {
     CLEANUP(buf_release) struct buf packed = {0};
     CLEANUP(close_fd) int fd = -1;
@@ -182,7 +182,7 @@ static int question(const Ddp__V1__CheckAsk *ask, struct err *e)
     return out;
 }
 
-static int plan(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr, int in, int out)
+static int check_attributes_set(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr, int in, int out)
 {
     sigset_t none, all;
     int rc = posix_spawn_file_actions_adddup2(files, in, 0);
@@ -198,8 +198,8 @@ static int plan(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr, int 
 
 /* With run_as: submitter as whoever asks, if that account may have jobs here. The coordinator's own root can
  * have none, and still has to look at ports and clocks. */
-static enum err_code check_user(const struct check_server *c, const Ddp__V1__CheckAsk *ask, const char **out,
-                                struct err *e)
+static enum err_code check_choose_user(const struct check_server *c, const Ddp__V1__CheckAsk *ask,
+                                       const char **out, struct err *e)
 {
     *out = c->options.user ? c->options.user : "-";
     if (!c->options.submitter_on)
@@ -213,7 +213,7 @@ static enum err_code check_user(const struct check_server *c, const Ddp__V1__Che
     return ERR_OK;
 }
 
-static int start_process(const struct check_server *c, const char *user, int in, int out, pid_t *pid)
+static int check_spawn(const struct check_server *c, const char *user, int in, int out, pid_t *pid)
 {
     CLEANUP(free_text) char *first = xasprintf("%d", c->options.port_first);
     CLEANUP(free_text) char *last = xasprintf("%d", c->options.port_last);
@@ -230,7 +230,7 @@ static int start_process(const struct check_server *c, const char *user, int in,
 
     posix_spawn_file_actions_init(&files);
     posix_spawnattr_init(&attr);
-    rc = plan(&files, &attr, in, out);
+    rc = check_attributes_set(&files, &attr, in, out);
     if (!rc)
         rc = posix_spawn(pid, "/proc/self/exe", &files, &attr, argv, environ);
     posix_spawn_file_actions_destroy(&files);
@@ -238,7 +238,8 @@ static int start_process(const struct check_server *c, const char *user, int in,
     return rc;
 }
 
-static void follow(struct check_server *c, const Ddp__V1__CheckAsk *ask, int64_t wall_ms, pid_t pid, int fd)
+static void check_follow(struct check_server *c, const Ddp__V1__CheckAsk *ask, int64_t wall_ms, pid_t pid,
+                         int fd)
 {
     struct check *k = xcalloc(1, sizeof(*k));
 
@@ -250,12 +251,13 @@ static void follow(struct check_server *c, const Ddp__V1__CheckAsk *ask, int64_t
     c->count++;
     BUG_ON(uv_pipe_init(c->loop, &k->pipe, 0) || uv_timer_init(c->loop, &k->timer));
     k->pipe.data = k->timer.data = k;
-    BUG_ON(uv_pipe_open(&k->pipe, fd) || uv_read_start((uv_stream_t *)&k->pipe, on_room, on_read));
-    BUG_ON(uv_timer_start(&k->timer, on_late, ANSWER_MS, 0));
+    BUG_ON(uv_pipe_open(&k->pipe, fd) ||
+           uv_read_start((uv_stream_t *)&k->pipe, on_check_room, on_check_read));
+    BUG_ON(uv_timer_start(&k->timer, on_check_late, ANSWER_MS, 0));
 }
 
-static enum err_code start(struct check_server *c, const Ddp__V1__CheckAsk *ask, int64_t wall_ms,
-                           struct err *e)
+static enum err_code check_start(struct check_server *c, const Ddp__V1__CheckAsk *ask, int64_t wall_ms,
+                                 struct err *e)
 {
     CLEANUP(close_fd) int in = -1;
     CLEANUP(close_fd) int out = -1;
@@ -265,20 +267,20 @@ static enum err_code start(struct check_server *c, const Ddp__V1__CheckAsk *ask,
 
     if (c->count >= CHECKS_MAX)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "too many checks at once, try again later");
-    if (check_user(c, ask, &user, e))
+    if (check_choose_user(c, ask, &user, e))
         return e->code;
-    in = question(ask, e);
+    in = ask_to_file(ask, e);
     if (in < 0)
         return e->code;
     if (pipe2(fds, O_CLOEXEC))
         return err_sys(e, errno, "pipe");
     out = fds[1];
-    rc = start_process(c, user, in, out, &pid);
+    rc = check_spawn(c, user, in, out, &pid);
     if (rc) {
         close(fds[0]);
         return err_sys(e, rc, "ddp-agent check");
     }
-    follow(c, ask, wall_ms, pid, fds[0]);
+    check_follow(c, ask, wall_ms, pid, fds[0]);
     return ERR_OK;
 }
 
@@ -296,8 +298,8 @@ void check_server_ask(struct check_server *c, const Ddp__V1__CheckAsk *ask)
     int64_t wall_ms = clock_wall_ms();
     struct err e;
 
-    if (start(c, ask, wall_ms, &e))
-        send_error(c, ask->ask, wall_ms, e.msg);
+    if (check_start(c, ask, wall_ms, &e))
+        error_send(c, ask->ask, wall_ms, e.msg);
 }
 
 void check_server_close(struct check_server *c)
@@ -306,8 +308,8 @@ void check_server_close(struct check_server *c)
         return;
     c->closing = true;
     for (struct check *k = c->list; k; k = k->next) {
-        kill_check(k);
-        end(k);
+        check_kill(k);
+        check_end(k);
     }
-    maybe_free(c);
+    server_maybe_free(c);
 }

@@ -14,7 +14,7 @@
 
 /* Where cgroup2 is mounted, from /proc/self/mountinfo: "ID PARENT MAJ:MIN ROOT MOUNTPOINT OPTIONS - cgroup2
  * ...". */
-static bool find_mount(char out[PATH_MAX])
+static bool cgroup_mount_find(char out[PATH_MAX])
 {
     FILE *f = fopen("/proc/self/mountinfo", "re");
     char line[8192];
@@ -31,7 +31,7 @@ static bool find_mount(char out[PATH_MAX])
 }
 
 /* Our own cgroup v2 path: the line "0::/..." of /proc/self/cgroup. */
-static bool find_own(char out[PATH_MAX])
+static bool cgroup_own_path(char out[PATH_MAX])
 {
     FILE *f = fopen("/proc/self/cgroup", "re");
     char line[PATH_MAX];
@@ -55,7 +55,7 @@ enum err_code cgroup_make(const char *name, char **out, struct err *e)
     CLEANUP(free_text) char *path = NULL;
 
     *out = NULL;
-    if (!find_mount(mount) || !find_own(own))
+    if (!cgroup_mount_find(mount) || !cgroup_own_path(own))
         return ERR_OK;
     path = xasprintf("%s%s/%s", mount, strcmp(own, "/") ? own : "", name);
     if (mkdir(path, 0755) && errno != EEXIST) {
@@ -72,7 +72,7 @@ int cgroup_open(const char *cgroup)
     return open(cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-static FILE *open_member(const char *cgroup, const char *name, const char *mode)
+static FILE *cgroup_file_open(const char *cgroup, const char *name, const char *mode)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%s", cgroup, name);
 
@@ -81,8 +81,8 @@ static FILE *open_member(const char *cgroup, const char *name, const char *mode)
 
 int cgroup_kill(const char *cgroup)
 {
-    FILE *kill_file = open_member(cgroup, "cgroup.kill", "we");
-    FILE *procs = open_member(cgroup, "cgroup.procs", "re");
+    FILE *kill_file = cgroup_file_open(cgroup, "cgroup.kill", "we");
+    FILE *procs = cgroup_file_open(cgroup, "cgroup.procs", "re");
     int alive = 0, pid;
 
     if (kill_file) {
@@ -105,7 +105,7 @@ void cgroup_remove(const char *cgroup)
         return; /* a leftover directory holds nothing; the next start of this spawn's number would reuse it */
 }
 
-static long long counter(FILE *f, const char *key)
+static long long counter_read(FILE *f, const char *key)
 {
     char name[64];
     long long value, found = -1;
@@ -120,10 +120,10 @@ static long long counter(FILE *f, const char *key)
 
 bool cgroup_out_of_memory(const char *cgroup)
 {
-    return counter(open_member(cgroup, "memory.events", "re"), "oom_kill") > 0;
+    return counter_read(cgroup_file_open(cgroup, "memory.events", "re"), "oom_kill") > 0;
 }
 
 long long kernel_oom_kills(void)
 {
-    return counter(fopen("/proc/vmstat", "re"), "oom_kill");
+    return counter_read(fopen("/proc/vmstat", "re"), "oom_kill");
 }

@@ -18,7 +18,7 @@ const char *spawn_state_name(enum spawn_state state)
     return state_names[state];
 }
 
-static int find_name(const char *const *names, size_t count, const char *text)
+static int name_find(const char *const *names, size_t count, const char *text)
 {
     for (size_t i = 0; text && i < count; i++)
         if (!strcmp(names[i], text))
@@ -31,7 +31,7 @@ char *text_member(const json_t *obj, const char *key)
     return xstrdup(json_get_text(obj, key, NULL));
 }
 
-static void put_texts(struct jout *o, const char *key, char *const *list)
+static void texts_put(struct jout *o, const char *key, char *const *list)
 {
     if (!list)
         return;
@@ -41,7 +41,7 @@ static void put_texts(struct jout *o, const char *key, char *const *list)
     jout_close(o, ']');
 }
 
-static char **texts_member(const json_t *obj, const char *key)
+static char **texts_get(const json_t *obj, const char *key)
 {
     const json_t *list = json_object_get(obj, key), *item;
     char **out = NULL;
@@ -54,7 +54,7 @@ static char **texts_member(const json_t *obj, const char *key)
     return out;
 }
 
-static void put_order(struct jout *o, const struct spawn_order *s)
+static void order_put(struct jout *o, const struct spawn_order *s)
 {
     jout_int(o, "spawn", s->spawn);
     jout_int(o, "generation", s->generation);
@@ -62,15 +62,15 @@ static void put_order(struct jout *o, const struct spawn_order *s)
     jout_int(o, "local_rank", s->local_rank);
     jout_text(o, "id", s->id);
     jout_text(o, "owner", s->owner);
-    put_texts(o, "argv", s->argv);
-    put_texts(o, "env", s->env);
+    texts_put(o, "argv", s->argv);
+    texts_put(o, "env", s->env);
     jout_text(o, "workdir", s->workdir);
     jout_text(o, "log_dir", s->log_dir);
     if (s->token)
         jout_text(o, "token", s->token);
     if (s->user)
         jout_text(o, "user", s->user);
-    put_texts(o, "gpu_uuids", s->gpu_uuids);
+    texts_put(o, "gpu_uuids", s->gpu_uuids);
     jout_int(o, "gpu_slots", s->gpu_slots);
     jout_int(o, "master_port", s->master_port);
     jout_bool(o, "native", s->native);
@@ -79,7 +79,7 @@ static void put_order(struct jout *o, const struct spawn_order *s)
     jout_int(o, "grace_ms", s->grace_ms);
 }
 
-static enum err_code get_order(struct spawn_order *s, const json_t *obj, struct err *e)
+static enum err_code order_get(struct spawn_order *s, const json_t *obj, struct err *e)
 {
     s->spawn = json_get_int(obj, "spawn", 0);
     s->generation = json_get_int(obj, "generation", 0);
@@ -87,13 +87,13 @@ static enum err_code get_order(struct spawn_order *s, const json_t *obj, struct 
     s->local_rank = (int)json_get_int(obj, "local_rank", 0);
     s->id = text_member(obj, "id");
     s->owner = text_member(obj, "owner");
-    s->argv = texts_member(obj, "argv");
-    s->env = texts_member(obj, "env");
+    s->argv = texts_get(obj, "argv");
+    s->env = texts_get(obj, "env");
     s->workdir = text_member(obj, "workdir");
     s->log_dir = text_member(obj, "log_dir");
     s->token = text_member(obj, "token");
     s->user = text_member(obj, "user");
-    s->gpu_uuids = texts_member(obj, "gpu_uuids");
+    s->gpu_uuids = texts_get(obj, "gpu_uuids");
     s->gpu_slots = (int)json_get_int(obj, "gpu_slots", 1);
     s->master_port = (int)json_get_int(obj, "master_port", 0);
     s->native = json_get_bool(obj, "native", false);
@@ -134,7 +134,7 @@ void fact_put(struct jout *o, const struct spawn_fact *f)
 
 enum err_code fact_get(struct spawn_fact *f, const json_t *obj, struct err *e)
 {
-    int state = find_name(state_names, ARRAY_LEN(state_names), json_get_text(obj, "state", NULL));
+    int state = name_find(state_names, ARRAY_LEN(state_names), json_get_text(obj, "state", NULL));
 
     f->spawn = json_get_int(obj, "spawn", 0);
     f->generation = json_get_int(obj, "generation", 0);
@@ -164,7 +164,7 @@ enum err_code fact_get(struct spawn_fact *f, const json_t *obj, struct err *e)
     return ERR_OK;
 }
 
-static void put_report(struct jout *o, const struct spawn_report *r)
+static void report_put(struct jout *o, const struct spawn_report *r)
 {
     jout_int(o, "spawn", r->spawn);
     jout_int(o, "generation", r->generation);
@@ -178,7 +178,7 @@ static void put_report(struct jout *o, const struct spawn_report *r)
     jout_close(o, '}');
 }
 
-static enum err_code get_report(struct spawn_report *r, json_t *obj, struct err *e)
+static enum err_code report_get(struct spawn_report *r, json_t *obj, struct err *e)
 {
     json_t *metrics = json_object_get(obj, "metrics"), *value;
     const char *key;
@@ -213,7 +213,7 @@ void control_encode(const struct control_message *m, struct buf *out)
         jout_text(&o, "node", m->node);
         break;
     case CONTROL_START:
-        put_order(&o, &m->order);
+        order_put(&o, &m->order);
         break;
     case CONTROL_STOP:
         jout_int(&o, "mode", m->mode);
@@ -233,7 +233,7 @@ void control_encode(const struct control_message *m, struct buf *out)
         fact_put(&o, &m->fact);
         break;
     case CONTROL_REPORT:
-        put_report(&o, &m->report);
+        report_put(&o, &m->report);
         break;
     case CONTROL_SYNCED:
         break;
@@ -241,15 +241,15 @@ void control_encode(const struct control_message *m, struct buf *out)
     jout_close(&o, '}');
 }
 
-static enum err_code get_body(struct control_message *m, json_t *obj, struct err *e)
+static enum err_code body_get(struct control_message *m, json_t *obj, struct err *e)
 {
     switch (m->op) {
     case CONTROL_START:
-        return get_order(&m->order, obj, e);
+        return order_get(&m->order, obj, e);
     case CONTROL_FACT:
         return fact_get(&m->fact, obj, e);
     case CONTROL_REPORT:
-        return get_report(&m->report, obj, e);
+        return report_get(&m->report, obj, e);
     case CONTROL_HELLO:
     case CONTROL_STOP:
     case CONTROL_FORGET:
@@ -278,11 +278,11 @@ enum err_code control_decode(struct control_message *out, const char *text, size
     memset(out, 0, sizeof(*out));
     if (json_parse(text, len, CONTROL_MESSAGE_MAX, &obj, e))
         return e->code;
-    op = find_name(op_names, ARRAY_LEN(op_names), json_get_text(obj, "op", NULL));
+    op = name_find(op_names, ARRAY_LEN(op_names), json_get_text(obj, "op", NULL));
     if (op < 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "unknown control message");
     out->op = (enum control_op)op;
-    return get_body(out, obj, e);
+    return body_get(out, obj, e);
 }
 
 void control_message_release(struct control_message *m)

@@ -22,7 +22,7 @@ char *log_place_path(const char *log_dir, int64_t job, int64_t generation, const
 }
 
 /* "/var/log/ddp/7/generation_1/box1/0" -> "/var/log/ddp" and "7/generation_1/box1/0". */
-static char *split_path(const char *dir, const char **below)
+static char *path_split(const char *dir, const char **below)
 {
     const char *at = dir + strlen(dir);
     char *base;
@@ -40,7 +40,7 @@ static char *split_path(const char *dir, const char **below)
 enum err_code log_place_open(const char *dir, int *fd, struct err *e)
 {
     const char *below;
-    CLEANUP(free_text) char *base = split_path(dir, &below);
+    CLEANUP(free_text) char *base = path_split(dir, &below);
     CLEANUP(close_fd) int at = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (at < 0)
@@ -48,10 +48,10 @@ enum err_code log_place_open(const char *dir, int *fd, struct err *e)
     return file_at_open_dir(at, below, fd, e);
 }
 
-static enum err_code make_last(const char *dir, bool own, int *fd, struct err *e)
+static enum err_code last_dir_make(const char *dir, bool own, int *fd, struct err *e)
 {
     const char *below;
-    CLEANUP(free_text) char *base = split_path(dir, &below);
+    CLEANUP(free_text) char *base = path_split(dir, &below);
     CLEANUP(free_text) char *above = xstrdup(below);
     CLEANUP(close_fd) int top = -1;
     CLEANUP(close_fd) int at = -1;
@@ -76,7 +76,7 @@ enum err_code log_place_make(const char *dir, uid_t user, gid_t group, int *out,
     CLEANUP(close_fd) int first = -1;
     CLEANUP(close_fd) int second = -1;
 
-    if (make_last(dir, user != geteuid(), &fd, e))
+    if (last_dir_make(dir, user != geteuid(), &fd, e))
         return e->code;
     /* the files before the directory: until it is given away nobody else can put anything there */
     if (file_at_open_append(fd, "stdout.log", LOG_PLACE_FILE_MODE, user, group, &first, e) ||

@@ -25,12 +25,12 @@ struct proc_table {
     size_t count, cap;
 };
 
-static void release_table(struct proc_table *t)
+static void proc_table_release(struct proc_table *t)
 {
     free(t->items);
 }
 
-static bool read_stat(pid_t pid, struct proc *out)
+static bool proc_stat_read(pid_t pid, struct proc *out)
 {
     char path[64], text[1024], *p, state;
     int parent, group, session;
@@ -62,17 +62,17 @@ bool process_exiting(pid_t pid)
 {
     struct proc p;
 
-    return read_stat(pid, &p) && (p.zombie || p.exiting);
+    return proc_stat_read(pid, &p) && (p.zombie || p.exiting);
 }
 
-static int by_pid(const void *a, const void *b)
+static int proc_by_pid(const void *a, const void *b)
 {
     const struct proc *x = a, *y = b;
 
     return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-static void read_table(struct proc_table *t)
+static void proc_table_read(struct proc_table *t)
 {
     DIR *d = opendir("/proc");
     struct dirent *entry;
@@ -81,7 +81,7 @@ static void read_table(struct proc_table *t)
         pid_t pid = (pid_t)atoi(entry->d_name);
         struct proc p;
 
-        if (pid <= 0 || !read_stat(pid, &p))
+        if (pid <= 0 || !proc_stat_read(pid, &p))
             continue;
         t->items = array_grow(t->items, t->count, &t->cap, sizeof(*t->items));
         t->items[t->count++] = p;
@@ -89,10 +89,10 @@ static void read_table(struct proc_table *t)
     if (d)
         closedir(d);
     if (t->count)
-        qsort(t->items, t->count, sizeof(*t->items), by_pid);
+        qsort(t->items, t->count, sizeof(*t->items), proc_by_pid);
 }
 
-static bool descends(const struct proc_table *t, const struct proc *p, pid_t ancestor)
+static bool proc_descends(const struct proc_table *t, const struct proc *p, pid_t ancestor)
 {
     /* bounded: a table read while processes come and go may hold a ring */
     for (size_t depth = 0; p && depth < t->count; depth++) {
@@ -100,12 +100,12 @@ static bool descends(const struct proc_table *t, const struct proc *p, pid_t anc
 
         if (p->pid == ancestor || p->parent == ancestor)
             return true;
-        p = bsearch(&key, t->items, t->count, sizeof(*t->items), by_pid);
+        p = bsearch(&key, t->items, t->count, sizeof(*t->items), proc_by_pid);
     }
     return false;
 }
 
-static bool has_entry(const struct buf *env, const char *name, const char *value)
+static bool environ_has_entry(const struct buf *env, const char *name, const char *value)
 {
     size_t name_len = strlen(name), value_len = strlen(value);
 
@@ -120,7 +120,7 @@ static bool has_entry(const struct buf *env, const char *name, const char *value
     return false;
 }
 
-static bool carries_mark(pid_t pid, const char *id, const char *owner)
+static bool proc_carries_mark(pid_t pid, const char *id, const char *owner)
 {
     CLEANUP(buf_release) struct buf env = {0};
     char path[64], chunk[16384];
@@ -134,11 +134,12 @@ static bool carries_mark(pid_t pid, const char *id, const char *owner)
     while ((n = read(fd, chunk, sizeof(chunk))) > 0 && env.len < (4u << 20))
         buf_append(&env, chunk, (size_t)n);
     close(fd);
-    return env.len && has_entry(&env, "DDP_SPAWN_ID", id) && has_entry(&env, "DDP_AGENT_ID", owner);
+    return env.len && environ_has_entry(&env, "DDP_SPAWN_ID", id) &&
+           environ_has_entry(&env, "DDP_AGENT_ID", owner);
 }
 
 /* By pidfd: between the look and the signal the number may have become another process's. */
-static bool kill_checked(pid_t pid, pid_t parent)
+static bool proc_kill_checked(pid_t pid, pid_t parent)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     struct proc now;
@@ -146,24 +147,24 @@ static bool kill_checked(pid_t pid, pid_t parent)
 
     if (fd < 0)
         return errno == ENOSYS && !kill(pid, SIGKILL);
-    sent = read_stat(pid, &now) && (parent == 0 || now.parent == parent) &&
+    sent = proc_stat_read(pid, &now) && (parent == 0 || now.parent == parent) &&
            !syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
     close(fd);
     return sent;
 }
 
-static bool belongs(const struct proc_table *t, const struct proc *p, const struct proc_mark *mark)
+static bool proc_belongs(const struct proc_table *t, const struct proc *p, const struct proc_mark *mark)
 {
     if (!mark->other_count)
         return true;
-    if (mark->main > 0 && (p->session == mark->main || descends(t, p, mark->main)))
+    if (mark->main > 0 && (p->session == mark->main || proc_descends(t, p, mark->main)))
         return true;
-    return carries_mark(p->pid, mark->id, mark->owner);
+    return proc_carries_mark(p->pid, mark->id, mark->owner);
 }
 
 /* What a dead process leaves behind becomes a child of the subreaper: the caller has only the other spawns'
  * first processes for children, so nothing is left, and the whole of /proc need not be read. */
-static bool nothing_left(const struct proc_mark *mark)
+static bool children_none_left(const struct proc_mark *mark)
 {
     FILE *f = mark->over ? fopen("/proc/thread-self/children", "re") : NULL;
     bool stranger = false;
@@ -182,37 +183,37 @@ static bool nothing_left(const struct proc_mark *mark)
 
 int descendants_kill(const struct proc_mark *mark)
 {
-    CLEANUP(release_table) struct proc_table t = {0};
+    CLEANUP(proc_table_release) struct proc_table t = {0};
     pid_t self = getpid();
     int alive = 0;
 
-    if (nothing_left(mark))
+    if (children_none_left(mark))
         return 0;
-    read_table(&t);
+    proc_table_read(&t);
     for (size_t i = 0; i < t.count; i++) {
         const struct proc *p = &t.items[i];
 
-        if (p->zombie || p->pid == self || !descends(&t, p, self) || !belongs(&t, p, mark))
+        if (p->zombie || p->pid == self || !proc_descends(&t, p, self) || !proc_belongs(&t, p, mark))
             continue;
         alive++;
-        (void)kill_checked(p->pid, p->parent);
+        (void)proc_kill_checked(p->pid, p->parent);
     }
     return alive;
 }
 
 int marked_kill(const char *id, const char *owner)
 {
-    CLEANUP(release_table) struct proc_table t = {0};
+    CLEANUP(proc_table_release) struct proc_table t = {0};
     int alive = 0;
 
-    read_table(&t);
+    proc_table_read(&t);
     for (size_t i = 0; i < t.count; i++) {
         const struct proc *p = &t.items[i];
 
-        if (p->zombie || p->pid == getpid() || !carries_mark(p->pid, id, owner))
+        if (p->zombie || p->pid == getpid() || !proc_carries_mark(p->pid, id, owner))
             continue;
         alive++;
-        (void)kill_checked(p->pid, 0);
+        (void)proc_kill_checked(p->pid, 0);
     }
     return alive;
 }

@@ -44,7 +44,7 @@ enum err_code record_remove(const char *dir, int64_t spawn, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code read_one(const char *dir, int64_t spawn, struct spawn_fact *out, struct err *e)
+static enum err_code record_read(const char *dir, int64_t spawn, struct spawn_fact *out, struct err *e)
 {
     CLEANUP(buf_release) struct buf text = {0};
     CLEANUP(json_release) json_t *obj = NULL;
@@ -58,14 +58,14 @@ static enum err_code read_one(const char *dir, int64_t spawn, struct spawn_fact 
     return fact_get(out, obj, e);
 }
 
-static int by_spawn(const void *a, const void *b)
+static int fact_by_spawn(const void *a, const void *b)
 {
     const struct spawn_fact *x = a, *y = b;
 
     return (x->spawn > y->spawn) - (x->spawn < y->spawn);
 }
 
-static bool is_record(const char *name, int64_t *spawn)
+static bool name_is_record(const char *name, int64_t *spawn)
 {
     char *end;
 
@@ -89,9 +89,9 @@ enum err_code record_list(const char *dir, struct record_list *out, struct err *
         struct err ignored;
         int64_t spawn;
 
-        if (!is_record(entry->d_name, &spawn))
+        if (!name_is_record(entry->d_name, &spawn))
             continue;
-        if (read_one(dir, spawn, &fact, &ignored)) {
+        if (record_read(dir, spawn, &fact, &ignored)) {
             spawn_fact_release(&fact);
             fact = (struct spawn_fact){.spawn = spawn, .state = SPAWN_EXITED, .lost = true};
             fact.message = xasprintf("its record cannot be read: %s", ignored.msg);
@@ -101,7 +101,7 @@ enum err_code record_list(const char *dir, struct record_list *out, struct err *
     }
     closedir(d);
     if (out->count)
-        qsort(out->items, out->count, sizeof(*out->items), by_spawn);
+        qsort(out->items, out->count, sizeof(*out->items), fact_by_spawn);
     return ERR_OK;
 }
 

@@ -16,7 +16,7 @@
 #define SOCKET_TYPE (SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK)
 
 /* Large enough for a start order with a long environment; root may pass the system's limit. */
-static void widen(int fd)
+static void socket_widen(int fd)
 {
     int size = CONTROL_MESSAGE_MAX * 2;
 
@@ -25,7 +25,7 @@ static void widen(int fd)
 }
 
 /* dirfd stays open for as long as the address is used. */
-static enum err_code address(const char *dir, int *dirfd, struct sockaddr_un *out, struct err *e)
+static enum err_code socket_address(const char *dir, int *dirfd, struct sockaddr_un *out, struct err *e)
 {
     *dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (*dirfd < 0)
@@ -44,7 +44,7 @@ enum err_code control_listen(const char *dir, int *fd, struct err *e)
 
     if (s < 0)
         return err_sys(e, errno, "control socket");
-    if (address(dir, &dirfd, &at, e))
+    if (socket_address(dir, &dirfd, &at, e))
         return e->code;
     if (unlinkat(dirfd, SOCKET_NAME, 0) && errno != ENOENT)
         return err_sys(e, errno, "%s/" SOCKET_NAME, dir);
@@ -65,14 +65,14 @@ enum err_code control_connect(const char *dir, int *fd, struct err *e)
 
     if (s < 0)
         return err_sys(e, errno, "control socket");
-    if (address(dir, &dirfd, &at, e))
+    if (socket_address(dir, &dirfd, &at, e))
         return e->code;
     if (connect(s, (struct sockaddr *)&at, sizeof(at))) {
         if (errno == ECONNREFUSED || errno == EAGAIN)
             return err_set(e, ERR_UNAVAILABLE, "%s/" SOCKET_NAME ": nobody answers", dir);
         return err_sys(e, errno, "%s/" SOCKET_NAME, dir);
     }
-    widen(s);
+    socket_widen(s);
     *fd = s;
     s = -1;
     return ERR_OK;
@@ -82,8 +82,8 @@ enum err_code control_pair(int fds[2], struct err *e)
 {
     if (socketpair(AF_UNIX, SOCKET_TYPE, 0, fds))
         return err_sys(e, errno, "control socket");
-    widen(fds[0]);
-    widen(fds[1]);
+    socket_widen(fds[0]);
+    socket_widen(fds[1]);
     return ERR_OK;
 }
 
@@ -100,7 +100,7 @@ enum err_code control_accept(int listener, int *fd, struct err *e)
         return err_sys(e, errno, "peer credentials");
     if (peer.uid != 0 && peer.uid != geteuid())
         return err_set(e, ERR_PERMISSION_DENIED, "control connection from uid %u", (unsigned)peer.uid);
-    widen(s);
+    socket_widen(s);
     *fd = s;
     s = -1;
     return ERR_OK;
