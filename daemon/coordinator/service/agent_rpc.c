@@ -1,3 +1,5 @@
+#include "daemon/coordinator/service/agent_rpc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,9 +8,17 @@
 #include "base/mem.h"
 #include "daemon/coordinator/service/ask.h"
 #include "daemon/coordinator/service/cards.h"
+#include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/effects.h"
+#include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/logs.h"
+#include "daemon/coordinator/service/looks.h"
+#include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/metrics_recorder.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/pool.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
 /* Agent.Session: hello first, then heartbeats, facts, reports and log chunks up; welcome, acknowledgements,

@@ -5,6 +5,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "daemon/coordinator/service/agent_rpc.h"
+#include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
 #define LOOK_EVERY_MS 50 /* at deadlines, while there are any */

@@ -1,7 +1,15 @@
 #ifndef DDP_DAEMON_COORDINATOR_SERVICE_ASK_H
 #define DDP_DAEMON_COORDINATOR_SERVICE_ASK_H
 
-#include "daemon/coordinator/service/service_impl.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "proto/ddp.pb-c.h"
+#include "proto/rpc_server.h"
+
+struct service;
+struct session;
 
 /* A user's call that several nodes must answer, each over its session: asked at once, finished when all have
  * answered, or have gone, or the time is up. What a node did not say in time is noted, not waited for. Loop

@@ -1,11 +1,17 @@
+#include "daemon/coordinator/service/calls.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/coordinator/service/access/auth.h"
+#include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
-#include "daemon/coordinator/service/access/identity.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/pool.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 
 /* Calls that stay open: those the core owes an answer, by handle, and the users' watches of a job. */
 

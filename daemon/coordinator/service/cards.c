@@ -6,7 +6,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/agent_rpc.h"
+#include "daemon/coordinator/service/pool.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 #include "store/pack.h"
 

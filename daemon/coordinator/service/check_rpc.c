@@ -1,10 +1,14 @@
+#include "daemon/coordinator/service/check_rpc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/ask.h"
-#include "daemon/coordinator/service/access/identity.h"
 #include "daemon/coordinator/service/pool.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
 /* CheckNodes: each question goes to its node and its answer back to the user, with what only the coordinator

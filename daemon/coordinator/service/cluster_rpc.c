@@ -1,12 +1,25 @@
+#include "daemon/coordinator/service/cluster_rpc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/service/access/audit.h"
+#include "daemon/coordinator/service/access/auth.h"
+#include "daemon/coordinator/service/access/users.h"
 #include "daemon/coordinator/service/ask.h"
+#include "daemon/coordinator/service/calls.h"
+#include "daemon/coordinator/service/check_rpc.h"
+#include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
-#include "daemon/coordinator/service/access/identity.h"
+#include "daemon/coordinator/service/logs.h"
+#include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/metrics_recorder.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/notes.h"
+#include "daemon/coordinator/service/pool.h"
+#include "daemon/coordinator/service/probe_rpc.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
 /* The Cluster service: what users ask. Changes go through the core and are answered after the commit; reads

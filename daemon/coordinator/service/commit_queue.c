@@ -1,10 +1,17 @@
+#include "daemon/coordinator/service/commit_queue.h"
+
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/coordinator/service/agent_rpc.h"
+#include "daemon/coordinator/service/calls.h"
+#include "daemon/coordinator/service/effects.h"
+#include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/metrics_recorder.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "daemon/coordinator/service/stats.h"
 
 /* Events to commits. In one turn of the loop everything that arrived is handed to the core; what the core
  * decided is one commit; then replies, acknowledgements and wishes go out. kill -9 at any point leaves either

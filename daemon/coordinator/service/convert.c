@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
 /* protobuf-c's structs want char * where they only read. */

@@ -1,9 +1,19 @@
+#include "daemon/coordinator/service/effects.h"
+
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/coordinator/service/agent_rpc.h"
+#include "daemon/coordinator/service/calls.h"
 #include "daemon/coordinator/service/convert.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/logs.h"
+#include "daemon/coordinator/service/looks.h"
+#include "daemon/coordinator/service/members.h"
+#include "daemon/coordinator/service/pool.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 
 /* What the core decided, carried out after it became durable. Nothing here hands the core another event. */
 

@@ -1,5 +1,8 @@
+#include "daemon/coordinator/service/hearing.h"
+
 #include "base/clock.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/commit_queue.h"
+#include "daemon/coordinator/service/service_state.h"
 
 /* Measures the time in which the coordinator could not receive messages. A silent node counts as lost, so
  * this time must not count as the node's silence. It arises when a turn of the loop takes long or the loop

@@ -1,9 +1,16 @@
+#include "daemon/coordinator/service/logs.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/service/access/identity.h"
+#include "daemon/coordinator/service/access/auth.h"
+#include "daemon/coordinator/service/agent_rpc.h"
+#include "daemon/coordinator/service/commit_queue.h"
+#include "daemon/coordinator/service/handles.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 
 /* ReadLogs: the files lie on the nodes, so each (rank, stream) is a read on that node's session, in pieces: a
  * piece is asked for when the client has taken the one before, so that a slow terminal holds up nobody. A

@@ -1,9 +1,14 @@
+#include "daemon/coordinator/service/looks.h"
+
 #include <errno.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/agent_rpc.h"
+#include "daemon/coordinator/service/commit_queue.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 
 /* Asks a node whether it has a job's snapshots, in the same way as `ddpctl check` asks for data, and passes
  * the answer to the core. The agent looks in a separate process, so that a hanging file system blocks

@@ -1,3 +1,5 @@
+#include "daemon/coordinator/service/members.h"
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -5,7 +7,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/commit_queue.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 
 /* A run: the hosts on which `ddpctl run --rdzv-endpoint` was typed, come together around the private
  * coordinator of one of them. Each member is a stream of its ddpctl, and ends with it. Nothing of this is

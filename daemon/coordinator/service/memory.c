@@ -1,9 +1,11 @@
+#include "daemon/coordinator/service/memory.h"
+
 #include <malloc.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/service_state.h"
 
 /* malloc keeps freed memory. After a burst (a flood, the facts of many nodes at once) most of the process's
  * memory is free but stays resident. So a large amount of free memory is returned to the system now and then.

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/pool.h"
+#include "proto/ddp.pb-c.h"
 #include "store/metrics.h"
 
 #define WRITE_EVERY_MS 500

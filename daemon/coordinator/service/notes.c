@@ -1,9 +1,11 @@
+#include "daemon/coordinator/service/notes.h"
+
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "daemon/coordinator/service/backups.h"
 #include "daemon/coordinator/service/convert.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/service_state.h"
 
 /* What somebody who looks at the cluster has to know: the NOTE lines of `ddpctl status`. */
 

@@ -1,10 +1,16 @@
+#include "daemon/coordinator/service/probe_rpc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/ask.h"
+#include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
-#include "daemon/coordinator/service/access/identity.h"
+#include "daemon/coordinator/service/pool.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
 /* ProbeJob: what the coordinator knows of each member of a generation, and what their nodes see of them now.

@@ -1,7 +1,12 @@
+#include "daemon/coordinator/service/rendezvous_rpc.h"
+
 #include "base/mem.h"
 #include "daemon/coordinator/service/access/identity.h"
+#include "daemon/coordinator/service/calls.h"
+#include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/pool.h"
-#include "daemon/coordinator/service/service_impl.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 
 /* The Rendezvous service: what native workers ask. Whose token it was is known (auth.c); what the body claims
  * must agree with it. */

@@ -2,6 +2,7 @@
 #define DDP_DAEMON_COORDINATOR_SERVICE_SERVICE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "daemon/coordinator/core/core.h"
@@ -31,5 +32,13 @@ struct service_options {
 /* Serves until SIGTERM, SIGINT or the lifeline's end. DATA_LOSS: the database is damaged or has lost commits,
  * at the start or meanwhile; starting again does not help. */
 MUST_CHECK enum err_code service_run(const struct service_options *options, struct err *e);
+
+/* For the service's own modules. */
+struct service;
+struct core_now service_now(void);
+uint64_t service_handle(struct service *s);            /* a new one */
+void service_stop(struct service *s, const char *why); /* answers the calls in progress, then ends */
+/* Loads the core from the store and replaces the present core. */
+MUST_CHECK enum err_code service_rebuild(struct service *s, struct err *e);
 
 #endif

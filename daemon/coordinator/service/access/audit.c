@@ -1,3 +1,5 @@
+#include "daemon/coordinator/service/access/audit.h"
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -8,8 +10,11 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/service/access/identity.h"
+#include "daemon/coordinator/service/access/auth.h"
+#include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/pool.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
 /* Who did what: one line for each change that a user made, written in the transaction that makes the change.

@@ -1,3 +1,5 @@
+#include "daemon/coordinator/service/access/auth.h"
+
 #include <ctype.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -6,7 +8,10 @@
 
 #include "base/id.h"
 #include "base/mem.h"
-#include "daemon/coordinator/service/access/identity.h"
+#include "daemon/coordinator/service/access/audit.h"
+#include "daemon/coordinator/service/access/users.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "daemon/coordinator/service/stats.h"
 #include "proto/rpc_codec.h"
 
 /* Identifies callers and checks what they may do. The unix socket admits only our own user and root. A TCP

@@ -1,3 +1,5 @@
+#include "daemon/coordinator/service/access/users.h"
+
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -5,9 +7,13 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/service/access/identity.h"
 #include "daemon/coordinator/init.h"
+#include "daemon/coordinator/service/access/audit.h"
+#include "daemon/coordinator/service/access/auth.h"
+#include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/pool.h"
+#include "daemon/coordinator/service/service_state.h"
+#include "proto/ddp.pb-c.h"
 
 /* Users with their own tokens. The list is in memory and in the database. A token is shown once, and only its
  * hash is kept. A revoked token stops working before the reply is sent; open streams end too. */

@@ -1,0 +1,31 @@
+#ifndef DDP_DAEMON_COORDINATOR_SERVICE_ACCESS_AUDIT_H
+#define DDP_DAEMON_COORDINATOR_SERVICE_ACCESS_AUDIT_H
+
+#include <stdint.h>
+
+#include "daemon/coordinator/core/core.h"
+#include "daemon/coordinator/service/access/identity.h"
+#include "proto/rpc_server.h"
+
+/* The audit record: what was done, by whom, committed together with it. Loop thread. */
+
+struct service;
+
+/* The refused calls of one caller within a minute. */
+struct refusal {
+    char who[80], origin[96], text[384];
+    uint64_t count, written;
+};
+
+void audit_add(struct service *s, const struct identity *who, const char *what, int64_t job, const char *fmt,
+               ...) __attribute__((format(printf, 5, 6)));
+/* Passes a user's event to the core and, if the core accepts it, writes an audit record. */
+void audit_event(struct service *s, struct rpc_call *rpc, const struct core_event *event);
+/* Records a refused call. The caller's first one is written at once; the others of that minute are counted.
+ */
+void audit_refused(struct service *s, const char *who, const char *origin, const char *method,
+                   const char *why);
+void audit_trim(struct service *s);
+void audit_get(struct rpc_call *rpc, const void *request, void *user); /* GetAudit: on_start */
+
+#endif

@@ -1,0 +1,19 @@
+#ifndef DDP_DAEMON_COORDINATOR_SERVICE_EFFECTS_H
+#define DDP_DAEMON_COORDINATOR_SERVICE_EFFECTS_H
+
+#include <stdint.h>
+
+#include "daemon/coordinator/core/core.h"
+
+/* Carries out what the core decided, after it became durable. Loop thread. */
+
+struct service;
+struct session;
+
+void effects_run(struct service *s, const struct core_out *out);
+
+/* Without the core, while there is no durable epoch: */
+void effects_let_wait(struct service *s, struct session *session);
+void effects_ack(struct session *session, int64_t sequence);
+
+#endif
