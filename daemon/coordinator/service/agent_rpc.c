@@ -6,18 +6,18 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/service/ask.h"
 #include "daemon/coordinator/service/cards.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
 #include "daemon/coordinator/service/effects.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/logs.h"
-#include "daemon/coordinator/service/looks.h"
 #include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/metrics_recorder.h"
+#include "daemon/coordinator/service/node_query.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"
+#include "daemon/coordinator/service/snapshot_query.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
@@ -26,25 +26,27 @@
  * a level and is built anew when there is room, an acknowledgement that is missing is made up for by the
  * next. */
 
-enum err_code session_send(struct session *session, const Ddp__V1__AgentDown *message, struct err *e)
+enum err_code agent_session_send(struct agent_session *session, const Ddp__V1__AgentDown *message,
+                                 struct err *e)
 {
     return rpc_call_send(session->rpc, message, e);
 }
 
-struct session *session_find(struct service *s, const char *node)
+struct agent_session *agent_session_find(struct service *s, const char *node)
 {
-    for (struct session *x = s->session_list; x; x = x->next)
+    for (struct agent_session *x = s->session_list; x; x = x->next)
         if (x->welcomed && !rpc_call_over(x->rpc) && strcmp(x->node, node) == 0)
             return x;
     return NULL;
 }
 
-static void session_start(struct rpc_call *rpc, const void *request, void *user)
+static void session_on_start(struct rpc_call *rpc, const void *request, void *user)
 {
     struct service *s = user;
-    struct session *x = xcalloc(1, sizeof *x);
+    struct agent_session *x = xcalloc(1, sizeof *x);
     (void)request;
-    *x = (struct session){.service = s, .rpc = rpc, .handle = service_handle(s), .next = s->session_list};
+    *x = (struct agent_session){
+        .service = s, .rpc = rpc, .handle = service_handle(s), .next = s->session_list};
     if (x->next)
         x->next->prev = x;
     s->session_list = x;
@@ -53,9 +55,9 @@ static void session_start(struct rpc_call *rpc, const void *request, void *user)
     rpc_call_set_user(rpc, x);
 }
 
-static void session_end(struct rpc_call *rpc, bool cancelled)
+static void session_on_end(struct rpc_call *rpc, bool cancelled)
 {
-    struct session *x = rpc_call_user(rpc);
+    struct agent_session *x = rpc_call_user(rpc);
     struct service *s = x->service;
     (void)cancelled;
     handles_take(&s->sessions, x->handle);
@@ -68,9 +70,9 @@ static void session_end(struct rpc_call *rpc, bool cancelled)
     s->stats.sessions--;
     if (x->node) {
         log_info("session_closed", "node=%s", LOG_Q(x->node));
-        service_event(s, &(struct core_event){.kind = CORE_SESSION_CLOSED, .session = x->handle});
+        commit_queue_event(s, &(struct core_event){.kind = CORE_SESSION_CLOSED, .session = x->handle});
         logs_node_changed(s, x->node);
-        ask_session_gone(x);
+        node_query_session_gone(x);
     }
     free(x->node);
     free(x->facts);
@@ -80,7 +82,7 @@ static void session_end(struct rpc_call *rpc, bool cancelled)
 
 /* ---- up */
 
-static struct core_gpu *gpu_list(Ddp__V1__Gpu *const *list, size_t count)
+static struct core_gpu *gpus_from_message(Ddp__V1__Gpu *const *list, size_t count)
 {
     struct core_gpu *gpus = xcalloc(count + 1, sizeof *gpus);
     for (size_t i = 0; i < count; i++)
@@ -103,7 +105,7 @@ static struct core_gpu *gpu_list(Ddp__V1__Gpu *const *list, size_t count)
 
 /* After a start on a full disk the node keeps the wish of the former epoch, and its jobs continue while their
  * leases are renewed. The node says hello again when there is a new epoch. */
-static void wait_for_epoch(struct session *x, const Ddp__V1__Hello *m)
+static void session_wait_for_epoch(struct agent_session *x, const Ddp__V1__Hello *m)
 {
     const char *ours = store_cluster_id(x->service->store);
     if (!id_node_name(m->node) || (m->cluster_id[0] && strcmp(m->cluster_id, ours) != 0) ||
@@ -113,25 +115,25 @@ static void wait_for_epoch(struct session *x, const Ddp__V1__Hello *m)
     }
     x->node = xstrdup(m->node);
     x->waiting = true;
-    effects_let_wait(x->service, x);
+    effects_welcome_waiting(x->service, x);
 }
 
-void sessions_redial(struct service *s)
+void agent_sessions_redial(struct service *s)
 {
-    for (struct session *x = s->session_list; x; x = x->next)
+    for (struct agent_session *x = s->session_list; x; x = x->next)
         if (x->waiting && !rpc_call_over(x->rpc))
             rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE,
                                "the coordinator's disk has free space again: reconnect");
 }
 
-static void on_hello(struct session *x, const Ddp__V1__Hello *m)
+static void session_on_hello(struct agent_session *x, const Ddp__V1__Hello *m)
 {
     struct err e = {0};
     if (store_deferred(x->service->store)) {
-        wait_for_epoch(x, m);
+        session_wait_for_epoch(x, m);
         return;
     }
-    if (service_accepts(x->service, &e) != ERR_OK) {
+    if (commit_queue_accepts(x->service, &e) != ERR_OK) {
         rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "%s", e.msg);
         return;
     }
@@ -145,14 +147,15 @@ static void on_hello(struct session *x, const Ddp__V1__Hello *m)
         return;
     }
     x->node = xstrdup(m->node);
-    if (!cards_ask(x, m))
-        session_hello(x, m, NULL, 0);
+    if (!cards_request(x, m))
+        agent_session_hello(x, m, NULL, 0);
 }
 
-void session_hello(struct session *x, const Ddp__V1__Hello *m, const struct records *cards, size_t count)
+void agent_session_hello(struct agent_session *x, const Ddp__V1__Hello *m, const struct records *cards,
+                         size_t count)
 {
     CLEANUP(pool_release) struct pool pool = {0};
-    struct core_gpu *gpus = gpu_list(m->gpus, m->n_gpus);
+    struct core_gpu *gpus = gpus_from_message(m->gpus, m->n_gpus);
     struct core_event event = {.kind = CORE_HELLO, .session = x->handle};
     event.hello = (struct core_hello){
         .node = m->node,
@@ -181,13 +184,13 @@ void session_hello(struct session *x, const Ddp__V1__Hello *m, const struct reco
         .card_count = count,
     };
     members_describe(x->service, &event.hello);
-    service_event(x->service, &event);
+    commit_queue_event(x->service, &event);
     free(gpus);
 }
 
-static void on_heartbeat(struct session *x, const Ddp__V1__Heartbeat *m)
+static void session_on_heartbeat(struct agent_session *x, const Ddp__V1__Heartbeat *m)
 {
-    struct core_gpu *gpus = gpu_list(m->gpus, m->n_gpus);
+    struct core_gpu *gpus = gpus_from_message(m->gpus, m->n_gpus);
     struct core_event event = {.kind = CORE_HEARTBEAT, .session = x->handle};
     event.heartbeat.sequence = m->sequence;
     event.heartbeat.load = m->load;
@@ -199,12 +202,12 @@ static void on_heartbeat(struct session *x, const Ddp__V1__Heartbeat *m)
         accounts[i] = (struct core_account){m->accounts[i]->user, m->accounts[i]->why};
     event.heartbeat.accounts = accounts;
     event.heartbeat.account_count = m->n_accounts;
-    service_event(x->service, &event);
+    commit_queue_event(x->service, &event);
     free(accounts);
     free(gpus);
 }
 
-static enum core_fact_state fact_state(const char *name)
+static enum core_fact_state fact_state_parse(const char *name)
 {
     static const char *const names[] = {"starting", "running", "stopping", "exited"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -213,7 +216,7 @@ static enum core_fact_state fact_state(const char *name)
     return FACT_STARTING;
 }
 
-static char *join_lines(struct pool *pool, char *const *lines, size_t count)
+static char *stderr_join_lines(struct pool *pool, char *const *lines, size_t count)
 {
     CLEANUP(buf_release) struct buf text = {0};
     for (size_t i = 0; i < count; i++)
@@ -221,7 +224,7 @@ static char *join_lines(struct pool *pool, char *const *lines, size_t count)
     return count ? pool_text(pool, text.data) : NULL;
 }
 
-static void hand_in_facts(struct session *x, const Ddp__V1__Facts *m)
+static void session_hand_in_facts(struct agent_session *x, const Ddp__V1__Facts *m)
 {
     CLEANUP(pool_release) struct pool pool = {0};
     struct core_fact *facts = pool_alloc(&pool, m->n_spawns * sizeof *facts);
@@ -231,7 +234,7 @@ static void hand_in_facts(struct session *x, const Ddp__V1__Facts *m)
             .job = f->job,
             .spawn = f->spawn,
             .generation = f->generation,
-            .state = fact_state(f->state),
+            .state = fact_state_parse(f->state),
             .pid = f->pid,
             .started_ms = f->started_ms,
             .ended_ms = f->ended_ms,
@@ -246,7 +249,7 @@ static void hand_in_facts(struct session *x, const Ddp__V1__Facts *m)
             .no_account = f->no_account,
             .stopped = f->stopped,
             .message = f->message[0] ? f->message : NULL,
-            .stderr_tail = join_lines(&pool, f->stderr_tail, f->n_stderr_tail),
+            .stderr_tail = stderr_join_lines(&pool, f->stderr_tail, f->n_stderr_tail),
         };
     }
     struct core_event event = {.kind = CORE_FACTS, .session = x->handle};
@@ -254,10 +257,10 @@ static void hand_in_facts(struct session *x, const Ddp__V1__Facts *m)
     event.facts.revision = m->revision;
     event.facts.facts = facts;
     event.facts.count = m->n_spawns;
-    service_event(x->service, &event);
+    commit_queue_event(x->service, &event);
 }
 
-static void on_activity(struct session *x, const Ddp__V1__Activity *m)
+static void session_on_activity(struct agent_session *x, const Ddp__V1__Activity *m)
 {
     struct core_activity *list = xcalloc(m->n_spawns + 1, sizeof *list);
     struct core_event event = {.kind = CORE_ACTIVITY, .session = x->handle};
@@ -272,16 +275,16 @@ static void on_activity(struct session *x, const Ddp__V1__Activity *m)
     }
     event.activity.spawns = list;
     event.activity.count = m->n_spawns;
-    service_event(x->service, &event);
+    commit_queue_event(x->service, &event);
     free(list);
 }
 
 /* Facts are whole, so while nothing can be committed only the newest need be kept. */
-static void on_facts(struct session *x, const Ddp__V1__Facts *m)
+static void session_on_facts(struct agent_session *x, const Ddp__V1__Facts *m)
 {
     struct err e = {0};
-    if (service_accepts(x->service, &e) == ERR_OK) {
-        hand_in_facts(x, m);
+    if (commit_queue_accepts(x->service, &e) == ERR_OK) {
+        session_hand_in_facts(x, m);
         return;
     }
     CLEANUP(buf_release) struct buf packed = {0};
@@ -291,32 +294,32 @@ static void on_facts(struct session *x, const Ddp__V1__Facts *m)
     x->facts = (uint8_t *)buf_steal(&packed);
 }
 
-void sessions_release_held(struct service *s)
+void agent_sessions_release_facts(struct service *s)
 {
-    for (struct session *x = s->session_list; x; x = x->next) {
+    for (struct agent_session *x = s->session_list; x; x = x->next) {
         struct err e = {0};
         CLEANUP(rpc_release) Ddp__V1__Facts *facts = NULL;
         if (!x->facts)
             continue;
         BUG_ON(rpc_unpack(&ddp__v1__facts__descriptor, x->facts, x->facts_size, (void **)&facts, &e) !=
                ERR_OK);
-        hand_in_facts(x, facts);
+        session_hand_in_facts(x, facts);
         free(steal(x->facts));
     }
 }
 
-static bool is_spawn(const struct service *s, int64_t job, int64_t spawn)
+static bool spawn_exists(const struct service *s, int64_t job, int64_t spawn)
 {
     const struct job_record *record = core_job(s->core, job);
     return record && spawn > 0 && spawn < record->next_spawn;
 }
 
-static void on_reports(struct session *x, const Ddp__V1__Reports *m)
+static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *m)
 {
     struct err e = {0};
     x->service->stats.reports += m->n_reports;
     x->service->stats.reports_dropped += (uint64_t)m->dropped;
-    if (service_accepts(x->service, &e) != ERR_OK)
+    if (commit_queue_accepts(x->service, &e) != ERR_OK)
         return; /* what a job shows may be a little old while the disk is full */
     CLEANUP(pool_release) struct pool pool = {0};
     struct core_report *reports = pool_alloc(&pool, m->n_reports * sizeof *reports);
@@ -327,18 +330,18 @@ static void on_reports(struct session *x, const Ddp__V1__Reports *m)
             metrics[k] = (struct core_metric){r->metrics[k]->name, r->metrics[k]->value};
         reports[i] =
             (struct core_report){r->job, r->spawn, r->time_ms, r->step, r->has_step, metrics, r->n_metrics};
-        if (is_spawn(x->service, r->job, r->spawn))
-            recorder_add(x->service->recorder, r);
+        if (spawn_exists(x->service, r->job, r->spawn))
+            metrics_recorder_add(x->service->recorder, r);
     }
     struct core_event event = {.kind = CORE_REPORTS, .session = x->handle};
     event.reports.reports = reports;
     event.reports.count = m->n_reports;
-    service_event(x->service, &event);
+    commit_queue_event(x->service, &event);
 }
 
-static void on_message(struct rpc_call *rpc, const void *message)
+static void session_on_message(struct rpc_call *rpc, const void *message)
 {
-    struct session *x = rpc_call_user(rpc);
+    struct agent_session *x = rpc_call_user(rpc);
     const Ddp__V1__AgentUp *up = message;
     if (!up) { /* the agent has closed its side */
         rpc_call_finish(rpc);
@@ -355,35 +358,35 @@ static void on_message(struct rpc_call *rpc, const void *message)
     }
     switch (up->body_case) {
     case DDP__V1__AGENT_UP__BODY_HELLO:
-        on_hello(x, up->hello);
+        session_on_hello(x, up->hello);
         return;
     case DDP__V1__AGENT_UP__BODY_HEARTBEAT:
-        on_heartbeat(x, up->heartbeat);
+        session_on_heartbeat(x, up->heartbeat);
         return;
     case DDP__V1__AGENT_UP__BODY_FACTS:
-        on_facts(x, up->facts);
+        session_on_facts(x, up->facts);
         return;
     case DDP__V1__AGENT_UP__BODY_REPORTS:
-        on_reports(x, up->reports);
+        session_on_reports(x, up->reports);
         return;
     case DDP__V1__AGENT_UP__BODY_LOG_CHUNK:
         logs_chunk(x, up->log_chunk);
         return;
     case DDP__V1__AGENT_UP__BODY_ACTIVITY:
-        on_activity(x, up->activity);
+        session_on_activity(x, up->activity);
         return;
     case DDP__V1__AGENT_UP__BODY_PROBE_ANSWER:
-        ask_answered(x, (uint64_t)up->probe_answer->probe, &up->probe_answer->base);
+        node_query_answered(x, (uint64_t)up->probe_answer->probe, &up->probe_answer->base);
         return;
     case DDP__V1__AGENT_UP__BODY_CHECK_ANSWER:
-        if (!looks_answered(x, up->check_answer))
-            ask_answered(x, (uint64_t)up->check_answer->ask, &up->check_answer->base);
+        if (!snapshot_query_answered(x, up->check_answer))
+            node_query_answered(x, (uint64_t)up->check_answer->ask, &up->check_answer->base);
         return;
     case DDP__V1__AGENT_UP__BODY_CARD:
-        cards_take(x, up->card);
+        cards_received(x, up->card);
         return;
     case DDP__V1__AGENT_UP__BODY_GOODBYE:
-        service_event(x->service, &(struct core_event){.kind = CORE_GOODBYE, .session = x->handle});
+        commit_queue_event(x->service, &(struct core_event){.kind = CORE_GOODBYE, .session = x->handle});
         return;
     default:
         return; /* from a newer agent */
@@ -392,7 +395,7 @@ static void on_message(struct rpc_call *rpc, const void *message)
 
 /* ---- down */
 
-static void push_wish(struct service *s, struct session *x)
+static void session_push_wish(struct service *s, struct agent_session *x)
 {
     struct err e = {0};
     struct core_wish wish = {0};
@@ -408,21 +411,21 @@ static void push_wish(struct service *s, struct session *x)
     cards_fill(&pool, s, &wish, &message);
     down.body_case = DDP__V1__AGENT_DOWN__BODY_WISH;
     down.wish = &message;
-    x->wish_due = session_send(x, &down, &e) == ERR_RESOURCE_EXHAUSTED;
+    x->wish_due = agent_session_send(x, &down, &e) == ERR_RESOURCE_EXHAUSTED;
     core_wish_release(&wish);
 }
 
-void sessions_push(struct service *s)
+void agent_sessions_push(struct service *s)
 {
     s->wishes_due = false;
-    for (struct session *x = s->session_list; x; x = x->next)
+    for (struct agent_session *x = s->session_list; x; x = x->next)
         if (x->wish_due && !rpc_call_over(x->rpc))
-            push_wish(s, x);
+            session_push_wish(s, x);
 }
 
-static void sendable(struct rpc_call *rpc)
+static void session_on_sendable(struct rpc_call *rpc)
 {
-    const struct session *x = rpc_call_user(rpc);
+    const struct agent_session *x = rpc_call_user(rpc);
     x->service->wishes_due = true; /* what is due goes out at the end of this turn of the loop */
     logs_node_changed(x->service, x->node);
 }
@@ -430,9 +433,9 @@ static void sendable(struct rpc_call *rpc)
 const struct rpc_method agent_methods[] = {
     {.name = "Session",
      .kind = RPC_BIDI,
-     .on_start = session_start,
-     .on_message = on_message,
-     .on_sendable = sendable,
-     .on_end = session_end},
+     .on_start = session_on_start,
+     .on_message = session_on_message,
+     .on_sendable = session_on_sendable,
+     .on_end = session_on_end},
     {.name = NULL},
 };

@@ -26,7 +26,7 @@ static void backups_arm(struct backups *b, int64_t least);
 
 /* ---- on the worker thread */
 
-static void backups_work(uv_work_t *req)
+static void backups_on_worker(uv_work_t *req)
 {
     struct backups *b = req->data;
 
@@ -37,7 +37,7 @@ static void backups_work(uv_work_t *req)
 
 /* ---- on the loop */
 
-static void backups_failed(struct backups *b)
+static void backups_on_failed(struct backups *b)
 {
     const bool first = !b->problem;
 
@@ -49,14 +49,14 @@ static void backups_failed(struct backups *b)
         b->options.failed(b->options.user, b->problem);
 }
 
-static void backups_done(uv_work_t *req, int status)
+static void backups_on_done(uv_work_t *req, int status)
 {
     struct backups *b = req->data;
 
     (void)status;
     b->busy = false;
     if (b->result.code != ERR_OK) {
-        backups_failed(b);
+        backups_on_failed(b);
     } else {
         log_info("backup", "file=%s", LOG_Q(b->path));
         b->newest_ms = clock_wall_ms();
@@ -66,7 +66,7 @@ static void backups_done(uv_work_t *req, int status)
     backups_arm(b, b->options.every_ms);
 }
 
-static void backups_due(uv_timer_t *timer)
+static void backups_on_due(uv_timer_t *timer)
 {
     struct backups *b = timer->data;
 
@@ -75,7 +75,7 @@ static void backups_due(uv_timer_t *timer)
     b->busy = true;
     b->path = backup_name(b->options.dir);
     b->work.data = b;
-    BUG_ON(uv_queue_work(b->loop, &b->work, backups_work, backups_done) != 0);
+    BUG_ON(uv_queue_work(b->loop, &b->work, backups_on_worker, backups_on_done) != 0);
 }
 
 static void backups_arm(struct backups *b, int64_t least)
@@ -86,7 +86,7 @@ static void backups_arm(struct backups *b, int64_t least)
         wait = least;
     if (wait > b->options.every_ms)
         wait = b->options.every_ms; /* the clock was set back */
-    uv_timer_start(&b->timer, backups_due, (uint64_t)wait, 0);
+    uv_timer_start(&b->timer, backups_on_due, (uint64_t)wait, 0);
 }
 
 void backups_open(struct backups **out, uv_loop_t *loop, const struct backups_options *options)
@@ -123,7 +123,7 @@ const char *backups_problem(const struct backups *b)
     return b->problem;
 }
 
-static void backups_closed(uv_handle_t *timer)
+static void backups_on_closed(uv_handle_t *timer)
 {
     struct backups *b = timer->data;
 
@@ -138,5 +138,5 @@ void backups_close(struct backups *b)
     uv_timer_stop(&b->timer);
     while (b->busy)
         uv_run(b->loop, UV_RUN_ONCE);
-    uv_close((uv_handle_t *)&b->timer, backups_closed);
+    uv_close((uv_handle_t *)&b->timer, backups_on_closed);
 }

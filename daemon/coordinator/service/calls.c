@@ -30,7 +30,7 @@ struct call *call_take(struct service *s, uint64_t handle)
     return handles_take(&s->calls, handle);
 }
 
-static void unlink_watch(struct call *c)
+static void call_unlink_watch(struct call *c)
 {
     if (c->next)
         c->next->prev = c->prev;
@@ -48,9 +48,9 @@ void call_end(struct rpc_call *rpc, bool cancelled)
     if (!c)
         return;
     if (c->kind == CALL_WATCH_JOB)
-        unlink_watch(c);
+        call_unlink_watch(c);
     else if (call_take(c->service, c->handle))
-        service_event(c->service, &(struct core_event){.kind = CORE_CALL_GONE, .call = c->handle});
+        commit_queue_event(c->service, &(struct core_event){.kind = CORE_CALL_GONE, .call = c->handle});
     free(c->node);
     free(c);
 }
@@ -64,7 +64,7 @@ void calls_job_changed(struct service *s, int64_t job)
 }
 
 /* A watch is a level: when the client is slow it misses what was in between, never the last. */
-static void push_watch(struct call *c)
+static void call_push_watch(struct call *c)
 {
     struct err e = {0};
     struct core_job_status status = {0};
@@ -93,6 +93,6 @@ void calls_push(struct service *s)
     for (struct call *c = s->watches, *next; c; c = next) {
         next = c->next;
         if (c->dirty && !rpc_call_over(c->rpc))
-            push_watch(c);
+            call_push_watch(c);
     }
 }

@@ -24,7 +24,7 @@ struct held_hello {
     size_t count;
 };
 
-void cards_drop(struct session *x)
+void cards_drop(struct agent_session *x)
 {
     struct held_hello *held = x->held;
     if (!held)
@@ -39,7 +39,7 @@ void cards_drop(struct session *x)
 
 /* ---- down */
 
-static Ddp__V1__JobCard *seal_card(struct pool *pool, const struct service *s,
+static Ddp__V1__JobCard *card_seal(struct pool *pool, const struct service *s,
                                    const struct core_wish_card *from)
 {
     CLEANUP(records_release) struct records records = {0};
@@ -64,7 +64,7 @@ void cards_fill(struct pool *pool, const struct service *s, const struct core_wi
     out->n_cards = wish->card_count;
     out->cards = pool_alloc(pool, wish->card_count * sizeof *out->cards);
     for (size_t i = 0; i < wish->card_count; i++)
-        out->cards[i] = seal_card(pool, s, &wish->cards[i]);
+        out->cards[i] = card_seal(pool, s, &wish->cards[i]);
 }
 
 /* ---- up */
@@ -77,7 +77,7 @@ struct core_card_head *cards_heads(struct pool *pool, const Ddp__V1__Hello *m)
     return heads;
 }
 
-bool cards_ask(struct session *x, const Ddp__V1__Hello *m)
+bool cards_request(struct agent_session *x, const Ddp__V1__Hello *m)
 {
     struct err e = {0};
     CLEANUP(pool_release) struct pool pool = {0};
@@ -94,7 +94,7 @@ bool cards_ask(struct session *x, const Ddp__V1__Hello *m)
     log_info("cards_wanted", "node=%s count=%zu", LOG_Q(m->node), wanted.n_jobs);
     down.body_case = DDP__V1__AGENT_DOWN__BODY_CARDS_WANTED;
     down.cards_wanted = &wanted;
-    if (session_send(x, &down, &e) != ERR_OK) {
+    if (agent_session_send(x, &down, &e) != ERR_OK) {
         rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "%s", e.msg);
         return true;
     }
@@ -107,7 +107,7 @@ bool cards_ask(struct session *x, const Ddp__V1__Hello *m)
     return true;
 }
 
-static enum err_code open_card(const struct service *s, const Ddp__V1__JobCard *m, struct records *out,
+static enum err_code card_open(const struct service *s, const Ddp__V1__JobCard *m, struct records *out,
                                struct err *e)
 {
     CLEANUP(buf_release) struct buf packed = {0};
@@ -120,24 +120,24 @@ static enum err_code open_card(const struct service *s, const Ddp__V1__JobCard *
     return ERR_OK;
 }
 
-static void hand_in_held(struct session *x)
+static void cards_hand_in_hello(struct agent_session *x)
 {
     struct err e = {0};
     CLEANUP(rpc_release) Ddp__V1__Hello *hello = NULL;
     struct held_hello *held = x->held;
     BUG_ON(rpc_unpack(&ddp__v1__hello__descriptor, held->packed, held->size, (void **)&hello, &e) != ERR_OK);
-    session_hello(x, hello, held->cards, held->count);
+    agent_session_hello(x, hello, held->cards, held->count);
     cards_drop(x);
 }
 
-void cards_take(struct session *x, const Ddp__V1__JobCard *m)
+void cards_received(struct agent_session *x, const Ddp__V1__JobCard *m)
 {
     struct held_hello *held = x->held;
     struct err e = {0};
     if (!held)
         return;
     if (m->data.len) { /* else it has lost the card since */
-        if (open_card(x->service, m, &held->cards[held->count++], &e) != ERR_OK) {
+        if (card_open(x->service, m, &held->cards[held->count++], &e) != ERR_OK) {
             rpc_call_fail_with(
                 x->rpc, ERR_FAILED_PRECONDITION,
                 "node %s runs job %lld, which these records do not know, and its card cannot be read "
@@ -148,5 +148,5 @@ void cards_take(struct session *x, const Ddp__V1__JobCard *m)
         }
     }
     if (--held->left == 0)
-        hand_in_held(x);
+        cards_hand_in_hello(x);
 }

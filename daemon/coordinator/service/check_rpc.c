@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/service/access/auth.h"
-#include "daemon/coordinator/service/ask.h"
+#include "daemon/coordinator/service/node_query.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
@@ -19,7 +19,7 @@
 #define MOST_ASKS 1024
 
 /* Its clock was read between our asking and its answer, most likely soon after the asking. */
-static void fill_clock(const struct ask_part *part, Ddp__V1__CheckAnswer *answer)
+static void check_fill_clock(const struct node_query_part *part, Ddp__V1__CheckAnswer *answer)
 {
     const int64_t trip = part->answered_wall - part->asked_wall;
     answer->trip_ms = trip > 0 ? trip : 0;
@@ -28,7 +28,8 @@ static void fill_clock(const struct ask_part *part, Ddp__V1__CheckAnswer *answer
         answer->skew_ms = 0; /* it may as well have been on the way for so long */
 }
 
-static Ddp__V1__CheckAnswer *take(struct pool *pool, const struct ask_part *part, void **unpacked)
+static Ddp__V1__CheckAnswer *check_build_answer(struct pool *pool, const struct node_query_part *part,
+                                                void **unpacked)
 {
     Ddp__V1__CheckAnswer *answer;
     const char *problem = part->problem;
@@ -42,24 +43,24 @@ static Ddp__V1__CheckAnswer *take(struct pool *pool, const struct ask_part *part
         answer->error = pool_printf(pool, "%s", problem);
     } else {
         *answer = *(Ddp__V1__CheckAnswer *)*unpacked; /* borrows from it */
-        fill_clock(part, answer);
+        check_fill_clock(part, answer);
     }
     answer->ask = 0;
     answer->node = part->node;
     return answer;
 }
 
-static void reply(struct ask *ask)
+static void check_reply(struct node_query *query)
 {
     CLEANUP(pool_release) struct pool pool = {0};
     Ddp__V1__CheckNodesReply message = DDP__V1__CHECK_NODES_REPLY__INIT;
-    void **unpacked = xcalloc(ask->count + 1, sizeof *unpacked);
-    message.answers = pool_alloc(&pool, (ask->count + 1) * sizeof *message.answers);
-    message.n_answers = ask->count;
-    for (size_t i = 0; i < ask->count; i++)
-        message.answers[i] = take(&pool, ask->parts[i], &unpacked[i]);
-    rpc_call_reply(ask->rpc, &message);
-    for (size_t i = 0; i < ask->count; i++)
+    void **unpacked = xcalloc(query->count + 1, sizeof *unpacked);
+    message.answers = pool_alloc(&pool, (query->count + 1) * sizeof *message.answers);
+    message.n_answers = query->count;
+    for (size_t i = 0; i < query->count; i++)
+        message.answers[i] = check_build_answer(&pool, query->parts[i], &unpacked[i]);
+    rpc_call_reply(query->rpc, &message);
+    for (size_t i = 0; i < query->count; i++)
         rpc_free(unpacked[i]);
     free(unpacked);
 }
@@ -74,16 +75,16 @@ void check_nodes(struct rpc_call *rpc, const void *message, void *user)
                            MOST_ASKS);
         return;
     }
-    struct ask *ask = ask_open(s, rpc, wanted < MOST_MS ? wanted : MOST_MS, reply);
+    struct node_query *query = node_query_open(s, rpc, wanted < MOST_MS ? wanted : MOST_MS, check_reply);
     for (size_t i = 0; i < request->n_asks; i++) {
         Ddp__V1__CheckAsk question = *request->asks[i];
         Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
-        struct ask_part *part = ask_add(ask, question.node);
+        struct node_query_part *part = node_query_add(query, question.node);
         question.ask = (int64_t)part->handle;
-        question.user = (char *)(uintptr_t)caller(rpc)->name;
+        question.user = (char *)(uintptr_t)caller_identity(rpc)->name;
         down.body_case = DDP__V1__AGENT_DOWN__BODY_CHECK;
         down.check = &question;
-        ask_send(part, &down);
+        node_query_send(part, &down);
     }
-    ask_start(ask);
+    node_query_start(query);
 }

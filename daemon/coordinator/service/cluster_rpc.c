@@ -7,7 +7,6 @@
 #include "daemon/coordinator/service/access/audit.h"
 #include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/access/users.h"
-#include "daemon/coordinator/service/ask.h"
 #include "daemon/coordinator/service/calls.h"
 #include "daemon/coordinator/service/check_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
@@ -15,10 +14,11 @@
 #include "daemon/coordinator/service/logs.h"
 #include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/metrics_recorder.h"
-#include "daemon/coordinator/service/notes.h"
+#include "daemon/coordinator/service/node_query.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/probe_rpc.h"
 #include "daemon/coordinator/service/service_state.h"
+#include "daemon/coordinator/service/status_notes.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
@@ -30,10 +30,10 @@
 #define EVENTS_LIMIT 1000
 #define ROOM_LEFT (8 << 20) /* bytes kept for what running jobs have still to write */
 
-static bool refuse(struct service *s, struct rpc_call *rpc)
+static bool cluster_refuse_change(struct service *s, struct rpc_call *rpc)
 {
     struct err e = {0};
-    if (service_accepts(s, &e) == ERR_OK)
+    if (commit_queue_accepts(s, &e) == ERR_OK)
         return false;
     s->stats.refused_calls++;
     rpc_call_fail(rpc, &e);
@@ -42,7 +42,7 @@ static bool refuse(struct service *s, struct rpc_call *rpc)
 
 /* ---- submit */
 
-static char **env_list(char *const *list, size_t count)
+static char **submit_env_list(char *const *list, size_t count)
 {
     char **env = xcalloc(count + 1, sizeof *env);
     for (size_t i = 0; i < count; i++)
@@ -51,7 +51,7 @@ static char **env_list(char *const *list, size_t count)
 }
 
 /* Of the whole request but the user: the same person may come over another road. */
-static void digest_request(const Ddp__V1__SubmitJobRequest *request, uint8_t out[DIGEST_BYTES])
+static void submit_digest(const Ddp__V1__SubmitJobRequest *request, uint8_t out[DIGEST_BYTES])
 {
     Ddp__V1__SubmitJobRequest copy = *request;
     struct err e = {0};
@@ -61,7 +61,7 @@ static void digest_request(const Ddp__V1__SubmitJobRequest *request, uint8_t out
     digest_sha256(out, packed.data, packed.len);
 }
 
-static bool disk_is_low(struct service *s, struct rpc_call *rpc)
+static bool submit_disk_is_low(struct service *s, struct rpc_call *rpc)
 {
     const int64_t room = store_room(s->store);
     if (room >= ROOM_LEFT)
@@ -79,26 +79,26 @@ static void submit_job(struct rpc_call *rpc, const void *message, void *user)
     struct service *s = user;
     const Ddp__V1__SubmitJobRequest *request = message;
     struct core_event event = {.kind = CORE_SUBMIT};
-    if (refuse(s, rpc) || disk_is_low(s, rpc))
+    if (cluster_refuse_change(s, rpc) || submit_disk_is_low(s, rpc))
         return;
     if (request->continues && !caller_owns(s, rpc, request->continues, "continue it"))
         return;
-    char **env = env_list(request->env, request->n_env);
+    char **env = submit_env_list(request->env, request->n_env);
     event.call = call_open(s, rpc, CALL_SUBMIT, true)->handle;
     event.submit.request_id = request->request_id;
     event.submit.job_file = request->job_file;
-    event.submit.user = caller(rpc)->name;
+    event.submit.user = caller_identity(rpc)->name;
     event.submit.env = env;
     event.submit.continues = request->continues;
     event.submit.resume = request->resume;
-    digest_request(request, event.submit.digest);
+    submit_digest(request, event.submit.digest);
     audit_event(s, rpc, &event);
     free(env);
 }
 
 /* ---- one job */
 
-static void hide_private(struct service *s, const struct rpc_call *rpc, Ddp__V1__JobStatus *job)
+static void job_hide_private_logs(struct service *s, const struct rpc_call *rpc, Ddp__V1__JobStatus *job)
 {
     if (job->failure && !caller_reads_logs(s, rpc, job->job))
         job->failure->n_stderr_tail = 0;
@@ -112,13 +112,13 @@ static void get_job(struct rpc_call *rpc, const void *message, void *user)
     struct err e = {0};
     CLEANUP(pool_release) struct pool pool = {0};
     Ddp__V1__JobStatus reply;
-    service_flush(s);
+    commit_queue_flush(s);
     if (core_job_status(s->core, request->job, true, &status, &e) != ERR_OK) {
         rpc_call_fail(rpc, &e);
         return;
     }
     convert_job(&pool, &status, true, &reply);
-    hide_private(s, rpc, &reply);
+    job_hide_private_logs(s, rpc, &reply);
     rpc_call_reply(rpc, &reply);
     core_job_status_release(&status);
 }
@@ -127,7 +127,7 @@ static void cancel_job(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__CancelJobRequest *request = message;
-    if (refuse(s, rpc) || !caller_owns(s, rpc, request->job, "cancel it"))
+    if (cluster_refuse_change(s, rpc) || !caller_owns(s, rpc, request->job, "cancel it"))
         return;
     struct call *c = call_open(s, rpc, CALL_CANCEL, true);
     c->job = request->job;
@@ -144,7 +144,7 @@ static void cancel_job(struct rpc_call *rpc, const void *message, void *user)
 static void change_job(struct rpc_call *rpc, struct service *s, struct core_event *event)
 {
     const char *to = event->kind == CORE_RESIZE ? "resize it" : "restart it";
-    if (refuse(s, rpc) || !caller_owns(s, rpc, event->resize.job, to))
+    if (cluster_refuse_change(s, rpc) || !caller_owns(s, rpc, event->resize.job, to))
         return;
     struct call *c = call_open(s, rpc, CALL_CHANGE, true);
     c->job = event->resize.job;
@@ -174,7 +174,7 @@ static void watch_job(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__WatchJobRequest *request = message;
-    service_flush(s);
+    commit_queue_flush(s);
     if (!core_job(s->core, request->job)) {
         rpc_call_fail_with(rpc, ERR_NOT_FOUND, "there is no job %lld", (long long)request->job);
         return;
@@ -198,19 +198,21 @@ static void watch_sendable(struct rpc_call *rpc)
 
 /* ---- lists */
 
-static bool wanted(const struct job_record *job, const Ddp__V1__ListJobsRequest *request, int64_t now)
+static bool list_includes_job(const struct job_record *job, const Ddp__V1__ListJobsRequest *request,
+                              int64_t now)
 {
     return request->all || !sm_terminal(&job_sm, (int)job->state) || job->ended_ms > now - RECENT_MS;
 }
 
 /* The newest `limit` of the wanted ids, still in growing order; with `after` the oldest, to page on. */
-static size_t choose(struct service *s, const Ddp__V1__ListJobsRequest *request, int64_t *ids, size_t count)
+static size_t list_choose_jobs(struct service *s, const Ddp__V1__ListJobsRequest *request, int64_t *ids,
+                               size_t count)
 {
     const size_t limit = request->limit > 0 ? (size_t)request->limit : LIST_LIMIT;
     const int64_t now = service_now().wall_ms;
     size_t kept = 0;
     for (size_t i = 0; i < count; i++)
-        if (wanted(core_job(s->core, ids[i]), request, now))
+        if (list_includes_job(core_job(s->core, ids[i]), request, now))
             ids[kept++] = ids[i];
     if (kept <= limit)
         return kept;
@@ -220,7 +222,7 @@ static size_t choose(struct service *s, const Ddp__V1__ListJobsRequest *request,
 }
 
 /* "box2 gpu1" */
-static void name_sick(struct service *s, struct pool *pool, size_t most, Ddp__V1__ListJobsReply *reply)
+static void list_sick_gpus(struct service *s, struct pool *pool, size_t most, Ddp__V1__ListJobsReply *reply)
 {
     struct core_node_status node = {0};
     struct err e = {0};
@@ -242,7 +244,7 @@ static void name_sick(struct service *s, struct pool *pool, size_t most, Ddp__V1
     free(names);
 }
 
-static void fill_totals(struct service *s, struct pool *pool, Ddp__V1__ListJobsReply *reply)
+static void list_fill_totals(struct service *s, struct pool *pool, Ddp__V1__ListJobsReply *reply)
 {
     struct core_totals totals;
     core_totals(s->core, &totals);
@@ -252,7 +254,7 @@ static void fill_totals(struct service *s, struct pool *pool, Ddp__V1__ListJobsR
     reply->gpus = totals.gpus;
     reply->gpus_busy = totals.gpus_busy;
     reply->gpus_free = totals.gpus_free;
-    name_sick(s, pool, (size_t)totals.gpus_sick, reply);
+    list_sick_gpus(s, pool, (size_t)totals.gpus_sick, reply);
 }
 
 static void list_jobs(struct rpc_call *rpc, const void *message, void *user)
@@ -262,10 +264,10 @@ static void list_jobs(struct rpc_call *rpc, const void *message, void *user)
     struct err e = {0};
     CLEANUP(pool_release) struct pool pool = {0};
     Ddp__V1__ListJobsReply reply = DDP__V1__LIST_JOBS_REPLY__INIT;
-    service_flush(s);
+    commit_queue_flush(s);
     size_t count;
     int64_t *ids = core_job_ids(s->core, request->after, &count);
-    count = choose(s, request, ids, count);
+    count = list_choose_jobs(s, request, ids, count);
     struct core_job_status *statuses = pool_alloc(&pool, count * sizeof *statuses);
     reply.jobs = pool_alloc(&pool, count * sizeof *reply.jobs);
     for (size_t i = 0; i < count; i++) {
@@ -273,10 +275,10 @@ static void list_jobs(struct rpc_call *rpc, const void *message, void *user)
             continue;
         reply.jobs[reply.n_jobs] = pool_alloc(&pool, sizeof **reply.jobs);
         convert_job(&pool, &statuses[i], false, reply.jobs[reply.n_jobs]);
-        hide_private(s, rpc, reply.jobs[reply.n_jobs++]);
+        job_hide_private_logs(s, rpc, reply.jobs[reply.n_jobs++]);
     }
-    fill_totals(s, &pool, &reply);
-    reply.notes = service_notes(s);
+    list_fill_totals(s, &pool, &reply);
+    reply.notes = status_notes(s);
     reply.n_notes = strv_len(reply.notes);
     rpc_call_reply(rpc, &reply);
     strv_free(reply.notes);
@@ -292,7 +294,7 @@ static void list_nodes(struct rpc_call *rpc, const void *message, void *user)
     CLEANUP(pool_release) struct pool pool = {0};
     Ddp__V1__ListNodesReply reply = DDP__V1__LIST_NODES_REPLY__INIT;
     (void)message;
-    service_flush(s);
+    commit_queue_flush(s);
     size_t count;
     const char **names = core_node_names(s->core, &count);
     struct core_node_status *statuses = pool_alloc(&pool, count * sizeof *statuses);
@@ -314,7 +316,7 @@ static void list_nodes(struct rpc_call *rpc, const void *message, void *user)
 static void change_node(struct rpc_call *rpc, const Ddp__V1__NodeRequest *request, struct service *s,
                         enum core_event_kind kind)
 {
-    if (refuse(s, rpc))
+    if (cluster_refuse_change(s, rpc))
         return;
     struct call *c = call_open(s, rpc, CALL_NODE, true);
     c->node = xstrdup(request->node);
@@ -349,7 +351,7 @@ static void get_events(struct rpc_call *rpc, const void *message, void *user)
     CLEANUP(pool_release) struct pool pool = {0};
     struct event_record *events = NULL;
     size_t count = 0;
-    service_flush(s);
+    commit_queue_flush(s);
     if (request->job && !core_job(s->core, request->job)) {
         rpc_call_fail_with(rpc, ERR_NOT_FOUND, "there is no job %lld", (long long)request->job);
         return;
@@ -357,7 +359,7 @@ static void get_events(struct rpc_call *rpc, const void *message, void *user)
     if (store_events(s->store, request->job, request->after, EVENTS_LIMIT, &events, &count, &e) != ERR_OK) {
         rpc_call_fail(rpc, &e);
         if (e.code == ERR_DATA_LOSS)
-            service_end_broken(s, &e);
+            commit_queue_damaged(s, &e);
         return;
     }
     Ddp__V1__GetEventsReply reply = DDP__V1__GET_EVENTS_REPLY__INIT;
@@ -381,13 +383,13 @@ static void get_metrics(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__GetMetricsRequest *request = message;
-    service_flush(s);
+    commit_queue_flush(s);
     if (!core_job(s->core, request->job)) {
         rpc_call_fail_with(rpc, ERR_NOT_FOUND, "there is no job %lld", (long long)request->job);
         return;
     }
-    recorder_read(s->recorder, rpc, request->job, request->name,
-                  request->limit > 0 ? (size_t)request->limit : 0);
+    metrics_recorder_read(s->recorder, rpc, request->job, request->name,
+                          request->limit > 0 ? (size_t)request->limit : 0);
 }
 
 static void get_version(struct rpc_call *rpc, const void *message, void *user)
@@ -432,8 +434,12 @@ const struct rpc_method cluster_methods[] = {
      .on_start = members_join,
      .on_sendable = members_sendable,
      .on_end = members_end},
-    {.name = "CheckNodes", .kind = RPC_UNARY, .waits = true, .on_start = check_nodes, .on_end = ask_end},
-    {.name = "ProbeJob", .kind = RPC_UNARY, .waits = true, .on_start = probe_job, .on_end = ask_end},
+    {.name = "CheckNodes",
+     .kind = RPC_UNARY,
+     .waits = true,
+     .on_start = check_nodes,
+     .on_end = node_query_end},
+    {.name = "ProbeJob", .kind = RPC_UNARY, .waits = true, .on_start = probe_job, .on_end = node_query_end},
     {.name = "WhoAmI", .kind = RPC_UNARY, .on_start = users_who},
     {.name = "GetAudit", .kind = RPC_UNARY, .on_start = audit_get},
     {.name = "ListUsers", .kind = RPC_UNARY, .on_start = users_list},

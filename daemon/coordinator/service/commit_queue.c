@@ -24,9 +24,9 @@
 
 #define RETRY_MS 500
 
-enum err_code service_accepts(const struct service *s, struct err *e)
+enum err_code commit_queue_accepts(const struct service *s, struct err *e)
 {
-    if (s->stuck)
+    if (s->commit_blocked)
         return err_set(e, ERR_RESOURCE_EXHAUSTED,
                        "the coordinator's disk is full (%s): free some space and try again",
                        s->options->state);
@@ -34,7 +34,7 @@ enum err_code service_accepts(const struct service *s, struct err *e)
 }
 
 /* While commits fail: acknowledgements need not wait for them, since a lease is no durable fact. */
-static void event_while_stuck(struct service *s, const struct core_event *event)
+static void event_while_blocked(struct service *s, const struct core_event *event)
 {
     struct core_out now = {0}, acks = {0};
     core_event(s->core, event, service_now(), &now);
@@ -54,15 +54,15 @@ static void event_while_stuck(struct service *s, const struct core_event *event)
     core_out_release(&now);
 }
 
-void service_event(struct service *s, const struct core_event *event)
+void commit_queue_event(struct service *s, const struct core_event *event)
 {
-    if (s->stuck)
-        event_while_stuck(s, event);
+    if (s->commit_blocked)
+        event_while_blocked(s, event);
     else
         core_event(s->core, event, service_now(), &s->out);
 }
 
-struct change *service_change(struct service *s, enum change_kind kind)
+struct change *commit_queue_change(struct service *s, enum change_kind kind)
 {
     struct core_out *out = &s->out;
     out->changes = array_grow(out->changes, out->change_count, &out->change_cap, sizeof *out->changes);
@@ -71,18 +71,18 @@ struct change *service_change(struct service *s, enum change_kind kind)
     return c;
 }
 
-void service_say(struct service *s, const char *what, const char *text)
+void commit_queue_cluster_event(struct service *s, const char *what, const char *text)
 {
     struct event_record *event = xcalloc(1, sizeof *event);
 
     *event = (struct event_record){.time_ms = clock_wall_ms(), .what = xstrdup(what), .text = xstrdup(text)};
-    service_change(s, CHANGE_EVENT)->event = event;
+    commit_queue_change(s, CHANGE_EVENT)->event = event;
 }
 
 /* ---- commits */
 
 /* Clients whose jobs are in the list that the disk refuses hear so now. */
-static void refuse_waiting_submits(struct service *s)
+static void refuse_pending_submits(struct service *s)
 {
     for (size_t i = 0; i < s->out.effect_count; i++) {
         const struct core_effect *f = &s->out.effects[i];
@@ -90,40 +90,41 @@ static void refuse_waiting_submits(struct service *s)
         if (!c || c->kind != CALL_SUBMIT || f->err.code != ERR_OK || f->existed)
             continue;
         struct err e = {0};
-        if (service_accepts(s, &e) != ERR_OK)
+        if (commit_queue_accepts(s, &e) != ERR_OK)
             rpc_call_fail(c->rpc, &e);
         call_take(s, f->call);
-        s->refused = array_grow(s->refused, s->refused_count, &s->refused_cap, sizeof *s->refused);
-        s->refused[s->refused_count++] = f->job;
+        s->refused_submits =
+            array_grow(s->refused_submits, s->refused_count, &s->refused_cap, sizeof *s->refused_submits);
+        s->refused_submits[s->refused_count++] = f->job;
     }
 }
 
-static void on_retry(uv_timer_t *timer)
+static void commit_on_retry(uv_timer_t *timer)
 {
-    service_flush(timer->data);
+    commit_queue_flush(timer->data);
 }
 
 /* The database is damaged under us: nothing that was decided is told, and no try can help. The next start
  * refuses, with the way out. */
-void service_end_broken(struct service *s, const struct err *e)
+void commit_queue_damaged(struct service *s, const struct err *e)
 {
-    if (s->broken.code != ERR_OK)
+    if (s->damage.code != ERR_OK)
         return;
     log_error("database_damaged", "why=%s", LOG_Q(e->msg));
-    s->broken = *e;
-    s->stuck = true;
+    s->damage = *e;
+    s->commit_blocked = true;
     uv_timer_stop(&s->retry);
     service_stop(s, "the database is damaged");
 }
 
-static void become_stuck(struct service *s, const struct err *e)
+static void commit_block(struct service *s, const struct err *e)
 {
     s->stats.commit_failures++;
     s->stats.pending_changes = s->out.change_count;
-    if (s->stuck && e->code != ERR_DATA_LOSS)
+    if (s->commit_blocked && e->code != ERR_DATA_LOSS)
         return;
     if (e->code == ERR_DATA_LOSS) {
-        service_end_broken(s, e);
+        commit_queue_damaged(s, e);
         return;
     }
     if (e->code != ERR_RESOURCE_EXHAUSTED && e->code != ERR_UNAVAILABLE) {
@@ -133,26 +134,26 @@ static void become_stuck(struct service *s, const struct err *e)
     log_error("disk_full",
               "pending=%zu why=%s todo=\"free space in the state directory; new jobs are refused meanwhile\"",
               s->out.change_count, LOG_Q(e->msg));
-    s->stuck = true;
-    refuse_waiting_submits(s);
-    uv_timer_start(&s->retry, on_retry, RETRY_MS, RETRY_MS);
+    s->commit_blocked = true;
+    refuse_pending_submits(s);
+    uv_timer_start(&s->retry, commit_on_retry, RETRY_MS, RETRY_MS);
 }
 
-static void become_free(struct service *s)
+static void commit_unblock(struct service *s)
 {
     log_info("disk_free_again", "committed=%zu", s->stats.pending_changes);
-    s->stuck = false;
+    s->commit_blocked = false;
     s->stats.pending_changes = 0;
     uv_timer_stop(&s->retry);
     for (size_t i = 0; i < s->refused_count; i++)
-        service_event(s, &(struct core_event){.kind = CORE_CANCEL,
-                                              .call = service_handle(s),
-                                              .cancel = {.job = s->refused[i], .kill = true}});
+        commit_queue_event(s, &(struct core_event){.kind = CORE_CANCEL,
+                                                   .call = service_handle(s),
+                                                   .cancel = {.job = s->refused_submits[i], .kill = true}});
     s->refused_count = 0;
-    sessions_release_held(s);
+    agent_sessions_release_facts(s);
 }
 
-static enum err_code commit(struct service *s, struct err *e)
+static enum err_code commit_changes(struct service *s, struct err *e)
 {
     const int64_t start = clock_mono_ns();
     if (store_commit(s->store, s->out.changes, s->out.change_count, e) != ERR_OK)
@@ -160,11 +161,11 @@ static enum err_code commit(struct service *s, struct err *e)
     stats_commit(&s->stats, clock_mono_ns() - start, s->out.change_count);
     for (size_t i = 0; i < s->out.change_count; i++)
         if (s->out.changes[i].kind == CHANGE_JOB_FORGET)
-            recorder_forget(s->recorder, s->out.changes[i].id);
+            metrics_recorder_forget(s->recorder, s->out.changes[i].id);
     return ERR_OK;
 }
 
-static void carry_out(struct service *s)
+static void commit_release_effects(struct service *s)
 {
     struct core_out done = s->out;
     s->out = s->spare;
@@ -175,32 +176,32 @@ static void carry_out(struct service *s)
 
 /* Started on a full disk: what was loaded is only shown until the epoch is durable. Then memory is built
  * anew, so that leases, which were renewed meanwhile, count whole from here. */
-static bool resume_store(struct service *s)
+static bool commit_resume_store(struct service *s)
 {
     struct err e = {0};
     if (store_resume(s->store, &e) != ERR_OK) {
-        become_stuck(s, &e);
+        commit_block(s, &e);
         return false;
     }
     if (service_rebuild(s, &e) != ERR_OK) {
-        service_end_broken(s, &e);
+        commit_queue_damaged(s, &e);
         return false;
     }
-    sessions_redial(s);
+    agent_sessions_redial(s);
     return true;
 }
 
-void service_flush(struct service *s)
+void commit_queue_flush(struct service *s)
 {
     struct err e = {0};
-    if (s->broken.code != ERR_OK || (store_deferred(s->store) && !resume_store(s)))
+    if (s->damage.code != ERR_OK || (store_deferred(s->store) && !commit_resume_store(s)))
         return;
-    if (s->out.change_count && commit(s, &e) != ERR_OK) {
-        become_stuck(s, &e);
+    if (s->out.change_count && commit_changes(s, &e) != ERR_OK) {
+        commit_block(s, &e);
         return;
     }
     if (s->out.change_count || s->out.effect_count)
-        carry_out(s);
-    if (s->stuck)
-        become_free(s);
+        commit_release_effects(s);
+    if (s->commit_blocked)
+        commit_unblock(s);
 }

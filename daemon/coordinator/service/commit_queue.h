@@ -10,17 +10,17 @@
 struct service;
 
 /* Hands an event to the core; its outcome is committed at the end of this turn of the loop. */
-void service_event(struct service *s, const struct core_event *event);
+void commit_queue_event(struct service *s, const struct core_event *event);
 /* Adds a change of the service itself, committed with the core's changes at the end of this turn. The caller
  * fills in its record. */
-struct change *service_change(struct service *s, enum change_kind kind);
+struct change *commit_queue_change(struct service *s, enum change_kind kind);
 /* Writes an event of the cluster itself with the next commit. */
-void service_say(struct service *s, const char *what, const char *text);
+void commit_queue_cluster_event(struct service *s, const char *what, const char *text);
 /* Commits what is pending and carries it out: before a read, so that nobody sees what is not durable. */
-void service_flush(struct service *s);
+void commit_queue_flush(struct service *s);
 /* ERR_OK, or why nothing that changes state is taken now. */
-MUST_CHECK enum err_code service_accepts(const struct service *s, struct err *e);
+MUST_CHECK enum err_code commit_queue_accepts(const struct service *s, struct err *e);
 /* The database is damaged (DATA_LOSS): no more effects are released, and the program ends with this error. */
-void service_end_broken(struct service *s, const struct err *e);
+void commit_queue_damaged(struct service *s, const struct err *e);
 
 #endif

@@ -10,18 +10,18 @@
 #include "proto/rpc_codec.h"
 
 /* protobuf-c's structs want char * where they only read. */
-static char *text(const char *t)
+static char *borrow_text(const char *t)
 {
     return (char *)(uintptr_t)(t ? t : "");
 }
 
 /* What was cut to a length somewhere may end in half a character, which no message may hold. */
-static char *whole_text(struct pool *pool, const char *t)
+static char *clean_text(struct pool *pool, const char *t)
 {
     return rpc_utf8_clean(pool_text(pool, t));
 }
 
-static size_t texts(struct pool *pool, char *const *list, char ***out)
+static size_t borrow_texts(struct pool *pool, char *const *list, char ***out)
 {
     const size_t count = strv_len(list);
     *out = pool_alloc(pool, count * sizeof **out);
@@ -30,7 +30,7 @@ static size_t texts(struct pool *pool, char *const *list, char ***out)
     return count;
 }
 
-static Ddp__V1__Progress *progress(struct pool *pool, const struct core_progress *p)
+static Ddp__V1__Progress *convert_progress(struct pool *pool, const struct core_progress *p)
 {
     Ddp__V1__Progress *out = pool_alloc(pool, sizeof *out);
     ddp__v1__progress__init(out);
@@ -47,7 +47,7 @@ static Ddp__V1__Progress *progress(struct pool *pool, const struct core_progress
     for (size_t i = 0; i < p->metric_count; i++) {
         Ddp__V1__Metric *m = out->metrics[i] = pool_alloc(pool, sizeof *m);
         ddp__v1__metric__init(m);
-        m->name = text(p->metrics[i].name);
+        m->name = borrow_text(p->metrics[i].name);
         m->value = p->metrics[i].value;
     }
     out->n_loss_history = p->loss_count;
@@ -56,21 +56,21 @@ static Ddp__V1__Progress *progress(struct pool *pool, const struct core_progress
     return out;
 }
 
-static Ddp__V1__RankStatus *rank(struct pool *pool, const struct core_rank_status *r)
+static Ddp__V1__RankStatus *convert_rank(struct pool *pool, const struct core_rank_status *r)
 {
     Ddp__V1__RankStatus *out = pool_alloc(pool, sizeof *out);
     ddp__v1__rank_status__init(out);
     out->rank = r->rank->rank;
-    out->node = text(r->rank->node);
+    out->node = borrow_text(r->rank->node);
     out->local_rank = r->rank->local_rank;
-    out->device = text(r->device);
+    out->device = borrow_text(r->device);
     out->pid = r->spawn ? r->spawn->pid : 0;
-    out->state = text(sm_name(&rank_sm, (int)r->rank->state));
+    out->state = borrow_text(sm_name(&rank_sm, (int)r->rank->state));
     out->step = r->step;
     out->ms_per_step = r->ms_per_step;
     out->wait_ms = r->wait_ms;
     out->memory_bytes = r->memory_bytes;
-    out->detail = whole_text(pool, r->detail);
+    out->detail = clean_text(pool, r->detail);
     return out;
 }
 
@@ -78,7 +78,7 @@ size_t convert_lines(struct pool *pool, const char *joined, char ***out)
 {
     if (!joined || !*joined)
         return 0;
-    char *copy = whole_text(pool, joined);
+    char *copy = clean_text(pool, joined);
     size_t count = 1, at = 0;
     for (const char *c = copy; *c; c++)
         count += *c == '\n';
@@ -92,37 +92,37 @@ size_t convert_lines(struct pool *pool, const char *joined, char ***out)
     return count;
 }
 
-static Ddp__V1__Failure *failure(struct pool *pool, const struct spawn_record *s)
+static Ddp__V1__Failure *convert_failure(struct pool *pool, const struct spawn_record *s)
 {
     Ddp__V1__Failure *out = pool_alloc(pool, sizeof *out);
     ddp__v1__failure__init(out);
     out->rank = s->rank;
     out->local_rank = s->local_rank;
-    out->node = text(s->node);
+    out->node = borrow_text(s->node);
     out->code = s->code;
     out->signal = s->signal;
     out->out_of_memory = s->out_of_memory;
-    out->message = whole_text(pool, s->message);
+    out->message = clean_text(pool, s->message);
     out->generation = s->generation;
     out->n_stderr_tail = convert_lines(pool, s->stderr_tail, &out->stderr_tail);
     return out;
 }
 
-static Ddp__V1__SnapshotStatus *snapshot(struct pool *pool, const struct snapshot_record *s)
+static Ddp__V1__SnapshotStatus *convert_snapshot(struct pool *pool, const struct snapshot_record *s)
 {
     Ddp__V1__SnapshotStatus *out = pool_alloc(pool, sizeof *out);
     ddp__v1__snapshot_status__init(out);
     out->step = s->step;
     out->generation = s->generation;
-    out->path = text(s->path);
+    out->path = borrow_text(s->path);
     out->bytes = s->bytes;
     out->committed_ms = s->committed_ms;
-    out->digest = text(s->digest);
-    out->n_nodes = texts(pool, s->nodes, &out->nodes);
+    out->digest = borrow_text(s->digest);
+    out->n_nodes = borrow_texts(pool, s->nodes, &out->nodes);
     return out;
 }
 
-static char *age(struct pool *pool, int64_t ms)
+static char *age_text(struct pool *pool, int64_t ms)
 {
     const long long s = ms > 0 ? (long long)(ms / 1000) : 0;
     if (s < 120)
@@ -133,12 +133,12 @@ static char *age(struct pool *pool, int64_t ms)
 }
 
 /* "rank 2 killed by signal 9, cost 0.4 s" -> "rank 2 killed by signal 9, 4 m ago, cost 0.4 s" */
-static void last_restart(struct pool *pool, const struct core_job_status *s, Ddp__V1__JobStatus *out)
+static void convert_last_restart(struct pool *pool, const struct core_job_status *s, Ddp__V1__JobStatus *out)
 {
     const char *text = s->job->last_restart;
     if (!text)
         return;
-    const char *ago = age(pool, clock_wall_ms() - s->job->last_restart_ms);
+    const char *ago = age_text(pool, clock_wall_ms() - s->job->last_restart_ms);
     const char *cost = strstr(text, ", cost ");
     const int cause = (int)(cost ? cost - text : (ptrdiff_t)strlen(text));
     out->last_restart = pool_alloc(pool, sizeof *out->last_restart);
@@ -147,12 +147,12 @@ static void last_restart(struct pool *pool, const struct core_job_status *s, Ddp
     out->n_last_restart = 1;
 }
 
-static void record(const struct job_record *job, Ddp__V1__JobStatus *out)
+static void convert_job_record(const struct job_record *job, Ddp__V1__JobStatus *out)
 {
     out->job = job->id;
-    out->name = text(job->name);
-    out->state = text(sm_name(&job_sm, (int)job->state));
-    out->user = text(job->user);
+    out->name = borrow_text(job->name);
+    out->state = borrow_text(sm_name(&job_sm, (int)job->state));
+    out->user = borrow_text(job->user);
     out->created_ms = job->created_ms;
     out->started_ms = job->started_ms;
     out->ended_ms = job->ended_ms;
@@ -163,7 +163,7 @@ static void record(const struct job_record *job, Ddp__V1__JobStatus *out)
 }
 
 /* "2×4", "1:4×gpu" */
-static char *asks(struct pool *pool, const struct job_spec *spec)
+static char *resources_text(struct pool *pool, const struct job_spec *spec)
 {
     static const char *const procs[] = {NULL, "gpu", "cpu", "auto"};
     char nodes[48], workers[24];
@@ -178,10 +178,10 @@ static char *asks(struct pool *pool, const struct job_spec *spec)
 }
 
 /* "/var/log/ddp/9/generation_2", on the node of rank 0 */
-static char *log_place(struct pool *pool, const struct core_job_status *s)
+static char *log_directory(struct pool *pool, const struct core_job_status *s)
 {
     if (!s->log_dir || !s->generation)
-        return text(s->log_dir);
+        return borrow_text(s->log_dir);
     return pool_printf(pool, "%s/%" PRId64 "/generation_%" PRId64, s->log_dir, s->job->id,
                        s->generation->number);
 }
@@ -189,51 +189,51 @@ static char *log_place(struct pool *pool, const struct core_job_status *s)
 void convert_job(struct pool *pool, const struct core_job_status *s, bool whole, Ddp__V1__JobStatus *out)
 {
     ddp__v1__job_status__init(out);
-    record(s->job, out);
-    out->reason = whole_text(pool, s->reason);
-    out->stall = whole_text(pool, s->stall);
-    out->n_notes = texts(pool, s->notes, &out->notes);
+    convert_job_record(s->job, out);
+    out->reason = clean_text(pool, s->reason);
+    out->stall = clean_text(pool, s->stall);
+    out->n_notes = borrow_texts(pool, s->notes, &out->notes);
     for (size_t i = 0; i < out->n_notes; i++)
-        out->notes[i] = whole_text(pool, out->notes[i]);
-    out->kind = text(s->spec && s->spec->kind == JOB_TRAIN ? "train" : "command");
+        out->notes[i] = clean_text(pool, out->notes[i]);
+    out->kind = borrow_text(s->spec && s->spec->kind == JOB_TRAIN ? "train" : "command");
     out->max_restarts = s->spec ? (int32_t)s->spec->max_restarts : 0;
     out->priority = s->spec ? (int32_t)s->spec->priority : 0;
     out->world_size = s->generation ? s->generation->world_size : 0;
     out->joined = s->joined;
-    out->log_dir = log_place(pool, s);
+    out->log_dir = log_directory(pool, s);
     if (s->spec)
-        out->asks = asks(pool, s->spec);
-    out->n_nodes = texts(pool, s->nodes, &out->nodes);
+        out->asks = resources_text(pool, s->spec);
+    out->n_nodes = borrow_texts(pool, s->nodes, &out->nodes);
     if (s->progress)
-        out->progress = progress(pool, s->progress);
+        out->progress = convert_progress(pool, s->progress);
     if (s->failure)
-        out->failure = failure(pool, s->failure);
+        out->failure = convert_failure(pool, s->failure);
     if (s->snapshot)
-        out->snapshot = snapshot(pool, s->snapshot);
-    last_restart(pool, s, out);
+        out->snapshot = convert_snapshot(pool, s->snapshot);
+    convert_last_restart(pool, s, out);
     if (!whole)
         return;
-    out->job_file = text(s->job->job_file);
+    out->job_file = borrow_text(s->job->job_file);
     out->n_ranks = s->rank_count;
     out->ranks = pool_alloc(pool, s->rank_count * sizeof *out->ranks);
     for (size_t i = 0; i < s->rank_count; i++)
-        out->ranks[i] = rank(pool, &s->ranks[i]);
+        out->ranks[i] = convert_rank(pool, &s->ranks[i]);
 }
 
-static Ddp__V1__Gpu *gpu(struct pool *pool, const struct core_gpu *g)
+static Ddp__V1__Gpu *convert_gpu(struct pool *pool, const struct core_gpu *g)
 {
     Ddp__V1__Gpu *out = pool_alloc(pool, sizeof *out);
     ddp__v1__gpu__init(out);
-    out->uuid = text(g->uuid);
-    out->name = text(g->name);
+    out->uuid = borrow_text(g->uuid);
+    out->name = borrow_text(g->name);
     out->memory_bytes = g->memory_bytes;
     out->index = g->index;
     out->healthy = g->healthy;
-    out->problem = text(g->problem);
+    out->problem = borrow_text(g->problem);
     out->temperature = g->temperature;
     out->power_watts = g->power_watts;
     out->utilisation = g->utilisation;
-    out->driver = text(g->driver);
+    out->driver = borrow_text(g->driver);
     out->memory_used = g->memory_used;
     out->lost = g->lost;
     return out;
@@ -243,19 +243,19 @@ void convert_node(struct pool *pool, const struct core_node_status *s, struct co
                   Ddp__V1__NodeStatus *out)
 {
     ddp__v1__node_status__init(out);
-    out->name = text(s->node->name);
-    out->state = text(s->state);
+    out->name = borrow_text(s->node->name);
+    out->state = borrow_text(s->state);
     out->slots = s->node->cpu_slots;
     out->slots_free = s->slots_free;
     out->gpus_free = s->gpus_free;
     out->load = s->load;
     out->seen_ms = now.wall_ms - s->silent_ms;
-    out->version = text(s->node->version);
-    out->note = whole_text(pool, s->node->note);
-    out->address = text(s->node->address);
+    out->version = borrow_text(s->node->version);
+    out->note = clean_text(pool, s->node->note);
+    out->address = borrow_text(s->node->address);
     out->memory_bytes = s->node->memory_bytes;
-    out->nccl_version = text(s->nccl);
-    out->plugin = text(s->plugin);
+    out->nccl_version = borrow_text(s->nccl);
+    out->plugin = borrow_text(s->plugin);
     out->n_unknown_jobs = s->unknown_count;
     out->unknown_jobs = pool_alloc(pool, s->unknown_count * sizeof *out->unknown_jobs);
     for (size_t i = 0; i < s->unknown_count; i++)
@@ -268,10 +268,11 @@ void convert_node(struct pool *pool, const struct core_node_status *s, struct co
     out->n_gpus = s->gpu_count;
     out->gpus = pool_alloc(pool, s->gpu_count * sizeof *out->gpus);
     for (size_t i = 0; i < s->gpu_count; i++)
-        out->gpus[i] = gpu(pool, &s->gpus[i]);
+        out->gpus[i] = convert_gpu(pool, &s->gpus[i]);
 }
 
-static Ddp__V1__SpawnWish *spawn_wish(struct pool *pool, const struct core_wish_spawn *s, enum job_kind kind)
+static Ddp__V1__SpawnWish *convert_spawn_wish(struct pool *pool, const struct core_wish_spawn *s,
+                                              enum job_kind kind)
 {
     Ddp__V1__SpawnWish *out = pool_alloc(pool, sizeof *out);
     ddp__v1__spawn_wish__init(out);
@@ -285,20 +286,20 @@ static Ddp__V1__SpawnWish *spawn_wish(struct pool *pool, const struct core_wish_
         out->token.data = (uint8_t *)(uintptr_t)s->token;
         out->token.len = 32;
     }
-    out->n_gpu_uuids = texts(pool, s->gpu_uuids, &out->gpu_uuids);
+    out->n_gpu_uuids = borrow_texts(pool, s->gpu_uuids, &out->gpu_uuids);
     return out;
 }
 
-static Ddp__V1__GroupWish *group_wish(struct pool *pool, const struct core_wish_group *g)
+static Ddp__V1__GroupWish *convert_group_wish(struct pool *pool, const struct core_wish_group *g)
 {
     Ddp__V1__GroupWish *out = pool_alloc(pool, sizeof *out);
     ddp__v1__group_wish__init(out);
     out->job = g->job;
     out->generation = g->generation;
-    out->kind = text(g->kind == JOB_TRAIN ? "train" : "command");
-    out->job_file = text(g->job_file);
-    out->user = text(g->user);
-    out->n_env = texts(pool, g->env, &out->env);
+    out->kind = borrow_text(g->kind == JOB_TRAIN ? "train" : "command");
+    out->job_file = borrow_text(g->job_file);
+    out->user = borrow_text(g->user);
+    out->n_env = borrow_texts(pool, g->env, &out->env);
     out->lease_ms = g->lease_ms;
     out->grace_ms = g->grace_ms;
     out->stall_timeout_ms = g->stall_timeout_ms;
@@ -306,17 +307,17 @@ static Ddp__V1__GroupWish *group_wish(struct pool *pool, const struct core_wish_
     out->node_rank = g->node_rank;
     out->node_count = g->node_count;
     out->local_world_size = g->local_world_size;
-    out->master_addr = text(g->master_addr);
+    out->master_addr = borrow_text(g->master_addr);
     out->master_port = g->master_port;
     out->restart_count = (int32_t)g->restart_count;
     out->max_restarts = (int32_t)g->max_restarts;
-    out->run_id = text(g->run_id);
+    out->run_id = borrow_text(g->run_id);
     out->stop_signal = g->stop_signal;
     out->n_spawns = out->n_wanted_exits = g->spawn_count;
     out->spawns = pool_alloc(pool, g->spawn_count * sizeof *out->spawns);
     out->wanted_exits = pool_alloc(pool, g->spawn_count * sizeof *out->wanted_exits);
     for (size_t i = 0; i < g->spawn_count; i++) {
-        out->spawns[i] = spawn_wish(pool, &g->spawns[i], g->kind);
+        out->spawns[i] = convert_spawn_wish(pool, &g->spawns[i], g->kind);
         out->wanted_exits[i] = g->spawns[i].spawn;
     }
     return out;
@@ -325,11 +326,11 @@ static Ddp__V1__GroupWish *group_wish(struct pool *pool, const struct core_wish_
 void convert_wish(struct pool *pool, const struct core_wish *wish, const char *cluster_id, Ddp__V1__Wish *out)
 {
     ddp__v1__wish__init(out);
-    out->cluster_id = text(cluster_id);
+    out->cluster_id = borrow_text(cluster_id);
     out->epoch = wish->epoch;
     out->revision = wish->revision;
     out->n_groups = wish->group_count;
     out->groups = pool_alloc(pool, wish->group_count * sizeof *out->groups);
     for (size_t i = 0; i < wish->group_count; i++)
-        out->groups[i] = group_wish(pool, &wish->groups[i]);
+        out->groups[i] = convert_group_wish(pool, &wish->groups[i]);
 }

@@ -9,10 +9,10 @@
 #include "daemon/coordinator/service/convert.h"
 #include "daemon/coordinator/service/handles.h"
 #include "daemon/coordinator/service/logs.h"
-#include "daemon/coordinator/service/looks.h"
 #include "daemon/coordinator/service/members.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"
+#include "daemon/coordinator/service/snapshot_query.h"
 #include "proto/ddp.pb-c.h"
 
 /* What the core decided, carried out after it became durable. Nothing here hands the core another event. */
@@ -57,7 +57,7 @@ static void reply_node(struct service *s, struct call *c)
     core_node_status_release(&status);
 }
 
-static void run_reply(struct service *s, const struct core_effect *f)
+static void effect_reply(struct service *s, const struct core_effect *f)
 {
     struct call *c = call_take(s, f->call);
     if (!c)
@@ -97,8 +97,8 @@ static void run_reply(struct service *s, const struct core_effect *f)
     BUG_ON(true);
 }
 
-static void fill_peers(struct service *s, struct pool *pool, const struct core_effect *f,
-                       Ddp__V1__JoinReply *reply)
+static void join_fill_peers(struct service *s, struct pool *pool, const struct core_effect *f,
+                            Ddp__V1__JoinReply *reply)
 {
     reply->n_peers = (size_t)reply->world_size;
     reply->peers = pool_alloc(pool, reply->n_peers * sizeof *reply->peers);
@@ -117,8 +117,8 @@ static void fill_peers(struct service *s, struct pool *pool, const struct core_e
     }
 }
 
-static void fill_source(const struct generation_record *g, Ddp__V1__StateOffer *source,
-                        Ddp__V1__JoinReply *reply)
+static void join_fill_source(const struct generation_record *g, Ddp__V1__StateOffer *source,
+                             Ddp__V1__JoinReply *reply)
 {
     reply->source_rank = g->source_rank;
     if (g->source_rank < 0)
@@ -133,7 +133,7 @@ static void fill_source(const struct generation_record *g, Ddp__V1__StateOffer *
     reply->source = source;
 }
 
-static void run_join(struct service *s, const struct core_effect *f)
+static void effect_join(struct service *s, const struct core_effect *f)
 {
     struct call *c = call_take(s, f->call);
     if (!c)
@@ -149,14 +149,14 @@ static void run_join(struct service *s, const struct core_effect *f)
         reply.world_size = g->world_size;
         reply.generation_key = (ProtobufCBinaryData){sizeof g->key, (uint8_t *)(uintptr_t)g->key};
         reply.bootstrap = (ProtobufCBinaryData){g->bootstrap_size, g->bootstrap};
-        fill_peers(s, &pool, f, &reply);
-        fill_source(g, &source, &reply);
+        join_fill_peers(s, &pool, f, &reply);
+        join_fill_source(g, &source, &reply);
         reply.scratch_generation = core_job(s->core, f->job)->scratch_generation;
     }
     rpc_call_reply(c->rpc, &reply);
 }
 
-static void run_watch(struct service *s, const struct core_effect *f)
+static void effect_watch(struct service *s, const struct core_effect *f)
 {
     struct call *c = handles_get(&s->calls, f->call);
     struct err e = {0};
@@ -175,7 +175,7 @@ static void run_watch(struct service *s, const struct core_effect *f)
     }
 }
 
-static enum err_code send_welcome(struct service *s, struct session *session, int64_t epoch)
+static enum err_code welcome_send(struct service *s, struct agent_session *session, int64_t epoch)
 {
     struct err e = {0};
     Ddp__V1__Welcome welcome = DDP__V1__WELCOME__INIT;
@@ -185,19 +185,19 @@ static enum err_code send_welcome(struct service *s, struct session *session, in
     welcome.heartbeat_ms = (int32_t)s->options->core.heartbeat_ms;
     down.body_case = DDP__V1__AGENT_DOWN__BODY_WELCOME;
     down.welcome = &welcome;
-    return session_send(session, &down, &e);
+    return agent_session_send(session, &down, &e);
 }
 
 /* The epoch that is durable is the one before; the next one is told to nobody until it is. */
-void effects_let_wait(struct service *s, struct session *session)
+void effects_welcome_waiting(struct service *s, struct agent_session *session)
 {
-    if (send_welcome(s, session, store_epoch(s->store) - 1) == ERR_OK)
+    if (welcome_send(s, session, store_epoch(s->store) - 1) == ERR_OK)
         log_info("session_waits", "node=%s why=\"no room to write\"", LOG_Q(session->node));
 }
 
-static void run_welcome(struct service *s, struct session *session)
+static void effect_welcome(struct service *s, struct agent_session *session)
 {
-    if (send_welcome(s, session, store_epoch(s->store)) != ERR_OK)
+    if (welcome_send(s, session, store_epoch(s->store)) != ERR_OK)
         return;
     session->welcomed = true;
     log_info("session_open", "node=%s peer=%s", LOG_Q(session->node),
@@ -205,7 +205,7 @@ static void run_welcome(struct service *s, struct session *session)
     logs_node_changed(s, session->node);
 }
 
-void effects_ack(struct session *session, int64_t sequence)
+void effects_ack(struct agent_session *session, int64_t sequence)
 {
     struct err e = {0};
     Ddp__V1__HeartbeatAck ack = DDP__V1__HEARTBEAT_ACK__INIT;
@@ -213,30 +213,30 @@ void effects_ack(struct session *session, int64_t sequence)
     ack.sequence = sequence;
     down.body_case = DDP__V1__AGENT_DOWN__BODY_ACK;
     down.ack = &ack;
-    if (session_send(session, &down, &e) != ERR_OK)
+    if (agent_session_send(session, &down, &e) != ERR_OK)
         log_debug("ack_dropped", "node=%s why=%s", LOG_Q(session->node),
                   LOG_Q(e.msg)); /* the next one counts */
 }
 
-static void run_pardon(struct session *session)
+static void effect_gpu_pardon(struct agent_session *session)
 {
     struct err e = {0};
     Ddp__V1__GpuPardon pardon = DDP__V1__GPU_PARDON__INIT;
     Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
     down.body_case = DDP__V1__AGENT_DOWN__BODY_PARDON;
     down.pardon = &pardon;
-    if (session_send(session, &down, &e) != ERR_OK)
+    if (agent_session_send(session, &down, &e) != ERR_OK)
         log_warn("pardon_dropped", "node=%s why=%s", LOG_Q(session->node), LOG_Q(e.msg));
 }
 
-static void run_session(struct service *s, const struct core_effect *f)
+static void effect_run_on_session(struct service *s, const struct core_effect *f)
 {
-    struct session *session = handles_get(&s->sessions, f->session);
+    struct agent_session *session = handles_get(&s->sessions, f->session);
     if (!session)
         return;
     switch (f->kind) {
     case EFFECT_WELCOME:
-        run_welcome(s, session);
+        effect_welcome(s, session);
         return;
     case EFFECT_REFUSE:
         log_warn("session_refused", "node=%s why=%s", LOG_Q(session->node), LOG_Q(f->err.msg));
@@ -246,30 +246,30 @@ static void run_session(struct service *s, const struct core_effect *f)
         rpc_call_fail_with(session->rpc, ERR_ABORTED, "a newer session of node %s took over", session->node);
         return;
     case EFFECT_PARDON:
-        run_pardon(session);
+        effect_gpu_pardon(session);
         return;
     case EFFECT_ACK:
         effects_ack(session, f->sequence);
         return;
     case EFFECT_LOOK:
-        looks_ask(session, f->job);
+        snapshot_query_send(session, f->job);
         return;
     default:
         session->wish_due = s->wishes_due = true;
     }
 }
 
-static void run_one(struct service *s, const struct core_effect *f)
+static void effect_run(struct service *s, const struct core_effect *f)
 {
     switch (f->kind) {
     case EFFECT_REPLY:
-        run_reply(s, f);
+        effect_reply(s, f);
         return;
     case EFFECT_JOIN:
-        run_join(s, f);
+        effect_join(s, f);
         return;
     case EFFECT_WATCH:
-        run_watch(s, f);
+        effect_watch(s, f);
         return;
     case EFFECT_WELCOME:
     case EFFECT_REFUSE:
@@ -278,7 +278,7 @@ static void run_one(struct service *s, const struct core_effect *f)
     case EFFECT_PARDON:
     case EFFECT_LOOK:
     case EFFECT_WISH:
-        run_session(s, f);
+        effect_run_on_session(s, f);
         return;
     case EFFECT_JOB_CHANGED:
         calls_job_changed(s, f->job);
@@ -295,5 +295,5 @@ static void run_one(struct service *s, const struct core_effect *f)
 void effects_run(struct service *s, const struct core_out *out)
 {
     for (size_t i = 0; i < out->effect_count; i++)
-        run_one(s, &out->effects[i]);
+        effect_run(s, &out->effects[i]);
 }

@@ -8,12 +8,12 @@
 /* Carries out what the core decided, after it became durable. Loop thread. */
 
 struct service;
-struct session;
+struct agent_session;
 
 void effects_run(struct service *s, const struct core_out *out);
 
 /* Without the core, while there is no durable epoch: */
-void effects_let_wait(struct service *s, struct session *session);
-void effects_ack(struct session *session, int64_t sequence);
+void effects_welcome_waiting(struct service *s, struct agent_session *session);
+void effects_ack(struct agent_session *session, int64_t sequence);
 
 #endif

@@ -10,36 +10,36 @@ struct handle_slot {
     void *value;
 };
 
-static size_t home(const struct handles *h, uint64_t key)
+static size_t slot_home(const struct handles *h, uint64_t key)
 {
     return (size_t)(key * 0x9e3779b97f4a7c15u >> 20) & (h->cap - 1);
 }
 
 /* The key's slot, or the free one where it would go. */
-static struct handle_slot *find(const struct handles *h, uint64_t key)
+static struct handle_slot *slot_find(const struct handles *h, uint64_t key)
 {
-    size_t at = home(h, key);
+    size_t at = slot_home(h, key);
     while (h->slots[at].key && h->slots[at].key != key)
         at = (at + 1) & (h->cap - 1);
     return &h->slots[at];
 }
 
-static void grow(struct handles *h)
+static void slots_grow(struct handles *h)
 {
     const struct handles old = *h;
     h->cap = old.cap ? 2 * old.cap : 64;
     h->slots = xcalloc(h->cap, sizeof *h->slots);
     for (size_t i = 0; i < old.cap; i++)
         if (old.slots[i].key)
-            *find(h, old.slots[i].key) = old.slots[i];
+            *slot_find(h, old.slots[i].key) = old.slots[i];
     free(old.slots);
 }
 
 void handles_put(struct handles *h, uint64_t key, void *value)
 {
     if (2 * (h->count + 1) > h->cap)
-        grow(h);
-    struct handle_slot *slot = find(h, key);
+        slots_grow(h);
+    struct handle_slot *slot = slot_find(h, key);
     BUG_ON(key == 0 || slot->key == key);
     *slot = (struct handle_slot){key, value};
     h->count++;
@@ -47,15 +47,15 @@ void handles_put(struct handles *h, uint64_t key, void *value)
 
 void *handles_get(const struct handles *h, uint64_t key)
 {
-    return h->cap ? find(h, key)->value : NULL;
+    return h->cap ? slot_find(h, key)->value : NULL;
 }
 
 /* Moves later slots of the same run back, so that no search meets a hole before its key. */
-static void close_gap(struct handles *h, size_t gap)
+static void slots_close_gap(struct handles *h, size_t gap)
 {
     const size_t mask = h->cap - 1;
     for (size_t at = (gap + 1) & mask; h->slots[at].key; at = (at + 1) & mask) {
-        const size_t start = home(h, h->slots[at].key);
+        const size_t start = slot_home(h, h->slots[at].key);
         if (((at - start) & mask) < ((at - gap) & mask))
             continue; /* its home lies after the gap */
         h->slots[gap] = h->slots[at];
@@ -68,11 +68,11 @@ void *handles_take(struct handles *h, uint64_t key)
 {
     if (!h->cap)
         return NULL;
-    struct handle_slot *slot = find(h, key);
+    struct handle_slot *slot = slot_find(h, key);
     void *value = slot->value;
     if (!slot->key)
         return NULL;
-    close_gap(h, (size_t)(slot - h->slots));
+    slots_close_gap(h, (size_t)(slot - h->slots));
     h->count--;
     return value;
 }

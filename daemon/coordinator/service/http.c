@@ -19,8 +19,8 @@ struct http {
     struct buf text;
 };
 
-static enum MHD_Result respond(struct MHD_Connection *connection, unsigned status, const char *type,
-                               const char *data, size_t size)
+static enum MHD_Result http_respond(struct MHD_Connection *connection, unsigned status, const char *type,
+                                    const char *data, size_t size)
 {
     struct MHD_Response *response =
         MHD_create_response_from_buffer(size, (void *)(uintptr_t)data, MHD_RESPMEM_MUST_COPY);
@@ -32,14 +32,14 @@ static enum MHD_Result respond(struct MHD_Connection *connection, unsigned statu
     return result;
 }
 
-static enum MHD_Result plain(struct MHD_Connection *connection, unsigned status, const char *text)
+static enum MHD_Result http_respond_text(struct MHD_Connection *connection, unsigned status, const char *text)
 {
-    return respond(connection, status, "text/plain; charset=utf-8", text, strlen(text));
+    return http_respond(connection, status, "text/plain; charset=utf-8", text, strlen(text));
 }
 
-static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url,
-                                  const char *method, const char *version, const char *upload,
-                                  size_t *upload_size, void **state)
+static enum MHD_Result http_on_request(void *user, struct MHD_Connection *connection, const char *url,
+                                       const char *method, const char *version, const char *upload,
+                                       size_t *upload_size, void **state)
 {
     struct http *h = user;
     (void)version;
@@ -47,18 +47,18 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     *upload_size = 0;
     *state = h;
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        return plain(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n");
+        return http_respond_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n");
     if (strcmp(url, "/metrics") != 0)
-        return plain(connection, MHD_HTTP_NOT_FOUND, "metrics are at /metrics\n");
+        return http_respond_text(connection, MHD_HTTP_NOT_FOUND, "metrics are at /metrics\n");
     pthread_mutex_lock(&h->lock);
-    const enum MHD_Result result = respond(
+    const enum MHD_Result result = http_respond(
         connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", h->text.data, h->text.len);
     pthread_mutex_unlock(&h->lock);
     return result;
 }
 
 /* "host:port" or "[v6]:port" to an address; the caller frees with freeaddrinfo. */
-static enum err_code resolve(const char *address, struct addrinfo **out, struct err *e)
+static enum err_code http_resolve_address(const char *address, struct addrinfo **out, struct err *e)
 {
     CLEANUP(free_text) char *copy = xstrdup(address);
     char *colon = strrchr(copy, ':');
@@ -81,7 +81,7 @@ static enum err_code resolve(const char *address, struct addrinfo **out, struct 
 enum err_code http_open(struct http **out, const char *address, struct err *e)
 {
     struct addrinfo *to = NULL;
-    if (resolve(address, &to, e) != ERR_OK)
+    if (http_resolve_address(address, &to, e) != ERR_OK)
         return e->code;
     struct http *h = xcalloc(1, sizeof *h);
     pthread_mutex_init(&h->lock, NULL);
@@ -90,7 +90,7 @@ enum err_code http_open(struct http **out, const char *address, struct err *e)
     if (to->ai_family == AF_INET6)
         flags |= MHD_USE_IPv6;
     errno = 0;
-    h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_SOCK_ADDR, to->ai_addr,
+    h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, http_on_request, h, MHD_OPTION_SOCK_ADDR, to->ai_addr,
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS,
                                  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S, MHD_OPTION_END);
     const int failed = errno;

@@ -44,7 +44,7 @@ struct log_stream {
 
 /* ---- towards the client */
 
-static enum err_code send_data(struct log_read *r, const void *data, size_t size)
+static enum err_code log_send_data(struct log_read *r, const void *data, size_t size)
 {
     struct err e = {0};
     Ddp__V1__LogData message = DDP__V1__LOG_DATA__INIT;
@@ -56,7 +56,7 @@ static enum err_code send_data(struct log_read *r, const void *data, size_t size
 }
 
 /* A note that finds no room is lost; it is talk, not data. */
-static void send_note(struct log_stream *x, int rank, int64_t generation, const char *note)
+static void log_send_note(struct log_stream *x, int rank, int64_t generation, const char *note)
 {
     struct err e = {0};
     Ddp__V1__LogData message = DDP__V1__LOG_DATA__INIT;
@@ -67,17 +67,17 @@ static void send_note(struct log_stream *x, int rank, int64_t generation, const 
         log_debug("log_note_dropped", "job=%lld note=%s", (long long)x->job, LOG_Q(note));
 }
 
-static void give_up(struct log_read *r, const char *why)
+static void log_read_give_up(struct log_read *r, const char *why)
 {
     CLEANUP(free_text) char *note = xasprintf("node %s %s, its part is left out", r->node, why);
     if (!r->noted)
-        send_note(r->stream, r->rank, r->generation, note);
+        log_send_note(r->stream, r->rank, r->generation, note);
     r->noted = r->ended = true;
 }
 
 /* ---- towards the agent */
 
-static void send_read(struct session *session, struct log_read *r, bool cancel)
+static void log_read_ask_agent(struct agent_session *session, struct log_read *r, bool cancel)
 {
     struct err e = {0};
     Ddp__V1__LogRead read = DDP__V1__LOG_READ__INIT;
@@ -94,30 +94,30 @@ static void send_read(struct session *session, struct log_read *r, bool cancel)
     read.cancel = cancel;
     down.body_case = DDP__V1__AGENT_DOWN__BODY_LOG_READ;
     down.log_read = &read;
-    if (session_send(session, &down, &e) == ERR_OK && !cancel) {
+    if (agent_session_send(session, &down, &e) == ERR_OK && !cancel) {
         r->session = session->handle;
         r->got = 0;
     }
 }
 
-static bool job_ended(const struct log_stream *x)
+static bool log_job_ended(const struct log_stream *x)
 {
     const struct job_record *job = core_job(x->service->core, x->job);
     return !job || sm_terminal(&job_sm, (int)job->state);
 }
 
-static bool node_lost(const struct log_stream *x, const char *name)
+static bool log_node_lost(const struct log_stream *x, const char *name)
 {
     const struct node_record *node = core_node(x->service->core, name);
     return !node || node->state == NODE_LOST || node->state == NODE_LEFT;
 }
 
-static void step_read(struct log_read *r)
+static void log_read_step(struct log_read *r)
 {
     struct log_stream *x = r->stream;
-    struct session *session = session_find(x->service, r->node);
+    struct agent_session *session = agent_session_find(x->service, r->node);
     if (r->held.len) {
-        if (send_data(r, r->held.data, r->held.len) != ERR_OK)
+        if (log_send_data(r, r->held.data, r->held.len) != ERR_OK)
             return; /* on_sendable comes */
         buf_clear(&r->held);
     }
@@ -128,16 +128,16 @@ static void step_read(struct log_read *r)
     if (session && r->session == session->handle && r->got < PIECE)
         return; /* the agent's turn */
     if (session)
-        send_read(session, r, false);
-    else if (!x->follow || job_ended(x) || node_lost(x, r->node))
-        give_up(r, "cannot be reached");
+        log_read_ask_agent(session, r, false);
+    else if (!x->follow || log_job_ended(x) || log_node_lost(x, r->node))
+        log_read_give_up(r, "cannot be reached");
     else
         r->session = 0; /* it comes back, or is lost */
 }
 
 /* ---- which files */
 
-static void add_read(struct log_stream *x, const struct rank_record *rank, bool standard_error)
+static void log_stream_add_read(struct log_stream *x, const struct rank_record *rank, bool standard_error)
 {
     struct log_read *r = xcalloc(1, sizeof *r);
     struct log_read **end = &x->reads;
@@ -156,22 +156,22 @@ static void add_read(struct log_stream *x, const struct rank_record *rank, bool 
     *end = r;
 }
 
-static void add_generation(struct log_stream *x, const struct records *records, int64_t generation)
+static void log_stream_add_generation(struct log_stream *x, const struct records *records, int64_t generation)
 {
     for (size_t i = 0; i < records->rank_count; i++) {
         const struct rank_record *rank = &records->ranks[i];
         if (rank->generation != generation || (x->rank >= 0 && rank->rank != x->rank))
             continue;
         if (x->standard_out)
-            add_read(x, rank, false);
+            log_stream_add_read(x, rank, false);
         if (x->standard_error)
-            add_read(x, rank, true);
+            log_stream_add_read(x, rank, true);
     }
     x->generation = generation;
 }
 
 /* Opens the generation asked for; for a follower of the newest, each that has come since. */
-static enum err_code open_generations(struct log_stream *x, int64_t wanted, struct err *e)
+static enum err_code log_stream_open_generations(struct log_stream *x, int64_t wanted, struct err *e)
 {
     const struct job_record *job = core_job(x->service->core, x->job);
     if (!job)
@@ -184,25 +184,25 @@ static enum err_code open_generations(struct log_stream *x, int64_t wanted, stru
     CLEANUP(records_release) struct records records;
     if (store_load_job(x->service->store, x->job, &records, e) != ERR_OK) {
         if (e->code == ERR_DATA_LOSS)
-            service_end_broken(x->service, e);
+            commit_queue_damaged(x->service, e);
         return e->code;
     }
     int64_t first = wanted ? wanted : x->generation + 1;
     if (!wanted && x->generation == 0)
         first = job->generation;
     for (int64_t g = first; g <= (wanted ? wanted : job->generation); g++)
-        add_generation(x, &records, g);
+        log_stream_add_generation(x, &records, g);
     return ERR_OK;
 }
 
 /* ---- a stream's life */
 
-static void free_read(struct log_read *r)
+static void log_read_free(struct log_read *r)
 {
     struct service *s = r->stream->service;
-    struct session *session = session_find(s, r->node);
+    struct agent_session *session = agent_session_find(s, r->node);
     if (!r->ended && session && r->session == session->handle)
-        send_read(session, r, true);
+        log_read_ask_agent(session, r, true);
     handles_take(&s->reads, r->handle);
     s->stats.log_reads--;
     buf_release(&r->held);
@@ -210,27 +210,27 @@ static void free_read(struct log_read *r)
     free(r);
 }
 
-static void step_stream(struct log_stream *x)
+static void log_stream_step(struct log_stream *x)
 {
     bool open = false;
     struct err e = {0};
     x->due = false;
-    if (x->follow && x->newest && open_generations(x, 0, &e) != ERR_OK) {
+    if (x->follow && x->newest && log_stream_open_generations(x, 0, &e) != ERR_OK) {
         rpc_call_fail(x->rpc, &e);
         return;
     }
     for (struct log_read **at = &x->reads; *at;) {
         struct log_read *r = *at;
-        step_read(r);
+        log_read_step(r);
         if (r->ended) {
             *at = r->next;
-            free_read(r);
+            log_read_free(r);
         } else {
             open = true;
             at = &r->next;
         }
     }
-    if (!open && (!x->follow || !x->newest || job_ended(x)))
+    if (!open && (!x->follow || !x->newest || log_job_ended(x)))
         rpc_call_finish(x->rpc);
 }
 
@@ -239,7 +239,7 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
     struct service *s = user;
     const Ddp__V1__ReadLogsRequest *m = request;
     struct err e = {0};
-    service_flush(s);
+    commit_queue_flush(s);
     if (!caller_may_read(s, rpc, m->job))
         return;
     struct log_stream *x = xcalloc(1, sizeof *x);
@@ -259,13 +259,13 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
     s->logs = x;
     s->logs_due = true;
     rpc_call_set_user(rpc, x);
-    if (open_generations(x, m->generation, &e) != ERR_OK)
+    if (log_stream_open_generations(x, m->generation, &e) != ERR_OK)
         rpc_call_fail(rpc, &e);
     else if (!x->reads && x->generation && m->rank >= 0)
         rpc_call_fail_with(rpc, ERR_NOT_FOUND, "job %lld has no rank %d in generation %lld",
                            (long long)m->job, m->rank, (long long)x->generation);
     else if (!x->reads && !m->follow)
-        send_note(x, -1, 0, "the job has not started anywhere yet, so there are no logs");
+        log_send_note(x, -1, 0, "the job has not started anywhere yet, so there are no logs");
 }
 
 void logs_sendable(struct rpc_call *rpc)
@@ -282,7 +282,7 @@ void logs_end(struct rpc_call *rpc, bool cancelled)
         return; /* refused before it began */
     for (struct log_read *r = x->reads, *next; r; r = next) {
         next = r->next;
-        free_read(r);
+        log_read_free(r);
     }
     if (x->next)
         x->next->prev = x->prev;
@@ -293,22 +293,22 @@ void logs_end(struct rpc_call *rpc, bool cancelled)
     free(x);
 }
 
-void logs_chunk(struct session *session, const Ddp__V1__LogChunk *chunk)
+void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk)
 {
     struct log_read *r = handles_get(&session->service->reads, (uint64_t)chunk->read);
     if (!r || r->session != session->handle || r->last)
         return;                                      /* cancelled, or asked anew elsewhere */
     if (r->held.len + chunk->data.len > 4 * PIECE) { /* far beyond what was asked for */
-        give_up(r, "sent more than it was asked for");
+        log_read_give_up(r, "sent more than it was asked for");
     } else if (chunk->data.len) {
         r->got += chunk->data.len;
         r->offset = chunk->offset + (int64_t)chunk->data.len;
         r->tail = 0;
-        if (r->held.len || send_data(r, chunk->data.data, chunk->data.len) == ERR_RESOURCE_EXHAUSTED)
+        if (r->held.len || log_send_data(r, chunk->data.data, chunk->data.len) == ERR_RESOURCE_EXHAUSTED)
             buf_append(&r->held, chunk->data.data, chunk->data.len);
     }
     if (chunk->error[0]) {
-        send_note(r->stream, r->rank, r->generation, chunk->error);
+        log_send_note(r->stream, r->rank, r->generation, chunk->error);
         r->noted = true;
     }
     r->last = chunk->end;
@@ -334,6 +334,6 @@ void logs_push(struct service *s)
     for (struct log_stream *x = s->logs, *next; x; x = next) {
         next = x->next;
         if (x->due && !rpc_call_over(x->rpc))
-            step_stream(x);
+            log_stream_step(x);
     }
 }

@@ -7,12 +7,12 @@
 /* ReadLogs: passes log files from the nodes to users. Loop thread. */
 
 struct service;
-struct session;
+struct agent_session;
 
 void logs_read(struct rpc_call *rpc, const void *request, void *user); /* on_start */
 void logs_sendable(struct rpc_call *rpc);
 void logs_end(struct rpc_call *rpc, bool cancelled);
-void logs_chunk(struct session *session, const Ddp__V1__LogChunk *chunk);
+void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk);
 void logs_job_changed(struct service *s, int64_t job);
 void logs_node_changed(struct service *s, const char *node); /* its session came, went, or the node is lost */
 void logs_push(struct service *s);                           /* opens what the above left to do */

@@ -21,7 +21,7 @@
  * not its place. */
 
 #define NAME_MAX_BYTES 60 /* "-12" goes behind */
-#define PROCS_MOST 65536  /* `cpu` on the largest machine */
+#define PROCS_MAX 65536   /* `cpu` on the largest machine */
 
 struct member {
     struct service *service;
@@ -29,8 +29,8 @@ struct member {
     char *key, *node;
     int rank; /* -1: any */
     int procs, turn;
-    bool here;  /* its agent has been seen alive */
-    bool dirty; /* its status has changed */
+    bool seen_alive; /* its agent has been seen alive */
+    bool dirty;      /* its status has changed */
     struct member *next;
 };
 
@@ -41,19 +41,19 @@ struct run {
     struct member *members; /* by order of joining */
 };
 
-static bool node_is_gone(const struct service *s, const struct member *m)
+static bool member_node_gone(const struct service *s, const struct member *m)
 {
     const struct node_record *node = core_node(s->core, m->node);
-    return m->here && (!node || node->state == NODE_LOST || node->state == NODE_LEFT);
+    return m->seen_alive && (!node || node->state == NODE_LOST || node->state == NODE_LEFT);
 }
 
-static bool node_is_alive(const struct service *s, const struct member *m)
+static bool member_node_alive(const struct service *s, const struct member *m)
 {
     const struct node_record *node = core_node(s->core, m->node);
     return node && node->state == NODE_ALIVE;
 }
 
-static int64_t job_of(const struct service *s)
+static int64_t run_job(const struct service *s)
 {
     size_t count;
     int64_t *ids = core_job_ids(s->core, 0, &count);
@@ -62,16 +62,16 @@ static int64_t job_of(const struct service *s)
     return job;
 }
 
-static bool job_over(const struct service *s)
+static bool run_job_ended(const struct service *s)
 {
-    const struct job_record *job = core_job(s->core, job_of(s));
+    const struct job_record *job = core_job(s->core, run_job(s));
     return job && sm_terminal(&job_sm, (int)job->state);
 }
 
 /* ---- who may join */
 
-static enum err_code check_run(const struct service *s, const Ddp__V1__JoinRunRequest *m, bool opens,
-                               struct err *e)
+static enum err_code run_check_open(const struct service *s, const Ddp__V1__JoinRunRequest *m, bool opens,
+                                    struct err *e)
 {
     const struct run *run = s->run;
     if (!run && s->options->lifeline < 0)
@@ -81,26 +81,21 @@ static enum err_code check_run(const struct service *s, const Ddp__V1__JoinRunRe
         return err_set(e, ERR_FAILED_PRECONDITION, "the run has been started anew");
     if (!run && !opens)
         return err_set(e, ERR_ABORTED, "the run is not open yet");
-    if (!m->cluster_id[0] && job_over(s))
+    if (!m->cluster_id[0] && run_job_ended(s))
         return err_set(e, ERR_ABORTED, "the run that is here has just ended");
     return ERR_OK;
 }
 
-static const char *plural(int count)
-{
-    return count == 1 ? "" : "s";
-}
-
 /* As an option is typed: "2", "1:4". */
-static char *wanted(int least, int most)
+static char *nodes_option_text(int least, int most)
 {
     return least == most ? xasprintf("%d", least) : xasprintf("%d:%d", least, most);
 }
 
-static enum err_code check_same(const struct run *run, const Ddp__V1__JoinRunRequest *m, struct err *e)
+static enum err_code run_check_same(const struct run *run, const Ddp__V1__JoinRunRequest *m, struct err *e)
 {
-    CLEANUP(free_text) char *here = wanted(run->nodes_min, run->nodes_max);
-    CLEANUP(free_text) char *there = wanted(m->nodes_min, m->nodes_max);
+    CLEANUP(free_text) char *here = nodes_option_text(run->nodes_min, run->nodes_max);
+    CLEANUP(free_text) char *there = nodes_option_text(m->nodes_min, m->nodes_max);
     if (strcmp(run->id, m->id) != 0)
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "run '%.80s' is at this endpoint (on %s), not '%.80s': give its --rdzv-id, or another "
@@ -121,17 +116,18 @@ static enum err_code check_same(const struct run *run, const Ddp__V1__JoinRunReq
 }
 
 /* A member that comes back, or whose machine has come back, takes its own place. */
-static bool replaces(const struct service *s, const struct member *old, const Ddp__V1__JoinRunRequest *m)
+static bool member_replaces(const struct service *s, const struct member *old,
+                            const Ddp__V1__JoinRunRequest *m)
 {
-    return strcmp(old->key, m->member) == 0 || (node_is_gone(s, old) && strcmp(old->node, m->host) == 0);
+    return strcmp(old->key, m->member) == 0 || (member_node_gone(s, old) && strcmp(old->node, m->host) == 0);
 }
 
-static enum err_code check_place(const struct service *s, const Ddp__V1__JoinRunRequest *m, struct err *e)
+static enum err_code run_check_place(const struct service *s, const Ddp__V1__JoinRunRequest *m, struct err *e)
 {
     const struct run *run = s->run;
     int present = 0;
     for (const struct member *x = run->members; x; x = x->next) {
-        if (replaces(s, x, m) || node_is_gone(s, x))
+        if (member_replaces(s, x, m) || member_node_gone(s, x))
             continue;
         present++;
         if (m->node_rank >= 0 && x->rank == m->node_rank)
@@ -141,7 +137,7 @@ static enum err_code check_place(const struct service *s, const Ddp__V1__JoinRun
     if (present >= run->nodes_max)
         return err_set(e, ERR_RESOURCE_EXHAUSTED,
                        "run '%.80s' has its %d node%s already, this one is one too many", run->id,
-                       run->nodes_max, plural(run->nodes_max));
+                       run->nodes_max, run->nodes_max == 1 ? "" : "s");
     return ERR_OK;
 }
 
@@ -169,7 +165,7 @@ void members_free(struct run *run)
     free(run);
 }
 
-static bool name_taken(const struct run *run, const char *name)
+static bool run_has_node_name(const struct run *run, const char *name)
 {
     for (const struct member *x = run->members; x; x = x->next)
         if (strcmp(x->node, name) == 0)
@@ -178,7 +174,7 @@ static bool name_taken(const struct run *run, const char *name)
 }
 
 /* What logs and terminals show, and directories are called, holds nothing but what a node's name may. */
-static char *clean_name(const char *host)
+static char *node_name_clean(const char *host)
 {
     char *name = xasprintf("%.*s", NAME_MAX_BYTES, *host ? host : "node");
     for (char *c = name; *c; c++)
@@ -188,18 +184,18 @@ static char *clean_name(const char *host)
 }
 
 /* Host names may be equal, as in containers. */
-static char *pick_name(const struct run *run, const char *host)
+static char *run_choose_node_name(const struct run *run, const char *host)
 {
-    CLEANUP(free_text) char *clean = clean_name(host);
+    CLEANUP(free_text) char *clean = node_name_clean(host);
     char *name = xstrdup(clean);
-    for (int n = 2; name_taken(run, name); n++) {
+    for (int n = 2; run_has_node_name(run, name); n++) {
         free(name);
         name = xasprintf("%s-%d", clean, n);
     }
     return name;
 }
 
-static void unlink_member(struct run *run, const struct member *m)
+static void member_unlink(struct run *run, const struct member *m)
 {
     struct member **at = &run->members;
     while (*at != m)
@@ -215,25 +211,25 @@ static void member_free(struct member *m)
 }
 
 /* The former stream of the same member, if it had one: what it was comes along. */
-static void take_over(struct service *s, struct member *m, const Ddp__V1__JoinRunRequest *request)
+static void member_take_over(struct service *s, struct member *m, const Ddp__V1__JoinRunRequest *request)
 {
     for (struct member *x = s->run->members, *next; x; x = next) {
         next = x->next;
-        if (!replaces(s, x, request))
+        if (!member_replaces(s, x, request))
             continue;
         if (strcmp(x->key, m->key) == 0 && !m->node) {
             m->node = steal(x->node);
             m->turn = x->turn;
-            m->here = x->here;
+            m->seen_alive = x->seen_alive;
         }
-        unlink_member(s->run, x);
+        member_unlink(s->run, x);
         rpc_call_set_user(x->rpc, NULL);
         rpc_call_fail_with(x->rpc, ERR_FAILED_PRECONDITION, "another ddpctl has come in its place");
         member_free(x);
     }
 }
 
-static void add_member(struct service *s, struct rpc_call *rpc, const Ddp__V1__JoinRunRequest *request)
+static void member_add(struct service *s, struct rpc_call *rpc, const Ddp__V1__JoinRunRequest *request)
 {
     struct run *run = s->run;
     struct member *m = xcalloc(1, sizeof *m), **at;
@@ -242,9 +238,9 @@ static void add_member(struct service *s, struct rpc_call *rpc, const Ddp__V1__J
                          .key = xstrdup(request->member),
                          .rank = request->node_rank,
                          .procs = request->procs};
-    take_over(s, m, request);
+    member_take_over(s, m, request);
     if (!m->node) {
-        m->node = pick_name(run, request->host);
+        m->node = run_choose_node_name(run, request->host);
         m->turn = ++run->turns;
     }
     if (!run->host)
@@ -264,18 +260,18 @@ void members_join(struct rpc_call *rpc, const void *message, void *user)
     const Ddp__V1__JoinRunRequest *request = message;
     const bool opens = rpc_call_peer(rpc)->kind == RPC_PEER_UNIX;
     struct err e = {0};
-    service_flush(s);
+    commit_queue_flush(s);
     if (request->nodes_min < 1 || request->nodes_max < request->nodes_min || !request->member[0] ||
-        request->procs < 0 || request->procs > PROCS_MOST || request->node_rank < -1)
+        request->procs < 0 || request->procs > PROCS_MAX || request->node_rank < -1)
         err_set(&e, ERR_INVALID_ARGUMENT, "a member of a run says who it is and how many nodes it wants");
-    else if (check_run(s, request, opens, &e) == ERR_OK && !s->run)
+    else if (run_check_open(s, request, opens, &e) == ERR_OK && !s->run)
         s->run = run_open(request);
-    if (e.code != ERR_OK || (s->run->host && check_same(s->run, request, &e) != ERR_OK) ||
-        check_place(s, request, &e) != ERR_OK) {
+    if (e.code != ERR_OK || (s->run->host && run_check_same(s->run, request, &e) != ERR_OK) ||
+        run_check_place(s, request, &e) != ERR_OK) {
         rpc_call_fail(rpc, &e);
         return;
     }
-    add_member(s, rpc, request);
+    member_add(s, rpc, request);
 }
 
 void members_end(struct rpc_call *rpc, bool cancelled)
@@ -285,7 +281,7 @@ void members_end(struct rpc_call *rpc, bool cancelled)
     if (!m)
         return;
     log_info("run_left", "node=%s", m->node);
-    unlink_member(m->service->run, m);
+    member_unlink(m->service->run, m);
     members_changed(m->service);
     member_free(m);
 }
@@ -311,7 +307,7 @@ void members_changed(struct service *s)
 /* They watch the job by themselves: here it matters that there is one. */
 void members_job_changed(struct service *s)
 {
-    if (s->run && s->run->job != job_of(s))
+    if (s->run && s->run->job != run_job(s))
         members_changed(s);
 }
 
@@ -322,7 +318,7 @@ void members_sendable(struct rpc_call *rpc)
         m->service->run_due = true;
 }
 
-static void push(struct member *m, Ddp__V1__RunStatus *status)
+static void member_push(struct member *m, Ddp__V1__RunStatus *status)
 {
     struct err e = {0};
     status->node = m->node;
@@ -338,21 +334,21 @@ void members_push(struct service *s)
     Ddp__V1__RunStatus status = DDP__V1__RUN_STATUS__INIT;
     s->run_due = false;
     for (struct member *m = run->members; m; m = m->next) {
-        m->here |= node_is_alive(s, m);
+        m->seen_alive |= member_node_alive(s, m);
         status.members++;
     }
     status.nodes = xcalloc((size_t)status.members + 1, sizeof *status.nodes);
     for (struct member *m = run->members; m; m = m->next)
-        if (node_is_alive(s, m))
+        if (member_node_alive(s, m))
             status.nodes[status.n_nodes++] = m->node;
     status.cluster_id = (char *)(uintptr_t)store_cluster_id(s->store);
     status.nodes_min = run->nodes_min;
     status.nodes_max = run->nodes_max;
-    status.job = run->job = job_of(s);
+    status.job = run->job = run_job(s);
     status.host = run->host;
     status.job_digest = run->digest;
     for (struct member *m = run->members; m; m = m->next)
         if (m->dirty && !rpc_call_over(m->rpc))
-            push(m, &status);
+            member_push(m, &status);
     free(status.nodes);
 }

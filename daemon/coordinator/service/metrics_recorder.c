@@ -13,7 +13,7 @@
 #define WRITE_EVERY_MS 500
 #define REPLY_POINTS 20000 /* about 800 KB; more are thinned evenly */
 
-struct read_request {
+struct metrics_read {
     struct rpc_call *call;
     int64_t job;
     char *name;
@@ -25,48 +25,48 @@ struct read_request {
 };
 
 /* All that waits for the worker thread, handed over whole. */
-struct batch {
+struct metrics_work {
     struct metric_point *points; /* names are owned */
     size_t point_count, point_cap;
     int64_t *forgotten;
     size_t forgotten_count, forgotten_cap;
-    struct read_request *reads;
+    struct metrics_read *reads;
     size_t read_count, read_cap;
     bool failed;
     struct err err;
 };
 
-struct recorder {
+struct metrics_recorder {
     struct metrics *metrics; /* the worker's while busy; NULL: there was no room for it yet */
     char *dir;
     uv_loop_t *loop;
     uv_timer_t timer;
     uv_work_t work;
     bool busy, failing;
-    struct batch pending, running;
+    struct metrics_work pending, running;
     struct handles last_step; /* by job and spawn: a report without a step belongs to the last one named */
     uint64_t dropped;
 };
 
-static void free_points(struct batch *b)
+static void metrics_work_free_points(struct metrics_work *b)
 {
     for (size_t i = 0; i < b->point_count; i++)
         free(b->points[i].name);
     b->point_count = 0;
 }
 
-static void free_batch(struct batch *b)
+static void metrics_work_release(struct metrics_work *b)
 {
-    free_points(b);
+    metrics_work_free_points(b);
     free(b->points);
     free(b->forgotten);
     free(b->reads);
-    *b = (struct batch){0};
+    *b = (struct metrics_work){0};
 }
 
 /* ---- on the worker thread */
 
-static void fail_reads(struct batch *b)
+static void metrics_work_fail_reads(struct metrics_work *b)
 {
     for (size_t i = 0; i < b->read_count; i++) {
         b->reads[i].failed = true;
@@ -74,12 +74,12 @@ static void fail_reads(struct batch *b)
     }
 }
 
-static void run_batch(struct recorder *r)
+static void recorder_run_work(struct metrics_recorder *r)
 {
-    struct batch *b = &r->running;
+    struct metrics_work *b = &r->running;
     if (!r->metrics && metrics_open(&r->metrics, r->dir, &b->err) != ERR_OK) {
         b->failed = true;
-        fail_reads(b);
+        metrics_work_fail_reads(b);
         return;
     }
     enum err_code code = metrics_append(r->metrics, b->points, b->point_count, &b->err);
@@ -87,22 +87,22 @@ static void run_batch(struct recorder *r)
         code = metrics_forget(r->metrics, b->forgotten[i], &b->err);
     b->failed = code != ERR_OK;
     for (size_t i = 0; i < b->read_count; i++) {
-        struct read_request *q = &b->reads[i];
+        struct metrics_read *q = &b->reads[i];
         const char *name = q->name[0] ? q->name : NULL;
         q->failed =
             metrics_read(r->metrics, q->job, name, q->limit, &q->points, &q->count, &q->err) != ERR_OK;
     }
 }
 
-static void work(uv_work_t *req)
+static void recorder_on_worker(uv_work_t *req)
 {
-    run_batch(req->data);
+    recorder_run_work(req->data);
 }
 
 /* ---- on the loop */
 
 /* Every stride-th point, and the last of each series. */
-static size_t thin(struct metric_point **kept, struct metric_point *points, size_t count)
+static size_t points_thin(struct metric_point **kept, struct metric_point *points, size_t count)
 {
     const size_t stride = count / REPLY_POINTS + 1;
     size_t n = 0;
@@ -115,12 +115,12 @@ static size_t thin(struct metric_point **kept, struct metric_point *points, size
     return n;
 }
 
-static void reply(struct read_request *q)
+static void metrics_read_reply(struct metrics_read *q)
 {
     CLEANUP(pool_release) struct pool pool = {0};
     Ddp__V1__GetMetricsReply message = DDP__V1__GET_METRICS_REPLY__INIT;
     struct metric_point **kept = pool_alloc(&pool, q->count * sizeof *kept);
-    message.n_points = thin(kept, q->points, q->count);
+    message.n_points = points_thin(kept, q->points, q->count);
     message.points = pool_alloc(&pool, message.n_points * sizeof *message.points);
     for (size_t i = 0; i < message.n_points; i++) {
         Ddp__V1__MetricPoint *p = message.points[i] = pool_alloc(&pool, sizeof *p);
@@ -134,22 +134,22 @@ static void reply(struct read_request *q)
     rpc_call_reply(q->call, &message);
 }
 
-static void answer(struct read_request *q)
+static void metrics_read_answer(struct metrics_read *q)
 {
     if (q->failed)
         rpc_call_fail(q->call, &q->err);
     else
-        reply(q);
+        metrics_read_reply(q);
     rpc_call_unref(q->call);
     metrics_points_free(q->points, q->count);
     free(q->name);
 }
 
-static void start(struct recorder *r);
+static void recorder_start_work(struct metrics_recorder *r);
 
-static void finish_batch(struct recorder *r)
+static void recorder_finish_work(struct metrics_recorder *r)
 {
-    struct batch *b = &r->running;
+    struct metrics_work *b = &r->running;
     if (b->failed) {
         r->dropped += b->point_count;
         if (!r->failing)
@@ -157,39 +157,40 @@ static void finish_batch(struct recorder *r)
     }
     r->failing = b->failed;
     for (size_t i = 0; i < b->read_count; i++)
-        answer(&b->reads[i]);
-    free_batch(b);
+        metrics_read_answer(&b->reads[i]);
+    metrics_work_release(b);
 }
 
-static void done(uv_work_t *req, int status)
+static void recorder_on_work_done(uv_work_t *req, int status)
 {
-    struct recorder *r = req->data;
+    struct metrics_recorder *r = req->data;
     (void)status;
     r->busy = false;
-    finish_batch(r);
+    recorder_finish_work(r);
     if (r->pending.read_count)
-        start(r);
+        recorder_start_work(r);
 }
 
-static void start(struct recorder *r)
+static void recorder_start_work(struct metrics_recorder *r)
 {
     if (r->busy || (!r->pending.point_count && !r->pending.forgotten_count && !r->pending.read_count))
         return;
     r->running = r->pending;
-    r->pending = (struct batch){0};
+    r->pending = (struct metrics_work){0};
     r->busy = true;
     r->work.data = r;
-    BUG_ON(uv_queue_work(r->loop, &r->work, work, done) != 0);
+    BUG_ON(uv_queue_work(r->loop, &r->work, recorder_on_worker, recorder_on_work_done) != 0);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void recorder_on_timer(uv_timer_t *timer)
 {
-    start(timer->data);
+    recorder_start_work(timer->data);
 }
 
-enum err_code recorder_open(struct recorder **out, uv_loop_t *loop, const char *dir, struct err *e)
+enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *loop, const char *dir,
+                                    struct err *e)
 {
-    struct recorder *r = xcalloc(1, sizeof *r);
+    struct metrics_recorder *r = xcalloc(1, sizeof *r);
     if (metrics_open(&r->metrics, dir, e) != ERR_OK && e->code != ERR_RESOURCE_EXHAUSTED) {
         free(r);
         return e->code;
@@ -203,13 +204,13 @@ enum err_code recorder_open(struct recorder **out, uv_loop_t *loop, const char *
     return ERR_OK;
 }
 
-static void wake(struct recorder *r)
+static void recorder_arm_timer(struct metrics_recorder *r)
 {
     if (!uv_is_active((uv_handle_t *)&r->timer))
-        uv_timer_start(&r->timer, on_timer, WRITE_EVERY_MS, 0);
+        uv_timer_start(&r->timer, recorder_on_timer, WRITE_EVERY_MS, 0);
 }
 
-static int64_t step_of(struct recorder *r, const Ddp__V1__Report *report)
+static int64_t report_step(struct metrics_recorder *r, const Ddp__V1__Report *report)
 {
     const uint64_t key = ((uint64_t)report->job << 24 | ((uint64_t)report->spawn & 0xffffff)) + 1;
     void *last = handles_take(&r->last_step, key);
@@ -218,9 +219,9 @@ static int64_t step_of(struct recorder *r, const Ddp__V1__Report *report)
     return step;
 }
 
-static void drop_oldest(struct recorder *r)
+static void recorder_drop_oldest(struct metrics_recorder *r)
 {
-    struct batch *b = &r->pending;
+    struct metrics_work *b = &r->pending;
     const size_t half = b->point_count / 2;
     for (size_t i = 0; i < half; i++)
         free(b->points[i].name);
@@ -229,13 +230,13 @@ static void drop_oldest(struct recorder *r)
     r->dropped += half;
 }
 
-void recorder_add(struct recorder *r, const Ddp__V1__Report *report)
+void metrics_recorder_add(struct metrics_recorder *r, const Ddp__V1__Report *report)
 {
-    struct batch *b = &r->pending;
-    const int64_t step = step_of(r, report);
+    struct metrics_work *b = &r->pending;
+    const int64_t step = report_step(r, report);
     for (size_t i = 0; i < report->n_metrics; i++) {
-        if (b->point_count >= RECORDER_PENDING)
-            drop_oldest(r);
+        if (b->point_count >= METRICS_RECORDER_PENDING)
+            recorder_drop_oldest(r);
         b->points = array_grow(b->points, b->point_count, &b->point_cap, sizeof *b->points);
         b->points[b->point_count++] = (struct metric_point){
             .job = report->job,
@@ -246,50 +247,51 @@ void recorder_add(struct recorder *r, const Ddp__V1__Report *report)
             .value = report->metrics[i]->value,
         };
     }
-    wake(r);
+    recorder_arm_timer(r);
 }
 
-void recorder_forget(struct recorder *r, int64_t job)
+void metrics_recorder_forget(struct metrics_recorder *r, int64_t job)
 {
-    struct batch *b = &r->pending;
+    struct metrics_work *b = &r->pending;
     b->forgotten = array_grow(b->forgotten, b->forgotten_count, &b->forgotten_cap, sizeof *b->forgotten);
     b->forgotten[b->forgotten_count++] = job;
-    wake(r);
+    recorder_arm_timer(r);
 }
 
-void recorder_read(struct recorder *r, struct rpc_call *call, int64_t job, const char *name, size_t limit)
+void metrics_recorder_read(struct metrics_recorder *r, struct rpc_call *call, int64_t job, const char *name,
+                           size_t limit)
 {
-    struct batch *b = &r->pending;
+    struct metrics_work *b = &r->pending;
     b->reads = array_grow(b->reads, b->read_count, &b->read_cap, sizeof *b->reads);
     b->reads[b->read_count++] =
-        (struct read_request){.call = rpc_call_ref(call), .job = job, .name = xstrdup(name), .limit = limit};
-    start(r);
+        (struct metrics_read){.call = rpc_call_ref(call), .job = job, .name = xstrdup(name), .limit = limit};
+    recorder_start_work(r);
 }
 
-uint64_t recorder_dropped(const struct recorder *r)
+uint64_t metrics_recorder_dropped(const struct metrics_recorder *r)
 {
     return r->dropped;
 }
 
-static void closed(uv_handle_t *timer)
+static void recorder_on_closed(uv_handle_t *timer)
 {
-    struct recorder *r = timer->data;
+    struct metrics_recorder *r = timer->data;
     free(r->dir);
     free(r);
 }
 
-void recorder_close(struct recorder *r)
+void metrics_recorder_close(struct metrics_recorder *r)
 {
     if (!r)
         return;
     while (r->busy)
         uv_run(r->loop, UV_RUN_ONCE);
     r->running = r->pending;
-    r->pending = (struct batch){0};
+    r->pending = (struct metrics_work){0};
     if (r->running.point_count || r->running.forgotten_count || r->running.read_count)
-        run_batch(r);
-    finish_batch(r);
+        recorder_run_work(r);
+    recorder_finish_work(r);
     metrics_close(r->metrics);
     handles_release(&r->last_step);
-    uv_close((uv_handle_t *)&r->timer, closed);
+    uv_close((uv_handle_t *)&r->timer, recorder_on_closed);
 }

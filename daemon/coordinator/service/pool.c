@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-static void *keep(struct pool *p, void *piece)
+static void *pool_keep(struct pool *p, void *piece)
 {
     p->pieces = array_grow(p->pieces, p->count, &p->cap, sizeof *p->pieces);
     p->pieces[p->count++] = piece;
@@ -16,12 +16,12 @@ static void *keep(struct pool *p, void *piece)
 
 void *pool_alloc(struct pool *p, size_t size)
 {
-    return keep(p, xcalloc(1, size ? size : 1));
+    return pool_keep(p, xcalloc(1, size ? size : 1));
 }
 
 char *pool_text(struct pool *p, const char *text)
 {
-    return keep(p, xstrdup(text ? text : ""));
+    return pool_keep(p, xstrdup(text ? text : ""));
 }
 
 char *pool_printf(struct pool *p, const char *fmt, ...)
@@ -32,7 +32,7 @@ char *pool_printf(struct pool *p, const char *fmt, ...)
     const int len = vasprintf(&text, fmt, args);
     va_end(args);
     BUG_ON(len < 0);
-    return keep(p, text);
+    return pool_keep(p, text);
 }
 
 void pool_release(struct pool *p)

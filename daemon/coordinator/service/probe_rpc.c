@@ -5,9 +5,9 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/service/access/auth.h"
-#include "daemon/coordinator/service/ask.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/convert.h"
+#include "daemon/coordinator/service/node_query.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
@@ -19,14 +19,14 @@
 #define PROBE_TIMEOUT_MS 3000
 
 /* The generation that failed a job that failed, else the newest. */
-static int64_t choose_generation(const struct core_job_status *status)
+static int64_t probe_choose_generation(const struct core_job_status *status)
 {
     if (status->failure && (status->job->state == JOB_FAILED || status->job->state == JOB_RECOVERING))
         return status->failure->generation;
     return status->job->generation;
 }
 
-static void fill_member(struct pool *pool, const struct core_member *m, Ddp__V1__WorkerProbe *out)
+static void probe_fill_worker(struct pool *pool, const struct core_member *m, Ddp__V1__WorkerProbe *out)
 {
     const struct spawn_record *s = m->spawn;
     ddp__v1__worker_probe__init(out);
@@ -54,7 +54,7 @@ static void fill_member(struct pool *pool, const struct core_member *m, Ddp__V1_
 }
 
 /* What the node saw, into what the coordinator knows. */
-static void merge(Ddp__V1__WorkerProbe *to, const Ddp__V1__WorkerProbe *from)
+static void probe_merge(Ddp__V1__WorkerProbe *to, const Ddp__V1__WorkerProbe *from)
 {
     to->probed = from->probed;
     to->cpu_ms = from->cpu_ms;
@@ -68,7 +68,7 @@ static void merge(Ddp__V1__WorkerProbe *to, const Ddp__V1__WorkerProbe *from)
 }
 
 /* One reply and all that it borrows from. */
-struct building {
+struct probe_building {
     struct pool pool;
     struct core_job_status status;
     struct core_member *members;
@@ -78,7 +78,7 @@ struct building {
     Ddp__V1__ProbeJobReply reply;
 };
 
-static void release(struct building *b)
+static void probe_building_release(struct probe_building *b)
 {
     for (size_t i = 0; i < b->answer_count; i++)
         rpc_free(b->answers[i]);
@@ -88,7 +88,8 @@ static void release(struct building *b)
     pool_release(&b->pool);
 }
 
-static void take_answer(struct building *b, const struct ask_part *part, const Ddp__V1__ProbeAnswer *answer)
+static void probe_take_answer(struct probe_building *b, const struct node_query_part *part,
+                              const Ddp__V1__ProbeAnswer *answer)
 {
     if (answer->error[0])
         b->reply.notes[b->reply.n_notes++] = pool_printf(&b->pool, "node %s: %s", part->node, answer->error);
@@ -96,16 +97,16 @@ static void take_answer(struct building *b, const struct ask_part *part, const D
         for (size_t k = 0; k < b->reply.n_workers; k++)
             if (b->reply.workers[k]->spawn == answer->workers[i]->spawn &&
                 !strcmp(b->reply.workers[k]->node, part->node))
-                merge(b->reply.workers[k], answer->workers[i]);
+                probe_merge(b->reply.workers[k], answer->workers[i]);
 }
 
-static void take_parts(struct building *b, const struct ask *ask)
+static void probe_take_parts(struct probe_building *b, const struct node_query *query)
 {
     struct err e = {0};
-    b->answers = xcalloc(ask->count + 1, sizeof *b->answers);
-    b->reply.notes = pool_alloc(&b->pool, (ask->count + 1) * sizeof *b->reply.notes);
-    for (size_t i = 0; i < ask->count; i++) {
-        const struct ask_part *part = ask->parts[i];
+    b->answers = xcalloc(query->count + 1, sizeof *b->answers);
+    b->reply.notes = pool_alloc(&b->pool, (query->count + 1) * sizeof *b->reply.notes);
+    for (size_t i = 0; i < query->count; i++) {
+        const struct node_query_part *part = query->parts[i];
         void *answer = NULL;
         const char *problem = part->problem;
         if (!problem && rpc_unpack(&ddp__v1__probe_answer__descriptor, part->answer.data, part->answer.len,
@@ -116,55 +117,55 @@ static void take_parts(struct building *b, const struct ask *ask)
             continue;
         }
         b->answers[b->answer_count++] = answer;
-        take_answer(b, part, answer);
+        probe_take_answer(b, part, answer);
     }
 }
 
-static void reply(struct ask *ask)
+static void probe_reply(struct node_query *query)
 {
-    CLEANUP(release) struct building b = {0};
-    struct service *s = ask->service;
+    CLEANUP(probe_building_release) struct probe_building b = {0};
+    struct service *s = query->service;
     struct err e = {0};
     size_t count;
-    service_flush(s);
-    if (core_job_status(s->core, ask->job, true, &b.status, &e) != ERR_OK) {
-        rpc_call_fail(ask->rpc, &e); /* forgotten meanwhile */
+    commit_queue_flush(s);
+    if (core_job_status(s->core, query->job, true, &b.status, &e) != ERR_OK) {
+        rpc_call_fail(query->rpc, &e); /* forgotten meanwhile */
         return;
     }
     ddp__v1__probe_job_reply__init(&b.reply);
     convert_job(&b.pool, &b.status, true, &b.job);
     b.reply.job = &b.job;
-    b.reply.generation = ask->generation;
-    b.members = core_members(s->core, ask->job, ask->generation, service_now(), &count);
+    b.reply.generation = query->generation;
+    b.members = core_members(s->core, query->job, query->generation, service_now(), &count);
     b.reply.workers = pool_alloc(&b.pool, (count + 1) * sizeof *b.reply.workers);
     for (size_t i = 0; i < count; i++) {
         b.reply.workers[i] = pool_alloc(&b.pool, sizeof **b.reply.workers);
-        fill_member(&b.pool, &b.members[i], b.reply.workers[i]);
+        probe_fill_worker(&b.pool, &b.members[i], b.reply.workers[i]);
     }
     b.reply.n_workers = count;
-    take_parts(&b, ask);
-    rpc_call_reply(ask->rpc, &b.reply);
+    probe_take_parts(&b, query);
+    rpc_call_reply(query->rpc, &b.reply);
 }
 
-static bool asked_already(const struct ask *ask, const char *node)
+static bool probe_asked_already(const struct node_query *query, const char *node)
 {
-    for (size_t i = 0; i < ask->count; i++)
-        if (!strcmp(ask->parts[i]->node, node))
+    for (size_t i = 0; i < query->count; i++)
+        if (!strcmp(query->parts[i]->node, node))
             return true;
     return false;
 }
 
-static void ask_node(struct ask *ask, const char *node)
+static void probe_ask_node(struct node_query *query, const char *node)
 {
-    struct ask_part *part = ask_add(ask, node);
+    struct node_query_part *part = node_query_add(query, node);
     Ddp__V1__Probe probe = DDP__V1__PROBE__INIT;
     Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
     probe.probe = (int64_t)part->handle;
-    probe.job = ask->job;
-    probe.generation = ask->generation;
+    probe.job = query->job;
+    probe.generation = query->generation;
     down.body_case = DDP__V1__AGENT_DOWN__BODY_PROBE;
     down.probe = &probe;
-    ask_send(part, &down);
+    node_query_send(part, &down);
 }
 
 void probe_job(struct rpc_call *rpc, const void *message, void *user)
@@ -174,7 +175,7 @@ void probe_job(struct rpc_call *rpc, const void *message, void *user)
     struct core_job_status status = {0};
     struct err e = {0};
     size_t count;
-    service_flush(s);
+    commit_queue_flush(s);
     if (core_job_status(s->core, request->job, false, &status, &e) != ERR_OK) {
         rpc_call_fail(rpc, &e);
         return;
@@ -183,14 +184,14 @@ void probe_job(struct rpc_call *rpc, const void *message, void *user)
         core_job_status_release(&status);
         return;
     }
-    struct ask *ask = ask_open(s, rpc, PROBE_TIMEOUT_MS, reply);
-    ask->job = request->job;
-    ask->generation = choose_generation(&status);
-    struct core_member *members = core_members(s->core, ask->job, ask->generation, service_now(), &count);
+    struct node_query *query = node_query_open(s, rpc, PROBE_TIMEOUT_MS, probe_reply);
+    query->job = request->job;
+    query->generation = probe_choose_generation(&status);
+    struct core_member *members = core_members(s->core, query->job, query->generation, service_now(), &count);
     for (size_t i = 0; i < count; i++)
-        if (!members[i].spawn->dead && !asked_already(ask, members[i].spawn->node))
-            ask_node(ask, members[i].spawn->node);
+        if (!members[i].spawn->dead && !probe_asked_already(query, members[i].spawn->node))
+            probe_ask_node(query, members[i].spawn->node);
     free(members);
     core_job_status_release(&status);
-    ask_start(ask);
+    node_query_start(query);
 }

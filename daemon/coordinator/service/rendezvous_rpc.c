@@ -11,10 +11,10 @@
 /* The Rendezvous service: what native workers ask. Whose token it was is known (auth.c); what the body claims
  * must agree with it. */
 
-static bool refuse(struct service *s, struct rpc_call *rpc)
+static bool worker_refuse_call(struct service *s, struct rpc_call *rpc)
 {
     struct err e = {0};
-    if (service_accepts(s, &e) == ERR_OK)
+    if (commit_queue_accepts(s, &e) == ERR_OK)
         return false;
     s->stats.refused_calls++;
     rpc_call_fail_with(rpc, ERR_UNAVAILABLE, "%s", e.msg); /* a worker tries again */
@@ -22,7 +22,7 @@ static bool refuse(struct service *s, struct rpc_call *rpc)
 }
 
 /* spawn 0: the body does not name it. */
-static bool impostor(struct rpc_call *rpc, int64_t job, int64_t spawn)
+static bool worker_is_impostor(struct rpc_call *rpc, int64_t job, int64_t spawn)
 {
     const struct identity *id = rpc_call_identity(rpc);
     if (id->job == job && (spawn == 0 || id->spawn == spawn))
@@ -31,7 +31,7 @@ static bool impostor(struct rpc_call *rpc, int64_t job, int64_t spawn)
     return true;
 }
 
-static struct core_event member_event(struct rpc_call *rpc, enum core_event_kind kind, uint64_t call)
+static struct core_event worker_event(struct rpc_call *rpc, enum core_event_kind kind, uint64_t call)
 {
     const struct identity *id = rpc_call_identity(rpc);
     struct core_event event = {.kind = kind, .call = call};
@@ -40,19 +40,19 @@ static struct core_event member_event(struct rpc_call *rpc, enum core_event_kind
     return event;
 }
 
-static void join(struct rpc_call *rpc, const void *message, void *user)
+static void worker_join(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__JoinRequest *m = message;
     CLEANUP(pool_release) struct pool pool = {0};
-    if (impostor(rpc, m->job, m->spawn ? m->spawn : -1) || refuse(s, rpc))
+    if (worker_is_impostor(rpc, m->job, m->spawn ? m->spawn : -1) || worker_refuse_call(s, rpc))
         return;
     struct core_offer *offers = pool_alloc(&pool, m->n_offers * sizeof *offers);
     for (size_t i = 0; i < m->n_offers; i++) {
         const Ddp__V1__StateOffer *o = m->offers[i];
         offers[i] = (struct core_offer){o->job, o->generation, o->step, o->digest, o->path, o->committed};
     }
-    struct core_event event = member_event(rpc, CORE_JOIN, call_open(s, rpc, CALL_JOIN, true)->handle);
+    struct core_event event = worker_event(rpc, CORE_JOIN, call_open(s, rpc, CALL_JOIN, true)->handle);
     event.join.generation = m->generation;
     event.join.rank = m->rank;
     event.join.address = m->address.data;
@@ -61,73 +61,74 @@ static void join(struct rpc_call *rpc, const void *message, void *user)
     event.join.offer_count = m->n_offers;
     event.join.unusable = m->unusable;
     event.join.unusable_count = m->n_unusable;
-    service_event(s, &event);
+    commit_queue_event(s, &event);
 }
 
-static void put_bootstrap(struct rpc_call *rpc, const void *message, void *user)
+static void worker_put_bootstrap(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__PutBootstrapRequest *m = message;
-    if (impostor(rpc, m->job, 0) || refuse(s, rpc))
+    if (worker_is_impostor(rpc, m->job, 0) || worker_refuse_call(s, rpc))
         return;
     struct core_event event =
-        member_event(rpc, CORE_PUT_BOOTSTRAP, call_open(s, rpc, CALL_PUT_BOOTSTRAP, true)->handle);
+        worker_event(rpc, CORE_PUT_BOOTSTRAP, call_open(s, rpc, CALL_PUT_BOOTSTRAP, true)->handle);
     event.bootstrap.generation = m->generation;
     event.bootstrap.rank = m->rank;
     event.bootstrap.bytes = m->bootstrap.data;
     event.bootstrap.size = m->bootstrap.len;
-    service_event(s, &event);
+    commit_queue_event(s, &event);
 }
 
-static void watch(struct rpc_call *rpc, const void *message, void *user)
+static void worker_watch(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__WatchRequest *m = message;
-    if (impostor(rpc, m->job, m->spawn ? m->spawn : -1) || (store_deferred(s->store) && refuse(s, rpc)))
+    if (worker_is_impostor(rpc, m->job, m->spawn ? m->spawn : -1) ||
+        (store_deferred(s->store) && worker_refuse_call(s, rpc)))
         return;
-    struct core_event event = member_event(rpc, CORE_WATCH, call_open(s, rpc, CALL_WATCH, true)->handle);
+    struct core_event event = worker_event(rpc, CORE_WATCH, call_open(s, rpc, CALL_WATCH, true)->handle);
     event.watch.generation = m->generation;
-    service_event(s, &event);
+    commit_queue_event(s, &event);
 }
 
-static void commit_snapshot(struct rpc_call *rpc, const void *message, void *user)
+static void worker_commit_snapshot(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__CommitSnapshotRequest *m = message;
-    if (impostor(rpc, m->job, 0) || refuse(s, rpc))
+    if (worker_is_impostor(rpc, m->job, 0) || worker_refuse_call(s, rpc))
         return;
     struct core_event event =
-        member_event(rpc, CORE_COMMIT_SNAPSHOT, call_open(s, rpc, CALL_COMMIT_SNAPSHOT, true)->handle);
+        worker_event(rpc, CORE_COMMIT_SNAPSHOT, call_open(s, rpc, CALL_COMMIT_SNAPSHOT, true)->handle);
     event.snapshot.generation = m->generation;
     event.snapshot.step = m->step;
     event.snapshot.bytes = m->bytes;
     event.snapshot.digest = m->digest;
     event.snapshot.path = m->path;
-    service_event(s, &event);
+    commit_queue_event(s, &event);
 }
 
-static void report_snapshot_failure(struct rpc_call *rpc, const void *message, void *user)
+static void worker_report_snapshot_failure(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__ReportSnapshotFailureRequest *m = message;
-    if (impostor(rpc, m->job, 0) || refuse(s, rpc))
+    if (worker_is_impostor(rpc, m->job, 0) || worker_refuse_call(s, rpc))
         return;
     struct core_event event =
-        member_event(rpc, CORE_SNAPSHOT_FAILED, call_open(s, rpc, CALL_SNAPSHOT_FAILURE, true)->handle);
+        worker_event(rpc, CORE_SNAPSHOT_FAILED, call_open(s, rpc, CALL_SNAPSHOT_FAILURE, true)->handle);
     event.snapshot.generation = m->generation;
     event.snapshot.step = m->step;
     event.snapshot.why = m->why;
-    service_event(s, &event);
+    commit_queue_event(s, &event);
 }
 
 const struct rpc_method rendezvous_methods[] = {
-    {.name = "Join", .kind = RPC_UNARY, .waits = true, .on_start = join, .on_end = call_end},
-    {.name = "PutBootstrap", .kind = RPC_UNARY, .on_start = put_bootstrap, .on_end = call_end},
-    {.name = "Watch", .kind = RPC_SERVER_STREAM, .on_start = watch, .on_end = call_end},
-    {.name = "CommitSnapshot", .kind = RPC_UNARY, .on_start = commit_snapshot, .on_end = call_end},
+    {.name = "Join", .kind = RPC_UNARY, .waits = true, .on_start = worker_join, .on_end = call_end},
+    {.name = "PutBootstrap", .kind = RPC_UNARY, .on_start = worker_put_bootstrap, .on_end = call_end},
+    {.name = "Watch", .kind = RPC_SERVER_STREAM, .on_start = worker_watch, .on_end = call_end},
+    {.name = "CommitSnapshot", .kind = RPC_UNARY, .on_start = worker_commit_snapshot, .on_end = call_end},
     {.name = "ReportSnapshotFailure",
      .kind = RPC_UNARY,
-     .on_start = report_snapshot_failure,
+     .on_start = worker_report_snapshot_failure,
      .on_end = call_end},
     {.name = NULL},
 };

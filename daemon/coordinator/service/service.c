@@ -18,12 +18,12 @@
 #include "daemon/coordinator/service/cluster_rpc.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/handles.h"
-#include "daemon/coordinator/service/hearing.h"
 #include "daemon/coordinator/service/http.h"
 #include "daemon/coordinator/service/logs.h"
 #include "daemon/coordinator/service/members.h"
-#include "daemon/coordinator/service/memory.h"
+#include "daemon/coordinator/service/memory_trim.h"
 #include "daemon/coordinator/service/metrics_recorder.h"
+#include "daemon/coordinator/service/receive_delay.h"
 #include "daemon/coordinator/service/rendezvous_rpc.h"
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/stats.h"
@@ -52,38 +52,38 @@ uint64_t service_handle(struct service *s)
 
 /* ---- the loop's turns */
 
-static void arm_tick(struct service *s);
+static void loop_arm_tick(struct service *s);
 
-static void on_tick(uv_timer_t *timer)
+static void loop_on_tick(uv_timer_t *timer)
 {
     struct service *s = timer->data;
-    hearing_tell(s);
+    receive_delay_report(s);
     const struct core_now now = service_now();
-    if (!s->stuck && core_next_deadline(s->core) <= now.boot_ms)
+    if (!s->commit_blocked && core_next_deadline(s->core) <= now.boot_ms)
         core_tick(s->core, now, &s->out);
 }
 
-static void arm_tick(struct service *s)
+static void loop_arm_tick(struct service *s)
 {
     const int64_t deadline = core_next_deadline(s->core);
     int64_t wait = deadline == INT64_MAX ? LONGEST_SLEEP_MS : deadline - clock_boot_ms();
-    if (wait > LONGEST_SLEEP_MS || s->stuck)
+    if (wait > LONGEST_SLEEP_MS || s->commit_blocked)
         wait = LONGEST_SLEEP_MS;
-    uv_timer_start(&s->tick, on_tick, wait > 0 ? (uint64_t)wait : 0, 0);
-    hearing_due(s, wait > 0 ? wait : 0);
+    uv_timer_start(&s->tick, loop_on_tick, wait > 0 ? (uint64_t)wait : 0, 0);
+    receive_delay_next_turn(s, wait > 0 ? wait : 0);
 }
 
-static void on_trim(uv_timer_t *timer)
+static void loop_on_trim(uv_timer_t *timer)
 {
     struct service *s = timer->data;
     struct err e = {0};
-    if (!s->stuck && store_trim_events(s->store, EVENTS_KEPT, &e) != ERR_OK)
+    if (!s->commit_blocked && store_trim_events(s->store, EVENTS_KEPT, &e) != ERR_OK)
         log_warn("events_not_trimmed", "why=%s", LOG_Q(e.msg));
-    if (!s->stuck)
+    if (!s->commit_blocked)
         audit_trim(s);
 }
 
-static double oldest_queued(struct service *s, int64_t now)
+static double oldest_queued_age(struct service *s, int64_t now)
 {
     size_t count;
     double oldest = 0;
@@ -98,7 +98,7 @@ static double oldest_queued(struct service *s, int64_t now)
     return oldest;
 }
 
-static void publish(struct service *s)
+static void stats_publish(struct service *s)
 {
     const int64_t now = clock_boot_ms();
     struct core_totals totals;
@@ -107,23 +107,23 @@ static void publish(struct service *s)
         return;
     s->flushed_ms = now;
     core_totals(s->core, &totals);
-    s->stats.oldest_queued_s = oldest_queued(s, clock_wall_ms());
+    s->stats.oldest_queued_s = oldest_queued_age(s, clock_wall_ms());
     s->stats.room_bytes = store_room(s->store);
-    s->stats.points_dropped = recorder_dropped(s->recorder);
+    s->stats.points_dropped = metrics_recorder_dropped(s->recorder);
     s->stats.backup_age_s = s->backups ? (double)backups_age_ms(s->backups) / 1e3 : -1;
     s->stats.backup_failures = s->backups ? backups_failures(s->backups) : 0;
     stats_print(&s->stats, &totals, store_epoch(s->store), &text);
     http_publish(s->http, &text);
 }
 
-static void end_of_turn(struct service *s)
+static void loop_end_turn(struct service *s)
 {
-    hearing_turn(s);
-    if (!s->stuck)
-        service_flush(s);
-    if (!s->stuck && s->out.change_count == 0 && s->out.effect_count == 0) {
+    receive_delay_turn_ended(s);
+    if (!s->commit_blocked)
+        commit_queue_flush(s);
+    if (!s->commit_blocked && s->out.change_count == 0 && s->out.effect_count == 0) {
         if (s->wishes_due)
-            sessions_push(s);
+            agent_sessions_push(s);
         if (s->watches_due)
             calls_push(s);
         if (s->run_due)
@@ -131,53 +131,53 @@ static void end_of_turn(struct service *s)
     }
     if (s->logs_due)
         logs_push(s);
-    publish(s);
-    arm_tick(s);
+    stats_publish(s);
+    loop_arm_tick(s);
 }
 
-static void on_prepare(uv_prepare_t *prepare)
+static void loop_on_prepare(uv_prepare_t *prepare)
 {
-    end_of_turn(prepare->data);
+    loop_end_turn(prepare->data);
 }
 
-static void on_check(uv_check_t *check)
+static void loop_on_check(uv_check_t *check)
 {
-    end_of_turn(check->data);
+    loop_end_turn(check->data);
 }
 
 /* ---- the end */
 
-static void close_any(uv_handle_t *handle, void *arg)
+static void loop_close_handle(uv_handle_t *handle, void *arg)
 {
     (void)arg;
     if (!uv_is_closing(handle))
         uv_close(handle, NULL);
 }
 
-static void on_drained(void *user)
+static void server_on_drained(void *user)
 {
     struct service *s = user;
-    uv_stop(&s->loop); /* the rest is done outside of its callbacks, see close_all */
+    uv_stop(&s->loop); /* the rest is done outside of its callbacks, see service_close */
 }
 
 void service_stop(struct service *s, const char *why)
 {
     if (s->stopping) {
-        rpc_server_drain(s->server, 0, on_drained, s);
+        rpc_server_drain(s->server, 0, server_on_drained, s);
         return;
     }
     s->stopping = true;
     log_info("stopping", "why=%s", why);
     notify_send("STOPPING=1");
-    rpc_server_drain(s->server, DRAIN_MS, on_drained, s);
+    rpc_server_drain(s->server, DRAIN_MS, server_on_drained, s);
 }
 
-static void on_signal(uv_signal_t *signal, int number)
+static void loop_on_signal(uv_signal_t *signal, int number)
 {
     service_stop(signal->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
-static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
+static void lifeline_give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     static char sink[64];
     (void)handle;
@@ -185,7 +185,7 @@ static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
     *out = uv_buf_init(sink, sizeof sink);
 }
 
-static void on_lifeline(uv_stream_t *stream, ssize_t count, const uv_buf_t *data)
+static void lifeline_on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *data)
 {
     (void)data;
     if (count >= 0)
@@ -196,7 +196,7 @@ static void on_lifeline(uv_stream_t *stream, ssize_t count, const uv_buf_t *data
 
 /* ---- the start */
 
-static void random_bytes(void *ctx, void *out, size_t size)
+static void core_random_bytes(void *ctx, void *out, size_t size)
 {
     (void)ctx;
     id_random(out, size);
@@ -205,7 +205,7 @@ static void random_bytes(void *ctx, void *out, size_t size)
 enum err_code service_rebuild(struct service *s, struct err *e)
 {
     struct core_config config = s->options->core;
-    const struct core_env env = {.random = random_bytes};
+    const struct core_env env = {.random = core_random_bytes};
     CLEANUP(records_release) struct records records = {0};
     if (store_load(s->store, &records, e) != ERR_OK)
         return e->code;
@@ -218,7 +218,7 @@ enum err_code service_rebuild(struct service *s, struct err *e)
     return core_load(s->core, &records, service_now(), &s->out, e);
 }
 
-static enum err_code listen_all(struct service *s, struct err *e)
+static enum err_code server_listen_all(struct service *s, struct err *e)
 {
     const struct rpc_tls_files *tls = s->options->tls.ca ? &s->options->tls : NULL;
     CLEANUP(free_text) char *path = xasprintf("%s/coordinator.sock", s->options->state);
@@ -236,7 +236,7 @@ static enum err_code listen_all(struct service *s, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_server(struct service *s, struct err *e)
+static enum err_code server_open(struct service *s, struct err *e)
 {
     const struct rpc_server_options options = {
         .loop = &s->loop,
@@ -257,22 +257,22 @@ static enum err_code open_server(struct service *s, struct err *e)
                                 m->name)); /* a method without a row in roles.c */
         rpc_server_add_service(s->server, &s->services[i]);
     }
-    return listen_all(s, e);
+    return server_listen_all(s, e);
 }
 
-static enum err_code open_lifeline(struct service *s, struct err *e)
+static enum err_code lifeline_open(struct service *s, struct err *e)
 {
     uv_pipe_init(&s->loop, &s->lifeline, 0);
     s->lifeline.data = s;
     if (s->options->lifeline < 0)
         return ERR_OK;
     const int rc = uv_pipe_open(&s->lifeline, s->options->lifeline);
-    if (rc != 0 || uv_read_start((uv_stream_t *)&s->lifeline, give_buffer, on_lifeline) != 0)
+    if (rc != 0 || uv_read_start((uv_stream_t *)&s->lifeline, lifeline_give_buffer, lifeline_on_read) != 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "--lifeline %d: not a pipe", s->options->lifeline);
     return ERR_OK;
 }
 
-static void open_loop(struct service *s)
+static void loop_open(struct service *s)
 {
     uv_loop_init(&s->loop);
     uv_loop_configure(&s->loop, UV_METRICS_IDLE_TIME);
@@ -283,38 +283,38 @@ static void open_loop(struct service *s)
     uv_timer_init(&s->loop, &s->trim);
     uv_timer_init(&s->loop, &s->memory_timer);
     s->memory_timer.data = s;
-    uv_timer_init(&s->loop, &s->ask_timer);
+    uv_timer_init(&s->loop, &s->query_timer);
     uv_timer_init(&s->loop, &s->refusal_timer);
     uv_signal_init(&s->loop, &s->term);
     uv_signal_init(&s->loop, &s->interrupt);
-    s->prepare.data = s->check.data = s->tick.data = s->retry.data = s->trim.data = s->ask_timer.data =
+    s->prepare.data = s->check.data = s->tick.data = s->retry.data = s->trim.data = s->query_timer.data =
         s->term.data = s->interrupt.data = s;
 }
 
-static void start_loop(struct service *s)
+static void loop_start(struct service *s)
 {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is a full disk, not our end */
     if (s->options->lifeline >= 0) {
         signals_leave_to_parent();
     } else {
-        uv_signal_start(&s->term, on_signal, SIGTERM);
-        uv_signal_start(&s->interrupt, on_signal, SIGINT);
+        uv_signal_start(&s->term, loop_on_signal, SIGTERM);
+        uv_signal_start(&s->interrupt, loop_on_signal, SIGINT);
     }
-    uv_prepare_start(&s->prepare, on_prepare);
-    uv_check_start(&s->check, on_check);
-    uv_timer_start(&s->trim, on_trim, TRIM_FIRST_MS, TRIM_EVERY_MS);
+    uv_prepare_start(&s->prepare, loop_on_prepare);
+    uv_check_start(&s->check, loop_on_check);
+    uv_timer_start(&s->trim, loop_on_trim, TRIM_FIRST_MS, TRIM_EVERY_MS);
     rpc_server_start(s->server);
-    hearing_open(s);
-    memory_watch(s);
-    service_flush(s); /* what core_load decided */
-    publish(s);
+    receive_delay_start(s);
+    memory_trim_start(s);
+    commit_queue_flush(s); /* what core_load decided */
+    stats_publish(s);
     notify_send("READY=1");
     log_info("ready", "state=%s cluster=%s epoch=%lld", LOG_Q(s->options->state), store_cluster_id(s->store),
              (long long)store_epoch(s->store));
 }
 
-static enum err_code open_store(struct service *s, struct err *e)
+static enum err_code state_open_store(struct service *s, struct err *e)
 {
     const char *dir = s->options->state;
     if (s->options->lifeline >= 0)
@@ -322,13 +322,13 @@ static enum err_code open_store(struct service *s, struct err *e)
     return (s->options->accept_loss ? store_open_accepting : store_open)(&s->store, dir, e);
 }
 
-static void backup_failed(void *user, const char *why)
+static void backups_on_failure(void *user, const char *why)
 {
     CLEANUP(free_text) char *text = xasprintf("the backup of the database failed: %s", why);
-    service_say(user, "backup_failed", text);
+    commit_queue_cluster_event(user, "backup_failed", text);
 }
 
-static void open_backups(struct service *s)
+static void backups_start(struct service *s)
 {
     if (s->options->lifeline < 0)
         backups_open(&s->backups, &s->loop,
@@ -336,31 +336,31 @@ static void open_backups(struct service *s)
                                                .dir = s->options->backup_dir,
                                                .every_ms = s->options->backup_every_ms,
                                                .keep = s->options->backup_keep,
-                                               .failed = backup_failed,
+                                               .failed = backups_on_failure,
                                                .user = s});
 }
 
-static enum err_code open_all(struct service *s, struct err *e)
+static enum err_code service_open(struct service *s, struct err *e)
 {
-    if (open_store(s, e) != ERR_OK || service_rebuild(s, e) != ERR_OK || users_open(s, e) != ERR_OK ||
-        recorder_open(&s->recorder, &s->loop, s->options->state, e) != ERR_OK ||
-        open_server(s, e) != ERR_OK || open_lifeline(s, e) != ERR_OK)
+    if (state_open_store(s, e) != ERR_OK || service_rebuild(s, e) != ERR_OK || users_open(s, e) != ERR_OK ||
+        metrics_recorder_open(&s->recorder, &s->loop, s->options->state, e) != ERR_OK ||
+        server_open(s, e) != ERR_OK || lifeline_open(s, e) != ERR_OK)
         return e->code;
     if (s->options->metrics && http_open(&s->http, s->options->metrics, e) != ERR_OK)
         return e->code;
-    open_backups(s);
+    backups_start(s);
     return ERR_OK;
 }
 
-static void close_all(struct service *s)
+static void service_close(struct service *s)
 {
     uv_prepare_stop(&s->prepare);
     uv_check_stop(&s->check);
     uv_timer_stop(&s->tick);
-    recorder_close(s->recorder);
+    metrics_recorder_close(s->recorder);
     backups_close(s->backups);
     rpc_server_free(s->server);
-    uv_walk(&s->loop, close_any, NULL);
+    uv_walk(&s->loop, loop_close_handle, NULL);
     uv_run(&s->loop, UV_RUN_DEFAULT);
     BUG_ON(uv_loop_close(&s->loop) != 0);
     http_close(s->http);
@@ -373,8 +373,8 @@ static void close_all(struct service *s)
     handles_release(&s->calls);
     handles_release(&s->sessions);
     handles_release(&s->reads);
-    handles_release(&s->asks);
-    free(s->refused);
+    handles_release(&s->query_parts);
+    free(s->refused_submits);
     free(s);
 }
 
@@ -382,21 +382,21 @@ enum err_code service_run(const struct service_options *options, struct err *e)
 {
     struct service *s = xcalloc(1, sizeof *s);
     s->options = options;
-    open_loop(s);
-    enum err_code code = open_all(s, e);
+    loop_open(s);
+    enum err_code code = service_open(s, e);
     if (code == ERR_OK) {
-        start_loop(s);
+        loop_start(s);
         uv_run(&s->loop, UV_RUN_DEFAULT);
-        if (s->broken.code == ERR_OK) {
-            if (!s->stuck)
+        if (s->damage.code == ERR_OK) {
+            if (!s->commit_blocked)
                 core_save(s->core, service_now(), &s->out);
-            service_flush(s); /* what the last calls' ends brought */
+            commit_queue_flush(s); /* what the last calls' ends brought */
         }
     }
-    if (code == ERR_OK && s->broken.code != ERR_OK) {
-        *e = s->broken;
+    if (code == ERR_OK && s->damage.code != ERR_OK) {
+        *e = s->damage;
         code = e->code;
     }
-    close_all(s);
+    service_close(s);
     return code;
 }

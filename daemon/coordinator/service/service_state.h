@@ -6,7 +6,7 @@
 #include "daemon/coordinator/core/core.h"
 #include "daemon/coordinator/service/access/audit.h"
 #include "daemon/coordinator/service/handles.h"
-#include "daemon/coordinator/service/hearing.h"
+#include "daemon/coordinator/service/receive_delay.h"
 #include "daemon/coordinator/service/service.h"
 #include "daemon/coordinator/service/stats.h"
 #include "proto/rpc_server.h"
@@ -14,14 +14,14 @@
 
 /* The state that the service's modules share. It belongs to the loop's thread. */
 
-struct ask;
+struct node_query;
 struct backups;
 struct call;
 struct http;
 struct log_stream;
-struct recorder;
+struct metrics_recorder;
 struct run;
-struct session;
+struct agent_session;
 
 struct service {
     const struct service_options *options;
@@ -35,30 +35,30 @@ struct service {
     struct core *core;
     struct rpc_server *server;
     struct rpc_service services[3]; /* borrowed by the server */
-    struct recorder *recorder;
+    struct metrics_recorder *recorder;
     struct backups *backups; /* NULL: the cluster does not outlive this process */
     struct http *http;
     struct core_out out;   /* decided, not yet durable */
     struct core_out spare; /* its arrays are used again */
     uint64_t last_handle;
-    struct handles calls;    /* struct call, those that the core owes an answer */
-    struct handles sessions; /* struct session */
-    struct handles reads;    /* struct log_read */
-    struct handles asks;     /* struct ask_part */
+    struct handles calls;       /* struct call, those that the core owes an answer */
+    struct handles sessions;    /* struct agent_session */
+    struct handles reads;       /* struct log_read */
+    struct handles query_parts; /* struct node_query_part */
     struct call *watches;
-    struct session *session_list;
+    struct agent_session *session_list;
     struct log_stream *logs;
     struct run *run; /* that has come together here; NULL: none, as in every cluster */
     bool wishes_due, watches_due, logs_due, run_due; /* something of the kind waits to be sent */
-    bool stuck;        /* the last commit failed: out waits until the disk takes it */
-    struct err broken; /* the database is damaged: no effects are released any more, and the program ends */
-    int64_t *refused;  /* jobs whose submit was refused while they waited in out */
-    struct ask *ask_list;
-    uv_timer_t ask_timer;
+    bool commit_blocked; /* the last commit failed: out waits until the disk takes it */
+    struct err damage;   /* the database is damaged: no effects are released any more, and the program ends */
+    int64_t *refused_submits; /* jobs whose submit was refused while they waited in out */
+    struct node_query *query_list;
+    uv_timer_t query_timer;
     size_t refused_count, refused_cap;
     int64_t flushed_ms; /* boot time of the last metrics snapshot */
     bool stopping;
-    struct hearing hearing;
+    struct receive_delay receive_delay;
     uv_timer_t memory_timer;
     int64_t trimmed_bytes; /* resident after memory was given back */
     struct stats stats;

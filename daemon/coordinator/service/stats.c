@@ -43,45 +43,45 @@ void stats_call(struct stats *s, const char *service, const char *method)
     s->methods[i].calls++;
 }
 
-static void head(struct buf *out, const char *name, const char *type, const char *help)
+static void metric_head(struct buf *out, const char *name, const char *type, const char *help)
 {
     buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void gauge(struct buf *out, const char *name, const char *help, double value)
+static void metric_gauge(struct buf *out, const char *name, const char *help, double value)
 {
-    head(out, name, "gauge", help);
+    metric_head(out, name, "gauge", help);
     buf_printf(out, "%s %.17g\n", name, value);
 }
 
-static void counter(struct buf *out, const char *name, const char *help, uint64_t value)
+static void metric_counter(struct buf *out, const char *name, const char *help, uint64_t value)
 {
-    head(out, name, "counter", help);
+    metric_head(out, name, "counter", help);
     buf_printf(out, "%s %llu\n", name, (unsigned long long)value);
 }
 
 static void print_cluster(const struct core_totals *t, struct buf *out)
 {
-    head(out, "ddp_jobs", "gauge", "Jobs known, by state.");
+    metric_head(out, "ddp_jobs", "gauge", "Jobs known, by state.");
     for (int i = 0; i <= JOB_CANCELLED; i++)
         buf_printf(out, "ddp_jobs{state=\"%s\"} %lld\n", sm_name(&job_sm, i), (long long)t->jobs[i]);
-    gauge(out, "ddp_nodes", "Nodes that can run something.", t->nodes);
-    gauge(out, "ddp_cpu_slots", "CPU slots of all nodes.", t->slots);
-    gauge(out, "ddp_cpu_slots_busy", "CPU slots that a worker holds.", t->slots_busy);
-    gauge(out, "ddp_gpus", "GPUs of all nodes.", t->gpus);
-    gauge(out, "ddp_gpus_busy", "GPUs that a worker holds.", t->gpus_busy);
-    gauge(out, "ddp_gpus_sick", "GPUs that are not used because they are not healthy.", t->gpus_sick);
-    counter(out, "ddp_generations_total", "Generations formed since the coordinator started.",
-            (uint64_t)t->generations);
-    counter(out, "ddp_restarts_total", "Restarts charged to jobs since the coordinator started.",
-            (uint64_t)t->restarts);
+    metric_gauge(out, "ddp_nodes", "Nodes that can run something.", t->nodes);
+    metric_gauge(out, "ddp_cpu_slots", "CPU slots of all nodes.", t->slots);
+    metric_gauge(out, "ddp_cpu_slots_busy", "CPU slots that a worker holds.", t->slots_busy);
+    metric_gauge(out, "ddp_gpus", "GPUs of all nodes.", t->gpus);
+    metric_gauge(out, "ddp_gpus_busy", "GPUs that a worker holds.", t->gpus_busy);
+    metric_gauge(out, "ddp_gpus_sick", "GPUs that are not used because they are not healthy.", t->gpus_sick);
+    metric_counter(out, "ddp_generations_total", "Generations formed since the coordinator started.",
+                   (uint64_t)t->generations);
+    metric_counter(out, "ddp_restarts_total", "Restarts charged to jobs since the coordinator started.",
+                   (uint64_t)t->restarts);
 }
 
 static void print_latency(const struct stats *s, struct buf *out)
 {
     const char *name = "ddp_commit_seconds";
     uint64_t total = 0;
-    head(out, name, "histogram", "Time of a durable commit.");
+    metric_head(out, name, "histogram", "Time of a durable commit.");
     for (size_t i = 0; i < STATS_BUCKETS; i++) {
         total += s->latency_buckets[i];
         buf_printf(out, "%s_bucket{le=\"%g\"} %llu\n", name, stats_bounds[i], (unsigned long long)total);
@@ -93,26 +93,31 @@ static void print_latency(const struct stats *s, struct buf *out)
 
 static void print_service(const struct stats *s, struct buf *out)
 {
-    gauge(out, "ddp_oldest_queued_seconds", "Age of the oldest queued job.", s->oldest_queued_s);
-    gauge(out, "ddp_agent_sessions", "Agents connected.", (double)s->sessions);
-    gauge(out, "ddp_job_watches", "Users that follow a job.", (double)s->watches);
-    gauge(out, "ddp_log_reads", "Log files being read for users.", (double)s->log_reads);
-    gauge(out, "ddp_pending_changes", "Changes that the disk has not taken yet; not 0 means it is full.",
-          (double)s->pending_changes);
-    gauge(out, "ddp_state_room_bytes", "Bytes free where the state directory lies.", (double)s->room_bytes);
+    metric_gauge(out, "ddp_oldest_queued_seconds", "Age of the oldest queued job.", s->oldest_queued_s);
+    metric_gauge(out, "ddp_agent_sessions", "Agents connected.", (double)s->sessions);
+    metric_gauge(out, "ddp_job_watches", "Users that follow a job.", (double)s->watches);
+    metric_gauge(out, "ddp_log_reads", "Log files being read for users.", (double)s->log_reads);
+    metric_gauge(out, "ddp_pending_changes",
+                 "Changes that the disk has not taken yet; not 0 means it is full.",
+                 (double)s->pending_changes);
+    metric_gauge(out, "ddp_state_room_bytes", "Bytes free where the state directory lies.",
+                 (double)s->room_bytes);
     if (s->backup_age_s >= 0)
-        gauge(out, "ddp_backup_age_seconds", "Age of the newest backup of the database.", s->backup_age_s);
-    counter(out, "ddp_backup_failures_total", "Backups of the database that failed.", s->backup_failures);
-    counter(out, "ddp_commits_total", "Durable commits.", s->commits);
-    counter(out, "ddp_commit_failures_total", "Commits that failed and were tried again.",
-            s->commit_failures);
-    counter(out, "ddp_changes_total", "Rows changed by commits.", s->changes);
-    counter(out, "ddp_reports_total", "Progress reports received.", s->reports);
-    counter(out, "ddp_reports_dropped_total", "Progress reports that agents dropped.", s->reports_dropped);
-    counter(out, "ddp_points_dropped_total", "Metric points not written.", s->points_dropped);
-    counter(out, "ddp_refused_calls_total", "Calls refused: no right, or no room on the disk.",
-            s->refused_calls);
-    head(out, "ddp_rpc_calls_total", "counter", "Calls admitted, by method.");
+        metric_gauge(out, "ddp_backup_age_seconds", "Age of the newest backup of the database.",
+                     s->backup_age_s);
+    metric_counter(out, "ddp_backup_failures_total", "Backups of the database that failed.",
+                   s->backup_failures);
+    metric_counter(out, "ddp_commits_total", "Durable commits.", s->commits);
+    metric_counter(out, "ddp_commit_failures_total", "Commits that failed and were tried again.",
+                   s->commit_failures);
+    metric_counter(out, "ddp_changes_total", "Rows changed by commits.", s->changes);
+    metric_counter(out, "ddp_reports_total", "Progress reports received.", s->reports);
+    metric_counter(out, "ddp_reports_dropped_total", "Progress reports that agents dropped.",
+                   s->reports_dropped);
+    metric_counter(out, "ddp_points_dropped_total", "Metric points not written.", s->points_dropped);
+    metric_counter(out, "ddp_refused_calls_total", "Calls refused: no right, or no room on the disk.",
+                   s->refused_calls);
+    metric_head(out, "ddp_rpc_calls_total", "counter", "Calls admitted, by method.");
     for (size_t i = 0; i < s->method_count; i++)
         buf_printf(out, "ddp_rpc_calls_total{method=\"%s\"} %llu\n", s->methods[i].name,
                    (unsigned long long)s->methods[i].calls);
@@ -121,10 +126,10 @@ static void print_service(const struct stats *s, struct buf *out)
 static void print_traffic(const struct stats *s, struct buf *out)
 {
     const struct rpc_traffic *t = &s->traffic;
-    gauge(out, "ddp_connections", "Open TCP connections.", (double)t->connections);
-    gauge(out, "ddp_connections_unauthenticated", "Open TCP connections that have shown no token yet.",
-          (double)t->strangers);
-    counter(out, "ddp_connections_total", "Connections accepted.", t->accepted);
+    metric_gauge(out, "ddp_connections", "Open TCP connections.", (double)t->connections);
+    metric_gauge(out, "ddp_connections_unauthenticated", "Open TCP connections that have shown no token yet.",
+                 (double)t->strangers);
+    metric_counter(out, "ddp_connections_total", "Connections accepted.", t->accepted);
     const struct {
         const char *why;
         uint64_t count;
@@ -133,16 +138,18 @@ static void print_traffic(const struct stats *s, struct buf *out)
                    {"protocol", t->foreign},
                    {"silent", t->silent},
                    {"abuse", t->abusive}};
-    head(out, "ddp_connections_dropped_total", "counter", "Connections that were dropped, by reason.");
+    metric_head(out, "ddp_connections_dropped_total", "counter", "Connections that were dropped, by reason.");
     for (size_t i = 0; i < ARRAY_LEN(dropped); i++)
         buf_printf(out, "ddp_connections_dropped_total{reason=\"%s\"} %llu\n", dropped[i].why,
                    (unsigned long long)dropped[i].count);
-    head(out, "ddp_deaf_seconds_total", "counter",
-         "Time in which the coordinator could not receive messages of its nodes; it does not count as their "
-         "silence.");
-    buf_printf(out, "ddp_deaf_seconds_total %.3f\n", (double)s->deaf_ms / 1e3);
-    head(out, "ddp_shut_seconds_total", "counter", "Time in which nodes may have been unable to connect.");
-    buf_printf(out, "ddp_shut_seconds_total %.3f\n", (double)s->shut_ms / 1e3);
+    metric_head(
+        out, "ddp_deaf_seconds_total", "counter",
+        "Time in which the coordinator could not receive messages of its nodes; it does not count as their "
+        "silence.");
+    buf_printf(out, "ddp_deaf_seconds_total %.3f\n", (double)s->receive_delay_ms / 1e3);
+    metric_head(out, "ddp_shut_seconds_total", "counter",
+                "Time in which nodes may have been unable to connect.");
+    buf_printf(out, "ddp_shut_seconds_total %.3f\n", (double)s->connect_delay_ms / 1e3);
 }
 
 /* The names that every Prometheus client library gives a process. */
@@ -161,21 +168,22 @@ static void print_process(struct buf *out)
                         &user, &system, &start, &size, &pages) != 5)
         return;
     const double tick = (double)sysconf(_SC_CLK_TCK);
-    head(out, "process_cpu_seconds_total", "counter", "Processor time used.");
+    metric_head(out, "process_cpu_seconds_total", "counter", "Processor time used.");
     buf_printf(out, "process_cpu_seconds_total %.2f\n", (double)(user + system) / tick);
-    gauge(out, "process_resident_memory_bytes", "Resident memory.",
-          (double)pages * (double)sysconf(_SC_PAGESIZE));
-    gauge(out, "process_virtual_memory_bytes", "Virtual memory.", (double)size);
+    metric_gauge(out, "process_resident_memory_bytes", "Resident memory.",
+                 (double)pages * (double)sysconf(_SC_PAGESIZE));
+    metric_gauge(out, "process_virtual_memory_bytes", "Virtual memory.", (double)size);
     const double up = (double)clock_boot_ms() / 1e3 - (double)start / tick;
-    gauge(out, "process_start_time_seconds", "Start, in seconds since 1970.",
-          (double)clock_wall_ms() / 1e3 - up);
+    metric_gauge(out, "process_start_time_seconds", "Start, in seconds since 1970.",
+                 (double)clock_wall_ms() / 1e3 - up);
 }
 
 void stats_print(const struct stats *s, const struct core_totals *totals, int64_t epoch, struct buf *out)
 {
-    head(out, "ddp_build_info", "gauge", "The program's version.");
+    metric_head(out, "ddp_build_info", "gauge", "The program's version.");
     buf_printf(out, "ddp_build_info{version=\"%s\"} 1\n", DDP_VERSION);
-    gauge(out, "ddp_epoch", "How often this state directory's coordinator was started.", (double)epoch);
+    metric_gauge(out, "ddp_epoch", "How often this state directory's coordinator was started.",
+                 (double)epoch);
     print_cluster(totals, out);
     print_service(s, out);
     print_latency(s, out);

@@ -31,7 +31,7 @@ struct stats {
     uint64_t backup_failures;
     int64_t room_bytes;
     struct rpc_traffic traffic;
-    uint64_t deaf_ms, shut_ms; /* sums of traffic's, and of the loop's own */
+    uint64_t receive_delay_ms, connect_delay_ms; /* sums of traffic's, and of the loop's own */
 };
 
 void stats_commit(struct stats *s, int64_t nanoseconds, size_t changes);

@@ -24,10 +24,10 @@
 
 #define LIMIT_DEFAULT 100
 #define LIMIT_MOST 10000
-#define WINDOW_MS 60000
+#define MINUTE_MS 60000
 
-static void write_line(struct service *s, const char *who, const char *origin, const char *what, int64_t job,
-                       const char *text)
+static void audit_write(struct service *s, const char *who, const char *origin, const char *what, int64_t job,
+                        const char *text)
 {
     struct audit_record *r = xmalloc(sizeof *r);
     *r = (struct audit_record){.time_ms = service_now().wall_ms,
@@ -40,7 +40,7 @@ static void write_line(struct service *s, const char *who, const char *origin, c
     for (char *p = r->text; *p; p++)
         if (iscntrl((unsigned char)*p))
             *p = ' ';
-    service_change(s, CHANGE_AUDIT)->audit = r;
+    commit_queue_change(s, CHANGE_AUDIT)->audit = r;
 }
 
 void audit_add(struct service *s, const struct identity *who, const char *what, int64_t job, const char *fmt,
@@ -51,13 +51,13 @@ void audit_add(struct service *s, const struct identity *who, const char *what, 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    write_line(s, who->name, who->origin, what, job, text);
+    audit_write(s, who->name, who->origin, what, job, text);
 }
 
 /* ---- what the core did for a user */
 
 /* The core answers a user's event at once. */
-static const struct core_effect *answer_of(const struct service *s, uint64_t call)
+static const struct core_effect *audit_core_reply(const struct service *s, uint64_t call)
 {
     for (size_t i = s->out.effect_count; i > 0; i--)
         if (s->out.effects[i - 1].kind == EFFECT_REPLY && s->out.effects[i - 1].call == call)
@@ -65,14 +65,14 @@ static const struct core_effect *answer_of(const struct service *s, uint64_t cal
     return NULL;
 }
 
-static void add_reason(struct buf *text, const char *reason)
+static void audit_add_reason(struct buf *text, const char *reason)
 {
     if (reason && *reason)
         buf_printf(text, ": %.200s", reason);
 }
 
-static const char *describe_job(struct service *s, const struct core_event *event, int64_t id,
-                                struct buf *text)
+static const char *audit_describe_job(struct service *s, const struct core_event *event, int64_t id,
+                                      struct buf *text)
 {
     const struct job_record *job = core_job(s->core, id);
     const char *name = job && job->name ? job->name : "";
@@ -84,7 +84,7 @@ static const char *describe_job(struct service *s, const struct core_event *even
         return "job_submit";
     case CORE_CANCEL:
         buf_printf(text, "%s job %" PRId64 " '%.100s'", event->cancel.kill ? "kill" : "cancel", id, name);
-        add_reason(text, event->cancel.why);
+        audit_add_reason(text, event->cancel.why);
         return "job_cancel";
     case CORE_RESIZE:
         buf_printf(text, "resize job %" PRId64 " '%.100s' to %" PRId64 ":%" PRId64 " nodes", id, name,
@@ -96,13 +96,13 @@ static const char *describe_job(struct service *s, const struct core_event *even
     }
 }
 
-static const char *describe_node(const struct core_event *event, struct buf *text)
+static const char *audit_describe_node(const struct core_event *event, struct buf *text)
 {
     static const char *const what[] = {"node_drain", "node_undrain", "node_forget"};
     static const char *const verb[] = {"drain", "undrain", "forget"};
     const int which = event->kind == CORE_DRAIN ? 0 : event->kind == CORE_UNDRAIN ? 1 : 2;
     buf_printf(text, "%s %.80s", verb[which], event->node.name);
-    add_reason(text, event->node.reason);
+    audit_add_reason(text, event->node.reason);
     return what[which];
 }
 
@@ -111,23 +111,23 @@ void audit_event(struct service *s, struct rpc_call *rpc, const struct core_even
     const bool of_node =
         event->kind == CORE_DRAIN || event->kind == CORE_UNDRAIN || event->kind == CORE_FORGET;
     CLEANUP(buf_release) struct buf text = {0};
-    service_event(s, event);
-    const struct core_effect *answer = answer_of(s, event->call);
+    commit_queue_event(s, event);
+    const struct core_effect *answer = audit_core_reply(s, event->call);
     if (!answer || answer->err.code != ERR_OK || (event->kind == CORE_SUBMIT && answer->existed))
         return;
     const int64_t job = of_node ? 0 : answer->job;
-    const char *what = of_node ? describe_node(event, &text) : describe_job(s, event, job, &text);
-    const struct identity *who = caller(rpc);
-    write_line(s, who->name, who->origin, what, job, text.data);
+    const char *what = of_node ? audit_describe_node(event, &text) : audit_describe_job(s, event, job, &text);
+    const struct identity *who = caller_identity(rpc);
+    audit_write(s, who->name, who->origin, what, job, text.data);
 }
 
 /* ---- refused calls */
 
-static void on_window_end(uv_timer_t *timer)
+static void refusals_on_minute_end(uv_timer_t *timer)
 {
     struct service *s = timer->data;
-    if (s->stuck) { /* the counts go on */
-        uv_timer_start(&s->refusal_timer, on_window_end, WINDOW_MS, 0);
+    if (s->commit_blocked) { /* the counts go on */
+        uv_timer_start(&s->refusal_timer, refusals_on_minute_end, MINUTE_MS, 0);
         return;
     }
     for (size_t i = 0; i < s->refusal_count; i++) {
@@ -137,13 +137,13 @@ static void on_window_end(uv_timer_t *timer)
             continue;
         snprintf(text, sizeof text, "refused %" PRIu64 " more calls, the last %s", r->count - r->written,
                  r->text);
-        write_line(s, r->who, r->origin, STORE_AUDIT_REFUSED, 0, text);
+        audit_write(s, r->who, r->origin, STORE_AUDIT_REFUSED, 0, text);
     }
     s->refusal_count = 0;
 }
 
 /* The last entry is shared by all callers for whom no other entry is left. */
-static struct refusal *find_refusal(struct service *s, const char *who, const char *origin)
+static struct refusal *refusal_find(struct service *s, const char *who, const char *origin)
 {
     const size_t most = ARRAY_LEN(s->refusals);
     for (size_t i = 0; i < s->refusal_count; i++)
@@ -162,18 +162,18 @@ static struct refusal *find_refusal(struct service *s, const char *who, const ch
 void audit_refused(struct service *s, const char *who, const char *origin, const char *method,
                    const char *why)
 {
-    struct refusal *r = find_refusal(s, who, origin);
+    struct refusal *r = refusal_find(s, who, origin);
     snprintf(r->text, sizeof r->text, "%.60s: %.300s", method, why);
     r->count++;
-    if (r->count == 1 && !s->stuck) {
+    if (r->count == 1 && !s->commit_blocked) {
         char text[512];
         snprintf(text, sizeof text, "refused %s", r->text);
-        write_line(s, r->who, r->origin, STORE_AUDIT_REFUSED, 0, text);
+        audit_write(s, r->who, r->origin, STORE_AUDIT_REFUSED, 0, text);
         r->written = 1;
     }
     if (!uv_is_active((uv_handle_t *)&s->refusal_timer)) {
         s->refusal_timer.data = s;
-        uv_timer_start(&s->refusal_timer, on_window_end, WINDOW_MS, 0);
+        uv_timer_start(&s->refusal_timer, refusals_on_minute_end, MINUTE_MS, 0);
     }
 }
 
@@ -196,7 +196,7 @@ void audit_get(struct rpc_call *rpc, const void *message, void *user)
     struct audit_record *list = NULL;
     struct err e = {0};
     size_t limit = request->limit > 0 ? (size_t)request->limit : LIMIT_DEFAULT;
-    service_flush(s);
+    commit_queue_flush(s);
     if (limit > LIMIT_MOST)
         limit = LIMIT_MOST;
     if (store_audit(s->store, request->since_ms, limit, &list, &reply.n_entries, &e) != ERR_OK) {

@@ -20,16 +20,16 @@
  * Neither message tells the caller anything new. */
 
 #define TOKEN_BYTES 32
-#define NOT_LEARNT "this worker's node has not come back yet, try again"
+#define WORKER_UNKNOWN_YET "this worker's node has not come back yet, try again"
 #define WORKER_ONLY "only a worker may call this, with its own token"
 
-static bool is_token(const struct rpc_auth *auth, const char *token)
+static bool token_matches(const struct rpc_auth *auth, const char *token)
 {
     const size_t len = strlen(token);
     return auth->token && auth->token_len == len && secret_equal(auth->token, token, len);
 }
 
-static const struct spawn_record *worker_of(const struct service *s, const struct rpc_auth *auth)
+static const struct spawn_record *token_find_spawn(const struct service *s, const struct rpc_auth *auth)
 {
     uint8_t token[TOKEN_BYTES];
     char text[2 * TOKEN_BYTES + 1];
@@ -43,7 +43,7 @@ static const struct spawn_record *worker_of(const struct service *s, const struc
 /* ---- who it is */
 
 /* Names are shown and stored, so they become one line of UTF-8 without terminal control characters. */
-static void set_name(struct identity *who, const char *name)
+static void identity_set_name(struct identity *who, const char *name)
 {
     snprintf(who->name, sizeof who->name, "%s", name);
     rpc_utf8_clean(who->name);
@@ -52,7 +52,7 @@ static void set_name(struct identity *who, const char *name)
             *p = '?';
 }
 
-static void set_origin(struct identity *who, const struct rpc_peer *peer)
+static void identity_set_origin(struct identity *who, const struct rpc_peer *peer)
 {
     if (peer->kind == RPC_PEER_UNIX) {
         snprintf(who->origin, sizeof who->origin, "unix uid %u pid %d", (unsigned)peer->uid, (int)peer->pid);
@@ -64,43 +64,45 @@ static void set_origin(struct identity *who, const struct rpc_peer *peer)
         *port = '\0';
 }
 
-static void be_local(struct identity *who, const struct rpc_peer *peer)
+static void identity_from_socket(struct identity *who, const struct rpc_peer *peer)
 {
     const struct passwd *entry = getpwuid(peer->uid);
     char number[16];
     snprintf(number, sizeof number, "%u", (unsigned)peer->uid);
-    set_name(who, entry ? entry->pw_name : number);
+    identity_set_name(who, entry ? entry->pw_name : number);
     who->role = ROLE_OPERATE;
     who->may_serve = true;
     who->known = "the unix socket";
 }
 
 /* The shared token allows everything. Only a certificate can tell who uses it. */
-static void be_shared(struct identity *who, const struct service *s, const struct rpc_peer *peer,
-                      const char *known)
+static void identity_from_shared_token(struct identity *who, const struct service *s,
+                                       const struct rpc_peer *peer, const char *known)
 {
     const bool named = peer->kind == RPC_PEER_TLS && peer->name[0];
-    set_name(who, named ? peer->name : s->options->shared_user);
+    identity_set_name(who, named ? peer->name : s->options->shared_user);
     who->role = ROLE_OPERATE;
     who->may_serve = true;
     who->known = named ? "the certificate, with the shared token" : known;
 }
 
-static bool be_user(struct identity *who, const struct service *s, const struct rpc_auth *auth)
+static bool identity_from_user_token(struct identity *who, const struct service *s,
+                                     const struct rpc_auth *auth)
 {
     const struct user_record *user = auth->token ? users_by_token(s, auth->token, auth->token_len) : NULL;
     if (!user)
         return false;
-    set_name(who, user->name);
+    identity_set_name(who, user->name);
     who->role = role_of(user->role);
     who->has_record = true;
     who->known = "the user's token";
     return true;
 }
 
-static bool be_worker(struct identity *who, const struct service *s, const struct rpc_auth *auth)
+static bool identity_from_worker_token(struct identity *who, const struct service *s,
+                                       const struct rpc_auth *auth)
 {
-    const struct spawn_record *spawn = worker_of(s, auth);
+    const struct spawn_record *spawn = token_find_spawn(s, auth);
     if (!spawn)
         return false;
     who->kind = IDENTITY_WORKER;
@@ -111,25 +113,26 @@ static bool be_worker(struct identity *who, const struct service *s, const struc
     return true;
 }
 
-static bool be_agent(struct identity *who, const struct service *s, const struct rpc_auth *auth)
+static bool identity_from_agent_token(struct identity *who, const struct service *s,
+                                      const struct rpc_auth *auth)
 {
-    if (!is_token(auth, s->options->agent_token))
+    if (!token_matches(auth, s->options->agent_token))
         return false;
     who->kind = IDENTITY_AGENT;
     who->may_serve = true;
-    set_name(who, "agent");
+    identity_set_name(who, "agent");
     who->known = "the agent token";
     return true;
 }
 
 /* After a restore the records may not know a worker until its node has reconnected, so the worker retries. */
-static bool may_be_learnt(const struct service *s, const struct rpc_auth *auth)
+static bool worker_may_reappear(const struct service *s, const struct rpc_auth *auth)
 {
     return auth->token && auth->token_len == 2 * TOKEN_BYTES &&
            strcmp(auth->service, "ddp.v1.Rendezvous") == 0 && core_may_learn(s->core, service_now());
 }
 
-static enum err_code refuse_stranger(const struct rpc_auth *auth, struct err *e)
+static enum err_code identity_refuse(const struct rpc_auth *auth, struct err *e)
 {
     if (!auth->token)
         return err_set(
@@ -143,43 +146,45 @@ static enum err_code refuse_stranger(const struct rpc_auth *auth, struct err *e)
 }
 
 /* The unix socket needs no token; there only a worker token has a meaning. */
-static enum err_code identify(const struct service *s, const struct rpc_auth *auth, struct identity *who,
-                              struct err *e)
+static enum err_code identity_establish(const struct service *s, const struct rpc_auth *auth,
+                                        struct identity *who, struct err *e)
 {
-    set_origin(who, auth->peer);
+    identity_set_origin(who, auth->peer);
     if (auth->peer->kind == RPC_PEER_UNIX) {
-        if (!be_worker(who, s, auth))
-            be_local(who, auth->peer);
-    } else if (is_token(auth, s->options->token)) {
-        be_shared(who, s, auth->peer, "the shared token");
-    } else if (be_user(who, s, auth) || be_agent(who, s, auth) || be_worker(who, s, auth)) {
+        if (!identity_from_worker_token(who, s, auth))
+            identity_from_socket(who, auth->peer);
+    } else if (token_matches(auth, s->options->token)) {
+        identity_from_shared_token(who, s, auth->peer, "the shared token");
+    } else if (identity_from_user_token(who, s, auth) || identity_from_agent_token(who, s, auth) ||
+               identity_from_worker_token(who, s, auth)) {
         return ERR_OK;
     } else if (s->options->insecure) {
-        be_shared(who, s, auth->peer, "nothing: the coordinator runs with --insecure");
+        identity_from_shared_token(who, s, auth->peer, "nothing: the coordinator runs with --insecure");
     } else {
         snprintf(who->name, sizeof who->name, "unknown");
-        if (may_be_learnt(s, auth))
-            return err_set(e, ERR_UNAVAILABLE, NOT_LEARNT);
-        return refuse_stranger(auth, e);
+        if (worker_may_reappear(s, auth))
+            return err_set(e, ERR_UNAVAILABLE, WORKER_UNKNOWN_YET);
+        return identity_refuse(auth, e);
     }
     return ERR_OK;
 }
 
 /* ---- what it may */
 
-static enum err_code allow_worker(const struct service *s, const struct identity *who,
-                                  const struct rpc_auth *auth, struct err *e)
+static enum err_code access_allow_worker(const struct service *s, const struct identity *who,
+                                         const struct rpc_auth *auth, struct err *e)
 {
     if (who->kind == IDENTITY_WORKER)
         return ERR_OK;
-    if (who->kind == IDENTITY_AGENT || who->has_record || is_token(auth, s->options->token))
+    if (who->kind == IDENTITY_AGENT || who->has_record || token_matches(auth, s->options->token))
         return err_set(e, ERR_PERMISSION_DENIED, WORKER_ONLY);
-    if (may_be_learnt(s, auth))
-        return err_set(e, ERR_UNAVAILABLE, NOT_LEARNT);
+    if (worker_may_reappear(s, auth))
+        return err_set(e, ERR_UNAVAILABLE, WORKER_UNKNOWN_YET);
     return err_set(e, ERR_UNAUTHENTICATED, "not a worker token");
 }
 
-static enum err_code allow_user(const struct access_row *row, const struct identity *who, struct err *e)
+static enum err_code access_allow_role(const struct access_row *row, const struct identity *who,
+                                       struct err *e)
 {
     const enum role need = access_role(row->access);
     if (who->kind == IDENTITY_WORKER)
@@ -193,15 +198,15 @@ static enum err_code allow_user(const struct access_row *row, const struct ident
     return ERR_OK;
 }
 
-static enum err_code allow(const struct service *s, const struct identity *who, const struct rpc_auth *auth,
-                           struct err *e)
+static enum err_code access_allow(const struct service *s, const struct identity *who,
+                                  const struct rpc_auth *auth, struct err *e)
 {
     const struct access_row *row = access_find(auth->service, auth->method);
     if (!row)
         return err_set(e, ERR_UNIMPLEMENTED, "no method /%s/%s here", auth->service, auth->method);
     switch (row->access) {
     case ACCESS_WORKER:
-        return allow_worker(s, who, auth, e);
+        return access_allow_worker(s, who, auth, e);
     case ACCESS_AGENT:
         if (who->may_serve)
             return ERR_OK;
@@ -219,14 +224,14 @@ static enum err_code allow(const struct service *s, const struct identity *who, 
     case ACCESS_OPERATE:
         break;
     }
-    return allow_user(row, who, e);
+    return access_allow_role(row, who, e);
 }
 
 enum err_code auth_check(struct rpc_call *call, const struct rpc_auth *auth, void *service, struct err *e)
 {
     struct service *s = service;
     struct identity who = {.kind = IDENTITY_USER};
-    if (identify(s, auth, &who, e) == ERR_OK && allow(s, &who, auth, e) == ERR_OK) {
+    if (identity_establish(s, auth, &who, e) == ERR_OK && access_allow(s, &who, auth, e) == ERR_OK) {
         stats_call(&s->stats, auth->service, auth->method);
         rpc_call_set_identity(call, xmemdup(&who, sizeof who), free);
         return ERR_OK;
@@ -239,12 +244,12 @@ enum err_code auth_check(struct rpc_call *call, const struct rpc_auth *auth, voi
 
 /* ---- whose it is */
 
-const struct identity *caller(const struct rpc_call *call)
+const struct identity *caller_identity(const struct rpc_call *call)
 {
     return rpc_call_identity(call);
 }
 
-static bool owns(const struct identity *who, const struct job_record *job)
+static bool identity_owns(const struct identity *who, const struct job_record *job)
 {
     return who->role >= ROLE_OPERATE || (job->user && strcmp(job->user, who->name) == 0);
 }
@@ -252,9 +257,9 @@ static bool owns(const struct identity *who, const struct job_record *job)
 bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const char *to)
 {
     const struct job_record *record = core_job(s->core, job);
-    const struct identity *who = caller(call);
+    const struct identity *who = caller_identity(call);
     struct err e = {0};
-    if (!record || owns(who, record))
+    if (!record || identity_owns(who, record))
         return true;
     err_set(&e, ERR_PERMISSION_DENIED,
             "job %lld '%.100s' belongs to %.80s: to %s, be its owner or have the role operate; %s has the"
@@ -271,7 +276,7 @@ bool caller_reads_logs(struct service *s, const struct rpc_call *call, int64_t j
 {
     const struct job_record *record = core_job(s->core, job);
     const struct job_spec *spec = core_job_spec(s->core, job);
-    return !record || !spec || spec->logs != JOB_LOGS_PRIVATE || owns(caller(call), record);
+    return !record || !spec || spec->logs != JOB_LOGS_PRIVATE || identity_owns(caller_identity(call), record);
 }
 
 bool caller_may_read(struct service *s, struct rpc_call *call, int64_t job)

@@ -10,7 +10,7 @@ struct service;
 
 /* The server's check of each call, before its body is read. user: struct service. */
 enum err_code auth_check(struct rpc_call *call, const struct rpc_auth *auth, void *service, struct err *e);
-const struct identity *caller(const struct rpc_call *call); /* never NULL in a handler */
+const struct identity *caller_identity(const struct rpc_call *call); /* never NULL in a handler */
 /* True if the caller owns the job or has the role operate, or if the job does not exist (the handler reports
  * that). Otherwise fails the call. `to`: "cancel it". */
 bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const char *to);

@@ -38,7 +38,7 @@ const struct user_record *users_by_token(const struct service *s, const char *to
     return NULL;
 }
 
-static struct user_record *find_user(const struct service *s, const char *name)
+static struct user_record *user_find(const struct service *s, const char *name)
 {
     for (size_t i = 0; i < s->user_count; i++)
         if (strcmp(s->users[i].name, name) == 0)
@@ -50,7 +50,7 @@ static struct user_record *find_user(const struct service *s, const char *name)
 
 void users_who(struct rpc_call *rpc, const void *message, void *user)
 {
-    const struct identity *who = caller(rpc);
+    const struct identity *who = caller_identity(rpc);
     Ddp__V1__WhoAmIReply reply = DDP__V1__WHO_AM_IREPLY__INIT;
     (void)message;
     (void)user;
@@ -61,7 +61,7 @@ void users_who(struct rpc_call *rpc, const void *message, void *user)
     rpc_call_reply(rpc, &reply);
 }
 
-static void fill_user(const struct user_record *from, Ddp__V1__User *to)
+static void user_fill(const struct user_record *from, Ddp__V1__User *to)
 {
     ddp__v1__user__init(to);
     to->name = from->name;
@@ -76,35 +76,35 @@ void users_list(struct rpc_call *rpc, const void *message, void *user)
     Ddp__V1__ListUsersReply reply = DDP__V1__LIST_USERS_REPLY__INIT;
     CLEANUP(pool_release) struct pool pool = {0};
     (void)message;
-    service_flush(s);
+    commit_queue_flush(s);
     reply.n_users = s->user_count;
     reply.users = pool_alloc(&pool, s->user_count * sizeof *reply.users);
     for (size_t i = 0; i < s->user_count; i++) {
         reply.users[i] = pool_alloc(&pool, sizeof *reply.users[i]);
-        fill_user(&s->users[i], reply.users[i]);
+        user_fill(&s->users[i], reply.users[i]);
     }
     rpc_call_reply(rpc, &reply);
 }
 
 /* ---- changes */
 
-static void put_user(struct service *s, const struct user_record *user)
+static void user_put_change(struct service *s, const struct user_record *user)
 {
     struct user_record *copy = xmalloc(sizeof *copy);
     user_record_copy(copy, user);
-    service_change(s, CHANGE_USER_PUT)->user = copy;
+    commit_queue_change(s, CHANGE_USER_PUT)->user = copy;
 }
 
 /* Commits what is pending; false: the disk did not take it, which was said. */
-static bool commit_now(struct service *s, struct rpc_call *rpc)
+static bool user_commit_now(struct service *s, struct rpc_call *rpc)
 {
-    service_flush(s);
-    if (s->stuck)
+    commit_queue_flush(s);
+    if (s->commit_blocked)
         rpc_call_fail_with(rpc, ERR_RESOURCE_EXHAUSTED,
                            "the coordinator's disk is full (%s): the change counts once there is room; for a"
                            " new user or token run `ddp-coordinator user token NAME` then",
                            s->options->state);
-    return !s->stuck;
+    return !s->commit_blocked;
 }
 
 struct stream_end {
@@ -112,7 +112,7 @@ struct stream_end {
     struct rpc_call *but;
 };
 
-static void end_stream(struct rpc_call *call, void *user)
+static void user_end_stream(struct rpc_call *call, void *user)
 {
     const struct stream_end *end = user;
     const struct identity *who = rpc_call_identity(call);
@@ -120,31 +120,31 @@ static void end_stream(struct rpc_call *call, void *user)
         rpc_call_fail_with(call, ERR_UNAUTHENTICATED, "the token was revoked");
 }
 
-static void end_streams(struct service *s, struct rpc_call *rpc, const char *name)
+static void user_end_streams(struct service *s, struct rpc_call *rpc, const char *name)
 {
     struct stream_end end = {name, rpc};
-    rpc_server_each_call(s->server, end_stream, &end);
+    rpc_server_each_call(s->server, user_end_stream, &end);
 }
 
-static void reply_user(struct rpc_call *rpc, const struct user_record *user, const char *token)
+static void user_reply(struct rpc_call *rpc, const struct user_record *user, const char *token)
 {
     Ddp__V1__UserReply reply = DDP__V1__USER_REPLY__INIT;
     Ddp__V1__User shown;
-    fill_user(user, &shown);
+    user_fill(user, &shown);
     reply.user = &shown;
     if (token)
         reply.token = (char *)(uintptr_t)token;
     rpc_call_reply(rpc, &reply);
 }
 
-static void new_token(struct user_record *user, char token[TOKEN_TEXT])
+static void user_new_token(struct user_record *user, char token[TOKEN_TEXT])
 {
     token_make(token, TOKEN_USER);
     digest_sha256(user->token_hash, token, strlen(token));
     user->token_ms = service_now().wall_ms;
 }
 
-static enum err_code check_name(const struct service *s, const char *name, struct err *e)
+static enum err_code user_check_name(const struct service *s, const char *name, struct err *e)
 {
     const struct passwd *account;
     if (!id_node_name(name) || strchr("0123456789-.", name[0]))
@@ -159,7 +159,7 @@ static enum err_code check_name(const struct service *s, const char *name, struc
     return ERR_OK;
 }
 
-static int by_name(const void *a, const void *b)
+static int user_compare_names(const void *a, const void *b)
 {
     return strcmp(((const struct user_record *)a)->name, ((const struct user_record *)b)->name);
 }
@@ -172,10 +172,10 @@ void users_add(struct rpc_call *rpc, const void *message, void *user)
     struct user_record record = {.created_ms = service_now().wall_ms};
     char token[TOKEN_TEXT];
     struct err e = {0};
-    if (service_accepts(s, &e) == ERR_OK && check_name(s, request->name, &e) == ERR_OK) {
+    if (commit_queue_accepts(s, &e) == ERR_OK && user_check_name(s, request->name, &e) == ERR_OK) {
         if (role == ROLE_NONE)
             err_set(&e, ERR_INVALID_ARGUMENT, "role '%.40s': give view, submit or operate", request->role);
-        else if (find_user(s, request->name))
+        else if (user_find(s, request->name))
             err_set(
                 &e, ERR_ALREADY_EXISTS,
                 "there is a user %s: `ddp-coordinator user token %s` makes a new token, remove the user to"
@@ -188,22 +188,23 @@ void users_add(struct rpc_call *rpc, const void *message, void *user)
     }
     record.name = xstrdup(request->name);
     record.role = xstrdup(role_name(role));
-    new_token(&record, token);
-    put_user(s, &record);
-    audit_add(s, caller(rpc), "user_add", 0, "add user %s with the role %s", record.name, record.role);
+    user_new_token(&record, token);
+    user_put_change(s, &record);
+    audit_add(s, caller_identity(rpc), "user_add", 0, "add user %s with the role %s", record.name,
+              record.role);
     s->users = xrealloc(s->users, (s->user_count + 1) * sizeof *s->users);
     s->users[s->user_count++] = record;
-    qsort(s->users, s->user_count, sizeof *s->users, by_name);
-    if (commit_now(s, rpc))
-        reply_user(rpc, find_user(s, request->name), token);
+    qsort(s->users, s->user_count, sizeof *s->users, user_compare_names);
+    if (user_commit_now(s, rpc))
+        user_reply(rpc, user_find(s, request->name), token);
 }
 
 /* The user that a request names; NULL: there is none, or nothing can be changed now, which was said. */
-static struct user_record *named_user(struct service *s, struct rpc_call *rpc, const char *name)
+static struct user_record *user_require(struct service *s, struct rpc_call *rpc, const char *name)
 {
-    struct user_record *record = find_user(s, name);
+    struct user_record *record = user_find(s, name);
     struct err e = {0};
-    if (service_accepts(s, &e) == ERR_OK && !record)
+    if (commit_queue_accepts(s, &e) == ERR_OK && !record)
         err_set(&e, ERR_NOT_FOUND, "there is no user %.80s, `ddp-coordinator user list` shows all", name);
     if (e.code == ERR_OK)
         return record;
@@ -215,18 +216,18 @@ void users_remove(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__UserRequest *request = message;
-    struct user_record *record = named_user(s, rpc, request->name);
+    struct user_record *record = user_require(s, rpc, request->name);
     if (!record)
         return;
     struct user_record gone = *record;
     *record = s->users[--s->user_count];
     if (s->user_count)
-        qsort(s->users, s->user_count, sizeof *s->users, by_name);
-    service_change(s, CHANGE_USER_DELETE)->name = xstrdup(gone.name);
-    audit_add(s, caller(rpc), "user_remove", 0, "remove user %s", gone.name);
-    end_streams(s, rpc, gone.name);
-    if (commit_now(s, rpc))
-        reply_user(rpc, &gone, NULL);
+        qsort(s->users, s->user_count, sizeof *s->users, user_compare_names);
+    commit_queue_change(s, CHANGE_USER_DELETE)->name = xstrdup(gone.name);
+    audit_add(s, caller_identity(rpc), "user_remove", 0, "remove user %s", gone.name);
+    user_end_streams(s, rpc, gone.name);
+    if (user_commit_now(s, rpc))
+        user_reply(rpc, &gone, NULL);
     user_record_release(&gone);
 }
 
@@ -234,14 +235,14 @@ void users_renew(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__UserRequest *request = message;
-    struct user_record *record = named_user(s, rpc, request->name);
+    struct user_record *record = user_require(s, rpc, request->name);
     char token[TOKEN_TEXT];
     if (!record)
         return;
-    new_token(record, token);
-    put_user(s, record);
-    audit_add(s, caller(rpc), "user_token", 0, "make a new token for user %s", record->name);
-    end_streams(s, rpc, record->name);
-    if (commit_now(s, rpc))
-        reply_user(rpc, record, token);
+    user_new_token(record, token);
+    user_put_change(s, record);
+    audit_add(s, caller_identity(rpc), "user_token", 0, "make a new token for user %s", record->name);
+    user_end_streams(s, rpc, record->name);
+    if (user_commit_now(s, rpc))
+        user_reply(rpc, record, token);
 }

@@ -1,4 +1,4 @@
-#include "daemon/coordinator/service/looks.h"
+#include "daemon/coordinator/service/snapshot_query.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,7 +15,7 @@
  * nothing; such a look has no answer, or finds nothing. No state is kept: the question's number is the
  * negative job number, which no user's question has. */
 
-void looks_ask(struct session *session, int64_t job)
+void snapshot_query_send(struct agent_session *session, int64_t job)
 {
     struct service *s = session->service;
     Ddp__V1__CheckPlace place = DDP__V1__CHECK_PLACE__INIT;
@@ -34,19 +34,19 @@ void looks_ask(struct session *session, int64_t job)
     ask.place = &place;
     down.body_case = DDP__V1__AGENT_DOWN__BODY_CHECK;
     down.check = &ask;
-    if (session_send(session, &down, &e) != ERR_OK)
+    if (agent_session_send(session, &down, &e) != ERR_OK)
         log_debug("look_dropped", "node=%s why=%s", LOG_Q(session->node),
                   LOG_Q(e.msg)); /* the next one asks */
     strv_free(paths);
 }
 
 /* Where the look may not look, a worker might. */
-static bool may_be_there(const char *problem)
+static bool snapshot_may_exist(const char *problem)
 {
     return !*problem || !strcmp(problem, strerror(EACCES));
 }
 
-bool looks_answered(struct session *session, const Ddp__V1__CheckAnswer *answer)
+bool snapshot_query_answered(struct agent_session *session, const Ddp__V1__CheckAnswer *answer)
 {
     struct core_event event = {.kind = CORE_LOOKED, .session = session->handle};
     struct err e = {0};
@@ -55,8 +55,8 @@ bool looks_answered(struct session *session, const Ddp__V1__CheckAnswer *answer)
         return false;
     event.looked.job = -answer->ask;
     for (size_t i = 0; answer->place && i < answer->place->n_paths; i++)
-        event.looked.found |= may_be_there(answer->place->paths[i]->problem);
-    if (service_accepts(session->service, &e) == ERR_OK) /* else the next look's answer is as good */
-        service_event(session->service, &event);
+        event.looked.found |= snapshot_may_exist(answer->place->paths[i]->problem);
+    if (commit_queue_accepts(session->service, &e) == ERR_OK) /* else the next look's answer is as good */
+        commit_queue_event(session->service, &event);
     return true;
 }

@@ -1,4 +1,4 @@
-#include "daemon/coordinator/service/memory.h"
+#include "daemon/coordinator/service/memory_trim.h"
 
 #include <malloc.h>
 #include <stdio.h>
@@ -11,10 +11,10 @@
  * memory is free but stays resident. So a large amount of free memory is returned to the system now and then.
  */
 
-#define LOOK_MS 10000
+#define CHECK_MS 10000
 #define IDLE_BYTES (32LL << 20) /* resident and not in use: worth the walk through the heap */
 
-static int64_t resident_bytes(void)
+static int64_t memory_resident_bytes(void)
 {
     FILE *file = fopen("/proc/self/statm", "re");
     long long total, pages = 0;
@@ -25,23 +25,23 @@ static int64_t resident_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-static void on_memory(uv_timer_t *timer)
+static void memory_trim_on_timer(uv_timer_t *timer)
 {
     struct service *s = timer->data;
     const struct mallinfo2 heap = mallinfo2();
-    const int64_t resident = resident_bytes();
+    const int64_t resident = memory_resident_bytes();
     /* what a walk has left is not free in whole pages, so the next one waits until there is more again */
     if (resident - (int64_t)(heap.uordblks + heap.hblkhd) < IDLE_BYTES ||
         resident < s->trimmed_bytes + IDLE_BYTES / 2)
         return;
     malloc_trim(0);
-    s->trimmed_bytes = resident_bytes();
+    s->trimmed_bytes = memory_resident_bytes();
     if (resident - s->trimmed_bytes > IDLE_BYTES / 2)
         log_info("memory_returned", "before=%lld after=%lld", (long long)resident,
                  (long long)s->trimmed_bytes);
 }
 
-void memory_watch(struct service *s)
+void memory_trim_start(struct service *s)
 {
-    uv_timer_start(&s->memory_timer, on_memory, LOOK_MS, LOOK_MS);
+    uv_timer_start(&s->memory_timer, memory_trim_on_timer, CHECK_MS, CHECK_MS);
 }

@@ -1,4 +1,4 @@
-#include "daemon/coordinator/service/hearing.h"
+#include "daemon/coordinator/service/receive_delay.h"
 
 #include "base/clock.h"
 #include "daemon/coordinator/service/commit_queue.h"
@@ -13,21 +13,21 @@
 #define LATE_MS 250 /* shorter delays are normal on a busy machine */
 #define ASK_MS 250
 
-void hearing_open(struct service *s)
+void receive_delay_start(struct service *s)
 {
     const int64_t now = clock_boot_ms();
-    s->hearing = (struct hearing){
-        .asked_ms = now, .due_ms = now, .turned_ms = now, .idle_ns = uv_metrics_idle_time(&s->loop)};
+    s->receive_delay = (struct receive_delay){
+        .reported_ms = now, .due_ms = now, .turned_ms = now, .idle_ns = uv_metrics_idle_time(&s->loop)};
 }
 
-void hearing_due(struct service *s, int64_t wait_ms)
+void receive_delay_next_turn(struct service *s, int64_t wait_ms)
 {
-    s->hearing.due_ms = clock_boot_ms() + wait_ms;
+    s->receive_delay.due_ms = clock_boot_ms() + wait_ms;
 }
 
-void hearing_turn(struct service *s)
+void receive_delay_turn_ended(struct service *s)
 {
-    struct hearing *h = &s->hearing;
+    struct receive_delay *h = &s->receive_delay;
     const int64_t now = clock_boot_ms();
     const uint64_t idle = uv_metrics_idle_time(&s->loop);
     const int64_t busy = now - h->turned_ms - (int64_t)((idle - h->idle_ns) / 1000000);
@@ -37,27 +37,27 @@ void hearing_turn(struct service *s)
         h->late_ms += late;
     h->turned_ms = now;
     h->idle_ns = idle;
-    if (now - h->asked_ms >= ASK_MS)
-        hearing_tell(s);
+    if (now - h->reported_ms >= ASK_MS)
+        receive_delay_report(s);
 }
 
-void hearing_tell(struct service *s)
+void receive_delay_report(struct service *s)
 {
-    struct hearing *h = &s->hearing;
-    const int64_t now = clock_boot_ms(), most = now - h->asked_ms;
+    struct receive_delay *h = &s->receive_delay;
+    const int64_t now = clock_boot_ms(), most = now - h->reported_ms;
     struct rpc_traffic *t = &s->stats.traffic;
     rpc_server_traffic(s->server, t);
     int64_t deaf = t->deaf_ms > h->late_ms ? t->deaf_ms : h->late_ms;
     deaf = deaf < most ? deaf : most;
-    h->asked_ms = now;
+    h->reported_ms = now;
     h->late_ms = 0;
     if (deaf) {
-        s->stats.deaf_ms += (uint64_t)deaf;
-        service_event(s, &(struct core_event){.kind = CORE_DEAF, .deaf = {.ms = deaf}});
+        s->stats.receive_delay_ms += (uint64_t)deaf;
+        commit_queue_event(s, &(struct core_event){.kind = CORE_DEAF, .deaf = {.ms = deaf}});
     }
     if (t->shut_ms) {
-        s->stats.shut_ms += (uint64_t)t->shut_ms;
-        service_event(s,
-                      &(struct core_event){.kind = CORE_DEAF, .deaf = {.ms = t->shut_ms, .outside = true}});
+        s->stats.connect_delay_ms += (uint64_t)t->shut_ms;
+        commit_queue_event(
+            s, &(struct core_event){.kind = CORE_DEAF, .deaf = {.ms = t->shut_ms, .outside = true}});
     }
 }

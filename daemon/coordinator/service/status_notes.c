@@ -1,4 +1,4 @@
-#include "daemon/coordinator/service/notes.h"
+#include "daemon/coordinator/service/status_notes.h"
 
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 
 /* What somebody who looks at the cluster has to know: the NOTE lines of `ddpctl status`. */
 
-static char **note_strangers(struct service *s, char **notes)
+static char **note_unknown_jobs(struct service *s, char **notes)
 {
     size_t count;
     const char **names = core_node_names(s->core, &count);
@@ -31,11 +31,11 @@ static char **note_strangers(struct service *s, char **notes)
     return notes;
 }
 
-char **service_notes(struct service *s)
+char **status_notes(struct service *s)
 {
     char **notes = NULL;
 
-    if (s->stuck) {
+    if (s->commit_blocked) {
         CLEANUP(free_text)
         char *text =
             xasprintf("disk full at %s: nothing is written and new jobs are refused; running jobs continue",
@@ -47,5 +47,5 @@ char **service_notes(struct service *s)
         char *text = xasprintf("the last backup of the database failed: %s", backups_problem(s->backups));
         notes = strv_append(notes, text);
     }
-    return note_strangers(s, notes);
+    return note_unknown_jobs(s, notes);
 }

@@ -1,9 +1,0 @@
-#ifndef DDP_DAEMON_COORDINATOR_SERVICE_MEMORY_H
-#define DDP_DAEMON_COORDINATOR_SERVICE_MEMORY_H
-
-struct service;
-
-/* Starts a timer of the loop that returns freed memory to the system. */
-void memory_watch(struct service *s);
-
-#endif
