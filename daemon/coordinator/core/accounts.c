@@ -1,6 +1,8 @@
 /* Handles users who have no account on a node with `run_as: submitter`. Their jobs are placed on other nodes,
  * which does not count as a restart, and the job's status says which account is missing on which node. A node
  * reports the missing account when it should start such a job, and in each heartbeat while it is missing. */
+#include "daemon/coordinator/core/accounts.h"
+
 #include <stdlib.h>
 #include <string.h>
 

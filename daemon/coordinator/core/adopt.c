@@ -11,13 +11,22 @@
  * come: the further of two generations and states counts, a worker that either calls dead is dead, snapshots
  * are put together. So no worker that both sides know is told to stop, and a job that has ended since is not
  * run again. */
+#include "daemon/coordinator/core/adopt.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/gpus.h"
+#include "daemon/coordinator/core/load.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes.h"
+#include "daemon/coordinator/core/rendezvous.h"
 
 #define NUMBERS_APART                                                                                        \
     1000 /* between the last number that the records know and the first that is given out again */

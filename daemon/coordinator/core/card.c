@@ -7,10 +7,13 @@
  * and the number of the node's own workers in it that are dead. Deaths of other nodes' workers are left to
  * the cards of those nodes; otherwise each exit would send a card to every node. So when a wish lets a node
  * drop an exit record, the node's card already contains that exit. */
+#include "daemon/coordinator/core/card.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
 
 #define ENDED (INT64_C(1) << 40) /* a stage beyond all others: what has ended does not begin again */

@@ -13,7 +13,22 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/adopt.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/facts.h"
+#include "daemon/coordinator/core/jobs.h"
+#include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes.h"
+#include "daemon/coordinator/core/operator.h"
+#include "daemon/coordinator/core/placement/elastic.h"
+#include "daemon/coordinator/core/placement/placement.h"
+#include "daemon/coordinator/core/progress.h"
+#include "daemon/coordinator/core/rendezvous.h"
+#include "daemon/coordinator/core/reports.h"
+#include "daemon/coordinator/core/snapshot_faults.h"
+#include "daemon/coordinator/core/snapshots.h"
+#include "daemon/coordinator/core/stall.h"
 
 void core_config_defaults(struct core_config *config)
 {

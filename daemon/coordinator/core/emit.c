@@ -1,3 +1,5 @@
+#include "daemon/coordinator/core/emit.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -5,7 +7,10 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/card.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes.h"
+#include "daemon/coordinator/core/text.h"
 
 static struct change *change_add(struct core *core, enum change_kind kind)
 {

@@ -1,6 +1,8 @@
 /* What a worker's end means: to the generation that it was a member of, and whose failure it was that ended
  * it.
  */
+#include "daemon/coordinator/core/exit_cause.h"
+
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -10,7 +12,11 @@
 #include "base/exits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/accounts.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes.h"
 #include "daemon/coordinator/core/text.h"
 
 #define PORT_RETRIES 20 /* taken ports in a row that are not the job's fault */

@@ -1,13 +1,21 @@
 /* What a node says of its spawns. Presence counts at once; absence only from the revision on in which we
  * wished for the spawn; a live process that we hold for dead, or never knew, keeps the node from getting work
  * until it is gone. */
+#include "daemon/coordinator/core/facts.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/adopt.h"
+#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/exit_cause.h"
+#include "daemon/coordinator/core/jobs.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes.h"
 
 static void running(struct core *core, struct spawn *s, const struct core_fact *fact)
 {

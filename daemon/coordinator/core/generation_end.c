@@ -4,13 +4,18 @@
  * Join is answered ABORTED), the others are stopped, and the job recovers as long as its budget lasts, else
  * it stops for good. A drain or a cancel lets the generation finish its step and snapshot first (draining).
  * In each case recover_settle goes on once those are dead that the next thing has to wait for. */
+#include "daemon/coordinator/core/generation_end.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/progress.h"
+#include "daemon/coordinator/core/rendezvous.h"
 #include "daemon/coordinator/core/text.h"
 
 #define KILL_AFTER_GRACE_MS                                                                                  \

@@ -1,5 +1,7 @@
 /* A generation is born: ranks and slots on the chosen nodes, a token for each spawn, a port for the master.
  */
+#include "daemon/coordinator/core/generation_form.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +9,11 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/placement/capacity.h"
+#include "daemon/coordinator/core/snapshot_faults.h"
 
 static bool cpu_taken(const struct node *node, int slot)
 {

@@ -1,10 +1,15 @@
 /* What a node says of its GPUs. One that becomes sick is leased to nobody any more; who has it goes on,
  * unless it fell off the bus: then its workers wait for something that never comes, and their generation
  * ends. */
+#include "daemon/coordinator/core/gpus.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
 
 static bool holds(const struct spawn *s, const char *uuid)

@@ -1,3 +1,5 @@
+#include "daemon/coordinator/core/inventory.h"
+
 #include <stdlib.h>
 #include <string.h>
 

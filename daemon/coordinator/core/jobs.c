@@ -1,10 +1,20 @@
+#include "daemon/coordinator/core/jobs.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/rendezvous.h"
+#include "daemon/coordinator/core/reports.h"
+#include "daemon/coordinator/core/snapshots.h"
+#include "daemon/coordinator/core/stall.h"
 
 #define RETAIN_EVERY_MS 60000
 #define REQUEST_BYTES (256 << 10) /* job file and environment: dozens of such jobs still fit into a wish */

@@ -1,13 +1,20 @@
 /* After a restart: the durable records become the core's state again. What is not durable starts anew, each
  * time on the safe side: leases count whole from now, so do join and stop deadlines; offers come again with
  * the next Join. */
+#include "daemon/coordinator/core/load.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/adopt.h"
+#include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes.h"
+#include "daemon/coordinator/core/progress.h"
 
 static void load_nodes(struct core *core, const struct records *records)
 {

@@ -8,12 +8,19 @@
  * among its nodes. Files that exist but cannot be loaded would start a new generation each time, so the pause
  * doubles then. If only an older snapshot than the newest is offered, the job starts from it, and an event
  * says so. */
+#include "daemon/coordinator/core/lost_snapshots.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes.h"
+#include "daemon/coordinator/core/placement/capacity.h"
+#include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/text.h"
 
 #define LOOK_MOST 20  /* times the first pause, between looks at files that were of no use */

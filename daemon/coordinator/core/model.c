@@ -6,6 +6,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/inventory.h"
+#include "daemon/coordinator/core/lost_snapshots.h"
+#include "daemon/coordinator/core/rendezvous.h"
+#include "daemon/coordinator/core/snapshot_faults.h"
 
 struct job *core_find_job(const struct core *core, int64_t id)
 {
@@ -264,18 +269,6 @@ void core_wake(struct core *core, int64_t at)
 {
     if (at > 0 && at < core->wake_at)
         core->wake_at = at;
-}
-
-void text_set(char **text, const char *fmt, ...)
-{
-    char line[1024];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(line, sizeof(line), fmt, args);
-    va_end(args);
-    free(*text);
-    *text = xstrdup(line);
 }
 
 void core_free(struct core *core)

@@ -5,13 +5,25 @@
  * not have heard it is no silence. A lost node's spawns keep their slots until the node is back and says that
  * they are gone, or until the lease has run out: its holder counts from when it sent the heartbeat that was
  * acknowledged, we from when we heard it, so the holder has stopped before. */
+#include "daemon/coordinator/core/nodes.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/accounts.h"
+#include "daemon/coordinator/core/adopt.h"
+#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/gpus.h"
+#include "daemon/coordinator/core/inventory.h"
+#include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/stall.h"
+#include "daemon/coordinator/core/text.h"
 
 #define REST_MS 30000     /* of a node that could not start a process */
 #define FORGIVE_MS 600000 /* a node that stayed this long has not flapped */

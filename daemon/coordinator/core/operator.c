@@ -1,9 +1,14 @@
+#include "daemon/coordinator/core/operator.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/text.h"
 
 static struct node *named(struct core *core, const struct core_event *event)
 {

@@ -1,6 +1,8 @@
 /* How far a job has got, kept in its record so that a restarted coordinator can still show it. Written when
  * the job ends, with each change of its record, when the coordinator ends, and every half minute for all jobs
  * with news: a report itself costs no commit. */
+#include "daemon/coordinator/core/progress.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
 
 #define KEEP_MS 30000

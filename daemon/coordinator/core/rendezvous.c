@@ -3,13 +3,20 @@
  * that is durable all get the same answer (running), however often they ask, from this process or the next.
  * Offers are not durable: after a restart of ours a forming generation waits until all have joined again, as
  * their clients do by themselves. */
+#include "daemon/coordinator/core/rendezvous.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/jobs.h"
+#include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/text.h"
 
 #define ADDRESS_LIMIT 4096

@@ -1,10 +1,16 @@
 /* What workers report: kept as the last values for status; progress.c makes them durable now and then. */
+#include "daemon/coordinator/core/reports.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes.h"
+#include "daemon/coordinator/core/progress.h"
+#include "daemon/coordinator/core/snapshot_faults.h"
 #include "daemon/coordinator/core/text.h"
 
 static void keep_loss(struct job *job, double loss)

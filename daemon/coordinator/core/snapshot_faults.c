@@ -2,13 +2,18 @@
  * failure on a node is an event, the next success is an event, and the job's status has a note in between.
  * This is kept in memory only, because the worker reports each failure. A worker that cannot reach us reports
  * nothing. So a job that reports steps but commits nothing for two intervals has an event and a note, too. */
+#include "daemon/coordinator/core/snapshot_faults.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/rendezvous.h"
+#include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/text.h"
 
 #define WHY_CHARS 400

@@ -1,9 +1,14 @@
+#include "daemon/coordinator/core/snapshots.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/snapshot_faults.h"
+#include "daemon/coordinator/core/text.h"
 
 #define LINEAGE_DEPTH 100
 #define KEEP 256 /* records of a job's snapshots; the files are the trainer's to keep or delete */

@@ -4,11 +4,17 @@
  *   - no rank has printed or reported anything for the whole time, and at least one has used no CPU time
  *     either: the others may well be spinning in a collective that waits for it.
  * With `stall_timeout` that ends the generation, charged; without, it is only said. */
+#include "daemon/coordinator/core/stall.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/nodes.h"
+#include "daemon/coordinator/core/operator.h"
 #include "daemon/coordinator/core/text.h"
 
 #define SAID_AFTER_MS 60000   /* in status, of a job without stall_timeout */

@@ -1,11 +1,17 @@
 /* Views for people: what ddpctl shows of jobs and nodes, put together from the core's state on demand. */
+#include "daemon/coordinator/core/status.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/snapshot_faults.h"
+#include "daemon/coordinator/core/snapshots.h"
+#include "daemon/coordinator/core/stall.h"
 #include "daemon/coordinator/core/text.h"
 
 const struct job_record *core_job(const struct core *core, int64_t id)

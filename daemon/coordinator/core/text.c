@@ -1,10 +1,26 @@
 #include "daemon/coordinator/core/text.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "base/mem.h"
+
+void text_set(char **text, const char *fmt, ...)
+{
+    char line[1024];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    free(*text);
+    *text = xstrdup(line);
+}
 
 const char *text_count(char out[TEXT_COUNT], int64_t n)
 {

@@ -3,6 +3,9 @@
 
 #include <stdint.h>
 
+/* Replaces an owned text; the new one is cut at 1,023 bytes. */
+void text_set(char **text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* Numbers as people read them; each returns its buffer. */
 #define TEXT_COUNT 32
 #define TEXT_AGO 48

@@ -1,9 +1,12 @@
+#include "daemon/coordinator/core/wish.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/card.h"
 #include "daemon/coordinator/core/model.h"
 
 static struct core_wish_group *find_group(struct core_wish *wish, int64_t job)

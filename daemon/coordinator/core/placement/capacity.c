@@ -4,6 +4,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/accounts.h"
+#include "daemon/coordinator/core/inventory.h"
+#include "daemon/coordinator/core/lost_snapshots.h"
+#include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/compatibility.h"
 
 bool room_usable(const struct node *node)

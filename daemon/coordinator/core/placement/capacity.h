@@ -3,39 +3,37 @@
 
 #include "daemon/coordinator/core/model.h"
 
-/* What nodes have room for, in one placement pass: node->place counts what is there, what is busy, and what
- * is kept free for jobs that wait. Own folder only. */
+/* What nodes have room for in one placement pass: node->place counts what exists, what is busy, and what is
+ * kept free for jobs that wait. */
 
 enum room_mode { ROOM_CPU, ROOM_GPU }; /* which kind of slot a job occupies */
 
-#define ROOM_NO_FORMER                                                                                       \
-    (1 << 20) /* the order of nodes that had no part in the last generation, from here on */
+/* room_former_order of nodes without a part in the last generation starts here. */
+#define ROOM_NO_FORMER (1 << 20)
+
+struct place_choice {
+    struct node *node;
+    int procs, gpus_each; /* gpus_each 0: CPU slots */
+    int order, available; /* for sorting */
+};
 
 void room_count(struct node *node);          /* begins a pass: nothing is kept */
-bool room_usable(const struct node *node);   /* something can be placed on it now */
-bool room_expected(const struct node *node); /* not now, but as things stand soon again */
+bool room_usable(const struct node *node);   /* workers can be placed on it now */
+bool room_expected(const struct node *node); /* workers can probably be placed on it soon */
 enum room_mode room_mode_of(const struct core *core, const struct job *job);
-bool room_feasible(const struct core *core, const struct job *job,
-                   enum room_mode mode); /* by an empty cluster */
-/* How many processes the job has on this node, and of how many GPUs each; 0: the node is none for it. */
+/* The cluster could run the job if it were empty. */
+bool room_feasible(const struct core *core, const struct job *job, enum room_mode mode);
+/* How many processes the job has on this node, and how many GPUs each of them has. Returns 0 if the node
+ * cannot run this job. */
 int room_procs(const struct job *job, const struct node *node, enum room_mode mode, int *gpus_each);
-int room_sick(const struct core *core);       /* GPUs that are there, and not well */
+int room_sick(const struct core *core);       /* GPUs that exist and are sick */
 int room_units(const struct place_choice *c); /* slots or GPUs */
 int room_available(const struct node *node, enum room_mode mode);
-int room_former_order(const struct job *job,
-                      const struct node *node); /* its node rank in the last generation */
-/* All nodes that could take the job's processes now, best first; those of an emptier cluster when `later`.
- * `out` has room for every node. */
+int room_former_order(const struct job *job, const struct node *node); /* node rank in the last generation */
+/* All nodes that could take the job's processes now, best first. later: those that could take them if other
+ * jobs had ended. `out` has room for every node. */
 size_t room_candidates(const struct core *core, const struct job *job, enum room_mode mode, bool later,
                        struct place_choice *out);
-/* world.c. Of `list`, best first, those that the job takes: `least` to `most` nodes, beside `with` processes
- * that it keeps. They move to the front. 0: no choice does, and the list is as it was. */
-size_t world_choose(const struct job_spec *spec, int64_t least, int64_t most, int64_t with,
-                    struct place_choice *list, size_t count);
-bool world_matters(const struct job_spec *spec); /* reproducible: world */
-/* Some number of nodes from min to max could give a world size that the job can have. */
-bool world_possible(const struct job_spec *spec, int64_t min, int64_t max);
-
 /* Whether the job, if it stopped now, could have its processes on this node again. Its own slots count as
  * free. */
 bool room_fits_again(const struct job *job, const struct node *node, enum room_mode mode);

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/placement/capacity.h"
 
 bool alike_matters(const struct job *job, enum room_mode mode)
 {

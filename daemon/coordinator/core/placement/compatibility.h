@@ -4,21 +4,22 @@
 #include "base/buf.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 
-/* NCCL refuses peers of another version than its own, down to the patch. So the native workers of a
- * generation on GPUs have nodes whose trainers carry the same one; commands bring their own NCCL, and are
- * their own to match. A node that has not said yet goes with any. */
+/* NCCL refuses peers of any other version, down to the patch level. So the native workers of a generation on
+ * GPUs run only on nodes whose trainers use the same version. Commands bring their own NCCL, and their users
+ * match it themselves. A node that has not yet reported its version goes with any. */
 
 bool alike_matters(const struct job *job, enum room_mode mode);
 bool alike_can_train(const struct node *node); /* its trainer can use GPUs */
-size_t alike_unfit(const struct core *core);   /* nodes with GPUs and such a trainer as cannot */
-/* Keeps those of one version: of as many nodes as possible, among equals of the first in the list. */
+size_t alike_unfit(const struct core *core);   /* nodes that have GPUs and a trainer that cannot use them */
+/* Keeps the choices of one version: the one with the most nodes, among equals that of the first in the list.
+ */
 size_t alike_keep(struct place_choice *list, size_t count);
-/* Keeps those that go with the node. */
+/* Keeps the choices that are compatible with the node. */
 size_t alike_with(const struct node *node, struct place_choice *list, size_t count);
-/* False: nodes enough could take the job, but not of one version; says which they are. */
+/* False: enough nodes could take the job, but not of one version; `why` names the versions. */
 bool alike_feasible(const struct core *core, const struct job *job, enum room_mode mode, struct buf *why);
-
-/* NULL, or how two of the nodes differ in what computes on their GPUs: NCCL does not mind, the bits may. */
+/* Two nodes of the list compute with different libraries on their GPUs. NCCL accepts that, but the bits may
+ * differ. Returns NULL if none do, else a sentence that the caller frees. */
 char *alike_difference(const struct place_choice *list, size_t count);
 
 #endif

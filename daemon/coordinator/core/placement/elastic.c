@@ -8,6 +8,8 @@
  * that is lost again and again has to stay longer each time before it is offered (nodes.c). Nothing of this
  * is charged. A job is left alone when it is about to end, or would lose what it has done. A user's resize
  * skips all that for what is free when it is said; what comes later is offered like any other. */
+#include "daemon/coordinator/core/placement/elastic.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,13 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/lost_snapshots.h"
+#include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/capacity.h"
+#include "daemon/coordinator/core/placement/world_size.h"
+#include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/text.h"
 
 #define LAST_CALL 6 /* settle times, from the first node that was offered */

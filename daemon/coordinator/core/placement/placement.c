@@ -6,7 +6,7 @@
  * those nodes as far as the kept places remain possible without theirs. So nobody waits for ever behind jobs
  * that are smaller or younger, and small jobs do not wait for a big one that does not need their slots.
  * Recovering jobs all keep places. */
-#include "daemon/coordinator/core/core.h"
+#include "daemon/coordinator/core/placement/placement.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,8 +15,16 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "daemon/coordinator/core/accounts.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/generation_form.h"
+#include "daemon/coordinator/core/lost_snapshots.h"
+#include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/placement/compatibility.h"
+#include "daemon/coordinator/core/placement/elastic.h"
+#include "daemon/coordinator/core/placement/world_size.h"
+#include "daemon/coordinator/core/text.h"
 
 #define BEHIND_HEAD 200 /* jobs that one pass tries past the first blocked one */
 

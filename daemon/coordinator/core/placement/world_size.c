@@ -1,10 +1,13 @@
 /* Which of the nodes that a job could have it takes. Most jobs take all up to their most. One with
  * reproducible: world wants a world size that divides its shards: it takes those that make the largest such
  * one, and leaves the others to whom they suit. */
+#include "daemon/coordinator/core/placement/world_size.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 
 #define TRIES 100000 /* of a search; those with nodes of one or two sizes take some dozens */

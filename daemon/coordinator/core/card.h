@@ -1,0 +1,23 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_CARD_H
+#define DDP_DAEMON_COORDINATOR_CORE_CARD_H
+
+#include "daemon/coordinator/core/model.h"
+
+/* Copies of a job's records that nodes keep; card.c describes them. */
+
+/* How far a job has come; g: its current generation, or NULL. */
+int64_t card_stage(const struct job_record *job, const struct generation_record *g);
+int64_t card_progress(const struct job *job, const struct node *node);
+void card_needed(struct node *node, int64_t job); /* a spawn of the job may run there */
+void card_heads(struct core *core, struct node *node, const struct core_hello *hello);
+/* Notes that this revision of the node's wish carries the cards that are due. */
+void card_offer(struct core *core, struct node *node);
+void card_kept(struct core *core, struct node *node, int64_t revision); /* facts answered that revision */
+/* Retention removes the job: cards of it do not bring it back. */
+void card_removed(struct core *core, int64_t job);
+void card_ended(struct core *core, const struct job *job); /* nodes with a card of the job get the last one */
+/* whole: all records of the job, else those that a card holds. For records_release. */
+void card_records(const struct job *job, bool whole, struct records *out);
+bool card_due(const struct core *core, const struct node *node, const struct node_card *card);
+
+#endif

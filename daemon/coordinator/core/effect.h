@@ -1,0 +1,50 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_EFFECT_H
+#define DDP_DAEMON_COORDINATOR_CORE_EFFECT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "store/change.h"
+
+/* What the core wants done. Changes are committed first, in one transaction; then the effects are carried
+ * out, in order. */
+
+enum core_join_state { CORE_JOIN_PENDING, CORE_JOIN_BOOTSTRAP, CORE_JOIN_READY }; /* the wire's numbers */
+
+enum core_effect_kind {
+    EFFECT_REPLY, /* call, err; after OK: submit has job and existed; cancel, resize, restart have job */
+    EFFECT_JOIN,  /* call, state, job, generation: core_generation and core_rank have the answer's content */
+    EFFECT_WATCH, /* call, member, generation, rank, stop; after !member end the stream */
+    EFFECT_WELCOME,      /* session */
+    EFFECT_REFUSE,       /* session, err: end it with this status */
+    EFFECT_CLOSE,        /* session: a newer one of the same agent took over; end it with ABORTED */
+    EFFECT_ACK,          /* session, sequence: renews the node's leases */
+    EFFECT_PARDON,       /* session: the operator holds the node's GPUs for well */
+    EFFECT_WISH,         /* session, node: send core_wish(node) */
+    EFFECT_LOOK,         /* session, job: ask the node whether core_snapshot_paths(job) are there */
+    EFFECT_JOB_CHANGED,  /* job: its status is another; tell who watches it */
+    EFFECT_NODE_CHANGED, /* node; state LOST: end its log reads and say so */
+};
+
+struct core_effect {
+    enum core_effect_kind kind;
+    uint64_t call, session;
+    int64_t job, generation, sequence;
+    int rank;
+    enum core_join_state state;
+    bool existed, member, stop;
+    char *node; /* owned by the effect */
+    struct err err;
+};
+
+struct core_out {
+    struct change *changes;
+    struct core_effect *effects;
+    size_t change_count, change_cap, effect_count, effect_cap;
+};
+void core_out_clear(struct core_out *out); /* keeps the arrays */
+void core_out_release(struct core_out *out);
+
+#endif

@@ -1,0 +1,32 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_EMIT_H
+#define DDP_DAEMON_COORDINATOR_CORE_EMIT_H
+
+#include "daemon/coordinator/core/model.h"
+
+/* Changes and effects of the call in progress. emit_* copy what they are given. A move_* function checks the
+ * move against its state table, logs it once and sets the state; no other code sets a state. */
+void emit_job(struct core *core, const struct job *job, enum change_kind kind);
+void emit_node(struct core *core, const struct node *node, enum change_kind kind);
+void emit_generation(struct core *core, const struct generation *g, enum change_kind kind);
+void emit_rank(struct core *core, const struct rank *rank, enum change_kind kind);
+void emit_spawn(struct core *core, const struct spawn *s, enum change_kind kind);
+void emit_snapshot(struct core *core, const struct snapshot_record *snapshot, enum change_kind kind);
+void emit_progress(struct core *core, const struct job *job); /* job->r.progress only */
+void emit_forget(struct core *core, int64_t job);
+void emit_number_removed(struct core *core, int64_t job);
+void emit_clear(struct core *core, int64_t job);
+void emit_meta(struct core *core, const char *key, int64_t value);
+void emit_event(struct core *core, const struct job *job, const char *what, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void move_job(struct core *core, struct job *job, enum job_state to, const char *why);
+void move_node(struct core *core, struct node *node, enum node_state to, const char *why);
+void move_generation(struct core *core, struct generation *g, enum generation_state to, const char *why);
+void move_rank(struct core *core, struct rank *rank, enum rank_state to);
+
+struct core_effect *emit_effect(struct core *core, enum core_effect_kind kind);
+void emit_ok(struct core *core, uint64_t call);
+void emit_fail(struct core *core, uint64_t call, enum err_code code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void emit_flush(struct core *core); /* the wishes and the job changes that this call caused */
+
+#endif

@@ -1,0 +1,205 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_EVENT_H
+#define DDP_DAEMON_COORDINATOR_CORE_EVENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "store/record.h"
+
+/* What happens to the core. Calls and sessions are named by handles of the owner (core.h); all pointers are
+ * borrowed for the call. */
+
+struct core;
+
+struct core_gpu {
+    char *uuid, *name, *problem, *driver; /* NULL: unknown */
+    int64_t memory_bytes, memory_used;
+    int index, temperature, power_watts;
+    double utilisation;
+    bool healthy;
+    bool lost; /* fell off the bus: what runs on it is over */
+};
+
+/* The head of a card that a node keeps: the job, and how far the job had come at that time (card.c). */
+struct core_card_head {
+    int64_t job, progress;
+};
+
+struct core_hello {
+    const char *node, *instance, *session_id, *version, *cluster_id, *address, *log_dir;
+    const char *nccl;        /* "2.28.9", of its trainer; "none": that cannot use GPUs; NULL, "": unknown */
+    const char *plugin;      /* all that the trainer uses there: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0" */
+    int64_t epoch, revision; /* of the wish the agent keeps */
+    int cpu_slots, cores, port_first, port_last;
+    int procs;      /* workers that a job has on this node, whatever the job says; 0: as it says */
+    int seat, turn; /* of a run's node: the node rank it wants, plus 1 (0: any), and when it joined */
+    int64_t memory_bytes;
+    const struct core_gpu *gpus;
+    size_t gpu_count;
+    int gpu_slots; /* workers that share a GPU, 0: 1 */
+    bool keeps_cards;
+    const struct core_card_head *heads; /* of all cards that it keeps */
+    size_t head_count;
+    const struct records *cards; /* those that core_wants_card asked for, one job each */
+    size_t card_count;
+};
+
+enum core_fact_state { FACT_STARTING, FACT_RUNNING, FACT_STOPPING, FACT_EXITED };
+struct core_fact {
+    int64_t job, spawn, generation;
+    enum core_fact_state state;
+    int64_t pid, started_ms, ended_ms; /* times: the node's wall clock */
+    int code, signal;
+    bool out_of_memory, lost, not_started, port_busy, lease_expired;
+    bool node_trouble;                 /* not started, and another node might well start it */
+    bool no_account;                   /* the only reason: the job's user has no account there */
+    bool stopped;                      /* it was told to stop before it ended */
+    const char *message, *stderr_tail; /* the tail's lines joined by '\n' */
+};
+
+struct core_metric {
+    const char *name;
+    double value;
+};
+struct core_report {
+    int64_t job, spawn, time_ms, step;
+    bool has_step;
+    const struct core_metric *metrics;
+    size_t metric_count;
+};
+
+struct core_offer { /* a snapshot that a joining process could load */
+    int64_t job, generation, step;
+    const char *digest, *path;
+    bool committed; /* carries a COMMITTED.json that the process has checked */
+};
+
+struct core_activity { /* of a quiet worker; ms, -1: it is not */
+    int64_t job, spawn, idle_ms, silent_ms;
+    char state; /* 'T', 'D', 0 */
+};
+
+struct core_account { /* a user whose jobs cannot run on a node, and the sentence that says so */
+    const char *user, *why;
+};
+
+enum core_event_kind {
+    /* users; each has a call */
+    CORE_SUBMIT,
+    CORE_CANCEL,
+    CORE_RESIZE,
+    CORE_RESTART,
+    CORE_DRAIN,
+    CORE_UNDRAIN,
+    CORE_FORGET,
+    /* agents; each has a session. All but HELLO of a session that is not the node's newest are ignored. */
+    CORE_HELLO,
+    CORE_HEARTBEAT,
+    CORE_FACTS,
+    CORE_REPORTS,
+    CORE_ACTIVITY,
+    CORE_LOOKED, /* answers EFFECT_LOOK */
+    CORE_GOODBYE,
+    CORE_SESSION_CLOSED,
+    /* from the core's owner: for some time until now it received no messages; has no call and no session */
+    CORE_DEAF,
+    /* native workers; each has a call and the member whose token it came with (core_find_token) */
+    CORE_JOIN,
+    CORE_PUT_BOOTSTRAP,
+    CORE_WATCH,
+    CORE_COMMIT_SNAPSHOT,
+    CORE_SNAPSHOT_FAILED,
+    CORE_CALL_GONE, /* call */
+    CORE_EVENT_KINDS
+};
+
+struct core_event {
+    enum core_event_kind kind;
+    uint64_t call;    /* who gets the reply */
+    uint64_t session; /* an agent's stream */
+    struct {
+        int64_t job, spawn;
+    } member; /* a worker's identity, by its token; what the request claims is checked against it */
+    union {
+        struct {
+            const char *request_id, *job_file, *user;
+            char *const *env;  /* NULL-terminated or NULL */
+            int64_t continues; /* 0: none; the new job starts from that job's newest committed snapshot */
+            bool resume;       /* continue whatever job's snapshots the directory holds */
+            uint8_t digest[DIGEST_BYTES]; /* of the whole request, user left out */
+        } submit;
+        struct {
+            int64_t job;
+            bool kill;
+            const char *why; /* NULL or empty: the user wanted it */
+            int signal;      /* for a command's processes, 0: SIGTERM */
+            int exit_code;   /* not 0: it has failed with this one */
+        } cancel;
+        struct {
+            int64_t job, nodes_min, nodes_max; /* nodes: resize only */
+            bool from_scratch;                 /* restart only: snapshots up to now do not count */
+        } resize;
+        struct {
+            const char *name, *reason;
+        } node; /* drain, undrain, forget */
+        struct core_hello hello;
+        struct {
+            int64_t sequence;
+            double load;
+            int64_t memory_free;
+            const struct core_gpu *gpus; /* what changed; may be none */
+            size_t gpu_count;
+            const struct core_account *accounts; /* all of the node's */
+            size_t account_count;
+        } heartbeat;
+        struct {
+            int64_t epoch, revision; /* of the wish they answer */
+            const struct core_fact *facts;
+            size_t count;
+        } facts;
+        struct {
+            const struct core_report *reports;
+            size_t count;
+        } reports;
+        struct {
+            const struct core_activity *spawns; /* all of the node that are quiet */
+            size_t count;
+        } activity;
+        struct {
+            int64_t generation;
+            int rank;
+            const uint8_t *address;
+            size_t address_size;
+            const struct core_offer *offers;
+            size_t offer_count;
+            char *const *unusable; /* snapshots that it cannot offer, and why; NULL: none */
+            size_t unusable_count;
+        } join;
+        struct {
+            int64_t generation;
+            int rank;
+            const uint8_t *bytes;
+            size_t size;
+        } bootstrap;
+        struct {
+            int64_t ms;
+            bool outside; /* messages on open streams were received; only new streams could not be opened */
+        } deaf;
+        struct {
+            int64_t generation; /* where the process is */
+        } watch;
+        struct {
+            int64_t generation, step, bytes;
+            const char *digest, *path;
+            const char *why; /* it failed: with path and error */
+        } snapshot;
+        struct {
+            int64_t job;
+            bool found; /* one of core_snapshot_paths */
+        } looked;
+    };
+};
+
+#endif

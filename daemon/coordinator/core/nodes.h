@@ -1,0 +1,25 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_NODES_H
+#define DDP_DAEMON_COORDINATOR_CORE_NODES_H
+
+#include "daemon/coordinator/core/model.h"
+
+/* Sessions, liveness and leases of nodes; nodes.c describes the rules. */
+void nodes_hello(struct core *core, const struct core_event *event);
+void nodes_heartbeat(struct core *core, const struct core_event *event);
+void nodes_goodbye(struct core *core, const struct core_event *event);
+void nodes_session_closed(struct core *core, const struct core_event *event);
+void nodes_deaf(struct core *core, const struct core_event *event);
+void nodes_tick(struct core *core, struct node *node);
+int64_t nodes_deadline(const struct core *core, const struct node *node); /* INT64_MAX: none */
+
+/* NULL: the session is not the newest of any node, and its messages are ignored. */
+struct node *nodes_by_session(const struct core *core, uint64_t session);
+void nodes_heard(struct core *core, struct node *node); /* a message of any kind came from the node */
+/* Gives every node return_ms from now to reconnect before it counts as lost. */
+void nodes_pardon(struct core *core);
+/* Moves a joining node to alive or draining once its facts have answered its wish. */
+void nodes_settle(struct core *core, struct node *node);
+/* Places nothing on the node for 30 s, because it could not start a process. */
+void nodes_rest(struct core *core, struct node *node);
+
+#endif

@@ -1,0 +1,27 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_RENDEZVOUS_H
+#define DDP_DAEMON_COORDINATOR_CORE_RENDEZVOUS_H
+
+#include "daemon/coordinator/core/model.h"
+
+/* Native workers find each other; rendezvous.c describes the protocol. */
+void rendezvous_join(struct core *core, const struct core_event *event);
+void rendezvous_bootstrap(struct core *core, const struct core_event *event);
+void rendezvous_watch(struct core *core, const struct core_event *event);
+void rendezvous_gone(struct core *core, const struct core_event *event);
+void rendezvous_tick(struct core *core, struct generation *g);
+int64_t rendezvous_deadline(const struct generation *g); /* INT64_MAX: none */
+
+/* The generation has ended: answers its waiting Joins and tells its watchers. */
+void rendezvous_closed(struct core *core, struct generation *g, const char *why);
+/* One member is no longer in its generation: answers its waiting Join. */
+void rendezvous_left(struct core *core, struct spawn *s, const char *why);
+/* The generation is draining: tells its watchers to stop after their step. */
+void rendezvous_stopping(struct core *core, struct generation *g);
+/* How many ranks of the generation hold a Watch stream, and so can reach the coordinator. */
+int rendezvous_watching(const struct core *core, const struct generation *g);
+/* Forgets the watchers of a job that is removed. */
+void rendezvous_drop(struct core *core, const struct job *job);
+/* Ends the calls of a job that is built anew from merged records; its workers then call again. */
+void rendezvous_renew(struct core *core, const struct job *job);
+
+#endif

@@ -1,0 +1,18 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_SNAPSHOTS_H
+#define DDP_DAEMON_COORDINATOR_CORE_SNAPSHOTS_H
+
+#include "daemon/coordinator/core/model.h"
+
+/* Committed snapshots, and which of them a generation starts from. */
+void snapshots_commit(struct core *core, const struct core_event *event);
+void snapshots_choose(struct core *core,
+                      struct generation *g); /* fills g->r.source_* from the ranks' offers */
+const struct snapshot_record *snapshots_newest(const struct job *job); /* of those that count; NULL: none */
+/* The snapshot that the job's next generation should start from: its own newest one, else that of the job
+ * that it continues; NULL: none. */
+const struct snapshot_record *snapshots_expected(const struct core *core, const struct job *job);
+bool snapshots_has_node(const struct snapshot_record *snapshot, const char *node);
+/* The generation's source is older than `expected`. */
+bool snapshots_source_older(const struct generation *g, const struct snapshot_record *expected);
+
+#endif

@@ -1,0 +1,17 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_STALL_H
+#define DDP_DAEMON_COORDINATOR_CORE_STALL_H
+
+#include "daemon/coordinator/core/model.h"
+
+/* Workers that stand still; stall.c describes what counts as standing still. Times: boot ms. */
+void stall_apply(struct core *core, const struct core_event *event);
+void stall_forget(struct node *node); /* its session ended, so the state of its workers is unknown */
+void stall_tick(struct core *core, struct job *job);
+int64_t stall_deadline(const struct job *job); /* INT64_MAX: none */
+/* Gives up the workers that SIGKILL did not end because they are stuck in the kernel, and drains their nodes.
+ */
+void stall_release(struct core *core, struct generation *g);
+/* Names the rank that stands still; empty if none does. */
+void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size);
+
+#endif

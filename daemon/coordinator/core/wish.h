@@ -1,0 +1,58 @@
+#ifndef DDP_DAEMON_COORDINATOR_CORE_WISH_H
+#define DDP_DAEMON_COORDINATOR_CORE_WISH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "base/job/job.h"
+
+struct core;
+
+enum core_stop {
+    CORE_STOP_NONE,
+    CORE_STOP_SNAPSHOT,
+    CORE_STOP_TERM,
+    CORE_STOP_KILL
+}; /* the wire's numbers */
+
+/* A node's whole wish. Texts are borrowed from the core; release frees the arrays. A group is a job's workers
+ * on this node. Every spawn in it is not known dead: start it unless it was ever started (an exited one is
+ * reported again, never started again), and keep its exit record; exit records of spawns that are not in the
+ * wish may be deleted. */
+struct core_wish_spawn {
+    int64_t spawn, generation;
+    int rank, local_rank, cpu_slot; /* cpu_slot -1: none */
+    const uint8_t *token;           /* 32 bytes */
+    char *const *gpu_uuids;
+    enum core_stop stop;
+};
+struct core_wish_group {
+    int64_t job, generation;
+    enum job_kind kind;
+    const char *name, *job_file, *user, *master_addr;
+    char *const *env;
+    int64_t lease_ms, grace_ms, stall_timeout_ms;
+    int world_size, node_rank, node_count, local_world_size, master_port;
+    int64_t restart_count, max_restarts;
+    char run_id[ID_TEXT + 32];
+    int stop_signal; /* 0: SIGTERM */
+    struct core_wish_spawn *spawns;
+    size_t spawn_count;
+};
+struct core_wish {
+    int64_t epoch, revision;
+    struct core_wish_group *groups;
+    size_t group_count;
+    struct core_wish_card { /* a card that the node shall keep for us, besides those that it has */
+        int64_t job, progress;
+        bool ended, drop; /* drop: the card is of a job that ended long ago */
+    } * cards;
+    size_t card_count;
+};
+MUST_CHECK enum err_code core_wish(const struct core *core, const char *node, struct core_wish *out,
+                                   struct err *e);
+void core_wish_release(struct core_wish *wish);
+
+#endif
