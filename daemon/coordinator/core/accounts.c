@@ -22,7 +22,7 @@ const char *accounts_problem(const struct node *node, const struct job *job)
     return NULL;
 }
 
-static bool is_same(const struct node *node, const struct core_account *list, size_t count)
+static bool accounts_equal(const struct node *node, const struct core_account *list, size_t count)
 {
     size_t had = node->accounts ? strv_len(node->accounts) / 2 : 0;
 
@@ -34,7 +34,7 @@ static bool is_same(const struct node *node, const struct core_account *list, si
     return true;
 }
 
-static void add(struct node *node, const char *user, const char *why)
+static void accounts_append(struct node *node, const char *user, const char *why)
 {
     CLEANUP(free_text) char *text = xasprintf("%.*s", TEXT_BYTES, why);
 
@@ -46,18 +46,18 @@ void accounts_set(struct core *core, struct node *node, const struct core_accoun
 {
     if (count > MOST)
         count = MOST;
-    if (is_same(node, list, count))
+    if (accounts_equal(node, list, count))
         return;
     strv_free(steal(node->accounts));
     for (size_t i = 0; i < count; i++)
-        add(node, list[i].user, list[i].why);
-    core->place_dirty = true;
+        accounts_append(node, list[i].user, list[i].why);
+    core->placement_due = true;
 }
 
 void accounts_refused(struct core *core, struct node *node, const struct job *job, const char *why)
 {
     if (accounts_problem(node, job) || !job->r.user || !job->r.user[0])
         return;
-    add(node, job->r.user, why && *why ? why : "no account there");
-    core->place_dirty = true;
+    accounts_append(node, job->r.user, why && *why ? why : "no account there");
+    core->placement_due = true;
 }

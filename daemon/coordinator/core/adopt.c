@@ -84,7 +84,7 @@ void adopt_go_on(struct core *core)
     for (size_t i = 0; i < core->job_count; i++)
         if (!job_finished(core->jobs[i]))
             hold_job(core, core->jobs[i]);
-    nodes_pardon(core);
+    nodes_await_return(core);
 }
 
 void adopt_begin(struct core *core, int64_t seen_epoch, bool numbered)
@@ -117,12 +117,12 @@ void adopt_tick(struct core *core)
     core->learning_until = 0;
     emit_meta(core, "restored", RECORDS_NEW);
     mark_all_wishes(core); /* their answers say what is absent */
-    core->place_dirty = true;
+    core->placement_due = true;
 }
 
 /* ---- is it one that we can take */
 
-static const struct rank_record *find_rank(const struct records *r, int64_t generation, int rank)
+static const struct rank_record *records_rank(const struct records *r, int64_t generation, int rank)
 {
     for (size_t i = 0; i < r->rank_count; i++)
         if (r->ranks[i].generation == generation && r->ranks[i].rank == rank)
@@ -130,7 +130,7 @@ static const struct rank_record *find_rank(const struct records *r, int64_t gene
     return NULL;
 }
 
-static const struct spawn_record *find_spawn(const struct records *r, int64_t spawn)
+static const struct spawn_record *records_spawn(const struct records *r, int64_t spawn)
 {
     for (size_t i = 0; i < r->spawn_count; i++)
         if (r->spawns[i].spawn == spawn)
@@ -138,7 +138,7 @@ static const struct spawn_record *find_spawn(const struct records *r, int64_t sp
     return NULL;
 }
 
-static const struct generation_record *find_generation(const struct records *r, int64_t number)
+static const struct generation_record *records_generation(const struct records *r, int64_t number)
 {
     for (size_t i = 0; i < r->generation_count; i++)
         if (r->generations[i].number == number)
@@ -146,18 +146,18 @@ static const struct generation_record *find_generation(const struct records *r, 
     return NULL;
 }
 
-static bool whole_generation(const struct records *r, const struct generation_record *g)
+static bool generation_is_whole(const struct records *r, const struct generation_record *g)
 {
     for (int i = 0; i < g->world_size; i++) {
-        const struct rank_record *rank = find_rank(r, g->number, i);
-        const struct spawn_record *spawn = rank ? find_spawn(r, rank->spawn) : NULL;
+        const struct rank_record *rank = records_rank(r, g->number, i);
+        const struct spawn_record *spawn = rank ? records_spawn(r, rank->spawn) : NULL;
         if (!spawn || spawn->generation != g->number || !spawn->node || !rank->node)
             return false;
     }
     return g->world_size > 0;
 }
 
-static bool is_sound(const struct records *card)
+static bool card_is_sound(const struct records *card)
 {
     const struct job_record *job = card->jobs;
     struct job_spec spec = {0};
@@ -165,10 +165,10 @@ static bool is_sound(const struct records *card)
 
     if (card->job_count != 1 || job->id < 1 || !job->request_id || !job->job_file || !job->name)
         return false;
-    if (job->generation && !find_generation(card, job->generation))
+    if (job->generation && !records_generation(card, job->generation))
         return false;
     for (size_t i = 0; i < card->generation_count; i++)
-        if (!whole_generation(card, &card->generations[i]))
+        if (!generation_is_whole(card, &card->generations[i]))
             return false;
     bool parsed = job_parse(&spec, job->job_file, strlen(job->job_file), "job file", &e) == ERR_OK;
     job_release(&spec);
@@ -180,7 +180,7 @@ enum err_code adopt_check(const struct core *core, const struct core_hello *hell
 {
     for (size_t i = 0; i < hello->card_count; i++) {
         const struct job_record *job = hello->cards[i].jobs;
-        if (!is_sound(&hello->cards[i]))
+        if (!card_is_sound(&hello->cards[i]))
             return err_set(
                 e, ERR_FAILED_PRECONDITION,
                 "node %s keeps a job that this version cannot read, say ddp-agent --rejoin to end it",
@@ -199,19 +199,20 @@ enum err_code adopt_check(const struct core *core, const struct core_hello *hell
 
 /* ---- two records of a job become one */
 
-static int64_t stage_of(const struct records *r)
+static int64_t records_stage(const struct records *r)
 {
-    return card_stage(r->jobs, find_generation(r, r->jobs[0].generation));
+    return card_stage(r->jobs, records_generation(r, r->jobs[0].generation));
 }
 
 /* Both sides formed a different generation with this number: the card comes from records that diverged. */
-static bool has_forked(const struct records *ours, const struct records *card)
+static bool card_has_forked(const struct records *ours, const struct records *card)
 {
     for (size_t i = 0; i < card->generation_count; i++) {
         int64_t number = card->generations[i].number;
-        const struct rank_record *theirs = find_rank(card, number, 0), *own = find_rank(ours, number, 0);
+        const struct rank_record *theirs = records_rank(card, number, 0),
+                                 *own = records_rank(ours, number, 0);
         if (own && (own->spawn != theirs->spawn ||
-                    memcmp(find_spawn(ours, own->spawn)->token, find_spawn(card, theirs->spawn)->token,
+                    memcmp(records_spawn(ours, own->spawn)->token, records_spawn(card, theirs->spawn)->token,
                            sizeof(((struct spawn_record *)0)->token)) != 0))
             return true;
     }
@@ -234,15 +235,16 @@ static void merge_job(struct job_record *out, const struct job_record *ours, con
         out->generation = ours->generation;
 }
 
-static void add_generation(struct records *out, const struct records *from, const struct generation_record *g)
+static void append_generation(struct records *out, const struct records *from,
+                              const struct generation_record *g)
 {
     generation_record_copy(&out->generations[out->generation_count++], g);
     for (int i = 0; i < g->world_size; i++)
-        rank_record_copy(&out->ranks[out->rank_count++], find_rank(from, g->number, i));
+        rank_record_copy(&out->ranks[out->rank_count++], records_rank(from, g->number, i));
 }
 
 /* The card knows a later generation, so this one is over. */
-static void close_generation(struct generation_record *g, int64_t now)
+static void close_superseded(struct generation_record *g, int64_t now)
 {
     if (sm_terminal(&generation_sm, g->state))
         return;
@@ -252,7 +254,7 @@ static void close_generation(struct generation_record *g, int64_t now)
     g->reason = xstrdup("ended after the backup");
 }
 
-static int by_number(const void *a, const void *b)
+static int compare_generations(const void *a, const void *b)
 {
     const struct generation_record *x = a, *y = b;
 
@@ -264,20 +266,20 @@ static void merge_generations(struct records *out, const struct records *ours, c
 {
     for (size_t i = 0; i < ours->generation_count; i++) {
         const struct generation_record *own = &ours->generations[i],
-                                       *theirs = find_generation(card, own->number);
+                                       *theirs = records_generation(card, own->number);
         bool take = newer && theirs;
-        add_generation(out, take ? card : ours, take ? theirs : own);
+        append_generation(out, take ? card : ours, take ? theirs : own);
         if (newer && !theirs)
-            close_generation(&out->generations[out->generation_count - 1], now);
+            close_superseded(&out->generations[out->generation_count - 1], now);
     }
     for (size_t i = 0; newer && i < card->generation_count; i++)
-        if (!find_generation(ours, card->generations[i].number))
-            add_generation(out, card, &card->generations[i]);
+        if (!records_generation(ours, card->generations[i].number))
+            append_generation(out, card, &card->generations[i]);
     if (out->generation_count)
-        qsort(out->generations, out->generation_count, sizeof(*out->generations), by_number);
+        qsort(out->generations, out->generation_count, sizeof(*out->generations), compare_generations);
 }
 
-static void end_spawn(struct spawn_record *s, int64_t now)
+static void record_spawn_lost(struct spawn_record *s, int64_t now)
 {
     s->lost = true;
     if (!s->ended_ms)
@@ -286,17 +288,10 @@ static void end_spawn(struct spawn_record *s, int64_t now)
         s->message = xstrdup("ended after the backup");
 }
 
-static int by_spawn(const void *a, const void *b)
-{
-    const struct spawn_record *x = a, *y = b;
-
-    return (x->spawn > y->spawn) - (x->spawn < y->spawn);
-}
-
-static void settle_ranks(struct records *out)
+static void settle_record_ranks(struct records *out)
 {
     for (size_t i = 0; i < out->rank_count; i++) {
-        const struct spawn_record *s = find_spawn(out, out->ranks[i].spawn);
+        const struct spawn_record *s = records_spawn(out, out->ranks[i].spawn);
         if (s->dead && !sm_terminal(&rank_sm, out->ranks[i].state))
             out->ranks[i].state = s->lost ? RANK_LOST : RANK_EXITED;
     }
@@ -307,25 +302,25 @@ static void merge_spawns(struct records *out, const struct records *ours, const 
                          bool newer, int64_t now)
 {
     for (size_t i = 0; i < ours->spawn_count; i++) {
-        const struct spawn_record *own = &ours->spawns[i], *theirs = find_spawn(card, own->spawn);
+        const struct spawn_record *own = &ours->spawns[i], *theirs = records_spawn(card, own->spawn);
         struct spawn_record *s = &out->spawns[out->spawn_count++];
         bool take = theirs && !own->dead && (newer || theirs->dead);
         bool over = newer && !theirs && own->generation <= card->jobs[0].generation;
         spawn_record_copy(s, take ? theirs : own);
         if (!own->dead && over)
-            end_spawn(s, now);
+            record_spawn_lost(s, now);
         s->dead = own->dead || (theirs ? theirs->dead : over);
         s->revoked = s->dead || own->revoked || (theirs && theirs->revoked);
     }
     for (size_t i = 0; newer && i < card->spawn_count; i++)
-        if (!find_spawn(ours, card->spawns[i].spawn))
+        if (!records_spawn(ours, card->spawns[i].spawn))
             spawn_record_copy(&out->spawns[out->spawn_count++], &card->spawns[i]);
     if (out->spawn_count)
-        qsort(out->spawns, out->spawn_count, sizeof(*out->spawns), by_spawn);
-    settle_ranks(out);
+        qsort(out->spawns, out->spawn_count, sizeof(*out->spawns), card_compare_spawns);
+    settle_record_ranks(out);
 }
 
-static bool has_snapshot(const struct records *r, const struct snapshot_record *s)
+static bool records_have_snapshot(const struct records *r, const struct snapshot_record *s)
 {
     for (size_t i = 0; i < r->snapshot_count; i++)
         if (r->snapshots[i].generation == s->generation && r->snapshots[i].step == s->step)
@@ -336,13 +331,14 @@ static bool has_snapshot(const struct records *r, const struct snapshot_record *
 static void merge_snapshots(struct records *out, const struct records *from)
 {
     for (size_t i = 0; i < from->snapshot_count; i++)
-        if (!has_snapshot(out, &from->snapshots[i]))
+        if (!records_have_snapshot(out, &from->snapshots[i]))
             snapshot_record_copy(&out->snapshots[out->snapshot_count++], &from->snapshots[i]);
 }
 
-static void merge(struct records *out, const struct records *ours, const struct records *card, int64_t now)
+static void merge_records(struct records *out, const struct records *ours, const struct records *card,
+                          int64_t now)
 {
-    bool newer = !ours->job_count || stage_of(card) > stage_of(ours);
+    bool newer = !ours->job_count || records_stage(card) > records_stage(ours);
 
     *out = (struct records){0};
     out->jobs = xcalloc(1, sizeof(*out->jobs));
@@ -361,7 +357,7 @@ static void merge(struct records *out, const struct records *ours, const struct 
 
 /* ---- and that becomes the core's */
 
-static struct node *add_expected(struct core *core, char *name)
+static struct node *add_expected_node(struct core *core, char *name)
 {
     struct node_record record = {.name = name,
                                  .instance = (char *)"",
@@ -388,7 +384,7 @@ static void expect_nodes(struct core *core, const struct records *r)
         if (node)
             move_node(core, node, NODE_JOINING, "another node knows that it came back");
         else
-            node = add_expected(core, s->node);
+            node = add_expected_node(core, s->node);
         node->heard_ms = node->alive_ms = core->now.boot_ms;
         node->return_by = core->now.boot_ms + core->config.return_ms;
     }
@@ -396,23 +392,24 @@ static void expect_nodes(struct core *core, const struct records *r)
 
 /* A node starts workers by a wish that also brings the card. A node that has connected since and did not have
  * the card has not started the workers, and its slots may now belong to other jobs. */
-static void bury_unstarted(struct core *core, const char *teller, const struct records *ours,
-                           struct records *merged)
+static void end_unstarted_spawns(struct core *core, const char *teller, const struct records *ours,
+                                 struct records *merged)
 {
     for (size_t i = 0; i < merged->spawn_count; i++) {
         struct spawn_record *s = &merged->spawns[i];
         const struct node *node = core_find_node(core, s->node);
-        if (s->dead || find_spawn(ours, s->spawn) || !node || !node->said_hello || !strcmp(s->node, teller))
+        if (s->dead || records_spawn(ours, s->spawn) || !node || !node->said_hello ||
+            !strcmp(s->node, teller))
             continue;
-        end_spawn(s, core->now.wall_ms);
+        record_spawn_lost(s, core->now.wall_ms);
         s->dead = s->revoked = true;
     }
-    settle_ranks(merged);
+    settle_record_ranks(merged);
 }
 
 /* The generation has a member that was never started: the next generation forms when the others have ended.
  */
-static void end_unformed(struct core *core, struct job *job)
+static void end_unstarted_generation(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
 
@@ -420,9 +417,9 @@ static void end_unformed(struct core *core, struct job *job)
         return;
     for (int i = 0; i < g->r.world_size; i++)
         if (g->ranks[i].spawn->r.dead && g->ranks[i].spawn->r.lost) {
-            recover_fail(
-                core, g,
-                &(struct cause){.exit_code = 125, .text = "it was not started before the records were lost"});
+            generation_fail(core, g,
+                            &(struct failure_cause){
+                                .exit_code = 125, .text = "it was not started before the records were lost"});
             return;
         }
 }
@@ -439,7 +436,7 @@ static void drop_job(struct core *core, struct job *job)
     core_remove_job(core, job);
 }
 
-static void emit_all(struct core *core, struct job *job)
+static void emit_whole_job(struct core *core, struct job *job)
 {
     emit_job(core, job, CHANGE_JOB_INSERT);
     for (size_t i = 0; i < job->generation_count; i++) {
@@ -456,7 +453,7 @@ static void emit_all(struct core *core, struct job *job)
         emit_snapshot(core, &job->snapshots[i], CHANGE_SNAPSHOT_PUT);
 }
 
-static void adopt(struct core *core, const struct core_hello *hello, const struct records *card)
+static void adopt_card(struct core *core, const struct core_hello *hello, const struct records *card)
 {
     CLEANUP(records_release) struct records ours = {0}, merged = {0};
     struct job *job = core_find_job(core, card->jobs[0].id);
@@ -464,37 +461,37 @@ static void adopt(struct core *core, const struct core_hello *hello, const struc
 
     if (job)
         card_records(job, true, &ours);
-    if (job && has_forked(&ours, card)) {
+    if (job && card_has_forked(&ours, card)) {
         log_error("card_refused", "job=%" PRId64 " node=%s why=\"another generation was formed meanwhile\"",
                   job->r.id, hello->node);
         return;
     }
-    merge(&merged, &ours, card, core->now.wall_ms);
+    merge_records(&merged, &ours, card, core->now.wall_ms);
     if (merged.jobs[0].id >= core->next_job)
         leave_gap(core, merged.jobs[0].id + 1);
-    bury_unstarted(core, hello->node, &ours, &merged);
+    end_unstarted_spawns(core, hello->node, &ours, &merged);
     expect_nodes(core, &merged);
     if (job)
         drop_job(core, job);
     BUG_ON(load_job_whole(core, &merged, &e) != ERR_OK);
     job = core_find_job(core, merged.jobs[0].id);
-    emit_all(core, job);
+    emit_whole_job(core, job);
     emit_event(core, job, "job_adopted",
                "node %s knew more than the restored records: generation %" PRId64 ", %s", hello->node,
                job->r.generation, sm_name(&job_sm, (int)job->r.state));
     log_info("job_adopted", "job=%" PRId64 " gen=%" PRId64 " state=%s node=%s", job->r.id, job->r.generation,
              sm_name(&job_sm, (int)job->r.state), hello->node);
-    job->changed = core->place_dirty = true;
+    job->changed = core->placement_due = true;
     if (!job_finished(job))
         hold_job(core, job);
-    end_unformed(core, job);
-    recover_settle(core, job);
+    end_unstarted_generation(core, job);
+    job_settle(core, job);
 }
 
 void adopt_cards(struct core *core, const struct core_hello *hello)
 {
     for (size_t i = 0; i < hello->card_count; i++)
-        adopt(core, hello, &hello->cards[i]);
+        adopt_card(core, hello, &hello->cards[i]);
     for (size_t i = 0; i < core->node_count; i++)
         gpus_end_lost(core, core->nodes[i]);
 }

@@ -69,12 +69,12 @@ bool card_due(const struct core *core, const struct node *node, const struct nod
     return job ? card_progress(job, node) > card->acked : card->drop;
 }
 
-static bool in_gap(const struct core *core, int64_t job)
+static bool number_in_gap(const struct core *core, int64_t job)
 {
     return job >= core->gap_from && job < core->gap_to;
 }
 
-static bool removed_from_gap(const struct core *core, int64_t job)
+static bool number_was_removed(const struct core *core, int64_t job)
 {
     for (size_t i = 0; i < core->removed_count; i++)
         if (core->removed[i] == job)
@@ -84,14 +84,14 @@ static bool removed_from_gap(const struct core *core, int64_t job)
 
 /* Whether these records have known a job of this number and have removed it since. A number of the gap was
  * given out by records that are lost, so a card may bring its job back, but only once. */
-static bool is_ours(const struct core *core, int64_t job)
+static bool number_is_known(const struct core *core, int64_t job)
 {
-    return job < core->next_job && (!in_gap(core, job) || removed_from_gap(core, job));
+    return job < core->next_job && (!number_in_gap(core, job) || number_was_removed(core, job));
 }
 
 void card_removed(struct core *core, int64_t job)
 {
-    if (!in_gap(core, job))
+    if (!number_in_gap(core, job))
         return;
     core->removed =
         array_grow(core->removed, core->removed_count, &core->removed_cap, sizeof(*core->removed));
@@ -104,7 +104,7 @@ bool core_wants_card(const struct core *core, const char *node, const struct cor
     const struct job *job = core_find_job(core, head->job);
 
     return job ? card_progress(job, core_find_node(core, node)) < head->progress
-               : head->job > 0 && !is_ours(core, head->job);
+               : head->job > 0 && !number_is_known(core, head->job);
 }
 
 /* What it keeps may be of a coordinator that knew more; then its card has come, too, and has been taken. */
@@ -120,7 +120,7 @@ void card_heads(struct core *core, struct node *node, const struct core_hello *h
         struct node_card *card = add_card(node, hello->heads[i].job);
         const struct job *job = core_find_job(core, card->job);
         card->acked = hello->heads[i].progress;
-        card->drop = !job && is_ours(core, card->job);
+        card->drop = !job && number_is_known(core, card->job);
         if (card_due(core, node, card))
             node->wish_dirty = true;
     }
@@ -168,17 +168,9 @@ void card_ended(struct core *core, const struct job *job)
 
 /* ---- a job as records */
 
-static bool has_living(const struct generation *g)
+static bool generation_counts(const struct job *job, const struct generation *g)
 {
-    for (int i = 0; i < g->r.world_size; i++)
-        if (!g->ranks[i].spawn->r.dead)
-            return true;
-    return false;
-}
-
-static bool counts(const struct job *job, const struct generation *g)
-{
-    return g == job_current(job) || has_living(g);
+    return g == job_current(job) || generation_has_living(g);
 }
 
 static void copy_generation(struct records *out, const struct generation *g)
@@ -193,7 +185,7 @@ static void copy_generation(struct records *out, const struct generation *g)
     }
 }
 
-static int newest_first(const void *a, const void *b)
+static int compare_newest_first(const void *a, const void *b)
 {
     const struct snapshot_record *x = a, *y = b;
 
@@ -209,14 +201,14 @@ static void copy_snapshots(struct records *out, const struct job *job, size_t mo
     for (size_t i = 0; i < job->snapshot_count; i++)
         all[i] = job->snapshots[i];
     if (job->snapshot_count)
-        qsort(all, job->snapshot_count, sizeof(*all), newest_first);
+        qsort(all, job->snapshot_count, sizeof(*all), compare_newest_first);
     out->snapshots = xcalloc(job->snapshot_count + 1, sizeof(*out->snapshots));
     for (size_t i = 0; i < job->snapshot_count && i < most; i++)
         snapshot_record_copy(&out->snapshots[out->snapshot_count++], &all[i]);
     free(all);
 }
 
-static int by_spawn(const void *a, const void *b)
+int card_compare_spawns(const void *a, const void *b)
 {
     const struct spawn_record *x = a, *y = b;
 
@@ -229,7 +221,7 @@ void card_records(const struct job *job, bool whole, struct records *out)
 
     *out = (struct records){0};
     for (size_t i = 0; i < job->generation_count; i++)
-        if (whole || counts(job, job->generations[i])) {
+        if (whole || generation_counts(job, job->generations[i])) {
             generations++;
             ranks += (size_t)job->generations[i]->r.world_size;
         }
@@ -239,10 +231,10 @@ void card_records(const struct job *job, bool whole, struct records *out)
     out->spawns = xcalloc(ranks + 1, sizeof(*out->spawns));
     job_record_copy(&out->jobs[out->job_count++], &job->r);
     for (size_t i = 0; i < job->generation_count; i++)
-        if (whole || counts(job, job->generations[i]))
+        if (whole || generation_counts(job, job->generations[i]))
             copy_generation(out, job->generations[i]);
     if (out->spawn_count)
-        qsort(out->spawns, out->spawn_count, sizeof(*out->spawns), by_spawn);
+        qsort(out->spawns, out->spawn_count, sizeof(*out->spawns), card_compare_spawns);
     copy_snapshots(out, job, whole ? SIZE_MAX : SNAPSHOTS);
 }
 

@@ -18,6 +18,7 @@ void card_removed(struct core *core, int64_t job);
 void card_ended(struct core *core, const struct job *job); /* nodes with a card of the job get the last one */
 /* whole: all records of the job, else those that a card holds. For records_release. */
 void card_records(const struct job *job, bool whole, struct records *out);
+int card_compare_spawns(const void *a, const void *b); /* struct spawn_record, for qsort: by number */
 bool card_due(const struct core *core, const struct node *node, const struct node_card *card);
 
 #endif

@@ -63,8 +63,8 @@ typedef void (*handler)(struct core *core, const struct core_event *event);
 static const handler handlers[CORE_EVENT_KINDS] = {
     [CORE_SUBMIT] = jobs_submit,
     [CORE_CANCEL] = jobs_cancel,
-    [CORE_RESIZE] = resize_job,
-    [CORE_RESTART] = resize_restart,
+    [CORE_RESIZE] = elastic_resize,
+    [CORE_RESTART] = elastic_restart,
     [CORE_DRAIN] = operator_drain,
     [CORE_UNDRAIN] = operator_undrain,
     [CORE_FORGET] = operator_forget,
@@ -73,7 +73,7 @@ static const handler handlers[CORE_EVENT_KINDS] = {
     [CORE_FACTS] = facts_apply,
     [CORE_REPORTS] = reports_apply,
     [CORE_ACTIVITY] = stall_apply,
-    [CORE_LOOKED] = lost_looked,
+    [CORE_LOOKED] = lost_snapshots_looked,
     [CORE_GOODBYE] = nodes_goodbye,
     [CORE_SESSION_CLOSED] = nodes_session_closed,
     [CORE_DEAF] = nodes_deaf,
@@ -81,14 +81,14 @@ static const handler handlers[CORE_EVENT_KINDS] = {
     [CORE_PUT_BOOTSTRAP] = rendezvous_bootstrap,
     [CORE_WATCH] = rendezvous_watch,
     [CORE_COMMIT_SNAPSHOT] = snapshots_commit,
-    [CORE_SNAPSHOT_FAILED] = faults_snapshot_failed,
+    [CORE_SNAPSHOT_FAILED] = snapshot_faults_failed,
     [CORE_CALL_GONE] = rendezvous_gone,
 };
 
-static void finish(struct core *core)
+static void finish_call(struct core *core)
 {
-    while (core->place_dirty) /* a job that stops to grow asks for a second pass */
-        place_run(core);
+    while (core->placement_due) /* a job that stops to grow asks for a second pass */
+        placement_run(core);
     emit_flush(core);
     core->out = NULL;
 }
@@ -101,13 +101,13 @@ void core_event(struct core *core, const struct core_event *event, struct core_n
     core->out = out;
     handlers[event->kind](core, event);
     if ((event->kind == CORE_HEARTBEAT || event->kind == CORE_DEAF) && out->change_count == before &&
-        !core->place_dirty)
+        !core->placement_due)
         core->out = NULL; /* by far the most frequent one, and it changes nothing */
     else
-        finish(core);
+        finish_call(core);
 }
 
-static void set_wake(struct core *core)
+static void set_next_wake(struct core *core)
 {
     core->wake_at = core->retain_at;
     if (core->progress_at)
@@ -125,7 +125,7 @@ void core_tick(struct core *core, struct core_now now, struct core_out *out)
     core->now = now;
     core->out = out;
     if (core->wake_at != INT64_MAX && now.boot_ms > core->wake_at + core->config.node_timeout_ms / 2)
-        nodes_pardon(core); /* this process stood still: words from the nodes may wait unread */
+        nodes_await_return(core); /* this process stood still: words from the nodes may wait unread */
     for (size_t i = 0; i < core->node_count; i++)
         nodes_tick(core, core->nodes[i]);
     for (size_t i = 0; i < core->job_count; i++)
@@ -135,8 +135,8 @@ void core_tick(struct core *core, struct core_now now, struct core_out *out)
     if (core->progress_at && now.boot_ms >= core->progress_at)
         progress_tick(core);
     adopt_tick(core);
-    finish(core);
-    set_wake(core);
+    finish_call(core);
+    set_next_wake(core);
 }
 
 void core_save(struct core *core, struct core_now now, struct core_out *out)

@@ -122,8 +122,8 @@ void emit_event(struct core *core, const struct job *job, const char *what, cons
 }
 
 /* The row must allow the move: a move that is not in its table is a bug. */
-static struct change *move(struct core *core, enum change_kind kind, const struct sm *sm, int from, int to,
-                           const char *why)
+static struct change *change_add_move(struct core *core, enum change_kind kind, const struct sm *sm, int from,
+                                      int to, const char *why)
 {
     sm_check(sm, from, to);
     struct change *c = change_add(core, kind);
@@ -137,7 +137,7 @@ void move_job(struct core *core, struct job *job, enum job_state to, const char 
 {
     log_info("job_moved", "job=%" PRId64 " gen=%" PRId64 " from=%s to=%s why=%s", job->r.id,
              job->r.generation, sm_name(&job_sm, job->r.state), sm_name(&job_sm, to), LOG_Q(why));
-    move(core, CHANGE_JOB_MOVE, &job_sm, job->r.state, to, why)->id = job->r.id;
+    change_add_move(core, CHANGE_JOB_MOVE, &job_sm, job->r.state, to, why)->id = job->r.id;
     job->r.state = to;
     text_set(&job->r.reason, "%s", why);
     job->changed = true;
@@ -151,28 +151,28 @@ void move_job(struct core *core, struct job *job, enum job_state to, const char 
     }
     if (job_finished(job))
         card_ended(core, job);
-    core->place_dirty = true;
+    core->placement_due = true;
 }
 
 void move_node(struct core *core, struct node *node, enum node_state to, const char *why)
 {
     log_info("node_moved", "node=%s from=%s to=%s why=%s", node->r.name, sm_name(&node_sm, node->r.state),
              sm_name(&node_sm, to), LOG_Q(why));
-    move(core, CHANGE_NODE_MOVE, &node_sm, node->r.state, to, why)->name = xstrdup(node->r.name);
+    change_add_move(core, CHANGE_NODE_MOVE, &node_sm, node->r.state, to, why)->name = xstrdup(node->r.name);
     node->r.state = to;
     node->r.seen_ms = core->now.wall_ms;
     emit_node(core, node, CHANGE_NODE_PUT);
     emit_event(core, NULL, "node_moved", "node %s is %s: %s", node->r.name, sm_name(&node_sm, (int)to), why);
     emit_effect(core, EFFECT_NODE_CHANGED)->node = xstrdup(node->r.name);
     core_wake(core, nodes_deadline(core, node));
-    core->place_dirty = true;
+    core->placement_due = true;
 }
 
 void move_generation(struct core *core, struct generation *g, enum generation_state to, const char *why)
 {
     log_info("generation_moved", "job=%" PRId64 " gen=%" PRId64 " from=%s to=%s why=%s", g->r.job,
              g->r.number, sm_name(&generation_sm, g->r.state), sm_name(&generation_sm, to), LOG_Q(why));
-    struct change *c = move(core, CHANGE_GENERATION_MOVE, &generation_sm, g->r.state, to, why);
+    struct change *c = change_add_move(core, CHANGE_GENERATION_MOVE, &generation_sm, g->r.state, to, why);
     c->id = g->r.job;
     c->generation_number = g->r.number;
     g->r.state = to;
@@ -187,7 +187,7 @@ void move_rank(struct core *core, struct rank *rank, enum rank_state to)
 {
     log_debug("rank_moved", "job=%" PRId64 " gen=%" PRId64 " rank=%d from=%s to=%s", rank->r.job,
               rank->r.generation, rank->r.rank, sm_name(&rank_sm, rank->r.state), sm_name(&rank_sm, to));
-    struct change *c = move(core, CHANGE_RANK_MOVE, &rank_sm, rank->r.state, to, NULL);
+    struct change *c = change_add_move(core, CHANGE_RANK_MOVE, &rank_sm, rank->r.state, to, NULL);
     c->id = rank->r.job;
     c->generation_number = rank->r.generation;
     c->rank_number = rank->r.rank;
@@ -223,6 +223,23 @@ void emit_fail(struct core *core, uint64_t call, enum err_code code, const char 
     err_set(&effect->err, code, "%s", text);
 }
 
+void emit_job_reply(struct core *core, uint64_t call, const struct job *job, bool existed)
+{
+    struct core_effect *effect = emit_effect(core, EFFECT_REPLY);
+
+    effect->call = call;
+    effect->job = job->r.id;
+    effect->existed = existed;
+}
+
+void emit_wish(struct core *core, const struct node *node)
+{
+    struct core_effect *effect = emit_effect(core, EFFECT_WISH);
+
+    effect->session = node->session;
+    effect->node = xstrdup(node->r.name);
+}
+
 static void flush_wish(struct core *core, struct node *node)
 {
     if (!node->wish_dirty)
@@ -235,9 +252,7 @@ static void flush_wish(struct core *core, struct node *node)
     card_offer(core, node);
     if (!node->session)
         return;
-    struct core_effect *effect = emit_effect(core, EFFECT_WISH);
-    effect->session = node->session;
-    effect->node = xstrdup(node->r.name);
+    emit_wish(core, node);
 }
 
 void emit_flush(struct core *core)

@@ -24,7 +24,7 @@
 #define MESSAGE_BYTES 1024
 #define TAIL_BYTES 16384
 
-static char *bounded(const char *text, size_t most)
+static char *copy_bounded(const char *text, size_t most)
 {
     return text && *text ? xasprintf("%.*s", (int)most, text) : NULL;
 }
@@ -49,13 +49,13 @@ static void record_exit(struct spawn *s, const struct core_fact *fact)
         s->r.pid = fact->pid;
     if (!s->stalled) {
         free(s->r.message);
-        s->r.message = bounded(fact->message, MESSAGE_BYTES);
+        s->r.message = copy_bounded(fact->message, MESSAGE_BYTES);
     }
     free(s->r.stderr_tail);
-    s->r.stderr_tail = bounded(fact->stderr_tail, TAIL_BYTES);
+    s->r.stderr_tail = copy_bounded(fact->stderr_tail, TAIL_BYTES);
 }
 
-static const char *tail_last(const struct core_fact *fact)
+static const char *last_stderr_line(const struct core_fact *fact)
 {
     const char *tail = fact->stderr_tail ? fact->stderr_tail : "", *end = strrchr(tail, '\n');
 
@@ -63,21 +63,21 @@ static const char *tail_last(const struct core_fact *fact)
 }
 
 /* A trainer that found its node unfit before it began. */
-static bool exit_is_nodes(const struct spawn *s, const struct core_fact *fact)
+static bool exit_blames_node(const struct spawn *s, const struct core_fact *fact)
 {
     return s->job->spec.kind == JOB_TRAIN && !fact->lost && !fact->signal &&
            (fact->code == EXIT_NODE_TROUBLE || fact->code == EXIT_NO_ADDRESS);
 }
 
 /* What the exit means to a generation that is still meant to run; false: nothing bad. */
-static bool judge(const struct core *core, const struct spawn *s, const struct core_fact *fact,
-                  struct cause *cause, struct buf *text)
+static bool exit_classify(const struct core *core, struct spawn *s, const struct core_fact *fact,
+                          struct failure_cause *cause, struct buf *text)
 {
     struct job *job = s->job;
     bool native = job->spec.kind == JOB_TRAIN;
     char ago[TEXT_AGO];
 
-    cause->spawn = (struct spawn *)s;
+    cause->spawn = s;
     cause->charged = true;
     cause->exit_code = 125;
     if (!fact || fact->lost) {
@@ -98,13 +98,13 @@ static bool judge(const struct core *core, const struct spawn *s, const struct c
     } else if (fact->lease_expired) {
         cause->charged = false;
         buf_printf(text, "rank %d on %s was stopped when its lease ran out", s->r.rank, s->r.node);
-    } else if (exit_is_nodes(s, fact)) {
+    } else if (exit_blames_node(s, fact)) {
         cause->charged = ++job->node_retries > NODE_RETRIES;
         if (fact->code == EXIT_NODE_TROUBLE)
             buf_printf(text, "%s allows rank %d too few open files (ulimit -n)", s->r.node, s->r.rank);
         else
             buf_printf(text, "rank %d on %s cannot resolve the coordinator's name: %.300s", s->r.rank,
-                       s->r.node, tail_last(fact));
+                       s->r.node, last_stderr_line(fact));
     } else if (fact->code || fact->signal) {
         cause->exit_code = fact->signal ? 128 + fact->signal : fact->code;
         buf_printf(text, "rank %d ", s->r.rank);
@@ -127,7 +127,7 @@ static bool judge(const struct core *core, const struct spawn *s, const struct c
 /* How much an end speaks for itself as the cause, against what a peer's end leads to: programs that lose a
  * peer exit with a code, abort, or run into SIGPIPE. A shell's 128 + N is its child's signal, where there is
  * one of that number: 255 is what -1 becomes. A native worker knows what is its own. */
-static int weight(const struct job *job, int code, int signal)
+static int exit_weight(const struct job *job, int code, int signal)
 {
     int number = signal ? signal : code > 128 && code - 128 <= SIGRTMAX ? code - 128 : 0;
 
@@ -141,7 +141,7 @@ static int weight(const struct job *job, int code, int signal)
 /* A member's files are closed before its supervisor can see its end, so that a peer which failed for want of
  * it may be seen first. It is the cause all the same if it ended on its own, and in a way that says so, while
  * the peer's end does not. What was not charged (a taken port, a lease) has a cause of its own. */
-static bool was_first(const struct spawn *s, const struct core_fact *fact)
+static bool exit_came_first(const struct spawn *s, const struct core_fact *fact)
 {
     const struct job *job = s->job;
     const struct generation *g = s->generation;
@@ -155,12 +155,12 @@ static bool was_first(const struct spawn *s, const struct core_fact *fact)
     if (!job->r.reason || !g->r.reason || strcmp(job->r.reason, g->r.reason) != 0)
         return false; /* a user, or a time limit, has said something else since */
     return (fact->code || fact->signal) &&
-           weight(job, fact->code, fact->signal) > weight(job, seen->r.code, seen->r.signal);
+           exit_weight(job, fact->code, fact->signal) > exit_weight(job, seen->r.code, seen->r.signal);
 }
 
 /* What followed from the failure stays as it is, charged once; only its name is another, and what that means.
  */
-static void blame(struct core *core, struct spawn *s, const struct cause *cause)
+static void replace_cause(struct core *core, struct spawn *s, const struct failure_cause *cause)
 {
     struct job *job = s->job;
     struct generation *g = s->generation;
@@ -179,31 +179,31 @@ static void blame(struct core *core, struct spawn *s, const struct cause *cause)
         text_set(&job->r.last_restart, "%.240s", cause->text);
     emit_job(core, job, CHANGE_JOB_PUT);
     if (cause->fatal && job->r.state == JOB_RECOVERING)
-        recover_stop(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
+        job_stop(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
 }
 
-void exits_apply(struct core *core, struct spawn *s, const struct core_fact *fact)
+void exit_cause_apply(struct core *core, struct spawn *s, const struct core_fact *fact)
 {
     struct generation *g = s->generation;
-    struct cause cause = {0};
+    struct failure_cause cause = {0};
     CLEANUP(buf_release) struct buf text = {0};
     bool meant_to_run = g == job_current(s->job) && generation_open(g) && g->r.state != GENERATION_DRAINING;
-    bool bad = meant_to_run && judge(core, s, fact, &cause, &text);
+    bool bad = meant_to_run && exit_classify(core, s, fact, &cause, &text);
 
-    if (was_first(s, fact) && judge(core, s, fact, &cause, &text)) {
+    if (exit_came_first(s, fact) && exit_classify(core, s, fact, &cause, &text)) {
         cause.text = text.data;
-        blame(core, s, &cause);
+        replace_cause(core, s, &cause);
     }
     record_exit(s, fact);
-    recover_spawn_dead(core, s);
+    spawn_mark_dead(core, s);
     if (fact && fact->no_account && s->node)
         accounts_refused(core, s->node, s->job, fact->message);
-    else if (fact && (fact->node_trouble || exit_is_nodes(s, fact)) && s->node)
+    else if (fact && (fact->node_trouble || exit_blames_node(s, fact)) && s->node)
         nodes_rest(core, s->node);
     if (bad) {
         cause.text = text.data;
-        recover_fail(core, g, &cause);
+        generation_fail(core, g, &cause);
         return;
     }
-    recover_settle(core, s->job);
+    job_settle(core, s->job);
 }

@@ -17,7 +17,7 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes.h"
 
-static void running(struct core *core, struct spawn *s, const struct core_fact *fact)
+static void note_running(struct core *core, struct spawn *s, const struct core_fact *fact)
 {
     struct generation *g = s->generation;
     struct rank *rank = &g->ranks[s->r.rank];
@@ -31,7 +31,7 @@ static void running(struct core *core, struct spawn *s, const struct core_fact *
         move_rank(core, rank, RANK_SPAWNED);
 }
 
-static bool was_started(const struct core_fact *fact)
+static bool fact_was_started(const struct core_fact *fact)
 {
     if (fact->state == FACT_EXITED)
         return !fact->not_started && !fact->port_busy && !fact->lost;
@@ -39,7 +39,7 @@ static bool was_started(const struct core_fact *fact)
 }
 
 /* A command job runs when all its processes do: nobody joins. */
-static void settle_command(struct core *core, struct generation *g)
+static void start_command_generation(struct core *core, struct generation *g)
 {
     if (g->job->spec.kind != JOB_COMMAND || g->r.state != GENERATION_FORMING || g != job_current(g->job))
         return;
@@ -59,7 +59,7 @@ struct exit {
 };
 
 /* The earliest first: a generation is ended by the first of its members that failed. */
-static int by_time(const void *a, const void *b)
+static int compare_exits(const void *a, const void *b)
 {
     const struct exit *x = a, *y = b;
     int64_t tx = x->fact ? x->fact->ended_ms : INT64_MAX, ty = y->fact ? y->fact->ended_ms : INT64_MAX;
@@ -69,7 +69,7 @@ static int by_time(const void *a, const void *b)
     return x->spawn->r.spawn < y->spawn->r.spawn ? -1 : 1;
 }
 
-static const struct core_fact *fact_of(const struct core_event *event, const struct spawn *s)
+static const struct core_fact *find_fact(const struct core_event *event, const struct spawn *s)
 {
     for (size_t i = 0; i < event->facts.count; i++)
         if (event->facts.facts[i].job == s->r.job && event->facts.facts[i].spawn == s->r.spawn)
@@ -77,7 +77,8 @@ static const struct core_fact *fact_of(const struct core_event *event, const str
     return NULL;
 }
 
-static bool has_stranger(const struct core *core, const struct node *node, const struct core_event *event)
+static bool has_unknown_process(const struct core *core, const struct node *node,
+                                const struct core_event *event)
 {
     for (size_t i = 0; i < event->facts.count; i++) {
         const struct core_fact *fact = &event->facts.facts[i];
@@ -91,7 +92,7 @@ static bool has_stranger(const struct core *core, const struct node *node, const
 
 /* The node runs a job that we do not know: our state is older than the node's, or a copy of another
  * cluster's. An operator must be told, because nobody controls that job. */
-static void note_unknown(struct core *core, struct node *node, const struct core_event *event)
+static void note_unknown_jobs(struct core *core, struct node *node, const struct core_event *event)
 {
     int64_t *jobs = xcalloc(event->facts.count + 1, sizeof(*jobs));
     size_t count = 0;
@@ -130,34 +131,34 @@ void facts_apply(struct core *core, const struct core_event *event)
     bool current = event->facts.epoch == core->config.epoch;
     if (current)
         card_kept(core, node, event->facts.revision);
-    bool stranger = has_stranger(core, node, event);
-    note_unknown(core, node, event);
+    bool stranger = has_unknown_process(core, node, event);
+    note_unknown_jobs(core, node, event);
     struct exit *exits = xcalloc(node->spawn_count + 1, sizeof(*exits));
     size_t count = 0;
 
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct spawn *s = node->spawns[i];
-        const struct core_fact *fact = fact_of(event, s);
+        const struct core_fact *fact = find_fact(event, s);
         if (fact && fact->state == FACT_EXITED)
             exits[count++] = (struct exit){s, fact};
-        if (fact && was_started(fact))
-            running(core, s, fact);
+        if (fact && fact_was_started(fact))
+            note_running(core, s, fact);
         else if (!fact && current && !adopt_learning(core) && s->wished_revision &&
                  event->facts.revision >= s->wished_revision)
             exits[count++] = (struct exit){s, NULL};
     }
     if (count)
-        qsort(exits, count, sizeof(*exits), by_time);
+        qsort(exits, count, sizeof(*exits), compare_exits);
     for (size_t i = 0; i < node->spawn_count; i++)
-        settle_command(core, node->spawns[i]->generation);
+        start_command_generation(core, node->spawns[i]->generation);
     for (size_t i = 0; i < count; i++)
-        exits_apply(core, exits[i].spawn, exits[i].fact);
+        exit_cause_apply(core, exits[i].spawn, exits[i].fact);
     free(exits);
     if (stranger)
         node->synced = false;
     else if (current && event->facts.revision >= node->hello_revision && !node->synced) {
         node->synced = true;
-        core->place_dirty = true;
+        core->placement_due = true;
     }
     nodes_settle(core, node);
 }

@@ -3,7 +3,7 @@
  * A member fails: its generation is closed at once (its members can commit nothing any more, whoever waits in
  * Join is answered ABORTED), the others are stopped, and the job recovers as long as its budget lasts, else
  * it stops for good. A drain or a cancel lets the generation finish its step and snapshot first (draining).
- * In each case recover_settle goes on once those are dead that the next thing has to wait for. */
+ * In each case job_settle goes on once those are dead that the next thing has to wait for. */
 #include "daemon/coordinator/core/generation_end.h"
 
 #include <inttypes.h>
@@ -25,27 +25,19 @@
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MOST_MS 30000
 
-static void mark_wishes(struct generation *g)
+static void mark_member_wishes(struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)
         if (g->ranks[i].spawn && !g->ranks[i].spawn->r.dead && g->ranks[i].spawn->node)
             g->ranks[i].spawn->node->wish_dirty = true;
 }
 
-static bool has_living(const struct generation *g)
-{
-    for (int i = 0; i < g->r.world_size; i++)
-        if (g->ranks[i].spawn && !g->ranks[i].spawn->r.dead)
-            return true;
-    return false;
-}
-
-void recover_stop_generation(struct core *core, struct generation *g, enum core_stop stop)
+void generation_stop_spawns(struct core *core, struct generation *g, enum core_stop stop)
 {
     int64_t grace = g->job->spec.grace_ms;
 
     g->stop_at = 0;
-    if (!has_living(g))
+    if (!generation_has_living(g))
         return;
     g->stop = stop;
     if (stop == CORE_STOP_SNAPSHOT)
@@ -55,10 +47,10 @@ void recover_stop_generation(struct core *core, struct generation *g, enum core_
     else
         g->stop_at = core->now.boot_ms + STUCK_AFTER_KILL_MS;
     core_wake(core, g->stop_at);
-    mark_wishes(g);
+    mark_member_wishes(g);
 }
 
-static void revoke(struct core *core, struct spawn *s)
+static void revoke_spawn(struct core *core, struct spawn *s)
 {
     if (s->r.revoked)
         return;
@@ -75,11 +67,11 @@ static void end_generation(struct core *core, struct generation *g, enum generat
     move_generation(core, g, to, why);
     emit_generation(core, g, CHANGE_GENERATION_PUT);
     for (int i = 0; i < g->r.world_size; i++)
-        revoke(core, g->ranks[i].spawn);
+        revoke_spawn(core, g->ranks[i].spawn);
     rendezvous_closed(core, g, why);
     if (stop > g->stop)
-        recover_stop_generation(core, g, stop);
-    core->place_dirty = true;
+        generation_stop_spawns(core, g, stop);
+    core->placement_due = true;
 }
 
 static void end_job(struct core *core, struct job *job, enum job_state to, const char *why)
@@ -94,7 +86,7 @@ static void end_job(struct core *core, struct job *job, enum job_state to, const
     emit_event(core, job, "job_ended", "%s: %s", sm_name(&job_sm, to), reason);
 }
 
-static void start_stopping(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
+static void begin_job_stop(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
                            const char *why)
 {
     job->r.goal = goal;
@@ -121,7 +113,7 @@ static void open_fault(struct core *core, struct job *job, bool charged, const c
     emit_job(core, job, CHANGE_JOB_PUT);
 }
 
-static void charge(struct core *core, struct job *job)
+static void charge_restart(struct core *core, struct job *job)
 {
     int64_t n = ++job->r.restarts_used;
 
@@ -137,7 +129,8 @@ static void charge(struct core *core, struct job *job)
     core_wake(core, job->not_before);
 }
 
-static void say_closed(struct core *core, const struct job *job, const struct generation *g, const char *how)
+static void say_generation_closed(struct core *core, const struct job *job, const struct generation *g,
+                                  const char *how)
 {
     char count[TEXT_COUNT];
 
@@ -148,7 +141,7 @@ static void say_closed(struct core *core, const struct job *job, const struct ge
         emit_event(core, job, "generation_closed", "generation %" PRId64 " closed (%s)", g->r.number, how);
 }
 
-void recover_fail(struct core *core, struct generation *g, const struct cause *cause)
+void generation_fail(struct core *core, struct generation *g, const struct failure_cause *cause)
 {
     struct job *job = g->job;
     bool last = cause->fatal || (cause->charged && job->r.restarts_used >= job->spec.max_restarts);
@@ -163,50 +156,50 @@ void recover_fail(struct core *core, struct generation *g, const struct cause *c
         snprintf(how, sizeof(how),
                  cause->fatal ? "a restart would not help" : "all %" PRId64 " restarts are used",
                  job->spec.max_restarts);
-        say_closed(core, job, g, how);
-        start_stopping(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
+        say_generation_closed(core, job, g, how);
+        begin_job_stop(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
     } else {
         if (cause->charged) {
-            charge(core, job);
+            charge_restart(core, job);
             snprintf(how, sizeof(how), "restart %" PRId64 " of %" PRId64, job->r.restarts_used,
                      job->spec.max_restarts);
         } else {
             snprintf(how, sizeof(how), "not charged");
         }
-        say_closed(core, job, g, how);
+        say_generation_closed(core, job, g, how);
         open_fault(core, job, cause->charged, cause->text);
         move_job(core, job, JOB_RECOVERING, cause->text);
     }
-    recover_settle(core, job);
+    job_settle(core, job);
 }
 
-void recover_hold(struct core *core, struct generation *g, const char *why)
+void generation_hold(struct core *core, struct generation *g, const char *why)
 {
     struct job *job = g->job;
 
     BUG_ON(!generation_open(g) || g != job_current(job));
     end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, why);
     move_job(core, job, JOB_RECOVERING, why);
-    recover_settle(core, job);
+    job_settle(core, job);
 }
 
-static enum core_stop gentle(const struct job *job)
+static enum core_stop gentle_stop(const struct job *job)
 {
     return job->spec.kind == JOB_TRAIN ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM;
 }
 
-static void drain_generation(struct core *core, struct generation *g, const char *why)
+static void begin_generation_drain(struct core *core, struct generation *g, const char *why)
 {
     if (g->r.state != GENERATION_RUNNING) { /* nothing to be saved yet */
         end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, why);
         return;
     }
     move_generation(core, g, GENERATION_DRAINING, why);
-    recover_stop_generation(core, g, gentle(g->job));
+    generation_stop_spawns(core, g, gentle_stop(g->job));
     rendezvous_stopping(core, g);
 }
 
-void recover_drain(struct core *core, struct generation *g, const char *why)
+void generation_drain(struct core *core, struct generation *g, const char *why)
 {
     struct job *job = g->job;
 
@@ -219,12 +212,12 @@ void recover_drain(struct core *core, struct generation *g, const char *why)
     job->drained_ms = core->now.boot_ms;
     emit_event(core, job, "generation_drained", "generation %" PRId64 ": %s (not charged)", g->r.number, why);
     open_fault(core, job, false, why);
-    drain_generation(core, g, why);
+    begin_generation_drain(core, g, why);
     move_job(core, job, JOB_RECOVERING, why);
-    recover_settle(core, job);
+    job_settle(core, job);
 }
 
-static void kill_now(struct core *core, struct job *job)
+static void kill_job(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
 
@@ -233,11 +226,11 @@ static void kill_now(struct core *core, struct job *job)
     if (g && generation_open(g))
         end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, "killed by the user");
     for (size_t i = 0; i < job->generation_count; i++)
-        recover_stop_generation(core, job->generations[i], CORE_STOP_KILL);
+        generation_stop_spawns(core, job->generations[i], CORE_STOP_KILL);
 }
 
-void recover_stop(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
-                  const char *why)
+void job_stop(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
+              const char *why)
 {
     struct generation *g = job_current(job);
 
@@ -248,16 +241,16 @@ void recover_stop(struct core *core, struct job *job, enum job_state goal, int e
     }
     if (job->r.state != JOB_STOPPING) {
         emit_event(core, job, "job_stopping", "stopping: %s", why);
-        start_stopping(core, job, goal, exit_code, kill, why);
+        begin_job_stop(core, job, goal, exit_code, kill, why);
         if (!kill && generation_open(g) && g->r.state != GENERATION_DRAINING)
-            drain_generation(core, g, why);
+            begin_generation_drain(core, g, why);
     }
     if (kill)
-        kill_now(core, job);
-    recover_settle(core, job);
+        kill_job(core, job);
+    job_settle(core, job);
 }
 
-static bool any_reachable(const struct job *job)
+static bool has_reachable_spawn(const struct job *job)
 {
     for (size_t i = 0; i < job->spawn_count; i++)
         if (spawn_reachable(job->spawns[i]))
@@ -265,7 +258,7 @@ static bool any_reachable(const struct job *job)
     return false;
 }
 
-static bool all_succeeded(const struct generation *g)
+static bool all_ranks_succeeded(const struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++) {
         const struct spawn_record *s = &g->ranks[i].spawn->r;
@@ -277,56 +270,56 @@ static bool all_succeeded(const struct generation *g)
 
 /* All commands ended well before the word to stop had reached their supervisors: there is nothing left to go
  * on with. Native workers hear it from us as well; one that has no step left to do says so next time. */
-static bool finished_first(const struct generation *g)
+static bool commands_finished_first(const struct generation *g)
 {
     if (g->job->spec.kind != JOB_COMMAND)
         return false;
     for (int i = 0; i < g->r.world_size; i++)
         if (g->ranks[i].spawn->r.stopped)
             return false;
-    return all_succeeded(g);
+    return all_ranks_succeeded(g);
 }
 
-static void end_drained(struct core *core, struct generation *g)
+static void end_drained_generation(struct core *core, struct generation *g)
 {
     struct job *job = g->job;
 
     end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, "its members have stopped");
-    if (finished_first(g)) {
-        start_stopping(core, job, JOB_SUCCEEDED, 0, false, "all ranks exited with 0");
+    if (commands_finished_first(g)) {
+        begin_job_stop(core, job, JOB_SUCCEEDED, 0, false, "all ranks exited with 0");
         end_job(core, job, JOB_SUCCEEDED, "all ranks exited with 0");
         return;
     }
-    say_closed(core, job, g, "not charged");
+    say_generation_closed(core, job, g, "not charged");
     if (job->progress.step > job->r.fault_step) {
         job->r.fault_step = job->progress.step; /* it went on to here */
         emit_job(core, job, CHANGE_JOB_PUT);
     }
 }
 
-void recover_settle(struct core *core, struct job *job)
+void job_settle(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
 
-    core->place_dirty = true;
+    core->placement_due = true;
     if (job_finished(job) || !g)
         return;
     if (job->r.state == JOB_STOPPING) {
-        if (any_reachable(job))
+        if (has_reachable_spawn(job))
             return;
         if (generation_open(g))
             end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, job->r.reason);
         end_job(core, job, job->r.goal, job->r.reason);
     } else if (g->r.state == GENERATION_DRAINING) {
-        if (!any_reachable(job))
-            end_drained(core, g);
-    } else if (g->r.state == GENERATION_RUNNING && all_succeeded(g)) {
+        if (!has_reachable_spawn(job))
+            end_drained_generation(core, g);
+    } else if (g->r.state == GENERATION_RUNNING && all_ranks_succeeded(g)) {
         end_generation(core, g, GENERATION_CLOSED, CORE_STOP_NONE, "all ranks exited with 0");
         end_job(core, job, JOB_SUCCEEDED, "all ranks exited with 0");
     }
 }
 
-void recover_spawn_dead(struct core *core, struct spawn *s)
+void spawn_mark_dead(struct core *core, struct spawn *s)
 {
     struct rank *rank = &s->generation->ranks[s->r.rank];
 
@@ -340,5 +333,5 @@ void recover_spawn_dead(struct core *core, struct spawn *s)
         move_rank(core, rank, s->r.lost ? RANK_LOST : RANK_EXITED);
     emit_spawn(core, s, CHANGE_SPAWN_PUT);
     rendezvous_left(core, s, "its process has exited");
-    core->place_dirty = true;
+    core->placement_due = true;
 }

@@ -5,7 +5,7 @@
 
 /* The ways in which a generation ends, and with it perhaps its job; generation_end.c describes them. */
 
-struct cause {
+struct failure_cause {
     struct spawn *spawn; /* the worker that failed first; NULL: no particular one */
     bool charged;        /* counts as a restart */
     bool fatal;          /* a restart would not help: the job fails */
@@ -14,18 +14,18 @@ struct cause {
 };
 
 /* Ends an open, current generation because of a failure. */
-void recover_fail(struct core *core, struct generation *g, const struct cause *cause);
+void generation_fail(struct core *core, struct generation *g, const struct failure_cause *cause);
 /* Ends a generation that must not start; the job waits in recovering. Does not count as a restart. */
-void recover_hold(struct core *core, struct generation *g, const char *why);
+void generation_hold(struct core *core, struct generation *g, const char *why);
 /* Lets the generation finish its step and snapshot; the next one then forms. Does not count as a restart. */
-void recover_drain(struct core *core, struct generation *g, const char *why);
+void generation_drain(struct core *core, struct generation *g, const char *why);
 /* Ends the job. kill: without a last snapshot and without grace. */
-void recover_stop(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
-                  const char *why);
+void job_stop(struct core *core, struct job *job, enum job_state goal, int exit_code, bool kill,
+              const char *why);
 /* Continues with the job if all workers that it waited for are dead. */
-void recover_settle(struct core *core, struct job *job);
+void job_settle(struct core *core, struct job *job);
 /* The worker is known dead: frees its slot. The caller then settles the job. */
-void recover_spawn_dead(struct core *core, struct spawn *s);
-void recover_stop_generation(struct core *core, struct generation *g, enum core_stop stop);
+void spawn_mark_dead(struct core *core, struct spawn *s);
+void generation_stop_spawns(struct core *core, struct generation *g, enum core_stop stop);
 
 #endif

@@ -15,7 +15,7 @@
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/snapshot_faults.h"
 
-static bool cpu_taken(const struct node *node, int slot)
+static bool cpu_slot_taken(const struct node *node, int slot)
 {
     for (size_t i = 0; i < node->spawn_count; i++)
         if (node->spawns[i]->r.cpu_slot == slot)
@@ -23,26 +23,18 @@ static bool cpu_taken(const struct node *node, int slot)
     return false;
 }
 
-static int lowest_cpu(const struct node *node)
+static int lowest_free_cpu_slot(const struct node *node)
 {
     int slot = 0;
 
-    while (cpu_taken(node, slot))
+    while (cpu_slot_taken(node, slot))
         slot++;
     BUG_ON(slot >= node->r.cpu_slots);
     return slot;
 }
 
-static bool contains(char *const *list, const char *text)
-{
-    for (; list && *list; list++)
-        if (!strcmp(*list, text))
-            return true;
-    return false;
-}
-
 /* Of those with the fewest workers the first: a GPU is shared when all are in use, and evenly. */
-static char **lowest_gpus(const struct node *node, int count)
+static char **least_used_gpus(const struct node *node, int count)
 {
     char **uuids = NULL;
 
@@ -52,7 +44,7 @@ static char **lowest_gpus(const struct node *node, int count)
         for (size_t i = 0; i < node->gpu_count; i++) {
             const struct core_gpu *gpu = &node->gpus[i];
             int holders = inventory_holders(node, gpu->uuid);
-            if (!gpu->healthy || holders >= least || contains(uuids, gpu->uuid))
+            if (!gpu->healthy || holders >= least || names_contain(uuids, gpu->uuid))
                 continue;
             least = holders;
             best = gpu;
@@ -63,7 +55,7 @@ static char **lowest_gpus(const struct node *node, int count)
     return uuids;
 }
 
-static bool port_taken(const struct core *core, const struct node *node, int port)
+static bool master_port_taken(const struct core *core, const struct node *node, int port)
 {
     for (size_t i = 0; i < node->spawn_count; i++)
         if (node->spawns[i]->generation && node->spawns[i]->r.rank == 0 &&
@@ -74,7 +66,7 @@ static bool port_taken(const struct core *core, const struct node *node, int por
 }
 
 /* Round and round through the node's range, so that none is used again soon. */
-static int next_port(const struct core *core, struct node *node)
+static int next_master_port(const struct core *core, struct node *node)
 {
     int span = node->r.port_last - node->r.port_first + 1, port = 0;
 
@@ -83,14 +75,14 @@ static int next_port(const struct core *core, struct node *node)
     for (int tries = 0; tries < span; tries++) {
         port = node->r.port_first + node->next_port++ % span;
         node->next_port %= span;
-        if (!port_taken(core, node, port))
+        if (!master_port_taken(core, node, port))
             break;
     }
     return port;
 }
 
-static struct spawn *add_spawn(struct core *core, struct generation *g, const struct place_choice *c,
-                               int rank, int local_rank)
+static struct spawn *form_spawn(struct core *core, struct generation *g, const struct placement_choice *c,
+                                int rank, int local_rank)
 {
     struct spawn_record record = {
         .job = g->r.job,
@@ -102,9 +94,9 @@ static struct spawn *add_spawn(struct core *core, struct generation *g, const st
         .cpu_slot = -1,
     };
     if (c->gpus_each)
-        record.gpu_uuids = lowest_gpus(c->node, c->gpus_each);
+        record.gpu_uuids = least_used_gpus(c->node, c->gpus_each);
     else
-        record.cpu_slot = lowest_cpu(c->node);
+        record.cpu_slot = lowest_free_cpu_slot(c->node);
     core->env.random(core->env.ctx, record.token, sizeof(record.token));
     digest_sha256(record.token_hash, record.token, sizeof(record.token));
     struct spawn *s = job_add_spawn(core, g->job, &record);
@@ -113,15 +105,15 @@ static struct spawn *add_spawn(struct core *core, struct generation *g, const st
     return s;
 }
 
-static void add_ranks(struct core *core, struct generation *g, const struct place_choice *chosen,
-                      size_t count)
+static void form_ranks(struct core *core, struct generation *g, const struct placement_choice *chosen,
+                       size_t count)
 {
     int rank = 0;
 
     for (size_t n = 0; n < count; n++)
         for (int local = 0; local < chosen[n].procs; local++, rank++) {
             struct rank *r = &g->ranks[rank];
-            r->spawn = add_spawn(core, g, &chosen[n], rank, local);
+            r->spawn = form_spawn(core, g, &chosen[n], rank, local);
             rank_record_copy(&r->r, &(struct rank_record){
                                         .job = g->r.job,
                                         .generation = g->r.number,
@@ -136,13 +128,13 @@ static void add_ranks(struct core *core, struct generation *g, const struct plac
         }
 }
 
-static void describe(const struct place_choice *chosen, size_t count, struct buf *text)
+static void describe_choice(const struct placement_choice *chosen, size_t count, struct buf *text)
 {
     for (size_t i = 0; i < count; i++)
         buf_printf(text, "%s%s (%d)", i ? ", " : "", chosen[i].node->r.name, chosen[i].procs);
 }
 
-void form_generation(struct core *core, struct job *job, const struct place_choice *chosen, size_t count)
+void generation_form(struct core *core, struct job *job, const struct placement_choice *chosen, size_t count)
 {
     struct node *first = chosen[0].node;
     struct generation_record record = {
@@ -151,7 +143,7 @@ void form_generation(struct core *core, struct job *job, const struct place_choi
         .state = GENERATION_FORMING,
         .node_count = (int)count,
         .master_addr = count == 1 ? (char *)"127.0.0.1" : first->r.address,
-        .master_port = next_port(core, first),
+        .master_port = next_master_port(core, first),
         .source_rank = -1,
         .created_ms = core->now.wall_ms,
     };
@@ -169,10 +161,10 @@ void form_generation(struct core *core, struct job *job, const struct place_choi
     core->generations++;
     job->r.generation = record.number;
     emit_generation(core, g, CHANGE_GENERATION_INSERT);
-    add_ranks(core, g, chosen, count);
-    faults_formed(job);
+    form_ranks(core, g, chosen, count);
+    snapshot_faults_formed(job);
     emit_job(core, job, CHANGE_JOB_PUT);
-    describe(chosen, count, &text);
+    describe_choice(chosen, count, &text);
     emit_event(core, job, "generation_formed", "generation %" PRId64 " on %s", record.number, text.data);
     move_job(core, job, JOB_STARTING, text.data);
 }

@@ -3,9 +3,9 @@
 
 #include "daemon/coordinator/core/model.h"
 
-struct place_choice;
+struct placement_choice;
 
 /* Forms the job's next generation on the chosen nodes; node ranks follow the order of `chosen`. */
-void form_generation(struct core *core, struct job *job, const struct place_choice *chosen, size_t count);
+void generation_form(struct core *core, struct job *job, const struct placement_choice *chosen, size_t count);
 
 #endif

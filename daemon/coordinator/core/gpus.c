@@ -12,24 +12,17 @@
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
 
-static bool holds(const struct spawn *s, const char *uuid)
-{
-    for (char **held = s->r.gpu_uuids; held && *held; held++)
-        if (!strcmp(*held, uuid))
-            return true;
-    return false;
-}
-
 /* Its first spawn on the node that holds the GPU, for each job once. */
-static bool first_of_job(const struct node *node, size_t at, const char *uuid)
+static bool first_holder_of_job(const struct node *node, size_t at, const char *uuid)
 {
     for (size_t i = 0; i < at; i++)
-        if (node->spawns[i]->job == node->spawns[at]->job && holds(node->spawns[i], uuid))
+        if (node->spawns[i]->job == node->spawns[at]->job &&
+            names_contain(node->spawns[i]->r.gpu_uuids, uuid))
             return false;
-    return holds(node->spawns[at], uuid);
+    return names_contain(node->spawns[at]->r.gpu_uuids, uuid);
 }
 
-static void say(struct core *core, const struct node *node, const struct core_gpu *gpu)
+static void say_gpu_health(struct core *core, const struct node *node, const struct core_gpu *gpu)
 {
     const char *why = gpu->problem && *gpu->problem ? gpu->problem : "it is not well";
 
@@ -39,20 +32,21 @@ static void say(struct core *core, const struct node *node, const struct core_gp
     }
     emit_event(core, NULL, "gpu_sick", "%s gpu%d: %s", node->r.name, gpu->index, why);
     for (size_t i = 0; i < node->spawn_count; i++)
-        if (first_of_job(node, i, gpu->uuid))
+        if (first_holder_of_job(node, i, gpu->uuid))
             emit_event(core, node->spawns[i]->job, "gpu_sick", "%s gpu%d of rank %d: %s", node->r.name,
                        gpu->index, node->spawns[i]->r.rank, why);
 }
 
-static bool is_over(const struct generation *g, const struct node *node, const char *uuid)
+static bool generation_uses_gpu(const struct generation *g, const struct node *node, const char *uuid)
 {
     for (int i = 0; i < g->r.world_size; i++)
-        if (g->ranks[i].spawn->node == node && !g->ranks[i].spawn->r.dead && holds(g->ranks[i].spawn, uuid))
+        if (g->ranks[i].spawn->node == node && !g->ranks[i].spawn->r.dead &&
+            names_contain(g->ranks[i].spawn->r.gpu_uuids, uuid))
             return true;
     return false;
 }
 
-static void end_those_on(struct core *core, struct node *node, const struct core_gpu *gpu)
+static void end_generations_on(struct core *core, struct node *node, const struct core_gpu *gpu)
 {
     struct job **jobs = xcalloc(node->spawn_count + 1, sizeof(struct job *));
     CLEANUP(free_text)
@@ -62,12 +56,13 @@ static void end_those_on(struct core *core, struct node *node, const struct core
     size_t count = 0;
 
     for (size_t i = 0; i < node->spawn_count; i++)
-        if (first_of_job(node, i, uuid))
+        if (first_holder_of_job(node, i, uuid))
             jobs[count++] = node->spawns[i]->job;
     for (size_t i = 0; i < count; i++) {
         struct generation *g = job_current(jobs[i]);
-        if (generation_open(g) && g->r.state != GENERATION_DRAINING && is_over(g, node, uuid))
-            recover_fail(core, g, &(struct cause){.charged = true, .exit_code = 125, .text = text});
+        if (generation_open(g) && g->r.state != GENERATION_DRAINING && generation_uses_gpu(g, node, uuid))
+            generation_fail(core, g,
+                            &(struct failure_cause){.charged = true, .exit_code = 125, .text = text});
     }
     free(jobs);
 }
@@ -76,7 +71,7 @@ void gpus_end_lost(struct core *core, struct node *node)
 {
     for (size_t i = 0; i < node->gpu_count; i++)
         if (node->gpus[i].lost)
-            end_those_on(core, node, &node->gpus[i]);
+            end_generations_on(core, node, &node->gpus[i]);
 }
 
 /* An agent that does not know yet what its trainer has says so later; until then it is what it was. */
@@ -102,7 +97,7 @@ void gpus_hello(struct core *core, struct node *node, const struct core_hello *h
     for (size_t i = 0; i < node->gpu_count; i++) {
         const struct core_gpu *old = inventory_find(&before, node->gpus[i].uuid);
         if (old ? old->healthy != node->gpus[i].healthy : !node->gpus[i].healthy)
-            say(core, node, &node->gpus[i]);
+            say_gpu_health(core, node, &node->gpus[i]);
     }
     if (known && before.gpu_count != node->gpu_count)
         emit_event(core, NULL, "gpus_changed", "%s offers %zu GPUs, %zu before", node->r.name,
@@ -120,10 +115,10 @@ void gpus_heard(struct core *core, struct node *node, const struct core_gpu *gpu
         free(node->r.gpus);
         node->r.gpus = inventory_print(node);
         emit_node(core, node, CHANGE_NODE_PUT);
-        core->place_dirty = true;
+        core->placement_due = true;
         for (size_t i = 0; i < node->gpu_count; i++)
             if (was_well[i] != node->gpus[i].healthy)
-                say(core, node, &node->gpus[i]);
+                say_gpu_health(core, node, &node->gpus[i]);
         gpus_end_lost(core, node);
     }
     free(was_well);

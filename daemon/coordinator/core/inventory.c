@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/model.h"
 
-static const char *text(const char *t)
+static const char *text_or_empty(const char *t)
 {
     return t ? t : "";
 }
@@ -75,8 +75,9 @@ bool inventory_update(struct node *node, const struct core_gpu *gpus, size_t cou
         struct core_gpu *old = gpus[i].uuid ? inventory_find(node, gpus[i].uuid) : NULL;
         if (!old)
             continue;
-        changed |= gpus[i].healthy != old->healthy || gpus[i].lost != old->lost ||
-                   (!gpus[i].healthy && strcmp(text(gpus[i].problem), text(old->problem)) != 0);
+        changed |=
+            gpus[i].healthy != old->healthy || gpus[i].lost != old->lost ||
+            (!gpus[i].healthy && strcmp(text_or_empty(gpus[i].problem), text_or_empty(old->problem)) != 0);
         gpu_release(old);
         gpu_copy(old, &gpus[i]);
     }

@@ -19,22 +19,13 @@
 #define RETAIN_EVERY_MS 60000
 #define REQUEST_BYTES (256 << 10) /* job file and environment: dozens of such jobs still fit into a wish */
 
-static void reply_job(struct core *core, uint64_t call, const struct job *job, bool existed)
-{
-    struct core_effect *effect = emit_effect(core, EFFECT_REPLY);
-
-    effect->call = call;
-    effect->job = job->r.id;
-    effect->existed = existed;
-}
-
 static const char *snapshot_dir(const struct job_spec *spec)
 {
     return spec->kind == JOB_TRAIN ? spec->train.snapshot.dir : NULL;
 }
 
 /* The newest job, other than `but`, that keeps its snapshots where spec says. */
-static struct job *dir_owner(const struct core *core, const struct job_spec *spec)
+static struct job *snapshot_dir_owner(const struct core *core, const struct job_spec *spec)
 {
     const char *dir = snapshot_dir(spec);
 
@@ -51,7 +42,7 @@ static enum err_code check_lineage(const struct core *core, const struct core_ev
                                    const struct job_spec *spec, int64_t *continues, struct err *e)
 {
     struct job *former = core_find_job(core, event->submit.continues);
-    struct job *owner = dir_owner(core, spec);
+    struct job *owner = snapshot_dir_owner(core, spec);
 
     *continues = event->submit.continues;
     if (*continues && !former)
@@ -94,7 +85,7 @@ static enum err_code check_lease(const struct core *core, const struct job_spec 
 }
 
 /* Every wish of a node carries them whole, for each job there. */
-static enum err_code check_size(const struct core_event *event, struct err *e)
+static enum err_code check_request_size(const struct core_event *event, struct err *e)
 {
     size_t size = strlen(event->submit.job_file);
 
@@ -108,7 +99,7 @@ static enum err_code check_size(const struct core_event *event, struct err *e)
         size >> 10, REQUEST_BYTES >> 10);
 }
 
-static size_t unfinished(const struct core *core)
+static size_t count_unfinished(const struct core *core)
 {
     size_t count = 0;
 
@@ -156,11 +147,11 @@ void jobs_submit(struct core *core, const struct core_event *event)
         err_set(&e, ERR_ALREADY_EXISTS, "request id %s made job %" PRId64 " with another body", id,
                 former->r.id);
     else if (former)
-        reply_job(core, event->call, former, true);
-    else if (unfinished(core) >= (size_t)core->config.max_queued)
+        emit_job_reply(core, event->call, former, true);
+    else if (count_unfinished(core) >= (size_t)core->config.max_queued)
         err_set(&e, ERR_RESOURCE_EXHAUSTED, "%" PRId64 " jobs are queued or running, try again later",
                 core->config.max_queued);
-    else if (check_size(event, &e) == ERR_OK &&
+    else if (check_request_size(event, &e) == ERR_OK &&
              job_parse(&spec, event->submit.job_file, strlen(event->submit.job_file), "job file", &e) ==
                  ERR_OK &&
              check_lease(core, &spec, &e) == ERR_OK &&
@@ -171,8 +162,8 @@ void jobs_submit(struct core *core, const struct core_event *event)
             emit_event(core, job, "job_queued", "queued, continues #%" PRId64, continues);
         else
             emit_event(core, job, "job_queued", "queued");
-        reply_job(core, event->call, job, false);
-        core->place_dirty = true;
+        emit_job_reply(core, event->call, job, false);
+        core->placement_due = true;
     }
     if (e.code)
         emit_fail(core, event->call, e.code, "%s", e.msg);
@@ -192,10 +183,10 @@ void jobs_cancel(struct core *core, const struct core_event *event)
     }
     if (!job_finished(job)) {
         job->r.stop_signal = event->cancel.signal;
-        recover_stop(core, job, event->cancel.exit_code ? JOB_FAILED : JOB_CANCELLED, event->cancel.exit_code,
-                     event->cancel.kill, why);
+        job_stop(core, job, event->cancel.exit_code ? JOB_FAILED : JOB_CANCELLED, event->cancel.exit_code,
+                 event->cancel.kill, why);
     }
-    reply_job(core, event->call, job, true);
+    emit_job_reply(core, event->call, job, true);
 }
 
 void jobs_started(struct core *core, struct job *job)
@@ -219,12 +210,12 @@ void jobs_started(struct core *core, struct job *job)
 
 /* A stop that was not obeyed in time gets harder. The supervisor itself follows SIGTERM by SIGKILL after the
  * grace. */
-static void harden(struct core *core, struct generation *g)
+static void harden_stop(struct core *core, struct generation *g)
 {
     if (g->stop == CORE_STOP_SNAPSHOT)
-        recover_stop_generation(core, g, CORE_STOP_TERM);
+        generation_stop_spawns(core, g, CORE_STOP_TERM);
     else if (g->stop == CORE_STOP_TERM)
-        recover_stop_generation(core, g, CORE_STOP_KILL);
+        generation_stop_spawns(core, g, CORE_STOP_KILL);
     else
         stall_release(core, g);
 }
@@ -235,7 +226,7 @@ void jobs_tick(struct core *core, struct job *job)
 
     for (size_t i = 0; i < job->generation_count; i++)
         if (job->generations[i]->stop_at && now >= job->generations[i]->stop_at)
-            harden(core, job->generations[i]);
+            harden_stop(core, job->generations[i]);
     if (job_finished(job))
         return;
     if (job->limit_at && now >= job->limit_at) {
@@ -243,22 +234,22 @@ void jobs_tick(struct core *core, struct job *job)
         snprintf(why, sizeof(why), "time limit of %" PRId64 " s", job->spec.time_limit_ms / 1000);
         job->limit_at = 0;
         if (job->r.state != JOB_STOPPING)
-            recover_stop(core, job, JOB_FAILED, 125, false, why);
+            job_stop(core, job, JOB_FAILED, 125, false, why);
     }
     if (job->not_before && now >= job->not_before) {
         job->not_before = 0;
         job->held = false;
-        core->place_dirty = true;
+        core->placement_due = true;
     }
-    core->place_dirty |= job->grow.at && now >= job->grow.at;
+    core->placement_due |= job->grow.at && now >= job->grow.at;
     stall_tick(core, job);
-    lost_tick(core, job);
+    lost_snapshots_tick(core, job);
     struct generation *g = job_current(job);
     if (g)
         rendezvous_tick(core, g);
 }
 
-static int64_t earlier(int64_t a, int64_t b)
+static int64_t earlier_deadline(int64_t a, int64_t b)
 {
     return b > 0 && b < a ? b : a;
 }
@@ -269,15 +260,16 @@ int64_t jobs_deadline(const struct core *core, const struct job *job)
 
     (void)core;
     for (size_t i = 0; i < job->generation_count; i++)
-        at = earlier(at, job->generations[i]->stop_at);
+        at = earlier_deadline(at, job->generations[i]->stop_at);
     if (job_finished(job))
         return at;
-    at = earlier(earlier(earlier(at, job->limit_at), job->not_before), job->grow.at);
-    at = earlier(earlier(at, stall_deadline(job)), lost_deadline(job));
-    return job_current(job) ? earlier(at, rendezvous_deadline(job_current(job))) : at;
+    at = earlier_deadline(earlier_deadline(earlier_deadline(at, job->limit_at), job->not_before),
+                          job->grow.at);
+    at = earlier_deadline(earlier_deadline(at, stall_deadline(job)), lost_snapshots_deadline(job));
+    return job_current(job) ? earlier_deadline(at, rendezvous_deadline(job_current(job))) : at;
 }
 
-static int by_time(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
     const int64_t *x = a, *y = b;
 
@@ -285,7 +277,7 @@ static int by_time(const void *a, const void *b)
 }
 
 /* When the first of the retain_jobs jobs that ended last did so: a long one that ends now is new. */
-static int64_t oldest_kept(const struct core *core)
+static int64_t oldest_end_kept(const struct core *core)
 {
     int64_t *ends = xcalloc(core->job_count + 1, sizeof(*ends)), oldest = INT64_MIN;
     size_t count = 0, keep = (size_t)core->config.retain_jobs;
@@ -294,14 +286,14 @@ static int64_t oldest_kept(const struct core *core)
         if (job_finished(core->jobs[i]))
             ends[count++] = core->jobs[i]->r.ended_ms;
     if (count > keep) {
-        qsort(ends, count, sizeof(*ends), by_time);
+        qsort(ends, count, sizeof(*ends), compare_times);
         oldest = keep ? ends[count - keep] : INT64_MAX;
     }
     free(ends);
     return oldest;
 }
 
-static bool forgettable(const struct core *core, const struct job *job, int64_t oldest)
+static bool job_is_forgettable(const struct core *core, const struct job *job, int64_t oldest)
 {
     if (!job_finished(job))
         return false;
@@ -318,12 +310,12 @@ static bool forgettable(const struct core *core, const struct job *job, int64_t 
 
 void jobs_retain(struct core *core)
 {
-    int64_t oldest = oldest_kept(core);
+    int64_t oldest = oldest_end_kept(core);
 
     core->retain_at = core->now.boot_ms + RETAIN_EVERY_MS;
     for (size_t i = 0; i < core->job_count;) {
         struct job *job = core->jobs[i];
-        if (!forgettable(core, job, oldest)) {
+        if (!job_is_forgettable(core, job, oldest)) {
             i++;
             continue;
         }

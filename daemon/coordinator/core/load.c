@@ -23,7 +23,7 @@ static void load_nodes(struct core *core, const struct records *records)
         node->heard_ms = node->alive_ms = core->now.boot_ms;
         inventory_parse(node);
     }
-    nodes_pardon(core);
+    nodes_await_return(core);
 }
 
 static bool load_job(struct core *core, const struct job_record *record)
@@ -129,10 +129,10 @@ static void resume_job(struct core *core, struct job *job)
         struct generation *old = job->generations[i];
         old->born_ms = core->now.boot_ms;
         if (!generation_open(old))
-            recover_stop_generation(core, old, job->r.kill ? CORE_STOP_KILL : CORE_STOP_TERM);
+            generation_stop_spawns(core, old, job->r.kill ? CORE_STOP_KILL : CORE_STOP_TERM);
     }
     if (g && g->r.state == GENERATION_DRAINING)
-        recover_stop_generation(core, g, native ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM);
+        generation_stop_spawns(core, g, native ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM);
     else if (g && (g->r.state == GENERATION_FORMING || g->r.state == GENERATION_READY))
         g->join_at = core->now.boot_ms + job->spec.join_timeout_ms;
     if (job->spec.time_limit_ms && job->r.started_ms) {
@@ -155,8 +155,8 @@ static void resume_job(struct core *core, struct job *job)
 
 /* What its records hold becomes jobs; *readable, which the caller frees, says of each whether its file could
  * be read. */
-static enum err_code load_below(struct core *core, const struct records *records, bool **readable,
-                                struct err *e)
+static enum err_code load_all_records(struct core *core, const struct records *records, bool **readable,
+                                      struct err *e)
 {
     *readable = xcalloc(records->job_count + 1, sizeof(**readable));
     for (size_t i = 0; i < records->job_count; i++)
@@ -170,23 +170,23 @@ static enum err_code load_below(struct core *core, const struct records *records
     return ERR_OK;
 }
 
-static void resume_loaded(struct core *core, const struct records *records, const bool *readable)
+static void resume_loaded_jobs(struct core *core, const struct records *records, const bool *readable)
 {
     for (size_t i = 0; i < records->job_count; i++) {
         struct job *job = core_find_job(core, records->jobs[i].id);
         resume_job(core, job);
         if (!readable[i])
-            recover_stop(core, job, JOB_FAILED, 125, true, "its job file cannot be read by this version");
+            job_stop(core, job, JOB_FAILED, 125, true, "its job file cannot be read by this version");
     }
 }
 
 enum err_code load_job_whole(struct core *core, const struct records *records, struct err *e)
 {
     bool *readable;
-    enum err_code code = load_below(core, records, &readable, e);
+    enum err_code code = load_all_records(core, records, &readable, e);
 
     if (code == ERR_OK)
-        resume_loaded(core, records, readable);
+        resume_loaded_jobs(core, records, readable);
     free(readable);
     return code;
 }

@@ -28,14 +28,6 @@
 #define LOOK_PATHS 4
 #define PROBLEM_CHARS 300
 
-static bool lists_node(char **names, const char *node)
-{
-    for (; names && *names; names++)
-        if (!strcmp(*names, node))
-            return true;
-    return false;
-}
-
 /* The rank that speaks for a node's directory. */
 static const struct rank *first_rank_on(const struct generation *g, const char *node)
 {
@@ -46,7 +38,7 @@ static const struct rank *first_rank_on(const struct generation *g, const char *
 }
 
 /* Who should have the snapshot; expected NULL: who has some that cannot be used. NULL: no member. */
-static const struct rank *holder_in(const struct generation *g, const struct snapshot_record *expected)
+static const struct rank *expected_holder(const struct generation *g, const struct snapshot_record *expected)
 {
     for (int i = 0; i < g->r.world_size; i++) {
         const struct rank *rank = &g->ranks[i];
@@ -58,7 +50,7 @@ static const struct rank *holder_in(const struct generation *g, const struct sna
 }
 
 /* What the rank said of this snapshot or of the directory; where it has nothing good, else of any. */
-static const char *problem_of(const struct rank *rank, const struct snapshot_record *expected, bool any)
+static const char *rank_problem(const struct rank *rank, const struct snapshot_record *expected, bool any)
 {
     char **list = rank->spawn->unusable;
     const char *name = expected && expected->path ? strrchr(expected->path, '/') : NULL;
@@ -84,7 +76,7 @@ static const struct core_offer *changed_offer(const struct rank *rank, const str
     return NULL;
 }
 
-static const char *node_words(const struct core *core, const char *name)
+static const char *describe_node_state(const struct core *core, const char *name)
 {
     const struct node *node = core_find_node(core, name);
 
@@ -96,11 +88,11 @@ static const char *node_words(const struct core *core, const char *name)
 }
 
 /* "/data/run/snap on box2 has none, step 1,200 was committed there at 14:02" */
-static void describe(const struct core *core, const struct generation *g,
-                     const struct snapshot_record *expected, bool any, struct buf *text)
+static void describe_missing(const struct core *core, const struct generation *g,
+                             const struct snapshot_record *expected, bool any, struct buf *text)
 {
-    const struct rank *holder = holder_in(g, expected);
-    const char *problem = holder ? problem_of(holder, expected, any) : NULL;
+    const struct rank *holder = expected_holder(g, expected);
+    const char *problem = holder ? rank_problem(holder, expected, any) : NULL;
     const struct core_offer *changed = holder ? changed_offer(holder, expected) : NULL;
     const char *dir = g->job->spec.train.snapshot.dir, *without = any ? "does not have it" : "has none";
     char step[TEXT_COUNT], at[TEXT_CLOCK];
@@ -125,12 +117,12 @@ static void describe(const struct core *core, const struct generation *g,
         buf_printf(text, "step %s was committed on", step);
         for (char **name = expected->nodes; name && *name; name++)
             buf_printf(text, "%s %s (%s)", name == expected->nodes ? "" : ",", *name,
-                       node_words(core, *name));
+                       describe_node_state(core, *name));
         buf_printf(text, " at %s, and %s on %s %s", at, dir, g->ranks[0].r.node, without);
     }
 }
 
-void lost_release(struct job *job)
+void lost_snapshots_release(struct job *job)
 {
     free(job->lost.said);
     strv_free(job->lost.found);
@@ -141,19 +133,21 @@ void lost_release(struct job *job)
 }
 
 /* It goes on, but not from where it was. */
-static void say_older(struct core *core, const struct generation *g, const struct snapshot_record *expected)
+static void say_older_source(struct core *core, const struct generation *g,
+                             const struct snapshot_record *expected)
 {
     struct job *job = g->job;
     char step[TEXT_COUNT];
     CLEANUP(buf_release) struct buf text = {0};
 
     buf_printf(&text, "went back to step %s: ", text_count(step, g->r.source_step));
-    describe(core, g, expected, true, &text);
+    describe_missing(core, g, expected, true, &text);
     emit_event(core, job, "snapshot_older", "%s", text.data);
     text_set(&job->went_back, "%s", text.data);
 }
 
-static void wait_for_them(struct core *core, struct generation *g, bool only_tries_show, const char *text)
+static void wait_for_snapshots(struct core *core, struct generation *g, bool only_tries_show,
+                               const char *text)
 {
     struct job *job = g->job;
 
@@ -168,43 +162,43 @@ static void wait_for_them(struct core *core, struct generation *g, bool only_tri
         text_set(&job->lost.said, "%s", text);
         emit_event(core, job, "snapshots_missing", "%s", text);
     }
-    recover_hold(core, g, text);
+    generation_hold(core, g, text);
 }
 
-static bool has_unusable(const struct generation *g)
+static bool has_unusable_snapshots(const struct generation *g)
 {
-    return holder_in(g, NULL) != NULL;
+    return expected_holder(g, NULL) != NULL;
 }
 
-bool lost_check(struct core *core, struct generation *g)
+bool lost_snapshots_check(struct core *core, struct generation *g)
 {
     struct job *job = g->job;
     const struct snapshot_record *expected = snapshots_expected(core, job);
     /* a directory that the coordinator does not know, named to go on from, with nothing good in it */
     bool unknown = !expected && job->spec.train.resume == RESUME_CONTINUE && !job->r.scratch_generation &&
-                   has_unusable(g);
+                   has_unusable_snapshots(g);
     bool fails = job->spec.on_lost_snapshots == LOST_FAIL;
     CLEANUP(buf_release) struct buf text = {0};
 
     if (g->r.source_rank >= 0 || !(expected || unknown)) {
-        lost_release(job);
+        lost_snapshots_release(job);
         if (expected && snapshots_source_older(g, expected))
-            say_older(core, g, expected);
+            say_older_source(core, g, expected);
         return false;
     }
     buf_puts(&text, fails ? "its snapshots cannot be found: " : "waits for its snapshots: ");
-    describe(core, g, expected, false, &text);
+    describe_missing(core, g, expected, false, &text);
     if (fails) {
-        recover_fail(core, g, &(struct cause){.fatal = true, .exit_code = 125, .text = text.data});
+        generation_fail(core, g, &(struct failure_cause){.fatal = true, .exit_code = 125, .text = text.data});
         return true;
     }
     buf_printf(&text, "%s `ddpctl restart %" PRId64 " --from-scratch` starts again at step 0",
                text.data[text.len - 1] == '?' ? "" : ";", job->r.id);
-    wait_for_them(core, g, unknown, text.data);
+    wait_for_snapshots(core, g, unknown, text.data);
     return true;
 }
 
-bool lost_waits(const struct job *job)
+bool lost_snapshots_waits(const struct job *job)
 {
     return job->lost.look_at && job->r.state == JOB_RECOVERING;
 }
@@ -217,19 +211,19 @@ static void ask_node(struct core *core, const struct job *job, const struct node
     effect->job = job->r.id;
 }
 
-void lost_tick(struct core *core, struct job *job)
+void lost_snapshots_tick(struct core *core, struct job *job)
 {
     const struct snapshot_record *expected = snapshots_expected(core, job);
     const struct generation *g = job_current(job);
     int others = 0;
 
-    if (!lost_waits(job) || core->now.boot_ms < job->lost.look_at)
+    if (!lost_snapshots_waits(job) || core->now.boot_ms < job->lost.look_at)
         return;
     job->lost.look_at = core->now.boot_ms + job->lost.pause_ms;
     core_wake(core, job->lost.look_at);
     if (!expected) { /* only a try shows what lies there */
         job->lost.look_at = 0;
-        core->place_dirty = true;
+        core->placement_due = true;
         return;
     }
     for (size_t i = 0; i < core->node_count; i++) {
@@ -240,59 +234,59 @@ void lost_tick(struct core *core, struct job *job)
     }
 }
 
-int64_t lost_deadline(const struct job *job)
+int64_t lost_snapshots_deadline(const struct job *job)
 {
-    return lost_waits(job) ? job->lost.look_at : INT64_MAX;
+    return lost_snapshots_waits(job) ? job->lost.look_at : INT64_MAX;
 }
 
-void lost_node_back(struct core *core)
+void lost_snapshots_node_back(struct core *core)
 {
     for (size_t i = 0; i < core->job_count; i++) {
         struct job *job = core->jobs[i];
-        if (!lost_waits(job) || job->lost.pause_ms > core->config.look_ms)
+        if (!lost_snapshots_waits(job) || job->lost.pause_ms > core->config.look_ms)
             continue;
         job->lost.look_at = core->now.boot_ms;
         core_wake(core, job->lost.look_at);
     }
 }
 
-void lost_looked(struct core *core, const struct core_event *event)
+void lost_snapshots_looked(struct core *core, const struct core_event *event)
 {
     const struct node *node = nodes_by_session(core, event->session);
     struct job *job = core_find_job(core, event->looked.job);
 
     if (!node || !job || !event->looked.found || job->r.state != JOB_RECOVERING ||
-        !(lost_waits(job) || job->lost.found) || lists_node(job->lost.found, node->r.name))
+        !(lost_snapshots_waits(job) || job->lost.found) || names_contain(job->lost.found, node->r.name))
         return;
     if (!job->lost.found)
         emit_event(core, job, "snapshots_found", "%s has its snapshots", node->r.name);
     job->lost.found = strv_append(job->lost.found, node->r.name);
     job->lost.look_at = 0;
-    core->place_dirty = true;
+    core->placement_due = true;
 }
 
-void lost_try(struct job *job)
+void lost_snapshots_retry(struct job *job)
 {
     strv_free(steal(job->lost.found));
     job->lost.look_at = job->lost.pause_ms = 0;
 }
 
-bool lost_is_found(const struct job *job, const struct node *node)
+bool lost_snapshots_on_node(const struct job *job, const struct node *node)
 {
-    return lists_node(job->lost.found, node->r.name);
+    return names_contain(job->lost.found, node->r.name);
 }
 
-bool lost_has_place(const struct job *job, const struct place_choice *chosen, size_t count)
+bool lost_snapshots_has_place(const struct job *job, const struct placement_choice *chosen, size_t count)
 {
     if (!job->lost.found)
         return true;
     for (size_t i = 0; i < count; i++)
-        if (lost_is_found(job, chosen[i].node))
+        if (lost_snapshots_on_node(job, chosen[i].node))
             return true;
     return false;
 }
 
-void lost_say_place(struct core *core, struct job *job, struct buf *text)
+void lost_snapshots_explain_place(struct core *core, struct job *job, struct buf *text)
 {
     bool there = false;
 
@@ -313,7 +307,7 @@ void lost_say_place(struct core *core, struct job *job, struct buf *text)
     buf_puts(text, ", where its snapshots are");
 }
 
-static char **add_path(char **paths, const struct snapshot_record *snapshot)
+static char **append_snapshot_file(char **paths, const struct snapshot_record *snapshot)
 {
     CLEANUP(free_text) char *file = xasprintf("%s/model.safetensors", snapshot->path);
 
@@ -325,10 +319,10 @@ char **core_snapshot_paths(const struct core *core, int64_t id)
     const struct job *job = core_find_job(core, id);
     const struct snapshot_record *expected = job ? snapshots_expected(core, job) : NULL;
     const struct job *of = expected ? core_find_job(core, expected->job) : NULL;
-    char **paths = of ? add_path(NULL, expected) : NULL;
+    char **paths = of ? append_snapshot_file(NULL, expected) : NULL;
 
     for (size_t i = of ? of->snapshot_count : 0; i-- > 0 && strv_len(paths) < LOOK_PATHS;)
         if (&of->snapshots[i] != expected && of->snapshots[i].generation > of->r.scratch_generation)
-            paths = add_path(paths, &of->snapshots[i]);
+            paths = append_snapshot_file(paths, &of->snapshots[i]);
     return paths;
 }

@@ -5,22 +5,22 @@
 #include "daemon/coordinator/core/model.h"
 
 /* A job whose committed snapshots cannot be found waits for them; lost_snapshots.c describes how. */
-struct place_choice;
+struct placement_choice;
 
 /* All ranks have joined, and the source is chosen. Returns true if the generation must not start; it has
  * ended then. */
-bool lost_check(struct core *core, struct generation *g);
-bool lost_waits(const struct job *job);
-void lost_looked(struct core *core, const struct core_event *event);
-void lost_tick(struct core *core, struct job *job);
-int64_t lost_deadline(const struct job *job); /* INT64_MAX: none */
-void lost_node_back(struct core *core);       /* a node connected: asks the nodes at once */
-void lost_try(struct job *job);               /* the user restarts the job: it no longer waits */
+bool lost_snapshots_check(struct core *core, struct generation *g);
+bool lost_snapshots_waits(const struct job *job);
+void lost_snapshots_looked(struct core *core, const struct core_event *event);
+void lost_snapshots_tick(struct core *core, struct job *job);
+int64_t lost_snapshots_deadline(const struct job *job); /* INT64_MAX: none */
+void lost_snapshots_node_back(struct core *core);       /* a node connected: asks the nodes at once */
+void lost_snapshots_retry(struct job *job);             /* the user restarts the job: it no longer waits */
 /* False: some node has the snapshots, but none of the chosen ones does. */
-bool lost_has_place(const struct job *job, const struct place_choice *chosen, size_t count);
-bool lost_is_found(const struct job *job, const struct node *node); /* the node has the snapshots */
+bool lost_snapshots_has_place(const struct job *job, const struct placement_choice *chosen, size_t count);
+bool lost_snapshots_on_node(const struct job *job, const struct node *node); /* the node has the snapshots */
 /* Nodes have the snapshots, but the job cannot be placed on any of them now: says so. */
-void lost_say_place(struct core *core, struct job *job, struct buf *text);
-void lost_release(struct job *job);
+void lost_snapshots_explain_place(struct core *core, struct job *job, struct buf *text);
+void lost_snapshots_release(struct job *job);
 
 #endif

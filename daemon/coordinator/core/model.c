@@ -34,7 +34,7 @@ struct job *core_find_request(const struct core *core, const char *request_id)
     return NULL;
 }
 
-static size_t node_place(const struct core *core, const char *name)
+static size_t find_node_index(const struct core *core, const char *name)
 {
     size_t low = 0, high = core->node_count;
 
@@ -50,7 +50,7 @@ static size_t node_place(const struct core *core, const char *name)
 
 struct node *core_find_node(const struct core *core, const char *name)
 {
-    size_t at = node_place(core, name);
+    size_t at = find_node_index(core, name);
     return at < core->node_count && !strcmp(core->nodes[at]->r.name, name) ? core->nodes[at] : NULL;
 }
 
@@ -84,6 +84,14 @@ struct spawn *job_find_spawn(const struct job *job, int64_t number)
 bool generation_open(const struct generation *g)
 {
     return !sm_terminal(&generation_sm, g->r.state);
+}
+
+bool generation_has_living(const struct generation *g)
+{
+    for (int i = 0; i < g->r.world_size; i++)
+        if (g->ranks[i].spawn && !g->ranks[i].spawn->r.dead)
+            return true;
+    return false;
 }
 
 bool job_finished(const struct job *job)
@@ -158,8 +166,8 @@ static void job_free(struct job *job)
     free(job->waits);
     strv_free(job->targets);
     strv_free(job->grow.nodes);
-    lost_release(job);
-    faults_release(job);
+    lost_snapshots_release(job);
+    snapshot_faults_release(job);
     job_release(&job->spec);
     job_record_release(&job->r);
     free(job);
@@ -179,7 +187,7 @@ void core_remove_job(struct core *core, struct job *job)
 
 struct node *core_add_node(struct core *core, const struct node_record *record)
 {
-    size_t at = node_place(core, record->name);
+    size_t at = find_node_index(core, record->name);
     struct node *node = xcalloc(1, sizeof(*node));
 
     node_record_copy(&node->r, record);
@@ -206,7 +214,7 @@ static void node_free(struct node *node)
 
 void core_remove_node(struct core *core, struct node *node)
 {
-    size_t at = node_place(core, node->r.name);
+    size_t at = find_node_index(core, node->r.name);
 
     BUG_ON(core->nodes[at] != node || node->spawn_count);
     memmove(core->nodes + at, core->nodes + at + 1, (core->node_count - at - 1) * sizeof(*core->nodes));
@@ -263,6 +271,14 @@ void node_drop_spawn(struct node *node, const struct spawn *spawn)
     memmove(node->spawns + at, node->spawns + at + 1, (node->spawn_count - at - 1) * sizeof(*node->spawns));
     node->spawn_count--;
     node->wish_dirty = true;
+}
+
+bool names_contain(char *const *names, const char *name)
+{
+    for (; names && *names; names++)
+        if (!strcmp(*names, name))
+            return true;
+    return false;
 }
 
 void core_wake(struct core *core, int64_t at)

@@ -136,7 +136,7 @@ struct node {
     } * cards;
     size_t card_count, card_cap;
     struct { /* of the placement pass in progress */
-        int cpu_total, cpu_busy, cpu_kept, gpu_total, gpu_busy, gpu_kept;
+        int cpu_total, cpu_busy, cpu_reserved, gpu_total, gpu_busy, gpu_reserved;
         int gpus;                     /* healthy ones; gpu_total counts each as often as it may be leased */
         int cpu_covered, gpu_covered; /* busy and kept for the same job */
     } place;
@@ -164,7 +164,7 @@ struct core {
     int64_t gap_from, gap_to;      /* job ids that were given out by records that are lost; 0: none */
     int64_t *removed;              /* ids of the gap whose jobs came back and were removed by retention */
     size_t removed_count, removed_cap;
-    bool place_dirty;
+    bool placement_due;
 };
 
 /* Finding, adding, removing. */
@@ -175,6 +175,7 @@ struct generation *job_find_generation(const struct job *job, int64_t number);
 struct generation *job_current(const struct job *job); /* the newest, NULL before the first */
 struct spawn *job_find_spawn(const struct job *job, int64_t number);
 bool generation_open(const struct generation *g); /* neither closed nor failed */
+bool generation_has_living(const struct generation *g);
 bool job_finished(const struct job *job);
 bool job_keeps_state(const struct job *job); /* a train job that goes on from its snapshot when stopped */
 bool node_gone(const struct node *node);     /* lost or left */
@@ -186,6 +187,7 @@ void core_remove_node(struct core *core, struct node *node);
 struct generation *job_add_generation(struct job *job, const struct generation_record *record);
 struct spawn *job_add_spawn(struct core *core, struct job *job, const struct spawn_record *record);
 void node_drop_spawn(struct node *node, const struct spawn *spawn);
-void core_wake(struct core *core, int64_t at); /* a tick is wanted then, or earlier */
+bool names_contain(char *const *names, const char *name); /* names: NULL-terminated, or NULL */
+void core_wake(struct core *core, int64_t at);            /* a tick is wanted then, or earlier */
 
 #endif

@@ -48,7 +48,7 @@ void nodes_heard(struct core *core, struct node *node)
         move_node(core, node, NODE_ALIVE, "heard again");
 }
 
-void nodes_pardon(struct core *core)
+void nodes_await_return(struct core *core)
 {
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->return_by = core->now.boot_ms + core->config.return_ms;
@@ -72,7 +72,7 @@ static bool deaf_for_long(struct core *core, int64_t ms)
 void nodes_deaf(struct core *core, const struct core_event *event)
 {
     if (!event->deaf.outside && deaf_for_long(core, event->deaf.ms))
-        nodes_pardon(core);
+        nodes_await_return(core);
     for (size_t i = 0; i < core->node_count; i++) {
         struct node *node = core->nodes[i];
         const int64_t silent = core->now.boot_ms - node->heard_ms;
@@ -95,7 +95,7 @@ void nodes_deaf(struct core *core, const struct core_event *event)
 }
 
 /* When the spawn's processes are dead whatever became of its node. */
-static int64_t lease_end(const struct core *core, const struct node *node, const struct spawn *s)
+static int64_t spawn_lease_end(const struct core *core, const struct node *node, const struct spawn *s)
 {
     return node->heard_ms + s->job->spec.lease_ms + core->config.lease_margin_ms;
 }
@@ -105,12 +105,12 @@ static int64_t last_lease_end(const struct core *core, const struct node *node)
     int64_t end = 0;
 
     for (size_t i = 0; i < node->spawn_count; i++)
-        if (lease_end(core, node, node->spawns[i]) > end)
-            end = lease_end(core, node, node->spawns[i]);
+        if (spawn_lease_end(core, node, node->spawns[i]) > end)
+            end = spawn_lease_end(core, node, node->spawns[i]);
     return end;
 }
 
-static void refuse(struct core *core, uint64_t session, const struct err *why)
+static void refuse_session(struct core *core, uint64_t session, const struct err *why)
 {
     struct core_effect *effect = emit_effect(core, EFFECT_REFUSE);
 
@@ -161,7 +161,7 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
     return ERR_OK;
 }
 
-static void take_inventory(struct core *core, struct node *node, const struct core_hello *hello)
+static void take_hello(struct core *core, struct node *node, const struct core_hello *hello)
 {
     struct node_record fresh = {
         .name = (char *)hello->node,
@@ -196,7 +196,7 @@ void nodes_rest(struct core *core, struct node *node)
     core_wake(core, node->rest_until);
 }
 
-static struct node *new_node(struct core *core, const struct core_hello *hello)
+static struct node *add_new_node(struct core *core, const struct core_hello *hello)
 {
     struct node_record record = {.name = (char *)hello->node, .instance = (char *)hello->instance};
     struct node *node;
@@ -207,21 +207,13 @@ static struct node *new_node(struct core *core, const struct core_hello *hello)
     node = core_add_node(core, &record);
     core->env.random(core->env.ctx, &start, sizeof(start));
     node->next_port = start;
-    take_inventory(core, node, hello);
+    take_hello(core, node, hello);
     emit_node(core, node, CHANGE_NODE_INSERT);
     return node;
 }
 
-static void send_wish(struct core *core, struct node *node)
-{
-    struct core_effect *effect = emit_effect(core, EFFECT_WISH);
-
-    effect->session = node->session;
-    effect->node = xstrdup(node->r.name);
-}
-
 /* Its wish, or what it keeps of a job, is newer than anything that these records have given out. */
-static bool knows_more(const struct core *core, const struct core_hello *hello)
+static bool node_knows_more(const struct core *core, const struct core_hello *hello)
 {
     return hello->card_count || hello->epoch > core->config.epoch ||
            (hello->epoch == core->config.epoch && hello->revision > core->revision);
@@ -233,17 +225,17 @@ void nodes_hello(struct core *core, const struct core_event *event)
     struct err e = {0};
 
     if (check_hello(core, &event->hello, &e) != ERR_OK) {
-        refuse(core, event->session, &e);
+        refuse_session(core, event->session, &e);
         return;
     }
     node = core_find_node(core, event->hello.node);
     if (!node) {
-        node = new_node(core, &event->hello);
+        node = add_new_node(core, &event->hello);
     } else {
-        take_inventory(core, node, &event->hello);
+        take_hello(core, node, &event->hello);
         emit_node(core, node, CHANGE_NODE_PUT);
     }
-    if (knows_more(core, &event->hello)) {
+    if (node_knows_more(core, &event->hello)) {
         adopt_begin(core, event->hello.epoch, false);
         adopt_cards(core, &event->hello);
     }
@@ -261,9 +253,9 @@ void nodes_hello(struct core *core, const struct core_event *event)
     node->hello_revision = node->revision;
     emit_effect(core, EFFECT_WELCOME)->session = event->session;
     gpus_end_lost(core, node);
-    send_wish(core, node);
+    emit_wish(core, node);
     core_wake(core, nodes_deadline(core, node));
-    core->place_dirty = true;
+    core->placement_due = true;
 }
 
 void nodes_settle(struct core *core, struct node *node)
@@ -274,7 +266,7 @@ void nodes_settle(struct core *core, struct node *node)
         move_node(core, node, NODE_DRAINING, "still to be drained");
     else
         move_node(core, node, NODE_ALIVE, "its facts agree");
-    lost_node_back(core);
+    lost_snapshots_node_back(core);
     /* one that comes and goes has to stay longer each time before a running job stops for it */
     node->alive_ms = core->now.boot_ms;
     node->steady_ms = node->flaps ? core->now.boot_ms + (core->config.settle_ms << node->flaps) : 0;
@@ -306,7 +298,7 @@ void nodes_heartbeat(struct core *core, const struct core_event *event)
 }
 
 /* The jobs with a member on the node, each once; the caller frees. */
-static struct job **jobs_on(const struct node *node, size_t *count)
+static struct job **jobs_on_node(const struct node *node, size_t *count)
 {
     struct job **list = xcalloc(node->spawn_count + 1, sizeof(struct job *));
 
@@ -321,7 +313,7 @@ static struct job **jobs_on(const struct node *node, size_t *count)
     return list;
 }
 
-static bool has_member(const struct generation *g, const struct node *node)
+static bool generation_has_member_on(const struct generation *g, const struct node *node)
 {
     for (int i = 0; i < g->r.world_size; i++)
         if (g->ranks[i].spawn->node == node && !g->ranks[i].spawn->r.dead)
@@ -331,10 +323,11 @@ static bool has_member(const struct generation *g, const struct node *node)
 
 /* Nothing is heard from the node any more: its members are lost to their generations, which end, each once.
  */
-static void gone(struct core *core, struct node *node, enum node_state state, bool charged, const char *why)
+static void lose_node(struct core *core, struct node *node, enum node_state state, bool charged,
+                      const char *why)
 {
     size_t count;
-    struct job **jobs = jobs_on(node, &count);
+    struct job **jobs = jobs_on_node(node, &count);
 
     if (node->session)
         emit_effect(core, EFFECT_CLOSE)->session = node->session;
@@ -351,15 +344,16 @@ static void gone(struct core *core, struct node *node, enum node_state state, bo
     }
     for (size_t i = 0; i < count; i++) {
         struct generation *g = job_current(jobs[i]);
-        if (generation_open(g) && g->r.state != GENERATION_DRAINING && has_member(g, node)) {
+        if (generation_open(g) && g->r.state != GENERATION_DRAINING && generation_has_member_on(g, node)) {
             char text[160];
             snprintf(text, sizeof(text), "node %s %s: %s", node->r.name, sm_name(&node_sm, (int)state), why);
             /* an elastic run is resized by it, one of just these nodes has failed */
             bool fixed = jobs[i]->spec.nodes_min == jobs[i]->spec.nodes_max;
-            struct cause cause = {.charged = node->turn ? fixed : charged, .exit_code = 125, .text = text};
-            recover_fail(core, g, &cause);
+            struct failure_cause cause = {
+                .charged = node->turn ? fixed : charged, .exit_code = 125, .text = text};
+            generation_fail(core, g, &cause);
         }
-        recover_settle(core, jobs[i]);
+        job_settle(core, jobs[i]);
     }
     free(jobs);
 }
@@ -372,16 +366,17 @@ void nodes_goodbye(struct core *core, const struct core_event *event)
 
     if (!node)
         return;
-    struct job **jobs = jobs_on(node, &count);
-    gone(core, node, NODE_LEFT, false, node->turn ? "ddpctl run has ended there" : "its agent said goodbye");
+    struct job **jobs = jobs_on_node(node, &count);
+    lose_node(core, node, NODE_LEFT, false,
+              node->turn ? "ddpctl run has ended there" : "its agent said goodbye");
     while (node->spawn_count) {
         struct spawn *s = node->spawns[0];
         s->r.lost = true;
         text_set(&s->r.message, "%s has left", node->r.name);
-        recover_spawn_dead(core, s);
+        spawn_mark_dead(core, s);
     }
     for (size_t i = 0; i < count; i++)
-        recover_settle(core, jobs[i]);
+        job_settle(core, jobs[i]);
     free(jobs);
 }
 
@@ -392,17 +387,17 @@ void nodes_session_closed(struct core *core, const struct core_event *event)
     if (node) {
         stall_forget(node);
         node->session = 0;
-        core->place_dirty = true;
+        core->placement_due = true;
     }
 }
 
-static int64_t lost_at(const struct core *core, const struct node *node)
+static int64_t node_lost_at(const struct core *core, const struct node *node)
 {
     int64_t at = node->heard_ms + node->deaf_ms + core->config.node_timeout_ms;
     return at > node->return_by ? at : node->return_by;
 }
 
-static int64_t suspect_at(const struct core *core, const struct node *node)
+static int64_t node_suspect_at(const struct core *core, const struct node *node)
 {
     return node->heard_ms + node->deaf_ms + core->config.node_timeout_ms * 3 / 4;
 }
@@ -410,24 +405,24 @@ static int64_t suspect_at(const struct core *core, const struct node *node)
 static void expire_leases(struct core *core, struct node *node)
 {
     size_t count;
-    struct job **jobs = jobs_on(node, &count);
+    struct job **jobs = jobs_on_node(node, &count);
 
     for (size_t i = 0; i < node->spawn_count;) {
         struct spawn *s = node->spawns[i];
-        if (core->now.boot_ms < lease_end(core, node, s)) {
+        if (core->now.boot_ms < spawn_lease_end(core, node, s)) {
             i++;
             continue;
         }
         s->r.lost = true;
         text_set(&s->r.message, "its lease on %s has run out", node->r.name);
-        recover_spawn_dead(core, s);
+        spawn_mark_dead(core, s);
     }
     for (size_t i = 0; i < count; i++)
-        recover_settle(core, jobs[i]);
+        job_settle(core, jobs[i]);
     free(jobs);
 }
 
-static bool passed(const struct core *core, int64_t *at)
+static bool deadline_passed(const struct core *core, int64_t *at)
 {
     if (!*at || core->now.boot_ms < *at)
         return false;
@@ -439,17 +434,17 @@ void nodes_tick(struct core *core, struct node *node)
 {
     char why[64];
 
-    if (passed(core, &node->rest_until))
-        core->place_dirty = true;
-    if (passed(core, &node->steady_ms))
-        core->place_dirty = true;
+    if (deadline_passed(core, &node->rest_until))
+        core->placement_due = true;
+    if (deadline_passed(core, &node->steady_ms))
+        core->placement_due = true;
     if (node_gone(node)) {
         expire_leases(core, node);
-    } else if (core->now.boot_ms >= lost_at(core, node)) {
+    } else if (core->now.boot_ms >= node_lost_at(core, node)) {
         snprintf(why, sizeof(why), "no word for %" PRId64 " s",
                  (core->now.boot_ms - node->heard_ms + 500) / 1000);
-        gone(core, node, NODE_LOST, true, why);
-    } else if (node->r.state == NODE_ALIVE && core->now.boot_ms >= suspect_at(core, node)) {
+        lose_node(core, node, NODE_LOST, true, why);
+    } else if (node->r.state == NODE_ALIVE && core->now.boot_ms >= node_suspect_at(core, node)) {
         move_node(core, node, NODE_SUSPECT, "heartbeats are missing");
     }
 }
@@ -459,12 +454,12 @@ static int64_t liveness_deadline(const struct core *core, const struct node *nod
     int64_t at = INT64_MAX;
 
     if (node->r.state == NODE_ALIVE)
-        return suspect_at(core, node);
+        return node_suspect_at(core, node);
     if (!node_gone(node))
-        return lost_at(core, node);
+        return node_lost_at(core, node);
     for (size_t i = 0; i < node->spawn_count; i++)
-        if (lease_end(core, node, node->spawns[i]) < at)
-            at = lease_end(core, node, node->spawns[i]);
+        if (spawn_lease_end(core, node, node->spawns[i]) < at)
+            at = spawn_lease_end(core, node, node->spawns[i]);
     return at;
 }
 

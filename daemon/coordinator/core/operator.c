@@ -10,7 +10,7 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/text.h"
 
-static struct node *named(struct core *core, const struct core_event *event)
+static struct node *find_named_node(struct core *core, const struct core_event *event)
 {
     struct node *node = core_find_node(core, event->node.name ? event->node.name : "");
 
@@ -21,14 +21,14 @@ static struct node *named(struct core *core, const struct core_event *event)
 }
 
 /* Train jobs that can go on from a snapshot move off at once; the others stay until their end. */
-static void move_off(struct core *core, struct node *node)
+static void move_jobs_off(struct core *core, struct node *node)
 {
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct job *job = node->spawns[i]->job;
         struct generation *g = job_current(job);
         if (job_keeps_state(job) && node->spawns[i]->generation == g && generation_open(g) &&
             g->r.state != GENERATION_DRAINING)
-            recover_drain(core, g, "moves off a drained node");
+            generation_drain(core, g, "moves off a drained node");
     }
 }
 
@@ -40,12 +40,12 @@ void operator_withdraw(struct core *core, struct node *node, const char *note, c
     emit_node(core, node, CHANGE_NODE_PUT);
     if (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING)
         move_node(core, node, NODE_DRAINING, why);
-    move_off(core, node);
+    move_jobs_off(core, node);
 }
 
 void operator_drain(struct core *core, const struct core_event *event)
 {
-    struct node *node = named(core, event);
+    struct node *node = find_named_node(core, event);
 
     if (!node)
         return;
@@ -55,7 +55,7 @@ void operator_drain(struct core *core, const struct core_event *event)
 
 void operator_undrain(struct core *core, const struct core_event *event)
 {
-    struct node *node = named(core, event);
+    struct node *node = find_named_node(core, event);
 
     if (!node)
         return;
@@ -71,7 +71,7 @@ void operator_undrain(struct core *core, const struct core_event *event)
 
 void operator_forget(struct core *core, const struct core_event *event)
 {
-    struct node *node = named(core, event);
+    struct node *node = find_named_node(core, event);
 
     if (!node)
         return;
@@ -95,11 +95,11 @@ void operator_forget(struct core *core, const struct core_event *event)
         emit_event(core, job, "node_forgotten",
                    "node %s forgotten by the operator: rank %d there counts as dead", node->r.name,
                    s->r.rank);
-        recover_spawn_dead(core, s);
-        recover_settle(core, job);
+        spawn_mark_dead(core, s);
+        job_settle(core, job);
     }
     emit_node(core, node, CHANGE_NODE_DELETE);
     core_remove_node(core, node);
-    core->place_dirty = true;
+    core->placement_due = true;
     emit_ok(core, event->call);
 }

@@ -26,7 +26,8 @@
 #define UNUSABLE_CHARS 400
 
 /* The caller as a member of the current generation; NULL: it has been answered. */
-static struct spawn *member(struct core *core, const struct core_event *event, int64_t generation, int rank)
+static struct spawn *find_member(struct core *core, const struct core_event *event, int64_t generation,
+                                 int rank)
 {
     struct job *job = core_find_job(core, event->member.job);
     struct spawn *s = job ? job_find_spawn(job, event->member.spawn) : NULL;
@@ -51,7 +52,7 @@ static struct spawn *member(struct core *core, const struct core_event *event, i
     return NULL;
 }
 
-static void answer(struct core *core, struct spawn *s, enum core_join_state state)
+static void answer_join(struct core *core, struct spawn *s, enum core_join_state state)
 {
     if (!s->join_call)
         return;
@@ -105,7 +106,7 @@ static void keep_address(struct core *core, struct rank *rank, const struct core
         move_rank(core, rank, RANK_JOINED);
 }
 
-static bool all_here(const struct generation *g)
+static bool all_joined(const struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)
         if (!g->ranks[i].spawn->joined_here || g->ranks[i].r.state == RANK_LOST)
@@ -113,10 +114,10 @@ static bool all_here(const struct generation *g)
     return true;
 }
 
-static void complete(struct core *core, struct generation *g)
+static void make_ready(struct core *core, struct generation *g)
 {
     snapshots_choose(core, g);
-    if (lost_check(core, g))
+    if (lost_snapshots_check(core, g))
         return;
     core->env.random(core->env.ctx, g->r.key, sizeof(g->r.key));
     g->r.has_key = true;
@@ -125,12 +126,12 @@ static void complete(struct core *core, struct generation *g)
     move_generation(core, g, GENERATION_READY, "all ranks have joined");
     g->join_at = core->now.boot_ms + g->job->spec.join_timeout_ms;
     core_wake(core, g->join_at);
-    answer(core, g->ranks[0].spawn, CORE_JOIN_BOOTSTRAP);
+    answer_join(core, g->ranks[0].spawn, CORE_JOIN_BOOTSTRAP);
 }
 
 void rendezvous_join(struct core *core, const struct core_event *event)
 {
-    struct spawn *s = member(core, event, event->join.generation, event->join.rank);
+    struct spawn *s = find_member(core, event, event->join.generation, event->join.rank);
 
     if (!s)
         return;
@@ -140,7 +141,7 @@ void rendezvous_join(struct core *core, const struct core_event *event)
         return;
     }
     struct generation *g = s->generation;
-    answer(core, s, CORE_JOIN_PENDING); /* an earlier call of the same process, given up by now */
+    answer_join(core, s, CORE_JOIN_PENDING); /* an earlier call of the same process, given up by now */
     s->join_call = event->call;
     s->join_at = core->now.boot_ms + core->config.join_wait_ms;
     core_wake(core, s->join_at);
@@ -149,12 +150,12 @@ void rendezvous_join(struct core *core, const struct core_event *event)
         keep_offers(s, event);
         keep_unusable(s, event);
         keep_address(core, &g->ranks[s->r.rank], event);
-        if (all_here(g))
-            complete(core, g);
+        if (all_joined(g))
+            make_ready(core, g);
     } else if (g->r.state != GENERATION_READY) {
-        answer(core, s, CORE_JOIN_READY);
+        answer_join(core, s, CORE_JOIN_READY);
     } else if (s->r.rank == 0) {
-        answer(core, s, CORE_JOIN_BOOTSTRAP);
+        answer_join(core, s, CORE_JOIN_BOOTSTRAP);
     }
 }
 
@@ -191,7 +192,7 @@ void rendezvous_bootstrap(struct core *core, const struct core_event *event)
 {
     const uint8_t *bytes = event->bootstrap.bytes;
     size_t size = event->bootstrap.size;
-    struct spawn *s = member(core, event, event->bootstrap.generation, event->bootstrap.rank);
+    struct spawn *s = find_member(core, event, event->bootstrap.generation, event->bootstrap.rank);
 
     if (!s)
         return;
@@ -222,11 +223,11 @@ void rendezvous_bootstrap(struct core *core, const struct core_event *event)
     jobs_started(core, g->job);
     emit_ok(core, event->call);
     for (int i = 0; i < g->r.world_size; i++)
-        answer(core, g->ranks[i].spawn, CORE_JOIN_READY);
+        answer_join(core, g->ranks[i].spawn, CORE_JOIN_READY);
 }
 
 /* "ranks 2, 3 on box2, box3 did not join within 60 s" */
-static void late(struct core *core, struct generation *g)
+static void fail_late_generation(struct core *core, struct generation *g)
 {
     CLEANUP(buf_release) struct buf who = {0}, where = {0}, text = {0};
     bool command = g->job->spec.kind == JOB_COMMAND;
@@ -248,7 +249,7 @@ static void late(struct core *core, struct generation *g)
     else
         buf_printf(&text, "rank 0 on %s brought no bootstrap id", g->ranks[0].r.node);
     buf_printf(&text, " within %" PRId64 " s", g->job->spec.join_timeout_ms / 1000);
-    recover_fail(core, g, &(struct cause){.charged = true, .exit_code = 125, .text = text.data});
+    generation_fail(core, g, &(struct failure_cause){.charged = true, .exit_code = 125, .text = text.data});
 }
 
 void rendezvous_tick(struct core *core, struct generation *g)
@@ -257,9 +258,9 @@ void rendezvous_tick(struct core *core, struct generation *g)
         return;
     for (int i = 0; i < g->r.world_size; i++)
         if (g->ranks[i].spawn->join_call && core->now.boot_ms >= g->ranks[i].spawn->join_at)
-            answer(core, g->ranks[i].spawn, CORE_JOIN_PENDING);
+            answer_join(core, g->ranks[i].spawn, CORE_JOIN_PENDING);
     if (g->join_at && core->now.boot_ms >= g->join_at)
-        late(core, g);
+        fail_late_generation(core, g);
 }
 
 int64_t rendezvous_deadline(const struct generation *g)
@@ -276,7 +277,7 @@ int64_t rendezvous_deadline(const struct generation *g)
 
 /* Where the process stands: current membership, and whether it shall finish its step and stop. False: a
  * member no more. */
-static bool say_level(struct core *core, const struct watcher *w)
+static bool tell_watcher(struct core *core, const struct watcher *w)
 {
     const struct spawn *s = w->spawn;
     struct core_effect *effect = emit_effect(core, EFFECT_WATCH);
@@ -291,12 +292,12 @@ static bool say_level(struct core *core, const struct watcher *w)
 }
 
 /* Tells every watcher of the generation, and drops those that are no members any more. */
-static void say_levels(struct core *core, const struct generation *g)
+static void tell_watchers(struct core *core, const struct generation *g)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < core->watcher_count; i++)
-        if (core->watchers[i].spawn->generation != g || say_level(core, &core->watchers[i]))
+        if (core->watchers[i].spawn->generation != g || tell_watcher(core, &core->watchers[i]))
             core->watchers[kept++] = core->watchers[i];
     core->watcher_count = kept;
 }
@@ -311,7 +312,7 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
                   event->member.spawn, event->member.job);
         return;
     }
-    if (!say_level(core, &w))
+    if (!tell_watcher(core, &w))
         return;
     core->watchers = array_grow(core->watchers, core->watcher_count, &core->watcher_cap, sizeof(w));
     core->watchers[core->watcher_count++] = w;
@@ -343,7 +344,7 @@ void rendezvous_closed(struct core *core, struct generation *g, const char *why)
 {
     for (int i = 0; i < g->r.world_size; i++)
         rendezvous_left(core, g->ranks[i].spawn, why);
-    say_levels(core, g);
+    tell_watchers(core, g);
 }
 
 /* A rank that dials again may have two for a moment. */
@@ -358,7 +359,7 @@ int rendezvous_watching(const struct core *core, const struct generation *g)
 
 void rendezvous_stopping(struct core *core, struct generation *g)
 {
-    say_levels(core, g);
+    tell_watchers(core, g);
 }
 
 void rendezvous_renew(struct core *core, const struct job *job)

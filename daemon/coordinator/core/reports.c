@@ -82,7 +82,7 @@ static void keep_rank(struct spawn *s, const char *name, double value)
 
 /* The step that the current generation started from. A command says so by its first report only, which comes
  * one distance between reports later. */
-static int64_t resumed_at(const struct job *job, const struct generation *g)
+static int64_t resumed_step(const struct job *job, const struct generation *g)
 {
     if (job->spec.kind == JOB_TRAIN)
         return g->r.source_rank >= 0 ? g->r.source_step : 0;
@@ -95,7 +95,7 @@ void reports_close_fault(struct core *core, struct job *job)
     char step[TEXT_COUNT], redone[TEXT_COUNT], span[TEXT_SPAN], cost[96];
     const struct generation *g = job_current(job);
     int64_t took = core->now.boot_ms - job->fault_boot_ms, step_then = job->r.fault_step;
-    int64_t lost = step_then - resumed_at(job, g);
+    int64_t lost = step_then - resumed_step(job, g);
 
     if (lost > 0)
         snprintf(cost, sizeof(cost), "%s steps redone (%s)", text_count(redone, lost), text_span(span, took));
@@ -150,7 +150,7 @@ static void keep_step(struct core *core, struct spawn *s, int64_t step)
     keep_pace(&job->progress, core->now.boot_ms);
 }
 
-static void take(struct core *core, struct spawn *s, const struct core_report *report)
+static void take_report(struct core *core, struct spawn *s, const struct core_report *report)
 {
     struct job *job = s->job;
     struct rank *rank = &s->generation->ranks[s->r.rank];
@@ -172,7 +172,7 @@ static void take(struct core *core, struct spawn *s, const struct core_report *r
     if (job->r.fault_ms && report->has_step && report->step >= job->r.fault_step)
         reports_close_fault(core, job);
     if (report->has_step)
-        faults_stepped(core, job);
+        snapshot_faults_stepped(core, job);
 }
 
 void reports_apply(struct core *core, const struct core_event *event)
@@ -187,6 +187,6 @@ void reports_apply(struct core *core, const struct core_event *event)
         struct job *job = core_find_job(core, report->job);
         struct spawn *s = job ? job_find_spawn(job, report->spawn) : NULL;
         if (s && s->node == node && !s->r.revoked && s->generation == job_current(job))
-            take(core, s, report);
+            take_report(core, s, report);
     }
 }

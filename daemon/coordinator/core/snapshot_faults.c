@@ -20,7 +20,7 @@
 #define OVERDUE_AWAY_MS 10000 /* of ranks that do not reach us: a restart of ours takes a moment, too */
 #define OVERDUE_SLOW_MS 60000 /* of others, whose snapshots may be large */
 
-static struct snapshot_fault *fault_of(const struct job *job, const char *node)
+static struct snapshot_fault *find_fault(const struct job *job, const char *node)
 {
     for (size_t i = 0; i < job->snapshot_fault_count; i++)
         if (!strcmp(job->snapshot_faults[i].node, node))
@@ -46,7 +46,7 @@ static struct snapshot_fault *add_fault(struct core *core, struct job *job, cons
     return fault;
 }
 
-void faults_snapshot_failed(struct core *core, const struct core_event *event)
+void snapshot_faults_failed(struct core *core, const struct core_event *event)
 {
     struct job *job = core_find_job(core, event->member.job);
     struct spawn *s = job ? job_find_spawn(job, event->member.spawn) : NULL;
@@ -59,7 +59,7 @@ void faults_snapshot_failed(struct core *core, const struct core_event *event)
                   event->member.job);
         return;
     }
-    struct snapshot_fault *fault = fault_of(job, s->r.node);
+    struct snapshot_fault *fault = find_fault(job, s->r.node);
     bool first = !fault;
     if (first)
         fault = add_fault(core, job, s);
@@ -92,7 +92,7 @@ static bool intervals_over(const struct core *core, const struct job *job)
     }
 }
 
-static void saved_now(const struct core *core, struct job *job, const struct generation *g, int64_t step)
+static void set_saved(const struct core *core, struct job *job, const struct generation *g, int64_t step)
 {
     job->saved.generation = g->r.number;
     job->saved.step = step;
@@ -102,19 +102,19 @@ static void saved_now(const struct core *core, struct job *job, const struct gen
 }
 
 /* Kept in memory: a coordinator that comes back counts from the first report that it gets. */
-static void saved_before(const struct core *core, struct job *job, const struct generation *g)
+static void init_saved(const struct core *core, struct job *job, const struct generation *g)
 {
     const struct snapshot_record *newest = snapshots_newest(job);
 
     if (newest && newest->generation == g->r.number)
-        saved_now(core, job, g, newest->step);
+        set_saved(core, job, g, newest->step);
     else
-        saved_now(core, job, g, g->r.source_rank >= 0 ? g->r.source_step : 0);
+        set_saved(core, job, g, g->r.source_rank >= 0 ? g->r.source_step : 0);
 }
 
 /* "job 3 has not been able to save since step 1,200 (2 min): 2 of its 2 ranks do not reach the coordinator"
  */
-static char *overdue_text(const struct core *core, const struct job *job, const struct generation *g)
+static char *describe_overdue(const struct core *core, const struct job *job, const struct generation *g)
 {
     int away = g->r.world_size - rendezvous_watching(core, g);
     char step[TEXT_COUNT], span[TEXT_SPAN];
@@ -130,21 +130,21 @@ static char *overdue_text(const struct core *core, const struct job *job, const 
     return buf_steal(&text);
 }
 
-void faults_stepped(struct core *core, struct job *job)
+void snapshot_faults_stepped(struct core *core, struct job *job)
 {
     const struct generation *g = job_current(job);
 
     if (job->spec.kind != JOB_TRAIN || !job->spec.train.snapshot.dir || !job->spec.train.snapshot.every.count)
         return;
     if (job->saved.generation != g->r.number)
-        saved_before(core, job, g);
+        init_saved(core, job, g);
     /* where snapshots fail, that is said already, with the cause */
     if (job->saved.overdue || job->snapshot_fault_count || !intervals_over(core, job))
         return;
     bool away = rendezvous_watching(core, g) < g->r.world_size;
     if (core->now.boot_ms - job->saved.boot_ms < (away ? OVERDUE_AWAY_MS : OVERDUE_SLOW_MS))
         return;
-    CLEANUP(free_text) char *text = overdue_text(core, job, g);
+    CLEANUP(free_text) char *text = describe_overdue(core, job, g);
     job->saved.overdue = job->changed = true;
     emit_event(core, job, "job_unsaved", "%s", text);
 }
@@ -158,15 +158,15 @@ static void note_saved(struct core *core, struct job *job, const struct generati
                    text_count(count, step), text_span(span, core->now.boot_ms - job->saved.boot_ms));
         job->changed = true;
     }
-    saved_now(core, job, g, step);
+    set_saved(core, job, g, step);
 }
 
 /* ---- */
 
-void faults_committed(struct core *core, const struct spawn *s, int64_t step)
+void snapshot_faults_committed(struct core *core, const struct spawn *s, int64_t step)
 {
     struct job *job = s->job;
-    struct snapshot_fault *fault = fault_of(job, s->r.node);
+    struct snapshot_fault *fault = find_fault(job, s->r.node);
     char count[TEXT_COUNT], span[TEXT_SPAN];
 
     note_saved(core, job, s->generation, step);
@@ -184,7 +184,7 @@ void faults_committed(struct core *core, const struct spawn *s, int64_t step)
     drop_fault(job, fault);
 }
 
-void faults_formed(struct job *job)
+void snapshot_faults_formed(struct job *job)
 {
     const struct generation *g = job_current(job);
 
@@ -198,7 +198,7 @@ void faults_formed(struct job *job)
     }
 }
 
-void faults_notes(const struct core *core, const struct job *job, struct core_job_status *out)
+void snapshot_faults_notes(const struct core *core, const struct job *job, struct core_job_status *out)
 {
     char step[TEXT_COUNT], at[TEXT_CLOCK];
 
@@ -207,7 +207,7 @@ void faults_notes(const struct core *core, const struct job *job, struct core_jo
     if (job_finished(job))
         return;
     if (job->saved.overdue && g && generation_open(g)) {
-        CLEANUP(free_text) char *note = overdue_text(core, job, g);
+        CLEANUP(free_text) char *note = describe_overdue(core, job, g);
         out->notes = strv_append(out->notes, note);
     }
     for (size_t i = 0; i < job->snapshot_fault_count; i++) {
@@ -223,7 +223,7 @@ void faults_notes(const struct core *core, const struct job *job, struct core_jo
         out->notes = strv_append(out->notes, job->went_back);
 }
 
-void faults_release(struct job *job)
+void snapshot_faults_release(struct job *job)
 {
     while (job->snapshot_fault_count)
         drop_fault(job, &job->snapshot_faults[0]);

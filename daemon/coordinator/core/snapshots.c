@@ -13,7 +13,7 @@
 #define LINEAGE_DEPTH 100
 #define KEEP 256 /* records of a job's snapshots; the files are the trainer's to keep or delete */
 
-static struct snapshot_record *find(const struct job *job, int64_t generation, int64_t step)
+static struct snapshot_record *find_snapshot(const struct job *job, int64_t generation, int64_t step)
 {
     for (size_t i = 0; i < job->snapshot_count; i++)
         if (job->snapshots[i].generation == generation && job->snapshots[i].step == step)
@@ -21,7 +21,7 @@ static struct snapshot_record *find(const struct job *job, int64_t generation, i
     return NULL;
 }
 
-static bool older(const struct snapshot_record *a, const struct snapshot_record *b)
+static bool snapshot_is_older(const struct snapshot_record *a, const struct snapshot_record *b)
 {
     return a->generation != b->generation ? a->generation < b->generation : a->step < b->step;
 }
@@ -32,7 +32,7 @@ const struct snapshot_record *snapshots_newest(const struct job *job)
 
     for (size_t i = 0; i < job->snapshot_count; i++) {
         const struct snapshot_record *s = &job->snapshots[i];
-        if (s->generation > job->r.scratch_generation && (!best || older(best, s)))
+        if (s->generation > job->r.scratch_generation && (!best || snapshot_is_older(best, s)))
             best = s;
     }
     return best;
@@ -65,13 +65,10 @@ bool snapshots_source_older(const struct generation *g, const struct snapshot_re
 
 bool snapshots_has_node(const struct snapshot_record *snapshot, const char *node)
 {
-    for (char **name = snapshot->nodes; name && *name; name++)
-        if (!strcmp(*name, node))
-            return true;
-    return false;
+    return names_contain(snapshot->nodes, node);
 }
 
-static struct snapshot_record *add(struct job *job, const struct core_event *event, int64_t wall_ms)
+static struct snapshot_record *add_snapshot(struct job *job, const struct core_event *event, int64_t wall_ms)
 {
     job->snapshots =
         array_grow(job->snapshots, job->snapshot_count, &job->snapshot_cap, sizeof(*job->snapshots));
@@ -88,22 +85,22 @@ static struct snapshot_record *add(struct job *job, const struct core_event *eve
     return snapshot;
 }
 
-static void drop_oldest(struct core *core, struct job *job)
+static void drop_oldest_snapshot(struct core *core, struct job *job)
 {
     size_t oldest = 0;
 
     if (job->snapshot_count <= KEEP)
         return;
     for (size_t i = 1; i < job->snapshot_count; i++)
-        if (older(&job->snapshots[i], &job->snapshots[oldest]))
+        if (snapshot_is_older(&job->snapshots[i], &job->snapshots[oldest]))
             oldest = i;
     emit_snapshot(core, &job->snapshots[oldest], CHANGE_SNAPSHOT_DELETE);
     snapshot_record_release(&job->snapshots[oldest]);
     job->snapshots[oldest] = job->snapshots[--job->snapshot_count];
 }
 
-static enum err_code check(const struct core_event *event, const struct spawn *s,
-                           const struct snapshot_record *known, struct err *e)
+static enum err_code check_commit(const struct core_event *event, const struct spawn *s,
+                                  const struct snapshot_record *known, struct err *e)
 {
     const char *digest = event->snapshot.digest, *path = event->snapshot.path;
     const struct generation *g = s->generation;
@@ -138,20 +135,20 @@ void snapshots_commit(struct core *core, const struct core_event *event)
                   event->member.spawn, event->member.job);
         return;
     }
-    struct snapshot_record *known = find(job, event->snapshot.generation, event->snapshot.step);
-    if (check(event, s, known, &e) != ERR_OK) {
+    struct snapshot_record *known = find_snapshot(job, event->snapshot.generation, event->snapshot.step);
+    if (check_commit(event, s, known, &e) != ERR_OK) {
         emit_fail(core, event->call, e.code, "%s", e.msg);
         return;
     }
     if (!known)
-        known = add(job, event, core->now.wall_ms);
+        known = add_snapshot(job, event, core->now.wall_ms);
     if (!snapshots_has_node(known, s->r.node)) {
         known->nodes = strv_append(known->nodes, s->r.node);
         emit_snapshot(core, known, CHANGE_SNAPSHOT_PUT);
-        drop_oldest(core, job);
+        drop_oldest_snapshot(core, job);
         job->changed = true;
     }
-    faults_committed(core, s, event->snapshot.step);
+    snapshot_faults_committed(core, s, event->snapshot.step);
     emit_ok(core, event->call);
 }
 
@@ -160,7 +157,7 @@ struct candidate {
     int64_t generation, step;
 };
 
-static bool newer(const struct candidate *a, const struct candidate *b)
+static bool candidate_is_newer(const struct candidate *a, const struct candidate *b)
 {
     if (a->own != b->own)
         return a->own;
@@ -173,8 +170,8 @@ static bool newer(const struct candidate *a, const struct candidate *b)
 
 /* Whether an offer may be loaded: committed with us by this job or one it continues, or vouched for by the
  * COMMITTED.json beside it. The generation that counts is the one we know. */
-static bool admissible(const struct core *core, const struct job *job, const struct core_offer *offer,
-                       struct candidate *out)
+static bool offer_is_admissible(const struct core *core, const struct job *job,
+                                const struct core_offer *offer, struct candidate *out)
 {
     const struct job *of = job;
 
@@ -207,7 +204,8 @@ void snapshots_choose(struct core *core, struct generation *g)
         const struct spawn *s = g->ranks[rank].spawn;
         for (size_t i = 0; i < s->offer_count; i++) {
             struct candidate c;
-            if (!admissible(core, g->job, &s->offers[i], &c) || (g->r.source_rank >= 0 && !newer(&c, &best)))
+            if (!offer_is_admissible(core, g->job, &s->offers[i], &c) ||
+                (g->r.source_rank >= 0 && !candidate_is_newer(&c, &best)))
                 continue;
             best = c;
             g->r.source_rank = rank;

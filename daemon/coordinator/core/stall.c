@@ -20,7 +20,7 @@
 #define SAID_AFTER_MS 60000   /* in status, of a job without stall_timeout */
 #define RELEASE_EVERY_MS 5000 /* looks at what SIGKILL did not end */
 
-static bool alive(const struct spawn *s)
+static bool worker_is_heard(const struct spawn *s)
 {
     return s && !s->r.dead && s->node && s->node->session;
 }
@@ -35,7 +35,7 @@ void stall_forget(struct node *node)
     }
 }
 
-static int64_t since(const struct core *core, int64_t age)
+static int64_t boot_since(const struct core *core, int64_t age)
 {
     return age < 0 ? 0 : core->now.boot_ms - age > 0 ? core->now.boot_ms - age : 1;
 }
@@ -55,8 +55,8 @@ void stall_apply(struct core *core, const struct core_event *event)
 
         if (!s || s->node != node || s->r.dead)
             continue;
-        s->idle_since = since(core, a->idle_ms);
-        s->silent_since = since(core, a->silent_ms);
+        s->idle_since = boot_since(core, a->idle_ms);
+        s->silent_since = boot_since(core, a->silent_ms);
         s->proc_state = a->state;
         job->changed = true;
         core_wake(core, stall_deadline(job));
@@ -71,7 +71,7 @@ static int64_t all_silent_since(const struct generation *g)
     for (int i = 0; i < g->r.world_size; i++) {
         const struct spawn *s = g->ranks[i].spawn;
 
-        if (!alive(s))
+        if (!worker_is_heard(s))
             continue; /* it ended, or its node is away: that is known by other ways */
         if (!s->silent_since)
             return 0;
@@ -81,13 +81,13 @@ static int64_t all_silent_since(const struct generation *g)
     return last;
 }
 
-static int64_t later(int64_t a, int64_t b)
+static int64_t later_of(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
 /* Who stands still longest, and since when the job does because of that one; NULL: nobody. */
-static const struct spawn *culprit(const struct generation *g, int64_t *from)
+static const struct spawn *find_culprit(const struct generation *g, int64_t *from)
 {
     const struct spawn *worst = NULL;
     int64_t silent = all_silent_since(g);
@@ -97,9 +97,9 @@ static const struct spawn *culprit(const struct generation *g, int64_t *from)
         const struct spawn *s = g->ranks[i].spawn;
         int64_t at;
 
-        if (!alive(s) || !s->idle_since || !(s->proc_state || silent))
+        if (!worker_is_heard(s) || !s->idle_since || !(s->proc_state || silent))
             continue;
-        at = s->proc_state ? s->idle_since : later(s->idle_since, silent);
+        at = s->proc_state ? s->idle_since : later_of(s->idle_since, silent);
         /* of two, a stopped one tells more than a waiting one, else the first to fall silent */
         if (worst && (!s->proc_state != !worst->proc_state ? !s->proc_state : at >= *from))
             continue;
@@ -109,14 +109,14 @@ static const struct spawn *culprit(const struct generation *g, int64_t *from)
     return worst;
 }
 
-static const struct generation *watched(const struct job *job)
+static const struct generation *watched_generation(const struct job *job)
 {
     const struct generation *g = job_current(job);
 
     return job->r.state == JOB_RUNNING && g && g->r.state == GENERATION_RUNNING ? g : NULL;
 }
 
-static void describe(const struct spawn *s, int64_t ms, char *out, size_t size)
+static void describe_stall(const struct spawn *s, int64_t ms, char *out, size_t size)
 {
     char span[TEXT_SPAN];
     const char *how = s->proc_state == 'T'   ? "is stopped by a signal"
@@ -129,49 +129,49 @@ static void describe(const struct spawn *s, int64_t ms, char *out, size_t size)
 
 void stall_text(const struct core *core, const struct job *job, int64_t now_ms, char *out, size_t size)
 {
-    const struct generation *g = watched(job);
+    const struct generation *g = watched_generation(job);
     int64_t from, limit = job->spec.stall_timeout_ms / 2;
-    const struct spawn *s = g ? culprit(g, &from) : NULL;
+    const struct spawn *s = g ? find_culprit(g, &from) : NULL;
 
     (void)core;
     if (!limit || limit > SAID_AFTER_MS)
         limit = SAID_AFTER_MS;
     out[0] = '\0';
     if (s && now_ms - from >= limit)
-        describe(s, now_ms - from, out, size);
+        describe_stall(s, now_ms - from, out, size);
 }
 
 int64_t stall_deadline(const struct job *job)
 {
-    const struct generation *g = watched(job);
+    const struct generation *g = watched_generation(job);
     int64_t from;
 
-    if (!g || !job->spec.stall_timeout_ms || !culprit(g, &from))
+    if (!g || !job->spec.stall_timeout_ms || !find_culprit(g, &from))
         return INT64_MAX;
     return from + job->spec.stall_timeout_ms;
 }
 
 void stall_tick(struct core *core, struct job *job)
 {
-    const struct generation *g = watched(job);
+    const struct generation *g = watched_generation(job);
     struct spawn *s;
     int64_t from;
     char text[256];
 
     if (core->now.boot_ms < stall_deadline(job))
         return;
-    s = (struct spawn *)culprit(g, &from);
-    describe(s, core->now.boot_ms - from, text, sizeof(text));
+    s = (struct spawn *)find_culprit(g, &from);
+    describe_stall(s, core->now.boot_ms - from, text, sizeof(text));
     s->stalled = true;
     text_set(&s->r.message, "%s", text);
     emit_spawn(core, s, CHANGE_SPAWN_PUT);
-    recover_fail(core, (struct generation *)g,
-                 &(struct cause){.spawn = s, .charged = true, .exit_code = 125, .text = text});
+    generation_fail(core, (struct generation *)g,
+                    &(struct failure_cause){.spawn = s, .charged = true, .exit_code = 125, .text = text});
 }
 
 /* The kernel lets no instruction of it run any more: as dead as can be known, but for its memory and its
  * devices, and for those the node is drained. */
-static void give_up(struct core *core, struct spawn *s)
+static void give_up_worker(struct core *core, struct spawn *s)
 {
     char note[256];
 
@@ -186,7 +186,7 @@ static void give_up(struct core *core, struct spawn *s)
     operator_withdraw(core, s->node, note, "a process there cannot be killed");
     s->r.lost = true;
     text_set(&s->r.message, "stuck in the kernel, cannot be killed");
-    recover_spawn_dead(core, s);
+    spawn_mark_dead(core, s);
 }
 
 void stall_release(struct core *core, struct generation *g)
@@ -198,12 +198,12 @@ void stall_release(struct core *core, struct generation *g)
 
         if (s->r.dead)
             continue;
-        if (alive(s) && s->proc_state == 'D')
-            give_up(core, s);
+        if (worker_is_heard(s) && s->proc_state == 'D')
+            give_up_worker(core, s);
         else
             left = true;
     }
     g->stop_at = left ? core->now.boot_ms + RELEASE_EVERY_MS : 0;
     core_wake(core, left ? g->stop_at : INT64_MAX);
-    recover_settle(core, g->job);
+    job_settle(core, g->job);
 }

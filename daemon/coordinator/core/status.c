@@ -32,7 +32,7 @@ const struct node_record *core_node(const struct core *core, const char *name)
     return node ? &node->r : NULL;
 }
 
-static const struct generation *find_generation(const struct core *core, int64_t id, int64_t number)
+static const struct generation *find_generation_of(const struct core *core, int64_t id, int64_t number)
 {
     const struct job *job = core_find_job(core, id);
     return job ? job_find_generation(job, number) : NULL;
@@ -40,13 +40,13 @@ static const struct generation *find_generation(const struct core *core, int64_t
 
 const struct generation_record *core_generation(const struct core *core, int64_t job, int64_t number)
 {
-    const struct generation *g = find_generation(core, job, number);
+    const struct generation *g = find_generation_of(core, job, number);
     return g ? &g->r : NULL;
 }
 
 const struct rank_record *core_rank(const struct core *core, int64_t job, int64_t number, int rank)
 {
-    const struct generation *g = find_generation(core, job, number);
+    const struct generation *g = find_generation_of(core, job, number);
     return g && rank >= 0 && rank < g->r.world_size ? &g->ranks[rank].r : NULL;
 }
 
@@ -83,7 +83,7 @@ static void describe_exit(const struct spawn_record *s, char *out, size_t size)
         snprintf(out, size, "exited with code %d", s->code);
 }
 
-static void add_ranks(const struct generation *g, struct core_job_status *out)
+static void add_rank_views(const struct generation *g, struct core_job_status *out)
 {
     out->ranks = xcalloc((size_t)g->r.world_size, sizeof(*out->ranks));
     for (int i = 0; i < g->r.world_size; i++) {
@@ -100,7 +100,8 @@ static void add_ranks(const struct generation *g, struct core_job_status *out)
     }
 }
 
-static void add_generation(const struct core *core, const struct generation *g, struct core_job_status *out)
+static void add_generation_view(const struct core *core, const struct generation *g,
+                                struct core_job_status *out)
 {
     int last = -1;
 
@@ -179,10 +180,10 @@ enum err_code core_job_status(const struct core *core, int64_t id, bool with_ran
     say_reason(core, job, out->reason, sizeof(out->reason));
     stall_text(core, job, core->now.boot_ms, out->stall, sizeof(out->stall));
     if (g)
-        add_generation(core, g, out);
+        add_generation_view(core, g, out);
     if (g && with_ranks)
-        add_ranks(g, out);
-    faults_notes(core, job, out);
+        add_rank_views(g, out);
+    snapshot_faults_notes(core, job, out);
     out->failure = last_failure(job);
     out->snapshot = snapshots_newest(job);
     return ERR_OK;
@@ -199,7 +200,7 @@ void core_job_status_release(struct core_job_status *status)
 struct core_member *core_members(const struct core *core, int64_t id, int64_t number, struct core_now now,
                                  size_t *count)
 {
-    const struct generation *g = find_generation(core, id, number);
+    const struct generation *g = find_generation_of(core, id, number);
     struct core_member *members = g ? xcalloc((size_t)g->r.world_size + 1, sizeof(*members)) : NULL;
 
     *count = g ? (size_t)g->r.world_size : 0;
@@ -229,7 +230,7 @@ int64_t *core_job_ids(const struct core *core, int64_t after, size_t *count)
 }
 
 /* Free as far as workers count: a shared GPU counts as often as it may still be leased. */
-static int gpu_free(const struct node *node, const struct core_gpu *gpu)
+static int gpu_places_free(const struct node *node, const struct core_gpu *gpu)
 {
     int left = (node->gpu_slots > 0 ? node->gpu_slots : 1) - inventory_holders(node, gpu->uuid);
 
@@ -243,7 +244,7 @@ static void count_free(const struct node *node, int *slots, int *gpus)
     for (size_t i = 0; i < node->spawn_count; i++)
         *slots -= node->spawns[i]->r.cpu_slot >= 0;
     for (size_t i = 0; i < node->gpu_count; i++)
-        *gpus += gpu_free(node, &node->gpus[i]);
+        *gpus += gpu_places_free(node, &node->gpus[i]);
     if (*slots < 0)
         *slots = 0;
 }

@@ -17,7 +17,7 @@ static struct core_wish_group *find_group(struct core_wish *wish, int64_t job)
     return NULL;
 }
 
-static void describe(struct core_wish_group *group, const struct generation *g, const struct node *node)
+static void describe_group(struct core_wish_group *group, const struct generation *g, const struct node *node)
 {
     group->generation = g->r.number;
     group->world_size = g->r.world_size;
@@ -69,7 +69,7 @@ enum err_code core_wish(const struct core *core, const char *name, struct core_w
         if (!group)
             group = add_group(out, s->job, node->spawn_count);
         if (s->r.generation > group->generation)
-            describe(group, s->generation, node);
+            describe_group(group, s->generation, node);
         group->spawns[group->spawn_count++] = (struct core_wish_spawn){
             .spawn = s->r.spawn,
             .generation = s->r.generation,

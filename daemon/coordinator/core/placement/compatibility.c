@@ -8,102 +8,103 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 
-bool alike_matters(const struct job *job, enum room_mode mode)
+bool compatibility_matters(const struct job *job, enum slot_kind kind)
 {
-    return mode == ROOM_GPU && job->spec.kind == JOB_TRAIN;
+    return kind == SLOT_GPU && job->spec.kind == JOB_TRAIN;
 }
 
-bool alike_can_train(const struct node *node)
+bool compatibility_can_train(const struct node *node)
 {
     return !node->nccl || strcmp(node->nccl, "none") != 0;
 }
 
-size_t alike_unfit(const struct core *core)
+size_t compatibility_unfit_nodes(const struct core *core)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < core->node_count; i++)
-        count += core->nodes[i]->gpu_count && !alike_can_train(core->nodes[i]);
+        count += core->nodes[i]->gpu_count && !compatibility_can_train(core->nodes[i]);
     return count;
 }
 
-static bool known(const struct node *node)
+static bool version_known(const struct node *node)
 {
     return node->nccl && *node->nccl;
 }
 
-static bool alike(const struct node *a, const struct node *b)
+static bool versions_match(const struct node *a, const struct node *b)
 {
-    return !known(a) || !known(b) || !strcmp(a->nccl, b->nccl);
+    return !version_known(a) || !version_known(b) || !strcmp(a->nccl, b->nccl);
 }
 
-static size_t company(const struct node *node, const struct place_choice *list, size_t count)
+static size_t count_matching(const struct node *node, const struct placement_choice *list, size_t count)
 {
     size_t found = 0;
 
     for (size_t i = 0; i < count; i++)
-        found += alike(node, list[i].node);
+        found += versions_match(node, list[i].node);
     return found;
 }
 
-size_t alike_with(const struct node *node, struct place_choice *list, size_t count)
+size_t compatibility_keep_with(const struct node *node, struct placement_choice *list, size_t count)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < count; i++)
-        if (alike(node, list[i].node))
+        if (versions_match(node, list[i].node))
             list[kept++] = list[i];
     return kept;
 }
 
-size_t alike_keep(struct place_choice *list, size_t count)
+size_t compatibility_keep_largest(struct placement_choice *list, size_t count)
 {
     const struct node *best = NULL;
     size_t most = 0;
 
     for (size_t i = 0; i < count; i++) {
-        size_t with = known(list[i].node) ? company(list[i].node, list, count) : 0;
+        size_t with = version_known(list[i].node) ? count_matching(list[i].node, list, count) : 0;
         if (with > most) {
             most = with;
             best = list[i].node;
         }
     }
-    return best ? alike_with(best, list, count) : count;
+    return best ? compatibility_keep_with(best, list, count) : count;
 }
 
-static bool seen(const struct place_choice *list, size_t at)
+static bool version_listed(const struct placement_choice *list, size_t at)
 {
     for (size_t i = 0; i < at; i++)
-        if (known(list[i].node) && !strcmp(list[i].node->nccl, list[at].node->nccl))
+        if (version_known(list[i].node) && !strcmp(list[i].node->nccl, list[at].node->nccl))
             return true;
     return false;
 }
 
 /* "n1 has 2.28.9, n2 has 2.27.3": one of each version. */
-static void name_versions(const struct place_choice *list, size_t count, struct buf *out)
+static void name_versions(const struct placement_choice *list, size_t count, struct buf *out)
 {
     const char *comma = "";
 
     for (size_t i = 0; i < count; i++) {
-        if (!known(list[i].node) || seen(list, i))
+        if (!version_known(list[i].node) || version_listed(list, i))
             continue;
         buf_printf(out, "%s%s has %s", comma, list[i].node->r.name, list[i].node->nccl);
         comma = ", ";
     }
 }
 
-bool alike_feasible(const struct core *core, const struct job *job, enum room_mode mode, struct buf *why)
+bool compatibility_feasible(const struct core *core, const struct job *job, enum slot_kind kind,
+                            struct buf *why)
 {
-    struct place_choice *list = xcalloc(core->node_count + 1, sizeof(*list));
+    struct placement_choice *list = xcalloc(core->node_count + 1, sizeof(*list));
     size_t count = 0;
     int gpus_each;
 
     for (size_t i = 0; i < core->node_count; i++)
-        if (room_expected(core->nodes[i]) && room_procs(job, core->nodes[i], mode, &gpus_each) > 0)
+        if (capacity_expected(core->nodes[i]) && capacity_procs(job, core->nodes[i], kind, &gpus_each) > 0)
             list[count++].node = core->nodes[i];
-    bool enough = !alike_matters(job, mode);
+    bool enough = !compatibility_matters(job, kind);
     for (size_t i = 0; i < count && !enough; i++)
-        enough = company(list[i].node, list, count) >= (size_t)job->spec.nodes_min;
+        enough = count_matching(list[i].node, list, count) >= (size_t)job->spec.nodes_min;
     if (!enough) {
         buf_printf(why, "waits for %" PRId64 " nodes with one version of NCCL: ", job->spec.nodes_min);
         name_versions(list, count, why);
@@ -112,7 +113,7 @@ bool alike_feasible(const struct core *core, const struct job *job, enum room_mo
     return enough;
 }
 
-char *alike_difference(const struct place_choice *list, size_t count)
+char *compatibility_difference(const struct placement_choice *list, size_t count)
 {
     const struct node *first = NULL;
 

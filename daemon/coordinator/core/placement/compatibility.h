@@ -8,18 +8,20 @@
  * GPUs run only on nodes whose trainers use the same version. Commands bring their own NCCL, and their users
  * match it themselves. A node that has not yet reported its version goes with any. */
 
-bool alike_matters(const struct job *job, enum room_mode mode);
-bool alike_can_train(const struct node *node); /* its trainer can use GPUs */
-size_t alike_unfit(const struct core *core);   /* nodes that have GPUs and a trainer that cannot use them */
+bool compatibility_matters(const struct job *job, enum slot_kind kind);
+bool compatibility_can_train(const struct node *node); /* its trainer can use GPUs */
+size_t compatibility_unfit_nodes(
+    const struct core *core); /* nodes that have GPUs and a trainer that cannot use them */
 /* Keeps the choices of one version: the one with the most nodes, among equals that of the first in the list.
  */
-size_t alike_keep(struct place_choice *list, size_t count);
+size_t compatibility_keep_largest(struct placement_choice *list, size_t count);
 /* Keeps the choices that are compatible with the node. */
-size_t alike_with(const struct node *node, struct place_choice *list, size_t count);
+size_t compatibility_keep_with(const struct node *node, struct placement_choice *list, size_t count);
 /* False: enough nodes could take the job, but not of one version; `why` names the versions. */
-bool alike_feasible(const struct core *core, const struct job *job, enum room_mode mode, struct buf *why);
+bool compatibility_feasible(const struct core *core, const struct job *job, enum slot_kind kind,
+                            struct buf *why);
 /* Two nodes of the list compute with different libraries on their GPUs. NCCL accepts that, but the bits may
  * differ. Returns NULL if none do, else a sentence that the caller frees. */
-char *alike_difference(const struct place_choice *list, size_t count);
+char *compatibility_difference(const struct placement_choice *list, size_t count);
 
 #endif

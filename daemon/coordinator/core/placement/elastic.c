@@ -32,7 +32,7 @@
 #define NODES_MOST 10000
 
 /* Some ranks have done their part already. */
-static bool is_ending(const struct generation *g)
+static bool generation_is_ending(const struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)
         if (g->ranks[i].spawn->r.dead)
@@ -40,7 +40,7 @@ static bool is_ending(const struct generation *g)
     return false;
 }
 
-static bool ends_soon(const struct core *core, const struct job *job)
+static bool job_ends_soon(const struct core *core, const struct job *job)
 {
     const struct core_progress *p = &job->progress;
 
@@ -48,19 +48,19 @@ static bool ends_soon(const struct core *core, const struct job *job)
            (double)(p->steps - p->step) / p->steps_per_s * 1000 < (double)(NEAR_END * core->config.settle_ms);
 }
 
-bool resize_wants(const struct core *core, const struct job *job)
+bool elastic_wants_nodes(const struct core *core, const struct job *job)
 {
     const struct generation *g = job_current(job);
 
     if (job->r.state != JOB_RUNNING || g->r.state != GENERATION_RUNNING ||
-        g->r.node_count >= job->spec.nodes_max || is_ending(g))
+        g->r.node_count >= job->spec.nodes_max || generation_is_ending(g))
         return false;
     if (job->grow.asked)
         return true; /* the user's word, for what is free now */
-    return (job->spec.kind == JOB_COMMAND || job_keeps_state(job)) && !ends_soon(core, job);
+    return (job->spec.kind == JOB_COMMAND || job_keeps_state(job)) && !job_ends_soon(core, job);
 }
 
-static bool same_nodes(const struct job *job, const struct place_choice *more, size_t count)
+static bool same_offer(const struct job *job, const struct placement_choice *more, size_t count)
 {
     if (strv_len(job->grow.nodes) != count)
         return false;
@@ -70,7 +70,7 @@ static bool same_nodes(const struct job *job, const struct place_choice *more, s
     return true;
 }
 
-static int64_t when(const struct core *core, const struct job *job)
+static int64_t growth_time(const struct core *core, const struct job *job)
 {
     const int64_t settle = core->config.settle_ms;
     int64_t at = core->now.boot_ms + settle, last_call = job->grow.first_ms + LAST_CALL * settle;
@@ -82,22 +82,22 @@ static int64_t when(const struct core *core, const struct job *job)
     return job->grown_ms && at < job->grown_ms + PAUSE * settle ? job->grown_ms + PAUSE * settle : at;
 }
 
-bool resize_offer(struct core *core, struct job *job, const struct place_choice *more, size_t count)
+bool elastic_offer(struct core *core, struct job *job, const struct placement_choice *more, size_t count)
 {
-    if (!same_nodes(job, more, count)) {
+    if (!same_offer(job, more, count)) {
         if (!job->grow.nodes)
             job->grow.first_ms = core->now.boot_ms;
         strv_free(steal(job->grow.nodes));
         for (size_t i = 0; i < count; i++)
             job->grow.nodes = strv_append(job->grow.nodes, more[i].node->r.name);
-        job->grow.at = count ? when(core, job) : 0;
+        job->grow.at = count ? growth_time(core, job) : 0;
         core_wake(core, job->grow.at);
     }
     return count && core->now.boot_ms >= job->grow.at;
 }
 
 /* "resize to 3 nodes: box2, box3 join" */
-static void describe(int64_t nodes, char **joining, struct buf *text)
+static void describe_resize(int64_t nodes, char **joining, struct buf *text)
 {
     buf_printf(text, "resize to %" PRId64 " node%s", nodes, nodes == 1 ? "" : "s");
     for (char **name = joining; name && *name; name++)
@@ -106,24 +106,24 @@ static void describe(int64_t nodes, char **joining, struct buf *text)
         buf_puts(text, joining[1] ? " join" : " joins");
 }
 
-void resize_grow(struct core *core, struct job *job)
+void elastic_grow(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
     char **joining = steal(job->grow.nodes);
     CLEANUP(buf_release) struct buf why = {0};
 
-    describe(g->r.node_count + (int64_t)strv_len(joining), joining, &why);
+    describe_resize(g->r.node_count + (int64_t)strv_len(joining), joining, &why);
     job->grow.at = 0;
     job->grow.asked = false;
     job->grown_ms = core->now.boot_ms;
-    recover_drain(core, g, why.data);
+    generation_drain(core, g, why.data);
     for (char **name = joining; *name; name++)
         job->targets = strv_append(job->targets, *name);
     strv_free(joining);
 }
 
 /* The job that an operator means; NULL: it cannot be meant, and that was said. */
-static struct job *named(struct core *core, const struct core_event *event)
+static struct job *find_resizable_job(struct core *core, const struct core_event *event)
 {
     struct job *job = core_find_job(core, event->resize.job);
 
@@ -141,15 +141,7 @@ static struct job *named(struct core *core, const struct core_event *event)
     return NULL;
 }
 
-static void reply(struct core *core, uint64_t call, const struct job *job)
-{
-    struct core_effect *effect = emit_effect(core, EFFECT_REPLY);
-
-    effect->call = call;
-    effect->job = job->r.id;
-}
-
-static const char *nodes_text(char out[48], int64_t min, int64_t max)
+static const char *describe_node_range(char out[48], int64_t min, int64_t max)
 {
     if (min == max)
         snprintf(out, 48, "%" PRId64 " node%s", min, min == 1 ? "" : "s");
@@ -158,12 +150,13 @@ static const char *nodes_text(char out[48], int64_t min, int64_t max)
     return out;
 }
 
-static void set_nodes(struct core *core, struct job *job, int64_t min, int64_t max)
+static void set_node_range(struct core *core, struct job *job, int64_t min, int64_t max)
 {
     char from[48], to[48];
 
     emit_event(core, job, "job_resized", "resized from %s to %s by the user",
-               nodes_text(from, job->spec.nodes_min, job->spec.nodes_max), nodes_text(to, min, max));
+               describe_node_range(from, job->spec.nodes_min, job->spec.nodes_max),
+               describe_node_range(to, min, max));
     job->r.nodes_min = job->spec.nodes_min = min;
     job->r.nodes_max = job->spec.nodes_max = max;
     job->changed = true;
@@ -171,21 +164,21 @@ static void set_nodes(struct core *core, struct job *job, int64_t min, int64_t m
 }
 
 /* How many of its nodes it goes on with. */
-static int64_t left_of(const struct generation *g, int64_t max)
+static int64_t count_nodes_left(const struct generation *g, int64_t max)
 {
-    struct place_choice *list = xcalloc((size_t)g->r.node_count, sizeof(*list));
+    struct placement_choice *list = xcalloc((size_t)g->r.node_count, sizeof(*list));
 
     for (int i = 0; i < g->r.world_size; i++)
         list[g->ranks[i].r.node_rank].procs++;
-    size_t left = world_choose(&g->job->spec, 1, max, 0, list, (size_t)g->r.node_count);
+    size_t left = world_size_choose(&g->job->spec, 1, max, 0, list, (size_t)g->r.node_count);
     free(list);
     return left ? (int64_t)left : max;
 }
 
-void resize_job(struct core *core, const struct core_event *event)
+void elastic_resize(struct core *core, const struct core_event *event)
 {
     const int64_t min = event->resize.nodes_min, max = event->resize.nodes_max;
-    struct job *job = named(core, event);
+    struct job *job = find_resizable_job(core, event);
     char text[48];
 
     if (!job)
@@ -195,30 +188,30 @@ void resize_job(struct core *core, const struct core_event *event)
                   "%" PRId64 ":%" PRId64 " nodes: from 1 on, and the first not above the second", min, max);
         return;
     }
-    if (!world_possible(&job->spec, min, max)) {
+    if (!world_size_possible(&job->spec, min, max)) {
         emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
                   "reproducible: world with %" PRId64 " shards wants a world size that divides them, and %s"
                   " cannot give one",
-                  job->spec.train.shards, nodes_text(text, min, max));
+                  job->spec.train.shards, describe_node_range(text, min, max));
         return;
     }
     struct generation *g = job_current(job);
     CLEANUP(buf_release) struct buf why = {0};
     bool has_too_many = g && generation_open(g) && g->r.node_count > max;
 
-    set_nodes(core, job, min, max);
+    set_node_range(core, job, min, max);
     strv_free(steal(job->grow.nodes)); /* what was offered is offered anew */
     job->grow.asked = true;
     if (has_too_many) {
-        describe(left_of(g, max), NULL, &why);
-        recover_drain(core, g, why.data);
+        describe_resize(count_nodes_left(g, max), NULL, &why);
+        generation_drain(core, g, why.data);
     }
-    core->place_dirty = true;
-    reply(core, event->call, job);
+    core->placement_due = true;
+    emit_job_reply(core, event->call, job, false);
 }
 
 /* "starts again at step 0: the snapshots up to step 1,200 no longer count" */
-static void begin_again(struct core *core, struct job *job)
+static void begin_from_scratch(struct core *core, struct job *job)
 {
     const struct snapshot_record *newest = snapshots_expected(core, job);
     CLEANUP(buf_release) struct buf text = {0};
@@ -236,9 +229,9 @@ static void begin_again(struct core *core, struct job *job)
     emit_event(core, job, "job_from_scratch", "%s", text.data);
 }
 
-void resize_restart(struct core *core, const struct core_event *event)
+void elastic_restart(struct core *core, const struct core_event *event)
 {
-    struct job *job = named(core, event);
+    struct job *job = find_resizable_job(core, event);
 
     if (!job)
         return;
@@ -253,11 +246,11 @@ void resize_restart(struct core *core, const struct core_event *event)
         return;
     }
     if (event->resize.from_scratch)
-        begin_again(core, job);
-    lost_try(job);
-    recover_drain(core, job_current(job), "restarted by the user");
+        begin_from_scratch(core, job);
+    lost_snapshots_retry(job);
+    generation_drain(core, job_current(job), "restarted by the user");
     if (!job->held)
         job->not_before = 0;
-    core->place_dirty = true;
-    reply(core, event->call, job);
+    core->placement_due = true;
+    emit_job_reply(core, event->call, job, false);
 }

@@ -30,7 +30,7 @@
 
 /* A spawn of an older generation that must be dead before the next one starts: anywhere for a command job,
  * where its node can still say so for a native one (the lost ones are fenced). NULL: none. */
-static const struct spawn *holds_back(const struct job *job)
+static const struct spawn *spawn_holding_back(const struct job *job)
 {
     for (size_t i = 0; i < job->spawn_count; i++)
         if (!job->spawns[i]->r.dead && (job->spec.kind == JOB_COMMAND || spawn_reachable(job->spawns[i])))
@@ -38,7 +38,7 @@ static const struct spawn *holds_back(const struct job *job)
     return NULL;
 }
 
-static void waits(struct job *job, const char *text)
+static void set_waits(struct job *job, const char *text)
 {
     if (job->waits && !strcmp(job->waits, text))
         return;
@@ -46,16 +46,16 @@ static void waits(struct job *job, const char *text)
     job->changed = true;
 }
 
-static const char *what(enum room_mode mode, int64_t count)
+static const char *slot_noun(enum slot_kind kind, int64_t count)
 {
-    if (mode == ROOM_GPU)
+    if (kind == SLOT_GPU)
         return count == 1 ? "GPU" : "GPUs";
     return count == 1 ? "slot" : "slots";
 }
 
 /* "waits for 4 slots on box2: job 9 holds them" */
-static void explain_blocked(struct job *job, const struct place_choice *targets, size_t count,
-                            enum room_mode mode, struct buf *text)
+static void explain_blocked(struct job *job, const struct placement_choice *targets, size_t count,
+                            enum slot_kind kind, struct buf *text)
 {
     int64_t missing = 0;
     const struct job *holder = NULL;
@@ -63,12 +63,13 @@ static void explain_blocked(struct job *job, const struct place_choice *targets,
 
     for (size_t i = 0; i < count; i++) {
         const struct node *node = targets[i].node;
-        int free_now = room_usable(node) ? room_available(node, mode) : 0;
-        missing +=
-            free_now < room_units(&targets[i]) ? room_units(&targets[i]) - (free_now > 0 ? free_now : 0) : 0;
+        int free_now = capacity_usable(node) ? capacity_available(node, kind) : 0;
+        missing += free_now < capacity_units(&targets[i])
+                       ? capacity_units(&targets[i]) - (free_now > 0 ? free_now : 0)
+                       : 0;
         for (size_t k = 0; k < node->spawn_count; k++) {
             const struct job *of = node->spawns[k]->job;
-            if (of == job || free_now >= room_units(&targets[i]))
+            if (of == job || free_now >= capacity_units(&targets[i]))
                 continue;
             others |= holder && holder != of;
             holder = holder ? holder : of;
@@ -79,7 +80,7 @@ static void explain_blocked(struct job *job, const struct place_choice *targets,
         return;
     }
     if (missing)
-        buf_printf(text, "waits for %" PRId64 " %s", missing, what(mode, missing));
+        buf_printf(text, "waits for %" PRId64 " %s", missing, slot_noun(kind, missing));
     else /* a worker's GPUs are all different */
         buf_puts(text, "waits for free slots on more GPUs");
     if (count == 1)
@@ -97,7 +98,7 @@ static bool explain_accounts(const struct core *core, const struct job *job, str
     size_t count = 0;
 
     for (size_t i = 0; i < core->node_count; i++) {
-        const char *why = room_expected(core->nodes[i]) ? accounts_problem(core->nodes[i], job) : NULL;
+        const char *why = capacity_expected(core->nodes[i]) ? accounts_problem(core->nodes[i], job) : NULL;
         first = first ? first : why;
         count += why != NULL;
     }
@@ -109,7 +110,7 @@ static bool explain_accounts(const struct core *core, const struct job *job, str
     return true;
 }
 
-static void explain_too_small(const struct core *core, const struct job *job, enum room_mode mode,
+static void explain_too_small(const struct core *core, const struct job *job, enum slot_kind kind,
                               struct buf *text)
 {
     int64_t fitting = 0, away = 0, largest = 0;
@@ -117,25 +118,25 @@ static void explain_too_small(const struct core *core, const struct job *job, en
 
     for (size_t i = 0; i < core->node_count; i++) {
         const struct node *node = core->nodes[i];
-        bool fits = room_procs(job, node, mode, &gpus_each) > 0;
-        if (room_expected(node) && node->place.cpu_total > largest)
+        bool fits = capacity_procs(job, node, kind, &gpus_each) > 0;
+        if (capacity_expected(node) && node->place.cpu_total > largest)
             largest = node->place.cpu_total;
-        fitting += fits && room_expected(node);
-        away += fits && !room_expected(core->nodes[i]);
+        fitting += fits && capacity_expected(node);
+        away += fits && !capacity_expected(core->nodes[i]);
     }
     int64_t per_node = job->spec.procs == JOB_PROCS_NUMBER ? job->spec.procs_per_node : 1;
-    if (mode == ROOM_GPU && job->spec.gpus_per_proc > 0)
+    if (kind == SLOT_GPU && job->spec.gpus_per_proc > 0)
         per_node *= job->spec.gpus_per_proc;
     buf_printf(text, "waits for %" PRId64 " node%s with %" PRId64 " %s each: the cluster has %" PRId64,
-               job->spec.nodes_min, job->spec.nodes_min == 1 ? "" : "s", per_node, what(mode, per_node),
+               job->spec.nodes_min, job->spec.nodes_min == 1 ? "" : "s", per_node, slot_noun(kind, per_node),
                fitting);
     bool for_accounts = explain_accounts(core, job, text);
-    if (mode == ROOM_CPU && !fitting && largest && !for_accounts)
+    if (kind == SLOT_CPU && !fitting && largest && !for_accounts)
         buf_printf(text, ", its largest has %" PRId64, largest);
-    int sick = mode == ROOM_GPU ? room_sick(core) : 0;
+    int sick = kind == SLOT_GPU ? capacity_sick_gpus(core) : 0;
     if (sick)
         buf_printf(text, ", %d GPU%s sick (ddpctl nodes says why)", sick, sick == 1 ? " is" : "s are");
-    size_t unfit = mode == ROOM_GPU && job->spec.kind == JOB_TRAIN ? alike_unfit(core) : 0;
+    size_t unfit = kind == SLOT_GPU && job->spec.kind == JOB_TRAIN ? compatibility_unfit_nodes(core) : 0;
     if (unfit)
         buf_printf(text, ", %zu with GPUs and no plugin for them (ddp-trainer --plugin says why)", unfit);
     if (away)
@@ -143,7 +144,7 @@ static void explain_too_small(const struct core *core, const struct job *job, en
 }
 
 /* There are enough nodes, and no choice of them gives a world size that the job could have. */
-static void explain_no_world(const struct job *job, size_t count, struct buf *text)
+static void explain_no_world_size(const struct job *job, size_t count, struct buf *text)
 {
     buf_printf(text,
                "waits for nodes that make a world size which divides its %" PRId64 " shards: the %zu that ",
@@ -151,7 +152,7 @@ static void explain_no_world(const struct job *job, size_t count, struct buf *te
     buf_puts(text, count == 1 ? "fits does not" : "fit do not");
 }
 
-static void set_targets(struct job *job, const struct place_choice *chosen, size_t count)
+static void set_targets(struct job *job, const struct placement_choice *chosen, size_t count)
 {
     strv_free(steal(job->targets));
     for (size_t i = 0; i < count; i++)
@@ -160,9 +161,9 @@ static void set_targets(struct job *job, const struct place_choice *chosen, size
 
 /* Nodes that want a node rank of their own get it, as far as there are so many; the others keep their order.
  */
-static void take_seats(struct place_choice *list, size_t count)
+static void assign_seats(struct placement_choice *list, size_t count)
 {
-    struct place_choice *seated = xcalloc(count, sizeof(*seated));
+    struct placement_choice *seated = xcalloc(count, sizeof(*seated));
     size_t next = 0;
 
     for (int pass = 0; pass < 2; pass++)
@@ -183,20 +184,20 @@ static void take_seats(struct place_choice *list, size_t count)
 }
 
 /* The nodes that could take the job, of one kind where it needs that. */
-static size_t candidates(const struct core *core, const struct job *job, enum room_mode mode, bool later,
-                         struct place_choice *list)
+static size_t compatible_candidates(const struct core *core, const struct job *job, enum slot_kind kind,
+                                    bool later, struct placement_choice *list)
 {
-    size_t count = room_candidates(core, job, mode, later, list);
+    size_t count = capacity_candidates(core, job, kind, later, list);
 
-    if (!alike_matters(job, mode))
+    if (!compatibility_matters(job, kind))
         return count;
-    if (count && lost_is_found(job, list[0].node)) /* those come first */
-        return alike_with(list[0].node, list, count);
-    return alike_keep(list, count);
+    if (count && lost_snapshots_on_node(job, list[0].node)) /* those come first */
+        return compatibility_keep_with(list[0].node, list, count);
+    return compatibility_keep_largest(list, count);
 }
 
 /* How many nodes are kept for a job that cannot be placed now: as many as it was stopped for. */
-static size_t to_keep(const struct job *job)
+static size_t count_to_reserve(const struct job *job)
 {
     size_t wanted = job->drained_ms ? strv_len(job->targets) : 0, most = (size_t)job->spec.nodes_max;
 
@@ -206,15 +207,15 @@ static size_t to_keep(const struct job *job)
 }
 
 /* Those of `list` that the job would go on with; all that it may have, where fewer are no choice. */
-static size_t choose_to_keep(const struct job *job, struct place_choice *list, size_t count)
+static size_t choose_to_reserve(const struct job *job, struct placement_choice *list, size_t count)
 {
     const int64_t min = job->spec.nodes_min;
-    size_t kept = world_choose(&job->spec, min, (int64_t)to_keep(job), 0, list, count);
+    size_t kept = world_size_choose(&job->spec, min, (int64_t)count_to_reserve(job), 0, list, count);
 
-    return kept ? kept : world_choose(&job->spec, min, job->spec.nodes_max, 0, list, count);
+    return kept ? kept : world_size_choose(&job->spec, min, job->spec.nodes_max, 0, list, count);
 }
 
-static bool has_gpus(const struct job *job)
+static bool job_has_gpus(const struct job *job)
 {
     const struct generation *g = job_current(job);
 
@@ -222,12 +223,13 @@ static bool has_gpus(const struct job *job)
 }
 
 /* What a user would wonder about later: other devices than before, or others here than there. */
-static void say_device(struct core *core, const struct job *job, enum room_mode mode, bool had_gpus,
-                       const struct place_choice *list, size_t count)
+static void say_device_change(struct core *core, const struct job *job, enum slot_kind kind, bool had_gpus,
+                              const struct placement_choice *list, size_t count)
 {
-    CLEANUP(free_text) char *differ = alike_matters(job, mode) ? alike_difference(list, count) : NULL;
+    CLEANUP(free_text)
+    char *differ = compatibility_matters(job, kind) ? compatibility_difference(list, count) : NULL;
 
-    if (had_gpus && mode == ROOM_CPU)
+    if (had_gpus && kind == SLOT_CPU)
         emit_event(core, job, "leaves_gpus",
                    "goes on with CPUs, since too few GPUs are there: ddpctl restart %" PRId64
                    " once there are enough",
@@ -236,34 +238,34 @@ static void say_device(struct core *core, const struct job *job, enum room_mode 
         emit_event(core, job, "plugins_differ", "%s: its bits may depend on who is where", differ);
 }
 
-enum verdict { PLACED, BLOCKED, TOO_SMALL };
+enum place_result { PLACED, BLOCKED, TOO_SMALL };
 
 /* Places the job, or keeps places for it when it is a head or recovering, and says what it waits for. */
-static enum verdict try_job(struct core *core, struct job *job, bool may_keep, const struct job *head,
-                            struct place_choice *list)
+static enum place_result place_job(struct core *core, struct job *job, bool may_keep, const struct job *head,
+                                   struct placement_choice *list)
 {
-    enum room_mode mode = room_mode_of(core, job);
-    const struct spawn *old = holds_back(job);
+    enum slot_kind kind = capacity_slot_kind(core, job);
+    const struct spawn *old = spawn_holding_back(job);
     bool ready = !old && core->now.boot_ms >= job->not_before;
-    size_t count = ready ? candidates(core, job, mode, false, list) : 0;
+    size_t count = ready ? compatible_candidates(core, job, kind, false, list) : 0;
 
-    count = world_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
-    bool elsewhere = count && !lost_has_place(job, list, count);
+    count = world_size_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
+    bool elsewhere = count && !lost_snapshots_has_place(job, list, count);
     if (count && !elsewhere) {
-        take_seats(list, count);
+        assign_seats(list, count);
         for (size_t i = 0; i < count; i++)
-            room_take(list[i].node, &list[i]);
-        bool had_gpus = has_gpus(job);
-        form_generation(core, job, list, count);
-        say_device(core, job, mode, had_gpus, list, count);
+            capacity_take(list[i].node, &list[i]);
+        bool had_gpus = job_has_gpus(job);
+        generation_form(core, job, list, count);
+        say_device_change(core, job, kind, had_gpus, list, count);
         return PLACED;
     }
     CLEANUP(buf_release) struct buf text = {0};
     job->holder = 0;
-    size_t fitting = candidates(core, job, mode, true, list);
+    size_t fitting = compatible_candidates(core, job, kind, true, list);
     bool enough = fitting && fitting >= (size_t)job->spec.nodes_min;
-    count = choose_to_keep(job, list, fitting);
-    if (elsewhere && !lost_has_place(job, list, count))
+    count = choose_to_reserve(job, list, fitting);
+    if (elsewhere && !lost_snapshots_has_place(job, list, count))
         count = 0; /* nodes without its snapshots are not kept from others */
     if (old)
         buf_printf(&text, "waits until rank %d of generation %" PRId64 " is known dead on %s", old->r.rank,
@@ -273,59 +275,59 @@ static enum verdict try_job(struct core *core, struct job *job, bool may_keep, c
     else if (!ready)
         buf_puts(&text, "waits a moment before the next restart");
     else if (elsewhere || (job->lost.found && !enough)) /* too few nodes go with those that have them */
-        lost_say_place(core, job, &text);
-    else if (!room_feasible(core, job, mode))
-        explain_too_small(core, job, mode, &text);
-    else if (!alike_feasible(core, job, mode, &text))
+        lost_snapshots_explain_place(core, job, &text);
+    else if (!capacity_feasible(core, job, kind))
+        explain_too_small(core, job, kind, &text);
+    else if (!compatibility_feasible(core, job, kind, &text))
         ; /* it has said why */
     else if (head && !may_keep)
         buf_printf(&text, "waits behind job %" PRId64, head->r.id);
     else if (!count && enough)
-        explain_no_world(job, fitting, &text);
+        explain_no_world_size(job, fitting, &text);
     else
-        explain_blocked(job, list, count, mode, &text);
-    waits(job, text.data);
+        explain_blocked(job, list, count, kind, &text);
+    set_waits(job, text.data);
     if (!count || !may_keep)
         return count ? BLOCKED : TOO_SMALL;
     set_targets(job, list, count);
     for (size_t i = 0; i < count; i++)
-        room_keep(job, list[i].node, &list[i]);
+        capacity_reserve(job, list[i].node, &list[i]);
     return BLOCKED;
 }
 
 /* What a job that was stopped on purpose goes on with stays free until it has stopped. */
-static void keep_for_drained(const struct core *core, struct place_choice *list)
+static void reserve_for_drained(const struct core *core, struct placement_choice *list)
 {
     for (size_t i = 0; i < core->job_count; i++) {
         const struct job *job = core->jobs[i];
         if (!job->drained_ms || job->r.state != JOB_RECOVERING || !generation_open(job_current(job)))
             continue;
-        size_t count = candidates(core, job, room_mode_of(core, job), true, list);
-        count = choose_to_keep(job, list, count);
+        size_t count = compatible_candidates(core, job, capacity_slot_kind(core, job), true, list);
+        count = choose_to_reserve(job, list, count);
         for (size_t k = 0; k < count; k++)
-            room_keep(job, list[k].node, &list[k]);
+            capacity_reserve(job, list[k].node, &list[k]);
     }
 }
 
 /* Nodes that could take part in the job's running generation, if it stopped for them. */
-static size_t newcomers(const struct core *core, const struct job *job, struct place_choice *list)
+static size_t find_newcomers(const struct core *core, const struct job *job, struct placement_choice *list)
 {
     const struct generation *g = job_current(job);
-    enum room_mode mode = has_gpus(job) ? ROOM_GPU : ROOM_CPU;
+    enum slot_kind kind = job_has_gpus(job) ? SLOT_GPU : SLOT_CPU;
     size_t count = 0, kept = 0;
 
-    if (mode == room_mode_of(core, job)) /* else it would go on with GPUs that have come since */
-        count = room_candidates(core, job, mode, false, list);
+    if (kind == capacity_slot_kind(core, job)) /* else it would go on with GPUs that have come since */
+        count = capacity_candidates(core, job, kind, false, list);
     for (size_t i = 0; i < count; i++)
-        if (room_former_order(job, list[i].node) >= ROOM_NO_FORMER && !list[i].node->steady_ms)
+        if (capacity_former_order(job, list[i].node) >= NO_FORMER_RANK && !list[i].node->steady_ms)
             list[kept++] = list[i];
-    if (alike_matters(job, mode))
-        kept = alike_with(g->ranks[0].spawn->node, list, kept);
-    return world_choose(&job->spec, job->spec.nodes_min - g->r.node_count,
-                        job->spec.nodes_max - g->r.node_count, g->r.world_size, list, kept);
+    if (compatibility_matters(job, kind))
+        kept = compatibility_keep_with(g->ranks[0].spawn->node, list, kept);
+    return world_size_choose(&job->spec, job->spec.nodes_min - g->r.node_count,
+                             job->spec.nodes_max - g->r.node_count, g->r.world_size, list, kept);
 }
 
-static int by_turn(const void *a, const void *b)
+static int compare_turns(const void *a, const void *b)
 {
     const struct job *x = *(struct job *const *)a, *y = *(struct job *const *)b;
     bool rx = x->r.state == JOB_RECOVERING, ry = y->r.state == JOB_RECOVERING;
@@ -340,21 +342,21 @@ static int by_turn(const void *a, const void *b)
 }
 
 /* A job that stops now could start again where it is. */
-static bool can_return(const struct job *job)
+static bool job_can_return(const struct job *job)
 {
     const struct generation *g = job_current(job);
-    enum room_mode mode = has_gpus(job) ? ROOM_GPU : ROOM_CPU;
+    enum slot_kind kind = job_has_gpus(job) ? SLOT_GPU : SLOT_CPU;
 
     for (int i = 0; i < g->r.world_size; i++) {
         const struct node *node = g->ranks[i].spawn->node;
-        if (!node || !room_usable(node) || !room_fits_again(job, node, mode))
+        if (!node || !capacity_usable(node) || !capacity_fits_again(job, node, kind))
             return false;
     }
     return true;
 }
 
 /* What nobody waits for is offered to running jobs. The first `due` of turn are to stop for it. */
-static size_t offer_growth(struct core *core, struct job **turn, struct place_choice *list)
+static size_t offer_growth(struct core *core, struct job **turn, struct placement_choice *list)
 {
     size_t count = 0, due = 0;
 
@@ -362,57 +364,57 @@ static size_t offer_growth(struct core *core, struct job **turn, struct place_ch
         if (core->jobs[i]->r.state == JOB_RUNNING)
             turn[count++] = core->jobs[i];
     if (count)
-        qsort(turn, count, sizeof(*turn), by_turn);
+        qsort(turn, count, sizeof(*turn), compare_turns);
     for (size_t i = 0; i < count; i++) {
         struct job *job = turn[i];
-        bool may = resize_wants(core, job) && can_return(job);
-        size_t more = may ? newcomers(core, job, list) : 0;
-        if (resize_offer(core, job, list, more))
+        bool may = elastic_wants_nodes(core, job) && job_can_return(job);
+        size_t more = may ? find_newcomers(core, job, list) : 0;
+        if (elastic_offer(core, job, list, more))
             turn[due++] = job;
         for (size_t k = 0; k < more; k++)
-            room_take(list[k].node, &list[k]);
+            capacity_take(list[k].node, &list[k]);
     }
     for (size_t i = 0; i < core->job_count; i++)
         core->jobs[i]->grow.asked = false; /* what was free then has been offered */
     return due;
 }
 
-static bool wants_place(const struct job *job)
+static bool job_wants_place(const struct job *job)
 {
     const struct generation *g = job_current(job);
 
-    if (lost_waits(job))
+    if (lost_snapshots_waits(job))
         return false;
     return job->r.state == JOB_QUEUED || (job->r.state == JOB_RECOVERING && !(g && generation_open(g)));
 }
 
-void place_run(struct core *core)
+void placement_run(struct core *core)
 {
     struct job **turn = xcalloc(core->job_count + 1, sizeof(struct job *));
-    struct place_choice *list = xcalloc(core->node_count + 1, sizeof(*list));
+    struct placement_choice *list = xcalloc(core->node_count + 1, sizeof(*list));
     const struct job *head = NULL;
     size_t count = 0, behind = 0;
 
-    core->place_dirty = false;
+    core->placement_due = false;
     for (size_t i = 0; i < core->node_count; i++)
-        room_count(core->nodes[i]);
-    keep_for_drained(core, list);
+        capacity_count(core->nodes[i]);
+    reserve_for_drained(core, list);
     for (size_t i = 0; i < core->job_count; i++)
-        if (wants_place(core->jobs[i]))
+        if (job_wants_place(core->jobs[i]))
             turn[count++] = core->jobs[i];
     if (count)
-        qsort(turn, count, sizeof(*turn), by_turn);
+        qsort(turn, count, sizeof(*turn), compare_turns);
     for (size_t i = 0; i < count && behind < BEHIND_HEAD; i++) {
         bool recovering = turn[i]->r.state == JOB_RECOVERING;
-        enum verdict verdict = try_job(core, turn[i], recovering || !head, head, list);
-        if (verdict == BLOCKED && !recovering && !head)
+        enum place_result result = place_job(core, turn[i], recovering || !head, head, list);
+        if (result == BLOCKED && !recovering && !head)
             head = turn[i];
         behind += head != NULL;
     }
     size_t due = offer_growth(core, turn, list);
-    core->place_dirty = false; /* what was formed just now needs no second pass */
+    core->placement_due = false; /* what was formed just now needs no second pass */
     for (size_t i = 0; i < due; i++)
-        resize_grow(core, turn[i]);
+        elastic_grow(core, turn[i]);
     free(turn);
     free(list);
 }

@@ -4,6 +4,6 @@
 #include "daemon/coordinator/core/model.h"
 
 /* Places the jobs that wait, and offers free nodes to elastic jobs; placement.c describes the rules. */
-void place_run(struct core *core);
+void placement_run(struct core *core);
 
 #endif

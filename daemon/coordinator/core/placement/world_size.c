@@ -12,15 +12,15 @@
 
 #define TRIES 100000 /* of a search; those with nodes of one or two sizes take some dozens */
 
-struct search {
-    const struct place_choice *list;
+struct world_search {
+    const struct placement_choice *list;
     size_t count, most;
     size_t *taken; /* indices into list, growing */
     size_t taken_count;
     int tries;
 };
 
-static bool size_tried(const struct search *s, size_t from, size_t i)
+static bool world_size_tried(const struct world_search *s, size_t from, size_t i)
 {
     for (size_t k = from; k < i; k++)
         if (s->list[k].procs == s->list[i].procs)
@@ -30,47 +30,47 @@ static bool size_tried(const struct search *s, size_t from, size_t i)
 
 /* Exactly `rest` more processes from the nodes from `from` on; what was taken is the first such choice. One
  * node that leads nowhere speaks for all of its size. */
-static bool search(struct search *s, size_t from, int64_t rest)
+static bool search_world(struct world_search *s, size_t from, int64_t rest)
 {
     if (rest == 0)
         return true;
     for (size_t i = from; i < s->count && s->taken_count < s->most; i++) {
-        if (s->list[i].procs > rest || size_tried(s, from, i))
+        if (s->list[i].procs > rest || world_size_tried(s, from, i))
             continue;
         if (s->tries-- <= 0)
             return false;
         s->taken[s->taken_count++] = i;
-        if (search(s, i + 1, rest - s->list[i].procs))
+        if (search_world(s, i + 1, rest - s->list[i].procs))
             return true;
         s->taken_count--;
     }
     return false;
 }
 
-static void keep_taken(struct place_choice *list, const struct search *s)
+static void keep_taken_choices(struct placement_choice *list, const struct world_search *s)
 {
     for (size_t i = 0; i < s->taken_count; i++)
         list[i] = s->list[s->taken[i]];
 }
 
-bool world_matters(const struct job_spec *spec)
+bool world_size_matters(const struct job_spec *spec)
 {
     return spec->kind == JOB_TRAIN && spec->train.reproducible == REPRODUCIBLE_WORLD;
 }
 
-size_t world_choose(const struct job_spec *spec, int64_t least, int64_t most, int64_t with,
-                    struct place_choice *list, size_t count)
+size_t world_size_choose(const struct job_spec *spec, int64_t least, int64_t most, int64_t with,
+                         struct placement_choice *list, size_t count)
 {
     size_t enough = least > 1 ? (size_t)least : 1, all = most > 0 ? (size_t)most : 0;
 
-    if (count > all && !world_matters(spec))
+    if (count > all && !world_size_matters(spec))
         count = all;
     if (count < enough || all < enough)
         return 0;
-    if (!world_matters(spec))
+    if (!world_size_matters(spec))
         return count;
-    struct place_choice *copy = xcalloc(count, sizeof(*copy));
-    struct search s = {.list = copy, .count = count, .most = all};
+    struct placement_choice *copy = xcalloc(count, sizeof(*copy));
+    struct world_search s = {.list = copy, .count = count, .most = all};
     bool found = false;
 
     memcpy(copy, list, count * sizeof(*copy));
@@ -78,18 +78,18 @@ size_t world_choose(const struct job_spec *spec, int64_t least, int64_t most, in
     for (int64_t world = spec->train.shards; world > with && !found; world /= 2) {
         s.taken_count = 0;
         s.tries = TRIES;
-        found = search(&s, 0, world - with) && s.taken_count >= enough;
+        found = search_world(&s, 0, world - with) && s.taken_count >= enough;
     }
     if (found)
-        keep_taken(list, &s);
+        keep_taken_choices(list, &s);
     free(s.taken);
     free(copy);
     return found ? s.taken_count : 0;
 }
 
-bool world_possible(const struct job_spec *spec, int64_t min, int64_t max)
+bool world_size_possible(const struct job_spec *spec, int64_t min, int64_t max)
 {
-    if (!world_matters(spec))
+    if (!world_size_matters(spec))
         return true;
     if (spec->procs != JOB_PROCS_NUMBER)
         return min <= spec->train.shards; /* each node brings one at least */
