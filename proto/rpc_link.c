@@ -129,7 +129,7 @@ enum err_code rpc_link_open(struct rpc_link *link, const char *text,
 
 void rpc_link_refresh(struct rpc_link *link)
 {
-    grpc_channel *fresh;
+    grpc_channel *fresh = NULL;
     struct err e;
 
     if (!link->options.tls || !rpc_tls_changed(&link->files, link->stamps))

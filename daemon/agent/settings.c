@@ -221,7 +221,7 @@ static enum err_code read_number(const char *flag, const char *text, long least,
 
 static enum err_code set_option(struct settings *s, int option, const char *value, struct err *e)
 {
-    long number;
+    long number = 0;
 
     switch (option) {
     case 's':

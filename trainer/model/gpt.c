@@ -29,7 +29,9 @@ static void gpt_free(struct model *m)
 static size_t add(struct model *m, const char *prefix, const char *name, int64_t rows, int64_t cols)
 {
     struct model_tensor *t = &m->tensors[m->tensor_count++];
-    snprintf(t->name, sizeof(t->name), "%s%s", prefix, name);
+    int length = snprintf(t->name, sizeof(t->name), "%s%s", prefix, name);
+
+    BUG_ON(length >= (int)sizeof(t->name));
     t->dims = cols ? 2 : 1;
     t->shape[0] = rows;
     t->shape[1] = cols ? cols : 1;
