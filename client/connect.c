@@ -37,7 +37,7 @@ static const struct conf_field config_fields[] = {
     {0},
 };
 
-static void config_release(struct client_config *c)
+static void client_config_release(struct client_config *c)
 {
     free(c->coordinator);
     free(c->token_file);
@@ -46,7 +46,7 @@ static void config_release(struct client_config *c)
     free(c->tls.key);
 }
 
-static enum err_code config_load(const struct globals *g, struct client_config *out, struct err *e)
+static enum err_code client_config_load(const struct globals *g, struct client_config *out, struct err *e)
 {
     CLEANUP(free_text) char *path = g->config ? xstrdup(g->config) : paths_config("ddpctl.yaml");
     struct conf_doc *doc;
@@ -59,19 +59,19 @@ static enum err_code config_load(const struct globals *g, struct client_config *
     return code;
 }
 
-static const char *from_env(const char *name)
+static const char *connect_env(const char *name)
 {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
 }
 
-static void find_address(const struct globals *g, const struct client_config *config, struct target *t)
+static void target_find_address(const struct globals *g, const struct client_config *config, struct target *t)
 {
     if (g->coordinator) {
         t->address = xstrdup(g->coordinator);
         t->from = "--coordinator";
-    } else if (from_env("DDP_COORDINATOR")) {
-        t->address = xstrdup(from_env("DDP_COORDINATOR"));
+    } else if (connect_env("DDP_COORDINATOR")) {
+        t->address = xstrdup(connect_env("DDP_COORDINATOR"));
         t->from = "DDP_COORDINATOR";
     } else if (config->coordinator) {
         t->address = xstrdup(config->coordinator);
@@ -85,7 +85,7 @@ static void find_address(const struct globals *g, const struct client_config *co
     }
 }
 
-static enum err_code read_token(const char *path, char **out, struct err *e)
+static enum err_code connect_read_token(const char *path, char **out, struct err *e)
 {
     CLEANUP(buf_release) struct buf text = {0};
     if (secret_read(path, 4096, &text, e) != ERR_OK)
@@ -100,46 +100,46 @@ static enum err_code read_token(const char *path, char **out, struct err *e)
 }
 
 /* Named files must be there; the usual places are only looked at. */
-static enum err_code find_token(const struct globals *g, const struct client_config *config, char **out,
-                                struct err *e)
+static enum err_code target_find_token(const struct globals *g, const struct client_config *config,
+                                       char **out, struct err *e)
 {
     if (g->token_file)
-        return read_token(g->token_file, out, e);
-    if (from_env("DDP_TOKEN")) {
-        *out = xstrdup(from_env("DDP_TOKEN"));
+        return connect_read_token(g->token_file, out, e);
+    if (connect_env("DDP_TOKEN")) {
+        *out = xstrdup(connect_env("DDP_TOKEN"));
         return ERR_OK;
     }
     if (config->token_file)
-        return read_token(config->token_file, out, e);
+        return connect_read_token(config->token_file, out, e);
     CLEANUP(free_text) char *state = paths_state();
     CLEANUP(free_text) char *second = paths_join(state, "token");
     CLEANUP(free_text) char *first = paths_config("token");
     if (file_exists(first))
-        return read_token(first, out, e);
+        return connect_read_token(first, out, e);
     if (file_exists(second))
-        return read_token(second, out, e);
+        return connect_read_token(second, out, e);
     return ERR_OK;
 }
 
-static char *pick(const char *flag, const char *config)
+static char *connect_pick_file(const char *flag, const char *config)
 {
     return xstrdup(flag ? flag : config);
 }
 
 enum err_code target_find(const struct globals *globals, struct target *out, struct err *e)
 {
-    CLEANUP(config_release) struct client_config config = {0};
+    CLEANUP(client_config_release) struct client_config config = {0};
     struct target t = {0};
-    if (config_load(globals, &config, e) != ERR_OK)
+    if (client_config_load(globals, &config, e) != ERR_OK)
         return e->code;
-    find_address(globals, &config, &t);
+    target_find_address(globals, &config, &t);
     const bool local = strncmp(t.address, "unix:", 5) == 0; /* neither TLS nor a token there */
     if (!local) {
-        t.tls_ca = pick(globals->tls_ca, config.tls.ca);
-        t.tls_cert = pick(globals->tls_cert, config.tls.cert);
-        t.tls_key = pick(globals->tls_key, config.tls.key);
+        t.tls_ca = connect_pick_file(globals->tls_ca, config.tls.ca);
+        t.tls_cert = connect_pick_file(globals->tls_cert, config.tls.cert);
+        t.tls_key = connect_pick_file(globals->tls_key, config.tls.key);
     }
-    if (!globals->insecure && !local && find_token(globals, &config, &t.token, e) != ERR_OK) {
+    if (!globals->insecure && !local && target_find_token(globals, &config, &t.token, e) != ERR_OK) {
         target_release(&t);
         return e->code;
     }
@@ -209,7 +209,7 @@ enum err_code link_call_within(struct link *link, const char *method, const void
 }
 
 /* The last of gRPC's attempts, which says most, and not which addresses it went to. */
-static const char *last_cause(const char *msg)
+static const char *connect_last_cause(const char *msg)
 {
     static const char mark[] = "last error: ";
     const char *last = strstr(msg, mark);
@@ -217,7 +217,7 @@ static const char *last_cause(const char *msg)
 }
 
 /* A name server that is silent takes longer than a call has: only asking the resolver itself tells. */
-static enum err_code explain_name(const struct target *t, struct err *e)
+static enum err_code connect_explain_name(const struct target *t, struct err *e)
 {
     struct err name;
     if (rpc_resolve(t->address, RESOLVE_MS, &name) == ERR_OK)
@@ -227,7 +227,7 @@ static enum err_code explain_name(const struct target *t, struct err *e)
 }
 
 /* Somebody is there who does not want to talk like this. */
-static enum err_code explain_refusal(const struct target *t, const char *cause, struct err *e)
+static enum err_code connect_explain_refusal(const struct target *t, const char *cause, struct err *e)
 {
     if (t->tls_ca)
         return err_set(
@@ -254,19 +254,19 @@ enum err_code link_explain(const struct link *link, struct err *e)
                 "%s (from %s) is open to its owner and root alone, others say --coordinator HOST:PORT "
                 "and have a token",
                 t->address, t->from);
-        if (explain_name(t, e) != ERR_OK)
+        if (connect_explain_name(t, e) != ERR_OK)
             return e->code;
         if (reach_listens(t->address))
-            return explain_refusal(t, last_cause(was.msg), e);
+            return connect_explain_refusal(t, connect_last_cause(was.msg), e);
         /* fall through */
     case ERR_DEADLINE_EXCEEDED:
-        if (was.code == ERR_DEADLINE_EXCEEDED && explain_name(t, e) != ERR_OK)
+        if (was.code == ERR_DEADLINE_EXCEEDED && connect_explain_name(t, e) != ERR_OK)
             return e->code;
         return err_set(
             e, ERR_UNAVAILABLE,
             "the coordinator at %s (from %s) does not answer, start ddp-coordinator there or name another "
             "with --coordinator (%.160s)",
-            t->address, t->from, last_cause(was.msg));
+            t->address, t->from, connect_last_cause(was.msg));
     case ERR_UNAUTHENTICATED:
         return err_set(e, was.code,
                        "the coordinator at %s refuses %s, give --token FILE (on its machine, "

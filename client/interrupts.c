@@ -8,7 +8,7 @@ static volatile sig_atomic_t interrupt_count, interrupt_number;
 
 /* The same word twice is one wish, but for ^C: terminals that close and batch systems tell it more than once,
  * and a snapshot may be on its way. */
-static void on_interrupt(int number)
+static void interrupt_count_signal(int number)
 {
     if (number == interrupt_number && number != SIGINT)
         return;
@@ -18,7 +18,7 @@ static void on_interrupt(int number)
 
 void interrupts_catch_these(const int *signals)
 {
-    struct sigaction action = {.sa_handler = on_interrupt};
+    struct sigaction action = {.sa_handler = interrupt_count_signal};
     sigemptyset(&action.sa_mask);
     for (; *signals; signals++) {
         struct sigaction before;

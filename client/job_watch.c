@@ -17,7 +17,7 @@ void job_watch_close(struct job_watch *w)
     w->stream = NULL;
 }
 
-static enum err_code start(struct job_watch *w, struct err *e)
+static enum err_code job_watch_start(struct job_watch *w, struct err *e)
 {
     Ddp__V1__WatchJobRequest request = DDP__V1__WATCH_JOB_REQUEST__INIT;
     request.job = w->job;
@@ -25,7 +25,7 @@ static enum err_code start(struct job_watch *w, struct err *e)
                            0, 0, e);
 }
 
-static enum err_code broke(struct job_watch *w, struct err *e)
+static enum err_code job_watch_broke(struct job_watch *w, struct err *e)
 {
     job_watch_close(w);
     if (e->code != ERR_UNAVAILABLE && e->code != ERR_OK)
@@ -50,17 +50,17 @@ enum err_code job_watch_next(struct job_watch *w, int64_t wait_ms, Ddp__V1__JobS
             if (pause > wait_ms)
                 return err_set(e, ERR_UNAVAILABLE, "the coordinator is away");
         }
-        if (start(w, e) != ERR_OK)
-            return broke(w, e);
+        if (job_watch_start(w, e) != ERR_OK)
+            return job_watch_broke(w, e);
     }
     enum err_code code = rpc_stream_next(w->stream, wait_ms, &message, e);
     if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(w->stream))
         return w->retry_at_ms ? err_set(e, ERR_UNAVAILABLE, "the coordinator is away") : ERR_OK;
     if (code != ERR_OK)
-        return broke(w, e);
+        return job_watch_broke(w, e);
     if (!message) {
         *e = (struct err){0};
-        return broke(w, e);
+        return job_watch_broke(w, e);
     }
     w->retry_ms = w->retry_at_ms = 0;
     *job = message;

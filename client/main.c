@@ -63,7 +63,7 @@ static const struct option_spec global_options[] = {
     {0},
 };
 
-static int overview(void)
+static int main_print_overview(void)
 {
     CLEANUP(buf_release) struct buf out = {0};
     buf_puts(&out, "usage: ddpctl COMMAND [OPTIONS] [ARGUMENTS]\n\n"
@@ -81,7 +81,7 @@ static int overview(void)
     return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
 
-static int help(const struct command *c)
+static int main_print_help(const struct command *c)
 {
     CLEANUP(buf_release) struct buf out = {0};
     const char *line = c->usage;
@@ -112,7 +112,7 @@ const struct command *command_find(const char *name)
     return NULL;
 }
 
-static int no_such_command(const char *name)
+static int main_report_no_command(const char *name)
 {
     const char *names[32];
     size_t count = 0;
@@ -129,7 +129,8 @@ static int no_such_command(const char *name)
     return error_print(&e);
 }
 
-static enum err_code check_count(const struct command *c, const struct arguments *args, struct err *e)
+static enum err_code main_check_arguments(const struct command *c, const struct arguments *args,
+                                          struct err *e)
 {
     if (args->tail && !c->tail)
         return err_set(e, ERR_INVALID_ARGUMENT, "%s takes no '-- COMMAND', see ddpctl %s --help", c->name,
@@ -141,7 +142,7 @@ static enum err_code check_count(const struct command *c, const struct arguments
     return ERR_OK;
 }
 
-static int run_command(const struct command *c, int argc, char **argv)
+static int main_run_command(const struct command *c, int argc, char **argv)
 {
     struct globals globals = {0};
     void *options = xcalloc(1, c->size ? c->size : 1);
@@ -156,8 +157,8 @@ static int run_command(const struct command *c, int argc, char **argv)
         sets[count++] = (struct option_set){c->shared, options};
     enum err_code parsed = options_parse(sets, argc, argv, c->ends, &in.args, &e);
     if (globals.help)
-        code = help(c);
-    else if (parsed != ERR_OK || check_count(c, &in.args, &e) != ERR_OK)
+        code = main_print_help(c);
+    else if (parsed != ERR_OK || main_check_arguments(c, &in.args, &e) != ERR_OK)
         code = error_print(&e);
     else
         code = c->run(&in);
@@ -171,7 +172,7 @@ static int run_command(const struct command *c, int argc, char **argv)
 }
 
 /* No socket of ours may take the place of a closed stdout: what was closed stays so that writing fails. */
-static void keep_standard_places(void)
+static void main_occupy_standard_fds(void)
 {
     int fd;
     do
@@ -180,7 +181,7 @@ static void keep_standard_places(void)
     close_fd(&fd);
 }
 
-static bool is_called(const char *path, const char *name)
+static bool main_is_called(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
     return strcmp(slash ? slash + 1 : path, name) == 0;
@@ -188,20 +189,22 @@ static bool is_called(const char *path, const char *name)
 
 int main(int argc, char **argv)
 {
-    keep_standard_places();
+    main_occupy_standard_fds();
     setlocale(LC_CTYPE, ""); /* whether plots may use what UTF-8 has */
     signal(SIGPIPE, SIG_IGN);
     log_init("ddpctl", LOG_WARN);
-    if (argc && is_called(argv[0], "ddprun")) { /* torchrun's place in a script */
+    if (argc && main_is_called(argv[0], "ddprun")) { /* torchrun's place in a script */
         bool version = argc > 1 && strcmp(argv[1], "--version") == 0;
-        return version ? run_command(&cmd_version, 1, argv) : run_command(&cmd_run, argc, argv);
+        return version ? main_run_command(&cmd_version, 1, argv) : main_run_command(&cmd_run, argc, argv);
     }
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         const struct command *c = argc > 2 ? command_find(argv[2]) : NULL;
-        int code = c ? help(c) : argc > 2 ? no_such_command(argv[2]) : overview();
+        int code = c          ? main_print_help(c)
+                   : argc > 2 ? main_report_no_command(argv[2])
+                              : main_print_overview();
         return argc < 2 ? EXIT_USAGE : code;
     }
     const struct command *c = strcmp(argv[1], "--version") == 0 ? &cmd_version : command_find(argv[1]);
-    return c ? run_command(c, argc - 1, argv + 1) : no_such_command(argv[1]);
+    return c ? main_run_command(c, argc - 1, argv + 1) : main_report_no_command(argv[1]);
 }

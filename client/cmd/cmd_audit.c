@@ -35,7 +35,7 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static bool read_date(const char *text, int64_t *ms)
+static bool audit_read_date(const char *text, int64_t *ms)
 {
     static const char *const formats[] = {"%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S",
                                           "%Y-%m-%dT%H:%M:%S"};
@@ -51,10 +51,10 @@ static bool read_date(const char *text, int64_t *ms)
     return false;
 }
 
-static enum err_code read_since(const char *text, int64_t *ms, struct err *e)
+static enum err_code audit_read_since(const char *text, int64_t *ms, struct err *e)
 {
     int64_t ago;
-    if (read_date(text, ms))
+    if (audit_read_date(text, ms))
         return ERR_OK;
     if (conf_duration(text, &ago, e) != ERR_OK)
         return err_set(e, ERR_INVALID_ARGUMENT,
@@ -67,10 +67,10 @@ static enum err_code read_since(const char *text, int64_t *ms, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code read_options(const struct audit_options *o, Ddp__V1__GetAuditRequest *request,
-                                  struct err *e)
+static enum err_code audit_read_options(const struct audit_options *o, Ddp__V1__GetAuditRequest *request,
+                                        struct err *e)
 {
-    if (o->since && read_since(o->since, &request->since_ms, e) != ERR_OK)
+    if (o->since && audit_read_since(o->since, &request->since_ms, e) != ERR_OK)
         return e->code;
     if (o->lines > LINES_MOST)
         return err_set(e, ERR_INVALID_ARGUMENT, "--lines %lld: at most %d", (long long)o->lines, LINES_MOST);
@@ -78,7 +78,7 @@ static enum err_code read_options(const struct audit_options *o, Ddp__V1__GetAud
     return ERR_OK;
 }
 
-static int run(struct invocation *in)
+static int cmd_audit_run(struct invocation *in)
 {
     Ddp__V1__GetAuditRequest request = DDP__V1__GET_AUDIT_REQUEST__INIT;
     const struct audit_options *o = in->options;
@@ -87,7 +87,7 @@ static int run(struct invocation *in)
     struct term term = term_of(STDOUT_FILENO);
     struct link link;
     struct err e;
-    if (read_options(o, &request, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
+    if (audit_read_options(o, &request, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
     enum err_code code = link_call(&link, "GetAudit", &request, &reply, 0, &e);
     if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
@@ -110,5 +110,5 @@ const struct command cmd_audit = {
             "calls of one caller within a minute share one line. Oldest first. Needs the role operate.",
     .options = options,
     .size = sizeof(struct audit_options),
-    .run = run,
+    .run = cmd_audit_run,
 };

@@ -14,7 +14,7 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static int run(struct invocation *in)
+static int cmd_cancel_run(struct invocation *in)
 {
     const struct cancel_options *o = in->options;
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
@@ -47,5 +47,5 @@ const struct command cmd_cancel = {
     .size = sizeof(struct cancel_options),
     .least = 1,
     .most = 1,
-    .run = run,
+    .run = cmd_cancel_run,
 };

@@ -34,20 +34,20 @@ struct subject {
     char **env, **nodes;
 };
 
-static void release_subject(struct subject *s)
+static void check_release_subject(struct subject *s)
 {
     free(s->text);
     strv_free(s->env);
     strv_free(s->nodes);
 }
 
-static bool is_number(const char *text)
+static bool check_is_job_number(const char *text)
 {
     text += *text == '#';
     return *text && strspn(text, "0123456789") == strlen(text);
 }
 
-static enum err_code from_job(struct link *link, const char *name, struct subject *s, struct err *e)
+static enum err_code check_read_job(struct link *link, const char *name, struct subject *s, struct err *e)
 {
     Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) Ddp__V1__JobStatus *job = NULL;
@@ -63,15 +63,15 @@ static enum err_code from_job(struct link *link, const char *name, struct subjec
     return ERR_OK;
 }
 
-static enum err_code find_subject(const struct invocation *in, struct link *link, struct subject *s,
-                                  struct err *e)
+static enum err_code check_find_subject(const struct invocation *in, struct link *link, struct subject *s,
+                                        struct err *e)
 {
     const struct check_options *o = in->options;
     char *const nothing[] = {NULL};
     if (!in->args.count && !in->args.tail)
         return ERR_OK;
-    if (!in->args.tail && is_number(in->args.list[0]))
-        return from_job(link, in->args.list[0], s, e);
+    if (!in->args.tail && check_is_job_number(in->args.list[0]))
+        return check_read_job(link, in->args.list[0], s, e);
     if (submit_text(&in->args, &o->job, &s->text, e) != ERR_OK)
         return e->code;
     if (!in->args.tail && !o->exports)
@@ -79,8 +79,8 @@ static enum err_code find_subject(const struct invocation *in, struct link *link
     return job_text_environment(environ ? environ : nothing, o->exports, &s->env, e);
 }
 
-static enum err_code look(struct preflight_survey *survey, struct link *link, const struct subject *s,
-                          struct findings *found, struct err *e)
+static enum err_code check_survey_nodes(struct preflight_survey *survey, struct link *link,
+                                        const struct subject *s, struct findings *found, struct err *e)
 {
     CLEANUP(job_release) struct job_spec spec = {0};
     Ddp__V1__CheckPlace place = DDP__V1__CHECK_PLACE__INIT;
@@ -89,19 +89,19 @@ static enum err_code look(struct preflight_survey *survey, struct link *link, co
     if (s->text && job_parse(&spec, s->text, strlen(s->text), "job file", e) != ERR_OK)
         return e->code;
     if (s->text)
-        place_of(&spec, s->env, true, &place);
+        preflight_place_init(&spec, s->env, true, &place);
     if (s->text)
-        preflight_check_size(&survey->fitness, &spec, found);
-    else if (!survey->fitness.count)
+        preflight_check_size(&survey->preflight, &spec, found);
+    else if (!survey->preflight.count)
         findings_add(found, "", xstrdup("no node can take work"),
                      xstrdup("start ddp-agent on one: ddp-coordinator init says how"));
     enum err_code code = preflight_survey_places(survey, link, &place, PLACES_MS, e);
     if (s->text)
-        place_release(&place);
+        preflight_place_release(&place);
     return code == ERR_OK ? preflight_survey_links(survey, link, e) : code;
 }
 
-static void print_answers(struct jout *o, const char *key, const Ddp__V1__CheckNodesReply *reply)
+static void check_print_answers(struct jout *o, const char *key, const Ddp__V1__CheckNodesReply *reply)
 {
     jout_open(o, key, '[');
     for (size_t i = 0; reply && i < reply->n_answers; i++) {
@@ -113,7 +113,7 @@ static void print_answers(struct jout *o, const char *key, const Ddp__V1__CheckN
     jout_close(o, ']');
 }
 
-static void print_json(const struct preflight_survey *s, const struct findings *found, struct buf *out)
+static void check_print_json(const struct preflight_survey *s, const struct findings *found, struct buf *out)
 {
     struct jout o = {.buf = out};
     jout_open(&o, NULL, '{');
@@ -127,22 +127,22 @@ static void print_json(const struct preflight_survey *s, const struct findings *
         jout_close(&o, '}');
     }
     jout_close(&o, ']');
-    print_answers(&o, "nodes", s->places);
-    print_answers(&o, "links", s->links);
+    check_print_answers(&o, "nodes", s->places);
+    check_print_answers(&o, "links", s->links);
     jout_close(&o, '}');
     buf_putc(out, '\n');
 }
 
-static enum err_code read_version(struct link *link, void **reply, struct err *e)
+static enum err_code check_read_version(struct link *link, void **reply, struct err *e)
 {
     Ddp__V1__GetVersionRequest request = DDP__V1__GET_VERSION_REQUEST__INIT;
     return link_call(link, "GetVersion", &request, reply, 0, e);
 }
 
-static int run(struct invocation *in)
+static int cmd_check_run(struct invocation *in)
 {
     const struct check_options *o = in->options;
-    CLEANUP(release_subject) struct subject subject = {0};
+    CLEANUP(check_release_subject) struct subject subject = {0};
     CLEANUP(preflight_survey_release) struct preflight_survey survey = {0};
     CLEANUP(findings_release) struct findings found = {0};
     CLEANUP(rpc_release) void *version = NULL;
@@ -152,20 +152,20 @@ static int run(struct invocation *in)
     struct err e;
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    enum err_code code = find_subject(in, &link, &subject, &e);
+    enum err_code code = check_find_subject(in, &link, &subject, &e);
     if (code == ERR_OK)
-        code = read_version(&link, &version, &e);
+        code = check_read_version(&link, &version, &e);
     if (code == ERR_OK)
-        code = look(&survey, &link, &subject, &found, &e);
+        code = check_survey_nodes(&survey, &link, &subject, &found, &e);
     link_close(&link);
     if (code != ERR_OK)
         return error_print(&e);
-    survey.fitness.version = ((Ddp__V1__GetVersionReply *)version)->version;
-    preflight_check(&survey.fitness, &found);
+    survey.preflight.version = ((Ddp__V1__GetVersionReply *)version)->version;
+    preflight_check(&survey.preflight, &found);
     if (o->output && strcmp(o->output, "json") == 0)
-        print_json(&survey, &found, &out);
+        check_print_json(&survey, &found, &out);
     else
-        screen_check(&survey.fitness, &found, &term, &out);
+        screen_check(&survey.preflight, &found, &term, &out);
     return stdout_put(&out) && !found.count ? EXIT_DONE : EXIT_FAILED;
 }
 
@@ -187,5 +187,5 @@ const struct command cmd_check = {
     .size = sizeof(struct check_options),
     .most = 1,
     .tail = true,
-    .run = run,
+    .run = cmd_check_run,
 };

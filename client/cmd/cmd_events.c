@@ -14,7 +14,7 @@ struct events_options {
 
 static const struct option_spec options[] = {OPTION_OUTPUT(events_options, output), {0}};
 
-static int run(struct invocation *in)
+static int cmd_events_run(struct invocation *in)
 {
     const struct events_options *o = in->options;
     Ddp__V1__GetEventsRequest request = DDP__V1__GET_EVENTS_REQUEST__INIT;
@@ -46,5 +46,5 @@ const struct command cmd_events = {
     .options = options,
     .size = sizeof(struct events_options),
     .most = 1,
-    .run = run,
+    .run = cmd_events_run,
 };

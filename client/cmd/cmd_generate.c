@@ -30,7 +30,7 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static bool is_directory(const char *path)
+static bool generate_is_directory(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
@@ -40,13 +40,13 @@ struct place {
     char *dir, *digest; /* owned; digest: of a job's snapshot, else NULL */
 };
 
-static void place_release(struct place *p)
+static void generate_model_release(struct place *p)
 {
     free(p->dir);
     free(p->digest);
 }
 
-static enum err_code snapshot_of(struct link *link, int64_t job, struct place *out, struct err *e)
+static enum err_code generate_find_snapshot(struct link *link, int64_t job, struct place *out, struct err *e)
 {
     Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
@@ -58,7 +58,7 @@ static enum err_code snapshot_of(struct link *link, int64_t job, struct place *o
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "job %lld has no committed snapshot yet, set train.snapshot or give a directory",
                        (long long)job);
-    if (!is_directory(status->snapshot->path))
+    if (!generate_is_directory(status->snapshot->path))
         return err_set(e, ERR_FAILED_PRECONDITION, "the snapshot lies on %s in %s, run ddpctl generate there",
                        status->snapshot->n_nodes ? status->snapshot->nodes[0] : "its node",
                        status->snapshot->path);
@@ -67,12 +67,12 @@ static enum err_code snapshot_of(struct link *link, int64_t job, struct place *o
 }
 
 /* A directory that exists is meant; everything else is a job. */
-static enum err_code find_place(const struct invocation *in, struct place *out, struct err *e)
+static enum err_code generate_find_model(const struct invocation *in, struct place *out, struct err *e)
 {
     const char *what = in->args.list[0];
     struct link link;
     int64_t job;
-    if (is_directory(what)) {
+    if (generate_is_directory(what)) {
         out->dir = xstrdup(what);
         return ERR_OK;
     }
@@ -80,13 +80,14 @@ static enum err_code find_place(const struct invocation *in, struct place *out, 
         return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is neither a directory nor a job", what);
     if (link_open(&link, in->globals, e) != ERR_OK)
         return e->code;
-    enum err_code code = snapshot_of(&link, job, out, e);
+    enum err_code code = generate_find_snapshot(&link, job, out, e);
     link_close(&link);
     return code;
 }
 
 /* The trainer has the model, and takes this process over. */
-static enum err_code start_trainer(const struct generate_options *o, const struct place *p, struct err *e)
+static enum err_code generate_exec_trainer(const struct generate_options *o, const struct place *p,
+                                           struct err *e)
 {
     CLEANUP(free_text) char *program = NULL;
     const struct {
@@ -109,11 +110,12 @@ static enum err_code start_trainer(const struct generate_options *o, const struc
     return err_sys(e, errno, "%s", program);
 }
 
-static int run(struct invocation *in)
+static int cmd_generate_run(struct invocation *in)
 {
-    CLEANUP(place_release) struct place place = {0};
+    CLEANUP(generate_model_release) struct place place = {0};
     struct err e;
-    if (find_place(in, &place, &e) == ERR_OK && start_trainer(in->options, &place, &e) == ERR_OK)
+    if (generate_find_model(in, &place, &e) == ERR_OK &&
+        generate_exec_trainer(in->options, &place, &e) == ERR_OK)
         return EXIT_DONE;
     return error_print(&e);
 }
@@ -135,5 +137,5 @@ const struct command cmd_generate = {
     .size = sizeof(struct generate_options),
     .least = 1,
     .most = 1,
-    .run = run,
+    .run = cmd_generate_run,
 };

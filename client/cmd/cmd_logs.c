@@ -54,7 +54,7 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static enum err_code copy(struct rpc_stream *stream, struct prefixer *prefix, struct err *e)
+static enum err_code logs_copy_stream(struct rpc_stream *stream, struct prefixer *prefix, struct err *e)
 {
     CLEANUP(buf_release) struct buf out = {0}, talk = {0};
     for (;;) {
@@ -85,7 +85,7 @@ static enum err_code copy(struct rpc_stream *stream, struct prefixer *prefix, st
     return ERR_OK;
 }
 
-static int run(struct invocation *in)
+static int cmd_logs_run(struct invocation *in)
 {
     const struct logs_options *o = in->options;
     Ddp__V1__ReadLogsRequest request = DDP__V1__READ_LOGS_REQUEST__INIT;
@@ -113,7 +113,7 @@ static int run(struct invocation *in)
     enum err_code code =
         rpc_stream_open(&stream, link.channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0, 0, &e);
     if (code == ERR_OK) {
-        code = copy(stream, &prefix, &e);
+        code = logs_copy_stream(stream, &prefix, &e);
         rpc_stream_close(stream);
     }
     if (code != ERR_OK)
@@ -137,5 +137,5 @@ const struct command cmd_logs = {
     .size = sizeof(struct logs_options),
     .least = 1,
     .most = 1,
-    .run = run,
+    .run = cmd_logs_run,
 };

@@ -52,7 +52,7 @@ struct grid {
 };
 
 /* Said once, or for machines: -o csv and --name have them. */
-static bool is_aside(const char *name)
+static bool metrics_is_hidden(const char *name)
 {
     static const char *const aside[] = {
         "parameters",       "parameter_bytes", "gradient_bytes", "optimizer_bytes",
@@ -64,7 +64,7 @@ static bool is_aside(const char *name)
     return false;
 }
 
-static size_t column_of(struct grid *g, const char *name)
+static size_t metrics_column(struct grid *g, const char *name)
 {
     for (size_t i = 0; i < g->columns; i++)
         if (strcmp(g->names[i], name) == 0)
@@ -74,7 +74,7 @@ static size_t column_of(struct grid *g, const char *name)
     return g->columns++;
 }
 
-static int by_step(const void *left, const void *right)
+static int metrics_by_step(const void *left, const void *right)
 {
     const Ddp__V1__MetricPoint *a = *(Ddp__V1__MetricPoint *const *)left,
                                *b = *(Ddp__V1__MetricPoint *const *)right;
@@ -86,7 +86,7 @@ static int by_step(const void *left, const void *right)
 }
 
 /* Names are a worker's own. */
-static char *heading(const char *name)
+static char *metrics_heading(const char *name)
 {
     struct buf text = {0};
     term_puts_safe(&text, name);
@@ -94,27 +94,27 @@ static char *heading(const char *name)
 }
 
 /* To the front go those that the table shows, by step; returns how many. */
-static size_t arrange(const Ddp__V1__GetMetricsReply *reply, bool all)
+static size_t metrics_sort_points(const Ddp__V1__GetMetricsReply *reply, bool all)
 {
     size_t count = 0;
     for (size_t i = 0; i < reply->n_points; i++) {
         Ddp__V1__MetricPoint *point = reply->points[i];
-        if (!all && is_aside(point->name))
+        if (!all && metrics_is_hidden(point->name))
             continue;
         reply->points[i] = reply->points[count];
         reply->points[count++] = point;
     }
     if (count)
-        qsort(reply->points, count, sizeof(*reply->points), by_step);
+        qsort(reply->points, count, sizeof(*reply->points), metrics_by_step);
     return count;
 }
 
-static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, const char *name, bool with_job,
-                       struct buf *out)
+static void metrics_print_table(const Ddp__V1__GetMetricsReply *reply, int64_t job, const char *name,
+                                bool with_job, struct buf *out)
 {
     struct grid g = {0};
     struct term plain = {0};
-    const size_t points = arrange(reply, name);
+    const size_t points = metrics_sort_points(reply, name);
     if (!points) {
         CLEANUP(buf_release) struct buf talk = {0};
         buf_printf(&talk, "ddpctl: job %lld has reported %s%s\n", (long long)job,
@@ -123,18 +123,18 @@ static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, const
         return;
     }
     for (size_t i = 0; i < points; i++)
-        column_of(&g, reply->points[i]->name);
+        metrics_column(&g, reply->points[i]->name);
     struct table_column *columns = xcalloc(g.columns + 1, sizeof(*columns));
     columns[0] = (struct table_column){"STEP", true};
     for (size_t c = 0; c < g.columns; c++)
-        columns[c + 1] = (struct table_column){heading(g.names[c]), true};
+        columns[c + 1] = (struct table_column){metrics_heading(g.names[c]), true};
     CLEANUP(table_release) struct table *t = table_new(columns, g.columns + 1);
     const Ddp__V1__MetricPoint **row = xcalloc(g.columns + 1, sizeof(const Ddp__V1__MetricPoint *));
     for (size_t i = 0; i < points;) {
         int64_t step = reply->points[i]->step;
         memset(row, 0, (g.columns + 1) * sizeof(*row));
         for (; i < points && reply->points[i]->step == step; i++) {
-            size_t c = column_of(&g, reply->points[i]->name);
+            size_t c = metrics_column(&g, reply->points[i]->name);
             if (!row[c] || row[c]->rank == reply->points[i]->rank)
                 row[c] = reply->points[i];
         }
@@ -155,7 +155,7 @@ static void print_grid(const Ddp__V1__GetMetricsReply *reply, int64_t job, const
 }
 
 /* As RFC 4180 has it: in quotes where need be. */
-static void put_csv_text(struct buf *out, const char *text)
+static void metrics_put_csv_text(struct buf *out, const char *text)
 {
     bool quoted = text[strcspn(text, ",\"\r\n")];
     buf_puts(out, quoted ? "\"" : "");
@@ -164,7 +164,7 @@ static void put_csv_text(struct buf *out, const char *text)
     buf_puts(out, quoted ? "\"" : "");
 }
 
-static void print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool first, struct buf *out)
+static void metrics_print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool first, struct buf *out)
 {
     if (first)
         buf_puts(out, "job,step,time_ms,rank,name,value\n");
@@ -174,22 +174,22 @@ static void print_csv(const Ddp__V1__GetMetricsReply *reply, int64_t job, bool f
 
         buf_printf(out, "%lld,%lld,%lld,%d,", (long long)job, (long long)p->step, (long long)p->time_ms,
                    p->rank);
-        put_csv_text(out, p->name);
+        metrics_put_csv_text(out, p->name);
         real_text(value, p->value);
         buf_printf(out, ",%s\n", value);
     }
 }
 
 /* {"job": 9, "points": [...]}: one line a job. */
-static void print_json(const Ddp__V1__GetMetricsReply *reply, int64_t job, struct buf *out)
+static void metrics_print_json(const Ddp__V1__GetMetricsReply *reply, int64_t job, struct buf *out)
 {
     CLEANUP(buf_release) struct buf inner = {0};
     json_print(&reply->base, &inner);
     buf_printf(out, "{\"job\":%lld,%s", (long long)job, inner.data + 1);
 }
 
-static enum err_code show(struct link *link, const struct metrics_options *o, int64_t job, bool first,
-                          bool several, struct err *e)
+static enum err_code metrics_show_job(struct link *link, const struct metrics_options *o, int64_t job,
+                                      bool first, bool several, struct err *e)
 {
     Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
@@ -201,21 +201,21 @@ static enum err_code show(struct link *link, const struct metrics_options *o, in
     if (link_call(link, "GetMetrics", &request, &reply, 0, e) != ERR_OK)
         return e->code;
     if (o->output && strcmp(o->output, "csv") == 0)
-        print_csv(reply, job, first, &out);
+        metrics_print_csv(reply, job, first, &out);
     else if (o->output && strcmp(o->output, "json") == 0)
-        print_json(reply, job, &out);
+        metrics_print_json(reply, job, &out);
     else
-        print_grid(reply, job, o->name, several, &out);
+        metrics_print_table(reply, job, o->name, several, &out);
     stdout_put(&out);
     return ERR_OK;
 }
 
-static void free_names(char ***names)
+static void metrics_free_names(char ***names)
 {
     strv_free(*names);
 }
 
-static char **split_names(const char *text)
+static char **metrics_split_names(const char *text)
 {
     char **names = NULL;
     while (*text) {
@@ -233,7 +233,7 @@ struct curves {
     size_t count;
 };
 
-static void release_curves(struct curves *c)
+static void metrics_release_curves(struct curves *c)
 {
     for (size_t i = 0; i < c->count; i++) {
         free(c->list[i].label);
@@ -242,8 +242,8 @@ static void release_curves(struct curves *c)
     free(c->list);
 }
 
-static enum err_code fetch_curve(struct link *link, int64_t job, const char *name, int64_t limit,
-                                 struct curves *c, struct err *e)
+static enum err_code metrics_fetch_curve(struct link *link, int64_t job, const char *name, int64_t limit,
+                                         struct curves *c, struct err *e)
 {
     Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
@@ -261,7 +261,7 @@ static enum err_code fetch_curve(struct link *link, int64_t job, const char *nam
 }
 
 /* Axes as wide as the terminal, at most 120 columns; in a pipe 80. */
-static void draw(const struct curves *c)
+static void metrics_draw_plot(const struct curves *c)
 {
     struct term term = term_of(STDOUT_FILENO);
     CLEANUP(buf_release) struct buf out = {0};
@@ -274,29 +274,29 @@ static void draw(const struct curves *c)
     stdout_put(&out);
 }
 
-static enum err_code plot_jobs(struct link *link, const struct invocation *in, struct err *e)
+static enum err_code metrics_plot_jobs(struct link *link, const struct invocation *in, struct err *e)
 {
     const struct metrics_options *o = in->options;
-    CLEANUP(free_names) char **names = split_names(o->plot);
-    CLEANUP(release_curves)
+    CLEANUP(metrics_free_names) char **names = metrics_split_names(o->plot);
+    CLEANUP(metrics_release_curves)
     struct curves c = {.list = xcalloc(in->args.count * (strv_len(names) + 1), sizeof(*c.list))};
     bool any = false;
     for (size_t i = 0; i < in->args.count; i++)
         for (char **name = names; name && *name; name++) {
             int64_t job;
             if (job_number_parse(in->args.list[i], &job, e) != ERR_OK ||
-                fetch_curve(link, job, *name, o->limit, &c, e) != ERR_OK)
+                metrics_fetch_curve(link, job, *name, o->limit, &c, e) != ERR_OK)
                 return e->code;
             any = any || c.list[c.count - 1].points.count > 0;
         }
     if (!any)
         return err_set(e, ERR_NOT_FOUND, "nothing reported '%s', `ddpctl metrics JOB` shows what was",
                        o->plot);
-    draw(&c);
+    metrics_draw_plot(&c);
     return ERR_OK;
 }
 
-static int run(struct invocation *in)
+static int cmd_metrics_run(struct invocation *in)
 {
     const struct metrics_options *o = in->options;
     struct link link;
@@ -307,11 +307,11 @@ static int run(struct invocation *in)
             return error_print(&e);
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    enum err_code code = o->plot ? plot_jobs(&link, in, &e) : ERR_OK;
+    enum err_code code = o->plot ? metrics_plot_jobs(&link, in, &e) : ERR_OK;
     for (size_t i = 0; i < in->args.count && code == ERR_OK && !o->plot; i++) {
         code = job_number_parse(in->args.list[i], &job, &e);
         if (code == ERR_OK)
-            code = show(&link, in->options, job, i == 0, in->args.count > 1, &e);
+            code = metrics_show_job(&link, in->options, job, i == 0, in->args.count > 1, &e);
     }
     link_close(&link);
     return code == ERR_OK ? EXIT_DONE : error_print(&e);
@@ -330,5 +330,5 @@ const struct command cmd_metrics = {
     .size = sizeof(struct metrics_options),
     .least = 1,
     .most = 64,
-    .run = run,
+    .run = cmd_metrics_run,
 };

@@ -15,7 +15,7 @@ struct nodes_options {
 
 static const struct option_spec nodes_table[] = {OPTION_OUTPUT(nodes_options, output), {0}};
 
-static int run_nodes(struct invocation *in)
+static int cmd_nodes_run(struct invocation *in)
 {
     const struct nodes_options *o = in->options;
     Ddp__V1__ListNodesRequest request = DDP__V1__LIST_NODES_REQUEST__INIT;
@@ -49,7 +49,7 @@ static const struct option_spec node_table[] = {
     {0},
 };
 
-static int node_call(struct invocation *in, const char *method)
+static int nodes_call(struct invocation *in, const char *method)
 {
     const struct node_options *o = in->options;
     Ddp__V1__NodeRequest request = DDP__V1__NODE_REQUEST__INIT;
@@ -72,19 +72,19 @@ static int node_call(struct invocation *in, const char *method)
     return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
-static int run_drain(struct invocation *in)
+static int cmd_drain_run(struct invocation *in)
 {
-    return node_call(in, "DrainNode");
+    return nodes_call(in, "DrainNode");
 }
 
-static int run_undrain(struct invocation *in)
+static int cmd_undrain_run(struct invocation *in)
 {
-    return node_call(in, "ResumeNode");
+    return nodes_call(in, "ResumeNode");
 }
 
-static int run_forget(struct invocation *in)
+static int cmd_forget_run(struct invocation *in)
 {
-    return node_call(in, "ForgetNode");
+    return nodes_call(in, "ForgetNode");
 }
 
 const struct command cmd_nodes = {
@@ -95,7 +95,7 @@ const struct command cmd_nodes = {
         "FREE counts GPUs where there are any, else CPU slots. SEEN is the time since the last heartbeat.",
     .options = nodes_table,
     .size = sizeof(struct nodes_options),
-    .run = run_nodes,
+    .run = cmd_nodes_run,
 };
 const struct command cmd_drain = {
     .name = "drain",
@@ -108,7 +108,7 @@ const struct command cmd_drain = {
     .size = sizeof(struct node_options),
     .least = 1,
     .most = 1,
-    .run = run_drain,
+    .run = cmd_drain_run,
 };
 const struct command cmd_undrain = {
     .name = "undrain",
@@ -122,7 +122,7 @@ const struct command cmd_undrain = {
     .size = sizeof(struct node_options),
     .least = 1,
     .most = 1,
-    .run = run_undrain,
+    .run = cmd_undrain_run,
 };
 const struct command cmd_forget = {
     .name = "forget",
@@ -137,5 +137,5 @@ const struct command cmd_forget = {
     .size = sizeof(struct node_options),
     .least = 1,
     .most = 1,
-    .run = run_forget,
+    .run = cmd_forget_run,
 };

@@ -11,7 +11,7 @@
 #define NODES_MOST 10000
 
 /* "3" or "1:4" */
-static enum err_code read_nodes(const char *text, int32_t *min, int32_t *max, struct err *e)
+static enum err_code resize_read_nodes(const char *text, int32_t *min, int32_t *max, struct err *e)
 {
     char *end = NULL;
     long low = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : 0, high = low;
@@ -26,7 +26,7 @@ static enum err_code read_nodes(const char *text, int32_t *min, int32_t *max, st
     return ERR_OK;
 }
 
-static int change(struct invocation *in, const char *method, int64_t job, const void *request)
+static int resize_call(struct invocation *in, const char *method, int64_t job, const void *request)
 {
     CLEANUP(rpc_release) void *message = NULL;
     CLEANUP(buf_release) struct buf talk = {0};
@@ -44,14 +44,14 @@ static int change(struct invocation *in, const char *method, int64_t job, const 
     return code == ERR_OK ? EXIT_DONE : error_print(&e);
 }
 
-static int run_resize(struct invocation *in)
+static int cmd_resize_run(struct invocation *in)
 {
     Ddp__V1__ResizeJobRequest request = DDP__V1__RESIZE_JOB_REQUEST__INIT;
     struct err e;
     if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK ||
-        read_nodes(in->args.list[1], &request.nodes_min, &request.nodes_max, &e) != ERR_OK)
+        resize_read_nodes(in->args.list[1], &request.nodes_min, &request.nodes_max, &e) != ERR_OK)
         return error_print(&e);
-    return change(in, "ResizeJob", request.job, &request);
+    return resize_call(in, "ResizeJob", request.job, &request);
 }
 
 struct restart_options {
@@ -66,7 +66,7 @@ static const struct option_spec restart_options[] = {
     {0},
 };
 
-static int run_restart(struct invocation *in)
+static int cmd_restart_run(struct invocation *in)
 {
     const struct restart_options *o = in->options;
     Ddp__V1__RestartJobRequest request = DDP__V1__RESTART_JOB_REQUEST__INIT;
@@ -74,7 +74,7 @@ static int run_restart(struct invocation *in)
     if (job_number_parse(in->args.list[0], &request.job, &e) != ERR_OK)
         return error_print(&e);
     request.from_scratch = o->from_scratch;
-    return change(in, "RestartJob", request.job, &request);
+    return resize_call(in, "RestartJob", request.job, &request);
 }
 
 const struct command cmd_resize = {
@@ -90,7 +90,7 @@ const struct command cmd_resize = {
         "nobody.",
     .least = 2,
     .most = 2,
-    .run = run_resize,
+    .run = cmd_resize_run,
 };
 const struct command cmd_restart = {
     .name = "restart",
@@ -106,5 +106,5 @@ const struct command cmd_restart = {
     .size = sizeof(struct restart_options),
     .least = 1,
     .most = 1,
-    .run = run_restart,
+    .run = cmd_restart_run,
 };

@@ -25,8 +25,8 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static enum err_code send(struct link *link, int64_t old, const struct resume_options *o, int64_t *job,
-                          char **name, struct err *e)
+static enum err_code resume_submit(struct link *link, int64_t old, const struct resume_options *o,
+                                   int64_t *job, char **name, struct err *e)
 {
     Ddp__V1__GetJobRequest request = DDP__V1__GET_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
@@ -43,7 +43,7 @@ static enum err_code send(struct link *link, int64_t old, const struct resume_op
     return submit_send(link, &submission, job, e);
 }
 
-static int run(struct invocation *in)
+static int cmd_resume_run(struct invocation *in)
 {
     const struct resume_options *o = in->options;
     CLEANUP(free_text) char *name = NULL;
@@ -52,7 +52,7 @@ static int run(struct invocation *in)
     int64_t old, job;
     if (job_number_parse(in->args.list[0], &old, &e) != ERR_OK || link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    int code = send(&link, old, o, &job, &name, &e) == ERR_OK
+    int code = resume_submit(&link, old, o, &job, &name, &e) == ERR_OK
                    ? submit_after(&link, job, name, o->follow, o->output)
                    : error_print(&e);
     link_close(&link);
@@ -73,5 +73,5 @@ const struct command cmd_resume = {
     .size = sizeof(struct resume_options),
     .least = 1,
     .most = 1,
-    .run = run,
+    .run = cmd_resume_run,
 };

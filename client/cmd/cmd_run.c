@@ -22,7 +22,7 @@
  * process dies in any way, the lifeline ends all. ^Z stops the display only. */
 
 /* The slots the job needs here: a private agent offers at least these, however few the cores. */
-static enum err_code check_job(const struct job_spec *spec, int64_t *slots, struct err *e)
+static enum err_code run_check_job(const struct job_spec *spec, int64_t *slots, struct err *e)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     *slots = cores > 0 ? cores : 1;
@@ -33,10 +33,10 @@ static enum err_code check_job(const struct job_spec *spec, int64_t *slots, stru
     return ERR_OK;
 }
 
-static enum err_code start(struct run_session *s, const char *text, int64_t slots, struct err *e)
+static enum err_code run_start_session(struct run_session *s, const char *text, int64_t slots, struct err *e)
 {
     struct submission submission = {.text = text};
-    if (local_cluster_start(&s->local, slots, s->launch->log_dir, e) != ERR_OK ||
+    if (local_cluster_start(&s->local, slots, s->request->log_dir, e) != ERR_OK ||
         local_cluster_link(&s->local, &s->link, e) != ERR_OK)
         return e->code;
     if (submit_send(&s->link, &submission, &s->job, e) != ERR_OK)
@@ -45,23 +45,23 @@ static enum err_code start(struct run_session *s, const char *text, int64_t slot
 }
 
 /* ddp's own failure; a refused job keeps its meaning. */
-static int failed(const struct err *e)
+static int run_report_failure(const struct err *e)
 {
     int code = error_print(e);
     return code == EXIT_USAGE ? EXIT_USAGE : EXIT_DDP;
 }
 
-static int run_here(const struct run_request *l, const char *text, const struct job_spec *spec, int64_t slots,
-                    bool quiet)
+static int run_on_this_machine(const struct run_request *r, const char *text, const struct job_spec *spec,
+                               int64_t slots, bool quiet)
 {
     struct run_session s;
     struct err e;
-    run_session_init(&s, l, quiet);
+    run_session_init(&s, r, quiet);
     if (spec->procs == JOB_PROCS_GPU)
         s.without_gpus = "--nproc-per-node N or cpu";
     else if (spec->device == JOB_DEVICE_CUDA)
         s.without_gpus = "--device cpu";
-    int code = start(&s, text, slots, &e) == ERR_OK ? s.exit_code : failed(&e);
+    int code = run_start_session(&s, text, slots, &e) == ERR_OK ? s.exit_code : run_report_failure(&e);
     if (interrupts())
         code = 128 + interrupt_signal();
     run_session_release(&s, code);
@@ -69,17 +69,17 @@ static int run_here(const struct run_request *l, const char *text, const struct 
 }
 
 /* The job's text, and the same read back. */
-static enum err_code plan_job(struct invocation *in, const struct run_request *l, char **text,
-                              struct job_spec *spec, struct err *e)
+static enum err_code run_read_job(struct invocation *in, const struct run_request *r, char **text,
+                                  struct job_spec *spec, struct err *e)
 {
-    if (run_request_job_text(l, in->options, in->args.list[0], text, e) != ERR_OK)
+    if (run_request_job_text(r, in->options, in->args.list[0], text, e) != ERR_OK)
         return e->code;
     return job_parse(spec, *text, strlen(*text), "job file", e);
 }
 
 /* What was typed, what the launcher that started this said, what the batch system says, in this order. */
-static enum err_code read_launch(struct invocation *in, struct batch_task *batch, struct run_request *l,
-                                 enum launcher *launcher, struct err *e)
+static enum err_code run_read_request(struct invocation *in, struct batch_task *batch, struct run_request *r,
+                                      enum launcher *launcher, struct err *e)
 {
     struct run_options *o = in->options;
     CLEANUP(buf_release) struct buf talk = {0};
@@ -89,65 +89,65 @@ static enum err_code read_launch(struct invocation *in, struct batch_task *batch
     if (launched &&
         (launch_message_parse(o->launched, &at, e) != ERR_OK || launch_message_receive(&at, e) != ERR_OK))
         return e->code;
-    if (torchrun_read(l, o, in->args.tail, environ ? environ : nothing, &talk, e) != ERR_OK)
+    if (torchrun_read(r, o, in->args.tail, environ ? environ : nothing, &talk, e) != ERR_OK)
         return e->code;
     stderr_put(&talk);
     if (launched)
-        launch_message_apply(&at, l);
+        launch_message_apply(&at, r);
     *launcher = LAUNCHER_NONE;
     if (batch_allocation_here(&batch->allocation, e) != ERR_OK ||
-        (!launched && launcher_choose(l, &batch->allocation, launcher_on_path, launcher, e) != ERR_OK))
+        (!launched && launcher_choose(r, &batch->allocation, launcher_on_path, launcher, e) != ERR_OK))
         return e->code;
     if (!*launcher)
-        batch_task_enter(batch, l);
+        batch_task_enter(batch, r);
     return ERR_OK;
 }
 
 /* From the launch to the job's text. */
-static enum err_code plan(struct invocation *in, const struct batch_task *batch, struct run_request *l,
-                          char **text, struct job_spec *spec, struct err *e)
+static enum err_code run_plan_job(struct invocation *in, const struct batch_task *batch,
+                                  struct run_request *r, char **text, struct job_spec *spec, struct err *e)
 {
     struct run_options *o = in->options;
-    if (plan_job(in, l, text, spec, e) != ERR_OK)
+    if (run_read_job(in, r, text, spec, e) != ERR_OK)
         return e->code;
     if (batch_task_resumes(batch, spec)) {
         o->job.set = strv_append(o->job.set, "train.resume=continue");
         free_text(text);
         job_release(spec);
-        if (plan_job(in, l, text, spec, e) != ERR_OK)
+        if (run_read_job(in, r, text, spec, e) != ERR_OK)
             return e->code;
     }
-    batch_task_signals(batch, spec->kind, l);
-    return run_request_complete(l, spec, e);
+    batch_task_signals(batch, spec->kind, r);
+    return run_request_complete(r, spec, e);
 }
 
 /* --log-dir: each run has a directory of its own there. */
-static enum err_code place_logs(struct run_request *l, const struct job_spec *spec, struct err *e)
+static enum err_code run_claim_logs(struct run_request *r, const struct job_spec *spec, struct err *e)
 {
     char *claimed;
-    if (!l->log_dir)
+    if (!r->log_dir)
         return ERR_OK;
-    if (run_logs_claim(l->log_dir, spec->run_id ? spec->run_id : spec->name, &claimed, e) != ERR_OK)
+    if (run_logs_claim(r->log_dir, spec->run_id ? spec->run_id : spec->name, &claimed, e) != ERR_OK)
         return e->code;
-    free(l->log_dir);
-    l->log_dir = claimed;
+    free(r->log_dir);
+    r->log_dir = claimed;
     return ERR_OK;
 }
 
-static int run_launch(struct invocation *in, struct run_request *l, const char *text, struct job_spec *spec,
-                      int64_t slots)
+static int run_request_start(struct invocation *in, struct run_request *r, const char *text,
+                             struct job_spec *spec, int64_t slots)
 {
     const struct run_options *o = in->options;
     struct err e;
-    if (place_logs(l, spec, &e) != ERR_OK)
+    if (run_claim_logs(r, spec, &e) != ERR_OK)
         return error_print(&e);
-    return l->host ? host_group_run(in->globals, l, text, spec, o->quiet)
-                   : run_here(l, text, spec, slots, o->quiet);
+    return r->host ? host_group_run(in->globals, r, text, spec, o->quiet)
+                   : run_on_this_machine(r, text, spec, slots, o->quiet);
 }
 
-static int run(struct invocation *in)
+static int cmd_run_run(struct invocation *in)
 {
-    CLEANUP(run_request_release) struct run_request launch = {0};
+    CLEANUP(run_request_release) struct run_request request = {0};
     CLEANUP(job_release) struct job_spec spec = {0};
     CLEANUP(free_text) char *text = NULL;
     CLEANUP(batch_task_release) struct batch_task batch = {.mates = {.fd = -1}};
@@ -156,16 +156,17 @@ static int run(struct invocation *in)
     int64_t slots;
     bool leads;
     int code;
-    if (read_launch(in, &batch, &launch, &launcher, &e) != ERR_OK)
+    if (run_read_request(in, &batch, &request, &launcher, &e) != ERR_OK)
         return error_print(&e);
     if (launcher)
-        return remote_launch_run(launcher, in->globals, &launch, &batch.allocation, in->argv);
-    if (plan(in, &batch, &launch, &text, &spec, &e) != ERR_OK || check_job(&spec, &slots, &e) != ERR_OK)
+        return remote_launch_run(launcher, in->globals, &request, &batch.allocation, in->argv);
+    if (run_plan_job(in, &batch, &request, &text, &spec, &e) != ERR_OK ||
+        run_check_job(&spec, &slots, &e) != ERR_OK)
         return error_print(&e);
     if (batch_task_lead(&batch, &leads, &code, &e) != ERR_OK)
-        return failed(&e);
+        return run_report_failure(&e);
     if (leads) {
-        code = run_launch(in, &launch, text, &spec, slots);
+        code = run_request_start(in, &request, text, &spec, slots);
         batch_task_end(&batch, code);
     }
     return code;
@@ -207,5 +208,5 @@ const struct command cmd_run = {
     .ends = run_begins_command,
     .tail = true,
     .offline = true,
-    .run = run,
+    .run = cmd_run_run,
 };

@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "client/connect.h"
 #include "client/cmd/job_number.h"
+#include "client/connect.h"
 #include "client/interrupts.h"
 #include "client/screen/json_print.h"
 #include "client/screen/screen.h"
@@ -32,14 +32,14 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static bool wants_json(const struct status_options *o)
+static bool status_wants_json(const struct status_options *o)
 {
     return o->output && strcmp(o->output, "json") == 0;
 }
 
 /* --all: the coordinator's lists are short, so this reads one after the other, from the oldest job on. */
-static enum err_code screen_every_job(struct link *link, const struct status_options *o, struct buf *out,
-                                      struct err *e)
+static enum err_code status_fetch_all_jobs(struct link *link, const struct status_options *o, struct buf *out,
+                                           struct err *e)
 {
     Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
     Ddp__V1__ListJobsReply every = {0};
@@ -67,7 +67,7 @@ static enum err_code screen_every_job(struct link *link, const struct status_opt
     if (code == ERR_OK) {
         every.jobs = jobs;
         every.n_jobs = count;
-        if (wants_json(o)) {
+        if (status_wants_json(o)) {
             json_print(&every.base, out);
         } else {
             struct term term = term_of(STDOUT_FILENO);
@@ -82,8 +82,8 @@ static enum err_code screen_every_job(struct link *link, const struct status_opt
 }
 
 /* One screen: of the job, or of all jobs. *over: the job has ended. */
-static enum err_code screen(struct link *link, const struct status_options *o, int64_t job, struct buf *out,
-                            bool *over, struct err *e)
+static enum err_code status_fetch_screen(struct link *link, const struct status_options *o, int64_t job,
+                                         struct buf *out, bool *over, struct err *e)
 {
     struct term term = term_of(STDOUT_FILENO);
     CLEANUP(rpc_release) void *reply = NULL;
@@ -93,18 +93,18 @@ static enum err_code screen(struct link *link, const struct status_options *o, i
         if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
             return e->code;
         *over = job_ended(reply);
-        if (!wants_json(o))
+        if (!status_wants_json(o))
             screen_job(reply, &term, out);
     } else if (o->all) {
-        return screen_every_job(link, o, out, e);
+        return status_fetch_all_jobs(link, o, out, e);
     } else {
         Ddp__V1__ListJobsRequest request = DDP__V1__LIST_JOBS_REQUEST__INIT;
         if (link_call(link, "ListJobs", &request, &reply, 0, e) != ERR_OK)
             return e->code;
-        if (!wants_json(o))
+        if (!status_wants_json(o))
             screen_jobs(reply, &term, out);
     }
-    if (wants_json(o))
+    if (status_wants_json(o))
         json_print(reply, out);
     return ERR_OK;
 }
@@ -112,7 +112,7 @@ static enum err_code screen(struct link *link, const struct status_options *o, i
 #define AWAY "the coordinator is away, training goes on; waiting for it (^C leaves)\n"
 
 /* In place of the last one: as much as the terminal has room for, until the job has ended. */
-static void redraw(int64_t job, bool over, const struct buf *text, struct buf *out)
+static void status_redraw(int64_t job, bool over, const struct buf *text, struct buf *out)
 {
     struct term term = term_of(STDOUT_FILENO);
     buf_puts(out, "\033[H\033[J");
@@ -127,20 +127,21 @@ static void redraw(int64_t job, bool over, const struct buf *text, struct buf *o
 
 /* In a pipe screens follow each other with a blank line between. JSON is nothing but that, a line each time.
  */
-static void append(const struct status_options *o, bool first, const struct buf *text, struct buf *out)
+static void status_append(const struct status_options *o, bool first, const struct buf *text, struct buf *out)
 {
-    if (!first && text->len && !wants_json(o))
+    if (!first && text->len && !status_wants_json(o))
         buf_putc(out, '\n');
     buf_append(out, text->data, text->len);
 }
 
-static enum err_code watch(struct link *link, const struct status_options *o, int64_t job, struct err *e)
+static enum err_code status_watch(struct link *link, const struct status_options *o, int64_t job,
+                                  struct err *e)
 {
     CLEANUP(buf_release) struct buf out = {0}, talk = {0}, text = {0};
-    bool live = term_of(STDOUT_FILENO).live && !wants_json(o), over = false, away = false;
+    bool live = term_of(STDOUT_FILENO).live && !status_wants_json(o), over = false, away = false;
     interrupts_catch();
     for (bool first = true; !over && !interrupts(); first = false) {
-        enum err_code code = screen(link, o, job, &text, &over, e);
+        enum err_code code = status_fetch_screen(link, o, job, &text, &over, e);
         if (code != ERR_OK && (code != ERR_UNAVAILABLE || first))
             return code;
         if (code != ERR_OK && live)
@@ -150,9 +151,9 @@ static enum err_code watch(struct link *link, const struct status_options *o, in
         away = code != ERR_OK;
         stderr_put(&talk);
         if (live)
-            redraw(job, over, &text, &out);
+            status_redraw(job, over, &text, &out);
         else
-            append(o, first, &text, &out);
+            status_append(o, first, &text, &out);
         buf_clear(&text);
         if (!stdout_put(&out))
             return ERR_OK;
@@ -162,7 +163,7 @@ static enum err_code watch(struct link *link, const struct status_options *o, in
     return ERR_OK;
 }
 
-static int run(struct invocation *in)
+static int cmd_status_run(struct invocation *in)
 {
     const struct status_options *o = in->options;
     CLEANUP(buf_release) struct buf out = {0};
@@ -174,7 +175,8 @@ static int run(struct invocation *in)
         return error_print(&e);
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    enum err_code code = o->watch ? watch(&link, o, job, &e) : screen(&link, o, job, &out, &over, &e);
+    enum err_code code =
+        o->watch ? status_watch(&link, o, job, &e) : status_fetch_screen(&link, o, job, &out, &over, &e);
     int result = code == ERR_OK ? EXIT_DONE : error_print(&e);
     stdout_put(&out);
     link_close(&link);
@@ -193,5 +195,5 @@ const struct command cmd_status = {
     .options = options,
     .size = sizeof(struct status_options),
     .most = 1,
-    .run = run,
+    .run = cmd_status_run,
 };

@@ -33,7 +33,7 @@ static const struct option_spec options[] = {
 };
 
 /* Paths that are not here may be on the nodes: said, not refused. */
-static void warn_missing(const char *text)
+static void submit_warn_missing(const char *text)
 {
     CLEANUP(buf_release) struct buf talk = {0};
     char **missing = job_text_missing(text);
@@ -46,7 +46,8 @@ static void warn_missing(const char *text)
 /* A COMMAND gets what makes it the submitter's: PATH, the virtual environment. A job file says all by itself,
  * but for
  * --export. */
-static enum err_code carried(const struct submit_options *o, bool command, char ***env, struct err *e)
+static enum err_code submit_read_environment(const struct submit_options *o, bool command, char ***env,
+                                             struct err *e)
 {
     char *const nothing[] = {NULL};
     *env = NULL;
@@ -55,7 +56,7 @@ static enum err_code carried(const struct submit_options *o, bool command, char 
     return job_text_environment(environ ? environ : nothing, o->exports, env, e);
 }
 
-static char *name_of(const char *text)
+static char *submit_job_name(const char *text)
 {
     struct job_spec spec;
     struct err e;
@@ -64,7 +65,7 @@ static char *name_of(const char *text)
     return name ? name : xstrdup("job");
 }
 
-static int run(struct invocation *in)
+static int cmd_submit_run(struct invocation *in)
 {
     struct submit_options *o = in->options;
     CLEANUP(free_text) char *text = NULL;
@@ -72,9 +73,10 @@ static int run(struct invocation *in)
     struct link link;
     struct err e;
     int64_t job;
-    if (submit_text(&in->args, &o->job, &text, &e) != ERR_OK || carried(o, in->args.tail, &env, &e) != ERR_OK)
+    if (submit_text(&in->args, &o->job, &text, &e) != ERR_OK ||
+        submit_read_environment(o, in->args.tail, &env, &e) != ERR_OK)
         return error_print(&e);
-    warn_missing(text);
+    submit_warn_missing(text);
     if (link_open(&link, in->globals, &e) != ERR_OK) {
         strv_free(env);
         return error_print(&e);
@@ -84,7 +86,7 @@ static int run(struct invocation *in)
     struct submission submission = {.text = text, .env = env, .resume = o->resume};
     int code;
     if (submit_send(&link, &submission, &job, &e) == ERR_OK) {
-        CLEANUP(free_text) char *name = name_of(text);
+        CLEANUP(free_text) char *name = submit_job_name(text);
         if (!o->follow)
             preflight_survey_warn(&link, text, env);
         code = submit_after(&link, job, name, o->follow, o->output);
@@ -112,5 +114,5 @@ const struct command cmd_submit = {
     .size = sizeof(struct submit_options),
     .most = 1,
     .tail = true,
-    .run = run,
+    .run = cmd_submit_run,
 };

@@ -7,7 +7,7 @@ struct digests {
     struct series high[2], low[2];
 };
 
-static void release(struct digests *d)
+static void verify_digests_release(struct digests *d)
 {
     for (int i = 0; i < 2; i++) {
         series_release(&d->high[i]);
@@ -15,8 +15,8 @@ static void release(struct digests *d)
     }
 }
 
-static enum err_code fetch(struct link *link, int64_t job, const char *name, struct series *out,
-                           struct err *e)
+static enum err_code verify_fetch_series(struct link *link, int64_t job, const char *name, struct series *out,
+                                         struct err *e)
 {
     Ddp__V1__GetMetricsRequest request = DDP__V1__GET_METRICS_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
@@ -28,11 +28,12 @@ static enum err_code fetch(struct link *link, int64_t job, const char *name, str
     return ERR_OK;
 }
 
-static enum err_code fetch_both(struct link *link, const int64_t jobs[2], struct digests *d, struct err *e)
+static enum err_code verify_fetch_digests(struct link *link, const int64_t jobs[2], struct digests *d,
+                                          struct err *e)
 {
     for (int i = 0; i < 2; i++) {
-        if (fetch(link, jobs[i], "digest_high", &d->high[i], e) != ERR_OK ||
-            fetch(link, jobs[i], "digest_low", &d->low[i], e) != ERR_OK)
+        if (verify_fetch_series(link, jobs[i], "digest_high", &d->high[i], e) != ERR_OK ||
+            verify_fetch_series(link, jobs[i], "digest_low", &d->low[i], e) != ERR_OK)
             return e->code;
         if (d->high[i].count == 0)
             return err_set(e, ERR_FAILED_PRECONDITION,
@@ -42,13 +43,13 @@ static enum err_code fetch_both(struct link *link, const int64_t jobs[2], struct
     return ERR_OK;
 }
 
-static int verify(struct link *link, const int64_t jobs[2])
+static int verify_compare_jobs(struct link *link, const int64_t jobs[2])
 {
-    CLEANUP(release) struct digests d = {0};
+    CLEANUP(verify_digests_release) struct digests d = {0};
     CLEANUP(buf_release) struct buf out = {0};
     struct parting parting;
     struct err e;
-    if (fetch_both(link, jobs, &d, &e) != ERR_OK)
+    if (verify_fetch_digests(link, jobs, &d, &e) != ERR_OK)
         return error_print(&e);
     series_compare(&parting, d.high, d.low);
     if (parting.compared == 0) {
@@ -62,7 +63,7 @@ static int verify(struct link *link, const int64_t jobs[2])
     return parting.parted ? EXIT_FAILED : EXIT_DONE;
 }
 
-static int run(struct invocation *in)
+static int cmd_verify_run(struct invocation *in)
 {
     struct link link;
     struct err e;
@@ -72,7 +73,7 @@ static int run(struct invocation *in)
             return error_print(&e);
     if (link_open(&link, in->globals, &e) != ERR_OK)
         return error_print(&e);
-    int code = verify(&link, jobs);
+    int code = verify_compare_jobs(&link, jobs);
     link_close(&link);
     return code;
 }
@@ -86,5 +87,5 @@ const struct command cmd_verify = {
             "Exit 0: they agree at every step that both reported; 1: they part.",
     .least = 2,
     .most = 2,
-    .run = run,
+    .run = cmd_verify_run,
 };

@@ -10,7 +10,7 @@ struct version_options {
 
 static const struct option_spec options[] = {OPTION_OUTPUT(version_options, output), {0}};
 
-static void print_json(const Ddp__V1__GetVersionReply *reply, struct buf *out)
+static void version_print_json(const Ddp__V1__GetVersionReply *reply, struct buf *out)
 {
     struct jout o = {.buf = out};
     jout_open(&o, NULL, '{');
@@ -24,7 +24,7 @@ static void print_json(const Ddp__V1__GetVersionReply *reply, struct buf *out)
 }
 
 /* The own version is told even when no coordinator answers; the exit code says that. */
-static int run(struct invocation *in)
+static int cmd_version_run(struct invocation *in)
 {
     const struct version_options *o = in->options;
     Ddp__V1__GetVersionRequest request = DDP__V1__GET_VERSION_REQUEST__INIT;
@@ -39,7 +39,7 @@ static int run(struct invocation *in)
     }
     const Ddp__V1__GetVersionReply *reply = message;
     if (o->output && strcmp(o->output, "json") == 0) {
-        print_json(reply, &out);
+        version_print_json(reply, &out);
     } else {
         buf_puts(&out, "ddpctl " DDP_VERSION "\n");
         if (reply)
@@ -57,5 +57,5 @@ const struct command cmd_version = {
     .help = "Prints both; exits 3 where no coordinator answers.",
     .options = options,
     .size = sizeof(struct version_options),
-    .run = run,
+    .run = cmd_version_run,
 };

@@ -1,13 +1,13 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/connect.h"
 #include "client/cmd/job_number.h"
+#include "client/connect.h"
 #include "client/job_watch.h"
 #include "client/screen/screen.h"
 
 /* Quiet until the end; then one line on stderr where it did not succeed. */
-static int verdict(const Ddp__V1__JobStatus *job)
+static int wait_print_end(const Ddp__V1__JobStatus *job)
 {
     CLEANUP(buf_release) struct buf talk = {0};
     int code = job_exit_code(job);
@@ -25,7 +25,7 @@ static int verdict(const Ddp__V1__JobStatus *job)
     return code;
 }
 
-static int run(struct invocation *in)
+static int cmd_wait_run(struct invocation *in)
 {
     struct job_watch watch;
     struct link link;
@@ -42,7 +42,7 @@ static int run(struct invocation *in)
         if (code != ERR_OK && !(code == ERR_UNAVAILABLE && answered))
             result = error_print(&e);
         if (status && job_ended(status))
-            result = verdict(status);
+            result = wait_print_end(status);
         answered = answered || status;
         rpc_free(status);
     }
@@ -62,5 +62,5 @@ const struct command cmd_wait = {
             "once it has answered at all.",
     .least = 1,
     .most = 1,
-    .run = run,
+    .run = cmd_wait_run,
 };

@@ -11,7 +11,7 @@ struct whoami_options {
 
 static const struct option_spec options[] = {OPTION_OUTPUT(whoami_options, output), {0}};
 
-static void print_sentence(const Ddp__V1__WhoAmIReply *reply, struct buf *out)
+static void whoami_print_sentence(const Ddp__V1__WhoAmIReply *reply, struct buf *out)
 {
     term_puts_safe(out, reply->name);
     buf_puts(out, ", role ");
@@ -23,7 +23,7 @@ static void print_sentence(const Ddp__V1__WhoAmIReply *reply, struct buf *out)
     buf_putc(out, '\n');
 }
 
-static int run(struct invocation *in)
+static int cmd_whoami_run(struct invocation *in)
 {
     const struct whoami_options *o = in->options;
     Ddp__V1__WhoAmIRequest request = DDP__V1__WHO_AM_IREQUEST__INIT;
@@ -37,7 +37,7 @@ static int run(struct invocation *in)
     if (code == ERR_OK && o->output && strcmp(o->output, "json") == 0)
         json_print(reply, &out);
     else if (code == ERR_OK)
-        print_sentence(reply, &out);
+        whoami_print_sentence(reply, &out);
     stdout_put(&out);
     link_close(&link);
     return code == ERR_OK ? EXIT_DONE : error_print(&e);
@@ -54,5 +54,5 @@ const struct command cmd_whoami = {
         "(everything: any job, nodes, the audit log).",
     .options = options,
     .size = sizeof(struct whoami_options),
-    .run = run,
+    .run = cmd_whoami_run,
 };

@@ -17,7 +17,7 @@ struct why_options {
 static const struct option_spec options[] = {OPTION_OUTPUT(why_options, output), {0}};
 
 /* The verdict, then the coordinator's whole answer under "probe". */
-static void print_json(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *v, struct buf *out)
+static void why_print_json(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *d, struct buf *out)
 {
     struct jout o = {.buf = out};
     CLEANUP(buf_release) struct buf probe = {0};
@@ -25,29 +25,29 @@ static void print_json(const Ddp__V1__ProbeJobReply *reply, const struct diagnos
     probe.data[probe.len - 1] = '\0'; /* the line's end */
     jout_open(&o, NULL, '{');
     jout_int(&o, "job", reply->job->job);
-    jout_text(&o, "verdict", diagnosis_name(v->kind));
-    jout_text(&o, "sentence", v->sentence.data);
-    jout_text(&o, "details", v->details.data ? v->details.data : "");
-    jout_text(&o, "next", v->next.data ? v->next.data : "");
-    if (v->rank) {
-        jout_int(&o, "rank", v->rank->rank);
-        jout_text(&o, "node", v->rank->node);
+    jout_text(&o, "verdict", diagnosis_name(d->kind));
+    jout_text(&o, "sentence", d->sentence.data);
+    jout_text(&o, "details", d->details.data ? d->details.data : "");
+    jout_text(&o, "next", d->next.data ? d->next.data : "");
+    if (d->rank) {
+        jout_int(&o, "rank", d->rank->rank);
+        jout_text(&o, "node", d->rank->node);
     } else {
         jout_raw(&o, "rank", "null");
         jout_raw(&o, "node", "null");
     }
-    jout_int(&o, "pid", v->pid);
+    jout_int(&o, "pid", d->pid);
     jout_raw(&o, "probe", probe.data);
     jout_close(&o, '}');
     buf_putc(out, '\n');
 }
 
-static int run(struct invocation *in)
+static int cmd_why_run(struct invocation *in)
 {
     const struct why_options *o = in->options;
     Ddp__V1__ProbeJobRequest request = DDP__V1__PROBE_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
-    CLEANUP(diagnosis_release) struct diagnosis verdict = {0};
+    CLEANUP(diagnosis_release) struct diagnosis diagnosis = {0};
     CLEANUP(buf_release) struct buf out = {0};
     struct term term = term_of(STDOUT_FILENO);
     struct link link;
@@ -59,11 +59,11 @@ static int run(struct invocation *in)
     link_close(&link);
     if (code != ERR_OK)
         return error_print(&e);
-    diagnosis_find(reply, &verdict);
+    diagnosis_find(reply, &diagnosis);
     if (o->output && strcmp(o->output, "json") == 0)
-        print_json(reply, &verdict, &out);
+        why_print_json(reply, &diagnosis, &out);
     else
-        screen_why(reply, &verdict, &term, &out);
+        screen_why(reply, &diagnosis, &term, &out);
     return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
 
@@ -81,5 +81,5 @@ const struct command cmd_why = {
     .size = sizeof(struct why_options),
     .least = 1,
     .most = 1,
-    .run = run,
+    .run = cmd_why_run,
 };

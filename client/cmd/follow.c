@@ -9,7 +9,7 @@
 #include "client/screen/screen.h"
 #include "client/screen/screen_follow.h"
 
-static void detach(struct follow_view *view, int64_t job, struct buf *out)
+static void follow_detach(struct follow_view *view, int64_t job, struct buf *out)
 {
     CLEANUP(buf_release) struct buf talk = {0};
     follow_view_break(view, out);
@@ -50,7 +50,7 @@ enum err_code follow_job(struct link *link, int64_t job, int *exit_code, struct 
         }
         bool read = stdout_put(&out);
         if (!over && (interrupts() || !read)) {
-            detach(&view, job, &out);
+            follow_detach(&view, job, &out);
             over = true;
         }
     }

@@ -54,8 +54,8 @@ const struct option_spec job_flag_options[] = {
     {0},
 };
 
-static enum err_code set_text(struct conf_doc *doc, const char *key, const char *value, const char *flag,
-                              struct err *e)
+static enum err_code job_text_set(struct conf_doc *doc, const char *key, const char *value, const char *flag,
+                                  struct err *e)
 {
     CLEANUP(buf_release) struct buf quoted = {0};
     if (!json_text_valid(value))
@@ -64,17 +64,17 @@ static enum err_code set_text(struct conf_doc *doc, const char *key, const char 
     return conf_set_as(doc, key, quoted.data, flag, e);
 }
 
-static enum err_code set_env(struct conf_doc *doc, const char *entry, struct err *e)
+static enum err_code job_text_set_env(struct conf_doc *doc, const char *entry, struct err *e)
 {
     const char *equals = strchr(entry, '=');
     if (!equals || equals == entry)
         return err_set(e, ERR_INVALID_ARGUMENT, "'--env %s': NAME=VALUE was expected", entry);
     CLEANUP(free_text) char *key = xasprintf("env.%.*s", (int)(equals - entry), entry);
     CLEANUP(free_text) char *flag = xasprintf("--env %.*s", (int)(equals - entry), entry);
-    return set_text(doc, key, equals + 1, flag, e);
+    return job_text_set(doc, key, equals + 1, flag, e);
 }
 
-static enum err_code apply(struct conf_doc *doc, const struct job_flags *f, struct err *e)
+static enum err_code job_text_apply_flags(struct conf_doc *doc, const struct job_flags *f, struct err *e)
 {
     const struct {
         const char *key, *flag, *value;
@@ -98,11 +98,11 @@ static enum err_code apply(struct conf_doc *doc, const struct job_flags *f, stru
         const char *key = flags[i].key, *value = flags[i].value, *flag = flags[i].flag;
         if (!value)
             continue;
-        if ((flags[i].text ? set_text : conf_set_as)(doc, key, value, flag, e) != ERR_OK)
+        if ((flags[i].text ? job_text_set : conf_set_as)(doc, key, value, flag, e) != ERR_OK)
             return e->code;
     }
     for (size_t i = 0; f->env && f->env[i]; i++)
-        if (set_env(doc, f->env[i], e) != ERR_OK)
+        if (job_text_set_env(doc, f->env[i], e) != ERR_OK)
             return e->code;
     for (size_t i = 0; f->set && f->set[i]; i++)
         if (conf_set(doc, f->set[i], e) != ERR_OK)
@@ -110,7 +110,7 @@ static enum err_code apply(struct conf_doc *doc, const struct job_flags *f, stru
     return ERR_OK;
 }
 
-static void make_absolute(char **path, const char *dir)
+static void path_make_absolute(char **path, const char *dir)
 {
     if (!*path || **path == '/')
         return;
@@ -122,24 +122,24 @@ static void make_absolute(char **path, const char *dir)
     *path = whole;
 }
 
-static enum err_code absolute_paths(struct job_spec *spec, struct err *e)
+static enum err_code job_text_make_absolute(struct job_spec *spec, struct err *e)
 {
     CLEANUP(free_text) char *here = getcwd(NULL, 0);
     if (!here)
         return err_sys(e, errno, "the current directory");
     if (!spec->workdir)
         spec->workdir = xstrdup(".");
-    make_absolute(&spec->workdir, here);
-    make_absolute(&spec->train.snapshot.dir, spec->workdir);
-    make_absolute(&spec->train.data.dir, spec->workdir);
-    make_absolute(&spec->train.data.path, spec->workdir);
-    make_absolute(&spec->train.data.val_path, spec->workdir);
-    make_absolute(&spec->train.init_from, spec->workdir);
+    path_make_absolute(&spec->workdir, here);
+    path_make_absolute(&spec->train.snapshot.dir, spec->workdir);
+    path_make_absolute(&spec->train.data.dir, spec->workdir);
+    path_make_absolute(&spec->train.data.path, spec->workdir);
+    path_make_absolute(&spec->train.data.val_path, spec->workdir);
+    path_make_absolute(&spec->train.init_from, spec->workdir);
     return ERR_OK;
 }
 
 /* "dir/fashion.yaml" -> "fashion" */
-static char *base_name(const char *path)
+static char *job_text_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
@@ -147,15 +147,15 @@ static char *base_name(const char *path)
     return xasprintf("%.*s", (int)(dot && dot != name ? (size_t)(dot - name) : strlen(name)), name);
 }
 
-static enum err_code finish(struct conf_doc *doc, const struct job_flags *flags, const char *name,
-                            char **text, struct err *e)
+static enum err_code job_text_finish(struct conf_doc *doc, const struct job_flags *flags, const char *name,
+                                     char **text, struct err *e)
 {
     struct job_spec spec = {0};
-    if (apply(doc, flags, e) == ERR_OK && job_read(&spec, doc, e) == ERR_OK &&
-        absolute_paths(&spec, e) == ERR_OK) {
+    if (job_text_apply_flags(doc, flags, e) == ERR_OK && job_read(&spec, doc, e) == ERR_OK &&
+        job_text_make_absolute(&spec, e) == ERR_OK) {
         if (!spec.name || !*spec.name) {
             free(spec.name);
-            spec.name = base_name(name);
+            spec.name = job_text_base_name(name);
         }
         *text = job_print(&spec);
         e->code = ERR_OK;
@@ -165,17 +165,17 @@ static enum err_code finish(struct conf_doc *doc, const struct job_flags *flags,
     return e->code;
 }
 
-static bool ends_in(const char *path, const char *ending)
+static bool job_text_ends_in(const char *path, const char *ending)
 {
     size_t len = strlen(path), tail = strlen(ending);
     return len > tail && strcmp(path + len - tail, ending) == 0;
 }
 
 /* What is no YAML may be a program, or the wrong file; a job file with a mistake in it is neither. */
-static enum err_code explain_other(const char *path, struct err *e)
+static enum err_code job_text_explain_parse_error(const char *path, struct err *e)
 {
     struct err was = *e;
-    if (was.code != ERR_INVALID_ARGUMENT || ends_in(path, ".yaml") || ends_in(path, ".yml"))
+    if (was.code != ERR_INVALID_ARGUMENT || job_text_ends_in(path, ".yaml") || job_text_ends_in(path, ".yml"))
         return was.code;
     return err_set(e, was.code, "%s is no job file (%s), a COMMAND goes after --", path, was.msg);
 }
@@ -187,9 +187,9 @@ enum err_code job_text_from_file(const char *path, const struct job_flags *flags
     if (conf_open_file(&doc, path, e) != ERR_OK) {
         if (e->code == ERR_NOT_FOUND)
             return err_set(e, ERR_INVALID_ARGUMENT, "%s: no such job file, a COMMAND goes after --", path);
-        return explain_other(path, e);
+        return job_text_explain_parse_error(path, e);
     }
-    return finish(doc, flags, path, text, e);
+    return job_text_finish(doc, flags, path, text, e);
 }
 
 enum err_code job_text_from_command(char *const *command, const struct job_flags *flags, char **text,
@@ -211,7 +211,7 @@ enum err_code job_text_from_command(char *const *command, const struct job_flags
     buf_puts(&yaml, "]\n");
     if (conf_open(&doc, yaml.data, yaml.len, "command line", e) != ERR_OK)
         return e->code;
-    return finish(doc, flags, command[0], text, e);
+    return job_text_finish(doc, flags, command[0], text, e);
 }
 
 enum err_code job_text_change(const char *stored, const struct job_flags *flags, char **text, struct err *e)
@@ -220,7 +220,7 @@ enum err_code job_text_change(const char *stored, const struct job_flags *flags,
     *e = (struct err){0};
     if (conf_open(&doc, stored, strlen(stored), "job file", e) != ERR_OK)
         return e->code;
-    return finish(doc, flags, "job", text, e);
+    return job_text_finish(doc, flags, "job", text, e);
 }
 
 char **job_text_missing(const char *text)
@@ -248,17 +248,17 @@ char **job_text_missing(const char *text)
     return warnings;
 }
 
-static bool matches(const char *entry, const char *pattern)
+static bool variable_matches(const char *entry, const char *pattern)
 {
     size_t len = strcspn(entry, "=");
     CLEANUP(free_text) char *name = xasprintf("%.*s", (int)len, entry);
     return fnmatch(pattern, name, 0) == 0;
 }
 
-static bool matches_any(const char *entry, const char *const *patterns)
+static bool variable_matches_any(const char *entry, const char *const *patterns)
 {
     for (; *patterns; patterns++)
-        if (matches(entry, *patterns))
+        if (variable_matches(entry, *patterns))
             return true;
     return false;
 }
@@ -279,9 +279,10 @@ enum err_code job_text_environment(char *const *environment, char *const *export
     if (all && none)
         return err_set(e, ERR_INVALID_ARGUMENT, "--export ALL and --export NONE contradict each other");
     for (size_t i = 0; environment[i]; i++) {
-        bool take = all ? !matches_any(environment[i], never) : !none && matches_any(environment[i], usual);
+        bool take = all ? !variable_matches_any(environment[i], never)
+                        : !none && variable_matches_any(environment[i], usual);
         for (size_t k = 0; !take && exports && exports[k]; k++)
-            take = matches(environment[i], exports[k]);
+            take = variable_matches(environment[i], exports[k]);
         if (take)
             list = strv_append(list, environment[i]);
     }

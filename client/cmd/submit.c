@@ -24,7 +24,7 @@ enum err_code submit_text(const struct arguments *args, const struct job_flags *
     return job_text_from_file(args->list[0], flags, text, e);
 }
 
-static const char *user_name(void)
+static const char *submit_user_name(void)
 {
     const struct passwd *user = getpwuid(getuid());
     return user ? user->pw_name : "?";
@@ -42,7 +42,7 @@ enum err_code submit_send(struct link *link, const struct submission *s, int64_t
     id_text(id);
     request.request_id = id;
     request.job_file = TEXT(s->text);
-    request.user = TEXT(user_name());
+    request.user = TEXT(submit_user_name());
     request.env = (char **)(uintptr_t)s->env;
     request.n_env = s->env ? strv_len(s->env) : 0;
     request.continues = s->continues;

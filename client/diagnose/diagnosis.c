@@ -20,14 +20,14 @@ const char *diagnosis_name(enum diagnosis_kind kind)
     return names[kind];
 }
 
-void diagnosis_release(struct diagnosis *v)
+void diagnosis_release(struct diagnosis *d)
 {
-    buf_release(&v->sentence);
-    buf_release(&v->details);
-    buf_release(&v->next);
+    buf_release(&d->sentence);
+    buf_release(&d->details);
+    buf_release(&d->next);
 }
 
-static bool is(const char *text, const char *wanted)
+static bool text_is(const char *text, const char *wanted)
 {
     return strcmp(text, wanted) == 0;
 }
@@ -35,7 +35,8 @@ static bool is(const char *text, const char *wanted)
 /* ---- text */
 
 /* "rank 1 on n2 (pid 4121, python3)" */
-static void who_process(struct buf *out, const Ddp__V1__WorkerProbe *w, const Ddp__V1__ProcessProbe *p)
+static void diagnosis_put_process(struct buf *out, const Ddp__V1__WorkerProbe *w,
+                                  const Ddp__V1__ProcessProbe *p)
 {
     worker_probe_name(out, w);
     buf_printf(out, " (pid %lld", (long long)(p ? p->pid : w->pid));
@@ -46,21 +47,21 @@ static void who_process(struct buf *out, const Ddp__V1__WorkerProbe *w, const Dd
     buf_putc(out, ')');
 }
 
-static void wait_text(struct buf *out, const Ddp__V1__ProcessProbe *p)
+static void diagnosis_put_wait(struct buf *out, const Ddp__V1__ProcessProbe *p)
 {
     if (!p || !*p->waits_in)
         return;
     buf_puts(out, ", in ");
     term_puts_safe(out, p->waits_in);
     if (*p->waits_for) {
-        buf_puts(out, is(p->waits_for, "socket") || is(p->waits_for, "pipe") ? " of a " : " of ");
+        buf_puts(out, text_is(p->waits_for, "socket") || text_is(p->waits_for, "pipe") ? " of a " : " of ");
         term_puts_safe(out, p->waits_for);
     }
 }
 
 /* "rank 0 waits", "ranks 0, 2 and 3 wait", "ranks 0 to 6 and 9 wait": those that live, without one. */
-static void others(struct buf *out, const Ddp__V1__ProbeJobReply *reply, const Ddp__V1__WorkerProbe *but,
-                   const char *one, const char *many)
+static void diagnosis_put_others(struct buf *out, const Ddp__V1__ProbeJobReply *reply,
+                                 const Ddp__V1__WorkerProbe *but, const char *one, const char *many)
 {
     CLEANUP(buf_release) struct buf list = {0};
     size_t count = 0, pieces = 0, last = 0;
@@ -96,37 +97,37 @@ static void others(struct buf *out, const Ddp__V1__ProbeJobReply *reply, const D
     buf_printf(out, " %s", count == 1 ? one : many);
 }
 
-static void put_stack(struct diagnosis *v, const Ddp__V1__ProcessProbe *p)
+static void diagnosis_put_stack(struct diagnosis *d, const Ddp__V1__ProcessProbe *p)
 {
     if (!p || !p->n_stack)
         return;
-    buf_puts(&v->details, "kernel stack  ");
+    buf_puts(&d->details, "kernel stack  ");
     for (size_t i = 0; i < p->n_stack; i++) {
-        buf_puts(&v->details, i ? " < " : "");
-        term_puts_safe(&v->details, p->stack[i]);
+        buf_puts(&d->details, i ? " < " : "");
+        term_puts_safe(&d->details, p->stack[i]);
     }
-    buf_putc(&v->details, '\n');
+    buf_putc(&d->details, '\n');
 }
 
-static void blame(struct diagnosis *v, enum diagnosis_kind kind, const Ddp__V1__WorkerProbe *w,
-                  const Ddp__V1__ProcessProbe *p)
+static void diagnosis_blame(struct diagnosis *d, enum diagnosis_kind kind, const Ddp__V1__WorkerProbe *w,
+                            const Ddp__V1__ProcessProbe *p)
 {
-    v->kind = kind;
-    v->rank = w;
-    v->pid = p ? p->pid : w->pid;
-    who_process(&v->sentence, w, p);
+    d->kind = kind;
+    d->rank = w;
+    d->pid = p ? p->pid : w->pid;
+    diagnosis_put_process(&d->sentence, w, p);
 }
 
-static void advise_logs(struct diagnosis *v, const Ddp__V1__ProbeJobReply *reply,
-                        const Ddp__V1__WorkerProbe *w)
+static void diagnosis_advise_logs(struct diagnosis *d, const Ddp__V1__ProbeJobReply *reply,
+                                  const Ddp__V1__WorkerProbe *w)
 {
-    buf_printf(&v->next, "ddpctl logs %lld --rank %d --both\n", (long long)reply->job->job, w->rank);
+    buf_printf(&d->next, "ddpctl logs %lld --rank %d --both\n", (long long)reply->job->job, w->rank);
 }
 
 /* ---- what each cause looks like */
 
 /* Since the last word of any rank; -1: nobody knows. */
-static int64_t quiet_ms(const Ddp__V1__ProbeJobReply *reply)
+static int64_t diagnosis_quiet_ms(const Ddp__V1__ProbeJobReply *reply)
 {
     int64_t least = -1;
     for (size_t i = 0; i < reply->n_workers; i++) {
@@ -137,51 +138,51 @@ static int64_t quiet_ms(const Ddp__V1__ProbeJobReply *reply)
     return least;
 }
 
-static bool idle(const Ddp__V1__WorkerProbe *w)
+static bool diagnosis_is_idle(const Ddp__V1__WorkerProbe *w)
 {
     return w->idle_ms >= IDLE_MS;
 }
 
-static bool find_halted(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v)
+static bool diagnosis_find_halted(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     for (size_t i = 0; i < reply->n_workers; i++) {
         const Ddp__V1__WorkerProbe *w = reply->workers[i];
         const Ddp__V1__ProcessProbe *p = w->ended ? NULL : worker_probe_process(w);
         if (!p || !process_probe_halted(p))
             continue;
-        blame(v, DIAGNOSIS_STOPPED, w, p);
-        buf_puts(&v->sentence,
-                 is(p->state, "t") ? " is held by a debugger" : " is stopped by a signal (as by SIGSTOP)");
+        diagnosis_blame(d, DIAGNOSIS_STOPPED, w, p);
+        buf_puts(&d->sentence, text_is(p->state, "t") ? " is held by a debugger"
+                                                      : " is stopped by a signal (as by SIGSTOP)");
         if (w->idle_ms >= 1000)
-            buf_printf(&v->sentence, ", without CPU time for %s", fmt_duration(w->idle_ms).text);
-        others(&v->sentence, reply, w, "waits for it", "wait for it");
-        if (is(p->state, "T"))
-            buf_printf(&v->next, "kill -CONT %lld    on %s: it goes on\n", (long long)p->pid, w->node);
+            buf_printf(&d->sentence, ", without CPU time for %s", fmt_duration(w->idle_ms).text);
+        diagnosis_put_others(&d->sentence, reply, w, "waits for it", "wait for it");
+        if (text_is(p->state, "T"))
+            buf_printf(&d->next, "kill -CONT %lld    on %s: it goes on\n", (long long)p->pid, w->node);
         return true;
     }
     return false;
 }
 
 /* A moment in the kernel is nothing: it must have lasted. */
-static bool find_stuck(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v)
+static bool diagnosis_find_stuck(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     for (size_t i = 0; i < reply->n_workers; i++) {
         const Ddp__V1__WorkerProbe *w = reply->workers[i];
         const Ddp__V1__ProcessProbe *p = w->ended ? NULL : worker_probe_process(w);
-        if (!p || !is(p->state, "D") || !idle(w))
+        if (!p || !text_is(p->state, "D") || !diagnosis_is_idle(w))
             continue;
-        blame(v, DIAGNOSIS_KERNEL, w, p);
-        buf_printf(&v->sentence, " is stuck in the kernel for %s", fmt_duration(w->idle_ms).text);
-        wait_text(&v->sentence, p);
-        others(&v->sentence, reply, w, "waits for it", "wait for it");
-        put_stack(v, p);
-        buf_printf(&v->next, "look at the disks and network file systems of %s: dmesg, mount\n", w->node);
+        diagnosis_blame(d, DIAGNOSIS_KERNEL, w, p);
+        buf_printf(&d->sentence, " is stuck in the kernel for %s", fmt_duration(w->idle_ms).text);
+        diagnosis_put_wait(&d->sentence, p);
+        diagnosis_put_others(&d->sentence, reply, w, "waits for it", "wait for it");
+        diagnosis_put_stack(d, p);
+        buf_printf(&d->next, "look at the disks and network file systems of %s: dmesg, mount\n", w->node);
         return true;
     }
     return false;
 }
 
-static bool find_left(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v)
+static bool diagnosis_find_left_early(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     const Ddp__V1__WorkerProbe *left = NULL;
     bool living = false;
@@ -193,25 +194,26 @@ static bool find_left(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v)
     }
     if (!left || !living)
         return false;
-    blame(v, DIAGNOSIS_LEFT_EARLY, left, NULL);
-    buf_puts(&v->sentence, " has ended with code 0");
-    if (quiet_ms(reply) >= STILL_MS)
-        others(&v->sentence, reply, left, "still runs and waits for it", "still run and wait for it");
+    diagnosis_blame(d, DIAGNOSIS_LEFT_EARLY, left, NULL);
+    buf_puts(&d->sentence, " has ended with code 0");
+    if (diagnosis_quiet_ms(reply) >= STILL_MS)
+        diagnosis_put_others(&d->sentence, reply, left, "still runs and waits for it",
+                             "still run and wait for it");
     else
-        others(&v->sentence, reply, left, "still runs", "still run");
-    advise_logs(v, reply, left);
+        diagnosis_put_others(&d->sentence, reply, left, "still runs", "still run");
+    diagnosis_advise_logs(d, reply, left);
     return true;
 }
 
 /* Who fell asleep first, of those that sleep; those that wait elsewhere than for a peer before others. */
-static const Ddp__V1__WorkerProbe *first_asleep(const Ddp__V1__ProbeJobReply *reply, bool *clear)
+static const Ddp__V1__WorkerProbe *diagnosis_first_asleep(const Ddp__V1__ProbeJobReply *reply, bool *clear)
 {
     const Ddp__V1__WorkerProbe *worst = NULL;
     int most = 0;
     *clear = false;
     for (size_t i = 0; i < reply->n_workers; i++) {
         const Ddp__V1__WorkerProbe *w = reply->workers[i];
-        if (w->ended || !w->probed || !idle(w))
+        if (w->ended || !w->probed || !diagnosis_is_idle(w))
             continue;
         int score = process_probe_elsewhere(worker_probe_process(w));
         bool earlier = worst && w->idle_ms > worst->idle_ms + APART_MS;
@@ -229,38 +231,39 @@ static const Ddp__V1__WorkerProbe *first_asleep(const Ddp__V1__ProbeJobReply *re
     return worst;
 }
 
-static bool find_asleep(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v, int64_t quiet)
+static bool diagnosis_find_asleep(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d, int64_t quiet)
 {
     size_t living = 0, sleeping = 0;
     bool clear;
     for (size_t i = 0; i < reply->n_workers; i++) {
         living += !reply->workers[i]->ended;
-        sleeping += !reply->workers[i]->ended && reply->workers[i]->probed && idle(reply->workers[i]);
+        sleeping +=
+            !reply->workers[i]->ended && reply->workers[i]->probed && diagnosis_is_idle(reply->workers[i]);
     }
     if (!sleeping)
         return false;
-    const Ddp__V1__WorkerProbe *w = first_asleep(reply, &clear);
+    const Ddp__V1__WorkerProbe *w = diagnosis_first_asleep(reply, &clear);
     const Ddp__V1__ProcessProbe *p = worker_probe_process(w);
     if (sleeping == living && !clear && living > 1) {
-        v->kind = DIAGNOSIS_WAITING;
-        buf_printf(&v->sentence,
+        d->kind = DIAGNOSIS_WAITING;
+        buf_printf(&d->sentence,
                    "all %zu ranks have slept for %s and none stands out: they wait for each other, "
                    "or for something outside",
                    living, fmt_duration(quiet).text);
         return true;
     }
-    blame(v, DIAGNOSIS_ASLEEP, w, p);
-    buf_printf(&v->sentence,
+    diagnosis_blame(d, DIAGNOSIS_ASLEEP, w, p);
+    buf_printf(&d->sentence,
                living > 1 ? " fell asleep first: no CPU time for %s" : " is asleep: no CPU time for %s",
                fmt_duration(w->idle_ms).text);
-    wait_text(&v->sentence, p);
-    others(&v->sentence, reply, w, "waits for it", "wait for it");
-    put_stack(v, p);
-    advise_logs(v, reply, w);
+    diagnosis_put_wait(&d->sentence, p);
+    diagnosis_put_others(&d->sentence, reply, w, "waits for it", "wait for it");
+    diagnosis_put_stack(d, p);
+    diagnosis_advise_logs(d, reply, w);
     return true;
 }
 
-static void find_slow(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v)
+static void diagnosis_find_slow(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     const Ddp__V1__WorkerProbe *worst = NULL;
     double sum = 0, most = 0;
@@ -279,59 +282,60 @@ static void find_slow(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v)
     }
     if (count < 2 || most / ((sum - most) / (double)(count - 1)) < 1.1)
         return;
-    v->kind = DIAGNOSIS_SLOW;
-    v->rank = worst;
-    v->pid = worst->pid;
-    buf_puts(&v->sentence, ", held up by ");
-    who_process(&v->sentence, worst, worker_probe_process(worst));
-    buf_printf(&v->sentence, ": it computes %.1f ms a step, the others %.1f ms", most,
+    d->kind = DIAGNOSIS_SLOW;
+    d->rank = worst;
+    d->pid = worst->pid;
+    buf_puts(&d->sentence, ", held up by ");
+    diagnosis_put_process(&d->sentence, worst, worker_probe_process(worst));
+    buf_printf(&d->sentence, ": it computes %.1f ms a step, the others %.1f ms", most,
                (sum - most) / (double)(count - 1));
 }
 
-static void at_work(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v, int64_t quiet)
+static void diagnosis_working(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d, int64_t quiet)
 {
     const Ddp__V1__Progress *progress = reply->job->progress;
-    v->kind = quiet < STILL_MS ? DIAGNOSIS_RUNNING : DIAGNOSIS_SILENT;
-    if (v->kind == DIAGNOSIS_SILENT) {
-        buf_printf(&v->sentence,
+    d->kind = quiet < STILL_MS ? DIAGNOSIS_RUNNING : DIAGNOSIS_SILENT;
+    if (d->kind == DIAGNOSIS_SILENT) {
+        buf_printf(&d->sentence,
                    "all ranks use CPU time, none has said anything for %s: a long step, or all spin "
                    "in a collective",
                    fmt_duration(quiet).text);
         return;
     }
-    buf_puts(&v->sentence, "it runs");
+    buf_puts(&d->sentence, "it runs");
     if (progress && progress->step)
-        buf_printf(&v->sentence, ", at step %s", fmt_count(progress->step).text);
-    buf_printf(&v->sentence, ", the last word came %s ago", fmt_duration(quiet).text);
-    find_slow(reply, v);
+        buf_printf(&d->sentence, ", at step %s", fmt_count(progress->step).text);
+    buf_printf(&d->sentence, ", the last word came %s ago", fmt_duration(quiet).text);
+    diagnosis_find_slow(reply, d);
 }
 
-static void running(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v)
+static void diagnosis_running(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
-    int64_t quiet = quiet_ms(reply);
+    int64_t quiet = diagnosis_quiet_ms(reply);
     size_t seen = 0;
     for (size_t i = 0; i < reply->n_workers; i++)
         seen += reply->workers[i]->probed;
-    if (find_halted(reply, v) || find_stuck(reply, v) || find_left(reply, v))
+    if (diagnosis_find_halted(reply, d) || diagnosis_find_stuck(reply, d) ||
+        diagnosis_find_left_early(reply, d))
         return;
     if (!seen) {
-        v->kind = DIAGNOSIS_UNSEEN;
-        buf_puts(&v->sentence, "no node has answered, so nothing is known of its processes");
+        d->kind = DIAGNOSIS_UNSEEN;
+        buf_puts(&d->sentence, "no node has answered, so nothing is known of its processes");
         return;
     }
-    if (quiet >= STILL_MS && find_asleep(reply, v, quiet))
+    if (quiet >= STILL_MS && diagnosis_find_asleep(reply, d, quiet))
         return;
-    at_work(reply, v, quiet < 0 ? 0 : quiet);
+    diagnosis_working(reply, d, quiet < 0 ? 0 : quiet);
 }
 
-static void starting(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v)
+static void diagnosis_starting(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     const Ddp__V1__WorkerProbe *missing = NULL;
     size_t count = 0;
-    v->kind = DIAGNOSIS_STARTING;
+    d->kind = DIAGNOSIS_STARTING;
     for (size_t i = 0; i < reply->n_workers; i++) {
         const Ddp__V1__WorkerProbe *w = reply->workers[i];
-        if (is(w->state, "joined") || is(w->state, "training"))
+        if (text_is(w->state, "joined") || text_is(w->state, "training"))
             continue;
         count++;
         /* one without a process yet is further behind than one whose process has not joined */
@@ -339,73 +343,73 @@ static void starting(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v)
             missing = w;
     }
     if (!missing) {
-        buf_puts(&v->sentence, "it is about to start: all ranks are here");
+        buf_puts(&d->sentence, "it is about to start: all ranks are here");
         return;
     }
-    v->rank = missing;
-    v->pid = missing->pid;
-    buf_printf(&v->sentence, "it is starting, %zu of %zu ranks are not here yet: ", count, reply->n_workers);
+    d->rank = missing;
+    d->pid = missing->pid;
+    buf_printf(&d->sentence, "it is starting, %zu of %zu ranks are not here yet: ", count, reply->n_workers);
     if (!missing->pid) {
-        worker_probe_name(&v->sentence, missing);
-        buf_puts(&v->sentence, " has no process yet");
+        worker_probe_name(&d->sentence, missing);
+        buf_puts(&d->sentence, " has no process yet");
     } else {
-        who_process(&v->sentence, missing, worker_probe_process(missing));
-        buf_puts(&v->sentence, " has not joined");
-        wait_text(&v->sentence, worker_probe_process(missing));
-        advise_logs(v, reply, missing);
+        diagnosis_put_process(&d->sentence, missing, worker_probe_process(missing));
+        buf_puts(&d->sentence, " has not joined");
+        diagnosis_put_wait(&d->sentence, worker_probe_process(missing));
+        diagnosis_advise_logs(d, reply, missing);
     }
 }
 
 /* What a job that stops, or begins anew, still waits for. */
-static void put_living(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v)
+static void diagnosis_put_living(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     for (size_t i = 0; i < reply->n_workers; i++) {
         const Ddp__V1__WorkerProbe *w = reply->workers[i];
         const Ddp__V1__ProcessProbe *p = worker_probe_process(w);
         if (w->ended || !w->pid)
             continue;
-        buf_puts(&v->details, "still to end: ");
-        who_process(&v->details, w, p);
+        buf_puts(&d->details, "still to end: ");
+        diagnosis_put_process(&d->details, w, p);
         if (p)
-            buf_printf(&v->details, " %s", process_probe_state(p->state));
-        buf_putc(&v->details, '\n');
+            buf_printf(&d->details, " %s", process_probe_state(p->state));
+        buf_putc(&d->details, '\n');
     }
 }
 
-void diagnosis_find(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *v)
+void diagnosis_find(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     const Ddp__V1__JobStatus *job = reply->job;
-    if (is(job->state, "running")) {
-        running(reply, v);
-    } else if (is(job->state, "starting")) {
-        starting(reply, v);
-    } else if (is(job->state, "queued")) {
-        v->kind = DIAGNOSIS_QUEUED;
+    if (text_is(job->state, "running")) {
+        diagnosis_running(reply, d);
+    } else if (text_is(job->state, "starting")) {
+        diagnosis_starting(reply, d);
+    } else if (text_is(job->state, "queued")) {
+        d->kind = DIAGNOSIS_QUEUED;
         bool waits = strncmp(job->reason, "waits ", 6) == 0;
-        buf_puts(&v->sentence, waits ? "it " : "it waits for its turn");
+        buf_puts(&d->sentence, waits ? "it " : "it waits for its turn");
         if (*job->reason && !waits)
-            buf_puts(&v->sentence, ": ");
-        term_puts_safe(&v->sentence, job->reason);
-        buf_puts(&v->next, "ddpctl nodes\n");
-    } else if (is(job->state, "failed") || is(job->state, "recovering")) {
-        diagnosis_failure(reply, v);
-        put_living(reply, v);
+            buf_puts(&d->sentence, ": ");
+        term_puts_safe(&d->sentence, job->reason);
+        buf_puts(&d->next, "ddpctl nodes\n");
+    } else if (text_is(job->state, "failed") || text_is(job->state, "recovering")) {
+        diagnosis_failure(reply, d);
+        diagnosis_put_living(reply, d);
     } else {
-        v->kind = is(job->state, "stopping") ? DIAGNOSIS_STOPPING : DIAGNOSIS_ENDED;
-        buf_printf(&v->sentence, "it %s: ",
-                   is(job->state, "stopping")    ? "is stopping"
-                   : is(job->state, "succeeded") ? "has succeeded"
-                                                 : "was cancelled");
-        term_puts_safe(&v->sentence, job->reason);
-        put_living(reply, v);
+        d->kind = text_is(job->state, "stopping") ? DIAGNOSIS_STOPPING : DIAGNOSIS_ENDED;
+        buf_printf(&d->sentence, "it %s: ",
+                   text_is(job->state, "stopping")    ? "is stopping"
+                   : text_is(job->state, "succeeded") ? "has succeeded"
+                                                      : "was cancelled");
+        term_puts_safe(&d->sentence, job->reason);
+        diagnosis_put_living(reply, d);
     }
     for (size_t i = 0; i < job->n_notes; i++) {
-        buf_puts(&v->details, "NOTE: ");
-        term_puts_safe(&v->details, job->notes[i]);
-        buf_putc(&v->details, '\n');
+        buf_puts(&d->details, "NOTE: ");
+        term_puts_safe(&d->details, job->notes[i]);
+        buf_putc(&d->details, '\n');
     }
     for (size_t i = 0; i < reply->n_notes; i++) {
-        term_puts_safe(&v->details, reply->notes[i]);
-        buf_putc(&v->details, '\n');
+        term_puts_safe(&d->details, reply->notes[i]);
+        buf_putc(&d->details, '\n');
     }
 }

@@ -41,6 +41,6 @@ struct diagnosis {
 };
 
 void diagnosis_find(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *out); /* *out zeroed before */
-void diagnosis_release(struct diagnosis *v);                                     /* for CLEANUP too */
+void diagnosis_release(struct diagnosis *d);                                     /* for CLEANUP too */
 
 #endif

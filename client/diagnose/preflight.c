@@ -29,7 +29,7 @@ void findings_release(struct findings *f)
 
 /* ---- what is asked for */
 
-static void add_path(char ***list, size_t *count, char *path)
+static void preflight_add_path(char ***list, size_t *count, char *path)
 {
     if (!path)
         return;
@@ -37,7 +37,7 @@ static void add_path(char ***list, size_t *count, char *path)
     (*list)[(*count)++] = path;
 }
 
-void place_of(const struct job_spec *spec, char *const *env, bool hash, Ddp__V1__CheckPlace *out)
+void preflight_place_init(const struct job_spec *spec, char *const *env, bool hash, Ddp__V1__CheckPlace *out)
 {
     size_t own = strv_len(spec->env), carried = strv_len(env);
     ddp__v1__check_place__init(out);
@@ -53,14 +53,14 @@ void place_of(const struct job_spec *spec, char *const *env, bool hash, Ddp__V1_
         out->n_command = strv_len(spec->command);
         return;
     }
-    add_path(&out->paths, &out->n_paths, spec->train.data.dir);
-    add_path(&out->paths, &out->n_paths, spec->train.data.path);
-    add_path(&out->paths, &out->n_paths, spec->train.data.val_path);
-    add_path(&out->paths, &out->n_paths, spec->train.init_from);
-    add_path(&out->writable, &out->n_writable, spec->train.snapshot.dir);
+    preflight_add_path(&out->paths, &out->n_paths, spec->train.data.dir);
+    preflight_add_path(&out->paths, &out->n_paths, spec->train.data.path);
+    preflight_add_path(&out->paths, &out->n_paths, spec->train.data.val_path);
+    preflight_add_path(&out->paths, &out->n_paths, spec->train.init_from);
+    preflight_add_path(&out->writable, &out->n_writable, spec->train.snapshot.dir);
 }
 
-void place_release(Ddp__V1__CheckPlace *place)
+void preflight_place_release(Ddp__V1__CheckPlace *place)
 {
     free(place->env);
     free(place->paths);
@@ -69,12 +69,12 @@ void place_release(Ddp__V1__CheckPlace *place)
 
 /* ---- directories, data, interpreter */
 
-static const Ddp__V1__CheckPlaceResult *place_at(const struct preflight *f, size_t node)
+static const Ddp__V1__CheckPlaceResult *preflight_place_at(const struct preflight *f, size_t node)
 {
     return f->places[node] && !*f->places[node]->error ? f->places[node]->place : NULL;
 }
 
-static const Ddp__V1__CheckPath *same_path(const Ddp__V1__CheckPlaceResult *place, const char *path)
+static const Ddp__V1__CheckPath *preflight_find_path(const Ddp__V1__CheckPlaceResult *place, const char *path)
 {
     for (size_t i = 0; place && i < place->n_paths; i++)
         if (strcmp(place->paths[i]->path, path) == 0 && !*place->paths[i]->problem)
@@ -82,21 +82,21 @@ static const Ddp__V1__CheckPath *same_path(const Ddp__V1__CheckPlaceResult *plac
     return NULL;
 }
 
-static bool same_content(const Ddp__V1__CheckPath *a, const Ddp__V1__CheckPath *b)
+static bool preflight_same_content(const Ddp__V1__CheckPath *a, const Ddp__V1__CheckPath *b)
 {
     return a->bytes == b->bytes && a->files == b->files && strcmp(a->digest, b->digest) == 0;
 }
 
 /* The node whose copy most others share, the first of equals; -1: nobody has it. */
-static int reference(const struct preflight *f, const char *path)
+static int preflight_reference_node(const struct preflight *f, const char *path)
 {
     int best = -1, most = 0;
     for (size_t i = 0; i < f->count; i++) {
-        const Ddp__V1__CheckPath *mine = same_path(place_at(f, i), path);
+        const Ddp__V1__CheckPath *mine = preflight_find_path(preflight_place_at(f, i), path);
         int alike = 0;
         for (size_t k = 0; mine && k < f->count; k++) {
-            const Ddp__V1__CheckPath *theirs = same_path(place_at(f, k), path);
-            alike += theirs && same_content(mine, theirs);
+            const Ddp__V1__CheckPath *theirs = preflight_find_path(preflight_place_at(f, k), path);
+            alike += theirs && preflight_same_content(mine, theirs);
         }
         if (alike > most) {
             most = alike;
@@ -106,17 +106,17 @@ static int reference(const struct preflight *f, const char *path)
     return best;
 }
 
-static char *amount(const Ddp__V1__CheckPath *p)
+static char *preflight_path_amount(const Ddp__V1__CheckPath *p)
 {
     return xasprintf("%s in %lld file%s", fmt_bytes(p->bytes).text, (long long)p->files,
                      p->files == 1 ? "" : "s");
 }
 
-static void judge_path(const struct preflight *f, size_t node, const Ddp__V1__CheckPath *p,
-                       struct findings *out)
+static void preflight_check_path(const struct preflight *f, size_t node, const Ddp__V1__CheckPath *p,
+                                 struct findings *out)
 {
     const char *name = f->nodes[node]->name;
-    const int ref = reference(f, p->path);
+    const int ref = preflight_reference_node(f, p->path);
     if (*p->problem) {
         findings_add(out, name, xasprintf("%s: %s", p->path, p->problem),
                      ref >= 0 ? xasprintf("copy it from %s, or mount what %s has", f->nodes[ref]->name,
@@ -124,10 +124,11 @@ static void judge_path(const struct preflight *f, size_t node, const Ddp__V1__Ch
                               : xstrdup("put it there, under the same path on each node"));
         return;
     }
-    const Ddp__V1__CheckPath *theirs = ref >= 0 ? same_path(place_at(f, (size_t)ref), p->path) : NULL;
-    if (!theirs || same_content(p, theirs))
+    const Ddp__V1__CheckPath *theirs =
+        ref >= 0 ? preflight_find_path(preflight_place_at(f, (size_t)ref), p->path) : NULL;
+    if (!theirs || preflight_same_content(p, theirs))
         return;
-    CLEANUP(free_text) char *here = amount(p), *there = amount(theirs);
+    CLEANUP(free_text) char *here = preflight_path_amount(p), *there = preflight_path_amount(theirs);
     findings_add(
         out, name,
         strcmp(here, there)
@@ -137,13 +138,13 @@ static void judge_path(const struct preflight *f, size_t node, const Ddp__V1__Ch
 }
 
 /* A script that one node has and another has not is listed by the first alone. */
-static void judge_absent(const struct preflight *f, size_t node, struct findings *out)
+static void preflight_check_absent(const struct preflight *f, size_t node, struct findings *out)
 {
-    const Ddp__V1__CheckPlaceResult *mine = place_at(f, node);
+    const Ddp__V1__CheckPlaceResult *mine = preflight_place_at(f, node);
     for (size_t i = 0; i < f->count; i++) {
-        const Ddp__V1__CheckPlaceResult *theirs = place_at(f, i);
+        const Ddp__V1__CheckPlaceResult *theirs = preflight_place_at(f, i);
         for (size_t k = 0; theirs && k < theirs->n_paths; k++) {
-            bool listed = false, first = reference(f, theirs->paths[k]->path) == (int)i;
+            bool listed = false, first = preflight_reference_node(f, theirs->paths[k]->path) == (int)i;
             for (size_t m = 0; m < mine->n_paths; m++)
                 listed = listed || strcmp(mine->paths[m]->path, theirs->paths[k]->path) == 0;
             if (!listed && first)
@@ -154,9 +155,9 @@ static void judge_absent(const struct preflight *f, size_t node, struct findings
     }
 }
 
-static void judge_place(const struct preflight *f, size_t node, struct findings *out)
+static void preflight_check_place(const struct preflight *f, size_t node, struct findings *out)
 {
-    const Ddp__V1__CheckPlaceResult *p = place_at(f, node);
+    const Ddp__V1__CheckPlaceResult *p = preflight_place_at(f, node);
     const char *name = f->nodes[node]->name;
     if (!p)
         return;
@@ -170,8 +171,8 @@ static void judge_place(const struct preflight *f, size_t node, struct findings 
         findings_add(out, name, xstrdup(p->name_problem),
                      xstrdup("add the coordinator's name to /etc/hosts there, or check /etc/resolv.conf"));
     for (size_t i = 0; i < p->n_paths; i++)
-        judge_path(f, node, p->paths[i], out);
-    judge_absent(f, node, out);
+        preflight_check_path(f, node, p->paths[i], out);
+    preflight_check_absent(f, node, out);
     for (size_t i = 0; i < p->n_problems; i++)
         findings_add(out, name, xstrdup(p->problems[i]), xasprintf("let user %s write there", p->user));
 }
@@ -179,27 +180,27 @@ static void judge_place(const struct preflight *f, size_t node, struct findings 
 void preflight_check_places(const struct preflight *f, struct findings *out)
 {
     for (size_t i = 0; i < f->count; i++)
-        judge_place(f, i, out);
+        preflight_check_place(f, i, out);
 }
 
 /* ---- the node itself */
 
-static const char *first_version(const struct preflight *f, size_t *where)
+static const char *preflight_first_version(const struct preflight *f, size_t *where)
 {
     for (size_t i = 0; i < f->count; i++)
-        if (place_at(f, i) && *place_at(f, i)->interpreter_version) {
+        if (preflight_place_at(f, i) && *preflight_place_at(f, i)->interpreter_version) {
             *where = i;
-            return place_at(f, i)->interpreter_version;
+            return preflight_place_at(f, i)->interpreter_version;
         }
     return NULL;
 }
 
-static void judge_versions(const struct preflight *f, size_t node, struct findings *out)
+static void preflight_check_versions(const struct preflight *f, size_t node, struct findings *out)
 {
-    const Ddp__V1__CheckPlaceResult *p = place_at(f, node);
+    const Ddp__V1__CheckPlaceResult *p = preflight_place_at(f, node);
     const char *name = f->nodes[node]->name;
     size_t where = 0;
-    const char *first = first_version(f, &where);
+    const char *first = preflight_first_version(f, &where);
     if (p && first && *p->interpreter_version && strcmp(first, p->interpreter_version) != 0)
         findings_add(out, name,
                      xasprintf("%s is %s here, %s on %s", p->interpreter, p->interpreter_version, first,
@@ -213,7 +214,7 @@ static void judge_versions(const struct preflight *f, size_t node, struct findin
             xstrdup("install the same ddp there and restart the agent: its jobs go on meanwhile"));
 }
 
-static void judge_clock(const struct preflight *f, size_t node, struct findings *out)
+static void preflight_check_clock(const struct preflight *f, size_t node, struct findings *out)
 {
     const Ddp__V1__CheckAnswer *a = f->places[node];
     const int64_t skew = a->skew_ms < 0 ? -a->skew_ms : a->skew_ms;
@@ -226,12 +227,12 @@ static void judge_clock(const struct preflight *f, size_t node, struct findings 
 
 /* Files know users by number: on a shared file system a job that moves would not be the owner of its
  * snapshots. */
-static void judge_user(const struct preflight *f, size_t node, struct findings *out)
+static void preflight_check_user(const struct preflight *f, size_t node, struct findings *out)
 {
-    const Ddp__V1__CheckPlaceResult *p = place_at(f, node), *first = NULL;
+    const Ddp__V1__CheckPlaceResult *p = preflight_place_at(f, node), *first = NULL;
     size_t where = 0;
     while (where < node && !(first && first->user_number)) {
-        first = place_at(f, where);
+        first = preflight_place_at(f, where);
         where += first && first->user_number ? 0 : 1;
     }
     if (!p || !p->user_number || where == node || p->user_number == first->user_number)
@@ -244,9 +245,9 @@ static void judge_user(const struct preflight *f, size_t node, struct findings *
                          "uids as different users"));
 }
 
-static void judge_room(const struct preflight *f, size_t node, struct findings *out)
+static void preflight_check_room(const struct preflight *f, size_t node, struct findings *out)
 {
-    const Ddp__V1__CheckPlaceResult *p = place_at(f, node);
+    const Ddp__V1__CheckPlaceResult *p = preflight_place_at(f, node);
     const char *name = f->nodes[node]->name;
     if (p && p->disk_free < DISK_LOW)
         findings_add(out, name, xasprintf("%s of disk are free where jobs run", fmt_bytes(p->disk_free).text),
@@ -261,7 +262,7 @@ static void judge_room(const struct preflight *f, size_t node, struct findings *
 /* ---- links */
 
 /* All that goes wrong between two nodes has one cause most likely: the first port's. */
-static void judge_link(const struct preflight *f, size_t from, size_t to, struct findings *out)
+static void preflight_check_link(const struct preflight *f, size_t from, size_t to, struct findings *out)
 {
     const Ddp__V1__CheckAnswer *a = f->links[from];
     const char *problem = NULL;
@@ -293,7 +294,7 @@ static void judge_link(const struct preflight *f, size_t from, size_t to, struct
             : xasprintf("open all TCP ports between the nodes, those from the kernel's own range too"));
 }
 
-static void judge_listen(const struct preflight *f, size_t node, struct findings *out)
+static void preflight_check_listen(const struct preflight *f, size_t node, struct findings *out)
 {
     const Ddp__V1__CheckAnswer *a = f->listens[node];
     if (a && *a->error)
@@ -306,7 +307,7 @@ static void judge_listen(const struct preflight *f, size_t node, struct findings
 /* ---- size */
 
 /* GPUs or CPU slots that the job wants of each node; 0: whatever it has. */
-static int64_t wanted_of_each(const struct job_spec *spec, bool gpus)
+static int64_t preflight_wanted_of_each(const struct job_spec *spec, bool gpus)
 {
     int64_t procs = spec->procs == JOB_PROCS_NUMBER ? spec->procs_per_node : 0;
     if (!gpus || spec->gpus_per_proc == JOB_GPUS_ALL)
@@ -315,7 +316,7 @@ static int64_t wanted_of_each(const struct job_spec *spec, bool gpus)
 }
 
 /* GPUs that the job could be given there: none that are sick, nor any for training without a plugin. */
-static int64_t usable_gpus(const Ddp__V1__NodeStatus *n, const struct job_spec *spec)
+static int64_t preflight_usable_gpus(const Ddp__V1__NodeStatus *n, const struct job_spec *spec)
 {
     int64_t count = 0;
     if (spec->kind == JOB_TRAIN && strcmp(n->nccl_version, "none") == 0)
@@ -325,19 +326,20 @@ static int64_t usable_gpus(const Ddp__V1__NodeStatus *n, const struct job_spec *
     return count;
 }
 
-static bool is_large_enough(const Ddp__V1__NodeStatus *n, const struct job_spec *spec, bool gpus)
+static bool preflight_node_fits(const Ddp__V1__NodeStatus *n, const struct job_spec *spec, bool gpus)
 {
-    const int64_t wanted = wanted_of_each(spec, gpus), has = gpus ? usable_gpus(n, spec) : n->slots;
+    const int64_t wanted = preflight_wanted_of_each(spec, gpus),
+                  has = gpus ? preflight_usable_gpus(n, spec) : n->slots;
     if (!gpus || spec->gpus_per_proc == JOB_GPUS_ALL)
         return has > 0 && has >= wanted;
     return has >= spec->gpus_per_proc && has * (n->slots_per_gpu > 0 ? n->slots_per_gpu : 1) >= wanted;
 }
 
-static int64_t large_enough(const struct preflight *f, const struct job_spec *spec, bool gpus)
+static int64_t preflight_count_fits(const struct preflight *f, const struct job_spec *spec, bool gpus)
 {
     int64_t count = 0;
     for (size_t i = 0; i < f->count; i++)
-        count += is_large_enough(f->nodes[i], spec, gpus);
+        count += preflight_node_fits(f->nodes[i], spec, gpus);
     return count;
 }
 
@@ -346,8 +348,8 @@ void preflight_check_size(const struct preflight *f, const struct job_spec *spec
 {
     const bool must = spec->device == JOB_DEVICE_CUDA || spec->procs == JOB_PROCS_GPU;
     const bool may = spec->device != JOB_DEVICE_CPU && spec->procs != JOB_PROCS_CPU;
-    const bool gpus = must || (may && large_enough(f, spec, true) >= spec->nodes_min);
-    const int64_t fit = large_enough(f, spec, gpus), each = wanted_of_each(spec, gpus);
+    const bool gpus = must || (may && preflight_count_fits(f, spec, true) >= spec->nodes_min);
+    const int64_t fit = preflight_count_fits(f, spec, gpus), each = preflight_wanted_of_each(spec, gpus);
     if (fit >= spec->nodes_min)
         return;
     if ((int64_t)f->count < spec->nodes_min)
@@ -376,16 +378,16 @@ void preflight_check(const struct preflight *f, struct findings *out)
                          xasprintf("look at its agent's log (journalctl -u ddp-agent on %s)", name));
             continue;
         }
-        judge_place(f, i, out);
-        judge_versions(f, i, out);
-        judge_clock(f, i, out);
-        judge_user(f, i, out);
-        judge_room(f, i, out);
+        preflight_check_place(f, i, out);
+        preflight_check_versions(f, i, out);
+        preflight_check_clock(f, i, out);
+        preflight_check_user(f, i, out);
+        preflight_check_room(f, i, out);
     }
     for (size_t i = 0; f->listens && i < f->count; i++)
-        judge_listen(f, i, out);
+        preflight_check_listen(f, i, out);
     for (size_t i = 0; f->links && i < f->count; i++)
         for (size_t k = 0; k < f->count; k++)
             if (k != i)
-                judge_link(f, i, k, out);
+                preflight_check_link(f, i, k, out);
 }

@@ -34,7 +34,7 @@ void preflight_check_places(const struct preflight *f,
 
 /* What a worker of the job needs of a node. Borrows from the spec and env; free the arrays with
  * place_release. */
-void place_of(const struct job_spec *spec, char *const *env, bool hash, Ddp__V1__CheckPlace *out);
-void place_release(Ddp__V1__CheckPlace *place);
+void preflight_place_init(const struct job_spec *spec, char *const *env, bool hash, Ddp__V1__CheckPlace *out);
+void preflight_place_release(Ddp__V1__CheckPlace *place);
 
 #endif

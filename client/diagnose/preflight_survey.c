@@ -14,8 +14,8 @@
 #define WARNINGS 8
 #define SPARE_MS 2000 /* for the way there and back */
 
-static enum err_code ask(struct link *link, Ddp__V1__CheckAsk *asks, size_t count, int64_t limit_ms,
-                         Ddp__V1__CheckNodesReply **reply, struct err *e)
+static enum err_code survey_ask(struct link *link, Ddp__V1__CheckAsk *asks, size_t count, int64_t limit_ms,
+                                Ddp__V1__CheckNodesReply **reply, struct err *e)
 {
     Ddp__V1__CheckNodesRequest request = DDP__V1__CHECK_NODES_REQUEST__INIT;
     Ddp__V1__CheckAsk **list = xcalloc(count + 1, sizeof(Ddp__V1__CheckAsk *));
@@ -36,17 +36,17 @@ static enum err_code ask(struct link *link, Ddp__V1__CheckAsk *asks, size_t coun
     return code;
 }
 
-static Ddp__V1__CheckAsk *asks_of(const struct preflight_survey *s)
+static Ddp__V1__CheckAsk *survey_asks(const struct preflight_survey *s)
 {
-    Ddp__V1__CheckAsk *asks = xcalloc(s->fitness.count + 1, sizeof(*asks));
-    for (size_t i = 0; i < s->fitness.count; i++) {
+    Ddp__V1__CheckAsk *asks = xcalloc(s->preflight.count + 1, sizeof(*asks));
+    for (size_t i = 0; i < s->preflight.count; i++) {
         ddp__v1__check_ask__init(&asks[i]);
-        asks[i].node = s->fitness.nodes[i]->name;
+        asks[i].node = s->preflight.nodes[i]->name;
     }
     return asks;
 }
 
-static const Ddp__V1__CheckAnswer **answers_of(const Ddp__V1__CheckNodesReply *reply)
+static const Ddp__V1__CheckAnswer **survey_answers(const Ddp__V1__CheckNodesReply *reply)
 {
     const Ddp__V1__CheckAnswer **list = xcalloc(reply->n_answers + 1, sizeof(const Ddp__V1__CheckAnswer *));
     for (size_t i = 0; i < reply->n_answers; i++)
@@ -54,7 +54,7 @@ static const Ddp__V1__CheckAnswer **answers_of(const Ddp__V1__CheckNodesReply *r
     return list;
 }
 
-static bool wanted(const char *name, char *const *names, size_t count)
+static bool survey_wants_node(const char *name, char *const *names, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (strcmp(names[i], name) == 0)
@@ -70,13 +70,13 @@ enum err_code preflight_survey_nodes(struct preflight_survey *s, struct link *li
     if (link_call(link, "ListNodes", &request, &reply, 0, e) != ERR_OK)
         return e->code;
     s->nodes = reply;
-    s->fitness.nodes = xcalloc(s->nodes->n_nodes + 1, sizeof(const Ddp__V1__NodeStatus *));
+    s->preflight.nodes = xcalloc(s->nodes->n_nodes + 1, sizeof(const Ddp__V1__NodeStatus *));
     for (size_t i = 0; i < s->nodes->n_nodes; i++) {
         const Ddp__V1__NodeStatus *node = s->nodes->nodes[i];
-        if (!wanted(node->name, names, count))
+        if (!survey_wants_node(node->name, names, count))
             continue;
         if (strcmp(node->state, "alive") == 0)
-            s->fitness.nodes[s->fitness.count++] = node;
+            s->preflight.nodes[s->preflight.count++] = node;
         else if (strcmp(node->state, "lost") == 0 || strcmp(node->state, "suspect") == 0)
             findings_add(found, node->name, xasprintf("it is %s: no word from its agent", node->state),
                          xasprintf("start ddp-agent there, or say ddpctl forget %s", node->name));
@@ -87,39 +87,39 @@ enum err_code preflight_survey_nodes(struct preflight_survey *s, struct link *li
 enum err_code preflight_survey_places(struct preflight_survey *s, struct link *link,
                                       Ddp__V1__CheckPlace *place, int64_t limit_ms, struct err *e)
 {
-    Ddp__V1__CheckAsk *asks = asks_of(s);
-    for (size_t i = 0; i < s->fitness.count; i++)
+    Ddp__V1__CheckAsk *asks = survey_asks(s);
+    for (size_t i = 0; i < s->preflight.count; i++)
         asks[i].place = place;
-    enum err_code code = ask(link, asks, s->fitness.count, limit_ms, &s->places, e);
+    enum err_code code = survey_ask(link, asks, s->preflight.count, limit_ms, &s->places, e);
     free(asks);
     if (code == ERR_OK)
-        s->fitness.places = answers_of(s->places);
+        s->preflight.places = survey_answers(s->places);
     return code;
 }
 
 /* ---- links */
 
-static enum err_code open_listeners(struct preflight_survey *s, struct link *link,
-                                    Ddp__V1__CheckListen *listen, struct err *e)
+static enum err_code survey_open_listeners(struct preflight_survey *s, struct link *link,
+                                           Ddp__V1__CheckListen *listen, struct err *e)
 {
-    Ddp__V1__CheckAsk *asks = asks_of(s);
-    for (size_t i = 0; i < s->fitness.count; i++)
+    Ddp__V1__CheckAsk *asks = survey_asks(s);
+    for (size_t i = 0; i < s->preflight.count; i++)
         asks[i].listen = listen;
-    enum err_code code = ask(link, asks, s->fitness.count, LINKS_MS, &s->listens, e);
+    enum err_code code = survey_ask(link, asks, s->preflight.count, LINKS_MS, &s->listens, e);
     free(asks);
     if (code == ERR_OK)
-        s->fitness.listens = answers_of(s->listens);
+        s->preflight.listens = survey_answers(s->listens);
     return code;
 }
 
 /* Node number `to` as a target; its ports go to *ports. */
-static void fill_target(const struct preflight_survey *s, size_t to, bool measure, int32_t ports[2],
-                        Ddp__V1__CheckTarget *out)
+static void survey_fill_target(const struct preflight_survey *s, size_t to, bool measure, int32_t ports[2],
+                               Ddp__V1__CheckTarget *out)
 {
-    const Ddp__V1__CheckListenResult *listen = s->fitness.listens[to]->listen;
+    const Ddp__V1__CheckListenResult *listen = s->preflight.listens[to]->listen;
     ddp__v1__check_target__init(out);
-    out->node = s->fitness.nodes[to]->name;
-    out->address = s->fitness.nodes[to]->address;
+    out->node = s->preflight.nodes[to]->name;
+    out->address = s->preflight.nodes[to]->address;
     out->measure = measure;
     out->ports = ports;
     if (listen && listen->master_port)
@@ -128,11 +128,11 @@ static void fill_target(const struct preflight_survey *s, size_t to, bool measur
         ports[out->n_ports++] = listen->other_port;
 }
 
-static enum err_code connect_all(struct preflight_survey *s, struct link *link,
-                                 const ProtobufCBinaryData *key, struct err *e)
+static enum err_code survey_connect_all(struct preflight_survey *s, struct link *link,
+                                        const ProtobufCBinaryData *key, struct err *e)
 {
-    const size_t n = s->fitness.count;
-    Ddp__V1__CheckAsk *asks = asks_of(s);
+    const size_t n = s->preflight.count;
+    Ddp__V1__CheckAsk *asks = survey_asks(s);
     Ddp__V1__CheckConnect *connects = xcalloc(n, sizeof(*connects));
     Ddp__V1__CheckTarget *targets = xcalloc(n * n, sizeof(*targets)),
                          **list = xcalloc(n * n, sizeof(Ddp__V1__CheckTarget *));
@@ -145,14 +145,14 @@ static enum err_code connect_all(struct preflight_survey *s, struct link *link,
             size_t at = i * n + k;
             if (k == i)
                 continue;
-            fill_target(s, k, k == (i + 1) % n, ports[at], &targets[at]);
+            survey_fill_target(s, k, k == (i + 1) % n, ports[at], &targets[at]);
             connects[i].targets[connects[i].n_targets++] = &targets[at];
         }
         asks[i].connect = &connects[i];
     }
-    enum err_code code = ask(link, asks, n, LINKS_MS, &s->links, e);
+    enum err_code code = survey_ask(link, asks, n, LINKS_MS, &s->links, e);
     if (code == ERR_OK)
-        s->fitness.links = answers_of(s->links);
+        s->preflight.links = survey_answers(s->links);
     free(asks);
     free(connects);
     free(targets);
@@ -165,15 +165,15 @@ enum err_code preflight_survey_links(struct preflight_survey *s, struct link *li
 {
     Ddp__V1__CheckListen listen = DDP__V1__CHECK_LISTEN__INIT;
     uint8_t key[KEY_BYTES];
-    if (s->fitness.count < 2)
+    if (s->preflight.count < 2)
         return ERR_OK;
     id_random(key, sizeof(key));
     listen.key = (ProtobufCBinaryData){sizeof(key), key};
     listen.hold_ms = HOLD_MS;
-    listen.calls = (int32_t)(2 * (s->fitness.count - 1) + 1); /* each other node on both, one measures */
-    if (open_listeners(s, link, &listen, e) != ERR_OK)
+    listen.calls = (int32_t)(2 * (s->preflight.count - 1) + 1); /* each other node on both, one measures */
+    if (survey_open_listeners(s, link, &listen, e) != ERR_OK)
         return e->code;
-    return connect_all(s, link, &listen.key, e);
+    return survey_connect_all(s, link, &listen.key, e);
 }
 
 void preflight_survey_release(struct preflight_survey *s)
@@ -182,10 +182,10 @@ void preflight_survey_release(struct preflight_survey *s)
     rpc_free(s->places);
     rpc_free(s->listens);
     rpc_free(s->links);
-    free(s->fitness.nodes);
-    free(s->fitness.places);
-    free(s->fitness.listens);
-    free(s->fitness.links);
+    free(s->preflight.nodes);
+    free(s->preflight.places);
+    free(s->preflight.listens);
+    free(s->preflight.links);
     *s = (struct preflight_survey){0};
 }
 
@@ -200,14 +200,14 @@ void preflight_survey_warn(struct link *link, const char *job_file, char *const 
     Ddp__V1__CheckPlace place;
     struct err e;
     if (job_parse(&spec, job_file, strlen(job_file), "job file", &e) != ERR_OK ||
-        preflight_survey_nodes(&s, link, NULL, 0, &ignored, &e) != ERR_OK || !s.fitness.count)
+        preflight_survey_nodes(&s, link, NULL, 0, &ignored, &e) != ERR_OK || !s.preflight.count)
         return;
-    place_of(&spec, env, false, &place);
+    preflight_place_init(&spec, env, false, &place);
     enum err_code code = preflight_survey_places(&s, link, &place, CHEAP_MS, &e);
-    place_release(&place);
+    preflight_place_release(&place);
     if (code != ERR_OK)
         return;
-    preflight_check_places(&s.fitness, &found);
+    preflight_check_places(&s.preflight, &found);
     for (size_t i = 0; i < found.count && i < WARNINGS; i++) {
         buf_printf(&talk, "ddpctl: warning: %s: ", found.items[i].node);
         term_puts_safe(&talk, found.items[i].what);

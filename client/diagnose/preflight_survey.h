@@ -8,7 +8,7 @@
 struct preflight_survey {
     Ddp__V1__ListNodesReply *nodes;
     Ddp__V1__CheckNodesReply *places, *listens, *links; /* NULL: not asked */
-    struct preflight fitness;                           /* borrows from the above */
+    struct preflight preflight;                         /* borrows from the above */
 };
 
 /* The nodes that could run something now; `names` limits them to those (count 0: all). Others are found fault

@@ -11,7 +11,7 @@
 
 #define PATIENCE_MS 1000
 
-static bool connects(const struct addrinfo *to)
+static bool reach_connects(const struct addrinfo *to)
 {
     int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), failed = 0;
     struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -42,7 +42,7 @@ bool reach_listens(const char *address)
     if (getaddrinfo(a.host, port, &hints, &found))
         return false;
     for (const struct addrinfo *i = found; i && !listens; i = i->ai_next)
-        listens = connects(i);
+        listens = reach_connects(i);
     freeaddrinfo(found);
     return listens;
 }

@@ -7,7 +7,7 @@
 #define PEERS_NAMED 8
 
 /* Said again: between the failure and now its peers have had their words. */
-static void print_last_words(const Ddp__V1__Failure *f, struct buf *out)
+static void run_failure_print_stderr(const Ddp__V1__Failure *f, struct buf *out)
 {
     buf_puts(out, "ddpctl: first to fail: ");
     screen_failure_line(f, out);
@@ -21,7 +21,7 @@ static void print_last_words(const Ddp__V1__Failure *f, struct buf *out)
 }
 
 /* "afterwards rank 0 exited with code 9, rank 2 killed by signal 15, and 3 more: told to stop, no cause" */
-static void print_peers(const Ddp__V1__JobStatus *job, struct buf *out)
+static void run_failure_print_peers(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     size_t named = 0, more = 0;
     for (size_t i = 0; i < job->n_ranks; i++) {
@@ -50,11 +50,11 @@ void run_failure_print(const Ddp__V1__JobStatus *job, bool last_words, const str
     if (!f || !*f->node || f->generation != job->generation)
         return;
     if (last_words)
-        print_last_words(f, out);
+        run_failure_print_stderr(f, out);
     if (first->rank >= 0 && first->rank != f->rank) {
         buf_printf(out, "ddpctl: the first error was rank %d's: ", first->rank);
         term_puts_safe(out, first->message);
         buf_putc(out, '\n');
     }
-    print_peers(job, out);
+    run_failure_print_peers(job, out);
 }

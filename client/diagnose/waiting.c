@@ -6,7 +6,7 @@
 #define SAY_MS 1000
 
 /* Between two generations a job's reason is the failure until it looks for places. */
-static bool waits(const char *state, const char *reason)
+static bool waiting_job_waits(const char *state, const char *reason)
 {
     if (strcmp(state, "recovering") == 0)
         return strncmp(reason, "waits ", 6) == 0;
@@ -15,7 +15,7 @@ static bool waits(const char *state, const char *reason)
 
 bool waiting_turn(struct waiting *w, const char *state, const char *reason, int64_t now_ms)
 {
-    if (!waits(state, reason)) {
+    if (!waiting_job_waits(state, reason)) {
         *w = (struct waiting){0};
         return false;
     }

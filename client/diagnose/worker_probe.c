@@ -7,37 +7,37 @@
 
 /* A worker's processes: which of them does the work, and what it is about. */
 
-static bool is(const char *text, const char *wanted)
+static bool probe_text_is(const char *text, const char *wanted)
 {
     return strcmp(text, wanted) == 0;
 }
 
-static bool dead(const Ddp__V1__ProcessProbe *p)
+static bool process_is_dead(const Ddp__V1__ProcessProbe *p)
 {
-    return is(p->state, "Z") || is(p->state, "X");
+    return probe_text_is(p->state, "Z") || probe_text_is(p->state, "X");
 }
 
 bool process_probe_halted(const Ddp__V1__ProcessProbe *p)
 {
-    return is(p->state, "T") || is(p->state, "t");
+    return probe_text_is(p->state, "T") || probe_text_is(p->state, "t");
 }
 
-static bool only_waits(const Ddp__V1__ProcessProbe *p)
+static bool process_only_waits(const Ddp__V1__ProcessProbe *p)
 {
     static const char *const shells[] = {"sh", "bash", "dash"};
-    if (is(p->waits_in, "wait") || is(p->waits_in, "do_wait"))
+    if (probe_text_is(p->waits_in, "wait") || probe_text_is(p->waits_in, "do_wait"))
         return true;
     for (size_t i = 0; i < ARRAY_LEN(shells); i++)
-        if (is(p->name, shells[i]))
+        if (probe_text_is(p->name, shells[i]))
             return true;
     return false;
 }
 
-static const Ddp__V1__ProcessProbe *only_child(const Ddp__V1__WorkerProbe *w, int64_t parent)
+static const Ddp__V1__ProcessProbe *worker_only_child(const Ddp__V1__WorkerProbe *w, int64_t parent)
 {
     const Ddp__V1__ProcessProbe *child = NULL;
     for (size_t i = 0; i < w->n_processes; i++) {
-        if (w->processes[i]->parent != parent || dead(w->processes[i]))
+        if (w->processes[i]->parent != parent || process_is_dead(w->processes[i]))
             continue;
         if (child)
             return NULL;
@@ -53,10 +53,10 @@ const Ddp__V1__ProcessProbe *worker_probe_process(const Ddp__V1__WorkerProbe *w)
         if (process_probe_halted(w->processes[i]))
             return w->processes[i];
     for (size_t i = 0; i < w->n_processes; i++)
-        if (is(w->processes[i]->state, "D"))
+        if (probe_text_is(w->processes[i]->state, "D"))
             return w->processes[i];
-    for (size_t depth = 0; p && depth < w->n_processes && only_waits(p); depth++) {
-        child = only_child(w, p->pid);
+    for (size_t depth = 0; p && depth < w->n_processes && process_only_waits(p); depth++) {
+        child = worker_only_child(w, p->pid);
         if (!child)
             break;
         p = child;
@@ -70,7 +70,7 @@ const char *process_probe_state(const char *state)
                                            {"T", "stopped"}, {"t", "traced"}, {"Z", "zombie"},
                                            {"I", "idle"},    {"X", "dead"}};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (is(state, names[i][0]))
+        if (probe_text_is(state, names[i][0]))
             return names[i][1];
     return "";
 }
@@ -82,14 +82,14 @@ int process_probe_elsewhere(const Ddp__V1__ProcessProbe *p)
                                       "wait",  "sigsuspend", "pause", "sigwait"};
     if (!p)
         return 0;
-    if (is(p->waits_for, "socket"))
+    if (probe_text_is(p->waits_for, "socket"))
         return 0;
-    if (is(p->waits_in, "nanosleep") || is(p->waits_in, "hrtimer_nanosleep"))
+    if (probe_text_is(p->waits_in, "nanosleep") || probe_text_is(p->waits_in, "hrtimer_nanosleep"))
         return 3;
     for (size_t i = 0; i < ARRAY_LEN(own); i++)
-        if (is(p->waits_in, own[i]))
+        if (probe_text_is(p->waits_in, own[i]))
             return 2;
-    return is(p->waits_in, "select") ? 1 : 0;
+    return probe_text_is(p->waits_in, "select") ? 1 : 0;
 }
 
 void worker_probe_name(struct buf *out, const Ddp__V1__WorkerProbe *w)

@@ -23,7 +23,7 @@ struct source {
 };
 
 /* NULL where it is not set or empty. */
-static const char *text_of(const struct source *s, const char *name)
+static const char *batch_variable(const struct source *s, const char *name)
 {
     size_t length = strlen(name);
     for (char *const *entry = s->environment; *entry; entry++)
@@ -33,9 +33,9 @@ static const char *text_of(const struct source *s, const char *name)
 }
 
 /* A number of 0 or more; `otherwise` where the variable is not there. */
-static enum err_code number_of(const struct source *s, const char *name, int64_t otherwise, int64_t *value)
+static enum err_code batch_number(const struct source *s, const char *name, int64_t otherwise, int64_t *value)
 {
-    const char *text = text_of(s, name);
+    const char *text = batch_variable(s, name);
     char *end;
     *value = otherwise;
     if (!text)
@@ -48,18 +48,19 @@ static enum err_code number_of(const struct source *s, const char *name, int64_t
     return ERR_OK;
 }
 
-static const char *either(const char *a, const char *b)
+static const char *batch_either(const char *a, const char *b)
 {
     return a ? a : b;
 }
 
 /* ---- Slurm */
 
-static enum err_code slurm_nodes(struct batch_allocation *a, const struct source *s)
+static enum err_code batch_slurm_nodes(struct batch_allocation *a, const struct source *s)
 {
-    const char *list = either(text_of(s, "SLURM_JOB_NODELIST"), text_of(s, "SLURM_NODELIST"));
+    const char *list =
+        batch_either(batch_variable(s, "SLURM_JOB_NODELIST"), batch_variable(s, "SLURM_NODELIST"));
     if (a->launched)
-        list = either(text_of(s, "SLURM_STEP_NODELIST"), list);
+        list = batch_either(batch_variable(s, "SLURM_STEP_NODELIST"), list);
     if (!list)
         return ERR_OK;
     if (nodelist_expand(list, &a->nodes, s->e) != ERR_OK)
@@ -68,11 +69,11 @@ static enum err_code slurm_nodes(struct batch_allocation *a, const struct source
     return ERR_OK;
 }
 
-static enum err_code slurm_tasks(struct batch_allocation *a, const struct source *s)
+static enum err_code batch_slurm_tasks(struct batch_allocation *a, const struct source *s)
 {
-    const char *counts = text_of(s, "SLURM_STEP_TASKS_PER_NODE");
-    if (number_of(s, "SLURM_NODEID", 0, &a->node_rank) != ERR_OK ||
-        number_of(s, "SLURM_LOCALID", 0, &a->local_task) != ERR_OK)
+    const char *counts = batch_variable(s, "SLURM_STEP_TASKS_PER_NODE");
+    if (batch_number(s, "SLURM_NODEID", 0, &a->node_rank) != ERR_OK ||
+        batch_number(s, "SLURM_LOCALID", 0, &a->local_task) != ERR_OK)
         return s->e->code;
     a->local_tasks = counts ? nodelist_count_at(counts, a->node_rank) : -1;
     if (a->local_tasks <= a->local_task)
@@ -81,27 +82,27 @@ static enum err_code slurm_tasks(struct batch_allocation *a, const struct source
 }
 
 /* A batch script is one process on the first node; a step, what srun starts, is a process for each task. */
-static enum err_code read_slurm(struct batch_allocation *a, const struct source *s)
+static enum err_code batch_read_slurm(struct batch_allocation *a, const struct source *s)
 {
-    const char *job = either(text_of(s, "SLURM_JOB_ID"), text_of(s, "SLURM_JOBID"));
+    const char *job = batch_either(batch_variable(s, "SLURM_JOB_ID"), batch_variable(s, "SLURM_JOBID"));
     int64_t step;
     a->kind = BATCH_SLURM;
-    if (number_of(s, "SLURM_STEP_ID", -1, &step) != ERR_OK ||
-        number_of(s, "SLURM_RESTART_COUNT", 0, &a->restarts) != ERR_OK)
+    if (batch_number(s, "SLURM_STEP_ID", -1, &step) != ERR_OK ||
+        batch_number(s, "SLURM_RESTART_COUNT", 0, &a->restarts) != ERR_OK)
         return s->e->code;
     a->launched = step >= 0 && step < SLURM_LEAST_SPECIAL_STEP;
     a->id = a->launched ? xasprintf("%s.%lld", job, (long long)step) : xstrdup(job);
-    if (slurm_nodes(a, s) != ERR_OK)
+    if (batch_slurm_nodes(a, s) != ERR_OK)
         return s->e->code;
     if (a->launched)
-        return slurm_tasks(a, s);
+        return batch_slurm_tasks(a, s);
     a->node_rank = 0;
     return ERR_OK;
 }
 
 /* ---- PBS */
 
-static bool listed(char *const *list, const char *name)
+static bool batch_node_listed(char *const *list, const char *name)
 {
     for (; list && *list; list++)
         if (strcmp(*list, name) == 0)
@@ -110,7 +111,7 @@ static bool listed(char *const *list, const char *name)
 }
 
 /* One line a slot, the first line of a node in the order of the nodes. */
-static enum err_code pbs_nodes(struct batch_allocation *a, const struct source *s, const char *path)
+static enum err_code batch_pbs_nodes(struct batch_allocation *a, const struct source *s, const char *path)
 {
     CLEANUP(buf_release) struct buf text = {0};
     char *rest = NULL;
@@ -120,7 +121,7 @@ static enum err_code pbs_nodes(struct batch_allocation *a, const struct source *
     char *line = text.len ? strtok_r(text.data, " \t\r\n", &rest) : NULL;
     size_t count = 0;
     for (int64_t slot = 0; line; line = strtok_r(NULL, " \t\r\n", &rest), slot++) {
-        if (listed(a->nodes, line))
+        if (batch_node_listed(a->nodes, line))
             continue;
         a->nodes = strv_append(a->nodes, line);
         a->slots = array_grow(a->slots, count, &cap, sizeof(*a->slots));
@@ -133,22 +134,22 @@ static enum err_code pbs_nodes(struct batch_allocation *a, const struct source *
 }
 
 /* Host names may come with their domain on one side and without on the other. */
-static bool same_host(const char *a, const char *b)
+static bool batch_same_host(const char *a, const char *b)
 {
     size_t m = strcspn(a, "."), n = strcspn(b, ".");
     return strcmp(a, b) == 0 || (m == n && strncmp(a, b, m) == 0 && (!a[m] || !b[n]));
 }
 
 /* By name where it is in the list: PBS_NODENUM of the first node may have been handed on through ssh. */
-static enum err_code pbs_rank(struct batch_allocation *a, const struct source *s)
+static enum err_code batch_pbs_rank(struct batch_allocation *a, const struct source *s)
 {
     for (size_t i = 0; a->nodes[i]; i++)
-        if (s->host && same_host(a->nodes[i], s->host)) {
+        if (s->host && batch_same_host(a->nodes[i], s->host)) {
             a->node_rank = (int64_t)i;
             return ERR_OK;
         }
-    const char *name = text_of(s, "PBS_NODENUM") ? "PBS_NODENUM" : "PBS_NODEID";
-    if (number_of(s, name, -1, &a->node_rank) != ERR_OK)
+    const char *name = batch_variable(s, "PBS_NODENUM") ? "PBS_NODENUM" : "PBS_NODEID";
+    if (batch_number(s, name, -1, &a->node_rank) != ERR_OK)
         return s->e->code;
     if (a->node_rank >= a->node_count)
         return err_set(s->e, ERR_INVALID_ARGUMENT, "%s=%lld, and PBS_NODEFILE names %lld nodes", name,
@@ -156,13 +157,13 @@ static enum err_code pbs_rank(struct batch_allocation *a, const struct source *s
     return ERR_OK;
 }
 
-static enum err_code read_pbs(struct batch_allocation *a, const struct source *s)
+static enum err_code batch_read_pbs(struct batch_allocation *a, const struct source *s)
 {
     int64_t task;
     a->kind = BATCH_PBS;
-    a->id = xstrdup(either(text_of(s, "PBS_JOBID"), "pbs"));
-    if (pbs_nodes(a, s, text_of(s, "PBS_NODEFILE")) != ERR_OK || pbs_rank(a, s) != ERR_OK ||
-        number_of(s, "PBS_TASKNUM", 1, &task) != ERR_OK)
+    a->id = xstrdup(batch_either(batch_variable(s, "PBS_JOBID"), "pbs"));
+    if (batch_pbs_nodes(a, s, batch_variable(s, "PBS_NODEFILE")) != ERR_OK ||
+        batch_pbs_rank(a, s) != ERR_OK || batch_number(s, "PBS_TASKNUM", 1, &task) != ERR_OK)
         return s->e->code;
     a->launched = task > 1 || a->node_rank > 0;
     a->local_tasks = a->node_count > 1 ? 0 : 1;
@@ -172,12 +173,12 @@ static enum err_code read_pbs(struct batch_allocation *a, const struct source *s
 /* ---- MPI launchers */
 
 /* The nodes of the batch system around, where there is one; the tasks are those of the launcher. */
-static enum err_code surrounding_nodes(struct batch_allocation *a, const struct source *s)
+static enum err_code batch_surrounding_nodes(struct batch_allocation *a, const struct source *s)
 {
-    const char *file = text_of(s, "PBS_NODEFILE");
-    if (text_of(s, "SLURM_JOB_ID"))
-        return slurm_nodes(a, s);
-    return file ? pbs_nodes(a, s, file) : ERR_OK;
+    const char *file = batch_variable(s, "PBS_NODEFILE");
+    if (batch_variable(s, "SLURM_JOB_ID"))
+        return batch_slurm_nodes(a, s);
+    return file ? batch_pbs_nodes(a, s, file) : ERR_OK;
 }
 
 struct mpi_names {
@@ -203,9 +204,9 @@ static const struct mpi_names mpis[] = {
 
 /* Open MPI 4 tells every task where mpirun itself runs, on the first node as a rule:
  * "2140405760.0;tcp://192.0.2.2:56959;tcp6://..." */
-static char *mpirun_address(const struct source *s)
+static char *batch_mpirun_address(const struct source *s)
 {
-    const char *uri = text_of(s, "OMPI_MCA_orte_hnp_uri");
+    const char *uri = batch_variable(s, "OMPI_MCA_orte_hnp_uri");
     const char *address = uri ? strstr(uri, "tcp://") : NULL;
     if (!address)
         return NULL;
@@ -216,30 +217,32 @@ static char *mpirun_address(const struct source *s)
 
 /* Which node a task is on is not said. With one task a node the rank is the node's; with several, the first
  * one's node comes first and the others by order of joining. */
-static enum err_code read_mpi(struct batch_allocation *a, const struct source *s,
-                              const struct mpi_names *names)
+static enum err_code batch_read_mpi(struct batch_allocation *a, const struct source *s,
+                                    const struct mpi_names *names)
 {
     int64_t rank, size;
     const char *job = NULL;
     a->kind = names->kind;
     a->launched = true;
-    if (number_of(s, names->rank, 0, &rank) != ERR_OK || number_of(s, names->size, 1, &size) != ERR_OK ||
-        number_of(s, names->local_rank, 0, &a->local_task) != ERR_OK ||
-        number_of(s, names->local_size, 1, &a->local_tasks) != ERR_OK ||
-        number_of(s, "SLURM_RESTART_COUNT", 0, &a->restarts) != ERR_OK || surrounding_nodes(a, s) != ERR_OK)
+    if (batch_number(s, names->rank, 0, &rank) != ERR_OK ||
+        batch_number(s, names->size, 1, &size) != ERR_OK ||
+        batch_number(s, names->local_rank, 0, &a->local_task) != ERR_OK ||
+        batch_number(s, names->local_size, 1, &a->local_tasks) != ERR_OK ||
+        batch_number(s, "SLURM_RESTART_COUNT", 0, &a->restarts) != ERR_OK ||
+        batch_surrounding_nodes(a, s) != ERR_OK)
         return s->e->code;
     if (a->local_tasks <= a->local_task || a->local_tasks > size)
         return err_set(s->e, ERR_INVALID_ARGUMENT, "%s=%lld of %s=%lld and %s=%lld do not fit together",
                        names->local_rank, (long long)a->local_task, names->local_size,
                        (long long)a->local_tasks, names->size, (long long)size);
     for (size_t i = 0; i < ARRAY_LEN(names->job) && !job; i++)
-        job = text_of(s, names->job[i]);
-    a->id = xstrdup(either(job, "mpi"));
-    if (number_of(s, "OMPI_MCA_orte_num_nodes", (size + a->local_tasks - 1) / a->local_tasks,
-                  &a->node_count) != ERR_OK)
+        job = batch_variable(s, names->job[i]);
+    a->id = xstrdup(batch_either(job, "mpi"));
+    if (batch_number(s, "OMPI_MCA_orte_num_nodes", (size + a->local_tasks - 1) / a->local_tasks,
+                     &a->node_count) != ERR_OK)
         return s->e->code;
     if (!a->nodes && a->kind == BATCH_OPEN_MPI)
-        a->host = mpirun_address(s);
+        a->host = batch_mpirun_address(s);
     a->node_rank = rank == 0 || a->local_tasks == 1 ? rank : -1;
     a->first = rank == 0;
     return ERR_OK;
@@ -248,15 +251,15 @@ static enum err_code read_mpi(struct batch_allocation *a, const struct source *s
 /* ---- */
 
 /* mpirun inside of Slurm or PBS leaves their variables in place: the innermost launcher counts. */
-static enum err_code read_any(struct batch_allocation *a, const struct source *s)
+static enum err_code batch_read_any(struct batch_allocation *a, const struct source *s)
 {
     for (size_t i = 0; i < ARRAY_LEN(mpis); i++)
-        if (text_of(s, mpis[i].rank) && text_of(s, mpis[i].local_rank))
-            return read_mpi(a, s, &mpis[i]);
-    if (text_of(s, "SLURM_JOB_ID") || text_of(s, "SLURM_JOBID"))
-        return read_slurm(a, s);
-    if (text_of(s, "PBS_NODEFILE"))
-        return read_pbs(a, s);
+        if (batch_variable(s, mpis[i].rank) && batch_variable(s, mpis[i].local_rank))
+            return batch_read_mpi(a, s, &mpis[i]);
+    if (batch_variable(s, "SLURM_JOB_ID") || batch_variable(s, "SLURM_JOBID"))
+        return batch_read_slurm(a, s);
+    if (batch_variable(s, "PBS_NODEFILE"))
+        return batch_read_pbs(a, s);
     return ERR_OK;
 }
 
@@ -265,7 +268,7 @@ enum err_code batch_allocation_read(struct batch_allocation *a, char *const *env
 {
     struct source s = {environment, host, e};
     *a = (struct batch_allocation){.node_count = 1, .node_rank = -1, .local_tasks = 1};
-    enum err_code code = read_any(a, &s);
+    enum err_code code = batch_read_any(a, &s);
     if (code != ERR_OK) {
         batch_allocation_release(a);
         return code;

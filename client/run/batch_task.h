@@ -17,14 +17,14 @@ struct batch_task {
 /* Of this process's environment and host name. */
 MUST_CHECK enum err_code batch_allocation_here(struct batch_allocation *a, struct err *e);
 /* *l is what flags and PET_* left open. */
-void batch_task_enter(struct batch_task *b, struct run_request *l);
+void batch_task_enter(struct batch_task *b, struct run_request *r);
 void batch_task_release(struct batch_task *b); /* for CLEANUP too */
 
 /* What an allocation fills in. Pure: batch_task_enter calls it. */
-void batch_task_fill(const struct batch_allocation *a, struct run_request *l);
+void batch_task_fill(const struct batch_allocation *a, struct run_request *r);
 /* SIGUSR1, the warning before the end as in #SBATCH --signal=USR1@60, goes to all processes: it stops a train
  * job; a command gets it as well, and what it makes of it counts. */
-void batch_task_signals(const struct batch_task *b, enum job_kind kind, struct run_request *l);
+void batch_task_signals(const struct batch_task *b, enum job_kind kind, struct run_request *r);
 /* True where a train job goes on from what an earlier run of this same batch job has committed. */
 bool batch_task_resumes(const struct batch_task *b, const struct job_spec *spec);
 

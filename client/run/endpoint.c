@@ -17,19 +17,19 @@
 
 #define PATIENCE_MS 1000
 
-static char *joined(const char *host, int64_t port)
+static char *endpoint_join_text(const char *host, int64_t port)
 {
     return xasprintf(strchr(host, ':') ? "[%s]:%lld" : "%s:%lld", host, (long long)port);
 }
 
-static bool loopback(const struct sockaddr *a)
+static bool address_is_loopback(const struct sockaddr *a)
 {
     if (a->sa_family == AF_INET)
         return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
     return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
 }
 
-static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
+static bool address_equal(const struct sockaddr *a, const struct sockaddr *b)
 {
     if (a->sa_family != b->sa_family)
         return false;
@@ -41,20 +41,20 @@ static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
                   sizeof(struct in6_addr)) == 0;
 }
 
-static bool is_own(const struct sockaddr *address)
+static bool address_is_own(const struct sockaddr *address)
 {
     struct ifaddrs *list = NULL;
-    bool own = loopback(address);
+    bool own = address_is_loopback(address);
     if (getifaddrs(&list) != 0)
         return own;
     for (const struct ifaddrs *i = list; i && !own; i = i->ifa_next)
-        own = i->ifa_addr && same_address(i->ifa_addr, address);
+        own = i->ifa_addr && address_equal(i->ifa_addr, address);
     freeifaddrs(list);
     return own;
 }
 
 /* Whole, or as far as its first dot. */
-static bool is_own_name(const char *host)
+static bool host_is_own_name(const char *host)
 {
     char name[HOST_NAME_MAX + 1] = "";
     if (gethostname(name, sizeof(name)) != 0 || !*name)
@@ -63,7 +63,7 @@ static bool is_own_name(const char *host)
     return strcasecmp(name, host) == 0 || (strncasecmp(name, host, len) == 0 && !host[len]);
 }
 
-static bool is_numeric(const char *host)
+static bool host_is_numeric(const char *host)
 {
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST};
     struct addrinfo *found = NULL;
@@ -73,7 +73,7 @@ static bool is_numeric(const char *host)
     return true;
 }
 
-static char *numeric(const struct addrinfo *a)
+static char *address_numeric_text(const struct addrinfo *a)
 {
     char host[NI_MAXHOST];
     if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof(host), NULL, 0, NI_NUMERICHOST) != 0)
@@ -82,7 +82,7 @@ static char *numeric(const struct addrinfo *a)
 }
 
 /* "[::]" takes IPv4 too, where the machine has IPv6 at all. */
-static const char *every_address(void)
+static const char *endpoint_every_address(void)
 {
     const struct sockaddr_in6 any = {.sin6_family = AF_INET6};
     CLEANUP(close_fd) int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -91,18 +91,20 @@ static const char *every_address(void)
 
 /* A name may stand for 127.0.1.1 here and for another address elsewhere: then every address is bound, and
  * none is known that the others reach. */
-static void settle(struct endpoint *out, const char *host, int64_t port, const struct addrinfo *found)
+static void endpoint_settle(struct endpoint *out, const char *host, int64_t port,
+                            const struct addrinfo *found)
 {
-    bool number = is_numeric(host), local = strcasecmp(host, "localhost") == 0;
+    bool number = host_is_numeric(host), local = strcasecmp(host, "localhost") == 0;
     for (const struct addrinfo *a = found; a; a = a->ai_next) {
-        if (!is_own(a->ai_addr))
+        if (!address_is_own(a->ai_addr))
             continue;
         out->own = true;
-        if (!out->node && (number || local || !loopback(a->ai_addr)))
-            out->node = numeric(a);
+        if (!out->node && (number || local || !address_is_loopback(a->ai_addr)))
+            out->node = address_numeric_text(a);
     }
-    out->own = out->own || is_own_name(host);
-    out->listen = joined(out->node && (number || local) ? out->node : every_address(), port);
+    out->own = out->own || host_is_own_name(host);
+    out->listen =
+        endpoint_join_text(out->node && (number || local) ? out->node : endpoint_every_address(), port);
 }
 
 enum err_code endpoint_find(struct endpoint *out, const char *host, int64_t port, struct err *e)
@@ -111,10 +113,10 @@ enum err_code endpoint_find(struct endpoint *out, const char *host, int64_t port
     struct addrinfo *found = NULL;
     int rc = getaddrinfo(host, NULL, &hints, &found);
     *out = (struct endpoint){0};
-    if (rc != 0 && !is_own_name(host))
+    if (rc != 0 && !host_is_own_name(host))
         return err_set(e, ERR_UNAVAILABLE, "%s: %s", host, gai_strerror(rc));
-    out->address = joined(host, port);
-    settle(out, host, port, rc == 0 ? found : NULL);
+    out->address = endpoint_join_text(host, port);
+    endpoint_settle(out, host, port, rc == 0 ? found : NULL);
     if (rc == 0)
         freeaddrinfo(found);
     return ERR_OK;
@@ -129,7 +131,7 @@ void endpoint_release(struct endpoint *endpoint)
 }
 
 /* The addresses of "host:port" or "[v6]:port", which we have written ourselves; NULL: none. */
-static struct addrinfo *resolve(const char *text)
+static struct addrinfo *endpoint_resolve(const char *text)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     CLEANUP(free_text) char *copy = xstrdup(text);
@@ -145,7 +147,7 @@ static struct addrinfo *resolve(const char *text)
 
 bool endpoint_taken(const struct endpoint *endpoint)
 {
-    struct addrinfo *found = resolve(endpoint->listen);
+    struct addrinfo *found = endpoint_resolve(endpoint->listen);
     const int yes = 1;
     bool taken = false;
     if (!found)
@@ -157,7 +159,7 @@ bool endpoint_taken(const struct endpoint *endpoint)
     return taken;
 }
 
-static bool refused(const struct addrinfo *to)
+static bool endpoint_connect_refused(const struct addrinfo *to)
 {
     CLEANUP(close_fd) int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -181,10 +183,10 @@ bool endpoint_gone(struct endpoint *endpoint, int64_t now_ms)
 
 bool endpoint_refuses(const struct endpoint *endpoint)
 {
-    struct addrinfo *found = resolve(endpoint->address);
+    struct addrinfo *found = endpoint_resolve(endpoint->address);
     bool all = found != NULL;
     for (const struct addrinfo *a = found; a && all; a = a->ai_next)
-        all = refused(a);
+        all = endpoint_connect_refused(a);
     if (found)
         freeaddrinfo(found);
     return all;

@@ -10,50 +10,50 @@
 #define QUEUE_MS 60000 /* all are here and it has not started: it never will, the nodes are its own */
 
 /* For all hosts: the job has failed. */
-static enum err_code give_up(struct host_duties *u, char *why, struct err *e)
+static enum err_code host_duties_give_up(struct host_duties *d, char *why, struct err *e)
 {
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
-    u->gave_up = true;
-    request.job = u->session->job;
+    d->gave_up = true;
+    request.job = d->session->job;
     request.why = why;
     request.exit_code = EXIT_DDP;
-    return link_call(&u->session->link, "CancelJob", &request, &reply, 0, e);
+    return link_call(&d->session->link, "CancelJob", &request, &reply, 0, e);
 }
 
 /* A job that has lost nodes waits for others as long as it did at first. */
-static enum err_code check_enough(struct host_duties *u, int64_t now, struct err *e)
+static enum err_code host_duties_check_nodes(struct host_duties *d, int64_t now, struct err *e)
 {
-    const struct run_request *l = u->session->launch;
-    const char *state = u->session->state;
+    const struct run_request *r = d->session->request;
+    const char *state = d->session->state;
     CLEANUP(buf_release) struct buf line = {0};
     bool waits = strcmp(state, "queued") == 0 || strcmp(state, "recovering") == 0;
-    if (!waits || (int64_t)u->member->status->n_nodes >= l->nodes_min) {
-        u->short_ms = 0;
+    if (!waits || (int64_t)d->member->status->n_nodes >= r->nodes_min) {
+        d->short_ms = 0;
         return ERR_OK;
     }
-    if (!u->short_ms) {
-        u->short_ms = now;
+    if (!d->short_ms) {
+        d->short_ms = now;
         buf_printf(&line, "ddpctl: %zu of %lld nodes left, waits %lld s for another at %s\n",
-                   u->member->status->n_nodes, (long long)l->nodes_min, (long long)l->join_timeout_ms / 1000,
-                   u->address);
+                   d->member->status->n_nodes, (long long)r->nodes_min, (long long)r->join_timeout_ms / 1000,
+                   d->address);
         stderr_put(&line);
     }
-    if (u->gave_up || now - u->short_ms < l->join_timeout_ms)
+    if (d->gave_up || now - d->short_ms < r->join_timeout_ms)
         return ERR_OK;
     buf_clear(&line);
-    buf_printf(&line, "%zu of %lld nodes left (", u->member->status->n_nodes, (long long)l->nodes_min);
-    run_membership_list(u->member, &line);
-    buf_printf(&line, "), no other came within %lld s", (long long)l->join_timeout_ms / 1000);
-    return give_up(u, line.data, e);
+    buf_printf(&line, "%zu of %lld nodes left (", d->member->status->n_nodes, (long long)r->nodes_min);
+    run_membership_list(d->member, &line);
+    buf_printf(&line, "), no other came within %lld s", (long long)r->join_timeout_ms / 1000);
+    return host_duties_give_up(d, line.data, e);
 }
 
 /* There are enough; whether it can start on them, or go on, is the coordinator's to say. */
-static enum err_code check_placed(struct host_duties *u, int64_t now, struct err *e)
+static enum err_code host_duties_check_placed(struct host_duties *d, int64_t now, struct err *e)
 {
-    struct run_session *s = u->session;
+    struct run_session *s = d->session;
     CLEANUP(buf_release) struct buf line = {0};
-    if (u->short_ms || u->gave_up) {
+    if (d->short_ms || d->gave_up) {
         s->waiting = (struct waiting){0};
         return ERR_OK;
     }
@@ -65,11 +65,11 @@ static enum err_code check_placed(struct host_duties *u, int64_t now, struct err
     if (s->generation || !s->waiting.since_ms || now - s->waiting.since_ms < QUEUE_MS)
         return ERR_OK;
     buf_printf(&line, "the job does not start on these nodes: %s", s->reason);
-    return give_up(u, line.data, e);
+    return host_duties_give_up(d, line.data, e);
 }
 
-enum err_code host_duties_turn(struct host_duties *u, struct err *e)
+enum err_code host_duties_turn(struct host_duties *d, struct err *e)
 {
     int64_t now = clock_boot_ms();
-    return check_enough(u, now, e) == ERR_OK ? check_placed(u, now, e) : e->code;
+    return host_duties_check_nodes(d, now, e) == ERR_OK ? host_duties_check_placed(d, now, e) : e->code;
 }

@@ -15,6 +15,6 @@ struct host_duties {
     bool gave_up;
 };
 
-MUST_CHECK enum err_code host_duties_turn(struct host_duties *u, struct err *e);
+MUST_CHECK enum err_code host_duties_turn(struct host_duties *d, struct err *e);
 
 #endif

@@ -41,7 +41,7 @@
 #define FAREWELL_MS 10000    /* for the others to learn the end */
 
 struct host_group {
-    const struct run_request *launch;
+    const struct run_request *request;
     const struct job_spec *spec;
     const char *text;
     bool hosting, quiet;
@@ -54,13 +54,13 @@ struct host_group {
     int64_t started_ms, said_ms, probe_ms;
     int64_t listens_ms; /* since when somebody has listened who is no coordinator, 0: nobody */
     int64_t ready_ms;   /* since when the least number of nodes has been here, 0: they are not */
-    struct host_duties upkeep;
+    struct host_duties duties;
 };
 
 /* ---- before anything is started */
 
 /* As agents take it: letters, digits, '-', '_' and '.', up to the first dot. */
-static void read_name(struct host_group *h)
+static void host_group_read_name(struct host_group *h)
 {
     if (gethostname(h->name, sizeof(h->name)) != 0 || !*h->name)
         snprintf(h->name, sizeof(h->name), "node");
@@ -72,7 +72,7 @@ static void read_name(struct host_group *h)
         *h->name = 'n';
 }
 
-static enum err_code check_flags(const struct globals *globals, struct err *e)
+static enum err_code host_group_check_flags(const struct globals *globals, struct err *e)
 {
     if (globals->tls_ca || globals->tls_cert || globals->tls_key)
         return err_set(e, ERR_INVALID_ARGUMENT,
@@ -80,37 +80,37 @@ static enum err_code check_flags(const struct globals *globals, struct err *e)
     return ERR_OK;
 }
 
-static int64_t cores(void)
+static int64_t machine_cores(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? n : 1;
 }
 
 /* How many workers this node has, 0: as the job says. */
-static int64_t own_procs(const struct job_spec *spec)
+static int64_t host_group_own_procs(const struct job_spec *spec)
 {
     if (spec->procs == JOB_PROCS_NUMBER)
         return spec->procs_per_node;
-    return spec->procs == JOB_PROCS_CPU ? cores() : 0;
+    return spec->procs == JOB_PROCS_CPU ? machine_cores() : 0;
 }
 
 /* ---- what is said meanwhile */
 
-static const char *plural(int64_t count)
+static const char *plural_ending(int64_t count)
 {
     return count == 1 ? "" : "s";
 }
 
-static const char *forgotten(const struct host_group *h)
+static const char *host_group_forgotten(const struct host_group *h)
 {
-    return h->launch->starter ? h->launch->starter : "to start the others";
+    return h->request->starter ? h->request->starter : "to start the others";
 }
 
-static void say_waiting(const struct host_group *h, bool first, int64_t waited)
+static void host_group_say_waiting(const struct host_group *h, bool first, int64_t waited)
 {
     const Ddp__V1__RunStatus *status = h->member.status;
     CLEANUP(buf_release) struct buf line = {0};
-    long long seconds = (first ? h->launch->join_timeout_ms : waited) / 1000;
+    long long seconds = (first ? h->request->join_timeout_ms : waited) / 1000;
     if (!status && first)
         buf_printf(&line, "ddpctl: waits for the run's host at %s, %lld s at most\n", h->endpoint.address,
                    seconds);
@@ -119,32 +119,32 @@ static void say_waiting(const struct host_group *h, bool first, int64_t waited)
                    h->endpoint.address, seconds);
     else if (first)
         buf_printf(&line, "ddpctl: %zu of %lld node%s joined at %s, waits for the others %lld s at most\n",
-                   status->n_nodes, (long long)h->launch->nodes_min, plural(h->launch->nodes_min),
+                   status->n_nodes, (long long)h->request->nodes_min, plural_ending(h->request->nodes_min),
                    h->endpoint.address, seconds);
     else
         buf_printf(&line, "ddpctl: %zu of %lld node%s joined after %lld s: did you forget %s?\n",
-                   status->n_nodes, (long long)h->launch->nodes_min, plural(h->launch->nodes_min), seconds,
-                   forgotten(h));
+                   status->n_nodes, (long long)h->request->nodes_min, plural_ending(h->request->nodes_min),
+                   seconds, host_group_forgotten(h));
     stderr_put(&line);
 }
 
-static void remind(struct host_group *h)
+static void host_group_remind(struct host_group *h)
 {
-    int64_t waited = clock_boot_ms() - h->started_ms, tenth = h->launch->join_timeout_ms / REMINDERS;
+    int64_t waited = clock_boot_ms() - h->started_ms, tenth = h->request->join_timeout_ms / REMINDERS;
     int64_t next = !h->said_ms ? SAY_MS : h->said_ms < tenth ? tenth : 2 * h->said_ms;
     if (waited < next || (h->member.status && h->ready_ms))
         return;
     h->said_ms = next;
     if (!h->quiet)
-        say_waiting(h, next == SAY_MS, waited);
+        host_group_say_waiting(h, next == SAY_MS, waited);
 }
 
 /* ---- meeting */
 
-static enum err_code start_coordinator(struct host_group *h, struct err *e)
+static enum err_code host_group_start_coordinator(struct host_group *h, struct err *e)
 {
     struct local_cluster *local = &h->session.local;
-    bool wanted = h->launch->is_host > 0 || (h->launch->is_host < 0 && h->endpoint.own);
+    bool wanted = h->request->is_host > 0 || (h->request->is_host < 0 && h->endpoint.own);
     if (!wanted || endpoint_taken(&h->endpoint))
         return ERR_OK; /* as torchrun: whoever comes second on the same machine joins the first */
     if (local_cluster_start_coordinator(local, h->endpoint.listen, h->token, e) == ERR_OK)
@@ -154,7 +154,7 @@ static enum err_code start_coordinator(struct host_group *h, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_link(struct host_group *h, struct err *e)
+static enum err_code host_group_open_link(struct host_group *h, struct err *e)
 {
     struct run_session *s = &h->session;
     const struct rpc_channel_options options = {.token = h->token};
@@ -164,7 +164,7 @@ static enum err_code open_link(struct host_group *h, struct err *e)
     return rpc_channel_open(&s->link.channel, h->endpoint.address, &options, e);
 }
 
-static enum err_code refused(const struct host_group *h, struct err *e)
+static enum err_code host_group_explain_refusal(const struct host_group *h, struct err *e)
 {
     if (e->code != ERR_UNAUTHENTICATED)
         return e->code;
@@ -175,7 +175,7 @@ static enum err_code refused(const struct host_group *h, struct err *e)
 }
 
 /* Something listens there for long and does not answer as a coordinator does. */
-static enum err_code look_for_stranger(struct host_group *h, const struct err *cause, struct err *e)
+static enum err_code host_group_find_stranger(struct host_group *h, const struct err *cause, struct err *e)
 {
     int64_t now = clock_boot_ms();
     if (now < h->probe_ms)
@@ -192,45 +192,45 @@ static enum err_code look_for_stranger(struct host_group *h, const struct err *c
     return ERR_OK;
 }
 
-static enum err_code check_patience(struct host_group *h, const struct err *cause, struct err *e)
+static enum err_code host_group_check_timeout(struct host_group *h, const struct err *cause, struct err *e)
 {
-    int64_t limit = h->launch->join_timeout_ms;
+    int64_t limit = h->request->join_timeout_ms;
     if (clock_boot_ms() - h->started_ms < limit)
-        return look_for_stranger(h, cause, e);
+        return host_group_find_stranger(h, cause, e);
     return err_set(e, ERR_UNAVAILABLE, "no run at %s within %lld s: %.200s", h->endpoint.address,
                    (long long)limit / 1000, cause->msg);
 }
 
-static enum err_code check_here(struct host_group *h, struct err *e)
+static enum err_code host_group_check_local(struct host_group *h, struct err *e)
 {
     if (interrupts())
         return err_set(e, ERR_CANCELLED, "interrupted");
-    remind(h);
+    host_group_remind(h);
     return local_cluster_check(&h->session.local, e);
 }
 
-static enum err_code join(struct host_group *h, struct err *e)
+static enum err_code host_group_join(struct host_group *h, struct err *e)
 {
     Ddp__V1__JoinRunRequest request = DDP__V1__JOIN_RUN_REQUEST__INIT;
-    request.id = h->launch->id;
+    request.id = h->request->id;
     request.host = h->name;
-    request.nodes_min = (int32_t)h->launch->nodes_min;
-    request.nodes_max = (int32_t)h->launch->nodes_max;
-    request.node_rank = (int32_t)h->launch->node_rank;
-    request.procs = (int32_t)own_procs(h->spec);
+    request.nodes_min = (int32_t)h->request->nodes_min;
+    request.nodes_max = (int32_t)h->request->nodes_max;
+    request.node_rank = (int32_t)h->request->node_rank;
+    request.procs = (int32_t)host_group_own_procs(h->spec);
     request.kind = (char *)(uintptr_t)(h->spec->kind == JOB_TRAIN ? "train" : "command");
     request.job_digest = h->digest;
     run_membership_init(&h->member, &h->session.link, &request);
     while (!h->member.status) {
         struct err cause;
         enum err_code code = run_membership_next(&h->member, TURN_MS, &cause);
-        if (check_here(h, e) != ERR_OK)
+        if (host_group_check_local(h, e) != ERR_OK)
             return e->code;
-        if (code == ERR_UNAVAILABLE && check_patience(h, &cause, e) != ERR_OK)
+        if (code == ERR_UNAVAILABLE && host_group_check_timeout(h, &cause, e) != ERR_OK)
             return e->code;
         if (code != ERR_OK && code != ERR_UNAVAILABLE) {
             *e = cause;
-            return refused(h, e);
+            return host_group_explain_refusal(h, e);
         }
     }
     h->node = xstrdup(h->member.status->node);
@@ -239,25 +239,25 @@ static enum err_code join(struct host_group *h, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code start_agent(struct host_group *h, struct err *e)
+static enum err_code host_group_start_agent(struct host_group *h, struct err *e)
 {
-    const struct run_request *l = h->launch;
-    int64_t procs = own_procs(h->spec), here = cores();
+    const struct run_request *r = h->request;
+    int64_t procs = host_group_own_procs(h->spec), here = machine_cores();
     struct local_cluster_agent agent = {.slots = procs > here ? procs : here,
                                         .coordinator = h->hosting ? NULL : h->endpoint.address,
                                         .token = h->hosting ? NULL : h->token,
                                         .node = h->node,
-                                        .address = l->local_addr ? l->local_addr : h->endpoint.node};
+                                        .address = r->local_addr ? r->local_addr : h->endpoint.node};
     if (h->spec->kind == JOB_COMMAND) {
         agent.workdir = h->spec->workdir;
-        agent.command = l->command;
+        agent.command = r->command;
     }
     return local_cluster_start_agent(&h->session.local, &agent, e);
 }
 
 /* ---- the run's coordinator, and the other nodes */
 
-static enum err_code check_coordinator(struct host_group *h, int64_t wait_ms, struct err *e)
+static enum err_code host_group_check_coordinator(struct host_group *h, int64_t wait_ms, struct err *e)
 {
     struct err cause;
     enum err_code code = run_membership_next(&h->member, wait_ms, &cause);
@@ -268,11 +268,11 @@ static enum err_code check_coordinator(struct host_group *h, int64_t wait_ms, st
     }
     if (h->hosting || away < GONE_REFUSED_MS || (away < GONE_MS && !endpoint_gone(&h->endpoint, now)))
         return ERR_OK;
-    return err_set(e, ERR_UNAVAILABLE, "run '%.80s' is over: its host, %s at %s, is gone", h->launch->id,
+    return err_set(e, ERR_UNAVAILABLE, "run '%.80s' is over: its host, %s at %s, is gone", h->request->id,
                    h->member.status->host, h->endpoint.address);
 }
 
-static void warn_of_difference(const struct host_group *h)
+static void host_group_warn_difference(const struct host_group *h)
 {
     const Ddp__V1__RunStatus *status = h->member.status;
     CLEANUP(buf_release) struct buf line = {0};
@@ -282,42 +282,42 @@ static void warn_of_difference(const struct host_group *h)
     stderr_put(&line);
 }
 
-static enum err_code too_few(const struct host_group *h, struct err *e)
+static enum err_code host_group_too_few(const struct host_group *h, struct err *e)
 {
     const Ddp__V1__RunStatus *status = h->member.status;
     CLEANUP(buf_release) struct buf names = {0};
     run_membership_list(&h->member, &names);
     return err_set(e, ERR_DEADLINE_EXCEEDED,
                    "%zu of %lld node%s joined within %lld s%s%.200s%s: did you forget %s?", status->n_nodes,
-                   (long long)h->launch->nodes_min, plural(h->launch->nodes_min),
-                   (long long)h->launch->join_timeout_ms / 1000, names.len ? " (" : "",
-                   names.len ? names.data : "", names.len ? ")" : "", forgotten(h));
+                   (long long)h->request->nodes_min, plural_ending(h->request->nodes_min),
+                   (long long)h->request->join_timeout_ms / 1000, names.len ? " (" : "",
+                   names.len ? names.data : "", names.len ? ")" : "", host_group_forgotten(h));
 }
 
 /* All that may come are here, or enough of them and the last call is over. */
-static enum err_code complete(struct host_group *h, bool *out, struct err *e)
+static enum err_code host_group_complete(struct host_group *h, bool *out, struct err *e)
 {
     int64_t now = clock_boot_ms(), here = (int64_t)h->member.status->n_nodes;
-    if (here < h->launch->nodes_min) {
+    if (here < h->request->nodes_min) {
         h->ready_ms = 0;
         *out = false;
-        return now - h->started_ms < h->launch->join_timeout_ms ? ERR_OK : too_few(h, e);
+        return now - h->started_ms < h->request->join_timeout_ms ? ERR_OK : host_group_too_few(h, e);
     }
     if (!h->ready_ms)
         h->ready_ms = now;
-    *out = here >= h->launch->nodes_max || now - h->ready_ms >= h->launch->last_call_ms;
+    *out = here >= h->request->nodes_max || now - h->ready_ms >= h->request->last_call_ms;
     return ERR_OK;
 }
 
 /* Until there is a job; the run's host makes it. */
-static enum err_code wait_job(struct host_group *h, struct err *e)
+static enum err_code host_group_wait_job(struct host_group *h, struct err *e)
 {
     struct submission submission = {.text = h->text};
     bool all = false;
     while (!h->member.status->job) {
-        if (check_here(h, e) != ERR_OK || check_coordinator(h, TURN_MS, e) != ERR_OK)
+        if (host_group_check_local(h, e) != ERR_OK || host_group_check_coordinator(h, TURN_MS, e) != ERR_OK)
             return e->code;
-        if (h->hosting && complete(h, &all, e) != ERR_OK)
+        if (h->hosting && host_group_complete(h, &all, e) != ERR_OK)
             return e->code;
         if (all)
             return submit_send(&h->session.link, &submission, &h->session.job, e);
@@ -328,28 +328,29 @@ static enum err_code wait_job(struct host_group *h, struct err *e)
 
 /* ---- while the job runs */
 
-static enum err_code tend(struct run_session *s, struct err *e)
+static enum err_code host_group_tend(struct run_session *s, struct err *e)
 {
     struct host_group *h = s->owner;
-    if (check_coordinator(h, 0, e) != ERR_OK)
+    if (host_group_check_coordinator(h, 0, e) != ERR_OK)
         return e->code;
     if (!h->hosting)
         return ERR_OK;
-    return host_duties_turn(&h->upkeep, e);
+    return host_duties_turn(&h->duties, e);
 }
 
-static enum err_code run(struct host_group *h, struct err *e)
+static enum err_code host_group_run_job(struct host_group *h, struct err *e)
 {
     struct run_session *s = &h->session;
-    if (local_cluster_open(&s->local, h->launch->log_dir, e) != ERR_OK || start_coordinator(h, e) != ERR_OK ||
-        open_link(h, e) != ERR_OK || join(h, e) != ERR_OK || start_agent(h, e) != ERR_OK)
+    if (local_cluster_open(&s->local, h->request->log_dir, e) != ERR_OK ||
+        host_group_start_coordinator(h, e) != ERR_OK || host_group_open_link(h, e) != ERR_OK ||
+        host_group_join(h, e) != ERR_OK || host_group_start_agent(h, e) != ERR_OK)
         return e->code;
     if (!h->hosting)
-        warn_of_difference(h);
-    if (wait_job(h, e) != ERR_OK)
+        host_group_warn_difference(h);
+    if (host_group_wait_job(h, e) != ERR_OK)
         return e->code;
-    h->upkeep = (struct host_duties){.session = s, .member = &h->member, .address = h->endpoint.address};
-    s->tend = tend;
+    h->duties = (struct host_duties){.session = s, .member = &h->member, .address = h->endpoint.address};
+    s->tend = host_group_tend;
     s->owner = h;
     return run_session_run(s, e);
 }
@@ -357,7 +358,7 @@ static enum err_code run(struct host_group *h, struct err *e)
 /* ---- the end */
 
 /* Their agents go first, so one that is still there has yet to learn the end. */
-static void wait_others(struct host_group *h)
+static void host_group_wait_others(struct host_group *h)
 {
     int64_t deadline = clock_boot_ms() + FAREWELL_MS;
     struct err e;
@@ -368,7 +369,7 @@ static void wait_others(struct host_group *h)
             return;
 }
 
-static int exit_code(struct host_group *h, enum err_code code, const struct err *e)
+static int host_group_exit_code(struct host_group *h, enum err_code code, const struct err *e)
 {
     CLEANUP(buf_release) struct buf line = {0};
     if (interrupts())
@@ -383,7 +384,7 @@ static int exit_code(struct host_group *h, enum err_code code, const struct err 
 }
 
 /* Of what must be the same on each host: they have their own commands, and numbers of workers. */
-static void digest_job(struct host_group *h)
+static void host_group_digest_job(struct host_group *h)
 {
     uint8_t digest[DIGEST_BYTES];
     struct job_spec common = *h->spec;
@@ -395,24 +396,24 @@ static void digest_job(struct host_group *h)
     hex_encode(h->digest, digest, sizeof(digest));
 }
 
-int host_group_run(const struct globals *globals, const struct run_request *launch, const char *text,
+int host_group_run(const struct globals *globals, const struct run_request *request, const char *text,
                    const struct job_spec *spec, bool quiet)
 {
-    struct host_group h = {.launch = launch, .spec = spec, .text = text, .quiet = quiet};
+    struct host_group h = {.request = request, .spec = spec, .text = text, .quiet = quiet};
     struct err e = {0};
-    read_name(&h);
-    digest_job(&h);
-    run_session_init(&h.session, launch, quiet);
+    host_group_read_name(&h);
+    host_group_digest_job(&h);
+    run_session_init(&h.session, request, quiet);
     h.started_ms = clock_boot_ms();
-    enum err_code code = endpoint_find(&h.endpoint, launch->host, launch->port, &e);
+    enum err_code code = endpoint_find(&h.endpoint, request->host, request->port, &e);
     if (code == ERR_OK)
-        code = check_flags(globals, &e);
+        code = host_group_check_flags(globals, &e);
     if (code == ERR_OK)
         code = run_token_find(globals, &h.token, &e);
     if (code == ERR_OK)
-        code = run(&h, &e);
-    int status = exit_code(&h, code, &e);
-    wait_others(&h);
+        code = host_group_run_job(&h, &e);
+    int status = host_group_exit_code(&h, code, &e);
+    host_group_wait_others(&h);
     if (!h.hosting)
         local_cluster_end(&h.session.local); /* says goodbye while the coordinator waits for us */
     run_membership_leave(&h.member);

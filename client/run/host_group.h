@@ -6,7 +6,7 @@
 
 /* `ddpctl run` typed on several hosts: they meet at the launch's endpoint, run the job together, and each
  * stays until it has ended. text and spec are of the job as this host has it. Returns ddpctl's exit code. */
-int host_group_run(const struct globals *globals, const struct run_request *launch, const char *text,
+int host_group_run(const struct globals *globals, const struct run_request *request, const char *text,
                    const struct job_spec *spec, bool quiet);
 
 #endif

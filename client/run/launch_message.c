@@ -18,7 +18,7 @@ char *launch_message_text(const struct launch_message *at)
                      (long long)at->port, at->id, at->host, at->env);
 }
 
-static bool next_number(char **rest, int64_t *value)
+static bool launch_message_next_number(char **rest, int64_t *value)
 {
     char *end;
     errno = 0;
@@ -33,9 +33,10 @@ enum err_code launch_message_parse(const char *text, struct launch_message *at, 
     CLEANUP(free_text) char *copy = xstrdup(text);
     char *rest = copy;
     *at = (struct launch_message){0};
-    bool good = next_number(&rest, &at->rank) && next_number(&rest, &at->count) &&
-                next_number(&rest, &at->port) && at->rank >= -1 && at->rank < at->count && at->port > 0 &&
-                at->port < 65536;
+    bool good = launch_message_next_number(&rest, &at->rank) &&
+                launch_message_next_number(&rest, &at->count) &&
+                launch_message_next_number(&rest, &at->port) && at->rank >= -1 && at->rank < at->count &&
+                at->port > 0 && at->port < 65536;
     const char *id = good ? strsep(&rest, ",") : NULL;
     const char *host = rest ? strsep(&rest, ",") : NULL;
     if (!id || !host || !rest)
@@ -54,21 +55,21 @@ void launch_message_release(struct launch_message *at)
     *at = (struct launch_message){0};
 }
 
-void launch_message_apply(const struct launch_message *at, struct run_request *l)
+void launch_message_apply(const struct launch_message *at, struct run_request *r)
 {
-    if (!l->nodes_min)
-        l->nodes_min = l->nodes_max = at->count;
-    if (l->node_rank < 0)
-        l->node_rank = at->rank;
-    if (!l->id && *at->id)
-        l->id = xstrdup(at->id);
-    l->told = at->rank > 0;
-    if (l->host || !*at->host)
+    if (!r->nodes_min)
+        r->nodes_min = r->nodes_max = at->count;
+    if (r->node_rank < 0)
+        r->node_rank = at->rank;
+    if (!r->id && *at->id)
+        r->id = xstrdup(at->id);
+    r->told = at->rank > 0;
+    if (r->host || !*at->host)
         return;
-    l->host = xstrdup(at->host);
-    l->port = at->port;
-    if (l->is_host < 0 && at->rank >= 0)
-        l->is_host = at->rank == 0;
+    r->host = xstrdup(at->host);
+    r->port = at->port;
+    if (r->is_host < 0 && at->rank >= 0)
+        r->is_host = at->rank == 0;
 }
 
 char *launch_message_pack(char *const *environment, size_t *size)
@@ -82,7 +83,7 @@ char *launch_message_pack(char *const *environment, size_t *size)
 }
 
 /* Until the empty text: more may never come on a lifeline. */
-static enum err_code read_all(int fd, struct buf *all, struct err *e)
+static enum err_code environment_read(int fd, struct buf *all, struct err *e)
 {
     char byte;
     for (bool begins = true;; begins = !byte) {
@@ -97,10 +98,10 @@ static enum err_code read_all(int fd, struct buf *all, struct err *e)
     }
 }
 
-static enum err_code receive(int fd, struct err *e)
+static enum err_code environment_receive(int fd, struct err *e)
 {
     CLEANUP(buf_release) struct buf all = {0};
-    if (read_all(fd, &all, e) != ERR_OK)
+    if (environment_read(fd, &all, e) != ERR_OK)
         return e->code;
     for (size_t at = 0; at < all.len; at += strlen(all.data + at) + 1) {
         char *entry = all.data + at, *value = strchr(entry, '=');
@@ -114,7 +115,7 @@ static enum err_code receive(int fd, struct err *e)
 }
 
 /* The kernel turns what happens on the descriptor into SIGTERM; nothing is ever sent, so it is the end. */
-static void follow_lifeline(int fd)
+static void lifeline_follow(int fd)
 {
     struct pollfd now = {.fd = fd, .events = POLLIN};
     if (fcntl(fd, F_SETOWN, getpid()) != 0 || fcntl(fd, F_SETSIG, SIGTERM) != 0 ||
@@ -129,13 +130,13 @@ enum err_code launch_message_receive(const struct launch_message *at, struct err
     if (!*at->env)
         return ERR_OK;
     if (strcmp(at->env, "-") == 0) {
-        if (receive(STDIN_FILENO, e) != ERR_OK)
+        if (environment_receive(STDIN_FILENO, e) != ERR_OK)
             return e->code;
-        follow_lifeline(STDIN_FILENO);
+        lifeline_follow(STDIN_FILENO);
         return ERR_OK;
     }
     CLEANUP(close_fd) int fd = open(at->env, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return err_sys(e, errno, "%s", at->env);
-    return receive(fd, e);
+    return environment_receive(fd, e);
 }

@@ -22,7 +22,7 @@ MUST_CHECK enum err_code launch_message_parse(const char *text, struct launch_me
 void launch_message_release(struct launch_message *at); /* for CLEANUP too */
 
 /* Leaves alone what the arguments, which are the user's own, say already. */
-void launch_message_apply(const struct launch_message *at, struct run_request *l);
+void launch_message_apply(const struct launch_message *at, struct run_request *r);
 
 /* "NAME=value" texts, each ended by a NUL, and an empty one at the end. */
 char *launch_message_pack(char *const *environment, size_t *size);

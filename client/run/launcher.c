@@ -19,14 +19,15 @@ bool launcher_on_path(const char *program)
     return false;
 }
 
-static enum err_code choose_auto(const struct run_request *l, const struct batch_allocation *a,
-                                 bool (*have)(const char *program), enum launcher *out, struct err *e)
+static enum err_code launcher_choose_auto(const struct run_request *r, const struct batch_allocation *a,
+                                          bool (*have)(const char *program), enum launcher *out,
+                                          struct err *e)
 {
     if (a->kind == BATCH_SLURM)
         *out = LAUNCHER_SRUN;
     else if (a->kind == BATCH_PBS && have("pbsdsh"))
         *out = LAUNCHER_PBSDSH;
-    else if (a->kind == BATCH_PBS || l->hosts)
+    else if (a->kind == BATCH_PBS || r->hosts)
         *out = LAUNCHER_SSH;
     else
         return err_set(e, ERR_INVALID_ARGUMENT,
@@ -34,7 +35,7 @@ static enum err_code choose_auto(const struct run_request *l, const struct batch
     return ERR_OK;
 }
 
-enum err_code launcher_choose(const struct run_request *l, const struct batch_allocation *a,
+enum err_code launcher_choose(const struct run_request *r, const struct batch_allocation *a,
                               bool (*have)(const char *program), enum launcher *out, struct err *e)
 {
     static const struct {
@@ -44,20 +45,20 @@ enum err_code launcher_choose(const struct run_request *l, const struct batch_al
                  {"pbsdsh", LAUNCHER_PBSDSH},
                  {"ssh", LAUNCHER_SSH},
                  {"mpirun", LAUNCHER_MPIRUN}};
-    const char *name = l->launcher ? l->launcher : l->hosts ? "auto" : NULL;
+    const char *name = r->launcher ? r->launcher : r->hosts ? "auto" : NULL;
     *out = LAUNCHER_NONE;
     if (!name)
         return ERR_OK;
-    if (l->standalone)
+    if (r->standalone)
         return err_set(e, ERR_INVALID_ARGUMENT, "--standalone is this machine alone, without --%s",
-                       l->hosts ? "hosts" : "launcher");
+                       r->hosts ? "hosts" : "launcher");
     if (a->kind != BATCH_NONE && a->launched && strcmp(name, "ssh") != 0)
         return ERR_OK; /* this is one of those that were to be started */
-    if (l->node_rank >= 0)
+    if (r->node_rank >= 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank is for one host, --%s starts them all",
-                       l->hosts ? "hosts" : "launcher");
+                       r->hosts ? "hosts" : "launcher");
     if (strcmp(name, "auto") == 0)
-        return choose_auto(l, a, have, out, e);
+        return launcher_choose_auto(r, a, have, out, e);
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcmp(name, names[i].name) == 0)
             *out = names[i].launcher;

@@ -12,18 +12,18 @@
 /* srun and mpirun are the batch system's own way: this process becomes them, so that signals and the exit
  * code are theirs. */
 
-static void add(char ***argv, const char *word)
+static void argv_add(char ***argv, const char *word)
 {
     *argv = strv_append(*argv, word);
 }
 
-static void add_number(char ***argv, const char *option, int64_t number)
+static void argv_add_number(char ***argv, const char *option, int64_t number)
 {
     CLEANUP(free_text) char *word = xasprintf("%s%lld", option, (long long)number);
-    add(argv, word);
+    argv_add(argv, word);
 }
 
-static char *joined(char *const *hosts)
+static char *hosts_joined(char *const *hosts)
 {
     struct buf text = {0};
     for (; *hosts; hosts++)
@@ -31,21 +31,21 @@ static char *joined(char *const *hosts)
     return buf_steal(&text);
 }
 
-static void srun_arguments(const struct remote_launch *p, char ***argv)
+static void launcher_srun_arguments(const struct remote_launch *p, char ***argv)
 {
-    add(argv, "srun");
-    add_number(argv, "--nodes=", p->count);
-    add_number(argv, "--ntasks=", p->count);
-    add(argv, "--ntasks-per-node=1");
+    argv_add(argv, "srun");
+    argv_add_number(argv, "--nodes=", p->count);
+    argv_add_number(argv, "--ntasks=", p->count);
+    argv_add(argv, "--ntasks-per-node=1");
     if (p->hosts) {
-        CLEANUP(free_text) char *list = joined(p->hosts);
+        CLEANUP(free_text) char *list = hosts_joined(p->hosts);
         CLEANUP(free_text) char *word = xasprintf("--nodelist=%s", list);
-        add(argv, word);
+        argv_add(argv, word);
     }
 }
 
 /* What `mpirun --version` says; its families take different options. */
-static bool is_open_mpi(void)
+static bool launcher_is_open_mpi(void)
 {
     char said[4096];
     FILE *pipe = popen("mpirun --version 2>&1", "r"); /* a fixed text: nothing of the user's is in it */
@@ -56,50 +56,50 @@ static bool is_open_mpi(void)
     return strstr(said, "Open MPI") || strstr(said, "OpenRTE") || strstr(said, "PRTE");
 }
 
-static void open_mpi_arguments(const struct remote_launch *p, char ***argv)
+static void launcher_open_mpi_arguments(const struct remote_launch *p, char ***argv)
 {
-    add(argv, "-np");
-    add_number(argv, "", p->count);
-    add(argv, "--map-by");
-    add(argv, "ppr:1:node");
+    argv_add(argv, "-np");
+    argv_add_number(argv, "", p->count);
+    argv_add(argv, "--map-by");
+    argv_add(argv, "ppr:1:node");
     if (p->hosts) {
-        CLEANUP(free_text) char *list = joined(p->hosts);
-        add(argv, "--host");
-        add(argv, list);
+        CLEANUP(free_text) char *list = hosts_joined(p->hosts);
+        argv_add(argv, "--host");
+        argv_add(argv, list);
     }
     for (char **entry = p->secrets; entry && *entry; entry++) {
         CLEANUP(free_text) char *name = xasprintf("%.*s", (int)strcspn(*entry, "="), *entry);
-        add(argv, "-x");
-        add(argv, name);
+        argv_add(argv, "-x");
+        argv_add(argv, name);
     }
 }
 
-static void hydra_arguments(const struct remote_launch *p, char ***argv)
+static void launcher_hydra_arguments(const struct remote_launch *p, char ***argv)
 {
-    add(argv, "-n");
-    add_number(argv, "", p->count);
-    add(argv, "-ppn");
-    add(argv, "1");
+    argv_add(argv, "-n");
+    argv_add_number(argv, "", p->count);
+    argv_add(argv, "-ppn");
+    argv_add(argv, "1");
     if (p->hosts) {
-        CLEANUP(free_text) char *list = joined(p->hosts);
-        add(argv, "-hosts");
-        add(argv, list);
+        CLEANUP(free_text) char *list = hosts_joined(p->hosts);
+        argv_add(argv, "-hosts");
+        argv_add(argv, list);
     }
 }
 
 /* Each finds its place by what the launcher sets. */
-static char **arguments(const struct remote_launch *p)
+static char **launcher_exec_arguments(const struct remote_launch *p)
 {
     char **argv = NULL;
     if (p->launcher == LAUNCHER_SRUN) {
-        srun_arguments(p, &argv);
+        launcher_srun_arguments(p, &argv);
     } else {
-        add(&argv, "mpirun");
-        (is_open_mpi() ? open_mpi_arguments : hydra_arguments)(p, &argv);
+        argv_add(&argv, "mpirun");
+        (launcher_is_open_mpi() ? launcher_open_mpi_arguments : launcher_hydra_arguments)(p, &argv);
     }
     char **command = remote_launch_command(p, -1, "");
     for (char **word = command; *word; word++)
-        add(&argv, *word);
+        argv_add(&argv, *word);
     strv_free(command);
     return argv;
 }
@@ -107,7 +107,7 @@ static char **arguments(const struct remote_launch *p)
 int launcher_exec(const struct remote_launch *p)
 {
     struct err e;
-    char **argv = arguments(p);
+    char **argv = launcher_exec_arguments(p);
     for (char **entry = p->secrets; entry && *entry; entry++) {
         CLEANUP(free_text) char *name = xasprintf("%.*s", (int)strcspn(*entry, "="), *entry);
         setenv(name, *entry + strlen(name) + 1, 1);

@@ -29,14 +29,14 @@
 #define STOP_MS 10000 /* then SIGKILL; the supervisor's own grace is cut short by the closed lifeline */
 
 /* A unix socket's path has room for 107 bytes. */
-static const char *temporary_dir(void)
+static const char *local_cluster_temporary_dir(void)
 {
     const char *dir = getenv("TMPDIR");
     return dir && dir[0] == '/' && strlen(dir) < 50 ? dir : "/tmp";
 }
 
 /* Directories of runs that were killed: nobody holds their lock. Kept logs have no lock file. */
-static void sweep(const char *tmp)
+static void local_cluster_sweep(const char *tmp)
 {
     DIR *dir = opendir(tmp);
     const struct dirent *entry;
@@ -59,7 +59,7 @@ static void sweep(const char *tmp)
 
 /* Where the workers' logs go that the user wants kept: the job of a private cluster is number 1 each time, so
  * a directory that holds a run already gets run-2, run-3 and so on beside it. */
-static enum err_code claim_logs(struct local_cluster *l, const char *log_dir, struct err *e)
+static enum err_code local_cluster_claim_logs(struct local_cluster *l, const char *log_dir, struct err *e)
 {
     CLEANUP(free_text) char *here = getcwd(NULL, 0);
     CLEANUP(free_text) char *base = paths_join(here ? here : "/", log_dir);
@@ -76,10 +76,10 @@ static enum err_code claim_logs(struct local_cluster *l, const char *log_dir, st
     }
 }
 
-static enum err_code make_dir(struct local_cluster *l, const char *log_dir, struct err *e)
+static enum err_code local_cluster_make_dir(struct local_cluster *l, const char *log_dir, struct err *e)
 {
-    const char *tmp = temporary_dir();
-    sweep(tmp);
+    const char *tmp = local_cluster_temporary_dir();
+    local_cluster_sweep(tmp);
     l->dir = xasprintf("%s/" PREFIX "XXXXXX", tmp);
     if (!mkdtemp(l->dir)) {
         enum err_code code = err_sys(e, errno, "%s", l->dir);
@@ -91,14 +91,14 @@ static enum err_code make_dir(struct local_cluster *l, const char *log_dir, stru
     if (file_lock(lock, &l->lock, e) != ERR_OK)
         return e->code;
     if (log_dir)
-        return claim_logs(l, log_dir, e);
+        return local_cluster_claim_logs(l, log_dir, e);
     l->logs = paths_join(l->dir, "logs");
     return file_mkdirs(l->logs, 0777, e);
 }
 
 /* The child gets the lifeline as descriptor 3, nothing on stdin, its words in a file. */
-static enum err_code spawn(const struct local_cluster *l, int lifeline, const char *name, char *const *argv,
-                           pid_t *pid, struct err *e)
+static enum err_code daemon_spawn(const struct local_cluster *l, int lifeline, const char *name,
+                                  char *const *argv, pid_t *pid, struct err *e)
 {
     CLEANUP(free_text) char *program = NULL;
     CLEANUP(free_text) char *log = xasprintf("%s/%s.log", l->dir, name);
@@ -137,22 +137,22 @@ struct words {
     size_t count;
 };
 
-static void add(struct words *w, const char *word)
+static void words_add(struct words *w, const char *word)
 {
     BUG_ON(w->count + 1 >= MOST_ARGUMENTS);
     w->list[w->count++] = (char *)(uintptr_t)word;
 }
 
 /* Nothing where the value is NULL. */
-static void add_option(struct words *w, const char *name, const char *value)
+static void words_add_option(struct words *w, const char *name, const char *value)
 {
     if (!value)
         return;
-    add(w, name);
-    add(w, value);
+    words_add(w, name);
+    words_add(w, value);
 }
 
-static enum err_code write_token(const char *dir, const char *token, char **path, struct err *e)
+static enum err_code local_cluster_write_token(const char *dir, const char *token, char **path, struct err *e)
 {
     CLEANUP(buf_release) struct buf line = {0};
     buf_printf(&line, "%s\n", token);
@@ -162,21 +162,21 @@ static enum err_code write_token(const char *dir, const char *token, char **path
     return file_write_atomic(*path, line.data, line.len, 0600, e);
 }
 
-static enum err_code start_coordinator(struct local_cluster *l, const char *listen, const char *token,
-                                       struct err *e)
+static enum err_code daemon_start_coordinator(struct local_cluster *l, const char *listen, const char *token,
+                                              struct err *e)
 {
     CLEANUP(free_text) char *state = paths_join(l->dir, "coordinator");
     CLEANUP(free_text) char *file = NULL;
     struct words w = {.list = {(char *)(uintptr_t) "ddp-coordinator"}, .count = 1};
-    if (listen && token && write_token(state, token, &file, e) != ERR_OK)
+    if (listen && token && local_cluster_write_token(state, token, &file, e) != ERR_OK)
         return e->code;
-    add_option(&w, "--state", state);
-    add_option(&w, "--listen", listen ? listen : "none");
-    add_option(&w, "--metrics", "none");
-    add_option(&w, "--lifeline", "3");
+    words_add_option(&w, "--state", state);
+    words_add_option(&w, "--listen", listen ? listen : "none");
+    words_add_option(&w, "--metrics", "none");
+    words_add_option(&w, "--lifeline", "3");
     if (listen && !token)
-        add(&w, "--insecure");
-    return spawn(l, l->theirs, "ddp-coordinator", w.list, &l->coordinator, e);
+        words_add(&w, "--insecure");
+    return daemon_spawn(l, l->theirs, "ddp-coordinator", w.list, &l->coordinator, e);
 }
 
 enum err_code local_cluster_start_agent(struct local_cluster *l, const struct local_cluster_agent *a,
@@ -188,34 +188,34 @@ enum err_code local_cluster_start_agent(struct local_cluster *l, const struct lo
     CLEANUP(free_text) char *file = NULL;
     const struct passwd *user = getpwuid(geteuid());
     struct words w = {.list = {(char *)(uintptr_t) "ddp-agent"}, .count = 1};
-    if (a->token && write_token(l->dir, a->token, &file, e) != ERR_OK)
+    if (a->token && local_cluster_write_token(l->dir, a->token, &file, e) != ERR_OK)
         return e->code;
-    add_option(&w, "--config", "/dev/null");
-    add_option(&w, "--state", state);
-    add_option(&w, "--coordinator", a->coordinator ? a->coordinator : here);
-    add_option(&w, "--lifeline", "3");
-    add_option(&w, "--log-dir", l->logs);
-    add_option(&w, "--slots", count);
-    add_option(&w, "--token", file);
-    add_option(&w, "--node", a->node);
-    add_option(&w, "--address", a->address);
-    add_option(&w, "--workdir", a->workdir);
+    words_add_option(&w, "--config", "/dev/null");
+    words_add_option(&w, "--state", state);
+    words_add_option(&w, "--coordinator", a->coordinator ? a->coordinator : here);
+    words_add_option(&w, "--lifeline", "3");
+    words_add_option(&w, "--log-dir", l->logs);
+    words_add_option(&w, "--slots", count);
+    words_add_option(&w, "--token", file);
+    words_add_option(&w, "--node", a->node);
+    words_add_option(&w, "--address", a->address);
+    words_add_option(&w, "--workdir", a->workdir);
     if (a->coordinator && !a->token)
-        add(&w, "--insecure");
+        words_add(&w, "--insecure");
     if (user && geteuid() == 0) /* whoever typed it is meant */
-        add_option(&w, "--user", user->pw_name);
+        words_add_option(&w, "--user", user->pw_name);
     char **argv = strv_dup(w.list);
     if (a->command)
         argv = strv_append(argv, "--");
     for (char *const *word = a->command; word && *word; word++)
         argv = strv_append(argv, *word);
-    enum err_code code = spawn(l, l->theirs, "ddp-agent", argv, &l->agent, e);
+    enum err_code code = daemon_spawn(l, l->theirs, "ddp-agent", argv, &l->agent, e);
     strv_free(argv);
     return code;
 }
 
 /* The last lines of a daemon's log, for a message. */
-static void last_words(const struct local_cluster *l, const char *name, char *out, size_t size)
+static void daemon_last_lines(const struct local_cluster *l, const char *name, char *out, size_t size)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%s.log", l->dir, name);
     CLEANUP(buf_release) struct buf text = {0};
@@ -231,14 +231,14 @@ static void last_words(const struct local_cluster *l, const char *name, char *ou
         out[end - 1] = 0;
 }
 
-static enum err_code check(const struct local_cluster *l, pid_t *pid, const char *name, struct err *e)
+static enum err_code daemon_check(const struct local_cluster *l, pid_t *pid, const char *name, struct err *e)
 {
     int status;
     char words[300];
     if (*pid <= 0 || waitpid(*pid, &status, WNOHANG) != *pid)
         return ERR_OK;
     *pid = 0;
-    last_words(l, name, words, sizeof(words));
+    daemon_last_lines(l, name, words, sizeof(words));
     return err_set(e, ERR_UNAVAILABLE, "%s %s %d: %s", name,
                    WIFSIGNALED(status) ? "was killed by signal" : "ended with",
                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), words);
@@ -246,12 +246,12 @@ static enum err_code check(const struct local_cluster *l, pid_t *pid, const char
 
 enum err_code local_cluster_check(struct local_cluster *l, struct err *e)
 {
-    if (check(l, &l->coordinator, "ddp-coordinator", e) != ERR_OK)
+    if (daemon_check(l, &l->coordinator, "ddp-coordinator", e) != ERR_OK)
         return e->code;
-    return check(l, &l->agent, "ddp-agent", e);
+    return daemon_check(l, &l->agent, "ddp-agent", e);
 }
 
-static enum err_code wait_socket(struct local_cluster *l, struct err *e)
+static enum err_code local_cluster_wait_socket(struct local_cluster *l, struct err *e)
 {
     CLEANUP(free_text) char *address = xasprintf("unix:%s/coordinator/coordinator.sock", l->dir);
     int64_t end = clock_boot_ms() + START_MS;
@@ -271,16 +271,16 @@ static enum err_code wait_socket(struct local_cluster *l, struct err *e)
 enum err_code local_cluster_start_coordinator(struct local_cluster *l, const char *listen, const char *token,
                                               struct err *e)
 {
-    if (start_coordinator(l, listen, token, e) != ERR_OK)
+    if (daemon_start_coordinator(l, listen, token, e) != ERR_OK)
         return e->code;
-    return wait_socket(l, e);
+    return local_cluster_wait_socket(l, e);
 }
 
 enum err_code local_cluster_open(struct local_cluster *l, const char *log_dir, struct err *e)
 {
     int ends[2];
     *l = (struct local_cluster)LOCAL_CLUSTER_INIT;
-    if (make_dir(l, log_dir, e) != ERR_OK)
+    if (local_cluster_make_dir(l, log_dir, e) != ERR_OK)
         return e->code;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return err_sys(e, errno, "pipe");
@@ -297,10 +297,10 @@ enum err_code local_cluster_open(struct local_cluster *l, const char *log_dir, s
 enum err_code local_cluster_start(struct local_cluster *l, int64_t slots, const char *log_dir, struct err *e)
 {
     const struct local_cluster_agent agent = {.slots = slots};
-    if (local_cluster_open(l, log_dir, e) != ERR_OK || start_coordinator(l, NULL, NULL, e) != ERR_OK ||
+    if (local_cluster_open(l, log_dir, e) != ERR_OK || daemon_start_coordinator(l, NULL, NULL, e) != ERR_OK ||
         local_cluster_start_agent(l, &agent, e) != ERR_OK) /* it waits for the other one's socket */
         return e->code;
-    return wait_socket(l, e);
+    return local_cluster_wait_socket(l, e);
 }
 
 enum err_code local_cluster_link(const struct local_cluster *l, struct link *link, struct err *e)
@@ -311,7 +311,7 @@ enum err_code local_cluster_link(const struct local_cluster *l, struct link *lin
 }
 
 /* Waits until the deadline for the child, then kills it. */
-static void reap(pid_t pid, int64_t deadline_ms)
+static void daemon_reap(pid_t pid, int64_t deadline_ms)
 {
     int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
     if (pid <= 0)
@@ -329,7 +329,7 @@ static void reap(pid_t pid, int64_t deadline_ms)
 }
 
 /* All but the workers' logs, where those are kept; kept elsewhere, nothing stays. */
-static void remove_all(struct local_cluster *l, bool keep_logs)
+static void local_cluster_remove_files(struct local_cluster *l, bool keep_logs)
 {
     static const char *const parts[] = {"coordinator",   "agent", "ddp-coordinator.log",
                                         "ddp-agent.log", "token", "lock"};
@@ -349,8 +349,8 @@ void local_cluster_end(struct local_cluster *l)
     int64_t deadline = clock_boot_ms() + STOP_MS;
     close_fd(&l->theirs);
     close_fd(&l->lifeline);
-    reap(l->agent, deadline);
-    reap(l->coordinator, deadline);
+    daemon_reap(l->agent, deadline);
+    daemon_reap(l->coordinator, deadline);
     l->agent = l->coordinator = 0;
 }
 
@@ -362,7 +362,7 @@ void local_cluster_stop(struct local_cluster *l, bool keep_logs)
         rmdir(job); /* claimed, and nothing came */
     }
     if (l->dir)
-        remove_all(l, keep_logs);
+        local_cluster_remove_files(l, keep_logs);
     close_fd(&l->lock);
     free(l->dir);
     free(l->logs);

@@ -12,7 +12,7 @@ void log_tail_init(struct log_tail *t)
     *t = (struct log_tail){0};
 }
 
-static void close_files(struct log_tail *t)
+static void log_tail_close_files(struct log_tail *t)
 {
     for (size_t i = 0; i < t->count; i++)
         close_fd(&t->files[i].fd);
@@ -25,7 +25,7 @@ static void close_files(struct log_tail *t)
 
 void log_tail_open(struct log_tail *t, const char *logs, int64_t job, int64_t generation, const char *node)
 {
-    close_files(t);
+    log_tail_close_files(t);
     t->dir = xasprintf("%s/%lld/generation_%lld/%s", logs, (long long)job, (long long)generation, node);
 }
 
@@ -37,7 +37,7 @@ void log_tail_add(struct log_tail *t, int rank, int local_rank, bool standard_er
     prefixer_label(standard_error ? &t->err : &t->out, rank, standard_error, label);
 }
 
-static void open_file(const struct log_tail *t, struct log_tail_file *f)
+static void log_tail_open_file(const struct log_tail *t, struct log_tail_file *f)
 {
     CLEANUP(free_text)
     char *path = xasprintf("%s/%d/%s.log", t->dir, f->local_rank, f->standard_error ? "stderr" : "stdout");
@@ -52,7 +52,7 @@ bool log_tail_read(struct log_tail *t, struct buf *out, struct buf *err)
         struct log_tail_file *f = &t->files[i];
         ssize_t n;
         if (f->fd < 0)
-            open_file(t, f);
+            log_tail_open_file(t, f);
         /* at most 1 MiB of one rank before the others' turn */
         for (int rounds = 0;
              f->fd >= 0 && rounds < 16 && (n = cut_file_read(f->fd, data, sizeof(data), f->at, &f->at)) > 0;
@@ -75,7 +75,7 @@ void log_tail_finish(struct log_tail *t, struct buf *out, struct buf *err)
 
 void log_tail_release(struct log_tail *t)
 {
-    close_files(t);
+    log_tail_close_files(t);
     prefixer_release(&t->out);
     prefixer_release(&t->err);
 }

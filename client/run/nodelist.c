@@ -21,17 +21,17 @@ struct expansion {
     struct err *e;
 };
 
-static enum err_code refuse(struct expansion *x, const char *what)
+static enum err_code nodelist_refuse(struct expansion *x, const char *what)
 {
     return err_set(x->e, ERR_INVALID_ARGUMENT, "list of nodes '%.200s': %s", x->whole, what);
 }
 
-static enum err_code add(struct expansion *x, const struct buf *name)
+static enum err_code nodelist_add(struct expansion *x, const struct buf *name)
 {
     if (!name->len)
-        return refuse(x, "an empty name");
+        return nodelist_refuse(x, "an empty name");
     if (x->count >= MOST_NODES)
-        return refuse(x, "too many nodes");
+        return nodelist_refuse(x, "too many nodes");
     x->nodes = array_grow(x->nodes, x->count + 1, &x->cap, sizeof(*x->nodes));
     x->nodes[x->count++] = xstrdup(name->data);
     x->nodes[x->count] = NULL;
@@ -39,7 +39,7 @@ static enum err_code add(struct expansion *x, const struct buf *name)
 }
 
 /* A number and how many digits it was written with: 07 is 7, two wide. */
-static enum err_code read_number(struct expansion *x, const char **at, long *value, int *width)
+static enum err_code nodelist_read_number(struct expansion *x, const char **at, long *value, int *width)
 {
     const char *from = *at;
     for (*value = 0; isdigit((unsigned char)**at); ++*at)
@@ -47,33 +47,34 @@ static enum err_code read_number(struct expansion *x, const char **at, long *val
             *value = *value * 10 + (**at - '0');
     *width = (int)(*at - from);
     if (*width == 0 || *width > MOST_DIGITS)
-        return refuse(x, "no number where one belongs");
+        return nodelist_refuse(x, "no number where one belongs");
     return ERR_OK;
 }
 
-static enum err_code expand_name(struct expansion *x, struct buf *name, const char *text, const char *end);
+static enum err_code nodelist_expand_name(struct expansion *x, struct buf *name, const char *text,
+                                          const char *end);
 
 /* text: after "[". Each number of it between what comes before and all that `rest` expands to. */
-static enum err_code expand_bracket(struct expansion *x, struct buf *name, const char *text,
-                                    const char *close, const char *end)
+static enum err_code nodelist_expand_bracket(struct expansion *x, struct buf *name, const char *text,
+                                             const char *close, const char *end)
 {
     size_t before = name->len;
     while (true) {
         long from, to;
         int width, ignored;
-        if (read_number(x, &text, &from, &width) != ERR_OK)
+        if (nodelist_read_number(x, &text, &from, &width) != ERR_OK)
             return x->e->code;
         to = from;
         if (*text == '-') {
             text++;
-            if (read_number(x, &text, &to, &ignored) != ERR_OK)
+            if (nodelist_read_number(x, &text, &to, &ignored) != ERR_OK)
                 return x->e->code;
         }
         if (to < from || to - from >= MOST_NODES)
-            return refuse(x, "a range that runs backwards or too far");
+            return nodelist_refuse(x, "a range that runs backwards or too far");
         for (long n = from; n <= to; n++) {
             buf_printf(name, "%0*ld", width, n);
-            if (expand_name(x, name, close + 1, end) != ERR_OK)
+            if (nodelist_expand_name(x, name, close + 1, end) != ERR_OK)
                 return x->e->code;
             name->len = before;
             name->data[before] = 0;
@@ -81,20 +82,22 @@ static enum err_code expand_bracket(struct expansion *x, struct buf *name, const
         if (text == close)
             return ERR_OK;
         if (*text++ != ',')
-            return refuse(x, "neither ',' nor '-' between numbers");
+            return nodelist_refuse(x, "neither ',' nor '-' between numbers");
     }
 }
 
 /* Appends text up to its first bracket to the name, and goes on from there. */
-static enum err_code expand_name(struct expansion *x, struct buf *name, const char *text, const char *end)
+static enum err_code nodelist_expand_name(struct expansion *x, struct buf *name, const char *text,
+                                          const char *end)
 {
     size_t before = name->len;
     const char *open = memchr(text, '[', (size_t)(end - text));
     if (x->brackets++ > MOST_BRACKETS)
-        return refuse(x, "too many brackets in a name");
+        return nodelist_refuse(x, "too many brackets in a name");
     buf_append(name, text, (size_t)((open ? open : end) - text));
     enum err_code code =
-        open ? expand_bracket(x, name, open + 1, memchr(open, ']', (size_t)(end - open)), end) : add(x, name);
+        open ? nodelist_expand_bracket(x, name, open + 1, memchr(open, ']', (size_t)(end - open)), end)
+             : nodelist_add(x, name);
     x->brackets--;
     name->len = before;
     name->data[before] = 0;
@@ -102,7 +105,7 @@ static enum err_code expand_name(struct expansion *x, struct buf *name, const ch
 }
 
 /* Where the name that begins at text ends: a comma outside of brackets. NULL: the brackets do not match. */
-static const char *name_end(const char *text)
+static const char *nodelist_name_end(const char *text)
 {
     bool inside = false;
     for (; *text && (inside || *text != ','); text++) {
@@ -120,9 +123,9 @@ enum err_code nodelist_expand(const char *text, char ***nodes, struct err *e)
     CLEANUP(buf_release) struct buf name = {0};
     buf_puts(&name, "");
     while (true) {
-        const char *end = name_end(text);
-        enum err_code code =
-            end ? expand_name(&x, &name, text, end) : refuse(&x, "brackets that do not match");
+        const char *end = nodelist_name_end(text);
+        enum err_code code = end ? nodelist_expand_name(&x, &name, text, end)
+                                 : nodelist_refuse(&x, "brackets that do not match");
         if (code != ERR_OK) {
             strv_free(x.nodes);
             return code;
@@ -135,7 +138,7 @@ enum err_code nodelist_expand(const char *text, char ***nodes, struct err *e)
     return ERR_OK;
 }
 
-static bool read_count(const char **at, int64_t *value)
+static bool nodelist_read_count(const char **at, int64_t *value)
 {
     char *end;
     if (!isdigit((unsigned char)**at))
@@ -149,11 +152,11 @@ static bool read_count(const char **at, int64_t *value)
 int64_t nodelist_count_at(const char *text, int64_t node)
 {
     int64_t value, times;
-    while (read_count(&text, &value)) {
+    while (nodelist_read_count(&text, &value)) {
         times = 1;
         if (text[0] == '(' && text[1] == 'x') {
             text += 2;
-            if (!read_count(&text, &times) || *text++ != ')')
+            if (!nodelist_read_count(&text, &times) || *text++ != ')')
                 return -1;
         }
         if (node < times)

@@ -54,7 +54,7 @@ struct children {
 /* ---- starting */
 
 /* The same directory, the same program, the same arguments. */
-static char *shell_line(char *const *command)
+static char *child_shell_line(char *const *command)
 {
     CLEANUP(free_text) char *here = getcwd(NULL, 0);
     struct buf line = {0};
@@ -68,9 +68,9 @@ static char *shell_line(char *const *command)
     return buf_steal(&line);
 }
 
-static char **remote_arguments(const struct remote_launch *p, size_t rank, char *const *command)
+static char **child_remote_arguments(const struct remote_launch *p, size_t rank, char *const *command)
 {
-    CLEANUP(free_text) char *line = shell_line(command);
+    CLEANUP(free_text) char *line = child_shell_line(command);
     char **argv = NULL;
     if (p->launcher == LAUNCHER_SSH) {
         const char *const words[] = {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", p->hosts[rank]};
@@ -85,13 +85,13 @@ static char **remote_arguments(const struct remote_launch *p, size_t rank, char 
     return argv;
 }
 
-static int pidfd_of(pid_t pid)
+static int child_pidfd(pid_t pid)
 {
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
 /* In a process group of its own: ^C is for this process alone. */
-static enum err_code spawn(struct child *c, char *const *argv, int input, struct err *e)
+static enum err_code child_spawn(struct child *c, char *const *argv, int input, struct err *e)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -112,12 +112,12 @@ static enum err_code spawn(struct child *c, char *const *argv, int input, struct
     posix_spawnattr_destroy(&attributes);
     if (rc != 0)
         return err_sys(e, rc, "%s", argv[0]);
-    c->pidfd = pidfd_of(c->pid);
+    c->pidfd = child_pidfd(c->pid);
     return ERR_OK;
 }
 
 /* Its first words; what cannot be sent any more, the end of the child tells. */
-static void send_environment(const struct children *all, int fd)
+static void child_send_environment(const struct children *all, int fd)
 {
     struct err ignored;
     size_t size;
@@ -126,7 +126,7 @@ static void send_environment(const struct children *all, int fd)
         return;
 }
 
-static enum err_code start(struct children *all, size_t rank, struct err *e)
+static enum err_code child_start(struct children *all, size_t rank, struct err *e)
 {
     const struct remote_launch *p = all->plan;
     struct child *c = &all->list[rank];
@@ -143,15 +143,15 @@ static enum err_code start(struct children *all, size_t rank, struct err *e)
             "of its hosts, or say --launcher ssh",
             p->hosts[0]);
     char **command = remote_launch_command(p, (int64_t)rank, by_file ? all->file : "-");
-    char **argv = c->local ? strv_dup(command) : remote_arguments(p, rank, command);
+    char **argv = c->local ? strv_dup(command) : child_remote_arguments(p, rank, command);
     enum err_code code = pipe2(ends, O_CLOEXEC) == 0 ? ERR_OK : err_sys(e, errno, "pipe");
     if (code == ERR_OK) {
         c->lifeline = ends[1];
-        code = spawn(c, argv, ends[0], e);
+        code = child_spawn(c, argv, ends[0], e);
         close(ends[0]);
     }
     if (code == ERR_OK && !by_file)
-        send_environment(all, c->lifeline);
+        child_send_environment(all, c->lifeline);
     strv_free(command);
     strv_free(argv);
     return code;
@@ -159,7 +159,7 @@ static enum err_code start(struct children *all, size_t rank, struct err *e)
 
 /* ---- watching */
 
-static void say(const struct children *all, size_t rank, const char *what, int64_t number)
+static void child_report_end(const struct children *all, size_t rank, const char *what, int64_t number)
 {
     CLEANUP(buf_release) struct buf line = {0};
     buf_printf(&line, "ddpctl: %s: %s ended with %lld, %s\n", all->plan->hosts[rank],
@@ -171,12 +171,12 @@ static void say(const struct children *all, size_t rank, const char *what, int64
 }
 
 /* ssh's 255 and a shell's 126 and 127: nothing of ours ran there. */
-static bool is_launch_failure(const struct child *c)
+static bool child_never_started(const struct child *c)
 {
     return !c->local && (c->code == 255 || c->code == 126 || c->code == 127);
 }
 
-static void ended(struct children *all, size_t rank, int status)
+static void child_ended(struct children *all, size_t rank, int status)
 {
     struct child *c = &all->list[rank];
     int64_t now = clock_boot_ms();
@@ -184,23 +184,23 @@ static void ended(struct children *all, size_t rank, int status)
     c->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if (all->end_ms || (rank > 0 && (c->code == 0 || all->plan->elastic)))
         return;
-    all->end_ms = now + (is_launch_failure(c) ? NOT_STARTED_MS : LOST_MS);
+    all->end_ms = now + (child_never_started(c) ? NOT_STARTED_MS : LOST_MS);
 }
 
-static size_t reap(struct children *all)
+static size_t children_reap(struct children *all)
 {
     size_t left = 0;
     for (size_t i = 0; i < (size_t)all->plan->count; i++) {
         struct child *c = &all->list[i];
         int status;
         if (!c->ended && c->pid > 0 && waitpid(c->pid, &status, WNOHANG) == c->pid)
-            ended(all, i, status);
+            child_ended(all, i, status);
         left += !c->ended && c->pid > 0;
     }
     return left;
 }
 
-static void tell_all(struct children *all, int kill_signal)
+static void children_end_all(struct children *all, int kill_signal)
 {
     for (size_t i = 0; i < (size_t)all->plan->count; i++) {
         struct child *c = &all->list[i];
@@ -212,7 +212,7 @@ static void tell_all(struct children *all, int kill_signal)
 }
 
 /* Somebody fell out, and the rest did not end by itself. */
-static void give_up(struct children *all)
+static void children_give_up(struct children *all)
 {
     int64_t now = clock_boot_ms();
     if (!all->end_ms || now < all->end_ms)
@@ -222,24 +222,24 @@ static void give_up(struct children *all)
         all->broken = !all->list[0].ended;
         for (size_t i = 0; i < (size_t)all->plan->count; i++)
             if (all->list[i].ended && all->list[i].code)
-                say(all, i, "ending the others", all->list[i].code);
-        tell_all(all, SIGTERM);
+                child_report_end(all, i, "ending the others", all->list[i].code);
+        children_end_all(all, SIGTERM);
     } else if (now >= all->kill_ms) {
-        tell_all(all, SIGKILL);
+        children_end_all(all, SIGKILL);
     }
 }
 
 /* The first hosts the run and stops it for all; where it is not here, its lifeline tells it. */
-static void obey(struct children *all)
+static void children_obey(struct children *all)
 {
     struct child *first = &all->list[0];
     if (all->stops >= interrupts())
         return;
     all->stops++;
     if (all->stops > 2) {
-        tell_all(all, SIGKILL);
+        children_end_all(all, SIGKILL);
     } else if (all->stops == 2) {
-        tell_all(all, interrupt_signal());
+        children_end_all(all, interrupt_signal());
     } else if (first->local && !first->ended) {
         kill(first->pid, interrupt_signal());
     } else {
@@ -248,21 +248,21 @@ static void obey(struct children *all)
     }
 }
 
-static void wait_all(struct children *all)
+static void children_wait(struct children *all)
 {
     struct pollfd *fds = xcalloc((size_t)all->plan->count, sizeof(*fds));
-    while (reap(all)) {
+    while (children_reap(all)) {
         for (size_t i = 0; i < (size_t)all->plan->count; i++)
             fds[i] = (struct pollfd){.fd = all->list[i].ended ? -1 : all->list[i].pidfd, .events = POLLIN};
         poll(fds, (nfds_t)all->plan->count, TURN_MS);
-        obey(all);
-        give_up(all);
+        children_obey(all);
+        children_give_up(all);
     }
     free(fds);
 }
 
 /* The job's own code is every host's; the first one's comes without ssh between. */
-static int exit_code(const struct children *all)
+static int children_exit_code(const struct children *all)
 {
     if (interrupts())
         return 128 + interrupt_signal();
@@ -279,7 +279,7 @@ static int exit_code(const struct children *all)
 /* ---- */
 
 /* In the user's home, which the nodes of a PBS cluster share. */
-static enum err_code write_file(struct children *all, struct err *e)
+static enum err_code children_write_file(struct children *all, struct err *e)
 {
     const char *home = getenv("HOME");
     size_t size;
@@ -291,7 +291,7 @@ static enum err_code write_file(struct children *all, struct err *e)
     return fd_write_all(fd, packed, size, e);
 }
 
-static void release(struct children *all)
+static void children_release(struct children *all)
 {
     for (size_t i = 0; i < (size_t)all->plan->count; i++) {
         close_fd(&all->list[i].lifeline);
@@ -313,16 +313,16 @@ int remote_children_run(const struct remote_launch *p)
     interrupts_catch_these(p->signals);
     signal(SIGPIPE, SIG_IGN);
     if (p->launcher == LAUNCHER_PBSDSH)
-        code = write_file(&all, &e);
+        code = children_write_file(&all, &e);
     for (size_t i = 0; i < (size_t)p->count && code == ERR_OK; i++)
-        code = start(&all, i, &e);
+        code = child_start(&all, i, &e);
     if (code != ERR_OK) {
         error_print(&e);
         all.broken = true;
-        tell_all(&all, SIGTERM);
+        children_end_all(&all, SIGTERM);
     }
-    wait_all(&all);
-    int status = exit_code(&all);
-    release(&all);
+    children_wait(&all);
+    int status = children_exit_code(&all);
+    children_release(&all);
     return status;
 }

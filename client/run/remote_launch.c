@@ -21,21 +21,21 @@
 #define SSH_PORTS 19000
 
 /* Of "user@box2", box2. */
-static const char *name_of(const char *host)
+static const char *remote_host_name(const char *host)
 {
     const char *at = strrchr(host, '@');
     return at ? at + 1 : host;
 }
 
-static enum err_code plan_hosts(struct remote_launch *p, const struct run_request *l,
-                                const struct batch_allocation *a, struct err *e)
+static enum err_code remote_launch_plan_hosts(struct remote_launch *p, const struct run_request *r,
+                                              const struct batch_allocation *a, struct err *e)
 {
-    p->hosts = l->hosts ? strv_dup(l->hosts) : a->nodes ? strv_dup(a->nodes) : NULL;
-    p->meet = l->host ? l->host : p->hosts ? name_of(p->hosts[0]) : "";
-    p->count = p->hosts ? (int64_t)strv_len(p->hosts) : l->nodes_max;
-    p->elastic = l->nodes_min && l->nodes_min < p->count;
+    p->hosts = r->hosts ? strv_dup(r->hosts) : a->nodes ? strv_dup(a->nodes) : NULL;
+    p->meet = r->host ? r->host : p->hosts ? remote_host_name(p->hosts[0]) : "";
+    p->count = p->hosts ? (int64_t)strv_len(p->hosts) : r->nodes_max;
+    p->elastic = r->nodes_min && r->nodes_min < p->count;
     for (char **host = p->hosts; host && *host; host++)
-        if (!*name_of(*host) || **host == '-' || strpbrk(*host, ", \t\n"))
+        if (!*remote_host_name(*host) || **host == '-' || strpbrk(*host, ", \t\n"))
             return err_set(e, ERR_INVALID_ARGUMENT, "--hosts: '%s' is no name of a host", *host);
     if (p->count > 1 && (strcasecmp(p->meet, "localhost") == 0 || strncmp(p->meet, "127.", 4) == 0 ||
                          strcmp(p->meet, "::1") == 0))
@@ -43,14 +43,14 @@ static enum err_code plan_hosts(struct remote_launch *p, const struct run_reques
                        "--hosts: '%s' is another machine on each host, give this one's name", p->meet);
     if (!p->count)
         return err_set(e, ERR_INVALID_ARGUMENT, "how many nodes? say --hosts box1,box2 or --nodes 2");
-    if (l->hosts && l->nodes_max && l->nodes_max != p->count)
+    if (r->hosts && r->nodes_max && r->nodes_max != p->count)
         return err_set(e, ERR_INVALID_ARGUMENT, "--hosts names %lld hosts and --nodes says %lld",
-                       (long long)p->count, (long long)l->nodes_max);
-    if (!l->hosts && p->hosts && l->nodes_max && l->nodes_max < p->count) { /* some of the allocation */
-        for (size_t i = (size_t)l->nodes_max; p->hosts[i]; i++)
+                       (long long)p->count, (long long)r->nodes_max);
+    if (!r->hosts && p->hosts && r->nodes_max && r->nodes_max < p->count) { /* some of the allocation */
+        for (size_t i = (size_t)r->nodes_max; p->hosts[i]; i++)
             free(p->hosts[i]);
-        p->hosts[l->nodes_max] = NULL;
-        p->count = l->nodes_max;
+        p->hosts[r->nodes_max] = NULL;
+        p->count = r->nodes_max;
     }
     if (!p->hosts && (p->launcher == LAUNCHER_SSH || p->launcher == LAUNCHER_PBSDSH))
         return err_set(e, ERR_INVALID_ARGUMENT, "%s starts what on which hosts? say --hosts box1,box2",
@@ -60,17 +60,18 @@ static enum err_code plan_hosts(struct remote_launch *p, const struct run_reques
 
 /* Without an allocation nothing gives the run a number of its own. An id that was typed the others read by
  * themselves. */
-static void plan_meeting(struct remote_launch *p, const struct run_request *l,
-                         const struct batch_allocation *a)
+static void remote_launch_plan_meeting(struct remote_launch *p, const struct run_request *r,
+                                       const struct batch_allocation *a)
 {
     uint32_t random;
     id_random(&random, sizeof(random));
-    p->id = l->id ? xstrdup("") : a->id ? xasprintf("job-%s", a->id) : xasprintf("run-%08x", random);
-    p->port = l->port ? l->port : a->id ? batch_allocation_port(a) : SSH_PORT_FIRST + random % SSH_PORTS;
+    p->id = r->id ? xstrdup("") : a->id ? xasprintf("job-%s", a->id) : xasprintf("run-%08x", random);
+    p->port = r->port ? r->port : a->id ? batch_allocation_port(a) : SSH_PORT_FIRST + random % SSH_PORTS;
 }
 
 /* The user's token, else one for this run alone. */
-static enum err_code plan_token(struct remote_launch *p, const struct globals *globals, struct err *e)
+static enum err_code remote_launch_plan_token(struct remote_launch *p, const struct globals *globals,
+                                              struct err *e)
 {
     CLEANUP(free_text) char *token = NULL;
     uint8_t secret[TOKEN_BYTES];
@@ -87,7 +88,7 @@ static enum err_code plan_token(struct remote_launch *p, const struct globals *g
 }
 
 /* What submit would carry, and what stands for flags. */
-static enum err_code plan_environment(struct remote_launch *p, struct err *e)
+static enum err_code remote_launch_plan_environment(struct remote_launch *p, struct err *e)
 {
     static char pet[] = "PET_*", threads[] = "OMP_NUM_THREADS";
     char *const exports[] = {pet, threads, NULL};
@@ -101,7 +102,7 @@ static enum err_code plan_environment(struct remote_launch *p, struct err *e)
     return ERR_OK;
 }
 
-static void plan_release(struct remote_launch *p)
+static void remote_launch_release(struct remote_launch *p)
 {
     strv_free(p->hosts);
     strv_free(p->secrets);
@@ -135,7 +136,8 @@ char **remote_launch_command(const struct remote_launch *p, int64_t rank, const 
 }
 
 /* pbsdsh goes by lines of PBS_NODEFILE: each host's first one. */
-static enum err_code plan_slots(struct remote_launch *p, const struct batch_allocation *a, struct err *e)
+static enum err_code remote_launch_plan_slots(struct remote_launch *p, const struct batch_allocation *a,
+                                              struct err *e)
 {
     int64_t named = a->nodes ? a->node_count : 0;
     p->slots = xcalloc((size_t)p->count + 1, sizeof(*p->slots));
@@ -151,25 +153,26 @@ static enum err_code plan_slots(struct remote_launch *p, const struct batch_allo
     return ERR_OK;
 }
 
-static int failed(const struct err *e)
+static int remote_launch_report_failure(const struct err *e)
 {
     return error_print(e) == EXIT_USAGE ? EXIT_USAGE : EXIT_DDP;
 }
 
-int remote_launch_run(enum launcher launcher, const struct globals *globals, const struct run_request *l,
+int remote_launch_run(enum launcher launcher, const struct globals *globals, const struct run_request *r,
                       const struct batch_allocation *a, char *const *argv)
 {
-    CLEANUP(plan_release)
-    struct remote_launch plan = {.launcher = launcher, .argv = argv, .signals = l->signals};
+    CLEANUP(remote_launch_release)
+    struct remote_launch plan = {.launcher = launcher, .argv = argv, .signals = r->signals};
     struct err e;
-    if (plan_hosts(&plan, l, a, &e) != ERR_OK || plan_token(&plan, globals, &e) != ERR_OK ||
-        plan_environment(&plan, &e) != ERR_OK)
-        return failed(&e);
-    plan_meeting(&plan, l, a);
-    if (launcher == LAUNCHER_SRUN && !l->host)
+    if (remote_launch_plan_hosts(&plan, r, a, &e) != ERR_OK ||
+        remote_launch_plan_token(&plan, globals, &e) != ERR_OK ||
+        remote_launch_plan_environment(&plan, &e) != ERR_OK)
+        return remote_launch_report_failure(&e);
+    remote_launch_plan_meeting(&plan, r, a);
+    if (launcher == LAUNCHER_SRUN && !r->host)
         plan.meet = ""; /* its step has a number of its own */
-    if (launcher == LAUNCHER_PBSDSH && plan_slots(&plan, a, &e) != ERR_OK)
-        return failed(&e);
+    if (launcher == LAUNCHER_PBSDSH && remote_launch_plan_slots(&plan, a, &e) != ERR_OK)
+        return remote_launch_report_failure(&e);
     if (launcher == LAUNCHER_SRUN || launcher == LAUNCHER_MPIRUN)
         return launcher_exec(&plan);
     return remote_children_run(&plan);

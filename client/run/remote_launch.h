@@ -24,7 +24,7 @@ struct remote_launch {
 };
 
 /* argv is this process's own. Returns ddpctl's exit code. */
-int remote_launch_run(enum launcher launcher, const struct globals *globals, const struct run_request *l,
+int remote_launch_run(enum launcher launcher, const struct globals *globals, const struct run_request *r,
                       const struct batch_allocation *a, char *const *argv);
 
 /* What a host executes: this program with its own arguments, and the host's place. env: how the environment

@@ -13,7 +13,7 @@
 
 /* torchrun's file: {"message": {"message": "...", "extraInfo": {"timestamp": "1700000000", ...}}}, or
  * {"message": "...", "timestamp": ...}. */
-static double seconds_of(const json_t *file)
+static double run_error_seconds(const json_t *file)
 {
     const json_t *message = json_object_get(file, "message");
     const json_t *holder = json_is_object(message) ? json_object_get(message, "extraInfo") : file;
@@ -23,7 +23,7 @@ static double seconds_of(const json_t *file)
     return json_is_string(at) ? strtod(json_string_value(at), NULL) : INFINITY;
 }
 
-static char *message_of(const json_t *file)
+static char *run_error_message(const json_t *file)
 {
     const json_t *message = json_object_get(file, "message");
     const char *text =
@@ -31,7 +31,7 @@ static char *message_of(const json_t *file)
     return xasprintf("%.*s", text ? (int)strcspn(text, "\n") : 0, text ? text : "");
 }
 
-static json_t *read_file(const char *dir, int local_rank)
+static json_t *run_error_read_file(const char *dir, int local_rank)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%d/error.json", dir, local_rank);
     CLEANUP(buf_release) struct buf text = {0};
@@ -52,15 +52,15 @@ void run_error_find(struct run_error *out, const Ddp__V1__JobStatus *job, const 
         const Ddp__V1__RankStatus *r = job->ranks[i];
         CLEANUP(json_release) json_t *file = NULL;
         bool named = job->failure && job->failure->rank == r->rank;
-        if (strcmp(r->node, node) != 0 || !(file = read_file(dir, r->local_rank)))
+        if (strcmp(r->node, node) != 0 || !(file = run_error_read_file(dir, r->local_rank)))
             continue;
-        double at = seconds_of(file);
+        double at = run_error_seconds(file);
         /* within the same second the rank that the coordinator saw fail first */
         if (out->rank >= 0 && (at > out->seconds || (at == out->seconds && !named)))
             continue;
         run_error_release(out);
         *out = (struct run_error){
-            .rank = r->rank, .seconds = at, .message = message_of(file), .file = steal(file)};
+            .rank = r->rank, .seconds = at, .message = run_error_message(file), .file = steal(file)};
     }
 }
 
@@ -72,7 +72,7 @@ void run_error_release(struct run_error *error)
 }
 
 /* What a worker would have written, by one who only saw it end. */
-static json_t *told(const Ddp__V1__Failure *failure)
+static json_t *run_error_from_failure(const Ddp__V1__Failure *failure)
 {
     CLEANUP(buf_release) struct buf line = {0};
     screen_failure_line(failure, &line);
@@ -84,7 +84,8 @@ static json_t *told(const Ddp__V1__Failure *failure)
 enum err_code run_error_copy(const struct run_error *error, const Ddp__V1__Failure *failure, const char *path,
                              struct err *e)
 {
-    CLEANUP(json_release) json_t *file = error->file ? json_deep_copy(error->file) : told(failure);
+    CLEANUP(json_release)
+    json_t *file = error->file ? json_deep_copy(error->file) : run_error_from_failure(failure);
     json_t *message = json_object_get(file, "message");
     if (json_is_object(message))
         json_object_set_new(message, "errorCode",

@@ -17,7 +17,7 @@ void run_membership_init(struct run_membership *m, struct link *link, const Ddp_
 }
 
 /* A stream that waits for the server lets gRPC notice when it comes: it needs somebody to wait in it. */
-static enum err_code open_stream(struct run_membership *m, struct err *e)
+static enum err_code run_membership_open(struct run_membership *m, struct err *e)
 {
     m->request.member = m->key;
     m->request.cluster_id = m->cluster_id;
@@ -25,7 +25,7 @@ static enum err_code open_stream(struct run_membership *m, struct err *e)
                            &m->request, 0, RPC_WAIT_FOR_READY, e);
 }
 
-static enum err_code broke(struct run_membership *m, struct err *e)
+static enum err_code run_membership_broke(struct run_membership *m, struct err *e)
 {
     int64_t now = clock_boot_ms();
     rpc_stream_close(m->stream);
@@ -41,7 +41,7 @@ static enum err_code broke(struct run_membership *m, struct err *e)
     return e->code;
 }
 
-static void take(struct run_membership *m, Ddp__V1__RunStatus *status)
+static void run_membership_take(struct run_membership *m, Ddp__V1__RunStatus *status)
 {
     rpc_free(m->status);
     m->status = status;
@@ -59,15 +59,15 @@ enum err_code run_membership_next(struct run_membership *m, int64_t wait_ms, str
             usleep((useconds_t)(pause < wait_ms ? pause : wait_ms) * 1000);
         if (pause > wait_ms)
             return err_set(e, ERR_UNAVAILABLE, "the run's coordinator is away");
-        if (open_stream(m, e) != ERR_OK)
-            return broke(m, e);
+        if (run_membership_open(m, e) != ERR_OK)
+            return run_membership_broke(m, e);
     }
     enum err_code code = rpc_stream_next(m->stream, wait_ms, &message, e);
     if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(m->stream))
         return m->away_ms || !m->status ? err_set(e, ERR_UNAVAILABLE, "nobody answers") : ERR_OK;
     if (code != ERR_OK || !message)
-        return broke(m, e);
-    take(m, message);
+        return run_membership_broke(m, e);
+    run_membership_take(m, message);
     return ERR_OK;
 }
 

@@ -47,11 +47,11 @@ struct run_request {
 };
 
 /* The job's text: of the launch's command, or of the file with what was said applied. */
-MUST_CHECK enum err_code run_request_job_text(const struct run_request *l, const struct run_options *options,
+MUST_CHECK enum err_code run_request_job_text(const struct run_request *r, const struct run_options *options,
                                               const char *file, char **text, struct err *e);
 /* The defaults for what nobody said, and the nodes of the job itself; checks the whole. */
-MUST_CHECK enum err_code run_request_complete(struct run_request *l, const struct job_spec *spec,
+MUST_CHECK enum err_code run_request_complete(struct run_request *r, const struct job_spec *spec,
                                               struct err *e);
-void run_request_release(struct run_request *l);
+void run_request_release(struct run_request *r);
 
 #endif

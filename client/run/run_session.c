@@ -24,7 +24,7 @@
 #define BUSY_WAIT_MS 4  /* between looks at the log files while something happens, */
 #define IDLE_WAIT_MS 40 /* and when nothing has for a second */
 
-static bool flush(struct run_session *s)
+static bool run_session_flush(struct run_session *s)
 {
     bool talk = stderr_put(&s->err);
     return stdout_put(&s->out) && talk;
@@ -36,63 +36,64 @@ static void run_session_say(struct run_session *s, const char *text)
     buf_putc(&s->err, '\n');
 }
 
-static void drain(struct run_session *s)
+static void run_session_copy_all(struct run_session *s)
 {
     while (log_tail_read(&s->tail, &s->out, &s->err))
-        if (!flush(s))
+        if (!run_session_flush(s))
             return;
 }
 
-static const char *node_of(const struct run_session *s, const Ddp__V1__JobStatus *job)
+static const char *run_session_node(const struct run_session *s, const Ddp__V1__JobStatus *job)
 {
     return s->node ? s->node : job->nodes[0];
 }
 
-static bool is_filtered(const struct run_request *l, int fd, int stream)
+static bool run_session_is_filtered(const struct run_request *request, int fd, int stream)
 {
-    const bool terminal = l->terminal ? atoi(l->terminal) & stream : isatty(fd);
-    return terminal && !l->raw;
+    const bool terminal = request->terminal ? atoi(request->terminal) & stream : isatty(fd);
+    return terminal && !request->raw;
 }
 
-static void new_generation(struct run_session *s, const Ddp__V1__JobStatus *job)
+static void run_session_new_generation(struct run_session *s, const Ddp__V1__JobStatus *job)
 {
-    const char *node = node_of(s, job);
+    const char *node = run_session_node(s, job);
     bool several = job->world_size > 1;
-    drain(s);
+    run_session_copy_all(s);
     log_tail_finish(&s->tail, &s->out, &s->err);
     /* one that came and went between two looks left its files all the same */
     for (int64_t g = s->generation + 1; g <= job->generation; g++)
         run_logs_attempt(s->local.logs, s->job, g, node);
     s->generation = job->generation;
     s->tail.out.raw = s->tail.err.raw = !several;
-    s->tail.out.filtered = is_filtered(s->launch, STDOUT_FILENO, 1);
-    s->tail.err.filtered = is_filtered(s->launch, STDERR_FILENO, 2);
+    s->tail.out.filtered = run_session_is_filtered(s->request, STDOUT_FILENO, 1);
+    s->tail.err.filtered = run_session_is_filtered(s->request, STDERR_FILENO, 2);
     s->tail.out.wanted = several && isatty(STDOUT_FILENO);
     s->tail.err.wanted = several && isatty(STDERR_FILENO);
     s->tail.out.colour = term_of(STDOUT_FILENO).colour;
     s->tail.err.colour = term_of(STDERR_FILENO).colour;
     log_tail_open(&s->tail, s->local.logs, s->job, job->generation, node);
-    worker_output_add(&s->tail, s->launch, job, node);
+    worker_output_add(&s->tail, s->request, job, node);
 }
 
 /* The end of a failed job: the rest of what is known goes to stderr, and to the error file of whoever started
  * ddpctl. */
-static void explain(struct run_session *s, const Ddp__V1__JobStatus *job)
+static void run_session_explain_failure(struct run_session *s, const Ddp__V1__JobStatus *job)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
     CLEANUP(run_error_release) struct run_error first;
     struct err e;
     bool teed;
-    run_error_find(&first, job, node_of(s, job), s->tail.dir);
-    bool seen = job->world_size == 1 && worker_output_shown(s->launch, job->failure->local_rank, true, &teed);
-    if (!s->launch->told)
+    run_error_find(&first, job, run_session_node(s, job), s->tail.dir);
+    bool seen =
+        job->world_size == 1 && worker_output_shown(s->request, job->failure->local_rank, true, &teed);
+    if (!s->request->told)
         run_failure_print(job, !seen, &first, &s->err);
     if (path && *path && run_error_copy(&first, job->failure, path, &e) != ERR_OK)
         buf_printf(&s->err, "ddpctl: warning: TORCHELASTIC_ERROR_FILE: %s\n", e.msg);
 }
 
 /* It waits for GPUs that others use, but not for such as there are none of. */
-static enum err_code check_gpus(struct run_session *s, struct err *e)
+static enum err_code run_session_check_gpus(struct run_session *s, struct err *e)
 {
     Ddp__V1__ListNodesRequest request = DDP__V1__LIST_NODES_REQUEST__INIT;
     CLEANUP(rpc_release) void *message = NULL;
@@ -112,7 +113,7 @@ static enum err_code check_gpus(struct run_session *s, struct err *e)
 }
 
 /* One that has run waits as long as it takes: its own last processes, or a device, may come back. */
-static enum err_code check_queue(struct run_session *s, struct err *e)
+static enum err_code run_session_check_queue(struct run_session *s, struct err *e)
 {
     int64_t now = clock_boot_ms();
     bool say = waiting_turn(&s->waiting, s->state, s->reason, now);
@@ -120,36 +121,36 @@ static enum err_code check_queue(struct run_session *s, struct err *e)
         return err_set(e, ERR_FAILED_PRECONDITION, "the job does not start on this machine: %s", s->reason);
     if (!say)
         return ERR_OK;
-    if (!s->generation && check_gpus(s, e) != ERR_OK)
+    if (!s->generation && run_session_check_gpus(s, e) != ERR_OK)
         return e->code;
     if (!s->quiet)
         run_session_say(s, s->reason);
     return ERR_OK;
 }
 
-static void update(struct run_session *s, const Ddp__V1__JobStatus *job)
+static void run_session_update(struct run_session *s, const Ddp__V1__JobStatus *job)
 {
     if (job->generation > s->generation && job->n_nodes)
-        new_generation(s, job);
+        run_session_new_generation(s, job);
     if (job_ended(job)) {
-        drain(s);
+        run_session_copy_all(s);
         log_tail_finish(&s->tail, &s->out, &s->err);
-        flush(s);
+        run_session_flush(s);
         s->ended = true;
         s->exit_code = job_exit_code(job);
     }
     s->view.term.now_ms = clock_wall_ms();
-    if (!s->launch->told)
+    if (!s->request->told)
         follow_view_update(&s->view, job, &s->err);
     if (s->ended && s->generation && job->failure && strcmp(job->state, "failed") == 0)
-        explain(s, job);
+        run_session_explain_failure(s, job);
     snprintf(s->state, sizeof(s->state), "%s", job->state);
     snprintf(s->reason, sizeof(s->reason), "%s", *job->reason ? job->reason : "it is not placed yet");
 }
 
 /* Each ^C beyond what was sent so far: the first stops, the second kills, the third does not wait for
  * anything. */
-static enum err_code obey(struct run_session *s, struct err *e)
+static enum err_code run_session_obey(struct run_session *s, struct err *e)
 {
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
@@ -167,14 +168,14 @@ static enum err_code obey(struct run_session *s, struct err *e)
     request.signal = interrupt_signal();
     if (!s->unread)
         buf_puts(&s->err, s->stops == 1 ? "ddpctl: stopping, ^C again kills\n" : "ddpctl: killing\n");
-    flush(s);
+    run_session_flush(s);
     if (link_call(&s->link, "CancelJob", &request, &reply, 0, e) != ERR_OK &&
         e->code != ERR_FAILED_PRECONDITION)
         return e->code;
     return ERR_OK;
 }
 
-static enum err_code loop(struct run_session *s, struct err *e)
+static enum err_code run_session_loop(struct run_session *s, struct err *e)
 {
     while (!s->ended) {
         CLEANUP(rpc_release) Ddp__V1__JobStatus *job = NULL;
@@ -184,25 +185,25 @@ static enum err_code loop(struct run_session *s, struct err *e)
         if (local_cluster_check(&s->local, e) != ERR_OK || (code != ERR_OK && code != ERR_UNAVAILABLE))
             return e->code;
         if (job)
-            update(s, job);
-        if ((s->tend ? s->tend : check_queue)(s, e) != ERR_OK)
+            run_session_update(s, job);
+        if ((s->tend ? s->tend : run_session_check_queue)(s, e) != ERR_OK)
             return e->code;
         if (log_tail_read(&s->tail, &s->out, &s->err) || job)
             s->active_ms = now;
-        if (!flush(s) && !s->unread) {
+        if (!run_session_flush(s) && !s->unread) {
             s->unread = true;
             raise(SIGTERM); /* nobody reads any more: end as a command in a pipe would */
         }
-        if (obey(s, e) != ERR_OK)
+        if (run_session_obey(s, e) != ERR_OK)
             return e->code;
     }
     return ERR_OK;
 }
 
-void run_session_init(struct run_session *s, const struct run_request *launch, bool quiet)
+void run_session_init(struct run_session *s, const struct run_request *request, bool quiet)
 {
-    *s = (struct run_session){.launch = launch, .quiet = quiet, .local = LOCAL_CLUSTER_INIT};
-    interrupts_catch_these(launch->signals);
+    *s = (struct run_session){.request = request, .quiet = quiet, .local = LOCAL_CLUSTER_INIT};
+    interrupts_catch_these(request->signals);
     log_tail_init(&s->tail);
     follow_view_init(&s->view, term_of(STDERR_FILENO));
     s->view.brief = true;
@@ -213,14 +214,14 @@ enum err_code run_session_run(struct run_session *s, struct err *e)
 {
     job_watch_open(&s->watch, &s->link, s->job);
     s->active_ms = clock_boot_ms();
-    return loop(s, e);
+    return run_session_loop(s, e);
 }
 
 void run_session_release(struct run_session *s, int code)
 {
     bool stopped = interrupts() || strcmp(s->state, "cancelled") == 0;
     bool keep =
-        s->launch->log_dir || s->launch->redirects || (code != EXIT_DONE && s->generation && !stopped);
+        s->request->log_dir || s->request->redirects || (code != EXIT_DONE && s->generation && !stopped);
     if (keep && s->local.logs)
         buf_printf(&s->err, "ddpctl: logs are in %s%s%s\n", s->local.logs, s->node ? " on " : "",
                    s->node ? s->node : "");

@@ -11,7 +11,7 @@
 /* A job of `ddpctl run` in the foreground: it is watched, what the workers of this node write is copied
  * (straight from their log files), ^C and its like are obeyed, until the job has ended and all is copied. */
 struct run_session {
-    const struct run_request *launch;
+    const struct run_request *request;
     bool quiet;
     struct local_cluster local; /* local.logs: where this node's agent keeps them */
     struct link link;           /* to the coordinator, wherever it is */
@@ -37,7 +37,7 @@ struct run_session {
 };
 
 /* Catches the launch's signals from here on. */
-void run_session_init(struct run_session *s, const struct run_request *launch, bool quiet);
+void run_session_init(struct run_session *s, const struct run_request *request, bool quiet);
 /* Until the job has ended: then s->exit_code is its code. link and job are set by now. FAILED_PRECONDITION:
  * it does not start here; UNAVAILABLE: a daemon of local has ended; CANCELLED: a third ^C. */
 MUST_CHECK enum err_code run_session_run(struct run_session *s, struct err *e);

@@ -13,7 +13,7 @@
 #define FILE_BYTES 4096
 #define MAKE "openssl rand -hex 32 makes one"
 
-static enum err_code read_file(const char *path, char **token, struct err *e)
+static enum err_code run_token_read_file(const char *path, char **token, struct err *e)
 {
     CLEANUP(buf_release) struct buf text = {0};
     if (secret_read(path, FILE_BYTES, &text, e) != ERR_OK)
@@ -25,7 +25,7 @@ static enum err_code read_file(const char *path, char **token, struct err *e)
 }
 
 /* Also for root, whose home may be shared by all nodes, while /etc is not. */
-static char *home_file(void)
+static char *run_token_home_file(void)
 {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     if (config && *config == '/')
@@ -34,9 +34,9 @@ static char *home_file(void)
 }
 
 /* from: what a message calls it. */
-static enum err_code find(const struct globals *g, char **token, char **from, struct err *e)
+static enum err_code run_token_search(const struct globals *g, char **token, char **from, struct err *e)
 {
-    CLEANUP(free_text) char *home = home_file();
+    CLEANUP(free_text) char *home = run_token_home_file();
     CLEANUP(free_text) char *config = paths_config("token");
     const char *value = getenv("DDP_TOKEN");
     const char *path = g->token_file ? g->token_file : file_exists(home) ? home : config;
@@ -51,7 +51,7 @@ static enum err_code find(const struct globals *g, char **token, char **from, st
                        "), or say --insecure",
                        home);
     *from = xstrdup(path);
-    return read_file(path, token, e);
+    return run_token_read_file(path, token, e);
 }
 
 enum err_code run_token_find(const struct globals *globals, char **token, struct err *e)
@@ -60,7 +60,7 @@ enum err_code run_token_find(const struct globals *globals, char **token, struct
     CLEANUP(free_text) char *from = NULL;
     uint8_t secret[TOKEN_BYTES];
     *token = NULL;
-    enum err_code code = globals->insecure ? ERR_OK : find(globals, &found, &from, e);
+    enum err_code code = globals->insecure ? ERR_OK : run_token_search(globals, &found, &from, e);
     unsetenv("DDP_TOKEN");
     if (code != ERR_OK || globals->insecure)
         return code;

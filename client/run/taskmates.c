@@ -21,7 +21,7 @@
 #define BACKLOG 1024
 
 /* The first byte of the path is 0: an abstract name, gone with its last descriptor. */
-static socklen_t address_of(const char *name, struct sockaddr_un *address)
+static socklen_t taskmates_address(const char *name, struct sockaddr_un *address)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "ddp-run/%u/%s",
@@ -32,7 +32,7 @@ static socklen_t address_of(const char *name, struct sockaddr_un *address)
 }
 
 /* Anybody may take an abstract name. */
-static bool is_mine(int fd)
+static bool taskmates_is_own_user(int fd)
 {
     struct ucred peer;
     socklen_t size = sizeof(peer);
@@ -42,7 +42,7 @@ static bool is_mine(int fd)
 enum err_code taskmates_lead(struct taskmates *t, const char *name, int64_t mates, struct err *e)
 {
     struct sockaddr_un address;
-    socklen_t length = address_of(name, &address);
+    socklen_t length = taskmates_address(name, &address);
     CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     *t = (struct taskmates){.fd = -1, .most = mates, .until_ms = clock_boot_ms() + MATES_MS};
     if (fd < 0)
@@ -59,7 +59,7 @@ enum err_code taskmates_lead(struct taskmates *t, const char *name, int64_t mate
     return ERR_OK;
 }
 
-static bool readable(int fd, int64_t deadline_ms)
+static bool taskmates_wait_readable(int fd, int64_t deadline_ms)
 {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     while (true) {
@@ -79,11 +79,12 @@ void taskmates_end(struct taskmates *t, int code)
     size_t count = 0, cap = 0;
     int32_t word = code;
     int *mates = NULL;
-    while (t->fd >= 0 && (t->most < 0 || (int64_t)count < t->most) && readable(t->fd, deadline)) {
+    while (t->fd >= 0 && (t->most < 0 || (int64_t)count < t->most) &&
+           taskmates_wait_readable(t->fd, deadline)) {
         int fd = accept4(t->fd, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0)
             continue;
-        if (!is_mine(fd)) {
+        if (!taskmates_is_own_user(fd)) {
             close(fd);
             continue;
         }
@@ -100,7 +101,7 @@ void taskmates_end(struct taskmates *t, int code)
     t->fd = -1;
 }
 
-static void ignore_signals(void)
+static void taskmates_ignore_signals(void)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     struct sigaction action = {.sa_handler = SIG_IGN};
@@ -112,11 +113,11 @@ static void ignore_signals(void)
 enum err_code taskmates_follow(const char *name, int *code, struct err *e)
 {
     struct sockaddr_un address;
-    socklen_t length = address_of(name, &address);
+    socklen_t length = taskmates_address(name, &address);
     int64_t deadline = clock_boot_ms() + LEADER_MS;
     CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int32_t word;
-    ignore_signals();
+    taskmates_ignore_signals();
     if (fd < 0)
         return err_sys(e, errno, "socket");
     while (connect(fd, (const struct sockaddr *)&address, length) != 0) {
@@ -127,7 +128,7 @@ enum err_code taskmates_follow(const char *name, int *code, struct err *e)
                            name, LEADER_MS / 1000);
         poll(NULL, 0, LOOK_MS);
     }
-    if (!is_mine(fd))
+    if (!taskmates_is_own_user(fd))
         return err_set(e, ERR_PERMISSION_DENIED, "another user leads %s on this node", name);
     ssize_t size;
     while ((size = recv(fd, &word, sizeof(word), MSG_WAITALL)) < 0 && errno == EINTR)

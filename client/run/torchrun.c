@@ -16,98 +16,99 @@
 
 enum { C10D_PORT = 29400, STATIC_PORT = 29500 };
 
-static enum err_code bad(const char *option, const char *text, const char *wanted, struct err *e)
+static enum err_code torchrun_refuse(const char *option, const char *text, const char *wanted, struct err *e)
 {
     return err_set(e, ERR_INVALID_ARGUMENT, "'--%s %s': %s was expected", option, text, wanted);
 }
 
-static enum err_code read_number(const char *option, const char *text, int64_t most, int64_t *out,
-                                 struct err *e)
+static enum err_code torchrun_read_number(const char *option, const char *text, int64_t most, int64_t *out,
+                                          struct err *e)
 {
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (!isdigit((unsigned char)*text) || *end || errno || value > most)
-        return bad(option, text, "a number", e);
+        return torchrun_refuse(option, text, "a number", e);
     *out = value;
     return ERR_OK;
 }
 
-static enum err_code read_seconds(const char *option, const char *text, int64_t *ms, struct err *e)
+static enum err_code torchrun_read_seconds(const char *option, const char *text, int64_t *ms, struct err *e)
 {
     char *end;
     double value = strtod(text, &end);
     if (!isdigit((unsigned char)*text) || *end || !(value <= 1e9))
-        return bad(option, text, "a number of seconds", e);
+        return torchrun_refuse(option, text, "a number of seconds", e);
     *ms = llround(value * 1000);
     return ERR_OK;
 }
 
 /* 2 · 1:4 */
-static enum err_code read_nodes(const char *text, struct run_request *l, struct err *e)
+static enum err_code torchrun_read_nodes(const char *text, struct run_request *r, struct err *e)
 {
     const char *colon = strchr(text, ':');
     CLEANUP(free_text) char *low = xasprintf("%.*s", (int)strcspn(text, ":"), text);
     int64_t least = 0, most = 0;
-    if (read_number("nnodes", low, 10000, &least, e) != ERR_OK)
-        return bad("nnodes", text, "a number, or MIN:MAX", e);
+    if (torchrun_read_number("nnodes", low, 10000, &least, e) != ERR_OK)
+        return torchrun_refuse("nnodes", text, "a number, or MIN:MAX", e);
     most = least;
-    if (colon && read_number("nnodes", colon + 1, 10000, &most, e) != ERR_OK)
-        return bad("nnodes", text, "a number, or MIN:MAX", e);
+    if (colon && torchrun_read_number("nnodes", colon + 1, 10000, &most, e) != ERR_OK)
+        return torchrun_refuse("nnodes", text, "a number, or MIN:MAX", e);
     if (least < 1 || least > most)
-        return bad("nnodes", text, "1 or more, and MIN not above MAX,", e);
-    l->nodes_min = least;
-    l->nodes_max = most;
+        return torchrun_refuse("nnodes", text, "1 or more, and MIN not above MAX,", e);
+    r->nodes_min = least;
+    r->nodes_max = most;
     return ERR_OK;
 }
 
-static enum err_code read_procs(const char *text, struct run_request *l, struct err *e)
+static enum err_code torchrun_read_procs(const char *text, struct run_request *r, struct err *e)
 {
     static const char *const words[] = {"gpu", "cpu", "auto"};
     int64_t number = 0;
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if (strcmp(text, words[i]) == 0) {
-            l->procs = xstrdup(text);
+            r->procs = xstrdup(text);
             return ERR_OK;
         }
     if (strcmp(text, "xpu") == 0)
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "'--nproc-per-node xpu': only NVIDIA GPUs are counted, say the "
                        "number");
-    if (read_number("nproc-per-node", text, 1024, &number, e) != ERR_OK || number < 1)
-        return bad("nproc-per-node", text, "a number from 1 to 1024, gpu, cpu or auto", e);
-    l->procs = xasprintf("%lld", (long long)number);
+    if (torchrun_read_number("nproc-per-node", text, 1024, &number, e) != ERR_OK || number < 1)
+        return torchrun_refuse("nproc-per-node", text, "a number from 1 to 1024, gpu, cpu or auto", e);
+    r->procs = xasprintf("%lld", (long long)number);
     return ERR_OK;
 }
 
 /* host · host:port · [v6] · [v6]:port · v6 */
-static enum err_code read_endpoint(const char *text, int64_t standard, struct run_request *l, struct err *e)
+static enum err_code torchrun_read_endpoint(const char *text, int64_t standard, struct run_request *r,
+                                            struct err *e)
 {
     const char *host = text, *end = NULL;
-    l->port = standard;
+    r->port = standard;
     if (*text == '[') {
         host = text + 1;
         end = strchr(host, ']');
         if (!end || (end[1] && end[1] != ':'))
-            return bad("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
-        if (end[1] && read_number("rdzv-endpoint", end + 2, 65535, &l->port, e) != ERR_OK)
-            return bad("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
+            return torchrun_refuse("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
+        if (end[1] && torchrun_read_number("rdzv-endpoint", end + 2, 65535, &r->port, e) != ERR_OK)
+            return torchrun_refuse("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
     } else {
         end = strchr(text, ':');
         if (end && strchr(end + 1, ':'))
             end = text + strlen(text); /* an IPv6 address alone */
-        else if (end && read_number("rdzv-endpoint", end + 1, 65535, &l->port, e) != ERR_OK)
-            return bad("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
+        else if (end && torchrun_read_number("rdzv-endpoint", end + 1, 65535, &r->port, e) != ERR_OK)
+            return torchrun_refuse("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
         else if (!end)
             end = text + strlen(text);
     }
     if (end == host)
-        return bad("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
-    l->host = xasprintf("%.*s", (int)(end - host), host);
+        return torchrun_refuse("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
+    r->host = xasprintf("%.*s", (int)(end - host), host);
     return ERR_OK;
 }
 
-static enum err_code read_backend(const struct run_options *o, bool *c10d, struct err *e)
+static enum err_code torchrun_read_backend(const struct run_options *o, bool *c10d, struct err *e)
 {
     const char *name = o->rdzv_backend ? o->rdzv_backend : "static";
     *c10d = strcmp(name, "c10d") == 0;
@@ -117,32 +118,32 @@ static enum err_code read_backend(const struct run_options *o, bool *c10d, struc
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "'--rdzv-backend %s': no etcd is needed, say c10d and an endpoint of one of the nodes",
                        name);
-    return bad("rdzv-backend", name, "c10d or static", e);
+    return torchrun_refuse("rdzv-backend", name, "c10d or static", e);
 }
 
 /* Where the nodes meet. By --master-addr it is rank 0's machine; by --rdzv-endpoint whoever owns it. */
-static enum err_code read_place(const struct run_options *o, struct run_request *l, struct err *e)
+static enum err_code torchrun_read_place(const struct run_options *o, struct run_request *r, struct err *e)
 {
     bool c10d;
     int64_t port = STATIC_PORT;
-    if (read_backend(o, &c10d, e) != ERR_OK)
+    if (torchrun_read_backend(o, &c10d, e) != ERR_OK)
         return e->code;
-    if (o->node_rank && read_number("node-rank", o->node_rank, 10000, &l->node_rank, e) != ERR_OK)
+    if (o->node_rank && torchrun_read_number("node-rank", o->node_rank, 10000, &r->node_rank, e) != ERR_OK)
         return e->code;
-    if (o->master_port && read_number("master-port", o->master_port, 65535, &port, e) != ERR_OK)
+    if (o->master_port && torchrun_read_number("master-port", o->master_port, 65535, &port, e) != ERR_OK)
         return e->code;
     if (o->rdzv_endpoint)
-        return read_endpoint(o->rdzv_endpoint, c10d ? C10D_PORT : port, l, e);
-    if (!o->master_addr && l->node_rank < 0)
+        return torchrun_read_endpoint(o->rdzv_endpoint, c10d ? C10D_PORT : port, r, e);
+    if (!o->master_addr && r->node_rank < 0)
         return ERR_OK; /* nothing said */
-    if (read_endpoint(o->master_addr ? o->master_addr : "127.0.0.1", port, l, e) != ERR_OK)
+    if (torchrun_read_endpoint(o->master_addr ? o->master_addr : "127.0.0.1", port, r, e) != ERR_OK)
         return e->code;
-    if (l->node_rank >= 0)
-        l->is_host = l->node_rank == 0;
+    if (r->node_rank >= 0)
+        r->is_host = r->node_rank == 0;
     return ERR_OK;
 }
 
-static enum err_code read_yes(const char *text, int *out, struct err *e)
+static enum err_code torchrun_read_bool(const char *text, int *out, struct err *e)
 {
     static const char *const yes[] = {"1", "true", "t", "yes", "y"}, *const no[] = {"0", "false", "f", "no",
                                                                                     "n"};
@@ -152,11 +153,11 @@ static enum err_code read_yes(const char *text, int *out, struct err *e)
             return ERR_OK;
         }
     }
-    return bad("rdzv-conf is_host", text, "1 or 0", e);
+    return torchrun_refuse("rdzv-conf is_host", text, "1 or 0", e);
 }
 
 /* Keys that tune what is done another way here. */
-static bool is_known(const char *key)
+static bool torchrun_is_known_key(const char *key)
 {
     static const char *const known[] = {"close_timeout",
                                         "read_timeout",
@@ -173,42 +174,45 @@ static bool is_known(const char *key)
     return false;
 }
 
-static enum err_code read_pair(char *pair, struct run_request *l, struct buf *talk, struct err *e)
+static enum err_code torchrun_read_conf_pair(char *pair, struct run_request *r, struct buf *talk,
+                                             struct err *e)
 {
     char *value = strchr(pair, '=');
     int64_t rank = 0;
     if (!value || value == pair)
-        return bad("rdzv-conf", pair, "KEY=VALUE,...", e);
+        return torchrun_refuse("rdzv-conf", pair, "KEY=VALUE,...", e);
     *value++ = 0;
     if (strcmp(pair, "join_timeout") == 0)
-        return read_seconds("rdzv-conf join_timeout", value, &l->join_timeout_ms, e);
+        return torchrun_read_seconds("rdzv-conf join_timeout", value, &r->join_timeout_ms, e);
     if (strcmp(pair, "timeout") == 0)
-        return l->join_timeout_ms ? ERR_OK : read_seconds("rdzv-conf timeout", value, &l->join_timeout_ms, e);
+        return r->join_timeout_ms ? ERR_OK
+                                  : torchrun_read_seconds("rdzv-conf timeout", value, &r->join_timeout_ms, e);
     if (strcmp(pair, "last_call_timeout") == 0)
-        return read_seconds("rdzv-conf last_call_timeout", value, &l->last_call_ms, e);
+        return torchrun_read_seconds("rdzv-conf last_call_timeout", value, &r->last_call_ms, e);
     if (strcmp(pair, "is_host") == 0)
-        return read_yes(value, &l->is_host, e);
+        return torchrun_read_bool(value, &r->is_host, e);
     if (strcmp(pair, "rank") == 0) {
-        if (read_number("rdzv-conf rank", value, 10000, &rank, e) != ERR_OK)
+        if (torchrun_read_number("rdzv-conf rank", value, 10000, &rank, e) != ERR_OK)
             return e->code;
-        l->node_rank = l->node_rank < 0 ? rank : l->node_rank;
-    } else if (!is_known(pair)) {
+        r->node_rank = r->node_rank < 0 ? rank : r->node_rank;
+    } else if (!torchrun_is_known_key(pair)) {
         buf_printf(talk, "ddpctl: warning: --rdzv-conf: '%s' is not known and means nothing here\n", pair);
     }
     return ERR_OK;
 }
 
-static enum err_code read_conf(const char *text, struct run_request *l, struct buf *talk, struct err *e)
+static enum err_code torchrun_read_conf(const char *text, struct run_request *r, struct buf *talk,
+                                        struct err *e)
 {
     CLEANUP(free_text) char *copy = xstrdup(text);
     char *rest, *pair = strtok_r(copy, ",", &rest);
     for (; pair; pair = strtok_r(NULL, ",", &rest))
-        if (read_pair(pair, l, talk, e) != ERR_OK)
+        if (torchrun_read_conf_pair(pair, r, talk, e) != ERR_OK)
             return e->code;
     return ERR_OK;
 }
 
-static int signal_number(const char *name)
+static int torchrun_signal_number(const char *name)
 {
     static const struct {
         const char *name;
@@ -223,22 +227,22 @@ static int signal_number(const char *name)
     return 0;
 }
 
-static enum err_code read_signals(const char *text, struct run_request *l, struct err *e)
+static enum err_code torchrun_read_signals(const char *text, struct run_request *r, struct err *e)
 {
     CLEANUP(free_text) char *copy = xstrdup(text ? text : "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
     char *rest, *name = strtok_r(copy, ", ", &rest);
     size_t count = 0;
     for (; name; name = strtok_r(NULL, ", ", &rest)) {
-        int number = signal_number(name);
+        int number = torchrun_signal_number(name);
         if (!number || count + 1 >= RUN_SIGNALS_MAX)
-            return bad("signals-to-handle", text,
-                       "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and the like", e);
-        l->signals[count++] = number;
+            return torchrun_refuse("signals-to-handle", text,
+                                   "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and the like", e);
+        r->signals[count++] = number;
     }
     return ERR_OK;
 }
 
-static const char *variable(char *const *env, const char *name)
+static const char *torchrun_variable(char *const *env, const char *name)
 {
     size_t len = strlen(name);
     for (; *env; env++)
@@ -247,43 +251,45 @@ static const char *variable(char *const *env, const char *name)
     return NULL;
 }
 
-static enum err_code read_grace(const char *text, char *const *env, struct run_request *l, struct err *e)
+static enum err_code torchrun_read_grace(const char *text, char *const *env, struct run_request *r,
+                                         struct err *e)
 {
     if (!text)
-        text = variable(env, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
-    return text ? read_seconds("shutdown-timeout", text, &l->grace_ms, e) : ERR_OK;
+        text = torchrun_variable(env, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    return text ? torchrun_read_seconds("shutdown-timeout", text, &r->grace_ms, e) : ERR_OK;
 }
 
-static enum err_code read_local_ranks(const char *text, struct run_request *l, struct err *e)
+static enum err_code torchrun_read_local_ranks(const char *text, struct run_request *r, struct err *e)
 {
     size_t good = strspn(text, "0123456789, ");
     if (text[good] || !strpbrk(text, "0123456789"))
-        return bad("local-ranks-filter", text, "a list of local ranks as in 0,2", e);
-    l->local_ranks = xstrdup(text);
+        return torchrun_refuse("local-ranks-filter", text, "a list of local ranks as in 0,2", e);
+    r->local_ranks = xstrdup(text);
     return ERR_OK;
 }
 
-static enum err_code read_output(const struct run_options *o, char *const *env, struct run_request *l,
-                                 struct err *e)
+static enum err_code torchrun_read_output(const struct run_options *o, char *const *env,
+                                          struct run_request *r, struct err *e)
 {
     const char *wanted = "0 to 3, or local ranks with such a number as in 0:3,1:2,";
     if (o->redirects && !run_streams_fit(o->redirects))
-        return bad("redirects", o->redirects, wanted, e);
+        return torchrun_refuse("redirects", o->redirects, wanted, e);
     if (o->tee && !run_streams_fit(o->tee))
-        return bad("tee", o->tee, wanted, e);
-    l->raw = o->raw;
-    l->terminal = o->terminal;
-    if (o->local_ranks && read_local_ranks(o->local_ranks, l, e) != ERR_OK)
+        return torchrun_refuse("tee", o->tee, wanted, e);
+    r->raw = o->raw;
+    r->terminal = o->terminal;
+    if (o->local_ranks && torchrun_read_local_ranks(o->local_ranks, r, e) != ERR_OK)
         return e->code;
-    l->redirects = xstrdup(o->redirects);
-    l->tee = xstrdup(o->tee);
-    l->prefix = xstrdup(o->prefix ? o->prefix : variable(env, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
+    r->redirects = xstrdup(o->redirects);
+    r->tee = xstrdup(o->tee);
+    r->prefix =
+        xstrdup(o->prefix ? o->prefix : torchrun_variable(env, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
     if (o->log_dir && strcmp(o->log_dir, "/dev/null") != 0) /* as torchrun has it: no logs */
-        l->log_dir = xstrdup(o->log_dir);
+        r->log_dir = xstrdup(o->log_dir);
     return ERR_OK;
 }
 
-static void warn_meaningless(const struct run_options *o, struct buf *talk)
+static void torchrun_warn_ignored(const struct run_options *o, struct buf *talk)
 {
     const struct {
         const char *name, *value, *why;
@@ -303,10 +309,10 @@ static void warn_meaningless(const struct run_options *o, struct buf *talk)
 }
 
 /* python3 -u SCRIPT, as torchrun starts it; what is no Python script is run as it is. */
-static enum err_code read_command(const struct run_options *o, char *const *tail, char *const *env,
-                                  struct run_request *l, struct err *e)
+static enum err_code torchrun_read_command(const struct run_options *o, char *const *tail, char *const *env,
+                                           struct run_request *r, struct err *e)
 {
-    const char *python = variable(env, "PYTHON_EXEC"), *dot = tail[0] ? strrchr(tail[0], '.') : NULL;
+    const char *python = torchrun_variable(env, "PYTHON_EXEC"), *dot = tail[0] ? strrchr(tail[0], '.') : NULL;
     bool script = o->module || o->run_path || (dot && strcmp(dot, ".py") == 0);
     if (!tail[0])
         return err_set(e, ERR_INVALID_ARGUMENT, "a COMMAND is missing after --");
@@ -315,51 +321,51 @@ static enum err_code read_command(const struct run_options *o, char *const *tail
     if (o->module && o->run_path)
         return err_set(e, ERR_INVALID_ARGUMENT, "--module and --run-path contradict each other");
     if (script && (o->run_path || !o->no_python)) {
-        l->command = strv_append(l->command, python ? python : "python3");
-        l->command = strv_append(l->command, "-u");
+        r->command = strv_append(r->command, python ? python : "python3");
+        r->command = strv_append(r->command, "-u");
         if (o->module)
-            l->command = strv_append(l->command, "-m");
+            r->command = strv_append(r->command, "-m");
     }
     for (; *tail; tail++)
-        l->command = strv_append(l->command, *tail);
+        r->command = strv_append(r->command, *tail);
     return ERR_OK;
 }
 
-static enum err_code read_all(struct run_request *l, const struct run_options *o, char *const *tail,
-                              char *const *env, struct buf *talk, struct err *e)
+static enum err_code torchrun_read_all(struct run_request *r, const struct run_options *o, char *const *tail,
+                                       char *const *env, struct buf *talk, struct err *e)
 {
-    if (o->job.nodes && read_nodes(o->job.nodes, l, e) != ERR_OK)
+    if (o->job.nodes && torchrun_read_nodes(o->job.nodes, r, e) != ERR_OK)
         return e->code;
-    if (o->job.procs && read_procs(o->job.procs, l, e) != ERR_OK)
+    if (o->job.procs && torchrun_read_procs(o->job.procs, r, e) != ERR_OK)
         return e->code;
-    if (!l->standalone && read_place(o, l, e) != ERR_OK)
+    if (!r->standalone && torchrun_read_place(o, r, e) != ERR_OK)
         return e->code;
-    if (o->rdzv_conf && read_conf(o->rdzv_conf, l, talk, e) != ERR_OK)
+    if (o->rdzv_conf && torchrun_read_conf(o->rdzv_conf, r, talk, e) != ERR_OK)
         return e->code;
-    if (read_grace(o->shutdown_timeout, env, l, e) != ERR_OK)
+    if (torchrun_read_grace(o->shutdown_timeout, env, r, e) != ERR_OK)
         return e->code;
-    if (read_output(o, env, l, e) != ERR_OK || read_signals(o->signals, l, e) != ERR_OK)
+    if (torchrun_read_output(o, env, r, e) != ERR_OK || torchrun_read_signals(o->signals, r, e) != ERR_OK)
         return e->code;
-    return tail ? read_command(o, tail, env, l, e) : ERR_OK;
+    return tail ? torchrun_read_command(o, tail, env, r, e) : ERR_OK;
 }
 
-enum err_code torchrun_read(struct run_request *l, struct run_options *o, char *const *tail, char *const *env,
+enum err_code torchrun_read(struct run_request *r, struct run_options *o, char *const *tail, char *const *env,
                             struct buf *talk, struct err *e)
 {
-    *l = (struct run_request){.node_rank = -1, .is_host = -1, .last_call_ms = -1, .grace_ms = -1};
+    *r = (struct run_request){.node_rank = -1, .is_host = -1, .last_call_ms = -1, .grace_ms = -1};
     if (options_environment(run_option_table, o, "PET_", env, e) != ERR_OK)
         return e->code;
-    l->standalone = o->job.standalone;
-    l->id = l->standalone ? NULL : xstrdup(o->rdzv_id);
-    l->role = xstrdup(o->role);
-    l->launcher = xstrdup(o->launcher);
-    if (o->hosts && nodelist_expand(o->hosts, &l->hosts, e) != ERR_OK)
+    r->standalone = o->job.standalone;
+    r->id = r->standalone ? NULL : xstrdup(o->rdzv_id);
+    r->role = xstrdup(o->role);
+    r->launcher = xstrdup(o->launcher);
+    if (o->hosts && nodelist_expand(o->hosts, &r->hosts, e) != ERR_OK)
         return err_wrap(e, "--hosts");
-    l->local_addr = xstrdup(o->local_addr);
+    r->local_addr = xstrdup(o->local_addr);
     if (o->signals) {
         CLEANUP(free_text) char *entry = xasprintf("TORCHELASTIC_SIGNALS_TO_HANDLE=%s", o->signals);
         o->job.env = strv_append(o->job.env, entry);
     }
-    warn_meaningless(o, talk);
-    return read_all(l, o, tail, env, talk, e);
+    torchrun_warn_ignored(o, talk);
+    return torchrun_read_all(r, o, tail, env, talk, e);
 }

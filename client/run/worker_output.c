@@ -11,7 +11,7 @@
 enum { STREAM_OUT = 1, STREAM_ERR = 2 };
 
 /* "3", or "0:3,1:2": the streams of one local rank. The text was checked. */
-static int streams_of(const char *text, int local_rank)
+static int worker_output_streams(const char *text, int local_rank)
 {
     if (!text)
         return 0;
@@ -23,7 +23,7 @@ static int streams_of(const char *text, int local_rank)
     return 0;
 }
 
-static bool is_listed(const char *list, int local_rank)
+static bool worker_output_is_listed(const char *list, int local_rank)
 {
     char *end;
     for (const char *at = list; *at; at = end) {
@@ -36,13 +36,13 @@ static bool is_listed(const char *list, int local_rank)
     return false;
 }
 
-bool worker_output_shown(const struct run_request *l, int local_rank, bool standard_error, bool *teed)
+bool worker_output_shown(const struct run_request *request, int local_rank, bool standard_error, bool *teed)
 {
     int stream = standard_error ? STREAM_ERR : STREAM_OUT;
-    *teed = streams_of(l->tee, local_rank) & stream;
-    if (l->local_ranks && !is_listed(l->local_ranks, local_rank))
+    *teed = worker_output_streams(request->tee, local_rank) & stream;
+    if (request->local_ranks && !worker_output_is_listed(request->local_ranks, local_rank))
         return false;
-    return *teed || !(streams_of(l->redirects, local_rank) & stream);
+    return *teed || !(worker_output_streams(request->redirects, local_rank) & stream);
 }
 
 char *worker_output_label(const char *role, int rank, int local_rank, const char *pattern)
@@ -72,17 +72,18 @@ char *worker_output_label(const char *role, int rank, int local_rank, const char
     return buf_steal(&out);
 }
 
-void worker_output_add(struct log_tail *t, const struct run_request *l, const Ddp__V1__JobStatus *job,
+void worker_output_add(struct log_tail *t, const struct run_request *request, const Ddp__V1__JobStatus *job,
                        const char *node)
 {
     for (size_t i = 0; i < job->n_ranks; i++) {
         const Ddp__V1__RankStatus *r = job->ranks[i];
         if (strcmp(r->node, node) != 0)
             continue;
-        CLEANUP(free_text) char *label = worker_output_label(l->role, r->rank, r->local_rank, l->prefix);
+        CLEANUP(free_text)
+        char *label = worker_output_label(request->role, r->rank, r->local_rank, request->prefix);
         for (int stream = 0; stream < 2; stream++) {
             bool teed;
-            if (worker_output_shown(l, r->local_rank, stream, &teed))
+            if (worker_output_shown(request, r->local_rank, stream, &teed))
                 log_tail_add(t, r->rank, r->local_rank, stream, teed ? label : NULL);
         }
     }

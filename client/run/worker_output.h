@@ -10,11 +10,11 @@
  * The log files have everything whatever these say. */
 
 /* True when a line of the rank's is shown; *teed: behind the label of --tee. */
-bool worker_output_shown(const struct run_request *l, int local_rank, bool standard_error, bool *teed);
+bool worker_output_shown(const struct run_request *request, int local_rank, bool standard_error, bool *teed);
 /* "[trainer0]:", or the pattern with ${role_name}, ${rank}, ${local_rank}, ${hostname}. The caller frees. */
 char *worker_output_label(const char *role, int rank, int local_rank, const char *pattern);
 /* Adds the files of the node's ranks to the tail, which is open on their generation. */
-void worker_output_add(struct log_tail *t, const struct run_request *l, const Ddp__V1__JobStatus *job,
+void worker_output_add(struct log_tail *t, const struct run_request *request, const Ddp__V1__JobStatus *job,
                        const char *node);
 
 #endif

@@ -8,9 +8,10 @@
 #include "base/mem.h"
 #include "proto/ddp.pb-c.h"
 
-static void object(struct jout *o, const char *key, const ProtobufCMessage *message);
+static void json_print_message(struct jout *o, const char *key, const ProtobufCMessage *message);
 
-static void one(struct jout *o, const ProtobufCFieldDescriptor *f, const char *key, const void *at)
+static void json_print_value(struct jout *o, const ProtobufCFieldDescriptor *f, const char *key,
+                             const void *at)
 {
     switch (f->type) {
     case PROTOBUF_C_TYPE_INT32:
@@ -39,7 +40,7 @@ static void one(struct jout *o, const ProtobufCFieldDescriptor *f, const char *k
         jout_text(o, key, *(char *const *)at);
         return;
     case PROTOBUF_C_TYPE_MESSAGE:
-        object(o, key, *(ProtobufCMessage *const *)at);
+        json_print_message(o, key, *(ProtobufCMessage *const *)at);
         return;
     case PROTOBUF_C_TYPE_BYTES: {
         const ProtobufCBinaryData *bytes = at;
@@ -53,7 +54,7 @@ static void one(struct jout *o, const ProtobufCFieldDescriptor *f, const char *k
     }
 }
 
-static size_t size_of(const ProtobufCFieldDescriptor *f)
+static size_t json_value_size(const ProtobufCFieldDescriptor *f)
 {
     switch (f->type) {
     case PROTOBUF_C_TYPE_INT32:
@@ -73,7 +74,7 @@ static size_t size_of(const ProtobufCFieldDescriptor *f)
     }
 }
 
-static void metrics(struct jout *o, const char *key, Ddp__V1__Metric *const *list, size_t count)
+static void json_print_metrics(struct jout *o, const char *key, Ddp__V1__Metric *const *list, size_t count)
 {
     jout_open(o, key, '{');
     for (size_t i = 0; i < count; i++)
@@ -81,26 +82,27 @@ static void metrics(struct jout *o, const char *key, Ddp__V1__Metric *const *lis
     jout_close(o, '}');
 }
 
-static void field(struct jout *o, const ProtobufCMessage *message, const ProtobufCFieldDescriptor *f)
+static void json_print_field(struct jout *o, const ProtobufCMessage *message,
+                             const ProtobufCFieldDescriptor *f)
 {
     const char *base = (const char *)message, *at = base + f->offset;
     if (f->label != PROTOBUF_C_LABEL_REPEATED) {
-        one(o, f, f->name, at);
+        json_print_value(o, f, f->name, at);
         return;
     }
     size_t count = *(const size_t *)(const void *)(base + f->quantifier_offset);
     const char *items = *(char *const *)(const void *)at;
     if (f->descriptor == &ddp__v1__metric__descriptor) {
-        metrics(o, f->name, (Ddp__V1__Metric *const *)(const void *)items, count);
+        json_print_metrics(o, f->name, (Ddp__V1__Metric *const *)(const void *)items, count);
         return;
     }
     jout_open(o, f->name, '[');
     for (size_t i = 0; i < count; i++)
-        one(o, f, NULL, items + i * size_of(f));
+        json_print_value(o, f, NULL, items + i * json_value_size(f));
     jout_close(o, ']');
 }
 
-static void object(struct jout *o, const char *key, const ProtobufCMessage *message)
+static void json_print_message(struct jout *o, const char *key, const ProtobufCMessage *message)
 {
     if (!message) {
         jout_raw(o, key, "null");
@@ -108,13 +110,13 @@ static void object(struct jout *o, const char *key, const ProtobufCMessage *mess
     }
     jout_open(o, key, '{');
     for (unsigned i = 0; i < message->descriptor->n_fields; i++)
-        field(o, message, &message->descriptor->fields[i]);
+        json_print_field(o, message, &message->descriptor->fields[i]);
     jout_close(o, '}');
 }
 
 void json_print(const ProtobufCMessage *message, struct buf *out)
 {
     struct jout o = {.buf = out};
-    object(&o, NULL, message);
+    json_print_message(&o, NULL, message);
     buf_putc(out, '\n');
 }

@@ -30,12 +30,12 @@ struct canvas {
 #define LARGEST 1e300
 #define SMALLEST 1e-290
 
-static bool drawn(double value)
+static bool plot_can_draw(double value)
 {
     return fabs(value) < LARGEST; /* false for nan */
 }
 
-static double nice_step(double span, size_t ticks)
+static double axis_nice_step(double span, size_t ticks)
 {
     double raw = span / (double)ticks, power = pow(10.0, floor(log10(raw))), part = raw / power;
     return power * (part <= 1.0 ? 1.0 : part <= 2.0 ? 2.0 : part <= 5.0 ? 5.0 : 10.0);
@@ -49,31 +49,31 @@ static struct axis axis_over(double low, double high, size_t ticks, bool round_o
         low -= round_out ? room : 0.0;
         high += room;
     }
-    a.step = nice_step(high - low, ticks);
+    a.step = axis_nice_step(high - low, ticks);
     a.low = round_out ? floor(low / a.step + 1e-9) * a.step : low;
     a.high = round_out ? ceil(high / a.step - 1e-9) * a.step : high;
     return a;
 }
 
-static double tick(const struct axis *a, size_t i)
+static double axis_tick(const struct axis *a, size_t i)
 {
     double at = (ceil(a->low / a->step - 1e-9) + (double)i) * a->step;
     return fabs(at) < a->step * 1e-9 ? 0.0 : at;
 }
 
-static size_t place(const struct axis *a, double value, size_t cells)
+static size_t axis_place(const struct axis *a, double value, size_t cells)
 {
     double at = (value - a->low) / (a->high - a->low) * (double)(cells - 1) + 0.5;
     return at < 0.0 ? 0 : at >= (double)cells ? cells - 1 : (size_t)at;
 }
 
-static void find_range(struct canvas *c, const struct plot_curve *curves, size_t count)
+static void canvas_find_range(struct canvas *c, const struct plot_curve *curves, size_t count)
 {
     double x[2] = {INFINITY, -INFINITY}, y[2] = {INFINITY, -INFINITY};
     for (size_t k = 0; k < count; k++) {
         const struct series *s = &curves[k].points;
         for (size_t i = 0; i < s->count; i++) {
-            if (!drawn(s->values[i]))
+            if (!plot_can_draw(s->values[i]))
                 continue;
             x[0] = fmin(x[0], (double)s->steps[i]);
             x[1] = fmax(x[1], (double)s->steps[i]);
@@ -88,7 +88,7 @@ static void find_range(struct canvas *c, const struct plot_curve *curves, size_t
 
 /* ---- drawing */
 
-static void set_dot(struct canvas *c, size_t x, size_t y, size_t curve)
+static void canvas_set_dot(struct canvas *c, size_t x, size_t y, size_t curve)
 {
     static const unsigned char bits[DOT_COLUMNS][DOT_ROWS] = {{0x01, 0x02, 0x04, 0x40},
                                                               {0x08, 0x10, 0x20, 0x80}};
@@ -98,28 +98,29 @@ static void set_dot(struct canvas *c, size_t x, size_t y, size_t curve)
 }
 
 /* Every dot column or row between the two, whichever are more. */
-static void draw_line(struct canvas *c, const size_t from[2], const size_t to[2], size_t curve)
+static void canvas_draw_line(struct canvas *c, const size_t from[2], const size_t to[2], size_t curve)
 {
     double dx = (double)to[0] - (double)from[0], dy = (double)to[1] - (double)from[1];
     size_t steps = (size_t)fmax(fabs(dx), fabs(dy));
     for (size_t i = 0; i <= steps; i++) {
         double t = steps ? (double)i / (double)steps : 0.0;
-        set_dot(c, (size_t)((double)from[0] + t * dx + 0.5), (size_t)((double)from[1] + t * dy + 0.5), curve);
+        canvas_set_dot(c, (size_t)((double)from[0] + t * dx + 0.5), (size_t)((double)from[1] + t * dy + 0.5),
+                       curve);
     }
 }
 
-static void draw_curve(struct canvas *c, const struct series *s, size_t curve)
+static void canvas_draw_curve(struct canvas *c, const struct series *s, size_t curve)
 {
     size_t before[2] = {0, 0};
     bool joined = false;
     for (size_t i = 0; i < s->count; i++) {
-        if (!drawn(s->values[i])) {
+        if (!plot_can_draw(s->values[i])) {
             joined = false;
             continue;
         }
-        size_t at[2] = {place(&c->x, (double)s->steps[i], c->width * c->dx),
-                        place(&c->y, s->values[i], c->height * c->dy)};
-        draw_line(c, joined ? before : at, at, curve);
+        size_t at[2] = {axis_place(&c->x, (double)s->steps[i], c->width * c->dx),
+                        axis_place(&c->y, s->values[i], c->height * c->dy)};
+        canvas_draw_line(c, joined ? before : at, at, curve);
         memcpy(before, at, sizeof(at));
         joined = true;
     }
@@ -127,18 +128,19 @@ static void draw_curve(struct canvas *c, const struct series *s, size_t curve)
 
 /* ---- printing */
 
-static void put_colour(const struct plot *p, struct buf *out, size_t curve)
+static void plot_put_colour(const struct plot *p, struct buf *out, size_t curve)
 {
     static const int codes[COLOURS] = {36, 33, 35, 32, 31, 34};
     if (p->colour)
         buf_printf(out, "\033[%dm", codes[curve % COLOURS]);
 }
 
-static void put_mark(const struct plot *p, bool braille, unsigned char dots, size_t curve, struct buf *out)
+static void plot_put_mark(const struct plot *p, bool braille, unsigned char dots, size_t curve,
+                          struct buf *out)
 {
     static const char *const ascii[] = {"*", "o", "+", "x", "#", "@"};
     static const char *const marks[] = {"●", "○", "▲", "△", "■", "□"};
-    put_colour(p, out, curve);
+    plot_put_colour(p, out, curve);
     if (!p->utf8)
         buf_puts(out, ascii[curve % COLOURS]);
     else if (!braille)
@@ -148,7 +150,8 @@ static void put_mark(const struct plot *p, bool braille, unsigned char dots, siz
     buf_puts(out, p->colour ? "\033[0m" : "");
 }
 
-static void put_row(const struct plot *p, const struct canvas *c, bool braille, size_t row, struct buf *out)
+static void plot_put_row(const struct plot *p, const struct canvas *c, bool braille, size_t row,
+                         struct buf *out)
 {
     size_t blanks = 0;
     for (size_t x = 0; x < c->width; x++) {
@@ -159,45 +162,45 @@ static void put_row(const struct plot *p, const struct canvas *c, bool braille, 
         }
         buf_printf(out, "%*s", (int)blanks, "");
         blanks = 0;
-        put_mark(p, braille, c->dots[cell], (size_t)c->curve[cell] - 1, out);
+        plot_put_mark(p, braille, c->dots[cell], (size_t)c->curve[cell] - 1, out);
     }
     buf_putc(out, '\n');
 }
 
 /* The label of a row that a tick falls on. */
-static bool y_label(const struct canvas *c, size_t row, struct fmt *label)
+static bool canvas_y_label(const struct canvas *c, size_t row, struct fmt *label)
 {
     for (size_t i = 0;; i++) {
-        double at = tick(&c->y, i);
+        double at = axis_tick(&c->y, i);
         if (at > c->y.high + c->y.step * 1e-6)
             return false;
-        if (c->height - 1 - place(&c->y, at, c->height) == row) {
+        if (c->height - 1 - axis_place(&c->y, at, c->height) == row) {
             *label = fmt_metric(at);
             return true;
         }
     }
 }
 
-static size_t y_label_width(const struct canvas *c)
+static size_t canvas_y_label_width(const struct canvas *c)
 {
     size_t widest = 0;
     struct fmt label;
     for (size_t row = 0; row < c->height; row++)
-        if (y_label(c, row, &label) && strlen(label.text) > widest)
+        if (canvas_y_label(c, row, &label) && strlen(label.text) > widest)
             widest = strlen(label.text);
     return widest;
 }
 
 /* The line with ticks, and the one with their steps below it. */
-static void put_x_axis(const struct plot *p, const struct canvas *c, size_t margin, struct buf *out)
+static void plot_put_x_axis(const struct plot *p, const struct canvas *c, size_t margin, struct buf *out)
 {
     CLEANUP(buf_release) struct buf labels = {0};
     size_t at = 0;
     buf_printf(out, "%*s%s", (int)margin, "", p->utf8 ? "└" : "+");
-    for (size_t i = 0; tick(&c->x, i) <= c->x.high; i++) {
-        double step = tick(&c->x, i);
+    for (size_t i = 0; axis_tick(&c->x, i) <= c->x.high; i++) {
+        double step = axis_tick(&c->x, i);
         struct fmt label = fmt_short(step);
-        size_t x = place(&c->x, step, c->width), start = margin + 1 + x;
+        size_t x = axis_place(&c->x, step, c->width), start = margin + 1 + x;
         for (; at < x; at++)
             buf_puts(out, p->utf8 ? "─" : "-");
         buf_puts(out, p->utf8 ? "┬" : "+");
@@ -214,13 +217,13 @@ static void put_x_axis(const struct plot *p, const struct canvas *c, size_t marg
     buf_printf(out, "\n%.*s\n", (int)labels.len, labels.data ? labels.data : "");
 }
 
-static void put_legend(const struct plot *p, bool braille, const struct plot_curve *curves, size_t count,
-                       struct buf *out)
+static void plot_put_legend(const struct plot *p, bool braille, const struct plot_curve *curves, size_t count,
+                            struct buf *out)
 {
     for (size_t k = 0; k < count; k++) {
         const struct series *s = &curves[k].points;
         buf_puts(out, k ? "   " : "");
-        put_mark(p, braille, 0x36, k, out);
+        plot_put_mark(p, braille, 0x36, k, out);
         buf_printf(out, " %s", curves[k].label);
         if (s->count)
             buf_printf(out, " %s", fmt_metric(s->values[s->count - 1]).text);
@@ -238,21 +241,21 @@ void plot_draw(const struct plot *p, const struct plot_curve *curves, size_t cou
                        .dx = braille ? DOT_COLUMNS : 1,
                        .dy = braille ? DOT_ROWS : 1};
     struct fmt label;
-    find_range(&c, curves, count);
-    size_t margin = y_label_width(&c) + 1;
+    canvas_find_range(&c, curves, count);
+    size_t margin = canvas_y_label_width(&c) + 1;
     c.width = p->columns - margin - 1;
     c.dots = xcalloc(c.width * c.height, 1);
     c.curve = xcalloc(c.width * c.height, 1);
     for (size_t k = 0; k < count; k++)
-        draw_curve(&c, &curves[k].points, k);
+        canvas_draw_curve(&c, &curves[k].points, k);
     for (size_t row = 0; row < c.height; row++) {
-        bool marked = y_label(&c, row, &label);
+        bool marked = canvas_y_label(&c, row, &label);
         buf_printf(out, "%*s %s", (int)margin - 1, marked ? label.text : "",
                    p->utf8 ? (marked ? "┤" : "│") : (marked ? "+" : "|"));
-        put_row(p, &c, braille, row, out);
+        plot_put_row(p, &c, braille, row, out);
     }
-    put_x_axis(p, &c, margin, out);
-    put_legend(p, braille, curves, count, out);
+    plot_put_x_axis(p, &c, margin, out);
+    plot_put_legend(p, braille, curves, count, out);
     free(c.dots);
     free(c.curve);
 }

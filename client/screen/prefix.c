@@ -12,7 +12,7 @@ void prefixer_init(struct prefixer *p, bool wanted, bool colour)
     *p = (struct prefixer){.wanted = wanted, .colour = colour};
 }
 
-static struct prefix_stream *stream_of(struct prefixer *p, int rank, bool standard_error)
+static struct prefix_stream *prefixer_stream(struct prefixer *p, int rank, bool standard_error)
 {
     for (size_t i = 0; i < p->count; i++)
         if (p->streams[i].rank == rank && p->streams[i].standard_error == standard_error)
@@ -24,12 +24,12 @@ static struct prefix_stream *stream_of(struct prefixer *p, int rank, bool standa
 
 void prefixer_label(struct prefixer *p, int rank, bool standard_error, const char *label)
 {
-    struct prefix_stream *s = stream_of(p, rank, standard_error);
+    struct prefix_stream *s = prefixer_stream(p, rank, standard_error);
     free(s->label);
     s->label = xstrdup(label);
 }
 
-static void head(const struct prefixer *p, const struct prefix_stream *s, struct buf *out)
+static void prefixer_put_label(const struct prefixer *p, const struct prefix_stream *s, struct buf *out)
 {
     static const int colours[] = {36, 33, 32, 35, 34, 31};
     CLEANUP(free_text) char *number = s->label ? NULL : xasprintf("[%d]", s->rank);
@@ -47,7 +47,7 @@ static void head(const struct prefixer *p, const struct prefix_stream *s, struct
 void prefixer_add(struct prefixer *p, int rank, bool standard_error, const char *data, size_t len,
                   struct buf *out)
 {
-    struct prefix_stream *s = stream_of(p, rank, standard_error);
+    struct prefix_stream *s = prefixer_stream(p, rank, standard_error);
     CLEANUP(buf_release) struct buf clean = {0};
     if (p->filtered) {
         term_filter_add(&s->filter, data, len, &clean);
@@ -65,7 +65,7 @@ void prefixer_add(struct prefixer *p, int rank, bool standard_error, const char 
             buf_append(&s->line, data, take);
             return;
         }
-        head(p, s, out);
+        prefixer_put_label(p, s, out);
         if (s->line.len)
             buf_append(out, s->line.data, s->line.len);
         buf_append(out, data, take);
@@ -87,7 +87,7 @@ void prefixer_finish(struct prefixer *p, struct buf *out)
         if (p->raw && !s->label) { /* the last of it: there is no line that it would be held for */
             buf_append(out, s->line.data, s->line.len);
         } else {
-            head(p, s, out);
+            prefixer_put_label(p, s, out);
             buf_append(out, s->line.data, s->line.len);
             buf_putc(out, '\n');
         }

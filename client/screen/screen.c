@@ -77,7 +77,7 @@ void screen_reason(const Ddp__V1__JobStatus *job, struct buf *out)
     term_puts_safe(out, job->reason);
 }
 
-static int ranks_on(const Ddp__V1__JobStatus *job, const char *node)
+static int job_ranks_on_node(const Ddp__V1__JobStatus *job, const char *node)
 {
     int count = 0;
     for (size_t i = 0; i < job->n_ranks; i++)
@@ -90,7 +90,7 @@ void screen_place(const Ddp__V1__JobStatus *job, struct buf *out)
     for (size_t i = 0; i < job->n_nodes; i++) {
         term_printf_safe(out, "%s%s", i ? ", " : "", job->nodes[i]);
         if (job->n_ranks)
-            buf_printf(out, " (%d)", ranks_on(job, job->nodes[i]));
+            buf_printf(out, " (%d)", job_ranks_on_node(job, job->nodes[i]));
     }
 }
 

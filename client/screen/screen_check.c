@@ -16,14 +16,14 @@ static const struct table_column link_columns[] = {
     {"FROM", false}, {"TO", false}, {"ADDRESS", false}, {"PORTS", false}, {"CONNECT", true}, {"MB/S", true},
 };
 
-static void cell(struct table *t, bool good, const char *text)
+static void check_cell(struct table *t, bool good, const char *text)
 {
     CLEANUP(buf_release) struct buf safe = {0};
     term_puts_safe(&safe, text);
     table_cell(t, good ? STYLE_NONE : STYLE_BAD, safe.data ? safe.data : "");
 }
 
-static void clock_cell(struct table *t, const Ddp__V1__CheckAnswer *a)
+static void check_clock_cell(struct table *t, const Ddp__V1__CheckAnswer *a)
 {
     const int64_t skew = a->skew_ms < 0 ? -a->skew_ms : a->skew_ms;
     CLEANUP(buf_release) struct buf text = {0};
@@ -35,7 +35,7 @@ static void clock_cell(struct table *t, const Ddp__V1__CheckAnswer *a)
 }
 
 /* "1.2 GB, 4 files", of all paths together. */
-static void data_cell(struct table *t, const Ddp__V1__CheckPlaceResult *p)
+static void check_data_cell(struct table *t, const Ddp__V1__CheckPlaceResult *p)
 {
     CLEANUP(buf_release) struct buf text = {0};
     int64_t bytes = 0, files = 0;
@@ -54,39 +54,39 @@ static void data_cell(struct table *t, const Ddp__V1__CheckPlaceResult *p)
     table_cell(t, good ? STYLE_NONE : STYLE_BAD, text.data);
 }
 
-static void interpreter_cell(struct table *t, const Ddp__V1__CheckPlaceResult *p)
+static void check_interpreter_cell(struct table *t, const Ddp__V1__CheckPlaceResult *p)
 {
     if (*p->interpreter_problem)
-        cell(t, false, "missing");
+        check_cell(t, false, "missing");
     else if (*p->interpreter_version)
-        cell(t, true, p->interpreter_version);
+        check_cell(t, true, p->interpreter_version);
     else
-        cell(t, true, *p->interpreter ? p->interpreter : "-");
+        check_cell(t, true, *p->interpreter ? p->interpreter : "-");
 }
 
-static void node_row(struct table *t, const struct preflight *f, size_t i)
+static void check_node_row(struct table *t, const struct preflight *f, size_t i)
 {
     const Ddp__V1__CheckAnswer *a = f->places[i];
     const Ddp__V1__CheckPlaceResult *p = a->place;
-    cell(t, !*a->error, f->nodes[i]->name);
-    cell(t, true, f->nodes[i]->address);
+    check_cell(t, !*a->error, f->nodes[i]->name);
+    check_cell(t, true, f->nodes[i]->address);
     if (*a->error || !p) {
         table_span(t, 8, STYLE_BAD, "no answer");
         table_end_row(t);
         return;
     }
-    cell(t, true, p->user);
-    clock_cell(t, a);
+    check_cell(t, true, p->user);
+    check_clock_cell(t, a);
     table_cell(t, STYLE_NONE, fmt_bytes(p->memory_free).text);
     table_cell(t, STYLE_NONE, fmt_bytes(p->disk_free).text);
-    cell(t, !*p->workdir_problem, *p->workdir_problem ? "missing" : "ok");
-    data_cell(t, p);
-    interpreter_cell(t, p);
-    cell(t, true, a->version);
+    check_cell(t, !*p->workdir_problem, *p->workdir_problem ? "missing" : "ok");
+    check_data_cell(t, p);
+    check_interpreter_cell(t, p);
+    check_cell(t, true, a->version);
     table_end_row(t);
 }
 
-static void link_row(struct table *t, const struct preflight *f, size_t from, size_t to)
+static void check_link_row(struct table *t, const struct preflight *f, size_t from, size_t to)
 {
     CLEANUP(buf_release) struct buf ports = {0}, rate = {0}, took = {0};
     const Ddp__V1__CheckAnswer *a = f->links[from];
@@ -109,22 +109,22 @@ static void link_row(struct table *t, const struct preflight *f, size_t from, si
         buf_printf(&rate, "%.0f", bytes / 1e6);
     if (slowest > 0)
         buf_printf(&took, "%.1f ms", slowest);
-    cell(t, true, f->nodes[from]->name);
-    cell(t, true, f->nodes[to]->name);
-    cell(t, true, f->nodes[to]->address);
-    cell(t, good, ports.data);
+    check_cell(t, true, f->nodes[from]->name);
+    check_cell(t, true, f->nodes[to]->name);
+    check_cell(t, true, f->nodes[to]->address);
+    check_cell(t, good, ports.data);
     table_cell(t, STYLE_NONE, took.data ? took.data : "");
     table_cell(t, STYLE_NONE, rate.data ? rate.data : "");
     table_end_row(t);
 }
 
-static void put_links(const struct preflight *f, const struct term *term, struct buf *out)
+static void check_put_links(const struct preflight *f, const struct term *term, struct buf *out)
 {
     CLEANUP(table_release) struct table *t = table_new(link_columns, ARRAY_LEN(link_columns));
     for (size_t i = 0; i < f->count; i++)
         for (size_t k = 0; k < f->count; k++)
             if (k != i)
-                link_row(t, f, i, k);
+                check_link_row(t, f, i, k);
     table_print(t, term, out);
 }
 
@@ -134,11 +134,11 @@ void screen_check(const struct preflight *f, const struct findings *found, const
     CLEANUP(table_release) struct table *t = table_new(node_columns, ARRAY_LEN(node_columns));
     for (size_t i = 0; i < f->count; i++)
         if (f->places[i])
-            node_row(t, f, i);
+            check_node_row(t, f, i);
     if (f->count)
         table_print(t, term, out);
     if (f->links && f->count > 1)
-        put_links(f, term, out);
+        check_put_links(f, term, out);
     for (size_t i = 0; i < found->count; i++) {
         CLEANUP(buf_release) struct buf line = {0};
         const struct finding *finding = &found->items[i];

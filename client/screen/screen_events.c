@@ -6,7 +6,7 @@
 #include "client/screen/table.h"
 
 /* The time alone, where it was today. */
-static void stamp_print(char out[64], int64_t time_ms, int64_t now_ms)
+static void event_print_time(char out[64], int64_t time_ms, int64_t now_ms)
 {
     time_t second = (time_t)(time_ms / 1000), now = (time_t)(now_ms / 1000);
     struct tm at, today;
@@ -22,7 +22,7 @@ void screen_audit(const Ddp__V1__GetAuditReply *reply, const struct term *term, 
     CLEANUP(table_release) struct table *t = table_new(audit_columns, ARRAY_LEN(audit_columns));
     for (size_t i = 0; i < reply->n_entries; i++) {
         char stamp[64];
-        stamp_print(stamp, reply->entries[i]->time_ms, term->now_ms);
+        event_print_time(stamp, reply->entries[i]->time_ms, term->now_ms);
         table_cell(t, STYLE_NONE, stamp);
         table_cell(t, STYLE_NONE, reply->entries[i]->who);
         table_cell(t, STYLE_NONE, reply->entries[i]->origin);
@@ -37,7 +37,7 @@ void screen_events(const Ddp__V1__GetEventsReply *reply, const struct term *term
     for (size_t i = 0; i < reply->n_events; i++) {
         const Ddp__V1__Event *event = reply->events[i];
         char stamp[64];
-        stamp_print(stamp, event->time_ms, term->now_ms);
+        event_print_time(stamp, event->time_ms, term->now_ms);
         buf_printf(out, "%s  ", stamp);
         term_puts_safe(out, event->text);
         buf_putc(out, '\n');

@@ -19,7 +19,7 @@ void follow_view_break(struct follow_view *v, struct buf *out)
 }
 
 /* A line that stays. */
-static void say(struct follow_view *v, struct buf *out, const char *line)
+static void follow_put_line(struct follow_view *v, struct buf *out, const char *line)
 {
     if (v->drawn)
         buf_puts(out, "\r\033[K");
@@ -29,7 +29,7 @@ static void say(struct follow_view *v, struct buf *out, const char *line)
 }
 
 /* A line that the next one replaces; on a terminal only. */
-static void draw(struct follow_view *v, struct buf *out, const char *line)
+static void follow_draw_line(struct follow_view *v, struct buf *out, const char *line)
 {
     size_t fits = text_clip(line, v->term.columns > 1 ? v->term.columns - 1 : 79);
     buf_puts(out, v->drawn ? "\r\033[K" : "");
@@ -38,8 +38,8 @@ static void draw(struct follow_view *v, struct buf *out, const char *line)
 }
 
 /* "#9 kjv-gpt queued → box1 (2), box2 (2) → joined 4/4 in 38 ms; 0.8M parameters; logs /var/log/ddp/9" */
-static void head_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, bool placed, bool running,
-                      struct buf *line)
+static void follow_head_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, bool placed,
+                             bool running, struct buf *line)
 {
     double parameters, bytes;
     buf_printf(line, "#%lld %s", (long long)job->job, job->name);
@@ -67,7 +67,7 @@ static void head_line(const struct follow_view *v, const Ddp__V1__JobStatus *job
         term_printf_safe(line, "; logs %s", job->log_dir);
 }
 
-static void head(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+static void follow_put_head(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     bool placed = job->generation > 0, queued = strcmp(job->state, "queued") == 0;
     bool running = placed && (strcmp(job->state, "running") == 0 || job_ended(job));
@@ -80,38 +80,38 @@ static void head(struct follow_view *v, const Ddp__V1__JobStatus *job, struct bu
         v->generation = job->generation;
         return;
     }
-    head_line(v, job, placed, running, &line);
+    follow_head_line(v, job, placed, running, &line);
     if (complete) {
-        say(v, out, line.data);
+        follow_put_line(v, out, line.data);
         v->headed = true;
         v->generation = job->generation;
     } else if (v->term.live) {
-        draw(v, out, line.data);
+        follow_draw_line(v, out, line.data);
     } else if (queued && strncmp(v->said, job->reason, sizeof(v->said) - 1) != 0) {
-        say(v, out, line.data);
+        follow_put_line(v, out, line.data);
         snprintf(v->said, sizeof(v->said), "%s", job->reason);
     }
 }
 
 /* A failure that starts a new generation was counted; one that ends the job was not. */
-static bool restarts(const Ddp__V1__JobStatus *job)
+static bool follow_job_restarts(const Ddp__V1__JobStatus *job)
 {
     return job->restarts_used && !job_ended(job) && strcmp(job->state, "stopping") != 0;
 }
 
 /* Its stderr was seen already. */
-static void brief_failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+static void follow_put_brief_failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     CLEANUP(buf_release) struct buf line = {0};
     buf_puts(&line, "ddpctl: ");
     screen_failure_line(job->failure, &line);
-    if (restarts(job))
+    if (follow_job_restarts(job))
         buf_printf(&line, "; restart %d of %d", job->restarts_used, job->max_restarts);
-    say(v, out, line.data);
+    follow_put_line(v, out, line.data);
 }
 
 /* Each once; again when it is found out that another rank was first. */
-static bool is_news(struct follow_view *v, const Ddp__V1__Failure *f)
+static bool follow_failure_is_new(struct follow_view *v, const Ddp__V1__Failure *f)
 {
     if (f->generation < v->failed_generation ||
         (f->generation == v->failed_generation && f->rank == v->failed_rank))
@@ -122,17 +122,17 @@ static bool is_news(struct follow_view *v, const Ddp__V1__Failure *f)
 }
 
 /* A generation that failed: cause, rank, node, its last words. */
-static void failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+static void follow_put_failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     CLEANUP(buf_release) struct buf text = {0};
-    if (!job->failure || !is_news(v, job->failure))
+    if (!job->failure || !follow_failure_is_new(v, job->failure))
         return;
     if (v->brief) {
-        brief_failure(v, job, out);
+        follow_put_brief_failure(v, job, out);
         return;
     }
     screen_failure(job, &v->term, &text);
-    if (restarts(job)) {
+    if (follow_job_restarts(job)) {
         if (v->drawn)
             buf_puts(out, "\r\033[K");
         v->drawn = false;
@@ -141,11 +141,11 @@ static void failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct
         buf_puts(out, text.data);
     } else {
         text.data[text.len - 1] = 0; /* say ends the line itself */
-        say(v, out, text.data);
+        follow_put_line(v, out, text.data);
     }
 }
 
-static void generation(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+static void follow_put_generation(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     CLEANUP(buf_release) struct buf line = {0};
     if (v->brief || job->generation <= v->generation || strcmp(job->state, "running") != 0)
@@ -155,10 +155,10 @@ static void generation(struct follow_view *v, const Ddp__V1__JobStatus *job, str
     screen_place(job, &line);
     if (job->snapshot && job->snapshot->committed_ms)
         buf_printf(&line, ", goes on from the snapshot of step %s", fmt_count(job->snapshot->step).text);
-    say(v, out, line.data);
+    follow_put_line(v, out, line.data);
 }
 
-static void progress_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *line)
+static void follow_progress_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *line)
 {
     const Ddp__V1__Progress *p = job->progress;
     CLEANUP(buf_release) struct buf val = {0}, speed = {0};
@@ -187,7 +187,7 @@ static void progress_line(const struct follow_view *v, const Ddp__V1__JobStatus 
         buf_printf(line, "  %s", job->state);
 }
 
-static void progress(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+static void follow_put_progress(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     const Ddp__V1__Progress *p = job->progress;
     CLEANUP(buf_release) struct buf line = {0};
@@ -199,15 +199,15 @@ static void progress(struct follow_view *v, const Ddp__V1__JobStatus *job, struc
         return;
     v->last_step = p->step;
     v->last_line_ms = v->term.now_ms;
-    progress_line(v, job, &line);
+    follow_progress_line(v, job, &line);
     if (v->term.live)
-        draw(v, out, line.data);
+        follow_draw_line(v, out, line.data);
     else
-        say(v, out, line.data);
+        follow_put_line(v, out, line.data);
 }
 
 /* "#9 succeeded in 9m41s: val 1.39, 12.5M tokens, 1 restart, out/step-5000" */
-static void end_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *line)
+static void follow_end_line(const struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *line)
 {
     CLEANUP(buf_release) struct buf val = {0}, facts = {0};
     double tokens, loss, bits;
@@ -237,13 +237,13 @@ static void end_line(const struct follow_view *v, const Ddp__V1__JobStatus *job,
         screen_reason(job, line);
 }
 
-static void end(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
+static void follow_put_end(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     CLEANUP(buf_release) struct buf line = {0};
     v->ended = true;
     if (!v->brief || (v->tells_end && job_succeeded(job) && strcmp(job->kind, "train") == 0)) {
-        end_line(v, job, &line);
-        say(v, out, line.data);
+        follow_end_line(v, job, &line);
+        follow_put_line(v, out, line.data);
     } else if (strcmp(job->state, "failed") == 0 && !job->failure) {
         buf_puts(out, "ddpctl: the job failed");
         screen_reason(job, out);
@@ -263,22 +263,22 @@ void follow_view_update(struct follow_view *v, const Ddp__V1__JobStatus *job, st
     if (!v->first_ms)
         v->first_ms = v->term.now_ms;
     if (v->away)
-        say(v, out, "the coordinator is back");
+        follow_put_line(v, out, "the coordinator is back");
     v->away = false;
     if (!v->headed)
-        head(v, job, out);
-    failure(v, job, out);
+        follow_put_head(v, job, out);
+    follow_put_failure(v, job, out);
     if (v->headed && !job_ended(job)) {
-        generation(v, job, out);
-        progress(v, job, out);
+        follow_put_generation(v, job, out);
+        follow_put_progress(v, job, out);
     }
     if (job_ended(job))
-        end(v, job, out);
+        follow_put_end(v, job, out);
 }
 
 void follow_view_away(struct follow_view *v, struct buf *out)
 {
     if (!v->away && !v->ended)
-        say(v, out, "the coordinator is away, training goes on; waiting for it (^C detaches)");
+        follow_put_line(v, out, "the coordinator is away, training goes on; waiting for it (^C detaches)");
     v->away = true;
 }

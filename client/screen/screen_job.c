@@ -15,7 +15,7 @@ static const struct table_column rank_columns[] = {
     {"STEP", true},  {"MS/STEP", true}, {"WAIT", true},    {"MEM", true},
 };
 
-static void head(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
     CLEANUP(buf_release) struct buf name = {0};
     buf_printf(&name, "%s #%lld", job->name, (long long)job->job);
@@ -57,7 +57,7 @@ static void head(const Ddp__V1__JobStatus *job, const struct term *term, struct 
 }
 
 /* "89.1 % (loss 0.31, best 0.3 @4500)", "1.46 (best 1.46 @3500)": the best is of the loss. */
-static void validation(const Ddp__V1__JobStatus *job, struct buf *out)
+static void job_put_validation(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     const Ddp__V1__Progress *p = job->progress;
     double loss, accuracy;
@@ -75,7 +75,7 @@ static void validation(const Ddp__V1__JobStatus *job, struct buf *out)
     buf_putc(out, ')');
 }
 
-static void step_line(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+static void job_put_step(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
     const Ddp__V1__Progress *p = job->progress;
     CLEANUP(buf_release) struct buf val = {0};
@@ -90,7 +90,7 @@ static void step_line(const Ddp__V1__JobStatus *job, const struct term *term, st
         if (term->live && p->n_loss_history > 1)
             buf_printf(out, " %s", fmt_spark(p->loss_history, p->n_loss_history, 12).text);
     }
-    validation(job, &val);
+    job_put_validation(job, &val);
     if (val.len)
         buf_printf(out, "  val %s", val.data);
     if (job_metric(job, "lr", &value))
@@ -101,7 +101,7 @@ static void step_line(const Ddp__V1__JobStatus *job, const struct term *term, st
 }
 
 /* Metrics that have a place of their own; the others of a user's reports are listed by name. */
-static bool has_place(const char *name)
+static bool job_metric_is_shown(const char *name)
 {
     static const char *const known[] = {
         "loss",           "val_loss",        "val_acc",          "lr",
@@ -119,7 +119,7 @@ static bool has_place(const char *name)
 
 /* The rank that computes longest, when it stands out from the others by 3 % or more: while it works the
  * others wait. */
-static void slowest(const Ddp__V1__JobStatus *job, struct buf *out, const char *gap)
+static void job_put_slowest(const Ddp__V1__JobStatus *job, struct buf *out, const char *gap)
 {
     const Ddp__V1__RankStatus *worst = NULL;
     double sum = 0, most = 0;
@@ -141,7 +141,7 @@ static void slowest(const Ddp__V1__JobStatus *job, struct buf *out, const char *
         buf_printf(out, "%sslowest: rank %d (+%.0f %%)", gap, worst->rank, (most / others - 1) * 100);
 }
 
-static void speed_line(const Ddp__V1__JobStatus *job, struct buf *out)
+static void job_put_speed(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     size_t start = out->len;
     double value;
@@ -155,11 +155,11 @@ static void speed_line(const Ddp__V1__JobStatus *job, struct buf *out)
     }
     if (job_metric(job, "exposed", &value))
         buf_printf(out, "%sall-reduce %s exposed", GAP, fmt_percent(value).text);
-    slowest(job, out, GAP);
+    job_put_slowest(job, out, GAP);
     if (eta >= 0)
         buf_printf(out, "%seta %s", GAP, fmt_duration(eta).text);
     for (size_t i = 0; i < job->progress->n_metrics; i++)
-        if (!has_place(job->progress->metrics[i]->name)) {
+        if (!job_metric_is_shown(job->progress->metrics[i]->name)) {
             buf_puts(out, GAP);
             term_puts_safe(out, job->progress->metrics[i]->name);
             buf_printf(out, " %s", fmt_metric(job->progress->metrics[i]->value).text);
@@ -170,7 +170,7 @@ static void speed_line(const Ddp__V1__JobStatus *job, struct buf *out)
 }
 
 /* "0.8M parameters 3.3 MB, gradients 3.3 MB, optimizer 6.6 MB, activations 40 MB; 61 MB a rank" */
-static void sizes_line(const Ddp__V1__JobStatus *job, struct buf *out)
+static void job_put_sizes(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     static const struct {
         const char *metric, *word;
@@ -189,7 +189,7 @@ static void sizes_line(const Ddp__V1__JobStatus *job, struct buf *out)
     buf_putc(out, '\n');
 }
 
-static void decimal(struct table *t, double value)
+static void job_decimal_cell(struct table *t, double value)
 {
     CLEANUP(buf_release) struct buf text = {0};
     buf_printf(&text, value >= 100 ? "%.0f" : "%.1f", value);
@@ -197,13 +197,13 @@ static void decimal(struct table *t, double value)
 }
 
 /* A command has no more to say of itself than that it was started. */
-static const char *rank_state(const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
+static const char *job_rank_state(const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
 {
     const bool runs = strcmp(job->kind, "command") == 0 && strcmp(r->state, "spawned") == 0;
     return runs ? "running" : r->state;
 }
 
-static void rank_row(struct table *t, const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
+static void job_rank_row(struct table *t, const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
 {
     CLEANUP(buf_release) struct buf number = {0}, state = {0};
     buf_printf(&number, "%d", r->rank);
@@ -216,16 +216,16 @@ static void rank_row(struct table *t, const Ddp__V1__JobStatus *job, const Ddp__
     if (*r->detail) /* "killed by signal 9" says it all */
         term_puts_safe(&state, r->detail);
     else
-        buf_puts(&state, rank_state(job, r));
-    table_cell(t, *r->detail ? STYLE_BAD : style_of_state(rank_state(job, r)), state.data);
+        buf_puts(&state, job_rank_state(job, r));
+    table_cell(t, *r->detail ? STYLE_BAD : style_of_state(job_rank_state(job, r)), state.data);
     table_cell(t, STYLE_NONE, r->step ? fmt_count(r->step).text : "");
-    decimal(t, r->ms_per_step);
-    decimal(t, r->wait_ms);
+    job_decimal_cell(t, r->ms_per_step);
+    job_decimal_cell(t, r->wait_ms);
     table_cell(t, STYLE_NONE, r->memory_bytes ? fmt_bytes(r->memory_bytes).text : "");
     table_end_row(t);
 }
 
-static void foot(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+static void job_put_foot(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
     const Ddp__V1__SnapshotStatus *s = job->snapshot;
     bool snapshot = s && s->committed_ms;
@@ -240,19 +240,19 @@ static void foot(const Ddp__V1__JobStatus *job, const struct term *term, struct 
 
 void screen_job(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
-    head(job, term, out);
+    job_put_head(job, term, out);
     if (job->progress && (job->progress->step || job->progress->n_metrics)) {
-        step_line(job, term, out);
-        speed_line(job, out);
-        sizes_line(job, out);
+        job_put_step(job, term, out);
+        job_put_speed(job, out);
+        job_put_sizes(job, out);
     }
     if (job->n_ranks) {
         CLEANUP(table_release) struct table *t = table_new(rank_columns, ARRAY_LEN(rank_columns));
         for (size_t i = 0; i < job->n_ranks; i++)
-            rank_row(t, job, job->ranks[i]);
+            job_rank_row(t, job, job->ranks[i]);
         table_print(t, term, out);
     }
-    foot(job, term, out);
+    job_put_foot(job, term, out);
     if (strcmp(job->state, "failed") == 0) {
         screen_failure(job, term, out);
         screen_next(job, out);

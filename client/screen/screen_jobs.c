@@ -32,12 +32,12 @@ static const struct table_column columns[] = {
     {"ETA", false},      {"USER", false, 1}, {"AGE", true},
 };
 
-static const char *text_of(const struct buf *b)
+static const char *jobs_text(const struct buf *b)
 {
     return b->data ? b->data : "";
 }
 
-static void nodes_cell(const Ddp__V1__JobStatus *job, struct buf *out)
+static void jobs_nodes_cell(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     if (job->n_nodes == 0)
         buf_puts(out, job->asks);
@@ -47,7 +47,7 @@ static void nodes_cell(const Ddp__V1__JobStatus *job, struct buf *out)
         buf_printf(out, "+%zu more", job->n_nodes - 3);
 }
 
-static void progress_cell(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+static void jobs_progress_cell(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
     double fraction = job_fraction(job);
     if (!job->progress || (job->progress->step == 0 && fraction < 0))
@@ -62,7 +62,7 @@ static void progress_cell(const Ddp__V1__JobStatus *job, const struct term *term
 }
 
 /* What the first failing rank said last; NULL: nothing that would explain it. */
-static const char *last_words(const Ddp__V1__Failure *f)
+static const char *jobs_last_words(const Ddp__V1__Failure *f)
 {
     if (!f || !*f->node || f->signal || !f->code)
         return NULL;
@@ -77,10 +77,10 @@ static const char *last_words(const Ddp__V1__Failure *f)
 }
 
 /* "rank 1 on box1: ValueError: no such shard", where more is known than that it exited. */
-static void reason_cell(const Ddp__V1__JobStatus *job, struct buf *out)
+static void jobs_reason_cell(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     const bool ran = strcmp(job->state, "failed") == 0 && !strstr(job->reason, " could not start on ");
-    const char *words = ran ? last_words(job->failure) : NULL;
+    const char *words = ran ? jobs_last_words(job->failure) : NULL;
     if (words)
         buf_printf(out, "rank %d on %s: %s", job->failure->rank, job->failure->node, words);
     else
@@ -88,44 +88,44 @@ static void reason_cell(const Ddp__V1__JobStatus *job, struct buf *out)
 }
 
 /* A reason takes the place of the columns that have nothing to say. */
-static void middle_cells(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
+static void jobs_middle_cells(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
 {
     CLEANUP(buf_release) struct buf progress = {0}, val = {0}, speed = {0}, reason = {0};
     double loss;
-    progress_cell(job, term, &progress);
+    jobs_progress_cell(job, term, &progress);
     if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0) {
         if (progress.len)
             table_cell(t, STYLE_NONE, progress.data);
-        reason_cell(job, &reason);
+        jobs_reason_cell(job, &reason);
         table_span(t, progress.len ? COL_USER - COL_LOSS : COL_USER - COL_PROGRESS, STYLE_NONE, reason.data);
         return;
     }
-    table_cell(t, STYLE_NONE, text_of(&progress));
+    table_cell(t, STYLE_NONE, jobs_text(&progress));
     table_cell(t, STYLE_NONE, job_metric(job, "loss", &loss) ? fmt_metric(loss).text : "");
     screen_validation(job, &val);
-    table_cell(t, STYLE_NONE, text_of(&val));
+    table_cell(t, STYLE_NONE, jobs_text(&val));
     if (!job_ended(job))
         screen_speed(job, &speed);
-    table_cell(t, STYLE_NONE, text_of(&speed));
+    table_cell(t, STYLE_NONE, jobs_text(&speed));
     int64_t eta = job_ended(job) ? -1 : job_eta_ms(job);
     table_cell(t, STYLE_NONE, eta >= 0 ? fmt_duration(eta).text : "");
 }
 
-static void job_row(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
+static void jobs_job_row(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
 {
     CLEANUP(buf_release) struct buf nodes = {0};
-    nodes_cell(job, &nodes);
+    jobs_nodes_cell(job, &nodes);
     table_cell(t, STYLE_NONE, fmt_count(job->job).text);
     table_cell(t, STYLE_NONE, job->name);
     table_cell(t, style_of_state(job->state), job->state);
-    table_cell(t, STYLE_NONE, text_of(&nodes));
-    middle_cells(t, job, term);
+    table_cell(t, STYLE_NONE, jobs_text(&nodes));
+    jobs_middle_cells(t, job, term);
     table_cell(t, STYLE_NONE, job->user);
     table_cell(t, STYLE_NONE, fmt_age(term->now_ms - job->created_ms).text);
     table_end_row(t);
 }
 
-static void totals(const Ddp__V1__ListJobsReply *r, struct buf *out)
+static void jobs_put_totals(const Ddp__V1__ListJobsReply *r, struct buf *out)
 {
     const char *unit = r->gpus ? "GPU" : "CPU slot";
     int all = r->gpus ? r->gpus : r->slots, busy = r->gpus ? r->gpus_busy : r->slots_busy;
@@ -147,7 +147,7 @@ static void totals(const Ddp__V1__ListJobsReply *r, struct buf *out)
     }
 }
 
-static void put_notes(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
+static void jobs_put_notes(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
     for (size_t i = 0; i < job->n_notes; i++) {
         CLEANUP(buf_release) struct buf note = {0};
@@ -162,9 +162,9 @@ void screen_jobs(const Ddp__V1__ListJobsReply *reply, const struct term *term, s
 {
     CLEANUP(table_release) struct table *t = table_new(columns, ARRAY_LEN(columns));
     for (size_t i = 0; i < reply->n_jobs; i++)
-        job_row(t, reply->jobs[i], term);
+        jobs_job_row(t, reply->jobs[i], term);
     table_print(t, term, out);
     for (size_t i = 0; i < reply->n_jobs; i++)
-        put_notes(reply->jobs[i], term, out);
-    totals(reply, out);
+        jobs_put_notes(reply->jobs[i], term, out);
+    jobs_put_totals(reply, out);
 }

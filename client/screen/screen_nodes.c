@@ -12,7 +12,7 @@ static const struct table_column columns[] = {
 };
 
 /* "8× H200 139G  61°C 540W": the hottest, and the watts of all. */
-static void gpu_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
+static void nodes_gpu_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
 {
     int hottest = 0, watts = 0;
     bool alike = true;
@@ -32,7 +32,7 @@ static void gpu_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
 }
 
 /* What the node itself or an operator said, then every GPU that is not well. */
-static void note_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
+static void nodes_note_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
 {
     term_puts_safe(out, node->note);
     for (size_t i = 0; i < node->n_gpus; i++) {
@@ -44,7 +44,7 @@ static void note_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
 }
 
 /* "runs job 41, which the coordinator does not know" */
-static void unknown_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
+static void nodes_unknown_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
 {
     for (size_t i = 0; i < node->n_unknown_jobs; i++)
         buf_printf(out, "%s%lld",
@@ -56,15 +56,15 @@ static void unknown_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
         buf_puts(out, ", which the coordinator does not know");
 }
 
-static void node_row(struct table *t, const Ddp__V1__NodeStatus *node, const struct term *term)
+static void nodes_node_row(struct table *t, const Ddp__V1__NodeStatus *node, const struct term *term)
 {
     CLEANUP(buf_release) struct buf cpu = {0}, gpu = {0}, jobs = {0}, note = {0};
     buf_printf(&cpu, "%d c", node->slots);
-    gpu_cell(node, &gpu);
+    nodes_gpu_cell(node, &gpu);
     for (size_t i = 0; i < node->n_jobs; i++)
         buf_printf(&jobs, "%s%lld", i ? "," : "", (long long)node->jobs[i]);
-    note_cell(node, &note);
-    unknown_cell(node, &note);
+    nodes_note_cell(node, &note);
+    nodes_unknown_cell(node, &note);
     bool usable = strcmp(node->state, "alive") == 0 || strcmp(node->state, "suspect") == 0;
     table_cell(t, STYLE_NONE, node->name);
     table_cell(t, style_of_state(node->state), node->state);
@@ -87,6 +87,6 @@ void screen_nodes(const Ddp__V1__ListNodesReply *reply, const struct term *term,
 {
     CLEANUP(table_release) struct table *t = table_new(columns, ARRAY_LEN(columns));
     for (size_t i = 0; i < reply->n_nodes; i++)
-        node_row(t, reply->nodes[i], term);
+        nodes_node_row(t, reply->nodes[i], term);
     table_print(t, term, out);
 }

@@ -14,7 +14,7 @@ static const struct table_column columns[] = {
     {"IDLE", true},  {"QUIET", true}, {"STEP", true}, {"WAITS IN", false},
 };
 
-static enum style style_of(enum diagnosis_kind kind)
+static enum style why_style(enum diagnosis_kind kind)
 {
     switch (kind) {
     case DIAGNOSIS_RUNNING:
@@ -30,12 +30,12 @@ static enum style style_of(enum diagnosis_kind kind)
     }
 }
 
-static void age_cell(struct table *t, int64_t age)
+static void why_age_cell(struct table *t, int64_t age)
 {
     table_cell(t, STYLE_NONE, age >= 1000 ? fmt_age(age).text : age >= 0 ? "-" : "");
 }
 
-static void wait_cell(struct table *t, const Ddp__V1__ProcessProbe *p)
+static void why_wait_cell(struct table *t, const Ddp__V1__ProcessProbe *p)
 {
     CLEANUP(buf_release) struct buf text = {0};
     buf_puts(&text, "");
@@ -48,11 +48,11 @@ static void wait_cell(struct table *t, const Ddp__V1__ProcessProbe *p)
     table_cell(t, STYLE_NONE, text.data ? text.data : "");
 }
 
-static void row(struct table *t, const Ddp__V1__WorkerProbe *w, const struct diagnosis *v)
+static void why_rank_row(struct table *t, const Ddp__V1__WorkerProbe *w, const struct diagnosis *d)
 {
     const Ddp__V1__ProcessProbe *p = worker_probe_process(w);
     CLEANUP(buf_release) struct buf text = {0}, name = {0};
-    enum style style = v->rank == w && style_of(v->kind) == STYLE_BAD ? STYLE_BAD : STYLE_NONE;
+    enum style style = d->rank == w && why_style(d->kind) == STYLE_BAD ? STYLE_BAD : STYLE_NONE;
     buf_printf(&text, "%d", w->rank);
     table_cell(t, style, text.data);
     table_cell(t, STYLE_NONE, w->node);
@@ -64,15 +64,15 @@ static void row(struct table *t, const Ddp__V1__WorkerProbe *w, const struct dia
         term_puts_safe(&name, p->name);
     table_cell(t, STYLE_NONE, name.len ? name.data : "");
     table_cell(t, style, p ? process_probe_state(p->state) : w->state);
-    age_cell(t, w->probed ? w->idle_ms : -1);
-    age_cell(t, w->ended ? -1 : worker_probe_quiet_ms(w));
+    why_age_cell(t, w->probed ? w->idle_ms : -1);
+    why_age_cell(t, w->ended ? -1 : worker_probe_quiet_ms(w));
     table_cell(t, STYLE_NONE, w->step ? fmt_count(w->step).text : "");
-    wait_cell(t, p);
+    why_wait_cell(t, p);
     table_end_row(t);
 }
 
 /* Each line behind something. */
-static void put_lines(const struct buf *lines, const char *before, struct buf *out)
+static void why_put_lines(const struct buf *lines, const char *before, struct buf *out)
 {
     for (const char *line = lines->data; line && *line;) {
         size_t len = strcspn(line, "\n");
@@ -81,22 +81,22 @@ static void put_lines(const struct buf *lines, const char *before, struct buf *o
     }
 }
 
-void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *v, const struct term *term,
+void screen_why(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *d, const struct term *term,
                 struct buf *out)
 {
     const Ddp__V1__JobStatus *job = reply->job;
     bool living = false;
     buf_printf(out, "#%lld %s: ", (long long)job->job, job->name);
-    term_puts(term, out, style_of(v->kind), v->sentence.data);
+    term_puts(term, out, why_style(d->kind), d->sentence.data);
     buf_putc(out, '\n');
-    put_lines(&v->details, "", out);
+    why_put_lines(&d->details, "", out);
     for (size_t i = 0; i < reply->n_workers; i++)
         living = living || !reply->workers[i]->ended;
     if (living) {
         CLEANUP(table_release) struct table *t = table_new(columns, ARRAY_LEN(columns));
         for (size_t i = 0; i < reply->n_workers; i++)
-            row(t, reply->workers[i], v);
+            why_rank_row(t, reply->workers[i], d);
         table_print(t, term, out);
     }
-    put_lines(&v->next, "   ", out);
+    why_put_lines(&d->next, "   ", out);
 }

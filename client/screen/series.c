@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "client/screen/format.h"
 
-static int by_step(const void *left, const void *right)
+static int series_by_step(const void *left, const void *right)
 {
     const Ddp__V1__MetricPoint *a = *(Ddp__V1__MetricPoint *const *)left,
                                *b = *(Ddp__V1__MetricPoint *const *)right;
@@ -24,7 +24,7 @@ void series_take(struct series *out, const Ddp__V1__GetMetricsReply *reply, cons
     for (size_t i = 0; i < reply->n_points; i++)
         if (strcmp(reply->points[i]->name, name) == 0)
             points[found++] = reply->points[i];
-    qsort(points, found, sizeof(*points), by_step);
+    qsort(points, found, sizeof(*points), series_by_step);
     *out = (struct series){xcalloc(room, sizeof(*out->steps)), xcalloc(room, sizeof(*out->values)), 0};
     for (size_t i = 0; i < found; i++) {
         if (i > 0 && points[i]->step == points[i - 1]->step)
@@ -43,16 +43,16 @@ void series_release(struct series *s)
 }
 
 /* Its place among the steps, from `from` on; count: it is not there. */
-static size_t place_of(const struct series *s, int64_t step, size_t from)
+static size_t series_find_step(const struct series *s, int64_t step, size_t from)
 {
     while (from < s->count && s->steps[from] < step)
         from++;
     return from < s->count && s->steps[from] == step ? from : s->count;
 }
 
-static bool digest_at(const struct series *high, const struct series *low, int64_t step, uint64_t *out)
+static bool series_digest_at(const struct series *high, const struct series *low, int64_t step, uint64_t *out)
 {
-    size_t h = place_of(high, step, 0), l = place_of(low, step, 0);
+    size_t h = series_find_step(high, step, 0), l = series_find_step(low, step, 0);
     if (h == high->count || l == low->count)
         return false;
     *out = (uint64_t)high->values[h] << 32 | (uint64_t)low->values[l];
@@ -64,8 +64,8 @@ void series_compare(struct parting *out, const struct series high[2], const stru
     *out = (struct parting){.last_same = -1};
     for (size_t i = 0; i < high[0].count && !out->parted; i++) {
         int64_t step = high[0].steps[i];
-        if (!digest_at(&high[0], &low[0], step, &out->digests[0]) ||
-            !digest_at(&high[1], &low[1], step, &out->digests[1]))
+        if (!series_digest_at(&high[0], &low[0], step, &out->digests[0]) ||
+            !series_digest_at(&high[1], &low[1], step, &out->digests[1]))
             continue;
         out->compared++;
         out->parted = out->digests[0] != out->digests[1];

@@ -43,7 +43,7 @@ void table_release(struct table **t)
     table_free(*t);
 }
 
-static struct cell *row_of(struct table *t)
+static struct cell *table_last_row(struct table *t)
 {
     if (t->rows + 1 > t->cap) {
         size_t cap = t->cap ? t->cap * 2 : 8;
@@ -56,7 +56,7 @@ static struct cell *row_of(struct table *t)
 
 void table_span(struct table *t, size_t columns, enum style style, const char *text)
 {
-    struct cell *row = row_of(t);
+    struct cell *row = table_last_row(t);
     struct buf safe = {0};
     BUG_ON(columns == 0 || t->at + columns > t->count);
     term_puts_safe(&safe, text); /* paths and reasons are anybody's words */
@@ -71,12 +71,12 @@ void table_cell(struct table *t, enum style style, const char *text)
 
 void table_end_row(struct table *t)
 {
-    row_of(t);
+    table_last_row(t);
     while (t->at < t->count)
         table_cell(t, STYLE_NONE, "");
     t->rows++;
     t->at = 0;
-    row_of(t); /* table_free counts on one spare row */
+    table_last_row(t); /* table_free counts on one spare row */
 }
 
 struct layout {
@@ -84,7 +84,7 @@ struct layout {
     bool *hidden; /* by column */
 };
 
-static size_t span_width(const struct layout *l, size_t from, size_t span)
+static size_t table_span_width(const struct layout *l, size_t from, size_t span)
 {
     size_t width = 0, shown = 0;
     for (size_t i = from; i < from + span; i++) {
@@ -95,10 +95,11 @@ static size_t span_width(const struct layout *l, size_t from, size_t span)
 }
 
 /* Widens the last column under a cell that spans several, as far as the line has room. */
-static void widen(const struct layout *l, size_t count, size_t from, const struct cell *cell, size_t limit)
+static void table_widen_span(const struct layout *l, size_t count, size_t from, const struct cell *cell,
+                             size_t limit)
 {
-    size_t have = span_width(l, from, cell->span), want = text_width(cell->text);
-    size_t line = span_width(l, 0, count), room = limit > line ? limit - line : 0;
+    size_t have = table_span_width(l, from, cell->span), want = text_width(cell->text);
+    size_t line = table_span_width(l, 0, count), room = limit > line ? limit - line : 0;
     size_t more = want > have ? want - have : 0, last = from + cell->span - 1;
     while (last > from && l->hidden[last])
         last--;
@@ -106,11 +107,11 @@ static void widen(const struct layout *l, size_t count, size_t from, const struc
 }
 
 /* Leaves out what can be spared until a line fits. Notes at a line's end are free to be longer. */
-static void make_fit(const struct table *t, size_t limit, const struct layout *l)
+static void table_hide_columns(const struct table *t, size_t limit, const struct layout *l)
 {
     const size_t last = t->count - 1;
     const size_t note = t->columns[last].right ? 0 : l->widths[last] - text_width(t->columns[last].heading);
-    while (limit && span_width(l, 0, t->count) - note > limit) {
+    while (limit && table_span_width(l, 0, t->count) - note > limit) {
         size_t next = t->count;
         for (size_t c = 0; c < t->count; c++)
             if (t->columns[c].spare && !l->hidden[c] &&
@@ -122,25 +123,25 @@ static void make_fit(const struct table *t, size_t limit, const struct layout *l
     }
 }
 
-static void measure(const struct table *t, size_t limit, const struct layout *l)
+static void table_measure(const struct table *t, size_t limit, const struct layout *l)
 {
     for (size_t c = 0; c < t->count; c++)
         l->widths[c] = text_width(t->columns[c].heading);
     for (size_t i = 0; i < t->rows * t->count; i++)
         if (t->cells[i].span == 1 && text_width(t->cells[i].text) > l->widths[i % t->count])
             l->widths[i % t->count] = text_width(t->cells[i].text);
-    make_fit(t, limit, l);
+    table_hide_columns(t, limit, l);
     for (size_t i = 0; i < t->rows * t->count; i++) {
         const struct cell *cell = &t->cells[i];
         size_t from = i % t->count;
         if (cell->span > 1 && from + cell->span < t->count)
-            widen(l, t->count, from, cell, limit);
+            table_widen_span(l, t->count, from, cell, limit);
     }
 }
 
 /* One cell with the blanks that are due before it; *owed carries blanks on, so that a line's end has none. */
-static void put(struct buf *out, const struct term *term, const struct cell *cell, size_t width, bool right,
-                size_t *owed)
+static void table_put_cell(struct buf *out, const struct term *term, const struct cell *cell, size_t width,
+                           bool right, size_t *owed)
 {
     CLEANUP(buf_release) struct buf text = {0};
     size_t used = text_width(cell->text), pad = width > used ? width - used : 0;
@@ -160,20 +161,21 @@ static void put(struct buf *out, const struct term *term, const struct cell *cel
 }
 
 /* A cell that spans to the line's end is as wide as it is: nothing stands behind it. */
-static size_t cell_width(const struct table *t, const struct cell *cell, const struct layout *l, size_t from)
+static size_t table_cell_width(const struct table *t, const struct cell *cell, const struct layout *l,
+                               size_t from)
 {
-    size_t width = span_width(l, from, cell->span), own = text_width(cell->text);
+    size_t width = table_span_width(l, from, cell->span), own = text_width(cell->text);
     return from + cell->span == t->count && own > width ? own : width;
 }
 
-static void print_row(const struct table *t, const struct cell *row, const struct layout *l,
-                      const struct term *term, struct buf *out)
+static void table_print_row(const struct table *t, const struct cell *row, const struct layout *l,
+                            const struct term *term, struct buf *out)
 {
     size_t owed = 0;
     for (size_t c = 0; c < t->count; c += row[c].span ? row[c].span : 1)
         if (row[c].span > 1 || !l->hidden[c])
-            put(out, term, &row[c], cell_width(t, &row[c], l, c), t->columns[c].right && row[c].span == 1,
-                &owed);
+            table_put_cell(out, term, &row[c], table_cell_width(t, &row[c], l, c),
+                           t->columns[c].right && row[c].span == 1, &owed);
     buf_putc(out, '\n');
 }
 
@@ -182,12 +184,12 @@ void table_print(const struct table *t, const struct term *term, struct buf *out
     struct layout l = {.widths = xcalloc(t->count, sizeof(*l.widths)),
                        .hidden = xcalloc(t->count, sizeof(*l.hidden))};
     struct cell *heads = xcalloc(t->count, sizeof(*heads));
-    measure(t, term->live ? term->columns : 0, &l);
+    table_measure(t, term->live ? term->columns : 0, &l);
     for (size_t c = 0; c < t->count; c++)
         heads[c] = (struct cell){.text = xstrdup(t->columns[c].heading), .span = 1, .style = STYLE_BOLD};
-    print_row(t, heads, &l, term, out);
+    table_print_row(t, heads, &l, term, out);
     for (size_t r = 0; r < t->rows; r++)
-        print_row(t, t->cells + r * t->count, &l, term, out);
+        table_print_row(t, t->cells + r * t->count, &l, term, out);
     for (size_t c = 0; c < t->count; c++)
         free(heads[c].text);
     free(heads);

@@ -75,7 +75,7 @@ void term_puts(const struct term *t, struct buf *out, enum style style, const ch
 }
 
 /* How many bytes of a UTF-8 character follow this first one; 0 for every other byte. */
-static int utf8_follow(unsigned char c)
+static int utf8_bytes_after(unsigned char c)
 {
     return c < 0xc2 || c > 0xf4 ? 0 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
 }
@@ -92,7 +92,7 @@ void term_puts_safe(struct buf *out, const char *text)
             continue;
         }
         bool inside = c >= 0x80 && c < 0xc0 && follow > 0;
-        follow = inside ? follow - 1 : utf8_follow(c);
+        follow = inside ? follow - 1 : utf8_bytes_after(c);
         bool control = (c < 0x20 && c != '\t') || c == 0x7f || (c >= 0x80 && c < 0xa0 && !inside);
         buf_putc(out, control ? '?' : *text);
     }

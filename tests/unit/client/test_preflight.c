@@ -16,7 +16,7 @@
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define NODES 3
 
-struct bench {
+struct fixture {
     Ddp__V1__NodeStatus nodes[NODES];
     Ddp__V1__CheckAnswer places[NODES], listens[NODES], links[NODES];
     Ddp__V1__CheckPlaceResult results[NODES];
@@ -24,11 +24,11 @@ struct bench {
     Ddp__V1__CheckLink between[NODES][2 * NODES], *link_list[NODES][2 * NODES];
     const Ddp__V1__NodeStatus *node_list[NODES];
     const Ddp__V1__CheckAnswer *place_list[NODES], *listen_list[NODES], *answer_list[NODES];
-    struct preflight fitness;
+    struct preflight preflight;
     struct findings found;
 };
 
-static void build_node(struct bench *b, size_t i)
+static void build_node(struct fixture *b, size_t i)
 {
     static const char *const names[] = {"box1", "box2", "box3"}, *const addresses[] = {"10.0.0.1", "10.0.0.2",
                                                                                        "10.0.0.3"};
@@ -63,7 +63,7 @@ static void build_node(struct bench *b, size_t i)
     b->answer_list[i] = &b->links[i];
 }
 
-static void build_links(struct bench *b, size_t from)
+static void build_links(struct fixture *b, size_t from)
 {
     Ddp__V1__CheckAnswer *a = &b->links[from];
     a->links = b->link_list[from];
@@ -82,33 +82,33 @@ static void build_links(struct bench *b, size_t from)
 
 static int setup(void **state)
 {
-    struct bench *b = xcalloc(1, sizeof(*b));
+    struct fixture *b = xcalloc(1, sizeof(*b));
     for (size_t i = 0; i < NODES; i++)
         build_node(b, i);
     for (size_t i = 0; i < NODES; i++)
         build_links(b, i);
-    b->fitness = (struct preflight){.nodes = b->node_list,
-                                    .places = b->place_list,
-                                    .listens = b->listen_list,
-                                    .links = b->answer_list,
-                                    .count = NODES,
-                                    .version = "0.3.0"};
+    b->preflight = (struct preflight){.nodes = b->node_list,
+                                      .places = b->place_list,
+                                      .listens = b->listen_list,
+                                      .links = b->answer_list,
+                                      .count = NODES,
+                                      .version = "0.3.0"};
     *state = b;
     return 0;
 }
 
 static int teardown(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     findings_release(&b->found);
     free_text((char **)state);
     return 0;
 }
 
 /* The one finding there is. */
-static void expect(struct bench *b, const char *node, const char *what)
+static void expect(struct fixture *b, const char *node, const char *what)
 {
-    preflight_check(&b->fitness, &b->found);
+    preflight_check(&b->preflight, &b->found);
     if (b->found.count != 1)
         fail_msg("%zu findings, the first: %s", b->found.count,
                  b->found.count ? b->found.items[0].what : "none");
@@ -119,29 +119,29 @@ static void expect(struct bench *b, const char *node, const char *what)
 
 static void test_all_is_well(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->places[1].skew_ms = -900; /* within what is borne */
-    preflight_check(&b->fitness, &b->found);
+    preflight_check(&b->preflight, &b->found);
     assert_int_equal(b->found.count, 0);
 }
 
 /* What the nodes have, whatever is busy: slots, and GPUs where the job wants such. */
 static void test_size(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     Ddp__V1__Gpu gpu[2] = {DDP__V1__GPU__INIT, DDP__V1__GPU__INIT}, *gpus[2] = {&gpu[0], &gpu[1]};
     struct job_spec spec = {
         .nodes_min = 2, .procs = JOB_PROCS_NUMBER, .procs_per_node = 4, .gpus_per_proc = 1};
     for (size_t i = 0; i < NODES; i++)
         b->nodes[i].slots = 4;
-    preflight_check_size(&b->fitness, &spec, &b->found);
+    preflight_check_size(&b->preflight, &spec, &b->found);
     spec.procs = JOB_PROCS_AUTO;
-    preflight_check_size(&b->fitness, &spec, &b->found);
+    preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 0);
 
     spec.procs = JOB_PROCS_NUMBER;
     spec.procs_per_node = 8;
-    preflight_check_size(&b->fitness, &spec, &b->found);
+    preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 1);
     assert_string_equal(b->found.items[0].what,
                         "the job wants 2 nodes with 8 slots each, 0 of these 3 have them");
@@ -150,13 +150,13 @@ static void test_size(void **state)
     gpu[0].healthy = gpu[1].healthy = true;
     b->nodes[1].gpus = gpus;
     b->nodes[1].n_gpus = 2;
-    preflight_check_size(&b->fitness, &spec, &b->found);
+    preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 2);
     assert_string_equal(b->found.items[1].what,
                         "the job wants 2 nodes with 2 GPUs each, 1 of these 3 have them");
     spec.nodes_min = 4;
     spec.device = JOB_DEVICE_CPU;
-    preflight_check_size(&b->fitness, &spec, &b->found);
+    preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 3);
     assert_string_equal(b->found.items[2].what, "the job wants 4 nodes, 3 can take work");
 }
@@ -165,7 +165,7 @@ static void test_size(void **state)
  * without a plugin. */
 static void test_gpus_that_count(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     Ddp__V1__Gpu gpu = DDP__V1__GPU__INIT, *gpus[1] = {&gpu};
     struct job_spec spec = {.kind = JOB_TRAIN,
                             .nodes_min = 1,
@@ -176,37 +176,37 @@ static void test_gpus_that_count(void **state)
     b->nodes[1].gpus = gpus;
     b->nodes[1].n_gpus = 1;
     b->nodes[1].slots_per_gpu = 2;
-    preflight_check_size(&b->fitness, &spec, &b->found);
+    preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 1); /* it is sick */
     gpu.healthy = true;
-    preflight_check_size(&b->fitness, &spec, &b->found);
+    preflight_check_size(&b->preflight, &spec, &b->found);
     spec.procs_per_node = 2;
-    preflight_check_size(&b->fitness, &spec, &b->found);
+    preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 1);
     spec.procs_per_node = 1;
     spec.gpus_per_proc = 2;
-    preflight_check_size(&b->fitness, &spec, &b->found);
+    preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 2); /* one GPU has two slots, and is no two GPUs */
     spec.gpus_per_proc = 1;
     b->nodes[1].nccl_version = TEXT("none");
-    preflight_check_size(&b->fitness, &spec, &b->found);
+    preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 3);
     spec.kind = JOB_COMMAND;
-    preflight_check_size(&b->fitness, &spec, &b->found);
+    preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 3);
 }
 
 /* Two agree, so the third is the odd one, although it comes first. */
 static void test_most_are_right(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->paths[0].digest = TEXT("bb");
     expect(b, "box1", "/data/train.bin differs from box2's in content (1.2 GB in 1 file)");
 }
 
 static void test_another_size(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->paths[2].bytes = 900000000;
     b->paths[2].digest = TEXT("cc");
     expect(b, "box3", "/data/train.bin differs from box1's: 900 MB in 1 file here, 1.2 GB in 1 file there");
@@ -214,28 +214,28 @@ static void test_another_size(void **state)
 
 static void test_a_file_that_only_others_have(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->results[1].n_paths = 0;
     expect(b, "box2", "/data/train.bin: does not exist");
 }
 
 static void test_versions(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->places[1].version = TEXT("0.2.0");
     expect(b, "box2", "its agent is ddp 0.2.0, the coordinator is 0.3.0");
 }
 
 static void test_interpreters(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->results[2].interpreter_version = TEXT("Python 3.9.2");
     expect(b, "box3", "/usr/bin/python3 is Python 3.9.2 here, Python 3.11.2 on box1");
 }
 
 static void test_uids(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->results[0].user = b->results[1].user = b->results[2].user = TEXT("trainer");
     b->results[0].user_number = 0; /* an older agent */
     b->results[1].user_number = 1001;
@@ -245,7 +245,7 @@ static void test_uids(void **state)
 
 static void test_clock(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->places[1].skew_ms = 3200;
     expect(b, "box2", "its clock is 3.2 s ahead of the coordinator's");
 }
@@ -253,65 +253,65 @@ static void test_clock(void **state)
 /* A slow answer tells little about the clock. */
 static void test_clock_behind_a_slow_answer(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->places[1].skew_ms = 3200;
     b->places[1].trip_ms = 2500;
-    preflight_check(&b->fitness, &b->found);
+    preflight_check(&b->preflight, &b->found);
     assert_int_equal(b->found.count, 0);
 }
 
 static void test_room(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->results[0].disk_free = 100000000;
     expect(b, "box1", "100 MB of disk are free where jobs run");
 }
 
 static void test_memory(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->results[0].memory_free = 300000000;
     expect(b, "box1", "300 MB of 16.0 GB of memory are free");
 }
 
 static void test_one_port(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->between[0][1].problem = TEXT("refused");
     expect(b, "box1", "cannot reach port 41001 of box2 at 10.0.0.2: refused");
 }
 
 static void test_all_ports(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->between[0][0].problem = b->between[0][1].problem = TEXT("no route to it");
     expect(b, "box1", "cannot reach box2 at 10.0.0.2: no route to it");
 }
 
 static void test_no_answer(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     b->places[2].error = TEXT("the check hangs, does a file system there?");
     b->places[2].place = NULL;
-    b->fitness.links = b->fitness.listens = NULL;
+    b->preflight.links = b->preflight.listens = NULL;
     expect(b, "box3", "no answer: the check hangs, does a file system there?");
 }
 
 static void test_screen(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     const struct term terminal = {.live = true, .colour = true, .columns = 140}, plain = {0};
     CLEANUP(buf_release) struct buf out = {0};
-    screen_check(&b->fitness, &b->found, &plain, &out);
+    screen_check(&b->preflight, &b->found, &plain, &out);
     golden_check("check-well.pipe", &out);
     b->results[1].workdir_problem = TEXT("/home/ana/x: does not exist");
     b->paths[1].problem = TEXT("does not exist\033[2J");
     b->places[1].skew_ms = -4000;
     b->between[2][0].problem = b->between[2][1].problem = TEXT("no route to it");
-    preflight_check(&b->fitness, &b->found);
-    screen_check(&b->fitness, &b->found, &plain, &out);
+    preflight_check(&b->preflight, &b->found);
+    screen_check(&b->preflight, &b->found, &plain, &out);
     golden_check("check-ill.pipe", &out);
-    screen_check(&b->fitness, &b->found, &terminal, &out);
+    screen_check(&b->preflight, &b->found, &terminal, &out);
     golden_check("check-ill.term", &out);
 }
 
@@ -328,7 +328,7 @@ static void test_place_of(void **state)
     struct err e;
     (void)state;
     assert_int_equal(job_parse(&spec, train, sizeof(train) - 1, "job.yaml", &e), ERR_OK);
-    place_of(&spec, carried, true, &place);
+    preflight_place_init(&spec, carried, true, &place);
     assert_string_equal(place.workdir, "/w");
     assert_int_equal(place.n_env, 2);
     assert_string_equal(place.env[0], "PATH=/p");
@@ -338,24 +338,24 @@ static void test_place_of(void **state)
     assert_int_equal(place.n_writable, 1);
     assert_string_equal(place.writable[0], "/s");
     assert_int_equal(place.n_command, 0);
-    place_release(&place);
+    preflight_place_release(&place);
     assert_int_equal(job_parse(&other, command, sizeof(command) - 1, "job.yaml", &e), ERR_OK);
-    place_of(&other, NULL, false, &place);
+    preflight_place_init(&other, NULL, false, &place);
     assert_int_equal(place.n_command, 2);
     assert_int_equal(place.n_paths, 0);
     assert_false(place.hash);
-    place_release(&place);
+    preflight_place_release(&place);
 }
 
 /* Nothing to tabulate: no headings above nothing. */
 static void test_no_nodes(void **state)
 {
-    struct bench *b = *state;
+    struct fixture *b = *state;
     CLEANUP(buf_release) struct buf out = {0};
     const struct term plain = {0};
-    b->fitness.count = 0;
+    b->preflight.count = 0;
     findings_add(&b->found, "", xstrdup("no node can take work"), NULL);
-    screen_check(&b->fitness, &b->found, &plain, &out);
+    screen_check(&b->preflight, &b->found, &plain, &out);
     assert_string_equal(out.data, "no node can take work\n1 problem\n");
 }
 
