@@ -1,0 +1,517 @@
+/* Who runs where: gangs, priority and age, kept places and what may run past them, elastic jobs, GPUs,
+ * layouts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+static void all_ranks_or_none(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = fixture_submit(f, "nodes: 2\nprocs_per_node: 2\n");
+
+    assert_string_equal(fixture_waits(f, job), "waits for 2 nodes with 2 slots each: the cluster has 0");
+    fixture_node(f, "small", 1);
+    assert_string_equal(fixture_waits(f, job),
+                        "waits for 2 nodes with 2 slots each: the cluster has 0, its largest has 1");
+    fixture_node(f, "box1", 4);
+    assert_int_equal(fixture_job(f, job), JOB_QUEUED);
+    fixture_node(f, "box2", 4);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_int_equal(fixture_generation(f, job)->world_size, 4);
+    assert_string_equal(fixture_node_of(f, job, 0), "box1");
+    assert_string_equal(fixture_node_of(f, job, 3), "box2");
+}
+
+static void priority_then_age(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t running = fixture_submit(f, ""), old = fixture_submit(f, ""), young = fixture_submit(f, "");
+    int64_t urgent = fixture_submit(f, "priority: 5\n");
+    fixture_form(f, running);
+    fixture_exit(f, running, 0, 0, 0);
+    assert_int_equal(fixture_job(f, urgent), JOB_STARTING);
+    fixture_form(f, urgent);
+    fixture_exit(f, urgent, 0, 0, 0);
+    assert_int_equal(fixture_job(f, old), JOB_STARTING);
+    assert_int_equal(fixture_job(f, young), JOB_QUEUED);
+}
+
+/* Small jobs keep coming; the big one gets its turn all the same. */
+static void a_blocked_head_is_not_starved(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 2);
+    fixture_node(f, "box2", 2);
+    int64_t first = fixture_submit(f, ""), second = fixture_submit(f, "");
+    fixture_form(f, first);
+    fixture_form(f, second);
+    int64_t big = fixture_submit(f, "nodes: 2\nprocs_per_node: 2\n");
+    int64_t small = fixture_submit(f, ""), smaller = fixture_submit(f, "");
+    assert_int_equal(fixture_job(f, big), JOB_QUEUED);
+    assert_int_equal(fixture_job(f, small), JOB_QUEUED);
+    assert_int_equal(fixture_job(f, smaller), JOB_QUEUED);
+    assert_non_null(strstr(fixture_waits(f, small), "waits behind job"));
+    fixture_exit(f, first, 0, 0, 0);
+    assert_int_equal(fixture_job(f, small), JOB_QUEUED);
+    fixture_exit(f, second, 0, 0, 0);
+    assert_int_equal(fixture_job(f, big), JOB_STARTING);
+}
+
+static void small_jobs_run_where_the_head_does_not_wait(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 4);
+    fixture_node(f, "box2", 1);
+    int64_t holder = fixture_submit(f, "procs_per_node: 2\n");
+    fixture_form(f, holder);
+    int64_t head = fixture_submit(f, "procs_per_node: 3\n"), small = fixture_submit(f, "");
+    assert_int_equal(fixture_job(f, head), JOB_QUEUED);
+    assert_int_equal(fixture_job(f, small), JOB_STARTING); /* box2 is of no use to the head */
+    assert_string_equal(fixture_node_of(f, small, 0), "box2");
+    assert_string_equal(fixture_waits(f, head), "waits for 1 slot on box1: job 1 holds it");
+    int64_t on_box1 = fixture_submit(f, "");
+    assert_int_equal(fixture_job(f, on_box1), JOB_QUEUED); /* the free slots of box1 are the head's */
+}
+
+static void no_place_is_kept_on_a_node_that_may_never_work(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_fact stranger = {.job = 99, .spawn = 1, .state = FACT_RUNNING};
+
+    fixture_hello(f, "box1", "i", 2, 0);
+    fixture_facts(f, "box1", &stranger, 1);
+    fixture_node(f, "box2", 2);
+    fixture_form(f, fixture_submit(f, ""));
+    int64_t head = fixture_submit(f, "procs_per_node: 2\n"), small = fixture_submit(f, "");
+    assert_int_equal(fixture_job(f, small), JOB_QUEUED); /* box2's free slot is kept for the head */
+    fixture_exit(f, 1, 0, 0, 0);
+    assert_int_equal(fixture_job(f, head), JOB_STARTING);
+}
+
+static void a_job_too_big_for_the_cluster_blocks_nobody(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 2);
+    int64_t big = fixture_submit(f, "nodes: 2\n"), small = fixture_submit(f, "");
+    assert_int_equal(fixture_job(f, small), JOB_STARTING);
+    assert_string_equal(fixture_waits(f, big), "waits for 2 nodes with 1 slot each: the cluster has 1");
+}
+
+static void elastic_jobs_take_what_is_there(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    fixture_node(f, "box3", 1);
+    int64_t three = fixture_submit(f, "nodes: \"1:4\"\n");
+    assert_int_equal(fixture_generation(f, three)->node_count, 3);
+    fixture_node(f, "box4", 2);
+    int64_t one = fixture_submit(f, "nodes: \"1:4\"\n");
+    assert_int_equal(fixture_generation(f, one)->node_count, 1);
+}
+
+/* reproducible: world takes the largest world that divides its shards. */
+static void a_world_divides_its_shards(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    fixture_node(f, "box3", 1);
+    int64_t job = fixture_submit(f, "nodes: \"1:4\"\n" WORLD), beside = fixture_submit(f, "");
+    assert_int_equal(fixture_generation(f, job)->world_size, 2);
+    assert_int_equal(fixture_job(f, beside), JOB_STARTING);
+}
+
+static void a_world_of_unequal_nodes_divides_too(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 3);
+    fixture_node(f, "box2", 2);
+    fixture_node(f, "box3", 2);
+    int64_t job = fixture_submit(f, "nodes: \"1:4\"\nprocs_per_node: cpu\n" WORLD);
+    assert_int_equal(fixture_generation(f, job)->world_size, 4);
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    assert_string_equal(fixture_node_of(f, job, 3), "box3");
+}
+
+static void no_world_that_divides_is_waited_for(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    fixture_node(f, "box3", 1);
+    int64_t job = fixture_submit(f, "nodes: \"3:4\"\n" WORLD), beside = fixture_submit(f, "nodes: 3\n");
+    assert_string_equal(fixture_waits(f, job),
+                        "waits for nodes that make a world size which divides its 4 shards: "
+                        "the 3 that fit do not");
+    assert_int_equal(fixture_job(f, beside), JOB_STARTING);
+    fixture_node(f, "box4", 3);
+    assert_string_equal(fixture_waits(f, job), "waits for 3 slots: job 2 holds them");
+    fixture_cancel(f, beside, true);
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box2");
+    fixture_all_obey(f, "box3");
+    assert_int_equal(fixture_generation(f, job)->world_size, 4);
+}
+
+static void a_layout_is_repeated(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box2", 2);
+    fixture_node(f, "box3", 2);
+    int64_t job = fixture_submit(f, "nodes: 2\nprocs_per_node: 2\n");
+    fixture_form(f, job);
+    fixture_node(f, "box1", 2); /* would come first, had the job not been elsewhere */
+    fixture_exit(f, job, 1, 1, 0);
+    fixture_all_obey(f, "box2");
+    fixture_all_obey(f, "box3");
+    assert_int_equal(core_job(f->core, job)->generation, 2);
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    assert_string_equal(fixture_node_of(f, job, 3), "box3");
+}
+
+/* Slots that free up one by one are not taken from a job that restarts in them. */
+static void a_recovering_job_keeps_its_places(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 2);
+    int64_t job = fixture_submit(f, "procs_per_node: 2\nmax_restarts: 3\n");
+    fixture_form(f, job);
+    int64_t other = fixture_submit(f, "priority: 9\n");
+    fixture_exit(f, job, 0, 1, 0);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    assert_int_equal(fixture_job(f, other), JOB_QUEUED);
+    assert_string_equal(fixture_waits(f, other), "waits for places that are kept for jobs before it");
+    fixture_all_obey(f, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_int_equal(fixture_job(f, other), JOB_QUEUED);
+}
+
+static void gpus_are_leased_by_uuid(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_hello(f, "box1", "i", 2, 4);
+    fixture_facts(f, "box1", NULL, 0);
+    int64_t job = fixture_submit(f, "procs_per_node: 2\ngpus_per_proc: 2\n");
+    struct core_wish wish;
+    struct err e;
+    assert_int_equal(core_wish(f->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.groups[0].job, job);
+    assert_string_equal(wish.groups[0].spawns[0].gpu_uuids[0], "GPU-box1-0");
+    assert_string_equal(wish.groups[0].spawns[1].gpu_uuids[1], "GPU-box1-3");
+    assert_int_equal(wish.groups[0].spawns[0].cpu_slot, -1);
+    core_wish_release(&wish);
+    int64_t second = fixture_submit(f, "gpus_per_proc: 1\n");
+    assert_string_equal(fixture_waits(f, second), "waits for 1 GPU on box1: job 1 holds it");
+}
+
+static void a_sick_gpu_is_not_leased(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_gpu sick = {.uuid = (char *)"GPU-box1-0", .index = 0, .healthy = false};
+    struct core_event event = {.kind = CORE_HEARTBEAT, .session = fixture_hello(f, "box1", "i", 1, 2)};
+
+    fixture_facts(f, "box1", NULL, 0);
+    event.heartbeat.gpus = &sick;
+    event.heartbeat.gpu_count = 1;
+    core_event(f->core, &event, f->now, &f->out);
+    int64_t both = fixture_submit(f, "procs_per_node: 2\ngpus_per_proc: 1\n");
+    int64_t one = fixture_submit(f, "procs_per_node: gpu\ngpus_per_proc: 1\n");
+    assert_string_equal(fixture_waits(f, both),
+                        "waits for 1 node with 2 GPUs each: the cluster has 0, 1 GPU is "
+                        "sick (ddpctl nodes says why)");
+    assert_int_equal(fixture_job(f, both), JOB_QUEUED);
+    assert_int_equal(fixture_generation(f, one)->world_size, 1);
+}
+
+static void gpu_box(struct core_fixture *f, const char *name, int gpus, const char *nccl)
+{
+    f->nccl = nccl;
+    fixture_hello(f, name, name, 4, gpus);
+    fixture_facts(f, name, NULL, 0);
+}
+
+static void workers_share_gpus_evenly(void **state)
+{
+    struct core_fixture *f = *state;
+
+    f->gpu_slots = 2;
+    gpu_box(f, "box1", 2, NULL);
+    int64_t two = fixture_submit(f, "procs_per_node: 2\ngpus_per_proc: 1\n");
+    int64_t one = fixture_submit(f, "gpus_per_proc: 1\n");
+    struct core_wish wish;
+    struct err e;
+    assert_int_equal(core_wish(f->core, "box1", &wish, &e), ERR_OK);
+    assert_string_equal(wish.groups[0].spawns[0].gpu_uuids[0], "GPU-box1-0");
+    assert_string_equal(wish.groups[0].spawns[1].gpu_uuids[0], "GPU-box1-1");
+    assert_string_equal(wish.groups[1].spawns[0].gpu_uuids[0], "GPU-box1-0");
+    core_wish_release(&wish);
+    /* box1 has one slot left on one GPU: not two different GPUs, nor two slots */
+    int64_t wide = fixture_submit(f, "gpus_per_proc: 2\n");
+    assert_int_equal(fixture_job(f, one), JOB_STARTING);
+    assert_string_equal(fixture_waits(f, wide), "waits for 1 GPU on box1: job 1 and others hold it");
+    fixture_all_run(f, "box1");
+    fixture_exit(f, two, 0, 0, 0);
+    assert_int_equal(fixture_job(f, wide), JOB_STARTING);
+}
+
+static void two_slots_of_one_gpu_are_not_two_gpus(void **state)
+{
+    struct core_fixture *f = *state;
+
+    f->gpu_slots = 2;
+    gpu_box(f, "box1", 2, NULL);
+    int64_t first = fixture_submit(f, "gpus_per_proc: 1\n"), other = fixture_submit(f, "gpus_per_proc: 1\n");
+    int64_t third = fixture_submit(f, "gpus_per_proc: 1\n"), fourth = fixture_submit(f, "gpus_per_proc: 1\n");
+    fixture_all_run(f, "box1");
+    fixture_exit(f, other, 0, 0, 0);
+    fixture_exit(f, fourth, 0, 0, 0); /* GPU 1 is free twice, GPU 0 is full */
+    int64_t wide = fixture_submit(f, "gpus_per_proc: 2\n");
+    assert_int_equal(fixture_job(f, wide), JOB_QUEUED);
+    assert_string_equal(fixture_waits(f, wide), "waits for free slots on more GPUs on box1");
+    fixture_exit(f, first, 0, 0, 0);
+    assert_int_equal(fixture_job(f, wide), JOB_STARTING);
+    assert_int_equal(fixture_job(f, third), JOB_RUNNING);
+}
+
+static void a_generation_has_one_nccl(void **state)
+{
+    struct core_fixture *f = *state;
+
+    gpu_box(f, "box1", 2, "2.28.9");
+    gpu_box(f, "box2", 2, "2.27.3");
+    gpu_box(f, "box3", 2, "none");
+    int64_t job = fixture_submit(f, "nodes: 2\ngpus_per_proc: 1\n" TRAIN);
+    assert_string_equal(fixture_waits(f, job),
+                        "waits for 2 nodes with one version of NCCL: box1 has 2.28.9, box2 has 2.27.3");
+    gpu_box(f, "box1", 2, NULL); /* an agent that started anew, and does not know yet */
+    assert_non_null(strstr(fixture_waits(f, job), "box1 has 2.28.9"));
+    int64_t command = fixture_submit(f, "nodes: 3\ngpus_per_proc: 1\n"); /* brings its own */
+    assert_int_equal(fixture_job(f, command), JOB_STARTING);
+    gpu_box(f, "box4", 2, "2.27.3");
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    assert_string_equal(fixture_node_of(f, job, 1), "box4");
+}
+
+static void without_a_plugin_gpus_train_nothing(void **state)
+{
+    struct core_fixture *f = *state;
+
+    gpu_box(f, "box1", 2, "none");
+    int64_t job = fixture_submit(f, "gpus_per_proc: 1\n" TRAIN);
+    assert_string_equal(
+        fixture_waits(f, job),
+        "waits for 1 node with 1 GPU each: the cluster has 0, 1 with GPUs and no plugin for them "
+        "(ddp-trainer --plugin says why)");
+}
+
+static void growth_keeps_to_its_nccl(void **state)
+{
+    struct core_fixture *f = *state;
+
+    gpu_box(f, "box1", 1, "2.28.9");
+    int64_t job =
+        fixture_submit(f, "nodes: \"1:3\"\ngpus_per_proc: 1\n" TRAIN "  snapshot: {dir: /out, every: 10}\n");
+    fixture_form(f, job);
+    gpu_box(f, "box2", 1, "2.27.3");
+    fixture_pass_beating(f, 60000, "box1 box2");
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
+    gpu_box(f, "box3", 1, "2.28.9");
+    fixture_pass_beating(f, 20000, "box1 box2 box3");
+    assert_true(fixture_said(f, "resize to 2 nodes: box3 joins"));
+}
+
+/* device: auto means GPUs where the cluster has some: what runs on CPUs would go on with those. */
+static void no_job_stops_to_grow_on_what_it_leaves(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "device: auto\nnodes: \"1:2\"\n");
+    fixture_form(f, job);
+    gpu_box(f, "box2", 1, "2.28.9");
+    fixture_submit(f, "gpus_per_proc: 1\n"); /* has the only GPU */
+    fixture_pass_beating(f, 60000, "box1 box2");
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
+    fixture_hello(f, "box2", "box2", 4, 0); /* no GPUs any more: its CPUs are what the job may have */
+    fixture_all_run(f, "box2");
+    fixture_pass_beating(f, 20000, "box1 box2");
+    assert_true(fixture_said(f, "resize to 2 nodes: box2 joins"));
+    assert_true(fixture_said(f, "box2 offers 0 GPUs, 1 before"));
+    assert_false(fixture_said(f, "box2 offers 1 GPU"));
+}
+
+static void leases_outlive_the_coordinator(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_wish wish;
+    struct err e;
+
+    f->gpu_slots = 2;
+    gpu_box(f, "box1", 1, NULL);
+    fixture_form(f, fixture_submit(f, "gpus_per_proc: 1\n"));
+    fixture_restart(f);
+    fixture_node(f, "box2", 2);
+    /* box1 has not said hello yet, and has room for two on its GPU: they are not for CPUs */
+    int64_t two = fixture_submit(f, "device: auto\nprocs_per_node: 2\n");
+    assert_int_equal(fixture_job(f, two), JOB_QUEUED);
+    fixture_hello(f, "box1", "box1", 4, 1);
+    fixture_all_run(f, "box1");
+    assert_string_equal(fixture_waits(f, two), "waits for 1 GPU on box1: job 1 holds it");
+    int64_t one = fixture_submit(f, "device: auto\npriority: 1\n");
+    assert_int_equal(fixture_job(f, one), JOB_STARTING); /* the other half */
+    assert_int_equal(core_wish(f->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.group_count, 2);
+    core_wish_release(&wish);
+}
+
+static void a_job_that_leaves_its_gpus_says_so(void **state)
+{
+    struct core_fixture *f = *state;
+
+    gpu_box(f, "box1", 1, NULL);
+    fixture_node(f, "box2", 1);
+    int64_t job = fixture_submit(f, "device: auto\n");
+    fixture_form(f, job);
+    assert_string_equal(fixture_node_of(f, job, 0), "box1");
+    fixture_pass_beating(f, 80000, "box2"); /* box1 is lost, and so is its lease */
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    assert_true(fixture_said(f, "goes on with CPUs, since too few GPUs are there: ddpctl restart 1 once"));
+    fixture_all_run(f, "box2");
+    gpu_box(f, "box1", 1, NULL);
+    assert_int_equal(fixture_restart_job(f, job), ERR_OK);
+    fixture_exit(f, job, 0, 0, 15);
+    assert_string_equal(fixture_node_of(f, job, 0), "box1");
+}
+
+static void who_computes_otherwise_is_told(void **state)
+{
+    struct core_fixture *f = *state;
+
+    f->plugin = "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0";
+    gpu_box(f, "box1", 4, "2.28.9");
+    gpu_box(f, "box2", 4, "2.28.9");
+    fixture_submit(f, "nodes: 2\ngpus_per_proc: 1\n" TRAIN);
+    fixture_operator(f, CORE_UNDRAIN, "box1"); /* the fixture reads the events with it */
+    assert_false(fixture_said(f, "trains with"));
+    f->plugin = "CUDA 13.0, NCCL 2.28.9";
+    gpu_box(f, "box3", 4, "2.28.9");
+    gpu_box(f, "box4", 1, "2.28.9");
+    fixture_submit(f, "nodes: 3\ngpus_per_proc: 1\n"); /* a command's libraries are its own */
+    fixture_operator(f, CORE_UNDRAIN, "box1");
+    assert_false(fixture_said(f, "trains with"));
+    int64_t job = fixture_submit(f, "nodes: 3\ngpus_per_proc: 1\n" TRAIN);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    fixture_operator(f, CORE_UNDRAIN, "box1");
+    assert_true(fixture_said(
+        f, "box1 trains with CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0, box3 with CUDA 13.0, NCCL 2.28.9"));
+}
+
+static void beat_with(struct core_fixture *f, uint64_t session, const struct core_gpu *gpu)
+{
+    struct core_event event = {.kind = CORE_HEARTBEAT, .session = session};
+
+    event.heartbeat.gpus = gpu;
+    event.heartbeat.gpu_count = 1;
+    core_event(f->core, &event, f->now, &f->out);
+}
+
+static void workers_of_a_sick_gpu_go_on_those_of_a_lost_one_do_not(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_gpu gpu = {.uuid = (char *)"GPU-box1-1", .index = 1, .problem = (char *)"Xid 63 at 14:02"};
+    uint64_t session = fixture_hello(f, "box1", "i", 1, 2);
+
+    fixture_facts(f, "box1", NULL, 0);
+    int64_t first = fixture_submit(f, "gpus_per_proc: 1\n"), job = fixture_submit(f, "gpus_per_proc: 1\n");
+    fixture_all_run(f, "box1");
+    beat_with(f, session, &gpu);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
+    gpu.lost = true;
+    gpu.problem = (char *)"Xid 79 at 14:03";
+    beat_with(f, session, &gpu);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
+    assert_int_equal(fixture_stop(f, first, 0), CORE_STOP_NONE);
+    fixture_operator(f, CORE_UNDRAIN, "box1"); /* the fixture reads the events with it */
+    assert_true(fixture_said(f, "box1 gpu1 of rank 0: Xid 63 at 14:02"));
+    assert_true(fixture_said(f, "box1 gpu1: Xid 79 at 14:03"));
+}
+
+static void undrain_pardons_the_gpus(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_hello(f, "box1", "i", 1, 2);
+    fixture_facts(f, "box1", NULL, 0);
+    fixture_operator(f, CORE_UNDRAIN, "box1");
+    assert_int_equal(fixture_effects(f, EFFECT_PARDON), 1);
+}
+
+static void no_port_is_used_again_soon(void **state)
+{
+    struct core_fixture *f = *state;
+    int ports[3];
+
+    fixture_node(f, "box1", 4);
+    for (int i = 0; i < 3; i++)
+        ports[i] = fixture_generation(f, fixture_submit(f, ""))->master_port;
+    assert_in_range(ports[0], 29700, 29703);
+    assert_int_not_equal(ports[0], ports[1]);
+    assert_int_not_equal(ports[1], ports[2]);
+    assert_int_not_equal(ports[0], ports[2]);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(all_ranks_or_none),
+        TEST(priority_then_age),
+        TEST(a_blocked_head_is_not_starved),
+        TEST(small_jobs_run_where_the_head_does_not_wait),
+        TEST(no_place_is_kept_on_a_node_that_may_never_work),
+        TEST(a_job_too_big_for_the_cluster_blocks_nobody),
+        TEST(elastic_jobs_take_what_is_there),
+        TEST(a_world_divides_its_shards),
+        TEST(a_world_of_unequal_nodes_divides_too),
+        TEST(no_world_that_divides_is_waited_for),
+        TEST(a_layout_is_repeated),
+        TEST(a_recovering_job_keeps_its_places),
+        TEST(gpus_are_leased_by_uuid),
+        TEST(a_sick_gpu_is_not_leased),
+        TEST(workers_share_gpus_evenly),
+        TEST(two_slots_of_one_gpu_are_not_two_gpus),
+        TEST(a_generation_has_one_nccl),
+        TEST(without_a_plugin_gpus_train_nothing),
+        TEST(growth_keeps_to_its_nccl),
+        TEST(no_job_stops_to_grow_on_what_it_leaves),
+        TEST(leases_outlive_the_coordinator),
+        TEST(a_job_that_leaves_its_gpus_says_so),
+        TEST(who_computes_otherwise_is_told),
+        TEST(workers_of_a_sick_gpu_go_on_those_of_a_lost_one_do_not),
+        TEST(undrain_pardons_the_gpus),
+        TEST(no_port_is_used_again_soon),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

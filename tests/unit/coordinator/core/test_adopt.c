@@ -1,0 +1,250 @@
+#include "tests/unit/base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+/* What is told apart here; how cards of many nodes come together is the simulation's. */
+
+static const struct core_effect *said_to(const struct core_fixture *f, uint64_t session,
+                                         enum core_effect_kind kind)
+{
+    for (size_t i = f->out.effect_count; i-- > 0;)
+        if (f->out.effects[i].session == session && f->out.effects[i].kind == kind)
+            return &f->out.effects[i];
+    return NULL;
+}
+
+static void hello(struct core_fixture *f, uint64_t session, const struct records *card)
+{
+    struct core_event event = {.kind = CORE_HELLO, .session = session};
+    struct core_card_head head = {card->jobs[0].id, INT64_MAX / 2};
+
+    event.hello = (struct core_hello){.node = "box1",
+                                      .instance = "box1",
+                                      .cluster_id = "c1",
+                                      .epoch = f->config.epoch,
+                                      .address = "10.0.0.1",
+                                      .cpu_slots = 4,
+                                      .keeps_cards = true,
+                                      .heads = &head,
+                                      .head_count = 1,
+                                      .cards = card,
+                                      .card_count = 1};
+    core_event(f->core, &event, f->now, &f->out);
+}
+
+static void rename_job(struct records *card, int64_t id, const char *request)
+{
+    card->jobs[0].id = id;
+    free(card->jobs[0].request_id);
+    card->jobs[0].request_id = xstrdup(request);
+    for (size_t i = 0; i < card->generation_count; i++)
+        card->generations[i].job = id;
+    for (size_t i = 0; i < card->rank_count; i++)
+        card->ranks[i].job = id;
+    for (size_t i = 0; i < card->spawn_count; i++)
+        card->spawns[i].job = id;
+}
+
+static void a_job_that_is_known_to_a_node_alone_goes_on(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(records_release) struct records card = {0};
+
+    fixture_node(f, "box1", 4);
+    fixture_form(f, fixture_submit(f, "procs_per_node: 2\n"));
+    assert_true(core_card(f->core, 1, &card));
+    rename_job(&card, 500, "of the lost time");
+    assert_true(core_wants_card(f->core, "box1", &(struct core_card_head){500, 1}));
+    hello(f, 901, &card);
+    assert_non_null(said_to(f, 901, EFFECT_WELCOME));
+    assert_int_equal(fixture_job(f, 500), JOB_RUNNING);
+    assert_int_equal(core_job(f->core, 500)->restarts_used, 0);
+    assert_int_equal(fixture_stop(f, 500, 1), CORE_STOP_NONE);
+    fixture_restart(f);
+    assert_true(fixture_said(f, "box1 knew more than the restored records"));
+    assert_int_equal(fixture_job(f, 500), JOB_RUNNING);
+    assert_true(fixture_submit(f, "") > 500);
+}
+
+static void one_number_and_one_request_are_one_job(void **state)
+{
+    static const struct {
+        int64_t id;
+        const char *request; /* NULL: as the job here */
+    } others[] = {{1, "another"}, {500, NULL}};
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 4);
+    fixture_submit(f, "");
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        CLEANUP(records_release) struct records card = {0};
+        CLEANUP(free_text) char *own = xstrdup(core_job(f->core, 1)->request_id);
+        assert_true(core_card(f->core, 1, &card));
+        rename_job(&card, others[i].id, others[i].request ? others[i].request : own);
+        hello(f, 901 + i, &card);
+        assert_int_equal(said_to(f, 901 + i, EFFECT_REFUSE)->err.code, ERR_FAILED_PRECONDITION);
+        assert_non_null(strstr(said_to(f, 901 + i, EFFECT_REFUSE)->err.msg, "--rejoin"));
+    }
+    assert_null(core_job(f->core, 500));
+}
+
+static void a_card_of_a_forgotten_job_is_dropped(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_event event = {.kind = CORE_HELLO, .session = 901};
+    struct core_card_head head = {1, 7};
+    struct core_wish wish;
+    struct err e;
+
+    fixture_submit(f, "");
+    fixture_cancel(f, 1, true);
+    fixture_pass(f, f->config.retain_jobs_ms + 120000);
+    assert_null(core_job(f->core, 1));
+    assert_false(core_wants_card(f->core, "box1", &head));
+    event.hello = (struct core_hello){.node = "box1",
+                                      .instance = "i",
+                                      .cluster_id = "c1",
+                                      .cpu_slots = 4,
+                                      .keeps_cards = true,
+                                      .heads = &head,
+                                      .head_count = 1};
+    core_event(f->core, &event, f->now, &f->out);
+    assert_ok(core_wish(f->core, "box1", &wish, &e), &e);
+    assert_int_equal(wish.card_count, 1);
+    assert_true(wish.cards[0].drop);
+    core_wish_release(&wish);
+}
+
+/* Each start would bring it back otherwise, and leave another gap in the numbers. */
+static void a_job_of_the_lost_time_is_removed_once(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_card_head head = {500, INT64_MAX / 2};
+    CLEANUP(records_release) struct records card = {0};
+
+    fixture_node(f, "box1", 4);
+    fixture_form(f, fixture_submit(f, ""));
+    fixture_exit(f, 1, 0, 0, 0);
+    assert_true(core_card(f->core, 1, &card));
+    rename_job(&card, 500, "of the lost time");
+    hello(f, 901, &card);
+    assert_int_equal(fixture_job(f, 500), JOB_SUCCEEDED);
+    fixture_pass_beating(f, f->config.retain_jobs_ms + 120000, "box1");
+    assert_null(core_job(f->core, 500));
+    assert_false(core_wants_card(f->core, "box1", &head));
+    fixture_restart(f);
+    assert_false(core_wants_card(f->core, "box1", &head));
+    head.job = 499; /* another number of the gap: its job may still come */
+    assert_true(core_wants_card(f->core, "box1", &head));
+}
+
+static void hello_of_epoch(struct core_fixture *f, uint64_t session, int64_t epoch)
+{
+    struct core_event event = {.kind = CORE_HELLO, .session = session};
+
+    event.hello = (struct core_hello){.node = "box1",
+                                      .instance = "box1",
+                                      .cluster_id = "c1",
+                                      .epoch = epoch,
+                                      .cpu_slots = 4,
+                                      .keeps_cards = true};
+    core_event(f->core, &event, f->now, &f->out);
+}
+
+/* An epoch only grows, so a node must not be able to raise it to its maximum. */
+static void an_epoch_that_no_restore_explains_is_refused(void **state)
+{
+    static const int64_t made_up[] = {INT64_MAX, INT64_MAX - 1, 2000000000, -1};
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 4);
+    for (size_t i = 0; i < ARRAY_LEN(made_up); i++) {
+        hello_of_epoch(f, 901 + i, made_up[i]);
+        assert_non_null(said_to(f, 901 + i, EFFECT_REFUSE));
+        assert_non_null(strstr(said_to(f, 901 + i, EFFECT_REFUSE)->err.msg, "--rejoin"));
+        assert_null(said_to(f, 901 + i, EFFECT_WELCOME));
+    }
+    hello_of_epoch(f, 950, f->config.epoch + 1000);
+    assert_non_null(said_to(f, 950, EFFECT_WELCOME));
+}
+
+static void learn(struct core_fixture *f)
+{
+    struct core_event event = {.kind = CORE_HELLO, .session = 950};
+
+    event.hello = (struct core_hello){.node = "box2",
+                                      .instance = "box2",
+                                      .cluster_id = "c1",
+                                      .epoch = f->config.epoch + 1,
+                                      .cpu_slots = 1,
+                                      .keeps_cards = true};
+    core_event(f->core, &event, f->now, &f->out);
+    assert_non_null(said_to(f, 950, EFFECT_WELCOME));
+}
+
+/* Until then a node may come that runs a later generation of it: neither the user's word nor a short pause
+ * after a failure places it before. */
+static void assert_held(struct core_fixture *f, int64_t job)
+{
+    int64_t generation = core_job(f->core, job)->generation;
+
+    fixture_pass_beating(f, 30000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    assert_int_equal(core_job(f->core, job)->generation, generation);
+    assert_non_null(strstr(fixture_waits(f, job), "the coordinator's records were restored"));
+    fixture_pass_beating(f, 60000, "box1");
+    assert_int_equal(core_job(f->core, job)->generation, generation + 1);
+}
+
+static void a_restart_does_not_end_the_wait_for_nodes(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "");
+    fixture_all_run(f, "box1");
+    learn(f);
+    assert_int_equal(fixture_restart_job(f, job), ERR_OK);
+    fixture_all_obey(f, "box1");
+    assert_held(f, job);
+}
+
+static void a_failure_does_not_end_the_wait_for_nodes(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "max_restarts: 9\n");
+    fixture_all_run(f, "box1");
+    fixture_exit(f, job, 0, 1, 0);
+    fixture_all_run(f, "box1");
+    learn(f);
+    fixture_exit(f, job, 0, 1, 0);
+    assert_held(f, job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_job_that_is_known_to_a_node_alone_goes_on, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(one_number_and_one_request_are_one_job, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_card_of_a_forgotten_job_is_dropped, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_job_of_the_lost_time_is_removed_once, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(an_epoch_that_no_restore_explains_is_refused, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_restart_does_not_end_the_wait_for_nodes, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_failure_does_not_end_the_wait_for_nodes, fixture_setup,
+                                        fixture_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,371 @@
+/* Which exit is the cause of a failure, and what it means: a restart that counts, one that does not, or the
+ * end of the job. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/exits.h"
+#include "base/mem.h"
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+static int64_t running_job(struct core_fixture *f, const char *file)
+{
+    fixture_node(f, "box1", 4);
+    fixture_node(f, "box2", 4);
+    int64_t job = fixture_submit(f, file);
+    fixture_form(f, job);
+    return job;
+}
+
+static void obey(struct core_fixture *f)
+{
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box2");
+}
+
+static void the_first_failing_rank_is_named(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_job_status status;
+    struct err e;
+    int64_t job = running_job(f, "procs_per_node: 3\nmax_restarts: 0\n");
+    struct core_fact facts[] = {
+        {.job = job, .spawn = 1, .state = FACT_EXITED, .code = 1, .ended_ms = f->now.wall_ms - 5},
+        {.job = job,
+         .spawn = 2,
+         .state = FACT_EXITED,
+         .code = 7,
+         .ended_ms = f->now.wall_ms - 9,
+         .message = "ValueError: bad batch",
+         .stderr_tail = "a\nb"},
+        {.job = job, .spawn = 3, .state = FACT_EXITED, .code = 1, .ended_ms = f->now.wall_ms - 4},
+    };
+
+    fixture_facts(f, fixture_node_of(f, job, 0), facts, 3);
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_int_equal(core_job(f->core, job)->exit_code, 7);
+    assert_int_equal(core_job_status(f->core, job, true, &status, &e), ERR_OK);
+    assert_int_equal(status.failure->rank, 1);
+    assert_string_equal(status.failure->stderr_tail, "a\nb");
+    assert_non_null(strstr(status.reason, "ValueError: bad batch"));
+    core_job_status_release(&status);
+}
+
+/* The rank that the newest failure is told of. */
+static int named(struct core_fixture *f, int64_t job)
+{
+    struct core_job_status status;
+    struct err e;
+
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    int rank = status.failure ? status.failure->rank : -1;
+    core_job_status_release(&status);
+    return rank;
+}
+
+/* Rank 0 is seen to end first; then rank 1 as `end` says, untold. */
+static int64_t two_end(struct core_fixture *f, const char *file, int first_code, int first_signal,
+                       struct core_fact end)
+{
+    int64_t job = running_job(f, file);
+
+    fixture_exit(f, job, 0, first_code, first_signal);
+    end.state = FACT_EXITED;
+    end.ended_ms = f->now.wall_ms - 12;
+    fixture_fact(f, job, 1, end);
+    return job;
+}
+
+static void a_signal_that_was_seen_later_came_first(void **state)
+{
+    struct core_fixture *f = *state;
+    const char *file = "nodes: 2\nmax_restarts: 0\n";
+    int64_t job = two_end(f, file, 1, 0, (struct core_fact){.signal = 11});
+
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_int_equal(core_job(f->core, job)->exit_code, 139);
+    assert_int_equal(named(f, job), 1);
+    assert_non_null(strstr(core_job(f->core, job)->reason, "rank 1 exited by signal 11 on box2"));
+    assert_true(
+        fixture_said(f, "rank 1 exited by signal 11 on box2, noticed after 12 ms: this came first\n"));
+    fixture_restart(f);
+    assert_int_equal(named(f, job), 1);
+}
+
+static void a_shells_word_for_a_signal_counts_as_one(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_end(f, "nodes: 2\nmax_restarts: 0\n", 1, 0, (struct core_fact){.code = 137});
+
+    assert_int_equal(core_job(f->core, job)->exit_code, 137);
+    assert_int_equal(named(f, job), 1);
+}
+
+static void what_followed_is_not_taken_for_the_cause(void **state)
+{
+    static const struct {
+        int code, signal;
+        struct core_fact end;
+    } cases[] = {
+        {1, 0, {.code = 1}},                    /* as good as the first */
+        {1, 0, {.signal = 6}},                  /* a library that aborts when its peer is gone */
+        {1, 0, {.signal = 13}},                 /* as writing to it may end */
+        {1, 0, {.signal = 9, .stopped = true}}, /* by us */
+        {0, 11, {.signal = 9}},                 /* the first says as much */
+        {1, 0, {.code = 0}},
+        {1, 0, {.code = 255}}, /* a program's -1 */
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct core_fixture *f = *state;
+        int64_t job = two_end(f, "nodes: 2\nmax_restarts: 0\n", cases[i].code, cases[i].signal, cases[i].end);
+        assert_int_equal(fixture_job(f, job), JOB_FAILED);
+        assert_int_equal(named(f, job), 0);
+        assert_int_equal(core_job(f->core, job)->exit_code, cases[i].signal ? 139 : 1);
+    }
+}
+
+static void a_native_worker_that_lost_its_peer_is_no_cause(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job =
+        two_end(f, TRAIN "nodes: 2\nmax_restarts: 1\n", EXIT_PEER_LOST, 0, (struct core_fact){.code = 1});
+
+    assert_int_equal(named(f, job), 1);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1); /* charged once */
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_non_null(strstr(core_job(f->core, job)->last_restart, "rank 1 exited with code 1"));
+}
+
+static void a_cause_that_a_restart_would_repeat_ends_the_job(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_end(f, TRAIN "nodes: 2\nmax_restarts: 5\n", EXIT_PEER_LOST, 0,
+                          (struct core_fact){.code = EXIT_NO_RESTART});
+
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
+    assert_int_equal(named(f, job), 1);
+}
+
+static void a_native_worker_that_knows_its_own_fault_is_the_cause(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job =
+        two_end(f, TRAIN "nodes: 2\nmax_restarts: 5\n", EXIT_NO_RESTART, 0, (struct core_fact){.signal = 11});
+
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
+    assert_int_equal(named(f, job), 0);
+}
+
+/* Else the events would blame a rank for a restart that was nobody's fault, and is not charged. */
+static void what_was_not_charged_keeps_its_name(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "nodes: 2\nmax_restarts: 1\n");
+
+    fixture_fact(f, job, 0, (struct core_fact){.state = FACT_EXITED, .port_busy = true, .code = 1});
+    fixture_fact(f, job, 1, (struct core_fact){.state = FACT_EXITED, .signal = 11});
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+    assert_null(strstr(core_job(f->core, job)->last_restart, "signal 11"));
+}
+
+static void a_cancelled_job_keeps_its_reason(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "nodes: 2\nmax_restarts: 5\n");
+
+    fixture_exit(f, job, 0, 1, 0);
+    fixture_cancel(f, job, false);
+    fixture_exit(f, job, 1, 0, 11);
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+    assert_int_equal(named(f, job), 0);
+    assert_null(strstr(core_job(f->core, job)->reason, "signal 11"));
+}
+
+static void a_taken_port_is_not_charged(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "max_restarts: 0\n");
+    int port = fixture_generation(f, job)->master_port;
+    fixture_fact(f, job, 0, (struct core_fact){.state = FACT_EXITED, .port_busy = true, .code = 1});
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_int_not_equal(fixture_generation(f, job)->master_port, port);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+    for (int i = 0; i < 20; i++) /* but not for ever */
+        fixture_fact(f, job, 0, (struct core_fact){.state = FACT_EXITED, .port_busy = true, .code = 1});
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+}
+
+static void what_cannot_start_is_not_tried_again(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "max_restarts: 3\n");
+    fixture_fact(
+        f, job, 0,
+        (struct core_fact){.state = FACT_EXITED, .not_started = true, .message = "workdir /x is missing"});
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_int_equal(core_job(f->core, job)->exit_code, 125);
+    assert_true(fixture_said(f, "rank 0 could not start on box1: workdir /x is missing"));
+}
+
+static void what_one_node_cannot_start_is_tried_on_another(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_fact trouble = {.state = FACT_EXITED,
+                                .not_started = true,
+                                .node_trouble = true,
+                                .code = 127,
+                                .message = "fork: Resource temporarily unavailable"};
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    int64_t job = fixture_submit(f, "max_restarts: 0\n");
+    assert_string_equal(fixture_node_of(f, job, 0), "box1");
+    fixture_fact(f, job, 0, trouble);
+    assert_true(fixture_said(f, "box1 could not start rank 0: fork: Resource temporarily unavailable\n"));
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    fixture_fact(f, job, 0, trouble);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING); /* both rest */
+    for (int i = 0; i < 4; i++) {
+        fixture_pass_beating(f, 31000, "box1 box2");
+        assert_int_equal(fixture_job(f, job), JOB_STARTING);
+        assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+        fixture_fact(f, job, 0, trouble);
+    }
+    assert_int_equal(fixture_job(f, job), JOB_FAILED); /* but not for ever */
+}
+
+/* Nothing is charged, however often, the node goes on serving others, and status names the account. */
+static void a_job_goes_where_its_user_has_an_account(void **state)
+{
+    struct core_fixture *f = *state;
+    static const char *const missing[] = {"eva", "no account eva on box2", "ana", "no account ana on box2",
+                                          NULL};
+    static const char *const none[] = {NULL};
+    struct core_fact refusal = {.state = FACT_EXITED,
+                                .not_started = true,
+                                .node_trouble = true,
+                                .no_account = true,
+                                .code = 127,
+                                .message = "no account ana on box1"};
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 2);
+    int64_t job = fixture_submit(f, "max_restarts: 0\n");
+    assert_string_equal(fixture_node_of(f, job, 0), "box1");
+    fixture_fact(f, job, 0, refusal);
+    assert_true(fixture_said(f, "box1 could not start rank 0: no account ana on box1"));
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    refusal.message = "no account ana on box2";
+    fixture_fact(f, job, 0, refusal);
+    assert_string_equal(fixture_waits(f, job),
+                        "waits for 1 node with 1 slot each: the cluster has 0, no account ana on "
+                        "box1, and the same on 1 other");
+    fixture_accounts(f, "box2", missing);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    fixture_accounts(f, "box1", none); /* it has been made there */
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_string_equal(fixture_node_of(f, job, 0), "box1");
+    for (int i = 0; i < 8; i++) { /* more often than trouble of a node would be forgiven */
+        refusal.message = "no account ana on box1";
+        fixture_fact(f, job, 0, refusal);
+        assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+        fixture_accounts(f, "box1", none);
+        assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    }
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+}
+
+static void a_trainer_short_of_files_is_its_nodes_trouble(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job;
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    job = fixture_submit(f, "max_restarts: 0\n" TRAIN);
+    fixture_exit(f, job, 0, EXIT_NODE_TROUBLE, 0);
+    assert_true(fixture_said(f, "box1 allows rank 0 too few open files (ulimit -n)"));
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+    fixture_exit(f, job, 0, EXIT_NODE_TROUBLE, 0);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING); /* both rest */
+}
+
+static void a_trainer_without_an_address_is_its_nodes_trouble(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job;
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    job = fixture_submit(f, "max_restarts: 0\n" TRAIN);
+    fixture_exit(f, job, 0, EXIT_NO_ADDRESS, 0);
+    assert_true(fixture_said(f, "rank 0 on box1 cannot resolve the coordinator's name: "));
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+}
+
+static void a_worker_that_says_so_is_not_started_again(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "nodes: 2\nmax_restarts: 3\n" TRAIN);
+
+    fixture_exit(f, job, 1, EXIT_NO_RESTART, 0);
+    obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
+    assert_true(fixture_said(f, "(a restart would not help)"));
+
+    job = fixture_submit(f, "max_restarts: 3\n"); /* a command's code is its own */
+    fixture_form(f, job);
+    fixture_exit(f, job, 0, EXIT_NO_RESTART, 0);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+}
+
+static void an_expired_lease_is_not_the_jobs_fault(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "max_restarts: 0\n");
+
+    fixture_fact(f, job, 0, (struct core_fact){.state = FACT_EXITED, .lease_expired = true, .signal = 9});
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_first_failing_rank_is_named),
+        TEST(a_signal_that_was_seen_later_came_first),
+        TEST(a_shells_word_for_a_signal_counts_as_one),
+        TEST(what_followed_is_not_taken_for_the_cause),
+        TEST(a_native_worker_that_lost_its_peer_is_no_cause),
+        TEST(a_cause_that_a_restart_would_repeat_ends_the_job),
+        TEST(a_native_worker_that_knows_its_own_fault_is_the_cause),
+        TEST(what_was_not_charged_keeps_its_name),
+        TEST(a_cancelled_job_keeps_its_reason),
+        TEST(a_taken_port_is_not_charged),
+        TEST(what_cannot_start_is_not_tried_again),
+        TEST(what_one_node_cannot_start_is_tried_on_another),
+        TEST(a_trainer_short_of_files_is_its_nodes_trouble),
+        TEST(a_trainer_without_an_address_is_its_nodes_trouble),
+        TEST(a_worker_that_says_so_is_not_started_again),
+        TEST(a_job_goes_where_its_user_has_an_account),
+        TEST(an_expired_lease_is_not_the_jobs_fault),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

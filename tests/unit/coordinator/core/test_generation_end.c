@@ -1,0 +1,342 @@
+/* How generations end: the restarts of a job, stops, time limits, and the cost of a fault. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/exits.h"
+#include "base/mem.h"
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+static int64_t running_job(struct core_fixture *f, const char *file)
+{
+    fixture_node(f, "box1", 4);
+    fixture_node(f, "box2", 4);
+    int64_t job = fixture_submit(f, file);
+    fixture_form(f, job);
+    return job;
+}
+
+static void obey(struct core_fixture *f)
+{
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box2");
+}
+
+static void all_ranks_at_zero_succeed(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "nodes: 2\n");
+
+    fixture_exit(f, job, 1, 0, 0);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING); /* one may end before the others */
+    fixture_exit(f, job, 0, 0, 0);
+    assert_int_equal(fixture_job(f, job), JOB_SUCCEEDED);
+    assert_int_equal(core_job(f->core, job)->exit_code, 0);
+}
+
+static void a_failure_closes_the_generation_and_is_charged(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "nodes: 2\nprocs_per_node: 2\nmax_restarts: 3\n");
+
+    fixture_exit(f, job, 2, 0, 9);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    assert_true(fixture_said(f, "rank 2 exited by signal 9 on box2, noticed after 12 ms\n"));
+    assert_true(fixture_said(f, "generation 1 closed (restart 1 of 3)\n"));
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
+    obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+    assert_int_equal(core_job(f->core, job)->generation, 2);
+}
+
+static void the_budget_is_one_for_the_job(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "max_restarts: 2\n");
+
+    for (int i = 0; i < 2; i++) {
+        fixture_exit(f, job, 0, 1, 0);
+        fixture_pass_beating(f, 4000, "box1 box2"); /* the back-off before the second */
+        fixture_form(f, job);
+    }
+    fixture_exit(f, job, 0, 0, 11);
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_int_equal(core_job(f->core, job)->exit_code, 139);
+    assert_true(fixture_said(f, "generation 3 closed (all 2 restarts are used)\n"));
+}
+
+static void the_first_restart_is_at_once_the_next_waits(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "max_restarts: 5\n");
+
+    fixture_exit(f, job, 0, 1, 0);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    fixture_form(f, job);
+    fixture_exit(f, job, 0, 1, 0);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    fixture_pass_beating(f, 1100, "box1 box2");
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+}
+
+static void a_cancel_snapshots_first(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, TRAIN "  snapshot: {dir: /out, every: 10}\n");
+    int64_t spawn = fixture_spawn(f, job, 0);
+    uint64_t watch = fixture_watch(f, job, spawn);
+
+    fixture_cancel(f, job, false);
+    assert_int_equal(fixture_job(f, job), JOB_STOPPING);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
+    assert_true(fixture_reply(f, watch)->member && fixture_reply(f, watch)->stop);
+    assert_int_equal(fixture_commit(f, job, spawn, 1, 30, "d"), ERR_OK);
+    obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+}
+
+static void a_stop_gets_harder(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "grace: 5s\n" TRAIN);
+
+    fixture_cancel(f, job, false);
+    fixture_pass_beating(f, 6000, "box1 box2");
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
+    fixture_pass_beating(f, 16000, "box1 box2");
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_KILL);
+    assert_int_equal(fixture_job(f, job), JOB_STOPPING);
+}
+
+static void a_kill_does_not_wait(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, TRAIN);
+    int64_t spawn = fixture_spawn(f, job, 0);
+
+    fixture_cancel(f, job, false);
+    fixture_cancel(f, job, true);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_KILL);
+    assert_int_equal(fixture_commit(f, job, spawn, 1, 30, "d"), ERR_ABORTED);
+    obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+}
+
+static void a_queued_job_is_cancelled_at_once(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = fixture_submit(f, "");
+
+    fixture_cancel(f, job, false);
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+}
+
+static void the_time_limit_stops_and_fails(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "time_limit: 60s\n" TRAIN);
+
+    fixture_pass_beating(f, 59000, "box1 box2");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    fixture_pass_beating(f, 2000, "box1 box2");
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
+    obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_string_equal(core_job(f->core, job)->reason, "time limit of 60 s");
+}
+
+static void the_time_limit_goes_on_over_a_restart(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "time_limit: 60s\n");
+
+    f->now.boot_ms += 50000;
+    f->now.wall_ms += 50000;
+    fixture_restart(f);
+    fixture_pass(f, 9000);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    fixture_pass(f, 2000);
+    assert_int_equal(fixture_job(f, job), JOB_STOPPING);
+}
+
+static void a_stop_survives_a_restart_of_ours(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, TRAIN);
+
+    fixture_cancel(f, job, false);
+    fixture_restart(f);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
+    fixture_hello(f, "box1", "box1", 4, 0);
+    fixture_hello(f, "box2", "box2", 4, 0);
+    obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+}
+
+static void a_fault_says_what_it_cost(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_offer offer = {.job = 1, .generation = 1, .step = 3000, .digest = "d", .path = "/out/3000"};
+    int64_t job = running_job(f, "max_restarts: 3\n" TRAIN "  snapshot: {dir: /out, every: 10}\n");
+
+    fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 3000, "d");
+    fixture_report(f, job, 0, 3201, "loss", 1.5);
+    fixture_exit(f, job, 0, 0, 9);
+    assert_true(fixture_said(f, "stopped at step 3,201; generation 1 closed (restart 1 of 3)"));
+    fixture_all_run(f, fixture_node_of(f, job, 0));
+    fixture_join_with(f, job, 0, &offer, 1);
+    fixture_put(f, job, "x");
+    assert_true(fixture_said(f, "state from snapshot step 3,000: 201 steps to redo"));
+    fixture_pass_beating(f, 18000, "box1 box2");
+    fixture_report(f, job, 0, 3201, "loss", 1.5);
+    assert_true(fixture_said(f, "back at step 3,201: 201 steps redone (18 s)"));
+}
+
+static int64_t step_of(const struct core_fixture *f, int64_t job)
+{
+    struct core_job_status status;
+    struct err e;
+
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    int64_t step = status.progress->step;
+    core_job_status_release(&status);
+    return step;
+}
+
+/* It says where its own snapshot put it by its first report, one distance between reports later. */
+static void a_command_says_itself_where_it_goes_on(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "max_restarts: 3\ncommand: [train]\n");
+
+    fixture_report(f, job, 0, 90, "loss", 1.5);
+    fixture_report(f, job, 0, 100, "loss", 1.4);
+    fixture_report(f, job, 0, 110, "loss", 1.3);
+    fixture_exit(f, job, 0, 0, 9);
+    fixture_all_run(f, fixture_node_of(f, job, 0));
+    fixture_pass_beating(f, 2000, "box1 box2");
+    fixture_report(f, job, 0, 90, "loss", 1.5);
+    assert_int_equal(step_of(f, job), 90);
+    fixture_report(f, job, 0, 110, "loss", 1.3);
+    assert_true(fixture_said(f, "back at step 110: 30 steps redone (2.0 s)"));
+    assert_int_equal(step_of(f, job), 110);
+}
+
+static void what_a_fault_cost_is_known_after_our_restart_too(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "max_restarts: 3\n" TRAIN);
+
+    fixture_report(f, job, 0, 3201, "loss", 1.5);
+    fixture_exit(f, job, 0, 0, 9);
+    fixture_pass_beating(f, 5000, "box1 box2");
+    fixture_restart(f);
+    fixture_hello(f, "box1", "box1", 4, 0);
+    fixture_hello(f, "box2", "box2", 4, 0);
+    fixture_form(f, job);
+    fixture_pass_beating(f, 13000, "box1 box2");
+    fixture_report(f, job, 0, 3200, "loss", 1.5);
+    assert_false(fixture_said(f, "back at step"));
+    fixture_report(f, job, 0, 3201, "loss", 1.5);
+    assert_true(fixture_said(f, "back at step 3,201: 3,201 steps redone (18 s)"));
+    assert_non_null(strstr(core_job(f->core, job)->last_restart, "signal 9 on box1, noticed"));
+    assert_non_null(strstr(core_job(f->core, job)->last_restart, ", cost 18 s"));
+}
+
+/* What ended the job explains it, not a failure that it had survived. */
+static void a_time_limit_is_not_blamed_on_an_older_failure(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_job_status status;
+    struct err e;
+    int64_t job = running_job(f, "max_restarts: 3\ntime_limit: 60s\n" TRAIN);
+
+    fixture_exit(f, job, 0, 0, 9);
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_non_null(status.failure); /* why it restarts */
+    core_job_status_release(&status);
+    fixture_form(f, job);
+    fixture_pass_beating(f, 61000, "box1 box2");
+    fixture_all_obey(f, fixture_node_of(f, job, 0));
+    fixture_pass_beating(f, 1000, "box1 box2");
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_string_equal(core_job(f->core, job)->reason, "time limit of 60 s");
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_null(status.failure);
+    core_job_status_release(&status);
+}
+
+static void a_users_restart_does_not_take_the_name_of_a_charged_one(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = running_job(f, "max_restarts: 3\n" TRAIN);
+
+    fixture_report(f, job, 0, 10, "loss", 1.5);
+    fixture_exit(f, job, 0, 0, 9);
+    fixture_form(f, job);
+    fixture_pass_beating(f, 2000, "box1 box2");
+    fixture_report(f, job, 0, 10, "loss", 1.5);
+    assert_non_null(strstr(core_job(f->core, job)->last_restart, "signal 9 on box1"));
+    assert_non_null(strstr(core_job(f->core, job)->last_restart, ", cost 2.0 s"));
+    assert_int_equal(fixture_restart_job(f, job), ERR_OK);
+    fixture_all_obey(f, fixture_node_of(f, job, 0));
+    fixture_form(f, job);
+    fixture_pass_beating(f, 5000, "box1 box2");
+    fixture_report(f, job, 0, 20, "loss", 1.5);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+    assert_non_null(strstr(core_job(f->core, job)->last_restart, "signal 9 on box1"));
+    assert_non_null(strstr(core_job(f->core, job)->last_restart, ", cost 2.0 s"));
+    assert_null(strstr(core_job(f->core, job)->last_restart, "5.0 s"));
+}
+
+/* A generation that ended while we were away still has workers: the first wish of the new epoch stops them.
+ */
+static void closed_generations_stay_stopped_after_our_restart(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_wish wish;
+    struct err e;
+    int64_t job = running_job(f, "nodes: 2\nmax_restarts: 3\n" TRAIN);
+
+    assert_string_equal(fixture_node_of(f, job, 0), "box1");
+    fixture_exit(f, job, 1, 0, 9);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
+    fixture_restart(f);
+    assert_int_equal(core_wish(f->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.groups[0].spawns[0].generation, 1);
+    assert_int_equal(wish.groups[0].spawns[0].stop, CORE_STOP_TERM);
+    core_wish_release(&wish);
+    fixture_pass_beating(f, 41000, ""); /* grace and more: then harder */
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_KILL);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(all_ranks_at_zero_succeed),
+        TEST(a_failure_closes_the_generation_and_is_charged),
+        TEST(the_budget_is_one_for_the_job),
+        TEST(the_first_restart_is_at_once_the_next_waits),
+        TEST(a_cancel_snapshots_first),
+        TEST(a_stop_gets_harder),
+        TEST(a_kill_does_not_wait),
+        TEST(a_queued_job_is_cancelled_at_once),
+        TEST(the_time_limit_stops_and_fails),
+        TEST(a_time_limit_is_not_blamed_on_an_older_failure),
+        TEST(a_users_restart_does_not_take_the_name_of_a_charged_one),
+        TEST(the_time_limit_goes_on_over_a_restart),
+        TEST(a_stop_survives_a_restart_of_ours),
+        TEST(a_fault_says_what_it_cost),
+        TEST(a_command_says_itself_where_it_goes_on),
+        TEST(what_a_fault_cost_is_known_after_our_restart_too),
+        TEST(closed_generations_stay_stopped_after_our_restart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,339 @@
+/* Submit and what is kept of jobs: idempotence, whose snapshots are continued, retention, status. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/text.h"
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+#define FILE_A "device: cpu\n" COMMAND
+#define IN_OUT TRAIN "  snapshot: {dir: /out, every: 10}\n"
+
+static const struct core_effect *submit(struct core_fixture *f, const char *id, const char *file,
+                                        int64_t continues, bool resume)
+{
+    struct core_event event = {.kind = CORE_SUBMIT, .call = ++f->handles};
+
+    event.submit.request_id = id;
+    event.submit.job_file = file;
+    event.submit.user = "ana";
+    event.submit.continues = continues;
+    event.submit.resume = resume;
+    digest_sha256(event.submit.digest, file, strlen(file));
+    core_event(f->core, &event, f->now, &f->out);
+    return fixture_reply(f, event.call);
+}
+
+static void one_request_is_one_job(void **state)
+{
+    struct core_fixture *f = *state;
+    const struct core_effect *reply = submit(f, "a", FILE_A, 0, false);
+    int64_t job = reply->job;
+
+    assert_false(reply->existed);
+    reply = submit(f, "a", FILE_A, 0, false);
+    assert_true(reply->existed);
+    assert_int_equal(reply->job, job);
+    assert_int_equal(submit(f, "a", "priority: 2\n" FILE_A, 0, false)->err.code, ERR_ALREADY_EXISTS);
+    assert_int_equal(submit(f, "b", FILE_A, 0, false)->job, job + 1);
+    assert_int_equal(submit(f, "", FILE_A, 0, false)->err.code, ERR_INVALID_ARGUMENT);
+}
+
+static void a_huge_environment_is_refused(void **state)
+{
+    struct core_fixture *f = *state;
+    CLEANUP(free_text) char *value = xasprintf("X=%0*d", 300 << 10, 1);
+    char *env[] = {value, NULL};
+    struct core_event event = {.kind = CORE_SUBMIT, .call = ++f->handles};
+
+    event.submit.request_id = "a";
+    event.submit.job_file = FILE_A;
+    event.submit.user = "ana";
+    event.submit.env = env;
+    core_event(f->core, &event, f->now, &f->out);
+    assert_int_equal(fixture_reply(f, event.call)->err.code, ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(fixture_reply(f, event.call)->err.msg, "export less"));
+    value[200 << 10] = '\0';
+    core_event(f->core, &event, f->now, &f->out);
+    assert_int_equal(fixture_reply(f, event.call)->err.code, ERR_OK);
+}
+
+static void one_request_is_one_job_after_a_restart_too(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = fixture_submit(f, "");
+    char id[32];
+
+    snprintf(id, sizeof(id), "r%d", (int)f->handles);
+    fixture_restart(f);
+    const struct core_effect *reply = submit(f, id, "device: cpu\n" COMMAND, 0, false);
+    assert_true(reply->existed);
+    assert_int_equal(reply->job, job);
+    assert_int_equal(fixture_submit(f, ""), job + 1);
+}
+
+static void a_bad_job_file_names_the_place(void **state)
+{
+    struct core_fixture *f = *state;
+    const struct core_effect *reply = submit(f, "a", "nodes: 1\nslotz: 2\n" COMMAND, 0, false);
+
+    assert_int_equal(reply->err.code, ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(reply->err.msg, "job file:2:1"));
+}
+
+static void a_lease_outlasts_the_silence_of_a_node(void **state)
+{
+    struct core_fixture *f = *state;
+
+    assert_int_equal(submit(f, "a", "lease: 11s\n" COMMAND, 0, false)->err.code, ERR_INVALID_ARGUMENT);
+    assert_int_equal(submit(f, "b", "lease: 12s\n" COMMAND, 0, false)->err.code, ERR_OK);
+}
+
+static int64_t finished_with_snapshot(struct core_fixture *f)
+{
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, IN_OUT);
+    fixture_form(f, job);
+    fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 4500, "d");
+    fixture_exit(f, job, 0, 0, 0);
+    assert_int_equal(fixture_job(f, job), JOB_SUCCEEDED);
+    return job;
+}
+
+static void a_directory_with_anothers_snapshots_is_refused(void **state)
+{
+    struct core_fixture *f = *state;
+
+    finished_with_snapshot(f);
+    const struct core_effect *reply = submit(f, "a", IN_OUT, 0, false);
+    assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
+    assert_string_equal(reply->err.msg,
+                        "/out holds snapshots of job 1 (step 4500), say --resume to continue or "
+                        "--set train.snapshot.dir=/out2");
+    int64_t next = submit(f, "b", IN_OUT, 0, true)->job;
+    assert_int_equal(core_job(f->core, next)->continues, 1);
+    reply = submit(f, "c", IN_OUT, 0, true); /* and two jobs never write one directory */
+    assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
+}
+
+static void a_continued_job_starts_from_the_last_snapshot(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_offer offer = {.job = 1, .generation = 1, .step = 4500, .digest = "d", .path = "/out/4500"};
+    int64_t former = finished_with_snapshot(f);
+    int64_t job = submit(f, "a", "device: cpu\n" IN_OUT, former, false)->job;
+
+    fixture_all_run(f, "box1");
+    fixture_join_with(f, job, 0, &offer, 1);
+    assert_int_equal(fixture_generation(f, job)->source_rank, 0);
+    assert_int_equal(fixture_generation(f, job)->source_step, 4500);
+    assert_int_equal(submit(f, "x", FILE_A, 99, false)->err.code, ERR_NOT_FOUND);
+    assert_int_equal(submit(f, "y", FILE_A, job, false)->err.code, ERR_FAILED_PRECONDITION);
+}
+
+static void finished_jobs_are_forgotten_in_time(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, ""), waiting = fixture_submit(f, "nodes: 3\n");
+    fixture_form(f, job);
+    fixture_exit(f, job, 0, 0, 0);
+    f->now.wall_ms += f->config.retain_jobs_ms - 120000;
+    fixture_pass(f, 61000);
+    assert_non_null(core_job(f->core, job));
+    fixture_pass(f, 120000);
+    assert_null(core_job(f->core, job));
+    assert_non_null(core_job(f->core, waiting));
+    assert_true(fixture_submit(f, "") > waiting); /* ids are never used again */
+}
+
+static void too_many_finished_jobs_go_by_their_end(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job[4];
+
+    f->config.retain_jobs = 2;
+    fixture_restart(f);
+    for (int i = 0; i < 4; i++)
+        job[i] = fixture_submit(f, "");
+    for (int i = 3; i >= 0; i--) { /* the first one lasts longest */
+        fixture_cancel(f, job[i], true);
+        fixture_pass(f, 1000);
+    }
+    fixture_pass(f, 120000);
+    assert_non_null(core_job(f->core, job[0]));
+    assert_non_null(core_job(f->core, job[1]));
+    assert_null(core_job(f->core, job[2]));
+    assert_null(core_job(f->core, job[3]));
+}
+
+static void status_tells_ranks_and_progress(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_job_status status;
+    struct err e;
+
+    fixture_node(f, "box1", 2);
+    int64_t job = fixture_submit(f, "procs_per_node: 2\n" IN_OUT);
+    fixture_form(f, job);
+    fixture_report(f, job, 1, 7, "loss", 9.0);
+    fixture_report(f, job, 0, 6, "loss", 1.5);
+    fixture_report(f, job, 1, 8, "loss", 9.0); /* the lowest rank's value is the job's */
+    fixture_report(f, job, 1, 8, "ms_per_step", 47.0);
+    assert_int_equal(core_job_status(f->core, job, true, &status, &e), ERR_OK);
+    assert_int_equal(status.progress->step, 8);
+    assert_int_equal(status.progress->steps, 5000);
+    assert_string_equal(status.progress->metrics[0].name, "loss");
+    assert_true(status.progress->metrics[0].value == 1.5);
+    assert_int_equal(status.joined, 2);
+    assert_string_equal(status.nodes[0], "box1");
+    assert_null(status.nodes[1]);
+    assert_string_equal(status.ranks[1].device, "cpu1");
+    assert_true(status.ranks[1].ms_per_step == 47.0);
+    assert_int_equal(status.ranks[1].rank->state, RANK_TRAINING);
+    assert_int_equal(status.ranks[0].spawn->pid, 101);
+    core_job_status_release(&status);
+}
+
+static void the_loss_history_spans_the_whole_run(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_job_status status;
+    struct err e;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, IN_OUT);
+    fixture_form(f, job);
+    for (int step = 1; step <= 1000; step++)
+        fixture_report(f, job, 0, step, "loss", 1000.0 - step);
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_in_range(status.progress->loss_count, CORE_LOSS_HISTORY / 2, CORE_LOSS_HISTORY);
+    assert_true(status.progress->loss_history[0] > 900);
+    assert_true(status.progress->loss_history[status.progress->loss_count - 1] < 100);
+    core_job_status_release(&status);
+}
+
+static void a_wait_says_about_how_long(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, IN_OUT), next = fixture_submit(f, "");
+    fixture_form(f, job);
+    fixture_report(f, job, 0, 1000, NULL, 0);
+    fixture_pass_beating(f, 30000, "box1");
+    fixture_report(f, job, 0, 2000, NULL, 0); /* 3,000 steps to go, at 1,000 in 30 s */
+    assert_string_equal(fixture_waits(f, next), "waits for 1 slot on box1: job 1 holds it, for about 90 s");
+}
+
+static void numbers_read_well(void **state)
+{
+    char count[TEXT_COUNT], span[TEXT_SPAN], ago[TEXT_AGO];
+
+    (void)state;
+    assert_string_equal(text_count(count, 0), "0");
+    assert_string_equal(text_count(count, 999), "999");
+    assert_string_equal(text_count(count, -1234567), "-1,234,567");
+    assert_string_equal(text_span(span, 12), "12 ms");
+    assert_string_equal(text_span(span, 420), "0.4 s");
+    assert_string_equal(text_span(span, 18000), "18 s");
+    assert_string_equal(text_span(span, 1200000), "20 min");
+    assert_string_equal(text_noticed(ago, -5), "");
+}
+
+static struct core_progress progress_of(struct core_fixture *f, int64_t job)
+{
+    struct core_job_status status;
+    struct err e;
+
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    struct core_progress progress = *status.progress;
+    core_job_status_release(&status);
+    return progress;
+}
+
+static void check_progress(struct core_fixture *f, int64_t job, int64_t step, double loss)
+{
+    const struct core_progress p = progress_of(f, job);
+
+    assert_int_equal(p.step, step);
+    assert_int_equal(p.steps, 5000);
+    assert_int_equal(p.metric_count, 2);
+    assert_string_equal(p.metrics[0].name, "loss");
+    assert_true(p.metrics[0].value == loss);
+    assert_true(p.loss_count > 0 && p.loss_history[p.loss_count - 1] == loss);
+    assert_true(p.has_best_val && p.best_val == 1.5);
+    assert_int_equal(p.best_val_step, 7);
+}
+
+/* What status shows of an ended job is what it showed before the coordinator was started again. */
+static void progress_outlives_a_restart(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, TRAIN);
+    fixture_form(f, job);
+    fixture_report(f, job, 0, 7, "loss", 2.25);
+    fixture_report(f, job, 0, 7, "val_loss", 1.5);
+    fixture_pass_beating(f, 31000, "box1"); /* by then it is written, while the job runs */
+    fixture_restart(f);
+    check_progress(f, job, 7, 2.25);
+    fixture_hello(f, "box1", "box1", 1, 0);
+    fixture_all_run(f, "box1");
+    fixture_report(f, job, 0, 5000, "loss", 0.1875);
+    fixture_exit(f, job, 0, 0, 0);
+    assert_int_equal(fixture_job(f, job), JOB_SUCCEEDED);
+    check_progress(f, job, 5000, 0.1875);
+    fixture_restart(f);
+    check_progress(f, job, 5000, 0.1875);
+}
+
+/* A report by itself is no commit: it waits for the next time, or for a clean end. */
+static void a_report_is_no_commit(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, TRAIN);
+    fixture_form(f, job);
+    fixture_report(f, job, 0, 6, "loss", 3);
+    fixture_clear(f);
+    fixture_report(f, job, 0, 7, "loss", 2.25);
+    assert_int_equal(f->out.change_count, 0);
+    core_save(f->core, f->now, &f->out);
+    assert_int_equal(f->out.change_count, 1);
+    assert_int_equal(f->out.changes[0].kind, CHANGE_JOB_PROGRESS);
+    fixture_restart(f);
+    assert_int_equal(progress_of(f, job).step, 7);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(one_request_is_one_job),
+        TEST(a_huge_environment_is_refused),
+        TEST(one_request_is_one_job_after_a_restart_too),
+        TEST(a_bad_job_file_names_the_place),
+        TEST(a_lease_outlasts_the_silence_of_a_node),
+        TEST(a_directory_with_anothers_snapshots_is_refused),
+        TEST(a_continued_job_starts_from_the_last_snapshot),
+        TEST(finished_jobs_are_forgotten_in_time),
+        TEST(too_many_finished_jobs_go_by_their_end),
+        TEST(status_tells_ranks_and_progress),
+        TEST(the_loss_history_spans_the_whole_run),
+        TEST(a_wait_says_about_how_long),
+        TEST(numbers_read_well),
+        TEST(progress_outlives_a_restart),
+        TEST(a_report_is_no_commit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,328 @@
+/* A job that has committed snapshots does not begin at step 0 by itself. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+#define SNAPSHOTS "  snapshot: {dir: /out, every: 10}\n"
+
+/* One rank on box1, of two nodes; step 1200 is committed there. */
+static int64_t saved_job(struct core_fixture *f, const char *keys)
+{
+    CLEANUP(free_text) char *file = xasprintf("%smax_restarts: 3\n" TRAIN SNAPSHOTS, keys);
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, file);
+    fixture_all_run(f, "box1");
+    fixture_join(f, job, 0);
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 1200, "d1200"), ERR_OK);
+    fixture_node(f, "box2", 1);
+    return job;
+}
+
+static struct core_offer offer_of(int64_t job, int64_t generation, int64_t step, const char *digest)
+{
+    return (struct core_offer){.job = job,
+                               .generation = generation,
+                               .step = step,
+                               .digest = digest,
+                               .path = "/out/step",
+                               .committed = true};
+}
+
+/* The current generation's process is there and joins. */
+static void join_with(struct core_fixture *f, int64_t job, const struct core_offer *offer,
+                      char *const *unusable)
+{
+    char node[32];
+
+    snprintf(node, sizeof(node), "%s", fixture_node_of(f, job, 0));
+    fixture_all_run(f, node);
+    fixture_join_telling(f, job, 0, offer, offer ? 1 : 0, unusable);
+}
+
+static void obey(struct core_fixture *f)
+{
+    fixture_all_obey(f, "box1");
+    fixture_all_obey(f, "box2");
+}
+
+static bool waits_for_them(struct core_fixture *f, int64_t job)
+{
+    return fixture_job(f, job) == JOB_RECOVERING &&
+           strstr(fixture_waits(f, job), "waits for its snapshots: ");
+}
+
+static void a_missing_directory_is_waited_for(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+
+    fixture_exit(f, job, 0, 0, 9);
+    join_with(f, job, NULL, NULL);
+    assert_true(waits_for_them(f, job));
+    assert_non_null(
+        strstr(fixture_waits(f, job), "/out on box1 has none, step 1,200 was committed there at "));
+    assert_non_null(strstr(fixture_waits(f, job), "is the file system mounted?"));
+    assert_non_null(
+        strstr(fixture_waits(f, job), "`ddpctl restart 1 --from-scratch` starts again at step 0"));
+    assert_true(fixture_said(f, "waits for its snapshots: /out on box1 has none"));
+    assert_int_equal(fixture_generation(f, job)->state, GENERATION_CLOSED);
+    obey(f);
+    fixture_clear(f);
+    fixture_pass_beating(f, 300000, "box1 box2");
+    assert_int_equal(core_job(f->core, job)->generation, 2); /* no process is started to look */
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+    assert_int_equal(fixture_effects(f, EFFECT_LOOK), 2 * 10); /* both nodes, every 30 s */
+    fixture_looked(f, job, "box1", false);
+    assert_true(waits_for_them(f, job));
+    fixture_looked(f, job, "box1", true);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_string_equal(fixture_node_of(f, job, 0), "box1");
+    struct core_offer there = offer_of(job, 1, 1200, "d1200");
+    join_with(f, job, &there, NULL);
+    assert_int_equal(fixture_generation(f, job)->source_step, 1200);
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+}
+
+/* Its slots are free for others while it waits. */
+static void who_waits_holds_nothing(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+
+    fixture_exit(f, job, 0, 0, 9);
+    join_with(f, job, NULL, NULL);
+    obey(f);
+    int64_t other = fixture_submit(f, "nodes: 2\n");
+    assert_int_equal(fixture_job(f, other), JOB_STARTING);
+    fixture_looked(f, job, "box1", true);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    fixture_form(f, other);
+    fixture_exit(f, other, 0, 0, 0);
+    fixture_exit(f, other, 1, 0, 0);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+}
+
+static void it_may_fail_instead(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "on_lost_snapshots: fail\n");
+
+    fixture_exit(f, job, 0, 0, 9);
+    join_with(f, job, NULL, NULL);
+    obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_non_null(strstr(core_job(f->core, job)->reason,
+                           "its snapshots cannot be found: /out on box1 has none, step 1,200"));
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+}
+
+static void damage_is_named(void **state)
+{
+    struct core_fixture *f = *state;
+    char *const why[] = {(char *)"/out/step-600-g1: no such thing",
+                         (char *)"/out/step: not what was committed: damaged", NULL};
+    int64_t job = saved_job(f, "");
+
+    fixture_exit(f, job, 0, 0, 9);
+    join_with(f, job, NULL, why);
+    assert_true(waits_for_them(f, job));
+    assert_non_null(
+        strstr(fixture_waits(f, job), "on box1 /out/step: not what was committed: damaged; step 1,200"));
+    /* the files are there, and no use: a new generation is tried less and less often */
+    for (int64_t i = 0, tries = core_job(f->core, job)->generation; i < 4; i++) {
+        obey(f);
+        fixture_looked(f, job, "box1", true);
+        assert_int_equal(core_job(f->core, job)->generation, tries + i + 1);
+        join_with(f, job, NULL, why);
+        assert_true(waits_for_them(f, job));
+    }
+    obey(f);
+    fixture_clear(f);
+    fixture_pass_beating(f, 479000, "box1 box2");
+    assert_int_equal(fixture_effects(f, EFFECT_LOOK), 0);
+    fixture_pass_beating(f, 2000, "box1 box2");
+    assert_int_equal(fixture_effects(f, EFFECT_LOOK), 2);
+}
+
+/* The newest is damaged, one before it is not. */
+static void going_back_is_said(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_job_status status;
+    char *const why[] = {(char *)"/out/step: damaged", NULL};
+    struct err e;
+    int64_t job = saved_job(f, "");
+
+    fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 800, "d800");
+    fixture_exit(f, job, 0, 0, 9);
+    struct core_offer old = offer_of(job, 1, 800, "d800");
+    join_with(f, job, &old, why);
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_true(
+        fixture_said(f, "went back to step 800: on box1 /out/step: damaged; step 1,200 was committed"));
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_non_null(strstr(status.notes[0], "went back to step 800"));
+    core_job_status_release(&status);
+    fixture_commit(f, job, fixture_spawn(f, job, 0), 2, 900, "d900");
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_null(status.notes);
+    core_job_status_release(&status);
+}
+
+/* Committed here, and changed before COMMITTED.json was there: the worker cannot know. */
+static void other_bytes_are_damage(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+    struct core_offer changed = offer_of(job, 1, 1200, "other");
+
+    changed.committed = false;
+    fixture_exit(f, job, 0, 0, 9);
+    join_with(f, job, &changed, NULL);
+    assert_true(waits_for_them(f, job));
+    assert_non_null(
+        strstr(fixture_waits(f, job), "on box1 /out/step: the files are not the ones that were committed"));
+}
+
+/* Snapshots of a node's own disk, and that node is lost. */
+static void the_node_that_has_them_is_waited_for(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+
+    fixture_pass_beating(f, 10000, "box2"); /* box1 is lost */
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    join_with(f, job, NULL, NULL);
+    assert_true(waits_for_them(f, job));
+    assert_non_null(strstr(fixture_waits(f, job), "step 1,200 was committed on box1 (lost) at "));
+    assert_non_null(strstr(fixture_waits(f, job), "and /out on box2 has none"));
+    obey(f);
+    fixture_clear(f);
+    fixture_hello(f, "box1", "box1", 1, 0);
+    fixture_facts(f, "box1", NULL, 0);
+    fixture_pass_beating(f, 1, "box1 box2");
+    assert_int_equal(fixture_effects(f, EFFECT_LOOK), 2); /* at once */
+    fixture_looked(f, job, "box2", false);
+    fixture_looked(f, job, "box1", true);
+    assert_string_equal(fixture_node_of(f, job, 0), "box1"); /* not where it was last */
+    struct core_offer there = offer_of(job, 1, 1200, "d1200");
+    join_with(f, job, &there, NULL);
+    assert_int_equal(fixture_generation(f, job)->source_step, 1200);
+}
+
+/* A place without its snapshots is of no use to it, and others can use it. */
+static void nodes_without_them_are_free_for_others(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+
+    fixture_pass_beating(f, 10000, "box2"); /* box1 is lost */
+    join_with(f, job, NULL, NULL);
+    assert_true(waits_for_them(f, job));
+    obey(f);
+    fixture_hello(f, "box1", "box1", 1, 0);
+    fixture_facts(f, "box1", NULL, 0);
+    fixture_operator(f, CORE_DRAIN, "box1");
+    fixture_looked(f, job, "box1", true);
+    assert_non_null(strstr(fixture_waits(f, job), "waits for a place on box1"));
+    int64_t other = fixture_submit(f, "");
+    assert_int_equal(fixture_job(f, other), JOB_STARTING);
+    assert_string_equal(fixture_node_of(f, other, 0), "box2");
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+}
+
+static void from_scratch_is_meant(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_job_status status;
+    struct err e;
+    int64_t job = saved_job(f, "");
+
+    fixture_exit(f, job, 0, 0, 9);
+    join_with(f, job, NULL, NULL);
+    obey(f);
+    assert_int_equal(fixture_from_scratch(f, job), ERR_OK);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_true(fixture_said(f, "its snapshots up to step 1,200 no longer count, and are set aside in "
+                                "/out/set-aside-g2 where they are found"));
+    struct core_offer old = offer_of(job, 1, 1200, "d1200"); /* it is there after all */
+    join_with(f, job, &old, NULL);
+    assert_int_equal(fixture_generation(f, job)->source_rank, -1);
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_true(fixture_said(f, "from scratch, as the user asked"));
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_null(status.snapshot);
+    core_job_status_release(&status);
+    /* what comes now counts, over our restart too, and what was before does not come back */
+    fixture_commit(f, job, fixture_spawn(f, job, 0), 3, 10, "d10");
+    fixture_exit(f, job, 0, 0, 9);
+    fixture_restart(f);
+    fixture_hello(f, "box1", "box1", 1, 0);
+    fixture_facts(f, "box1", NULL, 0);
+    fixture_pass_beating(f, 2000, "box1");
+    join_with(f, job, &old, NULL);
+    assert_true(waits_for_them(f, job));
+    assert_non_null(strstr(fixture_waits(f, job), "step 10 was committed"));
+}
+
+/* A user's restart tries at once, and is no word for step 0. */
+static void a_plain_restart_tries_again(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+
+    fixture_exit(f, job, 0, 0, 9);
+    join_with(f, job, NULL, NULL);
+    obey(f);
+    assert_int_equal(fixture_restart_job(f, job), ERR_OK);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    join_with(f, job, NULL, NULL);
+    assert_true(waits_for_them(f, job));
+    fixture_cancel(f, job, false);
+    obey(f);
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+}
+
+static void commands_have_no_scratch(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, COMMAND);
+    fixture_form(f, job);
+    assert_int_equal(fixture_from_scratch(f, job), ERR_FAILED_PRECONDITION);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_missing_directory_is_waited_for),
+        TEST(who_waits_holds_nothing),
+        TEST(it_may_fail_instead),
+        TEST(damage_is_named),
+        TEST(going_back_is_said),
+        TEST(other_bytes_are_damage),
+        TEST(the_node_that_has_them_is_waited_for),
+        TEST(nodes_without_them_are_free_for_others),
+        TEST(from_scratch_is_meant),
+        TEST(a_plain_restart_tries_again),
+        TEST(commands_have_no_scratch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,538 @@
+/* Who is alive, whose processes are known dead, and what operators may say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+#define SNAPSHOTS "  snapshot: {dir: /out, every: 10}\n"
+
+static const struct core_effect *to_session(const struct core_fixture *f, uint64_t session,
+                                            enum core_effect_kind kind)
+{
+    for (size_t i = f->out.effect_count; i-- > 0;)
+        if (f->out.effects[i].session == session && f->out.effects[i].kind == kind)
+            return &f->out.effects[i];
+    return NULL;
+}
+
+static void a_node_works_once_its_facts_agree(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = fixture_submit(f, "");
+    uint64_t session = fixture_hello(f, "box1", "i", 1, 0);
+
+    assert_non_null(to_session(f, session, EFFECT_WELCOME));
+    assert_non_null(to_session(f, session, EFFECT_WISH));
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_JOINING);
+    struct core_event old = {.kind = CORE_FACTS, .session = session}; /* answers no wish of ours */
+    core_event(f->core, &old, f->now, &f->out);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_JOINING);
+    struct core_fact stranger = {.job = 99, .spawn = 3, .state = FACT_RUNNING};
+    fixture_facts(f, "box1", &stranger, 1);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_JOINING);
+    assert_int_equal(fixture_job(f, job), JOB_QUEUED);
+    assert_true(fixture_said(f, "box1 runs job 99, which this coordinator does not know"));
+    struct core_node_status status;
+    struct err e;
+    assert_int_equal(core_node_status(f->core, "box1", f->now, &status, &e), ERR_OK);
+    assert_int_equal(status.unknown_count, 1);
+    assert_int_equal(status.unknown_jobs[0], 99);
+    core_node_status_release(&status);
+    fixture_facts(f, "box1", NULL, 0);
+    assert_int_equal(core_node_status(f->core, "box1", f->now, &status, &e), ERR_OK);
+    assert_int_equal(status.unknown_count, 0);
+    core_node_status_release(&status);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+}
+
+static void silence_makes_suspect_then_lost(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "max_restarts: 1\n");
+    fixture_form(f, job);
+    fixture_pass(f, 7000);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_SUSPECT);
+    fixture_pass_beating(f, 1000, "box1");
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
+    fixture_pass(f, 7000); /* again, though the next deadline was already planned for later */
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_SUSPECT);
+    fixture_pass(f, 2100);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+    assert_true(fixture_said(f, "node box1 lost: no word for 9 s"));
+}
+
+static void a_closed_stream_is_no_loss(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_event closed = {.kind = CORE_SESSION_CLOSED, .session = fixture_node(f, "box1", 1)};
+    int64_t job = fixture_submit(f, "max_restarts: 0\n");
+
+    fixture_form(f, job);
+    core_event(f->core, &closed, f->now, &f->out);
+    fixture_pass(f, 6000);
+    fixture_hello(f, "box1", "box1", 1, 0);
+    fixture_all_run(f, "box1");
+    fixture_pass(f, 6000);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+static void the_newest_session_wins(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t old = fixture_node(f, "box1", 1), fresh = fixture_hello(f, "box1", "box1", 1, 0);
+
+    assert_non_null(to_session(f, old, EFFECT_CLOSE));
+    assert_non_null(to_session(f, fresh, EFFECT_WISH));
+    fixture_clear(f);
+    core_event(f->core, &(struct core_event){.kind = CORE_HEARTBEAT, .session = old}, f->now, &f->out);
+    assert_null(to_session(f, old, EFFECT_ACK));
+    core_event(f->core, &(struct core_event){.kind = CORE_SESSION_CLOSED, .session = old}, f->now, &f->out);
+    core_event(f->core, &(struct core_event){.kind = CORE_HEARTBEAT, .session = fresh}, f->now, &f->out);
+    assert_non_null(to_session(f, fresh, EFFECT_ACK));
+}
+
+static void a_second_instance_is_refused_while_workers_may_live(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "lease: 30s\nmax_restarts: 1\n");
+    fixture_form(f, job);
+    uint64_t other = fixture_hello(f, "box1", "other", 1, 0);
+    assert_int_equal(to_session(f, other, EFFECT_REFUSE)->err.code, ERR_ALREADY_EXISTS);
+    fixture_pass(f, 20000);
+    other = fixture_hello(f, "box1", "other", 1, 0);
+    assert_int_equal(to_session(f, other, EFFECT_REFUSE)->err.code, ERR_UNAVAILABLE);
+    fixture_pass(f, 15000);
+    other = fixture_hello(f, "box1", "other", 1, 0);
+    assert_non_null(to_session(f, other, EFFECT_WELCOME));
+}
+
+static void other_clusters_and_newer_epochs_are_refused(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_event event = {.kind = CORE_HELLO, .session = 900};
+
+    event.hello = (struct core_hello){.node = "box9", .instance = "i", .cluster_id = "c2"};
+    core_event(f->core, &event, f->now, &f->out);
+    assert_int_equal(to_session(f, 900, EFFECT_REFUSE)->err.code, ERR_FAILED_PRECONDITION);
+    event.session = 901;
+    event.hello.cluster_id = "c1";
+    event.hello.epoch = 7;
+    core_event(f->core, &event, f->now, &f->out);
+    assert_int_equal(to_session(f, 901, EFFECT_REFUSE)->err.code, ERR_FAILED_PRECONDITION);
+    assert_null(core_node(f->core, "box9"));
+}
+
+static void odd_hellos_do_no_harm(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_gpu twins[] = {{.uuid = (char *)"GPU-1", .healthy = true},
+                               {.uuid = (char *)"GPU-1", .healthy = true},
+                               {.uuid = NULL, .healthy = true}};
+    struct core_event event = {.kind = CORE_HELLO, .session = 900};
+
+    event.hello = (struct core_hello){.node = "box9", .instance = "i", .port_first = 1, .port_last = 70000};
+    core_event(f->core, &event, f->now, &f->out);
+    assert_int_equal(to_session(f, 900, EFFECT_REFUSE)->err.code, ERR_INVALID_ARGUMENT);
+    event.hello.port_last = 2;
+    event.hello.node = "";
+    core_event(f->core, &event, f->now, &f->out);
+    assert_int_equal(to_session(f, 900, EFFECT_REFUSE)->err.code, ERR_INVALID_ARGUMENT);
+    event.hello.node = "box9";
+    event.hello.gpus = twins;
+    event.hello.gpu_count = 3;
+    core_event(f->core, &event, f->now, &f->out);
+    struct core_node_status status;
+    struct err e;
+    assert_int_equal(core_node_status(f->core, "box9", f->now, &status, &e), ERR_OK);
+    assert_int_equal(status.gpu_count, 1);
+    core_node_status_release(&status);
+}
+
+static void a_command_job_moves_only_after_the_lease(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "max_restarts: 3\n");
+    fixture_form(f, job);
+    fixture_node(f, "box2", 1);
+    fixture_pass_beating(f, 50000, "box2");
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    assert_string_equal(fixture_waits(f, job), "waits until rank 0 of generation 1 is known dead on box1");
+    fixture_pass_beating(f, 13000, "box2");
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+}
+
+static void forget_says_that_they_are_dead(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "max_restarts: 3\n");
+    fixture_form(f, job);
+    fixture_node(f, "box2", 1);
+    fixture_operator(f, CORE_FORGET, "box1");
+    assert_int_equal(fixture_reply(f, f->handles)->err.code, ERR_FAILED_PRECONDITION); /* it is alive */
+    fixture_pass_beating(f, 12000, "box2");
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    fixture_operator(f, CORE_FORGET, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_null(core_node(f->core, "box1"));
+    struct core_fact zombie = {.job = job, .spawn = 1, .state = FACT_RUNNING}; /* the operator was wrong */
+    fixture_hello(f, "box1", "box1", 1, 0);
+    fixture_facts(f, "box1", &zombie, 1);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_JOINING);
+}
+
+static void a_native_job_moves_at_once_but_not_into_slots_that_may_be_held(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "max_restarts: 3\n" TRAIN SNAPSHOTS);
+    fixture_form(f, job);
+    int64_t old = fixture_spawn(f, job, 0);
+    fixture_node(f, "box2", 1);
+    fixture_pass_beating(f, 12000, "box2");
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+    fixture_form(f, job);
+    assert_int_equal(fixture_commit(f, job, old, 1, 10, "d"), ERR_ABORTED); /* fenced */
+    int64_t next = fixture_submit(f, "");
+    fixture_hello(f, "box1", "box1", 1, 0); /* the lost node is back, its worker still runs */
+    struct core_fact alive = {.job = job, .spawn = old, .state = FACT_RUNNING};
+    fixture_facts(f, "box1", &alive, 1);
+    assert_int_equal(fixture_job(f, next), JOB_QUEUED);
+    alive.state = FACT_EXITED;
+    fixture_facts(f, "box1", &alive, 1);
+    assert_int_equal(fixture_job(f, next), JOB_STARTING);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+static void an_elastic_job_goes_on_with_less(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    int64_t job = fixture_submit(f, "nodes: \"1:2\"\nmax_restarts: 3\n" TRAIN SNAPSHOTS);
+    fixture_form(f, job);
+    fixture_pass_beating(f, 10000, "box2");
+    fixture_all_obey(f, "box2");
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+    assert_int_equal(fixture_generation(f, job)->world_size, 1);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1); /* one loss, charged once */
+}
+
+static void a_fixed_job_waits_for_its_node(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    int64_t job = fixture_submit(f, "nodes: 2\nmax_restarts: 3\n" TRAIN SNAPSHOTS);
+    fixture_form(f, job);
+    fixture_pass_beating(f, 10000, "box2");
+    fixture_all_obey(f, "box2");
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    assert_string_equal(fixture_waits(f, job),
+                        "waits for 2 nodes with 1 slot each: the cluster has 1, 1 more is lost or drained");
+    fixture_hello(f, "box1", "box1", 1, 0);
+    fixture_all_obey(f, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+}
+
+static void absence_counts_from_the_wish_on(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_event early = {.kind = CORE_FACTS, .session = fixture_node(f, "box1", 1)};
+    struct core_wish wish;
+    struct err e;
+
+    assert_int_equal(core_wish(f->core, "box1", &wish, &e), ERR_OK);
+    early.facts.epoch = wish.epoch;
+    early.facts.revision = wish.revision;
+    core_wish_release(&wish);
+    int64_t job = fixture_submit(f, "max_restarts: 3\n");
+    core_event(f->core, &early, f->now, &f->out); /* sent before the wish came */
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+    fixture_restart(f);
+    fixture_hello(f, "box1", "box1", 1, 0);
+    early.session = f->handles;
+    early.facts.revision = 1000; /* of the former epoch */
+    core_event(f->core, &early, f->now, &f->out);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+    fixture_facts(f, "box1", NULL, 0);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+    assert_true(fixture_said(f, "rank 0 on box1 was lost, nobody saw its exit"));
+}
+
+static void after_a_restart_the_whole_lease_is_waited(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "max_restarts: 3\n");
+    fixture_form(f, job);
+    fixture_node(f, "box2", 1);
+    fixture_pass_beating(f, 40000, "box2");
+    fixture_restart(f);
+    fixture_hello(f, "box2", "box2", 1, 0);
+    fixture_facts(f, "box2", NULL, 0);
+    fixture_pass_beating(f, 55000, "box2");
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    fixture_pass_beating(f, 10000, "box2");
+    assert_int_equal(fixture_job(f, job), JOB_STARTING);
+}
+
+static void a_restart_of_ours_costs_nothing(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 2);
+    int64_t job = fixture_submit(f, "procs_per_node: 2\nmax_restarts: 0\n" TRAIN SNAPSHOTS);
+    fixture_form(f, job);
+    fixture_restart(f);
+    fixture_pass(f, 20000); /* agents may need a while to find us again */
+    fixture_hello(f, "box1", "box1", 2, 0);
+    fixture_all_run(f, "box1");
+    fixture_pass_beating(f, 60000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    fixture_exit(f, job, 0, 0, 0);
+    fixture_exit(f, job, 1, 0, 0);
+    assert_int_equal(fixture_job(f, job), JOB_SUCCEEDED);
+}
+
+static void standing_still_ourselves_loses_no_node(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    fixture_pass_beating(f, 3000, "box1");
+    f->now.boot_ms += 600000; /* suspended: words from the nodes wait unread */
+    core_tick(f->core, f->now, &f->out);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_SUSPECT);
+    fixture_pass_beating(f, 3000, "box1");
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
+}
+
+static void deaf(struct core_fixture *f, int64_t ms, bool outside)
+{
+    const struct core_event event = {.kind = CORE_DEAF, .deaf = {.ms = ms, .outside = outside}};
+
+    core_event(f->core, &event, f->now, &f->out);
+}
+
+/* Time passes in which nothing is heard, and the core is told, as the service does, before each tick. */
+static void pass_deaf(struct core_fixture *f, int64_t ms, int64_t share, bool outside)
+{
+    for (int64_t i = 0; i < ms; i += 500) {
+        f->now.boot_ms += 500;
+        deaf(f, 500 * share / 100, outside);
+        core_tick(f->core, f->now, &f->out);
+    }
+}
+
+static void our_deafness_is_no_silence(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    fixture_pass_beating(f, 3000, "box1");
+    pass_deaf(f, 600000, 100, false);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
+    fixture_pass(f, 29000); /* as after a start of ours */
+    assert_int_not_equal(fixture_node_state(f, "box1"), NODE_LOST);
+    fixture_pass(f, 1100);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+}
+
+static void half_deaf_takes_twice_as_long(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    pass_deaf(f, 4000, 50, false); /* 250 ms each */
+    fixture_pass_beating(f, 10, "box1");
+    pass_deaf(f, 17000, 50, false);
+    assert_int_not_equal(fixture_node_state(f, "box1"), NODE_LOST);
+    pass_deaf(f, 2000, 50, false);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+}
+
+static void whoever_is_locked_out_is_not_lost(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_event closed = {.kind = CORE_SESSION_CLOSED, .session = fixture_node(f, "box1", 1)};
+
+    fixture_node(f, "box2", 1);
+    core_event(f->core, &closed, f->now, &f->out);
+    for (int i = 0; i < 60; i++) { /* box2 is heard all the while */
+        fixture_pass_beating(f, 1000, "box2");
+        deaf(f, 1000, true);
+    }
+    assert_int_not_equal(fixture_node_state(f, "box1"), NODE_LOST);
+    fixture_pass(f, 9100);
+    assert_int_equal(fixture_node_state(f, "box2"), NODE_LOST); /* a silence of its own */
+    fixture_pass(f, 21000);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+}
+
+/* Anybody can knock at the port: that must not keep a dead node's job from going on elsewhere for ever. */
+static void who_knocks_for_ever_keeps_no_node_alive(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    fixture_pass_beating(f, 3000, "box1");
+    pass_deaf(f, 240000, 100, true);
+    assert_int_not_equal(fixture_node_state(f, "box1"), NODE_LOST);
+    pass_deaf(f, 100000, 100, true);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+}
+
+static void the_wall_clock_decides_nothing(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "time_limit: 1h\n");
+    fixture_form(f, job);
+    f->now.wall_ms += 86400000;
+    fixture_pass_beating(f, 10000, "box1");
+    f->now.wall_ms -= 2 * 86400000LL;
+    fixture_pass_beating(f, 10000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
+}
+
+static void a_drain_moves_train_jobs_off_and_charges_nothing(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_node_status status;
+    struct err e;
+
+    fixture_node(f, "box1", 2);
+    int64_t train = fixture_submit(f, "max_restarts: 0\n" TRAIN SNAPSHOTS), command = fixture_submit(f, "");
+    fixture_form(f, train);
+    fixture_form(f, command);
+    fixture_node(f, "box2", 2);
+    fixture_operator(f, CORE_DRAIN, "box1");
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_DRAINING);
+    assert_int_equal(fixture_stop(f, train, 0), CORE_STOP_SNAPSHOT);
+    assert_int_equal(fixture_stop(f, command, 0), CORE_STOP_NONE);
+    fixture_report(f, train, 0, 44, NULL, 0);
+    assert_int_equal(fixture_commit(f, train, fixture_spawn(f, train, 0), 1, 44, "d"), ERR_OK);
+    fixture_all_obey(f, "box1");
+    assert_string_equal(fixture_node_of(f, train, 0), "box2");
+    assert_true(fixture_said(f, "stopped at step 44; generation 1 closed (not charged)"));
+    assert_int_equal(core_job(f->core, train)->restarts_used, 0);
+    fixture_exit(f, command, 0, 0, 0);
+    assert_int_equal(core_node_status(f->core, "box1", f->now, &status, &e), ERR_OK);
+    assert_string_equal(status.state, "drained");
+    core_node_status_release(&status);
+    int64_t next = fixture_submit(f, "procs_per_node: 2\n");
+    assert_int_equal(fixture_job(f, next), JOB_QUEUED);
+    fixture_operator(f, CORE_UNDRAIN, "box1");
+    assert_int_equal(fixture_job(f, next), JOB_STARTING);
+}
+
+static void a_drain_outlives_a_loss(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    fixture_operator(f, CORE_DRAIN, "box1");
+    fixture_pass(f, 10000);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+    fixture_restart(f);
+    fixture_node(f, "box1", 1);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_DRAINING);
+}
+
+static void goodbye_is_not_charged(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "max_restarts: 0\n" TRAIN SNAPSHOTS);
+    fixture_form(f, job);
+    fixture_node(f, "box2", 1);
+    struct core_event bye = {.kind = CORE_GOODBYE, .session = f->handles - 1};
+    for (uint64_t session = 1; session <= f->handles; session++) {
+        bye.session = session;
+        if (fixture_node_state(f, "box1") == NODE_ALIVE && session < f->handles)
+            core_event(f->core, &bye, f->now, &f->out);
+    }
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_LEFT);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 0);
+    assert_string_equal(fixture_node_of(f, job, 0), "box2");
+}
+
+static void exit_records_stay_wanted_until_they_are_committed(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_wish wish;
+    struct err e;
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, "max_restarts: 0\n");
+    fixture_form(f, job);
+    assert_int_equal(core_wish(f->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.groups[0].spawn_count, 1);
+    core_wish_release(&wish);
+    fixture_exit(f, job, 0, 1, 0);
+    assert_int_equal(core_wish(f->core, "box1", &wish, &e), ERR_OK);
+    assert_int_equal(wish.group_count, 0);
+    core_wish_release(&wish);
+    for (size_t i = 0; i < f->kept.spawn_count; i++)
+        assert_true(f->kept.spawns[i].exit_known);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_node_works_once_its_facts_agree),
+        TEST(silence_makes_suspect_then_lost),
+        TEST(a_closed_stream_is_no_loss),
+        TEST(the_newest_session_wins),
+        TEST(a_second_instance_is_refused_while_workers_may_live),
+        TEST(other_clusters_and_newer_epochs_are_refused),
+        TEST(odd_hellos_do_no_harm),
+        TEST(a_command_job_moves_only_after_the_lease),
+        TEST(forget_says_that_they_are_dead),
+        TEST(a_native_job_moves_at_once_but_not_into_slots_that_may_be_held),
+        TEST(an_elastic_job_goes_on_with_less),
+        TEST(a_fixed_job_waits_for_its_node),
+        TEST(absence_counts_from_the_wish_on),
+        TEST(after_a_restart_the_whole_lease_is_waited),
+        TEST(a_restart_of_ours_costs_nothing),
+        TEST(standing_still_ourselves_loses_no_node),
+        TEST(our_deafness_is_no_silence),
+        TEST(half_deaf_takes_twice_as_long),
+        TEST(whoever_is_locked_out_is_not_lost),
+        TEST(who_knocks_for_ever_keeps_no_node_alive),
+        TEST(the_wall_clock_decides_nothing),
+        TEST(a_drain_moves_train_jobs_off_and_charges_nothing),
+        TEST(a_drain_outlives_a_loss),
+        TEST(goodbye_is_not_charged),
+        TEST(exit_records_stay_wanted_until_they_are_committed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

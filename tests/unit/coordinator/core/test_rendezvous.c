@@ -1,0 +1,326 @@
+/* Join, bootstrap, watch, snapshots: who may, when, and that everybody gets the same. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+#define SNAPSHOTS "  snapshot: {dir: /out, every: 10}\n"
+
+static int64_t two_ranks(struct core_fixture *f)
+{
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    int64_t job = fixture_submit(f, "nodes: 2\nmax_restarts: 3\n" TRAIN SNAPSHOTS);
+    fixture_all_run(f, "box1");
+    fixture_all_run(f, "box2");
+    return job;
+}
+
+static void only_rank_0_is_asked_and_only_when_all_are_here(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    uint64_t zero = fixture_join(f, job, 0);
+
+    assert_null(fixture_reply(f, zero));
+    fixture_put(f, job, "early");
+    assert_int_equal(fixture_reply(f, f->handles)->err.code, ERR_FAILED_PRECONDITION);
+    uint64_t one = fixture_join(f, job, 1);
+    assert_int_equal(fixture_reply(f, zero)->state, CORE_JOIN_BOOTSTRAP);
+    assert_null(fixture_reply(f, one));
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_reply(f, one)->state, CORE_JOIN_READY);
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    fixture_put(f, job, "id"); /* a retry */
+    assert_int_equal(fixture_reply(f, f->handles)->err.code, ERR_OK);
+    fixture_put(f, job, "other");
+    assert_int_equal(fixture_reply(f, f->handles)->err.code, ERR_FAILED_PRECONDITION);
+}
+
+static void a_bootstrap_id_is_any_1_to_4096_bytes(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    struct core_event event = {.kind = CORE_PUT_BOOTSTRAP};
+    static uint8_t bytes[4097];
+
+    fixture_join(f, job, 0);
+    fixture_join(f, job, 1);
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)(i * 7);
+    event.member.job = job;
+    event.member.spawn = fixture_spawn(f, job, 0);
+    event.bootstrap.generation = 1;
+    event.bootstrap.bytes = bytes;
+    const size_t sizes[] = {0, 4097, 4096};
+    for (size_t i = 0; i < 3; i++) {
+        event.call = ++f->handles;
+        event.bootstrap.size = sizes[i];
+        core_event(f->core, &event, f->now, &f->out);
+        assert_int_equal(fixture_reply(f, event.call)->err.code, i < 2 ? ERR_INVALID_ARGUMENT : ERR_OK);
+    }
+    assert_memory_equal(fixture_generation(f, job)->bootstrap, bytes, 4096);
+}
+
+static void the_answer_is_the_same_after_a_restart_of_ours(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    uint8_t key[32];
+
+    fixture_join(f, job, 0);
+    fixture_join(f, job, 1);
+    memcpy(key, fixture_generation(f, job)->key, sizeof(key));
+    fixture_restart(f); /* between ready and the bootstrap id */
+    uint64_t zero = fixture_join(f, job, 0);
+    assert_int_equal(fixture_reply(f, zero)->state, CORE_JOIN_BOOTSTRAP);
+    fixture_put(f, job, "id");
+    fixture_restart(f);
+    uint64_t one = fixture_join(f, job, 1);
+    assert_int_equal(fixture_reply(f, one)->state, CORE_JOIN_READY);
+    assert_memory_equal(fixture_generation(f, job)->key, key, sizeof(key));
+    assert_memory_equal(fixture_generation(f, job)->bootstrap, "id", 2);
+}
+
+static void a_join_ends_by_itself(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    uint64_t zero = fixture_join(f, job, 0);
+
+    fixture_pass_beating(f, 19000, "box1 box2");
+    assert_null(fixture_reply(f, zero));
+    fixture_pass_beating(f, 1500, "box1 box2");
+    assert_int_equal(fixture_reply(f, zero)->state, CORE_JOIN_PENDING);
+}
+
+static void a_repeated_join_takes_over(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    uint64_t first = fixture_join(f, job, 0), again = fixture_join(f, job, 0);
+
+    assert_int_equal(fixture_reply(f, first)->state, CORE_JOIN_PENDING);
+    fixture_join(f, job, 1);
+    assert_int_equal(fixture_reply(f, again)->state, CORE_JOIN_BOOTSTRAP);
+}
+
+static void who_does_not_join_is_named(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    uint64_t zero = fixture_join(f, job, 0);
+
+    for (int i = 0; i < 3; i++) {
+        fixture_pass_beating(f, 19000, "box1 box2");
+        zero = fixture_join(f, job, 0);
+    }
+    fixture_pass_beating(f, 4000, "box1 box2");
+    assert_true(fixture_said(f, "rank 1 on box2 did not join within 60 s\n"));
+    assert_int_equal(fixture_reply(f, zero)->err.code, ERR_ABORTED);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+}
+
+static void a_member_that_exits_before_joining_closes_it(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    uint64_t zero = fixture_join(f, job, 0);
+
+    fixture_exit(f, job, 1, 0, 0);
+    assert_int_equal(fixture_reply(f, zero)->err.code, ERR_ABORTED);
+    assert_true(fixture_said(f, "rank 1 exited on box2 before all had joined"));
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+}
+
+static void a_stale_process_learns_that_it_is_one(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    int64_t old = fixture_spawn(f, job, 0);
+
+    fixture_join(f, job, 0);
+    fixture_join(f, job, 1);
+    fixture_put(f, job, "id");
+    uint64_t watch = fixture_watch(f, job, old);
+    assert_true(fixture_reply(f, watch)->member);
+    fixture_exit(f, job, 1, 1, 0);
+    assert_false(fixture_reply(f, watch)->member);
+    assert_int_equal(fixture_commit(f, job, old, 1, 5, "d"), ERR_ABORTED);
+    assert_false(fixture_reply(f, fixture_watch(f, job, old))->member);
+}
+
+static void tokens_are_known_by_their_hash(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    struct core_wish wish;
+    struct err e;
+    uint8_t token[32];
+
+    assert_int_equal(core_wish(f->core, "box1", &wish, &e), ERR_OK);
+    memcpy(token, wish.groups[0].spawns[0].token, sizeof(token));
+    core_wish_release(&wish);
+    const struct spawn_record *s = core_find_token(f->core, token, sizeof(token));
+    assert_non_null(s);
+    assert_int_equal(s->job, job);
+    assert_int_equal(s->spawn, fixture_spawn(f, job, 0));
+    assert_false(s->revoked);
+    fixture_exit(f, job, 0, 1, 0);
+    assert_true(core_find_token(f->core, token, sizeof(token))->revoked);
+    token[31] ^= 1;
+    assert_null(core_find_token(f->core, token, sizeof(token)));
+    assert_null(core_find_token(f->core, token, 31));
+}
+
+static void a_commit_counts_once_and_knows_its_copies(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_job_status status;
+    struct err e;
+    int64_t job = two_ranks(f);
+
+    assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 10, "d"), ERR_FAILED_PRECONDITION);
+    fixture_join(f, job, 0);
+    fixture_join(f, job, 1);
+    fixture_put(f, job, "id");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 10, "d"), ERR_OK);
+        assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 1), 1, 10, "d"), ERR_OK);
+    }
+    assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 1), 1, 10, "other"),
+                     ERR_FAILED_PRECONDITION);
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_int_equal(status.snapshot->step, 10);
+    assert_int_equal(strv_len(status.snapshot->nodes), 2);
+    core_job_status_release(&status);
+    int64_t spawn = fixture_spawn(f, job, 0);
+    fixture_exit(f, job, 1, 1, 0);
+    assert_int_equal(fixture_commit(f, job, spawn, 1, 10, "d"), ERR_OK); /* a retry of what is committed */
+    assert_int_equal(fixture_commit(f, job, spawn, 1, 11, "d2"), ERR_ABORTED);
+}
+
+static void old_snapshot_records_are_dropped(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_job_status status;
+    struct err e;
+    char digest[16];
+    int64_t job = two_ranks(f);
+
+    fixture_join(f, job, 0);
+    fixture_join(f, job, 1);
+    fixture_put(f, job, "id");
+    for (int step = 1; step <= 300; step++) {
+        snprintf(digest, sizeof(digest), "d%d", step);
+        assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, step, digest), ERR_OK);
+    }
+    assert_int_equal(f->kept.snapshot_count, 256);
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_int_equal(status.snapshot->step, 300);
+    core_job_status_release(&status);
+}
+
+static void rejoin(struct core_fixture *f, int64_t job, const struct core_offer *zero, size_t zero_count,
+                   const struct core_offer *one, size_t one_count)
+{
+    fixture_join_with(f, job, 0, zero, zero_count);
+    fixture_join_with(f, job, 1, one, one_count);
+}
+
+static void the_newest_committed_offer_is_the_source(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    struct core_offer known10 = {.job = job, .generation = 1, .step = 10, .digest = "d10", .path = "/a"};
+    struct core_offer known20 = {.job = job, .generation = 1, .step = 20, .digest = "d20", .path = "/b"};
+    struct core_offer torn = {.job = job, .generation = 1, .step = 30, .digest = "d30", .path = "/c"};
+    struct core_offer forged = {.job = job, .generation = 9, .step = 20, .digest = "else", .path = "/d"};
+    const struct core_offer zero[] = {known10, torn, forged}, one[] = {known20, known10};
+
+    rejoin(f, job, NULL, 0, NULL, 0);
+    assert_int_equal(fixture_generation(f, job)->source_rank, -1);
+    fixture_put(f, job, "id");
+    fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 10, "d10");
+    fixture_commit(f, job, fixture_spawn(f, job, 1), 1, 20, "d20");
+    fixture_exit(f, job, 0, 1, 0);
+    fixture_all_obey(f, "box2");
+    rejoin(f, job, zero, 3, one, 2);
+    assert_int_equal(fixture_generation(f, job)->source_rank, 1);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+    assert_string_equal(fixture_generation(f, job)->source_path, "/b");
+    fixture_put(f, job, "id");
+    fixture_exit(f, job, 0, 1, 0);
+    fixture_all_obey(f, "box2");
+    fixture_pass_beating(f, 2000, "box1 box2");
+    rejoin(f, job, one, 2, one, 2); /* a tie goes to the lowest rank */
+    assert_int_equal(fixture_generation(f, job)->source_rank, 0);
+}
+
+static void a_later_generation_beats_a_later_step(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+
+    rejoin(f, job, NULL, 0, NULL, 0);
+    fixture_put(f, job, "id");
+    struct core_offer first = {.job = job, .generation = 1, .step = 20, .digest = "d20", .path = "/a"};
+    fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 20, "d20");
+    fixture_commit(f, job, fixture_spawn(f, job, 1), 1, 40, "d40"); /* only box2 has it, and cannot read it */
+    fixture_exit(f, job, 0, 1, 0);
+    fixture_all_obey(f, "box2");
+    rejoin(f, job, &first, 1, NULL, 0);
+    assert_int_equal(fixture_generation(f, job)->source_step, 20);
+    fixture_put(f, job, "id");
+    fixture_commit(f, job, fixture_spawn(f, job, 0), 2, 30, "d30");
+    fixture_exit(f, job, 0, 1, 0);
+    fixture_all_obey(f, "box2");
+    fixture_pass_beating(f, 2000, "box1 box2");
+    struct core_offer old = {.job = job, .generation = 1, .step = 40, .digest = "d40", .path = "/a"};
+    struct core_offer fresh = {.job = job, .generation = 2, .step = 30, .digest = "d30", .path = "/b"};
+    rejoin(f, job, &old, 1, &fresh, 1);
+    assert_int_equal(fixture_generation(f, job)->source_step, 30);
+}
+
+static void only_this_lineage_is_believed(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = two_ranks(f);
+    struct core_offer stranger = {
+        .job = 77, .generation = 1, .step = 50, .digest = "d", .path = "/a", .committed = true};
+    struct core_offer own = {
+        .job = job, .generation = 1, .step = 40, .digest = "d", .path = "/b", .committed = true};
+
+    rejoin(f, job, &stranger, 1, &own, 1);
+    assert_int_equal(fixture_generation(f, job)->source_step, 40);
+    assert_int_equal(fixture_generation(f, job)->source_rank, 1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(only_rank_0_is_asked_and_only_when_all_are_here),
+        TEST(a_bootstrap_id_is_any_1_to_4096_bytes),
+        TEST(the_answer_is_the_same_after_a_restart_of_ours),
+        TEST(a_join_ends_by_itself),
+        TEST(a_repeated_join_takes_over),
+        TEST(who_does_not_join_is_named),
+        TEST(a_member_that_exits_before_joining_closes_it),
+        TEST(a_stale_process_learns_that_it_is_one),
+        TEST(tokens_are_known_by_their_hash),
+        TEST(a_commit_counts_once_and_knows_its_copies),
+        TEST(old_snapshot_records_are_dropped),
+        TEST(the_newest_committed_offer_is_the_source),
+        TEST(a_later_generation_beats_a_later_step),
+        TEST(only_this_lineage_is_believed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

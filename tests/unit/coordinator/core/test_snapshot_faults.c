@@ -1,0 +1,150 @@
+/* Snapshots that fail or do not come are reported until they work again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+#define SNAPSHOTS "  snapshot: {dir: /out, every: 10}\n"
+
+/* One rank on box1, of two nodes; step 1200 is committed there. */
+static int64_t saved_job(struct core_fixture *f, const char *keys)
+{
+    CLEANUP(free_text) char *file = xasprintf("%smax_restarts: 3\n" TRAIN SNAPSHOTS, keys);
+
+    fixture_node(f, "box1", 1);
+    int64_t job = fixture_submit(f, file);
+    fixture_all_run(f, "box1");
+    fixture_join(f, job, 0);
+    fixture_put(f, job, "id");
+    assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 1200, "d1200"), ERR_OK);
+    fixture_node(f, "box2", 1);
+    return job;
+}
+
+static char *notes_of(struct core_fixture *f, int64_t job)
+{
+    struct core_job_status status;
+    struct err e;
+
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    char *note = status.notes ? xstrdup(status.notes[0]) : NULL;
+    core_job_status_release(&status);
+    return note;
+}
+
+static void failing_snapshots_are_said_until_they_work(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+
+    for (int64_t step = 1300; step < 1600; step += 100) {
+        assert_int_equal(fixture_snapshot_failed(f, job, 0, step, "/out/.tmp: No space left on device"),
+                         ERR_OK);
+        assert_int_equal(fixture_snapshot_failed(f, job, 0, step, "/out/.tmp: No space left on device"),
+                         ERR_OK);
+        fixture_pass_beating(f, 5000, "box1 box2");
+    }
+    assert_true(
+        fixture_said(f, "rank 0 on box1 could not write the snapshot of step 1,300: /out/.tmp: No space"));
+    assert_false(fixture_said(f, "could not write the snapshot of step 1,400"));
+    CLEANUP(free_text) char *note = notes_of(f, job);
+    assert_non_null(strstr(note, "rank 0 on box1 cannot write snapshots since "));
+    assert_non_null(strstr(note, "(3 failures, the last at step 1,500): /out/.tmp: No space left on device"));
+    fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 1600, "d1600");
+    assert_true(
+        fixture_said(f, "rank 0 on box1 writes snapshots again: step 1,600, after 3 failures in 15 s"));
+    assert_null(notes_of(f, job));
+}
+
+static void a_stranger_cannot_say_that_snapshots_fail(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+    int64_t old = fixture_spawn(f, job, 0);
+    struct core_event event = {.kind = CORE_SNAPSHOT_FAILED, .call = ++f->handles};
+
+    fixture_exit(f, job, 0, 0, 9);
+    event.member.job = job;
+    event.member.spawn = old;
+    event.snapshot.step = 5;
+    core_event(f->core, &event, f->now, &f->out);
+    assert_int_equal(fixture_reply(f, event.call)->err.code, ERR_ABORTED);
+    assert_null(notes_of(f, job));
+}
+
+static bool noted(const struct core_fixture *f, int64_t job, const char *text)
+{
+    struct core_job_status status;
+    struct err e;
+    bool found = false;
+
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    for (char **note = status.notes; note && *note; note++)
+        found |= strstr(*note, text) != NULL;
+    core_job_status_release(&status);
+    return found;
+}
+
+/* The interval is 10 steps. */
+static void a_job_that_gets_on_unsaved_is_said(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+
+    fixture_report(f, job, 0, 1220, "loss", 1);
+    fixture_pass_beating(f, 9000, "box1 box2");
+    fixture_report(f, job, 0, 1300, "loss", 1); /* a coordinator that restarts is away so long */
+    assert_false(fixture_said(f, "has not been able to save"));
+    fixture_pass_beating(f, 2000, "box1 box2");
+    fixture_report(f, job, 0, 1310, "loss", 1);
+    fixture_report(f, job, 0, 1320, "loss", 1);
+    assert_true(fixture_said(f, "job 1 has not been able to save since step 1,200 (11"));
+    assert_true(noted(f, job, "1 of its 1 ranks do not reach the coordinator"));
+    assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 1330, "d1330"), ERR_OK);
+    assert_true(fixture_said(f, "step 1,330 is saved, after 11"));
+    assert_false(noted(f, job, "has not been able to save"));
+}
+
+static void slow_snapshots_are_given_more_time(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+
+    fixture_watch(f, job, fixture_spawn(f, job, 0));
+    fixture_pass_beating(f, 50000, "box1 box2");
+    fixture_report(f, job, 0, 1300, "loss", 1);
+    assert_false(fixture_said(f, "has not been able to save"));
+    fixture_pass_beating(f, 11000, "box1 box2");
+    fixture_report(f, job, 0, 1310, "loss", 1);
+    assert_true(noted(f, job, "no snapshot was committed in more than two intervals"));
+}
+
+static void the_next_interval_is_waited_for(void **state)
+{
+    struct core_fixture *f = *state;
+    int64_t job = saved_job(f, "");
+
+    fixture_pass_beating(f, 300000, "box1 box2");
+    fixture_report(f, job, 0, 1220, "loss", 1); /* two intervals, no more */
+    assert_false(fixture_said(f, "has not been able to save"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(failing_snapshots_are_said_until_they_work),
+        TEST(a_stranger_cannot_say_that_snapshots_fail),
+        TEST(a_job_that_gets_on_unsaved_is_said),
+        TEST(slow_snapshots_are_given_more_time),
+        TEST(the_next_interval_is_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

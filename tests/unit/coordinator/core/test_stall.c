@@ -1,0 +1,217 @@
+/* Progress, not liveness: who stands still, when that ends a generation, and what SIGKILL does not end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/unit/coordinator/core/core_fixture.h"
+
+struct quiet {
+    int rank;
+    int64_t idle_ms, silent_ms;
+    char state;
+};
+
+/* What box1 says of the job's ranks there; a rank that is not in it is at work. */
+static void say(struct core_fixture *f, uint64_t session, int64_t job, const struct quiet *quiet,
+                size_t count)
+{
+    struct core_activity list[8];
+    struct core_event event = {.kind = CORE_ACTIVITY, .session = session};
+
+    for (size_t i = 0; i < count; i++)
+        list[i] = (struct core_activity){.job = job,
+                                         .spawn = fixture_spawn(f, job, quiet[i].rank),
+                                         .idle_ms = quiet[i].idle_ms,
+                                         .silent_ms = quiet[i].silent_ms,
+                                         .state = quiet[i].state};
+    event.activity.spawns = list;
+    event.activity.count = count;
+    core_event(f->core, &event, f->now, &f->out);
+}
+
+static int64_t running(struct core_fixture *f, const char *file, uint64_t *session)
+{
+    *session = fixture_node(f, "box1", 4);
+    int64_t job = fixture_submit(f, file);
+    fixture_all_run(f, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    return job;
+}
+
+#define FILE3 "procs_per_node: 3\nstall_timeout: 10s\ngrace: 2s\n" COMMAND
+
+static void a_stopped_rank_ends_the_generation_whoever_prints(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running(f, FILE3, &session);
+
+    say(f, session, job, &(struct quiet){1, 2000, 2000, 'T'}, 1);
+    fixture_pass_beating(f, 7900, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    fixture_pass_beating(f, 200, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1);
+    assert_true(fixture_said(f, "rank 1 on box1 (pid "));
+    assert_true(fixture_said(f, "is stopped by a signal for 10 s"));
+    assert_int_equal(core_generation(f->core, job, 1)->failed_spawn, fixture_spawn(f, job, 1));
+}
+
+static void an_idle_rank_counts_when_all_are_silent(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running(f, FILE3, &session);
+    const struct quiet quiet[] = {{0, -1, 3000, 0}, {1, -1, 1000, 0}, {2, 4000, 4000, 0}};
+
+    say(f, session, job, quiet, 3);
+    fixture_pass_beating(f, 8900, "box1"); /* rank 1 was the last to say something */
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    fixture_pass_beating(f, 200, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
+    assert_true(fixture_said(f, "rank 2 on box1"));
+    assert_true(fixture_said(f, "makes no progress"));
+}
+
+static void one_rank_that_prints_renews_the_lease(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running(f, FILE3, &session);
+    const struct quiet quiet[] = {{1, 5000, 5000, 0}, {2, 5000, 5000, 0}};
+
+    say(f, session, job, quiet, 2);
+    fixture_pass_beating(f, 60000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+static void ranks_that_all_compute_renew_the_lease(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running(f, FILE3, &session);
+    const struct quiet quiet[] = {{0, -1, 5000, 0}, {1, -1, 5000, 0}, {2, -1, 5000, 0}};
+
+    say(f, session, job, quiet, 3);
+    fixture_pass_beating(f, 60000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+static void what_was_said_is_void_with_the_session(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running(f, FILE3, &session);
+    struct core_event closed = {.kind = CORE_SESSION_CLOSED, .session = session};
+
+    say(f, session, job, &(struct quiet){1, 2000, 2000, 'T'}, 1);
+    core_event(f->core, &closed, f->now, &f->out);
+    fixture_hello(f, "box1", "box1", 4, 0);
+    fixture_all_run(f, "box1");
+    fixture_pass_beating(f, 30000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+static void one_at_work_again_is_forgiven(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running(f, FILE3, &session);
+
+    say(f, session, job, &(struct quiet){1, 9000, 9000, 'T'}, 1);
+    say(f, session, job, NULL, 0);
+    fixture_pass_beating(f, 30000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+}
+
+static void without_a_timeout_it_is_only_said(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_job_status status;
+    uint64_t session;
+    struct err e;
+    int64_t job = running(f, "procs_per_node: 2\n" COMMAND, &session);
+
+    say(f, session, job, &(struct quiet){1, 2000, 2000, 'D'}, 1);
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_string_equal(status.stall, "");
+    core_job_status_release(&status);
+    fixture_pass_beating(f, 90000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING);
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_non_null(strstr(status.stall, "rank 1 on box1 (pid "));
+    assert_non_null(strstr(status.stall, "is stuck in the kernel"));
+    core_job_status_release(&status);
+}
+
+static void the_message_outlives_the_exit_it_brought(void **state)
+{
+    struct core_fixture *f = *state;
+    struct core_job_status status;
+    uint64_t session;
+    struct err e;
+    int64_t job = running(f, "stall_timeout: 10s\nmax_restarts: 0\n" COMMAND, &session);
+
+    say(f, session, job, &(struct quiet){0, 11000, 11000, 0}, 1);
+    fixture_pass_beating(f, 1, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_STOPPING);
+    fixture_exit(f, job, 0, 0, 15);
+    assert_int_equal(fixture_job(f, job), JOB_FAILED);
+    assert_int_equal(core_job(f->core, job)->exit_code, 125);
+    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
+    assert_non_null(strstr(status.failure->message, "makes no progress"));
+    core_job_status_release(&status);
+}
+
+static void what_cannot_be_killed_is_given_up_and_its_node_drained(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running(f, "grace: 1s\n" COMMAND, &session);
+
+    say(f, session, job, &(struct quiet){0, 2000, 2000, 'D'}, 1);
+    fixture_cancel(f, job, true);
+    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_KILL);
+    fixture_pass_beating(f, 19000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_STOPPING);
+    fixture_pass_beating(f, 2000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_DRAINING);
+    assert_non_null(strstr(core_node(f->core, "box1")->note, "cannot be killed"));
+}
+
+static void what_is_only_slow_to_die_is_waited_for(void **state)
+{
+    struct core_fixture *f = *state;
+    uint64_t session;
+    int64_t job = running(f, "grace: 1s\n" COMMAND, &session);
+
+    (void)session;
+    fixture_cancel(f, job, true);
+    fixture_pass_beating(f, 120000, "box1");
+    assert_int_equal(fixture_job(f, job), JOB_STOPPING);
+    assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
+}
+
+int main(void)
+{
+#define BENCH(test) cmocka_unit_test_setup_teardown(test, fixture_setup, fixture_teardown)
+    const struct CMUnitTest tests[] = {
+        BENCH(a_stopped_rank_ends_the_generation_whoever_prints),
+        BENCH(an_idle_rank_counts_when_all_are_silent),
+        BENCH(one_rank_that_prints_renews_the_lease),
+        BENCH(ranks_that_all_compute_renew_the_lease),
+        BENCH(what_was_said_is_void_with_the_session),
+        BENCH(one_at_work_again_is_forgiven),
+        BENCH(without_a_timeout_it_is_only_said),
+        BENCH(the_message_outlives_the_exit_it_brought),
+        BENCH(what_cannot_be_killed_is_given_up_and_its_node_drained),
+        BENCH(what_is_only_slow_to_die_is_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
