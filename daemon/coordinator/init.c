@@ -9,138 +9,57 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"
-#include "base/secret.h"
 #include "daemon/coordinator/owner.h"
-
-#define TOKEN_BYTES 32
-
-static const char *const prefixes[] = {"ddpu_", "ddpa_"};
+#include "daemon/coordinator/token.h"
 
 static const char config_text[] =
-    "# ddp-coordinator. Flags win over this file; what is commented out shows the default.\n"
+    "# ddp-coordinator. Command-line options override this file. Commented keys show the defaults.\n"
     "\n"
-    "# Jobs, nodes and events: a local disk.\n"
+    "# The directory for jobs, nodes and events; use a local disk.\n"
     "state: %s\n"
     "\n"
-    "# Where agents, workers and ddpctl connect, besides the unix socket in the state directory.\n"
+    "# TCP addresses for agents, workers and ddpctl, in addition to the unix socket in the state directory.\n"
     "# listen: [\"%s\"]\n"
     "\n"
     "# Prometheus metrics at http://ADDRESS/metrics, or none.\n"
     "# metrics: 127.0.0.1:29601\n"
     "\n"
-    "# TCP with certificates: the CA that every client's certificate must come from, and our own.\n"
+    "# TLS on TCP: the CA that signs the clients' certificates, and the coordinator's certificate and key.\n"
     "# tls: {ca: /etc/ddp/ca.pem, cert: /etc/ddp/coordinator.pem, key: /etc/ddp/coordinator.key}\n"
     "\n"
-    "# How often agents speak, and how long a node may be silent until it is lost.\n"
+    "# The interval of the agents' heartbeats, and the silence after which a node counts as lost.\n"
     "# heartbeat: 3s\n"
     "# node_timeout: 9s\n"
-    "# settle: 5s             # nodes must have come by then for a running job to grow to them\n"
-    "# snapshot_look: 30s     # how often to ask the nodes for the snapshots that a job waits for\n"
+    "# settle: 5s             # a running job grows when its new nodes have been there for this long\n"
+    "# snapshot_look: 30s     # how often nodes are asked for the snapshots that a job waits for\n"
     "\n"
-    "# How long finished jobs are kept, and how many of them.\n"
+    "# How long finished jobs are kept, and how many at most.\n"
     "# retain: 14d\n"
     "# retain_jobs: 1000\n"
     "\n"
-    "# Copies of the database: how often (0s: never), how many to keep, and where; another disk is better.\n"
+    "# Backups of the database: how often (0s: never), how many are kept, and where (better on another disk).\n"
     "# backup: {every: 1h, keep: 24, dir: %s/backup}\n"
     "\n"
-    "# The user name of callers that use the cluster token without a certificate.\n"
+    "# The user name of callers that show the cluster token and no certificate.\n"
     "# shared_user: shared\n"
     "\n"
-    "# The audit log: how long lines are kept, and how many lines at most.\n"
+    "# The audit log: how long lines are kept, and how many at most.\n"
     "# audit_keep: 90d\n"
     "# audit_rows: 100000\n"
     "\n"
-    "# Connections by TCP, in all and of one address, and how many of them may have shown no token yet.\n"
+    "# Limits of TCP connections: in total, from one address, and those that have shown no token yet.\n"
     "# connections: {total: 20000, per_address: 20000, unauthenticated: 2048,\n"
     "#               unauthenticated_per_address: 1024}\n";
 
-static void random_hex(char *out)
-{
-    uint8_t secret[TOKEN_BYTES];
-    id_random(secret, sizeof secret);
-    hex_encode(out, secret, sizeof secret);
-}
-
-void token_make(char out[TOKEN_TEXT], enum token_kind kind)
-{
-    strcpy(out, prefixes[kind]);
-    random_hex(out + strlen(out));
-}
-
-bool token_is(const char *text, enum token_kind kind)
-{
-    const size_t skip = strlen(prefixes[kind]);
-    uint8_t secret[TOKEN_BYTES];
-    return strncmp(text, prefixes[kind], skip) == 0 && hex_decode(secret, sizeof secret, text + skip);
-}
-
-static enum err_code make_token(const char *path, bool of_agents, struct err *e)
-{
-    char text[TOKEN_TEXT + 1];
-    if (of_agents)
-        token_make(text, TOKEN_AGENT);
-    else
-        random_hex(text);
-    strcat(text, "\n");
-    return file_write_atomic(path, text, strlen(text), 0600, e);
-}
-
-static enum err_code parse_token(const char *path, bool of_agents, struct buf *text, char **out,
-                                 struct err *e)
-{
-    uint8_t secret[TOKEN_BYTES];
-    while (text->len && strchr(" \r\n", text->data[text->len - 1]))
-        text->data[--text->len] = '\0';
-    if (of_agents && text->len && !token_is(text->data, TOKEN_AGENT))
-        return err_set(
-            e, ERR_INVALID_ARGUMENT,
-            "%s: not a token of agents: remove the file, `ddp-coordinator token --agent` makes a new one",
-            path);
-    if (!text->len || (!of_agents && !hex_decode(secret, sizeof secret, text->data)))
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "%s: not a token of %d hex digits: remove the file and run"
-                       " `ddp-coordinator init` again",
-                       path, 2 * TOKEN_BYTES);
-    *out = buf_steal(text);
-    return ERR_OK;
-}
-
-static enum err_code read_file(const char *state, bool of_agents, bool make, char **out, struct err *e)
-{
-    CLEANUP(free_text) char *path = paths_join(state, of_agents ? "agent_token" : "token");
-    CLEANUP(buf_release) struct buf text = {0};
-    struct stat st;
-    if (make && !file_exists(path)) {
-        if (file_mkdirs(state, 0700, e) != ERR_OK || make_token(path, of_agents, e) != ERR_OK)
-            return e->code;
-    }
-    if (stat(path, &st) != 0)
-        return err_sys(e, errno, "%s (`ddp-coordinator init` makes it)", path);
-    if (secret_read(path, 4096, &text, e) != ERR_OK)
-        return e->code;
-    return parse_token(path, of_agents, &text, out, e);
-}
-
-enum err_code token_read(const char *state, bool make, char **out, struct err *e)
-{
-    return read_file(state, false, make, out, e);
-}
-
-enum err_code agent_token_read(const char *state, bool make, char **out, struct err *e)
-{
-    return read_file(state, true, make, out, e);
-}
-
-static enum err_code make_config(const char *path, const char *state, bool *made, struct err *e)
+/* Writes the file only if it is missing: an existing one is the administrator's. */
+static enum err_code config_file_create(const char *path, const char *state, bool *created, struct err *e)
 {
     CLEANUP(free_text) char *copy = xstrdup(path);
     CLEANUP(free_text) char *listen = config_default_listen();
-    *made = !file_exists(path);
-    if (!*made)
+    *created = !file_exists(path);
+    if (!*created)
         return ERR_OK;
     CLEANUP(free_text) char *text = xasprintf(config_text, state, listen, state);
     if (file_mkdirs(dirname(copy), 0755, e) != ERR_OK)
@@ -148,46 +67,54 @@ static enum err_code make_config(const char *path, const char *state, bool *made
     return file_write_atomic(path, text, strlen(text), 0644, e);
 }
 
-static void print_next(const struct config *config, const char *path, bool elsewhere)
+/* Prints where everything is, and the commands to paste: one to start the coordinator, one for each node. */
+static void next_steps_print(const struct config *config, const char *path, bool elsewhere)
 {
-    char host[256] = "localhost";
-    const char *colon = config->listen && config->listen[0] ? strrchr(config->listen[0], ':') : NULL;
-    CLEANUP(free_text) char *beside = paths_join(config->state, "coordinator.yaml");
-    CLEANUP(free_text) char *flags = NULL;
-    if (elsewhere)
-        flags = strcmp(beside, path) == 0 ? xasprintf(" --state %s", config->state)
-                                          : xasprintf(" --config %s", path);
-    (void)gethostname(host, sizeof host - 1);
-    const bool handed = !elsewhere && owner_is_other(config->state);
     static const char unit[] = "systemctl enable --now ddp-coordinator";
-    printf(
-        "state   %s\n"
-        "token   %s/token (allows everything; nodes can use agent_token, people a token from user add NAME)\n"
-        "config  %s\n"
-        "\n"
-        "Start it here: %s%s%s\n"
-        "Then run on each node:\n"
-        "  ssh %s ddp-coordinator token --agent%s | ddp-agent join %s%s --token -\n"
-        "%s",
-        config->state, config->state, path, handed ? unit : "ddp-coordinator", flags ? flags : "",
-        elsewhere || geteuid() || handed ? "" : " (or systemctl enable --now ddp-coordinator)", host,
-        flags ? flags : "", host, colon ? colon : ":29600",
-        geteuid()
-            ? ""
-            : "As root there, add --user NAME, the account that jobs run under (or --run-as submitter).\n");
+    const bool root = geteuid() == 0;
+    /* The state directory belongs to the account `ddp`, so the coordinator runs under systemd. */
+    const bool handed_over = !elsewhere && owner_is_other(config->state);
+    const char *colon = config->listen && config->listen[0] ? strrchr(config->listen[0], ':') : NULL;
+    CLEANUP(free_text) char *default_path = paths_join(config->state, "coordinator.yaml");
+    CLEANUP(free_text) char *flags = xstrdup("");
+    char host[256] = "localhost";
+
+    /* Without a flag, the printed commands would use the default state directory. */
+    if (elsewhere) {
+        free(flags);
+        flags = strcmp(default_path, path) == 0 ? xasprintf(" --state %s", config->state)
+                                                : xasprintf(" --config %s", path);
+    }
+    (void)gethostname(host, sizeof host - 1);
+    printf("state   %s\n"
+           "token   %s/token (allows everything; use agent_token for nodes, and `user add NAME` for people)\n"
+           "config  %s\n"
+           "\n"
+           "Start it here: %s%s%s\n"
+           "Then run on each node:\n"
+           "  ssh %s ddp-coordinator token --agent%s | ddp-agent join %s%s --token -\n"
+           "%s",
+           config->state, config->state, path, handed_over ? unit : "ddp-coordinator", flags,
+           root && !elsewhere && !handed_over ? " (or systemctl enable --now ddp-coordinator)" : "", host,
+           flags, host, colon ? colon : ":29600",
+           root ? "If you are root there, add --user NAME, the account that jobs run under (or --run-as "
+                  "submitter).\n"
+                : "");
 }
 
-/* The directory may have been there; the coordinator would refuse it later. */
-static enum err_code check_closed(const char *state, struct err *e)
+/* Refuses an existing directory that the coordinator would refuse when it starts. */
+static enum err_code state_check_private(const char *state, struct err *e)
 {
     struct stat st;
     if (stat(state, &st) != 0)
         return err_sys(e, errno, "%s", state);
     if (st.st_uid != geteuid() && geteuid() != 0)
-        return err_set(e, ERR_PERMISSION_DENIED, "%s: not yours, say `chown %u %s` or --state DIR", state,
-                       (unsigned)geteuid(), state);
+        return err_set(e, ERR_PERMISSION_DENIED,
+                       "%s belongs to another account: run `chown %u %s` or choose another --state DIR",
+                       state, (unsigned)geteuid(), state);
     if (st.st_mode & 077)
-        return err_set(e, ERR_PERMISSION_DENIED, "%s: others may enter it, say `chmod 700 %s`", state, state);
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: other accounts have access: run `chmod 700 %s`", state,
+                       state);
     return ERR_OK;
 }
 
@@ -195,16 +122,17 @@ enum err_code init_run(const struct config *config, const char *config_path, boo
 {
     CLEANUP(free_text) char *token = NULL;
     CLEANUP(free_text) char *agent_token = NULL;
-    bool made;
+    bool created;
+    /* Only a new directory at the default place is given to the account `ddp`, whose systemd unit uses it. */
     const bool is_new = !elsewhere && !file_exists(config->state);
-    if (file_mkdirs(config->state, 0700, e) != ERR_OK || check_closed(config->state, e) != ERR_OK ||
+    if (file_mkdirs(config->state, 0700, e) != ERR_OK || state_check_private(config->state, e) != ERR_OK ||
         (is_new && owner_assign(config->state, e) != ERR_OK) ||
-        token_read(config->state, true, &token, e) != ERR_OK ||
-        agent_token_read(config->state, true, &agent_token, e) != ERR_OK ||
-        make_config(config_path, config->state, &made, e) != ERR_OK)
+        token_read(config->state, TOKEN_CLUSTER, true, &token, e) != ERR_OK ||
+        token_read(config->state, TOKEN_AGENT, true, &agent_token, e) != ERR_OK ||
+        config_file_create(config_path, config->state, &created, e) != ERR_OK)
         return e->code;
-    if (!made)
-        fprintf(stderr, "ddp-coordinator: %s was there already and is left as it is\n", config_path);
-    print_next(config, config_path, elsewhere);
+    if (!created)
+        fprintf(stderr, "ddp-coordinator: %s exists and is not changed\n", config_path);
+    next_steps_print(config, config_path, elsewhere);
     return ERR_OK;
 }

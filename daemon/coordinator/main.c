@@ -6,22 +6,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "daemon/coordinator/backup_commands.h"
 #include "daemon/coordinator/config.h"
 #include "daemon/coordinator/init.h"
 #include "daemon/coordinator/owner.h"
-#include "daemon/coordinator/service/service.h"
-#include "store/backup.h"
-
-#define BACKUPS_SHOWN 5
+#include "daemon/coordinator/serve.h"
+#include "daemon/coordinator/token.h"
 #include "daemon/coordinator/user_commands.h"
 
-enum { EXIT_USAGE = 2, EXIT_DATA_LOST = 3 }; /* the unit does not start it again after these */
+enum { EXIT_USAGE = 2, EXIT_DATA_LOST = 3 }; /* systemd does not restart the coordinator after these */
 
 static const char help[] =
     "usage: ddp-coordinator [options]          serve until SIGTERM\n"
@@ -180,34 +177,37 @@ static struct arguments parse(int argc, char **argv)
     return a;
 }
 
-/* A relative --state is made absolute, so that what is printed can be pasted. */
-static char *absolute(const char *path)
+/* Commands that are printed with a path must work in any directory. */
+static char *path_absolute(const char *path)
 {
     CLEANUP(free_text) char *here = getcwd(NULL, 0);
     return paths_join(here ? here : "/", path);
 }
 
-/* --config, else the file in the directory that --state names (it stands for itself), else the default. */
+/* The path of the configuration file: --config; without it the file in the directory that --state names, since
+ * such a directory is a cluster of its own; without both the default. */
 static char *config_path(const struct arguments *a)
 {
     if (a->config)
-        return absolute(a->config);
+        return path_absolute(a->config);
     if (!a->state)
         return paths_config("coordinator.yaml");
-    CLEANUP(free_text) char *state = absolute(a->state);
+    CLEANUP(free_text) char *state = path_absolute(a->state);
     return paths_join(state, "coordinator.yaml");
 }
 
-/* The command line wins over the file. */
-static enum err_code settle(struct config *c, const struct arguments *a, const char *path, struct err *e)
+/* The configuration: defaults, overridden by the file, overridden by the command line. */
+static enum err_code config_assemble(struct config *c, const struct arguments *a, const char *path,
+                                     struct err *e)
 {
+    /* `init` creates the file, and every key has a default. Only a file that --config names must exist. */
     const bool may_be_missing = !a->config || (a->command && strcmp(a->command, "init") == 0);
     config_defaults(c);
     if ((file_exists(path) || !may_be_missing) && config_read(c, path, e) != ERR_OK)
         return e->code;
     if (a->state) {
         free(c->state);
-        c->state = absolute(a->state);
+        c->state = path_absolute(a->state);
     }
     if (a->metrics) {
         free(c->metrics);
@@ -221,186 +221,43 @@ static enum err_code settle(struct config *c, const struct arguments *a, const c
     return config_check(c, e);
 }
 
-static char **addresses(const struct config *c)
-{
-    char **list = NULL;
-    for (size_t i = 0; c->listen && c->listen[i]; i++)
-        if (strcmp(c->listen[i], "none") != 0)
-            list = strv_append(list, c->listen[i]);
-    return list;
-}
-
-static struct core_config core_settings(const struct config *c)
-{
-    struct core_config core;
-    core_config_defaults(&core);
-    if (c->heartbeat_ms)
-        core.heartbeat_ms = c->heartbeat_ms;
-    if (c->node_timeout_ms)
-        core.node_timeout_ms = c->node_timeout_ms;
-    if (c->settle_ms)
-        core.settle_ms = c->settle_ms;
-    if (c->look_ms)
-        core.look_ms = c->look_ms;
-    if (c->retain_ms)
-        core.retain_jobs_ms = c->retain_ms;
-    if (c->retain_jobs)
-        core.retain_jobs = c->retain_jobs;
-    return core;
-}
-
-/* A cluster that is over with this process has no use for a file; and where none can be written (a full
- * disk), nodes that have no such token go on with the one they have. */
-static enum err_code find_agent_token(const struct config *c, bool passing, char **out, struct err *e)
-{
-    char made[TOKEN_TEXT];
-    if (!passing && agent_token_read(c->state, true, out, e) == ERR_OK)
-        return ERR_OK;
-    if (!passing && e->code != ERR_RESOURCE_EXHAUSTED)
-        return e->code;
-    if (!passing)
-        log_warn("agent_token", "why=%s", LOG_Q(e->msg));
-    token_make(made, TOKEN_AGENT);
-    *out = xstrdup(made);
-    return ERR_OK;
-}
-
-static enum err_code serve(const struct config *c, const struct arguments *a, struct err *e)
+static enum err_code token_print(const struct config *c, enum token_kind kind, struct err *e)
 {
     CLEANUP(free_text) char *token = NULL;
-    CLEANUP(free_text) char *backup_dir = config_backup_dir(c);
-    CLEANUP(free_text) char *agent_token = NULL;
-    (void)limits_raise_files(); /* each agent is a descriptor */
-    if (owner_hand_over(c->state, e) != ERR_OK || owner_become(c->state, e) != ERR_OK ||
-        token_read(c->state, true, &token, e) != ERR_OK ||
-        find_agent_token(c, a->lifeline >= 0, &agent_token, e) != ERR_OK)
-        return e->code;
-    char **listen = addresses(c);
-    const struct service_options o = {
-        .state = c->state,
-        .listen = listen,
-        .metrics = strcmp(c->metrics, "none") == 0 ? NULL : c->metrics,
-        .token = token,
-        .agent_token = agent_token,
-        .shared_user = c->shared_user,
-        .audit_keep_ms = c->audit_keep_ms,
-        .audit_rows = c->audit_rows,
-        .insecure = c->insecure,
-        .tls = {c->tls.ca, c->tls.cert, c->tls.key},
-        .limits = {.total = (size_t)c->connections.total,
-                   .per_address = (size_t)c->connections.per_address,
-                   .strangers = (size_t)c->connections.unauthenticated,
-                   .strangers_per_address = (size_t)c->connections.unauthenticated_per_address},
-        .lifeline = a->lifeline,
-        .backup_dir = backup_dir,
-        .backup_every_ms = c->backup.every_ms,
-        .backup_keep = c->backup.keep,
-        .accept_loss = a->accept_loss,
-        .core = core_settings(c),
-    };
-    enum err_code code = ERR_OK;
-    if (o.insecure && listen)
-        log_warn("insecure",
-                 "listen=%s meaning=\"anyone who reaches this port can run commands on every node\"",
-                 LOG_Q(listen[0]));
-    if (o.tls.ca)
-        code = rpc_tls_check(&o.tls, e);
-    if (code == ERR_OK)
-        code = service_run(&o, e);
-    strv_free(listen);
-    return code;
-}
-
-/* A state directory of an older version has no token of agents yet; a coordinator that runs reads it at its
- * next start. */
-static enum err_code print_token(const struct config *c, bool of_agents, struct err *e)
-{
-    CLEANUP(free_text) char *token = NULL;
-    if ((of_agents ? agent_token_read : token_read)(c->state, false, &token, e) != ERR_OK)
+    if (token_read(c->state, kind, false, &token, e) != ERR_OK)
         return e->code;
     puts(token);
     return ERR_OK;
 }
 
-static enum err_code make_backup(const struct config *c, const char *file, struct err *e)
-{
-    CLEANUP(free_text) char *dir = config_backup_dir(c);
-    CLEANUP(free_text) char *to = file ? absolute(file) : backup_name(dir);
-    if (backup_make(c->state, to, e) != ERR_OK)
-        return e->code;
-    puts(to);
-    return ERR_OK;
-}
-
-static enum err_code restore_backup(const struct config *c, const char *file, struct err *e)
-{
-    CLEANUP(buf_release) struct buf said = {0};
-    if (!file)
-        usage("%s: FILE is missing", "restore");
-    CLEANUP(free_text) char *from = absolute(file);
-    if (backup_restore(c->state, from, &said, e) != ERR_OK)
-        return e->code;
-    fputs(said.data, stdout);
-    return ERR_OK;
-}
-
-static void print_copies(const struct backup *list, size_t count)
-{
-    for (size_t i = 0; i < count && i < BACKUPS_SHOWN; i++)
-        fprintf(stderr, "    %s  (%lld min old, %lld jobs, the last is number %lld)\n", list[i].path,
-                (long long)((clock_wall_ms() - list[i].time_ms) / 60000), (long long)list[i].jobs,
-                (long long)list[i].last_job);
-}
-
-/* After a refusal: the ways to go on. What was rescued comes first, since no backup is newer. */
-static void print_way_out(const struct config *c)
-{
-    CLEANUP(free_text) char *dir = config_backup_dir(c);
-    struct backup *list, *rescued;
-    size_t count, rescues;
-    backup_list(dir, &list, &count);
-    backup_list_rescued(c->state, &rescued, &rescues);
-    fprintf(stderr,
-            "Possible causes: a damaged disk, a damaged write-ahead log (ddp.db-wal), a deleted file, or an "
-            "older copy "
-            "in its place.\n"
-            "To go on, with the same --state or --config:\n");
-    if (rescues)
-        fprintf(stderr,
-                "  ddp-coordinator restore FILE     restores what was saved of a deleted database:\n");
-    print_copies(rescued, rescues);
-    fprintf(stderr, "  ddp-coordinator restore FILE     restores a backup; in %s:%s\n", dir,
-            count ? "" : " none");
-    print_copies(list, count);
-    fprintf(stderr, "  ddp-coordinator --accept-loss    continues without the missing commits\n");
-    backups_free(list, count);
-    backups_free(rescued, rescues);
-}
-
-static enum err_code run_command(const struct config *c, const struct arguments *a, const char *path,
-                                 struct err *e)
+static enum err_code command_dispatch(const struct config *c, const struct arguments *a, const char *path,
+                                      struct err *e)
 {
     if (strcmp(a->command, "init") == 0)
         return init_run(c, path, a->state || a->config, e);
     if (strcmp(a->command, "token") == 0)
-        return print_token(c, a->agent, e);
+        return token_print(c, a->agent ? TOKEN_AGENT : TOKEN_CLUSTER, e);
     if (strcmp(a->command, "user") == 0)
         return user_command(c->state, a->words, a->role, e);
+    CLEANUP(free_text) char *file = a->file ? path_absolute(a->file) : NULL;
     if (strcmp(a->command, "backup") == 0)
-        return make_backup(c, a->file, e);
+        return backup_command(c, file, e);
+    if (strcmp(a->command, "restore") == 0 && !file)
+        usage("%s: FILE is missing", "restore");
     if (strcmp(a->command, "restore") == 0)
-        return restore_backup(c, a->file, e);
+        return restore_command(c, file, e);
     usage("'%s': unknown command", a->command);
 }
 
-static enum err_code run(const struct config *c, const struct arguments *a, const char *path, struct err *e)
+static enum err_code command_run(const struct config *c, const struct arguments *a, const char *path,
+                                 struct err *e)
 {
     if (!a->command)
-        return serve(c, a, e);
-    struct err other;
-    const enum err_code code = run_command(c, a, path, e);
-    const enum err_code given =
-        owner_hand_over(c->state, code == ERR_OK ? e : &other); /* also what a failure left */
+        return serve_cluster(c, a->lifeline, a->accept_loss, e);
+    struct err ignored;
+    const enum err_code code = command_dispatch(c, a, path, e);
+    /* A command that failed may have left files of root, too. Its own error is the one to report. */
+    const enum err_code given = owner_hand_over(c->state, code == ERR_OK ? e : &ignored);
     return code != ERR_OK ? code : given;
 }
 
@@ -411,17 +268,17 @@ int main(int argc, char **argv)
     log_init("ddp-coordinator", LOG_INFO);
     struct arguments arguments = parse(argc, argv);
     CLEANUP(free_text) char *path = config_path(&arguments);
-    enum err_code code = settle(&config, &arguments, path, &e);
+    enum err_code code = config_assemble(&config, &arguments, path, &e);
     int failure = code == ERR_INVALID_ARGUMENT ? EXIT_USAGE : EXIT_FAILURE;
     if (code == ERR_OK) {
-        code = run(&config, &arguments, path, &e);
+        code = command_run(&config, &arguments, path, &e);
         if (arguments.words && code == ERR_INVALID_ARGUMENT)
             failure = EXIT_USAGE;
     }
     if (code != ERR_OK)
         fprintf(stderr, "ddp-coordinator: %s\n", e.msg);
     if (code == ERR_DATA_LOSS && !arguments.command) {
-        print_way_out(&config);
+        restore_print_choices(&config);
         failure = EXIT_DATA_LOST;
     }
     config_release(&config);

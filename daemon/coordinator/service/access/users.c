@@ -7,12 +7,12 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/init.h"
 #include "daemon/coordinator/service/access/audit.h"
 #include "daemon/coordinator/service/access/auth.h"
 #include "daemon/coordinator/service/commit_queue.h"
 #include "daemon/coordinator/service/pool.h"
 #include "daemon/coordinator/service/service_state.h"
+#include "daemon/coordinator/token.h"
 #include "proto/ddp.pb-c.h"
 
 /* Users with their own tokens. The list is in memory and in the database. A token is shown once, and only its

@@ -1,0 +1,59 @@
+#include "daemon/coordinator/backup_commands.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "store/backup.h"
+
+#define BACKUPS_SHOWN 5
+
+enum err_code backup_command(const struct config *c, const char *file, struct err *e)
+{
+    CLEANUP(free_text) char *dir = config_backup_dir(c);
+    CLEANUP(free_text) char *to = file ? xstrdup(file) : backup_name(dir);
+    if (backup_make(c->state, to, e) != ERR_OK)
+        return e->code;
+    puts(to);
+    return ERR_OK;
+}
+
+enum err_code restore_command(const struct config *c, const char *file, struct err *e)
+{
+    CLEANUP(buf_release) struct buf summary = {0};
+    if (backup_restore(c->state, file, &summary, e) != ERR_OK)
+        return e->code;
+    fputs(summary.data, stdout);
+    return ERR_OK;
+}
+
+static void backups_print(const struct backup *list, size_t count)
+{
+    for (size_t i = 0; i < count && i < BACKUPS_SHOWN; i++)
+        fprintf(stderr, "    %s  (%lld min old, %lld jobs, the last is number %lld)\n", list[i].path,
+                (long long)((clock_wall_ms() - list[i].time_ms) / 60000), (long long)list[i].jobs,
+                (long long)list[i].last_job);
+}
+
+void restore_print_choices(const struct config *c)
+{
+    CLEANUP(free_text) char *dir = config_backup_dir(c);
+    struct backup *list, *rescued;
+    size_t count, rescues;
+    backup_list(dir, &list, &count);
+    backup_list_rescued(c->state, &rescued, &rescues);
+    fprintf(stderr, "Possible causes: a damaged disk, a damaged write-ahead log (ddp.db-wal), a deleted file,"
+                    " or an older copy in its place.\n"
+                    "To continue, use the same --state or --config with one of these commands:\n");
+    /* First the commits that were saved from a deleted database: no backup is newer. */
+    if (rescues)
+        fprintf(stderr,
+                "  ddp-coordinator restore FILE     restores what was saved of a deleted database:\n");
+    backups_print(rescued, rescues);
+    fprintf(stderr, "  ddp-coordinator restore FILE     restores a backup; in %s:%s\n", dir,
+            count ? "" : " none");
+    backups_print(list, count);
+    fprintf(stderr, "  ddp-coordinator --accept-loss    continues without the missing commits\n");
+    backups_free(list, count);
+    backups_free(rescued, rescues);
+}
