@@ -8,52 +8,24 @@
 #include "base/buf.h"
 #include "base/conf_tree.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 
 /* The typed half of conf.h: from a map node and a table of fields to a struct. */
-
-/* Edits (insert, delete, replace, swap of neighbours) from a to b; at most 31 characters of each count. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[3][32], na = strnlen(a, 31), nb = strnlen(b, 31);
-
-    for (size_t j = 0; j <= nb; j++)
-        row[0][j] = j;
-    for (size_t i = 1; i <= na; i++) {
-        size_t *now = row[i % 3], *last = row[(i + 2) % 3], *before = row[(i + 1) % 3];
-
-        now[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            size_t best = last[j - 1] + (a[i - 1] != b[j - 1]);
-
-            if (last[j] + 1 < best)
-                best = last[j] + 1;
-            if (now[j - 1] + 1 < best)
-                best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
-                best = before[j - 2] + 1;
-            now[j] = best;
-        }
-    }
-    return row[na % 3][nb];
-}
 
 static enum err_code unknown_key(const struct conf_node *key, const struct conf_field *fields, struct err *e)
 {
     CLEANUP(buf_release) struct buf all = {0};
-    const char *nearest = NULL;
-    size_t best = strlen(key->text) / 3 + 2;
+    const char *names[64], *near;
+    size_t count = 0;
 
     for (const struct conf_field *f = fields; f->key; f++) {
-        size_t d = distance(key->text, f->key);
-
-        if (d < best) {
-            best = d;
-            nearest = f->key;
-        }
+        BUG_ON(count == ARRAY_LEN(names));
+        names[count++] = f->key;
         buf_printf(&all, "%s%s", all.len ? ", " : "", f->key);
     }
-    if (nearest)
-        return conf_fail(key, e, "unknown key '%.64s', did you mean '%s'?", key->text, nearest);
+    near = nearest_name(key->text, names, count);
+    if (near)
+        return conf_fail(key, e, "unknown key '%.64s', did you mean '%s'?", key->text, near);
     return conf_fail(key, e, "unknown key '%.64s', want one of %s", key->text, all.data ? all.data : "none");
 }
 
