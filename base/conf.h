@@ -24,7 +24,8 @@ enum conf_type {
     CONF_TEXTS,    /* char **, NULL-terminated: a list of scalars */
     CONF_ENV,      /* char **, "NAME=value", from a map */
     CONF_STRUCT,   /* a nested map, by the table in `fields`, at offset */
-    CONF_CUSTOM,   /* parsed by fn */
+    CONF_PARSED,   /* a scalar that `parse` reads */
+    CONF_CUSTOM,   /* a node that fn reads */
 };
 
 struct conf_node; /* a YAML node with its place; valid during the parse */
@@ -37,7 +38,9 @@ struct conf_field {
     bool above, below; /* min, max themselves are outside the range */
     const char *const *names;        /* CONF_ENUM, NULL-terminated */
     const struct conf_field *fields; /* CONF_STRUCT, ended by a NULL key */
-    /* CONF_CUSTOM; at = base + offset */
+    /* at = base + offset. CONF_PARSED: false if the text is wrong; `wanted` says what is right. */
+    bool (*parse)(const char *text, void *at);
+    const char *wanted;
     enum err_code (*fn)(const struct conf_node *node, void *at, struct err *e);
 };
 

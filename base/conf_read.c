@@ -255,6 +255,14 @@ static enum err_code read_duration(const struct conf_node *node, const struct co
     return ERR_OK;
 }
 
+static enum err_code read_parsed(const struct conf_node *node, const struct conf_field *f, void *at,
+                                 struct err *e)
+{
+    if (!conf_is_scalar(node) || !f->parse(node->text, at))
+        return wrong_type(node, f->key, f->wanted, e);
+    return ERR_OK;
+}
+
 static enum err_code read_field(const struct conf_node *node, const struct conf_field *f, char *base,
                                 struct err *e)
 {
@@ -279,6 +287,8 @@ static enum err_code read_field(const struct conf_node *node, const struct conf_
         return read_env(node, f, at, e);
     case CONF_STRUCT:
         return conf_read_map(node, f->fields, at, e);
+    case CONF_PARSED:
+        return read_parsed(node, f, at, e);
     case CONF_CUSTOM:
         return f->fn(node, at, e);
     }

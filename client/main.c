@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "client/cmd/command.h"
 
 /* ddpctl: what the user types. This file finds the command, reads its options and answers --help. */
@@ -94,12 +95,12 @@ static int main_print_help(const struct command *c)
     if (c->options && c->options->name)
         buf_putc(&out, '\n');
     if (c->options)
-        options_help(c->options, &out);
+        option_help(c->options, &out);
     if (c->shared)
-        options_help(c->shared, &out);
+        option_help(c->shared, &out);
     if (!c->offline) {
         buf_puts(&out, "\n");
-        options_help(global_options, &out);
+        option_help(global_options, &out);
     }
     return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
@@ -119,7 +120,7 @@ static int main_report_no_command(const char *name)
     struct err e;
     for (; commands[count]; count++)
         names[count] = commands[count]->name;
-    const char *near = nearest(name, names, count);
+    const char *near = nearest_name(name, names, count);
     if (*name == '-')
         err_set(&e, ERR_INVALID_ARGUMENT, "options come after the command: ddpctl COMMAND %s ...", name);
     else if (near)
@@ -129,7 +130,7 @@ static int main_report_no_command(const char *name)
     return error_print(&e);
 }
 
-static enum err_code main_check_arguments(const struct command *c, const struct arguments *args,
+static enum err_code main_check_arguments(const struct command *c, const struct option_arguments *args,
                                           struct err *e)
 {
     if (args->tail && !c->tail)
@@ -155,7 +156,7 @@ static int main_run_command(const struct command *c, int argc, char **argv)
         sets[count++] = (struct option_set){c->options, options};
     if (c->shared)
         sets[count++] = (struct option_set){c->shared, options};
-    enum err_code parsed = options_parse(sets, argc, argv, c->ends, &in.args, &e);
+    enum err_code parsed = option_parse(sets, argc, argv, c->ends, &in.args, &e);
     if (globals.help)
         code = main_print_help(c);
     else if (parsed != ERR_OK || main_check_arguments(c, &in.args, &e) != ERR_OK)
@@ -164,9 +165,9 @@ static int main_run_command(const struct command *c, int argc, char **argv)
         code = c->run(&in);
     if (code == EXIT_DONE && stdout_lost())
         code = EXIT_FAILED;
-    arguments_release(&in.args);
-    options_release(c->options, options);
-    options_release(c->shared, options);
+    option_arguments_release(&in.args);
+    option_release(c->options, options);
+    option_release(c->shared, options);
     free(options);
     return code;
 }

@@ -1,8 +1,8 @@
 #ifndef DDP_CLIENT_CMD_COMMAND_H
 #define DDP_CLIENT_CMD_COMMAND_H
 
+#include "base/option.h"
 #include "client/cmd/output.h"
-#include "client/options.h"
 
 /* A command is one const entry in one file, cmd_NAME.c, and a row of the table in main.c. */
 
@@ -24,7 +24,7 @@ struct globals {
 struct invocation {
     struct globals *globals;
     void *options; /* the command's own struct */
-    struct arguments args;
+    struct option_arguments args;
     char *const *argv; /* all that came after the command, as typed */
 };
 

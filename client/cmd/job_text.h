@@ -2,7 +2,7 @@
 #define DDP_CLIENT_CMD_JOB_TEXT_H
 
 #include "base/job/job.h"
-#include "client/options.h"
+#include "base/option.h"
 
 /* From what the user gave to the YAML text that is submitted: checked, with absolute paths. */
 

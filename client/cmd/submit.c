@@ -11,7 +11,7 @@
 
 #define PATIENCE_MS 10000
 
-enum err_code submit_text(const struct arguments *args, const struct job_flags *flags, char **text,
+enum err_code submit_text(const struct option_arguments *args, const struct job_flags *flags, char **text,
                           struct err *e)
 {
     if (args->tail && args->count)

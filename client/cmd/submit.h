@@ -5,7 +5,7 @@
 #include "client/connect.h"
 
 /* From arguments to a job's text: JOB.yaml, or -- COMMAND. */
-MUST_CHECK enum err_code submit_text(const struct arguments *args, const struct job_flags *flags, char **text,
+MUST_CHECK enum err_code submit_text(const struct option_arguments *args, const struct job_flags *flags, char **text,
                                      struct err *e);
 
 struct submission {

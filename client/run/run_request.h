@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/job/job.h"
-#include "client/options.h"
+#include "base/option.h"
 #include "client/run/run_options.h"
 
 /* What `ddpctl run` was asked to start, whoever asked: its own flags, torchrun's, PET_* variables, or the

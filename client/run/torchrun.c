@@ -353,7 +353,7 @@ enum err_code torchrun_read(struct run_request *r, struct run_options *o, char *
                             struct buf *talk, struct err *e)
 {
     *r = (struct run_request){.node_rank = -1, .is_host = -1, .last_call_ms = -1, .grace_ms = -1};
-    if (options_environment(run_option_table, o, "PET_", env, e) != ERR_OK)
+    if (option_environment(run_option_table, o, "PET_", env, e) != ERR_OK)
         return e->code;
     r->standalone = o->job.standalone;
     r->id = r->standalone ? NULL : xstrdup(o->rdzv_id);

@@ -18,7 +18,7 @@
 /* From words and variables to a launch, as `ddpctl run` does it. */
 struct given {
     struct run_options options;
-    struct arguments args;
+    struct option_arguments args;
     struct run_request launch;
     struct job_spec spec;
     struct buf talk;
@@ -40,7 +40,7 @@ static void give(struct given *g, const char *const *words, const char *const *v
     *g = (struct given){0};
     const struct option_set sets[] = {
         {run_option_table, &g->options}, {job_flag_options, &g->options}, {NULL, NULL}};
-    if (options_parse(sets, argc, argv, run_begins_command, &g->args, &g->e) != ERR_OK ||
+    if (option_parse(sets, argc, argv, run_begins_command, &g->args, &g->e) != ERR_OK ||
         torchrun_read(&g->launch, &g->options, g->args.tail, (char *const *)(uintptr_t)variables, &g->talk,
                       &g->e) != ERR_OK ||
         run_request_job_text(&g->launch, &g->options, g->args.list[0], &g->text, &g->e) != ERR_OK ||
@@ -54,9 +54,9 @@ static void take_back(struct given *g)
 {
     run_request_release(&g->launch);
     job_release(&g->spec);
-    arguments_release(&g->args);
-    options_release(run_option_table, &g->options);
-    options_release(job_flag_options, &g->options);
+    option_arguments_release(&g->args);
+    option_release(run_option_table, &g->options);
+    option_release(job_flag_options, &g->options);
     buf_release(&g->talk);
     free(g->text);
 }

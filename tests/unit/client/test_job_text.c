@@ -10,109 +10,6 @@
 
 #include "base/mem.h"
 #include "client/cmd/job_text.h"
-#include "client/options.h"
-
-struct sample {
-    bool follow;
-    const char *name, *output;
-    int64_t rank;
-    char **set;
-};
-
-static const struct option_spec table[] = {
-    {.name = "follow",
-     .letter = 'f',
-     .type = OPTION_FLAG,
-     .offset = offsetof(struct sample, follow),
-     .help = "f"},
-    {.name = "name",
-     .type = OPTION_TEXT,
-     .offset = offsetof(struct sample, name),
-     .value = "NAME",
-     .help = "n"},
-    {.name = "rank",
-     .letter = 'r',
-     .type = OPTION_INT,
-     .offset = offsetof(struct sample, rank),
-     .value = "R",
-     .help = "r"},
-    {.name = "output",
-     .letter = 'o',
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct sample, output),
-     .value = "table|json",
-     .help = "o"},
-    {.name = "set-key",
-     .type = OPTION_TEXTS,
-     .offset = offsetof(struct sample, set),
-     .value = "K=V",
-     .help = "s"},
-    {0},
-};
-
-static enum err_code parse(struct sample *s, struct arguments *args, struct err *e, const char *const *words)
-{
-    static char *argv[16];
-    int argc = 0;
-    *s = (struct sample){0};
-    for (; words[argc]; argc++)
-        argv[argc] = (char *)(uintptr_t)words[argc];
-    argv[argc] = NULL;
-    return options_parse((struct option_set[]){{table, s}, {NULL, NULL}}, argc, argv, NULL, args, e);
-}
-
-#define WORDS(...) ((const char *const[]){"cmd", __VA_ARGS__, NULL})
-
-static void test_all_forms(void **state)
-{
-    (void)state;
-    struct sample s;
-    struct arguments args;
-    struct err e;
-    assert_int_equal(parse(&s, &args, &e,
-                           WORDS("a", "--name=x", "-r3", "--set_key", "k=1", "-o", "json", "b", "-f",
-                                 "--set-key", "l=2", "--", "--name", "c")),
-                     ERR_OK);
-    assert_string_equal(s.name, "x");
-    assert_int_equal(s.rank, 3);
-    assert_string_equal(s.output, "json");
-    assert_true(s.follow);
-    assert_int_equal(strv_len(s.set), 2);
-    assert_string_equal(s.set[1], "l=2");
-    assert_int_equal(args.count, 2);
-    assert_string_equal(args.list[1], "b");
-    assert_string_equal(args.tail[0], "--name");
-    assert_string_equal(args.tail[1], "c");
-    options_release(table, &s);
-    assert_null(s.set);
-    arguments_release(&args);
-}
-
-static void refuse(const char *const *words, const char *message)
-{
-    struct sample s;
-    struct arguments args;
-    struct err e;
-    assert_int_equal(parse(&s, &args, &e, words), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, message);
-    options_release(table, &s);
-    arguments_release(&args);
-}
-
-static void test_misuse(void **state)
-{
-    (void)state;
-    refuse(WORDS("--nmae", "x"), "unknown option '--nmae', did you mean '--name'?");
-    refuse(WORDS("--xyzzy"), "unknown option '--xyzzy'");
-    refuse(WORDS("-x"), "unknown option '-x'");
-    refuse(WORDS("--rank", "two"), "'--rank two': a number was expected");
-    refuse(WORDS("--rank", "-1"), "'--rank -1': a number was expected");
-    refuse(WORDS("--rank=99999999999999999999"), "'--rank 99999999999999999999': a number was expected");
-    refuse(WORDS("--name"), "'--name' wants a value: NAME");
-    refuse(WORDS("-o", "yaml"), "'--output yaml': one of table|json was expected");
-    refuse(WORDS("-o", "tab"), "'--output tab': one of table|json was expected");
-    refuse(WORDS("--follow=yes"), "'--follow=yes': --follow takes no value");
-}
 
 static void test_command_becomes_a_job_file(void **state)
 {
@@ -243,8 +140,6 @@ static void test_carried_environment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_forms),
-        cmocka_unit_test(test_misuse),
         cmocka_unit_test(test_command_becomes_a_job_file),
         cmocka_unit_test(test_command_is_called_after_its_script),
         cmocka_unit_test(test_bad_flag_is_named),

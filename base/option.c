@@ -1,0 +1,403 @@
+#include "base/option.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/nearest.h"
+
+#define HELP_COLUMN 30 /* where --help's texts begin */
+#define HELP_WIDTH 100
+#define LISTS_MAX 16 /* different OPTION_TEXTS on one command line */
+
+struct option_parser {
+    const struct option_set *sets;
+    void *lists[LISTS_MAX]; /* OPTION_TEXTS that this command line has used */
+    size_t list_count;
+};
+
+struct option_slot { /* a row and where its value goes */
+    const struct option_spec *spec;
+    void *at;
+};
+
+enum err_code option_refuse(const char *name, const char *wanted, const char *text, struct err *e)
+{
+    return err_set(e, ERR_INVALID_ARGUMENT, "option '--%s' wants %s, got '%.128s'", name, wanted, text);
+}
+
+static bool option_name_matches(const char *given, size_t len, const char *name)
+{
+    if (strlen(name) != len)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (given[i] != name[i] && !(given[i] == '_' && name[i] == '-'))
+            return false;
+    return true;
+}
+
+/* By its letter, or where that is 0 by its name. */
+static struct option_slot option_find(const struct option_set *sets, const char *name, size_t len,
+                                      char letter)
+{
+    for (; sets->table; sets++)
+        for (const struct option_spec *s = sets->table; s->name; s++)
+            if (letter ? s->letter == letter : option_name_matches(name, len, s->name))
+                return (struct option_slot){s, (char *)sets->base + s->offset};
+    return (struct option_slot){NULL, NULL};
+}
+
+static enum err_code option_unknown(const struct option_set *sets, const char *given, size_t len,
+                                    struct err *e)
+{
+    const char *names[128];
+    size_t count = 0;
+    char word[64];
+    snprintf(word, sizeof(word), "%.*s", (int)len, given);
+    for (; sets->table; sets++)
+        for (const struct option_spec *s = sets->table; s->name && count < ARRAY_LEN(names); s++)
+            if (!s->hidden)
+                names[count++] = s->name;
+    const char *near = nearest_name(word, names, count);
+    if (near)
+        return err_set(e, ERR_INVALID_ARGUMENT, "unknown option '--%s', did you mean '--%s'?", word, near);
+    return err_set(e, ERR_INVALID_ARGUMENT, "unknown option '--%s'", word);
+}
+
+static enum err_code option_refuse_number(const struct option_spec *s, const char *text, struct err *e)
+{
+    char wanted[96];
+    if (s->max > 0 && !isinf(s->max))
+        snprintf(wanted, sizeof(wanted), "a number of %.15g to %.15g", s->min, s->max);
+    else if (s->min > 0)
+        snprintf(wanted, sizeof(wanted), "a number of at least %.15g", s->min);
+    else
+        snprintf(wanted, sizeof(wanted), "a number");
+    return option_refuse(s->name, wanted, text, e);
+}
+
+static bool option_in_range(const struct option_spec *s, double value)
+{
+    return value >= s->min && (s->max == 0 || value <= s->max);
+}
+
+static enum err_code option_read_int(const struct option_spec *s, const char *text, int64_t *out,
+                                     struct err *e)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    /* strtoll would accept blanks and a sign */
+    if (!isdigit((unsigned char)*text) || *end || errno || !option_in_range(s, (double)value))
+        return option_refuse_number(s, text, e);
+    *out = value;
+    return ERR_OK;
+}
+
+static enum err_code option_read_real(const struct option_spec *s, const char *text, double *out,
+                                      struct err *e)
+{
+    char *end;
+    double value = strtod(text, &end);
+    /* nan is in no range */
+    if (end == text || *end || !isfinite(value) || !option_in_range(s, value))
+        return option_refuse_number(s, text, e);
+    *out = value;
+    return ERR_OK;
+}
+
+static enum err_code option_read_fd(const struct option_spec *s, const char *text, int *out, struct err *e)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (!isdigit((unsigned char)*text) || *end || errno || value > INT_MAX)
+        return option_refuse(s->name, "the number of a file descriptor", text, e);
+    *out = (int)value;
+    return ERR_OK;
+}
+
+static enum err_code option_read_choice(const struct option_spec *s, const char *text, const char **out,
+                                        struct err *e)
+{
+    char wanted[96];
+    size_t len = strlen(text);
+    for (const char *at = s->value; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
+        size_t end = strcspn(at, "|");
+        if (end == len && memcmp(at, text, len) == 0) {
+            *out = text;
+            return ERR_OK;
+        }
+    }
+    snprintf(wanted, sizeof(wanted), "one of %s", s->value);
+    return option_refuse(s->name, wanted, text, e);
+}
+
+static void option_add_text(struct option_parser *p, char ***list, const char *text)
+{
+    bool used = false;
+    for (size_t i = 0; i < p->list_count; i++)
+        used |= p->lists[i] == list;
+    if (!used) { /* what the list holds came from a file or is a default: the command line wins */
+        BUG_ON(p->list_count == LISTS_MAX);
+        p->lists[p->list_count++] = list;
+        strv_free(*list);
+        *list = NULL;
+    }
+    *list = strv_append(*list, text);
+}
+
+static enum err_code option_store(struct option_parser *p, const struct option_slot *slot, const char *text,
+                                  struct err *e)
+{
+    const struct option_spec *s = slot->spec;
+    switch (s->type) {
+    case OPTION_FLAG:
+        *(bool *)slot->at = true;
+        return ERR_OK;
+    case OPTION_TEXT:
+        *(const char **)slot->at = text;
+        return ERR_OK;
+    case OPTION_COPY:
+        free(*(char **)slot->at);
+        *(char **)slot->at = xstrdup(text);
+        return ERR_OK;
+    case OPTION_TEXTS:
+        option_add_text(p, slot->at, text);
+        return ERR_OK;
+    case OPTION_INT:
+        return option_read_int(s, text, slot->at, e);
+    case OPTION_REAL:
+        return option_read_real(s, text, slot->at, e);
+    case OPTION_CHOICE:
+        return option_read_choice(s, text, slot->at, e);
+    case OPTION_FD:
+        return option_read_fd(s, text, slot->at, e);
+    case OPTION_PARSED:
+        return s->parse(text, slot->at) ? ERR_OK : option_refuse(s->name, s->wanted, text, e);
+    }
+    BUG_ON("unknown option type");
+    return ERR_INTERNAL;
+}
+
+/* The option at argv[*i]; moves *i over a value that is an argument of its own. */
+static enum err_code option_parse_at(struct option_parser *p, int argc, char **argv, int *i, struct err *e)
+{
+    const char *arg = argv[*i], *value = NULL;
+    bool is_long = arg[1] == '-';
+    size_t len = is_long ? strcspn(arg + 2, "=") : 0;
+    struct option_slot slot =
+        is_long ? option_find(p->sets, arg + 2, len, 0) : option_find(p->sets, NULL, 0, arg[1]);
+    const struct option_spec *s = slot.spec;
+    if (!s && is_long)
+        return option_unknown(p->sets, arg + 2, len, e);
+    if (!s)
+        return err_set(e, ERR_INVALID_ARGUMENT, "unknown option '-%c'", arg[1]);
+    if (is_long && arg[2 + len] == '=')
+        value = arg + 3 + len;
+    else if (!is_long && arg[2])
+        value = arg + 2;
+    if (s->type == OPTION_FLAG) {
+        if (value)
+            return err_set(e, ERR_INVALID_ARGUMENT, "option '--%s' takes no value, got '%.128s'", s->name,
+                           value);
+        return option_store(p, &slot, NULL, e);
+    }
+    if (!value && s->fits && (*i + 1 >= argc || !s->fits(argv[*i + 1])))
+        value = s->otherwise;
+    if (!value && *i + 1 >= argc)
+        return err_set(e, ERR_INVALID_ARGUMENT, "option '--%s' wants a value: %s", s->name, s->value);
+    return option_store(p, &slot, value ? value : argv[++*i], e);
+}
+
+enum err_code option_parse(const struct option_set *sets, int argc, char **argv,
+                           bool (*ends)(const char *argument), struct option_arguments *args, struct err *e)
+{
+    struct option_parser p = {.sets = sets};
+    *args = (struct option_arguments){.list = xcalloc((size_t)argc + 1, sizeof(*args->list))};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            args->tail = argv + i + 1;
+            return ERR_OK;
+        }
+        bool argument = argv[i][0] != '-' || !argv[i][1]; /* "-" alone stands for stdin */
+        if (argument && ends && ends(argv[i])) {
+            args->tail = argv + i;
+            return ERR_OK;
+        }
+        if (argument)
+            args->list[args->count++] = argv[i];
+        else if (option_parse_at(&p, argc, argv, &i, e) != ERR_OK)
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+/* The entry of env that belongs to an option, or NULL. */
+static const char *option_variable(const struct option_spec *s, const char *prefix, char *const *env)
+{
+    char name[64];
+    int len = snprintf(name, sizeof(name), "%s%s=", prefix, s->name);
+    BUG_ON(len < 0 || (size_t)len >= sizeof(name));
+    for (char *at = name + strlen(prefix); *at; at++)
+        *at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
+    for (; *env; env++)
+        if (strncmp(*env, name, (size_t)len) == 0)
+            return *env;
+    return NULL;
+}
+
+static bool option_is_given(const struct option_spec *s, const void *at)
+{
+    switch (s->type) {
+    case OPTION_FLAG:
+        return *(const bool *)at;
+    case OPTION_TEXT:
+    case OPTION_CHOICE:
+        return *(const char *const *)at != NULL;
+    case OPTION_COPY:
+        return *(char *const *)at != NULL;
+    case OPTION_TEXTS:
+        return *(char **const *)at != NULL;
+    case OPTION_INT:
+        return *(const int64_t *)at != 0;
+    case OPTION_REAL:
+        return *(const double *)at != 0;
+    case OPTION_FD:
+    case OPTION_PARSED:
+        break;
+    }
+    BUG_ON("an option of this type cannot come from a variable");
+    return false;
+}
+
+enum err_code option_environment(const struct option_spec *table, void *base, const char *prefix,
+                                 char *const *env, struct err *e)
+{
+    struct option_parser p = {0};
+    for (const struct option_spec *s = table; s->name; s++) {
+        struct option_slot slot = {s, (char *)base + s->offset};
+        const char *entry = option_is_given(s, slot.at) ? NULL : option_variable(s, prefix, env);
+        const char *value = entry ? strchr(entry, '=') + 1 : "";
+        if (!*value || (s->type == OPTION_FLAG && strcmp(value, "0") == 0))
+            continue;
+        if (option_store(&p, &slot, value, e) != ERR_OK)
+            return err_wrap(e, "%.*s", (int)strcspn(entry, "="), entry);
+    }
+    return ERR_OK;
+}
+
+void option_arguments_release(struct option_arguments *args)
+{
+    free(args->list);
+    *args = (struct option_arguments){0};
+}
+
+void option_release(const struct option_spec *table, void *base)
+{
+    for (const struct option_spec *s = table; s && s->name; s++) {
+        void *at = (char *)base + s->offset;
+        /* NULL afterwards, since an alias may name the same field. */
+        if (s->type == OPTION_TEXTS) {
+            strv_free(*(char ***)at);
+            *(char ***)at = NULL;
+        } else if (s->type == OPTION_COPY) {
+            free(*(char **)at);
+            *(char **)at = NULL;
+        }
+    }
+}
+
+/* Appends words behind column `at`, with line breaks before HELP_WIDTH. */
+static void option_help_words(struct buf *out, const char *text, size_t *at)
+{
+    while (*(text += strspn(text, " "))) {
+        size_t len = strcspn(text, " ");
+        if (*at > HELP_COLUMN && *at + 1 + len > HELP_WIDTH) {
+            buf_printf(out, "\n%*s", HELP_COLUMN, "");
+            *at = HELP_COLUMN;
+        }
+        buf_printf(out, "%s%.*s", *at > HELP_COLUMN ? " " : "", (int)len, text);
+        *at += len + (*at > HELP_COLUMN);
+        text += len;
+    }
+}
+
+void option_help(const struct option_spec *table, struct buf *out)
+{
+    for (const struct option_spec *s = table; s->name; s++) {
+        char left[80];
+        size_t at = HELP_COLUMN;
+        if (s->hidden)
+            continue;
+        snprintf(left, sizeof(left), "  %c%c%s --%s%s%s", s->letter ? '-' : ' ', s->letter ? s->letter : ' ',
+                 s->letter ? "," : " ", s->name, s->value ? " " : "", s->value ? s->value : "");
+        if (strlen(left) > HELP_COLUMN - 2) /* the text goes to the next line */
+            buf_printf(out, "%s\n%*s", left, HELP_COLUMN, "");
+        else
+            buf_printf(out, "%-*s", HELP_COLUMN, left);
+        option_help_words(out, s->help, &at);
+        if (s->default_text) {
+            CLEANUP(free_text) char *usual = xasprintf("(default: %s)", s->default_text);
+            option_help_words(out, usual, &at);
+        }
+        buf_putc(out, '\n');
+    }
+}
+
+static enum conf_type option_conf_type(const struct option_spec *s)
+{
+    if (s->from_node)
+        return CONF_CUSTOM;
+    switch (s->type) {
+    case OPTION_FLAG:
+        return CONF_BOOL;
+    case OPTION_COPY:
+        return CONF_TEXT;
+    case OPTION_TEXTS:
+        return CONF_TEXTS;
+    case OPTION_INT:
+        return CONF_INT;
+    case OPTION_REAL:
+        return CONF_REAL;
+    case OPTION_PARSED:
+        return CONF_PARSED;
+    case OPTION_TEXT: /* borrowed: the file's text does not live as long */
+    case OPTION_CHOICE:
+    case OPTION_FD:
+        break;
+    }
+    BUG_ON("an option of this type cannot have a key");
+    return CONF_TEXT;
+}
+
+struct conf_field *option_conf_fields(const struct option_spec *table, const struct conf_field *more)
+{
+    struct conf_field *fields = NULL;
+    size_t count = 0, cap = 0;
+    for (const struct option_spec *s = table; s->name; s++) {
+        if (!s->key)
+            continue;
+        fields = array_grow(fields, count, &cap, sizeof(*fields));
+        fields[count++] = (struct conf_field){.key = s->key,
+                                              .type = option_conf_type(s),
+                                              .offset = s->offset,
+                                              .min = s->min,
+                                              .max = s->max,
+                                              .parse = s->parse,
+                                              .wanted = s->wanted,
+                                              .fn = s->from_node};
+    }
+    for (; more && more->key; more++) {
+        fields = array_grow(fields, count, &cap, sizeof(*fields));
+        fields[count++] = *more;
+    }
+    fields = array_grow(fields, count, &cap, sizeof(*fields));
+    fields[count] = (struct conf_field){0};
+    return fields;
+}

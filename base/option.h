@@ -1,0 +1,80 @@
+#ifndef DDP_BASE_OPTION_H
+#define DDP_BASE_OPTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/conf.h"
+#include "base/err.h"
+
+/* Command-line options by const tables: one row is one option, and gives its flag, its key in a YAML file, its
+ * checks and its line of --help. Accepted forms: `--name value`, `--name=value`, `-r value`, `-r3`, and `_` for
+ * `-` in a name. Options and arguments may be mixed; `--` ends both, and what follows it is the tail (a
+ * COMMAND). Errors are INVALID_ARGUMENT with a whole message:
+ *   unknown option '--nodse', did you mean '--nodes'?
+ *   option '--slots' wants a number of 1 to 4096, got 'abc' */
+enum option_type {
+    OPTION_FLAG,   /* bool */
+    OPTION_TEXT,   /* const char *, borrowed from argv */
+    OPTION_COPY,   /* char *, owned; the text that was there is freed */
+    OPTION_TEXTS,  /* char **, a strv of copies; the first use on a command line replaces the list */
+    OPTION_INT,    /* int64_t, min..max */
+    OPTION_REAL,   /* double, min..max */
+    OPTION_CHOICE, /* const char *: one of `value`, "table|json" */
+    OPTION_FD,     /* int: the number of a file descriptor */
+    OPTION_PARSED, /* whatever `parse` writes */
+};
+
+struct option_spec {
+    const char *name; /* "nodes"; NULL ends a table */
+    const char *key;  /* in the YAML file; NULL: the option has none */
+    char letter;      /* or 0 */
+    enum option_type type;
+    size_t offset;            /* of the value in the struct that the table fills */
+    const char *value;        /* what --help calls the value: "N"; choices: "table|json" */
+    const char *help;         /* for --help, which breaks its lines */
+    const char *default_text; /* for --help: what holds without the option; NULL: nothing to say */
+    bool hidden;              /* an alias that --help leaves out */
+    double min, max;          /* both 0: 0 or more; max INFINITY: no upper end */
+    bool (*parse)(const char *text, void *at); /* OPTION_PARSED: false if the text is wrong */
+    const char *wanted;                        /* OPTION_PARSED, for messages: "a range such as 1-9" */
+    /* The key, where YAML has another form than the command line (a list). */
+    enum err_code (*from_node)(const struct conf_node *node, void *at, struct err *e);
+    /* OPTION_TEXT whose value may be left out: the next argument is the value only if `fits` accepts it, else
+     * the value is `otherwise`. NULL: the value is required. */
+    bool (*fits)(const char *text);
+    const char *otherwise;
+};
+
+struct option_set { /* a table and the struct it fills */
+    const struct option_spec *table;
+    void *base;
+};
+
+struct option_arguments { /* what is no option */
+    char **list;          /* owned array of borrowed texts, count of them */
+    size_t count;
+    char **tail; /* borrowed, NULL-terminated; NULL: there is none */
+};
+
+/* sets ends with a NULL table. argv[0] is skipped. ends: tells which argument begins the tail as if "--" stood
+ * before it; NULL: none does. On failure some values are set and args must be released too. */
+MUST_CHECK enum err_code option_parse(const struct option_set *sets, int argc, char **argv,
+                                      bool (*ends)(const char *argument), struct option_arguments *args,
+                                      struct err *e);
+/* Gives each option that the command line left out the value of its variable in `env` ("NAME=value" list):
+ * prefix, then the name in capitals, `_` for `-`. A flag is on when its variable is neither "" nor "0". */
+MUST_CHECK enum err_code option_environment(const struct option_spec *table, void *base, const char *prefix,
+                                            char *const *env, struct err *e);
+void option_arguments_release(struct option_arguments *args);
+void option_release(const struct option_spec *table, void *base); /* frees its OPTION_COPY and OPTION_TEXTS */
+void option_help(const struct option_spec *table, struct buf *out);
+/* The rows that have a key, as a table for conf_read into the same struct, followed by the rows of `more` (or
+ * NULL). Heap-owned. */
+struct conf_field *option_conf_fields(const struct option_spec *table, const struct conf_field *more);
+/* INVALID_ARGUMENT, "option '--NAME' wants WANTED, got 'TEXT'". */
+enum err_code option_refuse(const char *name, const char *wanted, const char *text, struct err *e);
+
+#endif

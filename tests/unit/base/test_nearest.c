@@ -1,0 +1,54 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/nearest.h"
+
+static const char *const names[] = {"coordinator", "node", "nodes", "slots", "slots-per-gpu"};
+
+static void expect(const char *word, const char *name)
+{
+    const char *got = nearest_name(word, names, ARRAY_LEN(names));
+    if (name)
+        assert_string_equal(got ? got : "nothing", name);
+    else
+        assert_null(got);
+}
+
+static void test_typing_errors(void **state)
+{
+    (void)state;
+    expect("ndoes", "nodes"); /* two swapped letters are one edit */
+    expect("slotz", "slots");
+    expect("cordinator", "coordinator");
+    expect("slots_per_gpu", "slots-per-gpu");
+}
+
+static void test_abbreviations(void **state)
+{
+    (void)state;
+    expect("coord", "coordinator");
+    expect("co", NULL);
+}
+
+static void test_other_words(void **state)
+{
+    (void)state;
+    expect("xyzzy", NULL);
+    expect("a-word-that-is-much-longer-than-any-name", NULL);
+    assert_null(nearest_name("node", NULL, 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_typing_errors),
+        cmocka_unit_test(test_abbreviations),
+        cmocka_unit_test(test_other_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
