@@ -13,8 +13,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cluster"))
-import torch_python  # noqa: E402
-from cluster import Cluster, program, wait_for  # noqa: E402
+from lib import torch_python  # noqa: E402
+from lib.cluster import Cluster, program, wait_for  # noqa: E402
 
 RANK = os.path.join(os.environ.get("DDP_BUILD", os.path.join(os.path.dirname(__file__), "..", "..", "build")),
                     "bench", "launch_rank")

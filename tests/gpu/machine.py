@@ -172,7 +172,7 @@ class Machine:
     def cluster(self, run, slots):
         """A coordinator and an agent that puts so many workers on each GPU; closed by `with`."""
         os.environ["DDP_BIN"] = self.bin  # read when the module is
-        from cluster import Cluster
+        from lib.cluster import Cluster
         c = Cluster(start=False, agent_args=["--slots-per-gpu", str(slots)] if slots > 1 else [])
         c.env.update({k: v for k, v in self.env.items() if k not in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME")})
         try:

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import time
 
-from cluster import Cluster, SIGKILL, alive, program, wait_for
-from ring_jobs import act, await_verdict, pid_of, ring
+from lib.cluster import Cluster, SIGKILL, alive, program, wait_for
+from lib.ring_jobs import act, await_verdict, pid_of, ring
 
 CGROUP = "/sys/fs/cgroup"
 
@@ -48,7 +48,7 @@ def complaint_08_ports_never_collide():
 def complaint_09_gpus_by_id():
     """A launcher cannot say which GPUs, so jobs that share a machine meet on GPU 0. Here each rank's GPUs are leased by
     UUID: two jobs on a node of four have two each, a third waits."""
-    from rpc import FakeAgent, connect  # where it is installed
+    from lib.rpc import FakeAgent, connect  # where it is installed
     uuids = ["GPU-%d" % i for i in range(4)]
     with Cluster(agents=0) as c:
         node = FakeAgent(connect("unix:" + os.path.join(c.state, "coordinator.sock")), "n1", slots=8, gpus=uuids)

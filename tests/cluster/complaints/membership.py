@@ -2,7 +2,7 @@
 import os
 import sqlite3
 
-from cluster import Cluster, SIGKILL, wait_for
+from lib.cluster import Cluster, SIGKILL, wait_for
 from lib.counting import Counting
 from lib.machines import kill_machine
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 
-from cluster import Cluster, SIGKILL, wait_for
+from lib.cluster import Cluster, SIGKILL, wait_for
 from lib.steps import committed, ends_whole, runs_on, train, undisturbed
 from membership import rows
 

@@ -1,9 +1,7 @@
 """A command job whose ranks count: step reports, a file a rank, and an end when they are told."""
 import os
-import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from cluster import wait_for  # noqa: E402
+from lib.cluster import wait_for
 
 SCRIPT = """i=0
 echo $$ > pid-$RANK

@@ -2,11 +2,9 @@
 import json
 import os
 import sqlite3
-import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from cluster import Cluster, Network, wait_for  # noqa: E402
+from lib.cluster import Cluster, Network, wait_for
 
 NOTICED_S = 12
 

@@ -3,8 +3,7 @@ import os
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from cluster import Cluster, Network, free_port, program, wait_for  # noqa: E402
+from lib.cluster import Cluster, Network, free_port, program, wait_for
 
 TOKEN = "00112233445566778899aabbccddeeff" * 2
 

@@ -3,10 +3,8 @@ network namespace. Like the real ones they hand on nothing of the caller's envir
 variables), start in another directory, and what they started outlives them when they are killed."""
 import os
 import shlex
-import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from cluster import BIN  # noqa: E402
+from lib.cluster import BIN
 
 SSH = """#!/bin/bash
 # stands for ssh [-x] [-o OPTION]... HOST COMMAND

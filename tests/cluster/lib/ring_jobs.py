@@ -2,7 +2,7 @@
 import json
 import os
 
-from cluster import SOURCE, wait_for
+from lib.cluster import SOURCE, wait_for
 
 RING = os.path.join(SOURCE, "tests", "cluster", "lib", "ring.py")
 

@@ -9,7 +9,7 @@ import threading
 import time
 from signal import SIGCONT, SIGKILL, SIGSTOP
 
-from cluster import wait_for
+from lib.cluster import wait_for
 
 TESTS = os.path.join(os.environ.get("DDP_BUILD", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..",
                                                              "build")), "tests")

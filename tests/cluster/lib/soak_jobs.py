@@ -7,7 +7,7 @@ import struct
 import subprocess
 import time
 
-from cluster import Result, Timeout, wait_for
+from lib.cluster import Result, Timeout, wait_for
 
 ENDED = ("succeeded", "failed", "cancelled")
 OPEN_MOST = 4

@@ -1,7 +1,7 @@
 """A train job of which every step can be told by its loss: the mean over just that step's samples."""
 import os
 
-from cluster import wait_for
+from lib.cluster import wait_for
 
 JOB = """
 nodes: %s

@@ -2,7 +2,7 @@
 import os
 import re
 
-from cluster import SOURCE, processes_with, wait_for
+from lib.cluster import SOURCE, processes_with, wait_for
 
 TRAIN = os.path.join(SOURCE, "examples", "pytorch", "train.py")
 SPAWN = os.path.join(SOURCE, "examples", "pytorch", "spawn.py")

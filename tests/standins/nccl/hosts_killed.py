@@ -9,7 +9,7 @@ import sys
 
 TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 sys.path.insert(0, os.path.join(TESTS, "cluster"))
-from cluster import Cluster, Network, need_root, wait_for  # noqa: E402
+from lib.cluster import Cluster, Network, need_root, wait_for  # noqa: E402
 from lib.lost import committed, rows  # noqa: E402
 
 EXIT_PEER_LOST = 75

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 
-SOURCE = os.environ.get("DDP_SOURCE", os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+SOURCE = os.environ.get("DDP_SOURCE", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 
 
 def _load():

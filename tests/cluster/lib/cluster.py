@@ -1,7 +1,7 @@
 """A real cluster for tests: daemons as child processes, conditions with deadlines, and nothing left behind.
 
     #!/usr/bin/python3
-    from cluster import Cluster
+    from lib.cluster import Cluster
     with Cluster(agents=2) as c:
         job = c.submit("--nodes", "2", "--", "sh", "-c", "echo hello")
         c.wait_job(job, "succeeded")
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 
-SOURCE = os.environ.get("DDP_SOURCE", os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+SOURCE = os.environ.get("DDP_SOURCE", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 BIN = os.environ.get("DDP_BIN", os.path.join(SOURCE, "build", "bin"))
 # Sanitizer builds are several times slower; DDP_TEST_SLOW stretches every deadline.
 SLOW = float(os.environ.get("DDP_TEST_SLOW", "1"))

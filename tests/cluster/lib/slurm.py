@@ -1,7 +1,7 @@
 """A real Slurm for tests: slurmctld on this machine and a slurmd in a network namespace for each node, each with a
 host name, an address and ports of its own.
 
-    from slurm import Slurm
+    from lib.slurm import Slurm
     with Slurm() as s:
         job = s.sbatch("srun ddpctl run -- hostname", "--nodes=2", wait=True)
         assert job.code == 0, job
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from cluster import BIN, Cluster, Daemon, Network, Result, free_port, need_root, wait_for
+from lib.cluster import BIN, Cluster, Daemon, Network, Result, free_port, need_root, wait_for
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scancel", "sinfo", "squeue", "scontrol")
 

@@ -3,7 +3,6 @@ that they speak HTTP/2, and streams that are opened and reset at once."""
 import select
 import socket
 import struct
-import time
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING = 0, 1, 2, 3, 4, 6
