@@ -1,5 +1,7 @@
-#include <getopt.h>
+#include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,83 +9,99 @@
 
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/mem.h"
+#include "base/program.h"
 #include "daemon/supervisor/group.h"
 
-static const char help[] =
-    "usage: ddp-supervisor --dir DIR --job N --node NAME [--control-fd FD] [--open-files N]\n"
-    "       [--attached]\n"
-    "\n"
-    "The parent of a job's workers on one node. ddp-agent starts it; nobody else needs to.\n"
-    "It outlives the agent: a new one finds it by DIR/control.sock.\n"
-    "\n"
-    "  --dir DIR        lock, control socket and exit records of this job on this node\n"
-    "  --job N          the job's number\n"
-    "  --node NAME      this node's name, for messages\n"
-    "  --control-fd FD  a control connection that is open already\n"
-    "  --open-files N   soft limit of open files for the workers (ulimit -n); default: its own\n"
-    "  --attached       kill everything when that connection closes (ddpctl run)\n"
-    "  --version        print the version\n";
-
-static const struct option options[] = {
-    {"dir", required_argument, NULL, 'd'},
-    {"job", required_argument, NULL, 'j'},
-    {"node", required_argument, NULL, 'n'},
-    {"control-fd", required_argument, NULL, 'c'},
-    {"open-files", required_argument, NULL, 'o'},
-    {"attached", no_argument, NULL, 'a'},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'v'},
-    {NULL, 0, NULL, 0},
+struct supervisor_options {
+    const char *dir, *node;
+    int64_t job;
+    int control_fd;
+    rlim_t open_files;
+    bool attached;
 };
 
-static _Noreturn void leave(FILE *to, const char *text, int code)
+/* "18446744073709551615" is RLIM_INFINITY, which OPTION_INT cannot hold. */
+static bool parse_limit(const char *text, void *at)
 {
-    fputs(text, to);
-    exit(code);
+    char *end;
+    errno = 0;
+    *(rlim_t *)at = strtoull(text, &end, 10);
+    return isdigit((unsigned char)*text) && !*end && !errno;
 }
 
-static struct group_options read_options(int argc, char **argv)
-{
-    struct group_options o = {.control_fd = -1};
-    int c;
+#define AT(member) .offset = offsetof(struct supervisor_options, member)
+static const struct option_spec options[] = {
+    {.name = "dir",
+     .type = OPTION_TEXT,
+     AT(dir),
+     .value = "DIR",
+     .help = "lock, control socket and exit records of this job on this node"},
+    {.name = "job",
+     .type = OPTION_INT,
+     AT(job),
+     .value = "N",
+     .min = 1,
+     .max = INFINITY,
+     .help = "job number"},
+    {.name = "node",
+     .type = OPTION_TEXT,
+     AT(node),
+     .value = "NAME",
+     .help = "name of this node, for messages"},
+    {.name = "control-fd",
+     .type = OPTION_FD,
+     AT(control_fd),
+     .value = "FD",
+     .help = "a control connection that is open already"},
+    {.name = "open-files",
+     .type = OPTION_PARSED,
+     AT(open_files),
+     .value = "N",
+     .parse = parse_limit,
+     .wanted = "a number",
+     .help = "soft limit of open files for the workers (ulimit -n)",
+     .default_text = "its own"},
+    {.name = "attached",
+     .type = OPTION_FLAG,
+     AT(attached),
+     .help = "kill all workers when the control connection closes (ddpctl run)"},
+    {0},
+};
 
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        switch (c) {
-        case 'd':
-            o.dir = optarg;
-            break;
-        case 'j':
-            o.job = strtoll(optarg, NULL, 10);
-            break;
-        case 'n':
-            o.node = optarg;
-            break;
-        case 'c':
-            o.control_fd = atoi(optarg);
-            break;
-        case 'o':
-            o.files = strtoull(optarg, NULL, 10);
-            break;
-        case 'a':
-            o.attached = true;
-            break;
-        case 'h':
-            leave(stdout, help, 0);
-        case 'v':
-            leave(stdout, "ddp-supervisor " DDP_VERSION "\n", 0);
-        default:
-            leave(stderr, "ddp-supervisor: try --help\n", 2);
-        }
-    }
-    if (!o.dir || !o.node || o.job <= 0 || optind != argc || (o.attached && o.control_fd < 0))
-        leave(stderr, help, 2);
-    return o;
+static const struct program program = {
+    .name = "ddp-supervisor",
+    .usage = "ddp-supervisor --dir DIR --job N --node NAME [OPTIONS]",
+    .help = "The parent of a job's workers on one node. ddp-agent starts it.\n"
+            "It outlives the agent: a new agent finds it by DIR/control.sock.",
+};
+
+/* Ends the program on --help, --version and misuse. */
+static struct group_options options_read(int argc, char **argv)
+{
+    struct supervisor_options o = {.control_fd = -1};
+    struct option_arguments args;
+    int code = program_parse(&program, (struct option_set[]){{options, &o}, {0}}, argc, argv, &args);
+
+    if (code < 0 && (args.count || args.tail))
+        code = program_misused(&program, "takes options only");
+    if (code < 0 && (!o.dir || !o.node || !o.job))
+        code = program_misused(&program, "--dir, --job and --node are required");
+    if (code < 0 && o.attached && o.control_fd < 0)
+        code = program_misused(&program, "--attached needs --control-fd");
+    option_arguments_release(&args);
+    if (code >= 0)
+        exit(code);
+    return (struct group_options){.dir = o.dir,
+                                  .node = o.node,
+                                  .job = o.job,
+                                  .files = o.open_files,
+                                  .control_fd = o.control_fd,
+                                  .attached = o.attached};
 }
 
 int main(int argc, char **argv)
 {
-    struct group_options o = read_options(argc, argv);
+    struct group_options o = options_read(argc, argv);
     struct group *g;
     rlim_t before;
     struct err e;
