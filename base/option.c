@@ -41,7 +41,7 @@ static bool option_name_matches(const char *given, size_t len, const char *name)
     return true;
 }
 
-/* By its letter, or where that is 0 by its name. */
+/* By its letter, or, if that is 0, by its name. */
 static struct option_slot option_find(const struct option_set *sets, const char *name, size_t len,
                                       char letter)
 {
@@ -71,13 +71,15 @@ static enum err_code option_unknown(const struct option_set *sets, const char *g
 
 static enum err_code option_refuse_number(const struct option_spec *s, const char *text, struct err *e)
 {
+    /* "1.5" is a number: say what is wrong with it */
+    const char *number = s->type == OPTION_INT && strspn(text, "0123456789.") == strlen(text) && strchr(text, '.') ? "a whole number" : "a number";
     char wanted[96];
     if (s->max > 0 && !isinf(s->max))
-        snprintf(wanted, sizeof(wanted), "a number of %.15g to %.15g", s->min, s->max);
+        snprintf(wanted, sizeof(wanted), "%s of %.15g to %.15g", number, s->min, s->max);
     else if (s->min > 0)
-        snprintf(wanted, sizeof(wanted), "a number of at least %.15g", s->min);
+        snprintf(wanted, sizeof(wanted), "%s of at least %.15g", number, s->min);
     else
-        snprintf(wanted, sizeof(wanted), "a number");
+        snprintf(wanted, sizeof(wanted), "%s", number);
     return option_refuse(s->name, wanted, text, e);
 }
 

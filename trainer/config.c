@@ -6,8 +6,6 @@
 #include "base/conf.h"
 #include "base/mem.h"
 
-#define USAGE "usage: ddp-trainer --standalone JOB.yaml [--set KEY=VALUE ...]"
-
 static enum err_code env_int(const char *name, int fallback, int *out, struct err *e)
 {
     const char *text = getenv(name);
@@ -45,37 +43,12 @@ static enum err_code read_job(struct trainer_config *c, const char *path, char *
     return ERR_OK;
 }
 
-static void free_sets(char ***sets)
-{
-    strv_free(*sets);
-}
-
-static enum err_code read_arguments(struct trainer_config *c, int argc, char **argv, struct err *e)
-{
-    CLEANUP(free_sets) char **sets = NULL;
-    const char *path = NULL;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--standalone"))
-            c->standalone = true;
-        else if (!strcmp(argv[i], "--set") && i + 1 < argc)
-            sets = strv_append(sets, argv[++i]);
-        else if (argv[i][0] != '-' && !path)
-            path = argv[i];
-        else
-            return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is not understood; " USAGE, argv[i]);
-    }
-    if (!c->standalone || !path)
-        return err_set(e, ERR_INVALID_ARGUMENT, USAGE);
-    c->local_world_size = 1;
-    return read_job(c, path, sets, e);
-}
-
 static enum err_code read_environment(struct trainer_config *c, struct err *e)
 {
     const char *path = getenv("DDP_JOB_FILE");
     if (!path)
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "no DDP_JOB_FILE: a supervisor starts ddp-trainer, or use --standalone; " USAGE);
+                       "no DDP_JOB_FILE: a supervisor starts ddp-trainer, or use --standalone (see ddp-trainer --help)");
     if (env_int("LOCAL_RANK", 0, &c->local_rank, e) ||
         env_int("LOCAL_WORLD_SIZE", 1, &c->local_world_size, e))
         return e->code;
@@ -85,10 +58,10 @@ static enum err_code read_environment(struct trainer_config *c, struct err *e)
     return read_job(c, path, NULL, e);
 }
 
-enum err_code config_read(struct trainer_config *out, int argc, char **argv, struct err *e)
+enum err_code config_read(struct trainer_config *out, const struct trainer_options *o, struct err *e)
 {
-    *out = (struct trainer_config){0};
-    return argc > 1 ? read_arguments(out, argc, argv, e) : read_environment(out, e);
+    *out = (struct trainer_config){.standalone = o->standalone, .local_world_size = 1};
+    return o->standalone ? read_job(out, o->job_file, o->set, e) : read_environment(out, e);
 }
 
 void config_release(struct trainer_config *c)

@@ -21,11 +21,6 @@
 #define PROMPT_LIMIT ((size_t)16 << 20)
 #define VOCABULARY_LIMIT ((size_t)32 << 20)
 
-struct wish {
-    const char *dir, *prompt, *digest;
-    double tokens, temperature, top_k, seed;
-};
-
 struct speaker {
     const char *dir; /* where the model lies */
     struct train_spec spec;
@@ -39,62 +34,6 @@ struct speaker {
     float *logits;  /* (vocab) */
     int32_t *order; /* (vocab): tokens, likeliest first as far as needed */
 };
-
-/* ---- arguments */
-
-static enum err_code read_number(const char *name, const char *text, double least, double most, double *out,
-                                 struct err *e)
-{
-    char *end = NULL;
-    double value = strtod(text, &end);
-    if (!*text || *end || !(value >= least && value <= most))
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s %s': a number from %g to %g was expected", name, text,
-                       least, most);
-    *out = value;
-    return ERR_OK;
-}
-
-static enum err_code read_whole(const char *name, const char *text, double least, double *out, struct err *e)
-{
-    if (read_number(name, text, least, 0x1p53, out, e))
-        return e->code;
-    if (*out != floor(*out))
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s %s': a whole number was expected", name, text);
-    return ERR_OK;
-}
-
-static enum err_code read_argument(struct wish *w, const char *name, const char *value, struct err *e)
-{
-    if (!strcmp(name, "--tokens"))
-        return read_whole(name, value, 1, &w->tokens, e);
-    if (!strcmp(name, "--temperature"))
-        return read_number(name, value, 0, 1000, &w->temperature, e);
-    if (!strcmp(name, "--top-k"))
-        return read_whole(name, value, 1, &w->top_k, e);
-    if (!strcmp(name, "--seed"))
-        return read_whole(name, value, 0, &w->seed, e);
-    if (!strcmp(name, "--digest"))
-        w->digest = value;
-    else if (!strcmp(name, "--prompt"))
-        w->prompt = value;
-    else
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is not understood", name);
-    return ERR_OK;
-}
-
-static enum err_code read_arguments(struct wish *w, int argc, char **argv, struct err *e)
-{
-    *w = (struct wish){.prompt = "", .tokens = 200, .temperature = 0.8, .top_k = 0x1p53, .seed = 1};
-    if (argc < 3 || argc % 2 == 0)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "usage: ddp-trainer --generate DIR [--prompt TEXT] [--tokens N] [--temperature T] "
-                       "[--top-k K] [--seed S] [--digest D]");
-    w->dir = argv[2];
-    for (int i = 3; i < argc; i += 2)
-        if (read_argument(w, argv[i], argv[i + 1], e))
-            return e->code;
-    return ERR_OK;
-}
 
 /* ---- the model */
 
@@ -298,10 +237,10 @@ static enum err_code check_logits(const struct speaker *s, struct err *e)
     return ERR_OK;
 }
 
-static int32_t choose(struct speaker *s, const struct wish *w, struct random *r)
+static int32_t choose(struct speaker *s, const struct trainer_options *o, struct random *r)
 {
     size_t n = choices(s);
-    size_t k = w->temperature == 0.0 ? 1 : w->top_k < (double)n ? (size_t)w->top_k : n;
+    size_t k = o->temperature == 0.0 ? 1 : o->top_k < (int64_t)n ? (size_t)o->top_k : n;
     double sum = 0.0, at = (double)random_float(r);
     sort_last(s->logits, s->order, n, k);
     const int32_t *first = s->order + n - k;
@@ -309,29 +248,29 @@ static int32_t choose(struct speaker *s, const struct wish *w, struct random *r)
     if (k == 1)
         return first[0];
     for (size_t i = 0; i < k; i++)
-        sum += exp(((double)s->logits[first[i]] - largest) / w->temperature);
+        sum += exp(((double)s->logits[first[i]] - largest) / o->temperature);
     at *= sum;
     for (size_t i = k; i-- > 1;) {
-        at -= exp(((double)s->logits[first[i]] - largest) / w->temperature);
+        at -= exp(((double)s->logits[first[i]] - largest) / o->temperature);
         if (at < 0.0)
             return first[i];
     }
     return first[0];
 }
 
-static enum err_code speak(struct speaker *s, const struct wish *w, struct err *e)
+static enum err_code speak(struct speaker *s, const struct trainer_options *o, struct err *e)
 {
-    struct random r = random_stream((uint64_t)w->seed, 0);
+    struct random r = random_stream((uint64_t)o->seed, 0);
     size_t seen = 0;
     for (size_t i = 0; i < s->count; i++)
         if (say(s, s->past[i], e))
             return e->code;
     begin(s);
-    for (double n = 0; n < w->tokens; n++) {
+    for (int64_t n = 0; n < o->tokens; n++) {
         read_past(s, &seen);
         if (s->device->ops->wait(s->device, e) || check_logits(s, e))
             return e->code;
-        int32_t next = choose(s, w, &r);
+        int32_t next = choose(s, o, &r);
         if (say(s, next, e))
             return e->code;
         remember(s, next);
@@ -340,16 +279,15 @@ static enum err_code speak(struct speaker *s, const struct wish *w, struct err *
     return fflush(stdout) ? err_sys(e, errno, "stdout") : ERR_OK;
 }
 
-enum err_code generate_main(int argc, char **argv, struct err *e)
+enum err_code generate_main(const struct trainer_options *o, struct err *e)
 {
     CLEANUP(free_text) char *dir = NULL;
     struct speaker s = {0};
-    struct wish w;
-    if (read_arguments(&w, argc, argv, e) || init_find(w.dir, w.digest, &dir, e))
+    if (init_find(o->generate, o->digest, &dir, e))
         return e->code;
     s.dir = dir;
-    if (open_model(&s, dir, e) == ERR_OK && read_prompt(&s, w.prompt, e) == ERR_OK)
-        e->code = speak(&s, &w, e);
+    if (open_model(&s, dir, e) == ERR_OK && read_prompt(&s, o->prompt, e) == ERR_OK)
+        e->code = speak(&s, o, e);
     close_model(&s);
     return e->code;
 }

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "trainer/device/plugin.h"
 #include "trainer/generate.h"
+#include "trainer/options.h"
 #include "trainer/trainer.h"
 
 #define FILES_WANTED 128 /* to meet the others takes about 70 (trainer/member/coll/meet.c), gRPC 20 */
@@ -97,28 +98,10 @@ static int run(const struct trainer_config *config, struct report *report)
     return code;
 }
 
-static const char help[] =
-    "usage: ddp-trainer --standalone JOB.yaml [--set KEY=VALUE ...]\n"
-    "       ddp-trainer --plugin\n"
-    "       ddp-trainer --generate DIR [--prompt TEXT] [--tokens N] [--temperature T] [--top-k K] [--seed "
-    "S]\n"
-    "                   [--digest D]\n"
-    "\n"
-    "Runs a train job in this one process, without a cluster; its reports go to stdout as JSON lines.\n"
-    "--plugin says, as JSON, of what the plugin for GPUs is made, or why there is none; no GPU is opened.\n"
-    "--generate lets the language model in DIR go on from a prompt, as `ddpctl generate` does; --digest "
-    "says\n"
-    "which snapshot DIR has to be.\n"
-    "Without arguments it is a job's worker, which ddp-supervisor starts.\n"
-    "\n"
-    "  --standalone     one process, one rank; `nodes` and `procs_per_node` do not count\n"
-    "  --set KEY=VALUE  changes the job file: train.optimizer.lr=1e-3; may be repeated\n"
-    "  --help, --version\n";
-
-static int generate(int argc, char **argv)
+static int generate(const struct trainer_options *o)
 {
     struct err e = {0};
-    if (generate_main(argc, argv, &e) == ERR_OK)
+    if (generate_main(o, &e) == ERR_OK)
         return 0;
     fprintf(stderr, "ddp-trainer: %s\n", e.msg);
     return e.code == ERR_INVALID_ARGUMENT ? EXIT_USAGE : 1;
@@ -150,40 +133,29 @@ static int tell_plugin(void)
     return e.code ? 1 : 0;
 }
 
-/* Prints what --help or --version ask for; false where argv asks for neither. */
-static bool told(int argc, char **argv)
-{
-    bool asks = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
-    if (asks)
-        fputs(help, stdout);
-    else if (argc == 2 && !strcmp(argv[1], "--version"))
-        printf("ddp-trainer %s\n", DDP_VERSION);
-    else
-        return false;
-    return true;
-}
-
 int main(int argc, char **argv)
 {
     struct trainer_config config;
     struct report *report = NULL;
     struct err e = {0};
-    if (told(argc, argv))
-        return 0;
-    if (argc == 2 && !strcmp(argv[1], "--plugin"))
+    CLEANUP(trainer_options_release) struct trainer_options options;
+    const int ended = trainer_options_read(&options, argc, argv);
+    if (ended >= 0)
+        return ended;
+    if (options.plugin)
         return tell_plugin();
     want_passive_openmp(argv);
     log_init("ddp-trainer", LOG_INFO);
-    if (argc > 1 && !strcmp(argv[1], "--generate"))
-        return generate(argc, argv);
+    if (options.generate)
+        return generate(&options);
     int code = EXIT_USAGE;
-    catch_signals(argc > 1);
+    catch_signals(options.standalone);
     (void)limits_raise_files();
     if (limits_want_files(FILES_WANTED, &e)) {
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
         return EXIT_NODE_TROUBLE;
     }
-    if (config_read(&config, argc, argv, &e) || report_open(&report, config.standalone, &e)) {
+    if (config_read(&config, &options, &e) || report_open(&report, config.standalone, &e)) {
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
     } else if (report_find_coordinator(report, &e)) {
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);

@@ -95,9 +95,12 @@ def wrong_input(directory):
             (JOB.replace("dir: out", "dir: /proc/none"), 78, "snapshot.dir: make directory /proc/none")):
         got, out, err = run(directory, text)
         assert got == code and says in err, (got, code, says, err)
-    for args in ([], ["--what"], ["--standalone"]):
+    for args, says in (([], "no DDP_JOB_FILE"), (["--what"], "unknown option '--what'"),
+                       (["--standalone"], "--standalone wants a job file"), (["job.yaml"], "needs --standalone"),
+                       (["--standalone", "job.yaml", "--seed", "3"], "need --generate"),
+                       (["--plugin", "--generate", "out"], "only one of")):
         done = subprocess.run([f"{BIN}/ddp-trainer", *args], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 2 and "usage: ddp-trainer" in done.stderr, done
+        assert done.returncode == 2 and says in done.stderr, done
     for args, says in ((["--help"], "usage: ddp-trainer --standalone JOB.yaml"), (["--version"], "ddp-trainer ")):
         done = subprocess.run([f"{BIN}/ddp-trainer", *args], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and done.stdout.startswith(says) and not done.stderr, done

@@ -189,6 +189,7 @@ static void test_misuse(void **state)
     refuse(WORDS("--slots", "abc"), "option '--slots' wants a number of 1 to 4096, got 'abc'");
     refuse(WORDS("--slots", "0"), "option '--slots' wants a number of 1 to 4096, got '0'");
     refuse(WORDS("--slots", "4097"), "option '--slots' wants a number of 1 to 4096, got '4097'");
+    refuse(WORDS("--slots", "1.5"), "option '--slots' wants a whole number of 1 to 4096, got '1.5'");
     refuse(WORDS("--slots="), "option '--slots' wants a number of 1 to 4096, got ''");
     refuse(WORDS("--rate", "0.4"), "option '--rate' wants a number of at least 0.5, got '0.4'");
     refuse(WORDS("--rate", "nan"), "option '--rate' wants a number of at least 0.5, got 'nan'");

@@ -1,0 +1,26 @@
+#ifndef DDP_TRAINER_OPTIONS_H
+#define DDP_TRAINER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* The command line of ddp-trainer. Texts are borrowed from argv. */
+struct trainer_options {
+    bool plugin;
+    bool standalone;
+    const char *job_file; /* with standalone */
+    char **set;           /* "train.epochs=20": owned */
+    const char *generate; /* the model's directory; NULL: do not generate text */
+    const char *prompt, *digest;
+    int64_t tokens, top_k, seed;
+    double temperature;
+};
+
+/* argv and the defaults. Returns -1, or the exit code where the command line ends the program: --help,
+ * --version and misuse, which are printed. Without arguments all is zero: a supervisor started this worker. */
+int trainer_options_read(struct trainer_options *o, int argc, char **argv);
+void trainer_options_release(struct trainer_options *o);
+
+#endif
