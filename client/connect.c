@@ -79,6 +79,7 @@ static void target_find_address(const struct globals *g, const struct client_con
     } else {
         CLEANUP(free_text) char *state = paths_state();
         CLEANUP(free_text) char *path = paths_join(state, "coordinator.sock");
+        /* Without permission for the socket the user is a client like any other, over TCP. */
         bool here = access(path, R_OK | W_OK) == 0;
         t->address = here ? xasprintf("unix:%s", path) : xstrdup("localhost:29600");
         t->from = here ? "the local socket" : "the default";
@@ -99,7 +100,8 @@ static enum err_code connect_read_token(const char *path, char **out, struct err
     return ERR_OK;
 }
 
-/* Named files must be there; the usual places are only looked at. */
+/* A token file that the user or the config names must exist. The files in the default places are optional: a
+ * coordinator that runs with --insecure needs no token. */
 static enum err_code target_find_token(const struct globals *g, const struct client_config *config,
                                        char **out, struct err *e)
 {
@@ -133,7 +135,8 @@ enum err_code target_find(const struct globals *globals, struct target *out, str
     if (client_config_load(globals, &config, e) != ERR_OK)
         return e->code;
     target_find_address(globals, &config, &t);
-    const bool local = strncmp(t.address, "unix:", 5) == 0; /* neither TLS nor a token there */
+    /* On the unix socket the kernel says who calls, so neither TLS nor a token is used. */
+    const bool local = strncmp(t.address, "unix:", 5) == 0;
     if (!local) {
         t.tls_ca = connect_pick_file(globals->tls_ca, config.tls.ca);
         t.tls_cert = connect_pick_file(globals->tls_cert, config.tls.cert);
@@ -168,7 +171,7 @@ enum err_code link_open(struct link *link, const struct globals *globals, struct
     struct rpc_channel_options options = {.token = t->token, .tls = secure ? &tls : NULL};
     if (secure && !(t->tls_ca && t->tls_cert && t->tls_key)) {
         link_close(link);
-        return err_set(e, ERR_INVALID_ARGUMENT, "TLS wants all of --tls-ca, --tls-cert and --tls-key");
+        return err_set(e, ERR_INVALID_ARGUMENT, "TLS needs all of --tls-ca, --tls-cert and --tls-key");
     }
     if (rpc_channel_open(&link->channel, t->address, &options, e) != ERR_OK) {
         link_close(link);
@@ -191,7 +194,7 @@ enum err_code link_call(struct link *link, const char *method, const void *reque
     CLEANUP(buf_release) struct buf talk = {0};
     enum err_code code = rpc_channel_call(link->channel, cluster, method, request, reply, CALL_MS, 0, e);
     if (code == ERR_UNAVAILABLE && patience_ms) {
-        buf_printf(&talk, "ddpctl: the coordinator at %s does not answer, trying for %lld s more\n",
+        buf_printf(&talk, "ddpctl: the coordinator at %s does not answer, trying for another %lld s\n",
                    link->target.address, (long long)patience_ms / 1000);
         stderr_put(&talk);
         code =
@@ -208,7 +211,7 @@ enum err_code link_call_within(struct link *link, const char *method, const void
     return code == ERR_OK ? code : link_explain(link, e);
 }
 
-/* The last of gRPC's attempts, which says most, and not which addresses it went to. */
+/* gRPC lists every address that it tried. Only the error of the last attempt is worth showing. */
 static const char *connect_last_cause(const char *msg)
 {
     static const char mark[] = "last error: ";
@@ -216,7 +219,8 @@ static const char *connect_last_cause(const char *msg)
     return last ? last + sizeof(mark) - 1 : msg;
 }
 
-/* A name server that is silent takes longer than a call has: only asking the resolver itself tells. */
+/* A name server that does not answer takes longer than the call's deadline, so gRPC reports no more than the
+ * deadline. This asks the resolver directly to find out. */
 static enum err_code connect_explain_name(const struct target *t, struct err *e)
 {
     struct err name;
@@ -226,19 +230,20 @@ static enum err_code connect_explain_name(const struct target *t, struct err *e)
                    t->address, t->from, name.msg);
 }
 
-/* Somebody is there who does not want to talk like this. */
+/* The port takes connections, but the connection fails: one side uses TLS and the other does not, or the
+ * certificates do not match, or the program there is not a coordinator. */
 static enum err_code connect_explain_refusal(const struct target *t, const char *cause, struct err *e)
 {
     if (t->tls_ca)
         return err_set(
             e, ERR_UNAVAILABLE,
-            "%s (from %s) listens but takes no TLS from here, look at the certificates of both ends and "
-            "at the name in its own (%.120s)",
+            "%s (from %s) listens but the TLS handshake fails, check the certificates of both sides and the "
+            "host name in the coordinator's certificate (%.120s)",
             t->address, t->from, cause);
     return err_set(
         e, ERR_UNAVAILABLE,
-        "%s (from %s) listens but hangs up, name a coordinator, or --tls-ca, --tls-cert and --tls-key if "
-        "it wants TLS (%.100s)",
+        "%s (from %s) listens but closes the connection, check that it is a coordinator, and give --tls-ca, "
+        "--tls-cert and --tls-key if it uses TLS (%.100s)",
         t->address, t->from, cause);
 }
 
@@ -251,8 +256,8 @@ enum err_code link_explain(const struct link *link, struct err *e)
         if (strncmp(t->address, "unix:", 5) == 0 && strstr(was.msg, "Permission denied"))
             return err_set(
                 e, ERR_PERMISSION_DENIED,
-                "%s (from %s) is open to its owner and root alone, others say --coordinator HOST:PORT "
-                "and have a token",
+                "%s (from %s) is open to its owner and root only, use --coordinator HOST:PORT and a token "
+                "instead",
                 t->address, t->from);
         if (connect_explain_name(t, e) != ERR_OK)
             return e->code;
@@ -264,13 +269,13 @@ enum err_code link_explain(const struct link *link, struct err *e)
             return e->code;
         return err_set(
             e, ERR_UNAVAILABLE,
-            "the coordinator at %s (from %s) does not answer, start ddp-coordinator there or name another "
-            "with --coordinator (%.160s)",
+            "the coordinator at %s (from %s) does not answer, start ddp-coordinator there or give another "
+            "address with --coordinator (%.160s)",
             t->address, t->from, connect_last_cause(was.msg));
     case ERR_UNAUTHENTICATED:
         return err_set(e, was.code,
-                       "the coordinator at %s refuses %s, give --token FILE (on its machine, "
-                       "`ddp-coordinator token` prints the cluster token, "
+                       "the coordinator at %s refuses %s, give --token FILE (on the coordinator's machine, "
+                       "`ddp-coordinator token` prints the cluster token and "
                        "`ddp-coordinator user add NAME` makes a user token)",
                        t->address, t->token ? "this token" : "a call without a token");
     default:

@@ -5,21 +5,22 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_client.h"
 
-/* Which coordinator, and by what right. The address: --coordinator, DDP_COORDINATOR, `coordinator` in the
- * config file, the local socket <state>/coordinator.sock where there is one, then localhost:29600. The token,
- * which TCP wants:
- * --token FILE, DDP_TOKEN (the token itself), `token` in the config file, <config>/token, <state>/token.
- */
+/* The coordinator that commands talk to, and the credentials for it.
+ *
+ * Its address is the first of: --coordinator, DDP_COORDINATOR, `coordinator` in the config file, the local
+ * socket <state>/coordinator.sock if it exists and may be used, localhost:29600. A TCP connection needs a token,
+ * the first of: --token FILE, DDP_TOKEN (the token itself), `token` in the config file, <config>/token,
+ * <state>/token. */
 struct target {
     char *address; /* "unix:/path", "host:port" */
     char *token;   /* or NULL */
     char *tls_ca, *tls_cert, *tls_key;
-    const char *from; /* how the address was found: "--coordinator", "the default" */
+    const char *from; /* the source of the address, for messages: "--coordinator", "the default" */
 };
 MUST_CHECK enum err_code target_find(const struct globals *globals, struct target *out, struct err *e);
 void target_release(struct target *target);
 
-/* The cluster as commands see it. */
+/* A connection to the coordinator. */
 struct link {
     struct target target;
     struct rpc_channel *channel;
@@ -27,15 +28,15 @@ struct link {
 MUST_CHECK enum err_code link_open(struct link *link, const struct globals *globals, struct err *e);
 void link_close(struct link *link);
 
-/* A unary call of the Cluster service, 10 s. patience_ms: where it may safely be repeated, so long
- * UNAVAILABLE is tried again, which is said on stderr; 0: once. *reply: rpc_free. A failure's message says
- * what to do. */
+/* A unary call of the Cluster service with a deadline of 10 s. If the coordinator is UNAVAILABLE, the call is
+ * repeated for patience_ms, with a message on stderr; 0 means one attempt, for calls that must not be repeated.
+ * *reply: rpc_free. The message of an error says what to do. */
 MUST_CHECK enum err_code link_call(struct link *link, const char *method, const void *request, void **reply,
                                    int64_t patience_ms, struct err *e);
-/* As link_call, once, within a time of its own. */
+/* Like link_call, but one attempt with the given deadline. */
 MUST_CHECK enum err_code link_call_within(struct link *link, const char *method, const void *request,
                                           void **reply, int64_t limit_ms, struct err *e);
-/* Turns the coordinator's or the transport's words into ours; returns e->code. */
+/* Replaces the transport's message by one that names the coordinator and says what to do. Returns e->code. */
 enum err_code link_explain(const struct link *link, struct err *e);
 
 #endif

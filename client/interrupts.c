@@ -6,8 +6,9 @@
 
 static volatile sig_atomic_t interrupt_count, interrupt_number;
 
-/* The same word twice is one wish, but for ^C: terminals that close and batch systems tell it more than once,
- * and a snapshot may be on its way. */
+/* A signal that repeats the last one is not counted, since a closing terminal and a batch system may send it
+ * several times, and a second count would kill the job while it writes a snapshot. ^C is counted each time:
+ * the user means it. */
 static void interrupt_count_signal(int number)
 {
     if (number == interrupt_number && number != SIGINT)
@@ -22,6 +23,7 @@ void interrupts_catch_these(const int *signals)
     sigemptyset(&action.sa_mask);
     for (; *signals; signals++) {
         struct sigaction before;
+        /* nohup ignores SIGHUP on purpose: leave that as it is */
         bool nohup =
             *signals == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN;
         if (!nohup)

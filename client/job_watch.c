@@ -28,14 +28,14 @@ static enum err_code job_watch_start(struct job_watch *w, struct err *e)
 static enum err_code job_watch_broke(struct job_watch *w, struct err *e)
 {
     job_watch_close(w);
-    if (e->code != ERR_UNAVAILABLE && e->code != ERR_OK)
+    if (e->code != ERR_UNAVAILABLE && e->code != ERR_OK) /* such as NOT_FOUND: trying again will not help */
         return link_explain(w->link, e);
     w->retry_ms = w->retry_ms ? w->retry_ms * 2 : 100;
     if (w->retry_ms > 1000)
         w->retry_ms = 1000;
     w->retry_at_ms = clock_boot_ms() + w->retry_ms;
     if (e->code == ERR_OK)
-        return err_set(e, ERR_UNAVAILABLE, "the coordinator ended the watch");
+        return err_set(e, ERR_UNAVAILABLE, "the coordinator ended the stream");
     return link_explain(w->link, e);
 }
 
@@ -48,17 +48,18 @@ enum err_code job_watch_next(struct job_watch *w, int64_t wait_ms, Ddp__V1__JobS
         if (w->retry_at_ms && pause > 0) {
             usleep((useconds_t)(pause < wait_ms ? pause : wait_ms) * 1000);
             if (pause > wait_ms)
-                return err_set(e, ERR_UNAVAILABLE, "the coordinator is away");
+                return err_set(e, ERR_UNAVAILABLE, "the coordinator does not answer");
         }
         if (job_watch_start(w, e) != ERR_OK)
             return job_watch_broke(w, e);
     }
     enum err_code code = rpc_stream_next(w->stream, wait_ms, &message, e);
     if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(w->stream))
-        return w->retry_at_ms ? err_set(e, ERR_UNAVAILABLE, "the coordinator is away") : ERR_OK;
+        /* retry_at_ms is set until the stream that was opened again has brought a first state */
+        return w->retry_at_ms ? err_set(e, ERR_UNAVAILABLE, "the coordinator does not answer") : ERR_OK;
     if (code != ERR_OK)
         return job_watch_broke(w, e);
-    if (!message) {
+    if (!message) { /* the coordinator ended the stream without an error, as when it stops */
         *e = (struct err){0};
         return job_watch_broke(w, e);
     }

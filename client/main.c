@@ -12,7 +12,7 @@
 #include "base/nearest.h"
 #include "client/cmd/command.h"
 
-/* ddpctl: what the user types. This file finds the command, reads its options and answers --help. */
+/* ddpctl, the program that users type. This file finds the command, parses its options and answers --help. */
 
 const struct command *const commands[] = {
     &cmd_submit, &cmd_run,     &cmd_status, &cmd_logs,    &cmd_wait,   &cmd_cancel,
@@ -26,32 +26,32 @@ static const struct option_spec global_options[] = {
      .type = OPTION_TEXT,
      .offset = offsetof(struct globals, coordinator),
      .value = "ADDRESS",
-     .help = "host:port or unix:/path (DDP_COORDINATOR, config, local socket)"},
+     .help = "host:port or unix:/path (DDP_COORDINATOR, config file, local socket)"},
     {.name = "token",
      .type = OPTION_TEXT,
      .offset = offsetof(struct globals, token_file),
      .value = "FILE",
-     .help = "file with your token (DDP_TOKEN holds the token itself)"},
+     .help = "file that holds your token (DDP_TOKEN is the token itself)"},
     {.name = "config",
      .type = OPTION_TEXT,
      .offset = offsetof(struct globals, config),
      .value = "FILE",
-     .help = "instead of ddpctl.yaml in /etc/ddp or ~/.config/ddp"},
+     .help = "config file, instead of ddpctl.yaml in /etc/ddp or ~/.config/ddp"},
     {.name = "tls-ca",
      .type = OPTION_TEXT,
      .offset = offsetof(struct globals, tls_ca),
      .value = "FILE",
-     .help = "certificate authority; with it --tls-cert and --tls-key"},
+     .help = "certificate authority; needs --tls-cert and --tls-key too"},
     {.name = "tls-cert",
      .type = OPTION_TEXT,
      .offset = offsetof(struct globals, tls_cert),
      .value = "FILE",
-     .help = "own certificate"},
+     .help = "your certificate"},
     {.name = "tls-key",
      .type = OPTION_TEXT,
      .offset = offsetof(struct globals, tls_key),
      .value = "FILE",
-     .help = "its key"},
+     .help = "the key of your certificate"},
     {.name = "insecure",
      .type = OPTION_FLAG,
      .offset = offsetof(struct globals, insecure),
@@ -60,7 +60,7 @@ static const struct option_spec global_options[] = {
      .letter = 'h',
      .type = OPTION_FLAG,
      .offset = offsetof(struct globals, help),
-     .help = "this text"},
+     .help = "print this help"},
     {0},
 };
 
@@ -73,12 +73,12 @@ static int main_print_overview(void)
         buf_printf(&out, "  %-12s%s\n", commands[i]->name, commands[i]->summary);
     buf_puts(
         &out,
-        "\n`ddpctl COMMAND --help` tells the rest. Nothing to start first:\n"
+        "\n`ddpctl COMMAND --help` describes a command. One of them needs no cluster:\n"
         "  ddpctl run --procs-per-node 2 -- python3 train.py\n\n"
-        "The coordinator is found by --coordinator, DDP_COORDINATOR, the config file, the local socket,\n"
-        "then localhost:29600. Exit codes: 0 done, 1 failed, 2 usage, 3 coordinator unreachable; run, wait\n"
-        "and submit --follow give the first failing rank's own (128 + signal), 125 where ddp itself "
-        "failed.\n");
+        "The coordinator's address is the first of: --coordinator, DDP_COORDINATOR, the config file, the local\n"
+        "socket, localhost:29600. Exit codes: 0 done, 1 failed, 2 usage error, 3 coordinator unreachable. run,\n"
+        "wait and submit --follow exit with the code of the first rank that failed (128 + N for signal N), or\n"
+        "with 125 if ddp itself failed.\n");
     return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
 
@@ -157,12 +157,14 @@ static int main_run_command(const struct command *c, int argc, char **argv)
     if (c->shared)
         sets[count++] = (struct option_set){c->shared, options};
     enum err_code parsed = option_parse(sets, argc, argv, c->ends, &in.args, &e);
+    /* --help wins over a mistake in the other options: the user may be asking about them */
     if (globals.help)
         code = main_print_help(c);
     else if (parsed != ERR_OK || main_check_arguments(c, &in.args, &e) != ERR_OK)
         code = error_print(&e);
     else
         code = c->run(&in);
+    /* output that is cut off must not look like success to whoever reads the file */
     if (code == EXIT_DONE && stdout_lost())
         code = EXIT_FAILED;
     option_arguments_release(&in.args);
@@ -172,7 +174,8 @@ static int main_run_command(const struct command *c, int argc, char **argv)
     return code;
 }
 
-/* No socket of ours may take the place of a closed stdout: what was closed stays so that writing fails. */
+/* If the caller closed stdout or stderr, /dev/null takes its number, opened for reading. Otherwise a socket
+ * could get that number, and output would go to it. Writing still fails, as it should. */
 static void main_occupy_standard_fds(void)
 {
     int fd;
@@ -191,10 +194,10 @@ static bool main_is_called(const char *path, const char *name)
 int main(int argc, char **argv)
 {
     main_occupy_standard_fds();
-    setlocale(LC_CTYPE, ""); /* whether plots may use what UTF-8 has */
+    setlocale(LC_CTYPE, ""); /* plots use UTF-8 characters where the locale has them */
     signal(SIGPIPE, SIG_IGN);
     log_init("ddpctl", LOG_WARN);
-    if (argc && main_is_called(argv[0], "ddprun")) { /* torchrun's place in a script */
+    if (argc && main_is_called(argv[0], "ddprun")) { /* takes the place of torchrun in a script */
         bool version = argc > 1 && strcmp(argv[1], "--version") == 0;
         return version ? main_run_command(&cmd_version, 1, argv) : main_run_command(&cmd_run, argc, argv);
     }

@@ -24,13 +24,13 @@ static const struct option_spec options[] = {
      .type = OPTION_TEXT,
      .offset = offsetof(struct audit_options, since),
      .value = "WHEN",
-     .help = "start of the list: 2h or 7d ago, or local time 2026-11-30 or \"2026-11-30 14:00\""},
+     .help = "start at 2h or 7d ago, or at local time 2026-11-30 or \"2026-11-30 14:00\""},
     {.name = "lines",
      .letter = 'n',
      .type = OPTION_INT,
      .offset = offsetof(struct audit_options, lines),
      .value = "N",
-     .help = "the newest N lines (100), at most 10000"},
+     .help = "print the newest N lines (100), at most 10000"},
     OPTION_OUTPUT(audit_options, output),
     {0},
 };
@@ -57,10 +57,10 @@ static enum err_code audit_read_since(const char *text, int64_t *ms, struct err 
     if (audit_read_date(text, ms))
         return ERR_OK;
     if (conf_duration(text, &ago, e) != ERR_OK)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "--since '%s': give a span such as 2h or 7d, or a date such as 2026-11-30 or"
-                       " \"2026-11-30 14:00\"",
-                       text);
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "option '--since' wants a duration (2h, 7d) or a date (2026-11-30, \"2026-11-30 14:00\"), got '%s'",
+            text);
     *ms = clock_wall_ms() - ago;
     if (*ms <= 0)
         *ms = 1;
@@ -73,7 +73,8 @@ static enum err_code audit_read_options(const struct audit_options *o, Ddp__V1__
     if (o->since && audit_read_since(o->since, &request->since_ms, e) != ERR_OK)
         return e->code;
     if (o->lines > LINES_MOST)
-        return err_set(e, ERR_INVALID_ARGUMENT, "--lines %lld: at most %d", (long long)o->lines, LINES_MOST);
+        return err_set(e, ERR_INVALID_ARGUMENT, "option '--lines' wants at most %d, got %lld", LINES_MOST,
+                       (long long)o->lines);
     request->limit = o->lines ? (int32_t)o->lines : LINES_DEFAULT;
     return ERR_OK;
 }
@@ -102,12 +103,11 @@ static int cmd_audit_run(struct invocation *in)
 const struct command cmd_audit = {
     .name = "audit",
     .usage = "audit [--since WHEN] [-n N] [-o table|json]",
-    .summary = "who did what, when and from where",
-    .help = "Prints one line for each change that a user made: jobs submitted, cancelled, resized and "
-            "restarted,\n"
-            "nodes drained, undrained and forgotten, users added and removed. Refused calls are listed too; "
-            "many\n"
-            "calls of one caller within a minute share one line. Oldest first. Needs the role operate.",
+    .summary = "list who changed what, when and from where",
+    .help =
+        "Prints one line for each change that a user made, oldest first: jobs submitted, cancelled, resized\n"
+        "and restarted, nodes drained, undrained and forgotten, users added and removed. Refused calls are\n"
+        "listed too; many calls of one caller within a minute share a line. Needs the role operate.",
     .options = options,
     .size = sizeof(struct audit_options),
     .run = cmd_audit_run,

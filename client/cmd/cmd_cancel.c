@@ -10,7 +10,7 @@ static const struct option_spec options[] = {
     {.name = "kill",
      .type = OPTION_FLAG,
      .offset = offsetof(struct cancel_options, kill),
-     .help = "at once: no snapshot, no grace"},
+     .help = "kill it at once, without a snapshot and without grace"},
     {0},
 };
 
@@ -39,10 +39,10 @@ static int cmd_cancel_run(struct invocation *in)
 const struct command cmd_cancel = {
     .name = "cancel",
     .usage = "cancel JOB [--kill]",
-    .summary = "end a job",
-    .help = "A train job finishes its step and leaves a snapshot; a command gets SIGTERM, and SIGKILL after "
-            "its grace\n"
-            "(30 s, `grace` in the job file). `ddpctl resume JOB` goes on from the snapshot.",
+    .summary = "stop a job",
+    .help =
+        "A train job finishes its step and writes a snapshot, from which `ddpctl resume JOB` continues. A\n"
+        "command gets SIGTERM, and SIGKILL once its grace is over (30 s, `grace` in the job file).",
     .options = options,
     .size = sizeof(struct cancel_options),
     .least = 1,

@@ -23,15 +23,16 @@ static const struct option_spec options[] = {
      .type = OPTION_TEXTS,
      .offset = offsetof(struct check_options, exports),
      .value = "NAME",
-     .help = "as of submit: what the workers get of this environment"},
+     .help = "as for submit: also pass this variable to the workers"},
     OPTION_OUTPUT(check_options, output),
     {0},
 };
 
-/* What is to be checked: a job's text, and the nodes it runs on when it does. */
+/* The job that is checked. */
 struct subject {
-    char *text; /* NULL: no job, the nodes alone */
-    char **env, **nodes;
+    char *text;   /* its job file; NULL: there is no job, only nodes are checked */
+    char **env;   /* that submit would send with it */
+    char **nodes; /* the nodes that the job runs on now; NULL: all nodes */
 };
 
 static void check_release_subject(struct subject *s)
@@ -94,7 +95,7 @@ static enum err_code check_survey_nodes(struct preflight_survey *survey, struct 
         preflight_check_size(&survey->preflight, &spec, found);
     else if (!survey->preflight.count)
         findings_add(found, "", xstrdup("no node can take work"),
-                     xstrdup("start ddp-agent on one: ddp-coordinator init says how"));
+                     xstrdup("start ddp-agent on a machine; `ddp-coordinator init` prints the commands"));
     enum err_code code = preflight_survey_places(survey, link, &place, PLACES_MS, e);
     if (s->text)
         preflight_place_release(&place);
@@ -172,16 +173,15 @@ static int cmd_check_run(struct invocation *in)
 const struct command cmd_check = {
     .name = "check",
     .usage = "check [JOB | JOB.yaml] [OPTIONS]\ncheck [OPTIONS] -- COMMAND [ARGUMENTS]",
-    .summary = "whether the nodes are fit for a job, before it runs",
+    .summary = "check that the nodes can run a job, before it runs",
     .help =
-        "Looks on each node, as the user that jobs run as: the working directory, the data (size and "
-        "content,\n"
-        "compared between nodes), the interpreter and scripts, versions, the clock, room; then tries ports\n"
-        "between every two nodes, of the range for MASTER_PORT and of the kernel's own, over the addresses\n"
-        "that workers use, and measures how fast each sends to the next. What is wrong stands below the\n"
-        "tables, with what mends it; then the exit code is 1.\n\n"
-        "Of files above 8 MiB the size and three blocks are compared. Without a job the nodes alone are\n"
-        "looked at. submit does the quick half of this by itself, and warns.",
+        "On each node, as the user that jobs run as, checks the working directory, the data (size and content,\n"
+        "compared between nodes), the interpreter and scripts, versions, the clock, and free memory and disk.\n"
+        "Then tries ports between every two nodes over the addresses that workers use, one of the range for\n"
+        "MASTER_PORT and one that the kernel chooses, and measures how fast each node sends to the next.\n"
+        "Problems are listed below the tables, each with its remedy, and the exit code is 1.\n\n"
+        "For files above 8 MiB the size and three blocks are compared. Without a job only the nodes are\n"
+        "checked. `ddpctl submit` does the quick part of this check and prints warnings.",
     .options = options,
     .shared = job_flag_options,
     .size = sizeof(struct check_options),

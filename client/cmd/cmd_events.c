@@ -39,10 +39,10 @@ static int cmd_events_run(struct invocation *in)
 const struct command cmd_events = {
     .name = "events",
     .usage = "events [JOB] [-o table|json]",
-    .summary = "what happened to a job, and what each fault cost",
+    .summary = "list what happened to a job, and what each failure cost",
     .help =
         "Prints every change of the job's state, its generations and its failures, oldest first, in local\n"
-        "time. Without JOB: the events of the cluster itself: its nodes, its database and its backups.",
+        "time. Without JOB: the events of the cluster itself (nodes, database, backups).",
     .options = options,
     .size = sizeof(struct events_options),
     .most = 1,

@@ -21,12 +21,12 @@ struct generate_options {
     }
 
 static const struct option_spec options[] = {
-    TEXT(prompt, "prompt", "TEXT", "what the text begins with; - reads it from stdin"),
-    TEXT(tokens, "tokens", "N", "symbols to add (200)"),
+    TEXT(prompt, "prompt", "TEXT", "the beginning of the text; - reads it from stdin"),
+    TEXT(tokens, "tokens", "N", "number of tokens to generate (200)"),
     TEXT(temperature, "temperature", "T",
-         "0 takes the likeliest symbol each time; 1 draws as the model says (0.8)"),
-    TEXT(top_k, "top-k", "K", "draws among the K likeliest symbols only (all)"),
-    TEXT(seed, "seed", "S", "another seed, another text; the same seed, the same text (1)"),
+         "0 takes the most likely token each time; 1 samples from the model's distribution (0.8)"),
+    TEXT(top_k, "top-k", "K", "sample among the K most likely tokens only (all)"),
+    TEXT(seed, "seed", "S", "seed of the sampling; the same seed gives the same text (1)"),
     {0},
 };
 
@@ -37,7 +37,8 @@ static bool generate_is_directory(const char *path)
 }
 
 struct place {
-    char *dir, *digest; /* owned; digest: of a job's snapshot, else NULL */
+    char *dir;    /* with the model */
+    char *digest; /* that a job's snapshot must have; NULL: a directory was given, any model will do */
 };
 
 static void generate_model_release(struct place *p)
@@ -55,18 +56,19 @@ static enum err_code generate_find_snapshot(struct link *link, int64_t job, stru
         return e->code;
     const Ddp__V1__JobStatus *status = reply;
     if (!status->snapshot || !*status->snapshot->path)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "job %lld has no committed snapshot yet, set train.snapshot or give a directory",
-                       (long long)job);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "job %lld has no committed snapshot; set train.snapshot in its job file, or give a directory",
+            (long long)job);
     if (!generate_is_directory(status->snapshot->path))
-        return err_set(e, ERR_FAILED_PRECONDITION, "the snapshot lies on %s in %s, run ddpctl generate there",
+        return err_set(e, ERR_FAILED_PRECONDITION, "the snapshot is on %s in %s; run ddpctl generate there",
                        status->snapshot->n_nodes ? status->snapshot->nodes[0] : "its node",
                        status->snapshot->path);
     *out = (struct place){xstrdup(status->snapshot->path), xstrdup(status->snapshot->digest)};
     return ERR_OK;
 }
 
-/* A directory that exists is meant; everything else is a job. */
+/* If the argument is an existing directory, it is used; otherwise it must be a job number. */
 static enum err_code generate_find_model(const struct invocation *in, struct place *out, struct err *e)
 {
     const char *what = in->args.list[0];
@@ -77,7 +79,7 @@ static enum err_code generate_find_model(const struct invocation *in, struct pla
         return ERR_OK;
     }
     if (job_number_parse(what, &job, e) != ERR_OK)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is neither a directory nor a job", what);
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is neither a directory nor a job number", what);
     if (link_open(&link, in->globals, e) != ERR_OK)
         return e->code;
     enum err_code code = generate_find_snapshot(&link, job, out, e);
@@ -85,7 +87,7 @@ static enum err_code generate_find_model(const struct invocation *in, struct pla
     return code;
 }
 
-/* The trainer has the model, and takes this process over. */
+/* The trainer has the model's code, so this process becomes the trainer. */
 static enum err_code generate_exec_trainer(const struct generate_options *o, const struct place *p,
                                            struct err *e)
 {
@@ -123,14 +125,12 @@ static int cmd_generate_run(struct invocation *in)
 const struct command cmd_generate = {
     .name = "generate",
     .usage = "generate JOB|DIR [--prompt TEXT] [--tokens N]",
-    .summary = "let a language model go on from a prompt",
+    .summary = "continue a prompt with a language model",
     .help =
         "Continues the prompt with the model of JOB's last committed snapshot, or of a directory that holds\n"
-        "model.safetensors and config.json: a snapshot, or what Hugging Face wrote. The text goes to stdout "
-        "as\n"
-        "it comes. A model of text by character or byte takes and prints text; one of other tokens takes "
-        "and\n"
-        "prints their numbers: --prompt \"464 3290\".\n\n"
+        "model.safetensors and config.json (a snapshot, or a model that Hugging Face wrote). The text goes to\n"
+        "stdout as it is generated. A model of characters or bytes reads and prints text; a model of other\n"
+        "tokens reads and prints token numbers: --prompt \"464 3290\".\n\n"
         "  ddpctl generate 9 --prompt \"In the beginning\" --tokens 300\n"
         "  ddpctl generate out/ --temperature 0.5 --seed 7",
     .options = options,

@@ -21,32 +21,32 @@ static const struct option_spec options[] = {
      .type = OPTION_TEXT,
      .offset = offsetof(struct logs_options, rank),
      .value = "R",
-     .help = "of this rank only"},
+     .help = "print this rank only"},
     {.name = "follow",
      .letter = 'f',
      .type = OPTION_FLAG,
      .offset = offsetof(struct logs_options, follow),
-     .help = "go on until the job ends; ^C leaves"},
+     .help = "print new output until the job ends; ^C leaves"},
     {.name = "stderr",
      .letter = 'e',
      .type = OPTION_FLAG,
      .offset = offsetof(struct logs_options, standard_error),
-     .help = "standard error instead of standard output"},
+     .help = "print standard error instead of standard output"},
     {.name = "both",
      .type = OPTION_FLAG,
      .offset = offsetof(struct logs_options, both),
-     .help = "both of them"},
+     .help = "print standard output and standard error"},
     {.name = "generation",
      .letter = 'g',
      .type = OPTION_INT,
      .offset = offsetof(struct logs_options, generation),
      .value = "N",
-     .help = "of an earlier generation (the newest)"},
+     .help = "print an earlier generation (the newest)"},
     {.name = "tail",
      .type = OPTION_INT,
      .offset = offsetof(struct logs_options, tail),
      .value = "BYTES",
-     .help = "only the last BYTES of each"},
+     .help = "print only the last BYTES of each file"},
     {.name = "raw",
      .type = OPTION_FLAG,
      .offset = offsetof(struct logs_options, raw),
@@ -62,7 +62,7 @@ static enum err_code logs_copy_stream(struct rpc_stream *stream, struct prefixer
         void *message = NULL;
         enum err_code code = rpc_stream_next(stream, 100, &message, e);
         data = message;
-        if (interrupts())
+        if (interrupts()) /* the user has seen enough: no error */
             return ERR_OK;
         if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(stream))
             continue;
@@ -77,7 +77,7 @@ static enum err_code logs_copy_stream(struct rpc_stream *stream, struct prefixer
         prefixer_add(prefix, data->rank, data->standard_error, (const char *)data->data.data, data->data.len,
                      &out);
         stderr_put(&talk);
-        if (!stdout_put(&out))
+        if (!stdout_put(&out)) /* nobody reads any more */
             return ERR_OK;
     }
     prefixer_finish(prefix, &out);
@@ -108,7 +108,8 @@ static int cmd_logs_run(struct invocation *in)
         return error_print(&e);
     interrupts_catch();
     prefixer_init(&prefix, rank < 0 && isatty(STDOUT_FILENO), term_of(STDOUT_FILENO).colour);
-    prefix.raw = rank >= 0 && !o->both; /* two streams come in pieces: whole lines of each */
+    /* One stream of one rank passes unchanged. Two streams arrive in pieces and are merged by whole lines. */
+    prefix.raw = rank >= 0 && !o->both;
     prefix.filtered = !o->raw && isatty(STDOUT_FILENO);
     enum err_code code =
         rpc_stream_open(&stream, link.channel, &ddp__v1__cluster__descriptor, "ReadLogs", &request, 0, 0, &e);
@@ -126,13 +127,12 @@ static int cmd_logs_run(struct invocation *in)
 const struct command cmd_logs = {
     .name = "logs",
     .usage = "logs JOB [--rank R] [-f] [--stderr]",
-    .summary = "what the workers wrote",
+    .summary = "print what the workers wrote",
     .help =
-        "Prints what the workers of the newest generation wrote to standard output. On a terminal each line "
-        "of\n"
-        "several ranks begins with its rank; in a pipe lines are as they were written. Nodes that cannot be\n"
-        "reached are named on stderr and left out. The files themselves are in the log directory that\n"
-        "`ddpctl status JOB` names.",
+        "Prints what the workers of the newest generation wrote to standard output. On a terminal, if there\n"
+        "are several ranks, each line begins with its rank; in a pipe lines are unchanged. Nodes that cannot be\n"
+        "reached are named on stderr and left out. The files are in the log directory that `ddpctl status JOB`\n"
+        "prints.",
     .options = options,
     .size = sizeof(struct logs_options),
     .least = 1,

@@ -24,34 +24,36 @@ static const struct option_spec options[] = {
      .type = OPTION_TEXT,
      .offset = offsetof(struct metrics_options, name),
      .value = "NAME",
-     .help = "only this metric, as in loss, val_acc"},
+     .help = "show this metric only, such as loss or val_acc"},
     {.name = "limit",
      .type = OPTION_INT,
      .offset = offsetof(struct metrics_options, limit),
      .value = "N",
-     .help = "at most the newest N points of each job"},
+     .help = "show at most the newest N points of each job"},
     {.name = "plot",
      .letter = 'p',
      .type = OPTION_TEXT,
      .offset = offsetof(struct metrics_options, plot),
      .value = "NAME[,NAME]",
-     .help = "draws curves over the steps, of all jobs given: loss,val_loss"},
+     .help = "draw these metrics of all given jobs over the steps: loss,val_loss"},
     {.name = "output",
      .letter = 'o',
      .type = OPTION_CHOICE,
      .offset = offsetof(struct metrics_options, output),
      .value = "table|csv|json",
-     .help = "what to print (table)"},
+     .help = "output format (table)"},
     {0},
 };
 
-/* Steps down, metrics across: the newest value of rank 0, else of the lowest rank, at each step. */
+/* The table: a row for each step, a column for each metric. A cell has the newest value of the lowest rank that
+ * reported the metric at that step. */
 struct grid {
     const char **names; /* borrowed from the points */
     size_t columns, names_cap;
 };
 
-/* Said once, or for machines: -o csv and --name have them. */
+/* Metrics that are reported once, or that are for machines. The table leaves them out; -o csv and --name show
+ * them. */
 static bool metrics_is_hidden(const char *name)
 {
     static const char *const aside[] = {
@@ -85,7 +87,7 @@ static int metrics_by_step(const void *left, const void *right)
     return a->time_ms < b->time_ms ? -1 : a->time_ms > b->time_ms;
 }
 
-/* Names are a worker's own. */
+/* A metric's name comes from a worker and may hold control characters. */
 static char *metrics_heading(const char *name)
 {
     struct buf text = {0};
@@ -93,7 +95,7 @@ static char *metrics_heading(const char *name)
     return buf_steal(&text);
 }
 
-/* To the front go those that the table shows, by step; returns how many. */
+/* Moves the points that the table shows to the front, sorted by step, and returns their number. */
 static size_t metrics_sort_points(const Ddp__V1__GetMetricsReply *reply, bool all)
 {
     size_t count = 0;
@@ -117,8 +119,8 @@ static void metrics_print_table(const Ddp__V1__GetMetricsReply *reply, int64_t j
     const size_t points = metrics_sort_points(reply, name);
     if (!points) {
         CLEANUP(buf_release) struct buf talk = {0};
-        buf_printf(&talk, "ddpctl: job %lld has reported %s%s\n", (long long)job,
-                   name ? "nothing called " : "no metrics", name ? name : "");
+        buf_printf(&talk, "ddpctl: job %lld has reported no %s%s\n", (long long)job,
+                   name ? "metric " : "metrics", name ? name : "");
         stderr_put(&talk);
         return;
     }
@@ -135,6 +137,8 @@ static void metrics_print_table(const Ddp__V1__GetMetricsReply *reply, int64_t j
         memset(row, 0, (g.columns + 1) * sizeof(*row));
         for (; i < points && reply->points[i]->step == step; i++) {
             size_t c = metrics_column(&g, reply->points[i]->name);
+            /* The points of a step are sorted by rank, then by time: the first rank keeps the cell, and its
+             * later value replaces the earlier one. */
             if (!row[c] || row[c]->rank == reply->points[i]->rank)
                 row[c] = reply->points[i];
         }
@@ -154,7 +158,7 @@ static void metrics_print_table(const Ddp__V1__GetMetricsReply *reply, int64_t j
     free(columns);
 }
 
-/* As RFC 4180 has it: in quotes where need be. */
+/* In quotes where RFC 4180 requires them. */
 static void metrics_put_csv_text(struct buf *out, const char *text)
 {
     bool quoted = text[strcspn(text, ",\"\r\n")];
@@ -260,7 +264,7 @@ static enum err_code metrics_fetch_curve(struct link *link, int64_t job, const c
     return ERR_OK;
 }
 
-/* Axes as wide as the terminal, at most 120 columns; in a pipe 80. */
+/* The plot is as wide as the terminal, up to 120 columns; 80 columns in a pipe. */
 static void metrics_draw_plot(const struct curves *c)
 {
     struct term term = term_of(STDOUT_FILENO);
@@ -290,7 +294,7 @@ static enum err_code metrics_plot_jobs(struct link *link, const struct invocatio
             any = any || c.list[c.count - 1].points.count > 0;
         }
     if (!any)
-        return err_set(e, ERR_NOT_FOUND, "nothing reported '%s', `ddpctl metrics JOB` shows what was",
+        return err_set(e, ERR_NOT_FOUND, "no job reported '%s'; `ddpctl metrics JOB` lists the metrics",
                        o->plot);
     metrics_draw_plot(&c);
     return ERR_OK;
@@ -320,12 +324,12 @@ static int cmd_metrics_run(struct invocation *in)
 const struct command cmd_metrics = {
     .name = "metrics",
     .usage = "metrics JOB... [--name NAME] [-o table|csv|json] [--plot NAME,...]",
-    .summary = "the numbers a job has reported",
-    .help = "A table of steps and metrics (of the lowest rank that reported each; without sizes and digests, "
-            "which\n"
-            "--name shows), or every point of every rank as CSV or JSON. --plot draws them. Any process of a "
-            "job\n"
-            "reports by lines on $DDP_REPORT_FD: {\"step\": 10, \"loss\": 1.4}.",
+    .summary = "print or plot the metrics that a job has reported",
+    .help =
+        "Prints a table of steps and metrics, or every point of every rank as CSV or JSON. --plot draws\n"
+        "curves. The table has the value of the lowest rank that reported a metric, and leaves out sizes and\n"
+        "digests, which --name shows. Any process of a job can report metrics: it writes lines such as\n"
+        "{\"step\": 10, \"loss\": 1.4} to the file descriptor $DDP_REPORT_FD.",
     .options = options,
     .size = sizeof(struct metrics_options),
     .least = 1,

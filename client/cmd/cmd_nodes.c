@@ -7,7 +7,7 @@
 #include "client/screen/screen.h"
 #include "client/screen/screen_nodes.h"
 
-/* nodes, and the three things an operator says about one: drain, undrain, forget. */
+/* nodes, and the commands that change a node's state: drain, undrain, forget. */
 
 struct nodes_options {
     const char *output;
@@ -45,7 +45,7 @@ static const struct option_spec node_table[] = {
      .type = OPTION_TEXT,
      .offset = offsetof(struct node_options, reason),
      .value = "TEXT",
-     .help = "kept with the node, shown by ddpctl nodes"},
+     .help = "reason, which ddpctl nodes shows"},
     {0},
 };
 
@@ -90,9 +90,9 @@ static int cmd_forget_run(struct invocation *in)
 const struct command cmd_nodes = {
     .name = "nodes",
     .usage = "nodes [-o table|json]",
-    .summary = "the machines: state, what is free, what ails them",
-    .help =
-        "FREE counts GPUs where there are any, else CPU slots. SEEN is the time since the last heartbeat.",
+    .summary = "list the nodes: their state, free slots and problems",
+    .help = "FREE counts GPUs on nodes that have GPUs, CPU slots on others. SEEN is the time since the last\n"
+            "heartbeat.",
     .options = nodes_table,
     .size = sizeof(struct nodes_options),
     .run = cmd_nodes_run,
@@ -100,10 +100,9 @@ const struct command cmd_nodes = {
 const struct command cmd_drain = {
     .name = "drain",
     .usage = "drain NODE [--reason TEXT]",
-    .summary = "put nothing more on a node, move its jobs away",
-    .help = "Train jobs leave a snapshot and go on elsewhere, charged to nobody; commands are left to end. "
-            "`ddpctl\n"
-            "nodes` says drained when the node is empty.",
+    .summary = "place nothing more on a node, and move its jobs away",
+    .help = "Train jobs write a snapshot and continue on other nodes; this does not count as a restart.\n"
+            "Commands run to their end. `ddpctl nodes` shows the node as drained when it is empty.",
     .options = node_table,
     .size = sizeof(struct node_options),
     .least = 1,
@@ -115,9 +114,8 @@ const struct command cmd_undrain = {
     .usage = "undrain NODE",
     .summary = "use a drained node again",
     .help =
-        "Undoes ddpctl drain, and holds the node's sick GPUs for well again: after a repair. What the driver "
-        "still\n"
-        "says of one makes it sick again at once.",
+        "Clears the drained state, and marks the node's sick GPUs as healthy, as after a repair. A GPU about\n"
+        "which the driver still reports a fault becomes sick again at once.",
     .options = node_table,
     .size = sizeof(struct node_options),
     .least = 1,
@@ -127,12 +125,12 @@ const struct command cmd_undrain = {
 const struct command cmd_forget = {
     .name = "forget",
     .usage = "forget NODE",
-    .summary = "say that a lost node's processes are gone for good",
-    .help = "A command job on a node that cannot be heard waits until its processes there are known dead: "
-            "until its\n"
-            "lease has run out, or until you say so with this. Say it only of a machine that is off or cut "
-            "off: two\n"
-            "copies of a command would run otherwise. The node joins again when its agent comes back.",
+    .summary = "declare that a lost node's processes are dead",
+    .help =
+        "When a node is lost, a command job that ran there waits until its processes are known to be dead:\n"
+        "until its lease has run out, or until this command declares them dead. Use it only for a machine\n"
+        "that is switched off or isolated; otherwise two copies of the command may run. The node joins again\n"
+        "when its agent comes back.",
     .options = node_table,
     .size = sizeof(struct node_options),
     .least = 1,

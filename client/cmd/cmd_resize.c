@@ -6,7 +6,7 @@
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
 
-/* What changes a job while it runs: how many nodes it has, and that it starts again. */
+/* The commands that change a job while it runs: resize and restart. */
 
 #define NODES_MOST 10000
 
@@ -20,7 +20,7 @@ static enum err_code resize_read_nodes(const char *text, int32_t *min, int32_t *
         high = strtol(end + 1, &end, 10);
     if (!end || *end || low < 1 || high < low || high > NODES_MOST)
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "'%s' is no number of nodes: say 3, or 1:4 for least and most", text);
+                       "invalid number of nodes: '%s'; expected N or MIN:MAX, such as 3 or 1:4", text);
     *min = (int32_t)low;
     *max = (int32_t)high;
     return ERR_OK;
@@ -82,12 +82,10 @@ const struct command cmd_resize = {
     .usage = "resize JOB NODES",
     .summary = "give a job more or fewer nodes while it runs",
     .help =
-        "NODES is a number, or LEAST:MOST for a job that grows and shrinks with the cluster. Too many: the "
-        "job stops\n"
-        "at once and goes on on fewer. Too few: it goes on as it is until enough nodes are free. A train "
-        "job goes\n"
-        "on from the snapshot that it leaves; a command gets SIGTERM and is started again. Charged to "
-        "nobody.",
+        "NODES is N, or MIN:MAX for a job that grows and shrinks with the cluster. A job that has more nodes\n"
+        "stops at once and continues on fewer. A job that has fewer runs on until enough nodes are free. A\n"
+        "train job writes a snapshot and continues from it; a command gets SIGTERM and is started again. This\n"
+        "does not count as a restart.",
     .least = 2,
     .most = 2,
     .run = cmd_resize_run,

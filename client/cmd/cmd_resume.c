@@ -15,12 +15,12 @@ static const struct option_spec options[] = {
      .type = OPTION_TEXTS,
      .offset = offsetof(struct resume_options, set),
      .value = "KEY=VALUE",
-     .help = "changes the job file: train.epochs=20; may be repeated"},
+     .help = "change a key of the job file: train.epochs=20; may be repeated"},
     {.name = "follow",
      .letter = 'f',
      .type = OPTION_FLAG,
      .offset = offsetof(struct resume_options, follow),
-     .help = "show how it goes until it ends; ^C detaches, never cancels"},
+     .help = "show the job's progress until it ends; ^C detaches and does not cancel"},
     OPTION_OUTPUT(resume_options, output),
     {0},
 };
@@ -62,13 +62,12 @@ static int cmd_resume_run(struct invocation *in)
 const struct command cmd_resume = {
     .name = "resume",
     .usage = "resume JOB [--set KEY=VALUE ...] [--follow]",
-    .summary = "a new job from the last snapshot of an ended one",
-    .help = "Submits the job file of JOB again, changed by --set, to go on from the last snapshot that was "
-            "committed\n"
-            "for it. The new job has a number of its own and says what it continues. Any number of ranks can "
-            "resume\n"
-            "any snapshot.\n\n"
-            "  ddpctl resume 7 --set train.epochs=20",
+    .summary = "continue an ended job from its last snapshot, as a new job",
+    .help =
+        "Submits the job file of JOB again, changed by --set. The new job continues from the last committed\n"
+        "snapshot of JOB; it has a number of its own, and `ddpctl status` shows which job it continues. Any\n"
+        "number of ranks can resume any snapshot.\n\n"
+        "  ddpctl resume 7 --set train.epochs=20",
     .options = options,
     .size = sizeof(struct resume_options),
     .least = 1,

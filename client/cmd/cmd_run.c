@@ -16,12 +16,16 @@
 
 /* run: one job in the foreground.
  *
- * Happy path: what was asked for becomes a launch (client/run/run_request.h) and the text of a job. Alone on this
- * machine: start a private cluster, submit, and stay with the job until it has ended; then end the cluster
- * and exit with the job's code. The first ^C cancels (snapshot, then stop), the second kills; when this
- * process dies in any way, the lifeline ends all. ^Z stops the display only. */
+ * Happy path: flags, PET_* variables and the batch system become a run request (client/run/run_request.h), and
+ * this becomes the text of a job. On one machine, ddpctl starts a private cluster, submits the job, follows it to
+ * its end, stops the cluster and exits with the job's exit code. On several hosts, see client/run/host_group.c.
+ * With --launcher or --hosts, this ddpctl only starts the others (client/run/remote_launch.h).
+ *
+ * The first ^C cancels the job (snapshot, then stop), the second kills it. If this process dies in any way, its
+ * end of the lifeline pipe closes, and everything it started ends. ^Z stops the display, not the job. */
 
-/* The slots the job needs here: a private agent offers at least these, however few the cores. */
+/* Checks the job against this machine. *slots: what the private agent has to offer, at least as many as the job
+ * has workers here, even if there are fewer cores. */
 static enum err_code run_check_job(const struct job_spec *spec, int64_t *slots, struct err *e)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -44,7 +48,7 @@ static enum err_code run_start_session(struct run_session *s, const char *text, 
     return run_session_run(s, e);
 }
 
-/* ddp's own failure; a refused job keeps its meaning. */
+/* Prints an error that is not the job's: exit code 125, but 2 for a job that was refused as invalid. */
 static int run_report_failure(const struct err *e)
 {
     int code = error_print(e);
@@ -68,7 +72,7 @@ static int run_on_this_machine(const struct run_request *r, const char *text, co
     return code;
 }
 
-/* The job's text, and the same read back. */
+/* Makes the job's text and parses it again, as the coordinator will. */
 static enum err_code run_read_job(struct invocation *in, const struct run_request *r, char **text,
                                   struct job_spec *spec, struct err *e)
 {
@@ -77,7 +81,8 @@ static enum err_code run_read_job(struct invocation *in, const struct run_reques
     return job_parse(spec, *text, strlen(*text), "job file", e);
 }
 
-/* What was typed, what the launcher that started this said, what the batch system says, in this order. */
+/* Fills the request from the command line and PET_*, then from the launcher that started this process, then from
+ * the batch system. Each source fills only what the ones before left open. */
 static enum err_code run_read_request(struct invocation *in, struct batch_task *batch, struct run_request *r,
                                       enum launcher *launcher, struct err *e)
 {
@@ -85,7 +90,8 @@ static enum err_code run_read_request(struct invocation *in, struct batch_task *
     CLEANUP(buf_release) struct buf talk = {0};
     CLEANUP(launch_message_release) struct launch_message at = {0};
     char *const nothing[] = {NULL};
-    const bool launched = o->launched != NULL; /* not by PET_LAUNCHED, which torchrun_read would take */
+    /* Looked at before torchrun_read, which would accept PET_LAUNCHED from a parent's environment. */
+    const bool launched = o->launched != NULL;
     if (launched &&
         (launch_message_parse(o->launched, &at, e) != ERR_OK || launch_message_receive(&at, e) != ERR_OK))
         return e->code;
@@ -103,13 +109,15 @@ static enum err_code run_read_request(struct invocation *in, struct batch_task *
     return ERR_OK;
 }
 
-/* From the launch to the job's text. */
+/* Makes the job from the request, and completes the request by what the job's file says. */
 static enum err_code run_plan_job(struct invocation *in, const struct batch_task *batch,
                                   struct run_request *r, char **text, struct job_spec *spec, struct err *e)
 {
     struct run_options *o = in->options;
     if (run_read_job(in, r, text, spec, e) != ERR_OK)
         return e->code;
+    /* A requeued batch job is a new run with a new job number, so `resume: auto` would find nothing to continue
+     * from. */
     if (batch_task_resumes(batch, spec)) {
         o->job.set = strv_append(o->job.set, "train.resume=continue");
         free_text(text);
@@ -121,7 +129,7 @@ static enum err_code run_plan_job(struct invocation *in, const struct batch_task
     return run_request_complete(r, spec, e);
 }
 
-/* --log-dir: each run has a directory of its own there. */
+/* --log-dir: claims a directory for this run below it. */
 static enum err_code run_claim_logs(struct run_request *r, const struct job_spec *spec, struct err *e)
 {
     char *claimed;
@@ -175,28 +183,22 @@ static int cmd_run_run(struct invocation *in)
 const struct command cmd_run = {
     .name = "run",
     .usage = "run [OPTIONS] SCRIPT.py|COMMAND [ARGUMENTS]\nrun JOB.yaml [OPTIONS]",
-    .summary = "run one job here, in the foreground; nothing to start first",
+    .summary = "run one job in the foreground, without a cluster",
     .help =
-        "Starts a private coordinator and agent, runs the job on this machine, copies the output of its "
-        "ranks "
-        "and\n"
-        "exits with the first failing rank's own code (128 + signal; 125 where ddp itself failed). One "
-        "rank's\n"
-        "output passes as it is; that of several comes in whole lines, on a terminal each behind its [rank]. "
-        "The\n"
-        "first ^C lets a train job leave a snapshot and stops (exit 130), the second kills. When ddpctl "
-        "dies,\n"
-        "all dies. ^Z stops the display, not the job. A COMMAND is not restarted unless --max-restarts says "
-        "so.\n\n"
-        "torchrun's options mean here what they mean there, in both spellings (--nproc_per_node too) and "
-        "from\n"
-        "PET_* variables; `ddprun` is short for `ddpctl run`. The first word that is no option begins the "
-        "script or\n"
-        "command, and all that follows is its own; SCRIPT.py runs under python3 -u ($PYTHON_EXEC).\n\n"
-        "On several hosts type the same line on each: they meet at --rdzv-endpoint, which one of them owns, "
-        "by "
-        "the\n"
-        "token in DDP_TOKEN, ~/.config/ddp/token or --token FILE; --insecure does without.\n\n"
+        "Starts a private coordinator and agent, runs the job on this machine, copies the output of its ranks\n"
+        "and exits with the exit code of the first rank that failed (128 + N for signal N), or with 125 if ddp\n"
+        "itself failed. The output of a single rank passes unchanged. The output of several ranks is merged by\n"
+        "whole lines, and on a terminal each line begins with its [rank]. The first ^C stops the job, and a\n"
+        "train job writes a snapshot first (exit code 130); the second ^C kills it. If ddpctl dies, everything\n"
+        "it started dies too. ^Z stops the display, not the job. A COMMAND is not restarted after a failure\n"
+        "unless --max-restarts is given.\n\n"
+        "torchrun's options have the same meaning here, in both spellings (--nproc_per_node too), and are also\n"
+        "read from PET_* variables. `ddprun` is short for `ddpctl run`. The first word that is not an option\n"
+        "begins the script or command, and every word after it belongs to it. SCRIPT.py runs under python3 -u\n"
+        "(or $PYTHON_EXEC).\n\n"
+        "To run on several hosts, type the same line on each. They meet at --rdzv-endpoint, an address of one\n"
+        "of them. They need the same token, in DDP_TOKEN, ~/.config/ddp/token or --token FILE; --insecure runs\n"
+        "without a token.\n\n"
         "  ddprun --standalone --nproc-per-node=gpu train.py --epochs 50\n"
         "  ddpctl run --procs-per-node 4 ./bench\n"
         "  ddprun --nnodes=2 --rdzv-id=456 --rdzv-backend=c10d --rdzv-endpoint=box1:29400 train.py\n"

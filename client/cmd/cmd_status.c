@@ -27,7 +27,7 @@ static const struct option_spec options[] = {
      .letter = 'a',
      .type = OPTION_FLAG,
      .offset = offsetof(struct status_options, all),
-     .help = "list jobs of any age that have ended, too"},
+     .help = "also list the jobs that ended long ago"},
     OPTION_OUTPUT(status_options, output),
     {0},
 };
@@ -37,7 +37,8 @@ static bool status_wants_json(const struct status_options *o)
     return o->output && strcmp(o->output, "json") == 0;
 }
 
-/* --all: the coordinator's lists are short, so this reads one after the other, from the oldest job on. */
+/* --all: a reply of the coordinator holds a limited number of jobs, so this asks for page after page, from the
+ * oldest job on. */
 static enum err_code status_fetch_all_jobs(struct link *link, const struct status_options *o, struct buf *out,
                                            struct err *e)
 {
@@ -81,7 +82,7 @@ static enum err_code status_fetch_all_jobs(struct link *link, const struct statu
     return code;
 }
 
-/* One screen: of the job, or of all jobs. *over: the job has ended. */
+/* One screen: the job, or the list of jobs. *over is set to true if the job has ended. */
 static enum err_code status_fetch_screen(struct link *link, const struct status_options *o, int64_t job,
                                          struct buf *out, bool *over, struct err *e)
 {
@@ -109,9 +110,10 @@ static enum err_code status_fetch_screen(struct link *link, const struct status_
     return ERR_OK;
 }
 
-#define AWAY "the coordinator is away, training goes on; waiting for it (^C leaves)\n"
+#define AWAY "the coordinator does not answer, training goes on; waiting for it (^C leaves)\n"
 
-/* In place of the last one: as much as the terminal has room for, until the job has ended. */
+/* Draws a screen over the last one, cut to the terminal's size. The last screen, of a job that has ended, is
+ * drawn whole, since it stays. */
 static void status_redraw(int64_t job, bool over, const struct buf *text, struct buf *out)
 {
     struct term term = term_of(STDOUT_FILENO);
@@ -125,8 +127,7 @@ static void status_redraw(int64_t job, bool over, const struct buf *text, struct
     buf_puts(out, "\033[?7h");
 }
 
-/* In a pipe screens follow each other with a blank line between. JSON is nothing but that, a line each time.
- */
+/* In a pipe, screens follow each other with a blank line between them; JSON is one line for each. */
 static void status_append(const struct status_options *o, bool first, const struct buf *text, struct buf *out)
 {
     if (!first && text->len && !status_wants_json(o))
@@ -142,6 +143,7 @@ static enum err_code status_watch(struct link *link, const struct status_options
     interrupts_catch();
     for (bool first = true; !over && !interrupts(); first = false) {
         enum err_code code = status_fetch_screen(link, o, job, &text, &over, e);
+        /* A coordinator that has answered once may restart; one that never answered has a wrong address. */
         if (code != ERR_OK && (code != ERR_UNAVAILABLE || first))
             return code;
         if (code != ERR_OK && live)
@@ -186,12 +188,11 @@ static int cmd_status_run(struct invocation *in)
 const struct command cmd_status = {
     .name = "status",
     .usage = "status [JOB] [--watch] [-o table|json]",
-    .summary = "the jobs, or one job in detail",
-    .help = "Without JOB: the newest hundred jobs, without those that ended long ago (--all: every job). "
-            "With JOB:\n"
-            "its progress, where its ranks are and how fast each is, its last snapshot and, where it failed, "
-            "why.\n"
-            "-o json: the message of proto/ddp.proto, its field names as keys.",
+    .summary = "list the jobs, or show one job in detail",
+    .help =
+        "Without JOB: the newest hundred jobs, without those that ended long ago (--all: every job). With\n"
+        "JOB: its progress, its ranks with their nodes and speed, its last snapshot and, if it failed, the\n"
+        "reason. -o json prints the message of proto/ddp.proto with its field names as keys.",
     .options = options,
     .size = sizeof(struct status_options),
     .most = 1,

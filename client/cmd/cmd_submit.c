@@ -18,34 +18,33 @@ static const struct option_spec options[] = {
      .letter = 'f',
      .type = OPTION_FLAG,
      .offset = offsetof(struct submit_options, follow),
-     .help = "show how it goes until it ends; ^C detaches, never cancels"},
+     .help = "show the job's progress until it ends; ^C detaches and does not cancel"},
     {.name = "resume",
      .type = OPTION_FLAG,
      .offset = offsetof(struct submit_options, resume),
-     .help = "go on from another job's snapshots in snapshot.dir"},
+     .help = "continue from another job's snapshots in snapshot.dir"},
     {.name = "export",
      .type = OPTION_TEXTS,
      .offset = offsetof(struct submit_options, exports),
      .value = "NAME",
-     .help = "gives the workers this variable too; ALL, or NONE; repeatable"},
+     .help = "also pass this variable to the workers; or ALL, or NONE; may be repeated"},
     OPTION_OUTPUT(submit_options, output),
     {0},
 };
 
-/* Paths that are not here may be on the nodes: said, not refused. */
+/* A path that is not on this machine may still be on the nodes, so this is a warning. */
 static void submit_warn_missing(const char *text)
 {
     CLEANUP(buf_release) struct buf talk = {0};
     char **missing = job_text_missing(text);
     for (size_t i = 0; missing && missing[i]; i++)
-        buf_printf(&talk, "ddpctl: warning: %s, each node must have it\n", missing[i]);
+        buf_printf(&talk, "ddpctl: warning: %s; each node must have it\n", missing[i]);
     stderr_put(&talk);
     strv_free(missing);
 }
 
-/* A COMMAND gets what makes it the submitter's: PATH, the virtual environment. A job file says all by itself,
- * but for
- * --export. */
+/* A COMMAND gets the variables that the user's shell would give it: PATH, the virtual environment. A job file
+ * has its own `env`, so only --export adds to it. */
 static enum err_code submit_read_environment(const struct submit_options *o, bool command, char ***env,
                                              struct err *e)
 {
@@ -81,7 +80,9 @@ static int cmd_submit_run(struct invocation *in)
         strv_free(env);
         return error_print(&e);
     }
-    if (o->follow) /* what follows is followed from its start */
+    /* --follow prints the job from its start, so the warnings come before the submit; otherwise they come after
+     * it, and do not delay the job. */
+    if (o->follow)
         preflight_survey_warn(&link, text, env);
     struct submission submission = {.text = text, .env = env, .resume = o->resume};
     int code;
@@ -101,14 +102,13 @@ static int cmd_submit_run(struct invocation *in)
 const struct command cmd_submit = {
     .name = "submit",
     .usage = "submit JOB.yaml [OPTIONS]\nsubmit [OPTIONS] -- COMMAND [ARGUMENTS]",
-    .summary = "give the cluster a job; prints its number",
-    .help = "Queues a job: a job file (docs/jobfile.md), or any command, which sees the environment that "
-            "torchrun\n"
-            "would give it. Options override the file. Relative paths are made absolute here. The job's "
-            "number goes\n"
-            "to stdout.\n\n"
-            "  ddpctl submit fashion.yaml --set train.epochs=20 --follow\n"
-            "  ddpctl submit --nodes 2 --procs-per-node 4 -- python3 train.py --lr 0.1",
+    .summary = "queue a job and print its number",
+    .help =
+        "Queues a job: a job file (docs/jobfile.md), or any command, which gets the environment variables\n"
+        "that torchrun would set. Options override the job file. Relative paths are relative to the current\n"
+        "directory. The job's number goes to stdout.\n\n"
+        "  ddpctl submit fashion.yaml --set train.epochs=20 --follow\n"
+        "  ddpctl submit --nodes 2 --procs-per-node 4 -- python3 train.py --lr 0.1",
     .options = options,
     .shared = job_flag_options,
     .size = sizeof(struct submit_options),

@@ -37,7 +37,7 @@ static enum err_code verify_fetch_digests(struct link *link, const int64_t jobs[
             return e->code;
         if (d->high[i].count == 0)
             return err_set(e, ERR_FAILED_PRECONDITION,
-                           "job %lld has reported no digests, train jobs do so every log_every steps",
+                           "job %lld has reported no digests; train jobs report them every log_every steps",
                            (long long)jobs[i]);
     }
     return ERR_OK;
@@ -54,8 +54,8 @@ static int verify_compare_jobs(struct link *link, const int64_t jobs[2])
     series_compare(&parting, d.high, d.low);
     if (parting.compared == 0) {
         err_set(&e, ERR_FAILED_PRECONDITION,
-                "jobs %lld and %lld have no step in common, give them the same log_every", (long long)jobs[0],
-                (long long)jobs[1]);
+                "jobs %lld and %lld reported no step in common; give them the same log_every",
+                (long long)jobs[0], (long long)jobs[1]);
         return error_print(&e);
     }
     series_print_parting(&parting, jobs, &out);
@@ -81,10 +81,10 @@ static int cmd_verify_run(struct invocation *in)
 const struct command cmd_verify = {
     .name = "verify",
     .usage = "verify JOB JOB",
-    .summary = "whether two runs computed the same, bit for bit",
-    .help = "Compares the digests of the parameters that both reported, and names the first step where they "
-            "part.\n"
-            "Exit 0: they agree at every step that both reported; 1: they part.",
+    .summary = "check whether two jobs computed the same, bit for bit",
+    .help =
+        "Compares the digests of their parameters at the steps that both reported, and names the first step\n"
+        "where they differ. Exit code 0: they agree at every such step; 1: they differ.",
     .least = 2,
     .most = 2,
     .run = cmd_verify_run,

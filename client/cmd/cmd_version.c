@@ -23,7 +23,7 @@ static void version_print_json(const Ddp__V1__GetVersionReply *reply, struct buf
     buf_putc(out, '\n');
 }
 
-/* The own version is told even when no coordinator answers; the exit code says that. */
+/* ddpctl's own version is printed even when no coordinator answers; then the exit code is 3. */
 static int cmd_version_run(struct invocation *in)
 {
     const struct version_options *o = in->options;
@@ -53,8 +53,8 @@ static int cmd_version_run(struct invocation *in)
 const struct command cmd_version = {
     .name = "version",
     .usage = "version [-o table|json]",
-    .summary = "ddpctl's version and the coordinator's",
-    .help = "Prints both; exits 3 where no coordinator answers.",
+    .summary = "print the versions of ddpctl and the coordinator",
+    .help = "Prints both versions. Exits with 3 if no coordinator answers.",
     .options = options,
     .size = sizeof(struct version_options),
     .run = cmd_version_run,

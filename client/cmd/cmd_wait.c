@@ -6,7 +6,7 @@
 #include "client/job_watch.h"
 #include "client/screen/screen.h"
 
-/* Quiet until the end; then one line on stderr where it did not succeed. */
+/* `wait` prints nothing for a job that succeeds; otherwise the reason goes to stderr. */
 static int wait_print_end(const Ddp__V1__JobStatus *job)
 {
     CLEANUP(buf_release) struct buf talk = {0};
@@ -54,12 +54,11 @@ static int cmd_wait_run(struct invocation *in)
 const struct command cmd_wait = {
     .name = "wait",
     .usage = "wait JOB",
-    .summary = "wait for a job's end; its exit code is yours",
-    .help = "Returns when the job has ended: 0 where it succeeded, else the first failing rank's own exit "
-            "code (128 +\n"
-            "signal), 1 where it was cancelled, 125 where ddp itself failed. A coordinator that is away is "
-            "waited for,\n"
-            "once it has answered at all.",
+    .summary = "wait until a job ends, and exit with its exit code",
+    .help =
+        "Exits with 0 if the job succeeded, with the exit code of the first rank that failed (128 + N for\n"
+        "signal N), with 1 if the job was cancelled, and with 125 if ddp itself failed. If the coordinator\n"
+        "stops answering, this command waits until it is back.",
     .least = 1,
     .most = 1,
     .run = cmd_wait_run,

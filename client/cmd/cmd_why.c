@@ -16,7 +16,7 @@ struct why_options {
 
 static const struct option_spec options[] = {OPTION_OUTPUT(why_options, output), {0}};
 
-/* The verdict, then the coordinator's whole answer under "probe". */
+/* The diagnosis, then the coordinator's whole answer under the key "probe". */
 static void why_print_json(const Ddp__V1__ProbeJobReply *reply, const struct diagnosis *d, struct buf *out)
 {
     struct jout o = {.buf = out};
@@ -70,13 +70,14 @@ static int cmd_why_run(struct invocation *in)
 const struct command cmd_why = {
     .name = "why",
     .usage = "why JOB [-o table|json]",
-    .summary = "why a job stands still, waits, is slow or has failed",
+    .summary = "find out why a job hangs, waits, is slow or has failed",
     .help =
-        "One sentence, then what shows it. The job's nodes look at its processes now, whatever program they\n"
-        "run: of a job that stands still it names the rank that stopped first, its node, process and what "
-        "it\n"
-        "waits in; of one that failed the first failure, apart from those it brought about.\n\n"
-        "IDLE is the time since a rank's processes used CPU time, QUIET since its last output or report.",
+        "Prints the cause in one sentence, then the evidence. The nodes inspect the job's processes now,\n"
+        "whatever program these run. For a job that hangs, it names the rank that stopped first, its node,\n"
+        "its process and the system call it waits in. For a job that failed, it names the first failure and\n"
+        "lists the failures that followed from it.\n\n"
+        "IDLE is the time since a rank's processes used CPU time, QUIET the time since its last output or\n"
+        "report.",
     .options = options,
     .size = sizeof(struct why_options),
     .least = 1,

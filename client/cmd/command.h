@@ -11,10 +11,10 @@ enum exit_code {
     EXIT_FAILED = 1,
     EXIT_USAGE = 2,
     EXIT_UNREACHABLE = 3, /* the coordinator */
-    EXIT_DDP = 125,       /* run, wait, --follow: ddp itself failed, not the job's own command */
+    EXIT_DDP = 125,       /* run, wait, --follow: ddp itself failed, not the job's command */
 };
 
-/* Options that every command takes, and what main found about the call. */
+/* Options that every command takes. */
 struct globals {
     const char *coordinator, *token_file, *config;
     const char *tls_ca, *tls_cert, *tls_key;
@@ -25,7 +25,7 @@ struct invocation {
     struct globals *globals;
     void *options; /* the command's own struct */
     struct option_arguments args;
-    char *const *argv; /* all that came after the command, as typed */
+    char *const *argv; /* every word after the command, as typed */
 };
 
 struct command {
@@ -34,11 +34,11 @@ struct command {
     const char *summary; /* one line for ddpctl --help */
     const char *help;    /* paragraphs for ddpctl NAME --help */
     const struct option_spec *options;
-    const struct option_spec *shared;   /* a second table into the same struct, or NULL */
-    size_t size;                        /* of the options struct, zeroed before */
-    size_t least, most;                 /* arguments */
+    const struct option_spec *shared;   /* a second table that fills the same struct, or NULL */
+    size_t size;                        /* of the options struct, which is zeroed first */
+    size_t least, most;                 /* number of arguments */
     bool tail;                          /* takes "-- COMMAND" */
-    bool (*ends)(const char *argument); /* which argument begins COMMAND without "--"; NULL: none */
+    bool (*ends)(const char *argument); /* true if the argument begins COMMAND without "--"; NULL: never */
     bool offline;                       /* talks to no coordinator: the global options are not shown */
     int (*run)(struct invocation *in);
 };
@@ -52,7 +52,7 @@ const struct command *command_find(const char *name);
 #define OPTION_OUTPUT(owner, member)                                                                         \
     {                                                                                                        \
         .name = "output", .letter = 'o', .type = OPTION_CHOICE, .offset = offsetof(struct owner, member),    \
-        .value = "table|json", .help = "what to print (table)"                                               \
+        .value = "table|json", .help = "output format (table)"                                               \
     }
 
 #endif

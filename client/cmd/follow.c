@@ -15,7 +15,7 @@ static void follow_detach(struct follow_view *view, int64_t job, struct buf *out
     follow_view_break(view, out);
     stdout_put(out);
     buf_printf(&talk,
-               "ddpctl: detached, job %lld goes on\n   ddpctl status %lld --watch\n   ddpctl cancel %lld\n",
+               "ddpctl: detached, job %lld continues\n   ddpctl status %lld --watch\n   ddpctl cancel %lld\n",
                (long long)job, (long long)job, (long long)job);
     stderr_put(&talk);
 }
@@ -34,6 +34,7 @@ enum err_code follow_job(struct link *link, int64_t job, int *exit_code, struct 
         Ddp__V1__JobStatus *status;
         enum err_code code = job_watch_next(&watch, 100, &status, e);
         view.term.now_ms = clock_wall_ms();
+        /* A coordinator that has answered once is waited for; one that never answered is an error. */
         if (code == ERR_UNAVAILABLE && answered) {
             follow_view_away(&view, &out);
         } else if (code != ERR_OK) {

@@ -11,7 +11,7 @@ enum err_code job_number_parse(const char *text, int64_t *job, struct err *e)
     errno = 0;
     long long value = strtoll(digits, &end, 10);
     if (*digits < '1' || *digits > '9' || *end || errno)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is no job number, see ddpctl status", text);
+        return err_set(e, ERR_INVALID_ARGUMENT, "invalid job number '%s', see ddpctl status", text);
     *job = value;
     return ERR_OK;
 }
@@ -20,7 +20,7 @@ enum err_code job_rank_parse(const char *text, int64_t *rank, struct err *e)
 {
     size_t digits = strspn(text, "0123456789");
     if (digits == 0 || text[digits] || digits > 7)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'--rank %s': a rank's number was expected", text);
+        return err_set(e, ERR_INVALID_ARGUMENT, "option '--rank' wants a number, got '%s'", text);
     *rank = strtol(text, NULL, 10);
     return ERR_OK;
 }

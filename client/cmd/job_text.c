@@ -26,25 +26,25 @@
     }
 
 const struct option_spec job_flag_options[] = {
-    FLAG(name, "name", "NAME", "what lists call the job"),
-    FLAG(nodes, "nodes", "N|MIN:MAX", "machines (1)"),
-    FLAG(procs, "procs-per-node", "N|gpu|cpu|auto", "workers on each machine (1)"),
-    FLAG(gpus, "gpus-per-proc", "N|all", "GPUs of each worker, where there are any (1)"),
-    FLAG(device, "device", "auto|cpu|cuda", "what the workers compute on (auto)"),
-    FLAG(max_restarts, "max-restarts", "N", "failures that start the job anew (3; run of a command: 0)"),
-    FLAG(priority, "priority", "N", "higher runs first (0)"),
-    FLAG(time_limit, "time-limit", "TIME", "90s, 15m, 2h, 1d; at its end: snapshot, then stop"),
-    FLAG(workdir, "workdir", "DIR", "where the workers run (the current directory)"),
+    FLAG(name, "name", "NAME", "name of the job in lists"),
+    FLAG(nodes, "nodes", "N|MIN:MAX", "number of nodes (1)"),
+    FLAG(procs, "procs-per-node", "N|gpu|cpu|auto", "workers on each node (1)"),
+    FLAG(gpus, "gpus-per-proc", "N|all", "GPUs of each worker, on nodes with GPUs (1)"),
+    FLAG(device, "device", "auto|cpu|cuda", "device that the workers compute on (auto)"),
+    FLAG(max_restarts, "max-restarts", "N", "restarts after failures (3; `run` of a command: 0)"),
+    FLAG(priority, "priority", "N", "jobs of higher priority start first (0)"),
+    FLAG(time_limit, "time-limit", "TIME", "write a snapshot and stop after 90s, 15m, 2h, 1d"),
+    FLAG(workdir, "workdir", "DIR", "working directory of the workers (the current directory)"),
     {.name = "env",
      .type = OPTION_TEXTS,
      .offset = offsetof(struct job_flags, env),
      .value = "NAME=VALUE",
-     .help = "sets a variable for the workers; may be repeated"},
+     .help = "set a variable for the workers; may be repeated"},
     {.name = "set",
      .type = OPTION_TEXTS,
      .offset = offsetof(struct job_flags, set),
      .value = "KEY=VALUE",
-     .help = "changes the job file: train.optimizer.lr=1e-3; may be repeated"},
+     .help = "change a key of the job file: train.optimizer.lr=1e-3; may be repeated"},
     ALIAS(nodes, "nnodes"),
     ALIAS(procs, "nproc-per-node"),
     {.name = "standalone",
@@ -68,7 +68,7 @@ static enum err_code job_text_set_env(struct conf_doc *doc, const char *entry, s
 {
     const char *equals = strchr(entry, '=');
     if (!equals || equals == entry)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'--env %s': NAME=VALUE was expected", entry);
+        return err_set(e, ERR_INVALID_ARGUMENT, "option '--env' wants NAME=VALUE, got '%s'", entry);
     CLEANUP(free_text) char *key = xasprintf("env.%.*s", (int)(equals - entry), entry);
     CLEANUP(free_text) char *flag = xasprintf("--env %.*s", (int)(equals - entry), entry);
     return job_text_set(doc, key, equals + 1, flag, e);
@@ -94,6 +94,7 @@ static enum err_code job_text_apply_flags(struct conf_doc *doc, const struct job
         {"grace", "--shutdown-timeout", f->grace, false},
         {"virtual_local_rank", "--virtual-local-rank", f->virtual_local_rank ? "true" : NULL, false},
     };
+    /* A text is quoted as YAML, so that `--name 7` stays a text. Other values are parsed as in a job file. */
     for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
         const char *key = flags[i].key, *value = flags[i].value, *flag = flags[i].flag;
         if (!value)
@@ -171,13 +172,14 @@ static bool job_text_ends_in(const char *path, const char *ending)
     return len > tail && strcmp(path + len - tail, ending) == 0;
 }
 
-/* What is no YAML may be a program, or the wrong file; a job file with a mistake in it is neither. */
+/* A file that cannot be parsed may be a program that the user wants to run. If its name says that it is a job
+ * file, the parser's message is the better one. */
 static enum err_code job_text_explain_parse_error(const char *path, struct err *e)
 {
     struct err was = *e;
     if (was.code != ERR_INVALID_ARGUMENT || job_text_ends_in(path, ".yaml") || job_text_ends_in(path, ".yml"))
         return was.code;
-    return err_set(e, was.code, "%s is no job file (%s), a COMMAND goes after --", path, was.msg);
+    return err_set(e, was.code, "%s is not a job file (%s); a COMMAND goes after --", path, was.msg);
 }
 
 enum err_code job_text_from_file(const char *path, const struct job_flags *flags, char **text, struct err *e)
@@ -186,7 +188,7 @@ enum err_code job_text_from_file(const char *path, const struct job_flags *flags
     *e = (struct err){0};
     if (conf_open_file(&doc, path, e) != ERR_OK) {
         if (e->code == ERR_NOT_FOUND)
-            return err_set(e, ERR_INVALID_ARGUMENT, "%s: no such job file, a COMMAND goes after --", path);
+            return err_set(e, ERR_INVALID_ARGUMENT, "%s: no such job file; a COMMAND goes after --", path);
         return job_text_explain_parse_error(path, e);
     }
     return job_text_finish(doc, flags, path, text, e);
@@ -240,7 +242,7 @@ char **job_text_missing(const char *text)
             if (!paths[i].path || file_exists(paths[i].path))
                 continue;
             CLEANUP(free_text)
-            char *line = xasprintf("%s %s is not on this machine", paths[i].key, paths[i].path);
+            char *line = xasprintf("%s %s does not exist on this machine", paths[i].key, paths[i].path);
             warnings = strv_append(warnings, line);
         }
     }

@@ -4,36 +4,39 @@
 #include "base/job/job.h"
 #include "base/option.h"
 
-/* From what the user gave to the YAML text that is submitted: checked, with absolute paths. */
+/* Makes the text of the job file that is submitted, from a file or a command and the flags of the command line.
+ * The text is checked, and its paths are absolute. Any thread; results are owned by the caller. */
 
-/* Flags that describe a job without a file, or change one. */
+/* Flags that describe a job without a file, or that override keys of a file. */
 struct job_flags {
     const char *name, *nodes, *procs, *gpus, *device, *workdir, *time_limit;
     const char *max_restarts, *priority;
-    const char *role, *run_id, *grace; /* of run alone */
+    const char *role, *run_id, *grace; /* of `ddpctl run` only */
     bool virtual_local_rank;
     char **set; /* "train.epochs=20" */
     char **env; /* "NAME=value" */
     bool standalone;
 };
-extern const struct option_spec job_flag_options[]; /* into a struct that begins with struct job_flags */
+extern const struct option_spec job_flag_options[]; /* for a struct that begins with struct job_flags */
 
-/* The file's text with every flag and --set applied. INVALID_ARGUMENT names file, line and column. */
+/* The text of the file with every flag and --set applied. INVALID_ARGUMENT: the message names file, line and
+ * column. */
 MUST_CHECK enum err_code job_text_from_file(const char *path, const struct job_flags *flags, char **text,
                                             struct err *e);
-/* A command job. */
+/* The text of a job that runs the command. */
 MUST_CHECK enum err_code job_text_from_command(char *const *command, const struct job_flags *flags,
                                                char **text, struct err *e);
-/* A stored job file's text with --set applied (paths are absolute already). */
+/* The text of a stored job, whose paths are absolute already, with --set applied. */
 MUST_CHECK enum err_code job_text_change(const char *stored, const struct job_flags *flags, char **text,
                                          struct err *e);
 
-/* Paths of the job that are not on this machine, one warning each; the nodes may have them. */
+/* A warning for each path of the job that does not exist on this machine; the nodes may still have it.
+ * strv_free. */
 char **job_text_missing(const char *text);
 
-/* What a submitter's environment gives to a command job: PATH, VIRTUAL_ENV and the like, WANDB_*; exports
- * adds names, ALL everything but the terminal's own, NONE nothing. NULL-terminated "NAME=value" list;
- * strv_free. */
+/* The variables of the submitter's environment that are sent with a command job: PATH, VIRTUAL_ENV and the
+ * like, WANDB_*. exports: names to add; ALL for every variable but those of the terminal, NONE for no variable.
+ * A NULL-terminated list of "NAME=value"; strv_free. */
 MUST_CHECK enum err_code job_text_environment(char *const *environment, char *const *exports, char ***out,
                                               struct err *e);
 

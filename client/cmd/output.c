@@ -16,6 +16,7 @@ bool stdout_put(struct buf *b)
     struct err e;
     errno = 0;
     enum err_code code = b->len ? fd_write_all(STDOUT_FILENO, b->data, b->len, &e) : ERR_OK;
+    /* A closed pipe is the reader's choice (`| head`) and needs no message. */
     if (code != ERR_OK && errno != EPIPE && !is_lost) {
         is_lost = true;
         CLEANUP(buf_release) struct buf talk = {0};
@@ -44,7 +45,8 @@ int error_print(const struct err *e)
     CLEANUP(buf_release) struct buf line = {0};
     struct term_filter filter = {0};
     buf_puts(&line, "ddpctl: ");
-    term_filter_add(&filter, e->msg, strlen(e->msg), &line); /* it may quote a job's text, or a node's */
+    /* the message may quote text of a job or a node, with control sequences in it */
+    term_filter_add(&filter, e->msg, strlen(e->msg), &line);
     term_filter_finish(&filter, &line);
     buf_putc(&line, '\n');
     stderr_put(&line);

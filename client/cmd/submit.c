@@ -15,12 +15,12 @@ enum err_code submit_text(const struct option_arguments *args, const struct job_
                           struct err *e)
 {
     if (args->tail && args->count)
-        return err_set(e, ERR_INVALID_ARGUMENT, "either a job file or -- COMMAND, not both: '%s'",
+        return err_set(e, ERR_INVALID_ARGUMENT, "give either a job file or -- COMMAND, not both: '%s'",
                        args->list[0]);
     if (args->tail)
         return job_text_from_command(args->tail, flags, text, e);
     if (!args->count)
-        return err_set(e, ERR_INVALID_ARGUMENT, "nothing to run, give JOB.yaml or -- COMMAND");
+        return err_set(e, ERR_INVALID_ARGUMENT, "nothing to run: give JOB.yaml or -- COMMAND");
     return job_text_from_file(args->list[0], flags, text, e);
 }
 

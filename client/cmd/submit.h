@@ -4,21 +4,23 @@
 #include "client/cmd/job_text.h"
 #include "client/connect.h"
 
-/* From arguments to a job's text: JOB.yaml, or -- COMMAND. */
-MUST_CHECK enum err_code submit_text(const struct option_arguments *args, const struct job_flags *flags, char **text,
-                                     struct err *e);
+/* What submit, resume and run share: making a job's text, sending it, and reporting its number. */
+
+/* The job's text from the arguments: JOB.yaml, or -- COMMAND. */
+MUST_CHECK enum err_code submit_text(const struct option_arguments *args, const struct job_flags *flags,
+                                     char **text, struct err *e);
 
 struct submission {
-    const char *text; /* of the job file */
-    char *const *env; /* carried */
-    int64_t continues;
-    bool resume;
+    const char *text;  /* of the job file */
+    char *const *env;  /* "NAME=value" texts for the workers, ended by NULL; or NULL */
+    int64_t continues; /* the job whose snapshots it continues from, 0: none */
+    bool resume;       /* continue from another job's snapshots in snapshot.dir */
 };
-/* Sends it with a request id of its own and the same id again while the coordinator is UNAVAILABLE (10 s):
- * made once. The coordinator's warnings go to stderr. */
+/* Sends the job. While the coordinator is UNAVAILABLE the call is repeated for 10 s with the same request id, so
+ * that the job is created once. The coordinator's warnings go to stderr. */
 MUST_CHECK enum err_code submit_send(struct link *link, const struct submission *submission, int64_t *job,
                                      struct err *e);
-/* What submit and resume do after: print the number, or follow. Returns the exit code. */
+/* After a submit: prints the job's number, or follows the job. Returns the exit code. */
 int submit_after(struct link *link, int64_t job, const char *name, bool follow, const char *output);
 
 #endif

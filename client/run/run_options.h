@@ -3,8 +3,8 @@
 
 #include "client/cmd/job_text.h"
 
-/* The options of `ddpctl run`: its own and torchrun's, as they were typed. Each of torchrun's is also read
- * from PET_<NAME>. */
+/* The options of `ddpctl run`, its own and torchrun's, as they were typed. Each of torchrun's options is also
+ * read from PET_<NAME>. */
 struct run_options {
     struct job_flags job; /* first: job_flag_options fill it */
     const char *node_rank, *master_addr, *master_port, *local_addr;
@@ -12,16 +12,16 @@ struct run_options {
     const char *log_dir, *redirects, *tee, *local_ranks, *role, *prefix;
     const char *hosts, *launcher, *launched, *terminal;
     const char *signals, *shutdown_timeout, *monitor_interval;
-    const char *start_method, *event_log_handler, *logs_specs, *numa_binding; /* mean nothing here */
-    const char *stdout_filters, *stderr_filters;                              /* nor these */
+    const char *start_method, *event_log_handler, *logs_specs, *numa_binding; /* have no effect here */
+    const char *stdout_filters, *stderr_filters;                              /* nor have these */
     bool module, no_python, run_path, virtual_local_rank, quiet, raw;
 };
 
 extern const struct option_spec run_option_table[];
 
-/* True for the first argument of a script or command, false for a job file. */
+/* True if the argument begins a script or command, false if it names a job file. */
 bool run_begins_command(const char *argument);
-/* "0" to "3", or "0:3,1:2": which of a rank's streams, by local rank (1 stdout, 2 stderr). */
+/* Checks a choice of streams: "0" to "3" (1 stdout, 2 stderr, 3 both), or one for each local rank: "0:3,1:2". */
 bool run_streams_fit(const char *text);
 
 #endif

@@ -17,7 +17,7 @@ static char *request_nodes_text(const struct run_request *r)
     return xasprintf("%lld:%lld", (long long)r->nodes_min, (long long)r->nodes_max);
 }
 
-/* Version 4, as torchrun --standalone makes one. */
+/* A UUID of version 4, as torchrun --standalone makes one. */
 static char *request_fresh_id(void)
 {
     unsigned char b[16];
@@ -43,15 +43,16 @@ enum err_code run_request_job_text(const struct run_request *r, const struct run
     flags.nodes = nodes;
     flags.procs = r->procs;
     if (r->command && file)
-        return err_set(e, ERR_INVALID_ARGUMENT, "either a job file or a COMMAND, not both: '%s'", file);
+        return err_set(e, ERR_INVALID_ARGUMENT, "give either a job file or a COMMAND, not both: '%s'", file);
     if (!r->command && !file)
-        return err_set(e, ERR_INVALID_ARGUMENT, "nothing to run, give JOB.yaml, SCRIPT.py or a COMMAND");
+        return err_set(e, ERR_INVALID_ARGUMENT, "nothing to run: give JOB.yaml, SCRIPT.py or a COMMAND");
     if (file)
         return job_text_from_file(file, &flags, text, e);
     if (!flags.max_restarts)
-        flags.max_restarts = "0"; /* as torchrun: a command is started once unless asked otherwise */
+        flags.max_restarts =
+            "0"; /* as in torchrun: a command is started once unless --max-restarts is given */
     if (!flags.procs && !flags.gpus)
-        flags.gpus = "all"; /* one process, which may start its own ranks */
+        flags.gpus = "all"; /* the command is one process, which may start ranks of its own */
     return job_text_from_command(r->command, &flags, text, e);
 }
 
@@ -59,21 +60,21 @@ static enum err_code request_complete_place(struct run_request *r, struct err *e
 {
     if (r->standalone && r->nodes_min > 1)
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "--standalone is this machine alone and the job wants %lld nodes",
+                       "--standalone runs on this machine only, but the job wants %lld nodes",
                        (long long)r->nodes_min);
-    if (r->nodes_max == 1 || r->standalone) {
+    if (r->nodes_max == 1 || r->standalone) { /* there is nobody to meet */
         free(r->host);
         r->host = NULL;
     }
     if (r->host && !r->port)
         return err_set(
             e, ERR_INVALID_ARGUMENT,
-            "--rdzv-endpoint %s:0: the other nodes cannot know a port that is chosen here, name one",
+            "--rdzv-endpoint %s:0: give a port; the other nodes cannot know one that is chosen here",
             r->host);
     if (r->nodes_min == 1 || r->host)
         return ERR_OK;
     return err_set(e, ERR_INVALID_ARGUMENT,
-                   "%lld nodes need a place to meet: say --rdzv-endpoint HOST:PORT, the same on each, or "
+                   "%lld nodes need a place to meet: give --rdzv-endpoint HOST:PORT, the same on each, or "
                    "--hosts, or --nodes 1",
                    (long long)r->nodes_max);
 }
@@ -86,12 +87,12 @@ static void request_fill_text(char **text, const char *standard)
 
 enum err_code run_request_complete(struct run_request *r, const struct job_spec *spec, struct err *e)
 {
-    r->nodes_min = spec->nodes_min; /* what was said is in the job by now */
+    r->nodes_min = spec->nodes_min; /* the flags are part of the job's text by now */
     r->nodes_max = spec->nodes_max;
     if (request_complete_place(r, e) != ERR_OK)
         return e->code;
     if (r->nodes_max > 1 && r->node_rank >= r->nodes_max)
-        return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank %lld: there are %lld nodes, the first is 0",
+        return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank %lld: there are %lld nodes, counted from 0",
                        (long long)r->node_rank, (long long)r->nodes_max);
     request_fill_text(&r->id, "none");
     request_fill_text(&r->role, spec->role ? spec->role : "default");

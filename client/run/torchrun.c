@@ -12,13 +12,13 @@
 #include "base/mem.h"
 #include "client/run/nodelist.h"
 
-/* torchrun's options and PET_* variables, read as torchrun's users mean them. Times are seconds there. */
+/* torchrun's options and PET_* variables with torchrun's meaning. Its times are in seconds. */
 
 enum { C10D_PORT = 29400, STATIC_PORT = 29500 };
 
 static enum err_code torchrun_refuse(const char *option, const char *text, const char *wanted, struct err *e)
 {
-    return err_set(e, ERR_INVALID_ARGUMENT, "'--%s %s': %s was expected", option, text, wanted);
+    return err_set(e, ERR_INVALID_ARGUMENT, "option '--%s' wants %s, got '%s'", option, wanted, text);
 }
 
 static enum err_code torchrun_read_number(const char *option, const char *text, int64_t most, int64_t *out,
@@ -43,19 +43,19 @@ static enum err_code torchrun_read_seconds(const char *option, const char *text,
     return ERR_OK;
 }
 
-/* 2 · 1:4 */
+/* "2" or "1:4" */
 static enum err_code torchrun_read_nodes(const char *text, struct run_request *r, struct err *e)
 {
     const char *colon = strchr(text, ':');
     CLEANUP(free_text) char *low = xasprintf("%.*s", (int)strcspn(text, ":"), text);
     int64_t least = 0, most = 0;
     if (torchrun_read_number("nnodes", low, 10000, &least, e) != ERR_OK)
-        return torchrun_refuse("nnodes", text, "a number, or MIN:MAX", e);
+        return torchrun_refuse("nnodes", text, "N or MIN:MAX", e);
     most = least;
     if (colon && torchrun_read_number("nnodes", colon + 1, 10000, &most, e) != ERR_OK)
-        return torchrun_refuse("nnodes", text, "a number, or MIN:MAX", e);
+        return torchrun_refuse("nnodes", text, "N or MIN:MAX", e);
     if (least < 1 || least > most)
-        return torchrun_refuse("nnodes", text, "1 or more, and MIN not above MAX,", e);
+        return torchrun_refuse("nnodes", text, "N or MIN:MAX with 1 <= MIN <= MAX", e);
     r->nodes_min = least;
     r->nodes_max = most;
     return ERR_OK;
@@ -71,16 +71,16 @@ static enum err_code torchrun_read_procs(const char *text, struct run_request *r
             return ERR_OK;
         }
     if (strcmp(text, "xpu") == 0)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "'--nproc-per-node xpu': only NVIDIA GPUs are counted, say the "
-                       "number");
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "option '--nproc-per-node': xpu is not supported, only NVIDIA GPUs are counted; give a number");
     if (torchrun_read_number("nproc-per-node", text, 1024, &number, e) != ERR_OK || number < 1)
         return torchrun_refuse("nproc-per-node", text, "a number from 1 to 1024, gpu, cpu or auto", e);
     r->procs = xasprintf("%lld", (long long)number);
     return ERR_OK;
 }
 
-/* host · host:port · [v6] · [v6]:port · v6 */
+/* host, host:port, [v6], [v6]:port, or v6 */
 static enum err_code torchrun_read_endpoint(const char *text, int64_t standard, struct run_request *r,
                                             struct err *e)
 {
@@ -115,13 +115,14 @@ static enum err_code torchrun_read_backend(const struct run_options *o, bool *c1
     if (*c10d || strcmp(name, "static") == 0)
         return ERR_OK;
     if (strncmp(name, "etcd", 4) == 0)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "'--rdzv-backend %s': no etcd is needed, say c10d and an endpoint of one of the nodes",
-                       name);
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "option '--rdzv-backend': %s is not needed; give c10d and an endpoint on one of the nodes", name);
     return torchrun_refuse("rdzv-backend", name, "c10d or static", e);
 }
 
-/* Where the nodes meet. By --master-addr it is rank 0's machine; by --rdzv-endpoint whoever owns it. */
+/* Where the nodes meet, and which of them hosts the run. --master-addr names the machine of node rank 0, so the
+ * rank decides; --rdzv-endpoint names any machine, so the owner of the address hosts. */
 static enum err_code torchrun_read_place(const struct run_options *o, struct run_request *r, struct err *e)
 {
     bool c10d;
@@ -135,7 +136,7 @@ static enum err_code torchrun_read_place(const struct run_options *o, struct run
     if (o->rdzv_endpoint)
         return torchrun_read_endpoint(o->rdzv_endpoint, c10d ? C10D_PORT : port, r, e);
     if (!o->master_addr && r->node_rank < 0)
-        return ERR_OK; /* nothing said */
+        return ERR_OK; /* no place was given: one machine, or the batch system knows */
     if (torchrun_read_endpoint(o->master_addr ? o->master_addr : "127.0.0.1", port, r, e) != ERR_OK)
         return e->code;
     if (r->node_rank >= 0)
@@ -156,7 +157,7 @@ static enum err_code torchrun_read_bool(const char *text, int *out, struct err *
     return torchrun_refuse("rdzv-conf is_host", text, "1 or 0", e);
 }
 
-/* Keys that tune what is done another way here. */
+/* Keys of torchrun that are accepted but have no effect, since ddp does these things another way. */
 static bool torchrun_is_known_key(const char *key)
 {
     static const char *const known[] = {"close_timeout",
@@ -185,7 +186,7 @@ static enum err_code torchrun_read_conf_pair(char *pair, struct run_request *r, 
     if (strcmp(pair, "join_timeout") == 0)
         return torchrun_read_seconds("rdzv-conf join_timeout", value, &r->join_timeout_ms, e);
     if (strcmp(pair, "timeout") == 0)
-        return r->join_timeout_ms ? ERR_OK
+        return r->join_timeout_ms ? ERR_OK /* join_timeout wins over the general timeout */
                                   : torchrun_read_seconds("rdzv-conf timeout", value, &r->join_timeout_ms, e);
     if (strcmp(pair, "last_call_timeout") == 0)
         return torchrun_read_seconds("rdzv-conf last_call_timeout", value, &r->last_call_ms, e);
@@ -194,9 +195,9 @@ static enum err_code torchrun_read_conf_pair(char *pair, struct run_request *r, 
     if (strcmp(pair, "rank") == 0) {
         if (torchrun_read_number("rdzv-conf rank", value, 10000, &rank, e) != ERR_OK)
             return e->code;
-        r->node_rank = r->node_rank < 0 ? rank : r->node_rank;
+        r->node_rank = r->node_rank < 0 ? rank : r->node_rank; /* --node-rank wins */
     } else if (!torchrun_is_known_key(pair)) {
-        buf_printf(talk, "ddpctl: warning: --rdzv-conf: '%s' is not known and means nothing here\n", pair);
+        buf_printf(talk, "ddpctl: warning: --rdzv-conf: unknown key '%s' has no effect\n", pair);
     }
     return ERR_OK;
 }
@@ -235,8 +236,8 @@ static enum err_code torchrun_read_signals(const char *text, struct run_request 
     for (; name; name = strtok_r(NULL, ", ", &rest)) {
         int number = torchrun_signal_number(name);
         if (!number || count + 1 >= RUN_SIGNALS_MAX)
-            return torchrun_refuse("signals-to-handle", text,
-                                   "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and the like", e);
+            return torchrun_refuse("signals-to-handle", text, "signals such as SIGTERM, SIGINT or SIGUSR1",
+                                   e);
         r->signals[count++] = number;
     }
     return ERR_OK;
@@ -263,7 +264,7 @@ static enum err_code torchrun_read_local_ranks(const char *text, struct run_requ
 {
     size_t good = strspn(text, "0123456789, ");
     if (text[good] || !strpbrk(text, "0123456789"))
-        return torchrun_refuse("local-ranks-filter", text, "a list of local ranks as in 0,2", e);
+        return torchrun_refuse("local-ranks-filter", text, "local ranks, such as 0,2", e);
     r->local_ranks = xstrdup(text);
     return ERR_OK;
 }
@@ -271,7 +272,7 @@ static enum err_code torchrun_read_local_ranks(const char *text, struct run_requ
 static enum err_code torchrun_read_output(const struct run_options *o, char *const *env,
                                           struct run_request *r, struct err *e)
 {
-    const char *wanted = "0 to 3, or local ranks with such a number as in 0:3,1:2,";
+    const char *wanted = "0 to 3, or one for each local rank, such as 0:3,1:2";
     if (o->redirects && !run_streams_fit(o->redirects))
         return torchrun_refuse("redirects", o->redirects, wanted, e);
     if (o->tee && !run_streams_fit(o->tee))
@@ -284,7 +285,7 @@ static enum err_code torchrun_read_output(const struct run_options *o, char *con
     r->tee = xstrdup(o->tee);
     r->prefix =
         xstrdup(o->prefix ? o->prefix : torchrun_variable(env, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"));
-    if (o->log_dir && strcmp(o->log_dir, "/dev/null") != 0) /* as torchrun has it: no logs */
+    if (o->log_dir && strcmp(o->log_dir, "/dev/null") != 0) /* as in torchrun, /dev/null means no logs */
         r->log_dir = xstrdup(o->log_dir);
     return ERR_OK;
 }
@@ -294,10 +295,9 @@ static void torchrun_warn_ignored(const struct run_options *o, struct buf *talk)
     const struct {
         const char *name, *value, *why;
     } given[] = {
-        {"start-method", o->start_method, "workers are programs of their own, never forked from Python"},
-        {"event-log-handler", o->event_log_handler, "events are kept by the coordinator"},
-        {"logs-specs", o->logs_specs,
-         "no Python runs in the launcher; --log-dir, -r and -t say where logs go"},
+        {"start-method", o->start_method, "workers are separate programs, never forked from Python"},
+        {"event-log-handler", o->event_log_handler, "the coordinator keeps the events"},
+        {"logs-specs", o->logs_specs, "ddpctl runs no Python; --log-dir, -r and -t choose where logs go"},
         {"duplicate-stdout-filters", o->stdout_filters, "the log files hold every line, grep them"},
         {"duplicate-stderr-filters", o->stderr_filters, "the log files hold every line, grep them"},
         {"numa-binding", o->numa_binding,
@@ -305,10 +305,12 @@ static void torchrun_warn_ignored(const struct run_options *o, struct buf *talk)
     };
     for (size_t i = 0; i < ARRAY_LEN(given); i++)
         if (given[i].value)
-            buf_printf(talk, "ddpctl: warning: --%s means nothing here: %s\n", given[i].name, given[i].why);
+            buf_printf(talk, "ddpctl: warning: --%s has no effect: %s\n", given[i].name, given[i].why);
 }
 
-/* python3 -u SCRIPT, as torchrun starts it; what is no Python script is run as it is. */
+/* The words to execute: python3 -u SCRIPT, as in torchrun. A script whose name does not end in .py is executed
+ * directly; torchrun wants --no-python
+ * for that. */
 static enum err_code torchrun_read_command(const struct run_options *o, char *const *tail, char *const *env,
                                            struct run_request *r, struct err *e)
 {
@@ -362,7 +364,7 @@ enum err_code torchrun_read(struct run_request *r, struct run_options *o, char *
     if (o->hosts && nodelist_expand(o->hosts, &r->hosts, e) != ERR_OK)
         return err_wrap(e, "--hosts");
     r->local_addr = xstrdup(o->local_addr);
-    if (o->signals) {
+    if (o->signals) { /* torchrun passes them on to the workers, and some scripts read them there */
         CLEANUP(free_text) char *entry = xasprintf("TORCHELASTIC_SIGNALS_TO_HANDLE=%s", o->signals);
         o->job.env = strv_append(o->job.env, entry);
     }

@@ -3,8 +3,9 @@
 
 #include "client/run/run_request.h"
 
-/* What the command line and PET_* say. tail: the script or command with its arguments, NULL: a job file.
- * Fills options with PET_*. What cannot mean anything here goes to talk, one warning a line. */
+/* Reads torchrun's options and PET_* variables into a run request. tail: the script or command with its
+ * arguments; NULL: there is a job file. PET_* variables fill the options that were not typed. A warning line for
+ * each option that has no effect here is appended to talk. */
 MUST_CHECK enum err_code torchrun_read(struct run_request *r, struct run_options *options, char *const *tail,
                                        char *const *env, struct buf *talk, struct err *e);
 

@@ -279,6 +279,7 @@ void follow_view_update(struct follow_view *v, const Ddp__V1__JobStatus *job, st
 void follow_view_away(struct follow_view *v, struct buf *out)
 {
     if (!v->away && !v->ended)
-        follow_put_line(v, out, "the coordinator is away, training goes on; waiting for it (^C detaches)");
+        follow_put_line(v, out,
+                        "the coordinator does not answer, training goes on; waiting for it (^C detaches)");
     v->away = true;
 }

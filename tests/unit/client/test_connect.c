@@ -37,7 +37,7 @@ static void test_foreign_socket(void **state)
         "unix:/var/lib/ddp/coordinator.sock", ERR_UNAVAILABLE,
         "failed to connect; last error: UNKNOWN: unix:/var/lib/ddp/coordinator.sock: Permission denied");
     assert_int_equal(e.code, ERR_PERMISSION_DENIED);
-    assert_non_null(strstr(e.msg, "(from --coordinator) is open to its owner and root alone"));
+    assert_non_null(strstr(e.msg, "(from --coordinator) is open to its owner and root only"));
 }
 
 static void test_others(void **state)

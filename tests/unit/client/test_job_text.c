@@ -105,7 +105,7 @@ static void test_train_paths_become_absolute(void **state)
     job_release(&spec);
     char **missing = job_text_missing(text);
     assert_int_equal(strv_len(missing), 1);
-    assert_string_equal(missing[0], "workdir /w is not on this machine");
+    assert_string_equal(missing[0], "workdir /w does not exist on this machine");
     strv_free(missing);
     strv_free(flags.set);
 }

@@ -211,7 +211,7 @@ static void test_variables(void **state)
     accept(&g, WORDS("--log-dir=/dev/null", "x"), NONE);
     assert_null(g.launch.log_dir);
     take_back(&g);
-    refuse(WORDS("x"), VARIABLES("PET_NNODES=two"), "'--nnodes two': a number, or MIN:MAX was expected");
+    refuse(WORDS("x"), VARIABLES("PET_NNODES=two"), "option '--nnodes' wants N or MIN:MAX, got 'two'");
 }
 
 static void test_conf(void **state)
@@ -227,13 +227,12 @@ static void test_conf(void **state)
     assert_int_equal(g.launch.last_call_ms, 5000);
     assert_int_equal(g.launch.is_host, 1);
     assert_int_equal(g.spec.grace_ms, 1500);
-    assert_string_equal(g.talk.data,
-                        "ddpctl: warning: --rdzv-conf: 'colour' is not known and means nothing here\n");
+    assert_string_equal(g.talk.data, "ddpctl: warning: --rdzv-conf: unknown key 'colour' has no effect\n");
     take_back(&g);
     refuse(WORDS("--rdzv-conf", "is_host=maybe", "x"), NONE,
-           "'--rdzv-conf is_host maybe': 1 or 0 was expected");
+           "option '--rdzv-conf is_host' wants 1 or 0, got 'maybe'");
     refuse(WORDS("--rdzv-conf", "join_timeout", "x"), NONE,
-           "'--rdzv-conf join_timeout': KEY=VALUE,... was expected");
+           "option '--rdzv-conf' wants KEY=VALUE,..., got 'join_timeout'");
     accept(&g, WORDS("x"), VARIABLES("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7"));
     assert_int_equal(g.spec.grace_ms, 7000);
     take_back(&g);
@@ -262,12 +261,11 @@ static void test_what_means_nothing_is_said(void **state)
     (void)state;
     struct given g;
     accept(&g, WORDS("--start-method=spawn", "--numa-binding", "node", "--monitor-interval=5", "x"), NONE);
-    assert_string_equal(
-        g.talk.data,
-        "ddpctl: warning: --start-method means nothing here: workers are programs of their own, "
-        "never forked from Python\n"
-        "ddpctl: warning: --numa-binding means nothing here: workers are not bound to NUMA nodes; "
-        "put numactl before the command\n");
+    assert_string_equal(g.talk.data,
+                        "ddpctl: warning: --start-method has no effect: workers are separate programs, "
+                        "never forked from Python\n"
+                        "ddpctl: warning: --numa-binding has no effect: workers are not bound to NUMA nodes; "
+                        "put numactl before the command\n");
     take_back(&g);
 }
 
@@ -277,38 +275,37 @@ static void test_misuse(void **state)
     refuse(WORDS("--nproc-pre-node=2", "x"), NONE,
            "unknown option '--nproc-pre-node', did you mean '--nproc-per-node'?");
     refuse(WORDS("--nproc-per-node=xpu", "x"), NONE,
-           "'--nproc-per-node xpu': only NVIDIA GPUs are counted, say the number");
+           "option '--nproc-per-node': xpu is not supported, only NVIDIA GPUs are counted; give a number");
     refuse(WORDS("--nproc-per-node=0", "x"), NONE,
-           "'--nproc-per-node 0': a number from 1 to 1024, gpu, cpu or auto was expected");
+           "option '--nproc-per-node' wants a number from 1 to 1024, gpu, cpu or auto, got '0'");
     refuse(WORDS("--nnodes=3:2", "x"), NONE,
-           "'--nnodes 3:2': 1 or more, and MIN not above MAX, was expected");
+           "option '--nnodes' wants N or MIN:MAX with 1 <= MIN <= MAX, got '3:2'");
     refuse(WORDS("--rdzv-backend=etcd-v2", "x"), NONE,
-           "'--rdzv-backend etcd-v2': no etcd is needed, say c10d and an endpoint of one of the nodes");
-    refuse(WORDS("--rdzv-backend=zeus", "x"), NONE, "'--rdzv-backend zeus': c10d or static was expected");
+           "option '--rdzv-backend': etcd-v2 is not needed; give c10d and an endpoint on one of the nodes");
+    refuse(WORDS("--rdzv-backend=zeus", "x"), NONE,
+           "option '--rdzv-backend' wants c10d or static, got 'zeus'");
     refuse(WORDS("--rdzv-endpoint=h:99999", "x"), NONE,
-           "'--rdzv-endpoint h:99999': HOST:PORT or [IPv6]:PORT was expected");
+           "option '--rdzv-endpoint' wants HOST:PORT or [IPv6]:PORT, got 'h:99999'");
     refuse(WORDS("--rdzv-endpoint=[::1", "x"), NONE,
-           "'--rdzv-endpoint [::1': HOST:PORT or [IPv6]:PORT was expected");
+           "option '--rdzv-endpoint' wants HOST:PORT or [IPv6]:PORT, got '[::1'");
     refuse(WORDS("-r", "4", "x"), NONE,
-           "'--redirects 4': 0 to 3, or local ranks with such a number as in 0:3,1:2, was expected");
+           "option '--redirects' wants 0 to 3, or one for each local rank, such as 0:3,1:2, got '4'");
     refuse(WORDS("--local-ranks-filter=a", "x"), NONE,
-           "'--local-ranks-filter a': a list of local ranks as in 0,2 was expected");
+           "option '--local-ranks-filter' wants local ranks, such as 0,2, got 'a'");
     refuse(WORDS("--nnodes=2", "x"), NONE,
-           "2 nodes need a place to meet: say --rdzv-endpoint HOST:PORT, the same on each, or --hosts, or "
+           "2 nodes need a place to meet: give --rdzv-endpoint HOST:PORT, the same on each, or --hosts, or "
            "--nodes 1");
     refuse(WORDS("--standalone", "--nnodes=2", "x"), NONE,
-           "--standalone is this machine alone and the job wants 2 nodes");
+           "--standalone runs on this machine only, but the job wants 2 nodes");
     refuse(WORDS("--nnodes=2", "--node-rank=2", "--master-addr=h", "x"), NONE,
-           "--node-rank 2: there are 2 nodes, the first is 0");
+           "--node-rank 2: there are 2 nodes, counted from 0");
     refuse(WORDS("--nnodes=2", "--rdzv-endpoint=h:0", "x"), NONE,
-           "--rdzv-endpoint h:0: the other nodes cannot know a port that is chosen here, name one");
+           "--rdzv-endpoint h:0: give a port; the other nodes cannot know one that is chosen here");
     refuse(WORDS("-m", "--no-python", "x"), NONE, "--no-python and --module contradict each other");
-    refuse(
-        WORDS("--signals-to-handle=SIGKILL", "x"), NONE,
-        "'--signals-to-handle SIGKILL': SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and the like was "
-        "expected");
+    refuse(WORDS("--signals-to-handle=SIGKILL", "x"), NONE,
+           "option '--signals-to-handle' wants signals such as SIGTERM, SIGINT or SIGUSR1, got 'SIGKILL'");
     refuse(WORDS("--"), NONE, "a COMMAND is missing after --");
-    refuse((const char *const[]){"run", NULL}, NONE, "nothing to run, give JOB.yaml, SCRIPT.py or a COMMAND");
+    refuse((const char *const[]){"run", NULL}, NONE, "nothing to run: give JOB.yaml, SCRIPT.py or a COMMAND");
 }
 
 static void test_tee_takes_a_value_or_none(void **state)
