@@ -26,7 +26,7 @@ def rows(c, query, *values):
         db.close()
 
 
-def complaint_01_dead_node_noticed():
+def test_dead_node_is_noticed():
     """The survivors sit in a collective until its timeout. Here the node is lost after node_timeout: they are stopped, and
     the job goes on without it when its lease has run out."""
     with Cluster(agents=2, config=QUICK) as c:
@@ -43,7 +43,7 @@ def complaint_01_dead_node_noticed():
         assert c.job(job)["restarts_used"] == 1
 
 
-def complaint_02_leaver_never_closes_the_job():
+def test_leaving_agent_keeps_the_job():
     """An agent that leaves or dies closes the rendezvous for all. Here membership is the coordinator's: an agent that is
     killed or stopped changes nothing, and a drained node is left without a charge."""
     with Cluster(agents=2, config=QUICK) as c:
@@ -63,7 +63,7 @@ def complaint_02_leaver_never_closes_the_job():
         assert c.job(other)["state"] == "running" and c.job(other)["generation"] == 1
 
 
-def complaint_03_coordinator_killed():
+def test_killed_coordinator_keeps_training():
     """The node that hosts the rendezvous takes the training with it. Here workers do not notice."""
     with Cluster(agents=2) as c:
         count = Counting(c)
@@ -75,7 +75,7 @@ def complaint_03_coordinator_killed():
         count.finish()
 
 
-def complaint_04_survivor_becomes_rank_0():
+def test_survivor_becomes_rank_0():
     """When rank 0's node is lost, a survivor takes its rank, hosts the rendezvous, and trains on from the snapshot."""
     train = ("nodes: \"1:2\"\ndevice: cpu\ntrain:\n  model: {type: mlp, sizes: [20, 64, 1]}\n"
              "  data: {type: synthetic, samples: 2048}\n  batch: 32\n  epochs: 1000000\n"
@@ -93,7 +93,7 @@ def complaint_04_survivor_becomes_rank_0():
         wait_for(lambda: c.job(job)["snapshot"]["step"] > source + 200, "it to train on")
 
 
-def complaint_05_one_restart_budget():
+def test_one_restart_budget():
     """max_restarts and the restart count are each agent's own. Here failures on either node use one budget, and every rank of
     a generation sees the same count."""
     script = ("echo $DDP_GENERATION $RANK $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS >> log\n"
@@ -111,7 +111,7 @@ def complaint_05_one_restart_budget():
         assert len(failed) == 3 and set(failed) == {"n1", "n2"}, failed
 
 
-def complaint_06_bootstrap_id_never_stale():
+def test_bootstrap_id_is_new_each_generation():
     """A restarted group meets the id of the last one. Here the id, the key and the port belong to one generation."""
     with Cluster(agents=1) as c:
         train = c.submit(c.write("train.yaml", "procs_per_node: 2\ndevice: cpu\ntrain:\n  model: {type: linear, in: 20, out: 1}\n"
@@ -125,7 +125,7 @@ def complaint_06_bootstrap_id_never_stale():
         assert len(ids) == 3 and all(len(set(column)) == 3 for column in zip(*ids)), ids
 
 
-def complaint_07_hostnames_do_not_matter():
+def test_host_names_do_not_matter():
     """A host name that others cannot resolve, or that means loopback, is handed out as the master's. Here it is an address
     that the agent reaches others by, whatever the machine is called."""
     code = ("import os, socket, time\n"
@@ -156,7 +156,7 @@ def complaint_07_hostnames_do_not_matter():
         assert host == "no-such-host.invalid" or not renamed, host
 
 
-def complaint_20_uneven_nodes():
+def test_uneven_nodes():
     """Every node must have as many workers. Here each has what it has, and every rank is told so."""
     with Cluster(agents=0) as c:
         c.start_agent("n1", slots=1)

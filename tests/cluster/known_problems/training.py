@@ -9,7 +9,7 @@ from lib.steps import committed, ends_whole, runs_on, train, undisturbed
 from membership import rows
 
 
-def complaint_17_stop_saves_first():
+def test_stop_saves_a_snapshot():
     """Who stops a run must get every rank to save at the same step himself. Here it is one order: all ranks agree on a
     step, its snapshot is committed, then they end."""
     with Cluster(agents=2) as c:
@@ -28,7 +28,7 @@ def complaint_17_stop_saves_first():
         assert source == step, (source, step)
 
 
-def complaint_18_snapshots_are_whole_or_not():
+def test_snapshots_are_whole():
     """A killed save leaves a broken checkpoint, and the restart hangs on it. Here what was cut off is never looked at: of
     many kills amid saving, each restart is from a committed one, and those are whole."""
     with Cluster(agents=1) as c:
@@ -60,7 +60,7 @@ def files_of(mark):
     return files if isinstance(files, dict) else {f["name"]: f["sha256"] for f in files}
 
 
-def complaint_19_data_at_another_world_size():
+def test_resized_job_sees_each_sample_once():
     """Resumed amid an epoch, on another number of ranks, samples are lost or seen twice. Here there is one cursor: each
     step has the loss of the same step of a run that was left alone."""
     steps, amid = 400, False  # an epoch is 32 of them

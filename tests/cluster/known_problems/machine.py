@@ -27,7 +27,7 @@ def control_group(kind, name):
         return None
 
 
-def complaint_08_ports_never_collide():
+def test_master_ports_do_not_collide():
     """Two jobs on one machine want the same master port. Here each leases one, from other clusters too: at the same time
     two jobs of one cluster and two private ones listen."""
     code = ("import os, socket, time\n"
@@ -45,7 +45,7 @@ def complaint_08_ports_never_collide():
             assert c.wait_job(job, "succeeded")["restarts_used"] == 0
 
 
-def complaint_09_gpus_by_id():
+def test_gpus_are_leased_by_uuid():
     """A launcher cannot say which GPUs, so jobs that share a machine meet on GPU 0. Here each rank's GPUs are leased by
     UUID: two jobs on a node of four have two each, a third waits."""
     from lib.rpc import FakeAgent, connect  # where it is installed
@@ -66,7 +66,7 @@ def complaint_09_gpus_by_id():
         node.close()
 
 
-def complaint_10_the_cause_is_named():
+def test_failure_names_its_cause():
     """ChildFailedError: exitcode -9, error_file N/A. Here: the rank that was first, its signal or code, its last words,
     and that it was memory."""
     script = ("[ $RANK = 1 ] || exec sleep 1000\n"
@@ -92,7 +92,7 @@ def complaint_10_the_cause_is_named():
             os.rmdir(group)
 
 
-def complaint_11_which_rank_hangs():
+def test_hanging_rank_is_named():
     """Every rank waits in a collective; which one does not come? Here ddpctl why names it, and what it does instead."""
     with Cluster(agents=1, slots=3) as c:
         job, where = ring(c)
@@ -101,7 +101,7 @@ def complaint_11_which_rank_hangs():
         assert "rank 2 on n1" in said["sentence"], said["sentence"]
 
 
-def complaint_12_stuck_but_alive():
+def test_stopped_rank_ends_its_generation():
     """A rank that stands still beats its heart for ever. Here stall_timeout is a lease on progress: the generation ends, and
     its end names the rank."""
     with Cluster(agents=1, slots=3) as c:
@@ -112,7 +112,7 @@ def complaint_12_stuck_but_alive():
         c.wait_gone(job)
 
 
-def complaint_13_no_zombie_jobs():
+def test_cancelled_job_leaves_no_process():
     """Cancelled jobs leave processes that hold their GPUs. Here nothing stays, however it hid, and however it was ended."""
     script = "(setsid sleep 1000 &) ; (trap '' TERM HUP; nohup sleep 1000 &) ; trap '' TERM; touch up-$DDP_JOB_ID; sleep 1000"
     with Cluster(agents=1) as c:
@@ -135,7 +135,7 @@ def complaint_13_no_zombie_jobs():
         wait_for(lambda: not [p for p in c.processes().values() if "ddp-supervisor" in p], "the supervisors to end")
 
 
-def complaint_14_unkillable_process():
+def test_unkillable_process_blocks_nothing_else():
     """A process that SIGKILL does not end (a dead disk) blocks its agent. Here the agent serves others meanwhile, and the
     job is let go: its slots are not. A frozen process stands for it."""
     group = control_group("freezer", "ddp-test-%d" % os.getpid())
@@ -167,7 +167,7 @@ def complaint_14_unkillable_process():
         os.rmdir(group)
 
 
-def complaint_15_no_orphans():
+def test_killed_supervisor_leaves_no_orphan():
     """kill -9 of the launcher leaves workers that hold GPU memory. Here they die with their supervisor, what they had
     started too; if the agent dies as well, the next one finds them."""
     script = "(setsid sleep 1000 &) ; trap '' TERM HUP; echo $$ >> pids; while :; do sleep 1; done"
@@ -187,7 +187,7 @@ def complaint_15_no_orphans():
         c.wait_job(job, "failed")
 
 
-def complaint_16_slow_rank_is_waited_for():
+def test_slow_rank_is_waited_for():
     """An exit barrier kills rank 0 while it still saves. Here the job runs until its last rank has ended, on whichever node,
     long after the others were reaped and their exit records gone."""
     script = "[ $RANK = 0 ] || exit 0; while [ ! -e finish ]; do sleep 0.05; done; echo saved > saved"
@@ -203,7 +203,7 @@ def complaint_16_slow_rank_is_waited_for():
         assert status["generation"] == 1 and text_of(c.dir, "saved") == "saved\n", status
 
 
-def complaint_17_hangup_kills_nothing():
+def test_hangup_keeps_the_job():
     """A closed terminal kills the run in spite of nohup. Here a submitted job has no terminal: the end of the session that
     follows it is nothing to it."""
     with Cluster(agents=1) as c:
