@@ -58,32 +58,52 @@ struct core *core_create(const struct core_config *config, const struct core_env
     return core;
 }
 
-typedef void (*handler)(struct core *core, const struct core_event *event);
-
-static const handler handlers[CORE_EVENT_KINDS] = {
-    [CORE_SUBMIT] = jobs_submit,
-    [CORE_CANCEL] = jobs_cancel,
-    [CORE_RESIZE] = elastic_resize,
-    [CORE_RESTART] = elastic_restart,
-    [CORE_DRAIN] = operator_drain,
-    [CORE_UNDRAIN] = operator_undrain,
-    [CORE_FORGET] = operator_forget,
-    [CORE_HELLO] = nodes_hello,
-    [CORE_HEARTBEAT] = nodes_heartbeat,
-    [CORE_FACTS] = facts_apply,
-    [CORE_REPORTS] = reports_apply,
-    [CORE_ACTIVITY] = stall_apply,
-    [CORE_LOOKED] = lost_snapshots_looked,
-    [CORE_GOODBYE] = nodes_goodbye,
-    [CORE_SESSION_CLOSED] = nodes_session_closed,
-    [CORE_DEAF] = nodes_deaf,
-    [CORE_JOIN] = rendezvous_join,
-    [CORE_PUT_BOOTSTRAP] = rendezvous_bootstrap,
-    [CORE_WATCH] = rendezvous_watch,
-    [CORE_COMMIT_SNAPSHOT] = snapshots_commit,
-    [CORE_SNAPSHOT_FAILED] = snapshot_faults_failed,
-    [CORE_CALL_GONE] = rendezvous_gone,
+/* Each kind of event has one handler. Those of agents get the node, and only while their session is the
+ * node's newest. */
+static const struct handler {
+    void (*apply)(struct core *core, const struct core_event *event);
+    void (*from_node)(struct core *core, struct node *node, const struct core_event *event);
+    bool proves_alive; /* counts as a sign of life of the node */
+} handlers[CORE_EVENT_KINDS] = {
+    [CORE_SUBMIT] = {.apply = jobs_submit},
+    [CORE_CANCEL] = {.apply = jobs_cancel},
+    [CORE_RESIZE] = {.apply = elastic_resize},
+    [CORE_RESTART] = {.apply = elastic_restart},
+    [CORE_DRAIN] = {.apply = operator_drain},
+    [CORE_UNDRAIN] = {.apply = operator_undrain},
+    [CORE_FORGET] = {.apply = operator_forget},
+    [CORE_HELLO] = {.apply = nodes_hello},
+    [CORE_HEARTBEAT] = {.from_node = nodes_heartbeat, .proves_alive = true},
+    [CORE_FACTS] = {.from_node = facts_apply, .proves_alive = true},
+    [CORE_REPORTS] = {.from_node = reports_apply, .proves_alive = true},
+    [CORE_ACTIVITY] = {.from_node = stall_apply, .proves_alive = true},
+    [CORE_LOOKED] = {.from_node = lost_snapshots_looked},
+    [CORE_GOODBYE] = {.from_node = nodes_goodbye},
+    [CORE_SESSION_CLOSED] = {.from_node = nodes_session_closed},
+    [CORE_DEAF] = {.apply = nodes_deaf},
+    [CORE_JOIN] = {.apply = rendezvous_join},
+    [CORE_PUT_BOOTSTRAP] = {.apply = rendezvous_bootstrap},
+    [CORE_WATCH] = {.apply = rendezvous_watch},
+    [CORE_COMMIT_SNAPSHOT] = {.apply = snapshots_commit},
+    [CORE_SNAPSHOT_FAILED] = {.apply = snapshot_faults_failed},
+    [CORE_CALL_GONE] = {.apply = rendezvous_gone},
 };
+
+static void handle_event(struct core *core, const struct core_event *event)
+{
+    const struct handler *handler = &handlers[event->kind];
+
+    if (handler->apply) {
+        handler->apply(core, event);
+        return;
+    }
+    struct node *node = nodes_by_session(core, event->session);
+    if (!node)
+        return; /* the agent has a newer session */
+    if (handler->proves_alive)
+        nodes_heard(core, node);
+    handler->from_node(core, node, event);
+}
 
 static void finish_call(struct core *core)
 {
@@ -99,7 +119,7 @@ void core_event(struct core *core, const struct core_event *event, struct core_n
 
     core->now = now;
     core->out = out;
-    handlers[event->kind](core, event);
+    handle_event(core, event);
     if ((event->kind == CORE_HEARTBEAT || event->kind == CORE_DEAF) && out->change_count == before &&
         !core->placement_due)
         core->out = NULL; /* by far the most frequent one, and it changes nothing */

@@ -121,14 +121,10 @@ static void note_unknown_jobs(struct core *core, struct node *node, const struct
     node->unknown_count = count;
 }
 
-void facts_apply(struct core *core, const struct core_event *event)
+void facts_apply(struct core *core, struct node *node, const struct core_event *event)
 {
-    struct node *node = nodes_by_session(core, event->session);
-
-    if (!node)
-        return;
-    nodes_heard(core, node);
     bool current = event->facts.epoch == core->config.epoch;
+
     if (current)
         card_kept(core, node, event->facts.revision);
     bool stranger = has_unknown_process(core, node, event);

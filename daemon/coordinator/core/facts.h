@@ -4,6 +4,6 @@
 #include "daemon/coordinator/core/model.h"
 
 /* Handles what a node says of its workers. */
-void facts_apply(struct core *core, const struct core_event *event);
+void facts_apply(struct core *core, struct node *node, const struct core_event *event);
 
 #endif

@@ -18,7 +18,6 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/nodes.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 #include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/text.h"
@@ -250,12 +249,11 @@ void lost_snapshots_node_back(struct core *core)
     }
 }
 
-void lost_snapshots_looked(struct core *core, const struct core_event *event)
+void lost_snapshots_looked(struct core *core, struct node *node, const struct core_event *event)
 {
-    const struct node *node = nodes_by_session(core, event->session);
     struct job *job = core_find_job(core, event->looked.job);
 
-    if (!node || !job || !event->looked.found || job->r.state != JOB_RECOVERING ||
+    if (!job || !event->looked.found || job->r.state != JOB_RECOVERING ||
         !(lost_snapshots_waits(job) || job->lost.found) || names_contain(job->lost.found, node->r.name))
         return;
     if (!job->lost.found)

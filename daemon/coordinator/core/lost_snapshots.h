@@ -11,7 +11,7 @@ struct placement_choice;
  * ended then. */
 bool lost_snapshots_check(struct core *core, struct generation *g);
 bool lost_snapshots_waits(const struct job *job);
-void lost_snapshots_looked(struct core *core, const struct core_event *event);
+void lost_snapshots_looked(struct core *core, struct node *node, const struct core_event *event);
 void lost_snapshots_tick(struct core *core, struct job *job);
 int64_t lost_snapshots_deadline(const struct job *job); /* INT64_MAX: none */
 void lost_snapshots_node_back(struct core *core);       /* a node connected: asks the nodes at once */

@@ -281,13 +281,8 @@ static void count_flap(struct core *core, struct node *node)
         node->flaps++;
 }
 
-void nodes_heartbeat(struct core *core, const struct core_event *event)
+void nodes_heartbeat(struct core *core, struct node *node, const struct core_event *event)
 {
-    struct node *node = nodes_by_session(core, event->session);
-
-    if (!node)
-        return;
-    nodes_heard(core, node);
     node->load = event->heartbeat.load;
     node->memory_free = event->heartbeat.memory_free;
     gpus_heard(core, node, event->heartbeat.gpus, event->heartbeat.gpu_count);
@@ -359,13 +354,10 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
 }
 
 /* Its workers are dead, so nothing waits for their lease. */
-void nodes_goodbye(struct core *core, const struct core_event *event)
+void nodes_goodbye(struct core *core, struct node *node, const struct core_event *event)
 {
-    struct node *node = nodes_by_session(core, event->session);
+    (void)event;
     size_t count;
-
-    if (!node)
-        return;
     struct job **jobs = jobs_on_node(node, &count);
     lose_node(core, node, NODE_LEFT, false,
               node->turn ? "ddpctl run has ended there" : "its agent said goodbye");
@@ -380,15 +372,12 @@ void nodes_goodbye(struct core *core, const struct core_event *event)
     free(jobs);
 }
 
-void nodes_session_closed(struct core *core, const struct core_event *event)
+void nodes_session_closed(struct core *core, struct node *node, const struct core_event *event)
 {
-    struct node *node = nodes_by_session(core, event->session);
-
-    if (node) {
-        stall_forget(node);
-        node->session = 0;
-        core->placement_due = true;
-    }
+    (void)event;
+    stall_forget(node);
+    node->session = 0;
+    core->placement_due = true;
 }
 
 static int64_t node_lost_at(const struct core *core, const struct node *node)

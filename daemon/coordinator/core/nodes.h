@@ -5,9 +5,9 @@
 
 /* Sessions, liveness and leases of nodes; nodes.c describes the rules. */
 void nodes_hello(struct core *core, const struct core_event *event);
-void nodes_heartbeat(struct core *core, const struct core_event *event);
-void nodes_goodbye(struct core *core, const struct core_event *event);
-void nodes_session_closed(struct core *core, const struct core_event *event);
+void nodes_heartbeat(struct core *core, struct node *node, const struct core_event *event);
+void nodes_goodbye(struct core *core, struct node *node, const struct core_event *event);
+void nodes_session_closed(struct core *core, struct node *node, const struct core_event *event);
 void nodes_deaf(struct core *core, const struct core_event *event);
 void nodes_tick(struct core *core, struct node *node);
 int64_t nodes_deadline(const struct core *core, const struct node *node); /* INT64_MAX: none */

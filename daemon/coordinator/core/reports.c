@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/nodes.h"
 #include "daemon/coordinator/core/progress.h"
 #include "daemon/coordinator/core/snapshot_faults.h"
 #include "daemon/coordinator/core/text.h"
@@ -175,13 +174,8 @@ static void take_report(struct core *core, struct spawn *s, const struct core_re
         snapshot_faults_stepped(core, job);
 }
 
-void reports_apply(struct core *core, const struct core_event *event)
+void reports_apply(struct core *core, struct node *node, const struct core_event *event)
 {
-    struct node *node = nodes_by_session(core, event->session);
-
-    if (!node)
-        return;
-    nodes_heard(core, node);
     for (size_t i = 0; i < event->reports.count; i++) {
         const struct core_report *report = &event->reports.reports[i];
         struct job *job = core_find_job(core, report->job);

@@ -13,7 +13,6 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/nodes.h"
 #include "daemon/coordinator/core/operator.h"
 #include "daemon/coordinator/core/text.h"
 
@@ -40,13 +39,8 @@ static int64_t boot_since(const struct core *core, int64_t age)
     return age < 0 ? 0 : core->now.boot_ms - age > 0 ? core->now.boot_ms - age : 1;
 }
 
-void stall_apply(struct core *core, const struct core_event *event)
+void stall_apply(struct core *core, struct node *node, const struct core_event *event)
 {
-    struct node *node = nodes_by_session(core, event->session);
-
-    if (!node)
-        return;
-    nodes_heard(core, node);
     stall_forget(node);
     for (size_t i = 0; i < event->activity.count; i++) {
         const struct core_activity *a = &event->activity.spawns[i];

@@ -4,7 +4,7 @@
 #include "daemon/coordinator/core/model.h"
 
 /* Workers that stand still; stall.c describes what counts as standing still. Times: boot ms. */
-void stall_apply(struct core *core, const struct core_event *event);
+void stall_apply(struct core *core, struct node *node, const struct core_event *event);
 void stall_forget(struct node *node); /* its session ended, so the state of its workers is unknown */
 void stall_tick(struct core *core, struct job *job);
 int64_t stall_deadline(const struct job *job); /* INT64_MAX: none */
