@@ -25,7 +25,6 @@
 #include "daemon/coordinator/core/gpus.h"
 #include "daemon/coordinator/core/load.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/nodes.h"
 #include "daemon/coordinator/core/rendezvous.h"
 
 #define NUMBERS_APART                                                                                        \
@@ -84,7 +83,7 @@ void adopt_go_on(struct core *core)
     for (size_t i = 0; i < core->job_count; i++)
         if (!job_finished(core->jobs[i]))
             hold_job(core, core->jobs[i]);
-    nodes_await_return(core);
+    core_await_nodes(core);
 }
 
 void adopt_begin(struct core *core, int64_t seen_epoch, bool numbered)

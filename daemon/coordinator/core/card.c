@@ -36,30 +36,6 @@ int64_t card_progress(const struct job *job, const struct node *node)
     return card_stage(&job->r, g ? &g->r : NULL) << 16 | (dead < UINT16_MAX ? dead : UINT16_MAX);
 }
 
-static struct node_card *find_card(const struct node *node, int64_t job)
-{
-    for (size_t i = 0; i < node->card_count; i++)
-        if (node->cards[i].job == job)
-            return &node->cards[i];
-    return NULL;
-}
-
-static struct node_card *add_card(struct node *node, int64_t job)
-{
-    struct node_card *card = find_card(node, job);
-
-    if (card)
-        return card;
-    node->cards = array_grow(node->cards, node->card_count, &node->card_cap, sizeof(*node->cards));
-    node->cards[node->card_count] = (struct node_card){.job = job, .acked = -1};
-    return &node->cards[node->card_count++];
-}
-
-void card_needed(struct node *node, int64_t job)
-{
-    add_card(node, job);
-}
-
 bool card_due(const struct core *core, const struct node *node, const struct node_card *card)
 {
     const struct job *job = core_find_job(core, card->job);
@@ -117,7 +93,7 @@ void card_heads(struct core *core, struct node *node, const struct core_hello *h
         node->cards[i].revision = 0;
     }
     for (size_t i = 0; i < hello->head_count; i++) {
-        struct node_card *card = add_card(node, hello->heads[i].job);
+        struct node_card *card = node_add_card(node, hello->heads[i].job);
         const struct job *job = core_find_job(core, card->job);
         card->acked = hello->heads[i].progress;
         card->drop = !job && number_is_known(core, card->job);
@@ -160,7 +136,7 @@ void card_ended(struct core *core, const struct job *job)
 {
     for (size_t i = 0; i < core->node_count; i++) {
         struct node *node = core->nodes[i];
-        const struct node_card *card = find_card(node, job->r.id);
+        const struct node_card *card = node_find_card(node, job->r.id);
         if (card && card_due(core, node, card))
             node->wish_dirty = true;
     }

@@ -14,9 +14,13 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/adopt.h"
+#include "daemon/coordinator/core/card.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/facts.h"
+#include "daemon/coordinator/core/generation_end.h"
+#include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/jobs.h"
+#include "daemon/coordinator/core/load.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes.h"
@@ -29,6 +33,7 @@
 #include "daemon/coordinator/core/snapshot_faults.h"
 #include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/stall.h"
+#include "daemon/coordinator/core/wish.h"
 
 void core_config_defaults(struct core_config *config)
 {
@@ -105,11 +110,76 @@ static void handle_event(struct core *core, const struct core_event *event)
     handler->from_node(core, node, event);
 }
 
+static void follow_spawn_dead(struct core *core, const struct internal_event *event)
+{
+    struct job *job = core_find_job(core, event->job);
+    struct spawn *s = job ? job_find_spawn(job, event->spawn) : NULL;
+
+    if (s)
+        rendezvous_left(core, s, "its process has exited");
+    if (job)
+        job_settle(core, job);
+}
+
+static void follow_event(struct core *core, const struct internal_event *event)
+{
+    struct job *job = core_find_job(core, event->job);
+    struct generation *g = job ? job_find_generation(job, event->generation) : NULL;
+    struct node *node = event->node ? core_find_node(core, event->node) : NULL;
+
+    switch (event->kind) {
+    case INTERNAL_SPAWN_DEAD:
+        follow_spawn_dead(core, event);
+        break;
+    case INTERNAL_GENERATION_ENDED:
+        if (g)
+            rendezvous_closed(core, g, event->why);
+        break;
+    case INTERNAL_GENERATION_DRAINING:
+        if (g)
+            rendezvous_stopping(core, g);
+        break;
+    case INTERNAL_JOB_ENDED:
+        if (job)
+            card_ended(core, job);
+        break;
+    case INTERNAL_NODE_MOVED:
+        if (node)
+            core_wake(core, nodes_deadline(core, node));
+        break;
+    }
+}
+
+/* Following an event may raise others: a dead spawn may end its generation, and that its job. */
+static void follow_events(struct core *core)
+{
+    struct internal_event event;
+
+    while (internal_event_take(core, &event)) {
+        follow_event(core, &event);
+        internal_event_release(&event);
+    }
+}
+
+static void tell_job_changes(struct core *core)
+{
+    for (size_t i = 0; i < core->job_count; i++) {
+        struct job *job = core->jobs[i];
+        if (job->changed)
+            emit_effect(core, EFFECT_JOB_CHANGED)->job = job->r.id;
+        job->changed = false;
+    }
+}
+
 static void finish_call(struct core *core)
 {
-    while (core->placement_due) /* a job that stops to grow asks for a second pass */
+    follow_events(core);
+    while (core->placement_due) { /* a job that stops to grow asks for a second pass */
         placement_run(core);
-    emit_flush(core);
+        follow_events(core);
+    }
+    wish_flush(core);
+    tell_job_changes(core);
     core->out = NULL;
 }
 
@@ -121,7 +191,7 @@ void core_event(struct core *core, const struct core_event *event, struct core_n
     core->out = out;
     handle_event(core, event);
     if ((event->kind == CORE_HEARTBEAT || event->kind == CORE_DEAF) && out->change_count == before &&
-        !core->placement_due)
+        !core->placement_due && !core->internal_count)
         core->out = NULL; /* by far the most frequent one, and it changes nothing */
     else
         finish_call(core);
@@ -145,11 +215,13 @@ void core_tick(struct core *core, struct core_now now, struct core_out *out)
     core->now = now;
     core->out = out;
     if (core->wake_at != INT64_MAX && now.boot_ms > core->wake_at + core->config.node_timeout_ms / 2)
-        nodes_await_return(core); /* this process stood still: words from the nodes may wait unread */
+        core_await_nodes(core); /* this process stood still: words from the nodes may wait unread */
     for (size_t i = 0; i < core->node_count; i++)
         nodes_tick(core, core->nodes[i]);
+    follow_events(core); /* so that a job's own deadlines find it settled */
     for (size_t i = 0; i < core->job_count; i++)
         jobs_tick(core, core->jobs[i]);
+    follow_events(core);
     if (now.boot_ms >= core->retain_at)
         jobs_retain(core);
     if (core->progress_at && now.boot_ms >= core->progress_at)
@@ -157,6 +229,23 @@ void core_tick(struct core *core, struct core_now now, struct core_out *out)
     adopt_tick(core);
     finish_call(core);
     set_next_wake(core);
+}
+
+enum err_code core_load(struct core *core, const struct records *records, struct core_now now,
+                        struct core_out *out, struct err *e)
+{
+    core->now = now;
+    core->out = out;
+    enum err_code code = load_records(core, records, e);
+    if (code == ERR_OK && records->age == RECORDS_LEARNING)
+        adopt_go_on(core);
+    else if (code == ERR_OK && records->age != RECORDS_NEW)
+        adopt_begin(core, 0, records->age == RECORDS_NUMBERED);
+    core->out = NULL;
+    if (code != ERR_OK)
+        return e->code;
+    core_tick(core, now, out);
+    return ERR_OK;
 }
 
 void core_save(struct core *core, struct core_now now, struct core_out *out)

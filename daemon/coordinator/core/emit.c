@@ -7,9 +7,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/nodes.h"
 #include "daemon/coordinator/core/text.h"
 
 static struct change *change_add(struct core *core, enum change_kind kind)
@@ -150,7 +149,7 @@ void move_job(struct core *core, struct job *job, enum job_state to, const char 
         job->grow.at = 0;
     }
     if (job_finished(job))
-        card_ended(core, job);
+        raise_job_ended(core, job);
     core->placement_due = true;
 }
 
@@ -164,7 +163,7 @@ void move_node(struct core *core, struct node *node, enum node_state to, const c
     emit_node(core, node, CHANGE_NODE_PUT);
     emit_event(core, NULL, "node_moved", "node %s is %s: %s", node->r.name, sm_name(&node_sm, (int)to), why);
     emit_effect(core, EFFECT_NODE_CHANGED)->node = xstrdup(node->r.name);
-    core_wake(core, nodes_deadline(core, node));
+    raise_node_moved(core, node);
     core->placement_due = true;
 }
 
@@ -238,33 +237,6 @@ void emit_wish(struct core *core, const struct node *node)
 
     effect->session = node->session;
     effect->node = xstrdup(node->r.name);
-}
-
-static void flush_wish(struct core *core, struct node *node)
-{
-    if (!node->wish_dirty)
-        return;
-    node->wish_dirty = false;
-    node->revision = ++core->revision;
-    for (size_t i = 0; i < node->spawn_count; i++)
-        if (!node->spawns[i]->wished_revision)
-            node->spawns[i]->wished_revision = node->revision;
-    card_offer(core, node);
-    if (!node->session)
-        return;
-    emit_wish(core, node);
-}
-
-void emit_flush(struct core *core)
-{
-    for (size_t i = 0; i < core->node_count; i++)
-        flush_wish(core, core->nodes[i]);
-    for (size_t i = 0; i < core->job_count; i++) {
-        struct job *job = core->jobs[i];
-        if (job->changed)
-            emit_effect(core, EFFECT_JOB_CHANGED)->job = job->r.id;
-        job->changed = false;
-    }
 }
 
 void core_out_clear(struct core_out *out)

@@ -30,6 +30,5 @@ void emit_fail(struct core *core, uint64_t call, enum err_code code, const char 
 /* Replies OK with the job; existed: it is no new one. */
 void emit_job_reply(struct core *core, uint64_t call, const struct job *job, bool existed);
 void emit_wish(struct core *core, const struct node *node); /* to the node's session */
-void emit_flush(struct core *core); /* the wishes and the job changes that this call caused */
 
 #endif

@@ -203,7 +203,5 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct core_fact
     if (bad) {
         cause.text = text.data;
         generation_fail(core, g, &cause);
-        return;
     }
-    job_settle(core, s->job);
 }

@@ -13,9 +13,9 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/progress.h"
-#include "daemon/coordinator/core/rendezvous.h"
 #include "daemon/coordinator/core/text.h"
 
 #define KILL_AFTER_GRACE_MS                                                                                  \
@@ -68,7 +68,7 @@ static void end_generation(struct core *core, struct generation *g, enum generat
     emit_generation(core, g, CHANGE_GENERATION_PUT);
     for (int i = 0; i < g->r.world_size; i++)
         revoke_spawn(core, g->ranks[i].spawn);
-    rendezvous_closed(core, g, why);
+    raise_generation_ended(core, g, why);
     if (stop > g->stop)
         generation_stop_spawns(core, g, stop);
     core->placement_due = true;
@@ -196,7 +196,7 @@ static void begin_generation_drain(struct core *core, struct generation *g, cons
     }
     move_generation(core, g, GENERATION_DRAINING, why);
     generation_stop_spawns(core, g, gentle_stop(g->job));
-    rendezvous_stopping(core, g);
+    raise_generation_draining(core, g);
 }
 
 void generation_drain(struct core *core, struct generation *g, const char *why)
@@ -332,6 +332,6 @@ void spawn_mark_dead(struct core *core, struct spawn *s)
     if (!sm_terminal(&rank_sm, rank->r.state))
         move_rank(core, rank, s->r.lost ? RANK_LOST : RANK_EXITED);
     emit_spawn(core, s, CHANGE_SPAWN_PUT);
-    rendezvous_left(core, s, "its process has exited");
+    raise_spawn_dead(core, s);
     core->placement_due = true;
 }

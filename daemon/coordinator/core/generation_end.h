@@ -24,7 +24,7 @@ void job_stop(struct core *core, struct job *job, enum job_state goal, int exit_
               const char *why);
 /* Continues with the job if all workers that it waited for are dead. */
 void job_settle(struct core *core, struct job *job);
-/* The worker is known dead: frees its slot. The caller then settles the job. */
+/* The worker is known dead: frees its slot. The job is settled by the event that this raises. */
 void spawn_mark_dead(struct core *core, struct spawn *s);
 void generation_stop_spawns(struct core *core, struct generation *g, enum core_stop stop);
 

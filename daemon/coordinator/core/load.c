@@ -9,11 +9,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/coordinator/core/adopt.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/nodes.h"
 #include "daemon/coordinator/core/progress.h"
 
 static void load_nodes(struct core *core, const struct records *records)
@@ -23,7 +21,7 @@ static void load_nodes(struct core *core, const struct records *records)
         node->heard_ms = node->alive_ms = core->now.boot_ms;
         inventory_parse(node);
     }
-    nodes_await_return(core);
+    core_await_nodes(core);
 }
 
 static bool load_job(struct core *core, const struct job_record *record)
@@ -191,11 +189,8 @@ enum err_code load_job_whole(struct core *core, const struct records *records, s
     return code;
 }
 
-enum err_code core_load(struct core *core, const struct records *records, struct core_now now,
-                        struct core_out *out, struct err *e)
+enum err_code load_records(struct core *core, const struct records *records, struct err *e)
 {
-    core->now = now;
-    core->out = out;
     core->next_job = records->next_job > 0 ? records->next_job : 1;
     core->gap_from = records->gap_from;
     core->gap_to = records->gap_to;
@@ -205,14 +200,5 @@ enum err_code core_load(struct core *core, const struct records *records, struct
     for (size_t i = 0; i < records->removed_count; i++)
         core->removed[i] = records->removed[i];
     load_nodes(core, records);
-    enum err_code code = load_job_whole(core, records, e);
-    if (code == ERR_OK && records->age == RECORDS_LEARNING)
-        adopt_go_on(core);
-    else if (code == ERR_OK && records->age != RECORDS_NEW)
-        adopt_begin(core, 0, records->age == RECORDS_NUMBERED);
-    core->out = NULL;
-    if (code != ERR_OK)
-        return e->code;
-    core_tick(core, now, out);
-    return ERR_OK;
+    return load_job_whole(core, records, e);
 }

@@ -121,7 +121,7 @@ static void describe_missing(const struct core *core, const struct generation *g
     }
 }
 
-void lost_snapshots_release(struct job *job)
+static void forget_lost(struct job *job)
 {
     free(job->lost.said);
     strv_free(job->lost.found);
@@ -180,7 +180,7 @@ bool lost_snapshots_check(struct core *core, struct generation *g)
     CLEANUP(buf_release) struct buf text = {0};
 
     if (g->r.source_rank >= 0 || !(expected || unknown)) {
-        lost_snapshots_release(job);
+        forget_lost(job);
         if (expected && snapshots_source_older(g, expected))
             say_older_source(core, g, expected);
         return false;

@@ -21,6 +21,5 @@ bool lost_snapshots_has_place(const struct job *job, const struct placement_choi
 bool lost_snapshots_on_node(const struct job *job, const struct node *node); /* the node has the snapshots */
 /* Nodes have the snapshots, but the job cannot be placed on any of them now: says so. */
 void lost_snapshots_explain_place(struct core *core, struct job *job, struct buf *text);
-void lost_snapshots_release(struct job *job);
 
 #endif

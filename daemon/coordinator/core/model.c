@@ -6,11 +6,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/inventory.h"
-#include "daemon/coordinator/core/lost_snapshots.h"
-#include "daemon/coordinator/core/rendezvous.h"
-#include "daemon/coordinator/core/snapshot_faults.h"
 
 struct job *core_find_job(const struct core *core, int64_t id)
 {
@@ -166,18 +163,34 @@ static void job_free(struct job *job)
     free(job->waits);
     strv_free(job->targets);
     strv_free(job->grow.nodes);
-    lost_snapshots_release(job);
-    snapshot_faults_release(job);
+    free(job->lost.said);
+    strv_free(job->lost.found);
+    for (size_t i = 0; i < job->snapshot_fault_count; i++) {
+        free(job->snapshot_faults[i].node);
+        free(job->snapshot_faults[i].why);
+    }
+    free(job->snapshot_faults);
+    free(job->went_back);
     job_release(&job->spec);
     job_record_release(&job->r);
     free(job);
+}
+
+static void drop_watchers(struct core *core, const struct job *job)
+{
+    size_t left = 0;
+
+    for (size_t i = 0; i < core->watcher_count; i++)
+        if (core->watchers[i].spawn->job != job)
+            core->watchers[left++] = core->watchers[i];
+    core->watcher_count = left;
 }
 
 void core_remove_job(struct core *core, struct job *job)
 {
     size_t at = 0;
 
-    rendezvous_drop(core, job);
+    drop_watchers(core, job);
     while (core->jobs[at] != job)
         at++;
     memmove(core->jobs + at, core->jobs + at + 1, (core->job_count - at - 1) * sizeof(*core->jobs));
@@ -256,9 +269,28 @@ struct spawn *job_add_spawn(struct core *core, struct job *job, const struct spa
         node->spawns = array_grow(node->spawns, node->spawn_count, &node->spawn_cap, sizeof(struct spawn *));
         node->spawns[node->spawn_count++] = s;
         node->wish_dirty = true;
-        card_needed(node, s->r.job);
+        node_add_card(node, s->r.job); /* the node may run a spawn of the job */
     }
     return s;
+}
+
+struct node_card *node_find_card(const struct node *node, int64_t job)
+{
+    for (size_t i = 0; i < node->card_count; i++)
+        if (node->cards[i].job == job)
+            return &node->cards[i];
+    return NULL;
+}
+
+struct node_card *node_add_card(struct node *node, int64_t job)
+{
+    struct node_card *card = node_find_card(node, job);
+
+    if (card)
+        return card;
+    node->cards = array_grow(node->cards, node->card_count, &node->card_cap, sizeof(*node->cards));
+    node->cards[node->card_count] = (struct node_card){.job = job, .acked = -1};
+    return &node->cards[node->card_count++];
 }
 
 void node_drop_spawn(struct node *node, const struct spawn *spawn)
@@ -281,6 +313,12 @@ bool names_contain(char *const *names, const char *name)
     return false;
 }
 
+void core_await_nodes(struct core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->return_by = core->now.boot_ms + core->config.return_ms;
+}
+
 void core_wake(struct core *core, int64_t at)
 {
     if (at > 0 && at < core->wake_at)
@@ -299,5 +337,8 @@ void core_free(struct core *core)
     free(core->nodes);
     free(core->watchers);
     free(core->removed);
+    for (size_t i = 0; i < core->internal_count; i++)
+        internal_event_release(&core->internal[i]);
+    free(core->internal);
     free(core);
 }

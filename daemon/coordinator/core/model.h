@@ -9,6 +9,7 @@
 
 struct node;
 struct generation;
+struct internal_event;
 
 struct spawn {
     struct spawn_record r;
@@ -164,6 +165,8 @@ struct core {
     int64_t gap_from, gap_to;      /* job ids that were given out by records that are lost; 0: none */
     int64_t *removed;              /* ids of the gap whose jobs came back and were removed by retention */
     size_t removed_count, removed_cap;
+    struct internal_event *internal; /* raised and not yet dispatched, oldest first; internal_event.h */
+    size_t internal_count, internal_cap;
     bool placement_due;
 };
 
@@ -186,8 +189,13 @@ struct node *core_add_node(struct core *core, const struct node_record *record);
 void core_remove_node(struct core *core, struct node *node);
 struct generation *job_add_generation(struct job *job, const struct generation_record *record);
 struct spawn *job_add_spawn(struct core *core, struct job *job, const struct spawn_record *record);
+/* The node's card of the job; find: NULL if it has none. */
+struct node_card *node_find_card(const struct node *node, int64_t job);
+struct node_card *node_add_card(struct node *node, int64_t job);
 void node_drop_spawn(struct node *node, const struct spawn *spawn);
 bool names_contain(char *const *names, const char *name); /* names: NULL-terminated, or NULL */
-void core_wake(struct core *core, int64_t at);            /* a tick is wanted then, or earlier */
+/* Gives every node return_ms from now to reconnect before it counts as lost. */
+void core_await_nodes(struct core *core);
+void core_wake(struct core *core, int64_t at); /* a tick is wanted then, or earlier */
 
 #endif

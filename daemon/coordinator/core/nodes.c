@@ -24,6 +24,7 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/stall.h"
 #include "daemon/coordinator/core/text.h"
+#include "daemon/coordinator/core/wish.h"
 
 #define REST_MS 30000     /* of a node that could not start a process */
 #define FORGIVE_MS 600000 /* a node that stayed this long has not flapped */
@@ -48,12 +49,6 @@ void nodes_heard(struct core *core, struct node *node)
         move_node(core, node, NODE_ALIVE, "heard again");
 }
 
-void nodes_await_return(struct core *core)
-{
-    for (size_t i = 0; i < core->node_count; i++)
-        core->nodes[i]->return_by = core->now.boot_ms + core->config.return_ms;
-}
-
 /* Whether we have been deaf without a break for so long that agents may have given their streams up. */
 static bool deaf_for_long(struct core *core, int64_t ms)
 {
@@ -72,7 +67,7 @@ static bool deaf_for_long(struct core *core, int64_t ms)
 void nodes_deaf(struct core *core, const struct core_event *event)
 {
     if (!event->deaf.outside && deaf_for_long(core, event->deaf.ms))
-        nodes_await_return(core);
+        core_await_nodes(core);
     for (size_t i = 0; i < core->node_count; i++) {
         struct node *node = core->nodes[i];
         const int64_t silent = core->now.boot_ms - node->heard_ms;
@@ -249,7 +244,7 @@ void nodes_hello(struct core *core, const struct core_event *event)
     if (node_gone(node))
         move_node(core, node, NODE_JOINING, "came back");
     if (node->wish_dirty)
-        emit_flush(core); /* before hello_revision, so that facts must answer this wish */
+        wish_flush(core); /* before hello_revision, so that facts must answer this wish */
     node->hello_revision = node->revision;
     emit_effect(core, EFFECT_WELCOME)->session = event->session;
     gpus_end_lost(core, node);
@@ -348,7 +343,6 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
                 .charged = node->turn ? fixed : charged, .exit_code = 125, .text = text};
             generation_fail(core, g, &cause);
         }
-        job_settle(core, jobs[i]);
     }
     free(jobs);
 }
@@ -357,8 +351,6 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
 void nodes_goodbye(struct core *core, struct node *node, const struct core_event *event)
 {
     (void)event;
-    size_t count;
-    struct job **jobs = jobs_on_node(node, &count);
     lose_node(core, node, NODE_LEFT, false,
               node->turn ? "ddpctl run has ended there" : "its agent said goodbye");
     while (node->spawn_count) {
@@ -367,9 +359,6 @@ void nodes_goodbye(struct core *core, struct node *node, const struct core_event
         text_set(&s->r.message, "%s has left", node->r.name);
         spawn_mark_dead(core, s);
     }
-    for (size_t i = 0; i < count; i++)
-        job_settle(core, jobs[i]);
-    free(jobs);
 }
 
 void nodes_session_closed(struct core *core, struct node *node, const struct core_event *event)
@@ -393,9 +382,6 @@ static int64_t node_suspect_at(const struct core *core, const struct node *node)
 
 static void expire_leases(struct core *core, struct node *node)
 {
-    size_t count;
-    struct job **jobs = jobs_on_node(node, &count);
-
     for (size_t i = 0; i < node->spawn_count;) {
         struct spawn *s = node->spawns[i];
         if (core->now.boot_ms < spawn_lease_end(core, node, s)) {
@@ -406,9 +392,6 @@ static void expire_leases(struct core *core, struct node *node)
         text_set(&s->r.message, "its lease on %s has run out", node->r.name);
         spawn_mark_dead(core, s);
     }
-    for (size_t i = 0; i < count; i++)
-        job_settle(core, jobs[i]);
-    free(jobs);
 }
 
 static bool deadline_passed(const struct core *core, int64_t *at)

@@ -15,8 +15,6 @@ int64_t nodes_deadline(const struct core *core, const struct node *node); /* INT
 /* NULL: the session is not the newest of any node, and its messages are ignored. */
 struct node *nodes_by_session(const struct core *core, uint64_t session);
 void nodes_heard(struct core *core, struct node *node); /* a message of any kind came from the node */
-/* Gives every node return_ms from now to reconnect before it counts as lost. */
-void nodes_await_return(struct core *core);
 /* Moves a joining node to alive or draining once its facts have answered its wish. */
 void nodes_settle(struct core *core, struct node *node);
 /* Places nothing on the node for 30 s, because it could not start a process. */

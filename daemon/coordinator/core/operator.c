@@ -96,7 +96,6 @@ void operator_forget(struct core *core, const struct core_event *event)
                    "node %s forgotten by the operator: rank %d there counts as dead", node->r.name,
                    s->r.rank);
         spawn_mark_dead(core, s);
-        job_settle(core, job);
     }
     emit_node(core, node, CHANGE_NODE_DELETE);
     core_remove_node(core, node);

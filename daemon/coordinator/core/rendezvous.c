@@ -375,15 +375,4 @@ void rendezvous_renew(struct core *core, const struct job *job)
         if (core->watchers[i].spawn->job == job)
             emit_fail(core, core->watchers[i].call, ERR_UNAVAILABLE,
                       "job %" PRId64 " is read anew, call again", job->r.id);
-    rendezvous_drop(core, job);
-}
-
-void rendezvous_drop(struct core *core, const struct job *job)
-{
-    size_t left = 0;
-
-    for (size_t i = 0; i < core->watcher_count; i++)
-        if (core->watchers[i].spawn->job != job)
-            core->watchers[left++] = core->watchers[i];
-    core->watcher_count = left;
 }

@@ -19,9 +19,8 @@ void rendezvous_left(struct core *core, struct spawn *s, const char *why);
 void rendezvous_stopping(struct core *core, struct generation *g);
 /* How many ranks of the generation hold a Watch stream, and so can reach the coordinator. */
 int rendezvous_watching(const struct core *core, const struct generation *g);
-/* Forgets the watchers of a job that is removed. */
-void rendezvous_drop(struct core *core, const struct job *job);
-/* Ends the calls of a job that is built anew from merged records; its workers then call again. */
+/* Answers the calls of a job that is about to be removed and built anew from merged records: its workers call
+ * again. */
 void rendezvous_renew(struct core *core, const struct job *job);
 
 #endif

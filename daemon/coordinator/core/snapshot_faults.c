@@ -222,10 +222,3 @@ void snapshot_faults_notes(const struct core *core, const struct job *job, struc
     if (job->went_back)
         out->notes = strv_append(out->notes, job->went_back);
 }
-
-void snapshot_faults_release(struct job *job)
-{
-    while (job->snapshot_fault_count)
-        drop_fault(job, &job->snapshot_faults[0]);
-    free(steal(job->snapshot_faults));
-}

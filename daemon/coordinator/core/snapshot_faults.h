@@ -11,6 +11,5 @@ void snapshot_faults_stepped(struct core *core,
 void snapshot_faults_formed(
     struct job *job); /* drops the faults of nodes that the new generation does not use */
 void snapshot_faults_notes(const struct core *core, const struct job *job, struct core_job_status *out);
-void snapshot_faults_release(struct job *job);
 
 #endif

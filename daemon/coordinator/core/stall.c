@@ -199,5 +199,4 @@ void stall_release(struct core *core, struct generation *g)
     }
     g->stop_at = left ? core->now.boot_ms + RELEASE_EVERY_MS : 0;
     core_wake(core, left ? g->stop_at : INT64_MAX);
-    job_settle(core, g->job);
 }

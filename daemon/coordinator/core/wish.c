@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
 
 static struct core_wish_group *find_group(struct core_wish *wish, int64_t job)
@@ -104,4 +105,24 @@ void core_wish_release(struct core_wish *wish)
     free(wish->groups);
     free(wish->cards);
     *wish = (struct core_wish){0};
+}
+
+static void flush_node_wish(struct core *core, struct node *node)
+{
+    node->wish_dirty = false;
+    node->revision = ++core->revision;
+    for (size_t i = 0; i < node->spawn_count; i++)
+        if (!node->spawns[i]->wished_revision)
+            node->spawns[i]->wished_revision = node->revision;
+    card_offer(core, node);
+    /* without a session the wish is sent when the node says hello */
+    if (node->session)
+        emit_wish(core, node);
+}
+
+void wish_flush(struct core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        if (core->nodes[i]->wish_dirty)
+            flush_node_wish(core, core->nodes[i]);
 }

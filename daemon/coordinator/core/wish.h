@@ -55,4 +55,7 @@ MUST_CHECK enum err_code core_wish(const struct core *core, const char *node, st
                                    struct err *e);
 void core_wish_release(struct core_wish *wish);
 
+/* Within the core: gives every wish that changed its next revision, and sends it. */
+void wish_flush(struct core *core);
+
 #endif
