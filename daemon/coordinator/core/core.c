@@ -110,26 +110,19 @@ static void handle_event(struct core *core, const struct core_event *event)
     handler->from_node(core, node, event);
 }
 
-static void follow_spawn_dead(struct core *core, const struct internal_event *event)
-{
-    struct job *job = core_find_job(core, event->job);
-    struct spawn *s = job ? job_find_spawn(job, event->spawn) : NULL;
-
-    if (s)
-        rendezvous_left(core, s, "its process has exited");
-    if (job)
-        job_settle(core, job);
-}
-
 static void follow_event(struct core *core, const struct internal_event *event)
 {
     struct job *job = core_find_job(core, event->job);
     struct generation *g = job ? job_find_generation(job, event->generation) : NULL;
+    struct spawn *s = job ? job_find_spawn(job, event->spawn) : NULL;
     struct node *node = event->node ? core_find_node(core, event->node) : NULL;
 
     switch (event->kind) {
     case INTERNAL_SPAWN_DEAD:
-        follow_spawn_dead(core, event);
+        if (s)
+            rendezvous_left(core, s, "its process has exited");
+        if (job)
+            job_settle(core, job);
         break;
     case INTERNAL_GENERATION_ENDED:
         if (g)
@@ -138,6 +131,10 @@ static void follow_event(struct core *core, const struct internal_event *event)
     case INTERNAL_GENERATION_DRAINING:
         if (g)
             rendezvous_stopping(core, g);
+        break;
+    case INTERNAL_SNAPSHOT_COMMITTED:
+        if (s)
+            snapshot_faults_committed(core, s, event->step);
         break;
     case INTERNAL_JOB_ENDED:
         if (job)
@@ -197,6 +194,28 @@ void core_event(struct core *core, const struct core_event *event, struct core_n
         finish_call(core);
 }
 
+static void tick_job(struct core *core, struct job *job)
+{
+    jobs_tick(core, job);
+    if (job_finished(job))
+        return;
+    stall_tick(core, job);
+    lost_snapshots_tick(core, job);
+    if (job_current(job))
+        rendezvous_tick(core, job_current(job));
+}
+
+static void wake_for_job(struct core *core, const struct job *job)
+{
+    core_wake(core, jobs_deadline(job));
+    if (job_finished(job))
+        return; /* only its last workers have a deadline */
+    core_wake(core, stall_deadline(job));
+    core_wake(core, lost_snapshots_deadline(job));
+    if (job_current(job))
+        core_wake(core, rendezvous_deadline(job_current(job)));
+}
+
 static void set_next_wake(struct core *core)
 {
     core->wake_at = core->retain_at;
@@ -207,7 +226,7 @@ static void set_next_wake(struct core *core)
         core_wake(core, nodes_deadline(core, core->nodes[i]));
     for (size_t i = 0; i < core->job_count; i++)
         if (core->jobs[i]->spawn_count || !job_finished(core->jobs[i]))
-            core_wake(core, jobs_deadline(core, core->jobs[i]));
+            wake_for_job(core, core->jobs[i]);
 }
 
 void core_tick(struct core *core, struct core_now now, struct core_out *out)
@@ -220,7 +239,7 @@ void core_tick(struct core *core, struct core_now now, struct core_out *out)
         nodes_tick(core, core->nodes[i]);
     follow_events(core); /* so that a job's own deadlines find it settled */
     for (size_t i = 0; i < core->job_count; i++)
-        jobs_tick(core, core->jobs[i]);
+        tick_job(core, core->jobs[i]);
     follow_events(core);
     if (now.boot_ms >= core->retain_at)
         jobs_retain(core);

@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/progress.h"
@@ -96,23 +97,6 @@ static void begin_job_stop(struct core *core, struct job *job, enum job_state go
     move_job(core, job, JOB_STOPPING, why);
 }
 
-/* What the job loses from here on, until it is back where it was. The status line names the last restart
- * beside the number of charged ones: one that is not charged does not take the place of one that is. */
-static void open_fault(struct core *core, struct job *job, bool charged, const char *text)
-{
-    if (!job->r.fault_ms) {
-        job->fault_boot_ms = core->now.boot_ms;
-        job->r.fault_ms = core->now.wall_ms;
-    }
-    if (job->progress.step > job->r.fault_step)
-        job->r.fault_step = job->progress.step;
-    if (charged || !job->r.restarts_used) {
-        text_set(&job->r.last_restart, "%.240s", text);
-        job->r.last_restart_ms = core->now.wall_ms;
-    }
-    emit_job(core, job, CHANGE_JOB_PUT);
-}
-
 static void charge_restart(struct core *core, struct job *job)
 {
     int64_t n = ++job->r.restarts_used;
@@ -167,7 +151,7 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
             snprintf(how, sizeof(how), "not charged");
         }
         say_generation_closed(core, job, g, how);
-        open_fault(core, job, cause->charged, cause->text);
+        fault_open(core, job, cause->charged, cause->text);
         move_job(core, job, JOB_RECOVERING, cause->text);
     }
     job_settle(core, job);
@@ -211,7 +195,7 @@ void generation_drain(struct core *core, struct generation *g, const char *why)
             job->targets = strv_append(job->targets, g->ranks[i].r.node);
     job->drained_ms = core->now.boot_ms;
     emit_event(core, job, "generation_drained", "generation %" PRId64 ": %s (not charged)", g->r.number, why);
-    open_fault(core, job, false, why);
+    fault_open(core, job, false, why);
     begin_generation_drain(core, g, why);
     move_job(core, job, JOB_RECOVERING, why);
     job_settle(core, job);

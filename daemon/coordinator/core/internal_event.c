@@ -43,6 +43,15 @@ void raise_generation_draining(struct core *core, const struct generation *g)
     raise_of_generation(core, INTERNAL_GENERATION_DRAINING, g);
 }
 
+void raise_snapshot_committed(struct core *core, const struct spawn *s, int64_t step)
+{
+    struct internal_event *event = internal_event_add(core, INTERNAL_SNAPSHOT_COMMITTED);
+
+    event->job = s->r.job;
+    event->spawn = s->r.spawn;
+    event->step = step;
+}
+
 void raise_job_ended(struct core *core, const struct job *job)
 {
     internal_event_add(core, INTERNAL_JOB_ENDED)->job = job->r.id;

@@ -11,19 +11,21 @@ enum internal_event_kind {
     INTERNAL_SPAWN_DEAD,          /* job, spawn */
     INTERNAL_GENERATION_ENDED,    /* job, generation, why */
     INTERNAL_GENERATION_DRAINING, /* job, generation */
+    INTERNAL_SNAPSHOT_COMMITTED,  /* job, spawn, step */
     INTERNAL_JOB_ENDED,           /* job */
     INTERNAL_NODE_MOVED,          /* node: its state is another */
 };
 
 struct internal_event {
     enum internal_event_kind kind;
-    int64_t job, generation, spawn;
+    int64_t job, generation, spawn, step;
     char *node, *why; /* owned */
 };
 
 void raise_spawn_dead(struct core *core, const struct spawn *s);
 void raise_generation_ended(struct core *core, const struct generation *g, const char *why);
 void raise_generation_draining(struct core *core, const struct generation *g);
+void raise_snapshot_committed(struct core *core, const struct spawn *s, int64_t step);
 void raise_job_ended(struct core *core, const struct job *job);
 void raise_node_moved(struct core *core, const struct node *node);
 

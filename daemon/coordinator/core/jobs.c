@@ -8,11 +8,9 @@
 #include "base/mem.h"
 #include "daemon/coordinator/core/card.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/generation_end.h"
-#include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/rendezvous.h"
-#include "daemon/coordinator/core/reports.h"
 #include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/stall.h"
 
@@ -205,7 +203,7 @@ void jobs_started(struct core *core, struct job *job)
     move_generation(core, g, GENERATION_RUNNING, "all ranks are here");
     move_job(core, job, JOB_RUNNING, "all ranks are here");
     if (job->r.fault_ms && job->r.fault_step == 0)
-        reports_close_fault(core, job); /* there was no step to come back to */
+        fault_close(core, job); /* there was no step to come back to */
 }
 
 /* A stop that was not obeyed in time gets harder. The supervisor itself follows SIGTERM by SIGKILL after the
@@ -242,11 +240,6 @@ void jobs_tick(struct core *core, struct job *job)
         core->placement_due = true;
     }
     core->placement_due |= job->grow.at && now >= job->grow.at;
-    stall_tick(core, job);
-    lost_snapshots_tick(core, job);
-    struct generation *g = job_current(job);
-    if (g)
-        rendezvous_tick(core, g);
 }
 
 static int64_t earlier_deadline(int64_t a, int64_t b)
@@ -254,19 +247,17 @@ static int64_t earlier_deadline(int64_t a, int64_t b)
     return b > 0 && b < a ? b : a;
 }
 
-int64_t jobs_deadline(const struct core *core, const struct job *job)
+int64_t jobs_deadline(const struct job *job)
 {
     int64_t at = INT64_MAX;
 
-    (void)core;
     for (size_t i = 0; i < job->generation_count; i++)
         at = earlier_deadline(at, job->generations[i]->stop_at);
     if (job_finished(job))
         return at;
     at = earlier_deadline(earlier_deadline(earlier_deadline(at, job->limit_at), job->not_before),
                           job->grow.at);
-    at = earlier_deadline(earlier_deadline(at, stall_deadline(job)), lost_snapshots_deadline(job));
-    return job_current(job) ? earlier_deadline(at, rendezvous_deadline(job_current(job))) : at;
+    return at;
 }
 
 static int compare_times(const void *a, const void *b)

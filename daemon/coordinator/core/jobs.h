@@ -9,7 +9,7 @@ void jobs_submit(struct core *core, const struct core_event *event);
 void jobs_cancel(struct core *core, const struct core_event *event);
 void jobs_started(struct core *core, struct job *job); /* the current generation runs, so the job does */
 void jobs_tick(struct core *core, struct job *job);
-int64_t jobs_deadline(const struct core *core, const struct job *job); /* of the next tick; INT64_MAX: none */
+int64_t jobs_deadline(const struct job *job); /* of the next tick; INT64_MAX: none */
 /* Removes finished jobs that are older than core_config.retain_jobs_ms or beyond retain_jobs. */
 void jobs_retain(struct core *core);
 

@@ -7,10 +7,10 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/fault_cost.h"
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/progress.h"
 #include "daemon/coordinator/core/snapshot_faults.h"
-#include "daemon/coordinator/core/text.h"
 
 static void keep_loss(struct job *job, double loss)
 {
@@ -79,39 +79,6 @@ static void keep_rank(struct spawn *s, const char *name, double value)
         s->memory_bytes = (int64_t)value;
 }
 
-/* The step that the current generation started from. A command says so by its first report only, which comes
- * one distance between reports later. */
-static int64_t resumed_step(const struct job *job, const struct generation *g)
-{
-    if (job->spec.kind == JOB_TRAIN)
-        return g->r.source_rank >= 0 ? g->r.source_step : 0;
-    return job->pace.boot_ms ? job->pace.from : 0;
-}
-
-/* The job is where it was when the fault hit it: now it is known what that cost. */
-void reports_close_fault(struct core *core, struct job *job)
-{
-    char step[TEXT_COUNT], redone[TEXT_COUNT], span[TEXT_SPAN], cost[96];
-    const struct generation *g = job_current(job);
-    int64_t took = core->now.boot_ms - job->fault_boot_ms, step_then = job->r.fault_step;
-    int64_t lost = step_then - resumed_step(job, g);
-
-    if (lost > 0)
-        snprintf(cost, sizeof(cost), "%s steps redone (%s)", text_count(redone, lost), text_span(span, took));
-    else
-        snprintf(cost, sizeof(cost), "no step redone (%s)", text_span(span, took));
-    if (step_then > 0)
-        emit_event(core, job, "fault_cost", "back at step %s: %s", text_count(step, step_then), cost);
-    else
-        emit_event(core, job, "fault_cost", "back after %s", text_span(span, took));
-    if (job->r.last_restart_ms >= job->r.fault_ms) { /* else it names an earlier one, whose cost it has */
-        CLEANUP(free_text) char *cause = steal(job->r.last_restart);
-        job->r.last_restart = xasprintf("%s, cost %s", cause ? cause : "", text_span(span, took));
-    }
-    job->r.fault_ms = job->r.fault_step = 0;
-    emit_job(core, job, CHANGE_JOB_PUT);
-}
-
 /* Steps a second, from steps that are half a second or more apart. */
 static void keep_pace(struct core_progress *p, int64_t now_ms)
 {
@@ -169,7 +136,7 @@ static void take_report(struct core *core, struct spawn *s, const struct core_re
     if (report->has_step && (rank->r.state == RANK_JOINED || rank->r.state == RANK_SPAWNED))
         move_rank(core, rank, RANK_TRAINING);
     if (job->r.fault_ms && report->has_step && report->step >= job->r.fault_step)
-        reports_close_fault(core, job);
+        fault_close(core, job);
     if (report->has_step)
         snapshot_faults_stepped(core, job);
 }

@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/internal_event.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/snapshot_faults.h"
 #include "daemon/coordinator/core/text.h"
 
 #define LINEAGE_DEPTH 100
@@ -148,7 +148,7 @@ void snapshots_commit(struct core *core, const struct core_event *event)
         drop_oldest_snapshot(core, job);
         job->changed = true;
     }
-    snapshot_faults_committed(core, s, event->snapshot.step);
+    raise_snapshot_committed(core, s, event->snapshot.step);
     emit_ok(core, event->call);
 }
 

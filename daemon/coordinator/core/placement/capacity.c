@@ -8,7 +8,6 @@
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/lost_snapshots.h"
 #include "daemon/coordinator/core/model.h"
-#include "daemon/coordinator/core/placement/compatibility.h"
 
 bool capacity_usable(const struct node *node)
 {
@@ -20,6 +19,11 @@ bool capacity_expected(const struct node *node)
 {
     return !node->r.drain &&
            (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING);
+}
+
+bool capacity_can_train(const struct node *node)
+{
+    return !node->nccl || strcmp(node->nccl, "none") != 0;
 }
 
 static int gpu_share_limit(const struct node *node)
@@ -58,7 +62,7 @@ int capacity_procs(const struct job *job, const struct node *node, enum slot_kin
         procs = given ? given : node->place.cpu_total;
         return procs <= node->place.cpu_total ? procs : 0;
     }
-    if (spec->kind == JOB_TRAIN && !compatibility_can_train(node))
+    if (spec->kind == JOB_TRAIN && !capacity_can_train(node))
         return 0;
     if (spec->gpus_per_proc == JOB_GPUS_ALL) {
         procs = given ? given : 1;

@@ -13,17 +13,12 @@ bool compatibility_matters(const struct job *job, enum slot_kind kind)
     return kind == SLOT_GPU && job->spec.kind == JOB_TRAIN;
 }
 
-bool compatibility_can_train(const struct node *node)
-{
-    return !node->nccl || strcmp(node->nccl, "none") != 0;
-}
-
 size_t compatibility_unfit_nodes(const struct core *core)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < core->node_count; i++)
-        count += core->nodes[i]->gpu_count && !compatibility_can_train(core->nodes[i]);
+        count += core->nodes[i]->gpu_count && !capacity_can_train(core->nodes[i]);
     return count;
 }
 

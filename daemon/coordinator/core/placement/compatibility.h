@@ -9,7 +9,6 @@
  * match it themselves. A node that has not yet reported its version goes with any. */
 
 bool compatibility_matters(const struct job *job, enum slot_kind kind);
-bool compatibility_can_train(const struct node *node); /* its trainer can use GPUs */
 size_t compatibility_unfit_nodes(
     const struct core *core); /* nodes that have GPUs and a trainer that cannot use them */
 /* Keeps the choices of one version: the one with the most nodes, among equals that of the first in the list.

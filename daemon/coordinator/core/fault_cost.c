@@ -1,0 +1,60 @@
+#include "daemon/coordinator/core/fault_cost.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "daemon/coordinator/core/emit.h"
+#include "daemon/coordinator/core/model.h"
+#include "daemon/coordinator/core/text.h"
+
+/* What the job loses from here on, until it is back where it was. The status line names the last restart
+ * beside the number of charged ones: one that is not charged does not take the place of one that is. */
+void fault_open(struct core *core, struct job *job, bool charged, const char *text)
+{
+    if (!job->r.fault_ms) {
+        job->fault_boot_ms = core->now.boot_ms;
+        job->r.fault_ms = core->now.wall_ms;
+    }
+    if (job->progress.step > job->r.fault_step)
+        job->r.fault_step = job->progress.step;
+    if (charged || !job->r.restarts_used) {
+        text_set(&job->r.last_restart, "%.240s", text);
+        job->r.last_restart_ms = core->now.wall_ms;
+    }
+    emit_job(core, job, CHANGE_JOB_PUT);
+}
+
+/* The step that the current generation started from. A command says so by its first report only, which comes
+ * one distance between reports later. */
+static int64_t resumed_step(const struct job *job, const struct generation *g)
+{
+    if (job->spec.kind == JOB_TRAIN)
+        return g->r.source_rank >= 0 ? g->r.source_step : 0;
+    return job->pace.boot_ms ? job->pace.from : 0;
+}
+
+/* The job is where it was when the fault hit it: now it is known what that cost. */
+void fault_close(struct core *core, struct job *job)
+{
+    char step[TEXT_COUNT], redone[TEXT_COUNT], span[TEXT_SPAN], cost[96];
+    const struct generation *g = job_current(job);
+    int64_t took = core->now.boot_ms - job->fault_boot_ms, step_then = job->r.fault_step;
+    int64_t lost = step_then - resumed_step(job, g);
+
+    if (lost > 0)
+        snprintf(cost, sizeof(cost), "%s steps redone (%s)", text_count(redone, lost), text_span(span, took));
+    else
+        snprintf(cost, sizeof(cost), "no step redone (%s)", text_span(span, took));
+    if (step_then > 0)
+        emit_event(core, job, "fault_cost", "back at step %s: %s", text_count(step, step_then), cost);
+    else
+        emit_event(core, job, "fault_cost", "back after %s", text_span(span, took));
+    if (job->r.last_restart_ms >= job->r.fault_ms) { /* else it names an earlier one, whose cost it has */
+        CLEANUP(free_text) char *cause = steal(job->r.last_restart);
+        job->r.last_restart = xasprintf("%s, cost %s", cause ? cause : "", text_span(span, took));
+    }
+    job->r.fault_ms = job->r.fault_step = 0;
+    emit_job(core, job, CHANGE_JOB_PUT);
+}
