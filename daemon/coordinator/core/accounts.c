@@ -51,7 +51,7 @@ void accounts_set(struct core *core, struct node *node, const struct core_accoun
     strv_free(steal(node->accounts));
     for (size_t i = 0; i < count; i++)
         accounts_append(node, list[i].user, list[i].why);
-    core->placement_due = true;
+    core_capacity_changed(core);
 }
 
 void accounts_refused(struct core *core, struct node *node, const struct job *job, const char *why)
@@ -59,5 +59,5 @@ void accounts_refused(struct core *core, struct node *node, const struct job *jo
     if (accounts_problem(node, job) || !job->r.user || !job->r.user[0])
         return;
     accounts_append(node, job->r.user, why && *why ? why : "no account there");
-    core->placement_due = true;
+    core_capacity_changed(core);
 }

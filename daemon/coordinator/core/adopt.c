@@ -116,7 +116,7 @@ void adopt_tick(struct core *core)
     core->learning_until = 0;
     emit_meta(core, "restored", RECORDS_NEW);
     mark_all_wishes(core); /* their answers say what is absent */
-    core->placement_due = true;
+    core_capacity_changed(core);
 }
 
 /* ---- is it one that we can take */
@@ -480,7 +480,7 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
                job->r.generation, sm_name(&job_sm, (int)job->r.state));
     log_info("job_adopted", "job=%" PRId64 " gen=%" PRId64 " state=%s node=%s", job->r.id, job->r.generation,
              sm_name(&job_sm, (int)job->r.state), hello->node);
-    job->changed = core->placement_due = true;
+    job->changed = true;
     if (!job_finished(job))
         hold_job(core, job);
     end_unstarted_generation(core, job);

@@ -11,6 +11,24 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/text.h"
 
+/* Placement depends on these records. What it reads besides is in memory only, and whoever changes that says
+ * so (core_capacity_changed). Its own changes ask for no second pass: placement_run clears the mark. */
+static bool change_affects_placement(enum change_kind kind)
+{
+    switch (kind) {
+    case CHANGE_JOB_INSERT:
+    case CHANGE_JOB_MOVE:
+    case CHANGE_NODE_INSERT:
+    case CHANGE_NODE_PUT:
+    case CHANGE_NODE_MOVE:
+    case CHANGE_NODE_DELETE:
+    case CHANGE_GENERATION_MOVE:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static struct change *change_add(struct core *core, enum change_kind kind)
 {
     struct core_out *out = core->out;
@@ -18,6 +36,8 @@ static struct change *change_add(struct core *core, enum change_kind kind)
     out->changes = array_grow(out->changes, out->change_count, &out->change_cap, sizeof(struct change));
     struct change *c = &out->changes[out->change_count++];
     *c = (struct change){.kind = kind};
+    if (change_affects_placement(kind))
+        core_capacity_changed(core);
     return c;
 }
 
@@ -150,7 +170,6 @@ void move_job(struct core *core, struct job *job, enum job_state to, const char 
     }
     if (job_finished(job))
         raise_job_ended(core, job);
-    core->placement_due = true;
 }
 
 void move_node(struct core *core, struct node *node, enum node_state to, const char *why)
@@ -164,7 +183,6 @@ void move_node(struct core *core, struct node *node, enum node_state to, const c
     emit_event(core, NULL, "node_moved", "node %s is %s: %s", node->r.name, sm_name(&node_sm, (int)to), why);
     emit_effect(core, EFFECT_NODE_CHANGED)->node = xstrdup(node->r.name);
     raise_node_moved(core, node);
-    core->placement_due = true;
 }
 
 void move_generation(struct core *core, struct generation *g, enum generation_state to, const char *why)

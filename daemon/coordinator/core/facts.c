@@ -154,7 +154,7 @@ void facts_apply(struct core *core, struct node *node, const struct core_event *
         node->synced = false;
     else if (current && event->facts.revision >= node->hello_revision && !node->synced) {
         node->synced = true;
-        core->placement_due = true;
+        core_capacity_changed(core);
     }
     nodes_settle(core, node);
 }

@@ -72,7 +72,6 @@ static void end_generation(struct core *core, struct generation *g, enum generat
     raise_generation_ended(core, g, why);
     if (stop > g->stop)
         generation_stop_spawns(core, g, stop);
-    core->placement_due = true;
 }
 
 static void end_job(struct core *core, struct job *job, enum job_state to, const char *why)
@@ -285,7 +284,6 @@ void job_settle(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
 
-    core->placement_due = true;
     if (job_finished(job) || !g)
         return;
     if (job->r.state == JOB_STOPPING) {
@@ -317,5 +315,5 @@ void spawn_mark_dead(struct core *core, struct spawn *s)
         move_rank(core, rank, s->r.lost ? RANK_LOST : RANK_EXITED);
     emit_spawn(core, s, CHANGE_SPAWN_PUT);
     raise_spawn_dead(core, s);
-    core->placement_due = true;
+    core_capacity_changed(core);
 }

@@ -115,7 +115,6 @@ void gpus_heard(struct core *core, struct node *node, const struct core_gpu *gpu
         free(node->r.gpus);
         node->r.gpus = inventory_print(node);
         emit_node(core, node, CHANGE_NODE_PUT);
-        core->placement_due = true;
         for (size_t i = 0; i < node->gpu_count; i++)
             if (was_well[i] != node->gpus[i].healthy)
                 say_gpu_health(core, node, &node->gpus[i]);

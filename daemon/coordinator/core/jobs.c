@@ -161,7 +161,6 @@ void jobs_submit(struct core *core, const struct core_event *event)
         else
             emit_event(core, job, "job_queued", "queued");
         emit_job_reply(core, event->call, job, false);
-        core->placement_due = true;
     }
     if (e.code)
         emit_fail(core, event->call, e.code, "%s", e.msg);
@@ -237,9 +236,10 @@ void jobs_tick(struct core *core, struct job *job)
     if (job->not_before && now >= job->not_before) {
         job->not_before = 0;
         job->held = false;
-        core->placement_due = true;
+        core_capacity_changed(core);
     }
-    core->placement_due |= job->grow.at && now >= job->grow.at;
+    if (job->grow.at && now >= job->grow.at)
+        core_capacity_changed(core);
 }
 
 static int64_t earlier_deadline(int64_t a, int64_t b)

@@ -222,7 +222,7 @@ void lost_snapshots_tick(struct core *core, struct job *job)
     core_wake(core, job->lost.look_at);
     if (!expected) { /* only a try shows what lies there */
         job->lost.look_at = 0;
-        core->placement_due = true;
+        core_capacity_changed(core);
         return;
     }
     for (size_t i = 0; i < core->node_count; i++) {
@@ -260,7 +260,7 @@ void lost_snapshots_looked(struct core *core, struct node *node, const struct co
         emit_event(core, job, "snapshots_found", "%s has its snapshots", node->r.name);
     job->lost.found = strv_append(job->lost.found, node->r.name);
     job->lost.look_at = 0;
-    core->placement_due = true;
+    core_capacity_changed(core);
 }
 
 void lost_snapshots_retry(struct job *job)

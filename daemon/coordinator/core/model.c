@@ -313,6 +313,11 @@ bool names_contain(char *const *names, const char *name)
     return false;
 }
 
+void core_capacity_changed(struct core *core)
+{
+    core->placement_due = true;
+}
+
 void core_await_nodes(struct core *core)
 {
     for (size_t i = 0; i < core->node_count; i++)

@@ -167,7 +167,7 @@ struct core {
     size_t removed_count, removed_cap;
     struct internal_event *internal; /* raised and not yet dispatched, oldest first; internal_event.h */
     size_t internal_count, internal_cap;
-    bool placement_due;
+    bool placement_due; /* a pass could have another result than the last one; core_capacity_changed */
 };
 
 /* Finding, adding, removing. */
@@ -194,6 +194,9 @@ struct node_card *node_find_card(const struct node *node, int64_t job);
 struct node_card *node_add_card(struct node *node, int64_t job);
 void node_drop_spawn(struct node *node, const struct spawn *spawn);
 bool names_contain(char *const *names, const char *name); /* names: NULL-terminated, or NULL */
+/* Asks for a placement pass after this call. Changes of jobs, nodes and generations that are emitted do so by
+ * themselves; this is for what placement reads besides. */
+void core_capacity_changed(struct core *core);
 /* Gives every node return_ms from now to reconnect before it counts as lost. */
 void core_await_nodes(struct core *core);
 void core_wake(struct core *core, int64_t at); /* a tick is wanted then, or earlier */

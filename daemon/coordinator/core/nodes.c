@@ -250,7 +250,6 @@ void nodes_hello(struct core *core, const struct core_event *event)
     gpus_end_lost(core, node);
     emit_wish(core, node);
     core_wake(core, nodes_deadline(core, node));
-    core->placement_due = true;
 }
 
 void nodes_settle(struct core *core, struct node *node)
@@ -366,7 +365,7 @@ void nodes_session_closed(struct core *core, struct node *node, const struct cor
     (void)event;
     stall_forget(node);
     node->session = 0;
-    core->placement_due = true;
+    core_capacity_changed(core);
 }
 
 static int64_t node_lost_at(const struct core *core, const struct node *node)
@@ -407,9 +406,9 @@ void nodes_tick(struct core *core, struct node *node)
     char why[64];
 
     if (deadline_passed(core, &node->rest_until))
-        core->placement_due = true;
+        core_capacity_changed(core);
     if (deadline_passed(core, &node->steady_ms))
-        core->placement_due = true;
+        core_capacity_changed(core);
     if (node_gone(node)) {
         expire_leases(core, node);
     } else if (core->now.boot_ms >= node_lost_at(core, node)) {

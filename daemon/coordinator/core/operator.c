@@ -99,6 +99,5 @@ void operator_forget(struct core *core, const struct core_event *event)
     }
     emit_node(core, node, CHANGE_NODE_DELETE);
     core_remove_node(core, node);
-    core->placement_due = true;
     emit_ok(core, event->call);
 }

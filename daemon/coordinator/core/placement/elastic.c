@@ -206,7 +206,7 @@ void elastic_resize(struct core *core, const struct core_event *event)
         describe_resize(count_nodes_left(g, max), NULL, &why);
         generation_drain(core, g, why.data);
     }
-    core->placement_due = true;
+    core_capacity_changed(core);
     emit_job_reply(core, event->call, job, false);
 }
 
@@ -251,6 +251,6 @@ void elastic_restart(struct core *core, const struct core_event *event)
     generation_drain(core, job_current(job), "restarted by the user");
     if (!job->held)
         job->not_before = 0;
-    core->placement_due = true;
+    core_capacity_changed(core);
     emit_job_reply(core, event->call, job, false);
 }
