@@ -450,6 +450,13 @@ struct known_spawn *supervisors_known(struct supervisors *all, size_t *count)
     return known;
 }
 
+bool supervisors_know(struct supervisors *all, int64_t job, int64_t spawn)
+{
+    struct supervisor *supervisor = supervisor_find(all, job);
+
+    return supervisor && spawn_find(supervisor, spawn);
+}
+
 /* A job that nothing is known of has nothing to say: the order itself brings its supervisor up. */
 bool supervisors_settled(void *supervisors, int64_t job)
 {

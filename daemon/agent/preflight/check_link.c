@@ -1,3 +1,5 @@
+#include "daemon/agent/preflight/check_link.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +15,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "daemon/agent/preflight/check_process.h"
 
 /* Ports and links between nodes. A caller sends the key and gets one byte back: then it has reached this very
  * check, and not somebody else's listener. To measure, it sends for a moment, closes its side, and gets the

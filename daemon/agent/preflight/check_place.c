@@ -1,3 +1,5 @@
+#include "daemon/agent/preflight/check_place.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +19,6 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/mem.h"
-#include "daemon/agent/preflight/check_process.h"
 #include "proto/rpc_codec.h"
 
 /* What a worker would find here: its directory, its data, its interpreter, room. */

@@ -13,6 +13,8 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "daemon/agent/preflight/check_link.h"
+#include "daemon/agent/preflight/check_place.h"
 #include "proto/rpc_codec.h"
 #include "proto/rpc_resolve.h"
 

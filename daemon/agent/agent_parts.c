@@ -1,0 +1,194 @@
+#include "daemon/agent/agent_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/paths.h"
+#include "daemon/agent/coordinator_file.h"
+#include "daemon/agent/coordinator_link.h"
+#include "daemon/agent/gpu/agent_gpus.h"
+#include "daemon/agent/gpu/trainer_plugin.h"
+#include "daemon/agent/node_jobs.h"
+#include "daemon/agent/wish_apply.h"
+#include "proto/rpc_resolve.h"
+
+#define RESOLVE_MS 5000
+
+static enum err_code instance_read(struct agent *a, struct err *e)
+{
+    CLEANUP(free_text) char *path = paths_join(a->settings->state, "instance");
+    CLEANUP(buf_release) struct buf text = {0};
+
+    if (file_exists(path)) {
+        if (file_read(path, 256, &text, e))
+            return e->code;
+        if (text.len != ID_TEXT || text.data[ID_TEXT - 1] != '\n')
+            return err_set(e, ERR_DATA_LOSS, "%s is damaged, remove it", path);
+        memcpy(a->instance, text.data, ID_TEXT - 1);
+        return ERR_OK;
+    }
+    id_text(a->instance);
+    buf_printf(&text, "%s\n", a->instance);
+    return file_write_atomic(path, text.data, text.len, 0600, e);
+}
+
+static enum err_code state_open(struct agent *a, struct err *e)
+{
+    CLEANUP(free_text) char *lock = paths_join(a->settings->state, "agent.lock");
+
+    if (file_mkdirs(a->settings->state, 0700, e))
+        return e->code;
+    if (file_lock(lock, &a->lock_fd, e))
+        return err_wrap(e, "another ddp-agent uses this state directory (--state)");
+    if (instance_read(a, e) || wish_open(&a->wish, a->settings->state, e) ||
+        cards_open(&a->cards, a->settings->state, e))
+        return e->code;
+    if (!a->settings->rejoin)
+        return ERR_OK;
+    cards_forget(&a->cards);
+    return wish_forget(&a->wish, e);
+}
+
+/* ddp-trainer is installed beside the agent. Without it command jobs still run. */
+static void trainer_find(struct agent *a)
+{
+    struct err e;
+
+    if (!paths_program("ddp-trainer", &a->trainer, &e))
+        return;
+    log_warn("no_trainer", "why=%s", LOG_Q(e.msg));
+    a->trainer = xstrdup("ddp-trainer");
+}
+
+/* While a machine starts, the name server may start later than the agent: waits for it. A name that the server
+ * does not know is an error. */
+static void await_name_server(const struct settings *s)
+{
+    const struct timespec pause = {.tv_sec = 1};
+    struct err e;
+
+    for (int tries = 0; rpc_resolve(s->coordinator, RESOLVE_MS, &e) == ERR_UNAVAILABLE; tries++) {
+        if (s->lifeline >= 0)
+            return; /* ddpctl run waits for this agent, and reports the error itself */
+        if (!tries)
+            log_warn("name_not_resolved", "coordinator=%s why=%s", s->coordinator, LOG_Q(e.msg));
+        nanosleep(&pause, NULL);
+    }
+}
+
+static enum err_code address_find(struct agent *a, struct err *e)
+{
+    if (a->settings->address) {
+        a->address = xstrdup(a->settings->address);
+        return ERR_OK;
+    }
+    await_name_server(a->settings);
+    return inventory_address(a->settings->coordinator, &a->address, e);
+}
+
+static void check_server_open(struct agent *a)
+{
+    const struct settings *s = a->settings;
+    struct check_server_options options = {.user = s->user,
+                                           .submitter_on = s->run_as ? s->node : NULL,
+                                           .address = a->address,
+                                           .coordinator = s->coordinator,
+                                           .port_first = s->port_first,
+                                           .port_last = s->port_last,
+                                           .send = coordinator_link_send,
+                                           .ctx = a};
+
+    a->check_server = check_server_create(&a->loop, &options);
+}
+
+static void logs_open(struct agent *a)
+{
+    const struct settings *s = a->settings;
+    struct log_readers_options readers = {s->log_dir, s->node, coordinator_link_send_log, node_jobs_log_ended,
+                                          a};
+    struct log_limit_options limits = {.log_dir = s->log_dir,
+                                       .node = s->node,
+                                       .per_job = s->log_limit,
+                                       .total = s->log_total,
+                                       .live = node_jobs_live,
+                                       .ctx = a};
+    struct log_expiry_options expiry = {s->log_dir, s->log_keep_ms, node_jobs_live, a};
+
+    a->log_readers = log_readers_create(&readers);
+    if (s->log_limit || s->log_total)
+        a->log_limits = log_limit_timer_create(&a->loop, &limits);
+    if (s->log_keep_ms)
+        a->log_expiry = log_expiry_timer_create(&a->loop, &expiry);
+}
+
+static void on_supervisors_change(void *user)
+{
+    struct agent *a = user;
+
+    a->changed = a->facts_due = true;
+}
+
+static void on_worker_report(void *user, int64_t job, const struct spawn_report *report)
+{
+    struct agent *a = user;
+
+    report_queue_add(&a->reports, job, report);
+    worker_monitor_reported(a->monitor, job, report->spawn);
+}
+
+enum err_code agent_parts_open(struct agent *a, struct err *e)
+{
+    const struct settings *s = a->settings;
+    struct supervisors_options supervisors = {.state = s->state,
+                                              .log_dir = s->log_dir,
+                                              .node = s->node,
+                                              .files = s->files,
+                                              .attached = s->lifeline >= 0};
+    struct supervisors_events supervisor_events = {on_supervisors_change, on_worker_report, a};
+    struct worker_monitor_options monitor = {s->log_dir, s->node, coordinator_link_send, a};
+    CLEANUP(free_text) char *supervisor = NULL;
+
+    /* a missing ddp-supervisor is reported now, not when the first job comes */
+    if (paths_program("ddp-supervisor", &supervisor, e) || state_open(a, e) || address_find(a, e))
+        return e->code;
+    trainer_find(a);
+    a->accounts = accounts_create(s->node);
+    if (s->run_as || wish_other_user(a, NULL)) /* they cannot enter the state directory */
+        a->runtime_dir = xasprintf("/run/ddp/%.8s", a->instance);
+    supervisors.runtime = a->runtime_dir;
+    coordinator_file_write(a);
+    inventory_read(&a->inventory);
+    if (agent_gpus_open(a, e))
+        return e->code;
+    logs_open(a);
+    a->monitor = worker_monitor_create(&a->loop, &monitor);
+    check_server_open(a);
+    return supervisors_open(&a->supervisors, &a->loop, &supervisors, &supervisor_events, e);
+}
+
+void agent_parts_release(struct agent *a)
+{
+    worker_monitor_close(a->monitor);
+    check_server_close(a->check_server);
+    accounts_free(a->accounts);
+    supervisors_close(a->supervisors);
+    log_readers_free(a->log_readers);
+    log_limit_timer_free(a->log_limits);
+    log_expiry_timer_free(a->log_expiry);
+    report_queue_release(&a->reports);
+    wish_close(&a->wish);
+    cards_close(&a->cards);
+    gpus_close(a->gpus);
+    trainer_plugin_close(a->plugin_query);
+    free(a->nccl);
+    free(a->plugin);
+    close_fd(&a->lock_fd);
+    free(a->address);
+    free(a->trainer);
+    free(a->runtime_dir);
+    free(a->coordinator_file);
+}

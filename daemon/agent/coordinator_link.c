@@ -1,0 +1,193 @@
+#include "daemon/agent/coordinator_link.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/agent/wish_apply.h"
+
+/* ---- what the coordinator is told */
+
+static void fill_hello(void *user, Ddp__V1__Hello *hello)
+{
+    struct agent *a = user;
+    const struct settings *s = a->settings;
+    const Ddp__V1__Wish *wish = a->wish.wish;
+
+    hello->node = s->node;
+    hello->instance = a->instance;
+    hello->version = (char *)DDP_VERSION;
+    hello->address = a->address;
+    hello->cpu_slots = s->slots ? (int32_t)s->slots : a->inventory.cores;
+    hello->cores = a->inventory.cores;
+    hello->memory_bytes = a->inventory.memory_bytes;
+    hello->port_first = s->port_first;
+    hello->port_last = s->port_last;
+    hello->log_dir = s->log_dir;
+    hello->gpus = gpus_messages(a->gpus, &hello->n_gpus);
+    hello->slots_per_gpu = (int32_t)s->slots_per_gpu;
+    if (a->nccl) {
+        hello->nccl_version = a->nccl;
+        hello->plugin = a->plugin;
+    }
+    /* the cards let a coordinator that has lost its records continue from them */
+    hello->keeps_cards = true;
+    hello->cards = a->cards.heads;
+    hello->n_cards = a->cards.count;
+    if (!wish)
+        return;
+    hello->cluster_id = wish->cluster_id;
+    hello->epoch = wish->epoch;
+    hello->revision = wish->revision;
+}
+
+static void fill_heartbeat(void *user, Ddp__V1__Heartbeat *beat)
+{
+    struct agent *a = user;
+    struct inventory_load load;
+
+    inventory_measure(&a->meter, &load);
+    beat->load = load.load;
+    beat->memory_free = load.memory_free;
+    beat->gpus = gpus_messages(a->gpus, &beat->n_gpus);
+    beat->accounts = accounts_messages(a->accounts, &beat->n_accounts);
+}
+enum err_code coordinator_link_send_log(void *agent, const Ddp__V1__LogChunk *chunk, struct err *e)
+{
+    struct agent *a = agent;
+    Ddp__V1__AgentUp up;
+
+    ddp__v1__agent_up__init(&up);
+    up.body_case = DDP__V1__AGENT_UP__BODY_LOG_CHUNK;
+    up.log_chunk = (Ddp__V1__LogChunk *)chunk;
+    return session_send(a->session, &up, e);
+}
+
+enum err_code coordinator_link_send(void *agent, const Ddp__V1__AgentUp *up, struct err *e)
+{
+    struct agent *a = agent;
+
+    return session_send(a->session, up, e);
+}
+
+/* ---- what the coordinator says */
+
+static enum err_code on_welcome(void *user, const Ddp__V1__Welcome *welcome, struct err *e)
+{
+    struct agent *a = user;
+    const Ddp__V1__Wish *wish = a->wish.wish;
+
+    if (wish && strcmp(wish->cluster_id, welcome->cluster_id))
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "this node belongs to cluster %.8s, the coordinator is of %.8s; ddp-agent --rejoin changes that",
+            wish->cluster_id, welcome->cluster_id);
+    log_info("joined", "node=%s cluster=%.8s epoch=%" PRId64, a->settings->node, welcome->cluster_id,
+             welcome->epoch);
+    a->wish_confirmed = false; /* the kept wish may be old; the current one follows */
+    a->facts_due = a->changed = true;
+    return ERR_OK;
+}
+
+static void on_ack(void *user, int64_t sent)
+{
+    struct agent *a = user;
+
+    if (sent > a->last_ack)
+        a->last_ack = sent;
+    wish_renew_leases(a);
+    a->changed = true;
+}
+
+static void on_wish(void *user, const Ddp__V1__Wish *wish)
+{
+    struct agent *a = user;
+    struct err e;
+
+    if (wish_accept(&a->wish, &a->cards, wish, &e)) {
+        log_warn("wish_refused", "why=%s", LOG_Q(e.msg));
+        if (e.code != ERR_FAILED_PRECONDITION)
+            session_redial(a->session); /* a full disk, for example: a new session sends the wish again */
+        return;
+    }
+    log_debug("wish", "epoch=%" PRId64 " rev=%" PRId64 " jobs=%zu", wish->epoch, wish->revision,
+              wish->n_groups);
+    a->wish_confirmed = true;
+    wish_renew_leases(a);
+    a->changed = a->facts_due = true;
+}
+
+static Ddp__V1__JobCard *on_card_wanted(void *user, int64_t job)
+{
+    const struct agent *a = user;
+
+    return cards_read(&a->cards, job);
+}
+
+static void on_log_read(void *user, const Ddp__V1__LogRead *read)
+{
+    struct agent *a = user;
+
+    log_readers_request(a->log_readers, read);
+    a->changed = true;
+}
+
+static void on_probe(void *user, const Ddp__V1__Probe *probe)
+{
+    struct agent *a = user;
+
+    worker_monitor_probe(a->monitor, probe);
+}
+
+static void on_check(void *user, const Ddp__V1__CheckAsk *ask)
+{
+    struct agent *a = user;
+
+    check_server_ask(a->check_server, ask);
+}
+
+static void on_gpus_cleared(void *user)
+{
+    struct agent *a = user;
+
+    gpus_clear_faults(a->gpus);
+}
+
+static void on_session_sendable(void *user)
+{
+    struct agent *a = user;
+
+    a->changed = true;
+}
+
+static void on_session_lost(void *user)
+{
+    struct agent *a = user;
+
+    log_readers_drop_all(a->log_readers);
+    worker_monitor_new_session(a->monitor);
+}
+
+void coordinator_link_dial(struct agent *a)
+{
+    struct session_events events = {.fill_hello = fill_hello,
+                                    .fill_heartbeat = fill_heartbeat,
+                                    .on_welcome = on_welcome,
+                                    .on_ack = on_ack,
+                                    .on_wish = on_wish,
+                                    .on_card_wanted = on_card_wanted,
+                                    .on_log_read = on_log_read,
+                                    .on_probe = on_probe,
+                                    .on_check = on_check,
+                                    .on_gpus_cleared = on_gpus_cleared,
+                                    .on_sendable = on_session_sendable,
+                                    .on_lost = on_session_lost,
+                                    .user = a};
+
+    /* where GPUs are, the hello should name the libraries that the trainer uses on them */
+    if (a->session || a->leaving || (a->plugin_query && clock_boot_ms() < a->dial_by))
+        return;
+    if (session_open(&a->session, &a->loop, a->settings, &events, &a->failure))
+        uv_stop(&a->loop);
+}

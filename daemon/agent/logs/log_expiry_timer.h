@@ -1,0 +1,26 @@
+#ifndef DDP_DAEMON_AGENT_LOGS_LOG_EXPIRY_TIMER_H
+#define DDP_DAEMON_AGENT_LOGS_LOG_EXPIRY_TIMER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct uv_loop_s;
+
+/* Removes the logs of finished jobs once they are old: runs a pass (log_expiry_pass.h) in a pool thread every
+ * hour, the first one a minute after the start. Loop thread. */
+
+struct log_expiry_timer;
+struct log_expiry_options {
+    const char *log_dir;
+    int64_t keep_ms;
+    /* The jobs whose logs stay whatever their age; the timer frees the array. */
+    int64_t *(*live)(void *ctx, size_t *count);
+    void *ctx;
+};
+
+struct log_expiry_timer *log_expiry_timer_create(struct uv_loop_s *loop,
+                                                 const struct log_expiry_options *options);
+/* NULL is fine. A pass that is under way ends first: run the loop once more. */
+void log_expiry_timer_free(struct log_expiry_timer *t);
+
+#endif

@@ -1,0 +1,85 @@
+#include "daemon/agent/node_jobs.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "daemon/agent/reconcile.h"
+
+bool node_jobs_wants(void *agent, int64_t job)
+{
+    struct agent *a = agent;
+
+    return wish_group(a->wish.wish, job) != NULL;
+}
+
+int64_t *node_jobs_live(void *agent, size_t *count)
+{
+    struct agent *a = agent;
+    const Ddp__V1__Wish *wish = a->wish.wish;
+    size_t known_count;
+    struct known_spawn *known = supervisors_known(a->supervisors, &known_count);
+    int64_t *jobs = xcalloc(known_count + (wish ? wish->n_groups : 0) + 1, sizeof(*jobs));
+
+    *count = 0;
+    for (size_t i = 0; i < known_count; i++)
+        jobs[(*count)++] = known[i].job;
+    for (size_t i = 0; wish && i < wish->n_groups; i++)
+        jobs[(*count)++] = wish->groups[i]->job;
+    free(known);
+    return jobs;
+}
+
+static void known_free(struct known_spawn **known)
+{
+    free(*known);
+}
+
+bool node_jobs_log_ended(void *agent, int64_t job, int64_t generation, int local_rank)
+{
+    struct agent *a = agent;
+    const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, job);
+    size_t count;
+    CLEANUP(known_free) struct known_spawn *known = supervisors_known(a->supervisors, &count);
+
+    for (size_t i = 0; i < count; i++)
+        if (known[i].job == job && known[i].fact->generation == generation &&
+            known[i].fact->local_rank == local_rank && known[i].fact->state != SPAWN_EXITED)
+            return false;
+    for (size_t i = 0; group && i < group->n_spawns; i++) {
+        const Ddp__V1__SpawnWish *s = group->spawns[i];
+
+        if (s->generation == generation && s->local_rank == local_rank && reconcile_pending(group, s) &&
+            !supervisors_know(a->supervisors, job, s->spawn))
+            return false; /* about to start: its log is still to come */
+    }
+    return true;
+}
+
+static bool fact_is_live(const struct spawn_fact *fact)
+{
+    return fact->pid > 0 && (fact->state == SPAWN_RUNNING || fact->state == SPAWN_STOPPING);
+}
+
+void node_jobs_monitor(struct agent *a)
+{
+    size_t count, live = 0;
+    struct known_spawn *known = supervisors_known(a->supervisors, &count);
+    struct monitored_worker *list = xcalloc(count + 1, sizeof(*list));
+
+    for (size_t i = 0; i < count; i++) {
+        const struct spawn_fact *fact = known[i].fact;
+        const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, known[i].job);
+
+        if (fact_is_live(fact))
+            list[live++] = (struct monitored_worker){.job = known[i].job,
+                                                     .spawn = fact->spawn,
+                                                     .generation = fact->generation,
+                                                     .pid = fact->pid,
+                                                     .rank = fact->rank,
+                                                     .local_rank = fact->local_rank,
+                                                     .stall_timeout_ms = group ? group->stall_timeout_ms : 0};
+    }
+    worker_monitor_set(a->monitor, list, live);
+    free(list);
+    free(known);
+}

@@ -1,0 +1,175 @@
+#include "daemon/agent/spawn_messages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/agent/reconcile.h"
+
+#define REPORT_EVERY_MS 100
+#define TAILS_MAX (1u << 20) /* bytes of stderr in one message: the coordinator takes 4 MiB in all */
+
+struct fact_list {
+    Ddp__V1__SpawnFact **items;
+    size_t count, cap, tail_bytes;
+};
+
+static void fact_message_free(Ddp__V1__SpawnFact *f)
+{
+    free(f->stderr_tail ? f->stderr_tail[0] : NULL); /* all lines are one text, cut */
+    free(f->stderr_tail);
+    free(f);
+}
+
+static void fact_list_release(struct fact_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        fact_message_free(list->items[i]);
+    free(list->items);
+}
+
+static Ddp__V1__SpawnFact *fact_list_add(struct fact_list *list, int64_t job, int64_t spawn,
+                                         int64_t generation, int rank)
+{
+    Ddp__V1__SpawnFact *f = xcalloc(1, sizeof(*f));
+
+    ddp__v1__spawn_fact__init(f);
+    f->job = job;
+    f->spawn = spawn;
+    f->generation = generation;
+    f->rank = rank;
+    list->items = array_grow(list->items, list->count, &list->cap, sizeof(*list->items));
+    list->items[list->count++] = f;
+    return f;
+}
+
+static void fact_set_tail(Ddp__V1__SpawnFact *f, const char *tail)
+{
+    char *text = xstrdup(tail), *line, *rest = text;
+    size_t cap = 0;
+
+    while ((line = strsep(&rest, "\n"))) {
+        f->stderr_tail = array_grow(f->stderr_tail, f->n_stderr_tail, &cap, sizeof(*f->stderr_tail));
+        f->stderr_tail[f->n_stderr_tail++] = line;
+    }
+}
+
+static void fact_list_add_known(struct fact_list *list, const struct known_spawn *known)
+{
+    const struct spawn_fact *from = known->fact;
+    Ddp__V1__SpawnFact *f = fact_list_add(list, known->job, from->spawn, from->generation, from->rank);
+
+    f->state = (char *)spawn_state_name(from->state);
+    f->pid = from->pid;
+    f->code = from->code;
+    f->signal = from->signal;
+    f->out_of_memory = from->out_of_memory;
+    f->lost = from->lost;
+    f->not_started = from->not_started;
+    f->port_busy = from->port_busy;
+    f->lease_expired = from->lease_expired;
+    f->node_trouble = from->node_trouble;
+    f->no_account = from->no_account;
+    f->stopped = from->stopped;
+    f->started_ms = from->started_ms;
+    f->ended_ms = from->ended_ms;
+    if (from->message)
+        f->message = from->message;
+    if (!from->stderr_tail || list->tail_bytes + strlen(from->stderr_tail) > TAILS_MAX)
+        return; /* those that ended first tell the story */
+    list->tail_bytes += strlen(from->stderr_tail);
+    fact_set_tail(f, from->stderr_tail);
+}
+
+/* The first to end comes first, so that its last words are the ones there is room for. */
+static int known_by_end(const void *a, const void *b)
+{
+    const struct spawn_fact *x = ((const struct known_spawn *)a)->fact;
+    const struct spawn_fact *y = ((const struct known_spawn *)b)->fact;
+    int64_t x_end = x->state == SPAWN_EXITED ? x->ended_ms : INT64_MAX;
+    int64_t y_end = y->state == SPAWN_EXITED ? y->ended_ms : INT64_MAX;
+
+    return (x_end > y_end) - (x_end < y_end);
+}
+
+/* What is about to start must not look absent. */
+static void fact_list_add_pending(struct agent *a, struct fact_list *list)
+{
+    const Ddp__V1__Wish *wish = a->wish.wish;
+
+    for (size_t g = 0; wish && g < wish->n_groups; g++)
+        for (size_t i = 0; i < wish->groups[g]->n_spawns; i++) {
+            const Ddp__V1__GroupWish *group = wish->groups[g];
+            const Ddp__V1__SpawnWish *s = group->spawns[i];
+
+            if (reconcile_pending(group, s) && !supervisors_know(a->supervisors, group->job, s->spawn))
+                fact_list_add(list, group->job, s->spawn, s->generation, s->rank)->state = (char *)"starting";
+        }
+}
+
+/* False: nothing was left to send, or it could not go. */
+static bool reports_send_batch(struct agent *a)
+{
+    Ddp__V1__Report *items[REPORTS_BATCH];
+    Ddp__V1__Reports batch;
+    Ddp__V1__AgentUp up;
+    struct err e;
+
+    if (!a->reports.count)
+        return false;
+    report_queue_batch(&a->reports, &batch, items);
+    ddp__v1__agent_up__init(&up);
+    up.body_case = DDP__V1__AGENT_UP__BODY_REPORTS;
+    up.reports = &batch;
+    if (session_send(a->session, &up, &e))
+        return false;
+    report_queue_sent(&a->reports, &batch);
+    return true;
+}
+
+/* Reports go first: after a worker's exit the coordinator takes none of it. */
+void spawn_messages_send_facts(struct agent *a)
+{
+    CLEANUP(fact_list_release) struct fact_list list = {0};
+    Ddp__V1__AgentUp up;
+    Ddp__V1__Facts facts;
+    struct known_spawn *known;
+    struct err e;
+    size_t count;
+
+    if (!session_welcomed(a->session))
+        return;
+    while (reports_send_batch(a))
+        ;
+    known = supervisors_known(a->supervisors, &count);
+    if (count) /* known is NULL without */
+        qsort(known, count, sizeof(*known), known_by_end);
+    for (size_t i = 0; i < count; i++)
+        fact_list_add_known(&list, &known[i]);
+    fact_list_add_pending(a, &list);
+    ddp__v1__facts__init(&facts);
+    facts.epoch = a->wish.wish ? a->wish.wish->epoch : 0;
+    facts.revision = a->wish.wish ? a->wish.wish->revision : 0;
+    facts.spawns = list.items;
+    facts.n_spawns = list.count;
+    ddp__v1__agent_up__init(&up);
+    up.body_case = DDP__V1__AGENT_UP__BODY_FACTS;
+    up.facts = &facts;
+    if (!session_send(a->session, &up, &e))
+        a->facts_due = false; /* else once it is sendable, or after the next welcome */
+    else if (e.code != ERR_RESOURCE_EXHAUSTED && e.code != ERR_UNAVAILABLE && e.code != ERR_CANCELLED)
+        log_error("facts_not_sent", "why=%s", LOG_Q(e.msg));
+    free(known);
+}
+
+int64_t spawn_messages_send_reports(struct agent *a, int64_t now)
+{
+    if (!a->reports.count || !session_welcomed(a->session))
+        return INT64_MAX;
+    if (now < a->reports_sent_ms + REPORT_EVERY_MS)
+        return a->reports_sent_ms + REPORT_EVERY_MS;
+    reports_send_batch(a);
+    a->reports_sent_ms = now;
+    return a->reports.count ? now + REPORT_EVERY_MS : INT64_MAX;
+}

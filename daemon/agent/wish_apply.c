@@ -1,0 +1,189 @@
+#include "daemon/agent/wish_apply.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/file_at.h"
+#include "base/job/job.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/agent/coordinator_file.h"
+#include "daemon/agent/environment.h"
+#include "daemon/agent/reconcile.h"
+#include "proto/rpc_codec.h"
+
+/* The account's name; NULL: the agent's own. */
+static const char *job_user(const struct agent *a, const char *submitter)
+{
+    return a->settings->run_as ? submitter : a->settings->user;
+}
+
+const struct passwd *wish_other_user(const struct agent *a, const char *submitter)
+{
+    const char *name = job_user(a, submitter);
+    const struct passwd *pw = name ? getpwnam(name) : NULL;
+
+    return pw && pw->pw_uid != geteuid() ? pw : NULL;
+}
+
+/* One a generation, for the sockets of its ranks and the job file. Below <state>/run, which only we may
+ * enter, unless the workers are another user's. */
+static enum err_code run_dir_make(struct agent *a, const Ddp__V1__GroupWish *group, char **out, struct err *e)
+{
+    const struct passwd *user = wish_other_user(a, group->user);
+    CLEANUP(free_text) char *base = supervisors_run_base(a->supervisors, group->job);
+    CLEANUP(free_text) char *name = xasprintf("g%" PRId64, group->generation);
+    CLEANUP(close_fd) int at = -1;
+    CLEANUP(close_fd) int fd = -1;
+
+    if (file_mkdirs(base, user ? 0711 : 0700, e))
+        return e->code;
+    at = open(base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (at < 0)
+        return err_sys(e, errno, "%s", base);
+    if (file_at_make_dirs(at, name, 0700, user, &fd, e))
+        return err_wrap(e, "%s", base);
+    if (user && fchown(fd, user->pw_uid, user->pw_gid))
+        return err_sys(e, errno, "%s/%s", base, name);
+    *out = xasprintf("%s/%s", base, name);
+    return ERR_OK;
+}
+
+/* Beside the run directory, not in it: who owns a directory may exchange the files in it for links. */
+static enum err_code job_file_write(struct agent *a, const char *path, const Ddp__V1__GroupWish *group,
+                                    struct err *e)
+{
+    const struct passwd *user = wish_other_user(a, group->user);
+    const char *text = group->job_file;
+
+    if (!file_exists(path) && file_write_atomic(path, text, strlen(text), 0600, e))
+        return e->code;
+    if (user && lchown(path, user->pw_uid, user->pw_gid))
+        return err_sys(e, errno, "%s", path);
+    return ERR_OK;
+}
+
+static enum err_code order_make(struct agent *a, const struct action *act, struct spawn_order *order,
+                                struct err *e)
+{
+    const Ddp__V1__GroupWish *group = act->group;
+    CLEANUP(job_release) struct job_spec spec = {0};
+    CLEANUP(free_text) char *run_dir = NULL;
+    CLEANUP(free_text) char *job_file = NULL;
+    struct environment_place place = {.settings = a->settings,
+                                      .user = job_user(a, group->user),
+                                      .instance = a->instance,
+                                      .address = a->address,
+                                      .cluster = a->wish.wish ? a->wish.wish->cluster_id : "",
+                                      .trainer = a->trainer,
+                                      .has_gpus = gpus_count(a->gpus) > 0,
+                                      .inherited = a->settings->lifeline >= 0 ? environ : NULL};
+
+    order->spawn = act->spawn;
+    order->generation = act->wish->generation;
+    order->rank = act->wish->rank;
+    order->local_rank = act->wish->local_rank;
+    if (job_parse(&spec, group->job_file, strlen(group->job_file), "job file", e))
+        return e->code;
+    if (run_dir_make(a, group, &run_dir, e))
+        return e->code;
+    job_file = xasprintf("%s.yaml", run_dir);
+    if (spec.kind == JOB_TRAIN && job_file_write(a, job_file, group, e))
+        return e->code;
+    coordinator_file_write(a);
+    place.coordinator_file = a->coordinator_file;
+    place.run_dir = run_dir;
+    place.job_file = job_file;
+    environment_order(order, &place, &spec, group, act->wish);
+    order->lease_sent = a->last_ack;
+    order->lease_ms = group->lease_ms;
+    return ERR_OK;
+}
+
+/* The job's user can have no workers here: other nodes may do, and this one may do for other users. */
+static bool account_is_missing(struct agent *a, const struct action *act, struct spawn_order *order,
+                               struct err *e)
+{
+    const char *user = act->group->user;
+
+    if (!a->settings->run_as || !account_check(user, a->settings->node, e) || e->code == ERR_UNAVAILABLE)
+        return false;
+    order->spawn = act->spawn;
+    order->generation = act->wish->generation;
+    order->rank = act->wish->rank;
+    order->local_rank = act->wish->local_rank;
+    rpc_utf8_clean(e->msg);
+    accounts_refused(a->accounts, user, e->msg);
+    return true;
+}
+
+static void spawn_start(struct agent *a, const struct action *act)
+{
+    struct spawn_order order = {0};
+    struct err e = {0};
+    bool no_account = account_is_missing(a, act, &order, &e);
+    enum err_code code = e.code ? e.code : order_make(a, act, &order, &e);
+
+    if (!code)
+        code = supervisors_start(a->supervisors, act->job, &order, &e);
+    if (code && code != ERR_UNAVAILABLE) {
+        log_error("spawn_refused", "job=%" PRId64 " spawn=%" PRId64 " why=%s", act->job, act->spawn,
+                  LOG_Q(e.msg));
+        if (!no_account)
+            err_wrap(&e, "%s", a->settings->node);
+        supervisors_refuse(a->supervisors, act->job, &order, rpc_utf8_clean(e.msg),
+                           no_account || e.code == ERR_RESOURCE_EXHAUSTED, no_account);
+    }
+    spawn_order_release(&order);
+    a->facts_due = true;
+}
+
+static void action_apply(struct agent *a, const struct action *action)
+{
+    switch (action->kind) {
+    case ACTION_START:
+        spawn_start(a, action);
+        break;
+    case ACTION_STOP:
+        supervisors_stop(a->supervisors, action);
+        break;
+    case ACTION_FORGET:
+        supervisors_forget(a->supervisors, action->job, action->spawn);
+        break;
+    }
+}
+
+void wish_apply(struct agent *a, int64_t now)
+{
+    static const Ddp__V1__Wish nothing = DDP__V1__WISH__INIT;
+    CLEANUP(actions_release) struct actions actions = {0};
+    struct reconcile_input in = {.wish = a->wish.wish,
+                                 .confirmed = a->wish_confirmed,
+                                 .settled = supervisors_settled,
+                                 .ctx = a->supervisors,
+                                 .now = now,
+                                 .last_ack = a->last_ack};
+    struct known_spawn *known = supervisors_known(a->supervisors, &in.count);
+
+    in.known = known;
+    if (a->leaving)
+        in.wish = &nothing;
+    reconcile(&in, &actions);
+    free(known);
+    for (size_t i = 0; i < actions.count; i++)
+        action_apply(a, &actions.items[i]);
+}
+
+void wish_renew_leases(struct agent *a)
+{
+    const Ddp__V1__Wish *wish = a->wish.wish;
+
+    for (size_t i = 0; wish && i < wish->n_groups; i++)
+        supervisors_renew(a->supervisors, wish->groups[i]->job, a->last_ack, wish->groups[i]->lease_ms);
+}
