@@ -43,7 +43,7 @@ static void wake_at(struct agent *a, int64_t at, int64_t now)
  * of this node: it would take their job numbers for its own. True while some are left. */
 static bool former_cluster_leave(struct agent *a, int64_t now)
 {
-    struct known_spawn *known;
+    const struct spawn_fact **known;
     size_t count;
 
     wish_apply(a, now);

@@ -17,19 +17,19 @@ int64_t *node_jobs_live(void *agent, size_t *count)
     struct agent *a = agent;
     const Ddp__V1__Wish *wish = a->wish.wish;
     size_t known_count;
-    struct known_spawn *known = supervisors_known(a->supervisors, &known_count);
+    const struct spawn_fact **known = supervisors_known(a->supervisors, &known_count);
     int64_t *jobs = xcalloc(known_count + (wish ? wish->n_groups : 0) + 1, sizeof(*jobs));
 
     *count = 0;
     for (size_t i = 0; i < known_count; i++)
-        jobs[(*count)++] = known[i].job;
+        jobs[(*count)++] = known[i]->job;
     for (size_t i = 0; wish && i < wish->n_groups; i++)
         jobs[(*count)++] = wish->groups[i]->job;
     free(known);
     return jobs;
 }
 
-static void known_free(struct known_spawn **known)
+static void known_free(const struct spawn_fact ***known)
 {
     free(*known);
 }
@@ -39,11 +39,11 @@ bool node_jobs_log_ended(void *agent, int64_t job, int64_t generation, int local
     struct agent *a = agent;
     const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, job);
     size_t count;
-    CLEANUP(known_free) struct known_spawn *known = supervisors_known(a->supervisors, &count);
+    CLEANUP(known_free) const struct spawn_fact **known = supervisors_known(a->supervisors, &count);
 
     for (size_t i = 0; i < count; i++)
-        if (known[i].job == job && known[i].fact->generation == generation &&
-            known[i].fact->local_rank == local_rank && known[i].fact->state != SPAWN_EXITED)
+        if (known[i]->job == job && known[i]->generation == generation &&
+            known[i]->local_rank == local_rank && known[i]->state != SPAWN_EXITED)
             return false;
     for (size_t i = 0; group && i < group->n_spawns; i++) {
         const Ddp__V1__SpawnWish *s = group->spawns[i];
@@ -63,15 +63,15 @@ static bool fact_is_live(const struct spawn_fact *fact)
 void node_jobs_monitor(struct agent *a)
 {
     size_t count, live = 0;
-    struct known_spawn *known = supervisors_known(a->supervisors, &count);
+    const struct spawn_fact **known = supervisors_known(a->supervisors, &count);
     struct monitored_worker *list = xcalloc(count + 1, sizeof(*list));
 
     for (size_t i = 0; i < count; i++) {
-        const struct spawn_fact *fact = known[i].fact;
-        const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, known[i].job);
+        const struct spawn_fact *fact = known[i];
+        const Ddp__V1__GroupWish *group = wish_group(a->wish.wish, known[i]->job);
 
         if (fact_is_live(fact))
-            list[live++] = (struct monitored_worker){.job = known[i].job,
+            list[live++] = (struct monitored_worker){.job = known[i]->job,
                                                      .spawn = fact->spawn,
                                                      .generation = fact->generation,
                                                      .pid = fact->pid,

@@ -9,8 +9,8 @@
 static const struct spawn_fact *known_find(const struct reconcile_input *in, int64_t job, int64_t spawn)
 {
     for (size_t i = 0; i < in->count; i++)
-        if (in->known[i].job == job && in->known[i].fact->spawn == spawn)
-            return in->known[i].fact;
+        if (in->known[i]->job == job && in->known[i]->spawn == spawn)
+            return in->known[i];
     return NULL;
 }
 
@@ -64,15 +64,15 @@ static void group_start_missing(const struct reconcile_input *in, const Ddp__V1_
 }
 
 /* One spawn that is there: to be stopped, to be forgotten, or as it should be. */
-static void known_reconcile(const struct reconcile_input *in, const struct known_spawn *known,
+static void known_reconcile(const struct reconcile_input *in, const struct spawn_fact *known,
                             struct actions *out)
 {
     const Ddp__V1__GroupWish *group = wish_group(in->wish, known->job);
-    const Ddp__V1__SpawnWish *wished = wished_find(group, known->fact->spawn);
-    struct action action = {.job = known->job, .spawn = known->fact->spawn};
+    const Ddp__V1__SpawnWish *wished = wished_find(group, known->spawn);
+    struct action action = {.job = known->job, .spawn = known->spawn};
 
-    if (known->fact->state == SPAWN_EXITED) {
-        if (exit_is_wanted(group, known->fact->spawn))
+    if (known->state == SPAWN_EXITED) {
+        if (exit_is_wanted(group, known->spawn))
             return;
         action.kind = ACTION_FORGET;
     } else if (!wished) {
@@ -96,7 +96,7 @@ void reconcile(const struct reconcile_input *in, struct actions *out)
     for (size_t i = 0; i < in->wish->n_groups; i++)
         group_start_missing(in, in->wish->groups[i], out);
     for (size_t i = 0; i < in->count; i++)
-        known_reconcile(in, &in->known[i], out);
+        known_reconcile(in, in->known[i], out);
 }
 
 void actions_release(struct actions *a)

@@ -11,15 +11,10 @@
 /* Wish against fact, as a pure function: what to do now so that the node becomes what was wished. Calling it
  * again with the same input gives the same actions, and every action may be repeated. */
 
-struct known_spawn {
-    int64_t job;
-    const struct spawn_fact *fact;
-};
-
 struct reconcile_input {
     const Ddp__V1__Wish *wish; /* NULL: none yet, then nothing is done */
     bool confirmed; /* came in the newest session; an older one may name spawns that count as dead by now */
-    const struct known_spawn *known;
+    const struct spawn_fact *const *known; /* of all spawns here, each with its job */
     size_t count;
     /* A job whose supervisor has not said all yet may run what is not known: nothing new is started there. */
     bool (*settled)(void *ctx, int64_t job);

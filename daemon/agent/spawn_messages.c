@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent/reconcile.h"
+#include "proto/rpc_spawn_fact.h"
 
 #define REPORT_EVERY_MS 100
 #define TAILS_MAX (1u << 20) /* bytes of stderr in one message: the coordinator takes 4 MiB in all */
@@ -15,78 +16,32 @@ struct fact_list {
     size_t count, cap, tail_bytes;
 };
 
-static void fact_message_free(Ddp__V1__SpawnFact *f)
-{
-    free(f->stderr_tail ? f->stderr_tail[0] : NULL); /* all lines are one text, cut */
-    free(f->stderr_tail);
-    free(f);
-}
-
 static void fact_list_release(struct fact_list *list)
 {
-    for (size_t i = 0; i < list->count; i++)
-        fact_message_free(list->items[i]);
+    for (size_t i = 0; i < list->count; i++) {
+        rpc_spawn_fact_release(list->items[i]);
+        free(list->items[i]);
+    }
     free(list->items);
 }
 
-static Ddp__V1__SpawnFact *fact_list_add(struct fact_list *list, int64_t job, int64_t spawn,
-                                         int64_t generation, int rank)
+static void fact_list_add(struct fact_list *list, const struct spawn_fact *fact)
 {
-    Ddp__V1__SpawnFact *f = xcalloc(1, sizeof(*f));
+    Ddp__V1__SpawnFact *message = xcalloc(1, sizeof(*message));
+    size_t tail = fact->stderr_tail ? strlen(fact->stderr_tail) : 0;
+    bool fits = list->tail_bytes + tail <= TAILS_MAX;
 
-    ddp__v1__spawn_fact__init(f);
-    f->job = job;
-    f->spawn = spawn;
-    f->generation = generation;
-    f->rank = rank;
+    rpc_spawn_fact_pack(fact, fits, message);
+    list->tail_bytes += fits ? tail : 0;
     list->items = array_grow(list->items, list->count, &list->cap, sizeof(*list->items));
-    list->items[list->count++] = f;
-    return f;
-}
-
-static void fact_set_tail(Ddp__V1__SpawnFact *f, const char *tail)
-{
-    char *text = xstrdup(tail), *line, *rest = text;
-    size_t cap = 0;
-
-    while ((line = strsep(&rest, "\n"))) {
-        f->stderr_tail = array_grow(f->stderr_tail, f->n_stderr_tail, &cap, sizeof(*f->stderr_tail));
-        f->stderr_tail[f->n_stderr_tail++] = line;
-    }
-}
-
-static void fact_list_add_known(struct fact_list *list, const struct known_spawn *known)
-{
-    const struct spawn_fact *from = known->fact;
-    Ddp__V1__SpawnFact *f = fact_list_add(list, known->job, from->spawn, from->generation, from->rank);
-
-    f->state = (char *)spawn_state_name(from->state);
-    f->pid = from->pid;
-    f->code = from->code;
-    f->signal = from->signal;
-    f->out_of_memory = from->out_of_memory;
-    f->lost = from->lost;
-    f->not_started = from->not_started;
-    f->port_busy = from->port_busy;
-    f->lease_expired = from->lease_expired;
-    f->node_trouble = from->node_trouble;
-    f->no_account = from->no_account;
-    f->stopped = from->stopped;
-    f->started_ms = from->started_ms;
-    f->ended_ms = from->ended_ms;
-    if (from->message)
-        f->message = from->message;
-    if (!from->stderr_tail || list->tail_bytes + strlen(from->stderr_tail) > TAILS_MAX)
-        return; /* those that ended first tell the story */
-    list->tail_bytes += strlen(from->stderr_tail);
-    fact_set_tail(f, from->stderr_tail);
+    list->items[list->count++] = message;
 }
 
 /* The first to end comes first, so that its last words are the ones there is room for. */
 static int known_by_end(const void *a, const void *b)
 {
-    const struct spawn_fact *x = ((const struct known_spawn *)a)->fact;
-    const struct spawn_fact *y = ((const struct known_spawn *)b)->fact;
+    const struct spawn_fact *x = *(const struct spawn_fact *const *)a;
+    const struct spawn_fact *y = *(const struct spawn_fact *const *)b;
     int64_t x_end = x->state == SPAWN_EXITED ? x->ended_ms : INT64_MAX;
     int64_t y_end = y->state == SPAWN_EXITED ? y->ended_ms : INT64_MAX;
 
@@ -104,7 +59,11 @@ static void fact_list_add_pending(struct agent *a, struct fact_list *list)
             const Ddp__V1__SpawnWish *s = group->spawns[i];
 
             if (reconcile_pending(group, s) && !supervisors_know(a->supervisors, group->job, s->spawn))
-                fact_list_add(list, group->job, s->spawn, s->generation, s->rank)->state = (char *)"starting";
+                fact_list_add(list, &(struct spawn_fact){.job = group->job,
+                                                         .spawn = s->spawn,
+                                                         .generation = s->generation,
+                                                         .rank = s->rank,
+                                                         .state = SPAWN_STARTING});
         }
 }
 
@@ -134,7 +93,7 @@ void spawn_messages_send_facts(struct agent *a)
     CLEANUP(fact_list_release) struct fact_list list = {0};
     Ddp__V1__AgentUp up;
     Ddp__V1__Facts facts;
-    struct known_spawn *known;
+    const struct spawn_fact **known;
     struct err e;
     size_t count;
 
@@ -146,7 +105,7 @@ void spawn_messages_send_facts(struct agent *a)
     if (count) /* known is NULL without */
         qsort(known, count, sizeof(*known), known_by_end);
     for (size_t i = 0; i < count; i++)
-        fact_list_add_known(&list, &known[i]);
+        fact_list_add(&list, known[i]);
     fact_list_add_pending(a, &list);
     ddp__v1__facts__init(&facts);
     facts.epoch = a->wish.wish ? a->wish.wish->epoch : 0;

@@ -151,6 +151,7 @@ static void fact_take(struct supervisor *supervisor, const struct spawn_fact *fa
     if (!s)
         s = spawn_add(supervisor);
     spawn_fact_copy(&s->fact, fact);
+    s->fact.job = supervisor->job; /* an older supervisor does not say it */
     s->heard = true;
 }
 
@@ -272,6 +273,7 @@ static enum err_code records_load_job(struct supervisors *all, int64_t job, stru
         struct supervised_spawn *s = spawn_add(supervisor);
 
         spawn_fact_copy(&s->fact, &found.items[i]);
+        s->fact.job = job; /* an older supervisor does not write it */
     }
     return ERR_OK;
 }
@@ -359,7 +361,8 @@ enum err_code supervisors_start(struct supervisors *all, int64_t job, struct spa
     if (code)
         return code;
     s = spawn_add(supervisor);
-    s->fact = (struct spawn_fact){.spawn = order->spawn,
+    s->fact = (struct spawn_fact){.job = job,
+                                  .spawn = order->spawn,
                                   .generation = order->generation,
                                   .rank = order->rank,
                                   .local_rank = order->local_rank,
@@ -376,7 +379,8 @@ void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn
     struct supervised_spawn *s = spawn_add(supervisor);
     struct err e;
 
-    s->fact = (struct spawn_fact){.spawn = order->spawn,
+    s->fact = (struct spawn_fact){.job = job,
+                                  .spawn = order->spawn,
                                   .generation = order->generation,
                                   .rank = order->rank,
                                   .local_rank = order->local_rank,
@@ -387,7 +391,7 @@ void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn
                                   .code = 127,
                                   .started_ms = clock_wall_ms(),
                                   .ended_ms = clock_wall_ms()};
-    s->fact.message = xstrdup(why);
+    spawn_fact_set_text(&s->fact.message, xstrdup(why));
     s->heard = true;
     if (file_mkdirs(supervisor->dir, 0700, &e) || record_write(supervisor->dir, &s->fact, &e))
         log_warn("record_not_written", "job=%" PRId64 " spawn=%" PRId64 " why=%s", job, order->spawn,
@@ -436,16 +440,16 @@ void supervisors_renew(struct supervisors *all, int64_t job, int64_t sent, int64
 
 /* ---- what is known */
 
-struct known_spawn *supervisors_known(struct supervisors *all, size_t *count)
+const struct spawn_fact **supervisors_known(struct supervisors *all, size_t *count)
 {
-    struct known_spawn *known = NULL;
+    const struct spawn_fact **known = NULL;
     size_t cap = 0;
 
     *count = 0;
     for (size_t i = 0; i < all->count; i++)
         for (size_t k = 0; k < all->items[i]->count; k++) {
             known = array_grow(known, *count, &cap, sizeof(*known));
-            known[(*count)++] = (struct known_spawn){all->items[i]->job, &all->items[i]->spawns[k].fact};
+            known[(*count)++] = &all->items[i]->spawns[k].fact;
         }
     return known;
 }

@@ -62,7 +62,7 @@ void supervisors_renew(struct supervisors *all, int64_t job, int64_t sent, int64
 
 /* All that is known, by job; borrowed until the next call into supervisors or the loop. The caller frees the array.
  */
-struct known_spawn *supervisors_known(struct supervisors *all, size_t *count);
+const struct spawn_fact **supervisors_known(struct supervisors *all, size_t *count);
 bool supervisors_know(struct supervisors *all, int64_t job, int64_t spawn); /* a fact is known of it */
 bool supervisors_settled(void *supervisors,
                          int64_t job); /* as reconcile wants it: connected, and all was said */

@@ -169,7 +169,7 @@ void wish_apply(struct agent *a, int64_t now)
                                  .ctx = a->supervisors,
                                  .now = now,
                                  .last_ack = a->last_ack};
-    struct known_spawn *known = supervisors_known(a->supervisors, &in.count);
+    const struct spawn_fact **known = supervisors_known(a->supervisors, &in.count);
 
     in.known = known;
     if (a->leaving)

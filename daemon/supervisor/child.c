@@ -17,8 +17,8 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "daemon/supervisor/protocol/cgroup.h"
 #include "daemon/supervisor/protocol/log_place.h"
-#include "daemon/supervisor/protocol/process_kill.h"
 
 enum { REPORT_FD = 3, TOKEN_FD = 4, FIRST_FREE_FD = 5 };
 enum stage { STAGE_USER, STAGE_WORKDIR, STAGE_EXEC, STAGE_SETUP };

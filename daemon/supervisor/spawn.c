@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "daemon/supervisor/child.h"
 #include "daemon/supervisor/outcome.h"
+#include "daemon/supervisor/protocol/cgroup.h"
 #include "daemon/supervisor/protocol/process_kill.h"
 #include "daemon/supervisor/protocol/record.h"
 
@@ -69,8 +70,7 @@ static void spawn_fail_start(struct spawn *s, const struct spawn_site *site, con
     s->fact.port_busy = why->code == ERR_ALREADY_EXISTS && s->port_fd < 0 && s->order.master_port;
     s->fact.node_trouble |= why->code == ERR_RESOURCE_EXHAUSTED;
     s->fact.code = 127;
-    free(s->fact.message);
-    s->fact.message = xstrdup(why->msg);
+    spawn_fact_set_text(&s->fact.message, xstrdup(why->msg));
     spawn_finish(s, site);
 }
 
@@ -78,11 +78,16 @@ static enum err_code spawn_start(struct spawn *s, const struct spawn_site *site,
 {
     CLEANUP(free_text) char *name = xasprintf("ddp-%.8s-%s", s->order.owner, s->order.id);
     struct child child;
+    char *cgroup;
 
     if (s->order.master_port && hold_port(s->order.master_port, &s->port_fd, e))
         return e->code;
-    if (hold_gpus(s->order.gpu_uuids, s->order.gpu_slots, s->gpu_fds, e) ||
-        cgroup_make(name, &s->fact.cgroup, e) || record_write(site->dir, &s->fact, e)) {
+    if (hold_gpus(s->order.gpu_uuids, s->order.gpu_slots, s->gpu_fds, e) || cgroup_make(name, &cgroup, e)) {
+        s->fact.node_trouble = true;
+        return e->code;
+    }
+    spawn_fact_set_text(&s->fact.cgroup, cgroup);
+    if (record_write(site->dir, &s->fact, e)) {
         s->fact.node_trouble = true;
         return e->code;
     }
@@ -104,7 +109,8 @@ struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *si
     s->order = *order;
     memset(order, 0, sizeof(*order));
     s->report_fd = s->exec_fd = s->port_fd = s->gpu_fds[0] = -1;
-    s->fact = (struct spawn_fact){.spawn = s->order.spawn,
+    s->fact = (struct spawn_fact){.job = site->job,
+                                  .spawn = s->order.spawn,
                                   .generation = s->order.generation,
                                   .rank = s->order.rank,
                                   .local_rank = s->order.local_rank,
@@ -184,8 +190,7 @@ void spawn_exec_ready(struct spawn *s, const struct spawn_site *site)
         (void)child_explain(&why, &s->order, site->node, &e);
         s->fact.not_started = true;
         s->fact.node_trouble = e.code == ERR_RESOURCE_EXHAUSTED;
-        free(s->fact.message);
-        s->fact.message = xstrdup(e.msg);
+        spawn_fact_set_text(&s->fact.message, xstrdup(e.msg));
         return; /* its exit follows at once */
     }
     if (s->fact.state == SPAWN_STARTING) {
@@ -245,12 +250,12 @@ static void outcome_read(struct spawn *s)
 
 static int members_kill(struct spawn *s, const struct spawn_peers *peers)
 {
-    struct proc_mark mark = {.main = s->session,
-                             .over = !s->pid,
-                             .id = s->fact.id,
-                             .owner = s->fact.owner,
-                             .others = peers->mains,
-                             .other_count = peers->count};
+    struct process_mark mark = {.main = s->session,
+                                .over = !s->pid,
+                                .id = s->fact.id,
+                                .owner = s->fact.owner,
+                                .others = peers->mains,
+                                .other_count = peers->count};
     int left = s->fact.cgroup ? cgroup_kill(s->fact.cgroup) : 0;
 
     if (left)

@@ -19,7 +19,7 @@ struct up {
     bool refused;
     struct core_report report;
     size_t count;
-    struct core_fact facts[];
+    struct spawn_fact facts[];
 };
 
 static bool agent_alive(const struct machine *m, int64_t life)
@@ -245,7 +245,7 @@ static void send_up(struct sim *sim, struct machine *m, struct up *up)
 
 static struct up *new_up(enum core_event_kind kind, size_t facts)
 {
-    struct up *up = xcalloc(1, sizeof(*up) + facts * sizeof(struct core_fact));
+    struct up *up = xcalloc(1, sizeof(*up) + facts * sizeof(struct spawn_fact));
 
     up->kind = kind;
     return up;
@@ -316,16 +316,16 @@ void agent_stop(struct sim *sim, struct machine *m)
     m->life++;
 }
 
-static struct core_fact fact_of(const struct proc *p)
+static struct spawn_fact fact_of(const struct proc *p)
 {
-    return (struct core_fact){
+    return (struct spawn_fact){
         .job = p->job,
         .spawn = p->spawn,
         .generation = p->generation,
-        .state = p->state == PROC_STARTING ? FACT_STARTING
-                 : p->state == PROC_EXITED ? FACT_EXITED
-                 : p->stop                 ? FACT_STOPPING
-                                           : FACT_RUNNING,
+        .state = p->state == PROC_STARTING ? SPAWN_STARTING
+                 : p->state == PROC_EXITED ? SPAWN_EXITED
+                 : p->stop                 ? SPAWN_STOPPING
+                                           : SPAWN_RUNNING,
         .pid = 1000 + p->spawn,
         .started_ms = p->started,
         .ended_ms = p->ended,

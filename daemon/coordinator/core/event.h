@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/id.h"
+#include "base/spawn_fact.h"
 #include "store/record.h"
 
 /* What happens to the core. Calls and sessions are named by handles of the owner (core.h); all pointers are
@@ -44,19 +45,6 @@ struct core_hello {
     size_t head_count;
     const struct records *cards; /* those that core_wants_card asked for, one job each */
     size_t card_count;
-};
-
-enum core_fact_state { FACT_STARTING, FACT_RUNNING, FACT_STOPPING, FACT_EXITED };
-struct core_fact {
-    int64_t job, spawn, generation;
-    enum core_fact_state state;
-    int64_t pid, started_ms, ended_ms; /* times: the node's wall clock */
-    int code, signal;
-    bool out_of_memory, lost, not_started, port_busy, lease_expired;
-    bool node_trouble;                 /* not started, and another node might well start it */
-    bool no_account;                   /* the only reason: the job's user has no account there */
-    bool stopped;                      /* it was told to stop before it ended */
-    const char *message, *stderr_tail; /* the tail's lines joined by '\n' */
 };
 
 struct core_metric {
@@ -156,7 +144,7 @@ struct core_event {
         } heartbeat;
         struct {
             int64_t epoch, revision; /* of the wish they answer */
-            const struct core_fact *facts;
+            const struct spawn_fact *facts;
             size_t count;
         } facts;
         struct {

@@ -29,7 +29,7 @@ static char *copy_bounded(const char *text, size_t most)
     return text && *text ? xasprintf("%.*s", (int)most, text) : NULL;
 }
 
-static void record_exit(struct spawn *s, const struct core_fact *fact)
+static void record_exit(struct spawn *s, const struct spawn_fact *fact)
 {
     if (!fact) {
         s->r.lost = true;
@@ -55,7 +55,7 @@ static void record_exit(struct spawn *s, const struct core_fact *fact)
     s->r.stderr_tail = copy_bounded(fact->stderr_tail, TAIL_BYTES);
 }
 
-static const char *last_stderr_line(const struct core_fact *fact)
+static const char *last_stderr_line(const struct spawn_fact *fact)
 {
     const char *tail = fact->stderr_tail ? fact->stderr_tail : "", *end = strrchr(tail, '\n');
 
@@ -63,14 +63,14 @@ static const char *last_stderr_line(const struct core_fact *fact)
 }
 
 /* A trainer that found its node unfit before it began. */
-static bool exit_blames_node(const struct spawn *s, const struct core_fact *fact)
+static bool exit_blames_node(const struct spawn *s, const struct spawn_fact *fact)
 {
     return s->job->spec.kind == JOB_TRAIN && !fact->lost && !fact->signal &&
            (fact->code == EXIT_NODE_TROUBLE || fact->code == EXIT_NO_ADDRESS);
 }
 
 /* What the exit means to a generation that is still meant to run; false: nothing bad. */
-static bool exit_classify(const struct core *core, struct spawn *s, const struct core_fact *fact,
+static bool exit_classify(const struct core *core, struct spawn *s, const struct spawn_fact *fact,
                           struct failure_cause *cause, struct buf *text)
 {
     struct job *job = s->job;
@@ -141,7 +141,7 @@ static int exit_weight(const struct job *job, int code, int signal)
 /* A member's files are closed before its supervisor can see its end, so that a peer which failed for want of
  * it may be seen first. It is the cause all the same if it ended on its own, and in a way that says so, while
  * the peer's end does not. What was not charged (a taken port, a lease) has a cause of its own. */
-static bool exit_came_first(const struct spawn *s, const struct core_fact *fact)
+static bool exit_came_first(const struct spawn *s, const struct spawn_fact *fact)
 {
     const struct job *job = s->job;
     const struct generation *g = s->generation;
@@ -182,7 +182,7 @@ static void replace_cause(struct core *core, struct spawn *s, const struct failu
         job_stop(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
 }
 
-void exit_cause_apply(struct core *core, struct spawn *s, const struct core_fact *fact)
+void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fact *fact)
 {
     struct generation *g = s->generation;
     struct failure_cause cause = {0};

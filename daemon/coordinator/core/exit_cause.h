@@ -5,6 +5,6 @@
 
 /* A worker has ended: records its exit, decides whether and by whose failure its generation ends, and ends
  * it. fact NULL: the worker's node does not know the worker. */
-void exit_cause_apply(struct core *core, struct spawn *s, const struct core_fact *fact);
+void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fact *fact);
 
 #endif

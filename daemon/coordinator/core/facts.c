@@ -17,7 +17,7 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/nodes.h"
 
-static void note_running(struct core *core, struct spawn *s, const struct core_fact *fact)
+static void note_running(struct core *core, struct spawn *s, const struct spawn_fact *fact)
 {
     struct generation *g = s->generation;
     struct rank *rank = &g->ranks[s->r.rank];
@@ -31,11 +31,11 @@ static void note_running(struct core *core, struct spawn *s, const struct core_f
         move_rank(core, rank, RANK_SPAWNED);
 }
 
-static bool fact_was_started(const struct core_fact *fact)
+static bool fact_was_started(const struct spawn_fact *fact)
 {
-    if (fact->state == FACT_EXITED)
+    if (fact->state == SPAWN_EXITED)
         return !fact->not_started && !fact->port_busy && !fact->lost;
-    return fact->state != FACT_STARTING;
+    return fact->state != SPAWN_STARTING;
 }
 
 /* A command job runs when all its processes do: nobody joins. */
@@ -55,7 +55,7 @@ static void start_command_generation(struct core *core, struct generation *g)
 
 struct exit {
     struct spawn *spawn;
-    const struct core_fact *fact; /* NULL: absent */
+    const struct spawn_fact *fact; /* NULL: absent */
 };
 
 /* The earliest first: a generation is ended by the first of its members that failed. */
@@ -69,7 +69,7 @@ static int compare_exits(const void *a, const void *b)
     return x->spawn->r.spawn < y->spawn->r.spawn ? -1 : 1;
 }
 
-static const struct core_fact *find_fact(const struct core_event *event, const struct spawn *s)
+static const struct spawn_fact *find_fact(const struct core_event *event, const struct spawn *s)
 {
     for (size_t i = 0; i < event->facts.count; i++)
         if (event->facts.facts[i].job == s->r.job && event->facts.facts[i].spawn == s->r.spawn)
@@ -81,10 +81,10 @@ static bool has_unknown_process(const struct core *core, const struct node *node
                                 const struct core_event *event)
 {
     for (size_t i = 0; i < event->facts.count; i++) {
-        const struct core_fact *fact = &event->facts.facts[i];
+        const struct spawn_fact *fact = &event->facts.facts[i];
         struct job *job = core_find_job(core, fact->job);
         struct spawn *s = job ? job_find_spawn(job, fact->spawn) : NULL;
-        if (fact->state != FACT_EXITED && (!s || s->r.dead || s->node != node))
+        if (fact->state != SPAWN_EXITED && (!s || s->r.dead || s->node != node))
             return true;
     }
     return false;
@@ -98,9 +98,9 @@ static void note_unknown_jobs(struct core *core, struct node *node, const struct
     size_t count = 0;
 
     for (size_t i = 0; i < event->facts.count; i++) {
-        const struct core_fact *fact = &event->facts.facts[i];
+        const struct spawn_fact *fact = &event->facts.facts[i];
         size_t k = 0;
-        if (fact->state == FACT_EXITED || core_find_job(core, fact->job))
+        if (fact->state == SPAWN_EXITED || core_find_job(core, fact->job))
             continue;
         while (k < count && jobs[k] != fact->job)
             k++;
@@ -134,8 +134,8 @@ void facts_apply(struct core *core, struct node *node, const struct core_event *
 
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct spawn *s = node->spawns[i];
-        const struct core_fact *fact = find_fact(event, s);
-        if (fact && fact->state == FACT_EXITED)
+        const struct spawn_fact *fact = find_fact(event, s);
+        if (fact && fact->state == SPAWN_EXITED)
             exits[count++] = (struct exit){s, fact};
         if (fact && fact_was_started(fact))
             note_running(core, s, fact);

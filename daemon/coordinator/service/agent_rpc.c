@@ -20,6 +20,7 @@
 #include "daemon/coordinator/service/snapshot_query.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
+#include "proto/rpc_spawn_fact.h"
 
 /* Agent.Session: hello first, then heartbeats, facts, reports and log chunks up; welcome, acknowledgements,
  * wishes and log reads down. What cannot be sent because the agent reads slowly is not queued here: a wish is
@@ -207,57 +208,20 @@ static void session_on_heartbeat(struct agent_session *x, const Ddp__V1__Heartbe
     free(gpus);
 }
 
-static enum core_fact_state fact_state_parse(const char *name)
-{
-    static const char *const names[] = {"starting", "running", "stopping", "exited"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (strcmp(name, names[i]) == 0)
-            return (enum core_fact_state)i;
-    return FACT_STARTING;
-}
-
-static char *stderr_join_lines(struct pool *pool, char *const *lines, size_t count)
-{
-    CLEANUP(buf_release) struct buf text = {0};
-    for (size_t i = 0; i < count; i++)
-        buf_printf(&text, "%s%s", i ? "\n" : "", lines[i]);
-    return count ? pool_text(pool, text.data) : NULL;
-}
-
 static void session_hand_in_facts(struct agent_session *x, const Ddp__V1__Facts *m)
 {
-    CLEANUP(pool_release) struct pool pool = {0};
-    struct core_fact *facts = pool_alloc(&pool, m->n_spawns * sizeof *facts);
-    for (size_t i = 0; i < m->n_spawns; i++) {
-        const Ddp__V1__SpawnFact *f = m->spawns[i];
-        facts[i] = (struct core_fact){
-            .job = f->job,
-            .spawn = f->spawn,
-            .generation = f->generation,
-            .state = fact_state_parse(f->state),
-            .pid = f->pid,
-            .started_ms = f->started_ms,
-            .ended_ms = f->ended_ms,
-            .code = f->code,
-            .signal = f->signal,
-            .out_of_memory = f->out_of_memory,
-            .lost = f->lost,
-            .not_started = f->not_started,
-            .port_busy = f->port_busy,
-            .lease_expired = f->lease_expired,
-            .node_trouble = f->node_trouble,
-            .no_account = f->no_account,
-            .stopped = f->stopped,
-            .message = f->message[0] ? f->message : NULL,
-            .stderr_tail = stderr_join_lines(&pool, f->stderr_tail, f->n_stderr_tail),
-        };
-    }
+    struct spawn_fact *facts = xcalloc(m->n_spawns + 1, sizeof *facts);
+    for (size_t i = 0; i < m->n_spawns; i++)
+        rpc_spawn_fact_unpack(m->spawns[i], &facts[i]);
     struct core_event event = {.kind = CORE_FACTS, .session = x->handle};
     event.facts.epoch = m->epoch;
     event.facts.revision = m->revision;
     event.facts.facts = facts;
     event.facts.count = m->n_spawns;
     commit_queue_event(x->service, &event);
+    for (size_t i = 0; i < m->n_spawns; i++)
+        spawn_fact_release(&facts[i]);
+    free(facts);
 }
 
 static void session_on_activity(struct agent_session *x, const Ddp__V1__Activity *m)

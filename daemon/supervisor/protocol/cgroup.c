@@ -1,4 +1,4 @@
-#include "daemon/supervisor/protocol/process_kill.h"
+#include "daemon/supervisor/protocol/cgroup.h"
 
 #include <errno.h>
 #include <fcntl.h>

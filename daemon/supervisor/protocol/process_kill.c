@@ -153,7 +153,7 @@ static bool proc_kill_checked(pid_t pid, pid_t parent)
     return sent;
 }
 
-static bool proc_belongs(const struct proc_table *t, const struct proc *p, const struct proc_mark *mark)
+static bool proc_belongs(const struct proc_table *t, const struct proc *p, const struct process_mark *mark)
 {
     if (!mark->other_count)
         return true;
@@ -164,7 +164,7 @@ static bool proc_belongs(const struct proc_table *t, const struct proc *p, const
 
 /* What a dead process leaves behind becomes a child of the subreaper: the caller has only the other spawns'
  * first processes for children, so nothing is left, and the whole of /proc need not be read. */
-static bool children_none_left(const struct proc_mark *mark)
+static bool children_none_left(const struct process_mark *mark)
 {
     FILE *f = mark->over ? fopen("/proc/thread-self/children", "re") : NULL;
     bool stranger = false;
@@ -181,7 +181,7 @@ static bool children_none_left(const struct proc_mark *mark)
     return !stranger;
 }
 
-int descendants_kill(const struct proc_mark *mark)
+int descendants_kill(const struct process_mark *mark)
 {
     CLEANUP(proc_table_release) struct proc_table t = {0};
     pid_t self = getpid();

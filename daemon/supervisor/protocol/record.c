@@ -11,7 +11,6 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "daemon/supervisor/protocol/message.h"
 
 #define RECORD_MAX (256 << 10)
 
@@ -27,7 +26,7 @@ enum err_code record_write(const char *dir, const struct spawn_fact *fact, struc
     char path[PATH_MAX];
 
     jout_open(&o, NULL, '{');
-    fact_put(&o, fact);
+    spawn_fact_encode(&o, fact);
     jout_close(&o, '}');
     buf_putc(&text, '\n');
     record_path(path, dir, fact->spawn);
@@ -55,7 +54,7 @@ static enum err_code record_read(const char *dir, int64_t spawn, struct spawn_fa
         return e->code;
     if (json_parse(text.data, text.len, RECORD_MAX, &obj, e))
         return err_wrap(e, "%s", path);
-    return fact_get(out, obj, e);
+    return spawn_fact_decode(out, obj, e);
 }
 
 static int fact_by_spawn(const void *a, const void *b)
@@ -94,7 +93,7 @@ enum err_code record_list(const char *dir, struct record_list *out, struct err *
         if (record_read(dir, spawn, &fact, &ignored)) {
             spawn_fact_release(&fact);
             fact = (struct spawn_fact){.spawn = spawn, .state = SPAWN_EXITED, .lost = true};
-            fact.message = xasprintf("its record cannot be read: %s", ignored.msg);
+            spawn_fact_set_text(&fact.message, xasprintf("its record cannot be read: %s", ignored.msg));
         }
         out->items = array_grow(out->items, out->count, &out->cap, sizeof(*out->items));
         out->items[out->count++] = fact;

@@ -1,7 +1,10 @@
 #ifndef DDP_DAEMON_SUPERVISOR_PROTOCOL_RECORD_H
 #define DDP_DAEMON_SUPERVISOR_PROTOCOL_RECORD_H
 
-#include "daemon/supervisor/protocol/control.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/spawn_fact.h"
 
 /* A spawn on disk: <run>/<job>/<spawn>.json. The supervisor writes it before it forks (state "starting") and
  * again when the worker has ended; it is removed when the coordinator has committed the end. So a record

@@ -20,7 +20,7 @@ static bool none_settled(void *ctx, int64_t job)
     return false;
 }
 
-static struct actions run(const Ddp__V1__Wish *wish, const struct known_spawn *known, size_t count)
+static struct actions run(const Ddp__V1__Wish *wish, const struct spawn_fact *const *known, size_t count)
 {
     struct reconcile_input in = {.wish = wish,
                                  .confirmed = true,
@@ -35,10 +35,11 @@ static struct actions run(const Ddp__V1__Wish *wish, const struct known_spawn *k
     return out;
 }
 
-static struct known_spawn known(int64_t job, struct spawn_fact *fact, int64_t spawn, enum spawn_state state)
+static const struct spawn_fact *known(int64_t job, struct spawn_fact *fact, int64_t spawn,
+                                      enum spawn_state state)
 {
-    *fact = (struct spawn_fact){.spawn = spawn, .generation = 1, .state = state};
-    return (struct known_spawn){job, fact};
+    *fact = (struct spawn_fact){.job = job, .spawn = spawn, .generation = 1, .state = state};
+    return fact;
 }
 
 static void what_is_missing_is_started(void **state)
@@ -47,7 +48,7 @@ static void what_is_missing_is_started(void **state)
     Ddp__V1__GroupWish group = group_wish(7, spawns, 2), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact fact;
-    struct known_spawn there = known(7, &fact, 1, SPAWN_RUNNING);
+    const struct spawn_fact *there = known(7, &fact, 1, SPAWN_RUNNING);
     CLEANUP(actions_release) struct actions out = run(&wish, &there, 1);
 
     (void)state;
@@ -64,7 +65,7 @@ static void what_has_ended_is_not_started_again(void **state)
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact fact;
-    struct known_spawn ended = known(7, &fact, 1, SPAWN_EXITED);
+    const struct spawn_fact *ended = known(7, &fact, 1, SPAWN_EXITED);
     CLEANUP(actions_release) struct actions out = run(&wish, &ended, 1);
 
     (void)state;
@@ -118,8 +119,8 @@ static void stops_are_passed_on(void **state)
     Ddp__V1__GroupWish group = group_wish(7, spawns, 2), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact facts[2];
-    struct known_spawn there[] = {known(7, &facts[0], 1, SPAWN_RUNNING),
-                                  known(7, &facts[1], 2, SPAWN_STARTING)};
+    const struct spawn_fact *there[] = {known(7, &facts[0], 1, SPAWN_RUNNING),
+                                        known(7, &facts[1], 2, SPAWN_STARTING)};
     group.stop_signal = 2;
     CLEANUP(actions_release) struct actions out = run(&wish, there, 2);
 
@@ -151,9 +152,10 @@ static void what_nobody_wishes_is_killed_or_forgotten(void **state)
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact facts[5];
-    struct known_spawn there[] = {known(7, &facts[0], 1, SPAWN_RUNNING), known(7, &facts[1], 2, SPAWN_EXITED),
-                                  known(7, &facts[2], 3, SPAWN_EXITED), known(7, &facts[3], 4, SPAWN_EXITED),
-                                  known(8, &facts[4], 3, SPAWN_STOPPING)};
+    const struct spawn_fact *there[] = {
+        known(7, &facts[0], 1, SPAWN_RUNNING), known(7, &facts[1], 2, SPAWN_EXITED),
+        known(7, &facts[2], 3, SPAWN_EXITED), known(7, &facts[3], 4, SPAWN_EXITED),
+        known(8, &facts[4], 3, SPAWN_STOPPING)};
     CLEANUP(actions_release) struct actions out = {0};
 
     (void)state;
@@ -173,7 +175,7 @@ static void what_nobody_wishes_is_killed_or_forgotten(void **state)
 static void without_a_wish_nothing_is_touched(void **state)
 {
     struct spawn_fact fact;
-    struct known_spawn there = known(7, &fact, 1, SPAWN_EXITED);
+    const struct spawn_fact *there = known(7, &fact, 1, SPAWN_EXITED);
     CLEANUP(actions_release) struct actions out = run(NULL, &there, 1);
 
     (void)state;
@@ -186,7 +188,7 @@ static void starts_come_before_forgets(void **state)
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
     Ddp__V1__Wish wish = wish_of(1, 1, groups, 1);
     struct spawn_fact fact;
-    struct known_spawn there = known(7, &fact, 1, SPAWN_EXITED);
+    const struct spawn_fact *there = known(7, &fact, 1, SPAWN_EXITED);
     CLEANUP(actions_release) struct actions out = run(&wish, &there, 1);
 
     (void)state;

@@ -325,7 +325,7 @@ uint64_t fixture_hello(struct core_fixture *f, const char *node, const char *ins
     return event.session;
 }
 
-void fixture_facts(struct core_fixture *f, const char *node, const struct core_fact *facts, size_t count)
+void fixture_facts(struct core_fixture *f, const char *node, const struct spawn_fact *facts, size_t count)
 {
     struct core_wish wish;
     struct err e = {0};
@@ -364,9 +364,9 @@ void fixture_goodbye(struct core_fixture *f, uint64_t session)
 }
 
 /* Facts for the whole wish; `about` replaces what is said of its spawn, `obey` has stopped ones exited. */
-static void tell(struct core_fixture *f, const char *node, const struct core_fact *about, bool obey)
+static void tell(struct core_fixture *f, const char *node, const struct spawn_fact *about, bool obey)
 {
-    struct core_fact facts[64];
+    struct spawn_fact facts[64];
     struct core_wish wish;
     struct err e = {0};
     size_t count = 0;
@@ -375,10 +375,10 @@ static void tell(struct core_fixture *f, const char *node, const struct core_fac
     for (size_t g = 0; g < wish.group_count; g++)
         for (size_t i = 0; i < wish.groups[g].spawn_count; i++) {
             const struct core_wish_spawn *s = &wish.groups[g].spawns[i];
-            facts[count] = (struct core_fact){
-                .job = wish.groups[g].job, .spawn = s->spawn, .state = FACT_RUNNING, .pid = 100 + s->spawn};
+            facts[count] = (struct spawn_fact){
+                .job = wish.groups[g].job, .spawn = s->spawn, .state = SPAWN_RUNNING, .pid = 100 + s->spawn};
             if (obey && s->stop != CORE_STOP_NONE) {
-                facts[count].state = FACT_EXITED;
+                facts[count].state = SPAWN_EXITED;
                 facts[count].stopped = true;
                 facts[count].signal = s->stop == CORE_STOP_SNAPSHOT ? 0 : 15;
                 facts[count].ended_ms = f->now.wall_ms;
@@ -401,7 +401,7 @@ void fixture_all_obey(struct core_fixture *f, const char *node)
     tell(f, node, NULL, true);
 }
 
-void fixture_fact(struct core_fixture *f, int64_t job, int rank, struct core_fact fact)
+void fixture_fact(struct core_fixture *f, int64_t job, int rank, struct spawn_fact fact)
 {
     char node[32];
 
@@ -414,8 +414,8 @@ void fixture_fact(struct core_fixture *f, int64_t job, int rank, struct core_fac
 void fixture_exit(struct core_fixture *f, int64_t job, int rank, int code, int signal)
 {
     fixture_fact(f, job, rank,
-                 (struct core_fact){
-                     .state = FACT_EXITED, .code = code, .signal = signal, .ended_ms = f->now.wall_ms - 12});
+                 (struct spawn_fact){
+                     .state = SPAWN_EXITED, .code = code, .signal = signal, .ended_ms = f->now.wall_ms - 12});
 }
 
 void fixture_operator(struct core_fixture *f, enum core_event_kind kind, const char *node)

@@ -39,7 +39,7 @@ uint64_t fixture_node(struct core_fixture *f, const char *node,
 /* As fixture_node, of a run's member: see core_hello. */
 uint64_t fixture_member(struct core_fixture *f, const char *node, int procs, int seat, int turn);
 void fixture_goodbye(struct core_fixture *f, uint64_t session);
-void fixture_facts(struct core_fixture *f, const char *node, const struct core_fact *facts,
+void fixture_facts(struct core_fixture *f, const char *node, const struct spawn_fact *facts,
                    size_t count); /* up to date */
 void fixture_all_run(struct core_fixture *f,
                      const char *node); /* every spawn of the wish that is not stopped runs */
@@ -48,7 +48,7 @@ void fixture_all_obey(struct core_fixture *f,
 void fixture_exit(struct core_fixture *f, int64_t job, int rank, int code,
                   int signal); /* of the current generation */
 void fixture_fact(struct core_fixture *f, int64_t job, int rank,
-                  struct core_fact fact); /* about that rank's spawn */
+                  struct spawn_fact fact); /* about that rank's spawn */
 void fixture_operator(struct core_fixture *f, enum core_event_kind kind, const char *node);
 enum node_state fixture_node_state(const struct core_fixture *f, const char *node);
 

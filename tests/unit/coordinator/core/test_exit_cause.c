@@ -33,16 +33,16 @@ static void the_first_failing_rank_is_named(void **state)
     struct core_job_status status;
     struct err e;
     int64_t job = running_job(f, "procs_per_node: 3\nmax_restarts: 0\n");
-    struct core_fact facts[] = {
-        {.job = job, .spawn = 1, .state = FACT_EXITED, .code = 1, .ended_ms = f->now.wall_ms - 5},
+    struct spawn_fact facts[] = {
+        {.job = job, .spawn = 1, .state = SPAWN_EXITED, .code = 1, .ended_ms = f->now.wall_ms - 5},
         {.job = job,
          .spawn = 2,
-         .state = FACT_EXITED,
+         .state = SPAWN_EXITED,
          .code = 7,
          .ended_ms = f->now.wall_ms - 9,
          .message = "ValueError: bad batch",
          .stderr_tail = "a\nb"},
-        {.job = job, .spawn = 3, .state = FACT_EXITED, .code = 1, .ended_ms = f->now.wall_ms - 4},
+        {.job = job, .spawn = 3, .state = SPAWN_EXITED, .code = 1, .ended_ms = f->now.wall_ms - 4},
     };
 
     fixture_facts(f, fixture_node_of(f, job, 0), facts, 3);
@@ -69,12 +69,12 @@ static int named(struct core_fixture *f, int64_t job)
 
 /* Rank 0 is seen to end first; then rank 1 as `end` says, untold. */
 static int64_t two_end(struct core_fixture *f, const char *file, int first_code, int first_signal,
-                       struct core_fact end)
+                       struct spawn_fact end)
 {
     int64_t job = running_job(f, file);
 
     fixture_exit(f, job, 0, first_code, first_signal);
-    end.state = FACT_EXITED;
+    end.state = SPAWN_EXITED;
     end.ended_ms = f->now.wall_ms - 12;
     fixture_fact(f, job, 1, end);
     return job;
@@ -84,7 +84,7 @@ static void a_signal_that_was_seen_later_came_first(void **state)
 {
     struct core_fixture *f = *state;
     const char *file = "nodes: 2\nmax_restarts: 0\n";
-    int64_t job = two_end(f, file, 1, 0, (struct core_fact){.signal = 11});
+    int64_t job = two_end(f, file, 1, 0, (struct spawn_fact){.signal = 11});
 
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, 139);
@@ -99,7 +99,7 @@ static void a_signal_that_was_seen_later_came_first(void **state)
 static void a_shells_word_for_a_signal_counts_as_one(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job = two_end(f, "nodes: 2\nmax_restarts: 0\n", 1, 0, (struct core_fact){.code = 137});
+    int64_t job = two_end(f, "nodes: 2\nmax_restarts: 0\n", 1, 0, (struct spawn_fact){.code = 137});
 
     assert_int_equal(core_job(f->core, job)->exit_code, 137);
     assert_int_equal(named(f, job), 1);
@@ -109,7 +109,7 @@ static void what_followed_is_not_taken_for_the_cause(void **state)
 {
     static const struct {
         int code, signal;
-        struct core_fact end;
+        struct spawn_fact end;
     } cases[] = {
         {1, 0, {.code = 1}},                    /* as good as the first */
         {1, 0, {.signal = 6}},                  /* a library that aborts when its peer is gone */
@@ -133,7 +133,7 @@ static void a_native_worker_that_lost_its_peer_is_no_cause(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job =
-        two_end(f, TRAIN "nodes: 2\nmax_restarts: 1\n", EXIT_PEER_LOST, 0, (struct core_fact){.code = 1});
+        two_end(f, TRAIN "nodes: 2\nmax_restarts: 1\n", EXIT_PEER_LOST, 0, (struct spawn_fact){.code = 1});
 
     assert_int_equal(named(f, job), 1);
     assert_int_equal(core_job(f->core, job)->restarts_used, 1); /* charged once */
@@ -145,7 +145,7 @@ static void a_cause_that_a_restart_would_repeat_ends_the_job(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_end(f, TRAIN "nodes: 2\nmax_restarts: 5\n", EXIT_PEER_LOST, 0,
-                          (struct core_fact){.code = EXIT_NO_RESTART});
+                          (struct spawn_fact){.code = EXIT_NO_RESTART});
 
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
@@ -156,7 +156,7 @@ static void a_native_worker_that_knows_its_own_fault_is_the_cause(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job =
-        two_end(f, TRAIN "nodes: 2\nmax_restarts: 5\n", EXIT_NO_RESTART, 0, (struct core_fact){.signal = 11});
+        two_end(f, TRAIN "nodes: 2\nmax_restarts: 5\n", EXIT_NO_RESTART, 0, (struct spawn_fact){.signal = 11});
 
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
@@ -169,8 +169,8 @@ static void what_was_not_charged_keeps_its_name(void **state)
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 2\nmax_restarts: 1\n");
 
-    fixture_fact(f, job, 0, (struct core_fact){.state = FACT_EXITED, .port_busy = true, .code = 1});
-    fixture_fact(f, job, 1, (struct core_fact){.state = FACT_EXITED, .signal = 11});
+    fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_EXITED, .port_busy = true, .code = 1});
+    fixture_fact(f, job, 1, (struct spawn_fact){.state = SPAWN_EXITED, .signal = 11});
     assert_int_equal(core_job(f->core, job)->restarts_used, 0);
     assert_null(strstr(core_job(f->core, job)->last_restart, "signal 11"));
 }
@@ -195,12 +195,12 @@ static void a_taken_port_is_not_charged(void **state)
     fixture_node(f, "box1", 1);
     int64_t job = fixture_submit(f, "max_restarts: 0\n");
     int port = fixture_generation(f, job)->master_port;
-    fixture_fact(f, job, 0, (struct core_fact){.state = FACT_EXITED, .port_busy = true, .code = 1});
+    fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_EXITED, .port_busy = true, .code = 1});
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_not_equal(fixture_generation(f, job)->master_port, port);
     assert_int_equal(core_job(f->core, job)->restarts_used, 0);
     for (int i = 0; i < 20; i++) /* but not for ever */
-        fixture_fact(f, job, 0, (struct core_fact){.state = FACT_EXITED, .port_busy = true, .code = 1});
+        fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_EXITED, .port_busy = true, .code = 1});
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
 }
 
@@ -212,7 +212,7 @@ static void what_cannot_start_is_not_tried_again(void **state)
     int64_t job = fixture_submit(f, "max_restarts: 3\n");
     fixture_fact(
         f, job, 0,
-        (struct core_fact){.state = FACT_EXITED, .not_started = true, .message = "workdir /x is missing"});
+        (struct spawn_fact){.state = SPAWN_EXITED, .not_started = true, .message = "workdir /x is missing"});
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, 125);
     assert_true(fixture_said(f, "rank 0 could not start on box1: workdir /x is missing"));
@@ -221,7 +221,7 @@ static void what_cannot_start_is_not_tried_again(void **state)
 static void what_one_node_cannot_start_is_tried_on_another(void **state)
 {
     struct core_fixture *f = *state;
-    struct core_fact trouble = {.state = FACT_EXITED,
+    struct spawn_fact trouble = {.state = SPAWN_EXITED,
                                 .not_started = true,
                                 .node_trouble = true,
                                 .code = 127,
@@ -253,7 +253,7 @@ static void a_job_goes_where_its_user_has_an_account(void **state)
     static const char *const missing[] = {"eva", "no account eva on box2", "ana", "no account ana on box2",
                                           NULL};
     static const char *const none[] = {NULL};
-    struct core_fact refusal = {.state = FACT_EXITED,
+    struct spawn_fact refusal = {.state = SPAWN_EXITED,
                                 .not_started = true,
                                 .node_trouble = true,
                                 .no_account = true,
@@ -339,7 +339,7 @@ static void an_expired_lease_is_not_the_jobs_fault(void **state)
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "max_restarts: 0\n");
 
-    fixture_fact(f, job, 0, (struct core_fact){.state = FACT_EXITED, .lease_expired = true, .signal = 9});
+    fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_EXITED, .lease_expired = true, .signal = 9});
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(core_job(f->core, job)->restarts_used, 0);
 }

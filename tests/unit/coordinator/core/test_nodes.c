@@ -33,7 +33,7 @@ static void a_node_works_once_its_facts_agree(void **state)
     struct core_event old = {.kind = CORE_FACTS, .session = session}; /* answers no wish of ours */
     core_event(f->core, &old, f->now, &f->out);
     assert_int_equal(fixture_node_state(f, "box1"), NODE_JOINING);
-    struct core_fact stranger = {.job = 99, .spawn = 3, .state = FACT_RUNNING};
+    struct spawn_fact stranger = {.job = 99, .spawn = 3, .state = SPAWN_RUNNING};
     fixture_facts(f, "box1", &stranger, 1);
     assert_int_equal(fixture_node_state(f, "box1"), NODE_JOINING);
     assert_int_equal(fixture_job(f, job), JOB_QUEUED);
@@ -193,7 +193,7 @@ static void forget_says_that_they_are_dead(void **state)
     fixture_operator(f, CORE_FORGET, "box1");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_null(core_node(f->core, "box1"));
-    struct core_fact zombie = {.job = job, .spawn = 1, .state = FACT_RUNNING}; /* the operator was wrong */
+    struct spawn_fact zombie = {.job = job, .spawn = 1, .state = SPAWN_RUNNING}; /* the operator was wrong */
     fixture_hello(f, "box1", "box1", 1, 0);
     fixture_facts(f, "box1", &zombie, 1);
     assert_int_equal(fixture_node_state(f, "box1"), NODE_JOINING);
@@ -214,10 +214,10 @@ static void a_native_job_moves_at_once_but_not_into_slots_that_may_be_held(void 
     assert_int_equal(fixture_commit(f, job, old, 1, 10, "d"), ERR_ABORTED); /* fenced */
     int64_t next = fixture_submit(f, "");
     fixture_hello(f, "box1", "box1", 1, 0); /* the lost node is back, its worker still runs */
-    struct core_fact alive = {.job = job, .spawn = old, .state = FACT_RUNNING};
+    struct spawn_fact alive = {.job = job, .spawn = old, .state = SPAWN_RUNNING};
     fixture_facts(f, "box1", &alive, 1);
     assert_int_equal(fixture_job(f, next), JOB_QUEUED);
-    alive.state = FACT_EXITED;
+    alive.state = SPAWN_EXITED;
     fixture_facts(f, "box1", &alive, 1);
     assert_int_equal(fixture_job(f, next), JOB_STARTING);
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);

@@ -241,7 +241,7 @@ static void one_that_obeys_with_zero_goes_on(void **state)
 
     fixture_node(f, "box2", 2);
     fixture_pass_beating(f, 6000, "box1 box2");
-    fixture_fact(f, job, 0, (struct core_fact){.state = FACT_EXITED, .stopped = true});
+    fixture_fact(f, job, 0, (struct spawn_fact){.state = SPAWN_EXITED, .stopped = true});
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
 }
 

@@ -87,7 +87,7 @@ static void small_jobs_run_where_the_head_does_not_wait(void **state)
 static void no_place_is_kept_on_a_node_that_may_never_work(void **state)
 {
     struct core_fixture *f = *state;
-    struct core_fact stranger = {.job = 99, .spawn = 1, .state = FACT_RUNNING};
+    struct spawn_fact stranger = {.job = 99, .spawn = 1, .state = SPAWN_RUNNING};
 
     fixture_hello(f, "box1", "i", 2, 0);
     fixture_facts(f, "box1", &stranger, 1);

@@ -1,0 +1,52 @@
+#ifndef DDP_BASE_SPAWN_FACT_H
+#define DDP_BASE_SPAWN_FACT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+
+/* What is known of one worker process (a spawn). The supervisor makes the fact and keeps it on disk, the agent
+ * passes it on, and the coordinator's core decides by it: all with this struct. JSON is its form on disk and on
+ * the supervisor's socket; proto/rpc_spawn_fact.h has the form in messages to the coordinator.
+ *
+ * Texts are const, so that a fact can be made of literals and borrowed texts. A fact that owns its texts (from
+ * spawn_fact_copy or spawn_fact_decode, or set by spawn_fact_set_text) is released by spawn_fact_release. */
+
+enum spawn_state { SPAWN_STARTING, SPAWN_RUNNING, SPAWN_STOPPING, SPAWN_EXITED };
+
+struct spawn_fact {
+    int64_t job, spawn, generation;
+    int rank, local_rank;
+    enum spawn_state state;
+    int64_t pid;                  /* 0: it was never started */
+    int64_t started_ms, ended_ms; /* the node's wall clock */
+    int code, signal;             /* of the end; at most one of them is not 0 */
+    bool out_of_memory;           /* the kernel killed it for want of memory */
+    bool lost;                    /* it ended, but nobody saw how: its supervisor had died */
+    bool not_started;             /* its command never ran; message says why */
+    bool port_busy;               /* its MASTER_PORT was in use */
+    bool lease_expired;           /* its supervisor stopped it because the node's lease ran out */
+    bool node_trouble;            /* not started for a reason of the node: another node may start it */
+    bool no_account;              /* with node_trouble: the job's user has no account on the node */
+    bool stopped;                 /* it was told to stop before it began to end */
+    const char *message;          /* one line, or NULL */
+    const char *stderr_tail;      /* its last lines with '\n' between them, or NULL */
+    const char *id, *owner; /* DDP_SPAWN_ID and DDP_AGENT_ID: they mark its processes. On the node only */
+    const char *cgroup;     /* its cgroup's path, or NULL. On the node only */
+};
+
+const char *spawn_state_name(enum spawn_state state); /* "starting", "running", "stopping", "exited" */
+bool spawn_state_parse(const char *name, enum spawn_state *out); /* false: unknown; NULL is unknown too */
+
+/* Writes the members of a JSON object that the caller has opened. */
+void spawn_fact_encode(struct jout *o, const struct spawn_fact *f);
+/* INVALID_ARGUMENT: no spawn number, or an unknown state. Release *f whatever the result; it must be zeroed. */
+MUST_CHECK enum err_code spawn_fact_decode(struct spawn_fact *f, const json_t *obj, struct err *e);
+
+void spawn_fact_set_text(const char **text, char *value); /* frees the old text, takes the new one */
+void spawn_fact_copy(struct spawn_fact *to, const struct spawn_fact *from); /* releases what was in `to` */
+void spawn_fact_release(struct spawn_fact *f);
+
+#endif

@@ -1,0 +1,37 @@
+#ifndef DDP_DAEMON_SUPERVISOR_PROTOCOL_SPAWN_ORDER_H
+#define DDP_DAEMON_SUPERVISOR_PROTOCOL_SPAWN_ORDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+
+/* All that a supervisor needs to start one worker. Texts and lists are owned by the struct. */
+struct spawn_order {
+    int64_t spawn, generation;
+    int rank, local_rank;
+    char *id;    /* DDP_SPAWN_ID */
+    char *owner; /* the agent's instance, DDP_AGENT_ID: with id, unique on the machine */
+    char **argv; /* argv[0] is looked up in the PATH of env */
+    char **env;  /* complete but for DDP_REPORT_FD and DDP_TOKEN_FD, which the supervisor adds */
+    char *workdir;
+    char *log_dir; /* of this local rank: holds stdout.log, stderr.log, error.json */
+    char *token;   /* hexadecimal; NULL: no DDP_TOKEN_FD */
+    char *user;    /* the account to run under; NULL: the supervisor's */
+    char **gpu_uuids;
+    int gpu_slots;                /* how many workers may share one of the GPUs */
+    int master_port;              /* to lease on this host; 0: it belongs to another node */
+    bool native;                  /* ddp-trainer: the coordinator itself tells it of STOP_SNAPSHOT */
+    int64_t lease_sent, lease_ms; /* as in control_message */
+    int64_t grace_ms;
+};
+
+/* Writes the members of a JSON object that the caller has opened. */
+void spawn_order_encode(struct jout *o, const struct spawn_order *s);
+/* INVALID_ARGUMENT: spawn, id, owner, argv or log_dir is missing. Release *s whatever the result; it must be
+ * zeroed. */
+MUST_CHECK enum err_code spawn_order_decode(struct spawn_order *s, const json_t *obj, struct err *e);
+void spawn_order_release(struct spawn_order *s);
+
+#endif
