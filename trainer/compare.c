@@ -1,5 +1,5 @@
 /* Digests of the parameters. Ranks that ought to hold the same compare theirs now and then: a bit that
- * flipped in one's memory would otherwise go into every average and every snapshot unseen. */
+ * flipped in one's memory would otherwise go into every sum and every snapshot unseen. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +119,8 @@ static enum err_code judge(struct trainer *t, const uint64_t *all, struct err *e
 
 enum err_code trainer_compare(struct trainer *t, struct err *e)
 {
+    if (sync_join(t->sync, e))
+        return e->code;
     if (!sync_settled(t->sync) || t->digest_step == t->step)
         return ERR_OK;
     t->digest = t->block_sums ? digest_by_sums(t) : digest_by_pieces(t);

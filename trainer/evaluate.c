@@ -47,6 +47,8 @@ static enum err_code evaluate_shards(struct trainer *t, struct counts *mine, str
 enum err_code trainer_evaluate(struct trainer *t, struct err *e)
 {
     struct counts sum = {0};
+    if (sync_join(t->sync, e))
+        return e->code;
     struct counts *all = xcalloc((size_t)(t->sampler.world_size + t->shards), sizeof(*all));
     int64_t began = clock_mono_ns();
     enum err_code code = evaluate_shards(t, all + t->sampler.world_size, all, e);

@@ -258,13 +258,13 @@ static enum err_code open_arrays(struct trainer *t, struct err *e)
     if (coll_alloc(t->group, count, &t->grads, e))
         return err_wrap(e, "gradients");
     struct sync_config config = {
-        .type = t->spec->sync.type,
-        .every = t->spec->sync.every,
+        .spec = t->spec->sync,
+        .world_size = t->world_size,
         .params = t->params,
         .grads = t->grads,
         .count = count,
         .device = t->device,
-        .overlap = -1,
+        .thread = -1,
     };
     return sync_open(&t->sync, t->group, &config, e);
 }
@@ -316,15 +316,10 @@ static enum err_code set_aside(const struct trainer *t, struct err *e)
     return snapshot_set_aside(t->snapshot_dir, &own, t->group_info.scratch_generation, e);
 }
 
-static bool ranks_differ(const struct trainer *t)
-{
-    return t->spec->sync.type == SYNC_AVERAGE && t->world_size > 1;
-}
-
 static enum err_code open_saver(struct trainer *t, struct err *e)
 {
     bool writer = false;
-    if (ranks_differ(t)) {
+    if (sync_ranks_differ(t->sync)) {
         t->scratch = calloc(snapshot_floats(&t->layout), sizeof(float));
         if (!t->scratch)
             return err_set(e, ERR_RESOURCE_EXHAUSTED,
@@ -345,7 +340,7 @@ static enum err_code open_saver(struct trainer *t, struct err *e)
         .keep_best = t->spec->snapshot.keep_best,
         .after = t->group_info.scratch_generation,
         .layout = &t->layout,
-        .max_parts = ranks_differ(t) ? t->world_size : 0,
+        .max_parts = sync_ranks_differ(t->sync) ? t->world_size : 0,
         .commit = commit,
         .failed = tell_failure,
         .arg = t,

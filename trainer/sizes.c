@@ -20,10 +20,12 @@ size_t sizes_resident(void)
     return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Ranks of a node map each other's parameters and gradients: resident in each, there once. */
+/* Ranks of a node map each other's parameters, gradients and arrays of the strategy: resident in each, there
+ * once. */
 static size_t seen_of_peers(const struct trainer *t, size_t array)
 {
-    return t->world_size > 1 && t->device->host ? 2 * array * (size_t)(t->config->local_world_size - 1) : 0;
+    size_t mapped = 2 * array + sync_bytes(t->sync);
+    return t->world_size > 1 && t->device->host ? mapped * (size_t)(t->config->local_world_size - 1) : 0;
 }
 
 void sizes_take(struct trainer *t)
@@ -34,7 +36,7 @@ void sizes_take(struct trainer *t)
     s->gradients = array * (size_t)(1 + t->spare_count);
     s->optimizer = t->optim->state_count * t->model->count * sizeof(float);
     s->activations = t->model->activation_bytes;
-    s->workspace = t->device->workspace;
+    s->workspace = t->device->workspace + sync_bytes(t->sync);
     s->batch = t->batch_bytes;
     s->data = t->train->bytes;
     s->snapshot = t->saver ? saver_bytes(t->saver) : 0;

@@ -43,8 +43,10 @@ struct snapshot_layout trainer_layout(const struct model *m, struct snapshot_ten
 void trainer_describe(struct trainer *t)
 {
     t->layout = trainer_layout(t->model, &t->tensors);
-    t->layout.moments = t->optim->ops->state_names;
-    t->layout.moment_count = t->optim->state_count;
+    memcpy(t->kept, t->optim->ops->state_names, sizeof(t->optim->ops->state_names));
+    t->layout.moments = t->kept;
+    t->layout.moment_count =
+        t->optim->state_count + sync_kept_arrays(&t->spec->sync, t->kept + t->optim->state_count);
     describe_extras(t);
 }
 

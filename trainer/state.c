@@ -15,16 +15,27 @@
 #include "base/mem.h"
 #include "trainer/trainer.h"
 
-/* ---- one state: parameters, then moments, in host memory */
+/* ---- one state: parameters, then moments and the like, in host memory */
+
+/* What a snapshot keeps besides parameters: the optimizer's moments, then the strategy's arrays. */
+static size_t snapshot_states(const struct trainer *t)
+{
+    return t->layout.moment_count;
+}
+
+static const float *snapshot_array(const struct trainer *t, size_t i)
+{
+    size_t moments = t->optim->state_count;
+    return i < moments ? t->optim->state + i * t->model->count : sync_kept_array(t->sync, i - moments);
+}
 
 static void state_out(const struct trainer *t, float *state)
 {
     const struct device_ops *ops = t->device->ops;
     size_t count = t->model->count;
     ops->download(t->device, state, t->params, count * sizeof(float));
-    if (t->optim->state_count)
-        ops->download(t->device, state + count, t->optim->state,
-                      t->optim->state_count * count * sizeof(float));
+    for (size_t i = 0; i < snapshot_states(t); i++)
+        ops->download(t->device, state + (i + 1) * count, snapshot_array(t, i), count * sizeof(float));
 }
 
 static void state_in(struct trainer *t, const float *state)
@@ -32,8 +43,9 @@ static void state_in(struct trainer *t, const float *state)
     const struct device_ops *ops = t->device->ops;
     size_t count = t->model->count;
     ops->upload(t->device, t->params, state, count * sizeof(float));
-    if (t->optim->state_count)
-        ops->upload(t->device, t->optim->state, state + count, t->optim->state_count * count * sizeof(float));
+    for (size_t i = 0; i < snapshot_states(t); i++)
+        ops->upload(t->device, (float *)(uintptr_t)snapshot_array(t, i), state + (i + 1) * count,
+                    count * sizeof(float));
 }
 
 /* ---- restoring */
@@ -85,7 +97,7 @@ static enum err_code restore_parts(struct trainer *t, const char *path, const st
         state_in(t, state);
         round.local_samples = samples;
     }
-    sync_restore(t->sync, &round);
+    sync_load(t->sync, &round);
     return ERR_OK;
 }
 
@@ -149,7 +161,7 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
         return e->code;
     if (check_data(t, &place, e))
         return e->code;
-    bool parts = place.parts == t->world_size && t->spec->sync.type == SYNC_AVERAGE;
+    bool parts = place.parts == t->world_size && sync_ranks_differ(t->sync);
     if (parts ? restore_parts(t, path, &place, state, e) : restore_same(t, path, state, e))
         return e->code;
     take_place(t, &place);
@@ -173,9 +185,10 @@ enum err_code trainer_restore(struct trainer *t, struct err *e)
 
 /* ---- taking a snapshot */
 
-static bool ranks_differ(const struct trainer *t)
+/* At a round's end parameters are equal, and one state is enough for an optimizer without moments. */
+static bool snapshot_wants_parts(const struct trainer *t)
 {
-    return t->scratch && (t->optim->state_count > 0 || !sync_settled(t->sync));
+    return sync_ranks_differ(t->sync) && (snapshot_states(t) > 0 || !sync_settled(t->sync));
 }
 
 /* All ranks' states to all; `keep` (a writer that is free) stages them. */
@@ -226,7 +239,9 @@ static enum err_code stage_parts(struct trainer *t, bool keep, int64_t local_sam
 static enum err_code stage(struct trainer *t, struct err *e)
 {
     struct sync_state round = {0};
-    bool differ = ranks_differ(t), keep = t->saver && !saver_busy(t->saver);
+    if (sync_join(t->sync, e))
+        return e->code;
+    bool differ = snapshot_wants_parts(t), keep = t->saver && !saver_busy(t->saver);
     sync_save(t->sync, &round);
     if (differ && stage_parts(t, keep, round.local_samples, e))
         return e->code;

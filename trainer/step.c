@@ -29,11 +29,6 @@ double trainer_run_progress(const struct trainer *t)
     return epoch / (double)t->spec->epochs;
 }
 
-static bool averages(const struct trainer *t)
-{
-    return t->spec->sync.type == SYNC_AVERAGE;
-}
-
 static float *tail_of(const struct trainer *t, float *array)
 {
     return array + t->model->count;
@@ -55,17 +50,14 @@ struct going_back {
     bool told;
 };
 
-/* This rank's loss, from the tally into the tail of its gradients, and of parameters that will be averaged.
- */
+/* This rank's loss, from the tally into the tail of the array that carries it to the others. */
 static void put_loss(struct going_back *g)
 {
     struct trainer *t = g->t;
     const struct device_ops *ops = t->device->ops;
-    float *loss = tail_of(t, t->grads) + TAIL_LOSS;
+    float *loss = tail_of(t, sync_carrier(t->sync)) + TAIL_LOSS;
     ops->tally_mean(t->device, loss, t->tally, (double)g->divisor);
     ops->copy(t->device, &t->outcome->loss, loss, sizeof(*loss));
-    if (averages(t))
-        ops->copy(t->device, tail_of(t, t->params) + TAIL_LOSS, loss, sizeof(*loss));
 }
 
 static void ready(void *arg, size_t offset, size_t count)
@@ -152,9 +144,7 @@ static enum err_code compute_one(struct going_back *g, struct err *e)
 {
     struct trainer *t = g->t;
     bool tells = t->world_size > 1 || !t->device->ops->record;
-    put_tail(t, t->grads, g->s->tail);
-    if (averages(t))
-        put_tail(t, t->params, g->s->tail);
+    put_tail(t, sync_carrier(t->sync), g->s->tail);
     if (compute(g, t->grads, tells ? ready : NULL, e))
         return e->code;
     if (!g->told)
@@ -172,6 +162,7 @@ static enum err_code compute_shards(struct going_back *g, struct err *e)
     struct trainer *t = g->t;
     const struct device_ops *ops = t->device->ops;
     size_t whole = t->model->count + TAIL_FLOATS;
+    BUG_ON(sync_carrier(t->sync) != t->grads); /* several shards: reproducible: world, which wants that */
     for (int j = 0; j < t->shards; j++) {
         bool last = j + 1 == t->shards;
         int level = 0;
@@ -236,16 +227,15 @@ static void stage_next(struct trainer *t)
     batch_stage(t, &next, 0);
 }
 
-/* Until the device is through; leaves in s->tail what all ranks agree on: with averaging only a round's end
- * brings agreement. */
+/* Until the device is through; leaves in s->tail what all ranks agree on. Where only a round's end brings
+ * agreement, nobody votes in the steps before it, and the loss of a step is this rank's. */
 static enum err_code end_step(struct trainer *t, struct step *s, bool measured, struct err *e)
 {
     const struct device_ops *ops = t->device->ops;
-    bool agreed = !averages(t) || sync_settled(t->sync);
+    bool voted = sync_voted(t->sync);
     struct outcome outcome;
-    if (agreed)
-        ops->copy(t->device, t->outcome->tail, tail_of(t, averages(t) ? t->params : t->grads),
-                  sizeof(outcome.tail));
+    if (voted)
+        ops->copy(t->device, t->outcome->tail, tail_of(t, sync_carrier(t->sync)), sizeof(outcome.tail));
     stage_next(t);
     ops->download(t->device, &outcome, t->outcome, sizeof(outcome));
     if (measured)
@@ -253,9 +243,9 @@ static enum err_code end_step(struct trainer *t, struct step *s, bool measured, 
     if (ops->wait(t->device, e))
         return e->code;
     memset(s->tail, 0, sizeof(s->tail));
-    if (agreed)
+    if (voted)
         memcpy(s->tail, outcome.tail, sizeof(outcome.tail));
-    t->loss = (double)(averages(t) ? outcome.loss : s->tail[TAIL_LOSS]);
+    t->loss = (double)(sync_votes_each_step(t->sync) ? s->tail[TAIL_LOSS] : outcome.loss);
     return check_loss(t, outcome.loss, s->tail[TAIL_LOSS], e);
 }
 

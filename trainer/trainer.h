@@ -93,6 +93,7 @@ struct trainer {
     unsigned seen_count;
 
     struct snapshot_tensor *tensors;
+    const char *kept[6]; /* arrays of a snapshot besides parameters: the optimizer's, then the strategy's */
     struct snapshot_layout layout;
     struct buf config_json, vocab_json; /* a language model's, beside its tensors; else empty */
     struct saver *saver;                /* NULL: this rank writes no snapshots */

@@ -25,6 +25,11 @@ enum symbol_type { SYMBOL_CHARACTER, SYMBOL_BYTE };
 enum optimizer_type { OPTIMIZER_SGD, OPTIMIZER_ADAMW };
 enum schedule_type { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum sync_type { SYNC_ALLREDUCE, SYNC_AVERAGE };
+/* How ranks are kept in step: the strategy, and the keys of all strategies (job_sync.c). */
+struct sync_spec {
+    enum sync_type type;
+    int64_t every; /* average: steps of a round */
+};
 enum resume_type { RESUME_AUTO, RESUME_CONTINUE, RESUME_NEVER };
 enum precision_type { PRECISION_FP32, PRECISION_BF16 };
 enum reproducible_type { REPRODUCIBLE_LAYOUT, REPRODUCIBLE_WORLD };
@@ -81,10 +86,7 @@ struct train_spec {
     enum reproducible_type reproducible;
     int64_t shards;  /* reproducible: world: parts of the global batch, a power of two, 4 */
     int64_t threads; /* of a rank; 0: its share of the cores. reproducible: world: 1 */
-    struct {
-        enum sync_type type;
-        int64_t every; /* average: H */
-    } sync;
+    struct sync_spec sync;
     struct {
         char *dir; /* NULL: no snapshots */
         struct job_every every;

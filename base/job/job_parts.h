@@ -50,6 +50,13 @@ enum err_code job_data_read(const struct conf_node *node, void *at, struct err *
 MUST_CHECK enum err_code job_model_check(struct train_spec *train, const struct conf_node *map,
                                          struct err *e);
 
+/* ---- job_sync.c: `sync`, CONF_CUSTOM of the map under `train`; at is the struct train_spec */
+enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *e);
+/* For reproducible: world: refuses strategies whose arithmetic depends on the number of ranks. */
+MUST_CHECK enum err_code job_sync_check_world(const struct train_spec *train, const struct conf_node *place,
+                                              struct err *e);
+void job_sync_print(struct buf *out, const struct train_spec *train);
+
 void job_train_defaults(struct train_spec *train);
 void job_train_release(struct train_spec *train);
 /* For CONF_CUSTOM: the map under `train`; at is the struct train_spec. */

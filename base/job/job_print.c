@@ -282,8 +282,7 @@ void job_train_print(struct buf *out, const struct train_spec *t)
                (long long)(t->epochs ? t->epochs : t->steps));
     buf_printf(out, "  loss: %s\n  accumulate: %lld\n  seed: %lld\n", job_loss_names[t->loss],
                (long long)t->accumulate, (long long)t->seed);
-    if (t->sync.type == SYNC_AVERAGE)
-        buf_printf(out, "  sync: {type: average, every: %lld}\n", (long long)t->sync.every);
+    job_sync_print(out, t);
     print_arithmetic(out, t);
     print_snapshot(out, t);
     buf_printf(out, "  resume: %s\n  eval:\n    every: ", job_resume_names[t->resume]);

@@ -65,26 +65,6 @@ static enum err_code read_optimizer(const struct conf_node *node, void *at, stru
     return ERR_OK;
 }
 
-static enum err_code read_sync(const struct conf_node *node, void *at, struct err *e)
-{
-    static const struct conf_field allreduce[] = {JOB_TYPE, {0}};
-    static const struct conf_field average[] = {
-        JOB_TYPE,
-        {"every", CONF_INT, AT(sync.every), .required = true, JOB_FROM_ONE},
-        {0},
-    };
-    static const struct job_variant kinds[] = {
-        {"allreduce", allreduce}, {"average", average}, {"diloco", NULL}};
-    struct train_spec *train = at;
-    int type;
-
-    if (job_pick(node, kinds, ARRAY_LEN(kinds), SYNC_ALLREDUCE, "sync", &type, e) ||
-        conf_read_map(node, kinds[type].fields, train, e))
-        return e->code;
-    train->sync.type = (enum sync_type)type;
-    return ERR_OK;
-}
-
 /* 500 · "10 epochs" · "15m" · never */
 static enum err_code read_every(const struct conf_node *node, void *at, struct err *e)
 {
@@ -180,7 +160,7 @@ static const struct conf_field train_fields[] = {
     {"reproducible", CONF_ENUM, AT(reproducible), .names = job_reproducible_names},
     {"shards", CONF_CUSTOM, AT(shards), .fn = read_shards},
     {"threads", CONF_INT, AT(threads), .min = 1, .max = 1024},
-    {"sync", CONF_CUSTOM, 0, .fn = read_sync},
+    {"sync", CONF_CUSTOM, 0, .fn = job_sync_read},
     {"snapshot", CONF_STRUCT, 0, .fields = snapshot_fields},
     {"resume", CONF_ENUM, AT(resume), .names = job_resume_names},
     {"eval", CONF_STRUCT, 0, .fields = eval_fields},
@@ -208,8 +188,8 @@ static enum err_code check_reproducible(struct train_spec *t, const struct conf_
             return conf_fail(conf_get(map, "shards"), e, "'shards' is for reproducible: world");
         return ERR_OK;
     }
-    if (t->sync.type != SYNC_ALLREDUCE)
-        return conf_fail(key, e, "reproducible: world wants sync allreduce");
+    if (job_sync_check_world(t, key, e))
+        return e->code;
     if (!t->global_batch)
         return conf_fail(key, e,
                          "reproducible: world wants global_batch in place of batch, the same at every world "

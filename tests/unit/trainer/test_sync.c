@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "tests/unit/trainer/ranks.h"
-#include "trainer/member/sync/sync.h"
+#include "trainer/member/sync/strategy.h"
 
 #define COUNT ((size_t)10007)
 #define STEPS 12
@@ -32,7 +32,12 @@ static void scale(struct device *d, float *x, size_t n, float by)
     for (size_t i = 0; i < n; i++)
         x[i] *= by;
 }
-static const struct device_ops scaling_ops = {.name = "scaling", .scale = scale};
+static void copy(struct device *d, void *to, const void *from, size_t bytes)
+{
+    (void)d;
+    memcpy(to, from, bytes);
+}
+static const struct device_ops scaling_ops = {.name = "scaling", .scale = scale, .copy = copy};
 static struct device scaling = {.ops = &scaling_ops, .host = true};
 
 /* Rank k sees samples_of(k, step) samples of a quadratic loss whose minimum depends on the rank: so ranks
@@ -92,7 +97,7 @@ static void train(struct ranks *r, int rank)
     const struct setup *u = r->arg;
     struct coll_group *g = ranks_open(r, rank);
     struct sync_config config = {
-        .type = u->type, .every = u->every, .count = COUNT, .bucket = 3000, .overlap = u->overlap};
+        .spec = {u->type, u->every}, .world_size = r->world, .count = COUNT, .bucket = 3000, .thread = u->overlap};
     config.device = &scaling;
     struct coll_stats stats;
     struct err e = {0};
@@ -239,7 +244,8 @@ static void train_in_two_parts(struct ranks *r, int rank)
 {
     const struct setup *u = r->arg;
     struct coll_group *g = ranks_open(r, rank);
-    struct sync_config config = {.type = u->type, .every = u->every, .count = COUNT, .overlap = -1};
+    struct sync_config config = {
+        .spec = {u->type, u->every}, .world_size = r->world, .count = COUNT, .thread = -1};
     config.device = &scaling;
     struct saved *snapshot = malloc(sizeof(*snapshot));
     struct err e = {0};
@@ -255,7 +261,7 @@ static void train_in_two_parts(struct ranks *r, int rank)
             sync_close(s);
             memset(config.params, 0, COUNT * sizeof(float));
             RANK_OK(sync_open(&s, g, &config, &e), &e);
-            sync_restore(s, &snapshot->state);
+            sync_load(s, &snapshot->state);
             memcpy(config.params, snapshot->params, sizeof(snapshot->params));
         }
         backward(s, u, config.grads, config.params, rank, step, r->world);
@@ -286,12 +292,128 @@ static void a_round_goes_on_where_it_was_saved(void **state)
     assert_memory_equal(hash[0], hash[1], sizeof(hash[0]));
 }
 
+/* ---- an exchange that the next steps hide */
+
+enum { ROUND = 4, HIDDEN_BY = 2, LATE_SUM = 0, LATE_BEGUN = 1 };
+
+/* The ranks' sum of element 0, which arrives two steps after the round: join adds it to element 1. */
+static enum err_code late_open(struct sync *s, struct err *e)
+{
+    (void)e;
+    s->round = ROUND;
+    s->overlap = HIDDEN_BY;
+    return ERR_OK;
+}
+
+static enum err_code late_begin(struct sync *s, struct err *e)
+{
+    s->arrays[LATE_SUM][0] = s->config.params[0];
+    s->arrays[LATE_BEGUN][0] += 1;
+    return coll_start(s->group, s->arrays[LATE_SUM], 1, e);
+}
+
+static enum err_code late_join(struct sync *s, struct err *e)
+{
+    if (coll_join(s->group, e))
+        return e->code;
+    s->config.params[1] += s->arrays[LATE_SUM][0];
+    return ERR_OK;
+}
+
+static const struct sync_ops late_ops = {
+    .name = "late",
+    .local_steps = true,
+    .arrays = {[LATE_SUM] = {"sum", .kept = false}, [LATE_BEGUN] = {"begun", .kept = true}},
+    .open = late_open,
+    .begin = late_begin,
+    .join = late_join,
+};
+
+static void join_late(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    struct sync_config config = {.world_size = r->world, .count = 16, .device = &scaling};
+    struct sync_state state;
+    struct err e = {0};
+    struct sync *s;
+
+    RANK_OK(coll_alloc(g, 16, &config.params, &e), &e);
+    RANK_OK(coll_alloc(g, 16, &config.grads, &e), &e);
+    RANK_OK(sync_open_as(&s, &late_ops, g, &config, &e), &e);
+    RANK_CHECK(sync_ranks_differ(s) && sync_carrier(s) == config.params && !sync_votes_each_step(s));
+    for (int step = 1; step <= ROUND + HIDDEN_BY; step++) {
+        config.params[0] = (float)step;
+        RANK_OK(sync_before_step(s, &e), &e);
+        RANK_OK(sync_after_step(s, 1, r->world, &e), &e);
+        RANK_CHECK(sync_voted(s) == (step == ROUND + HIDDEN_BY));
+        RANK_CHECK(config.params[1] == (sync_voted(s) ? (float)(r->world * ROUND) : 0.0f));
+    }
+    RANK_CHECK(!sync_settled(s)); /* the steps that hid the exchange are the next round's */
+    sync_save(s, &state);
+    RANK_CHECK(state.steps == HIDDEN_BY && state.global_samples == HIDDEN_BY * r->world);
+    RANK_CHECK(sync_kept_array(s, 0)[0] == 1);
+    RANK_OK(sync_settle(s, &e), &e);
+    RANK_CHECK(sync_settled(s) && sync_kept_array(s, 0)[0] == 2);
+    sync_close(s);
+    coll_close(g);
+}
+
+static void an_exchange_is_joined_after_the_steps_that_hide_it(void **state)
+{
+    struct ranks near = {.world = 3}, far = {.world = 3, .node_of = {0, 1, 2}};
+
+    (void)state;
+    assert_true(ranks_run(&near, join_late));
+    ranks_release(&near);
+    assert_true(ranks_run(&far, join_late));
+    ranks_release(&far);
+}
+
 /* ---- the end of the group */
+
+/* A rank whose peer dies in the exchange keeps its parameters, and the round's samples. */
+static void lose_a_peer_in_a_round(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    struct sync_config config = {
+        .spec = {SYNC_AVERAGE, 2}, .world_size = r->world, .count = COUNT, .device = &scaling};
+    struct sync_state state;
+    struct err e = {0};
+    struct sync *s;
+
+    RANK_OK(coll_alloc(g, COUNT, &config.params, &e), &e);
+    RANK_OK(coll_alloc(g, COUNT, &config.grads, &e), &e);
+    RANK_OK(sync_open(&s, g, &config, &e), &e);
+    for (size_t i = 0; i < COUNT; i++)
+        config.params[i] = (float)(rank + 1);
+    RANK_OK(sync_after_step(s, 3, 9, &e), &e);
+    if (rank == 1)
+        _exit(0);
+    RANK_CHECK(sync_after_step(s, 3, 9, &e) == ERR_ABORTED);
+    for (size_t i = 0; i < COUNT; i++)
+        RANK_CHECK(config.params[i] == (float)(rank + 1));
+    sync_save(s, &state);
+    RANK_CHECK(state.steps == 2 && state.local_samples == 6 && state.global_samples == 18);
+    sync_close(s);
+    coll_close(g);
+}
+
+static void a_death_in_a_round_leaves_the_survivors_parameters(void **state)
+{
+    struct ranks near = {.world = 3}, far = {.world = 3, .node_of = {0, 1, 2}};
+
+    (void)state;
+    assert_true(ranks_run(&near, lose_a_peer_in_a_round));
+    ranks_release(&near);
+    assert_true(ranks_run(&far, lose_a_peer_in_a_round));
+    ranks_release(&far);
+}
 
 static void lose_a_peer(struct ranks *r, int rank)
 {
     struct coll_group *g = ranks_open(r, rank);
-    struct sync_config config = {.type = SYNC_ALLREDUCE, .count = COUNT, .bucket = 1000, .overlap = 1};
+    struct sync_config config = {
+        .spec = {.type = SYNC_ALLREDUCE}, .world_size = r->world, .count = COUNT, .bucket = 1000, .thread = 1};
     struct err e = {0};
     struct sync *s;
 
@@ -324,6 +446,8 @@ int main(void)
         cmocka_unit_test(averaging_is_local_sgd),
         cmocka_unit_test(averaging_sends_less),
         cmocka_unit_test(a_round_goes_on_where_it_was_saved),
+        cmocka_unit_test(an_exchange_is_joined_after_the_steps_that_hide_it),
+        cmocka_unit_test(a_death_in_a_round_leaves_the_survivors_parameters),
         cmocka_unit_test(a_death_under_a_bucket_shows_before_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,56 +2,83 @@
  * the end of the array to its start, so a piece mostly touches the one before it from below; pieces are
  * gathered until they make a bucket. Bucket bounds follow from the pieces alone and so are the same on every
  * rank. */
-#include "trainer/member/sync/internal.h"
+#include "trainer/member/sync/bucket.h"
+#include "trainer/member/sync/strategy.h"
 
-static void flush(struct sync *s)
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+struct allreduce {
+    struct bucket_runner *runner;
+    size_t pending, pending_count; /* pieces gathered for the next bucket: where, how many floats */
+    size_t covered;                /* floats handed over in this step */
+};
+
+static enum err_code allreduce_open(struct sync *s, struct err *e)
 {
-    if (s->pending_count)
-        bucket_put(s->runner, s->config.grads + s->pending, s->pending_count);
-    s->pending_count = 0;
+    struct allreduce *a = s->own = xcalloc(1, sizeof(*a));
+    int thread = s->config.thread;
+
+    (void)e;
+    a->runner = bucket_open(s->group, thread < 0 ? coll_overlaps(s->group) : thread > 0);
+    return ERR_OK;
 }
 
-static void grads_ready(struct sync *s, size_t offset, size_t count)
+static void allreduce_close(struct sync *s)
 {
-    bool below = offset + count == s->pending, above = offset == s->pending + s->pending_count;
+    struct allreduce *a = s->own;
 
-    if (s->pending_count && !below && !above)
-        flush(s);
-    if (!s->pending_count || below)
-        s->pending = offset;
-    s->pending_count += count;
-    s->covered += count;
-    if (s->pending_count >= s->config.bucket)
-        flush(s);
+    if (a)
+        bucket_close(a->runner);
+    free(a);
 }
 
-/* A caller that told nothing: the whole array in buckets, from the end. */
-static void put_all(struct sync *s)
+static void pending_flush(struct sync *s, struct allreduce *a)
 {
-    size_t left = s->config.count;
+    if (a->pending_count)
+        bucket_put(a->runner, s->config.grads + a->pending, a->pending_count);
+    a->pending_count = 0;
+}
 
-    while (left) {
+static void allreduce_grads_ready(struct sync *s, size_t offset, size_t count)
+{
+    struct allreduce *a = s->own;
+    bool below = offset + count == a->pending, above = offset == a->pending + a->pending_count;
+
+    if (a->pending_count && !below && !above)
+        pending_flush(s, a);
+    if (!a->pending_count || below)
+        a->pending = offset;
+    a->pending_count += count;
+    a->covered += count;
+    if (a->pending_count >= s->config.bucket)
+        pending_flush(s, a);
+}
+
+static enum err_code allreduce_before_step(struct sync *s, struct err *e)
+{
+    struct allreduce *a = s->own;
+
+    BUG_ON(a->covered && a->covered != s->config.count);
+    if (a->covered)
+        pending_flush(s, a);
+    /* A caller that told nothing: the whole array in buckets, from the end. */
+    for (size_t left = a->covered ? 0 : s->config.count; left;) {
         size_t part = left < s->config.bucket ? left : s->config.bucket;
 
         left -= part;
-        bucket_put(s->runner, s->config.grads + left, part);
+        bucket_put(a->runner, s->config.grads + left, part);
     }
-}
-
-static enum err_code before_step(struct sync *s, struct err *e)
-{
-    BUG_ON(s->covered && s->covered != s->config.count);
-    if (s->covered)
-        flush(s);
-    else
-        put_all(s);
-    s->covered = 0;
-    return bucket_wait(s->runner, e);
+    a->covered = 0;
+    return bucket_wait(a->runner, e);
 }
 
 const struct sync_ops sync_allreduce_ops = {
     .name = "allreduce",
-    .local_mean = false,
-    .grads_ready = grads_ready,
-    .before_step = before_step,
+    .local_steps = false,
+    .open = allreduce_open,
+    .close = allreduce_close,
+    .grads_ready = allreduce_grads_ready,
+    .before_step = allreduce_before_step,
 };

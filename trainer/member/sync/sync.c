@@ -1,48 +1,66 @@
-#include "trainer/member/sync/internal.h"
+/* Strategies, the step that they all share, and the rounds of those that have rounds. */
+#include "trainer/member/sync/strategy.h"
 
 #include "base/mem.h"
 
 #include <stdlib.h>
 
-#define BUCKET (1u << 20)
+#define DEFAULT_BUCKET (1u << 20) /* floats */
 
 static const struct sync_ops *const strategies[] = {
     [SYNC_ALLREDUCE] = &sync_allreduce_ops,
     [SYNC_AVERAGE] = &sync_average_ops,
 };
 
+static enum err_code open_arrays(struct sync *s, struct err *e)
+{
+    for (size_t i = 0; i < SYNC_MAX_ARRAYS && s->ops->arrays[i].name; i++)
+        if (coll_alloc(s->group, s->config.count, &s->arrays[i], e))
+            return err_wrap(e, "%s", s->ops->arrays[i].name);
+    return ERR_OK;
+}
+
+enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct coll_group *group,
+                           const struct sync_config *config, struct err *e)
+{
+    struct sync *s = xcalloc(1, sizeof(*s));
+
+    s->ops = ops;
+    s->group = group;
+    s->config = *config;
+    s->carrier = ops->local_steps ? config->params : config->grads;
+    if (!s->config.bucket)
+        s->config.bucket = DEFAULT_BUCKET;
+    if (open_arrays(s, e) || (ops->open && ops->open(s, e))) {
+        sync_close(s);
+        return e->code;
+    }
+    *out = s;
+    return ERR_OK;
+}
+
 enum err_code sync_open(struct sync **out, struct coll_group *group, const struct sync_config *config,
                         struct err *e)
 {
-    struct sync *s;
-
-    if ((size_t)config->type >= ARRAY_LEN(strategies))
-        return err_set(e, ERR_INVALID_ARGUMENT, "unknown sync type %d", (int)config->type);
-    if (config->type == SYNC_AVERAGE && config->every < 1)
-        return err_set(e, ERR_INVALID_ARGUMENT, "sync.every must be at least 1");
-    s = xcalloc(1, sizeof(*s));
-    s->ops = strategies[config->type];
-    s->group = group;
-    s->config = *config;
-    if (!s->config.bucket)
-        s->config.bucket = BUCKET;
-    if (s->ops->before_step)
-        s->runner = bucket_open(group, config->overlap < 0 ? coll_overlaps(group) : config->overlap > 0);
-    *out = s;
-    return ERR_OK;
+    if ((size_t)config->spec.type >= ARRAY_LEN(strategies))
+        return err_set(e, ERR_INVALID_ARGUMENT, "unknown sync type %d", (int)config->spec.type);
+    return sync_open_as(out, strategies[config->spec.type], group, config, e);
 }
 
 void sync_close(struct sync *s)
 {
     if (!s)
         return;
-    bucket_close(s->runner);
+    if (s->ops->close)
+        s->ops->close(s);
     free(s);
 }
 
+/* ---- a step */
+
 int64_t sync_divisor(const struct sync *s, int64_t local_samples, int64_t global_samples)
 {
-    int64_t n = s->ops->local_mean ? local_samples : global_samples;
+    int64_t n = s->ops->local_steps ? local_samples : global_samples;
 
     return n > 0 ? n : 1;
 }
@@ -59,32 +77,131 @@ enum err_code sync_before_step(struct sync *s, struct err *e)
     return s->ops->before_step ? s->ops->before_step(s, e) : ERR_OK;
 }
 
+/* From here on the samples of the round belong to what is under way; new ones are the next round's. */
+static enum err_code begin_exchange(struct sync *s, struct err *e)
+{
+    if (s->ops->begin(s, e))
+        return e->code;
+    s->under_way = s->state;
+    s->state = (struct sync_state){0};
+    return ERR_OK;
+}
+
 enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples, struct err *e)
 {
-    if (!s->ops->after_step)
+    s->voted = !s->ops->local_steps; /* then the gradients brought the votes */
+    if (!s->ops->local_steps)
         return ERR_OK;
     s->state.steps++;
     s->state.local_samples += local_samples;
     s->state.global_samples += global_samples;
-    return s->ops->after_step(s, e);
+    if (s->under_way.steps) /* the steps since it began hid it so far */
+        return s->state.steps >= s->overlap ? sync_join(s, e) : ERR_OK;
+    if (!s->ops->begin || s->state.steps < s->round)
+        return ERR_OK;
+    if (begin_exchange(s, e))
+        return e->code;
+    return s->overlap ? ERR_OK : sync_join(s, e);
+}
+
+/* Where it fails the round stays open, parameters are this rank's own still, and sync_save counts its samples:
+ * so the next group can take the same round up again. */
+enum err_code sync_join(struct sync *s, struct err *e)
+{
+    if (!s->under_way.steps)
+        return ERR_OK;
+    if (s->ops->join(s, e))
+        return e->code;
+    s->under_way = (struct sync_state){0};
+    s->voted = true;
+    return ERR_OK;
 }
 
 enum err_code sync_settle(struct sync *s, struct err *e)
 {
-    return s->ops->settle ? s->ops->settle(s, e) : ERR_OK;
+    if (sync_join(s, e))
+        return e->code;
+    if (!s->state.steps || !s->ops->begin)
+        return ERR_OK;
+    return begin_exchange(s, e) ? e->code : sync_join(s, e);
 }
 
 bool sync_settled(const struct sync *s)
 {
-    return s->state.steps == 0;
+    return s->state.steps == 0 && s->under_way.steps == 0;
+}
+
+/* ---- loss and votes */
+
+float *sync_carrier(const struct sync *s)
+{
+    return s->carrier;
+}
+
+bool sync_voted(const struct sync *s)
+{
+    return s->voted;
+}
+
+bool sync_votes_each_step(const struct sync *s)
+{
+    return !s->ops->local_steps;
+}
+
+size_t sync_bytes(const struct sync *s)
+{
+    size_t count = 0;
+
+    while (count < SYNC_MAX_ARRAYS && s->arrays[count])
+        count++;
+    return count * s->config.count * sizeof(float);
+}
+
+/* ---- snapshots */
+
+bool sync_ranks_differ(const struct sync *s)
+{
+    return s->ops->local_steps && s->config.world_size > 1;
 }
 
 void sync_save(const struct sync *s, struct sync_state *out)
 {
-    *out = s->state;
+    *out = (struct sync_state){
+        .steps = s->state.steps + s->under_way.steps,
+        .local_samples = s->state.local_samples + s->under_way.local_samples,
+        .global_samples = s->state.global_samples + s->under_way.global_samples,
+    };
+    if (s->ops->save)
+        s->ops->save(s, out);
 }
 
-void sync_restore(struct sync *s, const struct sync_state *in)
+void sync_load(struct sync *s, const struct sync_state *in)
 {
     s->state = *in;
+    s->under_way = (struct sync_state){0};
+    if (s->ops->load)
+        s->ops->load(s, in);
+}
+
+size_t sync_kept_arrays(const struct sync_spec *spec, const char *names[SYNC_MAX_ARRAYS])
+{
+    const struct sync_array *arrays = strategies[spec->type]->arrays;
+    size_t count = 0;
+
+    for (size_t i = 0; i < SYNC_MAX_ARRAYS && arrays[i].name; i++)
+        if (arrays[i].kept)
+            names[count++] = arrays[i].name;
+    return count;
+}
+
+float *sync_kept_array(const struct sync *s, size_t i)
+{
+    size_t at = 0;
+
+    /* Arrays that are not kept come between the others in the strategy's list. */
+    for (; at < SYNC_MAX_ARRAYS; at++)
+        if (s->ops->arrays[at].kept && i-- == 0)
+            break;
+    BUG_ON(at == SYNC_MAX_ARRAYS);
+    return s->arrays[at];
 }
