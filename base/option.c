@@ -158,6 +158,8 @@ static enum err_code option_store(struct option_parser *p, const struct option_s
                                   struct err *e)
 {
     const struct option_spec *s = slot->spec;
+    if (s->check && !s->check(text))
+        return option_refuse(s->name, s->wanted, text, e);
     switch (s->type) {
     case OPTION_FLAG:
         *(bool *)slot->at = true;

@@ -39,7 +39,8 @@ struct option_spec {
     bool hidden;              /* an alias that --help leaves out */
     double min, max;          /* both 0: 0 or more; max INFINITY: no upper end */
     bool (*parse)(const char *text, void *at); /* OPTION_PARSED: false if the text is wrong */
-    const char *wanted;                        /* OPTION_PARSED, for messages: "a range such as 1-9" */
+    bool (*check)(const char *text);           /* texts: false if the command line's is wrong; or NULL */
+    const char *wanted;                        /* of parse and check, for messages: "a range such as 1-9" */
     /* The key, where YAML has another form than the command line (a list). */
     enum err_code (*from_node)(const struct conf_node *node, void *at, struct err *e);
     /* OPTION_TEXT whose value may be left out: the next argument is the value only if `fits` accepts it, else

@@ -36,11 +36,54 @@ static const struct conf_field connections_fields[] = {
     CONNECTIONS(unauthenticated_per_address, 1),
     {.key = NULL},
 };
-static const struct conf_field fields[] = {
-    {.key = "state", .type = CONF_TEXT, .offset = offsetof(struct config, state)},
-    {.key = "listen", .type = CONF_TEXTS, .offset = offsetof(struct config, listen)},
-    {.key = "metrics", .type = CONF_TEXT, .offset = offsetof(struct config, metrics)},
-    {.key = "insecure", .type = CONF_BOOL, .offset = offsetof(struct config, insecure)},
+/* "none" or HOST:PORT */
+static bool is_address(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    char *end;
+    if (strcmp(text, "none") == 0)
+        return true;
+    if (!colon || colon == text || !colon[1])
+        return false;
+    const long port = strtol(colon + 1, &end, 10);
+    return !*end && port >= 0 && port <= 65535;
+}
+
+const struct option_spec config_options[] = {
+    {.name = "state",
+     .key = "state",
+     .type = OPTION_COPY,
+     .offset = offsetof(struct config, state),
+     .value = "DIR",
+     .help = "the directory of the database and the tokens, on a local disk",
+     .default_text = "/var/lib/ddp; if not root, ~/.local/state/ddp"},
+    {.name = "listen",
+     .key = "listen",
+     .type = OPTION_TEXTS,
+     .offset = offsetof(struct config, listen),
+     .value = "HOST:PORT",
+     .check = is_address,
+     .wanted = "HOST:PORT or none",
+     .help = "where agents, workers and ddpctl connect; may be repeated; none: only by DIR/coordinator.sock",
+     .default_text = "every address, port 29600"},
+    {.name = "metrics",
+     .key = "metrics",
+     .type = OPTION_COPY,
+     .offset = offsetof(struct config, metrics),
+     .value = "HOST:PORT",
+     .check = is_address,
+     .wanted = "HOST:PORT or none",
+     .help = "Prometheus metrics at /metrics, or none",
+     .default_text = "127.0.0.1:29601"},
+    {.name = "insecure",
+     .key = "insecure",
+     .type = OPTION_FLAG,
+     .offset = offsetof(struct config, insecure),
+     .help = "serve TCP without a token: anyone who reaches the port can run commands here"},
+    {0},
+};
+/* Keys without an option. */
+static const struct conf_field file_only[] = {
     {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
     {.key = "heartbeat", .type = CONF_DURATION, .offset = offsetof(struct config, heartbeat_ms)},
     {.key = "node_timeout", .type = CONF_DURATION, .offset = offsetof(struct config, node_timeout_ms)},
@@ -100,7 +143,9 @@ enum err_code config_read(struct config *c, const char *path, struct err *e)
     struct conf_doc *doc = NULL;
     if (conf_open_file(&doc, path, e) != ERR_OK)
         return e->code;
+    struct conf_field *fields = option_conf_fields(config_options, file_only);
     const enum err_code code = conf_read(doc, fields, c, e);
+    free(fields);
     conf_close(doc);
     return code;
 }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/option.h"
 
 /* coordinator.yaml, and what the command line says instead. All texts are owned. */
 struct config {
@@ -30,6 +31,9 @@ struct config {
             unauthenticated_per_address; /* 0: see proto/rpc_limits.h */
     } connections;
 };
+
+/* The keys of coordinator.yaml that are options, too; into struct config. */
+extern const struct option_spec config_options[];
 
 void config_defaults(struct config *c);
 /* Keys that the file has replace the defaults. */

@@ -88,7 +88,7 @@ enum err_code user_command(const char *state, char *const *words, const char *ro
     } changes[] = {{"add", "AddUser"}, {"remove", "RemoveUser"}, {"token", "RenewUserToken"}};
     const size_t count = words ? strv_len(words) : 0;
     if (role && !(count && strcmp(words[0], "add") == 0))
-        return err_set(e, ERR_INVALID_ARGUMENT, "--role: only with user add");
+        return err_set(e, ERR_INVALID_ARGUMENT, "option '--role' works only with user add");
     if (count == 1 && strcmp(words[0], "list") == 0)
         return list_users(state, e);
     for (size_t i = 0; count == 2 && i < ARRAY_LEN(changes); i++)
