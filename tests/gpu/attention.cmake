@@ -13,7 +13,7 @@ function(gpu_attention_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endfunction()
 
-gpu_attention_test(test_attention_emulated ${cuda}/attention.c ${cuda}/attention_alone.c)
+gpu_attention_test(test_attention_emulated ${cuda}/attention.c ${cuda}/cudnn/attention_no_cudnn.c)
 add_test(NAME test_attention_emulated COMMAND test_attention_emulated)
 set_tests_properties(test_attention_emulated PROPERTIES ${DDP_TEST_PROCESSORS} TIMEOUT 120 LABELS gpu-emulated ENVIRONMENT DDP_EMULATED_SEED=1)
 

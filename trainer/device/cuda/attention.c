@@ -92,7 +92,7 @@ const char *attention_path(const struct attention *a)
     return a->path;
 }
 
-static enum err_code room_for(struct attention *a, size_t bytes, struct err *e)
+static enum err_code attention_grow_room(struct attention *a, size_t bytes, struct err *e)
 {
     void *room = NULL;
     if (bytes <= a->room_bytes)
@@ -117,8 +117,8 @@ static size_t own_room(const struct device_attention *h)
 
 /* What cuDNN asks CUDA in vain while it looks for a plan CUDA remembers as an error, and the next kernel that
  * is launched would be blamed for it. */
-static enum err_code prepare(struct attention *a, const struct device_attention *h, bool backward, bool make,
-                             size_t *room, struct err *e)
+static enum err_code attention_prepare_cudnn(struct attention *a, const struct device_attention *h,
+                                             bool backward, bool make, size_t *room, struct err *e)
 {
     enum err_code code = attention_cudnn_prepare(a->cudnn, h, backward, make, room, e);
     (void)cudaGetLastError();
@@ -135,11 +135,11 @@ enum err_code attention_reserve(struct attention *a, const struct device_sizes *
         return err_set(e, ERR_INVALID_ARGUMENT, "attention: heads of %lld on a GPU, want at most %d",
                        (long long)(h.n.width / h.heads), ATTENTION_PLAIN_SIZE);
     for (int backward = 0; a->cudnn && backward < (sizes->dropout ? 1 : 2); backward++)
-        if (!prepare(a, &h, backward, true, &room, e) && room > most)
+        if (!attention_prepare_cudnn(a, &h, backward, true, &room, e) && room > most)
             most = room;
-    if (most > own_room(&h) && room_for(a, most, e))
+    if (most > own_room(&h) && attention_grow_room(a, most, e))
         a->no_room = true;
-    return room_for(a, own_room(&h), e);
+    return attention_grow_room(a, own_room(&h), e);
 }
 
 /* Into a graph: then nothing can be loaded or allocated, and what was not prepared our own kernels do. */
@@ -154,11 +154,11 @@ static bool by_cudnn(struct attention *a, const struct device_attention *h, bool
 {
     size_t room = 0;
     bool recorded = is_recorded(a);
-    if (!a->cudnn || a->no_room || prepare(a, h, backward, !recorded, &room, e))
+    if (!a->cudnn || a->no_room || attention_prepare_cudnn(a, h, backward, !recorded, &room, e))
         return false;
     if (room > a->room_bytes && recorded)
         return false;
-    a->no_room = room_for(a, room, e);
+    a->no_room = attention_grow_room(a, room, e);
     if (a->no_room)
         return false;
     a->path = attention_cudnn_name(a->cudnn);
@@ -171,7 +171,7 @@ static bool is_empty(const struct device_attention *h)
     return h->n.rows * h->n.context <= 0;
 }
 
-static enum err_code launched(cudaError_t status, struct err *e)
+static enum err_code attention_check_launch(cudaError_t status, struct err *e)
 {
     if (status != cudaSuccess)
         return err_set(e, ERR_INTERNAL, "attention: %s", cudaGetErrorString(status));
@@ -186,7 +186,8 @@ enum err_code attention_forward(struct attention *a, const struct device_attenti
         return attention_cudnn_forward(a->cudnn, h, a->room, e);
     bool mma = attention_mma_takes(h);
     a->path = mma ? "own" : "plain";
-    return launched(mma ? attention_mma_forward(a->stream, h) : attention_plain_forward(a->stream, h), e);
+    return attention_check_launch(
+        mma ? attention_mma_forward(a->stream, h) : attention_plain_forward(a->stream, h), e);
 }
 
 enum err_code attention_backward(struct attention *a, const struct device_attention *h, const void *d_o,
@@ -197,11 +198,11 @@ enum err_code attention_backward(struct attention *a, const struct device_attent
     if (by_cudnn(a, h, true, e))
         return attention_cudnn_backward(a->cudnn, h, d_o, dqkv, a->room, e);
     bool mma = attention_mma_takes(h);
-    if (room_for(a, own_room(h), e))
+    if (attention_grow_room(a, own_room(h), e))
         return e->code;
     float *delta = a->room;
     a->path = mma ? "own" : "plain";
-    return launched(mma ? attention_mma_backward(a->stream, h, d_o, dqkv, delta)
-                        : attention_plain_backward(a->stream, h, d_o, dqkv, delta),
-                    e);
+    return attention_check_launch(mma ? attention_mma_backward(a->stream, h, d_o, dqkv, delta)
+                                      : attention_plain_backward(a->stream, h, d_o, dqkv, delta),
+                                  e);
 }

@@ -117,7 +117,7 @@ static void cuda_close(struct device *d)
     free(c);
 }
 
-static const struct device_ops *operations(struct device_ops *ops)
+static const struct device_ops *cuda_fill_operations(struct device_ops *ops)
 {
     *ops = (struct device_ops){
         .name = "cuda",
@@ -159,7 +159,7 @@ static enum err_code find_gpu(struct cudaDeviceProp *prop, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_streams(struct cuda_device *c, struct err *e)
+static enum err_code cuda_open_streams(struct cuda_device *c, struct err *e)
 {
     int least = 0, greatest = 0;
     cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
@@ -170,10 +170,11 @@ static enum err_code open_streams(struct cuda_device *c, struct err *e)
     return code == cudaSuccess ? ERR_OK : cuda_error(code, "opening the GPU", e);
 }
 
-static enum err_code open_parts(struct cuda_device *c, struct err *e)
+static enum err_code cuda_open_parts(struct cuda_device *c, struct err *e)
 {
-    if (open_streams(c, e) || cuda_slots_open(c, e) || cuda_work_grow(c, cuda_workspace_bytes(NULL), e) ||
-        gemm_open(&c->gemm, c->stream, e) || attention_open(&c->attention, c->stream, e))
+    if (cuda_open_streams(c, e) || cuda_slots_open(c, e) ||
+        cuda_work_grow(c, cuda_workspace_bytes(NULL), e) || gemm_open(&c->gemm, c->stream, e) ||
+        attention_open(&c->attention, c->stream, e))
         return e->code;
     c->base.workspace = c->work.bytes + gemm_bytes(c->gemm) + attention_bytes(c->attention);
     return ERR_OK;
@@ -187,7 +188,7 @@ enum err_code cuda_open(struct device **out, struct err *e)
     if (find_gpu(&prop, e))
         return e->code;
     struct cuda_device *c = xcalloc(1, sizeof(*c));
-    c->base = (struct device){.ops = operations(&ops), .kept = DEVICE_BF16, .threads = 1};
+    c->base = (struct device){.ops = cuda_fill_operations(&ops), .kept = DEVICE_BF16, .threads = 1};
 #ifdef DDP_CUDA_NCCL
     nccl_environment();
     c->base.comm = &nccl_comm_ops;
@@ -195,7 +196,7 @@ enum err_code cuda_open(struct device **out, struct err *e)
     (void)cudaRuntimeGetVersion(&version);
     snprintf(c->base.name, sizeof(c->base.name), "%.60s, CUDA %d.%d", prop.name, version / 1000,
              version % 1000 / 10);
-    if (open_parts(c, e)) {
+    if (cuda_open_parts(c, e)) {
         cuda_close(&c->base);
         return e->code;
     }

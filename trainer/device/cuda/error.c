@@ -30,7 +30,7 @@ bool cuda_ends_context(cudaError_t code)
     }
 }
 
-static enum err_code code_of(cudaError_t code)
+static enum err_code cuda_error_code(cudaError_t code)
 {
     switch (code) {
     case cudaErrorMemoryAllocation:
@@ -48,6 +48,6 @@ static enum err_code code_of(cudaError_t code)
 enum err_code cuda_error(cudaError_t code, const char *what, struct err *e)
 {
     (void)cudaGetLastError();
-    return err_set(e, code_of(code), "%s: %s (%s)%s", what, cudaGetErrorString(code), cudaGetErrorName(code),
-                   cuda_ends_context(code) ? ", this process must end" : "");
+    return err_set(e, cuda_error_code(code), "%s: %s (%s)%s", what, cudaGetErrorString(code),
+                   cudaGetErrorName(code), cuda_ends_context(code) ? ", this process must end" : "");
 }

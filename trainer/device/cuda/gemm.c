@@ -44,7 +44,7 @@ struct call {
     void *c, *aux;
 };
 
-static enum err_code failed(struct err *e, const char *what, cublasStatus_t status)
+static enum err_code gemm_fail(struct err *e, const char *what, cublasStatus_t status)
 {
     enum err_code code = status == CUBLAS_STATUS_ALLOC_FAILED ? ERR_RESOURCE_EXHAUSTED : ERR_INTERNAL;
     cudaError_t cause = cudaGetLastError();
@@ -55,7 +55,7 @@ static enum err_code failed(struct err *e, const char *what, cublasStatus_t stat
 
 /* ---- plans */
 
-static void drop(struct plan *p)
+static void plan_release(struct plan *p)
 {
     if (p->product)
         (void)cublasLtMatmulDescDestroy(p->product);
@@ -68,13 +68,13 @@ static void drop(struct plan *p)
     *p = (struct plan){0};
 }
 
-static cudaDataType_t name_of(int32_t type)
+static cudaDataType_t gemm_cuda_type(int32_t type)
 {
     return type == DEVICE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-static cublasStatus_t set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what, const void *value,
-                          size_t bytes)
+static cublasStatus_t descriptor_set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what,
+                                     const void *value, size_t bytes)
 {
     return cublasLtMatmulDescSetAttribute(d, what, value, bytes);
 }
@@ -99,9 +99,9 @@ static cublasStatus_t set_pointers(cublasLtMatmulDesc_t d, const struct call *c)
 {
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     if (has_bias(&c->shape))
-        status = set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &c->bias, sizeof(c->bias));
+        status = descriptor_set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &c->bias, sizeof(c->bias));
     if (status == CUBLAS_STATUS_SUCCESS && has_aux(&c->shape))
-        status = set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &c->aux, sizeof(c->aux));
+        status = descriptor_set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &c->aux, sizeof(c->aux));
     return status;
 }
 
@@ -111,23 +111,23 @@ static cublasStatus_t describe_product(struct plan *p, const struct call *c)
     int32_t first = s->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t status = cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first));
+        status = descriptor_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first));
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second));
+        status = descriptor_set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second));
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &s->epilogue, sizeof(s->epilogue));
+        status = descriptor_set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &s->epilogue, sizeof(s->epilogue));
     if (status == CUBLAS_STATUS_SUCCESS && has_aux(s))
-        status = set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->n, sizeof(s->n));
+        status = descriptor_set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->n, sizeof(s->n));
     return status == CUBLAS_STATUS_SUCCESS ? set_pointers(p->product, c) : status;
 }
 
 /* (rows,cols) row-major is (cols,rows) to it. */
 static cublasStatus_t describe_matrix(cublasLtMatrixLayout_t *out, int32_t type, int64_t rows, int64_t cols)
 {
-    return cublasLtMatrixLayoutCreate(out, name_of(type), (uint64_t)cols, (uint64_t)rows, cols);
+    return cublasLtMatrixLayoutCreate(out, gemm_cuda_type(type), (uint64_t)cols, (uint64_t)rows, cols);
 }
 
-static cublasStatus_t describe(struct plan *p, const struct call *c)
+static cublasStatus_t plan_describe(struct plan *p, const struct call *c)
 {
     const struct shape *s = &c->shape;
     cublasStatus_t status = describe_product(p, c);
@@ -141,7 +141,7 @@ static cublasStatus_t describe(struct plan *p, const struct call *c)
 }
 
 /* Sums that are split are added in float by a kernel of their own: in order, whatever runs when. */
-static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, const struct shape *s)
+static cublasStatus_t preference_set(cublasLtMatmulPreference_t pref, const struct shape *s)
 {
     size_t room = WORKSPACE_BYTES;
     uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -163,14 +163,14 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, const struct shape
     return status;
 }
 
-static cublasStatus_t candidates(struct gemm *g, const struct plan *p, const struct shape *s,
-                                 cublasLtMatmulHeuristicResult_t *found, int *count)
+static cublasStatus_t plan_find_algorithms(struct gemm *g, const struct plan *p, const struct shape *s,
+                                           cublasLtMatmulHeuristicResult_t *found, int *count)
 {
     cublasLtMatmulPreference_t pref = NULL;
     cublasStatus_t status = cublasLtMatmulPreferenceCreate(&pref);
     *count = 0;
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = prefer(pref, s);
+        status = preference_set(pref, s);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulAlgoGetHeuristic(g->lib, p->product, p->first, p->second, p->result, p->result,
                                                 pref, CANDIDATES, found, count);
@@ -184,8 +184,8 @@ static cublasStatus_t candidates(struct gemm *g, const struct plan *p, const str
     return status;
 }
 
-static cublasStatus_t launch(struct gemm *g, const struct plan *p, const struct call *c,
-                             const cublasLtMatmulAlgo_t *algorithm, void *workspace, cudaStream_t stream)
+static cublasStatus_t plan_launch(struct gemm *g, const struct plan *p, const struct call *c,
+                                  const cublasLtMatmulAlgo_t *algorithm, void *workspace, cudaStream_t stream)
 {
     const float one = 1.0f, beta = c->shape.adds ? 1.0f : 0.0f;
     return cublasLtMatmul(g->lib, p->product, &one, c->b, p->first, c->a, p->second, &beta, c->c, p->result,
@@ -208,11 +208,11 @@ static bool try_one(void *arg, int way, void *result, void *aux, void *workspace
     if (writes_aux(&t->call.shape))
         t->call.aux = aux;
     return set_pointers(t->p->product, &t->call) == CUBLAS_STATUS_SUCCESS &&
-           launch(t->g, t->p, &t->call, &t->found[way].algo, workspace, stream) == CUBLAS_STATUS_SUCCESS;
+           plan_launch(t->g, t->p, &t->call, &t->found[way].algo, workspace, stream) == CUBLAS_STATUS_SUCCESS;
 }
 
-static int fastest(struct gemm *g, const struct plan *p, const struct call *c,
-                   const cublasLtMatmulHeuristicResult_t *found, int count)
+static int plan_time_algorithms(struct gemm *g, const struct plan *p, const struct call *c,
+                                const cublasLtMatmulHeuristicResult_t *found, int count)
 {
     const struct shape *s = &c->shape;
     struct trial t = {g, p, *c, found};
@@ -229,29 +229,29 @@ static bool may_time(const struct gemm *g)
            capturing == cudaStreamCaptureStatusNone;
 }
 
-static enum err_code make(struct gemm *g, const struct call *c, struct plan *out, struct err *e)
+static enum err_code plan_make(struct gemm *g, const struct call *c, struct plan *out, struct err *e)
 {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     int count = 0;
     struct plan p = {.shape = c->shape};
-    cublasStatus_t status = describe(&p, c);
+    cublasStatus_t status = plan_describe(&p, c);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = candidates(g, &p, &c->shape, found, &count);
+        status = plan_find_algorithms(g, &p, &c->shape, found, &count);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0)) {
         p.declined = true;
         *out = p;
         return ERR_OK;
     }
     if (status != CUBLAS_STATUS_SUCCESS) {
-        drop(&p);
-        return failed(e, "planning a product", status);
+        plan_release(&p);
+        return gemm_fail(e, "planning a product", status);
     }
-    p.algorithm = found[count > 1 && may_time(g) ? fastest(g, &p, c, found, count) : 0].algo;
+    p.algorithm = found[count > 1 && may_time(g) ? plan_time_algorithms(g, &p, c, found, count) : 0].algo;
     *out = p;
     return ERR_OK;
 }
 
-static enum err_code find(struct gemm *g, const struct call *c, struct plan **out, struct err *e)
+static enum err_code plan_find(struct gemm *g, const struct call *c, struct plan **out, struct err *e)
 {
     struct plan made;
     for (size_t i = 0; i < g->count; i++)
@@ -259,15 +259,15 @@ static enum err_code find(struct gemm *g, const struct call *c, struct plan **ou
             *out = &g->plan[i];
             return ERR_OK;
         }
-    if (make(g, c, &made, e))
+    if (plan_make(g, c, &made, e))
         return e->code;
     *out = &g->plan[g->count < KEPT ? g->count++ : g->oldest++ % KEPT];
-    drop(*out);
+    plan_release(*out);
     **out = made;
     return ERR_OK;
 }
 
-static enum err_code declined(const struct shape *s, struct err *e)
+static enum err_code gemm_decline(const struct shape *s, struct err *e)
 {
     return err_set(e, ERR_UNIMPLEMENTED, "cuBLASLt: no algorithm for (%lld,%lld) times (%lld,%lld)",
                    (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n);
@@ -275,21 +275,21 @@ static enum err_code declined(const struct shape *s, struct err *e)
 
 /* UNIMPLEMENTED: cuBLASLt has nothing for it, or so it says when it should begin: an epilogue that it offered
  * is then not asked for again. */
-static enum err_code run(struct gemm *g, const struct call *c, struct err *e)
+static enum err_code gemm_run(struct gemm *g, const struct call *c, struct err *e)
 {
     struct plan *p = NULL;
-    if (find(g, c, &p, e))
+    if (plan_find(g, c, &p, e))
         return e->code;
     if (p->declined)
-        return declined(&c->shape, e);
+        return gemm_decline(&c->shape, e);
     cublasStatus_t status = set_pointers(p->product, c);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = launch(g, p, c, &p->algorithm, g->workspace, g->stream);
+        status = plan_launch(g, p, c, &p->algorithm, g->workspace, g->stream);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
         p->declined = true;
-        return declined(&c->shape, e);
+        return gemm_decline(&c->shape, e);
     }
-    return status == CUBLAS_STATUS_SUCCESS ? ERR_OK : failed(e, "a product", status);
+    return status == CUBLAS_STATUS_SUCCESS ? ERR_OK : gemm_fail(e, "a product", status);
 }
 
 /* ---- what the device asks for */
@@ -329,7 +329,7 @@ enum err_code gemm_product(struct gemm *g, const struct device_product *h, struc
     if (h->m == 0 || h->n == 0 || (h->k == 0 && c.shape.adds))
         return ERR_OK;
     if (h->k > 0)
-        return run(g, &c, e);
+        return gemm_run(g, &c, e);
     cudaError_t code = cudaMemsetAsync(h->c, 0, (size_t)(h->m * h->n) * device_size(h->out), g->stream);
     return code == cudaSuccess ? ERR_OK : cuda_error(code, "an empty product", e);
 }
@@ -337,8 +337,8 @@ enum err_code gemm_product(struct gemm *g, const struct device_product *h, struc
 /* One product with the bias in it, and the activation. UNIMPLEMENTED: not in one. The activation's input is
  * the epilogue's "aux"; cuBLASLt's GELU is the tanh form, and a bias is of the result's type. It has taken
  * algorithms that read a bias 16 bytes at a time wherever that lay (pytorch/pytorch#194497). */
-static enum err_code fused(struct gemm *g, const struct device_linear *h,
-                           const struct device_product *product, struct err *e)
+static enum err_code gemm_run_fused(struct gemm *g, const struct device_linear *h,
+                                    const struct device_product *product, struct err *e)
 {
     struct call c = call_of(product);
     bool bf16 = h->kept == DEVICE_BF16;
@@ -354,7 +354,7 @@ static enum err_code fused(struct gemm *g, const struct device_linear *h,
         c.shape.align_c = alignment_of(h->a);
         c.shape.align_aux = alignment_of(h->z);
     }
-    return run(g, &c, e);
+    return gemm_run(g, &c, e);
 }
 
 enum err_code gemm_activation_grad(struct gemm *g, const struct device_activation_grad *h, struct err *e)
@@ -375,7 +375,7 @@ enum err_code gemm_activation_grad(struct gemm *g, const struct device_activatio
     c.shape.epilogue = CUBLASLT_EPILOGUE_DGELU;
     c.aux = (void *)h->z; /* only read */
     c.shape.align_aux = alignment_of(h->z);
-    return run(g, &c, e);
+    return gemm_run(g, &c, e);
 }
 
 enum err_code gemm_linear(struct gemm *g, const struct device_linear *h, struct err *e)
@@ -392,7 +392,7 @@ enum err_code gemm_linear(struct gemm *g, const struct device_linear *h, struct 
                                      .c = h->z};
     if (h->rows == 0 || h->out == 0)
         return ERR_OK;
-    if (h->in > 0 && fused(g, h, &product, &why) == ERR_OK)
+    if (h->in > 0 && gemm_run_fused(g, h, &product, &why) == ERR_OK)
         return ERR_OK;
     if (why.code != ERR_OK && why.code != ERR_UNIMPLEMENTED) {
         *e = why;
@@ -419,7 +419,7 @@ enum err_code gemm_open(struct gemm **out, cudaStream_t stream, struct err *e)
     cudaError_t code = cudaMalloc(&g->workspace, WORKSPACE_BYTES);
     if (status != CUBLAS_STATUS_SUCCESS || code != cudaSuccess) {
         gemm_close(g);
-        return code == cudaSuccess ? failed(e, "opening it", status)
+        return code == cudaSuccess ? gemm_fail(e, "opening it", status)
                                    : cuda_error(code, "room for matrix products", e);
     }
     *out = g;
@@ -431,7 +431,7 @@ void gemm_close(struct gemm *g)
     if (!g)
         return;
     for (size_t i = 0; i < g->count; i++)
-        drop(&g->plan[i]);
+        plan_release(&g->plan[i]);
     if (g->lib)
         (void)cublasLtDestroy(g->lib);
     gemm_timer_close(g->timer);

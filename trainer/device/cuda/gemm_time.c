@@ -56,7 +56,7 @@ size_t gemm_timer_bytes(const struct gemm_timer *t)
     return t ? t->bytes : 0;
 }
 
-static bool room_for(struct gemm_timer *t, size_t bytes)
+static bool timer_grow_room(struct gemm_timer *t, size_t bytes)
 {
     void *room = NULL;
     if (bytes <= t->room_bytes)
@@ -86,7 +86,7 @@ static bool is_through(struct gemm_timer *t)
     }
 }
 
-static size_t rounded(size_t bytes)
+static size_t align_bytes(size_t bytes)
 {
     return (bytes + 255) / 256 * 256;
 }
@@ -94,7 +94,7 @@ static size_t rounded(size_t bytes)
 /* Milliseconds of the runs after the first; negative: it fails. */
 static float time_one(struct gemm_timer *t, const struct gemm_trial *trial, int way)
 {
-    char *aux = (char *)t->room + rounded(trial->result), *workspace = aux + rounded(trial->aux);
+    char *aux = (char *)t->room + align_bytes(trial->result), *workspace = aux + align_bytes(trial->aux);
     float ms = -1.0f;
     for (int i = 0; i <= TIMED_RUNS; i++) {
         if (i == 1 && cudaEventRecord(t->from, t->stream) != cudaSuccess)
@@ -112,7 +112,8 @@ int gemm_timer_fastest(struct gemm_timer *t, const struct gemm_trial *trial)
 {
     float best = -1.0f;
     int at = 0;
-    bool ready = room_for(t, rounded(trial->result) + rounded(trial->aux) + rounded(trial->workspace));
+    bool ready = timer_grow_room(t, align_bytes(trial->result) + align_bytes(trial->aux) +
+                                        align_bytes(trial->workspace));
     for (int i = 0; ready && !t->late && i < trial->count; i++) {
         float ms = time_one(t, trial, i);
         if (ms >= 0.0f && (best < 0.0f || ms < best)) {

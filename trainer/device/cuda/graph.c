@@ -2,7 +2,7 @@
  * itself: where it fails, the caller does the work again, and nothing is captured any more. */
 #include "trainer/device/cuda/cuda.h"
 
-static void drop(struct cuda_graph *g)
+static void graph_release(struct cuda_graph *g)
 {
     if (g->run)
         (void)cudaGraphExecDestroy(g->run);
@@ -12,7 +12,7 @@ static void drop(struct cuda_graph *g)
 void cuda_forget(struct cuda_device *c)
 {
     for (unsigned i = 0; i < c->graphs; i++)
-        drop(&c->graph[i]);
+        graph_release(&c->graph[i]);
     c->graphs = c->oldest_graph = 0;
 }
 
@@ -31,14 +31,14 @@ void cuda_record(struct device *d, uint64_t key)
     c->plain = true;
 }
 
-static bool keep(struct cuda_device *c, cudaGraph_t graph)
+static bool graph_store(struct cuda_device *c, cudaGraph_t graph)
 {
     struct cuda_graph made = {.key = c->recording};
     if (cudaGraphInstantiate(&made.run, graph, 0) != cudaSuccess)
         return false;
     struct cuda_graph *at =
         &c->graph[c->graphs < CUDA_GRAPHS ? c->graphs++ : c->oldest_graph++ % CUDA_GRAPHS];
-    drop(at);
+    graph_release(at);
     *at = made;
     return true;
 }
@@ -50,8 +50,8 @@ bool cuda_recorded(struct device *d)
     uint64_t key = c->recording;
     if (!key)
         return true; /* it was done as it came, or there was an error before */
-    bool ok =
-        cudaStreamEndCapture(c->stream, &graph) == cudaSuccess && graph && cuda_ready(c) && keep(c, graph);
+    bool ok = cudaStreamEndCapture(c->stream, &graph) == cudaSuccess && graph && cuda_ready(c) &&
+              graph_store(c, graph);
     if (graph)
         (void)cudaGraphDestroy(graph);
     c->recording = 0;

@@ -8,14 +8,14 @@
 #include "base/mem.h"
 #include "trainer/device/cuda/cuda.h"
 
-static void remember(struct cuda_device *c, void *memory, size_t bytes)
+static void block_record(struct cuda_device *c, void *memory, size_t bytes)
 {
     struct cuda_block *b = xcalloc(1, sizeof(*b));
     *b = (struct cuda_block){c->blocks, memory, bytes};
     c->blocks = b;
 }
 
-static enum err_code take(size_t bytes, void **out, struct err *e)
+static enum err_code block_allocate(size_t bytes, void **out, struct err *e)
 {
     size_t left = 0, whole = 0;
     cudaError_t code = cudaMalloc(out, bytes ? bytes : 1);
@@ -33,7 +33,7 @@ enum err_code cuda_alloc(struct device *d, size_t bytes, void **out, struct err 
 {
     struct cuda_device *c = cuda_of(d);
     void *memory = NULL;
-    if (take(bytes, &memory, e))
+    if (block_allocate(bytes, &memory, e))
         return e->code;
     cudaError_t code = cudaMemsetAsync(memory, 0, bytes, c->stream);
     if (code != cudaSuccess) {
@@ -41,7 +41,7 @@ enum err_code cuda_alloc(struct device *d, size_t bytes, void **out, struct err 
         (void)cudaFree(memory);
         return e->code;
     }
-    remember(c, memory, bytes);
+    block_record(c, memory, bytes);
     d->bytes += bytes;
     *out = memory;
     return ERR_OK;
@@ -77,10 +77,10 @@ enum err_code cuda_work_grow(struct cuda_device *c, size_t bytes, struct err *e)
     void *memory = NULL;
     if (bytes <= c->work.bytes)
         return ERR_OK;
-    if (take(bytes, &memory, e))
+    if (block_allocate(bytes, &memory, e))
         return e->code;
     if (c->work.memory)
-        remember(c, c->work.memory, 0);
+        block_record(c, c->work.memory, 0);
     c->base.workspace += bytes;
     c->work = (struct cuda_workspace){memory, bytes};
     return ERR_OK;

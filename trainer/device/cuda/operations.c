@@ -1,7 +1,7 @@
 /* device.h's operations: each puts its kernels on the stream, unless there was an error before. */
 #include "trainer/device/cuda/cuda.h"
 
-static void done(struct cuda_device *c, enum err_code code, const struct err *e)
+static void op_check(struct cuda_device *c, enum err_code code, const struct err *e)
 {
     if (code)
         cuda_failed(c, e);
@@ -14,25 +14,25 @@ static void count_gemm(struct cuda_device *c, size_t before)
     c->base.workspace += gemm_bytes(c->gemm) - before;
 }
 
-static void product(struct device *d, const struct device_product *h)
+static void op_product(struct device *d, const struct device_product *h)
 {
     struct cuda_device *c = cuda_of(d);
     struct err e = {0};
     if (!cuda_ready(c))
         return;
     size_t before = gemm_bytes(c->gemm);
-    done(c, gemm_product(c->gemm, h, &e), &e);
+    op_check(c, gemm_product(c->gemm, h, &e), &e);
     count_gemm(c, before);
 }
 
-static void linear(struct device *d, const struct device_linear *h)
+static void op_linear(struct device *d, const struct device_linear *h)
 {
     struct cuda_device *c = cuda_of(d);
     struct err e = {0};
     if (!cuda_ready(c))
         return;
     size_t before = gemm_bytes(c->gemm);
-    done(c, gemm_linear(c->gemm, h, &e), &e);
+    op_check(c, gemm_linear(c->gemm, h, &e), &e);
     count_gemm(c, before);
 }
 
@@ -48,7 +48,7 @@ static bool activation_grad(struct device *d, const struct device_activation_gra
     count_gemm(c, before);
     if (code == ERR_UNIMPLEMENTED)
         return false;
-    done(c, code, &e);
+    op_check(c, code, &e);
     if (cuda_ready(c))
         cuda_ok(c, cuda_bias_activate(c->stream, h->kind, h->type, h->a, (void *)h->z, NULL, h->rows, h->in),
                 "activation_grad");
@@ -60,7 +60,7 @@ static bool activation_grad(struct device *d, const struct device_activation_gra
 
 /* ---- flat arrays and matrices */
 
-static void narrow(struct device *d, void *bf16, const float *x, size_t n)
+static void op_narrow(struct device *d, void *bf16, const float *x, size_t n)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
@@ -75,15 +75,15 @@ static void bias_grad(struct device *d, enum device_type type, float *db, const 
         cuda_ok(c, cuda_bias_grad(c->stream, &c->work, type, db, dy, rows, cols), "bias_grad");
 }
 
-static void activate(struct device *d, enum device_activation kind, float *y, const float *x, size_t n)
+static void op_activate(struct device *d, enum device_activation kind, float *y, const float *x, size_t n)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
         cuda_ok(c, cuda_activate(c->stream, kind, y, x, n), "activate");
 }
 
-static void activate_grad(struct device *d, enum device_activation kind, float *dx, const float *dy,
-                          const float *x, size_t n)
+static void op_activate_grad(struct device *d, enum device_activation kind, float *dx, const float *dy,
+                             const float *x, size_t n)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
@@ -101,14 +101,14 @@ static void bias_activate_grad(struct device *d, enum device_activation kind, en
                 "bias_activate_grad");
 }
 
-static void scale(struct device *d, float *x, size_t n, float by)
+static void op_scale(struct device *d, float *x, size_t n, float by)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
         cuda_ok(c, cuda_scale(c->stream, x, n, by), "scale");
 }
 
-static void add(struct device *d, float *y, const float *x, size_t n)
+static void op_add(struct device *d, float *y, const float *x, size_t n)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
@@ -117,8 +117,8 @@ static void add(struct device *d, float *y, const float *x, size_t n)
 
 /* ---- sequences */
 
-static void embed(struct device *d, const struct device_embedding *h, const float *wte, const float *wpe,
-                  float *x)
+static void op_embed(struct device *d, const struct device_embedding *h, const float *wte, const float *wpe,
+                     float *x)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
@@ -126,27 +126,27 @@ static void embed(struct device *d, const struct device_embedding *h, const floa
 }
 
 /* The only one whose room depends on its sizes; reserve has made it as a rule. */
-static void embed_grad(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
-                       float *dx)
+static void op_embed_grad(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
+                          float *dx)
 {
     struct cuda_device *c = cuda_of(d);
     struct device_sizes sizes = {.n = h->n, .vocab = h->vocab};
     struct err e = {0};
     if (!cuda_ready(c))
         return;
-    done(c, cuda_work_grow(c, cuda_workspace_bytes(&sizes), &e), &e);
+    op_check(c, cuda_work_grow(c, cuda_workspace_bytes(&sizes), &e), &e);
     if (cuda_ready(c))
         cuda_ok(c, cuda_embed_grad(c->stream, &c->work, h, dwte, dwpe, dx), "embed_grad");
 }
 
-static void norm(struct device *d, const struct device_norm *h)
+static void op_norm(struct device *d, const struct device_norm *h)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
         cuda_ok(c, cuda_norm(c->stream, h), "norm");
 }
 
-static void norm_grad(struct device *d, const struct device_norm_grad *h)
+static void op_norm_grad(struct device *d, const struct device_norm_grad *h)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
@@ -160,20 +160,20 @@ static void count_attention(struct cuda_device *c, size_t before)
 }
 
 /* An error of CUDA's own may be its context's end. */
-static void attended(struct cuda_device *c, enum err_code code, const struct err *e)
+static void op_check_attention(struct cuda_device *c, enum err_code code, const struct err *e)
 {
     if (!code || cuda_ok(c, cudaGetLastError(), "attention"))
-        done(c, code, e);
+        op_check(c, code, e);
 }
 
-static void attention(struct device *d, const struct device_attention *h)
+static void op_attention(struct device *d, const struct device_attention *h)
 {
     struct cuda_device *c = cuda_of(d);
     struct err e = {0};
     if (!cuda_ready(c))
         return;
     size_t before = attention_bytes(c->attention);
-    attended(c, attention_forward(c->attention, h, &e), &e);
+    op_check_attention(c, attention_forward(c->attention, h, &e), &e);
     count_attention(c, before);
 }
 
@@ -184,11 +184,11 @@ static void attention_grad(struct device *d, const struct device_attention *h, c
     if (!cuda_ready(c))
         return;
     size_t before = attention_bytes(c->attention);
-    attended(c, attention_backward(c->attention, h, d_o, dqkv, &e), &e);
+    op_check_attention(c, attention_backward(c->attention, h, d_o, dqkv, &e), &e);
     count_attention(c, before);
 }
 
-static enum err_code reserve(struct device *d, const struct device_sizes *sizes, struct err *e)
+static enum err_code op_reserve(struct device *d, const struct device_sizes *sizes, struct err *e)
 {
     struct cuda_device *c = cuda_of(d);
     size_t before = attention_bytes(c->attention);
@@ -201,15 +201,15 @@ static enum err_code reserve(struct device *d, const struct device_sizes *sizes,
 
 /* ---- losses and optimizers */
 
-static void cross_entropy(struct device *d, const struct device_classes *h)
+static void op_cross_entropy(struct device *d, const struct device_classes *h)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
         cuda_ok(c, cuda_cross_entropy(c->stream, &c->work, h), "cross_entropy");
 }
 
-static void mse(struct device *d, float *dx, const float *x, const float *y, int64_t rows, int64_t cols,
-                float by, struct device_tally *tally)
+static void op_mse(struct device *d, float *dx, const float *x, const float *y, int64_t rows, int64_t cols,
+                   float by, struct device_tally *tally)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
@@ -230,7 +230,7 @@ static void sum_squares(struct device *d, const float *x, size_t n, double *out)
         cuda_ok(c, cuda_sum_squares(c->stream, &c->work, x, n, out), "sum_squares");
 }
 
-static void digest(struct device *d, uint64_t *sums, const float *x, size_t n)
+static void op_digest(struct device *d, uint64_t *sums, const float *x, size_t n)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
@@ -244,15 +244,15 @@ static void clip_scale(struct device *d, float *to, const double *squares, doubl
         cuda_ok(c, cuda_clip_scale(c->stream, to, squares, clip), "clip_scale");
 }
 
-static void sgd(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n)
+static void op_sgd(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
         cuda_ok(c, cuda_sgd(c->stream, h, p, g, v, n), "sgd");
 }
 
-static void adamw(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m,
-                  float *v, size_t n)
+static void op_adamw(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m,
+                     float *v, size_t n)
 {
     struct cuda_device *c = cuda_of(d);
     if (cuda_ready(c))
@@ -261,29 +261,29 @@ static void adamw(struct device *d, const struct device_adamw *h, float *p, cons
 
 void cuda_operations(struct device_ops *ops)
 {
-    ops->product = product;
-    ops->linear = linear;
-    ops->narrow = narrow;
+    ops->product = op_product;
+    ops->linear = op_linear;
+    ops->narrow = op_narrow;
     ops->bias_grad = bias_grad;
-    ops->activate = activate;
-    ops->activate_grad = activate_grad;
+    ops->activate = op_activate;
+    ops->activate_grad = op_activate_grad;
     ops->bias_activate_grad = bias_activate_grad;
     ops->activation_grad = activation_grad;
-    ops->embed = embed;
-    ops->embed_grad = embed_grad;
-    ops->norm = norm;
-    ops->norm_grad = norm_grad;
-    ops->attention = attention;
+    ops->embed = op_embed;
+    ops->embed_grad = op_embed_grad;
+    ops->norm = op_norm;
+    ops->norm_grad = op_norm_grad;
+    ops->attention = op_attention;
     ops->attention_grad = attention_grad;
-    ops->reserve = reserve;
-    ops->cross_entropy = cross_entropy;
-    ops->mse = mse;
+    ops->reserve = op_reserve;
+    ops->cross_entropy = op_cross_entropy;
+    ops->mse = op_mse;
     ops->tally_mean = tally_mean;
     ops->sum_squares = sum_squares;
-    ops->digest = digest;
+    ops->digest = op_digest;
     ops->clip_scale = clip_scale;
-    ops->scale = scale;
-    ops->add = add;
-    ops->sgd = sgd;
-    ops->adamw = adamw;
+    ops->scale = op_scale;
+    ops->add = op_add;
+    ops->sgd = op_sgd;
+    ops->adamw = op_adamw;
 }

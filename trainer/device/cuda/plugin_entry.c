@@ -12,7 +12,7 @@
 __attribute__((visibility("default"))) const struct plugin *ddp_plugin(uint32_t abi);
 
 /* All that the bits of a training may depend on. */
-static void describe(char *out, size_t size, int nccl)
+static void plugin_describe(char *out, size_t size, int nccl)
 {
     CLEANUP(buf_release) struct buf text = {0};
     char cudnn[32];
@@ -33,6 +33,6 @@ const struct plugin *ddp_plugin(uint32_t abi)
 #ifdef DDP_CUDA_NCCL
     plugin.nccl_version = nccl_comm_ops.version();
 #endif
-    describe(version, sizeof(version), plugin.nccl_version);
+    plugin_describe(version, sizeof(version), plugin.nccl_version);
     return abi == PLUGIN_ABI ? &plugin : NULL;
 }

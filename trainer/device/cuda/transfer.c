@@ -31,7 +31,7 @@ void cuda_slots_close(struct cuda_device *c)
     }
 }
 
-static size_t piece_of(size_t bytes, size_t from)
+static size_t transfer_piece(size_t bytes, size_t from)
 {
     return bytes - from < CUDA_SLOT_BYTES ? bytes - from : CUDA_SLOT_BYTES;
 }
@@ -43,8 +43,8 @@ static struct cuda_slot *next_slot(struct cuda_device *c)
     return cuda_await(c, s->done) ? s : NULL;
 }
 
-static bool put(struct cuda_device *c, const struct cuda_slot *s, void *to, const void *from, size_t bytes,
-                enum cudaMemcpyKind kind, const char *what)
+static bool slot_copy(struct cuda_device *c, const struct cuda_slot *s, void *to, const void *from,
+                      size_t bytes, enum cudaMemcpyKind kind, const char *what)
 {
     return cuda_ok(c, cudaMemcpyAsync(to, from, bytes, kind, c->stream), what) &&
            cuda_ok(c, cudaEventRecord(s->done, c->stream), what);
@@ -54,16 +54,16 @@ void cuda_upload(struct device *d, void *to, const void *from_host, size_t bytes
 {
     struct cuda_device *c = cuda_of(d);
     for (size_t from = 0; from < bytes && cuda_ready(c); from += CUDA_SLOT_BYTES) {
-        size_t n = piece_of(bytes, from);
+        size_t n = transfer_piece(bytes, from);
         struct cuda_slot *s = next_slot(c);
         if (!s)
             return;
         memcpy(s->pinned, (const char *)from_host + from, n);
-        put(c, s, (char *)to + from, s->pinned, n, cudaMemcpyHostToDevice, "copying to the GPU");
+        slot_copy(c, s, (char *)to + from, s->pinned, n, cudaMemcpyHostToDevice, "copying to the GPU");
     }
 }
 
-static bool empty(struct cuda_device *c, const struct cuda_slot *s, char *to, size_t bytes)
+static bool slot_drain(struct cuda_device *c, const struct cuda_slot *s, char *to, size_t bytes)
 {
     if (!cuda_await(c, s->done))
         return false;
@@ -71,7 +71,7 @@ static bool empty(struct cuda_device *c, const struct cuda_slot *s, char *to, si
     return true;
 }
 
-static bool fetch(struct cuda_device *c, char *to, const char *from, size_t bytes)
+static bool transfer_fetch(struct cuda_device *c, char *to, const char *from, size_t bytes)
 {
     struct cuda_slot *under_way[AHEAD + 1] = {0};
     size_t pieces = (bytes + CUDA_SLOT_BYTES - 1) / CUDA_SLOT_BYTES;
@@ -79,12 +79,13 @@ static bool fetch(struct cuda_device *c, char *to, const char *from, size_t byte
         if (i < pieces) {
             size_t at = i * CUDA_SLOT_BYTES;
             struct cuda_slot *s = under_way[i % (AHEAD + 1)] = next_slot(c);
-            if (!s || !put(c, s, s->pinned, from + at, piece_of(bytes, at), cudaMemcpyDeviceToHost,
-                           "copying from the GPU"))
+            if (!s || !slot_copy(c, s, s->pinned, from + at, transfer_piece(bytes, at),
+                                 cudaMemcpyDeviceToHost, "copying from the GPU"))
                 return false;
         }
         size_t at = (i - AHEAD) * CUDA_SLOT_BYTES;
-        if (i >= AHEAD && !empty(c, under_way[(i - AHEAD) % (AHEAD + 1)], to + at, piece_of(bytes, at)))
+        if (i >= AHEAD &&
+            !slot_drain(c, under_way[(i - AHEAD) % (AHEAD + 1)], to + at, transfer_piece(bytes, at)))
             return false;
     }
     return true;
@@ -93,7 +94,7 @@ static bool fetch(struct cuda_device *c, char *to, const char *from, size_t byte
 void cuda_download(struct device *d, void *to_host, const void *from, size_t bytes)
 {
     struct cuda_device *c = cuda_of(d);
-    if (!cuda_ready(c) || !fetch(c, to_host, from, bytes))
+    if (!cuda_ready(c) || !transfer_fetch(c, to_host, from, bytes))
         memset(to_host, 0, bytes);
 }
 

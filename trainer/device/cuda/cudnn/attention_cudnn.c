@@ -95,7 +95,7 @@ static enum err_code make_plan(struct attention_cudnn *c, struct entry *at, stru
     return code;
 }
 
-static bool same(const struct cudnn_heads *a, const struct cudnn_heads *b)
+static bool heads_equal(const struct cudnn_heads *a, const struct cudnn_heads *b)
 {
     return a->rows == b->rows && a->heads == b->heads && a->context == b->context && a->size == b->size;
 }
@@ -106,7 +106,7 @@ static struct entry *plan_for(struct attention_cudnn *c, const struct cudnn_head
 {
     struct entry *at = NULL;
     for (int i = 0; i < c->plans && !at; i++)
-        if (c->plan[i].backward == backward && same(&c->plan[i].n, n))
+        if (c->plan[i].backward == backward && heads_equal(&c->plan[i].n, n))
             at = &c->plan[i];
     if (!at && make && c->plans < PLANS) {
         at = &c->plan[c->plans++];
@@ -121,8 +121,8 @@ static struct entry *plan_for(struct attention_cudnn *c, const struct cudnn_head
 
 /* How many rows go at a time: a divisor of all of them, so that one plan does, of which every part's lines
  * begin at 16 bytes. */
-static struct cudnn_heads part_of(const struct attention_cudnn *c, const struct device_attention *h,
-                                  bool backward)
+static struct cudnn_heads heads_of_part(const struct attention_cudnn *c, const struct device_attention *h,
+                                        bool backward)
 {
     struct cudnn_heads n = {h->n.rows, h->heads, h->n.context, h->n.width / h->heads};
     int64_t wide = (n.context + 63) / 64 * 64, row = n.heads * wide * wide * 2;
@@ -138,7 +138,7 @@ static size_t sums_bytes(const struct cudnn_heads *n)
     return ((size_t)(n->rows * n->heads * n->context) * sizeof(float) + 255) / 256 * 256;
 }
 
-static bool takes(const struct device_attention *h)
+static bool attention_cudnn_supports(const struct device_attention *h)
 {
     return h->kept == DEVICE_BF16 && h->dropout.p <= 0.0f && h->n.width / h->heads % 8 == 0;
 }
@@ -146,8 +146,8 @@ static bool takes(const struct device_attention *h)
 enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct device_attention *h,
                                       bool backward, bool make, size_t *room, struct err *e)
 {
-    struct cudnn_heads n = part_of(c, h, backward);
-    if (!takes(h))
+    struct cudnn_heads n = heads_of_part(c, h, backward);
+    if (!attention_cudnn_supports(h))
         return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: bf16 without dropout, heads in steps of 8 only");
     struct entry *at = plan_for(c, &n, backward, make, e);
     if (!at)
@@ -156,7 +156,7 @@ enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct de
     return ERR_OK;
 }
 
-static const uint16_t *moved(const void *p, int64_t elements)
+static const uint16_t *bf16_offset(const void *p, int64_t elements)
 {
     return (const uint16_t *)p + elements;
 }
@@ -164,15 +164,15 @@ static const uint16_t *moved(const void *p, int64_t elements)
 enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct device_attention *h, void *room,
                                       struct err *e)
 {
-    struct cudnn_heads n = part_of(c, h, false);
+    struct cudnn_heads n = heads_of_part(c, h, false);
     const struct entry *at = plan_for(c, &n, false, false, e);
     if (!at)
         return e->code;
     float scale = 1.0f / sqrtf((float)n.size), hidden = -INFINITY;
     const int64_t numbers[] = {CUDNN_Q, CUDNN_K, CUDNN_V, CUDNN_O, CUDNN_STATS, CUDNN_SCALE, CUDNN_HIDDEN};
     void *pointers[] = {(void *)h->qkv,
-                        (void *)moved(h->qkv, h->n.width),
-                        (void *)moved(h->qkv, 2 * h->n.width),
+                        (void *)bf16_offset(h->qkv, h->n.width),
+                        (void *)bf16_offset(h->qkv, 2 * h->n.width),
                         h->o,
                         h->lse,
                         &scale,
@@ -184,7 +184,7 @@ enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct de
 enum err_code attention_cudnn_backward(struct attention_cudnn *c, const struct device_attention *h,
                                        const void *d_o, void *dqkv, void *room, struct err *e)
 {
-    struct cudnn_heads n = part_of(c, h, true);
+    struct cudnn_heads n = heads_of_part(c, h, true);
     const struct entry *at = plan_for(c, &n, true, false, e);
     if (!at)
         return e->code;
@@ -195,12 +195,12 @@ enum err_code attention_cudnn_backward(struct attention_cudnn *c, const struct d
                                CUDNN_SCALE, CUDNN_HIDDEN, CUDNN_ONE};
     for (int64_t row = 0; row < h->n.rows; row += n.rows) {
         int64_t w = h->n.width, token = row * h->n.context;
-        const uint16_t *qkv = moved(h->qkv, token * 3 * w), *d = moved(dqkv, token * 3 * w);
+        const uint16_t *qkv = bf16_offset(h->qkv, token * 3 * w), *d = bf16_offset(dqkv, token * 3 * w);
         void *pointers[] = {(void *)qkv,
                             (void *)(qkv + w),
                             (void *)(qkv + 2 * w),
-                            (void *)moved(h->o, token * w),
-                            (void *)moved(d_o, token * w),
+                            (void *)bf16_offset(h->o, token * w),
+                            (void *)bf16_offset(d_o, token * w),
                             (void *)d,
                             (void *)(d + w),
                             (void *)(d + 2 * w),

@@ -7,7 +7,7 @@
 #include "trainer/device/device.h"
 
 /* cuDNN's attention: plans by shape, made when a shape is first seen. What it declines, our own kernels do.
- * Where the plugin is built without cuDNN, attention_alone.c says so instead. */
+ * Where the plugin is built without cuDNN, attention_no_cudnn.c says so instead. */
 
 struct attention_cudnn;
 

@@ -29,25 +29,25 @@ static struct view view_of(const struct cudnn_heads *n)
     };
 }
 
-static cudnnBackendDescriptor_t pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode,
-                                          cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
-                                          cudnnDataType_t type, const struct cudnn_shape *shape)
+static cudnnBackendDescriptor_t graph_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode,
+                                                cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
+                                                cudnnDataType_t type, const struct cudnn_shape *shape)
 {
     cudnnBackendDescriptor_t y = cudnn_virtual(g, type, shape);
     cudnn_pointwise(g, mode, F32, x, b, NULL, -1, y);
     return y;
 }
 
-static cudnnBackendDescriptor_t multiply(struct cudnn_graph *g, cudnnBackendDescriptor_t a,
-                                         cudnnBackendDescriptor_t b, const struct cudnn_shape *shape)
+static cudnnBackendDescriptor_t graph_matmul(struct cudnn_graph *g, cudnnBackendDescriptor_t a,
+                                             cudnnBackendDescriptor_t b, const struct cudnn_shape *shape)
 {
     cudnnBackendDescriptor_t y = cudnn_virtual(g, F32, shape);
     cudnn_multiply(g, a, b, y);
     return y;
 }
 
-static cudnnBackendDescriptor_t reshape(struct cudnn_graph *g, cudnnBackendDescriptor_t x,
-                                        const struct cudnn_shape *shape)
+static cudnnBackendDescriptor_t graph_reshape(struct cudnn_graph *g, cudnnBackendDescriptor_t x,
+                                              const struct cudnn_shape *shape)
 {
     cudnnBackendDescriptor_t y = cudnn_virtual(g, BF16, shape);
     cudnn_reshape(g, x, y);
@@ -55,8 +55,8 @@ static cudnnBackendDescriptor_t reshape(struct cudnn_graph *g, cudnnBackendDescr
 }
 
 /* A query sees itself and what lies before it; other scores become -infinity. */
-static cudnnBackendDescriptor_t hide(struct cudnn_graph *g, cudnnBackendDescriptor_t scores,
-                                     const struct view *v)
+static cudnnBackendDescriptor_t graph_mask_causal(struct cudnn_graph *g, cudnnBackendDescriptor_t scores,
+                                                  const struct view *v)
 {
     cudnnBackendDescriptor_t hidden = cudnn_value(g, CUDNN_HIDDEN, F32);
     cudnnBackendDescriptor_t query = cudnn_virtual(g, CUDNN_DATA_INT32, &v->scores);
@@ -80,18 +80,18 @@ void cudnn_attention_forward(struct cudnn_graph *g, const struct cudnn_heads *n)
     cudnnBackendDescriptor_t stats = cudnn_tensor(g, CUDNN_STATS, F32, &w.lines);
     cudnnBackendDescriptor_t scale = cudnn_value(g, CUDNN_SCALE, F32);
 
-    cudnnBackendDescriptor_t s = multiply(g, q, k, &w.scores);
-    s = pointwise(g, CUDNN_POINTWISE_MUL, s, scale, F32, &w.scores);
-    s = hide(g, s, &w);
+    cudnnBackendDescriptor_t s = graph_matmul(g, q, k, &w.scores);
+    s = graph_pointwise(g, CUDNN_POINTWISE_MUL, s, scale, F32, &w.scores);
+    s = graph_mask_causal(g, s, &w);
     cudnnBackendDescriptor_t most = cudnn_virtual(g, F32, &w.lines);
     cudnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, s, most);
-    s = pointwise(g, CUDNN_POINTWISE_SUB, s, most, F32, &w.scores);
-    cudnnBackendDescriptor_t power = pointwise(g, CUDNN_POINTWISE_EXP, s, NULL, F32, &w.scores);
+    s = graph_pointwise(g, CUDNN_POINTWISE_SUB, s, most, F32, &w.scores);
+    cudnnBackendDescriptor_t power = graph_pointwise(g, CUDNN_POINTWISE_EXP, s, NULL, F32, &w.scores);
     cudnnBackendDescriptor_t sum = cudnn_virtual(g, F32, &w.lines);
     cudnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, power, sum);
-    cudnnBackendDescriptor_t logarithm = pointwise(g, CUDNN_POINTWISE_LOG, sum, NULL, F32, &w.lines);
+    cudnnBackendDescriptor_t logarithm = graph_pointwise(g, CUDNN_POINTWISE_LOG, sum, NULL, F32, &w.lines);
     cudnn_pointwise(g, CUDNN_POINTWISE_ADD, F32, most, logarithm, NULL, -1, stats);
-    cudnnBackendDescriptor_t weight = pointwise(g, CUDNN_POINTWISE_DIV, power, sum, BF16, &w.scores);
+    cudnnBackendDescriptor_t weight = graph_pointwise(g, CUDNN_POINTWISE_DIV, power, sum, BF16, &w.scores);
     cudnn_multiply(g, weight, v, o);
 }
 
@@ -111,22 +111,22 @@ void cudnn_attention_backward(struct cudnn_graph *g, const struct cudnn_heads *n
     cudnnBackendDescriptor_t dk = cudnn_tensor(g, CUDNN_DK, BF16, &w.packed);
     cudnnBackendDescriptor_t dv = cudnn_tensor(g, CUDNN_DV, BF16, &w.packed);
 
-    cudnnBackendDescriptor_t both = pointwise(g, CUDNN_POINTWISE_MUL, d_o, o, F32, &w.dense_virtual);
+    cudnnBackendDescriptor_t both = graph_pointwise(g, CUDNN_POINTWISE_MUL, d_o, o, F32, &w.dense_virtual);
     cudnnBackendDescriptor_t sum = cudnn_virtual(g, F32, &w.lines);
     cudnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, both, sum);
     cudnn_pointwise(g, CUDNN_POINTWISE_MUL, F32, sum, one, NULL, -1, sums);
 
-    cudnnBackendDescriptor_t s = multiply(g, q, k, &w.scores);
-    s = pointwise(g, CUDNN_POINTWISE_MUL, s, scale, F32, &w.scores);
-    s = pointwise(g, CUDNN_POINTWISE_SUB, s, stats, F32, &w.scores);
-    s = hide(g, s, &w);
-    cudnnBackendDescriptor_t p = pointwise(g, CUDNN_POINTWISE_EXP, s, NULL, F32, &w.scores);
-    cudnn_multiply(g, reshape(g, p, &w.scores_transposed), d_o, dv);
+    cudnnBackendDescriptor_t s = graph_matmul(g, q, k, &w.scores);
+    s = graph_pointwise(g, CUDNN_POINTWISE_MUL, s, scale, F32, &w.scores);
+    s = graph_pointwise(g, CUDNN_POINTWISE_SUB, s, stats, F32, &w.scores);
+    s = graph_mask_causal(g, s, &w);
+    cudnnBackendDescriptor_t p = graph_pointwise(g, CUDNN_POINTWISE_EXP, s, NULL, F32, &w.scores);
+    cudnn_multiply(g, graph_reshape(g, p, &w.scores_transposed), d_o, dv);
 
-    cudnnBackendDescriptor_t ds = multiply(g, d_o, v, &w.scores);
-    ds = pointwise(g, CUDNN_POINTWISE_SUB, ds, sums, F32, &w.scores);
-    ds = pointwise(g, CUDNN_POINTWISE_MUL, ds, p, F32, &w.scores);
-    ds = pointwise(g, CUDNN_POINTWISE_MUL, ds, scale, F32, &w.scores);
-    cudnn_multiply(g, reshape(g, ds, &w.scores_transposed), q, dk);
-    cudnn_multiply(g, ds, reshape(g, k, &w.packed), dq);
+    cudnnBackendDescriptor_t ds = graph_matmul(g, d_o, v, &w.scores);
+    ds = graph_pointwise(g, CUDNN_POINTWISE_SUB, ds, sums, F32, &w.scores);
+    ds = graph_pointwise(g, CUDNN_POINTWISE_MUL, ds, p, F32, &w.scores);
+    ds = graph_pointwise(g, CUDNN_POINTWISE_MUL, ds, scale, F32, &w.scores);
+    cudnn_multiply(g, graph_reshape(g, ds, &w.scores_transposed), q, dk);
+    cudnn_multiply(g, ds, graph_reshape(g, k, &w.packed), dq);
 }

@@ -38,84 +38,85 @@ void cudnn_graph_release(struct cudnn_graph *g)
         (void)g->lib->unmake(g->part[--g->parts]);
 }
 
-static void check(struct cudnn_graph *g, cudnnStatus_t status, const char *what)
+static void graph_check(struct cudnn_graph *g, cudnnStatus_t status, const char *what)
 {
     if (!g->failed && status != CUDNN_STATUS_SUCCESS)
         g->failed = cudnn_failed(g->lib, status, what, g->e);
 }
 
-static cudnnBackendDescriptor_t make(struct cudnn_graph *g, cudnnBackendDescriptorType_t type,
-                                     const char *what)
+static cudnnBackendDescriptor_t descriptor_create(struct cudnn_graph *g, cudnnBackendDescriptorType_t type,
+                                                  const char *what)
 {
     cudnnBackendDescriptor_t made = NULL;
     if (g->failed)
         return NULL;
     BUG_ON(g->parts == CUDNN_GRAPH_PARTS);
-    check(g, g->lib->make(type, &made), what);
+    graph_check(g, g->lib->make(type, &made), what);
     if (!g->failed)
         g->part[g->parts++] = made;
     return made;
 }
 
-static void set(struct cudnn_graph *g, cudnnBackendDescriptor_t to, cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, int64_t count, const void *values)
+static void descriptor_set_attribute(struct cudnn_graph *g, cudnnBackendDescriptor_t to,
+                                     cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                                     int64_t count, const void *values)
 {
     if (!g->failed)
-        check(g, g->lib->set(to, name, type, count, values), "attribute");
+        graph_check(g, g->lib->set(to, name, type, count, values), "attribute");
 }
 
 static void set_part(struct cudnn_graph *g, cudnnBackendDescriptor_t to, cudnnBackendAttributeName_t name,
                      cudnnBackendDescriptor_t part)
 {
-    set(g, to, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part);
+    descriptor_set_attribute(g, to, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part);
 }
 
-static void finish(struct cudnn_graph *g, cudnnBackendDescriptor_t made, const char *what)
+static void descriptor_finalize(struct cudnn_graph *g, cudnnBackendDescriptor_t made, const char *what)
 {
     if (!g->failed)
-        check(g, g->lib->finalize(made), what);
+        graph_check(g, g->lib->finalize(made), what);
 }
 
 /* ---- tensors */
 
-static cudnnBackendDescriptor_t tensor(struct cudnn_graph *g, int64_t number, cudnnDataType_t type,
-                                       const struct cudnn_shape *shape, bool is_virtual, bool by_value)
+static cudnnBackendDescriptor_t graph_tensor(struct cudnn_graph *g, int64_t number, cudnnDataType_t type,
+                                             const struct cudnn_shape *shape, bool is_virtual, bool by_value)
 {
     int64_t alignment = by_value ? 4 : 16;
-    cudnnBackendDescriptor_t t = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "tensor");
-    set(g, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    set(g, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, shape->dim);
-    set(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, shape->stride);
-    set(g, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &number);
-    set(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
-    set(g, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
-    set(g, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
-    finish(g, t, "tensor");
+    cudnnBackendDescriptor_t t = descriptor_create(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "tensor");
+    descriptor_set_attribute(g, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    descriptor_set_attribute(g, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, shape->dim);
+    descriptor_set_attribute(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, shape->stride);
+    descriptor_set_attribute(g, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &number);
+    descriptor_set_attribute(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    descriptor_set_attribute(g, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
+    descriptor_set_attribute(g, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
+    descriptor_finalize(g, t, "tensor");
     return t;
 }
 
 cudnnBackendDescriptor_t cudnn_tensor(struct cudnn_graph *g, int64_t number, cudnnDataType_t type,
                                       const struct cudnn_shape *shape)
 {
-    return tensor(g, number, type, shape, false, false);
+    return graph_tensor(g, number, type, shape, false, false);
 }
 
 cudnnBackendDescriptor_t cudnn_value(struct cudnn_graph *g, int64_t number, cudnnDataType_t type)
 {
-    return tensor(g, number, type, &(struct cudnn_shape){{1, 1, 1, 1}, {1, 1, 1, 1}}, false, true);
+    return graph_tensor(g, number, type, &(struct cudnn_shape){{1, 1, 1, 1}, {1, 1, 1, 1}}, false, true);
 }
 
 cudnnBackendDescriptor_t cudnn_virtual(struct cudnn_graph *g, cudnnDataType_t type,
                                        const struct cudnn_shape *shape)
 {
-    return tensor(g, g->next++, type, shape, true, false);
+    return graph_tensor(g, g->next++, type, shape, true, false);
 }
 
 /* ---- operations */
 
-static void add(struct cudnn_graph *g, cudnnBackendDescriptor_t operation, const char *what)
+static void graph_add_operation(struct cudnn_graph *g, cudnnBackendDescriptor_t operation, const char *what)
 {
-    finish(g, operation, what);
+    descriptor_finalize(g, operation, what);
     if (g->failed)
         return;
     BUG_ON(g->operations == CUDNN_GRAPH_OPERATIONS);
@@ -126,13 +127,14 @@ void cudnn_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnData
                      cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t t,
                      int64_t axis, cudnnBackendDescriptor_t y)
 {
-    cudnnBackendDescriptor_t how = make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "pointwise");
-    set(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    set(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &computed);
+    cudnnBackendDescriptor_t how = descriptor_create(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "pointwise");
+    descriptor_set_attribute(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    descriptor_set_attribute(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &computed);
     if (axis >= 0)
-        set(g, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
-    finish(g, how, "pointwise");
-    cudnnBackendDescriptor_t o = make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "pointwise");
+        descriptor_set_attribute(g, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
+    descriptor_finalize(g, how, "pointwise");
+    cudnnBackendDescriptor_t o =
+        descriptor_create(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "pointwise");
     set_part(g, o, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
     set_part(g, o, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     if (b)
@@ -140,110 +142,116 @@ void cudnn_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnData
     if (t)
         set_part(g, o, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t);
     set_part(g, o, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-    add(g, o, "pointwise operation");
+    graph_add_operation(g, o, "pointwise operation");
 }
 
 void cudnn_reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t by, cudnnBackendDescriptor_t x,
                   cudnnBackendDescriptor_t y)
 {
     cudnnDataType_t computed = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t how = make(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "reduction");
-    set(g, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &by);
-    set(g, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &computed);
-    finish(g, how, "reduction");
-    cudnnBackendDescriptor_t o = make(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "reduction");
+    cudnnBackendDescriptor_t how = descriptor_create(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "reduction");
+    descriptor_set_attribute(g, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1,
+                             &by);
+    descriptor_set_attribute(g, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &computed);
+    descriptor_finalize(g, how, "reduction");
+    cudnnBackendDescriptor_t o =
+        descriptor_create(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "reduction");
     set_part(g, o, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
     set_part(g, o, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
     set_part(g, o, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
-    add(g, o, "reduction operation");
+    graph_add_operation(g, o, "reduction operation");
 }
 
 void cudnn_multiply(struct cudnn_graph *g, cudnnBackendDescriptor_t a, cudnnBackendDescriptor_t b,
                     cudnnBackendDescriptor_t y)
 {
     cudnnDataType_t computed = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t how = make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR, "matmul");
-    set(g, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &computed);
-    finish(g, how, "matmul");
-    cudnnBackendDescriptor_t o = make(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "matmul");
+    cudnnBackendDescriptor_t how = descriptor_create(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR, "matmul");
+    descriptor_set_attribute(g, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &computed);
+    descriptor_finalize(g, how, "matmul");
+    cudnnBackendDescriptor_t o = descriptor_create(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "matmul");
     set_part(g, o, CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
     set_part(g, o, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
     set_part(g, o, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     set_part(g, o, CUDNN_ATTR_OPERATION_MATMUL_CDESC, y);
-    add(g, o, "matmul operation");
+    graph_add_operation(g, o, "matmul operation");
 }
 
 void cudnn_reshape(struct cudnn_graph *g, cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y)
 {
-    cudnnBackendDescriptor_t o = make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, "reshape");
+    cudnnBackendDescriptor_t o = descriptor_create(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, "reshape");
     set_part(g, o, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
     set_part(g, o, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
-    add(g, o, "reshape operation");
+    graph_add_operation(g, o, "reshape operation");
 }
 
 /* ---- plans */
 
-static cudnnBackendDescriptor_t whole(struct cudnn_graph *g, const struct cudnn_target *target)
+static cudnnBackendDescriptor_t graph_finalize(struct cudnn_graph *g, const struct cudnn_target *target)
 {
-    cudnnBackendDescriptor_t all = make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "graph");
-    set(g, all, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->operations, g->operation);
+    cudnnBackendDescriptor_t all = descriptor_create(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "graph");
+    descriptor_set_attribute(g, all, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                             g->operations, g->operation);
     if (target->handle)
-        set(g, all, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle);
-    finish(g, all, "graph");
+        descriptor_set_attribute(g, all, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                                 &target->handle);
+    descriptor_finalize(g, all, "graph");
     return all;
 }
 
 enum { ENGINES = 16 };
 
 /* How many engines cuDNN proposes, best first; their configurations are the graph's parts. */
-static int propose(struct cudnn_graph *g, const struct cudnn_target *target, cudnnBackendDescriptor_t all,
-                   cudnnBackendDescriptor_t config[ENGINES])
+static int graph_find_engines(struct cudnn_graph *g, const struct cudnn_target *target,
+                              cudnnBackendDescriptor_t all, cudnnBackendDescriptor_t config[ENGINES])
 {
     cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     int64_t count = 0;
-    cudnnBackendDescriptor_t ask = make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "heuristic");
+    cudnnBackendDescriptor_t ask = descriptor_create(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "heuristic");
     set_part(g, ask, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, all);
-    set(g, ask, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    descriptor_set_attribute(g, ask, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (target->described)
         set_part(g, ask, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target->described);
-    finish(g, ask, "heuristic");
+    descriptor_finalize(g, ask, "heuristic");
     for (int i = 0; i < ENGINES; i++)
-        config[i] = make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "engine");
+        config[i] = descriptor_create(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "engine");
     if (!g->failed)
-        check(g,
-              g->lib->get(ask, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, ENGINES, &count,
-                          config),
-              "heuristic");
+        graph_check(g,
+                    g->lib->get(ask, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, ENGINES,
+                                &count, config),
+                    "heuristic");
     return g->failed ? 0 : count < ENGINES ? (int)count : ENGINES;
 }
 
 /* Reads the engine's number, and whether its bits are always the same. */
-static bool repeats(struct cudnn_graph *g, cudnnBackendDescriptor_t config, int64_t *number)
+static bool engine_is_deterministic(struct cudnn_graph *g, cudnnBackendDescriptor_t config, int64_t *number)
 {
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     int64_t count = 0;
-    cudnnBackendDescriptor_t engine = make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "engine");
+    cudnnBackendDescriptor_t engine = descriptor_create(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "engine");
     if (g->failed)
         return false;
-    check(g,
-          g->lib->get(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine),
-          "engine");
+    graph_check(
+        g,
+        g->lib->get(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine),
+        "engine");
     if (!g->failed)
-        check(g, g->lib->get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, number),
-              "engine");
+        graph_check(g,
+                    g->lib->get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, number),
+                    "engine");
     if (!g->failed)
-        check(g,
-              g->lib->get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, note),
-              "engine");
+        graph_check(g,
+                    g->lib->get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, note),
+                    "engine");
     for (int64_t i = 0; !g->failed && i < count; i++)
         if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
             return false;
     return !g->failed;
 }
 
-static cudnnStatus_t compile(const struct cudnn *lib, const struct cudnn_target *target,
-                             cudnnBackendDescriptor_t config, struct cudnn_plan *out)
+static cudnnStatus_t plan_compile_engine(const struct cudnn *lib, const struct cudnn_target *target,
+                                         cudnnBackendDescriptor_t config, struct cudnn_plan *out)
 {
     int64_t count = 0;
     cudnnBackendDescriptor_t plan = NULL;
@@ -276,16 +284,16 @@ enum err_code cudnn_plan_make(struct cudnn_graph *g, const struct cudnn_target *
 {
     cudnnBackendDescriptor_t config[ENGINES];
     struct cudnn_plan made = {0};
-    cudnnBackendDescriptor_t all = whole(g, target);
-    int proposed = propose(g, target, all, config);
+    cudnnBackendDescriptor_t all = graph_finalize(g, target);
+    int proposed = graph_find_engines(g, target, all, config);
     if (g->failed)
         return g->failed;
     enum err_code code =
         err_set(e, ERR_UNIMPLEMENTED, "cuDNN: no engine of %d gives the same bits every time", proposed);
     for (int i = 0; i < proposed; i++) {
-        if (!repeats(g, config[i], &made.engine))
+        if (!engine_is_deterministic(g, config[i], &made.engine))
             continue;
-        cudnnStatus_t status = compile(g->lib, target, config[i], &made);
+        cudnnStatus_t status = plan_compile_engine(g->lib, target, config[i], &made);
         code = status == CUDNN_STATUS_SUCCESS ? ERR_OK : cudnn_failed(g->lib, status, "plan", e);
         if (!code || code == ERR_UNAVAILABLE) {
             *out = made;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* The symbol's address becomes a function pointer, which C alone has no cast for. */
-static bool find(void *library, const char *name, void *function)
+static bool library_symbol(void *library, const char *name, void *function)
 {
     void *at = dlsym(library, name);
     memcpy(function, &at, sizeof(at));
@@ -34,7 +34,7 @@ enum err_code cudnn_load(struct cudnn *lib, struct err *e)
         {"cudnnBackendExecute", &lib->execute},
     };
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
-        if (!find(library, wanted[i].name, wanted[i].function))
+        if (!library_symbol(library, wanted[i].name, wanted[i].function))
             return err_set(e, ERR_UNAVAILABLE, "cuDNN: libcudnn.so.9 has no \"%s\"", wanted[i].name);
     size_t version = lib->version();
     if (version / 10000 != 9 || version < 90100)

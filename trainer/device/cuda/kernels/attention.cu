@@ -25,8 +25,8 @@ static __device__ __forceinline__ float quad_sum(float x)
 /* One row (half r) of a warp's scores, of base two, becomes e^(score - top): top rises and what was summed so
  * far shrinks with it. */
 template <int WIDE>
-static __device__ __forceinline__ void soften(float s[TILE / 8][4], int r, float *top, float *sum,
-                                              float out[WIDE / 8][4])
+static __device__ __forceinline__ void mma_softmax_row(float s[TILE / 8][4], int r, float *top, float *sum,
+                                                       float out[WIDE / 8][4])
 {
     float most = *top;
 #pragma unroll
@@ -81,8 +81,8 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
         arrive();
         if (key < first)
             fetch<TILE, WIDE>(k, head + (key + TILE) * ld + w.width, ld, w.context - key - TILE, w.size);
-        soften<WIDE>(s, 0, &top[0], &sum[0], out);
-        soften<WIDE>(s, 1, &top[1], &sum[1], out);
+        mma_softmax_row<WIDE>(s, 0, &top[0], &sum[0], out);
+        mma_softmax_row<WIDE>(s, 1, &top[1], &sum[1], out);
         if (w.draw.on) {
             uint64_t mask[2] = {mask_of(&w, kept, line, l.pair), mask_of(&w, kept, line + 8, l.pair)};
 #pragma unroll
@@ -126,8 +126,8 @@ static __global__ void __launch_bounds__(THREADS) mma_delta(struct attention_wor
 
 /* What the values are weighed with (in p, less 1 / (1 - p) of dropout) and the gradient of a score (in ds),
  * from the score and d_o v. */
-static __device__ __forceinline__ void differentiate(const struct attention_work *w, float *p, float *ds,
-                                                     bool seen, bool kept, float lse, float delta)
+static __device__ __forceinline__ void mma_score_grad(const struct attention_work *w, float *p, float *ds,
+                                                      bool seen, bool kept, float lse, float delta)
 {
     float e = seen ? power_of_two(*p * (w->scale * LOG2E) - lse) : 0.0f;
     *ds = e * ((kept ? *ds * w->draw.kept : 0.0f) - delta);
@@ -173,8 +173,8 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_queries(
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 bool seen = n * 8 + l.pair + i % 2 <= line + i / 2 * 8 + reach;
-                differentiate(&w, &s[n][i], &ds[n][i], seen, is_kept(mask[i / 2], n, i), lse[i / 2],
-                              delta[i / 2]);
+                mma_score_grad(&w, &s[n][i], &ds[n][i], seen, is_kept(mask[i / 2], n, i), lse[i / 2],
+                               delta[i / 2]);
             }
         weigh<TILE / 8, WIDE>(&l, dq, ds, k);
     }
@@ -249,8 +249,8 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_keys(str
                 float lse = now->lse[j] * LOG2E, delta = now->delta[j];
 #pragma unroll
                 for (int r = 0; r < 2; r++)
-                    differentiate(&w, &p[n][2 * r + i], &ds[n][2 * r + i],
-                                  l.warp * 16 + l.group + r * 8 <= j + reach, mask >> r * 8 & 1, lse, delta);
+                    mma_score_grad(&w, &p[n][2 * r + i], &ds[n][2 * r + i],
+                                   l.warp * 16 + l.group + r * 8 <= j + reach, mask >> r * 8 & 1, lse, delta);
             }
         weigh<STEP / 8, WIDE>(&l, dv, p, now->d);
         weigh<STEP / 8, WIDE>(&l, dk, ds, now->q);
@@ -264,27 +264,27 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_keys(str
 /* ---- from the host */
 
 /* Tiles, and a tile's masks. */
-template <int WIDE> static size_t shared_bytes(int tiles)
+template <int WIDE> static size_t mma_shared_bytes(int tiles)
 {
     return (size_t)(tiles * TILE * (WIDE + 8)) * 2 + TILE * MASK_BYTES;
 }
 
 template <int WIDE>
-static cudaError_t run_forward(cudaStream_t stream, dim3 blocks, const struct attention_work *w)
+static cudaError_t mma_run_forward(cudaStream_t stream, dim3 blocks, const struct attention_work *w)
 {
-    size_t bytes = shared_bytes<WIDE>(3);
+    size_t bytes = mma_shared_bytes<WIDE>(3);
     LAUNCH_SHARED(mma_forward<WIDE>, blocks, dim3(THREADS), bytes, stream, *w);
     return cudaPeekAtLastError();
 }
 
 template <int WIDE>
-static cudaError_t run_backward(cudaStream_t stream, dim3 blocks, const struct attention_work *w,
-                                int64_t lines)
+static cudaError_t mma_run_backward(cudaStream_t stream, dim3 blocks, const struct attention_work *w,
+                                    int64_t lines)
 {
     LAUNCH(mma_delta, dim3((unsigned)((lines + 7) / 8)), dim3(THREADS), 0, stream, *w, lines);
-    size_t bytes = shared_bytes<WIDE>(2) - TILE * MASK_BYTES + 2 * sizeof(queries<WIDE>);
+    size_t bytes = mma_shared_bytes<WIDE>(2) - TILE * MASK_BYTES + 2 * sizeof(queries<WIDE>);
     LAUNCH_SHARED(mma_grad_keys<WIDE>, blocks, dim3(THREADS), bytes, stream, *w);
-    bytes = shared_bytes<WIDE>(4);
+    bytes = mma_shared_bytes<WIDE>(4);
     LAUNCH_SHARED(mma_grad_queries<WIDE>, blocks, dim3(THREADS), bytes, stream, *w);
     return cudaPeekAtLastError();
 }
@@ -301,12 +301,12 @@ extern "C" cudaError_t attention_mma_forward(cudaStream_t stream, const struct d
     dim3 blocks = attention_blocks(h, &w);
     w.to = h->o;
     if (w.size <= 32)
-        return run_forward<32>(stream, blocks, &w);
+        return mma_run_forward<32>(stream, blocks, &w);
     if (w.size <= 64)
-        return run_forward<64>(stream, blocks, &w);
+        return mma_run_forward<64>(stream, blocks, &w);
     if (w.size <= 96)
-        return run_forward<96>(stream, blocks, &w);
-    return run_forward<128>(stream, blocks, &w);
+        return mma_run_forward<96>(stream, blocks, &w);
+    return mma_run_forward<128>(stream, blocks, &w);
 }
 
 extern "C" cudaError_t attention_mma_backward(cudaStream_t stream, const struct device_attention *h,
@@ -319,10 +319,10 @@ extern "C" cudaError_t attention_mma_backward(cudaStream_t stream, const struct 
     w.to = dqkv;
     w.delta = delta;
     if (w.size <= 32)
-        return run_backward<32>(stream, blocks, &w, lines);
+        return mma_run_backward<32>(stream, blocks, &w, lines);
     if (w.size <= 64)
-        return run_backward<64>(stream, blocks, &w, lines);
+        return mma_run_backward<64>(stream, blocks, &w, lines);
     if (w.size <= 96)
-        return run_backward<96>(stream, blocks, &w, lines);
-    return run_backward<128>(stream, blocks, &w, lines);
+        return mma_run_backward<96>(stream, blocks, &w, lines);
+    return mma_run_backward<128>(stream, blocks, &w, lines);
 }

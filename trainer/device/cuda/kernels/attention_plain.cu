@@ -7,8 +7,8 @@
  * Tiles lie in shared memory as float, zeros behind the head's size, and four more floats a line, which
  * spread eight lines over all banks. NV: vectors a thread keeps; a line is 32 NV floats. At most 78 KB: no
  * GPU has less than 99. */
-#include "trainer/device/cuda/kernels/attention.cuh"
 #include "trainer/device/cuda/attention.h"
+#include "trainer/device/cuda/kernels/attention.cuh"
 
 #define SHARERS 8
 #define DELTA_THREADS 256
@@ -25,39 +25,40 @@ struct alignas(16) vector {
     float x[4];
 };
 
-static __device__ __forceinline__ float read(const float *p)
+static __device__ __forceinline__ float value_read(const float *p)
 {
     return *p;
 }
-static __device__ __forceinline__ float read(const uint16_t *p)
+static __device__ __forceinline__ float value_read(const uint16_t *p)
 {
     return bf16_float(*p);
 }
-static __device__ __forceinline__ void write(float *p, float x)
+static __device__ __forceinline__ void value_write(float *p, float x)
 {
     *p = x;
 }
-static __device__ __forceinline__ void write(uint16_t *p, float x)
+static __device__ __forceinline__ void value_write(uint16_t *p, float x)
 {
     *p = bf16_of(x);
 }
 
 /* tile (lines, 32 NV) = from (there,size), ld apart. */
 template <int NV, class T>
-static __device__ __forceinline__ void fetch(float *tile, const T *from, int64_t ld, int64_t there,
-                                             int64_t size)
+static __device__ __forceinline__ void tile_fetch(float *tile, const T *from, int64_t ld, int64_t there,
+                                                  int64_t size)
 {
     constexpr int PITCH = shape<NV>::pitch, LINES = shape<NV>::lines, THREADS = shape<NV>::threads;
     for (int i = (int)threadIdx.x; i < LINES * 32 * NV; i += THREADS) {
         int line = i / (32 * NV), column = i % (32 * NV);
-        tile[line * PITCH + column] = line < there && column < size ? read(from + line * ld + column) : 0.0f;
+        tile[line * PITCH + column] =
+            line < there && column < size ? value_read(from + line * ld + column) : 0.0f;
     }
 }
 
 /* This thread's scores of a line: with right's lines sharer, sharer + 8, ... */
 template <int NV>
-static __device__ __forceinline__ void score(float s[shape<NV>::mine], const float *left, const float *right,
-                                             int sharer)
+static __device__ __forceinline__ void tile_scores(float s[shape<NV>::mine], const float *left,
+                                                   const float *right, int sharer)
 {
     constexpr int PITCH = shape<NV>::pitch, MINE = shape<NV>::mine;
 #pragma unroll
@@ -78,8 +79,8 @@ static __device__ __forceinline__ void score(float s[shape<NV>::mine], const flo
 
 /* This thread's part of a line's sum over a tile's lines: sum += p (lines) right (lines, 32 NV). */
 template <int NV>
-static __device__ __forceinline__ void weigh(struct vector sum[NV], const float *p, const float *right,
-                                             int sharer)
+static __device__ __forceinline__ void tile_weighted_sum(struct vector sum[NV], const float *p,
+                                                         const float *right, int sharer)
 {
     constexpr int PITCH = shape<NV>::pitch, LINES = shape<NV>::lines;
     for (int k = 0; k < LINES; k++) {
@@ -95,8 +96,8 @@ static __device__ __forceinline__ void weigh(struct vector sum[NV], const float 
 }
 
 template <int NV, class T>
-static __device__ __forceinline__ void put(T *to, int64_t size, const struct vector sum[NV], int sharer,
-                                           float by)
+static __device__ __forceinline__ void row_store(T *to, int64_t size, const struct vector sum[NV], int sharer,
+                                                 float by)
 {
 #pragma unroll
     for (int n = 0; n < NV; n++)
@@ -104,7 +105,7 @@ static __device__ __forceinline__ void put(T *to, int64_t size, const struct vec
         for (int j = 0; j < 4; j++) {
             int column = n * 32 + sharer * 4 + j;
             if (column < size)
-                write(to + column, sum[n].x[j] * by);
+                value_write(to + column, sum[n].x[j] * by);
         }
 }
 
@@ -123,8 +124,8 @@ static __device__ __forceinline__ float line_sum(float x)
 }
 
 /* 1 / (1 - p) or 0. */
-static __device__ __forceinline__ float factor(const struct attention_work *w,
-                                               const struct attention_place *at, int64_t query, int64_t key)
+static __device__ __forceinline__ float
+dropout_factor(const struct attention_work *w, const struct attention_place *at, int64_t query, int64_t key)
 {
     return w->draw.on ? dropout_factor(&w->draw, at->row, at->head * w->context + query, key) : 1.0f;
 }
@@ -143,14 +144,14 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_forward(struct atten
     struct vector out[NV] = {};
     float top = -INFINITY, sum = 0.0f;
 
-    fetch<NV>(q, head + first * ld, ld, w.context - first, w.size);
+    tile_fetch<NV>(q, head + first * ld, ld, w.context - first, w.size);
     for (int64_t key = 0; key <= first; key += LINES) {
         __syncthreads();
-        fetch<NV>(k, head + key * ld + w.width, ld, w.context - key, w.size);
-        fetch<NV>(v, head + key * ld + 2 * w.width, ld, w.context - key, w.size);
+        tile_fetch<NV>(k, head + key * ld + w.width, ld, w.context - key, w.size);
+        tile_fetch<NV>(v, head + key * ld + 2 * w.width, ld, w.context - key, w.size);
         __syncthreads();
         float s[MINE], most = top;
-        score<NV>(s, q + line * PITCH, k, sharer);
+        tile_scores<NV>(s, q + line * PITCH, k, sharer);
         for (int i = 0; i < MINE; i++) {
             s[i] = key + sharer + i * SHARERS <= query ? s[i] * w.scale : -INFINITY;
             most = fmaxf(most, s[i]);
@@ -166,17 +167,18 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_forward(struct atten
             float e = expf(s[i] - most);
             sum += e;
             p[line * (LINES + 1) + sharer + i * SHARERS] =
-                e * factor(&w, &at, query, key + sharer + i * SHARERS);
+                e * dropout_factor(&w, &at, query, key + sharer + i * SHARERS);
         }
         __syncwarp();
-        weigh<NV>(out, p + line * (LINES + 1), v, sharer);
+        tile_weighted_sum<NV>(out, p + line * (LINES + 1), v, sharer);
     }
     sum = line_sum(sum);
     if (query >= w.context)
         return;
     if (sharer == 0)
         w.lse[at.lines + query] = top + logf(sum);
-    put<NV>((T *)w.to + (at.tokens + query) * w.width + at.head * w.size, w.size, out, sharer, 1.0f / sum);
+    row_store<NV>((T *)w.to + (at.tokens + query) * w.width + at.head * w.size, w.size, out, sharer,
+                  1.0f / sum);
 }
 
 /* A token's sum over d_o o, by one warp. */
@@ -190,7 +192,7 @@ __global__ void __launch_bounds__(DELTA_THREADS) plain_delta(struct attention_wo
     int64_t at = (group / w.heads * w.context + t) * w.width + group % w.heads * w.size;
     float sum = 0.0f;
     for (int64_t j = threadIdx.x % 32; j < w.size; j += 32)
-        sum = fmaf(read((const T *)w.o + at + j), read((const T *)w.d_o + at + j), sum);
+        sum = fmaf(value_read((const T *)w.o + at + j), value_read((const T *)w.d_o + at + j), sum);
     for (int step = 16; step; step /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, step);
     if (threadIdx.x % 32 == 0)
@@ -212,29 +214,29 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_grad_queries(struct 
     float lse = query < w.context ? w.lse[at.lines + query] : 0.0f;
     float delta = query < w.context ? w.delta[at.lines + query] : 0.0f;
 
-    fetch<NV>(q, head + first * ld, ld, w.context - first, w.size);
-    fetch<NV>(d, (const T *)w.d_o + (at.tokens + first) * w.width + at.head * w.size, w.width,
-              w.context - first, w.size);
+    tile_fetch<NV>(q, head + first * ld, ld, w.context - first, w.size);
+    tile_fetch<NV>(d, (const T *)w.d_o + (at.tokens + first) * w.width + at.head * w.size, w.width,
+                   w.context - first, w.size);
     for (int64_t key = 0; key <= first; key += LINES) {
         __syncthreads();
-        fetch<NV>(k, head + key * ld + w.width, ld, w.context - key, w.size);
-        fetch<NV>(v, head + key * ld + 2 * w.width, ld, w.context - key, w.size);
+        tile_fetch<NV>(k, head + key * ld + w.width, ld, w.context - key, w.size);
+        tile_fetch<NV>(v, head + key * ld + 2 * w.width, ld, w.context - key, w.size);
         __syncthreads();
         float s[MINE], dp[MINE];
-        score<NV>(s, q + line * PITCH, k, sharer);
-        score<NV>(dp, d + line * PITCH, v, sharer);
+        tile_scores<NV>(s, q + line * PITCH, k, sharer);
+        tile_scores<NV>(dp, d + line * PITCH, v, sharer);
         for (int i = 0; i < MINE; i++) {
             int64_t other = key + sharer + i * SHARERS;
             bool seen = other <= query && query < w.context;
             float e = seen ? expf(s[i] * w.scale - lse) : 0.0f;
             p[line * (LINES + 1) + sharer + i * SHARERS] =
-                seen ? e * (dp[i] * factor(&w, &at, query, other) - delta) : 0.0f;
+                seen ? e * (dp[i] * dropout_factor(&w, &at, query, other) - delta) : 0.0f;
         }
         __syncwarp();
-        weigh<NV>(dq, p + line * (LINES + 1), k, sharer);
+        tile_weighted_sum<NV>(dq, p + line * (LINES + 1), k, sharer);
     }
     if (query < w.context)
-        put<NV>((T *)w.to + (at.tokens + query) * ld + at.head * w.size, w.size, dq, sharer, w.scale);
+        row_store<NV>((T *)w.to + (at.tokens + query) * ld + at.head * w.size, w.size, dq, sharer, w.scale);
 }
 
 template <int NV, class T>
@@ -251,73 +253,77 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_grad_keys(struct att
     const T *d_o = (const T *)w.d_o + at.tokens * w.width + at.head * w.size;
     struct vector dk[NV] = {}, dv[NV] = {};
 
-    fetch<NV>(k, head + first * ld + w.width, ld, w.context - first, w.size);
-    fetch<NV>(v, head + first * ld + 2 * w.width, ld, w.context - first, w.size);
+    tile_fetch<NV>(k, head + first * ld + w.width, ld, w.context - first, w.size);
+    tile_fetch<NV>(v, head + first * ld + 2 * w.width, ld, w.context - first, w.size);
     for (int64_t query = first; query < w.context; query += LINES) {
         __syncthreads();
-        fetch<NV>(q, head + query * ld, ld, w.context - query, w.size);
-        fetch<NV>(d, d_o + query * w.width, w.width, w.context - query, w.size);
+        tile_fetch<NV>(q, head + query * ld, ld, w.context - query, w.size);
+        tile_fetch<NV>(d, d_o + query * w.width, w.width, w.context - query, w.size);
         __syncthreads();
         float s[MINE], dp[MINE];
-        score<NV>(s, k + line * PITCH, q, sharer);
-        score<NV>(dp, v + line * PITCH, d, sharer);
+        tile_scores<NV>(s, k + line * PITCH, q, sharer);
+        tile_scores<NV>(dp, v + line * PITCH, d, sharer);
         for (int i = 0; i < MINE; i++) {
             int64_t other = query + sharer + i * SHARERS;
             bool seen = key <= other && other < w.context;
             float e = seen ? expf(s[i] * w.scale - w.lse[at.lines + other]) : 0.0f;
-            float by = seen ? factor(&w, &at, other, key) : 0.0f;
+            float by = seen ? dropout_factor(&w, &at, other, key) : 0.0f;
             int to = line * (LINES + 1) + sharer + i * SHARERS;
             p[to] = e * by;
             ds[to] = seen ? e * (dp[i] * by - w.delta[at.lines + other]) : 0.0f;
         }
         __syncwarp();
-        weigh<NV>(dv, p + line * (LINES + 1), d, sharer);
-        weigh<NV>(dk, ds + line * (LINES + 1), q, sharer);
+        tile_weighted_sum<NV>(dv, p + line * (LINES + 1), d, sharer);
+        tile_weighted_sum<NV>(dk, ds + line * (LINES + 1), q, sharer);
     }
     if (key >= w.context)
         return;
     T *to = (T *)w.to + (at.tokens + key) * ld + at.head * w.size;
-    put<NV>(to + w.width, w.size, dk, sharer, w.scale);
-    put<NV>(to + 2 * w.width, w.size, dv, sharer, 1.0f);
+    row_store<NV>(to + w.width, w.size, dk, sharer, w.scale);
+    row_store<NV>(to + 2 * w.width, w.size, dv, sharer, 1.0f);
 }
 
 /* ---- from the host */
 
-template <int NV> static size_t shared_bytes(int tiles, int scores)
+template <int NV> static size_t plain_shared_bytes(int tiles, int scores)
 {
     constexpr int LINES = shape<NV>::lines;
     return sizeof(float) * (size_t)(LINES * (tiles * shape<NV>::pitch + scores * (LINES + 1)));
 }
 
 template <int NV, class T>
-static cudaError_t run_forward(cudaStream_t stream, dim3 blocks, const struct attention_work *w)
+static cudaError_t plain_run_forward(cudaStream_t stream, dim3 blocks, const struct attention_work *w)
 {
-    size_t bytes = shared_bytes<NV>(3, 1);
+    size_t bytes = plain_shared_bytes<NV>(3, 1);
     LAUNCH_SHARED((plain_forward<NV, T>), blocks, dim3(shape<NV>::threads), bytes, stream, *w);
     return cudaPeekAtLastError();
 }
 
 template <int NV, class T>
-static cudaError_t run_backward(cudaStream_t stream, dim3 blocks, const struct attention_work *w,
-                                int64_t lines)
+static cudaError_t plain_run_backward(cudaStream_t stream, dim3 blocks, const struct attention_work *w,
+                                      int64_t lines)
 {
     LAUNCH(plain_delta<T>, dim3((unsigned)((lines + 7) / 8)), dim3(DELTA_THREADS), 0, stream, *w, lines);
-    size_t bytes = shared_bytes<NV>(4, 2);
+    size_t bytes = plain_shared_bytes<NV>(4, 2);
     LAUNCH_SHARED((plain_grad_keys<NV, T>), blocks, dim3(shape<NV>::threads), bytes, stream, *w);
-    bytes = shared_bytes<NV>(4, 1);
+    bytes = plain_shared_bytes<NV>(4, 1);
     LAUNCH_SHARED((plain_grad_queries<NV, T>), blocks, dim3(shape<NV>::threads), bytes, stream, *w);
     return cudaPeekAtLastError();
 }
 
 template <class T>
-static cudaError_t run(cudaStream_t stream, dim3 blocks, const struct attention_work *w, int64_t lines)
+static cudaError_t plain_run_sized(cudaStream_t stream, dim3 blocks, const struct attention_work *w,
+                                   int64_t lines)
 {
     bool backward = lines > 0;
     if (w->size <= 64)
-        return backward ? run_backward<2, T>(stream, blocks, w, lines) : run_forward<2, T>(stream, blocks, w);
+        return backward ? plain_run_backward<2, T>(stream, blocks, w, lines)
+                        : plain_run_forward<2, T>(stream, blocks, w);
     if (w->size <= 128)
-        return backward ? run_backward<4, T>(stream, blocks, w, lines) : run_forward<4, T>(stream, blocks, w);
-    return backward ? run_backward<8, T>(stream, blocks, w, lines) : run_forward<8, T>(stream, blocks, w);
+        return backward ? plain_run_backward<4, T>(stream, blocks, w, lines)
+                        : plain_run_forward<4, T>(stream, blocks, w);
+    return backward ? plain_run_backward<8, T>(stream, blocks, w, lines)
+                    : plain_run_forward<8, T>(stream, blocks, w);
 }
 
 static int64_t lines_of(const struct device_attention *h)
@@ -330,7 +336,8 @@ extern "C" cudaError_t attention_plain_forward(cudaStream_t stream, const struct
     struct attention_work w = attention_work_of(h, lines_of(h));
     dim3 blocks = attention_blocks(h, &w);
     w.to = h->o;
-    return h->kept == DEVICE_BF16 ? run<uint16_t>(stream, blocks, &w, 0) : run<float>(stream, blocks, &w, 0);
+    return h->kept == DEVICE_BF16 ? plain_run_sized<uint16_t>(stream, blocks, &w, 0)
+                                  : plain_run_sized<float>(stream, blocks, &w, 0);
 }
 
 extern "C" cudaError_t attention_plain_backward(cudaStream_t stream, const struct device_attention *h,
@@ -342,6 +349,6 @@ extern "C" cudaError_t attention_plain_backward(cudaStream_t stream, const struc
     w.d_o = d_o;
     w.to = dqkv;
     w.delta = delta;
-    return h->kept == DEVICE_BF16 ? run<uint16_t>(stream, blocks, &w, lines)
-                                  : run<float>(stream, blocks, &w, lines);
+    return h->kept == DEVICE_BF16 ? plain_run_sized<uint16_t>(stream, blocks, &w, lines)
+                                  : plain_run_sized<float>(stream, blocks, &w, lines);
 }

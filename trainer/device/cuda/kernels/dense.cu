@@ -162,7 +162,7 @@ cudaError_t cuda_bias_grad(cudaStream_t stream, const struct cuda_workspace *roo
 }
 
 template <enum device_activation KIND, class T, int VEC>
-static cudaError_t activate_grad(cudaStream_t stream, struct strip_work *w, float *dbias)
+static cudaError_t run_bias_activate_grad(cudaStream_t stream, struct strip_work *w, float *dbias)
 {
     dim3 grid = strip_grid(w, VEC);
     LAUNCH((activate_grad_kernel<KIND, T, VEC>), grid, dim3(ACROSS, DOWN), 0, stream, *w);
@@ -174,10 +174,10 @@ static cudaError_t activate_grad_of(cudaStream_t stream, enum device_type type, 
                                     float *dbias)
 {
     if (type == DEVICE_F32)
-        return strip_aligned<float>(w) ? activate_grad<KIND, float, 4>(stream, w, dbias)
-                                       : activate_grad<KIND, float, 1>(stream, w, dbias);
-    return strip_aligned<uint16_t>(w) ? activate_grad<KIND, uint16_t, 8>(stream, w, dbias)
-                                      : activate_grad<KIND, uint16_t, 1>(stream, w, dbias);
+        return strip_aligned<float>(w) ? run_bias_activate_grad<KIND, float, 4>(stream, w, dbias)
+                                       : run_bias_activate_grad<KIND, float, 1>(stream, w, dbias);
+    return strip_aligned<uint16_t>(w) ? run_bias_activate_grad<KIND, uint16_t, 8>(stream, w, dbias)
+                                      : run_bias_activate_grad<KIND, uint16_t, 1>(stream, w, dbias);
 }
 
 cudaError_t cuda_bias_activate_grad(cudaStream_t stream, const struct cuda_workspace *room,

@@ -13,7 +13,7 @@ struct alignas(16) words {
     uint32_t w[4];
 };
 
-static __device__ __forceinline__ uint64_t weigh(uint32_t word, uint32_t place)
+static __device__ __forceinline__ uint64_t word_hash(uint32_t word, uint32_t place)
 {
     return (uint64_t)word * (STEP * (place + 1) | 1u);
 }
@@ -30,7 +30,7 @@ static __device__ __forceinline__ uint64_t whole_block(const uint32_t *from, uin
     for (int i = 0; i < VECTORS; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            sum += weigh(v[i].w[j], 4 * (lane + 32 * (uint32_t)i) + (uint32_t)j);
+            sum += word_hash(v[i].w[j], 4 * (lane + 32 * (uint32_t)i) + (uint32_t)j);
     return sum;
 }
 
@@ -38,7 +38,7 @@ static __device__ __forceinline__ uint64_t last_block(const uint32_t *from, size
 {
     uint64_t sum = 0;
     for (uint32_t i = lane; i < n; i += 32)
-        sum += weigh(from[i], i);
+        sum += word_hash(from[i], i);
     return sum;
 }
 

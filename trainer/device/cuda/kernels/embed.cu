@@ -267,7 +267,7 @@ struct embed_room { /* bytes from the workspace's start */
     size_t lists[2][2], counts, heads, tails, end;
 };
 
-static size_t rounded(size_t bytes)
+static size_t align_room(size_t bytes)
 {
     return (bytes + 255) / 256 * 256;
 }
@@ -275,12 +275,12 @@ static size_t rounded(size_t bytes)
 static struct embed_room embed_room_of(const struct device_tokens *n)
 {
     struct embed_room r;
-    size_t tokens = (size_t)(n->rows * n->context), list = rounded(tokens * sizeof(int32_t));
-    size_t sums = rounded(blocks_of(tokens, RUN_TILE) * (size_t)n->width * sizeof(float));
+    size_t tokens = (size_t)(n->rows * n->context), list = align_room(tokens * sizeof(int32_t));
+    size_t sums = align_room(blocks_of(tokens, RUN_TILE) * (size_t)n->width * sizeof(float));
     for (int i = 0; i < 4; i++)
         r.lists[i / 2][i % 2] = list * (size_t)i;
     r.counts = 4 * list;
-    r.heads = r.counts + rounded(blocks_of(tokens, SORT_TILE) * (size_t)DIGITS * sizeof(int32_t));
+    r.heads = r.counts + align_room(blocks_of(tokens, SORT_TILE) * (size_t)DIGITS * sizeof(int32_t));
     r.tails = r.heads + sums;
     r.end = r.tails + sums;
     return r;
@@ -296,8 +296,8 @@ size_t cuda_workspace_bytes(const struct device_sizes *sizes)
 }
 
 /* Leaves the sorted list in w's token and from. */
-static void sort(cudaStream_t stream, struct sort_work *w, char *room, const struct embed_room *at,
-                 int64_t vocab)
+static void sort_tokens(cudaStream_t stream, struct sort_work *w, char *room, const struct embed_room *at,
+                        int64_t vocab)
 {
     unsigned blocks = blocks_of((size_t)w->n, SORT_TILE);
     int pass = 0;
@@ -321,8 +321,8 @@ template <int VEC> static cudaError_t add_runs(cudaStream_t stream, const struct
 }
 
 template <int VEC>
-static cudaError_t embed_grad(cudaStream_t stream, const struct embed_work *w, struct run_work *runs,
-                              char *room)
+static cudaError_t embed_run_grad(cudaStream_t stream, const struct embed_work *w, struct run_work *runs,
+                                  char *room)
 {
     const struct device_embedding *h = &w->h;
     struct embed_room at = embed_room_of(&h->n);
@@ -330,7 +330,7 @@ static cudaError_t embed_grad(cudaStream_t stream, const struct embed_work *w, s
                           runs->n,  0};
     dim3 grid((unsigned)h->n.context, blocks_of((size_t)h->n.width, RUN_THREADS * VEC));
     LAUNCH(places_kernel<VEC>, grid, RUN_THREADS, 0, stream, *w);
-    sort(stream, &s, room, &at, h->vocab);
+    sort_tokens(stream, &s, room, &at, h->vocab);
     runs->token = s.token;
     runs->from = s.from;
     runs->heads = reinterpret_cast<float *>(room + at.heads);
@@ -348,8 +348,8 @@ cudaError_t cuda_embed_grad(cudaStream_t stream, const struct cuda_workspace *ro
     if (runs.n > INT32_MAX || embed_room_of(&h->n).end > room->bytes)
         return cudaErrorInvalidValue;
     if (h->n.width % 4 == 0 && aligned(dwte) && aligned(dwpe) && aligned(dx))
-        return embed_grad<4>(stream, &w, &runs, static_cast<char *>(room->memory));
-    return embed_grad<1>(stream, &w, &runs, static_cast<char *>(room->memory));
+        return embed_run_grad<4>(stream, &w, &runs, static_cast<char *>(room->memory));
+    return embed_run_grad<1>(stream, &w, &runs, static_cast<char *>(room->memory));
 }
 
 cudaError_t cuda_embed(cudaStream_t stream, const struct device_embedding *h, const float *wte,

@@ -76,7 +76,7 @@ static __global__ void map2_kernel(float *to, const float *x, const float *y, in
 }
 
 template <int VEC, class T, class F>
-static cudaError_t map(cudaStream_t stream, T *to, const float *x, size_t n, F f)
+static cudaError_t map_one(cudaStream_t stream, T *to, const float *x, size_t n, F f)
 {
     if (n == 0)
         return cudaSuccess;
@@ -89,7 +89,7 @@ static cudaError_t map(cudaStream_t stream, T *to, const float *x, size_t n, F f
 }
 
 template <class F>
-static cudaError_t map2(cudaStream_t stream, float *to, const float *x, const float *y, size_t n, F f)
+static cudaError_t map_two(cudaStream_t stream, float *to, const float *x, const float *y, size_t n, F f)
 {
     if (n == 0)
         return cudaSuccess;
@@ -104,41 +104,42 @@ static cudaError_t map2(cudaStream_t stream, float *to, const float *x, const fl
 
 cudaError_t cuda_narrow(cudaStream_t stream, void *bf16, const float *x, size_t n)
 {
-    return map<8>(stream, static_cast<uint16_t *>(bf16), x, n, same());
+    return map_one<8>(stream, static_cast<uint16_t *>(bf16), x, n, same());
 }
 
 template <enum device_activation KIND>
-static cudaError_t activate(cudaStream_t stream, float *y, const float *x, size_t n)
+static cudaError_t run_activate(cudaStream_t stream, float *y, const float *x, size_t n)
 {
-    return map<4>(stream, y, x, n, value_of<KIND>());
+    return map_one<4>(stream, y, x, n, value_of<KIND>());
 }
 
 cudaError_t cuda_activate(cudaStream_t stream, enum device_activation kind, float *y, const float *x,
                           size_t n)
 {
-    return ACTIVATION_OF(kind, activate, stream, y, x, n);
+    return ACTIVATION_OF(kind, run_activate, stream, y, x, n);
 }
 
 template <enum device_activation KIND>
-static cudaError_t activate_grad(cudaStream_t stream, float *dx, const float *dy, const float *x, size_t n)
+static cudaError_t run_activate_grad(cudaStream_t stream, float *dx, const float *dy, const float *x,
+                                     size_t n)
 {
-    return map2(stream, dx, dy, x, n, slope_times<KIND>());
+    return map_two(stream, dx, dy, x, n, slope_times<KIND>());
 }
 
 cudaError_t cuda_activate_grad(cudaStream_t stream, enum device_activation kind, float *dx, const float *dy,
                                const float *x, size_t n)
 {
-    return ACTIVATION_OF(kind, activate_grad, stream, dx, dy, x, n);
+    return ACTIVATION_OF(kind, run_activate_grad, stream, dx, dy, x, n);
 }
 
 cudaError_t cuda_scale(cudaStream_t stream, float *x, size_t n, float by)
 {
     struct product_with f;
     f.by = by;
-    return map<4>(stream, x, x, n, f);
+    return map_one<4>(stream, x, x, n, f);
 }
 
 cudaError_t cuda_add(cudaStream_t stream, float *y, const float *x, size_t n)
 {
-    return map2(stream, y, y, x, n, sum_of());
+    return map_two(stream, y, y, x, n, sum_of());
 }

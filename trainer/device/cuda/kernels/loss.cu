@@ -95,7 +95,7 @@ static __device__ __forceinline__ struct softmax softmax_block(struct softmax mi
     return room[32];
 }
 
-template <int VEC> static __device__ __forceinline__ float largest(const floats<VEC> &x)
+template <int VEC> static __device__ __forceinline__ float vector_max(const floats<VEC> &x)
 {
     float top = x.at[0];
 #pragma unroll
@@ -148,7 +148,7 @@ struct row_seen {
 template <int VEC>
 static __device__ __forceinline__ void row_see(struct row_seen *seen, const floats<VEC> &v, int at)
 {
-    float top = largest<VEC>(v);
+    float top = vector_max<VEC>(v);
     softmax_see<VEC>(&seen->softmax, v, top);
     seen->ahead |= is_ahead<VEC>(v, top, at, seen->label_x, seen->label);
 }
@@ -171,8 +171,8 @@ static __device__ __forceinline__ void row_see_all(struct row_seen *seen, const 
 }
 
 template <int VEC>
-static __device__ __forceinline__ void gradient(floats<VEC> *v, int at, float top, float factor, float scale,
-                                                int label)
+static __device__ __forceinline__ void logits_grad(floats<VEC> *v, int at, float top, float factor,
+                                                   float scale, int label)
 {
 #pragma unroll
     for (int j = 0; j < VEC; j++)
@@ -192,14 +192,14 @@ static __device__ __forceinline__ void gradient_row(const struct device_classes 
     int classes = (int)h->classes, whole = classes / VEC * VEC;
     for (int i = (int)threadIdx.x * VEC; i < whole; i += (int)blockDim.x * VEC) {
         floats<VEC> v = load<VEC>(x + i);
-        gradient<VEC>(&v, i, all.top, factor, h->scale, label);
+        logits_grad<VEC>(&v, i, all.top, factor, h->scale, label);
         store<VEC>(dx + i, v);
     }
     for (int i = whole + (int)threadIdx.x; i < (int)h->stride; i += (int)blockDim.x) {
         floats<1> v = {{0.0f}};
         if (i < classes) {
             v = load<1>(x + i);
-            gradient<1>(&v, i, all.top, factor, h->scale, label);
+            logits_grad<1>(&v, i, all.top, factor, h->scale, label);
         }
         store<1>(dx + i, v);
     }
@@ -231,7 +231,7 @@ static __global__ void __launch_bounds__(WIDE_THREADS, 2) cross_entropy_kernel(s
         w.parts[blockIdx.x] = mine;
 }
 
-template <class T> static cudaError_t cross_entropy(cudaStream_t stream, const struct classes_work *w)
+template <class T> static cudaError_t run_cross_entropy(cudaStream_t stream, const struct classes_work *w)
 {
     constexpr int VEC = 16 / (int)sizeof(T);
     const struct device_classes *h = &w->h;
@@ -254,7 +254,8 @@ cudaError_t cuda_cross_entropy(cudaStream_t stream, const struct cuda_workspace 
         return cudaErrorInvalidValue;
     if (h->rows <= 0)
         return cudaSuccess;
-    return h->type == DEVICE_F32 ? cross_entropy<float>(stream, &w) : cross_entropy<uint16_t>(stream, &w);
+    return h->type == DEVICE_F32 ? run_cross_entropy<float>(stream, &w)
+                                 : run_cross_entropy<uint16_t>(stream, &w);
 }
 
 /* ---- mean square */

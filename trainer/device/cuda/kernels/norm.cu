@@ -7,7 +7,7 @@
 
 #define EPSILON 1e-5f
 
-template <int VEC> static __device__ __forceinline__ float total(const floats<VEC> &v)
+template <int VEC> static __device__ __forceinline__ float vector_sum(const floats<VEC> &v)
 {
     float sum = v.at[0];
 #pragma unroll
@@ -51,7 +51,7 @@ static __device__ __forceinline__ floats<VEC> norm_input(const struct norm_work 
     return x;
 }
 
-template <int VEC> static __device__ __forceinline__ float norm_squares(const floats<VEC> &x, float mean)
+template <int VEC> static __device__ __forceinline__ float vector_squares(const floats<VEC> &x, float mean)
 {
     float sum = 0.0f;
 #pragma unroll
@@ -93,13 +93,13 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(struct norm_w
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         x[i] = norm_input<T, VEC>(&w, t, place_of<VEC>(i));
-        sum += total<VEC>(x[i]);
+        sum += vector_sum<VEC>(x[i]);
     }
     float mean = block_sum(sum, room[0]) / (float)width;
 #pragma unroll
     for (int i = 0; i < PER; i++)
         if (place_of<VEC>(i) < width)
-            squares += norm_squares<VEC>(x[i], mean);
+            squares += vector_squares<VEC>(x[i], mean);
     float inverse = norm_inverse(h, t, mean, block_sum(squares, room[1]));
 #pragma unroll
     for (int i = 0; i < PER; i++)
@@ -118,10 +118,10 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_wide_kernel(struct n
     float sum = 0.0f, squares = 0.0f;
     int places = places_of<VEC>(width);
     for (int i = 0; i < places; i++)
-        sum += total<VEC>(norm_input<T, VEC>(&w, t, place_of<VEC>(i)));
+        sum += vector_sum<VEC>(norm_input<T, VEC>(&w, t, place_of<VEC>(i)));
     float mean = block_sum(sum, room[0]) / (float)width;
     for (int at = place_of<VEC>(0); at < width; at += (int)blockDim.x * VEC)
-        squares += norm_squares<VEC>(load<VEC>(x + at), mean);
+        squares += vector_squares<VEC>(load<VEC>(x + at), mean);
     float inverse = norm_inverse(h, t, mean, block_sum(squares, room[1]));
     for (int at = place_of<VEC>(0); at < width; at += (int)blockDim.x * VEC)
         norm_output<T, VEC>(h, t, at, load<VEC>(x + at), mean, inverse);
@@ -142,7 +142,7 @@ template <class T, int VEC> static cudaError_t norm_wide(cudaStream_t stream, co
     return cudaGetLastError();
 }
 
-template <class T> static cudaError_t norm(cudaStream_t stream, const struct norm_work *w)
+template <class T> static cudaError_t run_norm(cudaStream_t stream, const struct norm_work *w)
 {
     const struct device_norm *h = &w->h;
     int64_t width = h->n.width;
@@ -168,5 +168,5 @@ cudaError_t cuda_norm(cudaStream_t stream, const struct device_norm *h)
         return cudaErrorInvalidValue;
     if (h->n.rows * h->n.context <= 0)
         return cudaSuccess;
-    return h->type == DEVICE_F32 ? norm<float>(stream, &w) : norm<uint16_t>(stream, &w);
+    return h->type == DEVICE_F32 ? run_norm<float>(stream, &w) : run_norm<uint16_t>(stream, &w);
 }

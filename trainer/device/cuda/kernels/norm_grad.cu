@@ -105,7 +105,7 @@ norm_grad_leave(const struct norm_grad_work *w, const struct norm_row *r, int at
     return d;
 }
 
-template <int VEC> static __device__ __forceinline__ void gather(floats<VEC> *sum, const floats<VEC> &v)
+template <int VEC> static __device__ __forceinline__ void vector_add(floats<VEC> *sum, const floats<VEC> &v)
 {
 #pragma unroll
     for (int j = 0; j < VEC; j++)
@@ -138,7 +138,7 @@ static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work
         norm_place<VEC> p = norm_grad_load<T, VEC>(&w->h, &r, place_of<VEC>(i));
         norm_grad_see<VEC>(&r, p);
         gather_product<VEC>(&sums->gain[i], p.dy, p.n);
-        gather<VEC>(&sums->shift[i], p.dy);
+        vector_add<VEC>(&sums->shift[i], p.dy);
         n[i] = p.n;
         weighted[i] = p.w;
     }
@@ -147,8 +147,8 @@ static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work
     for (int i = 0; i < PER; i++) {
         if (!EARLY)
             before[0] = norm_grad_before<VEC>(&w->h, &r, place_of<VEC>(i));
-        gather<VEC>(&sums->bias[i], norm_grad_leave<T, VEC>(w, &r, place_of<VEC>(i), n[i], weighted[i],
-                                                            before[EARLY ? i : 0]));
+        vector_add<VEC>(&sums->bias[i], norm_grad_leave<T, VEC>(w, &r, place_of<VEC>(i), n[i], weighted[i],
+                                                                before[EARLY ? i : 0]));
     }
 }
 
@@ -183,7 +183,7 @@ static __global__ void __launch_bounds__(PER > 1 ? 512 : 256) norm_grad_kernel(s
 template <int VEC> static __device__ __forceinline__ void add_up(float *to, floats<VEC> v, bool first)
 {
     if (!first)
-        gather<VEC>(&v, load<VEC>(to));
+        vector_add<VEC>(&v, load<VEC>(to));
     store<VEC>(to, v);
 }
 
@@ -254,7 +254,7 @@ static cudaError_t norm_grad_wide(cudaStream_t stream, const struct norm_grad_wo
     return norm_grad_fold(stream, w, blocks);
 }
 
-template <class T> static cudaError_t norm_grad(cudaStream_t stream, const struct norm_grad_work *w)
+template <class T> static cudaError_t run_norm_grad(cudaStream_t stream, const struct norm_grad_work *w)
 {
     const struct device_norm_grad *h = &w->h;
     int64_t width = h->n.width;
@@ -282,5 +282,5 @@ cudaError_t cuda_norm_grad(cudaStream_t stream, const struct cuda_workspace *roo
         return cudaErrorInvalidValue;
     if (h->n.rows * h->n.context <= 0)
         return cudaSuccess;
-    return h->type == DEVICE_F32 ? norm_grad<float>(stream, &w) : norm_grad<uint16_t>(stream, &w);
+    return h->type == DEVICE_F32 ? run_norm_grad<float>(stream, &w) : run_norm_grad<uint16_t>(stream, &w);
 }

@@ -73,11 +73,11 @@ cudaError_t cuda_clip_scale(cudaStream_t stream, float *scale, const double *squ
 /* ---- the optimizers: each operation is rounded by itself, as the CPU device has it. A compiler that fuses a
  * product and a sum where it likes would give ranks with other GPUs, or other builds, other parameters. */
 
-static __device__ __forceinline__ float times(float x, float y)
+static __device__ __forceinline__ float mul_rounded(float x, float y)
 {
     return __fmul_rn(x, y);
 }
-static __device__ __forceinline__ float plus(float x, float y)
+static __device__ __forceinline__ float add_rounded(float x, float y)
 {
     return __fadd_rn(x, y);
 }
@@ -92,13 +92,13 @@ struct sgd {
     }
     __device__ void apply(float *p, float g, float *v, float *unused, float by) const
     {
-        float d = plus(times(g, by), times(weight_decay, *p));
+        float d = add_rounded(mul_rounded(g, by), mul_rounded(weight_decay, *p));
         (void)unused;
         if (momentum != 0.0f) {
-            *v = plus(times(momentum, *v), d);
-            d = nesterov ? plus(d, times(momentum, *v)) : *v;
+            *v = add_rounded(mul_rounded(momentum, *v), d);
+            d = nesterov ? add_rounded(d, mul_rounded(momentum, *v)) : *v;
         }
-        *p = plus(*p, -times(lr, d));
+        *p = add_rounded(*p, -mul_rounded(lr, d));
     }
 };
 
@@ -112,11 +112,11 @@ struct adamw {
     }
     __device__ void apply(float *p, float g, float *m, float *v, float by) const
     {
-        float d = times(g, by);
-        *m = plus(times(beta1, *m), times(rest1, d));
-        *v = plus(times(beta2, *v), times(times(rest2, d), d));
-        float size = plus(times(__fsqrt_rn(*v), root), eps);
-        *p = plus(times(keep, *p), -__fdiv_rn(times(step, *m), size));
+        float d = mul_rounded(g, by);
+        *m = add_rounded(mul_rounded(beta1, *m), mul_rounded(rest1, d));
+        *v = add_rounded(mul_rounded(beta2, *v), mul_rounded(mul_rounded(rest2, d), d));
+        float size = add_rounded(mul_rounded(__fsqrt_rn(*v), root), eps);
+        *p = add_rounded(mul_rounded(keep, *p), -__fdiv_rn(mul_rounded(step, *m), size));
     }
 };
 
@@ -155,7 +155,8 @@ static __global__ void update_kernel(float *p, const float *g, float *m, float *
 }
 
 template <int STATES, class F>
-static cudaError_t update(cudaStream_t stream, float *p, const float *g, float *m, float *v, size_t n, F f)
+static cudaError_t run_update(cudaStream_t stream, float *p, const float *g, float *m, float *v, size_t n,
+                              F f)
 {
     if (n == 0)
         return cudaSuccess;
@@ -173,8 +174,8 @@ cudaError_t cuda_sgd(cudaStream_t stream, const struct device_sgd *h, float *p, 
 {
     struct sgd f = {h->lr, h->momentum, h->weight_decay, h->nesterov, h->scale};
     if (h->momentum == 0.0f)
-        return update<0>(stream, p, g, NULL, NULL, n, f);
-    return update<1>(stream, p, g, v, NULL, n, f);
+        return run_update<0>(stream, p, g, NULL, NULL, n, f);
+    return run_update<1>(stream, p, g, v, NULL, n, f);
 }
 
 cudaError_t cuda_adamw(cudaStream_t stream, const struct device_adamw *h, float *p, const float *g, float *m,
@@ -190,5 +191,5 @@ cudaError_t cuda_adamw(cudaStream_t stream, const struct device_adamw *h, float 
     f.root = 1.0f / sqrtf(h->correction2);
     f.eps = h->eps;
     f.scale = h->scale;
-    return update<2>(stream, p, g, m, v, n, f);
+    return run_update<2>(stream, p, g, m, v, n, f);
 }

@@ -43,7 +43,7 @@ static enum err_code make_id(uint8_t *out, size_t cap, size_t *size, struct err 
 
 /* ---- forming */
 
-static enum err_code open_streams(struct comm *c, struct err *e)
+static enum err_code comm_open_streams(struct comm *c, struct err *e)
 {
     int least = 0, greatest = 0;
     cudaEvent_t *const events[] = {&c->before, &c->after, &c->mark};
@@ -77,7 +77,7 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
     c->watch = config->watch;
     c->watch_arg = config->watch_arg;
     atomic_store(out, c);
-    if (open_streams(c, e)) {
+    if (comm_open_streams(c, e)) {
         c->amiss = *e;
         return e->code;
     }
@@ -99,7 +99,7 @@ static enum err_code stream_failed(struct comm *c, cudaError_t rc, struct err *e
 /* Between these two an operation is put on the stream. What was not computed goes into nobody's sum: a device
  * that has failed says so here, and one that fails later loses its context, and with it all that is still to
  * come on its streams. */
-static enum err_code begin(struct comm *c, struct err *e)
+static enum err_code comm_begin(struct comm *c, struct err *e)
 {
     if (nccl_check(c, e))
         return e->code;
@@ -111,7 +111,7 @@ static enum err_code begin(struct comm *c, struct err *e)
     return rc ? stream_failed(c, rc, e) : ERR_OK;
 }
 
-static enum err_code end(struct comm *c, ncclResult_t result, const char *what, struct err *e)
+static enum err_code comm_end(struct comm *c, ncclResult_t result, const char *what, struct err *e)
 {
     cudaError_t rc;
 
@@ -131,17 +131,18 @@ static enum err_code end(struct comm *c, ncclResult_t result, const char *what, 
 
 static enum err_code allreduce(struct comm *c, float *data, size_t count, struct err *e)
 {
-    if (begin(c, e))
+    if (comm_begin(c, e))
         return e->code;
-    return end(c, ncclAllReduce(data, data, count, ncclFloat, ncclSum, c->nccl, c->stream), "an all-reduce",
-               e);
+    return comm_end(c, ncclAllReduce(data, data, count, ncclFloat, ncclSum, c->nccl, c->stream),
+                    "an all-reduce", e);
 }
 
 static enum err_code broadcast(struct comm *c, void *data, size_t bytes, int root, struct err *e)
 {
-    if (begin(c, e))
+    if (comm_begin(c, e))
         return e->code;
-    return end(c, ncclBroadcast(data, data, bytes, ncclUint8, root, c->nccl, c->stream), "a broadcast", e);
+    return comm_end(c, ncclBroadcast(data, data, bytes, ncclUint8, root, c->nccl, c->stream), "a broadcast",
+                    e);
 }
 
 static enum err_code join(struct comm *c, struct err *e)

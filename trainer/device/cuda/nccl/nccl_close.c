@@ -30,7 +30,7 @@ static void errand_free(struct errand *r)
     free(r);
 }
 
-static void *run_errand(void *arg)
+static void *errand_main(void *arg)
 {
     struct errand *r = arg;
     ncclResult_t rc = r->force ? ncclCommAbort(r->nccl) : ncclCommDestroy(r->nccl);
@@ -63,19 +63,19 @@ static struct errand *errand_create(ncclComm_t nccl, bool force)
 }
 
 /* Signals are the owner's. */
-static int start(pthread_t *thread, struct errand *r)
+static int errand_start(pthread_t *thread, struct errand *r)
 {
     sigset_t all, old;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(thread, NULL, run_errand, r);
+    int rc = pthread_create(thread, NULL, errand_main, r);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return rc;
 }
 
 /* Whether the thread was back by then. */
-static bool await(struct errand *r, int timeout_ms)
+static bool errand_await(struct errand *r, int timeout_ms)
 {
     struct timespec until;
     int rc = 0;
@@ -102,11 +102,11 @@ static bool send_errand(ncclComm_t nccl, bool force, int timeout_ms, ncclResult_
     struct errand *r = errand_create(nccl, force);
     pthread_t thread;
 
-    if (start(&thread, r)) {
+    if (errand_start(&thread, r)) {
         errand_free(r);
         return false;
     }
-    if (!await(r, timeout_ms)) {
+    if (!errand_await(r, timeout_ms)) {
         pthread_detach(thread);
         return false;
     }
@@ -119,7 +119,7 @@ static bool send_errand(ncclComm_t nccl, bool force, int timeout_ms, ncclResult_
 /* ---- */
 
 /* Until the stream is empty. */
-static bool drain(struct comm *c, int64_t deadline)
+static bool comm_drain(struct comm *c, int64_t deadline)
 {
     struct err e = {0};
     unsigned tries = 0;
@@ -143,17 +143,17 @@ static int left_until(int64_t deadline)
     return left > 0 ? (int)left : 0;
 }
 
-static bool finish(struct comm *c, int timeout_ms)
+static bool comm_finish(struct comm *c, int timeout_ms)
 {
     int64_t deadline = clock_boot_ms() + timeout_ms;
     struct err e = {0};
 
-    if (nccl_check(c, &e) || !drain(c, deadline))
+    if (nccl_check(c, &e) || !comm_drain(c, deadline))
         return false;
     return nccl_settle(c, ncclCommFinalize(c->nccl), left_until(deadline), "the end", &e) == ERR_OK;
 }
 
-static void release(struct comm *c)
+static void comm_release(struct comm *c)
 {
     const cudaEvent_t events[] = {c->before, c->after, c->mark};
 
@@ -174,11 +174,11 @@ enum err_code nccl_close(struct comm *c, int timeout_ms, struct err *e)
 
     c->watch = NULL;
     if (c->nccl) {
-        force = !finish(c, timeout_ms / 2);
+        force = !comm_finish(c, timeout_ms / 2);
         in_time = send_errand(c->nccl, force, left_until(deadline), &answer);
     }
     if (in_time)
-        release(c); /* late: its kernels may still be there, so its stream stays */
+        comm_release(c); /* late: its kernels may still be there, so its stream stays */
     free(c);
     if (!in_time)
         return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: the group did not end within %d ms", timeout_ms);

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "trainer/device/cuda/nccl/nccl.h"
 
-static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
+static bool interface_has_address(const struct sockaddr *a, const struct sockaddr *b)
 {
     if (!a || a->sa_family != b->sa_family)
         return false;
@@ -43,7 +43,7 @@ static bool find_interface(const struct addrinfo *host, bool loopback, char name
         if (is_loopback(host->ai_addr) && !loopback)
             continue;
         for (const struct ifaddrs *i = list; i && !found; i = i->ifa_next) {
-            found = same_address(i->ifa_addr, host->ai_addr);
+            found = interface_has_address(i->ifa_addr, host->ai_addr);
             if (found) {
                 snprintf(name, IF_NAMESIZE, "%s", i->ifa_name);
                 *family = host->ai_family;

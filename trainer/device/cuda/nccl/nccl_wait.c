@@ -8,7 +8,7 @@
 
 /* ---- errors, translated */
 
-static enum err_code code_of(ncclResult_t rc)
+static enum err_code nccl_error_code(ncclResult_t rc)
 {
     switch (rc) {
     case ncclInvalidArgument:
@@ -26,7 +26,7 @@ enum err_code nccl_error(const struct comm *c, ncclResult_t rc, const char *what
 {
     const char *last = ncclGetLastError(c ? c->nccl : NULL);
 
-    return err_set(e, code_of(rc), "NCCL: %s: %s%s%.120s", what, ncclGetErrorString(rc),
+    return err_set(e, nccl_error_code(rc), "NCCL: %s: %s%s%.120s", what, ncclGetErrorString(rc),
                    last && *last ? ": " : "", last ? last : "");
 }
 
@@ -47,7 +47,7 @@ enum err_code nccl_spoiled(struct comm *c, const struct err *e)
 
 /* A dead peer shows in any way; once the group was formed that is the likeliest cause, and its own verdict
  * comes from elsewhere. Unless CUDA itself says that it is this process's GPU. */
-static enum err_code failed(struct comm *c, ncclResult_t rc, const char *what, struct err *e)
+static enum err_code comm_fail(struct comm *c, ncclResult_t rc, const char *what, struct err *e)
 {
     cudaError_t own = cudaStreamQuery(c->stream);
 
@@ -60,7 +60,7 @@ static enum err_code failed(struct comm *c, ncclResult_t rc, const char *what, s
     return e->code;
 }
 
-static enum err_code late(const struct comm *c, int timeout_ms, const char *what, struct err *e)
+static enum err_code comm_fail_late(const struct comm *c, int timeout_ms, const char *what, struct err *e)
 {
     if (c->formed)
         return err_set(e, ERR_ABORTED, "NCCL: %s: not through within %d ms: a peer hangs, or died", what,
@@ -78,16 +78,16 @@ void nccl_nap(unsigned *tries)
         nanosleep(&nap, NULL);
 }
 
-static enum err_code aborted(struct err *e)
+static enum err_code comm_fail_aborted(struct err *e)
 {
     return err_set(e, ERR_ABORTED, "NCCL: the group was aborted");
 }
 
 /* Whether something from outside ends the wait. */
-static bool interrupted(struct comm *c, struct err *e)
+static bool comm_interrupted(struct comm *c, struct err *e)
 {
     if (atomic_load(&c->aborted))
-        return aborted(e) != ERR_OK;
+        return comm_fail_aborted(e) != ERR_OK;
     return c->watch && c->watch(c->watch_arg, e) != ERR_OK;
 }
 
@@ -99,7 +99,7 @@ enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const
     while (rc == ncclInProgress) {
         ncclResult_t state = ncclInProgress;
 
-        if (interrupted(c, e))
+        if (comm_interrupted(c, e))
             return nccl_spoiled(c, e);
         rc = ncclCommGetAsyncError(c->nccl, &state);
         if (rc == ncclSuccess)
@@ -107,14 +107,14 @@ enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const
         if (rc != ncclInProgress)
             break;
         if (clock_boot_ms() >= deadline) {
-            late(c, timeout_ms, what, e);
+            comm_fail_late(c, timeout_ms, what, e);
             return nccl_spoiled(c, e);
         }
         nccl_nap(&tries);
     }
     if (rc == ncclSuccess)
         return ERR_OK;
-    failed(c, rc, what, e);
+    comm_fail(c, rc, what, e);
     return nccl_spoiled(c, e);
 }
 
@@ -159,7 +159,7 @@ static enum err_code check_nccl(struct comm *c, struct err *e)
         rc = state;
     if (rc == ncclSuccess || rc == ncclInProgress)
         return ERR_OK;
-    return failed(c, rc, "the group is over", e);
+    return comm_fail(c, rc, "the group is over", e);
 }
 
 enum err_code nccl_check(struct comm *c, struct err *e)
@@ -169,7 +169,7 @@ enum err_code nccl_check(struct comm *c, struct err *e)
         return e->code;
     }
     if (atomic_load(&c->aborted))
-        return aborted(e);
+        return comm_fail_aborted(e);
     if (check_nccl(c, e) || check_mark(c, e))
         return nccl_spoiled(c, e);
     return ERR_OK;
