@@ -1,6 +1,5 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <libgen.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -11,63 +10,38 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "base/program.h"
 #include "base/secret.h"
 #include "daemon/agent/settings.h"
 #include "proto/rpc_address.h"
 
 /* `ddp-agent join`: the two files an agent needs, and what to do next. */
 
-struct join_options {
-    const char *coordinator, *token, *config, *user, *run_as, *node, *address;
+static const struct program program = {
+    .name = "ddp-agent join",
+    .usage = "ddp-agent join HOST:PORT --token FILE|- [OPTIONS]",
+    .help = "Writes the token and the config file of this node's agent: the coordinator at HOST:PORT, and what the\n"
+            "options give. Typed on the node, where box1 coordinates:\n"
+            "  ssh box1 ddp-coordinator token --agent | ddp-agent join box1:29600 --token -",
 };
 
-static const struct option options[] = {
-    {"token", required_argument, NULL, 't'},
-    {"config", required_argument, NULL, 'f'},
-    {"user", required_argument, NULL, 'u'},
-    {"node", required_argument, NULL, 'n'},
-    {"address", required_argument, NULL, 'a'},
-    {"run-as", required_argument, NULL, 'r'},
-    {NULL, 0, NULL, 0},
-};
-
-static enum err_code read_options(struct join_options *o, int argc, char **argv, struct err *e)
+/* --help, --version and unknown options end the program. */
+static enum err_code read_options(struct settings *s, int argc, char **argv, struct err *e)
 {
-    int c;
+    CLEANUP(option_arguments_release) struct option_arguments args = {0};
+    const struct option_set sets[] = {{settings_join_options, s}, {NULL, NULL}};
+    int code = program_parse(&program, sets, argc, argv, &args);
 
-    optind = 1;
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        switch (c) {
-        case 't':
-            o->token = optarg;
-            break;
-        case 'f':
-            o->config = optarg;
-            break;
-        case 'u':
-            o->user = optarg;
-            break;
-        case 'r':
-            o->run_as = optarg;
-            break;
-        case 'n':
-            o->node = optarg;
-            break;
-        case 'a':
-            o->address = optarg;
-            break;
-        default:
-            return err_set(e, ERR_INVALID_ARGUMENT, "try ddp-agent --help");
-        }
-    }
-    if (optind + 1 != argc || !o->token)
+    if (code >= 0)
+        exit(code);
+    if (args.count != 1 || args.tail || !s->token_file)
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "give an address and a token: ddp-agent join HOST:PORT --token FILE|-");
-    if (settings_check_run_as(o->run_as, o->user, e))
+    if (settings_check_run_as(s->run_as, s->user, e))
         return e->code;
-    if (o->user && !getpwnam(o->user))
-        return err_set(e, ERR_INVALID_ARGUMENT, "user '%s' does not exist on this node", o->user);
-    o->coordinator = argv[optind];
+    if (s->user && !getpwnam(s->user))
+        return err_set(e, ERR_INVALID_ARGUMENT, "user '%s' does not exist on this node", s->user);
+    s->coordinator = xstrdup(args.list[0]);
     return ERR_OK;
 }
 
@@ -92,7 +66,7 @@ static bool is_of_agents(const char *token)
 }
 
 /* Root must say whom jobs run as: the line is there, to be filled in. */
-static void print_config(const struct join_options *o, const char *token_file, struct buf *out)
+static void print_config(const struct settings *o, const char *token_file, struct buf *out)
 {
     buf_printf(out, "# Written by ddp-agent join. Flags win over it. All keys: share/ddp/agent.yaml.\n");
     buf_printf(out, "coordinator: \"%s\"\ntoken: \"%s\"\n", o->coordinator, token_file);
@@ -111,7 +85,7 @@ static void print_config(const struct join_options *o, const char *token_file, s
 
 enum err_code settings_join(int argc, char **argv, struct err *e)
 {
-    struct join_options o = {0};
+    CLEANUP(settings_release) struct settings o = {0};
     CLEANUP(buf_release) struct buf token = {0};
     CLEANUP(buf_release) struct buf text = {0};
     CLEANUP(free_text) char *config = NULL;
@@ -120,12 +94,12 @@ enum err_code settings_join(int argc, char **argv, struct err *e)
     struct rpc_address at;
 
     if (read_options(&o, argc, argv, e) || rpc_address_parse(o.coordinator, &at, e) ||
-        read_token(o.token, &token, e))
+        read_token(o.token_file, &token, e))
         return e->code;
-    config = o.config ? xstrdup(o.config) : paths_config("agent.yaml");
+    config = o.config_file ? xstrdup(o.config_file) : paths_config("agent.yaml");
     dir = xstrdup(config);
     token_file = paths_join(dirname(dir), is_of_agents(token.data) ? "agent.token" : "token");
-    if (file_exists(config) && !o.config)
+    if (file_exists(config) && !o.config_file)
         fprintf(stderr, "ddp-agent: %s is replaced\n", config);
     buf_putc(&token, '\n');
     print_config(&o, token_file, &text);

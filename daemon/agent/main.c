@@ -38,8 +38,6 @@ int main(int argc, char **argv)
 
     signal(SIGPIPE, SIG_IGN);
     log_init("ddp-agent", LOG_INFO);
-    if (argc > 2 && !strcmp(argv[1], "join") && !strcmp(argv[2], "--help"))
-        argv[1] = argv[2];
     if (argc > 1 && !strcmp(argv[1], "join"))
         return settings_join(argc - 1, argv + 1, &e) ? fail(&e) : 0;
     if (argc > 1 && !strcmp(argv[1], "check"))

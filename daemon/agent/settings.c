@@ -1,7 +1,6 @@
 #include "daemon/agent/settings.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <limits.h>
 #include <pwd.h>
 #include <stddef.h>
@@ -15,6 +14,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/paths.h"
+#include "base/program.h"
 #include "base/secret.h"
 #include "daemon/agent/state_move.h"
 #include "proto/rpc_address.h"
@@ -22,158 +22,36 @@
 #define PORT_FIRST 29700
 #define PORT_LAST 30699
 #define SLOTS_PER_GPU_MOST 16
+#define BYTES_WANTED "a size such as 500MiB or 2GiB, or 0 for no limit"
 #define LOG_KEEP_MS (14LL * 24 * 3600 * 1000)
 #define LOG_LIMIT ((int64_t)1 << 30)
 #define LOG_TOTAL ((int64_t)16 << 30)
 
-static const char help[] =
-    "usage: ddp-agent [options] [-- COMMAND ARGUMENT...]\n"
-    "       ddp-agent join HOST:PORT --token FILE|-\n"
-    "\n"
-    "Runs on every node: starts and watches the workers that the coordinator wants here.\n"
-    "Workers outlive it; started again, it takes them over.\n"
-    "\n"
-    "  --coordinator ADDR   host:port or unix:/path (DDP_COORDINATOR, the config file, the\n"
-    "                       local socket, localhost:29600)\n"
-    "  --token FILE         the agent token or the cluster token\n"
-    "  --insecure           send no token\n"
-    "  --node NAME          this node's name (host name)\n"
-    "  --address ADDR       where other nodes reach its workers (the source address\n"
-    "                       towards the coordinator)\n"
-    "  --slots N            CPU workers at a time (cores)\n"
-    "  --gpus LIST          which GPUs to offer: 0,1 or UUIDs as nvidia-smi -L has them, none\n"
-    "                       (all; CUDA_VISIBLE_DEVICES narrows it further)\n"
-    "  --slots-per-gpu N    workers that share a GPU (1)\n"
-    "  --ports A-B          range for MASTER_PORT (29700-30699)\n"
-    "  --user NAME          the account that jobs run under; required for root; may be root\n"
-    "  --run-as submitter   for root, instead of --user: run each job as its user's account\n"
-    "  --state DIR          the kept wish, sockets and exit records (/var/lib/ddp-agent,\n"
-    "                       as a user ~/.local/state/ddp)\n"
-    "  --log-dir DIR        the workers' output (/var/log/ddp, ~/.local/state/ddp/log)\n"
-    "  --config FILE        (/etc/ddp/agent.yaml, ~/.config/ddp/agent.yaml)\n"
-    "  --rejoin             leave the cluster this node belonged to, and join this one\n"
-    "  --lifeline FD        end, and end every worker, when this pipe is closed\n"
-    "  --workdir DIR        where commands run, whatever their job says\n"
-    "  -- COMMAND ...       what command jobs run here, instead of their own; as `ddpctl run`\n"
-    "                       on several hosts wants it\n"
-    "  --help, --version\n"
-    "\n"
-    "join writes the token and the config file, with --user or --run-as, --node and\n"
-    "--address if they are given. Typed on the node, where box1 coordinates:\n"
-    "  ssh box1 ddp-coordinator token --agent | ddp-agent join box1:29600 --token -\n";
-
-enum {
-    OPT_PORTS = 256,
-    OPT_USER,
-    OPT_RUN_AS,
-    OPT_REJOIN,
-    OPT_LIFELINE,
-    OPT_INSECURE,
-    OPT_WORKDIR,
-    OPT_GPUS,
-    OPT_GPU_SLOTS
-};
-
-static const struct option options[] = {
-    {"state", required_argument, NULL, 's'},
-    {"config", required_argument, NULL, 'f'},
-    {"coordinator", required_argument, NULL, 'c'},
-    {"node", required_argument, NULL, 'n'},
-    {"address", required_argument, NULL, 'a'},
-    {"slots", required_argument, NULL, 'p'},
-    {"log-dir", required_argument, NULL, 'l'},
-    {"token", required_argument, NULL, 't'},
-    {"gpus", required_argument, NULL, OPT_GPUS},
-    {"slots-per-gpu", required_argument, NULL, OPT_GPU_SLOTS},
-    {"ports", required_argument, NULL, OPT_PORTS},
-    {"user", required_argument, NULL, OPT_USER},
-    {"run-as", required_argument, NULL, OPT_RUN_AS},
-    {"insecure", no_argument, NULL, OPT_INSECURE},
-    {"rejoin", no_argument, NULL, OPT_REJOIN},
-    {"workdir", required_argument, NULL, OPT_WORKDIR},
-    {"lifeline", required_argument, NULL, OPT_LIFELINE},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'v'},
-    {NULL, 0, NULL, 0},
-};
-
-static enum err_code read_ports(const struct conf_node *node, void *at, struct err *e);
-static enum err_code read_gpus(const struct conf_node *node, void *at, struct err *e);
-static enum err_code read_bytes(const struct conf_node *node, void *at, struct err *e);
-
-static const struct conf_field tls_fields[] = {
-    {.key = "ca", .type = CONF_TEXT, .offset = offsetof(struct settings, tls.ca)},
-    {.key = "cert", .type = CONF_TEXT, .offset = offsetof(struct settings, tls.cert)},
-    {.key = "key", .type = CONF_TEXT, .offset = offsetof(struct settings, tls.key)},
-    {0},
-};
-static const struct conf_field fields[] = {
-    {.key = "coordinator", .type = CONF_TEXT, .offset = offsetof(struct settings, coordinator)},
-    {.key = "token", .type = CONF_TEXT, .offset = offsetof(struct settings, token_file)},
-    {.key = "insecure", .type = CONF_BOOL, .offset = offsetof(struct settings, insecure)},
-    {.key = "node", .type = CONF_TEXT, .offset = offsetof(struct settings, node)},
-    {.key = "address", .type = CONF_TEXT, .offset = offsetof(struct settings, address)},
-    {.key = "slots", .type = CONF_INT, .offset = offsetof(struct settings, slots), .min = 1, .max = 4096},
-    {.key = "gpus", .type = CONF_CUSTOM, .offset = offsetof(struct settings, gpus), .fn = read_gpus},
-    {.key = "slots_per_gpu",
-     .type = CONF_INT,
-     .offset = offsetof(struct settings, slots_per_gpu),
-     .min = 1,
-     .max = SLOTS_PER_GPU_MOST},
-    {.key = "ports", .type = CONF_CUSTOM, .offset = 0, .fn = read_ports},
-    {.key = "env", .type = CONF_ENV, .offset = offsetof(struct settings, env)},
-    {.key = "user", .type = CONF_TEXT, .offset = offsetof(struct settings, user)},
-    {.key = "run_as", .type = CONF_TEXT, .offset = offsetof(struct settings, run_as)},
-    {.key = "state", .type = CONF_TEXT, .offset = offsetof(struct settings, state)},
-    {.key = "log_dir", .type = CONF_TEXT, .offset = offsetof(struct settings, log_dir)},
-    {.key = "log_keep", .type = CONF_DURATION, .offset = offsetof(struct settings, log_keep_ms)},
-    {.key = "log_limit",
-     .type = CONF_CUSTOM,
-     .offset = offsetof(struct settings, log_limit),
-     .fn = read_bytes},
-    {.key = "log_total",
-     .type = CONF_CUSTOM,
-     .offset = offsetof(struct settings, log_total),
-     .fn = read_bytes},
-    {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
-    {0},
-};
-
-static bool parse_ports(const char *text, int *first, int *last)
-{
-    int end = 0;
-
-    return sscanf(text, "%d-%d%n", first, last, &end) == 2 && !text[end] && *first > 0 && *last < 65536 &&
-           *first <= *last;
-}
-
-static enum err_code read_ports(const struct conf_node *node, void *at, struct err *e)
+static bool parse_ports(const char *text, void *at)
 {
     struct settings *s = at;
-    const char *text = conf_scalar(node);
+    int end = 0;
 
-    if (!text || !parse_ports(text, &s->port_first, &s->port_last))
-        return conf_fail(node, e, "ports must be a range such as 29700-30699");
-    return ERR_OK;
+    return sscanf(text, "%d-%d%n", &s->port_first, &s->port_last, &end) == 2 && !text[end] &&
+           s->port_first > 0 && s->port_last < 65536 && s->port_first <= s->port_last;
 }
 
 /* "1GiB", "500MiB", "0". */
-static enum err_code read_bytes(const struct conf_node *node, void *at, struct err *e)
+static bool parse_bytes(const char *text, void *at)
 {
     static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
-    const char *text = conf_scalar(node);
     int64_t *out = at;
     char *unit;
     long long number;
 
     errno = 0;
-    number = text && *text >= '0' && *text <= '9' ? strtoll(text, &unit, 10) : -1;
+    number = *text >= '0' && *text <= '9' ? strtoll(text, &unit, 10) : -1;
     for (size_t i = 0; number >= 0 && !errno && number < 1 << 20 && i < ARRAY_LEN(units); i++)
         if (!strcmp(unit, units[i]) && (i || !number)) {
             *out = (int64_t)number << (10 * i);
-            return ERR_OK;
+            return true;
         }
-    return conf_fail(node, e, "expected a size such as 500MiB or 2GiB, or 0 for no limit");
+    return false;
 }
 
 /* A list of numbers and UUIDs, or one word: "all", "none", "0,1". */
@@ -198,131 +76,202 @@ static enum err_code read_gpus(const struct conf_node *node, void *at, struct er
     return ERR_OK;
 }
 
+#define AT(member) .offset = offsetof(struct settings, member)
+const struct option_spec settings_join_options[] = {
+    {.name = "token",
+     .key = "token",
+     .type = OPTION_COPY,
+     AT(token_file),
+     .value = "FILE",
+     .help = "file with the agent token or the cluster token; of join, -: stdin"},
+    {.name = "node",
+     .key = "node",
+     .type = OPTION_COPY,
+     AT(node),
+     .value = "NAME",
+     .help = "name of this node",
+     .default_text = "host name"},
+    {.name = "address",
+     .key = "address",
+     .type = OPTION_COPY,
+     AT(address),
+     .value = "ADDRESS",
+     .help = "where other nodes reach this node's workers",
+     .default_text = "the source address towards the coordinator"},
+    {.name = "user",
+     .key = "user",
+     .type = OPTION_COPY,
+     AT(user),
+     .value = "NAME",
+     .help = "the account that jobs run under; required for root; may be root"},
+    {.name = "run-as",
+     .key = "run_as",
+     .type = OPTION_COPY,
+     AT(run_as),
+     .value = "submitter",
+     .help = "for root, instead of --user: run each job as its user's account"},
+    {.name = "config",
+     .type = OPTION_COPY,
+     AT(config_file),
+     .value = "FILE",
+     .help = "configuration file",
+     .default_text = "/etc/ddp/agent.yaml; if not root, ~/.config/ddp/agent.yaml"},
+    {0},
+};
+static const struct option_spec options[] = {
+    {.name = "coordinator",
+     .key = "coordinator",
+     .type = OPTION_COPY,
+     AT(coordinator),
+     .value = "ADDRESS",
+     .help = "HOST:PORT or unix:/PATH",
+     .default_text = "DDP_COORDINATOR, the config file, the local socket, localhost:29600"},
+    {.name = "insecure", .key = "insecure", .type = OPTION_FLAG, AT(insecure), .help = "send no token"},
+    {.name = "slots",
+     .key = "slots",
+     .type = OPTION_INT,
+     AT(slots),
+     .value = "N",
+     .min = 1,
+     .max = 4096,
+     .help = "CPU workers at a time",
+     .default_text = "cores"},
+    {.name = "gpus",
+     .key = "gpus",
+     .type = OPTION_COPY,
+     AT(gpus),
+     .value = "LIST",
+     .from_node = read_gpus,
+     .help = "which GPUs to offer: 0,1 or UUIDs as in nvidia-smi -L, all or none; CUDA_VISIBLE_DEVICES narrows "
+             "it further",
+     .default_text = "all"},
+    {.name = "slots-per-gpu",
+     .key = "slots_per_gpu",
+     .type = OPTION_INT,
+     AT(slots_per_gpu),
+     .value = "N",
+     .min = 1,
+     .max = SLOTS_PER_GPU_MOST,
+     .help = "workers that share a GPU",
+     .default_text = "1"},
+    {.name = "ports",
+     .key = "ports",
+     .type = OPTION_PARSED,
+     .value = "A-B",
+     .parse = parse_ports,
+     .wanted = "a range such as 29700-30699",
+     .help = "range for MASTER_PORT",
+     .default_text = "29700-30699"},
+    {.name = "state",
+     .key = "state",
+     .type = OPTION_COPY,
+     AT(state),
+     .value = "DIR",
+     .help = "directory of the sockets, the exit records and the coordinator's last orders",
+     .default_text = "/var/lib/ddp-agent; if not root, ~/.local/state/ddp"},
+    {.name = "log-dir",
+     .key = "log_dir",
+     .type = OPTION_COPY,
+     AT(log_dir),
+     .value = "DIR",
+     .help = "directory of the workers' output",
+     .default_text = "/var/log/ddp; if not root, ~/.local/state/ddp/log"},
+    {.name = "rejoin",
+     .type = OPTION_FLAG,
+     AT(rejoin),
+     .help = "leave the cluster this node belonged to, and join this one"},
+    {.name = "lifeline",
+     .type = OPTION_FD,
+     AT(lifeline),
+     .value = "FD",
+     .help = "end, and end every worker, when this pipe is closed"},
+    {.name = "workdir",
+     .type = OPTION_COPY,
+     AT(workdir),
+     .value = "DIR",
+     .help = "where commands run, whatever their job says"},
+    {0},
+};
+static const struct conf_field tls_fields[] = {
+    {.key = "ca", .type = CONF_TEXT, AT(tls.ca)},
+    {.key = "cert", .type = CONF_TEXT, AT(tls.cert)},
+    {.key = "key", .type = CONF_TEXT, AT(tls.key)},
+    {0},
+};
+/* Keys without an option. */
+static const struct conf_field file_only[] = {
+    {.key = "env", .type = CONF_ENV, AT(env)},
+    {.key = "log_keep", .type = CONF_DURATION, AT(log_keep_ms)},
+    {.key = "log_limit", .type = CONF_PARSED, AT(log_limit), .parse = parse_bytes, .wanted = BYTES_WANTED},
+    {.key = "log_total", .type = CONF_PARSED, AT(log_total), .parse = parse_bytes, .wanted = BYTES_WANTED},
+    {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
+    {0},
+};
+
+static const struct program program = {
+    .name = "ddp-agent",
+    .usage = "ddp-agent [OPTIONS] [-- COMMAND ARGUMENT...]\n"
+             "ddp-agent join HOST:PORT --token FILE|- [OPTIONS]",
+    .help = "Runs on every node: starts and watches the workers that the coordinator wants there.\n"
+            "Workers outlive the agent; when it is started again, it takes them over.\n"
+            "join writes the token and the config file (ddp-agent join --help).\n"
+            "\n"
+            "A COMMAND runs here instead of the command of each command job; `ddpctl run` uses this when it\n"
+            "runs on several hosts.",
+};
+
 static void set(char **field, const char *value)
 {
     free(*field);
     *field = xstrdup(value);
 }
 
-static enum err_code read_number(const char *flag, const char *text, long least, long most, long *out,
-                                 struct err *e)
+/* A file that --config names must exist; the usual one may be missing. */
+static enum err_code read_config(struct settings *s, const char *named, struct err *e)
 {
-    char *end;
-    long value;
-
-    errno = 0;
-    value = strtol(text, &end, 10);
-    if (errno || end == text || *end || value < least || value > most)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s %s: give a number from %ld to %ld", flag, text, least,
-                       most);
-    *out = value;
-    return ERR_OK;
-}
-
-static enum err_code set_option(struct settings *s, int option, const char *value, struct err *e)
-{
-    long number = 0;
-
-    switch (option) {
-    case 's':
-        set(&s->state, value);
-        break;
-    case 'c':
-        set(&s->coordinator, value);
-        set(&s->coordinator_from, "--coordinator");
-        break;
-    case 'n':
-        set(&s->node, value);
-        break;
-    case 'a':
-        set(&s->address, value);
-        break;
-    case 'l':
-        set(&s->log_dir, value);
-        break;
-    case 't':
-        set(&s->token_file, value);
-        break;
-    case OPT_USER:
-        set(&s->user, value);
-        break;
-    case OPT_RUN_AS:
-        set(&s->run_as, value);
-        break;
-    case OPT_WORKDIR:
-        set(&s->workdir, value);
-        break;
-    case OPT_INSECURE:
-        s->insecure = true;
-        break;
-    case OPT_REJOIN:
-        s->rejoin = true;
-        break;
-    case OPT_PORTS:
-        if (!parse_ports(value, &s->port_first, &s->port_last))
-            return err_set(e, ERR_INVALID_ARGUMENT, "--ports %s: give a range such as 29700-30699", value);
-        break;
-    case 'p':
-        if (read_number("--slots", value, 1, 4096, &number, e))
-            return e->code;
-        s->slots = number;
-        break;
-    case OPT_GPUS:
-        set(&s->gpus, value);
-        break;
-    case OPT_GPU_SLOTS:
-        if (read_number("--slots-per-gpu", value, 1, SLOTS_PER_GPU_MOST, &number, e))
-            return e->code;
-        s->slots_per_gpu = number;
-        break;
-    case OPT_LIFELINE:
-        if (read_number("--lifeline", value, 0, INT_MAX, &number, e))
-            return e->code;
-        s->lifeline = (int)number;
-        break;
-    default:
-        break;
-    }
-    return ERR_OK;
-}
-
-/* Flags win, so the file is read first: one pass for --config, one for the rest. */
-static enum err_code read_config(struct settings *s, int argc, char **argv, struct err *e)
-{
-    CLEANUP(free_text) char *path = NULL;
+    CLEANUP(free_text) char *path = named ? xstrdup(named) : paths_config("agent.yaml");
+    struct conf_field *some, *all;
     struct conf_doc *doc;
     enum err_code code;
-    int c;
 
-    optind = 1;
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (c == '?') {
-            fputs("ddp-agent: try --help\n", stderr);
-            exit(2);
-        }
-        if (c == 'h' || c == 'v') {
-            fputs(c == 'h' ? help : "ddp-agent " DDP_VERSION "\n", stdout);
-            exit(0);
-        }
-        if (c == 'f')
-            set(&path, optarg);
-    }
-    if (optind < argc && strcmp(argv[optind - 1], "--") != 0)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s is not an option, try --help", argv[optind]);
-    if (optind < argc)
-        s->command = strv_dup(argv + optind);
-    if (!path) {
-        path = paths_config("agent.yaml");
-        if (access(path, R_OK))
-            return ERR_OK;
-    }
+    if (!named && access(path, R_OK))
+        return ERR_OK;
     if (conf_open_file(&doc, path, e))
         return e->code;
-    code = conf_read(doc, fields, s, e);
+    some = option_conf_fields(settings_join_options, file_only);
+    all = option_conf_fields(options, some);
+    code = conf_read(doc, all, s, e);
+    free(some);
+    free(all);
     conf_close(doc);
     if (s->coordinator)
         set(&s->coordinator_from, path);
     return code;
+}
+
+/* Flags win over the file, so the command line is read twice: first to check it and to find --config, then,
+ * behind the file, into *s. */
+static enum err_code read_all(struct settings *s, int argc, char **argv, struct err *e)
+{
+    CLEANUP(settings_release) struct settings given = {0};
+    CLEANUP(option_arguments_release) struct option_arguments args = {0}, again = {0};
+    const struct option_set first[] = {{options, &given}, {settings_join_options, &given}, {NULL, NULL}};
+    const struct option_set last[] = {{options, s}, {settings_join_options, s}, {NULL, NULL}};
+    int code = program_parse(&program, first, argc, argv, &args);
+
+    if (code < 0 && args.count) {
+        err_set(e, ERR_INVALID_ARGUMENT, "unexpected argument '%.128s'", args.list[0]);
+        code = program_misused(&program, e->msg);
+    }
+    if (code >= 0)
+        exit(code);
+    if (read_config(s, given.config_file, e) || option_parse(last, argc, argv, NULL, &again, e))
+        return e->code;
+    if (given.coordinator)
+        set(&s->coordinator_from, "--coordinator");
+    if (args.tail && *args.tail)
+        s->command = strv_dup(args.tail);
+    return ERR_OK;
 }
 
 static void find_coordinator(struct settings *s)
@@ -442,8 +391,6 @@ static enum err_code check(struct settings *s, struct err *e)
 
 enum err_code settings_read(struct settings *out, int argc, char **argv, struct err *e)
 {
-    int c;
-
     *out = (struct settings){.lifeline = -1,
                              .slots_per_gpu = 1,
                              .port_first = PORT_FIRST,
@@ -451,12 +398,8 @@ enum err_code settings_read(struct settings *out, int argc, char **argv, struct 
                              .log_keep_ms = LOG_KEEP_MS,
                              .log_limit = LOG_LIMIT,
                              .log_total = LOG_TOTAL};
-    if (read_config(out, argc, argv, e))
+    if (read_all(out, argc, argv, e))
         return e->code;
-    optind = 1;
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
-        if (set_option(out, c, optarg, e))
-            return e->code;
     fill_defaults(out);
     if (check(out, e))
         return e->code;
@@ -470,6 +413,7 @@ enum err_code settings_read(struct settings *out, int argc, char **argv, struct 
 
 void settings_release(struct settings *s)
 {
+    free(s->config_file);
     free(s->state);
     free(s->log_dir);
     free(s->gpus);

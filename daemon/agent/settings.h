@@ -5,10 +5,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/option.h"
 
 /* What an agent was told: flags, else the config file, else the defaults. Texts are owned by the struct. */
 
 struct settings {
+    char *config_file; /* --config; NULL: the usual one */
     char *state;       /* absolute */
     char *log_dir;     /* absolute */
     char *coordinator; /* "host:port", "unix:/path" */
@@ -37,6 +39,9 @@ struct settings {
     int lifeline;   /* a pipe whose end of file ends this agent and all it started; -1: none */
     bool rejoin;    /* forget the cluster this node belonged to */
 };
+
+/* The options that join takes, too. */
+extern const struct option_spec settings_join_options[];
 
 /* Usage errors, --help and --version end the program. */
 MUST_CHECK enum err_code settings_read(struct settings *out, int argc, char **argv, struct err *e);
