@@ -10,19 +10,19 @@
 
 #define CALL_MS 10000
 
-static enum err_code explain(const char *address, struct err *e)
+static enum err_code call_explain_failure(const char *address, struct err *e)
 {
     struct err was = *e;
     if (was.code != ERR_UNAVAILABLE && was.code != ERR_DEADLINE_EXCEEDED)
         return was.code;
     return err_set(e, ERR_UNAVAILABLE,
-                   "no coordinator answers at %s: users are kept by the running coordinator, start it first"
+                   "no coordinator answers at %s: users can be changed only while it runs, so start it first"
                    " (%.160s)",
                    address, was.msg);
 }
 
-static enum err_code call(const char *state, const char *method, const void *request, void **reply,
-                          struct err *e)
+static enum err_code coordinator_call(const char *state, const char *method, const void *request,
+                                      void **reply, struct err *e)
 {
     CLEANUP(free_text) char *address = xasprintf("unix:%s/coordinator.sock", state);
     struct rpc_channel *channel;
@@ -31,10 +31,10 @@ static enum err_code call(const char *state, const char *method, const void *req
     enum err_code code =
         rpc_channel_call(channel, &ddp__v1__cluster__descriptor, method, request, reply, CALL_MS, 0, e);
     rpc_channel_close(channel);
-    return code == ERR_OK ? code : explain(address, e);
+    return code == ERR_OK ? code : call_explain_failure(address, e);
 }
 
-static const char *day(char out[20], int64_t ms)
+static const char *minute_text(char out[20], int64_t ms)
 {
     const time_t seconds = (time_t)(ms / 1000);
     struct tm tm;
@@ -42,23 +42,23 @@ static const char *day(char out[20], int64_t ms)
     return out;
 }
 
-static enum err_code list_users(const char *state, struct err *e)
+static enum err_code users_print(const char *state, struct err *e)
 {
     const Ddp__V1__ListUsersRequest request = DDP__V1__LIST_USERS_REQUEST__INIT;
     CLEANUP(rpc_release) void *message = NULL;
     char added[20], made[20];
-    if (call(state, "ListUsers", &request, &message, e) != ERR_OK)
+    if (coordinator_call(state, "ListUsers", &request, &message, e) != ERR_OK)
         return e->code;
     const Ddp__V1__ListUsersReply *reply = message;
     printf("%-20s %-8s %-17s %s\n", "NAME", "ROLE", "ADDED", "TOKEN MADE");
     for (size_t i = 0; i < reply->n_users; i++)
         printf("%-20s %-8s %-17s %s\n", reply->users[i]->name, reply->users[i]->role,
-               day(added, reply->users[i]->created_ms), day(made, reply->users[i]->token_ms));
+               minute_text(added, reply->users[i]->created_ms), minute_text(made, reply->users[i]->token_ms));
     return ERR_OK;
 }
 
-/* The token alone goes to stdout, for a pipe. */
-static enum err_code change_user(const char *state, const char *method, const char *name, const char *role,
+/* Only the token goes to stdout, so that it can be piped; the rest goes to stderr. */
+static enum err_code user_change(const char *state, const char *method, const char *name, const char *role,
                                  struct err *e)
 {
     Ddp__V1__UserRequest request = DDP__V1__USER_REQUEST__INIT;
@@ -66,16 +66,16 @@ static enum err_code change_user(const char *state, const char *method, const ch
     request.name = (char *)(uintptr_t)name;
     if (role)
         request.role = (char *)(uintptr_t)role;
-    if (call(state, method, &request, &message, e) != ERR_OK)
+    if (coordinator_call(state, method, &request, &message, e) != ERR_OK)
         return e->code;
     const Ddp__V1__UserReply *reply = message;
     if (!reply->token[0]) {
-        fprintf(stderr, "user %s is removed, and the token no longer works\n", name);
+        fprintf(stderr, "user %s is removed; the token no longer works\n", name);
         return ERR_OK;
     }
     fprintf(stderr,
-            "user %s, role %s; this token is shown once, it goes into ~/.config/ddp/token (mode 0600) or "
-            "DDP_TOKEN:\n",
+            "user %s, role %s; the token is shown only once: store it in ~/.config/ddp/token (mode 0600) or "
+            "in DDP_TOKEN:\n",
             name, reply->user ? reply->user->role : "?");
     puts(reply->token);
     return ERR_OK;
@@ -90,11 +90,11 @@ enum err_code user_command(const char *state, char *const *words, const char *ro
     if (role && !(count && strcmp(words[0], "add") == 0))
         return err_set(e, ERR_INVALID_ARGUMENT, "option '--role' works only with user add");
     if (count == 1 && strcmp(words[0], "list") == 0)
-        return list_users(state, e);
+        return users_print(state, e);
     for (size_t i = 0; count == 2 && i < ARRAY_LEN(changes); i++)
         if (strcmp(words[0], changes[i].word) == 0)
-            return change_user(state, changes[i].method, words[1], role, e);
+            return user_change(state, changes[i].method, words[1], role, e);
     return err_set(
         e, ERR_INVALID_ARGUMENT,
-        "say user add NAME [--role view|submit|operate], user list, user remove NAME or user token NAME");
+        "expected user add NAME [--role view|submit|operate], user list, user remove NAME or user token NAME");
 }

@@ -3,9 +3,10 @@
 
 #include "base/err.h"
 
-/* `ddp-coordinator user add NAME [--role ROLE] | list | remove NAME | token NAME`: asks the running
- * coordinator of this state directory, over its unix socket. words: what follows "user", NULL-terminated;
- * role may be NULL. INVALID_ARGUMENT on misuse. */
+/* `ddp-coordinator user add NAME [--role ROLE] | list | remove NAME | token NAME`. Asks the running
+ * coordinator of this state directory over its unix socket. words: the arguments after "user",
+ * NULL-terminated; role may be NULL. INVALID_ARGUMENT: wrong usage. UNAVAILABLE: the coordinator does not
+ * run. */
 MUST_CHECK enum err_code user_command(const char *state, char *const *words, const char *role, struct err *e);
 
 #endif

@@ -17,10 +17,10 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
-/* Who did what: one line for each change that a user made, written in the transaction that makes the change.
- * Refused calls are written too, but a flood of them must not fill the disk or cost a commit each. So a
- * caller's first refused call within a minute has its own line, and the caller's other calls of that minute
- * share one line. If there are too many different callers, the remaining callers share a line. */
+/* One line for each change that a user made, written in the transaction that makes the change. Refused calls
+ * have lines too, but a flood of them must not fill the disk or cost a commit each. So a caller's first
+ * refused call within a minute has its own line, and all others of that minute share one line. If there are
+ * more callers than entries in service.refusals, the remaining callers share the last entry. */
 
 #define LIMIT_DEFAULT 100
 #define LIMIT_MOST 10000
@@ -56,7 +56,7 @@ void audit_add(struct service *s, const struct identity *who, const char *what, 
 
 /* ---- what the core did for a user */
 
-/* The core answers a user's event at once. */
+/* The core's reply to the event that was just handed in: a user's event is always answered at once. */
 static const struct core_effect *audit_core_reply(const struct service *s, uint64_t call)
 {
     for (size_t i = s->out.effect_count; i > 0; i--)
@@ -113,6 +113,7 @@ void audit_event(struct service *s, struct rpc_call *rpc, const struct core_even
     CLEANUP(buf_release) struct buf text = {0};
     commit_queue_event(s, event);
     const struct core_effect *answer = audit_core_reply(s, event->call);
+    /* A refused event changed nothing. A submit that was repeated after a lost reply already has its line. */
     if (!answer || answer->err.code != ERR_OK || (event->kind == CORE_SUBMIT && answer->existed))
         return;
     const int64_t job = of_node ? 0 : answer->job;
@@ -126,7 +127,7 @@ void audit_event(struct service *s, struct rpc_call *rpc, const struct core_even
 static void refusals_on_minute_end(uv_timer_t *timer)
 {
     struct service *s = timer->data;
-    if (s->commit_blocked) { /* the counts go on */
+    if (s->commit_blocked) { /* the disk is full: keep counting, write later */
         uv_timer_start(&s->refusal_timer, refusals_on_minute_end, MINUTE_MS, 0);
         return;
     }
@@ -135,7 +136,7 @@ static void refusals_on_minute_end(uv_timer_t *timer)
         char text[512];
         if (r->count == r->written)
             continue;
-        snprintf(text, sizeof text, "refused %" PRIu64 " more calls, the last %s", r->count - r->written,
+        snprintf(text, sizeof text, "refused %" PRIu64 " more calls, the last was %s", r->count - r->written,
                  r->text);
         audit_write(s, r->who, r->origin, STORE_AUDIT_REFUSED, 0, text);
     }
@@ -196,7 +197,7 @@ void audit_get(struct rpc_call *rpc, const void *message, void *user)
     struct audit_record *list = NULL;
     struct err e = {0};
     size_t limit = request->limit > 0 ? (size_t)request->limit : LIMIT_DEFAULT;
-    commit_queue_flush(s);
+    commit_queue_flush(s); /* includes lines of this turn */
     if (limit > LIMIT_MOST)
         limit = LIMIT_MOST;
     if (store_audit(s->store, request->since_ms, limit, &list, &reply.n_entries, &e) != ERR_OK) {

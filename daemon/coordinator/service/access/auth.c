@@ -14,14 +14,22 @@
 #include "daemon/coordinator/service/stats.h"
 #include "proto/rpc_codec.h"
 
-/* Identifies callers and checks what they may do. The unix socket admits only our own user and root. A TCP
- * peer must show a token. TLS adds a certificate of our CA, which names a person or a machine but grants
- * nothing. A wrong token is UNAUTHENTICATED. A valid token of the wrong kind or role is PERMISSION_DENIED.
- * Neither message tells the caller anything new. */
+/* Happy path: identity_establish finds out who calls, access_allow compares the method's row (roles.c) with
+ * the identity, and handlers compare the job's owner (caller_owns).
+ *
+ * - On the unix socket, the kernel tells the peer's account; only our own account and root can open the
+ *   socket. They may do everything.
+ * - A TCP peer must show a token. A certificate of our CA gives the user of the cluster token a name, but
+ *   grants nothing.
+ * - A worker's token allows only the calls of its own spawn.
+ *
+ * A missing or unknown token is UNAUTHENTICATED. A valid token of the wrong kind or role is
+ * PERMISSION_DENIED. The messages tell nothing that the caller does not know, and refused calls are written
+ * to the audit log. */
 
 #define TOKEN_BYTES 32
-#define WORKER_UNKNOWN_YET "this worker's node has not come back yet, try again"
-#define WORKER_ONLY "only a worker may call this, with its own token"
+#define WORKER_UNKNOWN_YET "this worker's node has not reconnected yet: try again"
+#define WORKER_ONLY "only workers may make this call, with their own token"
 
 static bool token_matches(const struct rpc_auth *auth, const char *token)
 {
@@ -42,7 +50,8 @@ static const struct spawn_record *token_find_spawn(const struct service *s, cons
 
 /* ---- who it is */
 
-/* Names are shown and stored, so they become one line of UTF-8 without terminal control characters. */
+/* Names come from certificates and accounts, are shown in terminals and are stored, so control characters and
+ * invalid UTF-8 are replaced. */
 static void identity_set_name(struct identity *who, const char *name)
 {
     snprintf(who->name, sizeof who->name, "%s", name);
@@ -59,7 +68,7 @@ static void identity_set_origin(struct identity *who, const struct rpc_peer *pee
         return;
     }
     snprintf(who->origin, sizeof who->origin, "%s", peer->address);
-    char *port = strrchr(who->origin, ':'); /* the address alone: a port tells nothing later */
+    char *port = strrchr(who->origin, ':'); /* the port means nothing after the connection has closed */
     if (port)
         *port = '\0';
 }
@@ -75,7 +84,7 @@ static void identity_from_socket(struct identity *who, const struct rpc_peer *pe
     who->known = "the unix socket";
 }
 
-/* The shared token allows everything. Only a certificate can tell who uses it. */
+/* The cluster token allows everything. Many people may hold it, so only a certificate tells who uses it. */
 static void identity_from_shared_token(struct identity *who, const struct service *s,
                                        const struct rpc_peer *peer, const char *known)
 {
@@ -83,7 +92,7 @@ static void identity_from_shared_token(struct identity *who, const struct servic
     identity_set_name(who, named ? peer->name : s->options->shared_user);
     who->role = ROLE_OPERATE;
     who->may_serve = true;
-    who->known = named ? "the certificate, with the shared token" : known;
+    who->known = named ? "the certificate, with the cluster token" : known;
 }
 
 static bool identity_from_user_token(struct identity *who, const struct service *s,
@@ -125,7 +134,9 @@ static bool identity_from_agent_token(struct identity *who, const struct service
     return true;
 }
 
-/* After a restore the records may not know a worker until its node has reconnected, so the worker retries. */
+/* After an older database was restored, a running worker's token is unknown until its node has reconnected
+ * with the job's card. UNAVAILABLE makes the worker retry; UNAUTHENTICATED would end it. Only calls that
+ * workers make are treated so, and only for some time after the start. */
 static bool worker_may_reappear(const struct service *s, const struct rpc_auth *auth)
 {
     return auth->token && auth->token_len == 2 * TOKEN_BYTES &&
@@ -145,7 +156,8 @@ static enum err_code identity_refuse(const struct rpc_auth *auth, struct err *e)
         " cluster token, `ddp-coordinator user add NAME` makes a user token");
 }
 
-/* The unix socket needs no token; there only a worker token has a meaning. */
+/* The order matters only for the unix socket, which needs no token: a worker that uses it must not get the
+ * rights of its account. */
 static enum err_code identity_establish(const struct service *s, const struct rpc_auth *auth,
                                         struct identity *who, struct err *e)
 {
@@ -154,7 +166,7 @@ static enum err_code identity_establish(const struct service *s, const struct rp
         if (!identity_from_worker_token(who, s, auth))
             identity_from_socket(who, auth->peer);
     } else if (token_matches(auth, s->options->token)) {
-        identity_from_shared_token(who, s, auth->peer, "the shared token");
+        identity_from_shared_token(who, s, auth->peer, "the cluster token");
     } else if (identity_from_user_token(who, s, auth) || identity_from_agent_token(who, s, auth) ||
                identity_from_worker_token(who, s, auth)) {
         return ERR_OK;
@@ -169,13 +181,14 @@ static enum err_code identity_establish(const struct service *s, const struct rp
     return ERR_OK;
 }
 
-/* ---- what it may */
+/* ---- what it may do */
 
 static enum err_code access_allow_worker(const struct service *s, const struct identity *who,
                                          const struct rpc_auth *auth, struct err *e)
 {
     if (who->kind == IDENTITY_WORKER)
         return ERR_OK;
+    /* A known caller of another kind will never be a worker, so it should not retry. */
     if (who->kind == IDENTITY_AGENT || who->has_record || token_matches(auth, s->options->token))
         return err_set(e, ERR_PERMISSION_DENIED, WORKER_ONLY);
     if (worker_may_reappear(s, auth))
@@ -203,7 +216,7 @@ static enum err_code access_allow(const struct service *s, const struct identity
 {
     const struct access_row *row = access_find(auth->service, auth->method);
     if (!row)
-        return err_set(e, ERR_UNIMPLEMENTED, "no method /%s/%s here", auth->service, auth->method);
+        return err_set(e, ERR_UNIMPLEMENTED, "unknown method /%s/%s", auth->service, auth->method);
     switch (row->access) {
     case ACCESS_WORKER:
         return access_allow_worker(s, who, auth, e);
@@ -217,7 +230,7 @@ static enum err_code access_allow(const struct service *s, const struct identity
         if (auth->peer->kind == RPC_PEER_UNIX && who->kind == IDENTITY_USER)
             return ERR_OK;
         return err_set(e, ERR_PERMISSION_DENIED,
-                       "to %s, use ddp-coordinator on the coordinator's own machine, as its account or root",
+                       "to %s, use ddp-coordinator on the coordinator's machine, as its account or as root",
                        row->to);
     case ACCESS_VIEW:
     case ACCESS_SUBMIT:
@@ -237,12 +250,12 @@ enum err_code auth_check(struct rpc_call *call, const struct rpc_auth *auth, voi
         return ERR_OK;
     }
     s->stats.refused_calls++;
-    if (e->code != ERR_UNIMPLEMENTED)
+    if (e->code != ERR_UNIMPLEMENTED) /* a newer client, not an attempt to get access */
         audit_refused(s, who.name, who.origin, auth->method, e->msg);
     return e->code;
 }
 
-/* ---- whose it is */
+/* ---- whose job it is */
 
 const struct identity *caller_identity(const struct rpc_call *call)
 {
@@ -254,18 +267,18 @@ static bool identity_owns(const struct identity *who, const struct job_record *j
     return who->role >= ROLE_OPERATE || (job->user && strcmp(job->user, who->name) == 0);
 }
 
-bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const char *to)
+bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const char *action)
 {
     const struct job_record *record = core_job(s->core, job);
     const struct identity *who = caller_identity(call);
     struct err e = {0};
     if (!record || identity_owns(who, record))
         return true;
-    err_set(&e, ERR_PERMISSION_DENIED,
-            "job %lld '%.100s' belongs to %.80s: to %s, be its owner or have the role operate; %s has the"
-            " role %s",
-            (long long)job, record->name, record->user && *record->user ? record->user : "nobody known", to,
-            who->name, role_name(who->role));
+    err_set(
+        &e, ERR_PERMISSION_DENIED,
+        "job %lld '%.100s' belongs to %.80s: only its owner or the role operate may %s; %s has the role %s",
+        (long long)job, record->name, record->user && *record->user ? record->user : "an unknown user",
+        action, who->name, role_name(who->role));
     s->stats.refused_calls++;
     audit_refused(s, who->name, who->origin, rpc_call_method(call)->name, e.msg);
     rpc_call_fail(call, &e);
@@ -281,5 +294,5 @@ bool caller_reads_logs(struct service *s, const struct rpc_call *call, int64_t j
 
 bool caller_may_read(struct service *s, struct rpc_call *call, int64_t job)
 {
-    return caller_reads_logs(s, call, job) || caller_owns(s, call, job, "read its logs, which are private");
+    return caller_reads_logs(s, call, job) || caller_owns(s, call, job, "read its private logs");
 }

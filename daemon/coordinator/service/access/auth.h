@@ -4,17 +4,18 @@
 #include "daemon/coordinator/service/access/identity.h"
 #include "proto/rpc_server.h"
 
-/* Who calls, and whether that caller may make this call. Loop thread. */
+/* Identifies callers and decides whether they may make a call. Loop thread. */
 
 struct service;
 
-/* The server's check of each call, before its body is read. user: struct service. */
+/* Checks a call before its body is read (rpc_server_options.auth). UNAUTHENTICATED: no or an unknown token;
+ * PERMISSION_DENIED: a known caller without the right; UNAVAILABLE: a worker that may be known soon. */
 enum err_code auth_check(struct rpc_call *call, const struct rpc_auth *auth, void *service, struct err *e);
-const struct identity *caller_identity(const struct rpc_call *call); /* never NULL in a handler */
-/* True if the caller owns the job or has the role operate, or if the job does not exist (the handler reports
- * that). Otherwise fails the call. `to`: "cancel it". */
-bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const char *to);
-/* Whether the caller may read the job's logs; caller_may_read fails the call if not. */
+const struct identity *caller_identity(const struct rpc_call *call); /* not NULL in handlers */
+/* True if the caller owns the job or has the role operate, or if the job does not exist, which the handler
+ * reports. Otherwise fails the call with PERMISSION_DENIED. action, for the message: "cancel it". */
+bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const char *action);
+/* Whether the caller may read the job's logs. caller_may_read also fails the call if not. */
 bool caller_reads_logs(struct service *s, const struct rpc_call *call, int64_t job);
 bool caller_may_read(struct service *s, struct rpc_call *call, int64_t job);
 

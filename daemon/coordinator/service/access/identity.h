@@ -6,19 +6,20 @@
 
 #include "daemon/coordinator/service/access/roles.h"
 
-/* The identity of a caller. auth.c derives it from the token, the certificate or the socket before it reads
- * the call's body, and never from the request. */
+/* The identity of a caller. auth.c derives it from the token, the certificate or the socket before the call's
+ * body is read; nothing in the request can change it. */
 
 enum identity_kind { IDENTITY_USER, IDENTITY_AGENT, IDENTITY_WORKER };
 struct identity {
     enum identity_kind kind;
     int64_t job, spawn; /* IDENTITY_WORKER */
-    enum role role;     /* IDENTITY_USER; else ROLE_NONE */
+    enum role role;     /* IDENTITY_USER; ROLE_NONE for the other kinds */
     char name[80];
     char origin[96];   /* "10.0.0.7", "unix uid 0 pid 4711" */
-    const char *known; /* how: "the unix socket" */
-    bool has_record;   /* it is a user's own token: streams end when it is revoked */
-    bool may_serve;    /* as an agent, besides */
+    const char *known; /* by what the caller was identified: "the unix socket" */
+    bool
+        has_record; /* a user of the database, with an own token: its streams end when the token is revoked */
+    bool may_serve; /* may also act as an agent */
 };
 
 #endif

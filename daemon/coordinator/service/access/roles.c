@@ -8,16 +8,16 @@
 #define CLUSTER "ddp.v1.Cluster"
 #define RENDEZVOUS "ddp.v1.Rendezvous"
 
-/* Every method of the tables in cluster_rpc.c, agent_rpc.c and rendezvous_rpc.c; docs/security.md has it in
- * words. A method that is missing here is answered UNIMPLEMENTED, and the daemon does not start. */
+/* One row for each method in cluster_rpc.c, agent_rpc.c and rendezvous_rpc.c; docs/security.md describes them
+ * for users. The daemon does not start if a method has no row, so none can be left open by mistake. */
 static const struct access_row rows[] = {
-    {CLUSTER, "WhoAmI", ACCESS_VIEW, "ask for your name"},
+    {CLUSTER, "WhoAmI", ACCESS_VIEW, "ask for your identity"},
     {CLUSTER, "GetVersion", ACCESS_VIEW, "ask for the version"},
     {CLUSTER, "GetJob", ACCESS_VIEW, "see a job"},
     {CLUSTER, "ListJobs", ACCESS_VIEW, "list jobs"},
     {CLUSTER, "WatchJob", ACCESS_VIEW, "watch a job"},
     {CLUSTER, "ReadLogs", ACCESS_VIEW, "read logs"},
-    {CLUSTER, "ProbeJob", ACCESS_VIEW, "ask why a job is as it is"},
+    {CLUSTER, "ProbeJob", ACCESS_VIEW, "diagnose a job"},
     {CLUSTER, "GetMetrics", ACCESS_VIEW, "see metrics"},
     {CLUSTER, "GetEvents", ACCESS_VIEW, "see events"},
     {CLUSTER, "ListNodes", ACCESS_VIEW, "list nodes"},
@@ -28,19 +28,21 @@ static const struct access_row rows[] = {
     {CLUSTER, "DrainNode", ACCESS_OPERATE, "drain a node"},
     {CLUSTER, "ResumeNode", ACCESS_OPERATE, "undrain a node"},
     {CLUSTER, "ForgetNode", ACCESS_OPERATE, "forget a node"},
+    /* Agents start a process for it, which looks at paths that the caller names. */
     {CLUSTER, "CheckNodes", ACCESS_OPERATE, "check nodes"},
     {CLUSTER, "JoinRun", ACCESS_OPERATE, "join a run"},
-    {CLUSTER, "GetAudit", ACCESS_OPERATE, "read the audit record"},
+    {CLUSTER, "GetAudit", ACCESS_OPERATE, "read the audit log"},
+    /* A stolen token, even one with the role operate, must not be good for making further tokens. */
     {CLUSTER, "ListUsers", ACCESS_SOCKET, "list users"},
     {CLUSTER, "AddUser", ACCESS_SOCKET, "add a user"},
     {CLUSTER, "RemoveUser", ACCESS_SOCKET, "remove a user"},
     {CLUSTER, "RenewUserToken", ACCESS_SOCKET, "make a new token for a user"},
     {"ddp.v1.Agent", "Session", ACCESS_AGENT, "serve as a node"},
     {RENDEZVOUS, "Join", ACCESS_WORKER, "join a generation"},
-    {RENDEZVOUS, "PutBootstrap", ACCESS_WORKER, "hand in a bootstrap id"},
+    {RENDEZVOUS, "PutBootstrap", ACCESS_WORKER, "publish a bootstrap id"},
     {RENDEZVOUS, "Watch", ACCESS_WORKER, "watch a generation"},
     {RENDEZVOUS, "CommitSnapshot", ACCESS_WORKER, "commit a snapshot"},
-    {RENDEZVOUS, "ReportSnapshotFailure", ACCESS_WORKER, "report a snapshot that failed"},
+    {RENDEZVOUS, "ReportSnapshotFailure", ACCESS_WORKER, "report a failed snapshot"},
 };
 
 static const char *const names[] = {"none", "view", "submit", "operate"};

@@ -6,11 +6,11 @@
 enum role { ROLE_NONE, ROLE_VIEW, ROLE_SUBMIT, ROLE_OPERATE }; /* each covers the ones before it */
 
 const char *role_name(enum role role);
-enum role role_of(const char *name); /* ROLE_NONE: there is no such role */
+enum role role_of(const char *name); /* ROLE_NONE if there is no such role */
 
 enum access {
     ACCESS_VIEW,    /* users with any role */
-    ACCESS_SUBMIT,  /* role submit or operate; if the call names a job: its owner, or the role operate */
+    ACCESS_SUBMIT,  /* the role submit or operate; of the role submit only the owner may change a job */
     ACCESS_OPERATE, /* the role operate */
     ACCESS_SOCKET,  /* callers on the unix socket; nobody over TCP */
     ACCESS_AGENT,   /* the agent token, the shared token, the unix socket */
@@ -19,12 +19,12 @@ enum access {
 struct access_row {
     const char *service, *method;
     enum access access;
-    const char *to; /* the user's purpose, for messages: "drain a node" */
+    const char *to; /* what the method does, for error messages: "drain a node" */
 };
-/* NULL: the method has no row, so nobody may call it. */
+/* Returns NULL if the method has no row; then nobody may call it. */
 const struct access_row *access_find(const char *service, const char *method);
 
-/* The role that a user needs for it; ROLE_NONE: no role is enough. */
+/* The lowest role that a user needs for such a method; ROLE_NONE: no role is sufficient. */
 enum role access_role(enum access access);
 
 #endif

@@ -15,8 +15,10 @@
 #include "daemon/coordinator/token.h"
 #include "proto/ddp.pb-c.h"
 
-/* Users with their own tokens. The list is in memory and in the database. A token is shown once, and only its
- * hash is kept. A revoked token stops working before the reply is sent; open streams end too. */
+/* The users are few, so all of them are kept in memory, too, and a change writes through to the database. A
+ * token is shown once, in the reply that makes it; only its hash is kept. A removed or renewed token stops
+ * working before the reply is sent, and the streams that were opened with it are ended, since a stream is
+ * checked only when it opens. */
 
 enum err_code users_open(struct service *s, struct err *e)
 {
@@ -95,15 +97,18 @@ static void user_put_change(struct service *s, const struct user_record *user)
     commit_queue_change(s, CHANGE_USER_PUT)->user = copy;
 }
 
-/* Commits what is pending; false: the disk did not take it, which was said. */
+/* A token must not be shown before its hash is durable, so the reply waits for this commit. Returns false and
+ * fails the call if the disk is full. The change then stays in the queue and takes effect later, but the new
+ * token is lost, so the message says how to make another one. */
 static bool user_commit_now(struct service *s, struct rpc_call *rpc)
 {
     commit_queue_flush(s);
     if (s->commit_blocked)
-        rpc_call_fail_with(rpc, ERR_RESOURCE_EXHAUSTED,
-                           "the coordinator's disk is full (%s): the change counts once there is room; for a"
-                           " new user or token run `ddp-coordinator user token NAME` then",
-                           s->options->state);
+        rpc_call_fail_with(
+            rpc, ERR_RESOURCE_EXHAUSTED,
+            "the coordinator's disk is full (%s): the change takes effect when there is free space;"
+            " for a usable token, run `ddp-coordinator user token NAME` then",
+            s->options->state);
     return !s->commit_blocked;
 }
 
@@ -144,15 +149,18 @@ static void user_new_token(struct user_record *user, char token[TOKEN_TEXT])
     user->token_ms = service_now().wall_ms;
 }
 
+/* Names must not be confused with others in logs: with the name of callers without a certificate, or with
+ * root, whom the unix socket identifies. A leading digit could be taken for a uid. */
 static enum err_code user_check_name(const struct service *s, const char *name, struct err *e)
 {
     const struct passwd *account;
     if (!id_node_name(name) || strchr("0123456789-.", name[0]))
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "user name: give up to 63 letters, digits, '-', '_' and '.', first a letter or '_'");
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "user name: expected up to 63 letters, digits, '-', '_' and '.', first a letter or '_'");
     if (strcmp(name, s->options->shared_user) == 0)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s is the name for users of the shared token (shared_user)",
-                       name);
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "%s is reserved for callers that show the cluster token (shared_user)", name);
     account = getpwnam(name);
     if (account && account->pw_uid == 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "%s needs no token: it uses the unix socket", name);
@@ -174,12 +182,13 @@ void users_add(struct rpc_call *rpc, const void *message, void *user)
     struct err e = {0};
     if (commit_queue_accepts(s, &e) == ERR_OK && user_check_name(s, request->name, &e) == ERR_OK) {
         if (role == ROLE_NONE)
-            err_set(&e, ERR_INVALID_ARGUMENT, "role '%.40s': give view, submit or operate", request->role);
+            err_set(&e, ERR_INVALID_ARGUMENT, "role '%.40s': expected view, submit or operate",
+                    request->role);
         else if (user_find(s, request->name))
             err_set(
                 &e, ERR_ALREADY_EXISTS,
-                "there is a user %s: `ddp-coordinator user token %s` makes a new token, remove the user to"
-                " give another role",
+                "user %s exists: `ddp-coordinator user token %s` makes a new token; to change the role, remove"
+                " the user first",
                 request->name, request->name);
     }
     if (e.code != ERR_OK) {
@@ -193,19 +202,21 @@ void users_add(struct rpc_call *rpc, const void *message, void *user)
     audit_add(s, caller_identity(rpc), "user_add", 0, "add user %s with the role %s", record.name,
               record.role);
     s->users = xrealloc(s->users, (s->user_count + 1) * sizeof *s->users);
-    s->users[s->user_count++] = record;
+    s->users[s->user_count++] = record; /* the list owns the record's texts now */
     qsort(s->users, s->user_count, sizeof *s->users, user_compare_names);
     if (user_commit_now(s, rpc))
         user_reply(rpc, user_find(s, request->name), token);
 }
 
-/* The user that a request names; NULL: there is none, or nothing can be changed now, which was said. */
+/* The user that a request names. Returns NULL and fails the call if there is none, or while the disk is full.
+ * */
 static struct user_record *user_require(struct service *s, struct rpc_call *rpc, const char *name)
 {
     struct user_record *record = user_find(s, name);
     struct err e = {0};
     if (commit_queue_accepts(s, &e) == ERR_OK && !record)
-        err_set(&e, ERR_NOT_FOUND, "there is no user %.80s, `ddp-coordinator user list` shows all", name);
+        err_set(&e, ERR_NOT_FOUND, "there is no user %.80s: `ddp-coordinator user list` lists all users",
+                name);
     if (e.code == ERR_OK)
         return record;
     rpc_call_fail(rpc, &e);

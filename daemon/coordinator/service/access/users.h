@@ -6,13 +6,14 @@
 #include "base/err.h"
 #include "proto/rpc_server.h"
 
-/* People with a token of their own, and the methods that list and change them. Loop thread. */
+/* Users who have a token of their own, and the methods that list and change them. Loop thread. */
 
 struct service;
 struct user_record;
 
 MUST_CHECK enum err_code users_open(struct service *s, struct err *e);
 void users_close(struct service *s);
+/* NULL: the token is no user's. Compares in constant time. */
 const struct user_record *users_by_token(const struct service *s, const char *token, size_t len);
 
 /* The methods' on_start: WhoAmI, ListUsers, AddUser, RemoveUser, RenewUserToken. */
