@@ -11,34 +11,49 @@
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
 
-/* A run: the hosts on which `ddpctl run --rdzv-endpoint` was typed, come together around the private
- * coordinator of one of them. Each member is a stream of its ddpctl, and ends with it. Nothing of this is
- * kept: when the coordinator goes, so does the run.
+/* A run over several hosts: `ddpctl run --rdzv-endpoint` was typed on each of them, and the host that owns
+ * the endpoint started a private coordinator. Nothing here is stored: the run ends with the coordinator.
  *
- * The member that comes over the unix socket opens the run and says what it is; the others must agree. Each
- * is told a name for its node that no other one has, and what it said about its node is handed to the core
- * when the node's agent says hello. A member whose node is lost keeps its stream, in case it comes back, but
- * not its place. */
+ * Happy path:
+ * 1. The ddpctl that started the coordinator joins over the unix socket. Its request opens the run and
+ *    defines it: id, kind of job, number of nodes.
+ * 2. The other ddpctls join over TCP. A request that differs from the first one is refused with the
+ *    difference.
+ * 3. Each member is told a node name that is unique in the run, and starts an agent under that name.
+ *    members_describe adds what the member said (processes, place) to the agent's hello.
+ * 4. After each change, every member gets a RunStatus: who is there, which job, which host.
+ *
+ * Failure modes:
+ * - A member's stream ends (ddpctl or its host died): the member is removed. Its agent, if it still runs, is
+ *   a node without a member until the agent goes, too.
+ * - A node is lost but its stream is not: the member keeps its stream and may come back, but another host may
+ *   take its place (check: run_check_place).
+ * - A ddpctl joins again, or its machine after a reboot: it replaces its former member (member_take_over). The
+ *   same ddpctl keeps its node name and its place.
+ * - The coordinator was replaced by that of another run: the cluster id in the request differs, and the
+ *   request is refused. */
 
-#define NAME_MAX_BYTES 60 /* "-12" goes behind */
-#define PROCS_MAX 65536   /* `cpu` on the largest machine */
+#define NAME_MAX_BYTES 60 /* a node name has at most 63 bytes, and "-12" may be appended */
+#define PROCS_MAX 65536   /* more than --nproc-per-node=cpu gives on the largest machine */
 
 struct member {
     struct service *service;
     struct rpc_call *rpc;
-    char *key, *node;
-    int rank; /* -1: any */
-    int procs, turn;
-    bool seen_alive; /* its agent has been seen alive */
-    bool dirty;      /* its status has changed */
+    char *key;       /* from ddpctl: the same when it connects again */
+    char *node;      /* the name that it was told */
+    int rank;        /* --node-rank; -1: any */
+    int procs;       /* --nproc-per-node */
+    int turn;        /* the order of joining */
+    bool seen_alive; /* its node was alive once, so a missing node is a lost one */
+    bool dirty;      /* its status has changed since it was sent */
     struct member *next;
 };
 
 struct run {
     char *id, *kind, *digest, *host;
     int nodes_min, nodes_max, turns;
-    int64_t job;            /* as the members were told */
-    struct member *members; /* by order of joining */
+    int64_t job;            /* the one that the members were told of */
+    struct member *members; /* sorted by turn */
 };
 
 static bool member_node_gone(const struct service *s, const struct member *m)
@@ -76,13 +91,14 @@ static enum err_code run_check_open(const struct service *s, const Ddp__V1__Join
     const struct run *run = s->run;
     if (!run && s->options->lifeline < 0)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "this is a cluster's coordinator and no run's, say `ddpctl submit`");
+                       "this coordinator serves a cluster, not a run: use `ddpctl submit`");
     if (m->cluster_id[0] && strcmp(m->cluster_id, store_cluster_id(s->store)) != 0)
-        return err_set(e, ERR_FAILED_PRECONDITION, "the run has been started anew");
+        return err_set(e, ERR_FAILED_PRECONDITION, "the run was started again");
+    /* ABORTED makes ddpctl try again: here the first member is late, below the next run is about to start. */
     if (!run && !opens)
         return err_set(e, ERR_ABORTED, "the run is not open yet");
     if (!m->cluster_id[0] && run_job_ended(s))
-        return err_set(e, ERR_ABORTED, "the run that is here has just ended");
+        return err_set(e, ERR_ABORTED, "the run at this endpoint has just ended");
     return ERR_OK;
 }
 
@@ -97,25 +113,27 @@ static enum err_code run_check_same(const struct run *run, const Ddp__V1__JoinRu
     CLEANUP(free_text) char *here = nodes_option_text(run->nodes_min, run->nodes_max);
     CLEANUP(free_text) char *there = nodes_option_text(m->nodes_min, m->nodes_max);
     if (strcmp(run->id, m->id) != 0)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "run '%.80s' is at this endpoint (on %s), not '%.80s': give its --rdzv-id, or another "
-                       "port",
-                       run->id, run->host, m->id);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "run '%.80s' is at this endpoint (on %s), not '%.80s': use its --rdzv-id or another port",
+            run->id, run->host, m->id);
     if (strcmp(here, there) != 0)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "run '%.80s' wants --nnodes %s as %s has it, here it is %s", run->id, here, run->host,
-                       there);
+                       "run '%.80s' has --nnodes %s on %s, but this host has --nnodes %s", run->id, here,
+                       run->host, there);
     if (strcmp(run->kind, m->kind) != 0)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "run '%.80s' is a %s job on %s and a %s job here, type the same on each host", run->id,
-                       run->kind, run->host, m->kind);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "run '%.80s' is a %s job on %s, but a %s job on this host: use the same command on each host",
+            run->id, run->kind, run->host, m->kind);
     if (m->node_rank >= run->nodes_max)
-        return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank %d: with --nnodes %s it is 0 to %d",
-                       m->node_rank, here, run->nodes_max - 1);
+        return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank %d: expected 0 to %d with --nnodes %s",
+                       m->node_rank, run->nodes_max - 1, here);
     return ERR_OK;
 }
 
-/* A member that comes back, or whose machine has come back, takes its own place. */
+/* Whether the request comes from the same ddpctl as `old`, or from the same machine after its node was lost.
+ * A second ddpctl on a machine whose node is alive is another member. */
 static bool member_replaces(const struct service *s, const struct member *old,
                             const Ddp__V1__JoinRunRequest *m)
 {
@@ -127,16 +145,17 @@ static enum err_code run_check_place(const struct service *s, const Ddp__V1__Joi
     const struct run *run = s->run;
     int present = 0;
     for (const struct member *x = run->members; x; x = x->next) {
+        /* The first will be replaced; the second may lose its place, or a run could not go on elsewhere. */
         if (member_replaces(s, x, m) || member_node_gone(s, x))
             continue;
         present++;
         if (m->node_rank >= 0 && x->rank == m->node_rank)
-            return err_set(e, ERR_ALREADY_EXISTS, "--node-rank %d is taken by %s, give each host its own",
-                           m->node_rank, x->node);
+            return err_set(e, ERR_ALREADY_EXISTS,
+                           "--node-rank %d is already used by %s: use another one on each host", m->node_rank,
+                           x->node);
     }
     if (present >= run->nodes_max)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED,
-                       "run '%.80s' has its %d node%s already, this one is one too many", run->id,
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "run '%.80s' already has %d node%s, its maximum", run->id,
                        run->nodes_max, run->nodes_max == 1 ? "" : "s");
     return ERR_OK;
 }
@@ -173,7 +192,8 @@ static bool run_has_node_name(const struct run *run, const char *name)
     return false;
 }
 
-/* What logs and terminals show, and directories are called, holds nothing but what a node's name may. */
+/* Node names appear in logs, terminals and directory names, so other characters of a host name are replaced.
+ * */
 static char *node_name_clean(const char *host)
 {
     char *name = xasprintf("%.*s", NAME_MAX_BYTES, *host ? host : "node");
@@ -183,7 +203,7 @@ static char *node_name_clean(const char *host)
     return name;
 }
 
-/* Host names may be equal, as in containers. */
+/* Host names may be equal, for example in containers, so a number is appended. */
 static char *run_choose_node_name(const struct run *run, const char *host)
 {
     CLEANUP(free_text) char *clean = node_name_clean(host);
@@ -210,7 +230,8 @@ static void member_free(struct member *m)
     free(m);
 }
 
-/* The former stream of the same member, if it had one: what it was comes along. */
+/* Removes the members that the new one replaces. From a former stream of the same ddpctl it takes the node
+ * name and the place, so that its agent, which may still run under that name, remains its node. */
 static void member_take_over(struct service *s, struct member *m, const Ddp__V1__JoinRunRequest *request)
 {
     for (struct member *x = s->run->members, *next; x; x = next) {
@@ -224,7 +245,7 @@ static void member_take_over(struct service *s, struct member *m, const Ddp__V1_
         }
         member_unlink(s->run, x);
         rpc_call_set_user(x->rpc, NULL);
-        rpc_call_fail_with(x->rpc, ERR_FAILED_PRECONDITION, "another ddpctl has come in its place");
+        rpc_call_fail_with(x->rpc, ERR_FAILED_PRECONDITION, "another ddpctl has taken this member's place");
         member_free(x);
     }
 }
@@ -258,12 +279,12 @@ void members_join(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__JoinRunRequest *request = message;
-    const bool opens = rpc_call_peer(rpc)->kind == RPC_PEER_UNIX;
+    const bool opens = rpc_call_peer(rpc)->kind == RPC_PEER_UNIX; /* the ddpctl that started this process */
     struct err e = {0};
     commit_queue_flush(s);
     if (request->nodes_min < 1 || request->nodes_max < request->nodes_min || !request->member[0] ||
         request->procs < 0 || request->procs > PROCS_MAX || request->node_rank < -1)
-        err_set(&e, ERR_INVALID_ARGUMENT, "a member of a run says who it is and how many nodes it wants");
+        err_set(&e, ERR_INVALID_ARGUMENT, "invalid request to join a run: member, nodes, node rank or procs");
     else if (run_check_open(s, request, opens, &e) == ERR_OK && !s->run)
         s->run = run_open(request);
     if (e.code != ERR_OK || (s->run->host && run_check_same(s->run, request, &e) != ERR_OK) ||
@@ -296,7 +317,7 @@ void members_describe(struct service *s, struct core_hello *hello)
         }
 }
 
-/* ---- what they are told */
+/* ---- the status that members get */
 
 void members_changed(struct service *s)
 {
@@ -304,7 +325,7 @@ void members_changed(struct service *s)
         m->dirty = s->run_due = true;
 }
 
-/* They watch the job by themselves: here it matters that there is one. */
+/* Members watch the job itself with WatchJob; a status only tells them its number. */
 void members_job_changed(struct service *s)
 {
     if (s->run && s->run->job != run_job(s))
@@ -323,7 +344,8 @@ static void member_push(struct member *m, Ddp__V1__RunStatus *status)
     struct err e = {0};
     status->node = m->node;
     const enum err_code code = rpc_call_send(m->rpc, status, &e);
-    m->dirty = code == ERR_RESOURCE_EXHAUSTED; /* a level: on_sendable comes, and then the newest */
+    m->dirty =
+        code == ERR_RESOURCE_EXHAUSTED; /* the client reads slowly: on_sendable sends the newest status */
     if (code == ERR_INTERNAL)
         rpc_call_fail(m->rpc, &e);
 }
