@@ -155,19 +155,20 @@ enum err_code config_check(const struct config *c, struct err *e)
     const int64_t heartbeat = c->heartbeat_ms ? c->heartbeat_ms : 3000;
     const int64_t timeout = c->node_timeout_ms ? c->node_timeout_ms : 9000;
     if (heartbeat < 50)
-        return err_set(e, ERR_INVALID_ARGUMENT, "heartbeat: at least 50 ms");
+        return err_set(e, ERR_INVALID_ARGUMENT, "heartbeat: must be at least 50 ms");
     if (timeout < 2 * heartbeat)
-        return err_set(
-            e, ERR_INVALID_ARGUMENT,
-            "node_timeout (%lld ms): at least twice the heartbeat (%lld ms), or every node would be lost",
-            (long long)timeout, (long long)heartbeat);
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "node_timeout (%lld ms): must be at least twice the heartbeat (%lld ms)",
+                       (long long)timeout, (long long)heartbeat);
     if (c->backup.every_ms && c->backup.every_ms < 100)
-        return err_set(e, ERR_INVALID_ARGUMENT, "backup.every: at least 100 ms, or 0s for none");
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "backup.every: must be at least 100 ms, or 0s for no backups");
     if (!c->state[0])
-        return err_set(e, ERR_INVALID_ARGUMENT, "state: the directory's name is empty");
+        return err_set(e, ERR_INVALID_ARGUMENT, "state: the path is empty");
     if (!id_node_name(c->shared_user))
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "shared_user '%s': give up to 63 letters, digits, '-', '_' and '.'", c->shared_user);
+                       "shared_user '%s': expected up to 63 letters, digits, '-', '_' and '.'",
+                       c->shared_user);
     return ERR_OK;
 }
 

@@ -7,7 +7,8 @@
 #include "base/err.h"
 #include "base/option.h"
 
-/* coordinator.yaml, and what the command line says instead. All texts are owned. */
+/* The configuration: coordinator.yaml, overridden by the command line. Owns its texts. 0 stands for the
+ * core's default where noted (core_config_defaults). */
 struct config {
     char *state;   /* directory */
     char **listen; /* "host:port"; empty: the unix socket alone */
@@ -16,15 +17,15 @@ struct config {
     struct {
         char *ca, *cert, *key;
     } tls;
-    int64_t heartbeat_ms, node_timeout_ms; /* 0: the core's own */
-    int64_t settle_ms;                     /* 0: the core's own */
-    int64_t look_ms;                       /* the same */
-    int64_t retain_ms, retain_jobs;        /* 0: the core's own */
+    int64_t heartbeat_ms, node_timeout_ms; /* 0: the core's default */
+    int64_t settle_ms;                     /* 0: the core's default */
+    int64_t look_ms;                       /* snapshot_look; 0: the core's default */
+    int64_t retain_ms, retain_jobs;        /* 0: the core's default */
     struct {
-        int64_t every_ms, keep; /* every_ms 0: none are made */
+        int64_t every_ms, keep; /* every_ms 0: no backups */
         char *dir;              /* NULL: <state>/backup */
     } backup;
-    char *shared_user; /* who uses the shared token without a certificate */
+    char *shared_user; /* the user name of callers with the cluster token and no certificate */
     int64_t audit_keep_ms, audit_rows;
     struct {
         int64_t total, per_address, unauthenticated,
@@ -36,9 +37,9 @@ struct config {
 extern const struct option_spec config_options[];
 
 void config_defaults(struct config *c);
-/* Keys that the file has replace the defaults. */
+/* The keys in the file replace the values in *c. */
 MUST_CHECK enum err_code config_read(struct config *c, const char *path, struct err *e);
-/* Checks what can only be said of the whole. */
+/* Checks the values that depend on each other. INVALID_ARGUMENT. */
 MUST_CHECK enum err_code config_check(const struct config *c, struct err *e);
 void config_release(struct config *c);
 

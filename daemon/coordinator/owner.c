@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 
-#define DEPTH_MAX 4 /* backups lie one level down */
+#define DEPTH_MAX 4 /* backups are one level down */
 
 static bool owner_find(const char *state, struct stat *st)
 {
@@ -34,8 +34,9 @@ enum err_code owner_assign(const char *state, struct err *e)
     return ERR_OK;
 }
 
-/* Uses descriptors, because the owner may replace a directory by a link meanwhile. Changes only files of
- * root. A hard link to a file of root elsewhere is detected by its link count. */
+/* Security: root walks a directory that another account can change meanwhile. So everything is done through
+ * descriptors that do not follow links, only files of root are changed, and a file with several hard links is
+ * left alone, since one of them may be a file of root elsewhere. */
 static enum err_code entry_give(int dir, const char *name, const struct stat *owner, int depth,
                                 struct err *e);
 
@@ -63,7 +64,7 @@ static enum err_code entry_give(int dir, const char *name, const struct stat *ow
     CLEANUP(close_fd) int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat st;
 
-    if (fd < 0) /* a link, a socket, or gone: nothing that root makes there */
+    if (fd < 0) /* a symbolic link, a socket, or gone: root makes none of these there */
         return ERR_OK;
     if (fstat(fd, &st))
         return err_sys(e, errno, "%s", name);
@@ -98,7 +99,8 @@ enum err_code owner_become(const char *state, struct err *e)
         return ERR_OK;
     account = getpwuid(st.st_uid);
     if (!account)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s belongs to uid %u, which is no account here", state,
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s belongs to uid %u, which has no account on this machine", state,
                        (unsigned)st.st_uid);
     if (initgroups(account->pw_name, account->pw_gid) || setgid(account->pw_gid) || setuid(account->pw_uid))
         return err_sys(e, errno, "become %s, the owner of %s", account->pw_name, state);

@@ -5,10 +5,10 @@
 
 #include "base/err.h"
 
-/* Under systemd the coordinator runs as the account `ddp`, which owns the state directory, but root runs
- * `init` and the other commands. So files that root makes there are given to the directory's owner, and a
- * coordinator that root starts by hand switches to that account. These functions do nothing for other users
- * than root. */
+/* Under systemd the coordinator runs as the account `ddp`, which owns the state directory, while an
+ * administrator runs `init` and the other commands as root. So files that root makes there are given to the
+ * directory's owner, and a coordinator that root starts by hand switches to that account. Without root, these
+ * functions do nothing. */
 
 #define OWNER_ACCOUNT "ddp"
 

@@ -22,10 +22,15 @@
 #include "proto/rpc_codec.h"
 #include "proto/rpc_spawn_fact.h"
 
-/* Agent.Session: hello first, then heartbeats, facts, reports and log chunks up; welcome, acknowledgements,
- * wishes and log reads down. What cannot be sent because the agent reads slowly is not queued here: a wish is
- * a level and is built anew when there is room, an acknowledgement that is missing is made up for by the
- * next. */
+/* Agent.Session. Up: one hello, then heartbeats, facts, reports, log chunks and answers. Down: a welcome,
+ * then acknowledgements, wishes, log reads and questions.
+ *
+ * If an agent reads slowly, nothing is queued here. A wish describes the whole target state, so it is built
+ * again when there is room; a lost acknowledgement is made up for by the next one. Facts describe the whole
+ * state of the node, so while commits fail only the newest are kept.
+ *
+ * Failure modes: a session that ends is an event for the core; the node stays alive until it has been silent
+ * for node_timeout. A second session of a node replaces the first one (core). */
 
 enum err_code agent_session_send(struct agent_session *session, const Ddp__V1__AgentDown *message,
                                  struct err *e)
@@ -104,8 +109,10 @@ static struct core_gpu *gpus_from_message(Ddp__V1__Gpu *const *list, size_t coun
     return gpus;
 }
 
-/* After a start on a full disk the node keeps the wish of the former epoch, and its jobs continue while their
- * leases are renewed. The node says hello again when there is a new epoch. */
+/* The coordinator was started on a full disk and cannot begin its epoch. If this node was part of the
+ * cluster, it gets the former epoch and keeps its last wish, so its jobs go on while their leases are
+ * renewed. It says hello again when the epoch is durable. A node that is new or from a later epoch has to
+ * wait outside. */
 static void session_wait_for_epoch(struct agent_session *x, const Ddp__V1__Hello *m)
 {
     const char *ours = store_cluster_id(x->service->store);
@@ -139,12 +146,12 @@ static void session_on_hello(struct agent_session *x, const Ddp__V1__Hello *m)
         return;
     }
     if (!m->node[0] || !m->instance[0]) {
-        rpc_call_fail_with(x->rpc, ERR_INVALID_ARGUMENT, "hello without a node name or instance");
+        rpc_call_fail_with(x->rpc, ERR_INVALID_ARGUMENT, "the hello lacks a node name or an instance");
         return;
     }
     if (!id_node_name(m->node)) {
         rpc_call_fail_with(x->rpc, ERR_INVALID_ARGUMENT,
-                           "node name: give up to 63 letters, digits, '-', '_' and '.'");
+                           "node name: expected up to 63 letters, digits, '-', '_' and '.'");
         return;
     }
     x->node = xstrdup(m->node);
@@ -243,7 +250,7 @@ static void session_on_activity(struct agent_session *x, const Ddp__V1__Activity
     free(list);
 }
 
-/* Facts are whole, so while nothing can be committed only the newest need be kept. */
+/* While commits fail, the facts replace older ones that were kept, since facts are whole. */
 static void session_on_facts(struct agent_session *x, const Ddp__V1__Facts *m)
 {
     struct err e = {0};
@@ -284,7 +291,7 @@ static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *
     x->service->stats.reports += m->n_reports;
     x->service->stats.reports_dropped += (uint64_t)m->dropped;
     if (commit_queue_accepts(x->service, &e) != ERR_OK)
-        return; /* what a job shows may be a little old while the disk is full */
+        return; /* progress is not durable: while the disk is full it may be out of date */
     CLEANUP(pool_release) struct pool pool = {0};
     struct core_report *reports = pool_alloc(&pool, m->n_reports * sizeof *reports);
     for (size_t i = 0; i < m->n_reports; i++) {
@@ -294,6 +301,7 @@ static void session_on_reports(struct agent_session *x, const Ddp__V1__Reports *
             metrics[k] = (struct core_metric){r->metrics[k]->name, r->metrics[k]->value};
         reports[i] =
             (struct core_report){r->job, r->spawn, r->time_ms, r->step, r->has_step, metrics, r->n_metrics};
+        /* A late or forged report must not leave metrics of a job that does not exist. */
         if (spawn_exists(x->service, r->job, r->spawn))
             metrics_recorder_add(x->service->recorder, r);
     }
@@ -307,15 +315,15 @@ static void session_on_message(struct rpc_call *rpc, const void *message)
 {
     struct agent_session *x = rpc_call_user(rpc);
     const Ddp__V1__AgentUp *up = message;
-    if (!up) { /* the agent has closed its side */
+    if (!up) { /* the agent has closed its sending side */
         rpc_call_finish(rpc);
         return;
     }
     if (!x->node != (up->body_case == DDP__V1__AGENT_UP__BODY_HELLO)) {
-        rpc_call_fail_with(rpc, ERR_INVALID_ARGUMENT, "a session starts with one hello");
+        rpc_call_fail_with(rpc, ERR_INVALID_ARGUMENT, "a session must start with exactly one hello");
         return;
     }
-    if (x->waiting) {
+    if (x->waiting) { /* the core does not know this session */
         if (up->body_case == DDP__V1__AGENT_UP__BODY_HEARTBEAT)
             effects_ack(x, up->heartbeat->sequence);
         return;
@@ -353,7 +361,7 @@ static void session_on_message(struct rpc_call *rpc, const void *message)
         commit_queue_event(x->service, &(struct core_event){.kind = CORE_GOODBYE, .session = x->handle});
         return;
     default:
-        return; /* from a newer agent */
+        return; /* a message of a newer agent */
     }
 }
 
@@ -390,7 +398,7 @@ void agent_sessions_push(struct service *s)
 static void session_on_sendable(struct rpc_call *rpc)
 {
     const struct agent_session *x = rpc_call_user(rpc);
-    x->service->wishes_due = true; /* what is due goes out at the end of this turn of the loop */
+    x->service->wishes_due = true; /* sent at the end of this turn of the loop */
     logs_node_changed(x->service, x->node);
 }
 

@@ -9,7 +9,7 @@
 #include "proto/rpc_server.h"
 #include "store/store.h"
 
-/* The sessions of agents: one stream both ways for each agent that is connected. Loop thread. */
+/* The sessions of agents: one bidirectional stream for each connected agent. Loop thread. */
 
 struct service;
 struct held_hello;
@@ -18,11 +18,11 @@ struct agent_session {
     struct service *service;
     struct rpc_call *rpc;
     uint64_t handle;
-    char *node;     /* NULL before hello */
-    bool welcomed;  /* the core took it */
-    bool waiting;   /* there is no durable epoch yet: only the node's leases are renewed */
-    bool wish_due;  /* the newest wish is not on its way yet */
-    uint8_t *facts; /* packed, held back while commits fail: the newest are the whole truth */
+    char *node;     /* NULL before the hello */
+    bool welcomed;  /* the core has accepted the hello */
+    bool waiting;   /* the epoch is not durable yet (full disk): only the node's leases are renewed */
+    bool wish_due;  /* the newest wish has not been sent yet */
+    uint8_t *facts; /* the newest facts, packed, while commits fail; NULL: none */
     size_t facts_size;
     struct held_hello *held; /* cards.c: set while the session waits for cards */
     struct agent_session *next, *prev;
@@ -31,13 +31,17 @@ struct agent_session {
 /* The methods of ddp.v1.Agent; the last row has no name. */
 extern const struct rpc_method agent_methods[];
 
-struct agent_session *agent_session_find(struct service *s, const char *node); /* welcomed ones only */
+/* The node's welcomed session; NULL: there is none. */
+struct agent_session *agent_session_find(struct service *s, const char *node);
+/* RESOURCE_EXHAUSTED: the agent reads too slowly, and the message was not queued. */
 MUST_CHECK enum err_code agent_session_send(struct agent_session *session, const Ddp__V1__AgentDown *message,
                                             struct err *e);
+/* Hands the hello and the cards that came with it to the core. */
 void agent_session_hello(struct agent_session *x, const Ddp__V1__Hello *m, const struct records *cards,
                          size_t count);
-void agent_sessions_push(struct service *s);          /* sends the wishes that are due */
-void agent_sessions_redial(struct service *s);        /* ends those that wait for an epoch */
-void agent_sessions_release_facts(struct service *s); /* facts that waited while commits failed */
+void agent_sessions_push(struct service *s);   /* sends the wishes that are due */
+void agent_sessions_redial(struct service *s); /* ends the sessions that wait for an epoch */
+void agent_sessions_release_facts(
+    struct service *s); /* hands in the facts that waited while commits failed */
 
 #endif

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "store/backup.h"
 
-#define FIRST_MS 10000 /* after a start, if the newest is older than it should be */
+#define FIRST_MS 10000 /* the earliest backup after a start */
 
 struct backups {
     struct backups_options options;
@@ -39,7 +39,7 @@ static void backups_on_worker(uv_work_t *req)
 
 static void backups_on_failed(struct backups *b)
 {
-    const bool first = !b->problem;
+    const bool first = !b->problem; /* one event for a disk that stays full, not one an hour */
 
     b->failures++;
     free(b->problem);
@@ -78,6 +78,8 @@ static void backups_on_due(uv_timer_t *timer)
     BUG_ON(uv_queue_work(b->loop, &b->work, backups_on_worker, backups_on_done) != 0);
 }
 
+/* Starts the timer for when the newest backup is every_ms old, but not before `least` ms from now: a backup
+ * that failed must not be tried again at once. */
 static void backups_arm(struct backups *b, int64_t least)
 {
     int64_t wait = b->newest_ms + b->options.every_ms - clock_wall_ms();
@@ -85,7 +87,7 @@ static void backups_arm(struct backups *b, int64_t least)
     if (wait < least)
         wait = least;
     if (wait > b->options.every_ms)
-        wait = b->options.every_ms; /* the clock was set back */
+        wait = b->options.every_ms; /* the newest backup is from the future: the clock was set back */
     uv_timer_start(&b->timer, backups_on_due, (uint64_t)wait, 0);
 }
 

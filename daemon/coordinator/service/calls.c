@@ -13,8 +13,6 @@
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
 
-/* Calls that stay open: those the core owes an answer, by handle, and the users' watches of a job. */
-
 struct call *call_open(struct service *s, struct rpc_call *rpc, enum call_kind kind, bool owed)
 {
     struct call *c = xcalloc(1, sizeof *c);
@@ -63,7 +61,8 @@ void calls_job_changed(struct service *s, int64_t job)
     }
 }
 
-/* A watch is a level: when the client is slow it misses what was in between, never the last. */
+/* A watch sends the job's current status, not each change: a slow client misses intermediate states, but
+ * always gets the last one. */
 static void call_push_watch(struct call *c)
 {
     struct err e = {0};
@@ -71,7 +70,7 @@ static void call_push_watch(struct call *c)
     CLEANUP(pool_release) struct pool pool = {0};
     Ddp__V1__JobStatus message;
     if (core_job_status(c->service->core, c->job, true, &status, &e) != ERR_OK) {
-        rpc_call_fail(c->rpc, &e); /* forgotten by retention */
+        rpc_call_fail(c->rpc, &e); /* retention has deleted the job */
         c->dirty = false;
         return;
     }
@@ -79,7 +78,7 @@ static void call_push_watch(struct call *c)
     if (message.failure && !caller_reads_logs(c->service, c->rpc, c->job))
         message.failure->n_stderr_tail = 0;
     const enum err_code code = rpc_call_send(c->rpc, &message, &e);
-    c->dirty = code == ERR_RESOURCE_EXHAUSTED; /* on_sendable comes, and a flush after it */
+    c->dirty = code == ERR_RESOURCE_EXHAUSTED; /* the client reads slowly: on_sendable tries again */
     if (code == ERR_OK && sm_terminal(&job_sm, (int)status.job->state))
         rpc_call_finish(c->rpc);
     else if (code == ERR_INTERNAL)

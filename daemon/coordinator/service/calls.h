@@ -6,7 +6,8 @@
 
 #include "proto/rpc_server.h"
 
-/* A call that waits for the core's answer, or a stream that follows something. */
+/* Calls that stay open: those that the core owes an answer, and streams that follow something. Loop thread.
+ * */
 
 struct service;
 
@@ -19,8 +20,8 @@ enum call_kind {
     CALL_PUT_BOOTSTRAP,
     CALL_COMMIT_SNAPSHOT,
     CALL_SNAPSHOT_FAILURE,
-    CALL_WATCH,     /* a worker's */
-    CALL_WATCH_JOB, /* a user's: known to the service alone */
+    CALL_WATCH,     /* a worker's stream */
+    CALL_WATCH_JOB, /* a user's stream, which the core does not know */
 };
 struct call {
     struct service *service;
@@ -33,10 +34,13 @@ struct call {
     struct call *next, *prev; /* CALL_WATCH_JOB: service.watches */
 };
 
+/* Makes a call the rpc's user data. owed: the core will answer it, by its handle. */
 struct call *call_open(struct service *s, struct rpc_call *rpc, enum call_kind kind, bool owed);
-void call_end(struct rpc_call *rpc, bool cancelled); /* every method's on_end */
+/* The on_end of all methods that use call_open: frees the call and, if it was still owed, tells the core. */
+void call_end(struct rpc_call *rpc, bool cancelled);
+/* The call is answered now: removes it from those that are owed. NULL: its client has gone. */
 struct call *call_take(struct service *s, uint64_t handle);
-void calls_push(struct service *s);                     /* sends the watches that are dirty */
-void calls_job_changed(struct service *s, int64_t job); /* marks them */
+void calls_job_changed(struct service *s, int64_t job); /* marks the watches of the job */
+void calls_push(struct service *s);                     /* sends to the marked watches */
 
 #endif

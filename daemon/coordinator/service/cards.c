@@ -13,13 +13,21 @@
 #include "proto/rpc_codec.h"
 #include "store/pack.h"
 
-/* Sends and receives cards (core: card.c, adopt.c). Cards are sealed and sent with wishes. When a node's
- * hello names cards that are newer than our records, the node sends them back. The hello waits until all
- * requested cards have arrived, so that the core gets the node and its cards in one event. */
+/* Down: cards are sealed with the cluster's key and sent with wishes, so a node can neither read nor change
+ * them.
+ *
+ * Up: when a node's hello names cards that are newer than our records (an older database was restored), the
+ * node is asked for them. The hello waits until all of them have arrived, so that the core gets the node and
+ * its cards in one event and never judges the node's processes without their jobs.
+ *
+ * Failure modes: a card that the node has lost meanwhile is left out. If a card cannot be opened (it was
+ * sealed by another cluster, or damaged), the session is refused, since the coordinator would not know what
+ * runs on the node; the message tells how to end the job. */
 
 struct held_hello {
     uint8_t *packed;
-    size_t size, left; /* cards that have not come yet */
+    size_t size;
+    size_t left; /* cards that have not arrived yet */
     struct records *cards;
     size_t count;
 };
@@ -49,6 +57,7 @@ static Ddp__V1__JobCard *card_seal(struct pool *pool, const struct service *s,
     card->job = from->job;
     card->progress = from->progress;
     card->ended = from->ended;
+    /* A card without data tells the node to delete its copy. */
     if (from->drop || !core_card(s->core, from->job, &records))
         return card;
     pack_records(&packed, &records);
@@ -116,7 +125,7 @@ static enum err_code card_open(const struct service *s, const Ddp__V1__JobCard *
         pack_read(out, packed.data, packed.len, e) != ERR_OK)
         return e->code;
     if (out->job_count != 1 || out->jobs[0].id != m->job)
-        return err_set(e, ERR_DATA_LOSS, "it is of another job");
+        return err_set(e, ERR_DATA_LOSS, "the card is for another job");
     return ERR_OK;
 }
 
@@ -136,12 +145,12 @@ void cards_received(struct agent_session *x, const Ddp__V1__JobCard *m)
     struct err e = {0};
     if (!held)
         return;
-    if (m->data.len) { /* else it has lost the card since */
+    if (m->data.len) { /* empty: the node has lost the card since its hello */
         if (card_open(x->service, m, &held->cards[held->count++], &e) != ERR_OK) {
             rpc_call_fail_with(
                 x->rpc, ERR_FAILED_PRECONDITION,
-                "node %s runs job %lld, which these records do not know, and its card cannot be read "
-                "(%s), say ddp-agent --rejoin there to end it",
+                "node %s runs job %lld, which the coordinator's records lack, and the job's card cannot be read "
+                "(%s): run ddp-agent --rejoin on the node to end the job",
                 x->node, (long long)m->job, e.msg);
             cards_drop(x);
             return;

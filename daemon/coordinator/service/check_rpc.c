@@ -11,21 +11,21 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
-/* CheckNodes: each question goes to its node and its answer back to the user, with what only the coordinator
- * can know of it: how far that node's clock is from its own. */
+/* CheckNodes passes each question to its node and the answers back to the user. The coordinator adds one
+ * value that only it can know: the difference between the node's clock and its own. */
 
 #define DEFAULT_MS 10000
 #define MOST_MS 60000
 #define MOST_ASKS 1024
 
-/* Its clock was read between our asking and its answer, most likely soon after the asking. */
+/* The node read its clock between our question and its answer, most likely soon after the question. */
 static void check_fill_clock(const struct node_query_part *part, Ddp__V1__CheckAnswer *answer)
 {
     const int64_t trip = part->answered_wall - part->asked_wall;
     answer->trip_ms = trip > 0 ? trip : 0;
     answer->skew_ms = answer->wall_ms - part->asked_wall;
     if (answer->skew_ms > 0 && answer->skew_ms <= answer->trip_ms)
-        answer->skew_ms = 0; /* it may as well have been on the way for so long */
+        answer->skew_ms = 0; /* the message's own travel time explains the difference */
 }
 
 static Ddp__V1__CheckAnswer *check_build_answer(struct pool *pool, const struct node_query_part *part,
@@ -36,13 +36,13 @@ static Ddp__V1__CheckAnswer *check_build_answer(struct pool *pool, const struct 
     struct err e = {0};
     if (!problem && rpc_unpack(&ddp__v1__check_answer__descriptor, part->answer.data, part->answer.len,
                                unpacked, &e) != ERR_OK)
-        problem = "gave an answer that is none";
+        problem = "sent an invalid answer";
     answer = pool_alloc(pool, sizeof *answer);
     ddp__v1__check_answer__init(answer);
     if (problem) {
         answer->error = pool_printf(pool, "%s", problem);
     } else {
-        *answer = *(Ddp__V1__CheckAnswer *)*unpacked; /* borrows from it */
+        *answer = *(Ddp__V1__CheckAnswer *)*unpacked; /* borrows its texts */
         check_fill_clock(part, answer);
     }
     answer->ask = 0;
@@ -71,8 +71,8 @@ void check_nodes(struct rpc_call *rpc, const void *message, void *user)
     const Ddp__V1__CheckNodesRequest *request = message;
     const int64_t wanted = request->timeout_ms > 0 ? request->timeout_ms : DEFAULT_MS;
     if (request->n_asks > MOST_ASKS) {
-        rpc_call_fail_with(rpc, ERR_INVALID_ARGUMENT, "%zu questions at once, at most %d", request->n_asks,
-                           MOST_ASKS);
+        rpc_call_fail_with(rpc, ERR_INVALID_ARGUMENT, "%zu questions in one call: at most %d are allowed",
+                           request->n_asks, MOST_ASKS);
         return;
     }
     struct node_query *query = node_query_open(s, rpc, wanted < MOST_MS ? wanted : MOST_MS, check_reply);
@@ -81,6 +81,7 @@ void check_nodes(struct rpc_call *rpc, const void *message, void *user)
         Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
         struct node_query_part *part = node_query_add(query, question.node);
         question.ask = (int64_t)part->handle;
+        /* The request's user is ignored: nodes look at files with the rights of the real caller. */
         question.user = (char *)(uintptr_t)caller_identity(rpc)->name;
         down.body_case = DDP__V1__AGENT_DOWN__BODY_CHECK;
         down.check = &question;

@@ -3,6 +3,7 @@
 
 #include "proto/rpc_server.h"
 
-void check_nodes(struct rpc_call *rpc, const void *request, void *user); /* CheckNodes: on_start */
+/* The on_start of CheckNodes, `ddpctl check`; its on_end is node_query_end. */
+void check_nodes(struct rpc_call *rpc, const void *request, void *user);
 
 #endif

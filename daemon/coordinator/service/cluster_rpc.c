@@ -22,13 +22,14 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
-/* The Cluster service: what users ask. Changes go through the core and are answered after the commit; reads
- * flush first, so that nobody is told what a crash could take back. */
+/* The Cluster service: the calls of users. A change becomes an event of the core and is answered by an
+ * effect, after the commit. A read calls commit_queue_flush first, so that no reply shows a state that a
+ * crash could take back. Some methods are in modules of their own: see the table at the end. */
 
-#define RECENT_MS (24 * 3600 * 1000LL) /* finished jobs that a plain list still shows */
+#define RECENT_MS (24 * 3600 * 1000LL) /* jobs that ended longer ago are listed only on request */
 #define LIST_LIMIT 100
 #define EVENTS_LIMIT 1000
-#define ROOM_LEFT (8 << 20) /* bytes kept for what running jobs have still to write */
+#define ROOM_LEFT (8 << 20) /* bytes that new jobs must leave for the records of running jobs */
 
 static bool cluster_refuse_change(struct service *s, struct rpc_call *rpc)
 {
@@ -50,14 +51,15 @@ static char **submit_env_list(char *const *list, size_t count)
     return env;
 }
 
-/* Of the whole request but the user: the same person may come over another road. */
+/* Recognises a submit that is repeated with the same request id after a lost reply. The user is left out: the
+ * same person may repeat it over the unix socket instead of TCP. */
 static void submit_digest(const Ddp__V1__SubmitJobRequest *request, uint8_t out[DIGEST_BYTES])
 {
     Ddp__V1__SubmitJobRequest copy = *request;
     struct err e = {0};
     CLEANUP(buf_release) struct buf packed = {0};
     copy.user = (char *)(uintptr_t) "";
-    BUG_ON(rpc_pack(&copy, &packed, &e) != ERR_OK); /* it was unpacked from bytes a moment ago */
+    BUG_ON(rpc_pack(&copy, &packed, &e) != ERR_OK); /* it was a valid message */
     digest_sha256(out, packed.data, packed.len);
 }
 
@@ -98,6 +100,7 @@ static void submit_job(struct rpc_call *rpc, const void *message, void *user)
 
 /* ---- one job */
 
+/* The last lines of stderr are part of the logs, which may be private. */
 static void job_hide_private_logs(struct service *s, const struct rpc_call *rpc, Ddp__V1__JobStatus *job)
 {
     if (job->failure && !caller_reads_logs(s, rpc, job->job))
@@ -181,7 +184,7 @@ static void watch_job(struct rpc_call *rpc, const void *message, void *user)
     }
     struct call *c = call_open(s, rpc, CALL_WATCH_JOB, false);
     c->job = request->job;
-    c->dirty = true;
+    c->dirty = true; /* the first message is the status now */
     c->next = s->watches;
     if (c->next)
         c->next->prev = c;
@@ -204,7 +207,8 @@ static bool list_includes_job(const struct job_record *job, const Ddp__V1__ListJ
     return request->all || !sm_terminal(&job_sm, (int)job->state) || job->ended_ms > now - RECENT_MS;
 }
 
-/* The newest `limit` of the wanted ids, still in growing order; with `after` the oldest, to page on. */
+/* Keeps the ids that the request wants, in growing order: the newest `limit` of them, or, for the next page
+ * (`after`), the oldest. */
 static size_t list_choose_jobs(struct service *s, const Ddp__V1__ListJobsRequest *request, int64_t *ids,
                                size_t count)
 {
@@ -221,7 +225,7 @@ static size_t list_choose_jobs(struct service *s, const Ddp__V1__ListJobsRequest
     return limit;
 }
 
-/* "box2 gpu1" */
+/* Adds the GPUs that are not used, as "box2 gpu1". Those of nodes that are gone are not news. */
 static void list_sick_gpus(struct service *s, struct pool *pool, size_t most, Ddp__V1__ListJobsReply *reply)
 {
     struct core_node_status node = {0};
@@ -341,7 +345,7 @@ static void forget_node(struct rpc_call *rpc, const void *message, void *user)
     change_node(rpc, message, user, CORE_FORGET);
 }
 
-/* ---- what was recorded */
+/* ---- events and metrics */
 
 static void get_events(struct rpc_call *rpc, const void *message, void *user)
 {
@@ -358,7 +362,7 @@ static void get_events(struct rpc_call *rpc, const void *message, void *user)
     }
     if (store_events(s->store, request->job, request->after, EVENTS_LIMIT, &events, &count, &e) != ERR_OK) {
         rpc_call_fail(rpc, &e);
-        if (e.code == ERR_DATA_LOSS)
+        if (e.code == ERR_DATA_LOSS) /* found by this read, before a commit found it */
             commit_queue_damaged(s, &e);
         return;
     }
@@ -373,7 +377,8 @@ static void get_events(struct rpc_call *rpc, const void *message, void *user)
         event->job = events[i].job;
         event->generation = events[i].generation;
         event->what = events[i].what;
-        event->text = rpc_utf8_clean(pool_text(&pool, events[i].text)); /* it may be cut within a character */
+        event->text =
+            rpc_utf8_clean(pool_text(&pool, events[i].text)); /* it may be cut in the middle of a character */
     }
     rpc_call_reply(rpc, &reply);
     store_events_free(events, count);
@@ -404,7 +409,7 @@ static void get_version(struct rpc_call *rpc, const void *message, void *user)
     rpc_call_reply(rpc, &reply);
 }
 
-/* Each has a row in roles.c, too: who may call it. */
+/* Each method also needs a row in access/roles.c, which says who may call it. */
 const struct rpc_method cluster_methods[] = {
     {.name = "SubmitJob", .kind = RPC_UNARY, .on_start = submit_job, .on_end = call_end},
     {.name = "GetJob", .kind = RPC_UNARY, .on_start = get_job},

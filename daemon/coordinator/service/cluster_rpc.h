@@ -3,7 +3,7 @@
 
 #include "proto/rpc_server.h"
 
-/* The methods of ddp.v1.Cluster, what users call; the last row has no name. */
+/* The methods of ddp.v1.Cluster, which users call. The last row has no name. */
 extern const struct rpc_method cluster_methods[];
 
 #endif

@@ -13,14 +13,22 @@
 #include "daemon/coordinator/service/service_state.h"
 #include "daemon/coordinator/service/stats.h"
 
-/* Events to commits. In one turn of the loop everything that arrived is handed to the core; what the core
- * decided is one commit; then replies, acknowledgements and wishes go out. kill -9 at any point leaves either
- * nothing of a turn or all of it, and no peer has been told of what is not on disk.
+/* Commit before effect.
  *
- * When the disk does not take the commit, nothing is lost and nothing diverges: the list waits, and is tried
- * again twice a second. Meanwhile deadlines rest, changes that users ask for are refused, the newest facts of
- * each agent are kept, and heartbeats are still answered, so that what runs goes on running. A job whose
- * submit was in the waiting list is refused to its client and cancelled when the list has gone through. */
+ * Happy path: in one turn of the loop, the service hands all arrived events to the core. At the end of the
+ * turn the core's changes are committed in one transaction, and then the effects (replies, acknowledgements,
+ * wishes) are released. If the process is killed at any point, the database holds either nothing or all of a
+ * turn, and no peer has been told anything that is not on disk.
+ *
+ * Failure modes:
+ * - The commit fails because the disk is full. The changes and effects stay in service.out, and the commit is
+ *   tried again every RETRY_MS. Until it succeeds, the core's deadlines do not run, calls that change state
+ *   are refused, the newest facts of each agent are kept aside, and heartbeats are still acknowledged, so
+ *   that running jobs continue. A job whose submit is among the waiting changes is refused to its client at
+ *   once and cancelled after the commit.
+ * - The database is damaged (DATA_LOSS). No effect is released any more, and the program ends.
+ * - Any other error is a bug or a broken disk. The process aborts, and the next start rebuilds memory from
+ *   the database. */
 
 #define RETRY_MS 500
 
@@ -33,7 +41,8 @@ enum err_code commit_queue_accepts(const struct service *s, struct err *e)
     return ERR_OK;
 }
 
-/* While commits fail: acknowledgements need not wait for them, since a lease is no durable fact. */
+/* While commits fail, acknowledgements of heartbeats are released at once: they renew leases, and a lease is
+ * not a durable fact. All other effects wait for the commit. */
 static void event_while_blocked(struct service *s, const struct core_event *event)
 {
     struct core_out now = {0}, acks = {0};
@@ -48,7 +57,7 @@ static void event_while_blocked(struct service *s, const struct core_event *even
         to->effects = array_grow(to->effects, to->effect_count, &to->effect_cap, sizeof *to->effects);
         to->effects[to->effect_count++] = now.effects[i];
     }
-    now.change_count = now.effect_count = 0; /* they moved */
+    now.change_count = now.effect_count = 0; /* moved to s->out and acks, which own them now */
     effects_run(s, &acks);
     core_out_release(&acks);
     core_out_release(&now);
@@ -81,13 +90,17 @@ void commit_queue_cluster_event(struct service *s, const char *what, const char 
 
 /* ---- commits */
 
-/* Clients whose jobs are in the list that the disk refuses hear so now. */
+/* Tells clients now that their submitted jobs were not accepted. Their jobs stay in s->out, since the core
+ * already knows them, and are cancelled after the commit succeeds. */
 static void refuse_pending_submits(struct service *s)
 {
     for (size_t i = 0; i < s->out.effect_count; i++) {
         const struct core_effect *f = &s->out.effects[i];
         struct call *c = f->kind == EFFECT_REPLY ? handles_get(&s->calls, f->call) : NULL;
-        if (!c || c->kind != CALL_SUBMIT || f->err.code != ERR_OK || f->existed)
+        if (!c || c->kind != CALL_SUBMIT || f->err.code != ERR_OK)
+            continue;
+        /* A repeated submit of a durable job: the job is not part of the blocked commit. */
+        if (f->existed)
             continue;
         struct err e = {0};
         if (commit_queue_accepts(s, &e) != ERR_OK)
@@ -104,8 +117,8 @@ static void commit_on_retry(uv_timer_t *timer)
     commit_queue_flush(timer->data);
 }
 
-/* The database is damaged under us: nothing that was decided is told, and no try can help. The next start
- * refuses, with the way out. */
+/* Retrying cannot help, and effects of uncommitted changes must not be released. The next start refuses to
+ * serve and prints how to continue. */
 void commit_queue_damaged(struct service *s, const struct err *e)
 {
     if (s->damage.code != ERR_OK)
@@ -129,7 +142,7 @@ static void commit_block(struct service *s, const struct err *e)
     }
     if (e->code != ERR_RESOURCE_EXHAUSTED && e->code != ERR_UNAVAILABLE) {
         log_error("commit_failed", "why=%s", LOG_Q(e->msg));
-        abort(); /* memory and database disagree: the next start builds memory anew */
+        abort(); /* memory is ahead of the database in an unknown way; the next start rebuilds it */
     }
     log_error("disk_full",
               "pending=%zu why=%s todo=\"free space in the state directory; new jobs are refused meanwhile\"",
@@ -150,6 +163,7 @@ static void commit_unblock(struct service *s)
                                                    .call = service_handle(s),
                                                    .cancel = {.job = s->refused_submits[i], .kill = true}});
     s->refused_count = 0;
+    /* Facts that arrived meanwhile are events again, with commits of their own. */
     agent_sessions_release_facts(s);
 }
 
@@ -168,14 +182,15 @@ static enum err_code commit_changes(struct service *s, struct err *e)
 static void commit_release_effects(struct service *s)
 {
     struct core_out done = s->out;
-    s->out = s->spare;
+    s->out = s->spare; /* empty, with the arrays of an earlier turn */
     effects_run(s, &done);
     core_out_clear(&done);
     s->spare = done;
 }
 
-/* Started on a full disk: what was loaded is only shown until the epoch is durable. Then memory is built
- * anew, so that leases, which were renewed meanwhile, count whole from here. */
+/* After a start on a full disk, the coordinator only shows the loaded state until its new epoch is durable.
+ * Then memory is rebuilt, so that every lease, which agents may have renewed meanwhile, is waited for in full
+ * from now on. */
 static bool commit_resume_store(struct service *s)
 {
     struct err e = {0};

@@ -4,23 +4,24 @@
 #include "daemon/coordinator/core/core.h"
 #include "store/store.h"
 
-/* Events to commits to effects: what arrived in one turn of the loop becomes one commit, and only then is it
- * answered. Loop thread. */
+/* From events to commits to effects: all events of one turn of the loop become one commit, and their effects
+ * (replies, acknowledgements, wishes) are released only after it. Loop thread. */
 
 struct service;
 
-/* Hands an event to the core; its outcome is committed at the end of this turn of the loop. */
+/* Hands an event to the core. Its changes are committed at the end of this turn of the loop. */
 void commit_queue_event(struct service *s, const struct core_event *event);
-/* Adds a change of the service itself, committed with the core's changes at the end of this turn. The caller
- * fills in its record. */
+/* Adds a change of the service itself (users, audit log), committed together with the core's changes. The
+ * caller fills in its record. */
 struct change *commit_queue_change(struct service *s, enum change_kind kind);
-/* Writes an event of the cluster itself with the next commit. */
+/* Adds an event that belongs to no job, such as a failed backup; see `ddpctl events`. */
 void commit_queue_cluster_event(struct service *s, const char *what, const char *text);
-/* Commits what is pending and carries it out: before a read, so that nobody sees what is not durable. */
+/* Commits the pending changes and releases their effects. Handlers that read call it first, so that no reply
+ * shows a state that a crash could take back. */
 void commit_queue_flush(struct service *s);
-/* ERR_OK, or why nothing that changes state is taken now. */
+/* ERR_OK, or RESOURCE_EXHAUSTED while commits fail: then calls that change state are refused. */
 MUST_CHECK enum err_code commit_queue_accepts(const struct service *s, struct err *e);
-/* The database is damaged (DATA_LOSS): no more effects are released, and the program ends with this error. */
+/* For DATA_LOSS: releases no more effects and ends the program with this error. */
 void commit_queue_damaged(struct service *s, const struct err *e);
 
 #endif

@@ -9,13 +9,13 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
-/* protobuf-c's structs want char * where they only read. */
+/* protobuf-c declares char * where it only reads. */
 static char *borrow_text(const char *t)
 {
     return (char *)(uintptr_t)(t ? t : "");
 }
 
-/* What was cut to a length somewhere may end in half a character, which no message may hold. */
+/* A text that was cut to a length may end in half a character, which protobuf refuses. */
 static char *clean_text(struct pool *pool, const char *t)
 {
     return rpc_utf8_clean(pool_text(pool, t));
@@ -132,7 +132,8 @@ static char *age_text(struct pool *pool, int64_t ms)
     return pool_printf(pool, s < 172800 ? "%lld h" : "%lld d", s < 172800 ? s / 3600 : s / 86400);
 }
 
-/* "rank 2 killed by signal 9, cost 0.4 s" -> "rank 2 killed by signal 9, 4 m ago, cost 0.4 s" */
+/* Inserts the age: "rank 2 killed by signal 9, cost 0.4 s" -> "rank 2 killed by signal 9, 4 m ago, cost 0.4
+ * s" */
 static void convert_last_restart(struct pool *pool, const struct core_job_status *s, Ddp__V1__JobStatus *out)
 {
     const char *text = s->job->last_restart;
@@ -162,7 +163,7 @@ static void convert_job_record(const struct job_record *job, Ddp__V1__JobStatus 
     out->exit_code = job->exit_code;
 }
 
-/* "2×4", "1:4×gpu" */
+/* The resources that the job asks for, nodes times workers: "2×4", "1:4×gpu" */
 static char *resources_text(struct pool *pool, const struct job_spec *spec)
 {
     static const char *const procs[] = {NULL, "gpu", "cpu", "auto"};
@@ -177,7 +178,7 @@ static char *resources_text(struct pool *pool, const struct job_spec *spec)
                        spec->procs == JOB_PROCS_NUMBER && spec->device == JOB_DEVICE_CUDA ? " gpu" : "");
 }
 
-/* "/var/log/ddp/9/generation_2", on the node of rank 0 */
+/* The directory on the node of rank 0: "/var/log/ddp/9/generation_2" */
 static char *log_directory(struct pool *pool, const struct core_job_status *s)
 {
     if (!s->log_dir || !s->generation)
@@ -211,7 +212,7 @@ void convert_job(struct pool *pool, const struct core_job_status *s, bool whole,
     if (s->snapshot)
         out->snapshot = convert_snapshot(pool, s->snapshot);
     convert_last_restart(pool, s, out);
-    if (!whole)
+    if (!whole) /* lists need neither the job file nor the ranks */
         return;
     out->job_file = borrow_text(s->job->job_file);
     out->n_ranks = s->rank_count;
@@ -249,7 +250,7 @@ void convert_node(struct pool *pool, const struct core_node_status *s, struct co
     out->slots_free = s->slots_free;
     out->gpus_free = s->gpus_free;
     out->load = s->load;
-    out->seen_ms = now.wall_ms - s->silent_ms;
+    out->seen_ms = now.wall_ms - s->silent_ms; /* the core measures silence with a clock that never jumps */
     out->version = borrow_text(s->node->version);
     out->note = clean_text(pool, s->node->note);
     out->address = borrow_text(s->node->address);
@@ -282,7 +283,7 @@ static Ddp__V1__SpawnWish *convert_spawn_wish(struct pool *pool, const struct co
     out->local_rank = s->local_rank;
     out->cpu_slot = s->cpu_slot;
     out->stop = (Ddp__V1__StopMode)s->stop;
-    if (kind == JOB_TRAIN) {
+    if (kind == JOB_TRAIN) { /* only native workers make calls */
         out->token.data = (uint8_t *)(uintptr_t)s->token;
         out->token.len = 32;
     }
@@ -292,6 +293,7 @@ static Ddp__V1__SpawnWish *convert_spawn_wish(struct pool *pool, const struct co
 
 static Ddp__V1__GroupWish *convert_group_wish(struct pool *pool, const struct core_wish_group *g)
 {
+    /* The agent must report the exit of every spawn in the wish, so wanted_exits repeats all of them. */
     Ddp__V1__GroupWish *out = pool_alloc(pool, sizeof *out);
     ddp__v1__group_wish__init(out);
     out->job = g->job;

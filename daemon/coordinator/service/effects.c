@@ -15,7 +15,9 @@
 #include "daemon/coordinator/service/snapshot_query.h"
 #include "proto/ddp.pb-c.h"
 
-/* What the core decided, carried out after it became durable. Nothing here hands the core another event. */
+/* Carries out the core's effects: replies to calls, messages to agents, and marks on streams that are sent at
+ * the end of the turn. Runs after the commit. A function here must not hand the core an event, since the
+ * effects that follow would belong to an older state. */
 
 static void reply_submit(struct call *c, const struct core_effect *f)
 {
@@ -53,7 +55,7 @@ static void reply_node(struct service *s, struct call *c)
         convert_node(&pool, &status, service_now(), &node);
         reply.node = &node;
     }
-    rpc_call_reply(c->rpc, &reply); /* without a status: the node is forgotten */
+    rpc_call_reply(c->rpc, &reply); /* without a node after `forget` */
     core_node_status_release(&status);
 }
 
@@ -61,7 +63,7 @@ static void effect_reply(struct service *s, const struct core_effect *f)
 {
     struct call *c = call_take(s, f->call);
     if (!c)
-        return; /* its client went away */
+        return; /* the client has gone */
     if (f->err.code != ERR_OK) {
         rpc_call_fail(c->rpc, &f->err);
         return;
@@ -92,7 +94,7 @@ static void effect_reply(struct service *s, const struct core_effect *f)
     case CALL_JOIN:
     case CALL_WATCH:
     case CALL_WATCH_JOB:
-        break;
+        break; /* the core answers these with other effects, or does not know them */
     }
     BUG_ON(true);
 }
@@ -167,9 +169,10 @@ static void effect_watch(struct service *s, const struct core_effect *f)
     reply.generation = f->generation;
     reply.rank = f->rank;
     reply.stop = f->stop;
-    if (rpc_call_send(c->rpc, &reply, &e) != ERR_OK) { /* connecting anew gives the level again */
-        rpc_call_fail_with(c->rpc, ERR_UNAVAILABLE, "watch: too slow, connect again");
-    } else if (!f->member) {
+    /* A worker that reconnects gets the current state again, so a dropped message does no harm. */
+    if (rpc_call_send(c->rpc, &reply, &e) != ERR_OK) {
+        rpc_call_fail_with(c->rpc, ERR_UNAVAILABLE, "the worker reads its watch too slowly: reconnect");
+    } else if (!f->member) { /* the worker is no longer a member: nothing follows */
         call_take(s, f->call);
         rpc_call_finish(c->rpc);
     }
@@ -188,11 +191,11 @@ static enum err_code welcome_send(struct service *s, struct agent_session *sessi
     return agent_session_send(session, &down, &e);
 }
 
-/* The epoch that is durable is the one before; the next one is told to nobody until it is. */
+/* Agents must not hear of an epoch that is not durable yet, so this names the one before. */
 void effects_welcome_waiting(struct service *s, struct agent_session *session)
 {
     if (welcome_send(s, session, store_epoch(s->store) - 1) == ERR_OK)
-        log_info("session_waits", "node=%s why=\"no room to write\"", LOG_Q(session->node));
+        log_info("session_waits", "node=%s why=\"the disk is full\"", LOG_Q(session->node));
 }
 
 static void effect_welcome(struct service *s, struct agent_session *session)
@@ -215,9 +218,10 @@ void effects_ack(struct agent_session *session, int64_t sequence)
     down.ack = &ack;
     if (agent_session_send(session, &down, &e) != ERR_OK)
         log_debug("ack_dropped", "node=%s why=%s", LOG_Q(session->node),
-                  LOG_Q(e.msg)); /* the next one counts */
+                  LOG_Q(e.msg)); /* the next acknowledgement renews the leases, too */
 }
 
+/* `ddpctl undrain`: the node's sick GPUs may be used again. */
 static void effect_gpu_pardon(struct agent_session *session)
 {
     struct err e = {0};
@@ -243,7 +247,8 @@ static void effect_run_on_session(struct service *s, const struct core_effect *f
         rpc_call_fail(session->rpc, &f->err);
         return;
     case EFFECT_CLOSE:
-        rpc_call_fail_with(session->rpc, ERR_ABORTED, "a newer session of node %s took over", session->node);
+        rpc_call_fail_with(session->rpc, ERR_ABORTED, "a newer session of node %s replaced this one",
+                           session->node);
         return;
     case EFFECT_PARDON:
         effect_gpu_pardon(session);
@@ -254,7 +259,7 @@ static void effect_run_on_session(struct service *s, const struct core_effect *f
     case EFFECT_LOOK:
         snapshot_query_send(session, f->job);
         return;
-    default:
+    default: /* EFFECT_WISH: one message at the end of the turn, however often the wish changed */
         session->wish_due = s->wishes_due = true;
     }
 }
@@ -280,7 +285,7 @@ static void effect_run(struct service *s, const struct core_effect *f)
     case EFFECT_WISH:
         effect_run_on_session(s, f);
         return;
-    case EFFECT_JOB_CHANGED:
+    case EFFECT_JOB_CHANGED: /* streams are only marked here and sent at the end of the turn */
         calls_job_changed(s, f->job);
         logs_job_changed(s, f->job);
         members_job_changed(s);

@@ -5,14 +5,15 @@
 
 #include "daemon/coordinator/core/core.h"
 
-/* Carries out what the core decided, after it became durable. Loop thread. */
+/* Carries out the core's effects after their commit. Loop thread. */
 
 struct service;
 struct agent_session;
 
 void effects_run(struct service *s, const struct core_out *out);
 
-/* Without the core, while there is no durable epoch: */
+/* For sessions that wait for a durable epoch; the core does not know them: a welcome with the former epoch,
+ * and the acknowledgement of a heartbeat, which renews leases. */
 void effects_welcome_waiting(struct service *s, struct agent_session *session);
 void effects_ack(struct agent_session *session, int64_t sequence);
 

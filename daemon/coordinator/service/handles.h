@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A map from handles (never 0) to pointers: open addressing, growing. Zero-initialise. One thread. */
+/* A map from handles to pointers, with open addressing. 0 is not a handle. Zero-initialise. One thread. */
 struct handles {
     struct handle_slot *slots;
     size_t cap, count;

@@ -15,7 +15,7 @@
 
 struct http {
     struct MHD_Daemon *daemon;
-    pthread_mutex_t lock; /* over text: the only thing that two threads share */
+    pthread_mutex_t lock; /* protects text, which the loop writes and the server's thread reads */
     struct buf text;
 };
 
@@ -47,7 +47,7 @@ static enum MHD_Result http_on_request(void *user, struct MHD_Connection *connec
     *upload_size = 0;
     *state = h;
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        return http_respond_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n");
+        return http_respond_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET is supported\n");
     if (strcmp(url, "/metrics") != 0)
         return http_respond_text(connection, MHD_HTTP_NOT_FOUND, "metrics are at /metrics\n");
     pthread_mutex_lock(&h->lock);
@@ -57,7 +57,7 @@ static enum MHD_Result http_on_request(void *user, struct MHD_Connection *connec
     return result;
 }
 
-/* "host:port" or "[v6]:port" to an address; the caller frees with freeaddrinfo. */
+/* Resolves "host:port" or "[v6]:port"; the caller frees with freeaddrinfo. */
 static enum err_code http_resolve_address(const char *address, struct addrinfo **out, struct err *e)
 {
     CLEANUP(free_text) char *copy = xstrdup(address);
@@ -89,7 +89,7 @@ enum err_code http_open(struct http **out, const char *address, struct err *e)
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC;
     if (to->ai_family == AF_INET6)
         flags |= MHD_USE_IPv6;
-    errno = 0;
+    errno = 0; /* libmicrohttpd sets it for some failures only */
     h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, http_on_request, h, MHD_OPTION_SOCK_ADDR, to->ai_addr,
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS,
                                  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S, MHD_OPTION_END);
@@ -97,8 +97,8 @@ enum err_code http_open(struct http **out, const char *address, struct err *e)
     freeaddrinfo(to);
     if (!h->daemon) {
         http_close(h);
-        return err_sys(e, failed ? failed : EADDRINUSE, "metrics on %s (--metrics none leaves them out)",
-                       address);
+        return err_sys(e, failed ? failed : EADDRINUSE,
+                       "listen for metrics on %s (--metrics none disables them)", address);
     }
     *out = h;
     return ERR_OK;
@@ -111,7 +111,7 @@ void http_publish(struct http *h, struct buf *text)
         return;
     }
     pthread_mutex_lock(&h->lock);
-    struct buf old = h->text;
+    struct buf old = h->text; /* swapped, so that nothing is freed or copied while the lock is held */
     h->text = *text;
     pthread_mutex_unlock(&h->lock);
     *text = (struct buf){0};

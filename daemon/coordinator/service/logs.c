@@ -12,37 +12,54 @@
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
 
-/* ReadLogs: the files lie on the nodes, so each (rank, stream) is a read on that node's session, in pieces: a
- * piece is asked for when the client has taken the one before, so that a slow terminal holds up nobody. A
- * follower lives through an agent's restart (the read goes on from its offset) and through generations (the
- * next one's reads are added); a node that cannot be reached gives a note in place of its part. The call ends
- * when all reads have, and for a follower when the job has, too. */
+/* The log files are on the nodes. A user's call is a log_stream, and each file (a rank's stdout or stderr) is
+ * a log_read on the session of its node.
+ *
+ * Happy path: a read asks its agent for one piece. The piece is passed to the client, and the next one is
+ * asked for when the client has taken it, so a slow terminal holds up only itself. The call ends when all
+ * reads have ended and, with --follow, the job has, too.
+ *
+ * Failure modes:
+ * - The client reads slowly: the piece is held, and log_read_step sends it later.
+ * - The agent restarts: without --follow the read ends with a note. With it, the read waits for the next
+ *   session and continues from its offset.
+ * - The node is lost or unknown: a note replaces its part.
+ * - A new generation starts: with --follow, its reads are added (log_stream_open_generations).
+ * - An agent sends more than it was asked for: the read ends, so that it cannot fill our memory. */
 
 #define PIECE (64 * 1024)
 
 struct log_read {
     struct log_stream *stream;
-    uint64_t handle, session; /* the session it was asked on; 0: not asked */
+    uint64_t handle;
+    uint64_t session; /* the session that was asked for the current piece; 0: none */
     char *node;
     int rank, local_rank;
     int64_t generation, offset, tail;
-    size_t got; /* bytes of the current piece */
-    bool standard_error, last, ended, noted;
-    struct buf held; /* what the client had no room for */
+    size_t got; /* bytes of the current piece that have arrived */
+    bool standard_error;
+    bool last;       /* the agent has sent the end of the file */
+    bool ended;      /* there is nothing more to do; log_stream_step frees it */
+    bool noted;      /* the client was told why its part is incomplete */
+    struct buf held; /* data that the client could not take yet */
     struct log_read *next;
 };
 
 struct log_stream {
     struct service *service;
     struct rpc_call *rpc;
-    int64_t job, generation, tail; /* generation: the newest that was opened */
-    int rank;
-    bool follow, standard_out, standard_error, newest, due;
+    int64_t job;
+    int64_t generation; /* the newest one that was opened; 0: none */
+    int64_t tail;       /* bytes from the end of each file; 0: whole files */
+    int rank;           /* -1: all */
+    bool follow, standard_out, standard_error;
+    bool newest; /* the request named no generation */
+    bool due;    /* log_stream_step has something to do */
     struct log_read *reads;
     struct log_stream *next, *prev;
 };
 
-/* ---- towards the client */
+/* ---- to the client */
 
 static enum err_code log_send_data(struct log_read *r, const void *data, size_t size)
 {
@@ -55,7 +72,7 @@ static enum err_code log_send_data(struct log_read *r, const void *data, size_t 
     return rpc_call_send(r->stream->rpc, &message, &e);
 }
 
-/* A note that finds no room is lost; it is talk, not data. */
+/* If the client reads slowly, the note is dropped: it is not worth a queue. */
 static void log_send_note(struct log_stream *x, int rank, int64_t generation, const char *note)
 {
     struct err e = {0};
@@ -69,13 +86,13 @@ static void log_send_note(struct log_stream *x, int rank, int64_t generation, co
 
 static void log_read_give_up(struct log_read *r, const char *why)
 {
-    CLEANUP(free_text) char *note = xasprintf("node %s %s, its part is left out", r->node, why);
+    CLEANUP(free_text) char *note = xasprintf("node %s %s: its part of the logs is missing", r->node, why);
     if (!r->noted)
         log_send_note(r->stream, r->rank, r->generation, note);
     r->noted = r->ended = true;
 }
 
-/* ---- towards the agent */
+/* ---- to the agent */
 
 static void log_read_ask_agent(struct agent_session *session, struct log_read *r, bool cancel)
 {
@@ -118,7 +135,7 @@ static void log_read_step(struct log_read *r)
     struct agent_session *session = agent_session_find(x->service, r->node);
     if (r->held.len) {
         if (log_send_data(r, r->held.data, r->held.len) != ERR_OK)
-            return; /* on_sendable comes */
+            return; /* on_sendable continues */
         buf_clear(&r->held);
     }
     if (r->last)
@@ -126,16 +143,16 @@ static void log_read_step(struct log_read *r)
     if (r->ended)
         return;
     if (session && r->session == session->handle && r->got < PIECE)
-        return; /* the agent's turn */
+        return; /* the piece has not arrived completely */
     if (session)
         log_read_ask_agent(session, r, false);
     else if (!x->follow || log_job_ended(x) || log_node_lost(x, r->node))
         log_read_give_up(r, "cannot be reached");
     else
-        r->session = 0; /* it comes back, or is lost */
+        r->session = 0; /* wait until the node reconnects or counts as lost */
 }
 
-/* ---- which files */
+/* ---- choosing the files */
 
 static void log_stream_add_read(struct log_stream *x, const struct rank_record *rank, bool standard_error)
 {
@@ -170,7 +187,8 @@ static void log_stream_add_generation(struct log_stream *x, const struct records
     x->generation = generation;
 }
 
-/* Opens the generation asked for; for a follower of the newest, each that has come since. */
+/* Opens the reads of the generation `wanted`. For 0, opens the newest one or, if one is open already, all
+ * that have started since. */
 static enum err_code log_stream_open_generations(struct log_stream *x, int64_t wanted, struct err *e)
 {
     const struct job_record *job = core_job(x->service->core, x->job);
@@ -265,7 +283,7 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
         rpc_call_fail_with(rpc, ERR_NOT_FOUND, "job %lld has no rank %d in generation %lld",
                            (long long)m->job, m->rank, (long long)x->generation);
     else if (!x->reads && !m->follow)
-        log_send_note(x, -1, 0, "the job has not started anywhere yet, so there are no logs");
+        log_send_note(x, -1, 0, "the job has not started yet, so there are no logs");
 }
 
 void logs_sendable(struct rpc_call *rpc)
@@ -279,7 +297,7 @@ void logs_end(struct rpc_call *rpc, bool cancelled)
     struct log_stream *x = rpc_call_user(rpc);
     (void)cancelled;
     if (!x)
-        return; /* refused before it began */
+        return; /* the call was refused */
     for (struct log_read *r = x->reads, *next; r; r = next) {
         next = r->next;
         log_read_free(r);
@@ -297,13 +315,13 @@ void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk)
 {
     struct log_read *r = handles_get(&session->service->reads, (uint64_t)chunk->read);
     if (!r || r->session != session->handle || r->last)
-        return;                                      /* cancelled, or asked anew elsewhere */
-    if (r->held.len + chunk->data.len > 4 * PIECE) { /* far beyond what was asked for */
-        log_read_give_up(r, "sent more than it was asked for");
+        return; /* cancelled, or asked again on another session */
+    if (r->held.len + chunk->data.len > 4 * PIECE) {
+        log_read_give_up(r, "sent more data than requested");
     } else if (chunk->data.len) {
         r->got += chunk->data.len;
         r->offset = chunk->offset + (int64_t)chunk->data.len;
-        r->tail = 0;
+        r->tail = 0; /* from now on the offset tells where to continue */
         if (r->held.len || log_send_data(r, chunk->data.data, chunk->data.len) == ERR_RESOURCE_EXHAUSTED)
             buf_append(&r->held, chunk->data.data, chunk->data.len);
     }

@@ -4,17 +4,19 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_server.h"
 
-/* ReadLogs: passes log files from the nodes to users. Loop thread. */
+/* ReadLogs: passes parts of log files from the nodes to users. Loop thread. */
 
 struct service;
 struct agent_session;
 
-void logs_read(struct rpc_call *rpc, const void *request, void *user); /* on_start */
+/* ReadLogs: on_start, on_sendable, on_end. */
+void logs_read(struct rpc_call *rpc, const void *request, void *user);
 void logs_sendable(struct rpc_call *rpc);
 void logs_end(struct rpc_call *rpc, bool cancelled);
-void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk);
+
+void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk); /* from an agent */
 void logs_job_changed(struct service *s, int64_t job);
 void logs_node_changed(struct service *s, const char *node); /* its session came, went, or the node is lost */
-void logs_push(struct service *s);                           /* opens what the above left to do */
+void logs_push(struct service *s);                           /* continues the streams that the above marked */
 
 #endif

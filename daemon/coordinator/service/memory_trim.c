@@ -7,12 +7,11 @@
 #include "base/log.h"
 #include "daemon/coordinator/service/service_state.h"
 
-/* malloc keeps freed memory. After a burst (a flood, the facts of many nodes at once) most of the process's
- * memory is free but stays resident. So a large amount of free memory is returned to the system now and then.
- */
+/* malloc keeps freed memory. After a burst (a flood of connections, the facts of many nodes at once), most of
+ * the process's memory is free but stays resident, so a large amount of it is returned to the system. */
 
 #define CHECK_MS 10000
-#define IDLE_BYTES (32LL << 20) /* resident and not in use: worth the walk through the heap */
+#define IDLE_BYTES (32LL << 20) /* free but resident; less is not worth the walk through the heap */
 
 static int64_t memory_resident_bytes(void)
 {
@@ -30,7 +29,8 @@ static void memory_trim_on_timer(uv_timer_t *timer)
     struct service *s = timer->data;
     const struct mallinfo2 heap = mallinfo2();
     const int64_t resident = memory_resident_bytes();
-    /* what a walk has left is not free in whole pages, so the next one waits until there is more again */
+    /* Some free memory cannot be returned, because its pages are partly in use. So after a trim, the next one
+     * waits until the process has grown. */
     if (resident - (int64_t)(heap.uordblks + heap.hblkhd) < IDLE_BYTES ||
         resident < s->trimmed_bytes + IDLE_BYTES / 2)
         return;

@@ -3,7 +3,7 @@
 
 struct service;
 
-/* Starts a timer of the loop that returns freed memory to the system. */
+/* Starts a timer of the loop that returns freed memory to the system when there is much of it. */
 void memory_trim_start(struct service *s);
 
 #endif

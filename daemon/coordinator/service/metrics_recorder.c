@@ -10,10 +10,19 @@
 #include "proto/ddp.pb-c.h"
 #include "store/metrics.h"
 
-#define WRITE_EVERY_MS 500
-#define REPLY_POINTS 20000 /* about 800 KB; more are thinned evenly */
+/* Two structs metrics_work alternate. The loop collects points, jobs to forget and reads in `pending`. Every
+ * WRITE_EVERY_MS, or at once for a read, `pending` becomes `running` and goes to the worker thread as a
+ * whole; only the worker touches it and the database until it is done. So a read sees all points added before
+ * it.
+ *
+ * Metrics are not part of the durable state. If the database cannot be opened or written, the points are
+ * dropped and counted, reads fail with the reason, and the coordinator goes on. */
 
-struct metrics_read {
+#define WRITE_EVERY_MS 500
+#define REPLY_POINTS 20000 /* about 800 KB, well below gRPC's limit for one message */
+
+/* A user's call that waits for points. */
+struct points_read {
     struct rpc_call *call;
     int64_t job;
     char *name;
@@ -24,70 +33,71 @@ struct metrics_read {
     struct err err;
 };
 
-/* All that waits for the worker thread, handed over whole. */
+/* What the worker thread does in one go. */
 struct metrics_work {
     struct metric_point *points; /* names are owned */
     size_t point_count, point_cap;
     int64_t *forgotten;
     size_t forgotten_count, forgotten_cap;
-    struct metrics_read *reads;
+    struct points_read *reads;
     size_t read_count, read_cap;
     bool failed;
     struct err err;
 };
 
 struct metrics_recorder {
-    struct metrics *metrics; /* the worker's while busy; NULL: there was no room for it yet */
+    struct metrics *metrics; /* the worker's while busy; NULL: the disk was full when it was to be created */
     char *dir;
     uv_loop_t *loop;
     uv_timer_t timer;
     uv_work_t work;
-    bool busy, failing;
+    bool busy;    /* `running` is the worker's */
+    bool failing; /* the last write failed, and that was logged */
     struct metrics_work pending, running;
-    struct handles last_step; /* by job and spawn: a report without a step belongs to the last one named */
+    struct handles last_step; /* by job and spawn; reports without a step belong to the spawn's last step */
     uint64_t dropped;
 };
 
-static void metrics_work_free_points(struct metrics_work *b)
+static void metrics_work_free_points(struct metrics_work *w)
 {
-    for (size_t i = 0; i < b->point_count; i++)
-        free(b->points[i].name);
-    b->point_count = 0;
+    for (size_t i = 0; i < w->point_count; i++)
+        free(w->points[i].name);
+    w->point_count = 0;
 }
 
-static void metrics_work_release(struct metrics_work *b)
+static void metrics_work_release(struct metrics_work *w)
 {
-    metrics_work_free_points(b);
-    free(b->points);
-    free(b->forgotten);
-    free(b->reads);
-    *b = (struct metrics_work){0};
+    metrics_work_free_points(w);
+    free(w->points);
+    free(w->forgotten);
+    free(w->reads);
+    *w = (struct metrics_work){0};
 }
 
 /* ---- on the worker thread */
 
-static void metrics_work_fail_reads(struct metrics_work *b)
+static void metrics_work_fail_reads(struct metrics_work *w)
 {
-    for (size_t i = 0; i < b->read_count; i++) {
-        b->reads[i].failed = true;
-        b->reads[i].err = b->err;
+    for (size_t i = 0; i < w->read_count; i++) {
+        w->reads[i].failed = true;
+        w->reads[i].err = w->err;
     }
 }
 
 static void recorder_run_work(struct metrics_recorder *r)
 {
-    struct metrics_work *b = &r->running;
-    if (!r->metrics && metrics_open(&r->metrics, r->dir, &b->err) != ERR_OK) {
-        b->failed = true;
-        metrics_work_fail_reads(b);
+    struct metrics_work *w = &r->running;
+    if (!r->metrics && metrics_open(&r->metrics, r->dir, &w->err) != ERR_OK) {
+        w->failed = true;
+        metrics_work_fail_reads(w);
         return;
     }
-    enum err_code code = metrics_append(r->metrics, b->points, b->point_count, &b->err);
-    for (size_t i = 0; i < b->forgotten_count && code == ERR_OK; i++)
-        code = metrics_forget(r->metrics, b->forgotten[i], &b->err);
-    b->failed = code != ERR_OK;
-    for (size_t i = 0; i < b->read_count; i++) {
-        struct metrics_read *q = &b->reads[i];
+    enum err_code code = metrics_append(r->metrics, w->points, w->point_count, &w->err);
+    for (size_t i = 0; i < w->forgotten_count && code == ERR_OK; i++)
+        code = metrics_forget(r->metrics, w->forgotten[i], &w->err);
+    w->failed = code != ERR_OK;
+    for (size_t i = 0; i < w->read_count; i++) {
+        struct points_read *q = &w->reads[i];
         const char *name = q->name[0] ? q->name : NULL;
         q->failed =
             metrics_read(r->metrics, q->job, name, q->limit, &q->points, &q->count, &q->err) != ERR_OK;
@@ -101,7 +111,8 @@ static void recorder_on_worker(uv_work_t *req)
 
 /* ---- on the loop */
 
-/* Every stride-th point, and the last of each series. */
+/* A long job has more points than a reply can carry and a screen can show. Keeps every stride-th point, so
+ * that curves keep their shape, and the last point of each series, since it is what users look at first. */
 static size_t points_thin(struct metric_point **kept, struct metric_point *points, size_t count)
 {
     const size_t stride = count / REPLY_POINTS + 1;
@@ -115,7 +126,7 @@ static size_t points_thin(struct metric_point **kept, struct metric_point *point
     return n;
 }
 
-static void metrics_read_reply(struct metrics_read *q)
+static void points_read_reply(struct points_read *q)
 {
     CLEANUP(pool_release) struct pool pool = {0};
     Ddp__V1__GetMetricsReply message = DDP__V1__GET_METRICS_REPLY__INIT;
@@ -134,12 +145,12 @@ static void metrics_read_reply(struct metrics_read *q)
     rpc_call_reply(q->call, &message);
 }
 
-static void metrics_read_answer(struct metrics_read *q)
+static void points_read_answer(struct points_read *q)
 {
     if (q->failed)
         rpc_call_fail(q->call, &q->err);
     else
-        metrics_read_reply(q);
+        points_read_reply(q);
     rpc_call_unref(q->call);
     metrics_points_free(q->points, q->count);
     free(q->name);
@@ -149,16 +160,16 @@ static void recorder_start_work(struct metrics_recorder *r);
 
 static void recorder_finish_work(struct metrics_recorder *r)
 {
-    struct metrics_work *b = &r->running;
-    if (b->failed) {
-        r->dropped += b->point_count;
+    struct metrics_work *w = &r->running;
+    if (w->failed) {
+        r->dropped += w->point_count; /* not tried again: the next points are more interesting */
         if (!r->failing)
-            log_warn("metrics_not_written", "points=%zu why=%s", b->point_count, LOG_Q(b->err.msg));
+            log_warn("metrics_not_written", "points=%zu why=%s", w->point_count, LOG_Q(w->err.msg));
     }
-    r->failing = b->failed;
-    for (size_t i = 0; i < b->read_count; i++)
-        metrics_read_answer(&b->reads[i]);
-    metrics_work_release(b);
+    r->failing = w->failed;
+    for (size_t i = 0; i < w->read_count; i++)
+        points_read_answer(&w->reads[i]);
+    metrics_work_release(w);
 }
 
 static void recorder_on_work_done(uv_work_t *req, int status)
@@ -167,7 +178,7 @@ static void recorder_on_work_done(uv_work_t *req, int status)
     (void)status;
     r->busy = false;
     recorder_finish_work(r);
-    if (r->pending.read_count)
+    if (r->pending.read_count) /* users wait; points can wait for the timer */
         recorder_start_work(r);
 }
 
@@ -191,6 +202,7 @@ enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *lo
                                     struct err *e)
 {
     struct metrics_recorder *r = xcalloc(1, sizeof *r);
+    /* On a full disk the coordinator starts without the database; recorder_run_work tries again. */
     if (metrics_open(&r->metrics, dir, e) != ERR_OK && e->code != ERR_RESOURCE_EXHAUSTED) {
         free(r);
         return e->code;
@@ -199,11 +211,12 @@ enum err_code metrics_recorder_open(struct metrics_recorder **out, uv_loop_t *lo
     r->loop = loop;
     uv_timer_init(loop, &r->timer);
     r->timer.data = r;
-    uv_unref((uv_handle_t *)&r->timer);
+    uv_unref((uv_handle_t *)&r->timer); /* does not keep the loop alive */
     *out = r;
     return ERR_OK;
 }
 
+/* The first point of a quiet time starts the timer, so an idle coordinator does not wake up. */
 static void recorder_arm_timer(struct metrics_recorder *r)
 {
     if (!uv_is_active((uv_handle_t *)&r->timer))
@@ -219,26 +232,27 @@ static int64_t report_step(struct metrics_recorder *r, const Ddp__V1__Report *re
     return step;
 }
 
+/* Drops half of the pending points at once, so that a full list is not moved for each new point. */
 static void recorder_drop_oldest(struct metrics_recorder *r)
 {
-    struct metrics_work *b = &r->pending;
-    const size_t half = b->point_count / 2;
+    struct metrics_work *w = &r->pending;
+    const size_t half = w->point_count / 2;
     for (size_t i = 0; i < half; i++)
-        free(b->points[i].name);
-    memmove(b->points, b->points + half, (b->point_count - half) * sizeof *b->points);
-    b->point_count -= half;
+        free(w->points[i].name);
+    memmove(w->points, w->points + half, (w->point_count - half) * sizeof *w->points);
+    w->point_count -= half;
     r->dropped += half;
 }
 
 void metrics_recorder_add(struct metrics_recorder *r, const Ddp__V1__Report *report)
 {
-    struct metrics_work *b = &r->pending;
+    struct metrics_work *w = &r->pending;
     const int64_t step = report_step(r, report);
     for (size_t i = 0; i < report->n_metrics; i++) {
-        if (b->point_count >= METRICS_RECORDER_PENDING)
+        if (w->point_count >= METRICS_RECORDER_PENDING)
             recorder_drop_oldest(r);
-        b->points = array_grow(b->points, b->point_count, &b->point_cap, sizeof *b->points);
-        b->points[b->point_count++] = (struct metric_point){
+        w->points = array_grow(w->points, w->point_count, &w->point_cap, sizeof *w->points);
+        w->points[w->point_count++] = (struct metric_point){
             .job = report->job,
             .step = step,
             .time_ms = report->time_ms,
@@ -252,19 +266,19 @@ void metrics_recorder_add(struct metrics_recorder *r, const Ddp__V1__Report *rep
 
 void metrics_recorder_forget(struct metrics_recorder *r, int64_t job)
 {
-    struct metrics_work *b = &r->pending;
-    b->forgotten = array_grow(b->forgotten, b->forgotten_count, &b->forgotten_cap, sizeof *b->forgotten);
-    b->forgotten[b->forgotten_count++] = job;
+    struct metrics_work *w = &r->pending;
+    w->forgotten = array_grow(w->forgotten, w->forgotten_count, &w->forgotten_cap, sizeof *w->forgotten);
+    w->forgotten[w->forgotten_count++] = job;
     recorder_arm_timer(r);
 }
 
 void metrics_recorder_read(struct metrics_recorder *r, struct rpc_call *call, int64_t job, const char *name,
                            size_t limit)
 {
-    struct metrics_work *b = &r->pending;
-    b->reads = array_grow(b->reads, b->read_count, &b->read_cap, sizeof *b->reads);
-    b->reads[b->read_count++] =
-        (struct metrics_read){.call = rpc_call_ref(call), .job = job, .name = xstrdup(name), .limit = limit};
+    struct metrics_work *w = &r->pending;
+    w->reads = array_grow(w->reads, w->read_count, &w->read_cap, sizeof *w->reads);
+    w->reads[w->read_count++] =
+        (struct points_read){.call = rpc_call_ref(call), .job = job, .name = xstrdup(name), .limit = limit};
     recorder_start_work(r);
 }
 
@@ -284,7 +298,7 @@ void metrics_recorder_close(struct metrics_recorder *r)
 {
     if (!r)
         return;
-    while (r->busy)
+    while (r->busy) /* the worker uses r until its callback has run */
         uv_run(r->loop, UV_RUN_ONCE);
     r->running = r->pending;
     r->pending = (struct metrics_work){0};

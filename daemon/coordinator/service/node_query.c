@@ -11,7 +11,7 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
-#define TIMER_MS 50 /* at deadlines, while there are any */
+#define TIMER_MS 50 /* how often deadlines are checked while there are queries */
 
 static void query_part_free(struct node_query_part *part)
 {
@@ -39,7 +39,7 @@ static void query_free(struct node_query *query)
         uv_timer_stop(&s->query_timer);
 }
 
-/* The call outlives the ask by a moment: its on_end finds nothing. */
+/* The call ends after the query, so node_query_end must find no query then. */
 static void query_finish(struct node_query *query)
 {
     struct rpc_call *rpc = query->rpc;
@@ -113,7 +113,7 @@ void node_query_send(struct node_query_part *part, const Ddp__V1__AgentDown *dow
     }
     part->session = session->handle;
     if (agent_session_send(session, down, &e) != ERR_OK)
-        query_part_finish(part, "is too far behind to be asked now");
+        query_part_finish(part, "reads too slowly to be asked now");
 }
 
 void node_query_start(struct node_query *query)
@@ -127,9 +127,9 @@ void node_query_answered(struct agent_session *session, uint64_t handle, const P
     struct node_query_part *part = handles_get(&session->service->query_parts, handle);
     struct err e = {0};
     if (!part || part->session != session->handle || part->done)
-        return; /* too late, or not asked of it */
+        return; /* too late, or another node was asked */
     if (rpc_pack(answer, &part->answer, &e) != ERR_OK) {
-        query_part_finish(part, "gave an answer that is none");
+        query_part_finish(part, "sent an invalid answer");
     } else {
         part->answered_wall = clock_wall_ms();
         query_part_finish(part, NULL);
@@ -144,7 +144,7 @@ void node_query_session_gone(const struct agent_session *session)
         next = query->next;
         for (size_t i = 0; i < query->count; i++)
             if (query->parts[i]->session == session->handle)
-                query_part_finish(query->parts[i], "was lost while it was asked");
+                query_part_finish(query->parts[i], "disconnected before it answered");
         if (!query->waiting)
             query_finish(query);
     }

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* Memory for one message that is built and sent: many small pieces, freed together. Zero-initialise. */
+/* Memory for a message: many small pieces that are freed together. Zero-initialise. One thread. */
 struct pool {
     void **pieces;
     size_t count, cap;

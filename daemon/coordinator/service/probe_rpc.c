@@ -13,12 +13,13 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_codec.h"
 
-/* ProbeJob: what the coordinator knows of each member of a generation, and what their nodes see of them now.
- */
+/* ProbeJob: what the coordinator knows about each worker of a generation, merged with what its node sees of
+ * it now (processes, CPU time, last output). */
 
 #define PROBE_TIMEOUT_MS 3000
 
-/* The generation that failed a job that failed, else the newest. */
+/* For a job that has failed or recovers from a failure, users ask about the generation that failed, which
+ * need not be the newest. */
 static int64_t probe_choose_generation(const struct core_job_status *status)
 {
     if (status->failure && (status->job->state == JOB_FAILED || status->job->state == JOB_RECOVERING))
@@ -53,7 +54,7 @@ static void probe_fill_worker(struct pool *pool, const struct core_member *m, Dd
     out->report_age_ms = m->report_age_ms;
 }
 
-/* What the node saw, into what the coordinator knows. */
+/* Adds what the node sees now. Its last report may be newer than the one that reached the coordinator. */
 static void probe_merge(Ddp__V1__WorkerProbe *to, const Ddp__V1__WorkerProbe *from)
 {
     to->probed = from->probed;
@@ -67,7 +68,7 @@ static void probe_merge(Ddp__V1__WorkerProbe *to, const Ddp__V1__WorkerProbe *fr
     to->processes_left_out = from->processes_left_out;
 }
 
-/* One reply and all that it borrows from. */
+/* A reply under construction, and everything that it borrows from. */
 struct probe_building {
     struct pool pool;
     struct core_job_status status;
@@ -111,7 +112,7 @@ static void probe_take_parts(struct probe_building *b, const struct node_query *
         const char *problem = part->problem;
         if (!problem && rpc_unpack(&ddp__v1__probe_answer__descriptor, part->answer.data, part->answer.len,
                                    &answer, &e) != ERR_OK)
-            problem = "gave an answer that is none";
+            problem = "sent an invalid answer";
         if (problem) {
             b->reply.notes[b->reply.n_notes++] = pool_printf(&b->pool, "node %s %s", part->node, problem);
             continue;
@@ -129,7 +130,7 @@ static void probe_reply(struct node_query *query)
     size_t count;
     commit_queue_flush(s);
     if (core_job_status(s->core, query->job, true, &b.status, &e) != ERR_OK) {
-        rpc_call_fail(query->rpc, &e); /* forgotten meanwhile */
+        rpc_call_fail(query->rpc, &e); /* retention has deleted the job meanwhile */
         return;
     }
     ddp__v1__probe_job_reply__init(&b.reply);

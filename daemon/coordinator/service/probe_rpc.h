@@ -3,6 +3,7 @@
 
 #include "proto/rpc_server.h"
 
-void probe_job(struct rpc_call *rpc, const void *request, void *user); /* ProbeJob: on_start */
+/* The on_start of ProbeJob, `ddpctl why`; its on_end is node_query_end. */
+void probe_job(struct rpc_call *rpc, const void *request, void *user);
 
 #endif

@@ -3,21 +3,23 @@
 
 #include <stdint.h>
 
-/* Measures for how long the loop could not receive messages and tells the core. Loop thread. */
+/* Measures the time in which the coordinator could not receive messages, so that it does not count as the
+ * nodes' silence. Loop thread. */
 
 struct service;
 
 struct receive_delay {
-    int64_t reported_ms; /* boot: everything before this time was reported to the core */
-    int64_t due_ms;      /* boot: the loop's next turn should have ended by then */
-    int64_t turned_ms;   /* boot: its last turn's end ... */
-    uint64_t idle_ns;    /* ... and how long it had waited for work until then */
-    int64_t late_ms;     /* that it was late since reported_ms */
+    int64_t reported_ms; /* boot: delays before this time were reported to the core */
+    int64_t due_ms;      /* boot: when the loop's next turn should end at the latest */
+    int64_t turned_ms;   /* boot: when its last turn ended ... */
+    uint64_t idle_ns;    /* ... and the loop's total idle time at that moment */
+    int64_t late_ms;     /* the loop's own delays since reported_ms */
 };
 
 void receive_delay_start(struct service *s);
-void receive_delay_turn_ended(struct service *s); /* at each turn's end */
-void receive_delay_report(struct service *s);     /* before the core judges silences */
-void receive_delay_next_turn(struct service *s, int64_t wait_ms);
+void receive_delay_turn_ended(struct service *s);                 /* at the end of each turn */
+void receive_delay_next_turn(struct service *s, int64_t wait_ms); /* the next turn comes within wait_ms */
+/* Tells the core of the delays since the last report. Called before the core looks for silent nodes. */
+void receive_delay_report(struct service *s);
 
 #endif

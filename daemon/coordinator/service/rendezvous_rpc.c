@@ -8,8 +8,8 @@
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
 
-/* The Rendezvous service: what native workers ask. Whose token it was is known (auth.c); what the body claims
- * must agree with it. */
+/* The Rendezvous service: the calls of native workers. auth.c has derived job and spawn from the token; the
+ * request's body must name the same ones, and only the token's are passed to the core. */
 
 static bool worker_refuse_call(struct service *s, struct rpc_call *rpc)
 {
@@ -17,11 +17,11 @@ static bool worker_refuse_call(struct service *s, struct rpc_call *rpc)
     if (commit_queue_accepts(s, &e) == ERR_OK)
         return false;
     s->stats.refused_calls++;
-    rpc_call_fail_with(rpc, ERR_UNAVAILABLE, "%s", e.msg); /* a worker tries again */
+    rpc_call_fail_with(rpc, ERR_UNAVAILABLE, "%s", e.msg); /* makes the worker try again */
     return true;
 }
 
-/* spawn 0: the body does not name it. */
+/* Fails the call if the request names another worker than the token. spawn 0: this request names none. */
 static bool worker_is_impostor(struct rpc_call *rpc, int64_t job, int64_t spawn)
 {
     const struct identity *id = rpc_call_identity(rpc);
@@ -45,6 +45,7 @@ static void worker_join(struct rpc_call *rpc, const void *message, void *user)
     struct service *s = user;
     const Ddp__V1__JoinRequest *m = message;
     CLEANUP(pool_release) struct pool pool = {0};
+    /* -1 matches no spawn: a join must name its own. */
     if (worker_is_impostor(rpc, m->job, m->spawn ? m->spawn : -1) || worker_refuse_call(s, rpc))
         return;
     struct core_offer *offers = pool_alloc(&pool, m->n_offers * sizeof *offers);
@@ -79,6 +80,7 @@ static void worker_put_bootstrap(struct rpc_call *rpc, const void *message, void
     commit_queue_event(s, &event);
 }
 
+/* A watch changes nothing, so it is served on a full disk, too, once the epoch is durable. */
 static void worker_watch(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;

@@ -3,7 +3,7 @@
 
 #include "proto/rpc_server.h"
 
-/* The methods of ddp.v1.Rendezvous, what native workers call; the last row has no name. */
+/* The methods of ddp.v1.Rendezvous, which native workers call. The last row has no name. */
 extern const struct rpc_method rendezvous_methods[];
 
 #endif

@@ -29,16 +29,19 @@
 #include "daemon/coordinator/service/stats.h"
 #include "proto/ddp.pb-c.h"
 
-/* The loop around the core: what arrives, when things are committed and sent (batch.c), how it starts and
- * ends. */
+/* The loop around the core. Below: its turns, its end, its start.
+ *
+ * libuv runs timers, then `prepare`, then waits for and handles I/O, then `check`. loop_end_turn runs in both
+ * hooks, so what timers or I/O handed to the core is committed and sent before the loop waits again. */
 
-#define PUBLISH_MS 1000
-#define DRAIN_MS 2000
+#define PUBLISH_MS 1000 /* the age at which the page of metrics is renewed */
+#define DRAIN_MS 2000   /* for calls in progress when the service stops */
 #define TRIM_FIRST_MS (60 * 1000)
 #define TRIM_EVERY_MS (3600 * 1000)
-#define EVENTS_KEPT 10000     /* of each job, and of the cluster */
-#define MAX_RECEIVE (4 << 20) /* the facts of 500 processes that all left 8 KiB of stderr */
-#define LONGEST_SLEEP_MS 1000 /* libuv counts a clock that stands still while the machine sleeps */
+#define EVENTS_KEPT 10000     /* for each job, and for the cluster */
+#define MAX_RECEIVE (4 << 20) /* bytes of a message: the facts of 500 processes with 8 KiB of stderr each */
+#define LONGEST_SLEEP_MS                                                                                     \
+    1000 /* libuv's clock stops while the machine is suspended; deadlines are in boot time */
 
 struct core_now service_now(void)
 {
@@ -57,7 +60,7 @@ static void loop_arm_tick(struct service *s);
 static void loop_on_tick(uv_timer_t *timer)
 {
     struct service *s = timer->data;
-    receive_delay_report(s);
+    receive_delay_report(s); /* before the core looks for silent nodes */
     const struct core_now now = service_now();
     if (!s->commit_blocked && core_next_deadline(s->core) <= now.boot_ms)
         core_tick(s->core, now, &s->out);
@@ -103,9 +106,9 @@ static void stats_publish(struct service *s)
     const int64_t now = clock_boot_ms();
     struct core_totals totals;
     struct buf text = {0};
-    if (!s->http || now - s->flushed_ms < PUBLISH_MS)
+    if (!s->http || now - s->published_ms < PUBLISH_MS)
         return;
-    s->flushed_ms = now;
+    s->published_ms = now;
     core_totals(s->core, &totals);
     s->stats.oldest_queued_s = oldest_queued_age(s, clock_wall_ms());
     s->stats.room_bytes = store_room(s->store);
@@ -119,8 +122,9 @@ static void stats_publish(struct service *s)
 static void loop_end_turn(struct service *s)
 {
     receive_delay_turn_ended(s);
-    if (!s->commit_blocked)
+    if (!s->commit_blocked) /* else its own timer tries the commit again */
         commit_queue_flush(s);
+    /* Wishes and statuses are built from memory, so they wait until everything in memory is durable. */
     if (!s->commit_blocked && s->out.change_count == 0 && s->out.effect_count == 0) {
         if (s->wishes_due)
             agent_sessions_push(s);
@@ -157,12 +161,12 @@ static void loop_close_handle(uv_handle_t *handle, void *arg)
 static void server_on_drained(void *user)
 {
     struct service *s = user;
-    uv_stop(&s->loop); /* the rest is done outside of its callbacks, see service_close */
+    uv_stop(&s->loop); /* service_close does the rest, outside of the loop's callbacks */
 }
 
 void service_stop(struct service *s, const char *why)
 {
-    if (s->stopping) {
+    if (s->stopping) { /* the second signal: do not wait for calls */
         rpc_server_drain(s->server, 0, server_on_drained, s);
         return;
     }
@@ -188,7 +192,7 @@ static void lifeline_give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t
 static void lifeline_on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *data)
 {
     (void)data;
-    if (count >= 0)
+    if (count >= 0) /* only the end of the pipe means something */
         return;
     uv_read_stop(stream);
     service_stop(stream->data, "lifeline");
@@ -211,7 +215,7 @@ enum err_code service_rebuild(struct service *s, struct err *e)
         return e->code;
     memcpy(config.cluster_id, store_cluster_id(s->store), sizeof config.cluster_id);
     config.epoch = store_epoch(s->store);
-    config.no_cards = s->options->lifeline >= 0; /* the cluster ends with us */
+    config.no_cards = s->options->lifeline >= 0; /* the cluster ends with this process */
     core_out_clear(&s->out);
     core_free(s->core);
     s->core = core_create(&config, &env);
@@ -229,7 +233,7 @@ static enum err_code server_listen_all(struct service *s, struct err *e)
         log_info("listening", "address=%s port=%d tls=%s", LOG_Q(s->options->listen[i]), port,
                  tls ? "yes" : "no");
     }
-    /* last: who sees the socket knows that the ports are ours */
+    /* The socket comes last: `ddpctl run` waits for it and then uses the ports. */
     if (rpc_server_listen_unix(s->server, path, e) != ERR_OK)
         return e->code;
     log_info("listening", "address=unix:%s", LOG_Q(path));
@@ -253,8 +257,7 @@ static enum err_code server_open(struct service *s, struct err *e)
     s->services[2] = (struct rpc_service){&ddp__v1__rendezvous__descriptor, rendezvous_methods, s};
     for (size_t i = 0; i < ARRAY_LEN(s->services); i++) {
         for (const struct rpc_method *m = s->services[i].methods; m->name; m++)
-            BUG_ON(!access_find(s->services[i].descriptor->name,
-                                m->name)); /* a method without a row in roles.c */
+            BUG_ON(!access_find(s->services[i].descriptor->name, m->name)); /* no row in access/roles.c */
         rpc_server_add_service(s->server, &s->services[i]);
     }
     return server_listen_all(s, e);
@@ -294,9 +297,9 @@ static void loop_open(struct service *s)
 static void loop_start(struct service *s)
 {
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file size limit is a full disk, not our end */
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is treated like a full disk */
     if (s->options->lifeline >= 0) {
-        signals_leave_to_parent();
+        signals_leave_to_parent(); /* Ctrl-C reaches the whole group; ddpctl decides when we end */
     } else {
         uv_signal_start(&s->term, loop_on_signal, SIGTERM);
         uv_signal_start(&s->interrupt, loop_on_signal, SIGINT);
@@ -307,7 +310,7 @@ static void loop_start(struct service *s)
     rpc_server_start(s->server);
     receive_delay_start(s);
     memory_trim_start(s);
-    commit_queue_flush(s); /* what core_load decided */
+    commit_queue_flush(s); /* the changes that core_load made, such as the new epoch */
     stats_publish(s);
     notify_send("READY=1");
     log_info("ready", "state=%s cluster=%s epoch=%lld", LOG_Q(s->options->state), store_cluster_id(s->store),
@@ -317,7 +320,7 @@ static void loop_start(struct service *s)
 static enum err_code state_open_store(struct service *s, struct err *e)
 {
     const char *dir = s->options->state;
-    if (s->options->lifeline >= 0)
+    if (s->options->lifeline >= 0) /* the cluster ends with this process: commits need not be synced */
         return store_open_passing(&s->store, dir, e);
     return (s->options->accept_loss ? store_open_accepting : store_open)(&s->store, dir, e);
 }
@@ -330,7 +333,7 @@ static void backups_on_failure(void *user, const char *why)
 
 static void backups_start(struct service *s)
 {
-    if (s->options->lifeline < 0)
+    if (s->options->lifeline < 0) /* under `ddpctl run` nobody would restore them */
         backups_open(&s->backups, &s->loop,
                      &(struct backups_options){.state = s->options->state,
                                                .dir = s->options->backup_dir,
@@ -388,9 +391,9 @@ enum err_code service_run(const struct service_options *options, struct err *e)
         loop_start(s);
         uv_run(&s->loop, UV_RUN_DEFAULT);
         if (s->damage.code == ERR_OK) {
-            if (!s->commit_blocked)
+            if (!s->commit_blocked) /* the progress since it was last saved */
                 core_save(s->core, service_now(), &s->out);
-            commit_queue_flush(s); /* what the last calls' ends brought */
+            commit_queue_flush(s); /* includes events of the last calls' ends */
         }
     }
     if (code == ERR_OK && s->damage.code != ERR_OK) {

@@ -25,48 +25,58 @@ struct agent_session;
 
 struct service {
     const struct service_options *options;
-    uv_loop_t loop;
-    uv_prepare_t prepare;
-    uv_check_t check;
-    uv_timer_t tick, retry, trim;
-    uv_signal_t term, interrupt;
-    uv_pipe_t lifeline;
     struct store *store;
     struct core *core;
     struct rpc_server *server;
-    struct rpc_service services[3]; /* borrowed by the server */
-    struct metrics_recorder *recorder;
-    struct backups *backups; /* NULL: the cluster does not outlive this process */
-    struct http *http;
+    struct rpc_service services[3];    /* borrowed by the server */
+    struct metrics_recorder *recorder; /* never NULL while the loop runs */
+    struct backups *backups;           /* NULL under `ddpctl run`, whose cluster ends with this process */
+    struct http *http;                 /* NULL without --metrics */
+
+    /* the loop */
+    uv_loop_t loop;
+    uv_prepare_t prepare;
+    uv_check_t check;
+    uv_timer_t tick, retry, trim; /* the core's deadlines; commits that failed; old events and audit lines */
+    uv_signal_t term, interrupt;
+    uv_pipe_t lifeline;
+    bool stopping;
+
+    /* commit_queue.c */
     struct core_out out;   /* decided, not yet durable */
-    struct core_out spare; /* its arrays are used again */
+    struct core_out spare; /* empty; keeps its arrays for the next turn */
+    bool commit_blocked;   /* the last commit failed: `out` waits until the disk accepts it */
+    struct err damage; /* not ERR_OK: the database is damaged, no effects are released, the program ends */
+    int64_t *refused_submits; /* jobs in `out` whose clients were told that the submit failed */
+    size_t refused_count, refused_cap;
+
+    /* calls and streams by handle */
     uint64_t last_handle;
-    struct handles calls;       /* struct call, those that the core owes an answer */
+    struct handles calls;       /* struct call: those that the core owes an answer */
     struct handles sessions;    /* struct agent_session */
     struct handles reads;       /* struct log_read */
     struct handles query_parts; /* struct node_query_part */
-    struct call *watches;
+    struct call *watches;       /* users' streams of a job */
     struct agent_session *session_list;
     struct log_stream *logs;
-    struct run *run; /* that has come together here; NULL: none, as in every cluster */
-    bool wishes_due, watches_due, logs_due, run_due; /* something of the kind waits to be sent */
-    bool commit_blocked; /* the last commit failed: out waits until the disk takes it */
-    struct err damage;   /* the database is damaged: no effects are released any more, and the program ends */
-    int64_t *refused_submits; /* jobs whose submit was refused while they waited in out */
     struct node_query *query_list;
     uv_timer_t query_timer;
-    size_t refused_count, refused_cap;
-    int64_t flushed_ms; /* boot time of the last metrics snapshot */
-    bool stopping;
+    struct run *run;                                 /* the hosts of a `ddpctl run`; NULL in a cluster */
+    bool wishes_due, watches_due, logs_due, run_due; /* at least one such stream has something to send */
+
+    /* what is measured */
+    struct stats stats;
+    int64_t published_ms; /* boot: when the stats were last given to http */
     struct receive_delay receive_delay;
     uv_timer_t memory_timer;
-    int64_t trimmed_bytes; /* resident after memory was given back */
-    struct stats stats;
-    struct user_record *users; /* by name */
+    int64_t trimmed_bytes; /* resident memory after the last trim */
+
+    /* access */
+    struct user_record *users; /* sorted by name */
     size_t user_count;
     struct refusal refusals[16];
     size_t refusal_count;
-    uv_timer_t refusal_timer; /* ends the minute */
+    uv_timer_t refusal_timer; /* ends the minute of `refusals` */
 };
 
 #endif

@@ -10,10 +10,9 @@
 #include "daemon/coordinator/service/service_state.h"
 #include "proto/ddp.pb-c.h"
 
-/* Asks a node whether it has a job's snapshots, in the same way as `ddpctl check` asks for data, and passes
- * the answer to the core. The agent looks in a separate process, so that a hanging file system blocks
- * nothing; such a look has no answer, or finds nothing. No state is kept: the question's number is the
- * negative job number, which no user's question has. */
+/* Uses the same message as `ddpctl check`. The agent looks in a separate process, so a hanging file system
+ * blocks nothing; then there is no answer, and the core asks again later. No state is kept here: the
+ * question's number is the negative job number, while questions of users have positive numbers. */
 
 void snapshot_query_send(struct agent_session *session, int64_t job)
 {
@@ -30,17 +29,18 @@ void snapshot_query_send(struct agent_session *session, int64_t job)
     ask.ask = -job;
     ask.node = session->node;
     if (record && record->user)
-        ask.user = record->user; /* as its workers see it */
+        ask.user = record->user; /* the account of the job's workers, which may see other files */
     ask.place = &place;
     down.body_case = DDP__V1__AGENT_DOWN__BODY_CHECK;
     down.check = &ask;
     if (agent_session_send(session, &down, &e) != ERR_OK)
         log_debug("look_dropped", "node=%s why=%s", LOG_Q(session->node),
-                  LOG_Q(e.msg)); /* the next one asks */
+                  LOG_Q(e.msg)); /* the core asks again */
     strv_free(paths);
 }
 
-/* Where the look may not look, a worker might. */
+/* The agent may lack the right to look where a worker may, so "permission denied" counts as found: the next
+ * generation then finds out. */
 static bool snapshot_may_exist(const char *problem)
 {
     return !*problem || !strcmp(problem, strerror(EACCES));
@@ -56,7 +56,7 @@ bool snapshot_query_answered(struct agent_session *session, const Ddp__V1__Check
     event.looked.job = -answer->ask;
     for (size_t i = 0; answer->place && i < answer->place->n_paths; i++)
         event.looked.found |= snapshot_may_exist(answer->place->paths[i]->problem);
-    if (commit_queue_accepts(session->service, &e) == ERR_OK) /* else the next look's answer is as good */
+    if (commit_queue_accepts(session->service, &e) == ERR_OK) /* otherwise a later answer is as good */
         commit_queue_event(session->service, &event);
     return true;
 }

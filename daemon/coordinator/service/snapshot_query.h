@@ -8,9 +8,9 @@
 
 struct agent_session;
 
-/* Asks the node whether it has the job's snapshots; the answer becomes an event of the core. */
+/* Asks a node whether it has a job's snapshots, for a job that waits for them. Loop thread. */
 void snapshot_query_send(struct agent_session *session, int64_t job);
-/* False: this is the answer to another question. */
+/* Passes the answer to the core. False: this answers a question of `ddpctl check`. */
 bool snapshot_query_answered(struct agent_session *session, const Ddp__V1__CheckAnswer *answer);
 
 #endif

@@ -65,12 +65,12 @@ static void print_cluster(const struct core_totals *t, struct buf *out)
     metric_head(out, "ddp_jobs", "gauge", "Jobs known, by state.");
     for (int i = 0; i <= JOB_CANCELLED; i++)
         buf_printf(out, "ddp_jobs{state=\"%s\"} %lld\n", sm_name(&job_sm, i), (long long)t->jobs[i]);
-    metric_gauge(out, "ddp_nodes", "Nodes that can run something.", t->nodes);
+    metric_gauge(out, "ddp_nodes", "Nodes that can run jobs.", t->nodes);
     metric_gauge(out, "ddp_cpu_slots", "CPU slots of all nodes.", t->slots);
-    metric_gauge(out, "ddp_cpu_slots_busy", "CPU slots that a worker holds.", t->slots_busy);
+    metric_gauge(out, "ddp_cpu_slots_busy", "CPU slots in use.", t->slots_busy);
     metric_gauge(out, "ddp_gpus", "GPUs of all nodes.", t->gpus);
-    metric_gauge(out, "ddp_gpus_busy", "GPUs that a worker holds.", t->gpus_busy);
-    metric_gauge(out, "ddp_gpus_sick", "GPUs that are not used because they are not healthy.", t->gpus_sick);
+    metric_gauge(out, "ddp_gpus_busy", "GPUs in use.", t->gpus_busy);
+    metric_gauge(out, "ddp_gpus_sick", "GPUs that are not used because they are unhealthy.", t->gpus_sick);
     metric_counter(out, "ddp_generations_total", "Generations formed since the coordinator started.",
                    (uint64_t)t->generations);
     metric_counter(out, "ddp_restarts_total", "Restarts charged to jobs since the coordinator started.",
@@ -81,7 +81,7 @@ static void print_latency(const struct stats *s, struct buf *out)
 {
     const char *name = "ddp_commit_seconds";
     uint64_t total = 0;
-    metric_head(out, name, "histogram", "Time of a durable commit.");
+    metric_head(out, name, "histogram", "Duration of a commit to disk.");
     for (size_t i = 0; i < STATS_BUCKETS; i++) {
         total += s->latency_buckets[i];
         buf_printf(out, "%s_bucket{le=\"%g\"} %llu\n", name, stats_bounds[i], (unsigned long long)total);
@@ -94,30 +94,30 @@ static void print_latency(const struct stats *s, struct buf *out)
 static void print_service(const struct stats *s, struct buf *out)
 {
     metric_gauge(out, "ddp_oldest_queued_seconds", "Age of the oldest queued job.", s->oldest_queued_s);
-    metric_gauge(out, "ddp_agent_sessions", "Agents connected.", (double)s->sessions);
-    metric_gauge(out, "ddp_job_watches", "Users that follow a job.", (double)s->watches);
+    metric_gauge(out, "ddp_agent_sessions", "Connected agents.", (double)s->sessions);
+    metric_gauge(out, "ddp_job_watches", "Open calls of users that watch a job.", (double)s->watches);
     metric_gauge(out, "ddp_log_reads", "Log files being read for users.", (double)s->log_reads);
     metric_gauge(out, "ddp_pending_changes",
-                 "Changes that the disk has not taken yet; not 0 means it is full.",
+                 "Changes that could not be committed yet; above 0 the disk is full.",
                  (double)s->pending_changes);
-    metric_gauge(out, "ddp_state_room_bytes", "Bytes free where the state directory lies.",
+    metric_gauge(out, "ddp_state_room_bytes", "Free bytes on the disk of the state directory.",
                  (double)s->room_bytes);
     if (s->backup_age_s >= 0)
         metric_gauge(out, "ddp_backup_age_seconds", "Age of the newest backup of the database.",
                      s->backup_age_s);
-    metric_counter(out, "ddp_backup_failures_total", "Backups of the database that failed.",
-                   s->backup_failures);
-    metric_counter(out, "ddp_commits_total", "Durable commits.", s->commits);
-    metric_counter(out, "ddp_commit_failures_total", "Commits that failed and were tried again.",
+    metric_counter(out, "ddp_backup_failures_total", "Failed backups of the database.", s->backup_failures);
+    metric_counter(out, "ddp_commits_total", "Commits to disk.", s->commits);
+    metric_counter(out, "ddp_commit_failures_total", "Commits that failed, including retries.",
                    s->commit_failures);
     metric_counter(out, "ddp_changes_total", "Rows changed by commits.", s->changes);
     metric_counter(out, "ddp_reports_total", "Progress reports received.", s->reports);
     metric_counter(out, "ddp_reports_dropped_total", "Progress reports that agents dropped.",
                    s->reports_dropped);
-    metric_counter(out, "ddp_points_dropped_total", "Metric points not written.", s->points_dropped);
-    metric_counter(out, "ddp_refused_calls_total", "Calls refused: no right, or no room on the disk.",
-                   s->refused_calls);
-    metric_head(out, "ddp_rpc_calls_total", "counter", "Calls admitted, by method.");
+    metric_counter(out, "ddp_points_dropped_total", "Metric points that were dropped instead of written.",
+                   s->points_dropped);
+    metric_counter(out, "ddp_refused_calls_total",
+                   "Calls refused for lack of permission or because the disk is full.", s->refused_calls);
+    metric_head(out, "ddp_rpc_calls_total", "counter", "Accepted calls, by method.");
     for (size_t i = 0; i < s->method_count; i++)
         buf_printf(out, "ddp_rpc_calls_total{method=\"%s\"} %llu\n", s->methods[i].name,
                    (unsigned long long)s->methods[i].calls);
@@ -127,8 +127,8 @@ static void print_traffic(const struct stats *s, struct buf *out)
 {
     const struct rpc_traffic *t = &s->traffic;
     metric_gauge(out, "ddp_connections", "Open TCP connections.", (double)t->connections);
-    metric_gauge(out, "ddp_connections_unauthenticated", "Open TCP connections that have shown no token yet.",
-                 (double)t->strangers);
+    metric_gauge(out, "ddp_connections_unauthenticated",
+                 "Open TCP connections that have not shown a token yet.", (double)t->strangers);
     metric_counter(out, "ddp_connections_total", "Connections accepted.", t->accepted);
     const struct {
         const char *why;
@@ -138,13 +138,13 @@ static void print_traffic(const struct stats *s, struct buf *out)
                    {"protocol", t->foreign},
                    {"silent", t->silent},
                    {"abuse", t->abusive}};
-    metric_head(out, "ddp_connections_dropped_total", "counter", "Connections that were dropped, by reason.");
+    metric_head(out, "ddp_connections_dropped_total", "counter", "Dropped connections, by reason.");
     for (size_t i = 0; i < ARRAY_LEN(dropped); i++)
         buf_printf(out, "ddp_connections_dropped_total{reason=\"%s\"} %llu\n", dropped[i].why,
                    (unsigned long long)dropped[i].count);
     metric_head(
         out, "ddp_deaf_seconds_total", "counter",
-        "Time in which the coordinator could not receive messages of its nodes; it does not count as their "
+        "Time in which the coordinator could not receive messages from its nodes; it does not count as their "
         "silence.");
     buf_printf(out, "ddp_deaf_seconds_total %.3f\n", (double)s->receive_delay_ms / 1e3);
     metric_head(out, "ddp_shut_seconds_total", "counter",
@@ -152,7 +152,7 @@ static void print_traffic(const struct stats *s, struct buf *out)
     buf_printf(out, "ddp_shut_seconds_total %.3f\n", (double)s->connect_delay_ms / 1e3);
 }
 
-/* The names that every Prometheus client library gives a process. */
+/* The standard metrics of Prometheus' client libraries. */
 static void print_process(struct buf *out)
 {
     struct err e;
@@ -182,8 +182,8 @@ void stats_print(const struct stats *s, const struct core_totals *totals, int64_
 {
     metric_head(out, "ddp_build_info", "gauge", "The program's version.");
     buf_printf(out, "ddp_build_info{version=\"%s\"} 1\n", DDP_VERSION);
-    metric_gauge(out, "ddp_epoch", "How often this state directory's coordinator was started.",
-                 (double)epoch);
+    metric_gauge(out, "ddp_epoch",
+                 "Number of times that a coordinator was started with this state directory.", (double)epoch);
     print_cluster(totals, out);
     print_service(s, out);
     print_latency(s, out);

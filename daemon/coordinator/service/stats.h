@@ -8,7 +8,7 @@
 #include "daemon/coordinator/core/core.h"
 #include "proto/rpc_limits.h"
 
-/* Counters of the service, and their text in Prometheus' format. */
+/* Counters of the service, and their page in Prometheus' text format. Loop thread. */
 
 #define STATS_BUCKETS 12
 #define STATS_METHODS 64
@@ -16,10 +16,9 @@ extern const double stats_bounds[STATS_BUCKETS]; /* seconds, growing */
 
 struct stats {
     uint64_t commits, commit_failures, changes, refused_calls, reports, reports_dropped, points_dropped;
-    uint64_t
-        latency_buckets[STATS_BUCKETS]; /* commits that took at most the bound and more than the one before */
-    uint64_t latency_over;
-    double latency_sum; /* seconds */
+    uint64_t latency_buckets[STATS_BUCKETS]; /* commits above the bound before and up to this one */
+    uint64_t latency_over;                   /* commits above the last bound */
+    double latency_sum;                      /* seconds */
     struct {
         char name[48]; /* "Cluster/SubmitJob" */
         uint64_t calls;
@@ -31,12 +30,12 @@ struct stats {
     uint64_t backup_failures;
     int64_t room_bytes;
     struct rpc_traffic traffic;
-    uint64_t receive_delay_ms, connect_delay_ms; /* sums of traffic's, and of the loop's own */
+    uint64_t receive_delay_ms, connect_delay_ms; /* sums since the start; see receive_delay.c */
 };
 
 void stats_commit(struct stats *s, int64_t nanoseconds, size_t changes);
 void stats_call(struct stats *s, const char *service, const char *method);
-/* Appends the whole page. */
+/* Appends the whole page to *out. */
 void stats_print(const struct stats *s, const struct core_totals *totals, int64_t epoch, struct buf *out);
 
 #endif

@@ -7,8 +7,7 @@
 #include "daemon/coordinator/service/convert.h"
 #include "daemon/coordinator/service/service_state.h"
 
-/* What somebody who looks at the cluster has to know: the NOTE lines of `ddpctl status`. */
-
+/* After an older database was restored without cards, or if an agent was moved from another cluster. */
 static char **note_unknown_jobs(struct service *s, char **notes)
 {
     size_t count;

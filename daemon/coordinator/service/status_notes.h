@@ -3,7 +3,8 @@
 
 struct service;
 
-/* The NOTE lines of `ddpctl status`. The caller frees with strv_free. */
+/* The NOTE lines of `ddpctl status`: conditions that an administrator should know. The caller frees them with
+ * strv_free. Loop thread. */
 char **status_notes(struct service *s);
 
 #endif
