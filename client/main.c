@@ -26,7 +26,8 @@ static const struct option_spec global_options[] = {
      .type = OPTION_TEXT,
      .offset = offsetof(struct globals, coordinator),
      .value = "ADDRESS",
-     .help = "host:port or unix:/path (DDP_COORDINATOR, config file, local socket)"},
+     .help = "HOST:PORT or unix:/PATH",
+     .default_text = "DDP_COORDINATOR, the config file, the local socket, localhost:29600"},
     {.name = "token",
      .type = OPTION_TEXT,
      .offset = offsetof(struct globals, token_file),
@@ -71,14 +72,15 @@ static int main_print_overview(void)
                    "Trains models on the machines of a ddp cluster, or on this one.\n\n");
     for (size_t i = 0; commands[i]; i++)
         buf_printf(&out, "  %-12s%s\n", commands[i]->name, commands[i]->summary);
-    buf_puts(
-        &out,
-        "\n`ddpctl COMMAND --help` describes a command. One of them needs no cluster:\n"
-        "  ddpctl run --procs-per-node 2 -- python3 train.py\n\n"
-        "The coordinator's address is the first of: --coordinator, DDP_COORDINATOR, the config file, the local\n"
-        "socket, localhost:29600. Exit codes: 0 done, 1 failed, 2 usage error, 3 coordinator unreachable. run,\n"
-        "wait and submit --follow exit with the code of the first rank that failed (128 + N for signal N), or\n"
-        "with 125 if ddp itself failed.\n");
+    buf_puts(&out, "\n`ddpctl COMMAND --help` describes a command. One of them needs no cluster:\n"
+                   "  ddpctl run --procs-per-node 2 -- python3 train.py\n\n"
+                   "The coordinator's address is the first of: --coordinator, DDP_COORDINATOR, the config "
+                   "file, the local\n"
+                   "socket, localhost:29600. Exit codes: 0 done, 1 failed, 2 usage error, 3 coordinator "
+                   "unreachable. run,\n"
+                   "wait and submit --follow exit with the code of the first rank that failed (128 + N for "
+                   "signal N), or\n"
+                   "with 125 if ddp itself failed.\n");
     return stdout_put(&out) ? EXIT_DONE : EXIT_FAILED;
 }
 

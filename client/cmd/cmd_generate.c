@@ -14,19 +14,20 @@ struct generate_options {
     const char *prompt, *tokens, *temperature, *top_k, *seed;
 };
 
-#define TEXT(field, option, placeholder, text)                                                               \
+#define TEXT(field, option, placeholder, ...)                                                                \
     {                                                                                                        \
         .name = option, .type = OPTION_TEXT, .offset = offsetof(struct generate_options, field),             \
-        .value = placeholder, .help = text                                                                   \
+        .value = placeholder, .help = __VA_ARGS__                                                            \
     }
 
 static const struct option_spec options[] = {
     TEXT(prompt, "prompt", "TEXT", "the beginning of the text; - reads it from stdin"),
-    TEXT(tokens, "tokens", "N", "number of tokens to generate (200)"),
+    TEXT(tokens, "tokens", "N", "number of tokens to generate", .default_text = "200"),
     TEXT(temperature, "temperature", "T",
-         "0 takes the most likely token each time; 1 samples from the model's distribution (0.8)"),
-    TEXT(top_k, "top-k", "K", "sample among the K most likely tokens only (all)"),
-    TEXT(seed, "seed", "S", "seed of the sampling; the same seed gives the same text (1)"),
+         "0 takes the most likely token each time; 1 samples from the model's distribution",
+         .default_text = "0.8"),
+    TEXT(top_k, "top-k", "K", "sample among the K most likely tokens only", .default_text = "all"),
+    TEXT(seed, "seed", "S", "seed of the sampling; the same seed gives the same text", .default_text = "1"),
     {0},
 };
 
@@ -128,7 +129,8 @@ const struct command cmd_generate = {
     .summary = "continue a prompt with a language model",
     .help =
         "Continues the prompt with the model of JOB's last committed snapshot, or of a directory that holds\n"
-        "model.safetensors and config.json (a snapshot, or a model that Hugging Face wrote). The text goes to\n"
+        "model.safetensors and config.json (a snapshot, or a model that Hugging Face wrote). The text goes "
+        "to\n"
         "stdout as it is generated. A model of characters or bytes reads and prints text; a model of other\n"
         "tokens reads and prints token numbers: --prompt \"464 3290\".\n\n"
         "  ddpctl generate 9 --prompt \"In the beginning\" --tokens 300\n"

@@ -41,7 +41,8 @@ static const struct option_spec options[] = {
      .type = OPTION_INT,
      .offset = offsetof(struct logs_options, generation),
      .value = "N",
-     .help = "print an earlier generation (the newest)"},
+     .help = "print an earlier generation",
+     .default_text = "the newest"},
     {.name = "tail",
      .type = OPTION_INT,
      .offset = offsetof(struct logs_options, tail),
@@ -130,8 +131,10 @@ const struct command cmd_logs = {
     .summary = "print what the workers wrote",
     .help =
         "Prints what the workers of the newest generation wrote to standard output. On a terminal, if there\n"
-        "are several ranks, each line begins with its rank; in a pipe lines are unchanged. Nodes that cannot be\n"
-        "reached are named on stderr and left out. The files are in the log directory that `ddpctl status JOB`\n"
+        "are several ranks, each line begins with its rank; in a pipe lines are unchanged. Nodes that cannot "
+        "be\n"
+        "reached are named on stderr and left out. The files are in the log directory that `ddpctl status "
+        "JOB`\n"
         "prints.",
     .options = options,
     .size = sizeof(struct logs_options),

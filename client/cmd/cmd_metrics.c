@@ -41,12 +41,13 @@ static const struct option_spec options[] = {
      .type = OPTION_CHOICE,
      .offset = offsetof(struct metrics_options, output),
      .value = "table|csv|json",
-     .help = "output format (table)"},
+     .help = "output format",
+     .default_text = "table"},
     {0},
 };
 
-/* The table: a row for each step, a column for each metric. A cell has the newest value of the lowest rank that
- * reported the metric at that step. */
+/* The table: a row for each step, a column for each metric. A cell has the newest value of the lowest rank
+ * that reported the metric at that step. */
 struct grid {
     const char **names; /* borrowed from the points */
     size_t columns, names_cap;
@@ -325,11 +326,11 @@ const struct command cmd_metrics = {
     .name = "metrics",
     .usage = "metrics JOB... [--name NAME] [-o table|csv|json] [--plot NAME,...]",
     .summary = "print or plot the metrics that a job has reported",
-    .help =
-        "Prints a table of steps and metrics, or every point of every rank as CSV or JSON. --plot draws\n"
-        "curves. The table has the value of the lowest rank that reported a metric, and leaves out sizes and\n"
-        "digests, which --name shows. Any process of a job can report metrics: it writes lines such as\n"
-        "{\"step\": 10, \"loss\": 1.4} to the file descriptor $DDP_REPORT_FD.",
+    .help = "Prints a table of steps and metrics, or every point of every rank as CSV or JSON. --plot draws\n"
+            "curves. The table has the value of the lowest rank that reported a metric, and leaves out sizes "
+            "and\n"
+            "digests, which --name shows. Any process of a job can report metrics: it writes lines such as\n"
+            "{\"step\": 10, \"loss\": 1.4} to the file descriptor $DDP_REPORT_FD.",
     .options = options,
     .size = sizeof(struct metrics_options),
     .least = 1,

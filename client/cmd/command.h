@@ -52,7 +52,7 @@ const struct command *command_find(const char *name);
 #define OPTION_OUTPUT(owner, member)                                                                         \
     {                                                                                                        \
         .name = "output", .letter = 'o', .type = OPTION_CHOICE, .offset = offsetof(struct owner, member),    \
-        .value = "table|json", .help = "output format (table)"                                               \
+        .value = "table|json", .help = "output format", .default_text = "table"                              \
     }
 
 #endif

@@ -14,10 +14,10 @@
 #include "base/mem.h"
 #include "base/paths.h"
 
-#define FLAG(field, option, placeholder, text)                                                               \
+#define FLAG(field, option, placeholder, ...)                                                                \
     {                                                                                                        \
         .name = option, .type = OPTION_TEXT, .offset = offsetof(struct job_flags, field),                    \
-        .value = placeholder, .help = text                                                                   \
+        .value = placeholder, .help = __VA_ARGS__                                                            \
     }
 #define ALIAS(field, option)                                                                                 \
     {                                                                                                        \
@@ -27,14 +27,16 @@
 
 const struct option_spec job_flag_options[] = {
     FLAG(name, "name", "NAME", "name of the job in lists"),
-    FLAG(nodes, "nodes", "N|MIN:MAX", "number of nodes (1)"),
-    FLAG(procs, "procs-per-node", "N|gpu|cpu|auto", "workers on each node (1)"),
-    FLAG(gpus, "gpus-per-proc", "N|all", "GPUs of each worker, on nodes with GPUs (1)"),
-    FLAG(device, "device", "auto|cpu|cuda", "device that the workers compute on (auto)"),
-    FLAG(max_restarts, "max-restarts", "N", "restarts after failures (3; `run` of a command: 0)"),
-    FLAG(priority, "priority", "N", "jobs of higher priority start first (0)"),
+    FLAG(nodes, "nodes", "N|MIN:MAX", "number of nodes", .default_text = "1"),
+    FLAG(procs, "procs-per-node", "N|gpu|cpu|auto", "workers on each node", .default_text = "1"),
+    FLAG(gpus, "gpus-per-proc", "N|all", "GPUs of each worker, on nodes with GPUs", .default_text = "1"),
+    FLAG(device, "device", "auto|cpu|cuda", "device that the workers compute on", .default_text = "auto"),
+    FLAG(max_restarts, "max-restarts", "N", "restarts after failures",
+         .default_text = "3; `run` of a command: 0"),
+    FLAG(priority, "priority", "N", "jobs of higher priority start first", .default_text = "0"),
     FLAG(time_limit, "time-limit", "TIME", "write a snapshot and stop after 90s, 15m, 2h, 1d"),
-    FLAG(workdir, "workdir", "DIR", "working directory of the workers (the current directory)"),
+    FLAG(workdir, "workdir", "DIR", "working directory of the workers",
+         .default_text = "the current directory"),
     {.name = "env",
      .type = OPTION_TEXTS,
      .offset = offsetof(struct job_flags, env),

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#define TEXT_OPTION(field, option, placeholder, text)                                                        \
+#define TEXT_OPTION(field, option, placeholder, ...)                                                         \
     {                                                                                                        \
         .name = option, .type = OPTION_TEXT, .offset = offsetof(struct run_options, field),                  \
-        .value = placeholder, .help = text                                                                   \
+        .value = placeholder, .help = __VA_ARGS__                                                            \
     }
 #define FLAG_OPTION(field, option, text)                                                                     \
     {                                                                                                        \
@@ -57,11 +57,11 @@ const struct option_spec run_option_table[] = {
     TEXT_OPTION(node_rank, "node-rank", "N", "rank of this machine among the nodes"),
     TEXT_OPTION(rdzv_endpoint, "rdzv-endpoint", "HOST[:PORT]",
                 "where the nodes meet; the machine with this address hosts the run"),
-    TEXT_OPTION(rdzv_id, "rdzv-id", "NAME", "name of the run (none)"),
+    TEXT_OPTION(rdzv_id, "rdzv-id", "NAME", "name of the run", .default_text = "none"),
     TEXT_OPTION(rdzv_backend, "rdzv-backend", "c10d|static", "accepted; both mean the same here"),
     TEXT_OPTION(rdzv_conf, "rdzv-conf", "KEY=VALUE,...", "join_timeout, last_call_timeout (s), is_host"),
-    TEXT_OPTION(master_addr, "master-addr", "HOST", "host of --rdzv-endpoint (127.0.0.1)"),
-    TEXT_OPTION(master_port, "master-port", "PORT", "port of --rdzv-endpoint (29500)"),
+    TEXT_OPTION(master_addr, "master-addr", "HOST", "host of --rdzv-endpoint", .default_text = "127.0.0.1"),
+    TEXT_OPTION(master_port, "master-port", "PORT", "port of --rdzv-endpoint", .default_text = "29500"),
     TEXT_OPTION(hosts, "hosts", "A,B,...", "start ddpctl on each of these hosts; box[1-4] for four"),
     {.name = "launcher",
      .type = OPTION_CHOICE,
@@ -78,9 +78,9 @@ const struct option_spec run_option_table[] = {
      .offset = offsetof(struct run_options, terminal),
      .value = "STREAMS",
      .hidden = true}, /* client/run/launcher.c */
-    TEXT_OPTION(local_addr, "local-addr", "ADDRESS",
-                "address at which the other nodes reach this one (detected)"),
-    TEXT_OPTION(role, "role", "NAME", "name of the workers in their output (default)"),
+    TEXT_OPTION(local_addr, "local-addr", "ADDRESS", "address at which the other nodes reach this one",
+                .default_text = "detected"),
+    TEXT_OPTION(role, "role", "NAME", "name of the workers in their output", .default_text = "default"),
     {.name = "module",
      .letter = 'm',
      .type = OPTION_FLAG,
@@ -88,9 +88,10 @@ const struct option_spec run_option_table[] = {
      .help = "SCRIPT is a Python module: python3 -u -m SCRIPT"},
     FLAG_OPTION(no_python, "no-python", "run SCRIPT without Python, even if it ends in .py"),
     FLAG_OPTION(run_path, "run-path", "run SCRIPT with python3 -u, whatever it ends in"),
-    TEXT_OPTION(signals, "signals-to-handle", "SIGTERM,...",
-                "signals that stop the run (SIGTERM,SIGINT,SIGHUP,SIGQUIT)"),
-    TEXT_OPTION(shutdown_timeout, "shutdown-timeout", "SECONDS", "time from the signal to SIGKILL (30)"),
+    TEXT_OPTION(signals, "signals-to-handle", "SIGTERM,...", "signals that stop the run",
+                .default_text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"),
+    TEXT_OPTION(shutdown_timeout, "shutdown-timeout", "SECONDS", "time from the signal to SIGKILL",
+                .default_text = "30"),
     FLAG_OPTION(virtual_local_rank, "virtual-local-rank",
                 "set LOCAL_RANK to 0 in each worker, which sees only its own GPU"),
     {.name = "max-restarts",
