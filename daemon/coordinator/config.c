@@ -37,7 +37,7 @@ static const struct conf_field connections_fields[] = {
     {.key = NULL},
 };
 /* "none" or HOST:PORT */
-static bool is_address(const char *text)
+static bool address_valid(const char *text)
 {
     const char *colon = strrchr(text, ':');
     char *end;
@@ -62,16 +62,17 @@ const struct option_spec config_options[] = {
      .type = OPTION_TEXTS,
      .offset = offsetof(struct config, listen),
      .value = "HOST:PORT",
-     .check = is_address,
+     .check = address_valid,
      .wanted = "HOST:PORT or none",
-     .help = "where agents, workers and ddpctl connect; may be repeated; none: only by DIR/coordinator.sock",
+     .help = "TCP address for agents, workers and ddpctl; may be repeated; none: only the unix socket "
+             "DIR/coordinator.sock",
      .default_text = "every address, port 29600"},
     {.name = "metrics",
      .key = "metrics",
      .type = OPTION_COPY,
      .offset = offsetof(struct config, metrics),
      .value = "HOST:PORT",
-     .check = is_address,
+     .check = address_valid,
      .wanted = "HOST:PORT or none",
      .help = "Prometheus metrics at /metrics, or none",
      .default_text = "127.0.0.1:29601"},
@@ -79,10 +80,10 @@ const struct option_spec config_options[] = {
      .key = "insecure",
      .type = OPTION_FLAG,
      .offset = offsetof(struct config, insecure),
-     .help = "serve TCP without a token: anyone who reaches the port can run commands here"},
+     .help = "serve TCP without a token: anyone who reaches the port can run commands on every node"},
     {0},
 };
-/* Keys without an option. */
+/* Keys of coordinator.yaml that have no command-line option. */
 static const struct conf_field file_only[] = {
     {.key = "tls", .type = CONF_STRUCT, .offset = 0, .fields = tls_fields},
     {.key = "heartbeat", .type = CONF_DURATION, .offset = offsetof(struct config, heartbeat_ms)},
@@ -111,7 +112,7 @@ static const struct conf_field file_only[] = {
     {.key = NULL},
 };
 
-/* "[::]" takes IPv4 too, where the machine has IPv6 at all. */
+/* "[::]" also accepts IPv4, but only a machine with IPv6 can bind it. */
 char *config_default_listen(void)
 {
     const struct sockaddr_in6 any = {.sin6_family = AF_INET6};
