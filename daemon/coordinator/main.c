@@ -27,8 +27,8 @@ static char *path_absolute(const char *path)
     return paths_join(here ? here : "/", path);
 }
 
-/* The path of the configuration file: --config; without it the file in the directory that --state names, since
- * such a directory is a cluster of its own; without both the default. */
+/* The path of the configuration file: --config; without it the file in the directory that --state names,
+ * since such a directory is a cluster of its own; without both the default. */
 static char *config_path(const struct command_line *l)
 {
     if (l->config_file)

@@ -10,17 +10,6 @@
 
 #define CALL_MS 10000
 
-static enum err_code call_explain_failure(const char *address, struct err *e)
-{
-    struct err was = *e;
-    if (was.code != ERR_UNAVAILABLE && was.code != ERR_DEADLINE_EXCEEDED)
-        return was.code;
-    return err_set(e, ERR_UNAVAILABLE,
-                   "no coordinator answers at %s: users can be changed only while it runs, so start it first"
-                   " (%.160s)",
-                   address, was.msg);
-}
-
 static enum err_code coordinator_call(const char *state, const char *method, const void *request,
                                       void **reply, struct err *e)
 {
@@ -31,7 +20,13 @@ static enum err_code coordinator_call(const char *state, const char *method, con
     enum err_code code =
         rpc_channel_call(channel, &ddp__v1__cluster__descriptor, method, request, reply, CALL_MS, 0, e);
     rpc_channel_close(channel);
-    return code == ERR_OK ? code : call_explain_failure(address, e);
+    if (code != ERR_UNAVAILABLE && code != ERR_DEADLINE_EXCEEDED)
+        return code;
+    const struct err failure = *e;
+    return err_set(e, ERR_UNAVAILABLE,
+                   "no coordinator answers at %s: users can be changed only while it runs, so start it first"
+                   " (%.160s)",
+                   address, failure.msg);
 }
 
 static const char *minute_text(char out[20], int64_t ms)

@@ -129,16 +129,6 @@ static enum err_code card_open(const struct service *s, const Ddp__V1__JobCard *
     return ERR_OK;
 }
 
-static void cards_hand_in_hello(struct agent_session *x)
-{
-    struct err e = {0};
-    CLEANUP(rpc_release) Ddp__V1__Hello *hello = NULL;
-    struct held_hello *held = x->held;
-    BUG_ON(rpc_unpack(&ddp__v1__hello__descriptor, held->packed, held->size, (void **)&hello, &e) != ERR_OK);
-    agent_session_hello(x, hello, held->cards, held->count);
-    cards_drop(x);
-}
-
 void cards_received(struct agent_session *x, const Ddp__V1__JobCard *m)
 {
     struct held_hello *held = x->held;
@@ -156,6 +146,11 @@ void cards_received(struct agent_session *x, const Ddp__V1__JobCard *m)
             return;
         }
     }
-    if (--held->left == 0)
-        cards_hand_in_hello(x);
+    if (--held->left > 0)
+        return;
+    /* The last card: now the core gets the hello, as if it had just arrived. */
+    CLEANUP(rpc_release) Ddp__V1__Hello *hello = NULL;
+    BUG_ON(rpc_unpack(&ddp__v1__hello__descriptor, held->packed, held->size, (void **)&hello, &e) != ERR_OK);
+    agent_session_hello(x, hello, held->cards, held->count);
+    cards_drop(x);
 }

@@ -43,14 +43,6 @@ static bool cluster_refuse_change(struct service *s, struct rpc_call *rpc)
 
 /* ---- submit */
 
-static char **submit_env_list(char *const *list, size_t count)
-{
-    char **env = xcalloc(count + 1, sizeof *env);
-    for (size_t i = 0; i < count; i++)
-        env[i] = list[i];
-    return env;
-}
-
 /* Recognises a submit that is repeated with the same request id after a lost reply. The user is left out: the
  * same person may repeat it over the unix socket instead of TCP. */
 static void submit_digest(const Ddp__V1__SubmitJobRequest *request, uint8_t out[DIGEST_BYTES])
@@ -85,7 +77,9 @@ static void submit_job(struct rpc_call *rpc, const void *message, void *user)
         return;
     if (request->continues && !caller_owns(s, rpc, request->continues, "continue it"))
         return;
-    char **env = submit_env_list(request->env, request->n_env);
+    char **env = xcalloc(request->n_env + 1, sizeof *env); /* NULL-terminated, for the core */
+    for (size_t i = 0; i < request->n_env; i++)
+        env[i] = request->env[i];
     event.call = call_open(s, rpc, CALL_SUBMIT, true)->handle;
     event.submit.request_id = request->request_id;
     event.submit.job_file = request->job_file;
@@ -201,12 +195,6 @@ static void watch_sendable(struct rpc_call *rpc)
 
 /* ---- lists */
 
-static bool list_includes_job(const struct job_record *job, const Ddp__V1__ListJobsRequest *request,
-                              int64_t now)
-{
-    return request->all || !sm_terminal(&job_sm, (int)job->state) || job->ended_ms > now - RECENT_MS;
-}
-
 /* Keeps the ids that the request wants, in growing order: the newest `limit` of them, or, for the next page
  * (`after`), the oldest. */
 static size_t list_choose_jobs(struct service *s, const Ddp__V1__ListJobsRequest *request, int64_t *ids,
@@ -215,9 +203,11 @@ static size_t list_choose_jobs(struct service *s, const Ddp__V1__ListJobsRequest
     const size_t limit = request->limit > 0 ? (size_t)request->limit : LIST_LIMIT;
     const int64_t now = service_now().wall_ms;
     size_t kept = 0;
-    for (size_t i = 0; i < count; i++)
-        if (list_includes_job(core_job(s->core, ids[i]), request, now))
+    for (size_t i = 0; i < count; i++) {
+        const struct job_record *job = core_job(s->core, ids[i]);
+        if (request->all || !sm_terminal(&job_sm, (int)job->state) || job->ended_ms > now - RECENT_MS)
             ids[kept++] = ids[i];
+    }
     if (kept <= limit)
         return kept;
     if (request->after == 0)
@@ -275,6 +265,7 @@ static void list_jobs(struct rpc_call *rpc, const void *message, void *user)
     struct core_job_status *statuses = pool_alloc(&pool, count * sizeof *statuses);
     reply.jobs = pool_alloc(&pool, count * sizeof *reply.jobs);
     for (size_t i = 0; i < count; i++) {
+        /* Statuses are kept until the reply is sent, since the messages borrow from them. */
         if (core_job_status(s->core, ids[i], false, &statuses[i], &e) != ERR_OK)
             continue;
         reply.jobs[reply.n_jobs] = pool_alloc(&pool, sizeof **reply.jobs);
@@ -335,7 +326,7 @@ static void drain_node(struct rpc_call *rpc, const void *message, void *user)
     change_node(rpc, message, user, CORE_DRAIN);
 }
 
-static void resume_node(struct rpc_call *rpc, const void *message, void *user)
+static void undrain_node(struct rpc_call *rpc, const void *message, void *user)
 {
     change_node(rpc, message, user, CORE_UNDRAIN);
 }
@@ -430,7 +421,7 @@ const struct rpc_method cluster_methods[] = {
     {.name = "GetMetrics", .kind = RPC_UNARY, .on_start = get_metrics},
     {.name = "ListNodes", .kind = RPC_UNARY, .on_start = list_nodes},
     {.name = "DrainNode", .kind = RPC_UNARY, .on_start = drain_node, .on_end = call_end},
-    {.name = "ResumeNode", .kind = RPC_UNARY, .on_start = resume_node, .on_end = call_end},
+    {.name = "ResumeNode", .kind = RPC_UNARY, .on_start = undrain_node, .on_end = call_end},
     {.name = "ForgetNode", .kind = RPC_UNARY, .on_start = forget_node, .on_end = call_end},
     {.name = "GetEvents", .kind = RPC_UNARY, .on_start = get_events},
     {.name = "GetVersion", .kind = RPC_UNARY, .on_start = get_version},

@@ -167,27 +167,6 @@ static void commit_unblock(struct service *s)
     agent_sessions_release_facts(s);
 }
 
-static enum err_code commit_changes(struct service *s, struct err *e)
-{
-    const int64_t start = clock_mono_ns();
-    if (store_commit(s->store, s->out.changes, s->out.change_count, e) != ERR_OK)
-        return e->code;
-    stats_commit(&s->stats, clock_mono_ns() - start, s->out.change_count);
-    for (size_t i = 0; i < s->out.change_count; i++)
-        if (s->out.changes[i].kind == CHANGE_JOB_FORGET)
-            metrics_recorder_forget(s->recorder, s->out.changes[i].id);
-    return ERR_OK;
-}
-
-static void commit_release_effects(struct service *s)
-{
-    struct core_out done = s->out;
-    s->out = s->spare; /* empty, with the arrays of an earlier turn */
-    effects_run(s, &done);
-    core_out_clear(&done);
-    s->spare = done;
-}
-
 /* After a start on a full disk, the coordinator only shows the loaded state until its new epoch is durable.
  * Then memory is rebuilt, so that every lease, which agents may have renewed meanwhile, is waited for in full
  * from now on. */
@@ -211,12 +190,25 @@ void commit_queue_flush(struct service *s)
     struct err e = {0};
     if (s->damage.code != ERR_OK || (store_deferred(s->store) && !commit_resume_store(s)))
         return;
-    if (s->out.change_count && commit_changes(s, &e) != ERR_OK) {
-        commit_block(s, &e);
-        return;
+    if (s->out.change_count) {
+        const int64_t start = clock_mono_ns();
+        if (store_commit(s->store, s->out.changes, s->out.change_count, &e) != ERR_OK) {
+            commit_block(s, &e);
+            return;
+        }
+        stats_commit(&s->stats, clock_mono_ns() - start, s->out.change_count);
+        /* Metrics are in another database: they go after the job is durably gone, never before. */
+        for (size_t i = 0; i < s->out.change_count; i++)
+            if (s->out.changes[i].kind == CHANGE_JOB_FORGET)
+                metrics_recorder_forget(s->recorder, s->out.changes[i].id);
     }
-    if (s->out.change_count || s->out.effect_count)
-        commit_release_effects(s);
+    if (s->out.change_count || s->out.effect_count) {
+        struct core_out done = s->out;
+        s->out = s->spare; /* empty, with the arrays of an earlier turn */
+        effects_run(s, &done);
+        core_out_clear(&done);
+        s->spare = done;
+    }
     if (s->commit_blocked)
         commit_unblock(s);
 }

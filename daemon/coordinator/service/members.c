@@ -28,8 +28,8 @@
  *   a node without a member until the agent goes, too.
  * - A node is lost but its stream is not: the member keeps its stream and may come back, but another host may
  *   take its place (check: run_check_place).
- * - A ddpctl joins again, or its machine after a reboot: it replaces its former member (member_take_over). The
- *   same ddpctl keeps its node name and its place.
+ * - A ddpctl joins again, or its machine after a reboot: it replaces its former member (member_take_over).
+ *   The same ddpctl keeps its node name and its place.
  * - The coordinator was replaced by that of another run: the cluster id in the request differs, and the
  *   request is refused. */
 
@@ -77,12 +77,6 @@ static int64_t run_job(const struct service *s)
     return job;
 }
 
-static bool run_job_ended(const struct service *s)
-{
-    const struct job_record *job = core_job(s->core, run_job(s));
-    return job && sm_terminal(&job_sm, (int)job->state);
-}
-
 /* ---- who may join */
 
 static enum err_code run_check_open(const struct service *s, const Ddp__V1__JoinRunRequest *m, bool opens,
@@ -97,7 +91,10 @@ static enum err_code run_check_open(const struct service *s, const Ddp__V1__Join
     /* ABORTED makes ddpctl try again: here the first member is late, below the next run is about to start. */
     if (!run && !opens)
         return err_set(e, ERR_ABORTED, "the run is not open yet");
-    if (!m->cluster_id[0] && run_job_ended(s))
+    /* A new ddpctl names no cluster yet. It cannot join a run whose job is over, only the one that follows.
+     * */
+    const struct job_record *job = core_job(s->core, run_job(s));
+    if (!m->cluster_id[0] && job && sm_terminal(&job_sm, (int)job->state))
         return err_set(e, ERR_ABORTED, "the run at this endpoint has just ended");
     return ERR_OK;
 }
@@ -192,21 +189,15 @@ static bool run_has_node_name(const struct run *run, const char *name)
     return false;
 }
 
-/* Node names appear in logs, terminals and directory names, so other characters of a host name are replaced.
- * */
-static char *node_name_clean(const char *host)
-{
-    char *name = xasprintf("%.*s", NAME_MAX_BYTES, *host ? host : "node");
-    for (char *c = name; *c; c++)
-        if (!isalnum((unsigned char)*c) && (c == name || !strchr("-_.", *c)))
-            *c = c == name ? 'n' : '-';
-    return name;
-}
-
-/* Host names may be equal, for example in containers, so a number is appended. */
+/* A name for the member's node that no other member has. Node names appear in logs, terminals and directory
+ * names, so other characters of the host name are replaced. Host names may be equal, for example in
+ * containers, so a number is appended. */
 static char *run_choose_node_name(const struct run *run, const char *host)
 {
-    CLEANUP(free_text) char *clean = node_name_clean(host);
+    CLEANUP(free_text) char *clean = xasprintf("%.*s", NAME_MAX_BYTES, *host ? host : "node");
+    for (char *c = clean; *c; c++)
+        if (!isalnum((unsigned char)*c) && (c == clean || !strchr("-_.", *c)))
+            *c = c == clean ? 'n' : '-';
     char *name = xstrdup(clean);
     for (int n = 2; run_has_node_name(run, name); n++) {
         free(name);

@@ -58,16 +58,10 @@ struct metrics_recorder {
     uint64_t dropped;
 };
 
-static void metrics_work_free_points(struct metrics_work *w)
+static void metrics_work_release(struct metrics_work *w)
 {
     for (size_t i = 0; i < w->point_count; i++)
         free(w->points[i].name);
-    w->point_count = 0;
-}
-
-static void metrics_work_release(struct metrics_work *w)
-{
-    metrics_work_free_points(w);
     free(w->points);
     free(w->forgotten);
     free(w->reads);
@@ -76,20 +70,15 @@ static void metrics_work_release(struct metrics_work *w)
 
 /* ---- on the worker thread */
 
-static void metrics_work_fail_reads(struct metrics_work *w)
-{
-    for (size_t i = 0; i < w->read_count; i++) {
-        w->reads[i].failed = true;
-        w->reads[i].err = w->err;
-    }
-}
-
 static void recorder_run_work(struct metrics_recorder *r)
 {
     struct metrics_work *w = &r->running;
     if (!r->metrics && metrics_open(&r->metrics, r->dir, &w->err) != ERR_OK) {
         w->failed = true;
-        metrics_work_fail_reads(w);
+        for (size_t i = 0; i < w->read_count; i++) {
+            w->reads[i].failed = true;
+            w->reads[i].err = w->err;
+        }
         return;
     }
     enum err_code code = metrics_append(r->metrics, w->points, w->point_count, &w->err);
@@ -145,17 +134,6 @@ static void points_read_reply(struct points_read *q)
     rpc_call_reply(q->call, &message);
 }
 
-static void points_read_answer(struct points_read *q)
-{
-    if (q->failed)
-        rpc_call_fail(q->call, &q->err);
-    else
-        points_read_reply(q);
-    rpc_call_unref(q->call);
-    metrics_points_free(q->points, q->count);
-    free(q->name);
-}
-
 static void recorder_start_work(struct metrics_recorder *r);
 
 static void recorder_finish_work(struct metrics_recorder *r)
@@ -167,8 +145,16 @@ static void recorder_finish_work(struct metrics_recorder *r)
             log_warn("metrics_not_written", "points=%zu why=%s", w->point_count, LOG_Q(w->err.msg));
     }
     r->failing = w->failed;
-    for (size_t i = 0; i < w->read_count; i++)
-        points_read_answer(&w->reads[i]);
+    for (size_t i = 0; i < w->read_count; i++) {
+        struct points_read *q = &w->reads[i];
+        if (q->failed)
+            rpc_call_fail(q->call, &q->err);
+        else
+            points_read_reply(q);
+        rpc_call_unref(q->call); /* the client may have gone meanwhile */
+        metrics_points_free(q->points, q->count);
+        free(q->name);
+    }
     metrics_work_release(w);
 }
 

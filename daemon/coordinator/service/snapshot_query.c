@@ -39,13 +39,6 @@ void snapshot_query_send(struct agent_session *session, int64_t job)
     strv_free(paths);
 }
 
-/* The agent may lack the right to look where a worker may, so "permission denied" counts as found: the next
- * generation then finds out. */
-static bool snapshot_may_exist(const char *problem)
-{
-    return !*problem || !strcmp(problem, strerror(EACCES));
-}
-
 bool snapshot_query_answered(struct agent_session *session, const Ddp__V1__CheckAnswer *answer)
 {
     struct core_event event = {.kind = CORE_LOOKED, .session = session->handle};
@@ -54,8 +47,11 @@ bool snapshot_query_answered(struct agent_session *session, const Ddp__V1__Check
     if (answer->ask >= 0)
         return false;
     event.looked.job = -answer->ask;
-    for (size_t i = 0; answer->place && i < answer->place->n_paths; i++)
-        event.looked.found |= snapshot_may_exist(answer->place->paths[i]->problem);
+    for (size_t i = 0; answer->place && i < answer->place->n_paths; i++) {
+        const char *problem = answer->place->paths[i]->problem;
+        /* The agent may lack the right to look where a worker may. Then the next generation finds out. */
+        event.looked.found |= !*problem || !strcmp(problem, strerror(EACCES));
+    }
     if (commit_queue_accepts(session->service, &e) == ERR_OK) /* otherwise a later answer is as good */
         commit_queue_event(session->service, &event);
     return true;

@@ -37,17 +37,6 @@ static bool token_matches(const struct rpc_auth *auth, const char *token)
     return auth->token && auth->token_len == len && secret_equal(auth->token, token, len);
 }
 
-static const struct spawn_record *token_find_spawn(const struct service *s, const struct rpc_auth *auth)
-{
-    uint8_t token[TOKEN_BYTES];
-    char text[2 * TOKEN_BYTES + 1];
-    if (!auth->token || auth->token_len != 2 * TOKEN_BYTES)
-        return NULL;
-    memcpy(text, auth->token, 2 * TOKEN_BYTES);
-    text[2 * TOKEN_BYTES] = '\0';
-    return hex_decode(token, sizeof token, text) ? core_find_token(s->core, token, sizeof token) : NULL;
-}
-
 /* ---- who it is */
 
 /* Names come from certificates and accounts, are shown in terminals and are stored, so control characters and
@@ -111,7 +100,13 @@ static bool identity_from_user_token(struct identity *who, const struct service 
 static bool identity_from_worker_token(struct identity *who, const struct service *s,
                                        const struct rpc_auth *auth)
 {
-    const struct spawn_record *spawn = token_find_spawn(s, auth);
+    uint8_t token[TOKEN_BYTES];
+    char text[2 * TOKEN_BYTES + 1] = "";
+    if (!auth->token || auth->token_len != 2 * TOKEN_BYTES)
+        return false;
+    memcpy(text, auth->token, 2 * TOKEN_BYTES);
+    const struct spawn_record *spawn =
+        hex_decode(token, sizeof token, text) ? core_find_token(s->core, token, sizeof token) : NULL;
     if (!spawn)
         return false;
     who->kind = IDENTITY_WORKER;
@@ -143,19 +138,6 @@ static bool worker_may_reappear(const struct service *s, const struct rpc_auth *
            strcmp(auth->service, "ddp.v1.Rendezvous") == 0 && core_may_learn(s->core, service_now());
 }
 
-static enum err_code identity_refuse(const struct rpc_auth *auth, struct err *e)
-{
-    if (!auth->token)
-        return err_set(
-            e, ERR_UNAUTHENTICATED,
-            "calls over TCP need a token: on the coordinator's machine, `ddp-coordinator token` prints the"
-            " cluster token, `ddp-coordinator user add NAME` makes a user token");
-    return err_set(
-        e, ERR_UNAUTHENTICATED,
-        "unknown or revoked token: on the coordinator's machine, `ddp-coordinator token` prints the"
-        " cluster token, `ddp-coordinator user add NAME` makes a user token");
-}
-
 /* The order matters only for the unix socket, which needs no token: a worker that uses it must not get the
  * rights of its account. */
 static enum err_code identity_establish(const struct service *s, const struct rpc_auth *auth,
@@ -176,7 +158,10 @@ static enum err_code identity_establish(const struct service *s, const struct rp
         snprintf(who->name, sizeof who->name, "unknown");
         if (worker_may_reappear(s, auth))
             return err_set(e, ERR_UNAVAILABLE, WORKER_UNKNOWN_YET);
-        return identity_refuse(auth, e);
+        return err_set(e, ERR_UNAUTHENTICATED,
+                       "%s: on the coordinator's machine, `ddp-coordinator token` prints the cluster token,"
+                       " `ddp-coordinator user add NAME` makes a user token",
+                       auth->token ? "unknown or revoked token" : "calls over TCP need a token");
     }
     return ERR_OK;
 }
