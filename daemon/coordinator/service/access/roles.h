@@ -13,7 +13,7 @@ enum access {
     ACCESS_SUBMIT,  /* the role submit or operate; of the role submit only the owner may change a job */
     ACCESS_OPERATE, /* the role operate */
     ACCESS_SOCKET,  /* callers on the unix socket; nobody over TCP */
-    ACCESS_AGENT,   /* the agent token, the shared token, the unix socket */
+    ACCESS_AGENT,   /* the agent token, the cluster token, the unix socket */
     ACCESS_WORKER,  /* a worker's own token */
 };
 struct access_row {
