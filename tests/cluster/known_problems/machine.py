@@ -1,4 +1,4 @@
-"""Complaints about processes, ports, GPUs and who is told what of them."""
+"""Problems with processes, ports and GPUs, and with messages about them."""
 import glob
 import os
 import signal
@@ -18,7 +18,7 @@ def text_of(*path):
 
 
 def control_group(kind, name):
-    """A group of a version 1 controller, or None."""
+    """Makes a group of a version 1 controller. Returns None if that is impossible."""
     path = os.path.join(CGROUP, kind, name)
     try:
         os.mkdir(path)
@@ -28,8 +28,8 @@ def control_group(kind, name):
 
 
 def test_master_ports_do_not_collide():
-    """Two jobs on one machine want the same master port. Here each leases one, from other clusters too: at the same time
-    two jobs of one cluster and two private ones listen."""
+    """Elsewhere two jobs on one machine use the same master port. Here each job leases a port, also against other clusters: two
+    jobs of one cluster and two private ones listen at the same time."""
     code = ("import os, socket, time\n"
             "server = socket.create_server(('', int(os.environ['MASTER_PORT'])))\n"
             "open('up-%s' % os.environ['MASTER_PORT'], 'w').close()\n"
@@ -46,8 +46,8 @@ def test_master_ports_do_not_collide():
 
 
 def test_gpus_are_leased_by_uuid():
-    """A launcher cannot say which GPUs, so jobs that share a machine meet on GPU 0. Here each rank's GPUs are leased by
-    UUID: two jobs on a node of four have two each, a third waits."""
+    """Elsewhere a launcher cannot choose GPUs, so jobs that share a machine meet on GPU 0. Here each rank's GPUs are leased by
+    UUID: on a node with four GPUs two jobs have two each, and a third job waits."""
     from lib.rpc import FakeAgent, connect  # where it is installed
     uuids = ["GPU-%d" % i for i in range(4)]
     with Cluster(agents=0) as c:
@@ -67,8 +67,8 @@ def test_gpus_are_leased_by_uuid():
 
 
 def test_failure_names_its_cause():
-    """ChildFailedError: exitcode -9, error_file N/A. Here: the rank that was first, its signal or code, its last words,
-    and that it was memory."""
+    """Elsewhere: ChildFailedError: exitcode -9, error_file N/A. Here: the rank that failed first, its signal or exit code, its last
+    output, and whether it ran out of memory."""
     script = ("[ $RANK = 1 ] || exec sleep 1000\n"
               "for i in 1 2 3; do echo \"words $i\" >&2; done; %s\n")
     with Cluster(agents=1, slots=2) as c:
@@ -93,7 +93,7 @@ def test_failure_names_its_cause():
 
 
 def test_hanging_rank_is_named():
-    """Every rank waits in a collective; which one does not come? Here ddpctl why names it, and what it does instead."""
+    """Every rank waits in a collective, except one. ddpctl why names this rank and says what it does instead."""
     with Cluster(agents=1, slots=3) as c:
         job, where = ring(c)
         act(where, 2, "sleep")
@@ -102,8 +102,8 @@ def test_hanging_rank_is_named():
 
 
 def test_stopped_rank_ends_its_generation():
-    """A rank that stands still beats its heart for ever. Here stall_timeout is a lease on progress: the generation ends, and
-    its end names the rank."""
+    """Elsewhere a rank that stands still keeps sending heartbeats. Here stall_timeout limits the time without progress: the
+    generation ends, and its reason names the rank."""
     with Cluster(agents=1, slots=3) as c:
         job, where = ring(c, extra="stall_timeout: 5s\ngrace: 1s\nmax_restarts: 0\n")
         os.kill(pid_of(where, 1), signal.SIGSTOP)
@@ -113,7 +113,7 @@ def test_stopped_rank_ends_its_generation():
 
 
 def test_cancelled_job_leaves_no_process():
-    """Cancelled jobs leave processes that hold their GPUs. Here nothing stays, however it hid, and however it was ended."""
+    """Elsewhere cancelled jobs leave processes that hold GPUs. Here no process stays, however it hides and however the job ends."""
     script = "(setsid sleep 1000 &) ; (trap '' TERM HUP; nohup sleep 1000 &) ; trap '' TERM; touch up-$DDP_JOB_ID; sleep 1000"
     with Cluster(agents=1) as c:
         c.write("hide.sh", script)
@@ -136,8 +136,8 @@ def test_cancelled_job_leaves_no_process():
 
 
 def test_unkillable_process_blocks_nothing_else():
-    """A process that SIGKILL does not end (a dead disk) blocks its agent. Here the agent serves others meanwhile, and the
-    job is let go: its slots are not. A frozen process stands for it."""
+    """Elsewhere a process that SIGKILL does not end (a dead disk) blocks its agent. Here the agent serves other jobs meanwhile. The
+    job ends, but its slots are not freed. A frozen process takes the part of the unkillable one."""
     group = control_group("freezer", "ddp-test-%d" % os.getpid())
     if not group:
         print("skipped: only a frozen process of a version 1 cgroup does not hear SIGKILL")
@@ -168,8 +168,8 @@ def test_unkillable_process_blocks_nothing_else():
 
 
 def test_killed_supervisor_leaves_no_orphan():
-    """kill -9 of the launcher leaves workers that hold GPU memory. Here they die with their supervisor, what they had
-    started too; if the agent dies as well, the next one finds them."""
+    """Elsewhere kill -9 of the launcher leaves workers that hold GPU memory. Here workers and their children die with their
+    supervisor. If the agent dies too, the next agent finds them."""
     script = "(setsid sleep 1000 &) ; trap '' TERM HUP; echo $$ >> pids; while :; do sleep 1; done"
     with Cluster(agents=1) as c:
         job = c.submit("--procs-per-node", "2", "--max-restarts", "0", "--", "sh", "-c", script)
@@ -188,8 +188,8 @@ def test_killed_supervisor_leaves_no_orphan():
 
 
 def test_slow_rank_is_waited_for():
-    """An exit barrier kills rank 0 while it still saves. Here the job runs until its last rank has ended, on whichever node,
-    long after the others were reaped and their exit records gone."""
+    """Elsewhere an exit barrier kills rank 0 while it still saves. Here the job runs until its last rank has ended, on whichever
+    node, long after the others were reaped and their exit records removed."""
     script = "[ $RANK = 0 ] || exit 0; while [ ! -e finish ]; do sleep 0.05; done; echo saved > saved"
     with Cluster(agents=2, config="heartbeat: 200ms\nnode_timeout: 1s") as c:
         job = c.submit(c.write("job.yaml", "workdir: %s\nnodes: 2\nprocs_per_node: 2\nlease: 2s\ngrace: 1s\n"
@@ -204,8 +204,8 @@ def test_slow_rank_is_waited_for():
 
 
 def test_hangup_keeps_the_job():
-    """A closed terminal kills the run in spite of nohup. Here a submitted job has no terminal: the end of the session that
-    follows it is nothing to it."""
+    """Elsewhere a closed terminal kills the run in spite of nohup. Here a submitted job has no terminal: it does not notice the end
+    of the session that follows it."""
     with Cluster(agents=1) as c:
         with open(os.path.join(c.dir, "followed"), "w") as out:
             shell = subprocess.Popen(["setsid", "sh", "-c", '"$0" submit --follow -- sh -c "while [ ! -e finish ]; '

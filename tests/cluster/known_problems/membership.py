@@ -1,4 +1,4 @@
-"""Complaints about nodes that come, go and die, and about who is in charge."""
+"""Problems with nodes that come, go and die, and with the host of the rendezvous."""
 import os
 import sqlite3
 
@@ -27,8 +27,8 @@ def rows(c, query, *values):
 
 
 def test_dead_node_is_noticed():
-    """The survivors sit in a collective until its timeout. Here the node is lost after node_timeout: they are stopped, and
-    the job goes on without it when its lease has run out."""
+    """Elsewhere the survivors wait in a collective until its timeout. Here the node is lost after node_timeout: the survivors are
+    stopped, and the job goes on without the node when its lease has run out."""
     with Cluster(agents=2, config=QUICK) as c:
         job = c.submit(c.write("job.yaml", "workdir: %s\nnodes: \"1:2\"\nlease: 3s\ngrace: 1s\ncommand: [sh, -c, "
                                            "'echo $DDP_GENERATION $DDP_NODE $WORLD_SIZE >> log; exec sleep 1000']\n" % c.dir))
@@ -44,8 +44,8 @@ def test_dead_node_is_noticed():
 
 
 def test_leaving_agent_keeps_the_job():
-    """An agent that leaves or dies closes the rendezvous for all. Here membership is the coordinator's: an agent that is
-    killed or stopped changes nothing, and a drained node is left without a charge."""
+    """Elsewhere an agent that leaves or dies closes the rendezvous for all. Here the coordinator owns the membership: killing or
+    stopping an agent changes nothing, and leaving a drained node does not count as a restart."""
     with Cluster(agents=2, config=QUICK) as c:
         count = Counting(c)
         for stop in (c.agents["n2"].kill, c.agents["n2"].stop):
@@ -64,7 +64,7 @@ def test_leaving_agent_keeps_the_job():
 
 
 def test_killed_coordinator_keeps_training():
-    """The node that hosts the rendezvous takes the training with it. Here workers do not notice."""
+    """Elsewhere the training ends with the node that hosts the rendezvous. Here the workers do not notice a killed coordinator."""
     with Cluster(agents=2) as c:
         count = Counting(c)
         c.coordinator.kill()
@@ -94,8 +94,8 @@ def test_survivor_becomes_rank_0():
 
 
 def test_one_restart_budget():
-    """max_restarts and the restart count are each agent's own. Here failures on either node use one budget, and every rank of
-    a generation sees the same count."""
+    """Elsewhere each agent has its own max_restarts and restart count. Here failures on both nodes use one budget, and every rank
+    of a generation sees the same count."""
     script = ("echo $DDP_GENERATION $RANK $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS >> log\n"
               "while [ $(grep -c \"^$DDP_GENERATION \" log) -lt 2 ]; do sleep 0.01; done\n"
               "[ $RANK = $(($DDP_GENERATION % 2)) ] && exit 9\nexec sleep 1000\n")
@@ -112,7 +112,7 @@ def test_one_restart_budget():
 
 
 def test_bootstrap_id_is_new_each_generation():
-    """A restarted group meets the id of the last one. Here the id, the key and the port belong to one generation."""
+    """Elsewhere a restarted group can meet the previous group's id. Here id, key and port belong to one generation."""
     with Cluster(agents=1) as c:
         train = c.submit(c.write("train.yaml", "procs_per_node: 2\ndevice: cpu\ntrain:\n  model: {type: linear, in: 20, out: 1}\n"
                                                "  data: {type: synthetic, samples: 2048}\n  batch: 32\n  epochs: 1000000\n"))
@@ -126,8 +126,8 @@ def test_bootstrap_id_is_new_each_generation():
 
 
 def test_host_names_do_not_matter():
-    """A host name that others cannot resolve, or that means loopback, is handed out as the master's. Here it is an address
-    that the agent reaches others by, whatever the machine is called."""
+    """Elsewhere the master's host name may be one that other nodes cannot resolve, or one that means loopback. Here it is an
+    address from which the agent reaches others, whatever the machine's name is."""
     code = ("import os, socket, time\n"
             "at = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n"
             "if os.environ['RANK'] == '0':\n"
@@ -144,7 +144,7 @@ def test_host_names_do_not_matter():
         renamed = os.geteuid() == 0
         for name in ("n1", "n2"):
             c.start_agent(name)
-            if renamed:  # the same arguments, but on a machine of that name
+            if renamed:  # the same arguments, on a machine with that name
                 c.agents[name].kill()
                 c.agents[name].prefix = ["unshare", "--uts", "sh", "-c", 'hostname no-such-host.invalid && exec "$@"', "sh"]
                 c.agents[name].start()
@@ -157,7 +157,7 @@ def test_host_names_do_not_matter():
 
 
 def test_uneven_nodes():
-    """Every node must have as many workers. Here each has what it has, and every rank is told so."""
+    """Elsewhere all nodes must have the same number of workers. Here the numbers may differ, and every rank knows its node's."""
     with Cluster(agents=0) as c:
         c.start_agent("n1", slots=1)
         c.start_agent("n2", slots=3)

@@ -1,4 +1,4 @@
-"""Complaints about what a run has saved when it ends, and where it goes on."""
+"""Problems with what a run has saved when it ends, and with where it continues."""
 import glob
 import hashlib
 import json
@@ -10,7 +10,7 @@ from membership import rows
 
 
 def test_stop_saves_a_snapshot():
-    """Who stops a run must get every rank to save at the same step himself. Here it is one order: all ranks agree on a
+    """Elsewhere the user must make every rank save at the same step before a stop. Here one command does it: all ranks agree on a
     step, its snapshot is committed, then they end."""
     with Cluster(agents=2) as c:
         job = train(c, "stopped", 2, steps=1000000, every=100000)
@@ -29,8 +29,8 @@ def test_stop_saves_a_snapshot():
 
 
 def test_snapshots_are_whole():
-    """A killed save leaves a broken checkpoint, and the restart hangs on it. Here what was cut off is never looked at: of
-    many kills amid saving, each restart is from a committed one, and those are whole."""
+    """Elsewhere a killed save leaves a broken checkpoint, and the restart fails on it. Here incomplete snapshots are ignored: after
+    many kills during saves, each restart begins from a committed snapshot, and all of those are complete."""
     with Cluster(agents=1) as c:
         job = train(c, "saved", 1, steps=1000000, every=1, more="max_restarts: 8\n")
         out = os.path.join(c.dir, "saved")
@@ -61,8 +61,8 @@ def files_of(mark):
 
 
 def test_resized_job_sees_each_sample_once():
-    """Resumed amid an epoch, on another number of ranks, samples are lost or seen twice. Here there is one cursor: each
-    step has the loss of the same step of a run that was left alone."""
+    """Elsewhere a run that resumes within an epoch on another number of ranks loses or repeats samples. Here the run has one
+    position in the data: each step has the loss of the same step of an undisturbed run."""
     steps, amid = 400, False  # an epoch is 32 of them
     with Cluster(agents=2, slots=1) as c:
         whole = undisturbed(c, steps)

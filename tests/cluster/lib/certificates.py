@@ -1,4 +1,4 @@
-"""Certificates for tests, by the openssl program."""
+"""Makes certificates for tests with the openssl program."""
 import os
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""A real cluster for tests: daemons as child processes, conditions with deadlines, and nothing left behind.
+"""A real cluster for tests: daemons as child processes, conditions with deadlines, and no process left at the end.
 
     #!/usr/bin/python3
     from lib.cluster import Cluster
@@ -7,10 +7,9 @@
         c.wait_job(job, "succeeded")
         assert c.logs(job) == "hello\nhello\n"
 
-Every process started here carries DDP_TEST_ID in its environment, and so do the supervisors and workers that come of
-it: at the end whatever still carries this test's own value is killed by pid. Only conditions are waited for
-(wait_for), never a span of time. Ports lie below 32768. DDP_BIN names the programs; DDP_TEST_KEEP=1 keeps the
-directory of a failed test.
+Every process of a test has DDP_TEST_ID in its environment, the supervisors and workers included. At the end every process that still
+has this test's value is killed by its pid. Tests wait for conditions only (wait_for), never for a span of time. Ports are below 32768.
+DDP_BIN is the programs' directory; DDP_TEST_KEEP=1 keeps the directory of a failed test.
 """
 import fcntl
 import json
@@ -27,7 +26,7 @@ import time
 
 SOURCE = os.environ.get("DDP_SOURCE", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 BIN = os.environ.get("DDP_BIN", os.path.join(SOURCE, "build", "bin"))
-# Sanitizer builds are several times slower; DDP_TEST_SLOW stretches every deadline.
+# Sanitizer builds are several times slower; DDP_TEST_SLOW multiplies every deadline.
 SLOW = float(os.environ.get("DDP_TEST_SLOW", "1"))
 
 
@@ -40,7 +39,7 @@ class Timeout(AssertionError):
 
 
 def wait_for(condition, what, timeout=20.0):
-    """Polls until condition() is true and returns its value; raises Timeout naming `what`."""
+    """Polls until condition() is true and returns its value. Raises Timeout, which names `what`, at the deadline."""
     end = time.monotonic() + timeout * SLOW
     pause = 0.005
     while True:
@@ -57,7 +56,7 @@ _port_locks = []
 
 
 def free_port(first=20000, last=29000):
-    """A port below 32768 that nothing listens on, held against other tests of this machine by a file lock."""
+    """Returns a port below 32768 that nothing listens on. A file lock keeps other tests of this machine away from it."""
     lock_dir = os.path.join(tempfile.gettempdir(), "ddp-test-ports")
     os.makedirs(lock_dir, exist_ok=True)
     for _ in range(500):
@@ -76,7 +75,7 @@ def free_port(first=20000, last=29000):
 
 
 def alive(pid):
-    """False also for a zombie: a container's first process may reap late."""
+    """Whether the process lives. A zombie does not: a container's first process may reap late."""
     try:
         with open("/proc/%d/stat" % pid) as f:
             return f.read().rpartition(")")[2].split()[0] not in "ZX"
@@ -85,7 +84,7 @@ def alive(pid):
 
 
 def processes_with(entry):
-    """{pid: command line} of living processes whose environment holds the entry, as in "DDP_JOB_ID=7"."""
+    """Returns {pid: command line} of living processes whose environment has the entry, for example "DDP_JOB_ID=7"."""
     wanted = entry.encode()
     found = {}
     for name in os.listdir("/proc"):
@@ -105,7 +104,7 @@ def processes_with(entry):
 
 
 class Result:
-    """What a finished command left: code (negative: signal), out, err."""
+    """The result of a finished command: code (negative: signal), out, err."""
 
     def __init__(self, args, code, out, err):
         self.args, self.code, self.out, self.err = args, code, out, err
@@ -159,7 +158,7 @@ class Daemon:
 
 class Cluster:
     def __init__(self, agents=1, slots=2, coordinator_args=(), agent_args=(), network=None, start=True, config=""):
-        """config: lines for coordinator.yaml, "settle: 1s"."""
+        """config: lines for coordinator.yaml, for example "settle: 1s"."""
         self.id = "%x" % random.getrandbits(64)
         self.dir = tempfile.mkdtemp(prefix="ddp-test-")
         # Also when the tests themselves run inside of a batch system's job.
@@ -226,7 +225,7 @@ class Cluster:
         """Starts the agent of a node, or starts it again after a kill."""
         if name not in self.agents:
             count = len(self.agents)
-            first = 29700 + (os.getpid() * 31 + count * 40) % 900  # apart from other tests' ranges as far as it goes
+            first = 29700 + (os.getpid() * 31 + count * 40) % 900  # as far from other tests' ranges as possible
             self.agents[name] = Daemon(self, name, [
                 program("ddp-agent"), "--state", self.agent_state(name), "--node", name,
                 "--coordinator", "%s:%d" % (self.host, self.port), "--token", self.token,
@@ -268,7 +267,7 @@ class Cluster:
         return self.run([program("ddpctl"), *map(str, args)], check, timeout, env or self.client_env(), stdin, cwd)
 
     def popen(self, *args, **options):
-        """ddpctl in the background; killed at the end if it still runs."""
+        """Starts ddpctl in the background. It is killed at the end if it still runs."""
         options.setdefault("env", self.client_env())
         options.setdefault("cwd", self.dir)
         options.setdefault("stdin", subprocess.DEVNULL)
@@ -277,7 +276,7 @@ class Cluster:
         return process
 
     def submit(self, *args, cwd=None):
-        """ddpctl submit ...; the job's number."""
+        """Runs ddpctl submit. Returns the job's number."""
         return self.ddpctl("submit", "-o", "json", *args, cwd=cwd).json()["job"]
 
     def write(self, name, text):
@@ -299,7 +298,7 @@ class Cluster:
         return self.ddpctl("logs", job, *args).out
 
     def wait_job(self, job, *states, timeout=30.0):
-        """Until the job is in one of the states; an end in another state fails at once."""
+        """Waits until the job is in one of the states. Fails at once if the job ends in another state."""
         last = {}
 
         def reached():
@@ -322,7 +321,7 @@ class Cluster:
     # ---- what runs
 
     def processes(self, job=None):
-        """{pid: command} of all that came of this cluster; with a job: of its workers (and what they started)."""
+        """Returns {pid: command} of all processes of this cluster, or of a job's workers and their children."""
         mine = processes_with("DDP_TEST_ID=" + self.id)
         if job is not None:
             of_job = processes_with("DDP_JOB_ID=%d" % job)
@@ -361,8 +360,8 @@ class Cluster:
 
 
 class Network:
-    """Nodes as network namespaces on a bridge of this machine, each with its own host name, /tmp and processes seen
-    from outside. Needs root. cut(node) and heal(node) pull and plug its cable."""
+    """Nodes as network namespaces on a bridge of this machine, each with its own host name and /tmp. Their processes are visible
+    from outside. Needs root. cut(node) and heal(node) pull and plug the node's cable."""
 
     def __init__(self, names, family=4):
         v4 = "10.%d.%d." % (random.randint(64, 250), random.randint(0, 255))
@@ -401,7 +400,7 @@ class Network:
         subprocess.run(["ip", *args], check=True, stderr=subprocess.PIPE)
 
     def enter(self, name):
-        """The command prefix that puts a program onto the node: own network, host name and mounts."""
+        """Returns the command prefix that runs a program on the node, in its network, host name and mounts."""
         return ["nsenter", "--net=/run/netns/" + self.space[name], "unshare", "--uts", "--mount", "--propagation",
                 "private", "sh", "-c", 'hostname "$0" && exec "$@"', name]
 
@@ -412,7 +411,7 @@ class Network:
         self.ip("link", "set", self.device[name], "master", self.bridge)
 
     def close(self):
-        for device in self.device.values():  # with its namespace it would go too, but some time later
+        for device in self.device.values():  # it would go with its namespace too, but later
             subprocess.run(["ip", "link", "del", device], stderr=subprocess.DEVNULL)
         for space in self.space.values():
             subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL)

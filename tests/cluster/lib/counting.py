@@ -1,4 +1,4 @@
-"""A command job whose ranks count: step reports, a file a rank, and an end when they are told."""
+"""A command job whose ranks count: they report steps, write a file each, and end when they are told to."""
 import os
 
 from lib.cluster import wait_for
@@ -38,13 +38,13 @@ class Counting:
         return [self.read("step-%d" % rank) for rank in range(self.nodes)]
 
     def wait_growth(self, by=5):
-        """Every rank counts on from where it is now."""
+        """Waits until every rank has counted on from its present number."""
         before = self.steps()
         wait_for(lambda: all(now >= was + by for now, was in zip(self.steps(), before)),
                  lambda: "ranks to count on from %s: %s" % (before, self.steps()))
 
     def finish(self):
-        """The same processes end well, nothing was charged."""
+        """Checks that the same processes succeed and that no restart was counted."""
         assert self.read_pids() == self.pids, "other processes: %s, not %s" % (self.read_pids(), self.pids)
         self.cluster.write("finish", "")
         job = self.cluster.wait_job(self.job, "succeeded")

@@ -1,9 +1,9 @@
-"""What an unmodified distributed program looks like to the cluster: every rank all-reduces over Gloo, step after step.
+"""An unmodified distributed program: every rank all-reduces over Gloo, step after step.
 
     python3 gloo_loop.py [--steps N] [--pause SECONDS] [--quiet]
 
-Without --steps it goes on until it is stopped. Rank, pid and the first steps are printed at once, then every hundredth
-step; --quiet prints nothing after the first line. A rank that is stopped (SIGSTOP) leaves its peers waiting in all_reduce.
+Without --steps it runs until it is stopped. It prints rank, pid and the first steps at once, then every hundredth step; with --quiet
+it prints nothing after the first line. If a rank is stopped (SIGSTOP), its peers wait in all_reduce.
 """
 import argparse
 import os

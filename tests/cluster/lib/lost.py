@@ -1,4 +1,4 @@
-"""Nodes that can be lost: network namespaces with mounts of their own, and a train job that runs until it is told."""
+"""Nodes that can be lost (network namespaces with mounts of their own), and a train job that runs until it is told to end."""
 import json
 import os
 import sqlite3
@@ -23,7 +23,7 @@ train:
 
 
 class OwnMounts(Network):
-    """Each node with a /tmp/... of its own at <cluster>/out: no shared snapshots there."""
+    """Nodes that have a directory of their own at <cluster>/out, so they share no snapshots."""
 
     def enter(self, name):
         own, out = os.path.join(self.base, name + "-out"), os.path.join(self.base, "out")
@@ -48,14 +48,14 @@ def make(name, family=4):
 
 
 def submit_train(c, nodes, directory="out"):
-    """Runs until it is cancelled; returns once it has committed something to go on from."""
+    """Submits a train job that runs until it is cancelled. Returns once the job has committed a snapshot."""
     job = c.submit(c.write("job.yaml", TRAIN % (nodes, c.dir, directory)), cwd="/")
     wait_for(lambda: committed(c, job) > 400, "snapshots", 40)
     return job
 
 
 def first_node(c, job):
-    """The node of rank 0, and the other."""
+    """Returns the node of rank 0, and the other node."""
     one = c.job(job)["ranks"][0]["node"]
     return one, "n2" if one == "n1" else "n1"
 
@@ -65,7 +65,7 @@ def node_state(c, node):
 
 
 def cut_and_wait(c, node):
-    """Pulls the cable; prints how long it took until the node counted as lost."""
+    """Pulls the cable. Prints how long it took until the node counted as lost."""
     began = time.monotonic()
     c.network.cut(node)
     wait_for(lambda: node_state(c, node) == "lost", node + " to be lost", NOTICED_S)
@@ -82,7 +82,7 @@ def committed(c, job):
 
 
 def in_generation(c, job, generation):
-    """{pid: command} of the job's processes of one generation."""
+    """Returns {pid: command} of the job's processes of one generation."""
     def of(pid):
         try:
             with open("/proc/%d/environ" % pid, "rb") as f:
@@ -93,7 +93,7 @@ def in_generation(c, job, generation):
 
 
 def marks(path, generation):
-    """{step: whether COMMITTED.json lies beside it} of a generation's snapshots in a directory."""
+    """Returns {step: whether it has COMMITTED.json} of a generation's snapshots in a directory."""
     found = {}
     for name in os.listdir(path):
         if not name.endswith("-g%d" % generation):

@@ -1,15 +1,15 @@
-"""Nodes that are lost although all agents share this machine."""
+"""Ends a node as if its machine had died, although all agents share this machine."""
 import contextlib
 import os
 from signal import SIGKILL
 
 
 def kill_machine(c, node):
-    """The node's agent, its supervisors and their workers end at one time, as when its power goes: the agent first, so that
-    it sees nothing of the others' end."""
+    """Kills the node's agent, its supervisors and their workers at once, as when the power fails. The agent dies first, so that
+    it does not see the others end."""
     c.agents[node].kill()
     for pid in [pid for pid in c.processes() if on_node(pid, node)]:
-        with contextlib.suppress(ProcessLookupError):  # its parent's end was its own
+        with contextlib.suppress(ProcessLookupError):  # it ended with its parent
             os.kill(pid, SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""Hosts that come together: nodes as network namespaces with names of their own, `ddpctl run` typed on each."""
+"""Hosts of a run: network namespaces with names of their own, and `ddpctl run` typed on each."""
 import os
 import subprocess
 import sys
@@ -9,7 +9,7 @@ TOKEN = "00112233445566778899aabbccddeeff" * 2
 
 
 class Run:
-    """A ddpctl run in the background, its output in files."""
+    """A ddpctl run in the background, with its output in files."""
 
     def __init__(self, meeting, host, process, out, err):
         self.meeting, self.host, self.process, self.out_path, self.err_path = meeting, host, process, out, err
@@ -56,7 +56,7 @@ class Meeting(Cluster):
         self.names = {name: self.write_names(name, {}) for name in names}
 
     def write_names(self, host, own):
-        """The host's /etc/hosts: the others' addresses, and what else it knows of some."""
+        """Writes the host's /etc/hosts: the other hosts' addresses and extra names for some of them."""
         known = dict({name: self.network.address[name] for name in self.network.address}, **own)
         return self.write("hosts-" + host, "127.0.0.1 localhost\n" + "".join(
             "%s %s\n" % (address, name) for name, address in known.items()))

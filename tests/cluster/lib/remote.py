@@ -1,6 +1,6 @@
-"""Stand-ins for what starts programs on other hosts: `ssh` and `pbsdsh` as programs on PATH that enter the host's
-network namespace. Like the real ones they hand on nothing of the caller's environment (pbsdsh: the job's PBS_*
-variables), start in another directory, and what they started outlives them when they are killed."""
+"""Stand-ins for programs that start other programs on other hosts: `ssh` and `pbsdsh` as programs on PATH that enter the host's network
+namespace. Like the real ones they pass on nothing of the caller's environment (pbsdsh: the job's PBS_* variables), start in another
+directory, and leave the programs that they started running when they are killed."""
 import os
 import shlex
 
@@ -46,7 +46,7 @@ exit $code
 
 
 def stand_ins(meeting):
-    """Puts both on the PATH of the meeting's commands; returns the file in which they note what they were told."""
+    """Puts both stand-ins on the PATH of the meeting's commands. Returns the file in which they record their arguments."""
     bin_dir = os.path.join(meeting.dir, "bin")
     log = os.path.join(meeting.dir, "told")
     os.mkdir(bin_dir)

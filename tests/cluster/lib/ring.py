@@ -1,7 +1,7 @@
-"""A worker that sums a number around a ring of sockets, step after step, and prints each step: what a collective does,
-without a library. The first argument is a directory: rank R writes its pid to pid.R there, and does as the file do.R says
-(sleep; kernel; exit CODE; crash SIGNAL; say CODE WORDS...) once, when it finds one. "spin" as a further argument: it does not
-sleep while it waits for a peer."""
+"""A worker that sums a number around a ring of sockets, step after step, and prints each step, as a collective does but without a
+library. The first argument is a directory. Rank R writes its pid to pid.R there. When it finds a file do.R, it does once what the
+file says (sleep; kernel; exit CODE; crash SIGNAL; say CODE WORDS...). With "spin" as a further argument it does not sleep while it
+waits for a peer."""
 import os
 import socket
 import sys
@@ -16,7 +16,7 @@ with open(os.path.join(where, "tmp.%d" % rank), "w") as f:
     f.write(str(os.getpid()))
 os.rename(f.name, os.path.join(where, "pid.%d" % rank))
 
-# each listens; its address goes to a file; each dials the next
+# each rank listens, writes its address to a file, and connects to the next rank
 listener = socket.create_server(("127.0.0.1", 0))
 with open(os.path.join(where, "tmp.%d" % rank), "w") as f:
     f.write("%s %d" % listener.getsockname()[:2])
@@ -53,7 +53,7 @@ while True:
         os.unlink(order)
         if words[0] == "sleep":
             time.sleep(3600)
-        if words[0] == "kernel":  # a parent waits in the kernel until its child has become a program; this one waits too
+        if words[0] == "kernel":  # after vfork a parent waits in the kernel until its child runs a program, and this child does not yet
             fifo = os.path.join(where, "fifo")
             os.mkfifo(fifo)
             os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, fifo, os.O_RDONLY, 0)])

@@ -8,7 +8,7 @@ RING = os.path.join(SOURCE, "tests", "cluster", "lib", "ring.py")
 
 
 def ring(c, *words, procs=3, nodes=1, options=(), extra="", wait=True):
-    """Ranks that sum around a ring; the job and the directory that they meet in. extra: lines of the job file."""
+    """Submits ranks that sum around a ring. Returns the job and the directory where they meet. extra: lines of the job file."""
     number = len([n for n in os.listdir(c.dir) if n.startswith("ring-")])
     where = os.path.join(c.dir, "ring-%d" % number)
     os.mkdir(where)
@@ -27,7 +27,7 @@ def pid_of(where, rank):
 
 
 def act(where, rank, words):
-    """What the rank does instead of its next step."""
+    """Tells the rank what to do instead of its next step."""
     with open(os.path.join(where, "order"), "w") as f:
         f.write(words)
     os.rename(f.name, os.path.join(where, "do.%d" % rank))
@@ -38,7 +38,7 @@ def why(c, job):
 
 
 def await_verdict(c, job, verdict, rank, timeout=30):
-    """Until the verdict names the rank; what it said."""
+    """Waits until the verdict names the rank. Returns the answer of ddpctl why."""
     seen = {}
 
     def named():

@@ -1,9 +1,10 @@
-"""The coordinator's services for Python: stubs made from proto/ddp.proto by protoc and grpc's own plugin.
+"""The coordinator's services for Python, with stubs that protoc and gRPC's plugin make from proto/ddp.proto.
 
     rpc = connect("unix:/state/coordinator.sock")        # or "127.0.0.1:29600", token="..."
     rpc.cluster.SubmitJob(pb.SubmitJobRequest(...))
 
-Skips the test (exit 77) where python3-grpcio or the plugin is not installed."""
+Skips the test (exit 77) if python3-grpcio or the plugin is not installed.
+"""
 import collections
 import os
 import queue
@@ -47,7 +48,7 @@ Services = collections.namedtuple("Services", "channel cluster agent rendezvous 
 
 
 class _Token(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamStreamClientInterceptor):
-    """Adds the authorization header; call credentials would want TLS."""
+    """Adds the authorization header. gRPC's own call credentials would need TLS."""
 
     def __init__(self, token):
         self.metadata = (("authorization", "Bearer " + token),)
@@ -71,7 +72,7 @@ class _Details(grpc.ClientCallDetails):
 
 
 def connect(address, token=None, credentials=None, options=()):
-    # A channel of its own each time (grpcio shares connections otherwise), which looks for a server that comes back.
+    # Each call makes a new channel (grpcio shares connections otherwise), which keeps looking for a server that comes back.
     options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1),
                ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200), *options]
     channel = (grpc.secure_channel(address, credentials, options) if credentials
@@ -82,7 +83,7 @@ def connect(address, token=None, credentials=None, options=()):
 
 
 def code_of(call, *args, **options):
-    """The status code that a call ends with, as its name; a stream is read to its end."""
+    """Returns the name of the status code of a call. A stream is read to its end."""
     try:
         answer = call(*args, timeout=options.pop("timeout", 10), **options)
         if hasattr(answer, "__next__"):
@@ -94,8 +95,8 @@ def code_of(call, *args, **options):
 
 
 class FakeAgent:
-    """A node's agent that only talks: it keeps the newest wish, and says of the spawns in it what the test tells it to.
-    Log reads are answered from `files`: {(job, local_rank, standard_error): bytes}. gpus: their UUIDs."""
+    """A node's agent that only talks: it keeps the newest wish, and reports about the spawns in it what the test tells it to.
+    It answers log reads from `files`: {(job, local_rank, standard_error): bytes}. gpus: their UUIDs."""
 
     def __init__(self, rpc, node, slots=2, instance=None, heartbeat=0.2, gpus=(), nccl=""):
         self.rpc, self.node, self.slots, self.instance = rpc, node, slots, instance or "i-" + node
@@ -177,7 +178,7 @@ class FakeAgent:
                                                spawns=list(self.state.values()))))
 
     def exit(self, job, code=0, signal=0, **more):
-        """All of the job's processes here end."""
+        """Reports that all of the job's processes here have ended."""
         with self.changed:
             for (j, _), fact in self.state.items():
                 if j == job and fact.state != "exited":
@@ -210,12 +211,12 @@ class FakeAgent:
             metrics=[pb.Metric(name=k, value=v) for k, v in metrics.items()])])))
 
     def group(self, job):
-        """The job's part of the newest wish, or None."""
+        """Returns the job's part of the newest wish, or None."""
         with self.changed:
             return next((g for g in (self.wish.groups if self.wish else ()) if g.job == job), None)
 
     def close(self):
-        """The stream ends; nobody says goodbye."""
+        """Ends the stream without a goodbye."""
         self.call.cancel()
         self.out.put(None)
         self.reader.join(5)

@@ -1,5 +1,5 @@
-"""A real Slurm for tests: slurmctld on this machine and a slurmd in a network namespace for each node, each with a
-host name, an address and ports of its own.
+"""A real Slurm for tests: slurmctld on this machine, and for each node a slurmd in a network namespace with a host name, an address and
+ports of its own.
 
     from lib.slurm import Slurm
     with Slurm() as s:
@@ -7,8 +7,8 @@ host name, an address and ports of its own.
         assert job.code == 0, job
         print(job.out)
 
-The tests skip (exit 77) where Slurm is not installed or namespaces cannot be made. All paths lie in the directory of
-the test; munge is not needed, nothing is started by the system and nothing stays.
+Tests skip (exit 77) if Slurm is not installed or if namespaces cannot be made. All paths are in the test's directory. munge is not
+needed, the system starts nothing, and nothing stays.
 """
 import os
 import shutil
@@ -59,7 +59,7 @@ PartitionName=test Nodes={names} Default=YES MaxTime=INFINITE State=UP
 
 
 def need_slurm():
-    """Skips the test where Slurm is not there."""
+    """Skips the test if Slurm is not installed."""
     need_root()
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
@@ -100,7 +100,7 @@ class Slurm(Cluster):
         return os.path.join(self.dir, name)
 
     def enter(self, name):
-        """The command prefix that puts a program onto a node, where the nodes know each other's names."""
+        """Returns the command prefix that runs a program on a node, where the nodes know each other's names."""
         return [*self.network.enter(name), "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', self.path("hosts")]
 
     def start_slurm(self):
@@ -128,8 +128,8 @@ class Slurm(Cluster):
     # ---- jobs
 
     def sbatch(self, script, *args, wait=False, timeout=60.0, env=None):
-        """Submits the text of a script. wait: until it has ended; a Result with the script's own code and what it
-        wrote. Else the job's number; output(number) is what it has written so far."""
+        """Submits the text of a script. With wait it returns, after the script's end, a Result with its exit code and output. Otherwise
+        it returns the job's number; output(number) returns the output so far."""
         path = self.write("script-%d.sh" % len(os.listdir(self.dir)), "#!/bin/bash\n" + script + "\n")
         return self.sbatch_file(path, *args, wait=wait, timeout=timeout, env=env)
 
@@ -146,7 +146,7 @@ class Slurm(Cluster):
         return Result(done.args, done.code, self.output(number), done.err + self.output(number, "err"))
 
     def popen_sbatch(self, path, *args, script_args=()):
-        """In the background: it looks at its job every ten seconds only."""
+        """Runs sbatch --wait in the background, because it looks at its job only every ten seconds."""
         process = subprocess.Popen(["sbatch", "--output=/dev/null", *args, path, *script_args], env=self.env,
                                    cwd=self.dir, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self.started.append(process)
@@ -160,7 +160,7 @@ class Slurm(Cluster):
             return ""
 
     def job_state(self, job):
-        """As Slurm shows it, "RUNNING"."""
+        """Returns the state as Slurm shows it, for example "RUNNING"."""
         shown = self.run(["scontrol", "-o", "show", "job", str(job)]).out
         return shown.partition("JobState=")[2].split(" ")[0]
 
@@ -173,8 +173,8 @@ class Slurm(Cluster):
             text, job, self.output(job), self.output(job, "err")), timeout)
 
     def start_again(self, job):
-        """Slurm lets a requeued job wait for minutes, counted from the end of what it ran: here two seconds, since a
-        node takes a start in the second of the kill for the one that was killed."""
+        """Starts a requeued job. Slurm would let it wait for minutes after its previous end. Here it waits two seconds: a node takes a
+        start within the second of the kill for the killed one."""
         begin = time.time() + 2
 
         def runs():
@@ -187,7 +187,7 @@ class Slurm(Cluster):
         self.run(["scancel", *args, str(job)], check=True)
 
     def wait_no_job_processes(self, timeout=30.0):
-        """Until nothing runs that a job started: all that carries this test's mark but Slurm's own daemons."""
+        """Waits until no process of a job runs, that is, no process with this test's mark except Slurm's daemons."""
         own = {p.pid for p in [*self.daemons, *self.started]}
 
         def left():

@@ -1,4 +1,4 @@
-"""What goes wrong in tests/cluster/soak: faults one after the other, and a foe that attacks all the while."""
+"""The faults of tests/cluster/soak, one after the other, and an attacker that works all the time."""
 import collections
 import contextlib
 import json
@@ -51,7 +51,7 @@ class Faults:
         return [self.c.coordinator, *self.c.agents.values()]
 
     def restart_what_ended(self):
-        """A daemon that nobody killed has crashed: that is counted, and it starts again."""
+        """Starts daemons that have ended. One that this test did not kill has crashed, and is counted."""
         for daemon in self.daemons():
             if not daemon.running():
                 self.crashes += 1
@@ -85,7 +85,7 @@ class Faults:
         let_pass(self.dice.uniform(0, 2))
 
     def stop_daemon(self):
-        """Longer than the silence after which a node is lost (9 s), at times."""
+        """Stops a daemon, at times for longer than the silence after which a node is lost (9 s)."""
         daemon = self.dice.choice((self.c.coordinator, self.dice.choice(list(self.c.agents.values()))))
         self.note("stop " + daemon.name)
         daemon.signal(SIGSTOP)
@@ -93,7 +93,7 @@ class Faults:
         daemon.signal(SIGCONT)
 
     def stop_process(self):
-        """Shorter than any lease: a supervisor that stands still cannot end its workers in time."""
+        """Stops a process for less than any lease, because a stopped supervisor cannot end its workers in time."""
         found = self.processes("ddp-supervisor", "ddp-trainer", "run.sh")
         if not found:
             return
@@ -117,7 +117,7 @@ class Faults:
         self.cut.clear()
 
     def fill_disk(self):
-        """Jobs are asked for meanwhile; at times the coordinator has to start without room, too."""
+        """Fills the disk. Jobs are submitted meanwhile, and at times the coordinator has to start on the full disk."""
         dies = self.dice.random() < 0.4
         self.note("disk full" + (", kill coordinator" if dies else ""))
         filler = os.path.join(self.c.state, "filler")
@@ -134,8 +134,8 @@ class Faults:
             os.unlink(filler)
 
 
-class Foe:
-    """Attacks the coordinator from a namespace of its own, one attack after the other, until it is stopped."""
+class Attacker:
+    """Attacks the coordinator from a namespace of its own, with one attack after the other, until it is stopped."""
 
     def __init__(self, cluster, host, dice):
         self.c, self.host = cluster, host
@@ -178,7 +178,7 @@ class Foe:
             self.note_memory()
 
     def note_memory(self):
-        with contextlib.suppress(OSError, StopIteration):  # it may be dead just now
+        with contextlib.suppress(OSError, StopIteration):  # the coordinator may be dead at this moment
             with open("/proc/%d/status" % self.c.coordinator.pid) as f:
                 self.peak_kb = max(self.peak_kb, next(int(line.split()[1]) for line in f if line.startswith("VmHWM")))
 

@@ -1,4 +1,4 @@
-"""The jobs of tests/cluster/soak: submitted, looked at, and judged at the end by what they left."""
+"""The jobs of tests/cluster/soak: submitting them, watching them, and checking at the end what they left."""
 import collections
 import glob
 import json
@@ -11,10 +11,10 @@ from lib.cluster import Result, Timeout, wait_for
 
 ENDED = ("succeeded", "failed", "cancelled")
 OPEN_MOST = 4
-STILL_S = 120  # a job with its ranks placed that shows nothing new for longer hangs
+STILL_S = 120  # a job with placed ranks that shows nothing new for this long hangs
 STEPS = 3000
 
-# A rank holds its lock while it lives; whoever finds it taken is a second one.
+# A rank holds its lock while it lives. A process that finds the lock taken is a second copy of the rank.
 SCRIPT = """exec 8> lock-$DDP_JOB_ID-$RANK
 flock -n 8 || { echo "job $DDP_JOB_ID generation $DDP_GENERATION on $DDP_NODE" >> overlap; exit 1; }
 i=0
@@ -52,7 +52,7 @@ train:
 
 
 def final_bits(directory):
-    """The parameters alone: the file's header names the generation. None: there are none."""
+    """Returns the digest of the parameters without the file's header, which names the generation. None: no parameters."""
     for path in sorted(glob.glob("%s/step-%d-g*/model.safetensors" % (directory, STEPS)))[-1:]:
         with open(path, "rb") as f:
             data = f.read()
@@ -79,7 +79,7 @@ class Jobs:
         self.slow = 0.0         # the longest wait for an answer
 
     def ddpctl(self, *args):
-        """One that hangs has not answered."""
+        """Runs ddpctl. A call that hangs counts as not answered."""
         try:
             return self.c.ddpctl(*args, check=False)
         except subprocess.TimeoutExpired:
@@ -91,7 +91,7 @@ class Jobs:
         self.made[job.name] = job
         done = self.ddpctl("submit", "-o", "json", self.c.write(job.name + ".yaml", text))
         if done.code != 0:
-            self.refused += 1  # nothing was promised
+            self.refused += 1  # the job was not acknowledged
             return None
         number = done.json()["job"]
         self.acknowledged[number] = job.name
@@ -109,7 +109,7 @@ class Jobs:
         return self.submit(job, TRAIN % (job.name, *shape, STEPS, job.out))
 
     def reference(self):
-        """Undisturbed runs, whose bits all later ones of the shape must have."""
+        """Makes undisturbed runs. All later runs of the same shape must have their bits."""
         for shape in ((2, 1), (1, 2)):
             number = self.train(shape)
             self.c.wait_job(number, "succeeded", timeout=120)
@@ -130,7 +130,7 @@ class Jobs:
     # ---- looking
 
     def status(self, number):
-        """None where the coordinator does not answer now."""
+        """Returns None if the coordinator does not answer now."""
         began = time.monotonic()
         done = self.ddpctl("status", number, "-o", "json")
         self.slow = max(self.slow, time.monotonic() - began)
@@ -155,7 +155,7 @@ class Jobs:
                 print("hangs: job %d: %s\n%s" % (number, shows, self.c.describe(number)))
 
     def settle(self, seconds):
-        """All faults are over: what is open must end."""
+        """All faults are over. Waits until all unfinished jobs have ended."""
         def over():
             self.look()
             return not self.open()

@@ -1,4 +1,4 @@
-"""A train job of which every step can be told by its loss: the mean over just that step's samples."""
+"""A train job whose steps can be recognised by their loss, which is the mean over just the step's samples."""
 import os
 
 from lib.cluster import wait_for
@@ -18,13 +18,13 @@ device: cpu
 
 
 def train(c, name, nodes, steps, every=100, more="max_restarts: 1\n"):
-    """The job's number. nodes: 2, or "1:2". more: lines of the job file."""
+    """Submits a train job and returns its number. nodes: 2, or "1:2". more: lines of the job file."""
     nodes = '"%s"' % nodes if isinstance(nodes, str) else nodes
     return c.submit(c.write(name + ".yaml", JOB % (nodes, more, steps, os.path.join(c.dir, name), every)))
 
 
 def runs_on(c, job, *nodes):
-    """Waits until it does steps on exactly these; returns its status."""
+    """Waits until the job does steps on exactly these nodes. Returns its status."""
     def reached():
         status = c.job(job)
         assert status["state"] not in ("succeeded", "failed", "cancelled"), "too late: " + c.describe(job)
@@ -42,7 +42,7 @@ def same(a, b, step):
 
 
 def losses(c, job):
-    """{step: its loss}; what was done twice was the same."""
+    """Returns {step: its loss}. Steps that were done twice must have had the same loss."""
     found = {}
     for point in c.ddpctl("metrics", job, "-o", "json").json()["points"]:
         if point["name"] == "loss":
@@ -58,7 +58,7 @@ def undisturbed(c, steps):
 
 
 def ends_whole(c, job, whole, steps, generation, restarts):
-    """Each step, whatever the world size was then, saw the samples that it saw undisturbed."""
+    """Checks that each step, at whatever world size, saw the same samples as in the undisturbed run."""
     status = c.wait_job(job, "succeeded", timeout=90)
     assert (status["generation"], status["restarts_used"]) == (generation, restarts), status
     wait_for(lambda: steps in losses(c, job), "its last loss")

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 BIN = os.environ.get("DDP_BIN", os.path.join(os.path.dirname(__file__), "../../../build/bin"))
-OWNER = os.urandom(8).hex()  # of this test run: no other run's processes carry it
+OWNER = os.urandom(8).hex()  # marks the processes of this test run
 DEADLINE = 30.0
 
 
@@ -19,7 +19,7 @@ def boot_ms():
 
 
 def wait_for(what, condition, deadline=DEADLINE):
-    """Polls until condition() is true; returns what it gave."""
+    """Polls until condition() is true and returns its value."""
     end = time.monotonic() + deadline
     while True:
         value = condition()
@@ -31,7 +31,7 @@ def wait_for(what, condition, deadline=DEADLINE):
 
 
 def marked(spawn_id=None):
-    """Live processes of this test run, or of one spawn: pid -> command."""
+    """Returns {pid: command} of the live processes of this test run, or of one spawn."""
     found = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -122,7 +122,7 @@ class Supervisor:
         return order
 
     def pump(self, timeout=0.05):
-        """Takes what has arrived; False when the supervisor is gone."""
+        """Reads what has arrived. Returns False when the supervisor is gone."""
         self.socket.settimeout(timeout)
         try:
             data = self.socket.recv(1 << 20)

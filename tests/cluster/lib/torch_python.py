@@ -1,7 +1,7 @@
-"""Interpreters with torch, for the tests that want one; a test that finds none skips and says what is missing.
+"""Python interpreters with torch for tests. A test that finds no such interpreter skips and says what is missing.
 
-debian() is what scripts/setup installs (python3-torch: old, but numerics and Gloo work; its torchrun does not start).
-recent() is an interpreter whose torchrun works: DDP_TORCH_PYTHON, or what `torchrun` in PATH belongs to.
+debian() is the one that scripts/setup installs (python3-torch: old; numerics and Gloo work, its torchrun does not start).
+recent() is an interpreter whose torchrun works: DDP_TORCH_PYTHON, or the interpreter of `torchrun` in PATH.
 """
 import functools
 import os
@@ -20,7 +20,7 @@ def _says(command):
 
 
 def imports_torch(python):
-    """The version of its torch, or None."""
+    """Returns the version of the interpreter's torch, or None."""
     ok, said = _says([python, "-c", "import torch.distributed as d; assert d.is_gloo_available()\n"
                       "import torch; print(torch.__version__)"])
     return said.splitlines()[-1] if ok else None
@@ -32,7 +32,7 @@ def skip(reason):
 
 
 def debian():
-    """An interpreter that imports torch, any version from 1.13 on; skips the test where there is none."""
+    """Returns an interpreter that imports torch 1.13 or newer. Skips the test if there is none."""
     python = "/usr/bin/python3"
     if os.path.exists(python) and imports_torch(python):
         return python
@@ -41,7 +41,7 @@ def debian():
 
 @functools.lru_cache(None)
 def find_recent():
-    """(interpreter, what is wrong): the interpreter is None where no torchrun starts."""
+    """Returns (interpreter, reason). The interpreter is None if no torchrun starts."""
     python = os.environ.get("DDP_TORCH_PYTHON")
     if not python:
         script = shutil.which("torchrun")
@@ -50,13 +50,13 @@ def find_recent():
         with open(script, "rb") as f:
             first = f.readline().decode(errors="replace")
         python = first[2:].split()[0] if first.startswith("#!") else sys.executable
-    # Debian's imports, prints its --help, and then does not start.
+    # Debian's torchrun imports torch and prints its --help, but does not start.
     ok, said = _says([python, "-m", "torch.distributed.run", "--standalone", "--no_python", "true"])
     return (python, "") if ok else (None, "torchrun of %s does not start: %s" % (python, said[-300:]))
 
 
 def recent(why=None):
-    """An interpreter whose torchrun works; skips the test where there is none."""
+    """Returns an interpreter whose torchrun works. Skips the test if there is none."""
     python, wrong = find_recent()
     if not python:
         skip("; ".join(filter(None, [why, wrong])))
@@ -64,5 +64,5 @@ def recent(why=None):
 
 
 def torchrun(*args):
-    """torchrun as a command, of recent()."""
+    """Returns the torchrun command of recent()."""
     return [recent(), "-m", "torch.distributed.run", *map(str, args)]

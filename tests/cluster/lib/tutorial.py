@@ -1,4 +1,4 @@
-"""Judges the lines of examples/pytorch/train.py, whoever started it."""
+"""Checks the lines that examples/pytorch/train.py prints, whichever launcher started it."""
 import os
 import re
 
@@ -10,7 +10,7 @@ SAMPLES, BATCH = 2048, 32
 
 
 def parse(text):
-    """([epochs of each start of the program, by rank], epochs saved, epochs resumed at), in the order of the lines."""
+    """Returns ([epochs of each start of the program, by rank], saved epochs, epochs resumed at), in the order of the lines."""
     ran, saved, resumed = {}, [], []
     for line in text.splitlines():
         epoch = re.fullmatch(r"\[GPU(\d+)\] Epoch (\d+) \| Batchsize: (\d+) \| Steps: (\d+)", line)
@@ -28,7 +28,7 @@ def parse(text):
 
 
 def unmixed(text):
-    """torchrun lets its ranks write into one another's lines (a line, and then its end); ddpctl run does not."""
+    """Separates lines that ranks wrote into each other, which torchrun allows and ddpctl run does not."""
     return re.sub(r"\n+", "\n", re.sub(r"(?=\[GPU|Epoch \d+ \| Training|Resuming)", "\n", text)).lstrip("\n")
 
 
@@ -40,11 +40,11 @@ def undisturbed(text, world, epochs, every):
 
 
 def killed_once(text, world, epochs, every):
-    """Every rank did every epoch, and went on at the one after the last snapshot. Returns where."""
+    """Checks that every rank did every epoch, and continued after the last snapshot. Returns that epoch."""
     ran, saved, resumed = parse(text)
     assert len(resumed) == world and len(set(resumed)) == 1, text[-3000:]
     start, steps = resumed[0], -(-SAMPLES // world // BATCH)
-    # The last snapshot may be whole although its line never came: the process was stopped between the two.
+    # The last snapshot may be complete although its line is missing: the process was stopped between the two.
     last = max(epoch for epoch in saved if epoch < start)
     assert start - 1 in (last, last + every) and (start - 1) % every == 0, text[-3000:]
     assert sorted(set(saved) | {start - 1}) == list(range(0, epochs, every)), text[-3000:]
@@ -59,7 +59,7 @@ def killed_once(text, world, epochs, every):
 
 
 def rank_pid(c, rank):
-    """The process of a rank that belongs to this test and is none of ddp's own programs."""
+    """Returns the process of a rank that belongs to this test and is not one of ddp's own programs."""
     mine = processes_with("DDP_TEST_ID=" + c.id)
     ranks = processes_with("RANK=%d" % rank)
     found = [pid for pid in mine if pid in ranks and "train.py" in mine[pid]]
@@ -68,5 +68,5 @@ def rank_pid(c, rank):
 
 
 def wait_snapshot(text, epoch=2, timeout=60):
-    """Until the lines that text() returns say that the epoch's snapshot is there."""
+    """Waits until the lines of text() say that the epoch's snapshot exists."""
     wait_for(lambda: "Epoch %d | Training snapshot saved" % epoch in text(), lambda: "a snapshot:\n" + text(), timeout)

@@ -1,5 +1,5 @@
-"""What a stranger without a token can throw at the coordinator's port: silent connections, connections that only say
-that they speak HTTP/2, and streams that are opened and reset at once."""
+"""Raw bytes that a client without a token can send to the coordinator's port: silent connections, connections that only say that they
+speak HTTP/2, and streams that are opened and reset at once."""
 import select
 import socket
 import struct
@@ -13,12 +13,12 @@ def frame(kind, flags=0, stream=0, payload=b""):
 
 
 def text(index, value):
-    """A header whose name is in HPACK's static table and whose value is not kept."""
+    """Encodes a header whose name is in HPACK's static table and whose value is not stored."""
     return bytes([index, len(value)]) + value
 
 
 def request(path):
-    """:method POST, :scheme http, and what gRPC wants besides."""
+    """Encodes :method POST, :scheme http, and the other headers that gRPC requires."""
     return (b"\x83\x86" + text(4, path) + text(1, b"x") + b"\x0f\x10" + bytes([16]) + b"application/grpc" +
             b"\x00\x02te\x08trailers")
 
@@ -28,21 +28,21 @@ def hello():
 
 
 def resets(first, count, path=b"/ddp.v1.Cluster/ListNodes"):
-    """Frames that open `count` streams from `first` on (odd) and reset each at once."""
+    """Returns frames that open `count` streams, from `first` (odd) on, and reset each at once."""
     head, cancel = request(path), struct.pack(">I", 8)
     return b"".join(frame(HEADERS, 4, stream, head) + frame(RST_STREAM, 0, stream, cancel)
                     for stream in range(first, first + 2 * count, 2))
 
 
 def dial(address, data=b""):
-    """A connection that waits for nothing; what it says goes as far as it goes at once."""
+    """Opens a connection that never blocks. It sends as much of the data as fits at once."""
     s = socket.create_connection(address, timeout=10)
     s.setblocking(False)
     try:
         if data:
             s.send(data)
     except OSError:
-        pass  # dropped already
+        pass  # the connection was dropped already
     return s
 
 
@@ -58,7 +58,7 @@ def closed(s):
 
 
 def push(address, data, patience):
-    """Sends all it can until the other side hangs up or does nothing for `patience` seconds; bytes taken, hung up."""
+    """Sends until the other side closes or takes nothing for `patience` seconds. Returns (bytes taken, whether it closed)."""
     sent, view = 0, memoryview(data)
     with socket.create_connection(address, timeout=patience) as s:
         s.setblocking(False)
