@@ -1,4 +1,4 @@
-# What the GPU plugin is built with. DDP_CUDA_FOUND says whether it is built; DDP_CUDA_LIBRARY_DIRS where its libraries lie.
+# Finds what the GPU plugin is built with. DDP_CUDA_FOUND: whether it is built. DDP_CUDA_LIBRARY_DIRS: where its libraries are.
 set(DDP_CUDA AUTO CACHE STRING "The GPU plugin: AUTO (when a CUDA toolkit is found), ON or OFF")
 set_property(CACHE DDP_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(DDP_CUDA_ARCHITECTURES "80;90;100" CACHE STRING "The GPUs that kernels are compiled for")
@@ -27,7 +27,7 @@ macro(ddp_find_cuda)
   list(JOIN missing ", " missing)
 endmacro()
 
-# NCCL's and cuDNN's headers and libraries: NCCL is linked, cuDNN opened when it is wanted.
+# Headers and libraries of NCCL and cuDNN: NCCL is linked, cuDNN is loaded on first use.
 macro(ddp_find_cuda_libraries)
   set(hints ${CUDAToolkit_ROOT} ${CUDAToolkit_TARGET_DIR} ${CUDAToolkit_LIBRARY_ROOT})
   find_path(DDP_NCCL_INCLUDE nccl.h HINTS ${DDP_NCCL_ROOT} ${hints} PATH_SUFFIXES include)

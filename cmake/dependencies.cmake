@@ -1,4 +1,4 @@
-# Debian 12 names are in scripts/setup.
+# scripts/setup has the names of the Debian 12 packages.
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
@@ -9,7 +9,7 @@ pkg_check_modules(UV REQUIRED IMPORTED_TARGET libuv)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 find_program(PROTOC_C protoc-c REQUIRED)
-# Not by pkg-config: grpc.pc asks for some fifty abseil libraries that a dynamic link does not want.
+# Not by pkg-config: grpc.pc lists about fifty abseil libraries that a dynamic link does not need.
 find_library(GRPC_LIBRARY grpc REQUIRED)
 find_library(GPR_LIBRARY gpr REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)

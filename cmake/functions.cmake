@@ -7,7 +7,7 @@ function(ddp_library name)
   target_link_libraries(${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
 endfunction()
 
-# ddp_program(name SOURCES main.c LINK libs...): into build/bin and, on install, into bin
+# ddp_program(name SOURCES main.c LINK libs...): a program in build/bin, which is installed into bin
 function(ddp_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
@@ -17,11 +17,11 @@ function(ddp_program name)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
-# A test counts two processors of `ctest -j`, one that mostly waits one (ddp_tests_wait):
-# so those run beside the others.
+# `ctest -j` counts a test as two processors, and a test that mostly waits as one (ddp_tests_wait), so that it runs beside
+# other tests.
 set(DDP_TEST_PROCESSORS PROCESSORS 2)
 
-# ddp_unit_test(name LINK libs... [SOURCES extra.c] [TIMEOUT seconds]): one cmocka program from name.c
+# ddp_unit_test(name LINK libs... [SOURCES extra.c] [TIMEOUT seconds]): a cmocka program from name.c
 function(ddp_unit_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -40,7 +40,7 @@ function(ddp_unit_test name)
                        ENVIRONMENT "${DDP_SANITIZER_ENV}")
 endfunction()
 
-# ddp_script_test(name SCRIPT path [ARGS ...] [TIMEOUT s] [LABELS l]): exit 0 passes, 77 is a skip with a reason
+# ddp_script_test(name SCRIPT path [ARGS ...] [TIMEOUT s] [LABELS l]): exit code 0 passes, 77 skips and prints the reason
 function(ddp_script_test name)
   cmake_parse_arguments(arg "SERIAL" "SCRIPT;TIMEOUT" "ARGS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -56,8 +56,8 @@ function(ddp_script_test name)
 endfunction()
 
 # ddp_fuzz_target(name LINK libs... [SOURCES extra.c] [SECONDS s]): fuzz_<name>.c holds LLVMFuzzerTestOneInput, and
-# seeds/<name>/ its first inputs. The fuzz preset makes a libFuzzer program of it that the test runs for some seconds;
-# every other build links a driver that runs the seeds and a fixed set of mutations of them.
+# seeds/<name>/ its first inputs. With the fuzz preset this is a libFuzzer program, which the test runs for some seconds. In
+# every other build a driver runs the seeds and a fixed set of mutations of them.
 function(ddp_fuzz_target name)
   cmake_parse_arguments(arg "" "SECONDS" "SOURCES;LINK" ${ARGN})
   set(target fuzz_${name})

@@ -8,8 +8,8 @@ set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-# Installed programs look for libraries beside themselves first, so that a bundle of both may lie anywhere. An RPATH (no
-# RUNPATH) holds for the libraries' own libraries, too.
+# Installed programs look for libraries in ../lib first, so that a bundle of both works in any directory. An RPATH (not a
+# RUNPATH) also applies to the libraries that these libraries need.
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 add_link_options(LINKER:--disable-new-dtags)
 if(NOT CMAKE_BUILD_TYPE)
@@ -28,10 +28,10 @@ if(DDP_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# Every program is hardened: position-independent, with all symbols bound at start and the tables that this fills read-only
-# from then on, no executable stack, guarded stacks, checked copies, and landing pads for indirect jumps where the processor
-# has them. tests/unit/deploy/hardened looks at the installed programs. Checked copies want an optimizing compiler, and the
-# sanitizers have checks of their own.
+# Every program is hardened: it is position-independent, binds all symbols at start into tables that are read-only afterwards, and
+# has no executable stack, guarded stacks, checked copies, and landing pads for indirect jumps if the processor supports them.
+# tests/unit/deploy/hardened checks the installed programs. Checked copies need an optimizing compiler, and sanitizers have checks
+# of their own.
 include(CheckPIESupported)
 include(CheckCCompilerFlag)
 check_pie_supported(LANGUAGES C)
@@ -49,10 +49,10 @@ if(NOT DDP_SANITIZE AND NOT DDP_FUZZ)
   add_compile_options("$<$<AND:$<COMPILE_LANGUAGE:C>,$<NOT:$<CONFIG:Debug>>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=3>")
 endif()
 
-# Our own code only; generated code is compiled without these. Tables leave out fields that are zero.
+# For our own code; generated code is compiled without these. Tables may leave out fields that are zero.
 set(DDP_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
                  -Wwrite-strings -Wno-missing-field-initializers -Werror)
 
-# The libraries are not built with ThreadSanitizer: what happens inside them is not its business.
+# The system's libraries are not built with ThreadSanitizer, so it ignores their modules.
 set(DDP_SANITIZER_ENV "TSAN_OPTIONS=ignore_noninstrumented_modules=1"
     "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0")

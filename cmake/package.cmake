@@ -1,10 +1,10 @@
-# `cpack` makes two packages of what `cmake --install` installs: a .tar.gz that brings every library but glibc's, CUDA's and
-# the driver's, and runs from wherever it is unpacked; and a Debian package. What is done to each: deploy/package.
+# `cpack` makes two packages from what `cmake --install` installs: a .tar.gz with every library except those of glibc, CUDA and
+# the driver, which runs from the directory where it is unpacked; and a Debian package. deploy/package adapts each of them.
 set(CPACK_VERBATIM_VARIABLES ON)
 find_program(DDP_SHLIBDEPS dpkg-shlibdeps)
 mark_as_advanced(DDP_SHLIBDEPS)
 set(CPACK_GENERATOR TGZ)
-if(DDP_SHLIBDEPS) # elsewhere there is no .deb to be made
+if(DDP_SHLIBDEPS) # without dpkg-shlibdeps no .deb can be made
   list(APPEND CPACK_GENERATOR DEB)
 endif()
 set(CPACK_PACKAGE_NAME ddp)
@@ -32,6 +32,6 @@ string(JOIN "\n" CPACK_DEBIAN_PACKAGE_DESCRIPTION
   "daemons, for one job.")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/deploy/package/postinst
     ${PROJECT_SOURCE_DIR}/deploy/package/prerm ${PROJECT_SOURCE_DIR}/deploy/package/postrm)
-# The plugin's libraries belong to no package; dpkg-shlibdeps must find them all the same.
+# The plugin's libraries belong to no package, but dpkg-shlibdeps must find them.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${DDP_CUDA_LIBRARY_DIRS})
 include(CPack)

@@ -1,5 +1,5 @@
-# cmake -DROOT=DIR -P libraries.cmake: copies into DIR/lib every shared library that DIR's programs and plugins need, except
-# glibc's, CUDA's and the driver's, and into DIR/share/doc/ddp/libraries who made them. The programs look in ../lib first.
+# cmake -DROOT=DIR -P libraries.cmake: copies every shared library that DIR's programs and plugins need into DIR/lib, except those
+# of glibc, CUDA and the driver, and their licences into DIR/share/doc/ddp/libraries. The programs look in ../lib first.
 cmake_minimum_required(VERSION 3.25)
 set(glibc "^ld-linux.*" "^lib(c|m|dl|rt|pthread|resolv|util|mvec|anl|nss_.*|BrokenLocale|thread_db)\\.so\\..*")
 set(cuda "^lib(cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvrtc.*|nvidia-.*|nvJitLink)\\.so.*")
@@ -16,8 +16,8 @@ endif()
 set(doc ${ROOT}/share/doc/ddp/libraries)
 find_program(dpkg_query dpkg-query)
 
-# For each of these files, the package that it belongs to, under the name it has on this system or had before /lib became
-# /usr/lib: package_of_<file's real path>. One question for all, since each takes dpkg a while.
+# Sets package_of_<file's real path> to the package of each of these files, found by the file's name on this system or by its name
+# before /lib became /usr/lib. dpkg is asked once for all files, because each call takes a while.
 function(ask_for_packages)
   set(paths "")
   foreach(file IN LISTS ARGN)
@@ -86,8 +86,8 @@ if(packages)
   endforeach()
 endif()
 
-# The oldest glibc that has all the symbols that are asked for; and by all but the compiler's own libraries, of which a
-# machine may have its own.
+# The oldest glibc that has all required symbols; and the oldest without the compiler's own libraries, for machines that use
+# theirs.
 file(GLOB objects ${ROOT}/lib/*.so* ${plugins} ${programs})
 set(least 2.0)
 set(least_without 2.0)

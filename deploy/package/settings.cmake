@@ -1,6 +1,6 @@
-# Read by cpack once for each kind of package. The version is the project's; between releases (tag v<version>) the commit's
-# time (UTC) and name follow, so that a later commit is a later version for dpkg. All files are of that time, unless
-# SOURCE_DATE_EPOCH says another: one build directory gives the same bytes each time.
+# cpack reads this once for each kind of package. The version is that of the project. Between releases (tag v<version>) the
+# commit's time (UTC) and name are appended, so that a later commit is a later version for dpkg. All files get that time, or
+# SOURCE_DATE_EPOCH if it is set, so that one build directory always gives the same bytes.
 set(version ${CPACK_PACKAGE_VERSION_MAJOR}.${CPACK_PACKAGE_VERSION_MINOR}.${CPACK_PACKAGE_VERSION_PATCH})
 function(git out)
   execute_process(COMMAND ${CMAKE_COMMAND} -E env TZ=UTC git -C ${CPACK_DDP_SOURCE} ${ARGN} OUTPUT_VARIABLE said RESULT_VARIABLE code ERROR_QUIET

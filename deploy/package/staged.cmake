@@ -1,7 +1,7 @@
-# Run by cpack between the installation into its own directory and the making of the package: what is different in each kind.
+# cpack runs this between the installation into its own directory and the making of the package, to adapt each kind of package.
 cmake_minimum_required(VERSION 3.25)
 
-# Service files name programs; `from` is where cpack had them for a moment.
+# Service files name programs; `from` is cpack's temporary directory.
 function(move_units from to bin)
   file(GLOB units ${from}/*.service)
   foreach(unit IN LISTS units)
@@ -21,14 +21,14 @@ if(CPACK_GENERATOR STREQUAL "TGZ")
   file(RENAME ${root}/lib/sysusers.d ${root}/share/ddp/sysusers.d)
   execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${root} -P ${here}/libraries.cmake COMMAND_ERROR_IS_FATAL ANY)
   file(COPY ${here}/BUNDLE.md DESTINATION ${root})
-  # Of where CUDA is, what holds elsewhere, too.
+  # Keep only those paths of CUDA's libraries that other machines have too.
   file(GLOB plugins ${root}/lib/ddp/*.so)
   foreach(plugin IN LISTS plugins)
     file(RPATH_SET FILE ${plugin} NEW_RPATH "$ORIGIN/..:/usr/local/cuda/lib64")
   endforeach()
 elseif(CPACK_GENERATOR STREQUAL "DEB")
   move_units(${root}/usr/lib/systemd/system ${root}/usr/lib/systemd/system /usr/bin)
-  # Everything comes from Debian's own places.
+  # All libraries come from Debian's own directories.
   file(GLOB programs ${root}/usr/bin/* ${root}/usr/lib/ddp/bin/* ${root}/usr/lib/ddp/*.so)
   foreach(program IN LISTS programs)
     if(NOT IS_SYMLINK ${program})
@@ -42,5 +42,5 @@ elseif(CPACK_GENERATOR STREQUAL "DEB")
     "  * This version; the commits of its sources say what changed.\n\n -- ${CPACK_PACKAGE_CONTACT}  ${day}\n")
   execute_process(COMMAND gzip -9n ${root}/usr/share/doc/ddp/changelog COMMAND_ERROR_IS_FATAL ANY)
 endif()
-# Whatever the umask here is, and that of the checkout.
+# Independent of the umask here and of the umask of the checkout.
 execute_process(COMMAND chmod -R u=rwX,go=rX ${root} COMMAND_ERROR_IS_FATAL ANY)

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Any distributed program, or a job file of ddp's own trainer, on several nodes: qsub nodes.sh
-# One ddpctl on the first node starts the others, by pbsdsh where it is there, else by ssh, and makes the token that
-# lets them in. Torque spells the request -l nodes=2:ppn=8.
+# Runs any distributed program, or a train job's file, on several nodes: qsub nodes.sh
+# One ddpctl on the first node starts the others, with pbsdsh if it is installed, else with ssh, and makes the token for them.
+# Torque writes the request as -l nodes=2:ppn=8.
 #PBS -N ddp
 #PBS -l select=2:ncpus=8:mpiprocs=1
 #PBS -l place=scatter
@@ -10,7 +10,7 @@
 
 cd "${PBS_O_WORKDIR:-.}" || exit 1
 
-# What to run: qsub hands no arguments on, so it stands here.
+# The program to run. qsub passes no arguments on, so name the program here.
 (($#)) || set -- train.py --epochs 50
 
 exec ddpctl run --launcher auto ${PROCS:+--nproc-per-node="$PROCS"} "$@"

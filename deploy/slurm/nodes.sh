@@ -1,7 +1,7 @@
 #!/bin/bash
-# Any distributed program on several nodes: sbatch --nodes=4 nodes.sh train.py --epochs 50
-# ddpctl finds nodes, ranks and the place to meet by itself. One task a node starts the node's workers; with
-# --ntasks-per-node=8 a task is a worker, and PROCS stays out of it.
+# Runs any distributed program on several nodes: sbatch --nodes=4 nodes.sh train.py --epochs 50
+# ddpctl finds the nodes, the ranks and the endpoint by itself. One task on each node starts the node's workers (PROCS of them).
+# With --ntasks-per-node=8 each task is a worker; do not set PROCS then.
 #SBATCH --job-name=ddp
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -9,7 +9,7 @@
 ##SBATCH --cpus-per-task=32
 ##SBATCH --time=24:00:00
 
-# What lets the nodes of this job into its run, and nobody else.
+# Only the nodes of this job have this token, so only they can join its run.
 DDP_TOKEN=$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')
 export DDP_TOKEN
 

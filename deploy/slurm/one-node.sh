@@ -1,5 +1,5 @@
 #!/bin/bash
-# Any distributed program on one node: sbatch one-node.sh train.py --epochs 50
+# Runs any distributed program on one node: sbatch one-node.sh train.py --epochs 50
 #SBATCH --job-name=ddp
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
@@ -7,7 +7,7 @@
 ##SBATCH --cpus-per-task=32
 ##SBATCH --time=4:00:00
 
-# Workers: a GPU each, or one where there is none. A program that starts its own processes wants one alone:
+# One worker for each GPU, or one worker without GPUs. A program that starts its own processes needs one worker:
 # WORKERS=1 sbatch one-node.sh spawn.py
 workers=${WORKERS:-$(nvidia-smi --list-gpus 2>/dev/null | wc -l)}
 

@@ -1,8 +1,8 @@
 #!/bin/bash
-# A train job of ddp's own trainer, over as many time limits as it takes: sbatch --nodes=2 train.sh job.yaml
-# Two minutes before the time limit Slurm sends SIGUSR1: the job leaves a snapshot and stops, and this script puts
-# itself into the queue again. The next run goes on from that snapshot, though the first one's coordinator is gone.
-# Preemption (PreemptMode=REQUEUE) and node failures do the same by Slurm itself. `scancel` is the end.
+# Runs a train job that continues over several time limits: sbatch --nodes=2 train.sh job.yaml
+# Two minutes before the time limit Slurm sends SIGUSR1: the job writes a snapshot and stops, and this script puts itself into
+# the queue again. The next run continues from that snapshot, although the first run's coordinator is gone. After preemption
+# (PreemptMode=REQUEUE) and node failures Slurm itself queues the job again. `scancel` ends the job.
 #SBATCH --job-name=ddp-train
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1

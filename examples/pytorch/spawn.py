@@ -1,4 +1,4 @@
-"""The training of train.py as a program that starts its own ranks: one process to ddpctl, a rank for each GPU.
+"""The training of train.py as a program that starts its own ranks, one for each GPU. For ddpctl it is one process.
 
     ddpctl run -- python3 spawn.py 50 10
     ddpctl submit --gpus-per-proc all -- python3 spawn.py 50 10

@@ -1,12 +1,11 @@
-"""Data-parallel training with snapshots, as torchrun and ddpctl start it: one process a rank, all else by environment.
+"""Data-parallel training with snapshots. torchrun or ddpctl starts one process for each rank and sets the environment.
 
     ddpctl run --nproc-per-node 2 train.py 50 10
     ddpctl submit --nodes 2 --procs-per-node 2 -- python3 train.py 50 10
 
-Nothing in here knows which of them started it. What is said of reports is for `ddpctl status` and `ddpctl metrics`, and
-does nothing elsewhere. Rank 0 writes the snapshot and reads it for all, so nodes need no directory in common and cannot
-disagree where to go on: a restart puts rank 0 onto the node where it was. Only when that node is lost does a directory
-in common save the day.
+The program does not depend on its launcher. Its reports are for `ddpctl status` and `ddpctl metrics`; under other launchers they
+have no effect. Rank 0 writes the snapshot and reads it for all ranks, so the nodes need no shared directory and agree on where
+to continue: a restart places rank 0 on the same node. Only if that node is lost does the job need a shared directory.
 """
 import argparse
 import gc
@@ -24,7 +23,7 @@ INPUTS = 20
 
 
 def find_report_pipe():
-    """What ddp reads progress from. None where there is no ddp, or a launcher in between did not pass the pipe on."""
+    """Returns the pipe from which ddp reads progress, or None without ddp or if a launcher in between did not pass it on."""
     try:
         fd = int(os.environ["DDP_REPORT_FD"])
         return fd if stat.S_ISFIFO(os.fstat(fd).st_mode) else None
@@ -36,7 +35,7 @@ report_pipe = find_report_pipe()
 
 
 def report(**values):
-    """One line of progress: a number of steps, and whatever numbers are worth a curve."""
+    """Reports one line of progress: the step, and any numbers that deserve a curve."""
     if report_pipe is not None:
         os.write(report_pipe, (json.dumps(values) + "\n").encode())
 
