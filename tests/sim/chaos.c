@@ -218,7 +218,7 @@ static void tend(struct sim *sim, struct item *item)
         if (!job->acked || core_job_status(sim->host.core, job->acked, false, &status, &e) != ERR_OK)
             continue;
         waits = status.job->state == JOB_RECOVERING && (!strncmp(status.reason, "waits for its snap", 18) ||
-                                                        !strncmp(status.reason, "waits for a place on", 20));
+                                                        !strncmp(status.reason, "waits for free slots on", 23));
         core_job_status_release(&status);
         job->lost_since = !waits ? 0 : job->lost_since ? job->lost_since : sim->now;
         for (int k = 0; k < sim->machine_count; k++)

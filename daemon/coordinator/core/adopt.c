@@ -103,10 +103,11 @@ void adopt_begin(struct core *core, int64_t seen_epoch, bool numbered)
         emit_job(core, job, CHANGE_JOB_PUT);
     }
     adopt_go_on(core);
-    emit_event(core, NULL, "records_restored",
-               "the coordinator's records are older than what nodes know: learning from them for %" PRId64
-               " s",
-               core->config.return_ms / 1000);
+    emit_event(
+        core, NULL, "records_restored",
+        "the coordinator's records are older than those of the nodes: it learns from the nodes for %" PRId64
+        " s",
+        core->config.return_ms / 1000);
 }
 
 void adopt_tick(struct core *core)
@@ -182,7 +183,7 @@ enum err_code adopt_check(const struct core *core, const struct core_hello *hell
         if (!card_is_sound(&hello->cards[i]))
             return err_set(
                 e, ERR_FAILED_PRECONDITION,
-                "node %s keeps a job that this version cannot read, say ddp-agent --rejoin to end it",
+                "node %s keeps a job that this version cannot read; run ddp-agent --rejoin there to end it",
                 hello->node);
         const struct job *same = core_find_job(core, job->id),
                          *asked = core_find_request(core, job->request_id);
@@ -381,7 +382,7 @@ static void expect_nodes(struct core *core, const struct records *r)
         if (s->dead || (node && !node_gone(node)))
             continue;
         if (node)
-            move_node(core, node, NODE_JOINING, "another node knows that it came back");
+            move_node(core, node, NODE_JOINING, "another node reported that it came back");
         else
             node = add_expected_node(core, s->node);
         node->heard_ms = node->alive_ms = core->now.boot_ms;
@@ -416,9 +417,10 @@ static void end_unstarted_generation(struct core *core, struct job *job)
         return;
     for (int i = 0; i < g->r.world_size; i++)
         if (g->ranks[i].spawn->r.dead && g->ranks[i].spawn->r.lost) {
-            generation_fail(core, g,
-                            &(struct failure_cause){
-                                .exit_code = 125, .text = "it was not started before the records were lost"});
+            generation_fail(
+                core, g,
+                &(struct failure_cause){.exit_code = 125,
+                                        .text = "a worker was not started before the records were lost"});
             return;
         }
 }

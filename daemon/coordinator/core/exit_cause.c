@@ -33,7 +33,7 @@ static void record_exit(struct spawn *s, const struct spawn_fact *fact)
 {
     if (!fact) {
         s->r.lost = true;
-        text_set(&s->r.message, "%s", "its node knows nothing of it");
+        text_set(&s->r.message, "%s", "its node does not know it");
         return;
     }
     s->r.exit_known = !fact->lost;
@@ -81,10 +81,10 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
     cause->charged = true;
     cause->exit_code = 125;
     if (!fact || fact->lost) {
-        buf_printf(text, "rank %d on %s was lost, nobody saw its exit", s->r.rank, s->r.node);
+        buf_printf(text, "rank %d on %s was lost: its exit was not seen", s->r.rank, s->r.node);
     } else if (fact->port_busy) {
         cause->charged = ++job->port_retries > PORT_RETRIES;
-        buf_printf(text, "port %d on %s was taken", s->generation->r.master_port, s->r.node);
+        buf_printf(text, "port %d on %s was already in use", s->generation->r.master_port, s->r.node);
     } else if (fact->not_started && fact->no_account) {
         cause->charged = false;
         buf_printf(text, "%s could not start rank %d", s->r.node, s->r.rank);
@@ -110,12 +110,12 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
         buf_printf(text, "rank %d ", s->r.rank);
         if (fact->out_of_memory)
             buf_puts(text, "ran out of memory, ");
-        buf_printf(text, fact->signal ? "exited by signal %d on %s" : "exited with code %d on %s",
+        buf_printf(text, fact->signal ? "killed by signal %d on %s" : "exited with code %d on %s",
                    fact->signal ? fact->signal : fact->code, s->r.node);
         buf_puts(text, text_noticed(ago, core->now.wall_ms - fact->ended_ms));
         cause->fatal = native && !fact->signal && fact->code == EXIT_NO_RESTART;
     } else if (native && s->generation->r.state != GENERATION_RUNNING) {
-        buf_printf(text, "rank %d exited on %s before all had joined", s->r.rank, s->r.node);
+        buf_printf(text, "rank %d exited on %s before all ranks had joined", s->r.rank, s->r.node);
     } else {
         return false;
     }
@@ -170,7 +170,7 @@ static void replace_cause(struct core *core, struct spawn *s, const struct failu
     g->r.failed_spawn = s->r.spawn;
     text_set(&g->r.reason, "%s", cause->text);
     emit_generation(core, g, CHANGE_GENERATION_PUT);
-    emit_event(core, job, "rank_failed", "%s: this came first", cause->text);
+    emit_event(core, job, "rank_failed", "%s: this failure came first", cause->text);
     text_set(&job->r.reason, "%s", cause->text);
     job->changed = true;
     if (job->r.state == JOB_STOPPING)

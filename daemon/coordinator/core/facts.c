@@ -49,7 +49,7 @@ static void start_command_generation(struct core *core, struct generation *g)
     g->join_at = 0;
     g->r.ready_ms = core->now.wall_ms;
     emit_generation(core, g, CHANGE_GENERATION_PUT);
-    move_generation(core, g, GENERATION_READY, "all ranks are started");
+    move_generation(core, g, GENERATION_READY, "all ranks have started");
     jobs_started(core, g->job);
 }
 

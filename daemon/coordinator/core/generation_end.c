@@ -147,7 +147,7 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
             snprintf(how, sizeof(how), "restart %" PRId64 " of %" PRId64, job->r.restarts_used,
                      job->spec.max_restarts);
         } else {
-            snprintf(how, sizeof(how), "not charged");
+            snprintf(how, sizeof(how), "does not count as a restart");
         }
         say_generation_closed(core, job, g, how);
         fault_open(core, job, cause->charged, cause->text);
@@ -193,7 +193,8 @@ void generation_drain(struct core *core, struct generation *g, const char *why)
         if (g->ranks[i].r.local_rank == 0)
             job->targets = strv_append(job->targets, g->ranks[i].r.node);
     job->drained_ms = core->now.boot_ms;
-    emit_event(core, job, "generation_drained", "generation %" PRId64 ": %s (not charged)", g->r.number, why);
+    emit_event(core, job, "generation_drained", "generation %" PRId64 ": %s (does not count as a restart)",
+               g->r.number, why);
     fault_open(core, job, false, why);
     begin_generation_drain(core, g, why);
     move_job(core, job, JOB_RECOVERING, why);
@@ -273,7 +274,7 @@ static void end_drained_generation(struct core *core, struct generation *g)
         end_job(core, job, JOB_SUCCEEDED, "all ranks exited with 0");
         return;
     }
-    say_generation_closed(core, job, g, "not charged");
+    say_generation_closed(core, job, g, "does not count as a restart");
     if (job->progress.step > job->r.fault_step) {
         job->r.fault_step = job->progress.step; /* it went on to here */
         emit_job(core, job, CHANGE_JOB_PUT);

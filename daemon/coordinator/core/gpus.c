@@ -24,10 +24,10 @@ static bool first_holder_of_job(const struct node *node, size_t at, const char *
 
 static void say_gpu_health(struct core *core, const struct node *node, const struct core_gpu *gpu)
 {
-    const char *why = gpu->problem && *gpu->problem ? gpu->problem : "it is not well";
+    const char *why = gpu->problem && *gpu->problem ? gpu->problem : "it is not healthy";
 
     if (gpu->healthy) {
-        emit_event(core, NULL, "gpu_well", "%s gpu%d is well again", node->r.name, gpu->index);
+        emit_event(core, NULL, "gpu_well", "%s gpu%d is healthy again", node->r.name, gpu->index);
         return;
     }
     emit_event(core, NULL, "gpu_sick", "%s gpu%d: %s", node->r.name, gpu->index, why);
@@ -100,7 +100,7 @@ void gpus_hello(struct core *core, struct node *node, const struct core_hello *h
             say_gpu_health(core, node, &node->gpus[i]);
     }
     if (known && before.gpu_count != node->gpu_count)
-        emit_event(core, NULL, "gpus_changed", "%s offers %zu GPUs, %zu before", node->r.name,
+        emit_event(core, NULL, "gpus_changed", "%s has %zu GPUs, it had %zu before", node->r.name,
                    node->gpu_count, before.gpu_count);
     inventory_free(&before);
 }

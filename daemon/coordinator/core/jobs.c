@@ -46,7 +46,7 @@ static enum err_code check_lineage(const struct core *core, const struct core_ev
     if (*continues && !former)
         return err_set(e, ERR_NOT_FOUND, "there is no job %" PRId64 " to continue", *continues);
     if (former && !job_finished(former))
-        return err_set(e, ERR_FAILED_PRECONDITION, "job %" PRId64 " is %s, cancel it or wait for its end",
+        return err_set(e, ERR_FAILED_PRECONDITION, "job %" PRId64 " is %s; cancel it or wait until it ends",
                        former->r.id, sm_name(&job_sm, former->r.state));
     if (former && !snapshots_newest(former))
         return err_set(e, ERR_FAILED_PRECONDITION,
@@ -57,12 +57,12 @@ static enum err_code check_lineage(const struct core *core, const struct core_ev
     if (!job_finished(owner))
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "%s is the snapshot directory of job %" PRId64
-                       ", which is %s, say --set train.snapshot.dir=%s2",
+                       ", which is %s; use --set train.snapshot.dir=%s2",
                        dir, owner->r.id, sm_name(&job_sm, owner->r.state), dir);
     if (!event->submit.resume && spec->train.resume != RESUME_CONTINUE)
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "%s holds snapshots of job %" PRId64 " (step %" PRId64
-                       "), say --resume to continue or --set train.snapshot.dir=%s2",
+                       "); use --resume to continue from them, or --set train.snapshot.dir=%s2",
                        dir, owner->r.id, snapshots_newest(owner)->step, dir);
     if (!*continues)
         *continues = owner->r.id;
@@ -78,7 +78,7 @@ static enum err_code check_lease(const struct core *core, const struct job_spec 
         return ERR_OK;
     return err_set(e, ERR_INVALID_ARGUMENT,
                    "job file: a lease of %" PRId64
-                   " s is too short, a node may be silent that long: say %" PRId64 "s or more",
+                   " s is too short, because a node may be silent that long; use %" PRId64 "s or more",
                    spec->lease_ms / 1000, (least + 999) / 1000);
 }
 
@@ -91,10 +91,10 @@ static enum err_code check_request_size(const struct core_event *event, struct e
         size += strlen(*entry) + 1;
     if (size <= REQUEST_BYTES)
         return ERR_OK;
-    return err_set(
-        e, ERR_INVALID_ARGUMENT,
-        "job file and environment have %zu KiB, %d are allowed: export less, or put data into files",
-        size >> 10, REQUEST_BYTES >> 10);
+    return err_set(e, ERR_INVALID_ARGUMENT,
+                   "job file and environment have %zu KiB, and at most %d KiB are allowed: export less, or "
+                   "put data into files",
+                   size >> 10, REQUEST_BYTES >> 10);
 }
 
 static size_t count_unfinished(const struct core *core)
@@ -142,8 +142,8 @@ void jobs_submit(struct core *core, const struct core_event *event)
     if (!id || !*id || strlen(id) > 128)
         err_set(&e, ERR_INVALID_ARGUMENT, "request_id must have 1 to 128 bytes");
     else if (former && memcmp(former->r.body_digest, event->submit.digest, DIGEST_BYTES) != 0)
-        err_set(&e, ERR_ALREADY_EXISTS, "request id %s made job %" PRId64 " with another body", id,
-                former->r.id);
+        err_set(&e, ERR_ALREADY_EXISTS,
+                "request id %s already created job %" PRId64 " from a different request", id, former->r.id);
     else if (former)
         emit_job_reply(core, event->call, former, true);
     else if (count_unfinished(core) >= (size_t)core->config.max_queued)
@@ -199,8 +199,8 @@ void jobs_started(struct core *core, struct job *job)
             core_wake(core, job->limit_at);
         }
     }
-    move_generation(core, g, GENERATION_RUNNING, "all ranks are here");
-    move_job(core, job, JOB_RUNNING, "all ranks are here");
+    move_generation(core, g, GENERATION_RUNNING, "all ranks are running");
+    move_job(core, job, JOB_RUNNING, "all ranks are running");
     if (job->r.fault_ms && job->r.fault_step == 0)
         fault_close(core, job); /* there was no step to come back to */
 }

@@ -118,28 +118,30 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
     const struct node *node = hello->node && *hello->node ? core_find_node(core, hello->node) : NULL;
 
     if (!hello->node || !*hello->node || strlen(hello->node) > 64 || !hello->instance || !*hello->instance)
-        return err_set(e, ERR_INVALID_ARGUMENT, "hello wants a node name of 1 to 64 bytes and an instance");
+        return err_set(e, ERR_INVALID_ARGUMENT, "hello needs a node name of 1 to 64 bytes and an instance");
     if (hello->cpu_slots < 0 || hello->cpu_slots > 65536 || hello->gpu_count > 1024 || hello->gpu_slots < 0 ||
         hello->gpu_slots > 64)
         return err_set(e, ERR_INVALID_ARGUMENT, "node %s: %d CPU slots and %zu GPUs are out of range",
                        hello->node, hello->cpu_slots, hello->gpu_count);
     if (hello->port_first < 0 || hello->port_last > 65535 || hello->port_last < hello->port_first)
-        return err_set(e, ERR_INVALID_ARGUMENT, "node %s: ports %d to %d are no range", hello->node,
+        return err_set(e, ERR_INVALID_ARGUMENT, "node %s: invalid port range: %d to %d", hello->node,
                        hello->port_first, hello->port_last);
     if (hello->cluster_id && *hello->cluster_id && strcmp(hello->cluster_id, core->config.cluster_id) != 0)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "node %s belongs to cluster %s, this is %s, say ddp-agent --rejoin to move it",
-                       hello->node, hello->cluster_id, core->config.cluster_id);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "node %s belongs to cluster %s, and this is cluster %s; run ddp-agent --rejoin there to move it",
+            hello->node, hello->cluster_id, core->config.cluster_id);
     if (hello->epoch > core->config.epoch && !hello->keeps_cards)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "node %s has a wish of epoch %" PRId64 ", this coordinator is at %" PRId64
-                       ": its state is older than the node's, say ddp-agent --rejoin if that is meant",
-                       hello->node, hello->epoch, core->config.epoch);
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "node %s has a wish of epoch %" PRId64 ", this coordinator is at epoch %" PRId64
+            ": its records are older than the node's; run ddp-agent --rejoin there if that is intended",
+            hello->node, hello->epoch, core->config.epoch);
     /* ours goes above it, for good: one made-up number must not use up all that there are */
     if (hello->epoch < 0 || hello->epoch - core->config.epoch > EPOCHS_APART)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "node %s has a wish of epoch %" PRId64 ", this coordinator is at %" PRId64
-                       ": no backup is that old, say ddp-agent --rejoin there if that is meant",
+                       "node %s has a wish of epoch %" PRId64 ", this coordinator is at epoch %" PRId64
+                       ": no backup is that old; run ddp-agent --rejoin there if that is intended",
                        hello->node, hello->epoch, core->config.epoch);
     if (adopt_check(core, hello, e) != ERR_OK)
         return e->code;
@@ -147,12 +149,13 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
         return ERR_OK;
     if (!node_gone(node))
         return err_set(e, ERR_ALREADY_EXISTS,
-                       "another agent serves node %s already, give this one another name", hello->node);
+                       "another agent already serves node %s; give this agent another name", hello->node);
     if (node->spawn_count)
-        return err_set(
-            e, ERR_UNAVAILABLE,
-            "workers of node %s's former agent may live for %" PRId64 " s more, wait or say ddpctl forget %s",
-            hello->node, (last_lease_end(core, node) - core->now.boot_ms + 999) / 1000, hello->node);
+        return err_set(e, ERR_UNAVAILABLE,
+                       "workers of node %s's former agent may live for another %" PRId64
+                       " s; wait, or run `ddpctl forget %s`",
+                       hello->node, (last_lease_end(core, node) - core->now.boot_ms + 999) / 1000,
+                       hello->node);
     return ERR_OK;
 }
 
@@ -257,9 +260,9 @@ void nodes_settle(struct core *core, struct node *node)
     if (!node->synced || node->r.state != NODE_JOINING)
         return;
     if (node->r.drain)
-        move_node(core, node, NODE_DRAINING, "still to be drained");
+        move_node(core, node, NODE_DRAINING, "it was drained before");
     else
-        move_node(core, node, NODE_ALIVE, "its facts agree");
+        move_node(core, node, NODE_ALIVE, "its agent has reported its workers");
     lost_snapshots_node_back(core);
     /* one that comes and goes has to stay longer each time before a running job stops for it */
     node->alive_ms = core->now.boot_ms;
@@ -351,7 +354,7 @@ void nodes_goodbye(struct core *core, struct node *node, const struct core_event
 {
     (void)event;
     lose_node(core, node, NODE_LEFT, false,
-              node->turn ? "ddpctl run has ended there" : "its agent said goodbye");
+              node->turn ? "ddpctl run has ended there" : "its agent has shut down");
     while (node->spawn_count) {
         struct spawn *s = node->spawns[0];
         s->r.lost = true;
@@ -412,7 +415,7 @@ void nodes_tick(struct core *core, struct node *node)
     if (node_gone(node)) {
         expire_leases(core, node);
     } else if (core->now.boot_ms >= node_lost_at(core, node)) {
-        snprintf(why, sizeof(why), "no word for %" PRId64 " s",
+        snprintf(why, sizeof(why), "no message for %" PRId64 " s",
                  (core->now.boot_ms - node->heard_ms + 500) / 1000);
         lose_node(core, node, NODE_LOST, true, why);
     } else if (node->r.state == NODE_ALIVE && core->now.boot_ms >= node_suspect_at(core, node)) {

@@ -15,7 +15,7 @@ static struct node *find_named_node(struct core *core, const struct core_event *
     struct node *node = core_find_node(core, event->node.name ? event->node.name : "");
 
     if (!node)
-        emit_fail(core, event->call, ERR_NOT_FOUND, "there is no node %s, ddpctl nodes lists them",
+        emit_fail(core, event->call, ERR_NOT_FOUND, "there is no node %s; `ddpctl nodes` lists the nodes",
                   event->node.name ? event->node.name : "");
     return node;
 }
@@ -77,14 +77,14 @@ void operator_forget(struct core *core, const struct core_event *event)
         return;
     if (!node_gone(node) && node->session) {
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
-                  "node %s is %s, stop its agent or drain it instead", node->r.name,
+                  "node %s is %s; stop its agent, or drain it instead", node->r.name,
                   sm_name(&node_sm, node->r.state));
         return;
     }
     if (!node_gone(node) && node->spawn_count) {
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
-                  "node %s was heard %" PRId64 " s ago, it can be forgotten once it is lost", node->r.name,
-                  (core->now.boot_ms - node->heard_ms) / 1000);
+                  "node %s sent a message %" PRId64 " s ago; it can be forgotten once it is lost",
+                  node->r.name, (core->now.boot_ms - node->heard_ms) / 1000);
         return;
     }
     while (node->spawn_count) {

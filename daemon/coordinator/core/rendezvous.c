@@ -39,11 +39,11 @@ static struct spawn *find_member(struct core *core, const struct core_event *eve
              !generation_open(s->generation))
         emit_fail(core, event->call, ERR_ABORTED,
                   "generation %" PRId64 " of job %" PRId64
-                  " is over or not yours, the current one is %" PRId64,
+                  " has ended or is not yours; the current generation is %" PRId64,
                   generation, job->r.id, job->r.generation);
     else if (job->spec.kind != JOB_TRAIN)
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
-                  "job %" PRId64 " is a command job, nobody joins it", job->r.id);
+                  "job %" PRId64 " is a command job: its workers do not join", job->r.id);
     else if (s->r.rank != rank)
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "this spawn is rank %d, not %d", s->r.rank,
                   rank);
@@ -137,7 +137,8 @@ void rendezvous_join(struct core *core, const struct core_event *event)
         return;
     if (event->join.address_size > ADDRESS_LIMIT || event->join.offer_count > OFFER_LIMIT) {
         emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
-                  "an address has at most %d bytes, and %d offers are enough", ADDRESS_LIMIT, OFFER_LIMIT);
+                  "an address may have at most %d bytes, and a join at most %d offers", ADDRESS_LIMIT,
+                  OFFER_LIMIT);
         return;
     }
     struct generation *g = s->generation;
@@ -199,7 +200,7 @@ void rendezvous_bootstrap(struct core *core, const struct core_event *event)
     struct generation *g = s->generation;
     if (s->r.rank != 0 || g->r.state == GENERATION_FORMING) {
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
-                  s->r.rank ? "only rank 0 brings the bootstrap id" : "not all ranks have joined");
+                  s->r.rank ? "only rank 0 may send the bootstrap id" : "not all ranks have joined");
         return;
     }
     if (size < 1 || size > BOOTSTRAP_LIMIT) {
@@ -212,7 +213,7 @@ void rendezvous_bootstrap(struct core *core, const struct core_event *event)
             emit_ok(core, event->call);
         else
             emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
-                      "generation %" PRId64 " has another bootstrap id already", g->r.number);
+                      "generation %" PRId64 " already has another bootstrap id", g->r.number);
         return;
     }
     g->r.bootstrap = xmemdup(bytes, size);
@@ -247,7 +248,7 @@ static void fail_late_generation(struct core *core, struct generation *g)
         buf_printf(&text, "rank%s %.200s on %.200s did not %s", missing > 1 ? "s" : "", who.data, where.data,
                    command ? "start" : "join");
     else
-        buf_printf(&text, "rank 0 on %s brought no bootstrap id", g->ranks[0].r.node);
+        buf_printf(&text, "rank 0 on %s did not send the bootstrap id", g->ranks[0].r.node);
     buf_printf(&text, " within %" PRId64 " s", g->job->spec.join_timeout_ms / 1000);
     generation_fail(core, g, &(struct failure_cause){.charged = true, .exit_code = 125, .text = text.data});
 }
@@ -367,12 +368,12 @@ void rendezvous_renew(struct core *core, const struct job *job)
     for (size_t i = 0; i < job->spawn_count; i++) {
         struct spawn *s = job->spawns[i];
         if (s->join_call)
-            emit_fail(core, s->join_call, ERR_UNAVAILABLE, "job %" PRId64 " is read anew, call again",
+            emit_fail(core, s->join_call, ERR_UNAVAILABLE, "job %" PRId64 " is being reloaded; call again",
                       job->r.id);
         s->join_call = 0;
     }
     for (size_t i = 0; i < core->watcher_count; i++)
         if (core->watchers[i].spawn->job == job)
             emit_fail(core, core->watchers[i].call, ERR_UNAVAILABLE,
-                      "job %" PRId64 " is read anew, call again", job->r.id);
+                      "job %" PRId64 " is being reloaded; call again", job->r.id);
 }

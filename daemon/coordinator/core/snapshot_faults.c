@@ -55,7 +55,7 @@ void snapshot_faults_failed(struct core *core, const struct core_event *event)
 
     if (!s || s->r.revoked || s->generation != job_current(job) || !generation_open(s->generation)) {
         emit_fail(core, event->call, ERR_ABORTED,
-                  "spawn %" PRId64 " of job %" PRId64 " is no member any more", event->member.spawn,
+                  "spawn %" PRId64 " of job %" PRId64 " is no longer a member", event->member.spawn,
                   event->member.job);
         return;
     }
@@ -123,7 +123,7 @@ static char *describe_overdue(const struct core *core, const struct job *job, co
     buf_printf(&text, "job %" PRId64 " has not been able to save since step %s (%s): ", job->r.id,
                text_count(step, job->saved.step), text_span(span, core->now.boot_ms - job->saved.boot_ms));
     if (away)
-        buf_printf(&text, "%d of its %d ranks do not reach the coordinator", away, g->r.world_size);
+        buf_printf(&text, "%d of its %d ranks cannot reach the coordinator", away, g->r.world_size);
     else
         buf_printf(&text, "no snapshot was committed in more than two intervals; `ddpctl logs %" PRId64 "`",
                    job->r.id);

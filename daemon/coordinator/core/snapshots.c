@@ -108,16 +108,16 @@ static enum err_code check_commit(const struct core_event *event, const struct s
 
     if (!digest || !*digest || strlen(digest) > 128 || !path || *path != '/' || strlen(path) > 4096 ||
         event->snapshot.step < 0)
-        return err_set(e, ERR_INVALID_ARGUMENT, "a snapshot has a step, a digest and an absolute path");
+        return err_set(e, ERR_INVALID_ARGUMENT, "a snapshot needs a step, a digest and an absolute path");
     if (event->snapshot.generation == s->r.generation && same && snapshots_has_node(known, s->r.node))
         return ERR_OK; /* said before, and kept */
     if (s->r.revoked || event->snapshot.generation != s->r.generation || g != job_current(s->job) ||
         !generation_open(g))
         return err_set(e, ERR_ABORTED,
-                       "generation %" PRId64 " may not commit any more, the current one is %" PRId64,
+                       "generation %" PRId64 " can no longer commit; the current generation is %" PRId64,
                        event->snapshot.generation, s->job->r.generation);
     if (g->r.state == GENERATION_FORMING || g->r.state == GENERATION_READY)
-        return err_set(e, ERR_FAILED_PRECONDITION, "generation %" PRId64 " does not run yet", g->r.number);
+        return err_set(e, ERR_FAILED_PRECONDITION, "generation %" PRId64 " is not running yet", g->r.number);
     if (known && !same)
         return err_set(e, ERR_FAILED_PRECONDITION, "step %" PRId64 " was committed with digest %s, not %s",
                        event->snapshot.step, known->digest, digest);

@@ -84,8 +84,8 @@ def killed(c, job, generation, chosen):
         assert (code, number) == ((EXIT_PEER_LOST, 0) if lost else (0, 9)), (rank, code, number)
     causes = [e["text"] for e in c.events(job) if e["what"] == "rank_failed" and e["generation"] == generation]
     # a survivor's end may be heard of first, and is then put right
-    assert len(causes) == 1 or (len(causes) == 2 and causes[1].endswith("this came first")), causes
-    assert any(causes[-1].startswith("rank %d exited by signal 9 on %s" % (r["rank"], r["node"])) for r in victims), causes
+    assert len(causes) == 1 or (len(causes) == 2 and causes[1].endswith("this failure came first")), causes
+    assert any(causes[-1].startswith("rank %d killed by signal 9 on %s" % (r["rank"], r["node"])) for r in victims), causes
 
 
 need_root()

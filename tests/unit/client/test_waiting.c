@@ -33,7 +33,7 @@ static void a_job_that_recovers_says_it_too(void **state)
     assert_false(
         waiting_turn(&w, "recovering", "rank 1 exited with code 3", 9000)); /* no wait, but a cause */
     assert_int_equal(w.since_ms, 0);
-    assert_false(waiting_turn(&w, "recovering", "waits a moment before the next restart", 9000));
+    assert_false(waiting_turn(&w, "recovering", "waits before the next restart", 9000));
     assert_false(waiting_turn(&w, "recovering", gpus, 9900));
     assert_true(waiting_turn(&w, "recovering", gpus, 10900));
     assert_int_equal(w.since_ms, 9000);

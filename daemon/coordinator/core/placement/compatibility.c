@@ -101,7 +101,7 @@ bool compatibility_feasible(const struct core *core, const struct job *job, enum
     for (size_t i = 0; i < count && !enough; i++)
         enough = count_matching(list[i].node, list, count) >= (size_t)job->spec.nodes_min;
     if (!enough) {
-        buf_printf(why, "waits for %" PRId64 " nodes with one version of NCCL: ", job->spec.nodes_min);
+        buf_printf(why, "waits for %" PRId64 " nodes with the same version of NCCL: ", job->spec.nodes_min);
         name_versions(list, count, why);
     }
     free(list);

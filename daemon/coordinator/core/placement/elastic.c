@@ -131,8 +131,8 @@ static struct job *find_resizable_job(struct core *core, const struct core_event
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no job %" PRId64, event->resize.job);
     else if (job_finished(job))
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
-                  "job %" PRId64 " has ended (%s), say ddpctl resume %" PRId64
-                  " to go on from its last snapshot",
+                  "job %" PRId64 " has ended (%s); `ddpctl resume %" PRId64
+                  "` continues from its last snapshot",
                   job->r.id, sm_name(&job_sm, job->r.state), job->r.id);
     else if (job->r.state == JOB_STOPPING)
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION, "job %" PRId64 " is stopping", job->r.id);
@@ -185,12 +185,13 @@ void elastic_resize(struct core *core, const struct core_event *event)
         return;
     if (min < 1 || max < min || max > NODES_MOST) {
         emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
-                  "%" PRId64 ":%" PRId64 " nodes: from 1 on, and the first not above the second", min, max);
+                  "nodes: expected N or MIN:MAX with 1 <= MIN <= MAX <= %d, got '%" PRId64 ":%" PRId64 "'",
+                  NODES_MOST, min, max);
         return;
     }
     if (!world_size_possible(&job->spec, min, max)) {
         emit_fail(core, event->call, ERR_INVALID_ARGUMENT,
-                  "reproducible: world with %" PRId64 " shards wants a world size that divides them, and %s"
+                  "reproducible: world with %" PRId64 " shards needs a world size that divides them, and %s"
                   " cannot give one",
                   job->spec.train.shards, describe_node_range(text, min, max));
         return;
@@ -222,7 +223,7 @@ static void begin_from_scratch(struct core *core, struct job *job)
         buf_printf(
             &text,
             "; its snapshots up to step %s no longer count, and are set aside in %s/set-aside-g%" PRId64
-            " where they are found",
+            " on the nodes that have them",
             text_count(step, newest->step), job->spec.train.snapshot.dir, job->r.generation);
     job->r.scratch_generation = job->r.generation;
     emit_job(core, job, CHANGE_JOB_PUT);
@@ -242,7 +243,9 @@ void elastic_restart(struct core *core, const struct core_event *event)
     }
     if (event->resize.from_scratch && job->spec.kind != JOB_TRAIN) {
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
-                  "job %" PRId64 " is a command, which goes on from whatever it finds by itself", job->r.id);
+                  "job %" PRId64
+                  " is a command job: --from-scratch is for train jobs, a command finds its own snapshots",
+                  job->r.id);
         return;
     }
     if (event->resize.from_scratch)

@@ -76,7 +76,7 @@ static void explain_blocked(struct job *job, const struct placement_choice *targ
         }
     }
     if (!count) {
-        buf_puts(text, "waits for places that are kept for jobs before it");
+        buf_puts(text, "waits for slots that are reserved for jobs before it");
         return;
     }
     if (missing)
@@ -135,10 +135,10 @@ static void explain_too_small(const struct core *core, const struct job *job, en
         buf_printf(text, ", its largest has %" PRId64, largest);
     int sick = kind == SLOT_GPU ? capacity_sick_gpus(core) : 0;
     if (sick)
-        buf_printf(text, ", %d GPU%s sick (ddpctl nodes says why)", sick, sick == 1 ? " is" : "s are");
+        buf_printf(text, ", %d GPU%s sick (`ddpctl nodes` says why)", sick, sick == 1 ? " is" : "s are");
     size_t unfit = kind == SLOT_GPU && job->spec.kind == JOB_TRAIN ? compatibility_unfit_nodes(core) : 0;
     if (unfit)
-        buf_printf(text, ", %zu with GPUs and no plugin for them (ddp-trainer --plugin says why)", unfit);
+        buf_printf(text, ", %zu with GPUs but no GPU plugin (`ddp-trainer --plugin` says why)", unfit);
     if (away)
         buf_printf(text, ", %" PRId64 " more %s lost or drained", away, away == 1 ? "is" : "are");
 }
@@ -146,8 +146,7 @@ static void explain_too_small(const struct core *core, const struct job *job, en
 /* There are enough nodes, and no choice of them gives a world size that the job could have. */
 static void explain_no_world_size(const struct job *job, size_t count, struct buf *text)
 {
-    buf_printf(text,
-               "waits for nodes that make a world size which divides its %" PRId64 " shards: the %zu that ",
+    buf_printf(text, "waits for nodes with a world size that divides its %" PRId64 " shards: the %zu that ",
                job->spec.train.shards, count);
     buf_puts(text, count == 1 ? "fits does not" : "fit do not");
 }
@@ -231,11 +230,12 @@ static void say_device_change(struct core *core, const struct job *job, enum slo
 
     if (had_gpus && kind == SLOT_CPU)
         emit_event(core, job, "leaves_gpus",
-                   "goes on with CPUs, since too few GPUs are there: ddpctl restart %" PRId64
-                   " once there are enough",
+                   "continues on CPUs because too few GPUs are available; run `ddpctl restart %" PRId64
+                   "` when there are enough",
                    job->r.id);
     if (differ)
-        emit_event(core, job, "plugins_differ", "%s: its bits may depend on who is where", differ);
+        emit_event(core, job, "plugins_differ", "%s: its bits may depend on which node a rank runs on",
+                   differ);
 }
 
 enum place_result { PLACED, BLOCKED, TOO_SMALL };
@@ -273,7 +273,7 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     else if (!ready && job->held)
         buf_puts(&text, "waits for the nodes to report their jobs: the coordinator's records were restored");
     else if (!ready)
-        buf_puts(&text, "waits a moment before the next restart");
+        buf_puts(&text, "waits before the next restart");
     else if (elsewhere || (job->lost.found && !enough)) /* too few nodes go with those that have them */
         lost_snapshots_explain_place(core, job, &text);
     else if (!capacity_feasible(core, job, kind))

@@ -89,9 +89,9 @@ static void a_signal_that_was_seen_later_came_first(void **state)
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, 139);
     assert_int_equal(named(f, job), 1);
-    assert_non_null(strstr(core_job(f->core, job)->reason, "rank 1 exited by signal 11 on box2"));
-    assert_true(
-        fixture_said(f, "rank 1 exited by signal 11 on box2, noticed after 12 ms: this came first\n"));
+    assert_non_null(strstr(core_job(f->core, job)->reason, "rank 1 killed by signal 11 on box2"));
+    assert_true(fixture_said(
+        f, "rank 1 killed by signal 11 on box2, noticed after 12 ms: this failure came first\n"));
     fixture_restart(f);
     assert_int_equal(named(f, job), 1);
 }

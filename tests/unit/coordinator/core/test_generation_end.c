@@ -45,7 +45,7 @@ static void a_failure_closes_the_generation_and_is_charged(void **state)
 
     fixture_exit(f, job, 2, 0, 9);
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
-    assert_true(fixture_said(f, "rank 2 exited by signal 9 on box2, noticed after 12 ms\n"));
+    assert_true(fixture_said(f, "rank 2 killed by signal 9 on box2, noticed after 12 ms\n"));
     assert_true(fixture_said(f, "generation 1 closed (restart 1 of 3)\n"));
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
     obey(f);

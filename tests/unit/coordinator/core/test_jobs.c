@@ -113,7 +113,7 @@ static void a_directory_with_anothers_snapshots_is_refused(void **state)
     const struct core_effect *reply = submit(f, "a", IN_OUT, 0, false);
     assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
     assert_string_equal(reply->err.msg,
-                        "/out holds snapshots of job 1 (step 4500), say --resume to continue or "
+                        "/out holds snapshots of job 1 (step 4500); use --resume to continue from them, or "
                         "--set train.snapshot.dir=/out2");
     int64_t next = submit(f, "b", IN_OUT, 0, true)->job;
     assert_int_equal(core_job(f->core, next)->continues, 1);

@@ -236,7 +236,7 @@ static void nodes_without_them_are_free_for_others(void **state)
     fixture_facts(f, "box1", NULL, 0);
     fixture_operator(f, CORE_DRAIN, "box1");
     fixture_looked(f, job, "box1", true);
-    assert_non_null(strstr(fixture_waits(f, job), "waits for a place on box1"));
+    assert_non_null(strstr(fixture_waits(f, job), "waits for free slots on box1"));
     int64_t other = fixture_submit(f, "");
     assert_int_equal(fixture_job(f, other), JOB_STARTING);
     assert_string_equal(fixture_node_of(f, other, 0), "box2");
@@ -256,7 +256,7 @@ static void from_scratch_is_meant(void **state)
     assert_int_equal(fixture_from_scratch(f, job), ERR_OK);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_true(fixture_said(f, "its snapshots up to step 1,200 no longer count, and are set aside in "
-                                "/out/set-aside-g2 where they are found"));
+                                "/out/set-aside-g2 on the nodes that have them"));
     struct core_offer old = offer_of(job, 1, 1200, "d1200"); /* it is there after all */
     join_with(f, job, &old, NULL);
     assert_int_equal(fixture_generation(f, job)->source_rank, -1);

@@ -69,7 +69,7 @@ static void silence_makes_suspect_then_lost(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
     assert_int_equal(core_job(f->core, job)->restarts_used, 1);
-    assert_true(fixture_said(f, "node box1 lost: no word for 9 s"));
+    assert_true(fixture_said(f, "node box1 lost: no message for 9 s"));
 }
 
 static void a_closed_stream_is_no_loss(void **state)
@@ -278,7 +278,7 @@ static void absence_counts_from_the_wish_on(void **state)
     assert_int_equal(core_job(f->core, job)->restarts_used, 0);
     fixture_facts(f, "box1", NULL, 0);
     assert_int_equal(core_job(f->core, job)->restarts_used, 1);
-    assert_true(fixture_said(f, "rank 0 on box1 was lost, nobody saw its exit"));
+    assert_true(fixture_said(f, "rank 0 on box1 was lost: its exit was not seen"));
 }
 
 static void after_a_restart_the_whole_lease_is_waited(void **state)
@@ -439,7 +439,7 @@ static void a_drain_moves_train_jobs_off_and_charges_nothing(void **state)
     assert_int_equal(fixture_commit(f, train, fixture_spawn(f, train, 0), 1, 44, "d"), ERR_OK);
     fixture_all_obey(f, "box1");
     assert_string_equal(fixture_node_of(f, train, 0), "box2");
-    assert_true(fixture_said(f, "stopped at step 44; generation 1 closed (not charged)"));
+    assert_true(fixture_said(f, "stopped at step 44; generation 1 closed (does not count as a restart)"));
     assert_int_equal(core_job(f->core, train)->restarts_used, 0);
     fixture_exit(f, command, 0, 0, 0);
     assert_int_equal(core_node_status(f->core, "box1", f->now, &status, &e), ERR_OK);

@@ -135,7 +135,7 @@ static void a_member_that_exits_before_joining_closes_it(void **state)
 
     fixture_exit(f, job, 1, 0, 0);
     assert_int_equal(fixture_reply(f, zero)->err.code, ERR_ABORTED);
-    assert_true(fixture_said(f, "rank 1 exited on box2 before all had joined"));
+    assert_true(fixture_said(f, "rank 1 exited on box2 before all ranks had joined"));
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
 }
 

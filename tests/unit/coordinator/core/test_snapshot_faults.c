@@ -105,7 +105,7 @@ static void a_job_that_gets_on_unsaved_is_said(void **state)
     fixture_report(f, job, 0, 1310, "loss", 1);
     fixture_report(f, job, 0, 1320, "loss", 1);
     assert_true(fixture_said(f, "job 1 has not been able to save since step 1,200 (11"));
-    assert_true(noted(f, job, "1 of its 1 ranks do not reach the coordinator"));
+    assert_true(noted(f, job, "1 of its 1 ranks cannot reach the coordinator"));
     assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 1330, "d1330"), ERR_OK);
     assert_true(fixture_said(f, "step 1,330 is saved, after 11"));
     assert_false(noted(f, job, "has not been able to save"));

@@ -37,7 +37,8 @@ static void a_node_that_joins_is_taken_in(void **state)
     fixture_pass_beating(f, 6000, "box1 box2");
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
-    assert_true(fixture_said(f, "generation 1: resize to 2 nodes: box2 joins (not charged)\n"));
+    assert_true(
+        fixture_said(f, "generation 1: resize to 2 nodes: box2 joins (does not count as a restart)\n"));
     assert_int_equal(fixture_commit(f, job, spawn, 1, 40, "d"), ERR_OK);
     obey(f, "box1", "box2");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
@@ -256,7 +257,7 @@ static void the_user_shrinks_it_at_once(void **state)
     assert_int_equal(fixture_resize(f, job, 1, 1), ERR_OK);
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
     assert_true(fixture_said(f, "resized from 2 nodes to 1 node by the user\n"));
-    assert_true(fixture_said(f, "generation 1: resize to 1 node (not charged)\n"));
+    assert_true(fixture_said(f, "generation 1: resize to 1 node (does not count as a restart)\n"));
     obey(f, "box1", "box2");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(fixture_generation(f, job)->node_count, 1);
@@ -339,7 +340,7 @@ static void a_world_shrinks_to_one_that_divides(void **state)
     int64_t job = fixture_submit(f, "nodes: 1:4\n" WORLD);
     fixture_form(f, job);
     assert_int_equal(fixture_resize(f, job, 1, 3), ERR_OK);
-    assert_true(fixture_said(f, "generation 1: resize to 2 nodes (not charged)\n"));
+    assert_true(fixture_said(f, "generation 1: resize to 2 nodes (does not count as a restart)\n"));
     for (int i = 1; i <= 4; i++) {
         snprintf(name, sizeof(name), "box%d", i);
         fixture_all_obey(f, name);
@@ -427,7 +428,7 @@ static void a_restart_is_charged_to_nobody(void **state)
     obey(f, "box1", NULL);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(core_job(f->core, job)->restarts_used, 0);
-    assert_true(fixture_said(f, "generation 1: restarted by the user (not charged)\n"));
+    assert_true(fixture_said(f, "generation 1: restarted by the user (does not count as a restart)\n"));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)

@@ -157,9 +157,8 @@ static void no_world_that_divides_is_waited_for(void **state)
     fixture_node(f, "box2", 1);
     fixture_node(f, "box3", 1);
     int64_t job = fixture_submit(f, "nodes: \"3:4\"\n" WORLD), beside = fixture_submit(f, "nodes: 3\n");
-    assert_string_equal(fixture_waits(f, job),
-                        "waits for nodes that make a world size which divides its 4 shards: "
-                        "the 3 that fit do not");
+    assert_string_equal(fixture_waits(f, job), "waits for nodes with a world size that divides its 4 shards: "
+                                               "the 3 that fit do not");
     assert_int_equal(fixture_job(f, beside), JOB_STARTING);
     fixture_node(f, "box4", 3);
     assert_string_equal(fixture_waits(f, job), "waits for 3 slots: job 2 holds them");
@@ -199,7 +198,7 @@ static void a_recovering_job_keeps_its_places(void **state)
     fixture_exit(f, job, 0, 1, 0);
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
     assert_int_equal(fixture_job(f, other), JOB_QUEUED);
-    assert_string_equal(fixture_waits(f, other), "waits for places that are kept for jobs before it");
+    assert_string_equal(fixture_waits(f, other), "waits for slots that are reserved for jobs before it");
     fixture_all_obey(f, "box1");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(fixture_job(f, other), JOB_QUEUED);
@@ -238,7 +237,7 @@ static void a_sick_gpu_is_not_leased(void **state)
     int64_t one = fixture_submit(f, "procs_per_node: gpu\ngpus_per_proc: 1\n");
     assert_string_equal(fixture_waits(f, both),
                         "waits for 1 node with 2 GPUs each: the cluster has 0, 1 GPU is "
-                        "sick (ddpctl nodes says why)");
+                        "sick (`ddpctl nodes` says why)");
     assert_int_equal(fixture_job(f, both), JOB_QUEUED);
     assert_int_equal(fixture_generation(f, one)->world_size, 1);
 }
@@ -302,7 +301,7 @@ static void a_generation_has_one_nccl(void **state)
     gpu_box(f, "box3", 2, "none");
     int64_t job = fixture_submit(f, "nodes: 2\ngpus_per_proc: 1\n" TRAIN);
     assert_string_equal(fixture_waits(f, job),
-                        "waits for 2 nodes with one version of NCCL: box1 has 2.28.9, box2 has 2.27.3");
+                        "waits for 2 nodes with the same version of NCCL: box1 has 2.28.9, box2 has 2.27.3");
     gpu_box(f, "box1", 2, NULL); /* an agent that started anew, and does not know yet */
     assert_non_null(strstr(fixture_waits(f, job), "box1 has 2.28.9"));
     int64_t command = fixture_submit(f, "nodes: 3\ngpus_per_proc: 1\n"); /* brings its own */
@@ -319,10 +318,9 @@ static void without_a_plugin_gpus_train_nothing(void **state)
 
     gpu_box(f, "box1", 2, "none");
     int64_t job = fixture_submit(f, "gpus_per_proc: 1\n" TRAIN);
-    assert_string_equal(
-        fixture_waits(f, job),
-        "waits for 1 node with 1 GPU each: the cluster has 0, 1 with GPUs and no plugin for them "
-        "(ddp-trainer --plugin says why)");
+    assert_string_equal(fixture_waits(f, job),
+                        "waits for 1 node with 1 GPU each: the cluster has 0, 1 with GPUs but no GPU plugin "
+                        "(`ddp-trainer --plugin` says why)");
 }
 
 static void growth_keeps_to_its_nccl(void **state)
@@ -357,7 +355,7 @@ static void no_job_stops_to_grow_on_what_it_leaves(void **state)
     fixture_all_run(f, "box2");
     fixture_pass_beating(f, 20000, "box1 box2");
     assert_true(fixture_said(f, "resize to 2 nodes: box2 joins"));
-    assert_true(fixture_said(f, "box2 offers 0 GPUs, 1 before"));
+    assert_true(fixture_said(f, "box2 has 0 GPUs, it had 1 before"));
     assert_false(fixture_said(f, "box2 offers 1 GPU"));
 }
 
@@ -396,7 +394,8 @@ static void a_job_that_leaves_its_gpus_says_so(void **state)
     assert_string_equal(fixture_node_of(f, job, 0), "box1");
     fixture_pass_beating(f, 80000, "box2"); /* box1 is lost, and so is its lease */
     assert_string_equal(fixture_node_of(f, job, 0), "box2");
-    assert_true(fixture_said(f, "goes on with CPUs, since too few GPUs are there: ddpctl restart 1 once"));
+    assert_true(
+        fixture_said(f, "continues on CPUs because too few GPUs are available; run `ddpctl restart 1`"));
     fixture_all_run(f, "box2");
     gpu_box(f, "box1", 1, NULL);
     assert_int_equal(fixture_restart_job(f, job), ERR_OK);
