@@ -1,16 +1,16 @@
 /* Brings records that were restored from a backup up to date with what the nodes know.
  *
- * The records are too old if a node has a card (card.c) that is newer than our record of the job, or a wish
- * of an epoch that we have not reached, or if the store says so (records.age). From then on we learn for as
- * long as nodes have to come back: our epoch goes above all that they have seen; a job that is not placed
- * waits until its workers, if there are any that we do not know, have come back with their node or lost their
- * lease; a node's silence about a worker means nothing, since the worker may be one of before the backup. New
- * jobs get numbers beyond those that the lost records may have given out.
+ * The records are too old if a node has a card (card.c) that is newer than our record of its job, or a wish
+ * of an epoch that we have not reached, or if the store says so (records.age). From then on the coordinator
+ * learns, for as long as nodes have to come back. It raises its epoch above all that the nodes have seen. A
+ * job that has no workers waits to be placed until workers of it that we do not know have come back with
+ * their node or have lost their lease. A node that says nothing of a worker proves nothing, since the worker
+ * may be from before the backup. New jobs get numbers beyond those that the lost records may have given out.
  *
  * A card is merged with what we know of its job, by rules that do not depend on the order in which cards
- * come: the further of two generations and states counts, a worker that either calls dead is dead, snapshots
- * are put together. So no worker that both sides know is told to stop, and a job that has ended since is not
- * run again. */
+ * come: of two generations or states the further one counts, a worker that either side calls dead is dead,
+ * and snapshots are put together. So no worker that both sides know is told to stop, and a job that has ended
+ * since the backup is not run again. */
 #include "daemon/coordinator/core/adopt.h"
 
 #include <inttypes.h>
@@ -27,8 +27,8 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/rendezvous.h"
 
-#define NUMBERS_APART                                                                                        \
-    1000 /* between the last number that the records know and the first that is given out again */
+/* Between the last number in the records and the first that is given out again. */
+#define NUMBERS_APART 1000
 
 bool adopt_learning(const struct core *core)
 {
@@ -54,10 +54,11 @@ static void raise_epoch(struct core *core, int64_t seen)
         return;
     core->config.epoch = seen + 1;
     emit_meta(core, "epoch", core->config.epoch);
-    mark_all_wishes(core); /* facts that answer an older epoch count for nothing */
+    /* facts that answer a wish of an older epoch prove no absence, so every node needs a new one */
+    mark_all_wishes(core);
 }
 
-/* By then, workers of the job that we did not know have been reported or are dead. */
+/* Holds the job back until its workers that we may not know have been reported or have lost their lease. */
 static void hold_job(struct core *core, struct job *job)
 {
     int64_t lease = job->spec.lease_ms + core->config.lease_margin_ms;
@@ -69,7 +70,7 @@ static void hold_job(struct core *core, struct job *job)
 
 static void leave_gap(struct core *core, int64_t to)
 {
-    if (!core->gap_from) /* else some of that time may still come back */
+    if (!core->gap_from) /* an earlier gap stays open: cards of its jobs may still come */
         core->gap_from = core->next_job;
     core->gap_to = core->next_job = to;
     emit_meta(core, "gap_from", core->gap_from);
@@ -92,13 +93,15 @@ void adopt_begin(struct core *core, int64_t seen_epoch, bool numbered)
     if (core->learning_until)
         return;
     log_warn("records_are_older", "epoch=%" PRId64 " next_job=%" PRId64, core->config.epoch, core->next_job);
-    emit_meta(core, "restored", RECORDS_LEARNING); /* should we end before it is over */
+    emit_meta(core, "restored", RECORDS_LEARNING); /* a restart must continue to learn (adopt_go_on) */
     if (!numbered)
         leave_gap(core, core->next_job + NUMBERS_APART);
     for (size_t i = 0; i < core->job_count; i++) {
         struct job *job = core->jobs[i];
         if (job_finished(job))
             continue;
+        /* Lost records may have given spawn numbers out. A new spawn with such a number would be taken for
+         * the old. */
         job->r.next_spawn += NUMBERS_APART;
         emit_job(core, job, CHANGE_JOB_PUT);
     }
@@ -116,11 +119,11 @@ void adopt_tick(struct core *core)
         return;
     core->learning_until = 0;
     emit_meta(core, "restored", RECORDS_NEW);
-    mark_all_wishes(core); /* their answers say what is absent */
+    mark_all_wishes(core); /* from now on the answers count as proof of what is absent */
     core_capacity_changed(core);
 }
 
-/* ---- is it one that we can take */
+/* ---- can we use this card */
 
 static const struct rank_record *records_rank(const struct records *r, int64_t generation, int rank)
 {
@@ -175,7 +178,8 @@ static bool card_is_sound(const struct records *card)
     return parsed;
 }
 
-/* Users identify jobs by number and by request, so neither may belong to two jobs. */
+/* Refuses a hello with a card that cannot be used. A job number and a request id must each belong to one job,
+ * because users identify jobs by them. */
 enum err_code adopt_check(const struct core *core, const struct core_hello *hello, struct err *e)
 {
     for (size_t i = 0; i < hello->card_count; i++) {
@@ -197,14 +201,15 @@ enum err_code adopt_check(const struct core *core, const struct core_hello *hell
     return ERR_OK;
 }
 
-/* ---- two records of a job become one */
+/* ---- merging our records of a job with a card */
 
 static int64_t records_stage(const struct records *r)
 {
     return card_stage(r->jobs, records_generation(r, r->jobs[0].generation));
 }
 
-/* Both sides formed a different generation with this number: the card comes from records that diverged. */
+/* Whether a generation of this number was formed twice: once by the lost records, and once again by us. They
+ * cannot be merged. */
 static bool card_has_forked(const struct records *ours, const struct records *card)
 {
     for (size_t i = 0; i < card->generation_count; i++) {
@@ -231,7 +236,8 @@ static void merge_job(struct job_record *out, const struct job_record *ours, con
         out->next_spawn = card->next_spawn;
     if (out->restarts_used < ours->restarts_used)
         out->restarts_used = ours->restarts_used;
-    if (out->generation < ours->generation) /* it has ended, and was begun again before that was known */
+    if (out->generation <
+        ours->generation) /* we formed one more before the card said that the job has ended */
         out->generation = ours->generation;
 }
 
@@ -243,7 +249,7 @@ static void append_generation(struct records *out, const struct records *from,
         rank_record_copy(&out->ranks[out->rank_count++], records_rank(from, g->number, i));
 }
 
-/* The card knows a later generation, so this one is over. */
+/* The card knows a later generation than this one, so this one has ended. */
 static void close_superseded(struct generation_record *g, int64_t now)
 {
     if (sm_terminal(&generation_sm, g->state))
@@ -267,6 +273,7 @@ static void merge_generations(struct records *out, const struct records *ours, c
     for (size_t i = 0; i < ours->generation_count; i++) {
         const struct generation_record *own = &ours->generations[i],
                                        *theirs = records_generation(card, own->number);
+        /* of two records of one generation that of the newer side counts */
         bool take = newer && theirs;
         append_generation(out, take ? card : ours, take ? theirs : own);
         if (newer && !theirs)
@@ -297,7 +304,8 @@ static void settle_record_ranks(struct records *out)
     }
 }
 
-/* A newer card has every worker that lives, of the generations that it knows. */
+/* Death is final: a worker that either side calls dead is dead. A newer card has every living worker of the
+ * generations that it knows, so a worker that is missing there is dead as well. */
 static void merge_spawns(struct records *out, const struct records *ours, const struct records *card,
                          bool newer, int64_t now)
 {
@@ -355,7 +363,7 @@ static void merge_records(struct records *out, const struct records *ours, const
     merge_snapshots(out, card);
 }
 
-/* ---- and that becomes the core's */
+/* ---- the merged records become the core's */
 
 static struct node *add_expected_node(struct core *core, char *name)
 {
@@ -373,7 +381,8 @@ static struct node *add_expected_node(struct core *core, char *name)
     return node;
 }
 
-/* A node that joined or reconnected after the backup has as much time as any other to report itself. */
+/* Nodes of living workers that our records do not know, or call lost, joined or came back after the backup.
+ * They get as much time as any other node to connect. */
 static void expect_nodes(struct core *core, const struct records *r)
 {
     for (size_t i = 0; i < r->spawn_count; i++) {
@@ -390,8 +399,9 @@ static void expect_nodes(struct core *core, const struct records *r)
     }
 }
 
-/* A node starts workers by a wish that also brings the card. A node that has connected since and did not have
- * the card has not started the workers, and its slots may now belong to other jobs. */
+/* Workers that were never started are dead. The wish that starts a worker also brings the card, so a node
+ * that has connected since, without that card, never got the wish, and its slots may belong to other jobs by
+ * now. */
 static void end_unstarted_spawns(struct core *core, const char *teller, const struct records *ours,
                                  struct records *merged)
 {
@@ -407,8 +417,8 @@ static void end_unstarted_spawns(struct core *core, const char *teller, const st
     settle_record_ranks(merged);
 }
 
-/* The generation has a member that was never started: the next generation forms when the others have ended.
- */
+/* A generation with a member that was never started cannot form: it ends, and the next one forms when its
+ * other members have ended. */
 static void end_unstarted_generation(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
@@ -462,6 +472,7 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
 
     if (job)
         card_records(job, true, &ours);
+    /* Two different generations have the same number: the records stay as they are. */
     if (job && card_has_forked(&ours, card)) {
         log_error("card_refused", "job=%" PRId64 " node=%s why=\"another generation was formed meanwhile\"",
                   job->r.id, hello->node);
@@ -471,6 +482,7 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     if (merged.jobs[0].id >= core->next_job)
         leave_gap(core, merged.jobs[0].id + 1);
     end_unstarted_spawns(core, hello->node, &ours, &merged);
+    /* before the job is built, because its spawns point at their nodes */
     expect_nodes(core, &merged);
     if (job)
         drop_job(core, job);
@@ -483,6 +495,7 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     log_info("job_adopted", "job=%" PRId64 " gen=%" PRId64 " state=%s node=%s", job->r.id, job->r.generation,
              sm_name(&job_sm, (int)job->r.state), hello->node);
     job->changed = true;
+    /* other nodes may have later cards of it */
     if (!job_finished(job))
         hold_job(core, job);
     end_unstarted_generation(core, job);

@@ -1,12 +1,12 @@
-/* Cards: copies of job records that the nodes keep for us. A node that has, or had, workers of a job keeps
- * the job's card: all records that a coordinator needs to continue the job. The node's wish carries the card
+/* Cards: copies of job records that the nodes keep for us. A node that has or had workers of a job keeps the
+ * job's card: all records that a coordinator needs to continue the job. The node's wish carries the card
  * while the node's own card is older, until the node's facts answer that wish. A hello lists the node's cards
- * and the progress of each.
+ * and their progress.
  *
  * A card's progress is a number that only grows. It is made of the generation, its state, the job's state,
- * and the number of the node's own workers in it that are dead. Deaths of other nodes' workers are left to
- * the cards of those nodes; otherwise each exit would send a card to every node. So when a wish lets a node
- * drop an exit record, the node's card already contains that exit. */
+ * and the number of the node's own workers in that generation that are dead. Deaths on other nodes are left
+ * to the cards of those nodes; otherwise each exit would send a card to every node. So when a wish lets a
+ * node drop an exit record, the node's card already contains that exit. */
 #include "daemon/coordinator/core/card.h"
 
 #include <stdlib.h>
@@ -16,8 +16,9 @@
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/model.h"
 
-#define ENDED (INT64_C(1) << 40) /* a stage beyond all others: what has ended does not begin again */
-#define SNAPSHOTS 4 /* the newest in a card; the files themselves say which others are committed */
+#define ENDED (INT64_C(1) << 40) /* the last stage: a job that has ended does not begin again */
+/* How many of the newest snapshots a card holds. The files of others say that they are committed. */
+#define SNAPSHOTS 4
 
 int64_t card_stage(const struct job_record *job, const struct generation_record *g)
 {
@@ -58,8 +59,8 @@ static bool number_was_removed(const struct core *core, int64_t job)
     return false;
 }
 
-/* Whether these records have known a job of this number and have removed it since. A number of the gap was
- * given out by records that are lost, so a card may bring its job back, but only once. */
+/* Whether our records have known a job of this number, and have removed it since. Numbers of the gap were
+ * given out by records that are lost: a card may bring such a job back, but only once. */
 static bool number_is_known(const struct core *core, int64_t job)
 {
     return job < core->next_job && (!number_in_gap(core, job) || number_was_removed(core, job));
@@ -83,7 +84,8 @@ bool core_wants_card(const struct core *core, const char *node, const struct cor
                : head->job > 0 && !number_is_known(core, head->job);
 }
 
-/* What it keeps may be of a coordinator that knew more; then its card has come, too, and has been taken. */
+/* Takes the list of the node's cards. Cards that are newer than our records came with the same hello, and
+ * have been adopted before. */
 void card_heads(struct core *core, struct node *node, const struct core_hello *hello)
 {
     node->keeps_cards = hello->keeps_cards;
@@ -96,6 +98,8 @@ void card_heads(struct core *core, struct node *node, const struct core_hello *h
         struct node_card *card = node_add_card(node, hello->heads[i].job);
         const struct job *job = core_find_job(core, card->job);
         card->acked = hello->heads[i].progress;
+        /* retention has removed the job here, so the node may drop its card; the card of a job that these
+         * records never had is kept */
         card->drop = !job && number_is_known(core, card->job);
         if (card_due(core, node, card))
             node->wish_dirty = true;
@@ -109,7 +113,7 @@ void card_offer(struct core *core, struct node *node)
         const struct job *job = core_find_job(core, card->job);
         int64_t progress = job ? card_progress(job, node) : 0;
         if (!card_due(core, node, card) || (card->revision && card->offered == progress))
-            continue;
+            continue; /* an earlier revision carries the same card and is not yet answered */
         card->offered = progress;
         card->revision = node->revision;
     }
@@ -125,6 +129,7 @@ void card_kept(struct core *core, struct node *node, int64_t revision)
             card->revision = 0;
             card->drop = false;
         }
+        /* the node has the last card of a job that ended: nothing is left to be sent */
         if ((!job || job_finished(job)) && !card->revision && !card_due(core, node, card))
             node->cards[i] = node->cards[--node->card_count];
         else
@@ -157,7 +162,8 @@ static void copy_generation(struct records *out, const struct generation *g)
         rank_record_copy(&out->ranks[out->rank_count++], &g->ranks[i].r);
         spawn_record_copy(spawn, &g->ranks[i].spawn->r);
         if (spawn->spawn != g->r.failed_spawn)
-            free(steal(spawn->stderr_tail)); /* in nobody's way while the records are not lost */
+            free(steal(spawn->stderr_tail)); /* only the tail of the culprit explains a failure; the others
+                                                would bloat the card */
     }
 }
 

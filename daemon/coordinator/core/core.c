@@ -1,12 +1,15 @@
-/* The core's entrance: each event to its handler, then whatever follows from it (placement, new wishes,
- * notices).
+/* The entrance of the core: hands each event to its handler, then does what follows from it: internal events,
+ * placement, new wishes, notices.
  *
- * The happy path of a job: SUBMIT (jobs.c) queues it; placement (place.c, form.c) makes generation 1 with its
- * ranks and spawns; the nodes' wishes (wish.c) carry them out; FACTS (facts.c) say they run; native ones
- * JOIN, rank 0 puts the bootstrap id (rendezvous.c); REPORTS move the step; FACTS say that all ranks exited
- * 0; the job has succeeded. Failure modes: a rank fails, a node goes silent, a join takes too long: recover.c
- * ends the generation and placement forms the next; nodes.c decides who is alive and whose processes are
- * known dead. */
+ * The happy path of a job: SUBMIT (jobs.c) queues it. Placement (placement.c, generation_form.c) makes
+ * generation 1 with its ranks and spawns. The wishes of the nodes (wish.c) carry the spawns out, and FACTS
+ * (facts.c) say that they run. Native workers JOIN, and rank 0 puts the bootstrap id (rendezvous.c). REPORTS
+ * move the step. FACTS say that all ranks exited with 0, and the job has succeeded. Failure modes: a rank
+ * fails (exit_cause.c), a node goes silent (nodes.c), a join takes too long (rendezvous.c). generation_end.c
+ * ends the generation, placement forms the next, and nodes.c decides whose processes are known dead.
+ *
+ * Calls between modules go one way: a module that must tell one above it raises an internal event
+ * (internal_event.h), which is dispatched here. */
 #include "daemon/coordinator/core/core.h"
 
 #include <stdlib.h>
@@ -187,9 +190,11 @@ void core_event(struct core *core, const struct core_event *event, struct core_n
     core->now = now;
     core->out = out;
     handle_event(core, event);
+    /* Heartbeats are by far the most frequent events, and most of them change nothing. The walk over all
+     * nodes and jobs is saved for them. */
     if ((event->kind == CORE_HEARTBEAT || event->kind == CORE_DEAF) && out->change_count == before &&
         !core->placement_due && !core->internal_count)
-        core->out = NULL; /* by far the most frequent one, and it changes nothing */
+        core->out = NULL;
     else
         finish_call(core);
 }
@@ -234,7 +239,7 @@ void core_tick(struct core *core, struct core_now now, struct core_out *out)
     core->now = now;
     core->out = out;
     if (core->wake_at != INT64_MAX && now.boot_ms > core->wake_at + core->config.node_timeout_ms / 2)
-        core_await_nodes(core); /* this process stood still: words from the nodes may wait unread */
+        core_await_nodes(core); /* this process stood still, and messages of the nodes may wait unread */
     for (size_t i = 0; i < core->node_count; i++)
         nodes_tick(core, core->nodes[i]);
     follow_events(core); /* so that a job's own deadlines find it settled */

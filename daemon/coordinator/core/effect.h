@@ -19,13 +19,13 @@ enum core_effect_kind {
     EFFECT_WATCH, /* call, member, generation, rank, stop; after !member end the stream */
     EFFECT_WELCOME,      /* session */
     EFFECT_REFUSE,       /* session, err: end it with this status */
-    EFFECT_CLOSE,        /* session: a newer one of the same agent took over; end it with ABORTED */
+    EFFECT_CLOSE,        /* session: the agent has a newer one; end this with ABORTED */
     EFFECT_ACK,          /* session, sequence: renews the node's leases */
-    EFFECT_PARDON,       /* session: the operator holds the node's GPUs for well */
+    EFFECT_PARDON,       /* session: the operator has cleared the faults of the node's GPUs */
     EFFECT_WISH,         /* session, node: send core_wish(node) */
-    EFFECT_LOOK,         /* session, job: ask the node whether core_snapshot_paths(job) are there */
-    EFFECT_JOB_CHANGED,  /* job: its status is another; tell who watches it */
-    EFFECT_NODE_CHANGED, /* node; state LOST: end its log reads and say so */
+    EFFECT_LOOK,         /* session, job: ask the node for core_snapshot_paths(job) */
+    EFFECT_JOB_CHANGED,  /* job: its status has changed; tell its watchers */
+    EFFECT_NODE_CHANGED, /* node; if it is lost, end its log reads with that reason */
 };
 
 struct core_effect {

@@ -140,7 +140,7 @@ void emit_event(struct core *core, const struct job *job, const char *what, cons
     change_add(core, CHANGE_EVENT)->event = event;
 }
 
-/* The row must allow the move: a move that is not in its table is a bug. */
+/* Adds the change of a state. The state's table must allow the move: any other move is a bug. */
 static struct change *change_add_move(struct core *core, enum change_kind kind, const struct sm *sm, int from,
                                       int to, const char *why)
 {
@@ -195,7 +195,7 @@ void move_generation(struct core *core, struct generation *g, enum generation_st
     g->r.state = to;
     text_set(&g->r.reason, "%s", why);
     g->job->changed = true;
-    for (int i = 0; to != GENERATION_READY && i < g->r.world_size; i++) /* nodes keep what has become of it */
+    for (int i = 0; to != GENERATION_READY && i < g->r.world_size; i++) /* cards show the state */
         if (g->ranks[i].spawn && !g->ranks[i].spawn->r.dead && g->ranks[i].spawn->node)
             g->ranks[i].spawn->node->wish_dirty = true;
 }

@@ -20,7 +20,7 @@ struct core_gpu {
     int index, temperature, power_watts;
     double utilisation;
     bool healthy;
-    bool lost; /* fell off the bus: what runs on it is over */
+    bool lost; /* fell off the bus: its workers cannot go on */
 };
 
 /* The head of a card that a node keeps: the job, and how far the job had come at that time (card.c). */
@@ -30,18 +30,20 @@ struct core_card_head {
 
 struct core_hello {
     const char *node, *instance, *session_id, *version, *cluster_id, *address, *log_dir;
-    const char *nccl;        /* "2.28.9", of its trainer; "none": that cannot use GPUs; NULL, "": unknown */
-    const char *plugin;      /* all that the trainer uses there: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0" */
+    const char *nccl;        /* of its trainer: "2.28.9"; "none": it cannot use GPUs; NULL, "": unknown */
+    const char *plugin;      /* all libraries of its trainer: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0" */
     int64_t epoch, revision; /* of the wish the agent keeps */
     int cpu_slots, cores, port_first, port_last;
-    int procs;      /* workers that a job has on this node, whatever the job says; 0: as it says */
-    int seat, turn; /* of a run's node: the node rank it wants, plus 1 (0: any), and when it joined */
+    int procs; /* workers of each job on this node; 0: as the job says */
+    /* Of a host of `ddpctl run`: the node rank that it asks for, plus 1 (0: any), and its place in the order
+     * of joining, from 1 on (0: no such host). */
+    int seat, turn;
     int64_t memory_bytes;
     const struct core_gpu *gpus;
     size_t gpu_count;
     int gpu_slots; /* workers that share a GPU, 0: 1 */
     bool keeps_cards;
-    const struct core_card_head *heads; /* of all cards that it keeps */
+    const struct core_card_head *heads; /* of all cards that the node keeps */
     size_t head_count;
     const struct records *cards; /* those that core_wants_card asked for, one job each */
     size_t card_count;
@@ -64,17 +66,17 @@ struct core_offer { /* a snapshot that a joining process could load */
     bool committed; /* carries a COMMITTED.json that the process has checked */
 };
 
-struct core_activity { /* of a quiet worker; ms, -1: it is not */
+struct core_activity { /* a quiet worker: for how many ms without CPU time or output; -1: not so */
     int64_t job, spawn, idle_ms, silent_ms;
     char state; /* 'T', 'D', 0 */
 };
 
-struct core_account { /* a user whose jobs cannot run on a node, and the sentence that says so */
+struct core_account { /* a user whose jobs cannot run on a node, and why */
     const char *user, *why;
 };
 
 enum core_event_kind {
-    /* users; each has a call */
+    /* from users; each has a call */
     CORE_SUBMIT,
     CORE_CANCEL,
     CORE_RESIZE,
@@ -82,7 +84,7 @@ enum core_event_kind {
     CORE_DRAIN,
     CORE_UNDRAIN,
     CORE_FORGET,
-    /* agents; each has a session. All but HELLO of a session that is not the node's newest are ignored. */
+    /* From agents; each has a session. All but HELLO are ignored if the session is not the node's newest. */
     CORE_HELLO,
     CORE_HEARTBEAT,
     CORE_FACTS,
@@ -91,15 +93,15 @@ enum core_event_kind {
     CORE_LOOKED, /* answers EFFECT_LOOK */
     CORE_GOODBYE,
     CORE_SESSION_CLOSED,
-    /* from the core's owner: for some time until now it received no messages; has no call and no session */
+    /* From the core's owner: it has received no messages for some time until now. No call, no session. */
     CORE_DEAF,
-    /* native workers; each has a call and the member whose token it came with (core_find_token) */
+    /* From trainers; each has a call and the member that its token belongs to (core_find_token). */
     CORE_JOIN,
     CORE_PUT_BOOTSTRAP,
     CORE_WATCH,
     CORE_COMMIT_SNAPSHOT,
     CORE_SNAPSHOT_FAILED,
-    CORE_CALL_GONE, /* call */
+    CORE_CALL_GONE, /* the peer of this call went away */
     CORE_EVENT_KINDS
 };
 
@@ -116,18 +118,18 @@ struct core_event {
             char *const *env;  /* NULL-terminated or NULL */
             int64_t continues; /* 0: none; the new job starts from that job's newest committed snapshot */
             bool resume;       /* continue whatever job's snapshots the directory holds */
-            uint8_t digest[DIGEST_BYTES]; /* of the whole request, user left out */
+            uint8_t digest[DIGEST_BYTES]; /* of the whole request but the user */
         } submit;
         struct {
             int64_t job;
             bool kill;
-            const char *why; /* NULL or empty: the user wanted it */
+            const char *why; /* NULL or empty: the user asked for it */
             int signal;      /* for a command's processes, 0: SIGTERM */
-            int exit_code;   /* not 0: it has failed with this one */
+            int exit_code;   /* not 0: the job fails with this code */
         } cancel;
         struct {
             int64_t job, nodes_min, nodes_max; /* nodes: resize only */
-            bool from_scratch;                 /* restart only: snapshots up to now do not count */
+            bool from_scratch;                 /* restart only: the snapshots up to now no longer count */
         } resize;
         struct {
             const char *name, *reason;
@@ -176,16 +178,16 @@ struct core_event {
             bool outside; /* messages on open streams were received; only new streams could not be opened */
         } deaf;
         struct {
-            int64_t generation; /* where the process is */
+            int64_t generation; /* that the process belongs to */
         } watch;
         struct {
             int64_t generation, step, bytes;
             const char *digest, *path;
-            const char *why; /* it failed: with path and error */
+            const char *why; /* SNAPSHOT_FAILED: path and error */
         } snapshot;
         struct {
             int64_t job;
-            bool found; /* one of core_snapshot_paths */
+            bool found; /* the node has one of core_snapshot_paths */
         } looked;
     };
 };

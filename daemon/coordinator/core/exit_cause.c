@@ -1,6 +1,10 @@
-/* What a worker's end means: to the generation that it was a member of, and whose failure it was that ended
- * it.
- */
+/* A worker has ended. This module decides whether the exit ends its generation, whether that counts as a
+ * restart of the job, whether a restart could help at all, and which rank failed first.
+ *
+ * The happy path: all ranks exit with 0, each of these exits means nothing bad, and the job succeeds when the
+ * last one is settled. Failure modes: the first exit that means something bad ends the generation and is
+ * named as its cause; the other ranks then end because of it. When the exit of the real culprit is reported
+ * only after that of a victim, the cause is replaced (exit_came_first). */
 #include "daemon/coordinator/core/exit_cause.h"
 
 #include <inttypes.h>
@@ -19,8 +23,10 @@
 #include "daemon/coordinator/core/nodes.h"
 #include "daemon/coordinator/core/text.h"
 
-#define PORT_RETRIES 20 /* taken ports in a row that are not the job's fault */
-#define NODE_RETRIES 5  /* so with nodes that cannot start a process */
+/* Generations in a row that such a failure may end without counting as a restart. Beyond that it is probably
+ * the job's own fault, and retries must end. */
+#define PORT_RETRIES 20 /* the master port was in use */
+#define NODE_RETRIES 5  /* a node could not start a process */
 #define MESSAGE_BYTES 1024
 #define TAIL_BYTES 16384
 
@@ -47,6 +53,7 @@ static void record_exit(struct spawn *s, const struct spawn_fact *fact)
         s->r.started_ms = fact->started_ms;
     if (fact->pid)
         s->r.pid = fact->pid;
+    /* a worker that was ended because it stood still says so already, which explains more than its SIGTERM */
     if (!s->stalled) {
         free(s->r.message);
         s->r.message = copy_bounded(fact->message, MESSAGE_BYTES);
@@ -62,14 +69,15 @@ static const char *last_stderr_line(const struct spawn_fact *fact)
     return end ? end + 1 : tail;
 }
 
-/* A trainer that found its node unfit before it began. */
+/* The trainer found its node unfit before its first step, so another node may well do. */
 static bool exit_blames_node(const struct spawn *s, const struct spawn_fact *fact)
 {
     return s->job->spec.kind == JOB_TRAIN && !fact->lost && !fact->signal &&
            (fact->code == EXIT_NODE_TROUBLE || fact->code == EXIT_NO_ADDRESS);
 }
 
-/* What the exit means to a generation that is still meant to run; false: nothing bad. */
+/* Says what the exit means to a generation that should still run: fills `cause`, but for its text, which goes
+ * to `text`, and counts the job's retries. Returns false if the exit is nothing bad. */
 static bool exit_classify(const struct core *core, struct spawn *s, const struct spawn_fact *fact,
                           struct failure_cause *cause, struct buf *text)
 {
@@ -81,21 +89,28 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
     cause->charged = true;
     cause->exit_code = 125;
     if (!fact || fact->lost) {
+        /* Nobody knows how the worker ended, so it may be its own fault. */
         buf_printf(text, "rank %d on %s was lost: its exit was not seen", s->r.rank, s->r.node);
     } else if (fact->port_busy) {
+        /* The coordinator chose the port, and another process took it before rank 0 could bind it. The next
+         * generation gets another port. */
         cause->charged = ++job->port_retries > PORT_RETRIES;
         buf_printf(text, "port %d on %s was already in use", s->generation->r.master_port, s->r.node);
     } else if (fact->not_started && fact->no_account) {
+        /* The node is excluded for this user (accounts.c), so this cannot repeat there. */
         cause->charged = false;
         buf_printf(text, "%s could not start rank %d", s->r.node, s->r.rank);
     } else if (fact->not_started && fact->node_trouble) {
+        /* The node lacks something (memory, descriptors). It rests, and other nodes are tried. */
         cause->charged = ++job->node_retries > NODE_RETRIES;
         buf_printf(text, "%s could not start rank %d", s->r.node, s->r.rank);
     } else if (fact->not_started) {
+        /* No such command, no such directory: every restart would fail in the same way. */
         cause->fatal = true;
         cause->exit_code = fact->code ? fact->code : 125;
         buf_printf(text, "rank %d could not start on %s", s->r.rank, s->r.node);
     } else if (fact->lease_expired) {
+        /* The supervisor stopped it because nobody renewed the lease: not the fault of the job. */
         cause->charged = false;
         buf_printf(text, "rank %d on %s was stopped when its lease ran out", s->r.rank, s->r.node);
     } else if (exit_blames_node(s, fact)) {
@@ -113,24 +128,31 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
         buf_printf(text, fact->signal ? "killed by signal %d on %s" : "exited with code %d on %s",
                    fact->signal ? fact->signal : fact->code, s->r.node);
         buf_puts(text, text_noticed(ago, core->now.wall_ms - fact->ended_ms));
+        /* A trainer says by this code that a restart would only repeat the failure (bad input, a loss of
+         * nan). */
         cause->fatal = native && !fact->signal && fact->code == EXIT_NO_RESTART;
     } else if (native && s->generation->r.state != GENERATION_RUNNING) {
+        /* Exit code 0 is a failure too: a trainer that leaves before the first step has trained nothing, and
+         * its peers would wait for it until the join timeout. */
         buf_printf(text, "rank %d exited on %s before all ranks had joined", s->r.rank, s->r.node);
     } else {
         return false;
     }
+    /* Nothing that a worker wrote can be about the signal that killed it. */
     if (fact && fact->message && *fact->message && (fact->not_started || !fact->signal))
         buf_printf(text, ": %.300s", fact->message);
     return true;
 }
 
-/* How much an end speaks for itself as the cause, against what a peer's end leads to: programs that lose a
- * peer exit with a code, abort, or run into SIGPIPE. A shell's 128 + N is its child's signal, where there is
- * one of that number: 255 is what -1 becomes. A native worker knows what is its own. */
+/* How likely an exit is the cause of a failure rather than the consequence of a peer's end: 2 is a cause of
+ * its own, 1 may be either, 0 is a consequence. Programs that lose a peer exit with a code, abort, or run
+ * into SIGPIPE, so these are 1, and other signals are 2. */
 static int exit_weight(const struct job *job, int code, int signal)
 {
+    /* A shell reports its child's signal N as exit code 128 + N. 255 is no signal: programs mean -1 by it. */
     int number = signal ? signal : code > 128 && code - 128 <= SIGRTMAX ? code - 128 : 0;
 
+    /* A trainer's exit code says whether it lost a peer or failed by itself. */
     if (job->spec.kind == JOB_TRAIN && !signal &&
         (code == EXIT_PEER_LOST || code == EXIT_NO_RESTART || code == EXIT_NODE_TROUBLE ||
          code == EXIT_NO_ADDRESS))
@@ -138,28 +160,33 @@ static int exit_weight(const struct job *job, int code, int signal)
     return number && number != SIGABRT && number != SIGPIPE ? 2 : 1;
 }
 
-/* A member's files are closed before its supervisor can see its end, so that a peer which failed for want of
- * it may be seen first. It is the cause all the same if it ended on its own, and in a way that says so, while
- * the peer's end does not. What was not charged (a taken port, a lease) has a cause of its own. */
+/* Whether this exit is the real cause of a failure for which another rank was named. When a worker dies, its
+ * sockets close before its supervisor can reap it, so a peer that failed because of it may be reported first.
+ * The name then passes to this worker, if it ended by itself and its exit is the more likely cause. */
 static bool exit_came_first(const struct spawn *s, const struct spawn_fact *fact)
 {
     const struct job *job = s->job;
     const struct generation *g = s->generation;
     const struct spawn *seen = g->r.failed_spawn ? job_find_spawn(job, g->r.failed_spawn) : NULL;
 
-    if (g != job_current(job) || g->r.state != GENERATION_FAILED || !g->r.charged || !seen ||
-        !seen->r.exit_known || seen->stalled)
+    /* A failure that does not count as a restart (a port in use, an expired lease) has no culprit among the
+     * ranks. */
+    if (g != job_current(job) || g->r.state != GENERATION_FAILED || !g->r.charged)
         return false;
+    /* A rank that stood still was found by looking at all ranks: that cannot have been seen too early. */
+    if (!seen || !seen->r.exit_known || seen->stalled)
+        return false;
+    /* It did not end by itself: it was told to stop, like every rank of a failed generation. */
     if (!fact || fact->stopped || fact->lost || fact->not_started || fact->port_busy || fact->lease_expired)
         return false;
     if (!job->r.reason || !g->r.reason || strcmp(job->r.reason, g->r.reason) != 0)
-        return false; /* a user, or a time limit, has said something else since */
+        return false; /* a user or a time limit has ended the job since, and that is its reason now */
     return (fact->code || fact->signal) &&
            exit_weight(job, fact->code, fact->signal) > exit_weight(job, seen->r.code, seen->r.signal);
 }
 
-/* What followed from the failure stays as it is, charged once; only its name is another, and what that means.
- */
+/* Names this worker's exit as the cause of the failure. The consequences stay: the generation has ended, and
+ * one restart was counted. Only the reasons change, and the job's exit code if the job fails. */
 static void replace_cause(struct core *core, struct spawn *s, const struct failure_cause *cause)
 {
     struct job *job = s->job;
@@ -178,6 +205,7 @@ static void replace_cause(struct core *core, struct spawn *s, const struct failu
     else
         text_set(&job->r.last_restart, "%.240s", cause->text);
     emit_job(core, job, CHANGE_JOB_PUT);
+    /* The victim's exit allowed a restart, and the culprit's does not. */
     if (cause->fatal && job->r.state == JOB_RECOVERING)
         job_stop(core, job, JOB_FAILED, cause->exit_code, false, cause->text);
 }
@@ -187,6 +215,7 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
     struct generation *g = s->generation;
     struct failure_cause cause = {0};
     CLEANUP(buf_release) struct buf text = {0};
+    /* Workers of a generation that drains or has ended are expected to exit, with whatever code. */
     bool meant_to_run = g == job_current(s->job) && generation_open(g) && g->r.state != GENERATION_DRAINING;
     bool bad = meant_to_run && exit_classify(core, s, fact, &cause, &text);
 
@@ -194,6 +223,7 @@ void exit_cause_apply(struct core *core, struct spawn *s, const struct spawn_fac
         cause.text = text.data;
         replace_cause(core, s, &cause);
     }
+    /* Before the generation fails: whoever looks for its living workers must not find this one. */
     record_exit(s, fact);
     spawn_mark_dead(core, s);
     if (fact && fact->no_account && s->node)

@@ -1,6 +1,6 @@
-/* What a node says of its spawns. Presence counts at once; absence only from the revision on in which we
- * wished for the spawn; a live process that we hold for dead, or never knew, keeps the node from getting work
- * until it is gone. */
+/* Handles what a node says of its workers. A worker that is listed counts at once. A worker that is not
+ * listed counts as absent only if the facts answer a wish that had it. A living process that we call dead, or
+ * never knew, keeps the node from getting work until it is gone. */
 #include "daemon/coordinator/core/facts.h"
 
 #include <inttypes.h>
@@ -38,7 +38,7 @@ static bool fact_was_started(const struct spawn_fact *fact)
     return fact->state != SPAWN_STARTING;
 }
 
-/* A command job runs when all its processes do: nobody joins. */
+/* Commands do not join, so a command job runs as soon as all its processes have started. */
 static void start_command_generation(struct core *core, struct generation *g)
 {
     if (g->job->spec.kind != JOB_COMMAND || g->r.state != GENERATION_FORMING || g != job_current(g->job))
@@ -90,8 +90,8 @@ static bool has_unknown_process(const struct core *core, const struct node *node
     return false;
 }
 
-/* The node runs a job that we do not know: our state is older than the node's, or a copy of another
- * cluster's. An operator must be told, because nobody controls that job. */
+/* The node runs a job that we do not know: our records are older than the node's, or a copy of another
+ * cluster's. The operator is told, because no coordinator controls that job. */
 static void note_unknown_jobs(struct core *core, struct node *node, const struct core_event *event)
 {
     int64_t *jobs = xcalloc(event->facts.count + 1, sizeof(*jobs));
@@ -105,13 +105,13 @@ static void note_unknown_jobs(struct core *core, struct node *node, const struct
         while (k < count && jobs[k] != fact->job)
             k++;
         if (k < count)
-            continue;
+            continue; /* another worker of a job that is listed already */
         jobs[count++] = fact->job;
         k = 0;
         while (k < node->unknown_count && node->unknown_jobs[k] != fact->job)
             k++;
         if (k < node->unknown_count)
-            continue;
+            continue; /* the last facts said so too, and it was reported then */
         log_warn("unknown_job", "node=%s job=%" PRId64, LOG_Q(node->r.name), fact->job);
         emit_event(core, NULL, "unknown_job", "%s runs job %" PRId64 ", which this coordinator does not know",
                    node->r.name, fact->job);
@@ -123,6 +123,7 @@ static void note_unknown_jobs(struct core *core, struct node *node, const struct
 
 void facts_apply(struct core *core, struct node *node, const struct core_event *event)
 {
+    /* Facts of another epoch answer a wish of another coordinator's life, so they prove no absence. */
     bool current = event->facts.epoch == core->config.epoch;
 
     if (current)
@@ -145,6 +146,7 @@ void facts_apply(struct core *core, struct node *node, const struct core_event *
     }
     if (count)
         qsort(exits, count, sizeof(*exits), compare_exits);
+    /* Starts come before exits: a worker that ran and ended between two facts has run. */
     for (size_t i = 0; i < node->spawn_count; i++)
         start_command_generation(core, node->spawns[i]->generation);
     for (size_t i = 0; i < count; i++)

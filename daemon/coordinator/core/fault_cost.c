@@ -9,8 +9,8 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/text.h"
 
-/* What the job loses from here on, until it is back where it was. The status line names the last restart
- * beside the number of charged ones: one that is not charged does not take the place of one that is. */
+/* A fault that hits during an open one extends it: its time counts from the first, its step is the furthest
+ * that was reached. */
 void fault_open(struct core *core, struct job *job, bool charged, const char *text)
 {
     if (!job->r.fault_ms) {
@@ -19,6 +19,8 @@ void fault_open(struct core *core, struct job *job, bool charged, const char *te
     }
     if (job->progress.step > job->r.fault_step)
         job->r.fault_step = job->progress.step;
+    /* The status line shows the last restart beside the number of restarts that count. A restart that does
+     * not count must not take the place of one that does. */
     if (charged || !job->r.restarts_used) {
         text_set(&job->r.last_restart, "%.240s", text);
         job->r.last_restart_ms = core->now.wall_ms;
@@ -26,8 +28,8 @@ void fault_open(struct core *core, struct job *job, bool charged, const char *te
     emit_job(core, job, CHANGE_JOB_PUT);
 }
 
-/* The step that the current generation started from. A command says so by its first report only, which comes
- * one distance between reports later. */
+/* The step that the current generation started from. For a command it is estimated: its first report comes
+ * one reporting interval after its start. */
 static int64_t resumed_step(const struct job *job, const struct generation *g)
 {
     if (job->spec.kind == JOB_TRAIN)
@@ -35,7 +37,6 @@ static int64_t resumed_step(const struct job *job, const struct generation *g)
     return job->pace.boot_ms ? job->pace.from : 0;
 }
 
-/* The job is where it was when the fault hit it: now it is known what that cost. */
 void fault_close(struct core *core, struct job *job)
 {
     char step[TEXT_COUNT], redone[TEXT_COUNT], span[TEXT_SPAN], cost[96];
@@ -51,7 +52,7 @@ void fault_close(struct core *core, struct job *job)
         emit_event(core, job, "fault_cost", "back at step %s: %s", text_count(step, step_then), cost);
     else
         emit_event(core, job, "fault_cost", "back after %s", text_span(span, took));
-    if (job->r.last_restart_ms >= job->r.fault_ms) { /* else it names an earlier one, whose cost it has */
+    if (job->r.last_restart_ms >= job->r.fault_ms) { /* else it names an earlier restart and its cost */
         CLEANUP(free_text) char *cause = steal(job->r.last_restart);
         job->r.last_restart = xasprintf("%s, cost %s", cause ? cause : "", text_span(span, took));
     }

@@ -1,9 +1,11 @@
-/* How generations end, and what follows.
+/* How generations end, and what follows for their jobs.
  *
- * A member fails: its generation is closed at once (its members can commit nothing any more, whoever waits in
- * Join is answered ABORTED), the others are stopped, and the job recovers as long as its budget lasts, else
- * it stops for good. A drain or a cancel lets the generation finish its step and snapshot first (draining).
- * In each case job_settle goes on once those are dead that the next thing has to wait for. */
+ * A rank fails (generation_fail): the generation closes at once, so its members can commit nothing more and
+ * waiting Joins are answered ABORTED. The other ranks are stopped, and the job recovers while it has restarts
+ * left, else it stops for good. A drain (generation_drain) or a cancel (job_stop) lets the generation first
+ * finish its step and write its snapshot. All of them only begin the end: job_settle completes it when the
+ * workers that the job waits for are dead. It runs after each death and decides by state alone, so no order
+ * of deaths matters. */
 #include "daemon/coordinator/core/generation_end.h"
 
 #include <inttypes.h>
@@ -19,10 +21,10 @@
 #include "daemon/coordinator/core/progress.h"
 #include "daemon/coordinator/core/text.h"
 
-#define KILL_AFTER_GRACE_MS                                                                                  \
-    10000 /* SIGTERM and grace are the supervisor's; later than this it is told to kill */
-#define STUCK_AFTER_KILL_MS                                                                                  \
-    20000 /* what lives so long after SIGKILL is stuck in the kernel, if its node says so too */
+/* The supervisor itself follows SIGTERM by SIGKILL after the grace. This much later it is told to kill. */
+#define KILL_AFTER_GRACE_MS 10000
+/* A worker that lives this long after SIGKILL is stuck in the kernel, if its node says so too. */
+#define STUCK_AFTER_KILL_MS 20000
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MOST_MS 30000
 
@@ -39,7 +41,7 @@ void generation_stop_spawns(struct core *core, struct generation *g, enum core_s
 
     g->stop_at = 0;
     if (!generation_has_living(g))
-        return;
+        return; /* there is nobody to stop, and no deadline to wait for */
     g->stop = stop;
     if (stop == CORE_STOP_SNAPSHOT)
         g->stop_at = core->now.boot_ms + grace + 1;
@@ -59,7 +61,8 @@ static void revoke_spawn(struct core *core, struct spawn *s)
     emit_spawn(core, s, CHANGE_SPAWN_PUT);
 }
 
-/* The generation is over: from here on its members can commit nothing. */
+/* Ends the generation. Its members are revoked in the same commit, so that none of them can commit a snapshot
+ * beside the next generation. stop: how hard the members that still live are stopped. */
 static void end_generation(struct core *core, struct generation *g, enum generation_state to,
                            enum core_stop stop, const char *why)
 {
@@ -70,13 +73,14 @@ static void end_generation(struct core *core, struct generation *g, enum generat
     for (int i = 0; i < g->r.world_size; i++)
         revoke_spawn(core, g->ranks[i].spawn);
     raise_generation_ended(core, g, why);
+    /* a stop only gets harder: members that are being killed are not asked politely again */
     if (stop > g->stop)
         generation_stop_spawns(core, g, stop);
 }
 
 static void end_job(struct core *core, struct job *job, enum job_state to, const char *why)
 {
-    CLEANUP(free_text) char *reason = xstrdup(why); /* it may be the job's own */
+    CLEANUP(free_text) char *reason = xstrdup(why); /* `why` may be job->r.reason, which move_job replaces */
 
     job->r.ended_ms = core->now.wall_ms;
     job->limit_at = 0;
@@ -96,18 +100,19 @@ static void begin_job_stop(struct core *core, struct job *job, enum job_state go
     move_job(core, job, JOB_STOPPING, why);
 }
 
+/* Counts a restart. From the second one on the job waits before it starts again, each time twice as long. */
 static void charge_restart(struct core *core, struct job *job)
 {
     int64_t n = ++job->r.restarts_used;
 
     core->restarts++;
     if (n < 2)
-        return; /* the first one starts at once */
+        return; /* the first restart is immediate: most failures do not repeat */
     int64_t wait = BACKOFF_FIRST_MS;
     for (int64_t i = 2; i < n && wait < BACKOFF_MOST_MS; i++)
         wait *= 2;
     wait = core->now.boot_ms + (wait < BACKOFF_MOST_MS ? wait : BACKOFF_MOST_MS);
-    if (job->not_before < wait) /* it may be held for longer */
+    if (job->not_before < wait) /* after a restore the job may be held for longer (adopt.c) */
         job->not_before = wait;
     core_wake(core, job->not_before);
 }
@@ -134,6 +139,7 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
     g->r.charged = cause->charged;
     g->r.failed_spawn = cause->spawn ? cause->spawn->r.spawn : 0;
     emit_event(core, job, "rank_failed", "%s", cause->text);
+    /* SIGTERM without a last snapshot: a generation that has lost a rank cannot finish its step. */
     end_generation(core, g, GENERATION_FAILED, CORE_STOP_TERM, cause->text);
     if (last) {
         snprintf(how, sizeof(how),
@@ -153,6 +159,7 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
         fault_open(core, job, cause->charged, cause->text);
         move_job(core, job, JOB_RECOVERING, cause->text);
     }
+    /* the failed rank may have been the last one alive */
     job_settle(core, job);
 }
 
@@ -166,6 +173,7 @@ void generation_hold(struct core *core, struct generation *g, const char *why)
     job_settle(core, job);
 }
 
+/* A trainer finishes its step and writes a snapshot. A command knows no such request: it gets SIGTERM. */
 static enum core_stop gentle_stop(const struct job *job)
 {
     return job->spec.kind == JOB_TRAIN ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM;
@@ -173,7 +181,7 @@ static enum core_stop gentle_stop(const struct job *job)
 
 static void begin_generation_drain(struct core *core, struct generation *g, const char *why)
 {
-    if (g->r.state != GENERATION_RUNNING) { /* nothing to be saved yet */
+    if (g->r.state != GENERATION_RUNNING) { /* no step was done, so there is nothing to save */
         end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, why);
         return;
     }
@@ -187,7 +195,8 @@ void generation_drain(struct core *core, struct generation *g, const char *why)
     struct job *job = g->job;
 
     if (job->r.state != JOB_STARTING && job->r.state != JOB_RUNNING)
-        return;
+        return; /* it is stopping or recovering already, and the next generation forms anyway */
+    /* The job's nodes stay reserved for it until it starts again: it did not give them up. */
     strv_free(steal(job->targets));
     for (int i = 0; i < g->r.world_size; i++)
         if (g->ranks[i].r.local_rank == 0)
@@ -209,6 +218,7 @@ static void kill_job(struct core *core, struct job *job)
     emit_job(core, job, CHANGE_JOB_PUT);
     if (g && generation_open(g))
         end_generation(core, g, GENERATION_CLOSED, CORE_STOP_KILL, "killed by the user");
+    /* workers of older generations may still be stopping, and the job ends only with them */
     for (size_t i = 0; i < job->generation_count; i++)
         generation_stop_spawns(core, job->generations[i], CORE_STOP_KILL);
 }
@@ -218,11 +228,12 @@ void job_stop(struct core *core, struct job *job, enum job_state goal, int exit_
 {
     struct generation *g = job_current(job);
 
-    if (job->r.state == JOB_QUEUED) {
+    if (job->r.state == JOB_QUEUED) { /* it has no worker to wait for */
         job->r.exit_code = exit_code;
         end_job(core, job, goal, why);
         return;
     }
+    /* A job that is stopping keeps its first reason and goal; a second call can only kill it. */
     if (job->r.state != JOB_STOPPING) {
         emit_event(core, job, "job_stopping", "stopping: %s", why);
         begin_job_stop(core, job, goal, exit_code, kill, why);
@@ -252,8 +263,9 @@ static bool all_ranks_succeeded(const struct generation *g)
     return true;
 }
 
-/* All commands ended well before the word to stop had reached their supervisors: there is nothing left to go
- * on with. Native workers hear it from us as well; one that has no step left to do says so next time. */
+/* All commands exited with 0 before their supervisors were told to stop them: the job has succeeded, and must
+ * not start again. This does not apply to trainers: they hear of the drain from the coordinator directly and
+ * then exit with 0 too. A trainer that had no step left finds that out in the next generation. */
 static bool commands_finished_first(const struct generation *g)
 {
     if (g->job->spec.kind != JOB_COMMAND)
@@ -276,7 +288,7 @@ static void end_drained_generation(struct core *core, struct generation *g)
     }
     say_generation_closed(core, job, g, "does not count as a restart");
     if (job->progress.step > job->r.fault_step) {
-        job->r.fault_step = job->progress.step; /* it went on to here */
+        job->r.fault_step = job->progress.step; /* it made more steps while it drained */
         emit_job(core, job, CHANGE_JOB_PUT);
     }
 }
@@ -288,6 +300,8 @@ void job_settle(struct core *core, struct job *job)
     if (job_finished(job) || !g)
         return;
     if (job->r.state == JOB_STOPPING) {
+        /* Workers on lost nodes are not waited for: a user who cancels wants an answer, and they cannot
+         * commit. */
         if (has_reachable_spawn(job))
             return;
         if (generation_open(g))
@@ -307,7 +321,7 @@ void spawn_mark_dead(struct core *core, struct spawn *s)
     struct rank *rank = &s->generation->ranks[s->r.rank];
 
     BUG_ON(s->r.dead);
-    s->r.dead = s->r.revoked = true;
+    s->r.dead = s->r.revoked = true; /* whoever finds its token must not speak for it */
     if (!s->r.ended_ms)
         s->r.ended_ms = core->now.wall_ms;
     if (s->node)

@@ -1,5 +1,6 @@
-/* A generation is born: ranks and slots on the chosen nodes, a token for each spawn, a port for the master.
- */
+/* Forms a generation on the nodes that placement chose: ranks, a spawn with a token for each rank, slots or
+ * GPUs, and a port for the master. Placement has made sure that all of it is there, so running out of slots
+ * is a bug. */
 #include "daemon/coordinator/core/generation_form.h"
 
 #include <inttypes.h>
@@ -33,7 +34,8 @@ static int lowest_free_cpu_slot(const struct node *node)
     return slot;
 }
 
-/* Of those with the fewest workers the first: a GPU is shared when all are in use, and evenly. */
+/* Picks `count` different GPUs, each time the first of those with the fewest workers. So a GPU is shared only
+ * when all GPUs are in use, and the load is even. */
 static char **least_used_gpus(const struct node *node, int count)
 {
     char **uuids = NULL;
@@ -55,18 +57,18 @@ static char **least_used_gpus(const struct node *node, int count)
     return uuids;
 }
 
-static bool master_port_taken(const struct core *core, const struct node *node, int port)
+static bool master_port_taken(const struct node *node, int port)
 {
     for (size_t i = 0; i < node->spawn_count; i++)
         if (node->spawns[i]->generation && node->spawns[i]->r.rank == 0 &&
             node->spawns[i]->generation->r.master_port == port)
             return true;
-    (void)core;
     return false;
 }
 
-/* Round and round through the node's range, so that none is used again soon. */
-static int next_master_port(const struct core *core, struct node *node)
+/* Goes round through the node's port range, so that a port is not used again soon: connections of the last
+ * generation may still be closing. Returns 0 if the node offers no range. */
+static int next_master_port(struct node *node)
 {
     int span = node->r.port_last - node->r.port_first + 1, port = 0;
 
@@ -75,7 +77,7 @@ static int next_master_port(const struct core *core, struct node *node)
     for (int tries = 0; tries < span; tries++) {
         port = node->r.port_first + node->next_port++ % span;
         node->next_port %= span;
-        if (!master_port_taken(core, node, port))
+        if (!master_port_taken(node, port))
             break;
     }
     return port;
@@ -142,8 +144,9 @@ void generation_form(struct core *core, struct job *job, const struct placement_
         .number = job->r.generation + 1,
         .state = GENERATION_FORMING,
         .node_count = (int)count,
+        /* on one node, loopback works whatever the node's address or firewall is */
         .master_addr = count == 1 ? (char *)"127.0.0.1" : first->r.address,
-        .master_port = next_master_port(core, first),
+        .master_port = next_master_port(first),
         .source_rank = -1,
         .created_ms = core->now.wall_ms,
     };
@@ -154,9 +157,9 @@ void generation_form(struct core *core, struct job *job, const struct placement_
     struct generation *g = job_add_generation(job, &record);
     g->born_ms = core->now.boot_ms;
     g->join_at = core->now.boot_ms + job->spec.join_timeout_ms;
-    job->pace.boot_ms = 0;
+    job->pace.boot_ms = 0; /* the pace is measured anew, from this generation's first report */
     job->grow.asked = false;
-    job->drained_ms = 0;
+    job->drained_ms = 0; /* the nodes that were reserved for it are its own again */
     core_wake(core, g->join_at);
     core->generations++;
     job->r.generation = record.number;

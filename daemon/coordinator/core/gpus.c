@@ -1,6 +1,5 @@
-/* What a node says of its GPUs. One that becomes sick is leased to nobody any more; who has it goes on,
- * unless it fell off the bus: then its workers wait for something that never comes, and their generation
- * ends. */
+/* Handles what a node says of its GPUs. A GPU that becomes sick gets no new workers, but its present workers
+ * go on. A GPU that fell off the bus is lost: its workers would wait for ever, so their generation ends. */
 #include "daemon/coordinator/core/gpus.h"
 
 #include <stdlib.h>
@@ -12,7 +11,8 @@
 #include "daemon/coordinator/core/inventory.h"
 #include "daemon/coordinator/core/model.h"
 
-/* Its first spawn on the node that holds the GPU, for each job once. */
+/* Whether this is the first spawn of its job on the node that holds the GPU: jobs are told once, not for each
+ * rank. */
 static bool first_holder_of_job(const struct node *node, size_t at, const char *uuid)
 {
     for (size_t i = 0; i < at; i++)
@@ -74,7 +74,7 @@ void gpus_end_lost(struct core *core, struct node *node)
             end_generations_on(core, node, &node->gpus[i]);
 }
 
-/* An agent that does not know yet what its trainer has says so later; until then it is what it was. */
+/* An agent asks its trainer for these after it has connected. Until then the last known ones count. */
 static void take_plugin(struct node *node, const struct core_hello *hello)
 {
     if (node->nccl && !(hello->nccl && *hello->nccl))

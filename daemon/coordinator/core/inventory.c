@@ -55,7 +55,7 @@ int inventory_holders(const struct node *node, const char *uuid)
     return count;
 }
 
-/* A GPU without a UUID of its own cannot be leased, so it is none. */
+/* Leases name GPUs by UUID, so GPUs without one, or with that of another, are left out. */
 void inventory_set(struct node *node, const struct core_gpu *gpus, size_t count)
 {
     inventory_free(node);
@@ -108,7 +108,7 @@ char *inventory_print(const struct node *node)
     return buf_steal(&text);
 }
 
-/* What cannot be read is left out: the node's next hello brings the whole list again. */
+/* Entries that cannot be read are left out. The node's next hello brings the whole list again. */
 void inventory_parse(struct node *node)
 {
     CLEANUP(json_release) json_t *list = NULL;

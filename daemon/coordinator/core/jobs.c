@@ -15,14 +15,15 @@
 #include "daemon/coordinator/core/stall.h"
 
 #define RETAIN_EVERY_MS 60000
-#define REQUEST_BYTES (256 << 10) /* job file and environment: dozens of such jobs still fit into a wish */
+#define REQUEST_BYTES (256 << 10) /* job file and environment: a wish still holds dozens of such jobs */
 
 static const char *snapshot_dir(const struct job_spec *spec)
 {
     return spec->kind == JOB_TRAIN ? spec->train.snapshot.dir : NULL;
 }
 
-/* The newest job, other than `but`, that keeps its snapshots where spec says. */
+/* The newest job that keeps its snapshots in the directory of `spec`, and that has some or may still write
+ * some. */
 static struct job *snapshot_dir_owner(const struct core *core, const struct job_spec *spec)
 {
     const char *dir = snapshot_dir(spec);
@@ -35,7 +36,8 @@ static struct job *snapshot_dir_owner(const struct core *core, const struct job_
     return NULL;
 }
 
-/* Which job's snapshots the new one starts from: the one named, or the one whose directory it takes over. */
+/* Decides which job's snapshots the new job starts from: those of the job that the request names, else those
+ * of the job whose snapshot directory it takes over. */
 static enum err_code check_lineage(const struct core *core, const struct core_event *event,
                                    const struct job_spec *spec, int64_t *continues, struct err *e)
 {
@@ -53,6 +55,8 @@ static enum err_code check_lineage(const struct core *core, const struct core_ev
                        "job %" PRId64 " has no committed snapshot to continue from", former->r.id);
     if (!owner || owner == former)
         return ERR_OK;
+    /* Two running jobs must not write into one directory. A finished job's snapshots are continued only if
+     * the user says so, because the new job would overwrite them. */
     const char *dir = snapshot_dir(spec);
     if (!job_finished(owner))
         return err_set(e, ERR_FAILED_PRECONDITION,
@@ -69,7 +73,8 @@ static enum err_code check_lineage(const struct core *core, const struct core_ev
     return ERR_OK;
 }
 
-/* Workers must outlive what a node may be silent without being lost. */
+/* A lease must outlast the longest silence of a node that is not lost, else workers would stop without a
+ * cause. */
 static enum err_code check_lease(const struct core *core, const struct job_spec *spec, struct err *e)
 {
     int64_t least = core->config.node_timeout_ms + core->config.heartbeat_ms;
@@ -82,7 +87,7 @@ static enum err_code check_lease(const struct core *core, const struct job_spec 
                    spec->lease_ms / 1000, (least + 999) / 1000);
 }
 
-/* Every wish of a node carries them whole, for each job there. */
+/* Every wish of a node carries the job file and the environment of each job there. */
 static enum err_code check_request_size(const struct core_event *event, struct err *e)
 {
     size_t size = strlen(event->submit.job_file);
@@ -141,6 +146,7 @@ void jobs_submit(struct core *core, const struct core_event *event)
 
     if (!id || !*id || strlen(id) > 128)
         err_set(&e, ERR_INVALID_ARGUMENT, "request_id must have 1 to 128 bytes");
+    /* A client repeats a request whose reply was lost, under the same id: it gets the same job. */
     else if (former && memcmp(former->r.body_digest, event->submit.digest, DIGEST_BYTES) != 0)
         err_set(&e, ERR_ALREADY_EXISTS,
                 "request id %s already created job %" PRId64 " from a different request", id, former->r.id);
@@ -206,7 +212,7 @@ void jobs_started(struct core *core, struct job *job)
 }
 
 /* A stop that was not obeyed in time gets harder. The supervisor itself follows SIGTERM by SIGKILL after the
- * grace. */
+ * grace, so CORE_STOP_KILL is for supervisors that do not. */
 static void harden_stop(struct core *core, struct generation *g)
 {
     if (g->stop == CORE_STOP_SNAPSHOT)
@@ -230,6 +236,7 @@ void jobs_tick(struct core *core, struct job *job)
         char why[64];
         snprintf(why, sizeof(why), "time limit of %" PRId64 " s", job->spec.time_limit_ms / 1000);
         job->limit_at = 0;
+        /* a job that is stopping keeps its reason */
         if (job->r.state != JOB_STOPPING)
             job_stop(core, job, JOB_FAILED, 125, false, why);
     }
@@ -267,7 +274,8 @@ static int compare_times(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* When the first of the retain_jobs jobs that ended last did so: a long one that ends now is new. */
+/* Of the retain_jobs jobs that ended last, the time when the first one ended. Jobs count by their end: a long
+ * job that ends now is new. */
 static int64_t oldest_end_kept(const struct core *core)
 {
     int64_t *ends = xcalloc(core->job_count + 1, sizeof(*ends)), oldest = INT64_MIN;
@@ -290,9 +298,11 @@ static bool job_is_forgettable(const struct core *core, const struct job *job, i
         return false;
     if (core->now.wall_ms - job->r.ended_ms < core->config.retain_jobs_ms && job->r.ended_ms >= oldest)
         return false;
+    /* a worker that may live on a lost node still holds its slot there */
     for (size_t i = 0; i < job->spawn_count; i++)
         if (!job->spawns[i]->r.dead)
             return false;
+    /* a job that continues this one needs its snapshots */
     for (size_t i = 0; i < core->job_count; i++)
         if (core->jobs[i]->r.continues == job->r.id && !job_finished(core->jobs[i]))
             return false;

@@ -1,6 +1,6 @@
-/* After a restart: the durable records become the core's state again. What is not durable starts anew, each
- * time on the safe side: leases count whole from now, so do join and stop deadlines; offers come again with
- * the next Join. */
+/* Turns durable records into the core's state, after a restart or when a card is adopted. Whatever is not
+ * durable starts anew, on the safe side: leases, join deadlines and stop deadlines count in full from now on,
+ * and offers come again with the next Join. */
 #include "daemon/coordinator/core/load.h"
 
 #include <inttypes.h>
@@ -117,7 +117,7 @@ static enum err_code check_ranks(const struct job *job, struct err *e)
     return ERR_OK;
 }
 
-/* Deadlines count anew. */
+/* Starts the deadlines of a loaded job. */
 static void resume_job(struct core *core, struct job *job)
 {
     struct generation *g = job_current(job);
@@ -126,6 +126,7 @@ static void resume_job(struct core *core, struct job *job)
     for (size_t i = 0; i < job->generation_count; i++) {
         struct generation *old = job->generations[i];
         old->born_ms = core->now.boot_ms;
+        /* it may still have workers, and only we remember that they must stop */
         if (!generation_open(old))
             generation_stop_spawns(core, old, job->r.kill ? CORE_STOP_KILL : CORE_STOP_TERM);
     }
@@ -136,6 +137,7 @@ static void resume_job(struct core *core, struct job *job)
     if (job->spec.time_limit_ms && job->r.started_ms) {
         int64_t used = core->now.wall_ms - job->r.started_ms;
         int64_t left = job->spec.time_limit_ms - used;
+        /* the wall clock may have been set meanwhile, in either direction */
         if (left < 0)
             left = 0;
         if (left > job->spec.time_limit_ms)
@@ -151,8 +153,8 @@ static void resume_job(struct core *core, struct job *job)
     core->restarts += job->r.restarts_used;
 }
 
-/* What its records hold becomes jobs; *readable, which the caller frees, says of each whether its file could
- * be read. */
+/* Adds the jobs and all that belongs to them. *readable, which the caller frees, says for each job whether
+ * its job file could be read. */
 static enum err_code load_all_records(struct core *core, const struct records *records, bool **readable,
                                       struct err *e)
 {

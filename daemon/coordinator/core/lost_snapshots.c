@@ -22,12 +22,13 @@
 #include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/text.h"
 
-#define LOOK_MOST 20  /* times the first pause, between looks at files that were of no use */
-#define LOOK_NODES 32 /* that had no part in it: a shared file system may be mounted there */
-#define LOOK_PATHS 4
+#define LOOK_MOST 20 /* the longest pause between looks, in first pauses */
+#define LOOK_PATHS 4 /* snapshots to ask for, the newest first */
+/* Nodes to ask that had no part in the job: a shared file system may be mounted there. */
+#define LOOK_NODES 32
 #define PROBLEM_CHARS 300
 
-/* The rank that speaks for a node's directory. */
+/* The rank that offers the snapshots of a node: the first one there. */
 static const struct rank *first_rank_on(const struct generation *g, const char *node)
 {
     for (int i = 0; i < g->r.world_size; i++)
@@ -36,7 +37,8 @@ static const struct rank *first_rank_on(const struct generation *g, const char *
     return NULL;
 }
 
-/* Who should have the snapshot; expected NULL: who has some that cannot be used. NULL: no member. */
+/* The rank whose node should have the snapshot. expected NULL: a rank that has snapshots which cannot be
+ * used. Returns NULL if the generation has no such rank. */
 static const struct rank *expected_holder(const struct generation *g, const struct snapshot_record *expected)
 {
     for (int i = 0; i < g->r.world_size; i++) {
@@ -48,7 +50,8 @@ static const struct rank *expected_holder(const struct generation *g, const stru
     return NULL;
 }
 
-/* What the rank said of this snapshot or of the directory; where it has nothing good, else of any. */
+/* What the rank said about this snapshot, else about the directory. any: the rank has other, usable
+ * snapshots, so a complaint about some other snapshot explains nothing. */
 static const char *rank_problem(const struct rank *rank, const struct snapshot_record *expected, bool any)
 {
     char **list = rank->spawn->unusable;
@@ -62,8 +65,8 @@ static const char *rank_problem(const struct rank *rank, const struct snapshot_r
     return list && !(any && strstr(*list, "/step-")) ? *list : NULL;
 }
 
-/* It has a snapshot of that place, but with other bytes: damaged in the moment before COMMITTED.json could
- * say which they are. */
+/* The rank offers that snapshot, but with another digest: the files were damaged before COMMITTED.json, which
+ * has the digest, was written. */
 static const struct core_offer *changed_offer(const struct rank *rank, const struct snapshot_record *expected)
 {
     const struct spawn *s = rank->spawn;
@@ -131,7 +134,7 @@ static void forget_lost(struct job *job)
     job->lost.look_at = job->lost.pause_ms = 0;
 }
 
-/* It goes on, but not from where it was. */
+/* The job continues from an older snapshot than its newest: an event and a note say why. */
 static void say_older_source(struct core *core, const struct generation *g,
                              const struct snapshot_record *expected)
 {
@@ -153,7 +156,7 @@ static void wait_for_snapshots(struct core *core, struct generation *g, bool onl
     if (!job->lost.pause_ms)
         job->lost.pause_ms = core->config.look_ms;
     else if ((job->lost.found || only_tries_show) && job->lost.pause_ms < LOOK_MOST * core->config.look_ms)
-        job->lost.pause_ms *= 2; /* the files are there, and were of no use */
+        job->lost.pause_ms *= 2; /* the files exist but could not be loaded: trying often costs generations */
     strv_free(steal(job->lost.found));
     job->lost.look_at = core->now.boot_ms + job->lost.pause_ms;
     core_wake(core, job->lost.look_at);
@@ -173,12 +176,13 @@ bool lost_snapshots_check(struct core *core, struct generation *g)
 {
     struct job *job = g->job;
     const struct snapshot_record *expected = snapshots_expected(core, job);
-    /* a directory that the coordinator does not know, named to go on from, with nothing good in it */
+    /* `resume: continue` names a directory that is not in the records, and all there is damaged */
     bool unknown = !expected && job->spec.train.resume == RESUME_CONTINUE && !job->r.scratch_generation &&
                    has_unusable_snapshots(g);
     bool fails = job->spec.on_lost_snapshots == LOST_FAIL;
     CLEANUP(buf_release) struct buf text = {0};
 
+    /* There is a source, or none is expected: the generation may start. */
     if (g->r.source_rank >= 0 || !(expected || unknown)) {
         forget_lost(job);
         if (expected && snapshots_source_older(g, expected))
@@ -220,7 +224,7 @@ void lost_snapshots_tick(struct core *core, struct job *job)
         return;
     job->lost.look_at = core->now.boot_ms + job->lost.pause_ms;
     core_wake(core, job->lost.look_at);
-    if (!expected) { /* only a try shows what lies there */
+    if (!expected) { /* the paths are not known, so only a new generation can look */
         job->lost.look_at = 0;
         core_capacity_changed(core);
         return;
@@ -243,7 +247,7 @@ void lost_snapshots_node_back(struct core *core)
     for (size_t i = 0; i < core->job_count; i++) {
         struct job *job = core->jobs[i];
         if (!lost_snapshots_waits(job) || job->lost.pause_ms > core->config.look_ms)
-            continue;
+            continue; /* a longer pause means that the files were found and useless: a node changes nothing */
         job->lost.look_at = core->now.boot_ms;
         core_wake(core, job->lost.look_at);
     }
@@ -292,7 +296,7 @@ void lost_snapshots_explain_place(struct core *core, struct job *job, struct buf
         const struct node *node = core_find_node(core, *name);
         there |= node && !node_gone(node);
     }
-    if (!there) { /* the nodes that had them are gone again */
+    if (!there) { /* the nodes that had the snapshots are gone again: back to looking */
         strv_free(steal(job->lost.found));
         job->lost.look_at = core->now.boot_ms + job->lost.pause_ms;
         core_wake(core, job->lost.look_at);

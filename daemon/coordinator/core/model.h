@@ -3,9 +3,9 @@
 
 #include "daemon/coordinator/core/core.h"
 
-/* What the core's own files share: its state in memory, and the only ways to change what is durable in it
- * (emit_*). Records are the durable part; everything beside them is rebuilt by core_load or lives only as
- * long as the process. */
+/* The core's state in memory, shared by its own files only. A struct's record (r) is its durable part:
+ * whoever changes it emits the change (emit.h). Everything else is rebuilt by core_load or lives only as long
+ * as the process. Deadlines are in boot ms, unless a comment says otherwise; 0: none. */
 
 struct node;
 struct generation;
@@ -16,19 +16,19 @@ struct spawn {
     struct job *job;
     struct generation *generation;
     struct node *node;       /* NULL once the node was forgotten */
-    int64_t wished_revision; /* of the first wish of this epoch that holds it, 0: none yet */
-    uint64_t join_call;      /* who waits in Join, 0: nobody */
-    int64_t join_at;         /* when that one gets PENDING */
-    bool joined_here;        /* came to Join since core_load: its offers are known */
+    int64_t wished_revision; /* of the first wish of this epoch with this spawn; 0: none yet */
+    uint64_t join_call;      /* that waits in Join; 0: none */
+    int64_t join_at;         /* when that call is answered PENDING */
+    bool joined_here;        /* has called Join since core_load, so its offers are known */
     struct core_offer *offers;
     size_t offer_count;
-    char **unusable;            /* what it could not offer, and why; NULL: nothing */
+    char **unusable;            /* snapshots that it could not offer, and why; NULL: none */
     int64_t step, memory_bytes; /* last reported */
     double ms_per_step, wait_ms;
-    int64_t report_ms;                /* boot: when its last report came, 0: none */
-    int64_t idle_since, silent_since; /* boot, as its node says; 0: it is not */
+    int64_t report_ms;                /* when its last report came; 0: none came */
+    int64_t idle_since, silent_since; /* since when, as its node says; 0: it is not */
     char proc_state;                  /* 'T' stopped, 'D' stuck in the kernel, 0 */
-    bool stalled;                     /* ended because it stood still: its record says so already */
+    bool stalled;                     /* ended because it stood still; its record says so already */
 };
 
 struct rank {
@@ -40,10 +40,10 @@ struct generation {
     struct generation_record r;
     struct job *job;
     struct rank *ranks;  /* world_size of them */
-    enum core_stop stop; /* how its spawns are to be stopped */
-    int64_t stop_at;     /* when that gets harder, 0: never */
-    int64_t born_ms;     /* boot: when it was formed, or we came back to it */
-    int64_t join_at;     /* when forming has taken too long, 0: it is formed */
+    enum core_stop stop; /* how its workers are to be stopped */
+    int64_t stop_at;     /* when the stop gets harder */
+    int64_t born_ms;     /* when it was formed, or loaded */
+    int64_t join_at;     /* when forming has taken too long; 0: it has formed */
 };
 
 /* Snapshots that a node cannot write. */
@@ -51,7 +51,7 @@ struct snapshot_fault {
     char *node, *why;
     int rank;
     int64_t count, since_ms; /* failures, and the wall clock at the first */
-    int64_t spawn, step;     /* of the last one: a call that is repeated counts once */
+    int64_t spawn, step;     /* of the last failure: a repeated call counts once */
 };
 
 struct job {
@@ -61,46 +61,46 @@ struct job {
     struct spawn **spawns;           /* by number, growing */
     struct snapshot_record *snapshots;
     size_t generation_count, generation_cap, spawn_count, spawn_cap, snapshot_count, snapshot_cap;
-    int64_t limit_at;   /* end of time_limit, 0: none or not running yet */
+    int64_t limit_at;   /* end of time_limit; 0: none, or it has not run yet */
     int64_t not_before; /* back-off after a failure */
-    bool held;          /* adopt.c: till then workers of it may live that we do not know */
-    int port_retries;   /* generations in a row that only a taken port ended */
-    int node_retries;   /* ... that only trouble of a node ended */
-    bool changed;       /* tell who watches it */
-    char *waits;        /* what it waits for to be placed; NULL: nothing */
-    int64_t holder;     /* the job that holds it, 0: none in particular */
-    char **targets;     /* names of the nodes that are kept free for it */
-    int64_t drained_ms; /* boot: stopped on purpose, it goes on first, and on its targets; 0: not */
+    bool held;          /* adopt.c: until not_before, workers of it may live that we do not know */
+    int port_retries;   /* generations in a row that ended because a port was in use */
+    int node_retries;   /* ... because a node could not start a worker */
+    bool changed;       /* its watchers are told at the end of this call */
+    char *waits;        /* why it is not placed, for status; NULL: it does not wait */
+    int64_t holder;     /* the job that holds what it waits for; 0: none, or several */
+    char **targets;     /* names of the nodes that are reserved for it */
+    int64_t drained_ms; /* when it was stopped on purpose: it is placed first, on its targets; 0: not */
     struct core_progress progress;
-    bool progress_due; /* r.progress is older */
+    bool progress_due; /* r.progress is out of date */
     struct {           /* where this generation's progress is counted from */
         int64_t step, boot_ms;
-        int64_t gap;  /* steps between two reports of a rank; kept from generation to generation */
-        int64_t from; /* the step that its first report came from, as far as that is known */
+        int64_t gap;  /* steps between two reports of a rank; survives generations */
+        int64_t from; /* the step that the generation started from, as far as that is known */
     } pace;
     int metric_rank[CORE_METRICS]; /* the lowest rank that reported this metric */
     int loss_stride, loss_skip;
-    int64_t fault_boot_ms;    /* r.fault_ms on the other clock */
+    int64_t fault_boot_ms;    /* r.fault_ms in boot ms */
     struct {                  /* elastic.c: it could run on more nodes */
-        char **nodes;         /* names of those that would join; NULL: none */
-        int64_t first_ms, at; /* since when there were some; when it stops to take them in, 0: not */
-        bool asked;           /* in the pass after a resize: now, whatever it costs */
+        char **nodes;         /* names of the nodes that would join; NULL: none */
+        int64_t first_ms, at; /* of the first offer; when the job stops to grow */
+        bool asked;           /* the user asked for it: grow in the next pass, whatever it costs */
     } grow;
     int64_t grown_ms;     /* when it last stopped to grow */
     struct {              /* lost_snapshots.c: none of its snapshots could be found */
-        int64_t look_at;  /* boot: it waits, and its nodes are asked then; 0: it does not wait */
-        int64_t pause_ms; /* from one look to the next */
-        char *said;       /* the last sentence, so that it becomes one event */
-        char **found;     /* nodes that have them as their last look said: it goes on with one of these */
+        int64_t look_at;  /* when nodes are asked for them; 0: the job does not wait */
+        int64_t pause_ms; /* between two looks */
+        char *said;       /* the last reason, so that it becomes only one event */
+        char **found;     /* nodes that have the snapshots: the job continues on one of them */
     } lost;
     struct snapshot_fault *snapshot_faults; /* snapshot_faults.c: by node */
     size_t snapshot_fault_count, snapshot_fault_cap;
     struct { /* snapshot_faults.c: its last commit, or where its generation began */
         int64_t generation, step, boot_ms;
         double epoch;
-        bool overdue; /* nothing was committed for two snapshot intervals: it was said */
+        bool overdue; /* no commit for two snapshot intervals, and an event says so */
     } saved;
-    char *went_back; /* the newest snapshot could not be loaded; NULL since the next commit */
+    char *went_back; /* why the newest snapshot could not be loaded; NULL after the next commit */
 };
 
 struct node {
@@ -108,38 +108,39 @@ struct node {
     struct core_gpu *gpus;
     size_t gpu_count;
     int gpu_slots;     /* workers that share a GPU */
-    char *nccl;        /* as in core_hello, never NULL once it said hello */
+    char *nccl;        /* as in core_hello; not NULL after the first hello */
     char *plugin;      /* the same */
     uint64_t session;  /* 0: none */
-    int64_t heard_ms;  /* boot: the last word from it; leases of its spawns count from here */
-    int64_t return_by; /* boot: not lost before; it, or we, were away */
-    int64_t deaf_ms;   /* of the time since heard_ms: it may have spoken, and we could not hear */
+    int64_t heard_ms;  /* its last message; the leases of its spawns count from here */
+    int64_t return_by; /* not lost before this time: it reconnects, or we have just started */
+    int64_t deaf_ms;   /* part of the time since heard_ms in which we could not receive */
     int64_t revision, hello_revision;
-    bool synced; /* facts since hello answered our wish and showed no stranger */
+    bool synced; /* its facts have answered our wish and show no unknown process */
     bool wish_dirty;
     struct spawn **spawns; /* not dead */
     size_t spawn_count, spawn_cap;
-    int64_t *unknown_jobs; /* that it runs and that we do not know, as its last facts say */
+    int64_t *unknown_jobs; /* jobs in its last facts that we do not know */
     size_t unknown_count;
     int next_port;
     int procs, seat, turn;       /* as in core_hello */
     char **accounts;             /* users who cannot run there, each followed by the reason; NULL: none */
-    int64_t rest_until;          /* boot: it could start nothing, others are tried first; 0: it is well */
-    int64_t alive_ms, steady_ms; /* boot: alive since; until then no running job grows to it */
-    int flaps;                   /* losses, each soon after the last return */
+    int64_t rest_until;          /* it could not start a worker: until then other nodes are used */
+    int64_t alive_ms, steady_ms; /* alive since; no running job grows to it before */
+    int flaps;                   /* losses in a row, each soon after the last return */
     double load;
     int64_t memory_free;
     bool keeps_cards;
-    bool said_hello; /* to us: of its workers there are none that we do not know */
+    bool said_hello; /* since we started: all its workers are known */
     struct node_card {
-        int64_t job, acked, offered, revision; /* progress it keeps; progress in the wish of that revision */
+        int64_t job, acked, offered,
+            revision; /* progress of its card; progress in the wish of that revision */
         bool drop;
     } * cards;
     size_t card_count, card_cap;
-    struct { /* of the placement pass in progress */
+    struct { /* counts of the placement pass in progress */
         int cpu_total, cpu_busy, cpu_reserved, gpu_total, gpu_busy, gpu_reserved;
-        int gpus;                     /* healthy ones; gpu_total counts each as often as it may be leased */
-        int cpu_covered, gpu_covered; /* busy and kept for the same job */
+        int gpus;                     /* healthy GPUs; gpu_total counts each as often as it may be shared */
+        int cpu_covered, gpu_covered; /* busy, and reserved for the same job */
     } place;
 };
 
@@ -157,20 +158,21 @@ struct core {
     struct node **nodes;  /* by name */
     struct watcher *watchers;
     size_t job_count, job_cap, node_count, node_cap, watcher_count, watcher_cap;
-    int64_t revision; /* of wishes; one count for all nodes: a forgotten one that returns must see it grow */
-    int64_t progress_at; /* boot: when progress is made durable, 0: nothing new */
+    int64_t
+        revision; /* of wishes: one count for all nodes, so that a forgotten node that returns sees it grow */
+    int64_t progress_at; /* when progress is made durable; 0: there is no news */
     int64_t next_job, wake_at, retain_at, restarts, generations;
-    int64_t deaf_from, deaf_until; /* boot: the last stretch in which we heard nothing */
-    int64_t learning_until;        /* boot; 0: the records are as new as any node's */
-    int64_t gap_from, gap_to;      /* job ids that were given out by records that are lost; 0: none */
-    int64_t *removed;              /* ids of the gap whose jobs came back and were removed by retention */
+    int64_t deaf_from, deaf_until; /* the last stretch in which we could not receive */
+    int64_t learning_until;        /* 0: the records are not known to be older than the nodes' */
+    int64_t gap_from, gap_to;      /* job numbers that lost records may have given out; 0: none */
+    int64_t *removed; /* numbers of the gap whose jobs came back and were then removed by retention */
     size_t removed_count, removed_cap;
     struct internal_event *internal; /* raised and not yet dispatched, oldest first; internal_event.h */
     size_t internal_count, internal_cap;
     bool placement_due; /* a pass could have another result than the last one; core_capacity_changed */
 };
 
-/* Finding, adding, removing. */
+/* Find, add, remove. Pointers stay valid until the object is removed. */
 struct job *core_find_job(const struct core *core, int64_t id);
 struct node *core_find_node(const struct core *core, const char *name);
 struct job *core_find_request(const struct core *core, const char *request_id);
@@ -180,9 +182,9 @@ struct spawn *job_find_spawn(const struct job *job, int64_t number);
 bool generation_open(const struct generation *g); /* neither closed nor failed */
 bool generation_has_living(const struct generation *g);
 bool job_finished(const struct job *job);
-bool job_keeps_state(const struct job *job); /* a train job that goes on from its snapshot when stopped */
+bool job_keeps_state(const struct job *job); /* a train job that continues from its snapshots */
 bool node_gone(const struct node *node);     /* lost or left */
-bool spawn_reachable(const struct spawn *s); /* not dead, and its node may still say so */
+bool spawn_reachable(const struct spawn *s); /* not dead, and its node can still report its death */
 struct job *core_add_job(struct core *core, const struct job_record *record);
 void core_remove_job(struct core *core, struct job *job);
 struct node *core_add_node(struct core *core, const struct node_record *record);
@@ -199,6 +201,6 @@ bool names_contain(char *const *names, const char *name); /* names: NULL-termina
 void core_capacity_changed(struct core *core);
 /* Gives every node return_ms from now to reconnect before it counts as lost. */
 void core_await_nodes(struct core *core);
-void core_wake(struct core *core, int64_t at); /* a tick is wanted then, or earlier */
+void core_wake(struct core *core, int64_t at); /* asks for a tick at this time or earlier */
 
 #endif

@@ -1,10 +1,11 @@
-/* Who is alive, and whose processes are known dead.
+/* Decides which nodes are alive, and whose processes are known dead.
  *
- * A node says hello, gets its wish, and is alive once its facts have answered it and show nothing that we do
- * not know. Silence alone makes it suspect, then lost; a closed stream does not, and time in which we could
- * not have heard it is no silence. A lost node's spawns keep their slots until the node is back and says that
- * they are gone, or until the lease has run out: its holder counts from when it sent the heartbeat that was
- * acknowledged, we from when we heard it, so the holder has stopped before. */
+ * A node says hello, gets its wish, and is alive once its facts have answered that wish and show no worker
+ * that we do not know. Only silence makes a node suspect and then lost: a closed stream does not, and time in
+ * which we could not have heard the node does not count as silence. The spawns of a lost node keep their
+ * slots until the node is back and says that they are gone, or until their lease has run out. The node counts
+ * the lease from when it sent the heartbeat that was acknowledged, and we count it from when we received that
+ * heartbeat, so the workers have stopped before we call them dead. */
 #include "daemon/coordinator/core/nodes.h"
 
 #include <inttypes.h>
@@ -29,9 +30,10 @@
 #define REST_MS 30000     /* of a node that could not start a process */
 #define FORGIVE_MS 600000 /* a node that stayed this long has not flapped */
 #define FLAPS_MOST 7
-#define DEAF_GAP_MS 200         /* between two reports of one stretch */
-#define SHUT_MOST_MS 300000     /* a flood alone counts for a node no longer than this */
-#define EPOCHS_APART 1000000000 /* far more starts than a backup may lack */
+#define DEAF_GAP_MS 200     /* between two reports of one stretch of deafness */
+#define SHUT_MOST_MS 300000 /* a port full of strangers excuses a node's silence no longer than this */
+/* An epoch counts starts of the coordinator: no backup is this many starts old. */
+#define EPOCHS_APART 1000000000
 
 struct node *nodes_by_session(const struct core *core, uint64_t session)
 {
@@ -49,7 +51,7 @@ void nodes_heard(struct core *core, struct node *node)
         move_node(core, node, NODE_ALIVE, "heard again");
 }
 
-/* Whether we have been deaf without a break for so long that agents may have given their streams up. */
+/* Whether we have been deaf without a break for so long that agents may have given up their streams. */
 static bool deaf_for_long(struct core *core, int64_t ms)
 {
     const int64_t from = core->now.boot_ms - ms;
@@ -60,8 +62,8 @@ static bool deaf_for_long(struct core *core, int64_t ms)
     return core->deaf_until - core->deaf_from >= core->config.node_timeout_ms / 2;
 }
 
-/* Time in which we could not receive does not count as the node's silence. An agent that could not connect,
- * or that hung up because nobody answered, gets as much time to reconnect as after a start: agents pause
+/* Time in which we could not receive does not count as a node's silence. An agent that could not connect, or
+ * that hung up because it got no answer, has as much time to reconnect as after a start, because agents pause
  * between two tries. Strangers can keep the port full for any time, so a full port counts for a limited time
  * only. */
 void nodes_deaf(struct core *core, const struct core_event *event)
@@ -72,7 +74,8 @@ void nodes_deaf(struct core *core, const struct core_event *event)
         struct node *node = core->nodes[i];
         const int64_t silent = core->now.boot_ms - node->heard_ms;
 
-        /* its stream may be broken without our knowledge, and it may stand outside */
+        /* a full port only concerns nodes that must connect; a silent node's stream may be broken without our
+         * knowledge, so it may be among them */
         const bool away = !node->session || silent > 2 * core->config.heartbeat_ms;
 
         if (node_gone(node) || (event->deaf.outside && (!away || silent > SHUT_MOST_MS)))
@@ -83,13 +86,13 @@ void nodes_deaf(struct core *core, const struct core_event *event)
         if (event->deaf.outside)
             node->return_by = core->now.boot_ms + core->config.return_ms;
         else if (node->return_by > core->now.boot_ms - event->deaf.ms)
-            node->return_by += event->deaf.ms; /* it may have come back, unheard */
+            node->return_by += event->deaf.ms; /* it may have tried to come back meanwhile */
         if (node->return_by > core->now.boot_ms + core->config.return_ms)
             node->return_by = core->now.boot_ms + core->config.return_ms;
     }
 }
 
-/* When the spawn's processes are dead whatever became of its node. */
+/* From this time on the spawn's processes are dead, whatever happened to its node. */
 static int64_t spawn_lease_end(const struct core *core, const struct node *node, const struct spawn *s)
 {
     return node->heard_ms + s->job->spec.lease_ms + core->config.lease_margin_ms;
@@ -137,7 +140,7 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
             "node %s has a wish of epoch %" PRId64 ", this coordinator is at epoch %" PRId64
             ": its records are older than the node's; run ddp-agent --rejoin there if that is intended",
             hello->node, hello->epoch, core->config.epoch);
-    /* ours goes above it, for good: one made-up number must not use up all that there are */
+    /* our epoch is raised above the node's and never lowered: one made-up number must not use up the range */
     if (hello->epoch < 0 || hello->epoch - core->config.epoch > EPOCHS_APART)
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "node %s has a wish of epoch %" PRId64 ", this coordinator is at epoch %" PRId64
@@ -145,6 +148,8 @@ static enum err_code check_hello(const struct core *core, const struct core_hell
                        hello->node, hello->epoch, core->config.epoch);
     if (adopt_check(core, hello, e) != ERR_OK)
         return e->code;
+    /* The instance tells an agent that came back from another one that uses the same name. A name may pass to
+     * another agent only when no worker of the former one can live. */
     if (!node || !*node->r.instance || !strcmp(node->r.instance, hello->instance))
         return ERR_OK;
     if (!node_gone(node))
@@ -210,7 +215,7 @@ static struct node *add_new_node(struct core *core, const struct core_hello *hel
     return node;
 }
 
-/* Its wish, or what it keeps of a job, is newer than anything that these records have given out. */
+/* Whether the node has seen a later state than our records: a later wish, or a card that is newer. */
 static bool node_knows_more(const struct core *core, const struct core_hello *hello)
 {
     return hello->card_count || hello->epoch > core->config.epoch ||
@@ -233,15 +238,17 @@ void nodes_hello(struct core *core, const struct core_event *event)
         take_hello(core, node, &event->hello);
         emit_node(core, node, CHANGE_NODE_PUT);
     }
+    /* before card_heads, which compares the node's cards with our records */
     if (node_knows_more(core, &event->hello)) {
         adopt_begin(core, event->hello.epoch, false);
         adopt_cards(core, &event->hello);
     }
     card_heads(core, node, &event->hello);
+    /* the agent has reconnected before its old stream was seen to break */
     if (node->session && node->session != event->session)
         emit_effect(core, EFFECT_CLOSE)->session = node->session;
     node->session = event->session;
-    node->synced = false;
+    node->synced = false; /* nothing is placed on it until its facts have answered */
     node->return_by = 0;
     nodes_heard(core, node);
     if (node_gone(node))
@@ -264,7 +271,7 @@ void nodes_settle(struct core *core, struct node *node)
     else
         move_node(core, node, NODE_ALIVE, "its agent has reported its workers");
     lost_snapshots_node_back(core);
-    /* one that comes and goes has to stay longer each time before a running job stops for it */
+    /* a node that comes and goes must stay longer each time before a running job stops for it */
     node->alive_ms = core->now.boot_ms;
     node->steady_ms = node->flaps ? core->now.boot_ms + (core->config.settle_ms << node->flaps) : 0;
     core_wake(core, node->steady_ms);
@@ -313,8 +320,8 @@ static bool generation_has_member_on(const struct generation *g, const struct no
     return false;
 }
 
-/* Nothing is heard from the node any more: its members are lost to their generations, which end, each once.
- */
+/* The node is lost or has left: its members are lost to their generations, and each of these generations ends
+ * once. The spawns are not dead by that (expire_leases). */
 static void lose_node(struct core *core, struct node *node, enum node_state state, bool charged,
                       const char *why)
 {
@@ -339,7 +346,8 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
         if (generation_open(g) && g->r.state != GENERATION_DRAINING && generation_has_member_on(g, node)) {
             char text[160];
             snprintf(text, sizeof(text), "node %s %s: %s", node->r.name, sm_name(&node_sm, (int)state), why);
-            /* an elastic run is resized by it, one of just these nodes has failed */
+            /* `ddpctl run` on a range of nodes continues on the others, which does not count as a restart;
+             * with a fixed number of nodes it has failed */
             bool fixed = jobs[i]->spec.nodes_min == jobs[i]->spec.nodes_max;
             struct failure_cause cause = {
                 .charged = node->turn ? fixed : charged, .exit_code = 125, .text = text};
@@ -349,7 +357,7 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
     free(jobs);
 }
 
-/* Its workers are dead, so nothing waits for their lease. */
+/* An agent says goodbye after it has ended its workers, so no lease is waited for. */
 void nodes_goodbye(struct core *core, struct node *node, const struct core_event *event)
 {
     (void)event;
@@ -363,6 +371,7 @@ void nodes_goodbye(struct core *core, struct node *node, const struct core_event
     }
 }
 
+/* A closed stream alone proves nothing: the node is lost only if it stays silent. */
 void nodes_session_closed(struct core *core, struct node *node, const struct core_event *event)
 {
     (void)event;
@@ -382,6 +391,7 @@ static int64_t node_suspect_at(const struct core *core, const struct node *node)
     return node->heard_ms + node->deaf_ms + core->config.node_timeout_ms * 3 / 4;
 }
 
+/* The workers of a lost node are dead when their lease has run out. */
 static void expire_leases(struct core *core, struct node *node)
 {
     for (size_t i = 0; i < node->spawn_count;) {

@@ -20,7 +20,7 @@ static struct node *find_named_node(struct core *core, const struct core_event *
     return node;
 }
 
-/* Train jobs that can go on from a snapshot move off at once; the others stay until their end. */
+/* Jobs that can continue from a snapshot leave the node at once. The others stay until they end. */
 static void move_jobs_off(struct core *core, struct node *node)
 {
     for (size_t i = 0; i < node->spawn_count; i++) {
@@ -75,18 +75,21 @@ void operator_forget(struct core *core, const struct core_event *event)
 
     if (!node)
         return;
+    /* Its agent would connect again at once, with its workers. */
     if (!node_gone(node) && node->session) {
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
                   "node %s is %s; stop its agent, or drain it instead", node->r.name,
                   sm_name(&node_sm, node->r.state));
         return;
     }
+    /* Not yet lost: its workers probably live, and forgetting would call them dead. */
     if (!node_gone(node) && node->spawn_count) {
         emit_fail(core, event->call, ERR_FAILED_PRECONDITION,
                   "node %s sent a message %" PRId64 " s ago; it can be forgotten once it is lost",
                   node->r.name, (core->now.boot_ms - node->heard_ms) / 1000);
         return;
     }
+    /* The operator vouches that the machine is gone, so no lease is waited for. */
     while (node->spawn_count) {
         struct spawn *s = node->spawns[0];
         struct job *job = s->job;

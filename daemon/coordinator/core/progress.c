@@ -1,6 +1,6 @@
-/* How far a job has got, kept in its record so that a restarted coordinator can still show it. Written when
+/* Keeps a job's progress in its record, so that a restarted coordinator can still show it. It is written when
  * the job ends, with each change of its record, when the coordinator ends, and every half minute for all jobs
- * with news: a report itself costs no commit. */
+ * with news. So a report costs no commit of its own. */
 #include "daemon/coordinator/core/progress.h"
 
 #include <math.h>
@@ -75,7 +75,7 @@ static void load_metrics(struct job *job, const json_t *list)
     }
 }
 
-/* What cannot be read is left out: the next reports bring it again, if the job runs. */
+/* Values that cannot be read are left out. If the job runs, the next reports bring them again. */
 void progress_load(struct job *job)
 {
     CLEANUP(json_release) json_t *text = NULL;
@@ -99,7 +99,6 @@ void progress_load(struct job *job)
         p->loss_history[p->loss_count++] = json_number_value(json_array_get(loss, i));
 }
 
-/* A report has come. */
 void progress_news(struct core *core, struct job *job)
 {
     job->progress_due = true;
@@ -109,7 +108,6 @@ void progress_news(struct core *core, struct job *job)
     core_wake(core, core->progress_at);
 }
 
-/* All in one commit. */
 void progress_tick(struct core *core)
 {
     core->progress_at = 0;

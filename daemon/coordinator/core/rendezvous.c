@@ -1,8 +1,15 @@
-/* Native ranks find each other. Each joins with its address and what state it could offer; when the last one
- * is here, key and source are fixed and durable (ready), rank 0 alone is asked for the bootstrap id, and once
- * that is durable all get the same answer (running), however often they ask, from this process or the next.
- * Offers are not durable: after a restart of ours a forming generation waits until all have joined again, as
- * their clients do by themselves. */
+/* The ranks of a train job find each other.
+ *
+ * The happy path: each rank joins with its address and the snapshots that it could offer (forming). When the
+ * last rank has joined, the generation's key and the source of its state are fixed and committed (ready), and
+ * rank 0 alone is asked for the bootstrap id. When that is committed, all ranks get the same answer
+ * (running), however often they ask. A rank also watches its generation, to learn that it drains or has
+ * ended.
+ *
+ * Failure modes: a rank that does not join in time ends the generation (fail_late_generation). A Join that
+ * waits too long is answered PENDING, and the rank calls again. Offers are not durable: after a restart of
+ * the coordinator, a forming generation waits until all ranks have joined again, which their clients do by
+ * themselves. */
 #include "daemon/coordinator/core/rendezvous.h"
 
 #include <inttypes.h>
@@ -25,7 +32,8 @@
 #define UNUSABLE_KEPT 16
 #define UNUSABLE_CHARS 400
 
-/* The caller as a member of the current generation; NULL: it has been answered. */
+/* Returns the caller if it is a member of its job's current generation; else answers the call and returns
+ * NULL. */
 static struct spawn *find_member(struct core *core, const struct core_event *event, int64_t generation,
                                  int rank)
 {
@@ -35,6 +43,7 @@ static struct spawn *find_member(struct core *core, const struct core_event *eve
     if (!s)
         emit_fail(core, event->call, ERR_NOT_FOUND, "there is no spawn %" PRId64 " of job %" PRId64,
                   event->member.spawn, event->member.job);
+    /* ABORTED tells the process to give its generation up, which is all that a former member can do */
     else if (s->r.revoked || s->r.generation != generation || s->generation != job_current(job) ||
              !generation_open(s->generation))
         emit_fail(core, event->call, ERR_ABORTED,
@@ -106,6 +115,7 @@ static void keep_address(struct core *core, struct rank *rank, const struct core
         move_rank(core, rank, RANK_JOINED);
 }
 
+/* joined_here rather than the rank's state: the state is durable, but the offers are not. */
 static bool all_joined(const struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)
@@ -118,12 +128,13 @@ static void make_ready(struct core *core, struct generation *g)
 {
     snapshots_choose(core, g);
     if (lost_snapshots_check(core, g))
-        return;
+        return; /* its snapshots are missing, and the generation has ended */
     core->env.random(core->env.ctx, g->r.key, sizeof(g->r.key));
     g->r.has_key = true;
     g->r.ready_ms = core->now.wall_ms;
     emit_generation(core, g, CHANGE_GENERATION_PUT);
     move_generation(core, g, GENERATION_READY, "all ranks have joined");
+    /* rank 0 has as much time for the bootstrap id as all had for joining */
     g->join_at = core->now.boot_ms + g->job->spec.join_timeout_ms;
     core_wake(core, g->join_at);
     answer_join(core, g->ranks[0].spawn, CORE_JOIN_BOOTSTRAP);
@@ -142,10 +153,12 @@ void rendezvous_join(struct core *core, const struct core_event *event)
         return;
     }
     struct generation *g = s->generation;
-    answer_join(core, s, CORE_JOIN_PENDING); /* an earlier call of the same process, given up by now */
+    answer_join(core, s, CORE_JOIN_PENDING); /* the process has given its earlier call up */
     s->join_call = event->call;
     s->join_at = core->now.boot_ms + core->config.join_wait_ms;
     core_wake(core, s->join_at);
+    /* Otherwise the rank has joined before and asks again: it gets the answer that its generation has
+     * reached. */
     if (g->r.state == GENERATION_FORMING) {
         s->joined_here = true;
         keep_offers(s, event);
@@ -181,7 +194,8 @@ static void say_joined(struct core *core, struct generation *g)
     if (lost > 0)
         buf_printf(&text, ": %s steps to redo", text_count(redo, lost));
     emit_event(core, job, "generation_joined", "%s", text.data);
-    if (scratch) { /* it is another run: nothing is to be redone, and no loss to be compared with */
+    /* a new run: no steps are done again, and old losses cannot be compared with new ones */
+    if (scratch) {
         job->r.fault_step = 0;
         job->progress = (struct core_progress){.steps = job->progress.steps};
     }
@@ -208,6 +222,8 @@ void rendezvous_bootstrap(struct core *core, const struct core_event *event)
                   BOOTSTRAP_LIMIT, size);
         return;
     }
+    /* Rank 0 may repeat its call, because the reply was lost. The same bytes are fine. Others would split the
+     * group: some ranks have the first id already. */
     if (g->r.state != GENERATION_READY) {
         if (g->r.bootstrap_size == size && !memcmp(g->r.bootstrap, bytes, size))
             emit_ok(core, event->call);
@@ -227,7 +243,7 @@ void rendezvous_bootstrap(struct core *core, const struct core_event *event)
         answer_join(core, g->ranks[i].spawn, CORE_JOIN_READY);
 }
 
-/* "ranks 2, 3 on box2, box3 did not join within 60 s" */
+/* Ends a generation that did not form in time: "ranks 2, 3 on box2, box3 did not join within 60 s". */
 static void fail_late_generation(struct core *core, struct generation *g)
 {
     CLEANUP(buf_release) struct buf who = {0}, where = {0}, text = {0};
@@ -276,8 +292,9 @@ int64_t rendezvous_deadline(const struct generation *g)
     return at;
 }
 
-/* Where the process stands: current membership, and whether it shall finish its step and stop. False: a
- * member no more. */
+/* Tells a watcher whether it is a member, and whether it should finish its step and stop. This is a level,
+ * not an edge, so a watcher that missed an answer loses nothing. Returns false if it is no longer a member.
+ */
 static bool tell_watcher(struct core *core, const struct watcher *w)
 {
     const struct spawn *s = w->spawn;
@@ -292,7 +309,7 @@ static bool tell_watcher(struct core *core, const struct watcher *w)
     return effect->member;
 }
 
-/* Tells every watcher of the generation, and drops those that are no members any more. */
+/* Tells every watcher of the generation, and drops those that are no longer members. */
 static void tell_watchers(struct core *core, const struct generation *g)
 {
     size_t kept = 0;
@@ -314,7 +331,7 @@ void rendezvous_watch(struct core *core, const struct core_event *event)
         return;
     }
     if (!tell_watcher(core, &w))
-        return;
+        return; /* a former member has its answer, and nothing will change for it */
     core->watchers = array_grow(core->watchers, core->watcher_count, &core->watcher_cap, sizeof(w));
     core->watchers[core->watcher_count++] = w;
 }
@@ -348,7 +365,7 @@ void rendezvous_closed(struct core *core, struct generation *g, const char *why)
     tell_watchers(core, g);
 }
 
-/* A rank that dials again may have two for a moment. */
+/* A rank that reconnects may have two streams for a moment, so there may be more streams than ranks. */
 int rendezvous_watching(const struct core *core, const struct generation *g)
 {
     int count = 0;

@@ -1,4 +1,4 @@
-/* What workers report: kept as the last values for status; progress.c makes them durable now and then. */
+/* Keeps the last values that workers report, for status. progress.c makes them durable from time to time. */
 #include "daemon/coordinator/core/reports.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ static void keep_best(struct core_progress *p, const char *name, double value)
     p->best_val_step = p->step;
 }
 
-/* The job's value is that of the lowest rank that reports it. */
+/* A metric of the job is that of the lowest rank that reports it. */
 static void keep_metric(struct job *job, int rank, const char *name, double value)
 {
     struct core_progress *p = &job->progress;
@@ -57,7 +57,7 @@ static void keep_metric(struct job *job, int rank, const char *name, double valu
         p->metric_count++;
     }
     if (rank > job->metric_rank[i])
-        return;
+        return; /* a lower rank reports this metric too */
     job->metric_rank[i] = rank;
     p->metrics[i].value = value;
     if (!strcmp(name, "loss"))
@@ -79,7 +79,7 @@ static void keep_rank(struct spawn *s, const char *name, double value)
         s->memory_bytes = (int64_t)value;
 }
 
-/* Steps a second, from steps that are half a second or more apart. */
+/* Steps per second, from reports that are at least half a second apart. */
 static void keep_pace(struct core_progress *p, int64_t now_ms)
 {
     const int64_t steps = p->step - p->pace_step, ms = now_ms - p->pace_ms;
@@ -96,8 +96,8 @@ static void keep_pace(struct core_progress *p, int64_t now_ms)
     }
 }
 
-/* The job is where its foremost rank is; but a command's new generation where it says it is, behind or not.
- */
+/* The job's step is that of its foremost rank. The first report of a command's new generation may also set it
+ * back: only the command knows where it continued. */
 static void keep_step(struct core *core, struct spawn *s, int64_t step)
 {
     struct job *job = s->job;

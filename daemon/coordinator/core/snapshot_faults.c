@@ -1,7 +1,8 @@
-/* Failing snapshots. They do not end the job, and nobody would look for them in a rank's stderr. So the first
- * failure on a node is an event, the next success is an event, and the job's status has a note in between.
- * This is kept in memory only, because the worker reports each failure. A worker that cannot reach us reports
- * nothing. So a job that reports steps but commits nothing for two intervals has an event and a note, too. */
+/* Failing snapshots do not end a job, and nobody would look for them in a rank's stderr. So the first failure
+ * on a node is an event, the next success is an event, and the job's status has a note in between. This is
+ * kept in memory only, because the worker reports each failure. A worker that cannot reach the coordinator
+ * reports no failure, so a job that reports steps but commits nothing for two intervals also has an event and
+ * a note. */
 #include "daemon/coordinator/core/snapshot_faults.h"
 
 #include <inttypes.h>
@@ -17,8 +18,9 @@
 #include "daemon/coordinator/core/text.h"
 
 #define WHY_CHARS 400
-#define OVERDUE_AWAY_MS 10000 /* of ranks that do not reach us: a restart of ours takes a moment, too */
-#define OVERDUE_SLOW_MS 60000 /* of others, whose snapshots may be large */
+/* How long a snapshot may be overdue before it is reported. */
+#define OVERDUE_AWAY_MS 10000 /* if ranks cannot reach the coordinator; its own restart takes this long */
+#define OVERDUE_SLOW_MS 60000 /* if all can: large snapshots take their time */
 
 static struct snapshot_fault *find_fault(const struct job *job, const char *node)
 {
@@ -63,7 +65,7 @@ void snapshot_faults_failed(struct core *core, const struct core_event *event)
     bool first = !fault;
     if (first)
         fault = add_fault(core, job, s);
-    if (fault->spawn != s->r.spawn || fault->step != step)
+    if (fault->spawn != s->r.spawn || fault->step != step) /* else the call is repeated */
         fault->count++;
     fault->spawn = s->r.spawn;
     fault->rank = s->r.rank;
@@ -76,7 +78,7 @@ void snapshot_faults_failed(struct core *core, const struct core_event *event)
     emit_ok(core, event->call);
 }
 
-/* ---- a job that gets on, and is not saved */
+/* ---- a job that makes steps and commits no snapshot */
 
 static bool intervals_over(const struct core *core, const struct job *job)
 {
@@ -101,7 +103,7 @@ static void set_saved(const struct core *core, struct job *job, const struct gen
     job->saved.overdue = false;
 }
 
-/* Kept in memory: a coordinator that comes back counts from the first report that it gets. */
+/* Begins to count for this generation. After a restart of the coordinator that is at the first report. */
 static void init_saved(const struct core *core, struct job *job, const struct generation *g)
 {
     const struct snapshot_record *newest = snapshots_newest(job);
@@ -138,7 +140,7 @@ void snapshot_faults_stepped(struct core *core, struct job *job)
         return;
     if (job->saved.generation != g->r.number)
         init_saved(core, job, g);
-    /* where snapshots fail, that is said already, with the cause */
+    /* a failure that was reported says more than this would */
     if (job->saved.overdue || job->snapshot_fault_count || !intervals_over(core, job))
         return;
     bool away = rendezvous_watching(core, g) < g->r.world_size;
@@ -161,7 +163,7 @@ static void note_saved(struct core *core, struct job *job, const struct generati
     set_saved(core, job, g, step);
 }
 
-/* ---- */
+/* ---- commits and generations */
 
 void snapshot_faults_committed(struct core *core, const struct spawn *s, int64_t step)
 {

@@ -1,3 +1,5 @@
+/* Committed snapshots: which process may commit, and which snapshot a generation starts from. Only a member
+ * of the current generation may commit, so two generations can never both add to a job's history. */
 #include "daemon/coordinator/core/snapshots.h"
 
 #include <inttypes.h>
@@ -49,7 +51,7 @@ const struct snapshot_record *snapshots_expected(const struct core *core, const 
         if (newest)
             return newest;
         if (of->r.scratch_generation)
-            return NULL; /* it began again, whatever was before it */
+            return NULL; /* the user began the job from scratch: what it continued does not count */
         of = of->r.continues ? core_find_job(core, of->r.continues) : NULL;
     }
     return NULL;
@@ -57,7 +59,7 @@ const struct snapshot_record *snapshots_expected(const struct core *core, const 
 
 bool snapshots_source_older(const struct generation *g, const struct snapshot_record *expected)
 {
-    if (expected->job != g->r.job) /* jobs count generations of their own */
+    if (expected->job != g->r.job) /* generation numbers of different jobs cannot be compared */
         return g->r.source_step < expected->step;
     return g->r.source_generation != expected->generation ? g->r.source_generation < expected->generation
                                                           : g->r.source_step < expected->step;
@@ -110,7 +112,8 @@ static enum err_code check_commit(const struct core_event *event, const struct s
         event->snapshot.step < 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "a snapshot needs a step, a digest and an absolute path");
     if (event->snapshot.generation == s->r.generation && same && snapshots_has_node(known, s->r.node))
-        return ERR_OK; /* said before, and kept */
+        return ERR_OK; /* the commit is repeated because its reply was lost, perhaps after the generation
+                          ended */
     if (s->r.revoked || event->snapshot.generation != s->r.generation || g != job_current(s->job) ||
         !generation_open(g))
         return err_set(e, ERR_ABORTED,
@@ -118,6 +121,8 @@ static enum err_code check_commit(const struct core_event *event, const struct s
                        event->snapshot.generation, s->job->r.generation);
     if (g->r.state == GENERATION_FORMING || g->r.state == GENERATION_READY)
         return err_set(e, ERR_FAILED_PRECONDITION, "generation %" PRId64 " is not running yet", g->r.number);
+    /* All ranks must commit the same bytes for a step. Different ones mean that their models have diverged.
+     */
     if (known && !same)
         return err_set(e, ERR_FAILED_PRECONDITION, "step %" PRId64 " was committed with digest %s, not %s",
                        event->snapshot.step, known->digest, digest);
@@ -142,6 +147,7 @@ void snapshots_commit(struct core *core, const struct core_event *event)
     }
     if (!known)
         known = add_snapshot(job, event, core->now.wall_ms);
+    /* each node that has the files commits them; the records say where to look for them */
     if (!snapshots_has_node(known, s->r.node)) {
         known->nodes = strv_append(known->nodes, s->r.node);
         emit_snapshot(core, known, CHANGE_SNAPSHOT_PUT);
@@ -153,23 +159,24 @@ void snapshots_commit(struct core *core, const struct core_event *event)
 }
 
 struct candidate {
-    bool own; /* of this job, not of one that it continues */
+    bool own; /* of this job, not of a job that it continues */
     int64_t generation, step;
 };
 
 static bool candidate_is_newer(const struct candidate *a, const struct candidate *b)
 {
     if (a->own != b->own)
-        return a->own;
+        return a->own; /* the job's own snapshots are later than those it continued from */
     if (!a->own && a->step != b->step)
-        return a->step > b->step; /* other jobs counted generations of their own */
+        return a->step > b->step; /* generation numbers of different jobs cannot be compared */
     if (a->generation != b->generation)
         return a->generation > b->generation;
     return a->step > b->step;
 }
 
-/* Whether an offer may be loaded: committed with us by this job or one it continues, or vouched for by the
- * COMMITTED.json beside it. The generation that counts is the one we know. */
+/* Whether an offer may be loaded: this job or one that it continues has committed it, by our records or by
+ * the COMMITTED.json beside it. Fills `out`, with the generation of our records where they know the snapshot.
+ */
 static bool offer_is_admissible(const struct core *core, const struct job *job,
                                 const struct core_offer *offer, struct candidate *out)
 {
@@ -186,9 +193,10 @@ static bool offer_is_admissible(const struct core *core, const struct job *job,
         if (offer->committed && offer->job == of->r.id && offer->generation > of->r.scratch_generation)
             return true;
         if (of->r.scratch_generation)
-            return false; /* it began again: nothing before that counts */
+            return false; /* the user began from scratch: nothing before that counts */
         of = of->r.continues ? core_find_job(core, of->r.continues) : NULL;
     }
+    /* With `resume: continue` the user wants whatever the directory holds, of any job. */
     *out = (struct candidate){false, offer->generation, offer->step};
     return offer->committed && job->spec.train.resume == RESUME_CONTINUE;
 }

@@ -1,9 +1,9 @@
-/* Progress, not liveness. A node says which of its workers are quiet: whose processes use no CPU time, and
- * who neither prints nor reports. A job stands still when
- *   - a worker is stopped, or stuck in the kernel, and has used no CPU time for the whole time; or
+/* Finds workers that live but stand still. A node says which of its workers are quiet: which ones use no CPU
+ * time, and which ones neither print nor report. A job stands still if
+ *   - a worker is stopped or stuck in the kernel, and has used no CPU time for the whole time; or
  *   - no rank has printed or reported anything for the whole time, and at least one has used no CPU time
- *     either: the others may well be spinning in a collective that waits for it.
- * With `stall_timeout` that ends the generation, charged; without, it is only said. */
+ * either: the others may be spinning in a collective that waits for it. With `stall_timeout` that ends the
+ * generation, and counts as a restart. Without, it is only shown. */
 #include "daemon/coordinator/core/stall.h"
 
 #include <inttypes.h>
@@ -16,8 +16,8 @@
 #include "daemon/coordinator/core/operator.h"
 #include "daemon/coordinator/core/text.h"
 
-#define SAID_AFTER_MS 60000   /* in status, of a job without stall_timeout */
-#define RELEASE_EVERY_MS 5000 /* looks at what SIGKILL did not end */
+#define SAID_AFTER_MS 60000   /* status shows a standstill after this time, if stall_timeout is not shorter */
+#define RELEASE_EVERY_MS 5000 /* between two looks at workers that SIGKILL did not end */
 
 static bool worker_is_heard(const struct spawn *s)
 {
@@ -57,7 +57,7 @@ void stall_apply(struct core *core, struct node *node, const struct core_event *
     }
 }
 
-/* Since when nobody has printed or reported; 0: somebody does. */
+/* Since when no rank has printed or reported; 0: some rank does. */
 static int64_t all_silent_since(const struct generation *g)
 {
     int64_t last = 0;
@@ -66,7 +66,7 @@ static int64_t all_silent_since(const struct generation *g)
         const struct spawn *s = g->ranks[i].spawn;
 
         if (!worker_is_heard(s))
-            continue; /* it ended, or its node is away: that is known by other ways */
+            continue; /* it ended, or its node is silent: other modules deal with that */
         if (!s->silent_since)
             return 0;
         if (s->silent_since > last)
@@ -80,7 +80,7 @@ static int64_t later_of(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Who stands still longest, and since when the job does because of that one; NULL: nobody. */
+/* Returns the worker that has stood still for the longest time, and in `from` since when; NULL: none. */
 static const struct spawn *find_culprit(const struct generation *g, int64_t *from)
 {
     const struct spawn *worst = NULL;
@@ -163,8 +163,8 @@ void stall_tick(struct core *core, struct job *job)
                     &(struct failure_cause){.spawn = s, .charged = true, .exit_code = 125, .text = text});
 }
 
-/* The kernel lets no instruction of it run any more: as dead as can be known, but for its memory and its
- * devices, and for those the node is drained. */
+/* A worker that is stuck in the kernel after SIGKILL will execute no further instruction, so it counts as
+ * dead. It still holds memory and devices, so its node is drained. */
 static void give_up_worker(struct core *core, struct spawn *s)
 {
     char note[256];

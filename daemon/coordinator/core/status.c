@@ -1,4 +1,4 @@
-/* Views for people: what ddpctl shows of jobs and nodes, put together from the core's state on demand. */
+/* Builds what ddpctl shows of jobs and nodes from the core's state, on demand. */
 #include "daemon/coordinator/core/status.h"
 
 #include <inttypes.h>
@@ -119,12 +119,13 @@ static void add_generation_view(const struct core *core, const struct generation
     out->log_dir = first ? first->r.log_dir : NULL;
 }
 
-/* A job that has ended or begins anew is explained by what ended its last generation: not by a failure that
- * it has survived, and not by one that a time limit or a user came before. */
+/* Whether this generation's failure explains the state of the job. A job that failed, stops or recovers is
+ * explained only by what ended its last generation: not by a failure that it has survived, and not by a
+ * failure that a time limit or a user preceded. */
 static bool explains_state(const struct job *job, const struct generation *g)
 {
     if (job->r.state != JOB_FAILED && job->r.state != JOB_STOPPING && job->r.state != JOB_RECOVERING)
-        return true; /* the last failure of a job that runs again, or has ended well */
+        return true; /* the job runs again or ended otherwise: its last failure is shown as history */
     return g == job_current(job) && job->r.reason && g->r.reason && !strcmp(job->r.reason, g->r.reason);
 }
 
@@ -142,7 +143,7 @@ static const struct spawn_record *last_failure(const struct job *job)
     return NULL;
 }
 
-/* How long the job goes on at its present pace, or until its time limit; 0: who knows. */
+/* Estimates for how long the job will run: at its present pace, at most until its time limit. 0: unknown. */
 static int64_t time_left(const struct core *core, const struct job *job)
 {
     const struct core_progress *p = &job->progress;
@@ -229,7 +230,7 @@ int64_t *core_job_ids(const struct core *core, int64_t after, size_t *count)
     return ids;
 }
 
-/* Free as far as workers count: a shared GPU counts as often as it may still be leased. */
+/* How many more workers could get this GPU. */
 static int gpu_places_free(const struct node *node, const struct core_gpu *gpu)
 {
     int left = (node->gpu_slots > 0 ? node->gpu_slots : 1) - inventory_holders(node, gpu->uuid);
@@ -272,6 +273,7 @@ enum err_code core_node_status(const struct core *core, const char *name, struct
         .silent_ms = now.boot_ms - node->heard_ms,
     };
     count_free(node, &out->slots_free, &out->gpus_free);
+    /* nothing is placed there, so nothing is free */
     if (node->r.drain || node_gone(node))
         out->slots_free = out->gpus_free = 0;
     out->jobs = xcalloc(node->spawn_count + 1, sizeof(*out->jobs));

@@ -45,34 +45,34 @@ struct core_job_status {
     const struct job_record *job;
     const struct job_spec *spec;
     const struct generation_record *generation; /* the newest; NULL before the first */
-    char reason[512];                           /* the record's, or what a queued job waits for now */
+    char reason[512];                           /* why the job is in its state, or what it waits for now */
     const char *log_dir;                        /* of the first node; may be NULL */
-    char **nodes; /* of that generation, by node rank; borrowed texts, NULL-terminated */
+    char **nodes; /* of that generation, by node rank; borrowed texts; NULL-terminated */
     struct core_rank_status *ranks;
     size_t rank_count;
     int joined;
     const struct core_progress *progress;
     const struct spawn_record *failure;     /* first failing member of the last failed generation, or NULL */
     const struct snapshot_record *snapshot; /* newest committed, or NULL */
-    char stall[256];                        /* who stands still, while it runs; empty: nobody */
+    char stall[256];                        /* the rank that stands still; empty: none */
     char **notes; /* problems that do not stop the job, NULL-terminated; owned; NULL: none */
 };
 MUST_CHECK enum err_code core_job_status(const struct core *core, int64_t job, bool with_ranks,
                                          struct core_job_status *out, struct err *e);
 void core_job_status_release(struct core_job_status *status);
-/* A generation's members by rank, for whoever asks why a job is as it is; the caller frees the array. */
+/* A generation's members by rank, for `ddpctl why`; the caller frees the array. */
 struct core_member {
     const struct rank_record *rank;
     const struct spawn_record *spawn;
-    int64_t step, report_age_ms; /* age -1: none came, or the coordinator was started since */
+    int64_t step, report_age_ms; /* age -1: no report came since the coordinator started */
     double ms_per_step, wait_ms;
 };
 struct core_member *core_members(const struct core *core, int64_t job, int64_t generation,
                                  struct core_now now, size_t *count); /* NULL: there is no such generation */
-/* One file of each of the job's newest committed snapshots that count: if the file exists, so does the
- * snapshot. The caller frees (strv_free); NULL: there are none. */
+/* One file of each of the job's newest committed snapshots that count: the snapshot is there if its file is.
+ * The caller frees (strv_free); NULL: there are none. */
 char **core_snapshot_paths(const struct core *core, int64_t job);
-/* Ids in growing order, those above `after`; the caller frees. */
+/* Job numbers above `after`, growing; the caller frees. */
 int64_t *core_job_ids(const struct core *core, int64_t after, size_t *count);
 
 struct core_node_status {
@@ -85,10 +85,10 @@ struct core_node_status {
     int gpu_slots;
     int64_t *jobs; /* that have live workers there */
     size_t job_count;
-    const int64_t *unknown_jobs; /* jobs that the node runs and that we do not know */
+    const int64_t *unknown_jobs; /* jobs that the node runs and the coordinator does not know */
     size_t unknown_count;
     double load;
-    int64_t memory_free, silent_ms; /* since the last word from it */
+    int64_t memory_free, silent_ms; /* since its last message */
 };
 MUST_CHECK enum err_code core_node_status(const struct core *core, const char *name, struct core_now now,
                                           struct core_node_status *out, struct err *e);

@@ -1,3 +1,5 @@
+/* Builds the wish of a node from the records: one group for each job with workers there. A wish is whole, so
+ * nothing about earlier ones is remembered but the revision in which a spawn was first wished for. */
 #include "daemon/coordinator/core/wish.h"
 
 #include <inttypes.h>
@@ -69,6 +71,7 @@ enum err_code core_wish(const struct core *core, const char *name, struct core_w
         struct core_wish_group *group = find_group(out, s->r.job);
         if (!group)
             group = add_group(out, s->job, node->spawn_count);
+        /* Workers of an older generation may still be stopping there. The group describes the newest. */
         if (s->r.generation > group->generation)
             describe_group(group, s->generation, node);
         group->spawns[group->spawn_count++] = (struct core_wish_spawn){
@@ -87,7 +90,7 @@ enum err_code core_wish(const struct core *core, const char *name, struct core_w
         const struct node_card *card = &node->cards[i];
         const struct job *job = core_find_job(core, card->job);
         if (!card_due(core, node, card))
-            continue;
+            continue; /* the node has this card already */
         out->cards[out->card_count++] = (struct core_wish_card){
             .job = card->job,
             .progress = job ? card_progress(job, node) : 0,
@@ -111,6 +114,7 @@ static void flush_node_wish(struct core *core, struct node *node)
 {
     node->wish_dirty = false;
     node->revision = ++core->revision;
+    /* from this revision on, facts that leave the spawn out mean that it does not exist */
     for (size_t i = 0; i < node->spawn_count; i++)
         if (!node->spawns[i]->wished_revision)
             node->spawns[i]->wished_revision = node->revision;

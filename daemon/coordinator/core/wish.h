@@ -45,9 +45,9 @@ struct core_wish {
     int64_t epoch, revision;
     struct core_wish_group *groups;
     size_t group_count;
-    struct core_wish_card { /* a card that the node shall keep for us, besides those that it has */
+    struct core_wish_card { /* a card that the node should keep, in addition to those that it has */
         int64_t job, progress;
-        bool ended, drop; /* drop: the card is of a job that ended long ago */
+        bool ended, drop; /* drop: delete the card, its job ended long ago */
     } * cards;
     size_t card_count;
 };

@@ -14,7 +14,6 @@ bool capacity_usable(const struct node *node)
     return node->r.state == NODE_ALIVE && node->session && node->synced && !node->rest_until;
 }
 
-/* Not now, but as things stand soon again. */
 bool capacity_expected(const struct node *node)
 {
     return !node->r.drain &&
@@ -46,7 +45,6 @@ void capacity_count(struct node *node)
     }
 }
 
-/* How many processes the job has on this node, and of how many GPUs each; 0: the node is none for it. */
 int capacity_procs(const struct job *job, const struct node *node, enum slot_kind kind, int *gpus_each)
 {
     const struct job_spec *spec = &job->spec;
@@ -54,7 +52,7 @@ int capacity_procs(const struct job *job, const struct node *node, enum slot_kin
     int given = spec->procs == JOB_PROCS_NUMBER ? (int)spec->procs_per_node : 0; /* 0: what the node has */
 
     if (node->procs)
-        given = node->procs;
+        given = node->procs; /* each host of `ddpctl run` may say how many workers it has */
     *gpus_each = 0;
     if (accounts_problem(node, job))
         return 0;
@@ -62,6 +60,7 @@ int capacity_procs(const struct job *job, const struct node *node, enum slot_kin
         procs = given ? given : node->place.cpu_total;
         return procs <= node->place.cpu_total ? procs : 0;
     }
+    /* a command brings its own libraries; a trainer needs the node's */
     if (spec->kind == JOB_TRAIN && !capacity_can_train(node))
         return 0;
     if (spec->gpus_per_proc == JOB_GPUS_ALL) {
@@ -71,6 +70,8 @@ int capacity_procs(const struct job *job, const struct node *node, enum slot_kin
         *gpus_each = (int)spec->gpus_per_proc;
         procs = given ? given : (*gpus_each > 0 ? gpus / *gpus_each : 0);
     }
+    /* A process needs different GPUs, so there must be as many. Several processes may share GPUs, so all
+     * together need only so many places on GPUs. */
     bool fits = *gpus_each > 0 && *gpus_each <= gpus && procs * *gpus_each <= node->place.gpu_total;
     return fits ? procs : 0;
 }
@@ -107,8 +108,8 @@ int capacity_available(const struct node *node, enum slot_kind kind)
     return slots_total(node, kind) - busy - slots_reserved(node, kind);
 }
 
-/* Where the node stood in the job's last generation: a layout is repeated where it can be. Those of a run
- * that had no part in it follow by order of joining. */
+/* The node's rank in the job's last generation, so that a layout is repeated if it can be. Nodes without a
+ * part in it follow; those of `ddpctl run` by the order in which they joined. */
 int capacity_former_order(const struct job *job, const struct node *node)
 {
     const struct generation *g = job_current(job);
@@ -119,7 +120,8 @@ int capacity_former_order(const struct job *job, const struct node *node)
     return NO_FORMER_RANK + node->turn;
 }
 
-/* Former nodes first, then the fullest that fits: whole nodes stay free for those who need them. */
+/* Best fit: former nodes first, then the fullest that fits, so that whole nodes stay free for jobs that need
+ * them. */
 static int compare_fit(const void *a, const void *b)
 {
     const struct placement_choice *x = a, *y = b;
@@ -131,7 +133,8 @@ static int compare_fit(const void *a, const void *b)
     return strcmp(x->node->r.name, y->node->r.name);
 }
 
-/* For what is to be kept: nodes picked before, then former ones, then the emptiest. */
+/* For nodes to reserve: those picked before, then former ones, then the emptiest, where the wait is shortest.
+ */
 static int compare_to_reserve(const void *a, const void *b)
 {
     const struct placement_choice *x = a, *y = b;
@@ -155,9 +158,9 @@ static int gpu_holders_of_job(const struct job *job, const struct node *node, co
     return count;
 }
 
-/* A worker's GPUs are all different: what is free may lie on too few. One GPU serves each of the processes
- * once at most, and that so many then fit is also enough. leaving: a job whose slots count as free; or NULL.
- */
+/* Whether the free places lie on enough different GPUs. A process needs different GPUs, so one GPU serves
+ * each process at most once; counting it that often at most is necessary and also sufficient. leaving: a job
+ * whose slots count as free, or NULL. */
 static bool enough_distinct_gpus(const struct job *leaving, const struct node *node,
                                  const struct placement_choice *c)
 {
@@ -175,7 +178,6 @@ static bool enough_distinct_gpus(const struct job *leaving, const struct node *n
     return most >= capacity_units(c);
 }
 
-/* All nodes that could take the job's processes now; those of an emptier cluster when `later`. */
 size_t capacity_candidates(const struct core *core, const struct job *job, enum slot_kind kind, bool later,
                            struct placement_choice *out)
 {
@@ -192,11 +194,12 @@ size_t capacity_candidates(const struct core *core, const struct job *job, enum 
         c.available = capacity_available(node, kind);
         c.order = capacity_former_order(job, node);
         if (lost_snapshots_on_node(job, node))
-            c.order -= 1 << 23; /* its snapshots are there: without them it cannot go on */
+            c.order -= 1 << 23; /* the job's snapshots are there, and it cannot continue without them */
+        /* a waiting job keeps to the nodes that it has picked, or it would wait for each in turn */
         if (later && names_contain(job->targets, node->r.name))
             c.order -= 1 << 21;
         if (later && !capacity_usable(node))
-            c.order += 1 << 22; /* it may never be: better to wait where others will end */
+            c.order += 1 << 22; /* the node may never become usable: a busy one is the better bet */
         if ((later ? slots_total(node, kind) - slots_reserved(node, kind) : c.available) < capacity_units(&c))
             continue;
         if (!later && !enough_distinct_gpus(NULL, node, &c))
@@ -227,6 +230,7 @@ enum slot_kind capacity_slot_kind(const struct core *core, const struct job *job
         return SLOT_GPU;
     if (spec->device == JOB_DEVICE_CPU || spec->procs == JOB_PROCS_CPU)
         return SLOT_CPU;
+    /* `auto`: on GPUs wherever the cluster could have enough of them, even if the job must wait for these */
     return capacity_feasible(core, job, SLOT_GPU) ? SLOT_GPU : SLOT_CPU;
 }
 
@@ -238,7 +242,7 @@ void capacity_take(struct node *node, const struct placement_choice *c)
         node->place.cpu_busy += capacity_units(c);
 }
 
-/* What the job's own processes hold there will be free when it is placed. */
+/* Slots that the job's own processes hold on the node: these are free when the job is placed. */
 static int slots_held_by(const struct job *job, const struct node *node)
 {
     int held = 0;
@@ -249,8 +253,8 @@ static int slots_held_by(const struct job *job, const struct node *node)
     return held;
 }
 
-/* A job that takes all GPUs of a node may need more of them than it holds: a GPU that was sick when its
- * generation formed is well again, and other jobs hold it. */
+/* A job that takes all GPUs of a node may need more GPUs than it holds: one that was sick when its generation
+ * formed is healthy again, and other jobs hold it. */
 bool capacity_fits_again(const struct job *job, const struct node *node, enum slot_kind kind)
 {
     struct placement_choice c = {0};
@@ -263,6 +267,8 @@ bool capacity_fits_again(const struct job *job, const struct node *node, enum sl
 
 void capacity_reserve(const struct job *job, struct node *node, const struct placement_choice *c)
 {
+    /* What the job holds there counts as busy now, and the same slots are reserved for it: they must not be
+     * subtracted twice. */
     int held = slots_held_by(job, node), covered = held < capacity_units(c) ? held : capacity_units(c);
 
     if (c->gpus_each) {

@@ -27,6 +27,7 @@ static bool version_known(const struct node *node)
     return node->nccl && *node->nccl;
 }
 
+/* A node that has not said its version may turn out to have any, so it matches all. */
 static bool versions_match(const struct node *a, const struct node *b)
 {
     return !version_known(a) || !version_known(b) || !strcmp(a->nccl, b->nccl);
@@ -63,6 +64,7 @@ size_t compatibility_keep_largest(struct placement_choice *list, size_t count)
             best = list[i].node;
         }
     }
+    /* no node has said its version: they are all kept */
     return best ? compatibility_keep_with(best, list, count) : count;
 }
 
@@ -74,7 +76,7 @@ static bool version_listed(const struct placement_choice *list, size_t at)
     return false;
 }
 
-/* "n1 has 2.28.9, n2 has 2.27.3": one of each version. */
+/* One node of each version: "n1 has 2.28.9, n2 has 2.27.3". */
 static void name_versions(const struct placement_choice *list, size_t count, struct buf *out)
 {
     const char *comma = "";

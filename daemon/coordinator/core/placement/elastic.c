@@ -1,13 +1,14 @@
-/* Other nodes for a job that runs: an elastic one (nodes MIN:MAX) grows when more nodes could take part, and
- * a user may say at any time how many it shall have, or that it shall start again.
+/* Changes the nodes of a running job. An elastic job (nodes MIN:MAX) grows when more nodes could take part,
+ * and a user may at any time say how many nodes it should have, or restart it.
  *
- * Each placement pass offers a running job the nodes that nobody else waits for. When the same ones have been
- * offered for settle_ms (every further one starts that anew, at most LAST_CALL times), the generation is
- * drained: a train job finishes its step and leaves a snapshot, a command gets SIGTERM; the next one forms on
- * all of them, which are kept free meanwhile. So three nodes that arrive together cost one stop; and a node
- * that is lost again and again has to stay longer each time before it is offered (nodes.c). Nothing of this
- * is charged. A job is left alone when it is about to end, or would lose what it has done. A user's resize
- * skips all that for what is free when it is said; what comes later is offered like any other. */
+ * Each placement pass offers a running job the nodes that no other job waits for. When the same nodes have
+ * been offered for settle_ms, the generation is drained: a train job finishes its step and writes a snapshot,
+ * a command gets SIGTERM. The next generation forms on all of the nodes, which are reserved meanwhile. Every
+ * further node starts the settling time anew, at most LAST_CALL times. So three nodes that arrive together
+ * cost one stop. A node that is lost again and again must stay longer each time before it is offered
+ * (nodes.c). None of this counts as a restart. A job is left alone if it is about to end, or if it would lose
+ * what it has done. A user's resize skips all that for the nodes that are free at that moment; nodes that
+ * come later are offered as usual. */
 #include "daemon/coordinator/core/placement/elastic.h"
 
 #include <inttypes.h>
@@ -26,12 +27,13 @@
 #include "daemon/coordinator/core/snapshots.h"
 #include "daemon/coordinator/core/text.h"
 
-#define LAST_CALL 6 /* settle times, from the first node that was offered */
-#define PAUSE 6     /* ... from one growth to the next */
-#define NEAR_END 4  /* ... that a job must have left to be worth a stop */
+/* In settling times. */
+#define LAST_CALL 6 /* the longest wait for further nodes, from the first offer on */
+#define PAUSE 6     /* between two growths of a job */
+#define NEAR_END 4  /* a job that ends sooner does not stop for more nodes */
 #define NODES_MOST 10000
 
-/* Some ranks have done their part already. */
+/* A rank has exited with 0, so the others will soon. */
 static bool generation_is_ending(const struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)
@@ -56,7 +58,8 @@ bool elastic_wants_nodes(const struct core *core, const struct job *job)
         g->r.node_count >= job->spec.nodes_max || generation_is_ending(g))
         return false;
     if (job->grow.asked)
-        return true; /* the user's word, for what is free now */
+        return true; /* the user decides about the cost of a stop */
+    /* a train job without snapshots would begin again */
     return (job->spec.kind == JOB_COMMAND || job_keeps_state(job)) && !job_ends_soon(core, job);
 }
 
@@ -122,7 +125,7 @@ void elastic_grow(struct core *core, struct job *job)
     strv_free(joining);
 }
 
-/* The job that an operator means; NULL: it cannot be meant, and that was said. */
+/* Returns the job to resize or restart. If it cannot be, answers the call and returns NULL. */
 static struct job *find_resizable_job(struct core *core, const struct core_event *event)
 {
     struct job *job = core_find_job(core, event->resize.job);
@@ -163,7 +166,7 @@ static void set_node_range(struct core *core, struct job *job, int64_t min, int6
     emit_job(core, job, CHANGE_JOB_PUT);
 }
 
-/* How many of its nodes it goes on with. */
+/* How many of its nodes the job will continue on. */
 static int64_t count_nodes_left(const struct generation *g, int64_t max)
 {
     struct placement_choice *list = xcalloc((size_t)g->r.node_count, sizeof(*list));
@@ -201,8 +204,9 @@ void elastic_resize(struct core *core, const struct core_event *event)
     bool has_too_many = g && generation_open(g) && g->r.node_count > max;
 
     set_node_range(core, job, min, max);
-    strv_free(steal(job->grow.nodes)); /* what was offered is offered anew */
+    strv_free(steal(job->grow.nodes)); /* the next pass offers them anew, under the new limits */
     job->grow.asked = true;
+    /* to shrink, it stops now; to grow, in the next placement pass; within the limits nothing happens */
     if (has_too_many) {
         describe_resize(count_nodes_left(g, max), NULL, &why);
         generation_drain(core, g, why.data);
@@ -253,7 +257,7 @@ void elastic_restart(struct core *core, const struct core_event *event)
     lost_snapshots_retry(job);
     generation_drain(core, job_current(job), "restarted by the user");
     if (!job->held)
-        job->not_before = 0;
+        job->not_before = 0; /* the user does not want to wait for the back-off */
     core_capacity_changed(core);
     emit_job_reply(core, event->call, job, false);
 }

@@ -1,11 +1,14 @@
-/* Who runs where. All ranks of a job or none; jobs that were stopped on purpose first, then those that
- * recover from a failure, then by priority, then by age.
+/* Decides which jobs run on which nodes. A job gets all its ranks or none. Jobs that were stopped on purpose
+ * come first, then those that recover from a failure, then the others by priority and age.
  *
- * The first job that cannot be placed now, but could on an emptier cluster, keeps places: it picks the nodes
- * it will use and sticks to them, and what becomes free there stays free for it. Others may still run on
- * those nodes as far as the kept places remain possible without theirs. So nobody waits for ever behind jobs
- * that are smaller or younger, and small jobs do not wait for a big one that does not need their slots.
- * Recovering jobs all keep places. */
+ * The first job that cannot be placed now, but could on an emptier cluster, is the head. It reserves the
+ * nodes that it will use and keeps to them, so what becomes free there stays free for it. Other jobs may
+ * still run on those nodes if the head could be placed there in spite of them. So no job waits for ever
+ * behind smaller or younger ones, and small jobs do not wait for a big one that does not need their slots.
+ * Recovering jobs all reserve nodes, because they have had them before.
+ *
+ * Each pass begins with empty counts and plans everything anew (capacity.h); only a job's targets, which make
+ * it keep to the same nodes, survive from pass to pass. */
 #include "daemon/coordinator/core/placement/placement.h"
 
 #include <inttypes.h>
@@ -26,10 +29,11 @@
 #include "daemon/coordinator/core/placement/world_size.h"
 #include "daemon/coordinator/core/text.h"
 
-#define BEHIND_HEAD 200 /* jobs that one pass tries past the first blocked one */
+#define BEHIND_HEAD 200 /* jobs that one pass tries behind the head: bounds the time of a pass */
 
-/* A spawn of an older generation that must be dead before the next one starts: anywhere for a command job,
- * where its node can still say so for a native one (the lost ones are fenced). NULL: none. */
+/* Returns a worker of an older generation that must be dead before the next generation starts, or NULL. A
+ * command may write anywhere, so all its workers must be dead. A trainer on a lost node can do no harm, since
+ * only the current generation can commit, so only workers on reachable nodes are waited for. */
 static const struct spawn *spawn_holding_back(const struct job *job)
 {
     for (size_t i = 0; i < job->spawn_count; i++)
@@ -53,7 +57,7 @@ static const char *slot_noun(enum slot_kind kind, int64_t count)
     return count == 1 ? "slot" : "slots";
 }
 
-/* "waits for 4 slots on box2: job 9 holds them" */
+/* Says what a job with reserved nodes still lacks: "waits for 4 slots on box2: job 9 holds them". */
 static void explain_blocked(struct job *job, const struct placement_choice *targets, size_t count,
                             enum slot_kind kind, struct buf *text)
 {
@@ -143,7 +147,7 @@ static void explain_too_small(const struct core *core, const struct job *job, en
         buf_printf(text, ", %" PRId64 " more %s lost or drained", away, away == 1 ? "is" : "are");
 }
 
-/* There are enough nodes, and no choice of them gives a world size that the job could have. */
+/* There are enough nodes, but no choice of them gives a world size that the job can have. */
 static void explain_no_world_size(const struct job *job, size_t count, struct buf *text)
 {
     buf_printf(text, "waits for nodes with a world size that divides its %" PRId64 " shards: the %zu that ",
@@ -158,8 +162,8 @@ static void set_targets(struct job *job, const struct placement_choice *chosen, 
         job->targets = strv_append(job->targets, chosen[i].node->r.name);
 }
 
-/* Nodes that want a node rank of their own get it, as far as there are so many; the others keep their order.
- */
+/* Nodes that ask for a node rank (ddpctl run --node-rank) get it if the group has so many nodes. The others
+ * fill the remaining node ranks in their order. */
 static void assign_seats(struct placement_choice *list, size_t count)
 {
     struct placement_choice *seated = xcalloc(count, sizeof(*seated));
@@ -168,6 +172,7 @@ static void assign_seats(struct placement_choice *list, size_t count)
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < count; i++) {
             size_t seat = (size_t)list[i].node->seat;
+            /* two nodes may ask for the same rank: the first one in the list gets it */
             bool own =
                 seat && seat <= count && (!seated[seat - 1].node || seated[seat - 1].node == list[i].node);
             if (pass == 0 && own)
@@ -182,7 +187,7 @@ static void assign_seats(struct placement_choice *list, size_t count)
     free(seated);
 }
 
-/* The nodes that could take the job, of one kind where it needs that. */
+/* The nodes that could take the job, all with the same version of NCCL where it needs that. */
 static size_t compatible_candidates(const struct core *core, const struct job *job, enum slot_kind kind,
                                     bool later, struct placement_choice *list)
 {
@@ -190,12 +195,15 @@ static size_t compatible_candidates(const struct core *core, const struct job *j
 
     if (!compatibility_matters(job, kind))
         return count;
-    if (count && lost_snapshots_on_node(job, list[0].node)) /* those come first */
+    /* Nodes with the job's snapshots come first in the list. If there is one, the others must go with it,
+     * even if another version has more nodes. */
+    if (count && lost_snapshots_on_node(job, list[0].node))
         return compatibility_keep_with(list[0].node, list, count);
     return compatibility_keep_largest(list, count);
 }
 
-/* How many nodes are kept for a job that cannot be placed now: as many as it was stopped for. */
+/* How many nodes to reserve for a job: the fewest that it can run on, but for a job that was stopped to grow
+ * as many as it was stopped for. */
 static size_t count_to_reserve(const struct job *job)
 {
     size_t wanted = job->drained_ms ? strv_len(job->targets) : 0, most = (size_t)job->spec.nodes_max;
@@ -205,7 +213,8 @@ static size_t count_to_reserve(const struct job *job)
     return wanted > (size_t)job->spec.nodes_min ? wanted : (size_t)job->spec.nodes_min;
 }
 
-/* Those of `list` that the job would go on with; all that it may have, where fewer are no choice. */
+/* Chooses the nodes to reserve. If no choice of so few nodes gives a possible world size, up to nodes_max are
+ * taken. */
 static size_t choose_to_reserve(const struct job *job, struct placement_choice *list, size_t count)
 {
     const int64_t min = job->spec.nodes_min;
@@ -221,7 +230,8 @@ static bool job_has_gpus(const struct job *job)
     return g && g->ranks[0].spawn && g->ranks[0].spawn->r.gpu_uuids;
 }
 
-/* What a user would wonder about later: other devices than before, or others here than there. */
+/* Events for what a user would wonder about later: the job runs on CPUs now, or its nodes compute
+ * differently. */
 static void say_device_change(struct core *core, const struct job *job, enum slot_kind kind, bool had_gpus,
                               const struct placement_choice *list, size_t count)
 {
@@ -240,7 +250,8 @@ static void say_device_change(struct core *core, const struct job *job, enum slo
 
 enum place_result { PLACED, BLOCKED, TOO_SMALL };
 
-/* Places the job, or keeps places for it when it is a head or recovering, and says what it waits for. */
+/* Places the job; else reserves nodes for it, if it may, and says what it waits for. TOO_SMALL: no cluster
+ * state that is in sight would do, so it must not block others. */
 static enum place_result place_job(struct core *core, struct job *job, bool may_keep, const struct job *head,
                                    struct placement_choice *list)
 {
@@ -250,6 +261,7 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     size_t count = ready ? compatible_candidates(core, job, kind, false, list) : 0;
 
     count = world_size_choose(&job->spec, job->spec.nodes_min, job->spec.nodes_max, 0, list, count);
+    /* It could run, but only on nodes without its snapshots: there it would wait for them again. */
     bool elsewhere = count && !lost_snapshots_has_place(job, list, count);
     if (count && !elsewhere) {
         assign_seats(list, count);
@@ -262,11 +274,13 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     }
     CLEANUP(buf_release) struct buf text = {0};
     job->holder = 0;
+    /* Not now: which nodes would it run on if other jobs ended? */
     size_t fitting = compatible_candidates(core, job, kind, true, list);
     bool enough = fitting && fitting >= (size_t)job->spec.nodes_min;
     count = choose_to_reserve(job, list, fitting);
     if (elsewhere && !lost_snapshots_has_place(job, list, count))
-        count = 0; /* nodes without its snapshots are not kept from others */
+        count = 0; /* nodes without its snapshots are no use to it, so others may have them */
+    /* The order matters: the first reason that holds explains why the later ones cannot be judged yet. */
     if (old)
         buf_printf(&text, "waits until rank %d of generation %" PRId64 " is known dead on %s", old->r.rank,
                    old->r.generation, old->r.node);
@@ -274,12 +288,13 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
         buf_puts(&text, "waits for the nodes to report their jobs: the coordinator's records were restored");
     else if (!ready)
         buf_puts(&text, "waits before the next restart");
-    else if (elsewhere || (job->lost.found && !enough)) /* too few nodes go with those that have them */
+    /* or too few nodes are compatible with those that have the snapshots */
+    else if (elsewhere || (job->lost.found && !enough))
         lost_snapshots_explain_place(core, job, &text);
     else if (!capacity_feasible(core, job, kind))
         explain_too_small(core, job, kind, &text);
     else if (!compatibility_feasible(core, job, kind, &text))
-        ; /* it has said why */
+        ; /* compatibility_feasible has written the reason */
     else if (head && !may_keep)
         buf_printf(&text, "waits behind job %" PRId64, head->r.id);
     else if (!count && enough)
@@ -295,7 +310,8 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     return BLOCKED;
 }
 
-/* What a job that was stopped on purpose goes on with stays free until it has stopped. */
+/* A job that drains still holds its slots and is not placed yet. The nodes that it will continue on are
+ * reserved in advance, so that no job of this pass takes them. */
 static void reserve_for_drained(const struct core *core, struct placement_choice *list)
 {
     for (size_t i = 0; i < core->job_count; i++) {
@@ -309,14 +325,16 @@ static void reserve_for_drained(const struct core *core, struct placement_choice
     }
 }
 
-/* Nodes that could take part in the job's running generation, if it stopped for them. */
+/* Nodes that could join a running job if it stopped for them. */
 static size_t find_newcomers(const struct core *core, const struct job *job, struct placement_choice *list)
 {
     const struct generation *g = job_current(job);
     enum slot_kind kind = job_has_gpus(job) ? SLOT_GPU : SLOT_CPU;
     size_t count = 0, kept = 0;
 
-    if (kind == capacity_slot_kind(core, job)) /* else it would go on with GPUs that have come since */
+    /* GPUs may have come since it started on CPUs. After a stop it would run on these instead, and fewer
+     * nodes may have some, so this is no growth. */
+    if (kind == capacity_slot_kind(core, job))
         count = capacity_candidates(core, job, kind, false, list);
     for (size_t i = 0; i < count; i++)
         if (capacity_former_order(job, list[i].node) >= NO_FORMER_RANK && !list[i].node->steady_ms)
@@ -334,14 +352,16 @@ static int compare_turns(const void *a, const void *b)
 
     if (rx != ry)
         return rx ? -1 : 1;
+    /* a job that gave its nodes up by itself gets them first */
     if (x->drained_ms != y->drained_ms)
-        return x->drained_ms > y->drained_ms ? -1 : 1; /* what it gave up itself is its own first */
+        return x->drained_ms > y->drained_ms ? -1 : 1;
     if (x->spec.priority != y->spec.priority)
         return x->spec.priority > y->spec.priority ? -1 : 1;
     return x->r.id < y->r.id ? -1 : 1;
 }
 
-/* A job that stops now could start again where it is. */
+/* Whether the job, if it stopped now, could start again on the nodes that it has. Else stopping would lose
+ * nodes. */
 static bool job_can_return(const struct job *job)
 {
     const struct generation *g = job_current(job);
@@ -355,7 +375,8 @@ static bool job_can_return(const struct job *job)
     return true;
 }
 
-/* What nobody waits for is offered to running jobs. The first `due` of turn are to stop for it. */
+/* Offers the nodes that no job waits for to running jobs. Returns the number of jobs that should stop for
+ * their offer now; they are the first ones of `turn`. */
 static size_t offer_growth(struct core *core, struct job **turn, struct placement_choice *list)
 {
     size_t count = 0, due = 0;
@@ -371,11 +392,12 @@ static size_t offer_growth(struct core *core, struct job **turn, struct placemen
         size_t more = may ? find_newcomers(core, job, list) : 0;
         if (elastic_offer(core, job, list, more))
             turn[due++] = job;
+        /* a node is offered to one job only: two that stopped for the same node would both lose time */
         for (size_t k = 0; k < more; k++)
             capacity_take(list[k].node, &list[k]);
     }
     for (size_t i = 0; i < core->job_count; i++)
-        core->jobs[i]->grow.asked = false; /* what was free then has been offered */
+        core->jobs[i]->grow.asked = false; /* the user meant what was free in this pass */
     return due;
 }
 
@@ -384,7 +406,7 @@ static bool job_wants_place(const struct job *job)
     const struct generation *g = job_current(job);
 
     if (lost_snapshots_waits(job))
-        return false;
+        return false; /* a generation without snapshots would only wait again; nodes are asked instead */
     return job->r.state == JOB_QUEUED || (job->r.state == JOB_RECOVERING && !(g && generation_open(g)));
 }
 
@@ -412,7 +434,8 @@ void placement_run(struct core *core)
         behind += head != NULL;
     }
     size_t due = offer_growth(core, turn, list);
-    core->placement_due = false; /* what was formed just now needs no second pass */
+    /* the pass knows what it has formed itself; only growth below asks for another one */
+    core->placement_due = false;
     for (size_t i = 0; i < due; i++)
         elastic_grow(core, turn[i]);
     free(turn);

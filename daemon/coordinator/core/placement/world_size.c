@@ -1,6 +1,6 @@
-/* Which of the nodes that a job could have it takes. Most jobs take all up to their most. One with
- * reproducible: world wants a world size that divides its shards: it takes those that make the largest such
- * one, and leaves the others to whom they suit. */
+/* Chooses which of its candidate nodes a job takes. Most jobs take as many as they may have. A job with
+ * `reproducible: world` needs a world size that divides its shards: it takes nodes for the largest such world
+ * size, and leaves the others to other jobs. */
 #include "daemon/coordinator/core/placement/world_size.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "daemon/coordinator/core/model.h"
 #include "daemon/coordinator/core/placement/capacity.h"
 
-#define TRIES 100000 /* of a search; those with nodes of one or two sizes take some dozens */
+#define TRIES 100000 /* bounds one search; with nodes of one or two sizes it takes some dozens */
 
 struct world_search {
     const struct placement_choice *list;
@@ -28,8 +28,9 @@ static bool world_size_tried(const struct world_search *s, size_t from, size_t i
     return false;
 }
 
-/* Exactly `rest` more processes from the nodes from `from` on; what was taken is the first such choice. One
- * node that leads nowhere speaks for all of its size. */
+/* Depth-first search for nodes from index `from` on that have exactly `rest` processes together. Finds the
+ * first such choice in the order of the list. If one node leads nowhere, no other node of its size is tried
+ * in its place. */
 static bool search_world(struct world_search *s, size_t from, int64_t rest)
 {
     if (rest == 0)
@@ -69,6 +70,7 @@ size_t world_size_choose(const struct job_spec *spec, int64_t least, int64_t mos
         return 0;
     if (!world_size_matters(spec))
         return count;
+    /* shards is a power of two, so halving visits all its divisors, the largest world size first */
     struct placement_choice *copy = xcalloc(count, sizeof(*copy));
     struct world_search s = {.list = copy, .count = count, .most = all};
     bool found = false;
@@ -92,7 +94,7 @@ bool world_size_possible(const struct job_spec *spec, int64_t min, int64_t max)
     if (!world_size_matters(spec))
         return true;
     if (spec->procs != JOB_PROCS_NUMBER)
-        return min <= spec->train.shards; /* each node brings one at least */
+        return min <= spec->train.shards; /* each node has at least one process, and may have just one */
     for (int64_t nodes = min; nodes <= max && nodes <= spec->train.shards; nodes++)
         if (spec->train.shards % (nodes * spec->procs_per_node) == 0)
             return true;
