@@ -3,19 +3,20 @@
 
 #include "daemon/coordinator/core/core.h"
 
-/* The core with a hand on its clock: nodes, workers and users say what the test has them say. Every change is
- * checked against the state tables by the core itself; what came out of the last call is kept in `out`. */
+/* The core on a clock of the test's: nodes, workers and users do what the test tells them. The core itself
+ * checks every change against the state tables. `out` keeps what came out of the calls since fixture_clear.
+ */
 struct core_fixture {
     struct core *core;
     struct core_config config;
-    struct core_out out; /* of the calls since fixture_clear */
+    struct core_out out; /* since fixture_clear */
     struct core_now now;
     uint64_t handles; /* calls and sessions */
     uint64_t seed;
     char *events;          /* texts of all events, one a line */
     struct records kept;   /* what a restart finds: applied from every change */
     size_t kept_from;      /* changes of out that are kept already */
-    int procs, seat, turn; /* what the next hellos say */
+    int procs, seat, turn; /* for the next hellos */
     int gpu_slots;
     const char *nccl, *plugin;
     size_t removed_cap, job_cap, node_cap, generation_cap, rank_cap, spawn_cap, snapshot_cap;
@@ -52,7 +53,7 @@ void fixture_fact(struct core_fixture *f, int64_t job, int rank,
 void fixture_operator(struct core_fixture *f, enum core_event_kind kind, const char *node);
 enum node_state fixture_node_state(const struct core_fixture *f, const char *node);
 
-/* jobs. A file may leave out what it likes; "train" or "command" is added when neither is there. */
+/* jobs; a file without "train" and "command" gets a command */
 int64_t fixture_submit(struct core_fixture *f, const char *file);
 void fixture_cancel(struct core_fixture *f, int64_t job, bool kill);
 enum err_code fixture_resize(struct core_fixture *f, int64_t job, int64_t min,

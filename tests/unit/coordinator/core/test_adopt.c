@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
-/* What is told apart here; how cards of many nodes come together is the simulation's. */
+/* Single decisions about cards. The simulation tests how cards of many nodes are merged. */
 
 static const struct core_effect *said_to(const struct core_fixture *f, uint64_t session,
                                          enum core_effect_kind kind)
@@ -49,7 +49,7 @@ static void rename_job(struct records *card, int64_t id, const char *request)
         card->spawns[i].job = id;
 }
 
-static void a_job_that_is_known_to_a_node_alone_goes_on(void **state)
+static void a_job_that_only_a_node_knows_continues(void **state)
 {
     struct core_fixture *f = *state;
     CLEANUP(records_release) struct records card = {0};
@@ -70,11 +70,11 @@ static void a_job_that_is_known_to_a_node_alone_goes_on(void **state)
     assert_true(fixture_submit(f, "") > 500);
 }
 
-static void one_number_and_one_request_are_one_job(void **state)
+static void a_number_or_request_of_another_job_is_refused(void **state)
 {
     static const struct {
         int64_t id;
-        const char *request; /* NULL: as the job here */
+        const char *request; /* NULL: that of the job in the records */
     } others[] = {{1, "another"}, {500, NULL}};
     struct core_fixture *f = *state;
 
@@ -92,7 +92,7 @@ static void one_number_and_one_request_are_one_job(void **state)
     assert_null(core_job(f->core, 500));
 }
 
-static void a_card_of_a_forgotten_job_is_dropped(void **state)
+static void a_card_of_a_removed_job_is_dropped(void **state)
 {
     struct core_fixture *f = *state;
     struct core_event event = {.kind = CORE_HELLO, .session = 901};
@@ -119,8 +119,8 @@ static void a_card_of_a_forgotten_job_is_dropped(void **state)
     core_wish_release(&wish);
 }
 
-/* Each start would bring it back otherwise, and leave another gap in the numbers. */
-static void a_job_of_the_lost_time_is_removed_once(void **state)
+/* Otherwise each start would bring the job back and leave another gap in the numbers. */
+static void a_job_from_the_gap_is_removed_only_once(void **state)
 {
     struct core_fixture *f = *state;
     struct core_card_head head = {500, INT64_MAX / 2};
@@ -155,8 +155,8 @@ static void hello_of_epoch(struct core_fixture *f, uint64_t session, int64_t epo
     core_event(f->core, &event, f->now, &f->out);
 }
 
-/* An epoch only grows, so a node must not be able to raise it to its maximum. */
-static void an_epoch_that_no_restore_explains_is_refused(void **state)
+/* An epoch only grows, so no node may raise it to its maximum. */
+static void an_impossible_epoch_is_refused(void **state)
 {
     static const int64_t made_up[] = {INT64_MAX, INT64_MAX - 1, 2000000000, -1};
     struct core_fixture *f = *state;
@@ -200,7 +200,7 @@ static void assert_held(struct core_fixture *f, int64_t job)
     assert_int_equal(core_job(f->core, job)->generation, generation + 1);
 }
 
-static void a_restart_does_not_end_the_wait_for_nodes(void **state)
+static void a_users_restart_does_not_end_the_wait_for_nodes(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -230,17 +230,15 @@ static void a_failure_does_not_end_the_wait_for_nodes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_job_that_is_known_to_a_node_alone_goes_on, fixture_setup,
+        cmocka_unit_test_setup_teardown(a_job_that_only_a_node_knows_continues, fixture_setup,
                                         fixture_teardown),
-        cmocka_unit_test_setup_teardown(one_number_and_one_request_are_one_job, fixture_setup,
+        cmocka_unit_test_setup_teardown(a_number_or_request_of_another_job_is_refused, fixture_setup,
                                         fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_card_of_a_forgotten_job_is_dropped, fixture_setup,
+        cmocka_unit_test_setup_teardown(a_card_of_a_removed_job_is_dropped, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_job_from_the_gap_is_removed_only_once, fixture_setup,
                                         fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_job_of_the_lost_time_is_removed_once, fixture_setup,
-                                        fixture_teardown),
-        cmocka_unit_test_setup_teardown(an_epoch_that_no_restore_explains_is_refused, fixture_setup,
-                                        fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_restart_does_not_end_the_wait_for_nodes, fixture_setup,
+        cmocka_unit_test_setup_teardown(an_impossible_epoch_is_refused, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_users_restart_does_not_end_the_wait_for_nodes, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(a_failure_does_not_end_the_wait_for_nodes, fixture_setup,
                                         fixture_teardown),

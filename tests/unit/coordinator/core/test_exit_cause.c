@@ -55,7 +55,7 @@ static void the_first_failing_rank_is_named(void **state)
     core_job_status_release(&status);
 }
 
-/* The rank that the newest failure is told of. */
+/* The rank that status names for the newest failure. */
 static int named(struct core_fixture *f, int64_t job)
 {
     struct core_job_status status;
@@ -67,7 +67,7 @@ static int named(struct core_fixture *f, int64_t job)
     return rank;
 }
 
-/* Rank 0 is seen to end first; then rank 1 as `end` says, untold. */
+/* Rank 0 is reported to end first, then rank 1 by itself, as `end` says. */
 static int64_t two_end(struct core_fixture *f, const char *file, int first_code, int first_signal,
                        struct spawn_fact end)
 {
@@ -80,7 +80,7 @@ static int64_t two_end(struct core_fixture *f, const char *file, int first_code,
     return job;
 }
 
-static void a_signal_that_was_seen_later_came_first(void **state)
+static void a_signal_reported_later_replaces_an_exit_code_as_the_cause(void **state)
 {
     struct core_fixture *f = *state;
     const char *file = "nodes: 2\nmax_restarts: 0\n";
@@ -96,7 +96,7 @@ static void a_signal_that_was_seen_later_came_first(void **state)
     assert_int_equal(named(f, job), 1);
 }
 
-static void a_shells_word_for_a_signal_counts_as_one(void **state)
+static void exit_code_128_plus_n_counts_as_signal_n(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_end(f, "nodes: 2\nmax_restarts: 0\n", 1, 0, (struct spawn_fact){.code = 137});
@@ -105,17 +105,17 @@ static void a_shells_word_for_a_signal_counts_as_one(void **state)
     assert_int_equal(named(f, job), 1);
 }
 
-static void what_followed_is_not_taken_for_the_cause(void **state)
+static void later_exits_of_equal_weight_do_not_replace_the_cause(void **state)
 {
     static const struct {
         int code, signal;
         struct spawn_fact end;
     } cases[] = {
-        {1, 0, {.code = 1}},                    /* as good as the first */
+        {1, 0, {.code = 1}},                    /* as likely a cause as the first */
         {1, 0, {.signal = 6}},                  /* a library that aborts when its peer is gone */
-        {1, 0, {.signal = 13}},                 /* as writing to it may end */
-        {1, 0, {.signal = 9, .stopped = true}}, /* by us */
-        {0, 11, {.signal = 9}},                 /* the first says as much */
+        {1, 0, {.signal = 13}},                 /* writing to a lost peer ends in SIGPIPE */
+        {1, 0, {.signal = 9, .stopped = true}}, /* told to stop */
+        {0, 11, {.signal = 9}},                 /* the first is as likely a cause */
         {1, 0, {.code = 0}},
         {1, 0, {.code = 255}}, /* a program's -1 */
     };
@@ -129,19 +129,19 @@ static void what_followed_is_not_taken_for_the_cause(void **state)
     }
 }
 
-static void a_native_worker_that_lost_its_peer_is_no_cause(void **state)
+static void exit_code_peer_lost_is_never_the_cause(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job =
         two_end(f, TRAIN "nodes: 2\nmax_restarts: 1\n", EXIT_PEER_LOST, 0, (struct spawn_fact){.code = 1});
 
     assert_int_equal(named(f, job), 1);
-    assert_int_equal(core_job(f->core, job)->restarts_used, 1); /* charged once */
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1); /* counted once */
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_non_null(strstr(core_job(f->core, job)->last_restart, "rank 1 exited with code 1"));
 }
 
-static void a_cause_that_a_restart_would_repeat_ends_the_job(void **state)
+static void a_replaced_cause_can_end_the_job(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_end(f, TRAIN "nodes: 2\nmax_restarts: 5\n", EXIT_PEER_LOST, 0,
@@ -152,19 +152,19 @@ static void a_cause_that_a_restart_would_repeat_ends_the_job(void **state)
     assert_int_equal(named(f, job), 1);
 }
 
-static void a_native_worker_that_knows_its_own_fault_is_the_cause(void **state)
+static void a_trainers_own_failure_is_not_replaced(void **state)
 {
     struct core_fixture *f = *state;
-    int64_t job =
-        two_end(f, TRAIN "nodes: 2\nmax_restarts: 5\n", EXIT_NO_RESTART, 0, (struct spawn_fact){.signal = 11});
+    int64_t job = two_end(f, TRAIN "nodes: 2\nmax_restarts: 5\n", EXIT_NO_RESTART, 0,
+                          (struct spawn_fact){.signal = 11});
 
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
     assert_int_equal(named(f, job), 0);
 }
 
-/* Else the events would blame a rank for a restart that was nobody's fault, and is not charged. */
-static void what_was_not_charged_keeps_its_name(void **state)
+/* Otherwise the events would blame a rank for a restart that does not count. */
+static void a_failure_that_does_not_count_is_not_replaced(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 2\nmax_restarts: 1\n");
@@ -188,7 +188,7 @@ static void a_cancelled_job_keeps_its_reason(void **state)
     assert_null(strstr(core_job(f->core, job)->reason, "signal 11"));
 }
 
-static void a_taken_port_is_not_charged(void **state)
+static void a_port_in_use_does_not_count_as_a_restart(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -204,7 +204,7 @@ static void a_taken_port_is_not_charged(void **state)
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
 }
 
-static void what_cannot_start_is_not_tried_again(void **state)
+static void a_command_that_cannot_start_fails_the_job(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -218,14 +218,14 @@ static void what_cannot_start_is_not_tried_again(void **state)
     assert_true(fixture_said(f, "rank 0 could not start on box1: workdir /x is missing"));
 }
 
-static void what_one_node_cannot_start_is_tried_on_another(void **state)
+static void a_node_without_resources_rests_and_another_is_tried(void **state)
 {
     struct core_fixture *f = *state;
     struct spawn_fact trouble = {.state = SPAWN_EXITED,
-                                .not_started = true,
-                                .node_trouble = true,
-                                .code = 127,
-                                .message = "fork: Resource temporarily unavailable"};
+                                 .not_started = true,
+                                 .node_trouble = true,
+                                 .code = 127,
+                                 .message = "fork: Resource temporarily unavailable"};
 
     fixture_node(f, "box1", 1);
     fixture_node(f, "box2", 1);
@@ -246,7 +246,7 @@ static void what_one_node_cannot_start_is_tried_on_another(void **state)
     assert_int_equal(fixture_job(f, job), JOB_FAILED); /* but not for ever */
 }
 
-/* Nothing is charged, however often, the node goes on serving others, and status names the account. */
+/* No such restart counts, the node keeps serving other users, and status names the missing account. */
 static void a_job_goes_where_its_user_has_an_account(void **state)
 {
     struct core_fixture *f = *state;
@@ -254,11 +254,11 @@ static void a_job_goes_where_its_user_has_an_account(void **state)
                                           NULL};
     static const char *const none[] = {NULL};
     struct spawn_fact refusal = {.state = SPAWN_EXITED,
-                                .not_started = true,
-                                .node_trouble = true,
-                                .no_account = true,
-                                .code = 127,
-                                .message = "no account ana on box1"};
+                                 .not_started = true,
+                                 .node_trouble = true,
+                                 .no_account = true,
+                                 .code = 127,
+                                 .message = "no account ana on box1"};
 
     fixture_node(f, "box1", 1);
     fixture_node(f, "box2", 2);
@@ -274,10 +274,10 @@ static void a_job_goes_where_its_user_has_an_account(void **state)
                         "box1, and the same on 1 other");
     fixture_accounts(f, "box2", missing);
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
-    fixture_accounts(f, "box1", none); /* it has been made there */
+    fixture_accounts(f, "box1", none); /* the account was created there */
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_string_equal(fixture_node_of(f, job, 0), "box1");
-    for (int i = 0; i < 8; i++) { /* more often than trouble of a node would be forgiven */
+    for (int i = 0; i < 8; i++) { /* more often than NODE_RETRIES */
         refusal.message = "no account ana on box1";
         fixture_fact(f, job, 0, refusal);
         assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
@@ -287,7 +287,7 @@ static void a_job_goes_where_its_user_has_an_account(void **state)
     assert_int_equal(core_job(f->core, job)->restarts_used, 0);
 }
 
-static void a_trainer_short_of_files_is_its_nodes_trouble(void **state)
+static void too_few_open_files_are_the_nodes_fault(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job;
@@ -303,7 +303,7 @@ static void a_trainer_short_of_files_is_its_nodes_trouble(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING); /* both rest */
 }
 
-static void a_trainer_without_an_address_is_its_nodes_trouble(void **state)
+static void an_unresolved_name_is_the_nodes_fault(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job;
@@ -317,7 +317,7 @@ static void a_trainer_without_an_address_is_its_nodes_trouble(void **state)
     assert_int_equal(core_job(f->core, job)->restarts_used, 0);
 }
 
-static void a_worker_that_says_so_is_not_started_again(void **state)
+static void exit_code_no_restart_fails_the_job(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 2\nmax_restarts: 3\n" TRAIN);
@@ -328,13 +328,13 @@ static void a_worker_that_says_so_is_not_started_again(void **state)
     assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
     assert_true(fixture_said(f, "(a restart would not help)"));
 
-    job = fixture_submit(f, "max_restarts: 3\n"); /* a command's code is its own */
+    job = fixture_submit(f, "max_restarts: 3\n"); /* the code means nothing special for a command */
     fixture_form(f, job);
     fixture_exit(f, job, 0, EXIT_NO_RESTART, 0);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
 }
 
-static void an_expired_lease_is_not_the_jobs_fault(void **state)
+static void an_expired_lease_does_not_count_as_a_restart(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "max_restarts: 0\n");
@@ -350,22 +350,22 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_first_failing_rank_is_named),
-        TEST(a_signal_that_was_seen_later_came_first),
-        TEST(a_shells_word_for_a_signal_counts_as_one),
-        TEST(what_followed_is_not_taken_for_the_cause),
-        TEST(a_native_worker_that_lost_its_peer_is_no_cause),
-        TEST(a_cause_that_a_restart_would_repeat_ends_the_job),
-        TEST(a_native_worker_that_knows_its_own_fault_is_the_cause),
-        TEST(what_was_not_charged_keeps_its_name),
+        TEST(a_signal_reported_later_replaces_an_exit_code_as_the_cause),
+        TEST(exit_code_128_plus_n_counts_as_signal_n),
+        TEST(later_exits_of_equal_weight_do_not_replace_the_cause),
+        TEST(exit_code_peer_lost_is_never_the_cause),
+        TEST(a_replaced_cause_can_end_the_job),
+        TEST(a_trainers_own_failure_is_not_replaced),
+        TEST(a_failure_that_does_not_count_is_not_replaced),
         TEST(a_cancelled_job_keeps_its_reason),
-        TEST(a_taken_port_is_not_charged),
-        TEST(what_cannot_start_is_not_tried_again),
-        TEST(what_one_node_cannot_start_is_tried_on_another),
-        TEST(a_trainer_short_of_files_is_its_nodes_trouble),
-        TEST(a_trainer_without_an_address_is_its_nodes_trouble),
-        TEST(a_worker_that_says_so_is_not_started_again),
+        TEST(a_port_in_use_does_not_count_as_a_restart),
+        TEST(a_command_that_cannot_start_fails_the_job),
+        TEST(a_node_without_resources_rests_and_another_is_tried),
+        TEST(too_few_open_files_are_the_nodes_fault),
+        TEST(an_unresolved_name_is_the_nodes_fault),
+        TEST(exit_code_no_restart_fails_the_job),
         TEST(a_job_goes_where_its_user_has_an_account),
-        TEST(an_expired_lease_is_not_the_jobs_fault),
+        TEST(an_expired_lease_does_not_count_as_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static void obey(struct core_fixture *f)
     fixture_all_obey(f, "box2");
 }
 
-static void all_ranks_at_zero_succeed(void **state)
+static void all_ranks_exiting_with_zero_succeed(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 2\n");
@@ -38,7 +38,7 @@ static void all_ranks_at_zero_succeed(void **state)
     assert_int_equal(core_job(f->core, job)->exit_code, 0);
 }
 
-static void a_failure_closes_the_generation_and_is_charged(void **state)
+static void a_failure_closes_the_generation_and_counts_as_a_restart(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 2\nprocs_per_node: 2\nmax_restarts: 3\n");
@@ -54,7 +54,7 @@ static void a_failure_closes_the_generation_and_is_charged(void **state)
     assert_int_equal(core_job(f->core, job)->generation, 2);
 }
 
-static void the_budget_is_one_for_the_job(void **state)
+static void restarts_are_counted_per_job(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "max_restarts: 2\n");
@@ -70,7 +70,7 @@ static void the_budget_is_one_for_the_job(void **state)
     assert_true(fixture_said(f, "generation 3 closed (all 2 restarts are used)\n"));
 }
 
-static void the_first_restart_is_at_once_the_next_waits(void **state)
+static void the_first_restart_is_immediate_and_the_next_waits(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "max_restarts: 5\n");
@@ -84,7 +84,7 @@ static void the_first_restart_is_at_once_the_next_waits(void **state)
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
 }
 
-static void a_cancel_snapshots_first(void **state)
+static void a_cancelled_job_writes_a_snapshot_first(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, TRAIN "  snapshot: {dir: /out, every: 10}\n");
@@ -127,7 +127,7 @@ static void a_kill_does_not_wait(void **state)
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 
-static void a_queued_job_is_cancelled_at_once(void **state)
+static void a_queued_job_is_cancelled_immediately(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = fixture_submit(f, "");
@@ -136,7 +136,7 @@ static void a_queued_job_is_cancelled_at_once(void **state)
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 
-static void the_time_limit_stops_and_fails(void **state)
+static void the_time_limit_stops_and_fails_the_job(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "time_limit: 60s\n" TRAIN);
@@ -150,7 +150,7 @@ static void the_time_limit_stops_and_fails(void **state)
     assert_string_equal(core_job(f->core, job)->reason, "time limit of 60 s");
 }
 
-static void the_time_limit_goes_on_over_a_restart(void **state)
+static void the_time_limit_survives_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "time_limit: 60s\n");
@@ -164,7 +164,7 @@ static void the_time_limit_goes_on_over_a_restart(void **state)
     assert_int_equal(fixture_job(f, job), JOB_STOPPING);
 }
 
-static void a_stop_survives_a_restart_of_ours(void **state)
+static void a_stop_survives_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, TRAIN);
@@ -178,7 +178,7 @@ static void a_stop_survives_a_restart_of_ours(void **state)
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 
-static void a_fault_says_what_it_cost(void **state)
+static void a_fault_reports_its_cost(void **state)
 {
     struct core_fixture *f = *state;
     struct core_offer offer = {.job = 1, .generation = 1, .step = 3000, .digest = "d", .path = "/out/3000"};
@@ -208,8 +208,8 @@ static int64_t step_of(const struct core_fixture *f, int64_t job)
     return step;
 }
 
-/* It says where its own snapshot put it by its first report, one distance between reports later. */
-static void a_command_says_itself_where_it_goes_on(void **state)
+/* Its first report, one reporting interval after its start, says where its own snapshot put it. */
+static void a_commands_first_report_sets_its_step(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "max_restarts: 3\ncommand: [train]\n");
@@ -227,7 +227,7 @@ static void a_command_says_itself_where_it_goes_on(void **state)
     assert_int_equal(step_of(f, job), 110);
 }
 
-static void what_a_fault_cost_is_known_after_our_restart_too(void **state)
+static void the_cost_of_a_fault_survives_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "max_restarts: 3\n" TRAIN);
@@ -248,8 +248,8 @@ static void what_a_fault_cost_is_known_after_our_restart_too(void **state)
     assert_non_null(strstr(core_job(f->core, job)->last_restart, ", cost 18 s"));
 }
 
-/* What ended the job explains it, not a failure that it had survived. */
-static void a_time_limit_is_not_blamed_on_an_older_failure(void **state)
+/* The job is explained by what ended it, not by a failure that it had survived. */
+static void an_older_failure_does_not_explain_a_time_limit(void **state)
 {
     struct core_fixture *f = *state;
     struct core_job_status status;
@@ -271,7 +271,7 @@ static void a_time_limit_is_not_blamed_on_an_older_failure(void **state)
     core_job_status_release(&status);
 }
 
-static void a_users_restart_does_not_take_the_name_of_a_charged_one(void **state)
+static void a_users_restart_does_not_replace_the_last_restart(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "max_restarts: 3\n" TRAIN);
@@ -296,7 +296,7 @@ static void a_users_restart_does_not_take_the_name_of_a_charged_one(void **state
 
 /* A generation that ended while we were away still has workers: the first wish of the new epoch stops them.
  */
-static void closed_generations_stay_stopped_after_our_restart(void **state)
+static void closed_generations_stay_stopped_after_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
     struct core_wish wish;
@@ -320,23 +320,23 @@ static void closed_generations_stay_stopped_after_our_restart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(all_ranks_at_zero_succeed),
-        TEST(a_failure_closes_the_generation_and_is_charged),
-        TEST(the_budget_is_one_for_the_job),
-        TEST(the_first_restart_is_at_once_the_next_waits),
-        TEST(a_cancel_snapshots_first),
+        TEST(all_ranks_exiting_with_zero_succeed),
+        TEST(a_failure_closes_the_generation_and_counts_as_a_restart),
+        TEST(restarts_are_counted_per_job),
+        TEST(the_first_restart_is_immediate_and_the_next_waits),
+        TEST(a_cancelled_job_writes_a_snapshot_first),
         TEST(a_stop_gets_harder),
         TEST(a_kill_does_not_wait),
-        TEST(a_queued_job_is_cancelled_at_once),
-        TEST(the_time_limit_stops_and_fails),
-        TEST(a_time_limit_is_not_blamed_on_an_older_failure),
-        TEST(a_users_restart_does_not_take_the_name_of_a_charged_one),
-        TEST(the_time_limit_goes_on_over_a_restart),
-        TEST(a_stop_survives_a_restart_of_ours),
-        TEST(a_fault_says_what_it_cost),
-        TEST(a_command_says_itself_where_it_goes_on),
-        TEST(what_a_fault_cost_is_known_after_our_restart_too),
-        TEST(closed_generations_stay_stopped_after_our_restart),
+        TEST(a_queued_job_is_cancelled_immediately),
+        TEST(the_time_limit_stops_and_fails_the_job),
+        TEST(an_older_failure_does_not_explain_a_time_limit),
+        TEST(a_users_restart_does_not_replace_the_last_restart),
+        TEST(the_time_limit_survives_a_coordinator_restart),
+        TEST(a_stop_survives_a_coordinator_restart),
+        TEST(a_fault_reports_its_cost),
+        TEST(a_commands_first_report_sets_its_step),
+        TEST(the_cost_of_a_fault_survives_a_coordinator_restart),
+        TEST(closed_generations_stay_stopped_after_a_coordinator_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

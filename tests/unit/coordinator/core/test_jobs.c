@@ -1,4 +1,4 @@
-/* Submit and what is kept of jobs: idempotence, whose snapshots are continued, retention, status. */
+/* Submits, which snapshots a job continues from, retention, status. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void a_huge_environment_is_refused(void **state)
     assert_int_equal(fixture_reply(f, event.call)->err.code, ERR_OK);
 }
 
-static void one_request_is_one_job_after_a_restart_too(void **state)
+static void one_request_is_one_job_after_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = fixture_submit(f, "");
@@ -77,7 +77,7 @@ static void one_request_is_one_job_after_a_restart_too(void **state)
     assert_int_equal(fixture_submit(f, ""), job + 1);
 }
 
-static void a_bad_job_file_names_the_place(void **state)
+static void a_bad_job_file_error_names_the_line(void **state)
 {
     struct core_fixture *f = *state;
     const struct core_effect *reply = submit(f, "a", "nodes: 1\nslotz: 2\n" COMMAND, 0, false);
@@ -105,7 +105,7 @@ static int64_t finished_with_snapshot(struct core_fixture *f)
     return job;
 }
 
-static void a_directory_with_anothers_snapshots_is_refused(void **state)
+static void a_directory_with_snapshots_of_another_job_is_refused(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -136,7 +136,7 @@ static void a_continued_job_starts_from_the_last_snapshot(void **state)
     assert_int_equal(submit(f, "y", FILE_A, job, false)->err.code, ERR_FAILED_PRECONDITION);
 }
 
-static void finished_jobs_are_forgotten_in_time(void **state)
+static void old_finished_jobs_are_removed(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -153,7 +153,7 @@ static void finished_jobs_are_forgotten_in_time(void **state)
     assert_true(fixture_submit(f, "") > waiting); /* ids are never used again */
 }
 
-static void too_many_finished_jobs_go_by_their_end(void **state)
+static void of_too_many_finished_jobs_the_oldest_end_is_removed(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job[4];
@@ -173,7 +173,7 @@ static void too_many_finished_jobs_go_by_their_end(void **state)
     assert_null(core_job(f->core, job[3]));
 }
 
-static void status_tells_ranks_and_progress(void **state)
+static void status_has_ranks_and_progress(void **state)
 {
     struct core_fixture *f = *state;
     struct core_job_status status;
@@ -219,7 +219,7 @@ static void the_loss_history_spans_the_whole_run(void **state)
     core_job_status_release(&status);
 }
 
-static void a_wait_says_about_how_long(void **state)
+static void a_wait_has_an_estimate(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -232,7 +232,7 @@ static void a_wait_says_about_how_long(void **state)
     assert_string_equal(fixture_waits(f, next), "waits for 1 slot on box1: job 1 holds it, for about 90 s");
 }
 
-static void numbers_read_well(void **state)
+static void numbers_are_formatted_for_people(void **state)
 {
     char count[TEXT_COUNT], span[TEXT_SPAN], ago[TEXT_AGO];
 
@@ -272,8 +272,8 @@ static void check_progress(struct core_fixture *f, int64_t job, int64_t step, do
     assert_int_equal(p.best_val_step, 7);
 }
 
-/* What status shows of an ended job is what it showed before the coordinator was started again. */
-static void progress_outlives_a_restart(void **state)
+/* Status shows the same progress of an ended job before and after a restart of the coordinator. */
+static void progress_survives_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -295,8 +295,8 @@ static void progress_outlives_a_restart(void **state)
     check_progress(f, job, 5000, 0.1875);
 }
 
-/* A report by itself is no commit: it waits for the next time, or for a clean end. */
-static void a_report_is_no_commit(void **state)
+/* A report waits for the next commit of progress, or for a clean end. */
+static void a_report_makes_no_commit(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -321,19 +321,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(one_request_is_one_job),
         TEST(a_huge_environment_is_refused),
-        TEST(one_request_is_one_job_after_a_restart_too),
-        TEST(a_bad_job_file_names_the_place),
+        TEST(one_request_is_one_job_after_a_coordinator_restart),
+        TEST(a_bad_job_file_error_names_the_line),
         TEST(a_lease_outlasts_the_silence_of_a_node),
-        TEST(a_directory_with_anothers_snapshots_is_refused),
+        TEST(a_directory_with_snapshots_of_another_job_is_refused),
         TEST(a_continued_job_starts_from_the_last_snapshot),
-        TEST(finished_jobs_are_forgotten_in_time),
-        TEST(too_many_finished_jobs_go_by_their_end),
-        TEST(status_tells_ranks_and_progress),
+        TEST(old_finished_jobs_are_removed),
+        TEST(of_too_many_finished_jobs_the_oldest_end_is_removed),
+        TEST(status_has_ranks_and_progress),
         TEST(the_loss_history_spans_the_whole_run),
-        TEST(a_wait_says_about_how_long),
-        TEST(numbers_read_well),
-        TEST(progress_outlives_a_restart),
-        TEST(a_report_is_no_commit),
+        TEST(a_wait_has_an_estimate),
+        TEST(numbers_are_formatted_for_people),
+        TEST(progress_survives_a_coordinator_restart),
+        TEST(a_report_makes_no_commit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

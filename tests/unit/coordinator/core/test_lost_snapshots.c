@@ -37,7 +37,7 @@ static struct core_offer offer_of(int64_t job, int64_t generation, int64_t step,
                                .committed = true};
 }
 
-/* The current generation's process is there and joins. */
+/* The current generation's process starts and joins. */
 static void join_with(struct core_fixture *f, int64_t job, const struct core_offer *offer,
                       char *const *unusable)
 {
@@ -60,7 +60,7 @@ static bool waits_for_them(struct core_fixture *f, int64_t job)
            strstr(fixture_waits(f, job), "waits for its snapshots: ");
 }
 
-static void a_missing_directory_is_waited_for(void **state)
+static void a_job_waits_for_a_missing_directory(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "");
@@ -95,7 +95,7 @@ static void a_missing_directory_is_waited_for(void **state)
 }
 
 /* Its slots are free for others while it waits. */
-static void who_waits_holds_nothing(void **state)
+static void a_waiting_job_holds_no_slots(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "");
@@ -113,7 +113,7 @@ static void who_waits_holds_nothing(void **state)
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
 }
 
-static void it_may_fail_instead(void **state)
+static void on_lost_snapshots_fail_fails_the_job(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "on_lost_snapshots: fail\n");
@@ -127,7 +127,7 @@ static void it_may_fail_instead(void **state)
     assert_int_equal(core_job(f->core, job)->restarts_used, 1);
 }
 
-static void damage_is_named(void **state)
+static void a_damaged_snapshot_is_named(void **state)
 {
     struct core_fixture *f = *state;
     char *const why[] = {(char *)"/out/step-600-g1: no such thing",
@@ -139,7 +139,7 @@ static void damage_is_named(void **state)
     assert_true(waits_for_them(f, job));
     assert_non_null(
         strstr(fixture_waits(f, job), "on box1 /out/step: not what was committed: damaged; step 1,200"));
-    /* the files are there, and no use: a new generation is tried less and less often */
+    /* the files exist but are useless: a new generation is tried less and less often */
     for (int64_t i = 0, tries = core_job(f->core, job)->generation; i < 4; i++) {
         obey(f);
         fixture_looked(f, job, "box1", true);
@@ -155,8 +155,8 @@ static void damage_is_named(void **state)
     assert_int_equal(fixture_effects(f, EFFECT_LOOK), 2);
 }
 
-/* The newest is damaged, one before it is not. */
-static void going_back_is_said(void **state)
+/* The newest snapshot is damaged, and an older one is not. */
+static void an_older_snapshot_is_reported(void **state)
 {
     struct core_fixture *f = *state;
     struct core_job_status status;
@@ -181,8 +181,8 @@ static void going_back_is_said(void **state)
     core_job_status_release(&status);
 }
 
-/* Committed here, and changed before COMMITTED.json was there: the worker cannot know. */
-static void other_bytes_are_damage(void **state)
+/* Committed, and damaged before COMMITTED.json was written: the worker cannot know. */
+static void another_digest_counts_as_damage(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "");
@@ -196,8 +196,8 @@ static void other_bytes_are_damage(void **state)
         strstr(fixture_waits(f, job), "on box1 /out/step: the files are not the ones that were committed"));
 }
 
-/* Snapshots of a node's own disk, and that node is lost. */
-static void the_node_that_has_them_is_waited_for(void **state)
+/* The snapshots are on the disk of a lost node. */
+static void the_job_waits_for_the_node_with_its_snapshots(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "");
@@ -222,8 +222,8 @@ static void the_node_that_has_them_is_waited_for(void **state)
     assert_int_equal(fixture_generation(f, job)->source_step, 1200);
 }
 
-/* A place without its snapshots is of no use to it, and others can use it. */
-static void nodes_without_them_are_free_for_others(void **state)
+/* Slots without its snapshots are no use to the job, so others get them. */
+static void nodes_without_the_snapshots_are_not_reserved(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "");
@@ -243,7 +243,7 @@ static void nodes_without_them_are_free_for_others(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
 }
 
-static void from_scratch_is_meant(void **state)
+static void from_scratch_begins_at_step_0(void **state)
 {
     struct core_fixture *f = *state;
     struct core_job_status status;
@@ -257,7 +257,7 @@ static void from_scratch_is_meant(void **state)
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_true(fixture_said(f, "its snapshots up to step 1,200 no longer count, and are set aside in "
                                 "/out/set-aside-g2 on the nodes that have them"));
-    struct core_offer old = offer_of(job, 1, 1200, "d1200"); /* it is there after all */
+    struct core_offer old = offer_of(job, 1, 1200, "d1200"); /* the old snapshot appears again */
     join_with(f, job, &old, NULL);
     assert_int_equal(fixture_generation(f, job)->source_rank, -1);
     fixture_put(f, job, "id");
@@ -266,7 +266,7 @@ static void from_scratch_is_meant(void **state)
     assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
     assert_null(status.snapshot);
     core_job_status_release(&status);
-    /* what comes now counts, over our restart too, and what was before does not come back */
+    /* new snapshots count, also after a restart, and the old ones do not come back */
     fixture_commit(f, job, fixture_spawn(f, job, 0), 3, 10, "d10");
     fixture_exit(f, job, 0, 0, 9);
     fixture_restart(f);
@@ -278,8 +278,8 @@ static void from_scratch_is_meant(void **state)
     assert_non_null(strstr(fixture_waits(f, job), "step 10 was committed"));
 }
 
-/* A user's restart tries at once, and is no word for step 0. */
-static void a_plain_restart_tries_again(void **state)
+/* A user's restart tries at once, but does not begin at step 0. */
+static void a_restart_looks_for_the_snapshots_again(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "");
@@ -296,7 +296,7 @@ static void a_plain_restart_tries_again(void **state)
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 
-static void commands_have_no_scratch(void **state)
+static void from_scratch_is_refused_for_commands(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -312,17 +312,17 @@ static void commands_have_no_scratch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_missing_directory_is_waited_for),
-        TEST(who_waits_holds_nothing),
-        TEST(it_may_fail_instead),
-        TEST(damage_is_named),
-        TEST(going_back_is_said),
-        TEST(other_bytes_are_damage),
-        TEST(the_node_that_has_them_is_waited_for),
-        TEST(nodes_without_them_are_free_for_others),
-        TEST(from_scratch_is_meant),
-        TEST(a_plain_restart_tries_again),
-        TEST(commands_have_no_scratch),
+        TEST(a_job_waits_for_a_missing_directory),
+        TEST(a_waiting_job_holds_no_slots),
+        TEST(on_lost_snapshots_fail_fails_the_job),
+        TEST(a_damaged_snapshot_is_named),
+        TEST(an_older_snapshot_is_reported),
+        TEST(another_digest_counts_as_damage),
+        TEST(the_job_waits_for_the_node_with_its_snapshots),
+        TEST(nodes_without_the_snapshots_are_not_reserved),
+        TEST(from_scratch_begins_at_step_0),
+        TEST(a_restart_looks_for_the_snapshots_again),
+        TEST(from_scratch_is_refused_for_commands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

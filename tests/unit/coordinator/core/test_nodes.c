@@ -1,4 +1,4 @@
-/* Who is alive, whose processes are known dead, and what operators may say. */
+/* Which nodes are alive, whose processes are known dead, and what operators may do. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static const struct core_effect *to_session(const struct core_fixture *f, uint64
     return NULL;
 }
 
-static void a_node_works_once_its_facts_agree(void **state)
+static void a_node_is_alive_once_its_facts_have_answered(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = fixture_submit(f, "");
@@ -30,7 +30,7 @@ static void a_node_works_once_its_facts_agree(void **state)
     assert_non_null(to_session(f, session, EFFECT_WELCOME));
     assert_non_null(to_session(f, session, EFFECT_WISH));
     assert_int_equal(fixture_node_state(f, "box1"), NODE_JOINING);
-    struct core_event old = {.kind = CORE_FACTS, .session = session}; /* answers no wish of ours */
+    struct core_event old = {.kind = CORE_FACTS, .session = session}; /* answers no wish */
     core_event(f->core, &old, f->now, &f->out);
     assert_int_equal(fixture_node_state(f, "box1"), NODE_JOINING);
     struct spawn_fact stranger = {.job = 99, .spawn = 3, .state = SPAWN_RUNNING};
@@ -52,7 +52,7 @@ static void a_node_works_once_its_facts_agree(void **state)
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
 }
 
-static void silence_makes_suspect_then_lost(void **state)
+static void silence_makes_a_node_suspect_and_then_lost(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -72,7 +72,7 @@ static void silence_makes_suspect_then_lost(void **state)
     assert_true(fixture_said(f, "node box1 lost: no message for 9 s"));
 }
 
-static void a_closed_stream_is_no_loss(void **state)
+static void a_closed_stream_does_not_lose_the_node(void **state)
 {
     struct core_fixture *f = *state;
     struct core_event closed = {.kind = CORE_SESSION_CLOSED, .session = fixture_node(f, "box1", 1)};
@@ -135,7 +135,7 @@ static void other_clusters_and_newer_epochs_are_refused(void **state)
     assert_null(core_node(f->core, "box9"));
 }
 
-static void odd_hellos_do_no_harm(void **state)
+static void invalid_hellos_do_no_harm(void **state)
 {
     struct core_fixture *f = *state;
     struct core_gpu twins[] = {{.uuid = (char *)"GPU-1", .healthy = true},
@@ -178,7 +178,7 @@ static void a_command_job_moves_only_after_the_lease(void **state)
     assert_string_equal(fixture_node_of(f, job, 0), "box2");
 }
 
-static void forget_says_that_they_are_dead(void **state)
+static void forget_calls_the_workers_dead(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -199,7 +199,7 @@ static void forget_says_that_they_are_dead(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_JOINING);
 }
 
-static void a_native_job_moves_at_once_but_not_into_slots_that_may_be_held(void **state)
+static void a_train_job_moves_at_once_but_not_into_slots_that_may_be_held(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -223,7 +223,7 @@ static void a_native_job_moves_at_once_but_not_into_slots_that_may_be_held(void 
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
 
-static void an_elastic_job_goes_on_with_less(void **state)
+static void an_elastic_job_continues_on_fewer_nodes(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -235,7 +235,7 @@ static void an_elastic_job_goes_on_with_less(void **state)
     fixture_all_obey(f, "box2");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(fixture_generation(f, job)->world_size, 1);
-    assert_int_equal(core_job(f->core, job)->restarts_used, 1); /* one loss, charged once */
+    assert_int_equal(core_job(f->core, job)->restarts_used, 1); /* one loss, counted once */
 }
 
 static void a_fixed_job_waits_for_its_node(void **state)
@@ -256,7 +256,7 @@ static void a_fixed_job_waits_for_its_node(void **state)
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
 }
 
-static void absence_counts_from_the_wish_on(void **state)
+static void absence_counts_only_in_answers_to_the_wish(void **state)
 {
     struct core_fixture *f = *state;
     struct core_event early = {.kind = CORE_FACTS, .session = fixture_node(f, "box1", 1)};
@@ -281,7 +281,7 @@ static void absence_counts_from_the_wish_on(void **state)
     assert_true(fixture_said(f, "rank 0 on box1 was lost: its exit was not seen"));
 }
 
-static void after_a_restart_the_whole_lease_is_waited(void **state)
+static void after_a_coordinator_restart_leases_count_in_full(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -299,7 +299,7 @@ static void after_a_restart_the_whole_lease_is_waited(void **state)
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
 }
 
-static void a_restart_of_ours_costs_nothing(void **state)
+static void a_coordinator_restart_costs_nothing(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -317,13 +317,13 @@ static void a_restart_of_ours_costs_nothing(void **state)
     assert_int_equal(fixture_job(f, job), JOB_SUCCEEDED);
 }
 
-static void standing_still_ourselves_loses_no_node(void **state)
+static void a_stalled_coordinator_loses_no_node(void **state)
 {
     struct core_fixture *f = *state;
 
     fixture_node(f, "box1", 1);
     fixture_pass_beating(f, 3000, "box1");
-    f->now.boot_ms += 600000; /* suspended: words from the nodes wait unread */
+    f->now.boot_ms += 600000; /* suspended: messages of the nodes wait unread */
     core_tick(f->core, f->now, &f->out);
     assert_int_equal(fixture_node_state(f, "box1"), NODE_SUSPECT);
     fixture_pass_beating(f, 3000, "box1");
@@ -337,7 +337,7 @@ static void deaf(struct core_fixture *f, int64_t ms, bool outside)
     core_event(f->core, &event, f->now, &f->out);
 }
 
-/* Time passes in which nothing is heard, and the core is told, as the service does, before each tick. */
+/* Time passes in which nothing is received, and the core is told before each tick, as the service does. */
 static void pass_deaf(struct core_fixture *f, int64_t ms, int64_t share, bool outside)
 {
     for (int64_t i = 0; i < ms; i += 500) {
@@ -347,7 +347,7 @@ static void pass_deaf(struct core_fixture *f, int64_t ms, int64_t share, bool ou
     }
 }
 
-static void our_deafness_is_no_silence(void **state)
+static void deaf_time_does_not_count_as_silence(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -355,13 +355,13 @@ static void our_deafness_is_no_silence(void **state)
     fixture_pass_beating(f, 3000, "box1");
     pass_deaf(f, 600000, 100, false);
     assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
-    fixture_pass(f, 29000); /* as after a start of ours */
+    fixture_pass(f, 29000); /* as after a start of the coordinator */
     assert_int_not_equal(fixture_node_state(f, "box1"), NODE_LOST);
     fixture_pass(f, 1100);
     assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
 }
 
-static void half_deaf_takes_twice_as_long(void **state)
+static void half_deaf_time_counts_half(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -374,7 +374,7 @@ static void half_deaf_takes_twice_as_long(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
 }
 
-static void whoever_is_locked_out_is_not_lost(void **state)
+static void a_node_that_cannot_connect_is_not_lost(void **state)
 {
     struct core_fixture *f = *state;
     struct core_event closed = {.kind = CORE_SESSION_CLOSED, .session = fixture_node(f, "box1", 1)};
@@ -392,8 +392,8 @@ static void whoever_is_locked_out_is_not_lost(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
 }
 
-/* Anybody can knock at the port: that must not keep a dead node's job from going on elsewhere for ever. */
-static void who_knocks_for_ever_keeps_no_node_alive(void **state)
+/* Strangers can fill the port. That must not keep the job of a dead node from continuing elsewhere. */
+static void a_port_full_of_strangers_excuses_silence_only_so_long(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -405,7 +405,7 @@ static void who_knocks_for_ever_keeps_no_node_alive(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
 }
 
-static void the_wall_clock_decides_nothing(void **state)
+static void wall_clock_jumps_change_nothing(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -420,7 +420,7 @@ static void the_wall_clock_decides_nothing(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
 }
 
-static void a_drain_moves_train_jobs_off_and_charges_nothing(void **state)
+static void a_drain_moves_train_jobs_off_without_counting_a_restart(void **state)
 {
     struct core_fixture *f = *state;
     struct core_node_status status;
@@ -451,7 +451,7 @@ static void a_drain_moves_train_jobs_off_and_charges_nothing(void **state)
     assert_int_equal(fixture_job(f, next), JOB_STARTING);
 }
 
-static void a_drain_outlives_a_loss(void **state)
+static void a_drained_node_that_was_lost_stays_drained(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -464,7 +464,7 @@ static void a_drain_outlives_a_loss(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_DRAINING);
 }
 
-static void goodbye_is_not_charged(void **state)
+static void a_goodbye_does_not_count_as_a_restart(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -483,7 +483,7 @@ static void goodbye_is_not_charged(void **state)
     assert_string_equal(fixture_node_of(f, job, 0), "box2");
 }
 
-static void exit_records_stay_wanted_until_they_are_committed(void **state)
+static void exit_records_stay_in_the_wish_until_committed(void **state)
 {
     struct core_fixture *f = *state;
     struct core_wish wish;
@@ -508,31 +508,31 @@ static void exit_records_stay_wanted_until_they_are_committed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_node_works_once_its_facts_agree),
-        TEST(silence_makes_suspect_then_lost),
-        TEST(a_closed_stream_is_no_loss),
+        TEST(a_node_is_alive_once_its_facts_have_answered),
+        TEST(silence_makes_a_node_suspect_and_then_lost),
+        TEST(a_closed_stream_does_not_lose_the_node),
         TEST(the_newest_session_wins),
         TEST(a_second_instance_is_refused_while_workers_may_live),
         TEST(other_clusters_and_newer_epochs_are_refused),
-        TEST(odd_hellos_do_no_harm),
+        TEST(invalid_hellos_do_no_harm),
         TEST(a_command_job_moves_only_after_the_lease),
-        TEST(forget_says_that_they_are_dead),
-        TEST(a_native_job_moves_at_once_but_not_into_slots_that_may_be_held),
-        TEST(an_elastic_job_goes_on_with_less),
+        TEST(forget_calls_the_workers_dead),
+        TEST(a_train_job_moves_at_once_but_not_into_slots_that_may_be_held),
+        TEST(an_elastic_job_continues_on_fewer_nodes),
         TEST(a_fixed_job_waits_for_its_node),
-        TEST(absence_counts_from_the_wish_on),
-        TEST(after_a_restart_the_whole_lease_is_waited),
-        TEST(a_restart_of_ours_costs_nothing),
-        TEST(standing_still_ourselves_loses_no_node),
-        TEST(our_deafness_is_no_silence),
-        TEST(half_deaf_takes_twice_as_long),
-        TEST(whoever_is_locked_out_is_not_lost),
-        TEST(who_knocks_for_ever_keeps_no_node_alive),
-        TEST(the_wall_clock_decides_nothing),
-        TEST(a_drain_moves_train_jobs_off_and_charges_nothing),
-        TEST(a_drain_outlives_a_loss),
-        TEST(goodbye_is_not_charged),
-        TEST(exit_records_stay_wanted_until_they_are_committed),
+        TEST(absence_counts_only_in_answers_to_the_wish),
+        TEST(after_a_coordinator_restart_leases_count_in_full),
+        TEST(a_coordinator_restart_costs_nothing),
+        TEST(a_stalled_coordinator_loses_no_node),
+        TEST(deaf_time_does_not_count_as_silence),
+        TEST(half_deaf_time_counts_half),
+        TEST(a_node_that_cannot_connect_is_not_lost),
+        TEST(a_port_full_of_strangers_excuses_silence_only_so_long),
+        TEST(wall_clock_jumps_change_nothing),
+        TEST(a_drain_moves_train_jobs_off_without_counting_a_restart),
+        TEST(a_drained_node_that_was_lost_stays_drained),
+        TEST(a_goodbye_does_not_count_as_a_restart),
+        TEST(exit_records_stay_in_the_wish_until_committed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

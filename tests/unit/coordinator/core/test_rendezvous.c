@@ -1,4 +1,4 @@
-/* Join, bootstrap, watch, snapshots: who may, when, and that everybody gets the same. */
+/* Join, bootstrap, watch and snapshots: who may call them when, and that all ranks get the same answer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static int64_t two_ranks(struct core_fixture *f)
     return job;
 }
 
-static void only_rank_0_is_asked_and_only_when_all_are_here(void **state)
+static void only_rank_0_is_asked_and_only_when_all_have_joined(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
@@ -43,7 +43,7 @@ static void only_rank_0_is_asked_and_only_when_all_are_here(void **state)
     assert_int_equal(fixture_reply(f, f->handles)->err.code, ERR_FAILED_PRECONDITION);
 }
 
-static void a_bootstrap_id_is_any_1_to_4096_bytes(void **state)
+static void a_bootstrap_id_has_1_to_4096_bytes(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
@@ -68,7 +68,7 @@ static void a_bootstrap_id_is_any_1_to_4096_bytes(void **state)
     assert_memory_equal(fixture_generation(f, job)->bootstrap, bytes, 4096);
 }
 
-static void the_answer_is_the_same_after_a_restart_of_ours(void **state)
+static void the_join_answer_survives_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
@@ -88,7 +88,7 @@ static void the_answer_is_the_same_after_a_restart_of_ours(void **state)
     assert_memory_equal(fixture_generation(f, job)->bootstrap, "id", 2);
 }
 
-static void a_join_ends_by_itself(void **state)
+static void a_waiting_join_is_answered_pending(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
@@ -100,7 +100,7 @@ static void a_join_ends_by_itself(void **state)
     assert_int_equal(fixture_reply(f, zero)->state, CORE_JOIN_PENDING);
 }
 
-static void a_repeated_join_takes_over(void **state)
+static void a_repeated_join_replaces_the_first(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
@@ -111,7 +111,7 @@ static void a_repeated_join_takes_over(void **state)
     assert_int_equal(fixture_reply(f, again)->state, CORE_JOIN_BOOTSTRAP);
 }
 
-static void who_does_not_join_is_named(void **state)
+static void ranks_that_do_not_join_are_named(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
@@ -127,7 +127,7 @@ static void who_does_not_join_is_named(void **state)
     assert_int_equal(core_job(f->core, job)->restarts_used, 1);
 }
 
-static void a_member_that_exits_before_joining_closes_it(void **state)
+static void an_exit_before_joining_closes_the_generation(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
@@ -139,7 +139,7 @@ static void a_member_that_exits_before_joining_closes_it(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
 }
 
-static void a_stale_process_learns_that_it_is_one(void **state)
+static void a_former_member_is_told_so(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
@@ -156,7 +156,7 @@ static void a_stale_process_learns_that_it_is_one(void **state)
     assert_false(fixture_reply(f, fixture_watch(f, job, old))->member);
 }
 
-static void tokens_are_known_by_their_hash(void **state)
+static void tokens_are_found_by_their_hash(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
@@ -179,7 +179,7 @@ static void tokens_are_known_by_their_hash(void **state)
     assert_null(core_find_token(f->core, token, 31));
 }
 
-static void a_commit_counts_once_and_knows_its_copies(void **state)
+static void a_repeated_commit_adds_its_node(void **state)
 {
     struct core_fixture *f = *state;
     struct core_job_status status;
@@ -288,7 +288,7 @@ static void a_later_generation_beats_a_later_step(void **state)
     assert_int_equal(fixture_generation(f, job)->source_step, 30);
 }
 
-static void only_this_lineage_is_believed(void **state)
+static void offers_of_other_lineages_are_ignored(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
@@ -307,20 +307,20 @@ static void only_this_lineage_is_believed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(only_rank_0_is_asked_and_only_when_all_are_here),
-        TEST(a_bootstrap_id_is_any_1_to_4096_bytes),
-        TEST(the_answer_is_the_same_after_a_restart_of_ours),
-        TEST(a_join_ends_by_itself),
-        TEST(a_repeated_join_takes_over),
-        TEST(who_does_not_join_is_named),
-        TEST(a_member_that_exits_before_joining_closes_it),
-        TEST(a_stale_process_learns_that_it_is_one),
-        TEST(tokens_are_known_by_their_hash),
-        TEST(a_commit_counts_once_and_knows_its_copies),
+        TEST(only_rank_0_is_asked_and_only_when_all_have_joined),
+        TEST(a_bootstrap_id_has_1_to_4096_bytes),
+        TEST(the_join_answer_survives_a_coordinator_restart),
+        TEST(a_waiting_join_is_answered_pending),
+        TEST(a_repeated_join_replaces_the_first),
+        TEST(ranks_that_do_not_join_are_named),
+        TEST(an_exit_before_joining_closes_the_generation),
+        TEST(a_former_member_is_told_so),
+        TEST(tokens_are_found_by_their_hash),
+        TEST(a_repeated_commit_adds_its_node),
         TEST(old_snapshot_records_are_dropped),
         TEST(the_newest_committed_offer_is_the_source),
         TEST(a_later_generation_beats_a_later_step),
-        TEST(only_this_lineage_is_believed),
+        TEST(offers_of_other_lineages_are_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

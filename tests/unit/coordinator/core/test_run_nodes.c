@@ -1,5 +1,5 @@
-/* What is special about the nodes of a run: an order of their own, their own numbers of workers, and that
- * nobody else can take their place. */
+/* Hosts of `ddpctl run`: their order of joining, the node ranks that they ask for, their own numbers of
+ * workers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include "tests/unit/coordinator/core/core_fixture.h"
 
-static void nodes_follow_by_order_of_joining(void **state)
+static void node_ranks_follow_the_order_of_joining(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -35,7 +35,7 @@ static void a_node_rank_is_obeyed(void **state)
     assert_string_equal(fixture_node_of(f, job, 2), "box1");
 }
 
-static void a_node_rank_beyond_those_that_came_is_no_gap(void **state)
+static void a_node_rank_beyond_the_group_leaves_no_gap(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -45,7 +45,7 @@ static void a_node_rank_beyond_those_that_came_is_no_gap(void **state)
     assert_string_equal(fixture_node_of(f, job, 1), "box1");
 }
 
-static void node_ranks_outlast_a_restart(void **state)
+static void node_ranks_survive_a_restart(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -81,8 +81,8 @@ static void each_node_has_its_own_number_of_workers(void **state)
     core_wish_release(&wish);
 }
 
-/* Nothing waits for a lease: whoever says goodbye has ended its workers. */
-static void who_leaves_an_elastic_run_is_not_charged(void **state)
+/* No lease is waited for: an agent says goodbye after it has ended its workers. */
+static void a_host_that_leaves_an_elastic_run_does_not_count_as_a_restart(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -98,8 +98,8 @@ static void who_leaves_an_elastic_run_is_not_charged(void **state)
     assert_int_equal(fixture_generation(f, job)->node_count, 1);
 }
 
-/* By silence it takes until its processes are known dead. */
-static void who_is_lost_to_an_elastic_run_is_not_charged(void **state)
+/* A silent host costs time until its processes are known dead. */
+static void a_host_that_an_elastic_run_loses_does_not_count_as_a_restart(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -118,7 +118,7 @@ static void who_is_lost_to_an_elastic_run_is_not_charged(void **state)
     assert_int_equal(fixture_generation(f, job)->node_count, 1);
 }
 
-static void who_leaves_a_fixed_run_has_failed(void **state)
+static void a_host_that_leaves_a_fixed_run_fails_it(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -134,7 +134,7 @@ static void who_leaves_a_fixed_run_has_failed(void **state)
     assert_int_equal(core_job(f->core, job)->exit_code, 125);
 }
 
-static void a_job_that_is_given_up_has_failed(void **state)
+static void a_cancel_with_an_exit_code_fails_the_job(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -150,7 +150,7 @@ static void a_job_that_is_given_up_has_failed(void **state)
     assert_int_equal(core_job(f->core, job)->exit_code, 125);
 }
 
-static void a_cancel_says_why(void **state)
+static void a_cancel_keeps_its_reason(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -194,16 +194,16 @@ static void a_cancel_carries_its_signal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(nodes_follow_by_order_of_joining),
+        TEST(node_ranks_follow_the_order_of_joining),
         TEST(a_node_rank_is_obeyed),
-        TEST(a_node_rank_beyond_those_that_came_is_no_gap),
-        TEST(node_ranks_outlast_a_restart),
+        TEST(a_node_rank_beyond_the_group_leaves_no_gap),
+        TEST(node_ranks_survive_a_restart),
         TEST(each_node_has_its_own_number_of_workers),
-        TEST(who_leaves_an_elastic_run_is_not_charged),
-        TEST(who_is_lost_to_an_elastic_run_is_not_charged),
-        TEST(who_leaves_a_fixed_run_has_failed),
-        TEST(a_job_that_is_given_up_has_failed),
-        TEST(a_cancel_says_why),
+        TEST(a_host_that_leaves_an_elastic_run_does_not_count_as_a_restart),
+        TEST(a_host_that_an_elastic_run_loses_does_not_count_as_a_restart),
+        TEST(a_host_that_leaves_a_fixed_run_fails_it),
+        TEST(a_cancel_with_an_exit_code_fails_the_job),
+        TEST(a_cancel_keeps_its_reason),
         TEST(a_cancel_carries_its_signal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,7 @@ static char *notes_of(struct core_fixture *f, int64_t job)
     return note;
 }
 
-static void failing_snapshots_are_said_until_they_work(void **state)
+static void failing_snapshots_are_reported_until_they_work(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "");
@@ -62,7 +62,7 @@ static void failing_snapshots_are_said_until_they_work(void **state)
     assert_null(notes_of(f, job));
 }
 
-static void a_stranger_cannot_say_that_snapshots_fail(void **state)
+static void a_former_member_cannot_report_failing_snapshots(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "");
@@ -92,14 +92,14 @@ static bool noted(const struct core_fixture *f, int64_t job, const char *text)
 }
 
 /* The interval is 10 steps. */
-static void a_job_that_gets_on_unsaved_is_said(void **state)
+static void a_job_without_commits_is_reported(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "");
 
     fixture_report(f, job, 0, 1220, "loss", 1);
     fixture_pass_beating(f, 9000, "box1 box2");
-    fixture_report(f, job, 0, 1300, "loss", 1); /* a coordinator that restarts is away so long */
+    fixture_report(f, job, 0, 1300, "loss", 1); /* a restart of the coordinator takes this long */
     assert_false(fixture_said(f, "has not been able to save"));
     fixture_pass_beating(f, 2000, "box1 box2");
     fixture_report(f, job, 0, 1310, "loss", 1);
@@ -111,7 +111,7 @@ static void a_job_that_gets_on_unsaved_is_said(void **state)
     assert_false(noted(f, job, "has not been able to save"));
 }
 
-static void slow_snapshots_are_given_more_time(void **state)
+static void slow_snapshots_get_more_time(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "");
@@ -125,13 +125,13 @@ static void slow_snapshots_are_given_more_time(void **state)
     assert_true(noted(f, job, "no snapshot was committed in more than two intervals"));
 }
 
-static void the_next_interval_is_waited_for(void **state)
+static void overdue_begins_after_two_intervals(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = saved_job(f, "");
 
     fixture_pass_beating(f, 300000, "box1 box2");
-    fixture_report(f, job, 0, 1220, "loss", 1); /* two intervals, no more */
+    fixture_report(f, job, 0, 1220, "loss", 1); /* exactly two intervals */
     assert_false(fixture_said(f, "has not been able to save"));
 }
 
@@ -140,11 +140,11 @@ static void the_next_interval_is_waited_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(failing_snapshots_are_said_until_they_work),
-        TEST(a_stranger_cannot_say_that_snapshots_fail),
-        TEST(a_job_that_gets_on_unsaved_is_said),
-        TEST(slow_snapshots_are_given_more_time),
-        TEST(the_next_interval_is_waited_for),
+        TEST(failing_snapshots_are_reported_until_they_work),
+        TEST(a_former_member_cannot_report_failing_snapshots),
+        TEST(a_job_without_commits_is_reported),
+        TEST(slow_snapshots_get_more_time),
+        TEST(overdue_begins_after_two_intervals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Progress, not liveness: who stands still, when that ends a generation, and what SIGKILL does not end. */
+/* Workers that stand still: when that ends a generation, and what happens if SIGKILL does not end them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ struct quiet {
     char state;
 };
 
-/* What box1 says of the job's ranks there; a rank that is not in it is at work. */
+/* Box1 reports its quiet ranks; a rank that is not listed is at work. */
 static void say(struct core_fixture *f, uint64_t session, int64_t job, const struct quiet *quiet,
                 size_t count)
 {
@@ -45,7 +45,7 @@ static int64_t running(struct core_fixture *f, const char *file, uint64_t *sessi
 
 #define FILE3 "procs_per_node: 3\nstall_timeout: 10s\ngrace: 2s\n" COMMAND
 
-static void a_stopped_rank_ends_the_generation_whoever_prints(void **state)
+static void a_stopped_rank_ends_the_generation_even_if_others_print(void **state)
 {
     struct core_fixture *f = *state;
     uint64_t session;
@@ -102,7 +102,7 @@ static void ranks_that_all_compute_renew_the_lease(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
 
-static void what_was_said_is_void_with_the_session(void **state)
+static void activity_is_forgotten_with_the_session(void **state)
 {
     struct core_fixture *f = *state;
     uint64_t session;
@@ -117,7 +117,7 @@ static void what_was_said_is_void_with_the_session(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
 
-static void one_at_work_again_is_forgiven(void **state)
+static void a_rank_that_works_again_is_forgiven(void **state)
 {
     struct core_fixture *f = *state;
     uint64_t session;
@@ -129,7 +129,7 @@ static void one_at_work_again_is_forgiven(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
 
-static void without_a_timeout_it_is_only_said(void **state)
+static void without_a_timeout_a_stall_is_only_shown(void **state)
 {
     struct core_fixture *f = *state;
     struct core_job_status status;
@@ -149,7 +149,7 @@ static void without_a_timeout_it_is_only_said(void **state)
     core_job_status_release(&status);
 }
 
-static void the_message_outlives_the_exit_it_brought(void **state)
+static void the_stall_message_survives_the_exit(void **state)
 {
     struct core_fixture *f = *state;
     struct core_job_status status;
@@ -168,7 +168,7 @@ static void the_message_outlives_the_exit_it_brought(void **state)
     core_job_status_release(&status);
 }
 
-static void what_cannot_be_killed_is_given_up_and_its_node_drained(void **state)
+static void a_worker_that_cannot_be_killed_is_given_up_and_its_node_drained(void **state)
 {
     struct core_fixture *f = *state;
     uint64_t session;
@@ -185,7 +185,7 @@ static void what_cannot_be_killed_is_given_up_and_its_node_drained(void **state)
     assert_non_null(strstr(core_node(f->core, "box1")->note, "cannot be killed"));
 }
 
-static void what_is_only_slow_to_die_is_waited_for(void **state)
+static void a_worker_that_is_slow_to_die_is_waited_for(void **state)
 {
     struct core_fixture *f = *state;
     uint64_t session;
@@ -202,16 +202,16 @@ int main(void)
 {
 #define BENCH(test) cmocka_unit_test_setup_teardown(test, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        BENCH(a_stopped_rank_ends_the_generation_whoever_prints),
+        BENCH(a_stopped_rank_ends_the_generation_even_if_others_print),
         BENCH(an_idle_rank_counts_when_all_are_silent),
         BENCH(one_rank_that_prints_renews_the_lease),
         BENCH(ranks_that_all_compute_renew_the_lease),
-        BENCH(what_was_said_is_void_with_the_session),
-        BENCH(one_at_work_again_is_forgiven),
-        BENCH(without_a_timeout_it_is_only_said),
-        BENCH(the_message_outlives_the_exit_it_brought),
-        BENCH(what_cannot_be_killed_is_given_up_and_its_node_drained),
-        BENCH(what_is_only_slow_to_die_is_waited_for),
+        BENCH(activity_is_forgotten_with_the_session),
+        BENCH(a_rank_that_works_again_is_forgiven),
+        BENCH(without_a_timeout_a_stall_is_only_shown),
+        BENCH(the_stall_message_survives_the_exit),
+        BENCH(a_worker_that_cannot_be_killed_is_given_up_and_its_node_drained),
+        BENCH(a_worker_that_is_slow_to_die_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* More nodes for a job that runs, or fewer: by itself, and by its user. */
+/* A running job gets more nodes or fewer: by itself, and by its user. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static void obey(struct core_fixture *f, const char *first, const char *second)
         fixture_all_obey(f, second);
 }
 
-static void a_node_that_joins_is_taken_in(void **state)
+static void a_running_job_grows_to_a_new_node(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 1:2\nmax_restarts: 0\n" KEEPS), spawn = fixture_spawn(f, job, 0);
@@ -43,7 +43,7 @@ static void a_node_that_joins_is_taken_in(void **state)
     obey(f, "box1", "box2");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(fixture_generation(f, job)->node_count, 2);
-    assert_string_equal(fixture_node_of(f, job, 0), "box1"); /* who was there keeps its rank */
+    assert_string_equal(fixture_node_of(f, job, 0), "box1"); /* the former node keeps its rank */
     assert_int_equal(core_job(f->core, job)->restarts_used, 0);
     assert_false(core_generation(f->core, job, 1)->charged);
 }
@@ -60,7 +60,7 @@ static void a_command_is_stopped_and_started_again(void **state)
     assert_int_equal(fixture_generation(f, job)->node_count, 2);
 }
 
-static void three_that_arrive_make_one_resize(void **state)
+static void three_new_nodes_cost_one_resize(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 1:4\n" KEEPS);
@@ -118,8 +118,8 @@ static void a_job_that_could_not_return_to_its_node_does_not_grow(void **state)
     assert_int_equal(fixture_generation(f, job)->node_count, 2);
 }
 
-/* Arrivals that never end put it off only so long. */
-static void the_last_call_ends(void **state)
+/* New arrivals delay the growth only up to the last call. */
+static void new_arrivals_delay_growth_only_so_long(void **state)
 {
     struct core_fixture *f = *state;
     char all[256] = "box1", name[16];
@@ -136,7 +136,7 @@ static void the_last_call_ends(void **state)
     assert_in_range(i, 7, 11);
 }
 
-static void one_that_goes_again_disturbs_nobody(void **state)
+static void a_node_that_leaves_again_stops_no_job(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 1:2\n" KEEPS);
@@ -149,8 +149,8 @@ static void one_that_goes_again_disturbs_nobody(void **state)
     assert_int_equal(core_job(f->core, job)->generation, 1);
 }
 
-/* A node that is lost soon after each return counts later each time. */
-static void one_that_flaps_has_to_stay_longer(void **state)
+/* A node that is lost soon after each return is offered later each time. */
+static void a_flapping_node_must_stay_longer(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -167,13 +167,13 @@ static void one_that_flaps_has_to_stay_longer(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
 }
 
-static void what_others_wait_for_is_not_taken(void **state)
+static void nodes_that_other_jobs_wait_for_are_not_offered(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 1:3\n" KEEPS);
     int64_t head = fixture_submit(f, "nodes: 2\nprocs_per_node: 2\n");
 
-    fixture_node(f, "box2", 2); /* kept for the head, which waits for another */
+    fixture_node(f, "box2", 2); /* reserved for the head, which waits for another node */
     fixture_pass_beating(f, 30000, "box1 box2");
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
     fixture_node(f, "box3", 2);
@@ -181,7 +181,7 @@ static void what_others_wait_for_is_not_taken(void **state)
     assert_int_equal(core_job(f->core, job)->generation, 1);
 }
 
-static void what_it_stops_for_is_kept_for_it(void **state)
+static void nodes_for_growth_are_reserved(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 1:2\nprocs_per_node: 2\n" KEEPS);
@@ -196,7 +196,7 @@ static void what_it_stops_for_is_kept_for_it(void **state)
     assert_int_equal(fixture_job(f, other), JOB_QUEUED);
 }
 
-static void what_would_lose_its_work_is_left_alone(void **state)
+static void a_job_without_snapshots_does_not_grow(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 1:2\n" TRAIN); /* no snapshots */
@@ -206,7 +206,7 @@ static void what_would_lose_its_work_is_left_alone(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
 
-static void what_ends_soon_is_left_alone(void **state)
+static void a_job_that_ends_soon_does_not_grow(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 1:2\n" KEEPS);
@@ -221,8 +221,8 @@ static void what_ends_soon_is_left_alone(void **state)
     assert_int_equal(fixture_job(f, job), JOB_SUCCEEDED);
 }
 
-/* A command that ended before the word to stop had reached it is not run a second time. */
-static void an_end_that_overtakes_the_stop_counts(void **state)
+/* A command that ended before it was told to stop is not run a second time. */
+static void commands_that_finish_before_the_stop_succeed(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 1:2\n");
@@ -235,7 +235,7 @@ static void an_end_that_overtakes_the_stop_counts(void **state)
     assert_int_equal(core_job(f->core, job)->generation, 1);
 }
 
-static void one_that_obeys_with_zero_goes_on(void **state)
+static void a_stopped_command_that_exits_with_zero_continues(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "nodes: 1:2\n");
@@ -246,7 +246,7 @@ static void one_that_obeys_with_zero_goes_on(void **state)
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
 }
 
-static void the_user_shrinks_it_at_once(void **state)
+static void a_resize_to_fewer_nodes_is_immediate(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -263,11 +263,11 @@ static void the_user_shrinks_it_at_once(void **state)
     assert_int_equal(fixture_generation(f, job)->node_count, 1);
     assert_string_equal(fixture_node_of(f, job, 0), "box1");
     fixture_form(f, job);
-    fixture_pass_beating(f, 60000, "box1 box2"); /* it stays what the user said */
+    fixture_pass_beating(f, 60000, "box1 box2"); /* the limits are those of the user */
     assert_int_equal(core_job(f->core, job)->generation, 2);
 }
 
-static void the_user_grows_it_to_what_is_free(void **state)
+static void a_resize_to_more_nodes_takes_the_free_ones(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, KEEPS);
@@ -279,14 +279,14 @@ static void the_user_grows_it_to_what_is_free(void **state)
     assert_int_equal(fixture_generation(f, job)->node_count, 2);
 }
 
-/* The user's word is for what is free when it is said. */
-static void what_comes_after_a_resize_settles(void **state)
+/* A resize is about the nodes that are free at that moment. */
+static void nodes_that_come_after_a_resize_must_settle(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, KEEPS);
 
     assert_int_equal(fixture_resize(f, job, 2, 3), ERR_OK);
-    assert_int_equal(fixture_job(f, job), JOB_RUNNING); /* goes on on the one it has */
+    assert_int_equal(fixture_job(f, job), JOB_RUNNING); /* continues on its node */
     fixture_pass_beating(f, 60000, "box1");
     fixture_node(f, "box2", 2);
     fixture_pass_beating(f, 4000, "box1 box2");
@@ -298,7 +298,7 @@ static void what_comes_after_a_resize_settles(void **state)
     assert_int_equal(fixture_generation(f, job)->node_count, 3);
 }
 
-static void what_comes_after_a_resize_spares_the_work(void **state)
+static void nodes_that_come_after_a_resize_do_not_cost_work(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, TRAIN); /* no snapshots */
@@ -310,7 +310,7 @@ static void what_comes_after_a_resize_spares_the_work(void **state)
 }
 
 /* reproducible: world with 4 shards runs in a world of 1, 2 or 4. */
-static void a_world_grows_to_one_that_divides(void **state)
+static void a_world_size_grows_to_a_divisor(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -328,7 +328,7 @@ static void a_world_grows_to_one_that_divides(void **state)
     assert_int_equal(fixture_generation(f, job)->world_size, 4);
 }
 
-static void a_world_shrinks_to_one_that_divides(void **state)
+static void a_world_size_shrinks_to_a_divisor(void **state)
 {
     struct core_fixture *f = *state;
     char name[16];
@@ -348,7 +348,7 @@ static void a_world_shrinks_to_one_that_divides(void **state)
     assert_int_equal(fixture_generation(f, job)->world_size, 2);
 }
 
-static void a_lost_node_leaves_a_world_that_divides(void **state)
+static void a_lost_node_leaves_a_world_size_that_divides(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -369,7 +369,7 @@ static void a_lost_node_leaves_a_world_that_divides(void **state)
     assert_int_equal(fixture_generation(f, job)->world_size, 2);
 }
 
-static void a_world_that_never_divides_is_refused(void **state)
+static void a_resize_without_a_possible_world_size_is_refused(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, WORLD);
@@ -380,7 +380,7 @@ static void a_world_that_never_divides_is_refused(void **state)
     assert_int_equal(fixture_resize(f, job, 3, 4), ERR_OK);
 }
 
-static void a_resize_outlives_the_coordinator(void **state)
+static void a_resize_survives_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, KEEPS);
@@ -405,7 +405,7 @@ static void a_queued_job_is_resized_in_place(void **state)
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
 }
 
-static void what_cannot_be_resized_is_refused(void **state)
+static void a_resize_of_an_ended_job_is_refused(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "");
@@ -418,7 +418,7 @@ static void what_cannot_be_resized_is_refused(void **state)
     assert_int_equal(fixture_restart_job(f, job), ERR_FAILED_PRECONDITION);
 }
 
-static void a_restart_is_charged_to_nobody(void **state)
+static void a_users_restart_does_not_count(void **state)
 {
     struct core_fixture *f = *state;
     int64_t job = running_job(f, "max_restarts: 0\n" KEEPS);
@@ -436,31 +436,31 @@ static void a_restart_is_charged_to_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_node_that_joins_is_taken_in),
+        TEST(a_running_job_grows_to_a_new_node),
         TEST(a_command_is_stopped_and_started_again),
-        TEST(three_that_arrive_make_one_resize),
+        TEST(three_new_nodes_cost_one_resize),
         TEST(a_job_that_could_not_return_to_its_node_does_not_grow),
-        TEST(the_last_call_ends),
-        TEST(one_that_goes_again_disturbs_nobody),
-        TEST(one_that_flaps_has_to_stay_longer),
-        TEST(what_others_wait_for_is_not_taken),
-        TEST(what_it_stops_for_is_kept_for_it),
-        TEST(what_would_lose_its_work_is_left_alone),
-        TEST(what_ends_soon_is_left_alone),
-        TEST(an_end_that_overtakes_the_stop_counts),
-        TEST(one_that_obeys_with_zero_goes_on),
-        TEST(the_user_shrinks_it_at_once),
-        TEST(the_user_grows_it_to_what_is_free),
-        TEST(what_comes_after_a_resize_settles),
-        TEST(what_comes_after_a_resize_spares_the_work),
-        TEST(a_world_grows_to_one_that_divides),
-        TEST(a_world_shrinks_to_one_that_divides),
-        TEST(a_lost_node_leaves_a_world_that_divides),
-        TEST(a_world_that_never_divides_is_refused),
-        TEST(a_resize_outlives_the_coordinator),
+        TEST(new_arrivals_delay_growth_only_so_long),
+        TEST(a_node_that_leaves_again_stops_no_job),
+        TEST(a_flapping_node_must_stay_longer),
+        TEST(nodes_that_other_jobs_wait_for_are_not_offered),
+        TEST(nodes_for_growth_are_reserved),
+        TEST(a_job_without_snapshots_does_not_grow),
+        TEST(a_job_that_ends_soon_does_not_grow),
+        TEST(commands_that_finish_before_the_stop_succeed),
+        TEST(a_stopped_command_that_exits_with_zero_continues),
+        TEST(a_resize_to_fewer_nodes_is_immediate),
+        TEST(a_resize_to_more_nodes_takes_the_free_ones),
+        TEST(nodes_that_come_after_a_resize_must_settle),
+        TEST(nodes_that_come_after_a_resize_do_not_cost_work),
+        TEST(a_world_size_grows_to_a_divisor),
+        TEST(a_world_size_shrinks_to_a_divisor),
+        TEST(a_lost_node_leaves_a_world_size_that_divides),
+        TEST(a_resize_without_a_possible_world_size_is_refused),
+        TEST(a_resize_survives_a_coordinator_restart),
         TEST(a_queued_job_is_resized_in_place),
-        TEST(what_cannot_be_resized_is_refused),
-        TEST(a_restart_is_charged_to_nobody),
+        TEST(a_resize_of_an_ended_job_is_refused),
+        TEST(a_users_restart_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

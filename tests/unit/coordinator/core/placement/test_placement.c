@@ -1,5 +1,5 @@
-/* Who runs where: gangs, priority and age, kept places and what may run past them, elastic jobs, GPUs,
- * layouts. */
+/* Which jobs run where: all ranks or none, priority and age, reserved nodes and what may run past them,
+ * elastic jobs, GPUs, layouts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static void priority_then_age(void **state)
     assert_int_equal(fixture_job(f, young), JOB_QUEUED);
 }
 
-/* Small jobs keep coming; the big one gets its turn all the same. */
+/* Small jobs keep coming, and the big job still gets its turn. */
 static void a_blocked_head_is_not_starved(void **state)
 {
     struct core_fixture *f = *state;
@@ -81,10 +81,11 @@ static void small_jobs_run_where_the_head_does_not_wait(void **state)
     assert_string_equal(fixture_node_of(f, small, 0), "box2");
     assert_string_equal(fixture_waits(f, head), "waits for 1 slot on box1: job 1 holds it");
     int64_t on_box1 = fixture_submit(f, "");
-    assert_int_equal(fixture_job(f, on_box1), JOB_QUEUED); /* the free slots of box1 are the head's */
+    assert_int_equal(fixture_job(f, on_box1),
+                     JOB_QUEUED); /* the free slots of box1 are reserved for the head */
 }
 
-static void no_place_is_kept_on_a_node_that_may_never_work(void **state)
+static void nothing_is_reserved_on_a_node_that_may_never_work(void **state)
 {
     struct core_fixture *f = *state;
     struct spawn_fact stranger = {.job = 99, .spawn = 1, .state = SPAWN_RUNNING};
@@ -94,7 +95,7 @@ static void no_place_is_kept_on_a_node_that_may_never_work(void **state)
     fixture_node(f, "box2", 2);
     fixture_form(f, fixture_submit(f, ""));
     int64_t head = fixture_submit(f, "procs_per_node: 2\n"), small = fixture_submit(f, "");
-    assert_int_equal(fixture_job(f, small), JOB_QUEUED); /* box2's free slot is kept for the head */
+    assert_int_equal(fixture_job(f, small), JOB_QUEUED); /* box2's free slot is reserved for the head */
     fixture_exit(f, 1, 0, 0, 0);
     assert_int_equal(fixture_job(f, head), JOB_STARTING);
 }
@@ -109,7 +110,7 @@ static void a_job_too_big_for_the_cluster_blocks_nobody(void **state)
     assert_string_equal(fixture_waits(f, big), "waits for 2 nodes with 1 slot each: the cluster has 1");
 }
 
-static void elastic_jobs_take_what_is_there(void **state)
+static void elastic_jobs_take_the_nodes_that_exist(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -124,7 +125,7 @@ static void elastic_jobs_take_what_is_there(void **state)
 }
 
 /* reproducible: world takes the largest world that divides its shards. */
-static void a_world_divides_its_shards(void **state)
+static void a_world_size_divides_the_shards(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -136,7 +137,7 @@ static void a_world_divides_its_shards(void **state)
     assert_int_equal(fixture_job(f, beside), JOB_STARTING);
 }
 
-static void a_world_of_unequal_nodes_divides_too(void **state)
+static void a_world_size_of_unequal_nodes_divides_the_shards(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -149,7 +150,7 @@ static void a_world_of_unequal_nodes_divides_too(void **state)
     assert_string_equal(fixture_node_of(f, job, 3), "box3");
 }
 
-static void no_world_that_divides_is_waited_for(void **state)
+static void a_job_waits_if_no_world_size_divides_its_shards(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -177,7 +178,7 @@ static void a_layout_is_repeated(void **state)
     fixture_node(f, "box3", 2);
     int64_t job = fixture_submit(f, "nodes: 2\nprocs_per_node: 2\n");
     fixture_form(f, job);
-    fixture_node(f, "box1", 2); /* would come first, had the job not been elsewhere */
+    fixture_node(f, "box1", 2); /* would come first if the job had not been elsewhere */
     fixture_exit(f, job, 1, 1, 0);
     fixture_all_obey(f, "box2");
     fixture_all_obey(f, "box3");
@@ -186,8 +187,8 @@ static void a_layout_is_repeated(void **state)
     assert_string_equal(fixture_node_of(f, job, 3), "box3");
 }
 
-/* Slots that free up one by one are not taken from a job that restarts in them. */
-static void a_recovering_job_keeps_its_places(void **state)
+/* Slots that become free one by one stay with the job that restarts in them. */
+static void a_recovering_job_keeps_its_slots(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -292,7 +293,7 @@ static void two_slots_of_one_gpu_are_not_two_gpus(void **state)
     assert_int_equal(fixture_job(f, third), JOB_RUNNING);
 }
 
-static void a_generation_has_one_nccl(void **state)
+static void a_generation_has_one_nccl_version(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -302,9 +303,9 @@ static void a_generation_has_one_nccl(void **state)
     int64_t job = fixture_submit(f, "nodes: 2\ngpus_per_proc: 1\n" TRAIN);
     assert_string_equal(fixture_waits(f, job),
                         "waits for 2 nodes with the same version of NCCL: box1 has 2.28.9, box2 has 2.27.3");
-    gpu_box(f, "box1", 2, NULL); /* an agent that started anew, and does not know yet */
+    gpu_box(f, "box1", 2, NULL); /* an agent that has just started and does not know its version yet */
     assert_non_null(strstr(fixture_waits(f, job), "box1 has 2.28.9"));
-    int64_t command = fixture_submit(f, "nodes: 3\ngpus_per_proc: 1\n"); /* brings its own */
+    int64_t command = fixture_submit(f, "nodes: 3\ngpus_per_proc: 1\n"); /* a command brings its own NCCL */
     assert_int_equal(fixture_job(f, command), JOB_STARTING);
     gpu_box(f, "box4", 2, "2.27.3");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
@@ -312,7 +313,7 @@ static void a_generation_has_one_nccl(void **state)
     assert_string_equal(fixture_node_of(f, job, 1), "box4");
 }
 
-static void without_a_plugin_gpus_train_nothing(void **state)
+static void gpus_without_a_plugin_run_no_train_job(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -323,7 +324,7 @@ static void without_a_plugin_gpus_train_nothing(void **state)
                         "(`ddp-trainer --plugin` says why)");
 }
 
-static void growth_keeps_to_its_nccl(void **state)
+static void growth_keeps_the_nccl_version(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -339,8 +340,8 @@ static void growth_keeps_to_its_nccl(void **state)
     assert_true(fixture_said(f, "resize to 2 nodes: box3 joins"));
 }
 
-/* device: auto means GPUs where the cluster has some: what runs on CPUs would go on with those. */
-static void no_job_stops_to_grow_on_what_it_leaves(void **state)
+/* `device: auto` means GPUs if the cluster has some: after a stop the job would run on those. */
+static void a_job_on_cpus_does_not_stop_to_grow_where_gpus_are(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -359,7 +360,7 @@ static void no_job_stops_to_grow_on_what_it_leaves(void **state)
     assert_false(fixture_said(f, "box2 offers 1 GPU"));
 }
 
-static void leases_outlive_the_coordinator(void **state)
+static void gpu_leases_survive_a_coordinator_restart(void **state)
 {
     struct core_fixture *f = *state;
     struct core_wish wish;
@@ -383,7 +384,7 @@ static void leases_outlive_the_coordinator(void **state)
     core_wish_release(&wish);
 }
 
-static void a_job_that_leaves_its_gpus_says_so(void **state)
+static void a_job_that_moves_to_cpus_reports_it(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -403,7 +404,7 @@ static void a_job_that_leaves_its_gpus_says_so(void **state)
     assert_string_equal(fixture_node_of(f, job, 0), "box1");
 }
 
-static void who_computes_otherwise_is_told(void **state)
+static void nodes_with_different_plugins_are_reported(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -435,7 +436,7 @@ static void beat_with(struct core_fixture *f, uint64_t session, const struct cor
     core_event(f->core, &event, f->now, &f->out);
 }
 
-static void workers_of_a_sick_gpu_go_on_those_of_a_lost_one_do_not(void **state)
+static void workers_survive_a_sick_gpu_but_not_a_lost_gpu(void **state)
 {
     struct core_fixture *f = *state;
     struct core_gpu gpu = {.uuid = (char *)"GPU-box1-1", .index = 1, .problem = (char *)"Xid 63 at 14:02"};
@@ -456,7 +457,7 @@ static void workers_of_a_sick_gpu_go_on_those_of_a_lost_one_do_not(void **state)
     assert_true(fixture_said(f, "box1 gpu1: Xid 79 at 14:03"));
 }
 
-static void undrain_pardons_the_gpus(void **state)
+static void undrain_clears_gpu_faults(void **state)
 {
     struct core_fixture *f = *state;
 
@@ -466,7 +467,7 @@ static void undrain_pardons_the_gpus(void **state)
     assert_int_equal(fixture_effects(f, EFFECT_PARDON), 1);
 }
 
-static void no_port_is_used_again_soon(void **state)
+static void ports_are_not_reused_soon(void **state)
 {
     struct core_fixture *f = *state;
     int ports[3];
@@ -489,28 +490,28 @@ int main(void)
         TEST(priority_then_age),
         TEST(a_blocked_head_is_not_starved),
         TEST(small_jobs_run_where_the_head_does_not_wait),
-        TEST(no_place_is_kept_on_a_node_that_may_never_work),
+        TEST(nothing_is_reserved_on_a_node_that_may_never_work),
         TEST(a_job_too_big_for_the_cluster_blocks_nobody),
-        TEST(elastic_jobs_take_what_is_there),
-        TEST(a_world_divides_its_shards),
-        TEST(a_world_of_unequal_nodes_divides_too),
-        TEST(no_world_that_divides_is_waited_for),
+        TEST(elastic_jobs_take_the_nodes_that_exist),
+        TEST(a_world_size_divides_the_shards),
+        TEST(a_world_size_of_unequal_nodes_divides_the_shards),
+        TEST(a_job_waits_if_no_world_size_divides_its_shards),
         TEST(a_layout_is_repeated),
-        TEST(a_recovering_job_keeps_its_places),
+        TEST(a_recovering_job_keeps_its_slots),
         TEST(gpus_are_leased_by_uuid),
         TEST(a_sick_gpu_is_not_leased),
         TEST(workers_share_gpus_evenly),
         TEST(two_slots_of_one_gpu_are_not_two_gpus),
-        TEST(a_generation_has_one_nccl),
-        TEST(without_a_plugin_gpus_train_nothing),
-        TEST(growth_keeps_to_its_nccl),
-        TEST(no_job_stops_to_grow_on_what_it_leaves),
-        TEST(leases_outlive_the_coordinator),
-        TEST(a_job_that_leaves_its_gpus_says_so),
-        TEST(who_computes_otherwise_is_told),
-        TEST(workers_of_a_sick_gpu_go_on_those_of_a_lost_one_do_not),
-        TEST(undrain_pardons_the_gpus),
-        TEST(no_port_is_used_again_soon),
+        TEST(a_generation_has_one_nccl_version),
+        TEST(gpus_without_a_plugin_run_no_train_job),
+        TEST(growth_keeps_the_nccl_version),
+        TEST(a_job_on_cpus_does_not_stop_to_grow_where_gpus_are),
+        TEST(gpu_leases_survive_a_coordinator_restart),
+        TEST(a_job_that_moves_to_cpus_reports_it),
+        TEST(nodes_with_different_plugins_are_reported),
+        TEST(workers_survive_a_sick_gpu_but_not_a_lost_gpu),
+        TEST(undrain_clears_gpu_faults),
+        TEST(ports_are_not_reused_soon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
