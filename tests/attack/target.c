@@ -19,8 +19,8 @@ static void target_refuse(const char *text, const char *why)
     exit(2);
 }
 
-/* Whether this process lives in a network namespace that `ip netns add` made. */
-static bool target_named_network(void)
+/* Whether this process is in a network namespace that `ip netns add` made. */
+static bool target_in_own_network(void)
 {
     struct stat self, named;
     struct dirent *entry;
@@ -36,7 +36,8 @@ static bool target_named_network(void)
     return found;
 }
 
-static bool target_leads_nowhere(void)
+/* Whether this network namespace has no default route, so that nothing leaves the machine. */
+static bool target_without_default_route(void)
 {
     char line[256], device[64];
     bool routed = false;
@@ -59,7 +60,7 @@ static void target_allow(const struct target *t, const char *text)
 
     if (t->address.ss_family == AF_INET6) {
         if (!IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr))
-            target_refuse(text, "of IPv6 only ::1 is allowed");
+            target_refuse(text, "the only IPv6 address allowed is ::1");
         return;
     }
     address = ntohl(v4->sin_addr.s_addr);
@@ -67,9 +68,9 @@ static void target_allow(const struct target *t, const char *text)
         return;
     if (address >> 24 != 10)
         target_refuse(text, "only 127.0.0.0/8, ::1 and 10.0.0.0/8 are allowed");
-    if (!target_named_network() || !target_leads_nowhere())
-        target_refuse(text,
-                      "10.0.0.0/8 is allowed in a network namespace of `ip netns` without a default route");
+    if (!target_in_own_network() || !target_without_default_route())
+        target_refuse(
+            text, "10.0.0.0/8 is allowed only in a network namespace of `ip netns` without a default route");
 }
 
 void target_parse(struct target *t, const char *text, const char *from)
@@ -88,21 +89,21 @@ void target_parse(struct target *t, const char *text, const char *from)
     if (host[0] == '[' && host[strlen(host) - 1] == ']') {
         host[strlen(host) - 1] = '\0';
         if (inet_pton(AF_INET6, host + 1, &v6->sin6_addr) != 1)
-            target_refuse(text, "no IPv6 address");
+            target_refuse(text, "not an IPv6 address");
         v6->sin6_family = AF_INET6;
         v6->sin6_port = htons(port);
         t->length = sizeof(*v6);
     } else {
         if (inet_pton(AF_INET, host, &v4->sin_addr) != 1)
-            target_refuse(text, "no IPv4 address");
+            target_refuse(text, "not an IPv4 address");
         v4->sin_family = AF_INET;
         v4->sin_port = htons(port);
         t->length = sizeof(*v4);
     }
-    target_allow(t, text);
+    target_allow(t, text); /* before any socket is made */
     if (from) {
         if (inet_pton(AF_INET, from, &t->from.sin_addr) != 1 || t->address.ss_family != AF_INET)
-            target_refuse(from, "the source must be an IPv4 address, as the target");
+            target_refuse(from, "the source must be an IPv4 address, like the target");
         t->from.sin_family = AF_INET;
     }
 }
@@ -114,7 +115,8 @@ int target_connect(const struct target *t)
 
     if (fd < 0)
         return -1;
-    /* the kernel picks the port when it knows both ends: one source then has its 28,000 ports per target */
+    /* The kernel then chooses the port at connect, when it knows both ends, so that one source address has
+     * all of its 28,000 ports for each target. */
     if (t->from.sin_family && (setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on)) ||
                                bind(fd, (const struct sockaddr *)&t->from, sizeof(t->from))))
         goto fail;
@@ -158,7 +160,7 @@ void target_descriptors(int64_t wanted)
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     if ((int64_t)files.rlim_cur < wanted) {
-        fprintf(stderr, "%lld descriptors wanted, the hard limit is %lld\n", (long long)wanted,
+        fprintf(stderr, "%lld descriptors are needed, but the hard limit is %lld\n", (long long)wanted,
                 (long long)files.rlim_cur);
         exit(2);
     }

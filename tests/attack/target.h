@@ -5,26 +5,26 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* Whom the attack tools may attack: this machine's loopback, and, in a network namespace other than that of
- * the machine's first process and without a default route, private IPv4 addresses. Every other address is
- * refused. */
+/* The targets that the attack tools allow: this machine's loopback, and addresses in 10.0.0.0/8 if this
+ * process is in a network namespace of `ip netns` without a default route. Every other target is refused. One
+ * thread. */
 
 struct target {
     struct sockaddr_storage address;
     socklen_t length;
-    struct sockaddr_in from; /* the connections' source; sin_family 0: any */
+    struct sockaddr_in from; /* the source of the connections; sin_family 0: any */
 };
 
-/* "ADDRESS:PORT" or "[v6]:PORT", numbers only; from may be NULL. Ends the program with 2 when it is refused.
- */
+/* Parses "ADDRESS:PORT" or "[v6]:PORT", without names. from: the source address, or NULL. Exits with 2 if the
+ * target is refused. */
 void target_parse(struct target *t, const char *text, const char *from);
-/* A non-blocking connection on its way; -1 with errno. */
+/* Starts a non-blocking connect and returns the descriptor; -1 with errno. */
 int target_connect(const struct target *t);
 
-/* A number of a command line within the bounds; ends the program with 2 when it is not. */
+/* Parses a number of the command line; exits with 2 if it is not within the bounds. */
 int64_t target_number(const char *name, const char *text, int64_t least, int64_t most);
 int64_t target_now_ms(void);
-/* As many descriptors as the hard limit allows; ends the program with 2 when they are fewer than wanted. */
+/* Raises the limit of descriptors to the hard limit; exits with 2 if that is below `wanted`. */
 void target_descriptors(int64_t wanted);
 
 #endif
