@@ -14,20 +14,20 @@
 #include "daemon/agent/settings.h"
 #include "daemon/coordinator/config.h"
 
-/* The config files in deploy/ are read as they are, and with every key that they show taken out of its
- * comment. */
+/* The configuration files in deploy/ are valid as they are, and with all commented keys enabled. */
 
 static char dir[] = "/tmp/ddp-deploy-XXXXXX";
 
-/* "#key: value" and "#  key: value" are keys, "# words" are words; the user of the file is nobody here. */
-static const char *uncomment(const char *line)
+/* "#key: value" and "#  key: value" are commented keys; "# words" is a comment. `user` is left commented,
+ * since that account does not exist here. */
+static const char *line_uncomment(const char *line)
 {
     bool words = (!strncmp(line, "# ", 2) && strncmp(line, "#  ", 3) != 0) || !strncmp(line, "#user:", 6);
 
     return line[0] == '#' && line[1] && !words ? line + 1 : line;
 }
 
-static char *make(const char *name, const char *from, const char *to)
+static char *config_make(const char *name, const char *from, const char *to)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/%s", DDP_DEPLOY, name);
     CLEANUP(buf_release) struct buf in = {0}, out = {0};
@@ -37,7 +37,7 @@ static char *make(const char *name, const char *from, const char *to)
     if (file_read(path, 1 << 16, &in, &e))
         fail_msg("%s", e.msg);
     for (rest = in.data; (line = strsep(&rest, "\n"));) {
-        line = (char *)uncomment(line);
+        line = (char *)line_uncomment(line);
         at = strstr(line, from);
         if (at)
             buf_printf(&out, "%.*s%s%s\n", (int)(at - line), line, to, at + strlen(from));
@@ -58,10 +58,10 @@ static void read_coordinator(struct config *c, const char *path)
         fail_msg("%s", e.msg);
 }
 
-static void coordinator(void **state)
+static void coordinator_yaml_is_valid(void **state)
 {
     CLEANUP(config_release) struct config shown = {0}, plain = {0};
-    CLEANUP(free_text) char *path = make("coordinator.yaml", "nothing to replace", "");
+    CLEANUP(free_text) char *path = config_make("coordinator.yaml", "nothing to replace", "");
 
     (void)state;
     read_coordinator(&shown, path);
@@ -82,11 +82,11 @@ static void read_agent(struct settings *s, const char *path)
         fail_msg("%s", e.msg);
 }
 
-static void agent(void **state)
+static void agent_yaml_is_valid(void **state)
 {
     CLEANUP(settings_release) struct settings shown = {0}, plain = {0};
     CLEANUP(free_text) char *token = xasprintf("%s/token", dir);
-    CLEANUP(free_text) char *path = make("agent.yaml", "/etc/ddp/token", token);
+    CLEANUP(free_text) char *path = config_make("agent.yaml", "/etc/ddp/token", token);
     struct err e = {0};
 
     (void)state;
@@ -100,8 +100,8 @@ static void agent(void **state)
     assert_int_equal(plain.slots, 0);
 }
 
-/* The agent of a `ddpctl run` works in a directory of the user's. */
-static void a_private_agent_removes_no_logs(void **state)
+/* The agent of a `ddpctl run` writes to a directory of the user, where it must not delete old logs. */
+static void the_agent_of_a_run_keeps_all_logs(void **state)
 {
     CLEANUP(settings_release) struct settings s = {0}, plain = {0};
     char *argv[] = {(char *)"ddp-agent",
@@ -143,8 +143,9 @@ static int remove_dir(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(coordinator), cmocka_unit_test(agent),
-                                       cmocka_unit_test(a_private_agent_removes_no_logs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(coordinator_yaml_is_valid),
+                                       cmocka_unit_test(agent_yaml_is_valid),
+                                       cmocka_unit_test(the_agent_of_a_run_keeps_all_logs)};
 
     return cmocka_run_group_tests(tests, open_dir, remove_dir);
 }

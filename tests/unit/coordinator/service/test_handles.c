@@ -1,5 +1,5 @@
-/* The map from handles to pointers against a plain array, through growth and removals in the middle of runs.
- */
+/* Compares the map from handles to pointers with a plain array, through growth and removals within runs of
+ * occupied slots. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ static uint64_t next_random(uint64_t *state)
     return *state;
 }
 
-static void an_empty_map_has_nothing(void **state)
+static void an_empty_map_finds_no_key(void **state)
 {
     struct handles h = {0};
     (void)state;
@@ -29,7 +29,7 @@ static void an_empty_map_has_nothing(void **state)
     handles_release(&h);
 }
 
-static void it_agrees_with_an_array(void **state)
+static void the_map_agrees_with_an_array(void **state)
 {
     struct handles h = {0};
     static char values[KEYS];
@@ -61,8 +61,8 @@ static void it_agrees_with_an_array(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_map_has_nothing),
-        cmocka_unit_test(it_agrees_with_an_array),
+        cmocka_unit_test(an_empty_map_finds_no_key),
+        cmocka_unit_test(the_map_agrees_with_an_array),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

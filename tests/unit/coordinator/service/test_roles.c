@@ -1,5 +1,4 @@
-/* Every method of the services has a row that says who may call it, and no row is of a method that is none.
- */
+/* Every method of the services has a row that says who may call it; unknown methods have none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,14 +21,14 @@ static void every_method_has_a_row(void **state)
             const char *method = services[i]->methods[k].name;
             const struct access_row *row = access_find(services[i]->name, method);
             if (!row)
-                fail_msg("%s.%s: say in roles.c who may call it", services[i]->name, method);
+                fail_msg("%s.%s: add a row to roles.c that says who may call it", services[i]->name, method);
             assert_true(row->to && row->to[0]);
         }
     assert_null(access_find("ddp.v1.Cluster", "Nothing"));
     assert_null(access_find("ddp.v1.Agent", "SubmitJob"));
 }
 
-static void only_users_have_roles(void **state)
+static void roles_are_parsed_and_required_by_methods(void **state)
 {
     (void)state;
     assert_int_equal(role_of("submit"), ROLE_SUBMIT);
@@ -48,7 +47,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_method_has_a_row),
-        cmocka_unit_test(only_users_have_roles),
+        cmocka_unit_test(roles_are_parsed_and_required_by_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

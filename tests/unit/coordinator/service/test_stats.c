@@ -1,4 +1,4 @@
-/* What /metrics says: buckets add up, counters count. */
+/* The page at /metrics: buckets are cumulative, calls are counted by method. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "daemon/coordinator/service/stats.h"
 
-static void has(const struct buf *text, const char *line)
+static void page_has_line(const struct buf *text, const char *line)
 {
     if (!strstr(text->data, line))
         fail_msg("no line '%s' in\n%s", line, text->data);
@@ -22,19 +22,19 @@ static void latencies_fall_into_buckets(void **state)
     CLEANUP(buf_release) struct buf text = {0};
     (void)state;
     stats_commit(&s, 50 * 1000, 3);            /* 50 us */
-    stats_commit(&s, 100 * 1000, 1);           /* on the bound: in its bucket */
+    stats_commit(&s, 100 * 1000, 1);           /* a value on the bound belongs to its bucket */
     stats_commit(&s, 2 * 1000 * 1000, 1);      /* 2 ms */
-    stats_commit(&s, 10LL * 1000000000LL, 10); /* past the last bound */
+    stats_commit(&s, 10LL * 1000000000LL, 10); /* above the last bound */
     stats_print(&s, &totals, 7, &text);
-    has(&text, "ddp_commit_seconds_bucket{le=\"0.0001\"} 2\n");
-    has(&text, "ddp_commit_seconds_bucket{le=\"0.001\"} 2\n");
-    has(&text, "ddp_commit_seconds_bucket{le=\"0.0025\"} 3\n");
-    has(&text, "ddp_commit_seconds_bucket{le=\"2.5\"} 3\n");
-    has(&text, "ddp_commit_seconds_bucket{le=\"+Inf\"} 4\n");
-    has(&text, "ddp_commit_seconds_count 4\n");
-    has(&text, "ddp_commit_seconds_sum 10.00215\n");
-    has(&text, "ddp_changes_total 15\n");
-    has(&text, "ddp_epoch 7\n");
+    page_has_line(&text, "ddp_commit_seconds_bucket{le=\"0.0001\"} 2\n");
+    page_has_line(&text, "ddp_commit_seconds_bucket{le=\"0.001\"} 2\n");
+    page_has_line(&text, "ddp_commit_seconds_bucket{le=\"0.0025\"} 3\n");
+    page_has_line(&text, "ddp_commit_seconds_bucket{le=\"2.5\"} 3\n");
+    page_has_line(&text, "ddp_commit_seconds_bucket{le=\"+Inf\"} 4\n");
+    page_has_line(&text, "ddp_commit_seconds_count 4\n");
+    page_has_line(&text, "ddp_commit_seconds_sum 10.00215\n");
+    page_has_line(&text, "ddp_changes_total 15\n");
+    page_has_line(&text, "ddp_epoch 7\n");
 }
 
 static void calls_are_counted_by_method(void **state)
@@ -47,12 +47,12 @@ static void calls_are_counted_by_method(void **state)
         stats_call(&s, "ddp.v1.Cluster", "SubmitJob");
     stats_call(&s, "ddp.v1.Rendezvous", "Join");
     stats_print(&s, &totals, 1, &text);
-    has(&text, "ddp_rpc_calls_total{method=\"Cluster/SubmitJob\"} 3\n");
-    has(&text, "ddp_rpc_calls_total{method=\"Rendezvous/Join\"} 1\n");
-    has(&text, "ddp_jobs{state=\"running\"} 4\n");
-    has(&text, "ddp_jobs{state=\"queued\"} 0\n");
-    has(&text, "ddp_cpu_slots 16\n");
-    has(&text, "process_resident_memory_bytes ");
+    page_has_line(&text, "ddp_rpc_calls_total{method=\"Cluster/SubmitJob\"} 3\n");
+    page_has_line(&text, "ddp_rpc_calls_total{method=\"Rendezvous/Join\"} 1\n");
+    page_has_line(&text, "ddp_jobs{state=\"running\"} 4\n");
+    page_has_line(&text, "ddp_jobs{state=\"queued\"} 0\n");
+    page_has_line(&text, "ddp_cpu_slots 16\n");
+    page_has_line(&text, "process_resident_memory_bytes ");
 }
 
 int main(void)
