@@ -1,5 +1,7 @@
 option(DDP_FAULTS "Compile in the named fault points (test builds)" OFF)
 option(DDP_FUZZ "Build the libFuzzer targets (clang)" OFF)
+option(DDP_WERROR "Treat warnings of the compiler as errors" ON)
+option(DDP_GPU_EMULATION "Build the tests of the GPU's kernels on an emulated GPU" ON)
 set(DDP_SANITIZE "" CACHE STRING "Sanitizers for every target, as in -fsanitize=")
 
 set(CMAKE_C_STANDARD 17)
@@ -51,7 +53,10 @@ endif()
 
 # For our own code; generated code is compiled without these. Tables may leave out fields that are zero.
 set(DDP_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
-                 -Wwrite-strings -Wno-missing-field-initializers -Werror)
+                 -Wwrite-strings -Wno-missing-field-initializers)
+if(DDP_WERROR)
+  list(APPEND DDP_WARNINGS -Werror)
+endif()
 
 # The system's libraries are not built with ThreadSanitizer, so it ignores their modules.
 set(DDP_SANITIZER_ENV "TSAN_OPTIONS=ignore_noninstrumented_modules=1"

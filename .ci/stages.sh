@@ -1,0 +1,103 @@
+# Sourced by scripts/test: runs tests, counts them, and prints the summary. Its caller stands in the source directory.
+# shellcheck shell=bash
+passed=0 failed=0 skipped=0
+failures=()
+only_alone=() # tests that failed beside others and then passed
+stages=()     # "name seconds" of each stage that has ended
+slow=()       # "seconds title: name" of each test
+
+say() { printf '\n== %s (%d:%02d)\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
+
+# Whether a stage is to run. If so, it has begun.
+stage_begin() { # stage
+    [[ -z $only || $only == *,$1,* ]] || return 1
+    stage=$1
+    stage_start=$SECONDS
+}
+stage_end() { stages+=("$stage $((SECONDS - stage_start))"); }
+
+note_failure() {
+    failed=$((failed + 1))
+    failures+=("$1")
+}
+
+# ctest in a build directory; the results go to a file as .ci/results prints them
+run_ctest() { # file, directory, ctest arguments...
+    local file=$1 dir=$2 xml
+    shift 2
+    xml=$(mktemp)
+    ctest --test-dir "$dir" --output-on-failure --output-junit "$xml" "$@" 2>&1 |
+        grep -v -E -e '^ +Start |^Test project|^Internal ctest|^UpdateCTest|^Parse Config|^Constructing a|^Done constr' \
+            -e '^Updating test|^Added 0 tests|^Checking test|^test [0-9]+$|^$' \
+            -e '^[0-9]+: (Test command|Working Dir|Environment var|Test timeout| [A-Z_]+=)'
+    .ci/results "$xml" >"$file"
+    rm -f "$xml"
+}
+
+# The tests of a run that are worth a second try alone: at most five failed, beside others, without a sanitizer's report.
+to_run_again() { # results, ctest arguments...
+    local results=$1
+    shift
+    [[ $stage == @(gcc|clang|asan|tsan) && " $* " == *" -j "* ]] || return 0
+    awk -F '\t' '$1 == "failed" || $1 == "report" { bad++ } $1 == "failed" { names = names $3 "\n" }
+                 END { if (bad <= 5) printf "%s", names }' "$results"
+}
+
+# runs tests, adds to the totals, names what failed
+tests() { # title, directory, ctest arguments...
+    local title=$1 dir=$2 results again names
+    shift 2
+    results=$(mktemp)
+    again=$(mktemp)
+    say "tests: $title"
+    run_ctest "$results" "$dir" "$@"
+    [[ -s $results ]] || note_failure "$title: no tests ran"
+    names=$(to_run_again "$results" "$@" | paste -s -d '|')
+    if [[ -n $names ]]; then
+        say "alone: $title"
+        run_ctest "$again" "$dir" -R "^($names)\$" -LE '^(sim|num)$'
+    fi
+    while IFS=$'\t' read -r outcome seconds name; do
+        slow+=("$seconds $title: $name")
+        case $outcome in
+        passed) passed=$((passed + 1)) ;;
+        skipped) skipped=$((skipped + 1)) ;;
+        *)
+            if grep -q $'^passed\t.*\t'"$name\$" "$again"; then
+                passed=$((passed + 1))
+                only_alone+=("$title: $name")
+            else
+                note_failure "$title: $name"
+            fi
+            ;;
+        esac
+    done <"$results"
+    rm -f "$results" "$again"
+}
+
+command_test() { # title, command...
+    local title=$1
+    shift
+    say "$title"
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        note_failure "$title"
+    fi
+}
+
+# The last line is `N passed, M failed, K skipped`.
+print_summary() {
+    say "seconds of each stage"
+    ((${#stages[@]} == 0)) || printf '%-6s %5d\n' ${stages[*]}
+    say "slowest tests, in seconds"
+    ((${#slow[@]} == 0)) || printf '%s\n' "${slow[@]}" | sort -rn | head -n 10
+    say "done"
+    for name in "${only_alone[@]}"; do
+        echo "passed only alone: $name"
+    done
+    for failure in "${failures[@]}"; do
+        echo "failed: $failure"
+    done
+    echo "$passed passed, $failed failed, $skipped skipped"
+}
