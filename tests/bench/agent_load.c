@@ -15,12 +15,12 @@
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_client.h"
 
-/* agent_load TARGET TOKEN-FILE COUNT [redial]: that many idle agents, each with a connection of its own,
- * saying Hello and then a heartbeat in each interval the coordinator names. With `redial` a session that ends
- * is opened again after one to two seconds. One JSON line a second on stdout tells how they fare. Ends on
+/* agent_load TARGET TOKEN-FILE COUNT [redial]: COUNT idle agents, each with a connection of its own. They
+ * send Hello, and then heartbeats at the interval that the coordinator names. With `redial` a session that
+ * ends is opened again after one to two seconds. Prints one JSON line about the sessions every second. Ends on
  * SIGTERM. */
 
-#define OPENING 64 /* sessions on their way at once */
+#define OPENING 64 /* sessions that are being opened at the same time */
 
 struct load;
 struct agent {
@@ -94,7 +94,7 @@ static void say_hello(struct agent *agent)
 static void open_more(struct load *load);
 static void session_redial(uv_timer_t *timer);
 
-/* What a real agent answers to its first wish: nothing runs here. */
+/* A real agent's answer to its first wish: no process runs here. */
 static void say_facts(struct agent *agent, const Ddp__V1__Wish *wish)
 {
     Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;

@@ -1,6 +1,6 @@
-/* One round: N processes all-reduce each size for a while. Prints a line a size: bytes, median and best
- * microseconds a call, as rank 0 saw them. With --kind copy it measures what the machine's memory does with N
- * processes at once: nanoseconds to copy a MiB, by memcpy and past the caches.
+/* One round: N processes all-reduce each size for a while. Prints a line for each size: bytes, median and best
+ * microseconds of a call, measured by rank 0. With --kind copy it measures the machine's memory with N
+ * processes at once: nanoseconds to copy a MiB, with memcpy and without the caches.
  *
  *   bench_allreduce --kind shm|tcp|copy --ranks N [--ms PER_SIZE] [--sizes BYTES,...] */
 #include <getopt.h>
@@ -56,7 +56,7 @@ static void print_times(size_t bytes, int64_t *times, size_t count)
     fflush(stdout);
 }
 
-/* Rank 0 decides how many calls fit the time, from one that it measures. */
+/* Rank 0 measures one call and decides how many calls fit the time. */
 static size_t agree_calls(struct coll_group *g, int rank, float *data, size_t count)
 {
     struct err e = {0};
@@ -112,7 +112,7 @@ static void run_rank(int rank)
     struct err e = {0};
     float *data;
 
-    if (strcmp(opt.kind, "tcp")) /* Gloo, which TCP is compared with, runs free too */
+    if (strcmp(opt.kind, "tcp")) /* Gloo, which TCP is compared with, is not pinned either */
         pin(rank);
     if (coll_open(&g, listeners[rank], &config, &e) ||
         coll_alloc(g, opt.size[opt.sizes - 1] / sizeof(float), &data, &e))

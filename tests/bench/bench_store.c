@@ -1,5 +1,5 @@
-/* What a durable commit costs: one job a commit, on the disk of the directory that is named. With ddp.mark it
- * is two syncs, of the write-ahead log and of the mark; a passing cluster (`ddpctl run`) has none. */
+/* Measures the time of a durable commit: one job per commit, on the disk of the given directory. A commit needs
+ * two syncs, of the write-ahead log and of ddp.mark; a temporary cluster (`ddpctl run`) needs none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

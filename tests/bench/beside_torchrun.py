@@ -1,10 +1,10 @@
-"""ddpctl run beside torchrun: the same program under both, in turn, on this machine; medians and their ratio.
+"""ddpctl run compared with torchrun: the same program under both, in turn, on this machine. Prints medians and their ratio.
 
   wall        from start to end of a program of two ranks that ends at once (tests/bench/launch_rank.c)
   first line  from start until both ranks have begun
-  restart     from kill -9 of rank 1 until both ranks have begun anew, as C, as Python, and as Python that imports torch
+  restart     from kill -9 of rank 1 until both ranks have begun again, as C, as Python, and as Python that imports torch
 
-Each restart is the first one of a job of its own: ddp lets a job wait a little before a second one, torchrun does not.
+Each restart is the first one of a new job, because ddp lets a job wait a little before a second restart, and torchrun does not.
 """
 import os
 import signal
@@ -34,7 +34,7 @@ def launchers(python):
 
 
 class Started:
-    """A program of two ranks under one of them; each rank's beginnings stand in a file."""
+    """A program of two ranks under one of the launchers. Each rank writes its starts to a file."""
 
     def __init__(self, c, command):
         self.path = os.path.join(c.dir, "lines")
@@ -46,7 +46,7 @@ class Started:
         c.started.append(self.process)
 
     def lines(self, count):
-        """The first `count` lines as (time, rank, pid), once they are there."""
+        """Waits for the first `count` lines and returns them as (time, rank, pid)."""
         def there():
             if not os.path.exists(self.path):
                 return None

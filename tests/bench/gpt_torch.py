@@ -1,9 +1,10 @@
-"""The peer of tests/bench/gpt: GPT-2 in PyTorch, as one would write it for speed, under DistributedDataParallel over
-Gloo. One process is one rank; prints seconds a step, and how many bytes the process held at most.
+"""The PyTorch side of tests/bench/gpt: GPT-2 written for speed, under DistributedDataParallel over Gloo. One process is one rank. Prints
+the seconds of each step, and the largest memory of the process.
 
     gpt_torch.py LAYERS HEADS WIDTH CONTEXT VOCAB ROWS PRECISION eager|compile STEPS TOKENS
 
-TOKENS: a file of uint16 tokens. The environment is torchrun's."""
+TOKENS: a file of uint16 tokens. The environment is torchrun's.
+"""
 import os
 import resource
 import sys
@@ -95,7 +96,7 @@ def main():
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         print("RESULT", late[len(late) // 2], memory, float(loss), world, flush=True)
     torch.distributed.barrier()
-    os._exit(0)  # some versions of Gloo crash now and then while they tear down
+    os._exit(0)  # some versions of Gloo sometimes crash while they tear down
 
 
 main()

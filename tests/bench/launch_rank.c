@@ -1,5 +1,5 @@
-/* The least that a launcher can start: appends "seconds rank pid" to the file $LAUNCH_OUT and, unless its
- * argument is "once", waits to be killed. */
+/* The smallest program for a launcher: appends "seconds rank pid" to the file $LAUNCH_OUT and waits to be
+ * killed, unless its argument is "once". */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

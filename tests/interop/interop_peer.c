@@ -15,8 +15,8 @@
 
 /* Our side of the conversations with a python3-grpcio peer:
  *   interop_peer serve HOST:PORT [SOCKET [CA CERT KEY]]   the test server of tests/unit/proto
- *   interop_peer call TARGET                              calls what interop.py serves, prints one line a
- * finding */
+ *   interop_peer call TARGET                              calls the server of tests/interop/bridge and prints
+ *                                                         one line for each finding */
 
 #define CLUSTER &ddp__v1__cluster__descriptor
 

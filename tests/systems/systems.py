@@ -1,8 +1,8 @@
-"""Three booted Debian 12 systems on one machine: systemd as the first process of each, a network between them, and a
-directory that they share. Made of systemd-nspawn, debootstrap and overlayfs in namespaces of the test's own, so that nothing
-of this machine changes but the cache.
+"""Three booted Debian 12 systems on one machine: systemd as the first process of each, a network between them, and a shared directory.
+They are made with systemd-nspawn, debootstrap and overlayfs in namespaces of the test, so that only the cache changes on this machine.
 
-DDP_SYSTEMS_CACHE (default /var/tmp/ddp-systems) keeps the base system, which takes a minute or two to fetch and unpack."""
+DDP_SYSTEMS_CACHE (default /var/tmp/ddp-systems) keeps the base system, which takes a minute or two to download and unpack.
+"""
 import os
 import shutil
 import signal
@@ -45,8 +45,8 @@ def wait_for(holds, what, timeout=60.0):
 
 
 def enter(prepare):
-    """Starts this program again in its own mount and network namespaces, where the control groups are version 2 alone.
-    prepare() is called before that, while the machine's network can be reached."""
+    """Starts this program again in mount and network namespaces of its own, with control groups of version 2 only. Calls prepare()
+    before that, while the machine's network can be reached."""
     if os.environ.get(INSIDE):
         host("mount", "--make-rprivate", "/")
         host("umount", "--recursive", "/sys/fs/cgroup", check=False)
@@ -71,7 +71,7 @@ def enter(prepare):
 
 
 def base(libraries):
-    """The system that all start from, with the packages that ddp's depend on."""
+    """Makes the base system of all three, with the packages that ddp's package depends on."""
     root = os.path.join(CACHE, "base")
     wanted = sorted(set(PACKAGES) | set(libraries))
     stamp = os.path.join(CACHE, "base.packages")
@@ -138,7 +138,7 @@ class Machine:
         return open(os.path.join(self.dir, "console"), errors="replace").read()[-3000:]
 
     def find_leader(self):
-        """The first process of the system: a descendant of nspawn's that counts itself as number 1."""
+        """Returns the first process of the system: the descendant of nspawn that has pid 1 in its own namespace."""
         if self.nspawn.poll() is not None:
             raise AssertionError("systemd-nspawn ended with %d\n%s" % (self.nspawn.returncode, self.console()))
         todo = [self.nspawn.pid]
@@ -192,7 +192,7 @@ class Machine:
 
 
 class Systems:
-    """`with Systems(package names) as s:` boots box1, box2 and box3, all at once."""
+    """`with Systems(package names) as s:` boots box1, box2 and box3 at the same time."""
 
     def __init__(self, libraries, names=("box1", "box2", "box3")):
         self.names, self.base = names, base(libraries)

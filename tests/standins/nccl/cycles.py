@@ -8,7 +8,7 @@ BUILD = os.environ["DDP_BUILD"]
 
 
 def cycles(count, fault=""):
-    """Exit code and figures."""
+    """Returns the exit code and the figures."""
     env = dict(os.environ, CUDA_VISIBLE_DEVICES="0", DDP_STANDIN_NCCL_FAULT=fault,
                DDP_CUDA_PLUGIN=os.path.join(BUILD, "lib", "ddp_emulated", "libddp_cuda.so"))
     done = subprocess.run([os.path.join(BUILD, "tests", "nccl_cycles"), str(count)], env=env, capture_output=True, text=True,
