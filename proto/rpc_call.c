@@ -104,7 +104,7 @@ void rpc_call_pump(struct rpc_call *call)
     grpc_slice_unref(text);
 }
 
-static size_t send_limit(const struct rpc_call *call)
+static size_t call_send_limit(const struct rpc_call *call)
 {
     return call->server->options.send_queue ? call->server->options.send_queue : SEND_QUEUE;
 }
@@ -123,7 +123,7 @@ void rpc_call_sent(struct rpc_tag *tag, bool ok)
         call_drop_queue(call); /* the connection is gone: the close notice is on its way */
     else
         rpc_call_pump(call);
-    if (ok && call->wants_room && !rpc_call_over(call) && call->queued <= send_limit(call) / 2) {
+    if (ok && call->wants_room && !rpc_call_over(call) && call->queued <= call_send_limit(call) / 2) {
         call->wants_room = false;
         if (call->method->on_sendable)
             call->method->on_sendable(call);
@@ -140,7 +140,7 @@ static enum err_code call_queue(struct rpc_call *call, const void *message, stru
     BUG_ON(((const ProtobufCMessage *)message)->descriptor != call->shape->output);
     if (rpc_pack_buffer(message, &buffer, &size, e))
         return e->code;
-    if (call->queued && call->queued + size > send_limit(call)) {
+    if (call->queued && call->queued + size > call_send_limit(call)) {
         grpc_byte_buffer_destroy(buffer);
         call->wants_room = true;
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "the client reads too slowly");
@@ -172,7 +172,7 @@ size_t rpc_call_queued(const struct rpc_call *call)
     return call->queued;
 }
 
-static void call_end(struct rpc_call *call, int status, const char *text)
+static void call_set_status(struct rpc_call *call, int status, const char *text)
 {
     if (rpc_call_over(call))
         return;
@@ -184,7 +184,7 @@ static void call_end(struct rpc_call *call, int status, const char *text)
 
 void rpc_call_finish(struct rpc_call *call)
 {
-    call_end(call, ERR_OK, NULL);
+    call_set_status(call, ERR_OK, NULL);
 }
 
 void rpc_call_reply(struct rpc_call *call, const void *message)
@@ -204,7 +204,7 @@ void rpc_call_reply(struct rpc_call *call, const void *message)
 void rpc_call_fail(struct rpc_call *call, const struct err *status)
 {
     BUG_ON(status->code == ERR_OK);
-    call_end(call, rpc_status_code(status), status->msg);
+    call_set_status(call, rpc_status_code(status), status->msg);
 }
 
 void rpc_call_fail_with(struct rpc_call *call, enum err_code code, const char *fmt, ...)

@@ -92,10 +92,10 @@ bool rpc_pluck(grpc_completion_queue *queue, struct rpc_tag *tag, gpr_timespec d
 
 /* ---- unary calls ---- */
 
-static enum err_code call_finish(const ProtobufCMethodDescriptor *shape, const struct rpc_end *end,
+static enum err_code call_finish(const ProtobufCMethodDescriptor *shape, const struct rpc_result *result,
                                  bool asked, grpc_byte_buffer **answer, void **reply, struct err *e)
 {
-    if (rpc_end_read(end, asked, e))
+    if (rpc_result_read(result, asked, e))
         return e->code;
     if (!*answer)
         return err_set(e, ERR_INTERNAL, "%s: the server sent no reply", shape->name);
@@ -112,28 +112,28 @@ static enum err_code call_once(struct rpc_channel *channel, const ProtobufCServi
     struct rpc_active active = {0};
     grpc_byte_buffer *answer = NULL;
     struct rpc_tag tag = {0};
-    struct rpc_end end;
+    struct rpc_result result;
     grpc_metadata token;
     grpc_op ops[6] = {0};
     enum err_code code;
 
     rpc_active_begin(channel, &active, queue, service, shape->name, deadline);
-    rpc_end_init(&end);
+    rpc_result_init(&result);
     rpc_link_headers(&channel->link, &ops[0], &token, flags);
     ops[1].op = GRPC_OP_SEND_MESSAGE;
     ops[1].data.send_message.send_message = request;
     ops[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
     ops[3].op = GRPC_OP_RECV_MESSAGE;
     ops[3].data.recv_message.recv_message = &answer;
-    rpc_end_ops(&end, ops + 4);
+    rpc_result_ops(&result, ops + 4);
     rpc_batch(active.grpc, ops, 6, &tag);
     while (!rpc_pluck(queue, &tag, rpc_deadline(-1)))
         continue;
     rpc_active_remove(channel, &active);
-    code = call_finish(shape, &end, atomic_load(&active.asked), &answer, reply, e);
+    code = call_finish(shape, &result, atomic_load(&active.asked), &answer, reply, e);
     if (answer)
         grpc_byte_buffer_destroy(answer);
-    rpc_end_release(&end);
+    rpc_result_release(&result);
     grpc_call_unref(active.grpc);
     grpc_completion_queue_shutdown(queue);
     grpc_completion_queue_destroy(queue);

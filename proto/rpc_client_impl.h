@@ -39,15 +39,15 @@ grpc_call *rpc_link_call(struct rpc_link *link, grpc_completion_queue *queue,
 void rpc_link_headers(const struct rpc_link *link, grpc_op *op, grpc_metadata *token, unsigned flags);
 
 /* The end of a call as the client sees it. */
-struct rpc_end {
+struct rpc_result {
     grpc_metadata_array headers, trailers;
     grpc_status_code status;
     grpc_slice text;
 };
-void rpc_end_init(struct rpc_end *end);
-void rpc_end_ops(struct rpc_end *end, grpc_op ops[2]); /* receive headers, receive status */
-enum err_code rpc_end_read(const struct rpc_end *end, bool asked, struct err *e);
-void rpc_end_release(struct rpc_end *end);
+void rpc_result_init(struct rpc_result *result);
+void rpc_result_ops(struct rpc_result *result, grpc_op ops[2]); /* receive headers, receive status */
+enum err_code rpc_result_read(const struct rpc_result *result, bool asked, struct err *e);
+void rpc_result_release(struct rpc_result *result);
 
 /* Blocking calls in progress, so that rpc_channel_cancel reaches them. */
 struct rpc_active {

@@ -12,17 +12,17 @@ enum { HEAD_BYTES = 9, TLS_HANDSHAKE = 0x16, TLS_MAJOR = 3 };
 /* At once, and again a second. A gRPC client opens a stream or a few before the first is answered; it resets
  * those that it cancels; it sends one SETTINGS, an acknowledgement, a ping now and then, a window update for
  * each piece that it read. */
-struct allowed {
+struct allowance_limit {
     int64_t burst, rate;
 };
-static const struct allowed bytes_allowed = {256 * 1024, 128 * 1024};
-static const struct allowed streams_allowed = {64, 16};
-static const struct allowed resets_allowed = {64, 8};
-static const struct allowed odd_allowed = {400, 50};
+static const struct allowance_limit bytes_allowed = {256 * 1024, 128 * 1024};
+static const struct allowance_limit streams_allowed = {64, 16};
+static const struct allowance_limit resets_allowed = {64, 8};
+static const struct allowance_limit odd_allowed = {400, 50};
 #define CONTINUATION_COST 50
-static const struct allowed late_resets_allowed = {1000, 200};
+static const struct allowance_limit late_resets_allowed = {1000, 200};
 
-static void allowance_fill(struct rpc_allowance *a, const struct allowed *of, int64_t now)
+static void allowance_refill(struct rpc_allowance *a, const struct allowance_limit *of, int64_t now)
 {
     /* whole units only: the rest of the time is kept for the next */
     const int64_t more = (now - a->refilled_ms) * of->rate / 1000;
@@ -69,7 +69,7 @@ bool rpc_frames_asks(const uint8_t *data, size_t len)
     return false;
 }
 
-static enum rpc_frames_verdict head_judge(struct rpc_frames *f, bool admitted, const char **why)
+static enum rpc_frames_action head_check(struct rpc_frames *f, bool admitted, const char **why)
 {
     const uint8_t kind = f->head[3];
 
@@ -102,17 +102,17 @@ static enum rpc_frames_verdict head_judge(struct rpc_frames *f, bool admitted, c
     return RPC_FRAMES_ABUSE;
 }
 
-static size_t least(size_t a, size_t b)
+static size_t size_min(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
 /* The head of a frame; one that must wait is not taken from what was offered. */
-static enum rpc_frames_verdict head_take(struct rpc_frames *f, const uint8_t *data, size_t len, bool admitted,
+static enum rpc_frames_action head_take(struct rpc_frames *f, const uint8_t *data, size_t len, bool admitted,
                                          size_t *taken, const char **why)
 {
-    const size_t had = f->head_len, more = least(len, HEAD_BYTES - had);
-    enum rpc_frames_verdict verdict;
+    const size_t had = f->head_len, more = size_min(len, HEAD_BYTES - had);
+    enum rpc_frames_action action;
 
     memcpy(f->head + had, data, more);
     *taken = more;
@@ -120,21 +120,21 @@ static enum rpc_frames_verdict head_take(struct rpc_frames *f, const uint8_t *da
     if (f->head_len < HEAD_BYTES)
         return RPC_FRAMES_PASS;
     f->payload = head_payload(f->head);
-    verdict = head_judge(f, admitted, why);
-    if (verdict == RPC_FRAMES_PASS) {
+    action = head_check(f, admitted, why);
+    if (action == RPC_FRAMES_PASS) {
         f->head_len = 0;
     } else {
         f->head_len = had;
         f->payload = 0;
         *taken = 0;
     }
-    return verdict;
+    return action;
 }
 
-static enum rpc_frames_verdict preface_take(struct rpc_frames *f, const uint8_t *data, size_t len,
+static enum rpc_frames_action preface_take(struct rpc_frames *f, const uint8_t *data, size_t len,
                                             size_t *taken)
 {
-    const size_t more = least(len, MAGIC_BYTES - f->magic);
+    const size_t more = size_min(len, MAGIC_BYTES - f->magic);
 
     *taken = 0;
     if (memcmp(data, magic + f->magic, more) != 0)
@@ -144,7 +144,7 @@ static enum rpc_frames_verdict preface_take(struct rpc_frames *f, const uint8_t 
     return RPC_FRAMES_PASS;
 }
 
-static enum rpc_frames_verdict piece_take(struct rpc_frames *f, const uint8_t *data, size_t len,
+static enum rpc_frames_action piece_take(struct rpc_frames *f, const uint8_t *data, size_t len,
                                           bool admitted, size_t *taken, const char **why)
 {
     if (f->tls) {
@@ -152,7 +152,7 @@ static enum rpc_frames_verdict piece_take(struct rpc_frames *f, const uint8_t *d
     } else if (f->magic < MAGIC_BYTES) {
         return preface_take(f, data, len, taken);
     } else if (f->payload) {
-        *taken = least(len, f->payload);
+        *taken = size_min(len, f->payload);
         f->payload -= (uint32_t)*taken;
     } else {
         return head_take(f, data, len, admitted, taken, why);
@@ -160,27 +160,27 @@ static enum rpc_frames_verdict piece_take(struct rpc_frames *f, const uint8_t *d
     return RPC_FRAMES_PASS;
 }
 
-enum rpc_frames_verdict rpc_frames_feed(struct rpc_frames *f, const uint8_t *data, size_t len, bool admitted,
+enum rpc_frames_action rpc_frames_feed(struct rpc_frames *f, const uint8_t *data, size_t len, bool admitted,
                                         int64_t now, size_t *passed, const char **why)
 {
-    enum rpc_frames_verdict verdict = RPC_FRAMES_PASS;
+    enum rpc_frames_action action = RPC_FRAMES_PASS;
     size_t room = len;
 
     *passed = 0;
-    allowance_fill(&f->bytes, &bytes_allowed, now);
-    allowance_fill(&f->streams, &streams_allowed, now);
-    allowance_fill(&f->resets, &resets_allowed, now);
-    allowance_fill(&f->odd, &odd_allowed, now);
-    allowance_fill(&f->late_resets, &late_resets_allowed, now);
+    allowance_refill(&f->bytes, &bytes_allowed, now);
+    allowance_refill(&f->streams, &streams_allowed, now);
+    allowance_refill(&f->resets, &resets_allowed, now);
+    allowance_refill(&f->odd, &odd_allowed, now);
+    allowance_refill(&f->late_resets, &late_resets_allowed, now);
     if (!admitted)
-        room = least(len, (size_t)f->bytes.left);
-    while (verdict == RPC_FRAMES_PASS && *passed < room) {
+        room = size_min(len, (size_t)f->bytes.left);
+    while (action == RPC_FRAMES_PASS && *passed < room) {
         size_t taken = 0;
 
-        verdict = piece_take(f, data + *passed, room - *passed, admitted, &taken, why);
+        action = piece_take(f, data + *passed, room - *passed, admitted, &taken, why);
         *passed += taken;
     }
     if (!admitted)
         f->bytes.left -= (int64_t)*passed;
-    return verdict == RPC_FRAMES_PASS && *passed < len ? RPC_FRAMES_WAIT : verdict;
+    return action == RPC_FRAMES_PASS && *passed < len ? RPC_FRAMES_WAIT : action;
 }

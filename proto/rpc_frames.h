@@ -29,7 +29,7 @@ struct rpc_frames {
     struct rpc_allowance bytes, streams, resets, odd, late_resets;
 };
 
-enum rpc_frames_verdict {
+enum rpc_frames_action {
     RPC_FRAMES_PASS,   /* all of it */
     RPC_FRAMES_WAIT,   /* the rest must be offered again later */
     RPC_FRAMES_ABUSE,  /* close: *why names it */
@@ -42,7 +42,7 @@ bool rpc_frames_begins(const uint8_t *data, size_t len, bool tls, bool *enough);
 /* Whether a client with these first bytes asks for something that gRPC must answer, most likely a call. */
 bool rpc_frames_asks(const uint8_t *data, size_t len);
 /* *passed: how many bytes may pass; less than len if the result is WAIT or means to close. */
-enum rpc_frames_verdict rpc_frames_feed(struct rpc_frames *f, const uint8_t *data, size_t len, bool admitted,
+enum rpc_frames_action rpc_frames_feed(struct rpc_frames *f, const uint8_t *data, size_t len, bool admitted,
                                         int64_t now, size_t *passed, const char **why);
 
 #endif

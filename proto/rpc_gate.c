@@ -27,12 +27,12 @@
 #define TOTAL_LEAST 16
 #define STRANGERS 2048
 
-static size_t limit_or(size_t wanted, size_t otherwise)
+static size_t limit_or_default(size_t wanted, size_t otherwise)
 {
     return wanted ? wanted : otherwise;
 }
 
-static struct rpc_limits limits_settle(const struct rpc_limits *wanted)
+static struct rpc_limits gate_resolve_limits(const struct rpc_limits *wanted)
 {
     struct rlimit files = {.rlim_cur = 1024};
     struct rpc_limits limits;
@@ -41,16 +41,16 @@ static struct rpc_limits limits_settle(const struct rpc_limits *wanted)
     getrlimit(RLIMIT_NOFILE, &files);
     if (files.rlim_cur > DESCRIPTORS_KEPT + TOTAL_LEAST * DESCRIPTORS_EACH)
         total = (files.rlim_cur - DESCRIPTORS_KEPT) / DESCRIPTORS_EACH;
-    /* more than there are descriptors for would refuse agents, not strangers */
+    /* more than there are descriptors for would refuse agents instead of unauthenticated connections */
     limits.total = wanted->total && wanted->total < total ? wanted->total : total;
-    limits.per_address = limit_or(wanted->per_address, limits.total);
-    limits.strangers = limits.total / 3 < STRANGERS ? limits.total / 3 : STRANGERS;
-    limits.strangers = limit_or(wanted->strangers, limits.strangers);
-    limits.strangers_per_address = limit_or(wanted->strangers_per_address, (limits.strangers + 1) / 2);
+    limits.per_address = limit_or_default(wanted->per_address, limits.total);
+    limits.unauthenticated = limits.total / 3 < STRANGERS ? limits.total / 3 : STRANGERS;
+    limits.unauthenticated = limit_or_default(wanted->unauthenticated, limits.unauthenticated);
+    limits.unauthenticated_per_address = limit_or_default(wanted->unauthenticated_per_address, (limits.unauthenticated + 1) / 2);
     return limits;
 }
 
-static enum err_code dir_settle(struct rpc_gate *gate, const char *dir, struct err *e)
+static enum err_code gate_resolve_dir(struct rpc_gate *gate, const char *dir, struct err *e)
 {
     const char *temporary = getenv("TMPDIR");
 
@@ -69,22 +69,22 @@ enum err_code rpc_gate_create(struct rpc_gate **out, const struct rpc_limits *li
                               struct err *e)
 {
     struct rpc_gate *gate = xcalloc(1, sizeof(*gate));
-    const struct rpc_limits settled = limits_settle(limits);
+    const struct rpc_limits settled = gate_resolve_limits(limits);
     uint64_t random[2];
 
     id_random(random, sizeof(random));
     pthread_mutex_init(&gate->lock, NULL);
-    rpc_guests_init(&gate->guests, &settled, random[0]);
+    rpc_connections_init(&gate->connections, &settled, random[0]);
     snprintf(gate->prefix, sizeof(gate->prefix), "ddp-%016llx-", (unsigned long long)random[1]);
     gate->handovers = 1;
     gate->scratch = xmalloc(RPC_GATE_SCRATCH);
     gate->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     gate->epoll = epoll_create1(EPOLL_CLOEXEC);
-    gate->wake = (struct rpc_end){.kind = RPC_END_WAKE, .fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    gate->wake = (struct rpc_gate_socket){.kind = RPC_SOCKET_WAKE, .fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
     if (gate->spare_fd < 0 || gate->epoll < 0 || gate->wake.fd < 0)
         err_sys(e, errno, "descriptors for the connections");
-    else if (dir_settle(gate, dir, e) == ERR_OK) {
-        end_set(gate, &gate->wake, EPOLLIN);
+    else if (gate_resolve_dir(gate, dir, e) == ERR_OK) {
+        gate_socket_set_events(gate, &gate->wake, EPOLLIN);
         *out = gate;
         return ERR_OK;
     }
@@ -94,7 +94,7 @@ enum err_code rpc_gate_create(struct rpc_gate **out, const struct rpc_limits *li
 
 /* ---- listening ---- */
 
-static void port_set(struct sockaddr *address, int port)
+static void address_set_port(struct sockaddr *address, int port)
 {
     if (address->sa_family == AF_INET)
         ((struct sockaddr_in *)address)->sin_port = htons((uint16_t)port);
@@ -102,7 +102,7 @@ static void port_set(struct sockaddr *address, int port)
         ((struct sockaddr_in6 *)address)->sin6_port = htons((uint16_t)port);
 }
 
-static int port_get(int fd)
+static int socket_get_port(int fd)
 {
     struct sockaddr_storage address = {0};
     socklen_t size = sizeof(address);
@@ -113,7 +113,7 @@ static int port_get(int fd)
 }
 
 /* 0, or why not. */
-static int end_listen(struct rpc_end *end, const struct addrinfo *a, int port)
+static int gate_socket_listen(struct rpc_gate_socket *sock, const struct addrinfo *a, int port)
 {
     CLEANUP(close_fd)
     int fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol);
@@ -121,63 +121,63 @@ static int end_listen(struct rpc_end *end, const struct addrinfo *a, int port)
     const int one = 1, zero = 0;
 
     memcpy(&address, a->ai_addr, a->ai_addrlen);
-    port_set((struct sockaddr *)&address, port);
+    address_set_port((struct sockaddr *)&address, port);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
         (a->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero))) ||
         bind(fd, (const struct sockaddr *)&address, a->ai_addrlen) || listen(fd, BACKLOG))
         return errno;
-    end->fd = fd;
+    sock->fd = fd;
     fd = -1;
     return 0;
 }
 
 /* A name may stand for addresses that this machine has not; one of them is enough, but for a port that is
  * taken. */
-static enum err_code door_listen(struct rpc_door *door, const struct addrinfo *found, int *port,
+static enum err_code tcp_listener_listen(struct rpc_tcp_listener *listener, const struct addrinfo *found, int *port,
                                  const char *text, struct err *e)
 {
     int reason = 0;
 
-    for (const struct addrinfo *a = found; a && door->end_count < ARRAY_LEN(door->ends); a = a->ai_next) {
-        struct rpc_end *end = &door->ends[door->end_count];
+    for (const struct addrinfo *a = found; a && listener->socket_count < ARRAY_LEN(listener->sockets); a = a->ai_next) {
+        struct rpc_gate_socket *sock = &listener->sockets[listener->socket_count];
 
-        *end = (struct rpc_end){.kind = RPC_END_LISTENER, .fd = -1, .owner = door};
-        reason = end_listen(end, a, *port);
+        *sock = (struct rpc_gate_socket){.kind = RPC_SOCKET_LISTENER, .fd = -1, .owner = listener};
+        reason = gate_socket_listen(sock, a, *port);
         if (reason == EADDRINUSE)
             return err_sys(e, reason, "listen on %s", text);
         if (reason)
             continue;
-        *port = port_get(end->fd);
-        door->end_count++;
+        *port = socket_get_port(sock->fd);
+        listener->socket_count++;
     }
-    return door->end_count ? ERR_OK : err_sys(e, reason, "listen on %s", text);
+    return listener->socket_count ? ERR_OK : err_sys(e, reason, "listen on %s", text);
 }
 
-static void door_free(struct rpc_door *door)
+static void tcp_listener_free(struct rpc_tcp_listener *listener)
 {
-    for (size_t i = 0; i < ARRAY_LEN(door->ends); i++)
-        close_fd(&door->ends[i].fd);
-    if (door->path)
-        unlink(door->path);
-    free(door->path);
-    free(door);
+    for (size_t i = 0; i < ARRAY_LEN(listener->sockets); i++)
+        close_fd(&listener->sockets[i].fd);
+    if (listener->path)
+        unlink(listener->path);
+    free(listener->path);
+    free(listener);
 }
 
-static struct rpc_door *door_create(bool tls)
+static struct rpc_tcp_listener *tcp_listener_create(bool tls)
 {
-    struct rpc_door *door = xcalloc(1, sizeof(*door));
+    struct rpc_tcp_listener *listener = xcalloc(1, sizeof(*listener));
 
-    door->tls = tls;
-    for (size_t i = 0; i < ARRAY_LEN(door->ends); i++)
-        door->ends[i].fd = -1;
-    return door;
+    listener->tls = tls;
+    for (size_t i = 0; i < ARRAY_LEN(listener->sockets); i++)
+        listener->sockets[i].fd = -1;
+    return listener;
 }
 
-static enum err_code door_open(struct rpc_gate *gate, struct rpc_door *door, const char *text, int *port,
+static enum err_code tcp_listener_open(struct rpc_gate *gate, struct rpc_tcp_listener *listener, const char *text, int *port,
                                struct err *e)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
-    const struct rpc_door *last = gate->doors;
+    const struct rpc_tcp_listener *last = gate->listeners;
     struct rpc_address address;
     char service[16];
 
@@ -185,17 +185,17 @@ static enum err_code door_open(struct rpc_gate *gate, struct rpc_door *door, con
         return e->code;
     if (address.path)
         return err_set(e, ERR_INVALID_ARGUMENT, "'%s' is not a TCP address", text);
-    door->order = last ? last->order + 1 : 0;
-    door->path = xasprintf("%s/gate-%d.sock", gate->dir, door->order);
-    if (strlen(door->path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
+    listener->order = last ? last->order + 1 : 0;
+    listener->path = xasprintf("%s/gate-%d.sock", gate->dir, listener->order);
+    if (strlen(listener->path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
         return err_set(e, ERR_INVALID_ARGUMENT, "'%s': a unix socket wants a path below 108 bytes",
-                       door->path);
+                       listener->path);
     snprintf(service, sizeof(service), "%d", address.port);
     const int failed = getaddrinfo(address.host, service, &hints, &found);
     if (failed)
         return err_set(e, ERR_INVALID_ARGUMENT, "listen on %s: %s", text, gai_strerror(failed));
     *port = address.port;
-    const enum err_code code = door_listen(door, found, port, text, e);
+    const enum err_code code = tcp_listener_listen(listener, found, port, text, e);
     freeaddrinfo(found);
     return code;
 }
@@ -203,20 +203,20 @@ static enum err_code door_open(struct rpc_gate *gate, struct rpc_door *door, con
 enum err_code rpc_gate_listen(struct rpc_gate *gate, const char *address, bool tls, int *port,
                               const char **path, struct err *e)
 {
-    struct rpc_door *door = door_create(tls);
+    struct rpc_tcp_listener *listener = tcp_listener_create(tls);
     int bound = 0;
 
     BUG_ON(gate->started);
-    if (door_open(gate, door, address, &bound, e) != ERR_OK) {
-        door_free(door);
+    if (tcp_listener_open(gate, listener, address, &bound, e) != ERR_OK) {
+        tcp_listener_free(listener);
         return e->code;
     }
-    for (size_t i = 0; i < door->end_count; i++)
-        end_set(gate, &door->ends[i], EPOLLIN);
-    door->next = gate->doors;
-    gate->doors = door;
+    for (size_t i = 0; i < listener->socket_count; i++)
+        gate_socket_set_events(gate, &listener->sockets[i], EPOLLIN);
+    listener->next = gate->listeners;
+    gate->listeners = listener;
     *port = bound;
-    *path = door->path;
+    *path = listener->path;
     return ERR_OK;
 }
 
@@ -227,7 +227,7 @@ void rpc_gate_start(struct rpc_gate *gate)
     sigset_t all, old;
     int failed;
 
-    gate->looked_ms = clock_boot_ms();
+    gate->checked_ms = clock_boot_ms();
     sigfillset(&all); /* signals are for the loop's thread */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     failed = pthread_create(&gate->thread, NULL, gate_run, gate);
@@ -245,9 +245,9 @@ static void gate_wake(struct rpc_gate *gate)
 
 void rpc_gate_shut(struct rpc_gate *gate)
 {
-    for (const struct rpc_door *door = gate->doors; door; door = door->next)
-        for (size_t i = 0; i < door->end_count; i++)
-            shutdown(door->ends[i].fd, SHUT_RD); /* refuses from now on; the thread closes it */
+    for (const struct rpc_tcp_listener *listener = gate->listeners; listener; listener = listener->next)
+        for (size_t i = 0; i < listener->socket_count; i++)
+            shutdown(listener->sockets[i].fd, SHUT_RD); /* refuses from now on; the thread closes it */
     atomic_store(&gate->shut, true);
     gate_wake(gate);
 }
@@ -262,15 +262,15 @@ void rpc_gate_free(struct rpc_gate *gate)
         gate_wake(gate);
         pthread_join(gate->thread, NULL);
     }
-    while (gate->doors) {
-        struct rpc_door *door = gate->doors;
-        gate->doors = door->next;
-        door_free(door);
+    while (gate->listeners) {
+        struct rpc_tcp_listener *listener = gate->listeners;
+        gate->listeners = listener->next;
+        tcp_listener_free(listener);
     }
     if (gate->own_dir)
         rmdir(gate->dir);
     free(gate->dir);
-    rpc_guests_release(&gate->guests);
+    rpc_connections_release(&gate->connections);
     close_fd(&gate->spare_fd);
     close_fd(&gate->epoll);
     close_fd(&gate->wake.fd);
@@ -295,7 +295,7 @@ bool rpc_gate_peer(const struct rpc_gate *gate, const char *name, uint64_t *numb
     return true;
 }
 
-void rpc_gate_judged(struct rpc_gate *gate, uint64_t number, bool admitted)
+void rpc_gate_report_call(struct rpc_gate *gate, uint64_t number, bool admitted)
 {
     bool news = false;
 
@@ -303,15 +303,15 @@ void rpc_gate_judged(struct rpc_gate *gate, uint64_t number, bool admitted)
     struct rpc_relay *relay = gate->table[number & (RPC_GATE_TABLE - 1)];
     while (relay && relay->number != number)
         relay = relay->chain;
-    if (relay && relay->guest.stage == RPC_TRIED) {
+    if (relay && relay->connection.stage == RPC_TRIED) {
         news = admitted || !relay->refused;
         relay->refused = !admitted;
         if (admitted) {
             atomic_store(&relay->admitted, true);
-            rpc_guests_move(&gate->guests, &relay->guest, RPC_ADMITTED);
-            gate->handovers += relay_cost(relay);
+            rpc_connections_move(&gate->connections, &relay->connection, RPC_ADMITTED);
+            gate->handovers += relay_handover_cost(relay);
         } else {
-            rpc_guests_put_first(&gate->guests, &relay->guest);
+            rpc_connections_move_front(&gate->connections, &relay->connection);
         }
     }
     pthread_mutex_unlock(&gate->lock);
@@ -319,18 +319,18 @@ void rpc_gate_judged(struct rpc_gate *gate, uint64_t number, bool admitted)
         gate_wake(gate); /* it may go on, or make room */
 }
 
-void rpc_gate_look(struct rpc_gate *gate, struct rpc_traffic *out)
+void rpc_gate_take_traffic(struct rpc_gate *gate, struct rpc_traffic *out)
 {
     const int64_t now = clock_boot_ms();
 
     pthread_mutex_lock(&gate->lock);
     *out = gate->report;
-    out->connections = gate->guests.total;
-    out->strangers = rpc_guests_strangers(&gate->guests);
+    out->connections = gate->connections.total;
+    out->unauthenticated = rpc_connections_unauthenticated(&gate->connections);
     gate->report.deaf_ms = gate->report.shut_ms = 0;
-    if (gate->started && now - gate->looked_ms > RPC_GATE_LATE_MS) { /* it does not run right now */
-        out->deaf_ms += now - gate->looked_ms;
-        gate->looked_ms = now;
+    if (gate->started && now - gate->checked_ms > RPC_GATE_LATE_MS) { /* it does not run right now */
+        out->deaf_ms += now - gate->checked_ms;
+        gate->checked_ms = now;
     }
     pthread_mutex_unlock(&gate->lock);
 }

@@ -10,8 +10,8 @@
 
 /* The gate accepts the connections to a server's TCP ports in place of gRPC. gRPC spends memory and time on
  * every connection, and never drops one connection to accept another. So a thread of the gate accepts the
- * connections, holds back those that have sent nothing, and drops strangers (connections without an admitted
- * call) when there are too many (rpc_guests.h). It relays the bytes of the other connections to and from
+ * connections, holds back those that have sent nothing, and drops unauthenticated ones (without an
+ * admitted call) when there are too many (rpc_connections.h). It relays the bytes of the other connections to and from
  * gRPC, which listens on a private unix socket. It counts the frames of plain-text connections
  * (rpc_frames.h).
  *
@@ -40,9 +40,9 @@ void rpc_gate_free(struct rpc_gate *gate); /* first sends gRPC's last bytes, for
 /* The number in a peer's name, and the TCP address behind it; false: not a connection of this gate. */
 bool rpc_gate_peer(const struct rpc_gate *gate, const char *name, uint64_t *number, const char **address);
 /* Reports whether a call of that connection was admitted. The connection may be gone. */
-void rpc_gate_judged(struct rpc_gate *gate, uint64_t number, bool admitted);
+void rpc_gate_report_call(struct rpc_gate *gate, uint64_t number, bool admitted);
 
 /* Returns the counters, and resets deaf_ms and shut_ms. */
-void rpc_gate_look(struct rpc_gate *gate, struct rpc_traffic *out);
+void rpc_gate_take_traffic(struct rpc_gate *gate, struct rpc_traffic *out);
 
 #endif

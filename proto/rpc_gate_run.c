@@ -23,74 +23,74 @@
 
 #define EVENTS 256
 #define ACCEPTS 256  /* before the others have their turn */
-#define LOOK_MS 100  /* between two looks around */
-#define WALK_MS 1000 /* between two walks over all connections */
+#define CHECK_MS 100  /* between two looks around */
+#define TIMEOUTS_MS 1000 /* between two walks over all connections */
 #define SILENCE_MS 10000
 #define IDLE_MS 120000 /* without a call; gRPC's own limit, too */
 #define PROMPT_MS 500
 #define ENDING_MS 10000 /* for a client to take the last bytes */
 #define LINGER_MS 200   /* the same, when the gate goes down */
-#define SAY_MS 10000
+#define DROP_LOG_MS 10000
 #define UNREAD_MOST_MS 60000 /* longer is that connection's own matter */
 /* At once in gRPC's hands and not yet admitted; one that is not admitted after GRACE_MS, or was refused,
- * makes room. So many may be handed over at once, and again a second; those that are admitted do not count.
+ * makes room. So many may be handover over at once, and again a second; those that are admitted do not count.
  */
 #define TRIED_MOST 256
 #define GRACE_MS 2000
 #define HANDOVERS_BURST 1024
 #define HANDOVERS_RATE 1000
 
-double relay_cost(const struct rpc_relay *relay)
+double relay_handover_cost(const struct rpc_relay *relay)
 {
-    return relay->door->tls ? RPC_GATE_HANDOVER_TLS : 1;
+    return relay->listener->tls ? RPC_GATE_HANDOVER_TLS : 1;
 }
 
-bool end_set(struct rpc_gate *gate, struct rpc_end *end, uint32_t events)
+bool gate_socket_set_events(struct rpc_gate *gate, struct rpc_gate_socket *sock, uint32_t events)
 {
-    struct epoll_event event = {.events = events, .data.ptr = end};
-    const uint32_t had = end->events;
+    struct epoll_event event = {.events = events, .data.ptr = sock};
+    const uint32_t had = sock->events;
 
-    if (end->fd < 0 || had == events)
+    if (sock->fd < 0 || had == events)
         return true;
-    end->events = events;
+    sock->events = events;
     /* one that waits for nothing leaves: epoll would report its end over and over */
     return epoll_ctl(gate->epoll,
                      !events ? EPOLL_CTL_DEL
                      : had   ? EPOLL_CTL_MOD
                              : EPOLL_CTL_ADD,
-                     end->fd, &event) == 0;
+                     sock->fd, &event) == 0;
 }
 
-void gate_say(struct rpc_gate *gate, const struct rpc_relay *relay, const char *why)
+void gate_log_drop(struct rpc_gate *gate, const struct rpc_relay *relay, const char *why)
 {
     const int64_t now = clock_boot_ms();
 
-    gate->unsaid++;
-    if (gate->said_ms && now - gate->said_ms < SAY_MS)
+    gate->unlogged++;
+    if (gate->logged_ms && now - gate->logged_ms < DROP_LOG_MS)
         return;
     log_warn("connection_dropped", "peer=%s why=%s dropped=%llu", relay->address, LOG_Q(why),
-             (unsigned long long)gate->unsaid);
-    gate->said_ms = now;
-    gate->unsaid = 0;
+             (unsigned long long)gate->unlogged);
+    gate->logged_ms = now;
+    gate->unlogged = 0;
 }
 
-static void gate_evict(struct rpc_gate *gate, struct rpc_guest *guest)
+static void gate_evict(struct rpc_gate *gate, struct rpc_connection *connection)
 {
-    struct rpc_relay *relay = (struct rpc_relay *)guest;
+    struct rpc_relay *relay = (struct rpc_relay *)connection;
 
     gate->report.evicted++;
     /* it might have been an agent, which asks as soon as it was answered */
-    if (guest->stage > RPC_GREETED
+    if (connection->stage > RPC_GREETED
             ? !relay->refused
-            : guest->stage == RPC_GREETED && clock_boot_ms() - relay->since_ms < PROMPT_MS)
-        gate->door_shut = true;
-    gate_say(gate, relay, "too many connections without a token");
+            : connection->stage == RPC_GREETED && clock_boot_ms() - relay->since_ms < PROMPT_MS)
+        gate->refused_agent = true;
+    gate_log_drop(gate, relay, "too many connections without a token");
     relay_close(relay, true);
 }
 
 /* ---- accepting ---- */
 
-static void print_peer(char *out, size_t size, const struct sockaddr_storage *peer)
+static void peer_print(char *out, size_t size, const struct sockaddr_storage *peer)
 {
     const struct sockaddr_in *four = (const struct sockaddr_in *)peer;
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)peer;
@@ -108,7 +108,7 @@ static void print_peer(char *out, size_t size, const struct sockaddr_storage *pe
     }
 }
 
-static void fd_prepare(int fd, int64_t patience_ms)
+static void socket_set_options(int fd, int64_t patience_ms)
 {
     const unsigned patience = (unsigned)patience_ms;
     const int one = 1;
@@ -117,29 +117,29 @@ static void fd_prepare(int fd, int64_t patience_ms)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof(patience));
 }
 
-static void guest_receive(struct rpc_gate *gate, struct rpc_door *door, int fd,
+static void gate_accept_connection(struct rpc_gate *gate, struct rpc_tcp_listener *listener, int fd,
                           const struct sockaddr_storage *peer)
 {
     const struct rpc_origin origin = rpc_origin_of((const struct sockaddr *)peer);
-    struct rpc_guest *victim;
+    struct rpc_connection *victim;
     struct rpc_relay *relay;
     bool full;
 
     pthread_mutex_lock(&gate->lock);
     gate->report.accepted++;
-    victim = rpc_guests_in_the_way(&gate->guests, &origin, &full);
+    victim = rpc_connections_find_victim(&gate->connections, &origin, &full);
     if (full) {
         gate->report.refused++;
-        gate->door_shut = true;
+        gate->refused_agent = true;
     } else {
         if (victim)
             gate_evict(gate, victim);
-        relay = relay_open(gate, door, fd);
-        print_peer(relay->address, sizeof(relay->address), peer);
+        relay = relay_open(gate, listener, fd);
+        peer_print(relay->address, sizeof(relay->address), peer);
         relay->since_ms = clock_boot_ms();
-        rpc_guests_add(&gate->guests, &relay->guest, &origin);
-        fd_prepare(fd, 2 * SILENCE_MS);
-        if (!end_set(gate, &relay->tcp, EPOLLIN))
+        rpc_connections_add(&gate->connections, &relay->connection, &origin);
+        socket_set_options(fd, 2 * SILENCE_MS);
+        if (!gate_socket_set_events(gate, &relay->tcp, EPOLLIN))
             relay_close(relay, true);
         fd = -1;
     }
@@ -149,7 +149,7 @@ static void guest_receive(struct rpc_gate *gate, struct rpc_door *door, int fd,
 
 /* Out of descriptors: the spare one is given up for a moment to take the connection and close it, or the
  * thread would spin on it. */
-static void guest_turn_away(struct rpc_gate *gate, int listener)
+static void gate_refuse_connection(struct rpc_gate *gate, int listener)
 {
     int fd;
 
@@ -159,21 +159,21 @@ static void guest_turn_away(struct rpc_gate *gate, int listener)
     gate->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     pthread_mutex_lock(&gate->lock);
     gate->report.refused++;
-    gate->door_shut = true;
+    gate->refused_agent = true;
     pthread_mutex_unlock(&gate->lock);
 }
 
-static void door_accept(struct rpc_gate *gate, const struct rpc_end *end)
+static void tcp_listener_accept(struct rpc_gate *gate, const struct rpc_gate_socket *sock)
 {
-    for (int i = 0; i < ACCEPTS && end->fd >= 0; i++) {
+    for (int i = 0; i < ACCEPTS && sock->fd >= 0; i++) {
         struct sockaddr_storage peer = {0};
         socklen_t size = sizeof(peer);
-        const int fd = accept4(end->fd, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        const int fd = accept4(sock->fd, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd >= 0)
-            guest_receive(gate, end->owner, fd, &peer);
+            gate_accept_connection(gate, sock->owner, fd, &peer);
         else if (errno == EMFILE || errno == ENFILE)
-            guest_turn_away(gate, end->fd);
+            gate_refuse_connection(gate, sock->fd);
         else if (errno != EINTR && errno != ECONNABORTED)
             return;
     }
@@ -188,42 +188,42 @@ static void relay_end(struct rpc_relay *relay, bool reset)
     pthread_mutex_unlock(&relay->gate->lock);
 }
 
-static void relay_first(struct rpc_relay *relay)
+static void relay_begin(struct rpc_relay *relay)
 {
     struct rpc_gate *gate = relay->gate;
     enum rpc_stage stage;
 
-    if (!relay_listen(relay, &stage)) {
+    if (!relay_read_first(relay, &stage)) {
         relay_end(relay, false);
         return;
     }
-    if (stage == relay->guest.stage)
+    if (stage == relay->connection.stage)
         return;
     if (stage == RPC_SPOKEN)
-        end_set(gate, &relay->tcp, 0);
+        gate_socket_set_events(gate, &relay->tcp, 0);
     pthread_mutex_lock(&gate->lock);
-    rpc_guests_move(&gate->guests, &relay->guest, stage);
+    rpc_connections_move(&gate->connections, &relay->connection, stage);
     pthread_mutex_unlock(&gate->lock);
 }
 
-static void relay_turn(struct rpc_relay *relay, const struct rpc_end *end, uint32_t events, int64_t now)
+static void relay_handle_events(struct rpc_relay *relay, const struct rpc_gate_socket *sock, uint32_t events, int64_t now)
 {
     const bool in = events & (EPOLLIN | EPOLLHUP | EPOLLERR), out = events & EPOLLOUT;
-    const bool client = end->kind == RPC_END_TCP;
+    const bool client = sock->kind == RPC_SOCKET_TCP;
 
-    if (relay->is_dead)
+    if (relay->is_closed)
         return;
-    if (end->kind == RPC_END_TCP && (events & (EPOLLHUP | EPOLLERR)))
+    if (sock->kind == RPC_SOCKET_TCP && (events & (EPOLLHUP | EPOLLERR)))
         relay_end(relay, false); /* nobody is there any more to read an answer */
     else if (relay->back.fd < 0)
-        relay_first(relay);
+        relay_begin(relay);
     else if (!relay_carry(relay, client ? in : out, client ? out : in, now))
         relay_end(relay, !relay->down.eof);
 }
 
 /* ---- handing over ---- */
 
-static void handovers_fill(struct rpc_gate *gate, int64_t now)
+static void gate_refill_handovers(struct rpc_gate *gate, int64_t now)
 {
     gate->handovers += (double)(now - gate->filled_ms) * HANDOVERS_RATE / 1000;
     gate->filled_ms = now;
@@ -232,13 +232,13 @@ static void handovers_fill(struct rpc_gate *gate, int64_t now)
 }
 
 /* Room among those that gRPC has and that were not admitted yet. */
-static bool tried_make_room(struct rpc_gate *gate, int64_t now)
+static bool gate_make_tried_room(struct rpc_gate *gate, int64_t now)
 {
-    struct rpc_guest *first;
+    struct rpc_connection *first;
 
-    if (gate->guests.count[RPC_TRIED] < TRIED_MOST)
+    if (gate->connections.count[RPC_TRIED] < TRIED_MOST)
         return true;
-    first = rpc_guests_first_of_most(&gate->guests, RPC_TRIED);
+    first = rpc_connections_first_of_largest(&gate->connections, RPC_TRIED);
     const struct rpc_relay *relay = (const struct rpc_relay *)first;
     if (!relay->refused && now - relay->since_ms < GRACE_MS)
         return false;
@@ -247,23 +247,23 @@ static bool tried_make_room(struct rpc_gate *gate, int64_t now)
 }
 
 /* Under the lock. */
-static struct rpc_relay *relay_next(struct rpc_gate *gate, int64_t now)
+static struct rpc_relay *gate_hand_over_next(struct rpc_gate *gate, int64_t now)
 {
     struct rpc_relay *relay;
 
-    if (gate->handovers < 1 || gate->guests.count[RPC_SPOKEN] == 0 || !tried_make_room(gate, now))
+    if (gate->handovers < 1 || gate->connections.count[RPC_SPOKEN] == 0 || !gate_make_tried_room(gate, now))
         return NULL;
-    relay = (struct rpc_relay *)rpc_guests_next(&gate->guests);
-    const enum relay_handed handed = relay_hand(relay, now);
-    if (handed == RELAY_LATER)
+    relay = (struct rpc_relay *)rpc_connections_next_to_hand_over(&gate->connections);
+    const enum relay_handover handover = relay_hand_over(relay, now);
+    if (handover == RELAY_LATER)
         return NULL;
-    if (handed == RELAY_FAILED) {
-        gate_say(gate, relay, "no way to gRPC");
+    if (handover == RELAY_FAILED) {
+        gate_log_drop(gate, relay, "no way to gRPC");
         relay_close(relay, true);
         return relay;
     }
-    gate->handovers -= relay_cost(relay);
-    rpc_guests_move(&gate->guests, &relay->guest, RPC_TRIED);
+    gate->handovers -= relay_handover_cost(relay);
+    rpc_connections_move(&gate->connections, &relay->connection, RPC_TRIED);
     return relay;
 }
 
@@ -273,10 +273,10 @@ static void gate_hand_over(struct rpc_gate *gate, int64_t now)
 
     do {
         pthread_mutex_lock(&gate->lock);
-        handovers_fill(gate, now);
-        relay = relay_next(gate, now);
+        gate_refill_handovers(gate, now);
+        relay = gate_hand_over_next(gate, now);
         pthread_mutex_unlock(&gate->lock);
-        if (relay && !relay->is_dead && !relay_carry(relay, true, true, now))
+        if (relay && !relay->is_closed && !relay_carry(relay, true, true, now))
             relay_end(relay, true);
     } while (relay);
 }
@@ -285,41 +285,41 @@ static void gate_hand_over(struct rpc_gate *gate, int64_t now)
 
 /* Connections that wait in the kernel because there is no more room for them are dialled again by their
  * clients much later. */
-static bool door_overflows(const struct rpc_door *door)
+static bool tcp_listener_overflows(const struct rpc_tcp_listener *listener)
 {
     struct tcp_info info;
 
-    for (size_t i = 0; i < door->end_count; i++) {
+    for (size_t i = 0; i < listener->socket_count; i++) {
         socklen_t size = sizeof(info);
         /* of a listening socket: how many wait to be accepted, and how many may */
-        if (door->ends[i].fd >= 0 && getsockopt(door->ends[i].fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+        if (listener->sockets[i].fd >= 0 && getsockopt(listener->sockets[i].fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
             info.tcpi_sacked && info.tcpi_unacked >= info.tcpi_sacked)
             return true;
     }
     return false;
 }
 
-static bool watched_look(struct rpc_gate *gate, int64_t now)
+static bool gate_check_unread(struct rpc_gate *gate, int64_t now)
 {
     bool unread = false;
 
-    for (struct rpc_relay *relay = gate->watched, *next; relay; relay = next) {
-        next = relay->watch_next;
+    for (struct rpc_relay *relay = gate->tracked, *next; relay; relay = next) {
+        next = relay->tracked_next;
         if (relay->up.len && relay->back.fd >= 0 && !relay_carry(relay, true, false, now)) {
             relay_end(relay, true);
             continue;
         }
-        if (relay_watch_more(relay, now) && atomic_load(&relay->admitted) &&
+        if (relay_is_unread(relay, now) && atomic_load(&relay->admitted) &&
             now - relay->unread_ms < UNREAD_MOST_MS)
             unread = true;
     }
     return unread;
 }
 
-static void gate_walk(struct rpc_gate *gate, int64_t now)
+static void gate_check_timeouts(struct rpc_gate *gate, int64_t now)
 {
     for (struct rpc_relay *relay = gate->relays, *next; relay; relay = next) {
-        const enum rpc_stage stage = relay->guest.stage;
+        const enum rpc_stage stage = relay->connection.stage;
         next = relay->next;
         if ((stage == RPC_SILENT && now - relay->since_ms > SILENCE_MS) ||
             (stage == RPC_GREETED && now - relay->since_ms > IDLE_MS)) {
@@ -329,36 +329,36 @@ static void gate_walk(struct rpc_gate *gate, int64_t now)
             relay_close(relay, true);
         }
     }
-    gate->walked_ms = now;
+    gate->timeouts_ms = now;
 }
 
-static void gate_look(struct rpc_gate *gate, int64_t now)
+static void gate_check(struct rpc_gate *gate, int64_t now)
 {
-    const bool unread = watched_look(gate, now);
+    const bool unread = gate_check_unread(gate, now);
 
     pthread_mutex_lock(&gate->lock);
-    const int64_t passed = now - gate->looked_ms;
-    for (const struct rpc_door *door = gate->doors; door; door = door->next)
-        gate->door_shut |= door_overflows(door);
+    const int64_t passed = now - gate->checked_ms;
+    for (const struct rpc_tcp_listener *listener = gate->listeners; listener; listener = listener->next)
+        gate->refused_agent |= tcp_listener_overflows(listener);
     if (passed > RPC_GATE_LATE_MS || unread)
         gate->report.deaf_ms += passed;
-    else if (gate->door_shut)
+    else if (gate->refused_agent)
         gate->report.shut_ms += passed;
-    gate->door_shut = false;
-    gate->looked_ms = now;
-    if (now - gate->walked_ms >= WALK_MS)
-        gate_walk(gate, now);
+    gate->refused_agent = false;
+    gate->checked_ms = now;
+    if (now - gate->timeouts_ms >= TIMEOUTS_MS)
+        gate_check_timeouts(gate, now);
     pthread_mutex_unlock(&gate->lock);
 }
 
 /* ---- the end ---- */
 
-static void doors_close(struct rpc_gate *gate)
+static void tcp_listeners_close(struct rpc_gate *gate)
 {
-    gate->doors_closed = true;
-    for (struct rpc_door *door = gate->doors; door; door = door->next)
-        for (size_t i = 0; i < door->end_count; i++)
-            close_fd(&door->ends[i].fd);
+    gate->listeners_closed = true;
+    for (struct rpc_tcp_listener *listener = gate->listeners; listener; listener = listener->next)
+        for (size_t i = 0; i < listener->socket_count; i++)
+            close_fd(&listener->sockets[i].fd);
     pthread_mutex_lock(&gate->lock);
     for (struct rpc_relay *relay = gate->relays, *next; relay; relay = next) {
         next = relay->next;
@@ -370,8 +370,8 @@ static void doors_close(struct rpc_gate *gate)
 
 static bool gate_over(struct rpc_gate *gate, int64_t now)
 {
-    if (atomic_load(&gate->shut) && !gate->doors_closed)
-        doors_close(gate);
+    if (atomic_load(&gate->shut) && !gate->listeners_closed)
+        tcp_listeners_close(gate);
     if (!atomic_load(&gate->stop))
         return false;
     if (!gate->stop_ms)
@@ -379,27 +379,27 @@ static bool gate_over(struct rpc_gate *gate, int64_t now)
     return !gate->relays || now - gate->stop_ms > LINGER_MS;
 }
 
-static void dead_bury(struct rpc_gate *gate)
+static void gate_free_closed(struct rpc_gate *gate)
 {
-    while (gate->dead) {
-        struct rpc_relay *relay = gate->dead;
-        gate->dead = relay->next;
+    while (gate->closed) {
+        struct rpc_relay *relay = gate->closed;
+        gate->closed = relay->next;
         relay_free(relay);
     }
 }
 
-static void gate_turn(struct rpc_gate *gate, const struct epoll_event *events, int count, int64_t now)
+static void gate_handle_events(struct rpc_gate *gate, const struct epoll_event *events, int count, int64_t now)
 {
     for (int i = 0; i < count; i++) {
-        const struct rpc_end *end = events[i].data.ptr;
+        const struct rpc_gate_socket *sock = events[i].data.ptr;
         uint64_t sink;
 
-        if (end->kind == RPC_END_LISTENER)
-            door_accept(gate, end);
-        else if (end->kind == RPC_END_WAKE)
-            BUG_ON(read(end->fd, &sink, sizeof(sink)) < 0 && errno != EAGAIN);
+        if (sock->kind == RPC_SOCKET_LISTENER)
+            tcp_listener_accept(gate, sock);
+        else if (sock->kind == RPC_SOCKET_WAKE)
+            BUG_ON(read(sock->fd, &sink, sizeof(sink)) < 0 && errno != EAGAIN);
         else
-            relay_turn(end->owner, end, events[i].events, now);
+            relay_handle_events(sock->owner, sock, events[i].events, now);
     }
 }
 
@@ -409,23 +409,23 @@ void *gate_run(void *user)
     struct epoll_event events[EVENTS];
     int64_t now = clock_boot_ms();
 
-    gate->filled_ms = gate->walked_ms = now;
+    gate->filled_ms = gate->timeouts_ms = now;
     while (!gate_over(gate, now)) {
-        const int64_t wait = gate->looked_ms + LOOK_MS - now;
+        const int64_t wait = gate->checked_ms + CHECK_MS - now;
         const int count = epoll_wait(gate->epoll, events, EVENTS, wait > 0 ? (int)wait : 0);
 
         BUG_ON(count < 0 && errno != EINTR);
         now = clock_boot_ms();
-        gate_turn(gate, events, count, now);
+        gate_handle_events(gate, events, count, now);
         gate_hand_over(gate, now);
-        if (now - gate->looked_ms >= LOOK_MS)
-            gate_look(gate, now);
-        dead_bury(gate);
+        if (now - gate->checked_ms >= CHECK_MS)
+            gate_check(gate, now);
+        gate_free_closed(gate);
     }
     pthread_mutex_lock(&gate->lock);
     while (gate->relays)
         relay_close(gate->relays, false);
     pthread_mutex_unlock(&gate->lock);
-    dead_bury(gate);
+    gate_free_closed(gate);
     return NULL;
 }

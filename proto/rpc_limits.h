@@ -4,20 +4,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The maximum numbers of connections to a server's TCP ports. 0: the default. A stranger is a connection
- * without an admitted call. Admitted connections are never dropped for others. */
+/* The maximum numbers of connections to a server's TCP ports. 0: the default. An unauthenticated connection
+ * is one without an admitted call. Admitted connections are never dropped for others. */
 struct rpc_limits {
     size_t total;                 /* a third of the descriptors */
     size_t per_address;           /* as total */
-    size_t strangers;             /* 2048, at most a third of total */
-    size_t strangers_per_address; /* half of strangers */
+    size_t unauthenticated;             /* 2048, at most a third of total */
+    size_t unauthenticated_per_address; /* half of unauthenticated */
 };
 
 /* Counters of the TCP ports. An address is an IPv4 address or an IPv6 /64 network. */
 struct rpc_traffic {
-    size_t connections, strangers;
+    size_t connections, unauthenticated;
     uint64_t accepted;
-    uint64_t evicted; /* strangers that were dropped for a new connection */
+    uint64_t evicted; /* unauthenticated connections that were dropped for a new connection */
     uint64_t refused; /* new connections: none could be evicted for them, or no descriptor was left */
     uint64_t foreign; /* spoke another protocol */
     uint64_t silent;  /* said nothing in time */

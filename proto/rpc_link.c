@@ -16,7 +16,7 @@
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_LAST_MS 1000
 
-static grpc_arg arg_int(const char *key, int64_t value)
+static grpc_arg channel_arg_int(const char *key, int64_t value)
 {
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = (int)value};
 }
@@ -27,21 +27,21 @@ static grpc_channel *channel_make(const char *target, const struct rpc_channel_o
     int64_t keepalive = o->keepalive_ms ? o->keepalive_ms : KEEPALIVE_MS;
     int64_t timeout = o->keepalive_timeout_ms ? o->keepalive_timeout_ms : KEEPALIVE_MS;
     grpc_arg list[] = {
-        arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, o->max_receive ? (int64_t)o->max_receive : MAX_RECEIVE),
-        arg_int(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
-        arg_int(GRPC_ARG_ENABLE_HTTP_PROXY, 0), /* http_proxy would be honoured even for 127.0.0.1 */
-        arg_int(GRPC_ARG_ENABLE_RETRIES, 0),    /* ours know which calls are idempotent */
-        arg_int(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
-        arg_int(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000),
-        arg_int(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
-        arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive),
-        arg_int(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout),
-        arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
-        arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
-        arg_int(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, BACKOFF_FIRST_MS),
-        arg_int(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_MS),
-        arg_int(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, BACKOFF_LAST_MS),
-        arg_int(GRPC_ARG_ENABLE_CHANNELZ, 0),
+        channel_arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, o->max_receive ? (int64_t)o->max_receive : MAX_RECEIVE),
+        channel_arg_int(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
+        channel_arg_int(GRPC_ARG_ENABLE_HTTP_PROXY, 0), /* http_proxy would be honoured even for 127.0.0.1 */
+        channel_arg_int(GRPC_ARG_ENABLE_RETRIES, 0),    /* ours know which calls are idempotent */
+        channel_arg_int(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
+        channel_arg_int(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000),
+        channel_arg_int(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
+        channel_arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive),
+        channel_arg_int(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout),
+        channel_arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
+        channel_arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+        channel_arg_int(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, BACKOFF_FIRST_MS),
+        channel_arg_int(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_MS),
+        channel_arg_int(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, BACKOFF_LAST_MS),
+        channel_arg_int(GRPC_ARG_ENABLE_CHANNELZ, 0),
         {.type = GRPC_ARG_STRING,
          .key = (char *)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
          .value.string = (char *)(o->tls_name ? o->tls_name : "")},
@@ -187,33 +187,33 @@ void rpc_link_headers(const struct rpc_link *link, grpc_op *op, grpc_metadata *t
     op->data.send_initial_metadata.metadata = token;
 }
 
-void rpc_end_init(struct rpc_end *end)
+void rpc_result_init(struct rpc_result *result)
 {
-    memset(end, 0, sizeof(*end));
-    grpc_metadata_array_init(&end->headers);
-    grpc_metadata_array_init(&end->trailers);
-    end->text = grpc_empty_slice();
+    memset(result, 0, sizeof(*result));
+    grpc_metadata_array_init(&result->headers);
+    grpc_metadata_array_init(&result->trailers);
+    result->text = grpc_empty_slice();
 }
 
-void rpc_end_ops(struct rpc_end *end, grpc_op ops[2])
+void rpc_result_ops(struct rpc_result *result, grpc_op ops[2])
 {
     ops[0].op = GRPC_OP_RECV_INITIAL_METADATA;
-    ops[0].data.recv_initial_metadata.recv_initial_metadata = &end->headers;
+    ops[0].data.recv_initial_metadata.recv_initial_metadata = &result->headers;
     ops[1].op = GRPC_OP_RECV_STATUS_ON_CLIENT;
-    ops[1].data.recv_status_on_client.trailing_metadata = &end->trailers;
-    ops[1].data.recv_status_on_client.status = &end->status;
-    ops[1].data.recv_status_on_client.status_details = &end->text;
+    ops[1].data.recv_status_on_client.trailing_metadata = &result->trailers;
+    ops[1].data.recv_status_on_client.status = &result->status;
+    ops[1].data.recv_status_on_client.status_details = &result->text;
 }
 
-enum err_code rpc_end_read(const struct rpc_end *end, bool asked, struct err *e)
+enum err_code rpc_result_read(const struct rpc_result *result, bool asked, struct err *e)
 {
-    return rpc_status_of_call((int)end->status, (const char *)GRPC_SLICE_START_PTR(end->text),
-                              GRPC_SLICE_LENGTH(end->text), asked, e);
+    return rpc_status_of_call((int)result->status, (const char *)GRPC_SLICE_START_PTR(result->text),
+                              GRPC_SLICE_LENGTH(result->text), asked, e);
 }
 
-void rpc_end_release(struct rpc_end *end)
+void rpc_result_release(struct rpc_result *result)
 {
-    grpc_metadata_array_destroy(&end->headers);
-    grpc_metadata_array_destroy(&end->trailers);
-    grpc_slice_unref(end->text);
+    grpc_metadata_array_destroy(&result->headers);
+    grpc_metadata_array_destroy(&result->trailers);
+    grpc_slice_unref(result->text);
 }

@@ -25,15 +25,15 @@ static struct rpc_relay **relay_slot(struct rpc_gate *gate, uint64_t number)
     return &gate->table[number & (RPC_GATE_TABLE - 1)];
 }
 
-struct rpc_relay *relay_open(struct rpc_gate *gate, struct rpc_door *door, int fd)
+struct rpc_relay *relay_open(struct rpc_gate *gate, struct rpc_tcp_listener *listener, int fd)
 {
     struct rpc_relay *relay = xcalloc(1, sizeof(*relay)), **slot;
 
     relay->gate = gate;
-    relay->door = door;
+    relay->listener = listener;
     relay->number = ++gate->last_number;
-    relay->tcp = (struct rpc_end){.kind = RPC_END_TCP, .fd = fd, .owner = relay};
-    relay->back = (struct rpc_end){.kind = RPC_END_BACK, .fd = -1, .owner = relay};
+    relay->tcp = (struct rpc_gate_socket){.kind = RPC_SOCKET_TCP, .fd = fd, .owner = relay};
+    relay->back = (struct rpc_gate_socket){.kind = RPC_SOCKET_BACK, .fd = -1, .owner = relay};
     relay->next = gate->relays;
     if (relay->next)
         relay->next->prev = relay;
@@ -44,37 +44,37 @@ struct rpc_relay *relay_open(struct rpc_gate *gate, struct rpc_door *door, int f
     return relay;
 }
 
-void relay_watch(struct rpc_relay *relay, bool wanted)
+void relay_track_unread(struct rpc_relay *relay, bool wanted)
 {
     struct rpc_gate *gate = relay->gate;
 
-    if (relay->watched == wanted)
+    if (relay->tracked == wanted)
         return;
-    relay->watched = wanted;
+    relay->tracked = wanted;
     if (wanted) {
-        relay->watch_prev = NULL;
-        relay->watch_next = gate->watched;
-        if (gate->watched)
-            gate->watched->watch_prev = relay;
-        gate->watched = relay;
+        relay->tracked_prev = NULL;
+        relay->tracked_next = gate->tracked;
+        if (gate->tracked)
+            gate->tracked->tracked_prev = relay;
+        gate->tracked = relay;
         return;
     }
-    if (relay->watch_next)
-        relay->watch_next->watch_prev = relay->watch_prev;
-    if (relay->watch_prev)
-        relay->watch_prev->watch_next = relay->watch_next;
+    if (relay->tracked_next)
+        relay->tracked_next->tracked_prev = relay->tracked_prev;
+    if (relay->tracked_prev)
+        relay->tracked_prev->tracked_next = relay->tracked_next;
     else
-        gate->watched = relay->watch_next;
+        gate->tracked = relay->tracked_next;
 }
 
 /* A process that was forked and has not yet called exec holds a copy of the descriptor. Until it does, the kernel keeps
  * the entry of a closed descriptor and reports events for it, and its data is a relay that may be freed by then. So
  * the entry is removed before the descriptor is closed. */
-static void end_close(struct rpc_gate *gate, struct rpc_end *end)
+static void gate_socket_close(struct rpc_gate *gate, struct rpc_gate_socket *sock)
 {
-    if (end->fd >= 0)
-        epoll_ctl(gate->epoll, EPOLL_CTL_DEL, end->fd, NULL);
-    close_fd(&end->fd);
+    if (sock->fd >= 0)
+        epoll_ctl(gate->epoll, EPOLL_CTL_DEL, sock->fd, NULL);
+    close_fd(&sock->fd);
 }
 
 void relay_close(struct rpc_relay *relay, bool reset)
@@ -83,15 +83,15 @@ void relay_close(struct rpc_relay *relay, bool reset)
     struct rpc_relay **slot = relay_slot(gate, relay->number);
     const struct linger at_once = {.l_onoff = 1};
 
-    if (relay->is_dead)
+    if (relay->is_closed)
         return;
-    relay->is_dead = true;
+    relay->is_closed = true;
     if (reset) /* leaves nothing of it in the kernel either */
         setsockopt(relay->tcp.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-    end_close(gate, &relay->tcp);
-    end_close(gate, &relay->back);
-    relay_watch(relay, false);
-    rpc_guests_remove(&gate->guests, &relay->guest);
+    gate_socket_close(gate, &relay->tcp);
+    gate_socket_close(gate, &relay->back);
+    relay_track_unread(relay, false);
+    rpc_connections_remove(&gate->connections, &relay->connection);
     while (*slot != relay)
         slot = &(*slot)->chain;
     *slot = relay->chain;
@@ -101,8 +101,8 @@ void relay_close(struct rpc_relay *relay, bool reset)
         relay->prev->next = relay->next;
     else
         gate->relays = relay->next;
-    relay->next = gate->dead; /* events of this turn may still name it */
-    gate->dead = relay;
+    relay->next = gate->closed; /* events of this turn may still name it */
+    gate->closed = relay;
 }
 
 void relay_free(struct rpc_relay *relay)
@@ -132,12 +132,12 @@ static void pipe_keep(struct rpc_pipe *p, const uint8_t *data, size_t len, size_
 }
 
 /* Bytes read; 0: none now, or *eof. */
-static size_t end_read(const struct rpc_end *end, void *out, size_t room, bool *eof)
+static size_t gate_socket_read(const struct rpc_gate_socket *sock, void *out, size_t room, bool *eof)
 {
     ssize_t got;
 
     do
-        got = recv(end->fd, out, room, 0);
+        got = recv(sock->fd, out, room, 0);
     while (got < 0 && errno == EINTR);
     if (got == 0 || (got < 0 && errno != EAGAIN))
         *eof = true;
@@ -145,7 +145,7 @@ static size_t end_read(const struct rpc_end *end, void *out, size_t room, bool *
 }
 
 /* Bytes written; false: the other side has closed. */
-static bool end_write(const struct rpc_end *end, const uint8_t *data, size_t len, size_t *sent)
+static bool gate_socket_write(const struct rpc_gate_socket *sock, const uint8_t *data, size_t len, size_t *sent)
 {
     ssize_t put;
 
@@ -153,7 +153,7 @@ static bool end_write(const struct rpc_end *end, const uint8_t *data, size_t len
     if (!len)
         return true;
     do
-        put = send(end->fd, data, len, MSG_NOSIGNAL);
+        put = send(sock->fd, data, len, MSG_NOSIGNAL);
     while (put < 0 && errno == EINTR);
     if (put > 0)
         *sent = (size_t)put;
@@ -165,12 +165,12 @@ static bool relay_abuse(struct rpc_relay *relay, uint64_t *counter, const char *
     pthread_mutex_lock(&relay->gate->lock);
     ++*counter;
     pthread_mutex_unlock(&relay->gate->lock);
-    gate_say(relay->gate, relay, why);
+    gate_log_drop(relay->gate, relay, why);
     return false;
 }
 
 /* One piece to gRPC. *more: there may be another. */
-static bool relay_up(struct rpc_relay *relay, int64_t now, bool *more)
+static bool relay_forward_up(struct rpc_relay *relay, int64_t now, bool *more)
 {
     struct rpc_gate *gate = relay->gate;
     struct rpc_pipe *p = &relay->up;
@@ -180,20 +180,20 @@ static bool relay_up(struct rpc_relay *relay, int64_t now, bool *more)
 
     *more = false;
     if (!len && !p->eof) {
-        len = end_read(&relay->tcp, gate->scratch, RPC_GATE_SCRATCH, &p->eof);
+        len = gate_socket_read(&relay->tcp, gate->scratch, RPC_GATE_SCRATCH, &p->eof);
         data = gate->scratch;
         *more = len == RPC_GATE_SCRATCH;
     }
     if (!len)
         return true;
-    const enum rpc_frames_verdict verdict = rpc_frames_feed(
+    const enum rpc_frames_action action = rpc_frames_feed(
         &relay->frames, data + p->ready, len - p->ready, atomic_load(&relay->admitted), now, &passed, &why);
-    if (verdict == RPC_FRAMES_ABUSE)
+    if (action == RPC_FRAMES_ABUSE)
         return relay_abuse(relay, &gate->report.abusive, why);
-    if (verdict == RPC_FRAMES_FOREIGN)
+    if (action == RPC_FRAMES_FOREIGN)
         return relay_abuse(relay, &gate->report.foreign, "another protocol");
     const size_t ready = p->ready + passed;
-    if (!end_write(&relay->back, data, ready, &sent)) { /* gRPC has hung up: what it said last still counts */
+    if (!gate_socket_write(&relay->back, data, ready, &sent)) { /* gRPC has hung up: what it said last still counts */
         p->eof = true;
         pipe_keep(p, data, len, len, len);
         *more = false;
@@ -205,13 +205,13 @@ static bool relay_up(struct rpc_relay *relay, int64_t now, bool *more)
         relay->unread_ms = 0;
     }
     if (sent || p->len)
-        relay_watch(relay, true);
+        relay_track_unread(relay, true);
     *more = *more && !p->len;
     return true;
 }
 
 /* One piece to the client. */
-static bool relay_down(struct rpc_relay *relay, bool *more)
+static bool relay_forward_down(struct rpc_relay *relay, bool *more)
 {
     struct rpc_gate *gate = relay->gate;
     struct rpc_pipe *p = &relay->down;
@@ -220,13 +220,13 @@ static bool relay_down(struct rpc_relay *relay, bool *more)
 
     *more = false;
     if (!len && !p->eof) {
-        len = end_read(&relay->back, gate->scratch, RPC_GATE_SCRATCH, &p->eof);
+        len = gate_socket_read(&relay->back, gate->scratch, RPC_GATE_SCRATCH, &p->eof);
         data = gate->scratch;
         *more = len == RPC_GATE_SCRATCH;
     }
     if (!len)
         return true;
-    if (!end_write(&relay->tcp, data, len, &sent))
+    if (!gate_socket_write(&relay->tcp, data, len, &sent))
         return false;
     pipe_keep(p, data, len, len, sent);
     *more = *more && !p->len;
@@ -241,15 +241,15 @@ static bool relay_interest(struct rpc_relay *relay)
     const uint32_t back =
         (!down->len && !down->eof ? (uint32_t)EPOLLIN : 0) | (up->ready ? (uint32_t)EPOLLOUT : 0);
 
-    return end_set(relay->gate, &relay->tcp, tcp) && end_set(relay->gate, &relay->back, back);
+    return gate_socket_set_events(relay->gate, &relay->tcp, tcp) && gate_socket_set_events(relay->gate, &relay->back, back);
 }
 
 bool relay_carry(struct rpc_relay *relay, bool up, bool down, int64_t now)
 {
     for (int i = 0; i < TURNS && (up || down); i++) {
-        if (up && !relay_up(relay, now, &up))
+        if (up && !relay_forward_up(relay, now, &up))
             return false;
-        if (down && !relay_down(relay, &down))
+        if (down && !relay_forward_down(relay, &down))
             return false;
     }
     if (relay->down.eof && !relay->down.len)
@@ -275,16 +275,16 @@ static bool relay_greet(const struct rpc_relay *relay)
     return send(relay->tcp.fd, settings, sizeof(settings), MSG_NOSIGNAL) == sizeof(settings);
 }
 
-bool relay_listen(struct rpc_relay *relay, enum rpc_stage *stage)
+bool relay_read_first(struct rpc_relay *relay, enum rpc_stage *stage)
 {
     struct rpc_pipe *p = &relay->up;
-    const bool tls = relay->door->tls;
+    const bool tls = relay->listener->tls;
     uint8_t first[FIRST_BYTES];
     bool eof = false, enough;
 
     if (p->len)
         memcpy(first, p->data, p->len);
-    const size_t got = end_read(&relay->tcp, first + p->len, sizeof(first) - p->len, &eof);
+    const size_t got = gate_socket_read(&relay->tcp, first + p->len, sizeof(first) - p->len, &eof);
     const size_t len = p->len + got;
     if (eof)
         return false;
@@ -299,44 +299,44 @@ bool relay_listen(struct rpc_relay *relay, enum rpc_stage *stage)
     if (!enough)
         return true;
     *stage = tls || len == sizeof(first) || rpc_frames_asks(first, len) ? RPC_SPOKEN : RPC_GREETED;
-    return tls || relay->guest.stage != RPC_SILENT || relay_greet(relay);
+    return tls || relay->connection.stage != RPC_SILENT || relay_greet(relay);
 }
 
 /* The path of gRPC's socket is the gate's own, so is the directory around it. */
-static enum relay_handed back_connect(const struct rpc_relay *relay, int fd)
+static enum relay_handover back_connect(const struct rpc_relay *relay, int fd)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX}, to = {.sun_family = AF_UNIX};
     const int len = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "%s%llu-%s", relay->gate->prefix,
                              (unsigned long long)relay->number, relay->address);
     const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
 
-    snprintf(to.sun_path, sizeof(to.sun_path), "%s", relay->door->path);
+    snprintf(to.sun_path, sizeof(to.sun_path), "%s", relay->listener->path);
     if (bind(fd, (const struct sockaddr *)&name, size))
         return RELAY_FAILED;
     if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0)
-        return RELAY_HANDED;
+        return RELAY_HANDED_OVER;
     return errno == EAGAIN ? RELAY_LATER : RELAY_FAILED; /* gRPC has many to accept */
 }
 
-enum relay_handed relay_hand(struct rpc_relay *relay, int64_t now)
+enum relay_handover relay_hand_over(struct rpc_relay *relay, int64_t now)
 {
     CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
         return RELAY_LATER;
-    const enum relay_handed handed = back_connect(relay, fd);
-    if (handed != RELAY_HANDED)
-        return handed;
+    const enum relay_handover handover = back_connect(relay, fd);
+    if (handover != RELAY_HANDED_OVER)
+        return handover;
     relay->back.fd = fd;
     fd = -1;
     relay->since_ms = now;
-    rpc_frames_init(&relay->frames, relay->door->tls, now);
-    return RELAY_HANDED;
+    rpc_frames_init(&relay->frames, relay->listener->tls, now);
+    return RELAY_HANDED_OVER;
 }
 
 /* ---- looked at from time to time ---- */
 
-bool relay_watch_more(struct rpc_relay *relay, int64_t now)
+bool relay_is_unread(struct rpc_relay *relay, int64_t now)
 {
     int unread = 0;
     const bool known = relay->back.fd >= 0 && ioctl(relay->back.fd, SIOCOUTQ, &unread) == 0;
@@ -348,6 +348,6 @@ bool relay_watch_more(struct rpc_relay *relay, int64_t now)
         relay->unread_ms = now;
     relay->fed = false;
     if (!unread && !relay->up.len)
-        relay_watch(relay, false);
+        relay_track_unread(relay, false);
     return relay->unread_ms != 0;
 }

@@ -20,7 +20,7 @@
 #define IDLE_MS 120000
 #define STREAMS_A_CONNECTION 1000
 
-static grpc_arg arg_int(const char *key, int64_t value)
+static grpc_arg server_arg_int(const char *key, int64_t value)
 {
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = (int)value};
 }
@@ -30,18 +30,18 @@ static grpc_server *server_make(const struct rpc_server_options *o)
     int64_t keepalive = o->keepalive_ms ? o->keepalive_ms : KEEPALIVE_MS;
     int64_t timeout = o->keepalive_timeout_ms ? o->keepalive_timeout_ms : KEEPALIVE_MS;
     grpc_arg list[] = {
-        arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, o->max_receive ? (int64_t)o->max_receive : MAX_RECEIVE),
-        arg_int(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION,
+        server_arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, o->max_receive ? (int64_t)o->max_receive : MAX_RECEIVE),
+        server_arg_int(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION,
                 0), /* a small message must not become a large one */
-        arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive),
-        arg_int(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout),
-        arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
-        arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
-        arg_int(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
-        arg_int(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS),
-        arg_int(GRPC_ARG_MAX_CONNECTION_IDLE_MS, IDLE_MS), /* a connection without calls holds a descriptor */
-        arg_int(GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS_A_CONNECTION),
-        arg_int(GRPC_ARG_ENABLE_CHANNELZ, 0),
+        server_arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive),
+        server_arg_int(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout),
+        server_arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
+        server_arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+        server_arg_int(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
+        server_arg_int(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS),
+        server_arg_int(GRPC_ARG_MAX_CONNECTION_IDLE_MS, IDLE_MS), /* a connection without calls holds a descriptor */
+        server_arg_int(GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS_A_CONNECTION),
+        server_arg_int(GRPC_ARG_ENABLE_CHANNELZ, 0),
     };
     grpc_channel_args args = {.num_args = ARRAY_LEN(list), .args = list};
 
@@ -170,7 +170,7 @@ static void grace_closed(uv_handle_t *handle)
     rpc_server_handle_closed(handle->data);
 }
 
-static void queue_closed(void *user)
+static void server_queue_closed(void *user)
 {
     rpc_server_handle_closed(user);
 }
@@ -182,7 +182,7 @@ static void server_try_end(struct rpc_server *server)
     grpc_server_destroy(server->grpc);
     server->grpc = NULL;
     uv_close((uv_handle_t *)&server->grace, grace_closed);
-    rpc_cq_close(&server->cq, queue_closed, server);
+    rpc_cq_close(&server->cq, server_queue_closed, server);
 }
 
 static void server_went_down(struct rpc_tag *tag, bool ok)
@@ -274,7 +274,7 @@ size_t rpc_server_calls(const struct rpc_server *server)
 void rpc_server_traffic(struct rpc_server *server, struct rpc_traffic *out)
 {
     if (server->gate)
-        rpc_gate_look(server->gate, out);
+        rpc_gate_take_traffic(server->gate, out);
     else
         *out = (struct rpc_traffic){0};
 }

@@ -6,7 +6,7 @@
 #include "proto/rpc_gate.h"
 #include "proto/rpc_server.h"
 
-/* The server's parts, for rpc_server.c (life), rpc_arrival.c and rpc_call.c (one call), rpc_listen.c (unix
+/* The server's parts, for rpc_server.c (life), rpc_call_accept.c and rpc_call.c (one call), rpc_listen.c (unix
  * sockets) and rpc_health.c.
  *
  * A call's life. It is armed (grpc_server_request_call) and arrives; its close notice is armed at once and
@@ -89,7 +89,7 @@ struct rpc_server {
     void *drained_user;
 };
 
-/* rpc_arrival.c */
+/* rpc_call_accept.c */
 void rpc_call_arm(struct rpc_server *server); /* one more call may arrive */
 
 /* rpc_call.c */

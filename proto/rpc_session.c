@@ -21,7 +21,7 @@ struct rpc_client {
     struct rpc_link link;
     struct rpc_cq *cq;
     struct rpc_client *beside; /* whose queue it is; NULL: ours */
-    unsigned guests;           /* clients beside us */
+    unsigned followers;           /* clients that share our queue */
     struct rpc_session *sessions;
     unsigned ending; /* sessions in their on_end */
     bool closing;
@@ -42,7 +42,7 @@ struct rpc_session {
     struct item *first, *last, *flying;
     size_t queued, limit;
     grpc_byte_buffer *incoming;
-    struct rpc_end end;
+    struct rpc_result result;
 };
 
 static void client_try_end(struct rpc_client *client);
@@ -86,10 +86,10 @@ static void session_home(struct rpc_session *session)
         session->prev->next = session->next;
     else
         client->sessions = session->next;
-    (void)rpc_end_read(&session->end, session->asked, &status);
+    (void)rpc_result_read(&session->result, session->asked, &status);
     if (session->incoming)
         grpc_byte_buffer_destroy(session->incoming);
-    rpc_end_release(&session->end);
+    rpc_result_release(&session->result);
     grpc_call_unref(session->grpc); /* before on_end, which may close the client */
     client->ending++;               /* on_end may close the client: not under our feet */
     session->events->on_end(session, &status, session->user);
@@ -202,7 +202,7 @@ static void session_ended(struct rpc_tag *tag, bool ok)
     session_home(session);
 }
 
-static void tag_init(struct rpc_tag *tag, struct rpc_session *session,
+static void session_tag_init(struct rpc_tag *tag, struct rpc_session *session,
                      void (*done)(struct rpc_tag *tag, bool ok))
 {
     tag->owner = session;
@@ -226,17 +226,17 @@ struct rpc_session *rpc_session_start(struct rpc_client *client, const ProtobufC
     session->user = user;
     session->limit = send_queue ? send_queue : SEND_QUEUE;
     session->grpc = rpc_link_call(&client->link, client->cq->queue, service, method, rpc_deadline(-1));
-    tag_init(&session->opened, session, session_opened);
-    tag_init(&session->headed, session, session_headed);
-    tag_init(&session->received, session, session_received);
-    tag_init(&session->sent, session, session_sent);
-    tag_init(&session->ended, session, session_ended);
+    session_tag_init(&session->opened, session, session_opened);
+    session_tag_init(&session->headed, session, session_headed);
+    session_tag_init(&session->received, session, session_received);
+    session_tag_init(&session->sent, session, session_sent);
+    session_tag_init(&session->ended, session, session_ended);
     session->next = client->sessions;
     if (session->next)
         session->next->prev = session;
     client->sessions = session;
-    rpc_end_init(&session->end);
-    rpc_end_ops(&session->end, end);
+    rpc_result_init(&session->result);
+    rpc_result_ops(&session->result, end);
     rpc_link_headers(&client->link, &open, &token, 0);
     session->sending = true; /* until the headers are out */
     session_start(session, &open, 1, &session->opened);
@@ -332,7 +332,7 @@ enum err_code rpc_client_open_beside(struct rpc_client **out, struct rpc_client 
         return e->code;
     client->cq = beside->cq;
     client->beside = beside;
-    beside->guests++;
+    beside->followers++;
     *out = client;
     return ERR_OK;
 }
@@ -347,7 +347,7 @@ static void client_gone(struct rpc_client *client)
         on_closed(user);
 }
 
-static void queue_closed(void *user)
+static void client_queue_closed(void *user)
 {
     struct rpc_client *client = user;
 
@@ -360,15 +360,15 @@ static void client_try_end(struct rpc_client *client)
 {
     struct rpc_client *beside = client->beside;
 
-    if (!client->closing || client->sessions || client->guests || client->ending || !client->link.grpc)
+    if (!client->closing || client->sessions || client->followers || client->ending || !client->link.grpc)
         return;
     rpc_link_close(&client->link);
     if (!beside) {
-        rpc_cq_close(client->cq, queue_closed, client);
+        rpc_cq_close(client->cq, client_queue_closed, client);
         return;
     }
     client_gone(client);
-    beside->guests--;
+    beside->followers--;
     client_try_end(beside);
 }
 

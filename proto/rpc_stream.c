@@ -16,7 +16,7 @@ struct rpc_stream {
     struct rpc_tag opened, sent, received, ended;
     bool opening, sending, receiving, has_ended; /* operations out; has_ended: status is in end */
     grpc_byte_buffer *incoming;
-    struct rpc_end end;
+    struct rpc_result result;
 };
 
 static void stream_wait(struct rpc_stream *stream, struct rpc_tag *tag, bool *out)
@@ -30,7 +30,7 @@ static void stream_wait(struct rpc_stream *stream, struct rpc_tag *tag, bool *ou
 static void stream_start(struct rpc_stream *stream, grpc_byte_buffer *request, unsigned flags)
 {
     grpc_metadata token;
-    grpc_op open[3] = {0}, end[2] = {0};
+    grpc_op open[3] = {0}, result[2] = {0};
     size_t count = 1;
 
     rpc_link_headers(&stream->channel->link, &open[0], &token, flags);
@@ -42,9 +42,9 @@ static void stream_start(struct rpc_stream *stream, grpc_byte_buffer *request, u
     }
     stream->opening = true;
     rpc_batch(stream->active.grpc, open, count, &stream->opened);
-    rpc_end_init(&stream->end);
-    rpc_end_ops(&stream->end, end);
-    rpc_batch(stream->active.grpc, end, 2, &stream->ended);
+    rpc_result_init(&stream->result);
+    rpc_result_ops(&stream->result, result);
+    rpc_batch(stream->active.grpc, result, 2, &stream->ended);
 }
 
 enum err_code rpc_stream_open(struct rpc_stream **out, struct rpc_channel *channel,
@@ -77,7 +77,7 @@ static enum err_code stream_status(struct rpc_stream *stream, struct err *e)
 
     stream_wait(stream, &stream->ended, &waiting);
     stream->has_ended = true;
-    return rpc_end_read(&stream->end, atomic_load(&stream->active.asked), e);
+    return rpc_result_read(&stream->result, atomic_load(&stream->active.asked), e);
 }
 
 static void stream_read(struct rpc_stream *stream)
@@ -171,7 +171,7 @@ void rpc_stream_close(struct rpc_stream *stream)
     (void)stream_status(stream, &ignored);
     if (stream->incoming)
         grpc_byte_buffer_destroy(stream->incoming);
-    rpc_end_release(&stream->end);
+    rpc_result_release(&stream->result);
     grpc_call_unref(stream->active.grpc);
     grpc_completion_queue_shutdown(stream->queue);
     grpc_completion_queue_destroy(stream->queue);

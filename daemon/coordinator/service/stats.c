@@ -128,7 +128,7 @@ static void print_traffic(const struct stats *s, struct buf *out)
     const struct rpc_traffic *t = &s->traffic;
     metric_gauge(out, "ddp_connections", "Open TCP connections.", (double)t->connections);
     metric_gauge(out, "ddp_connections_unauthenticated",
-                 "Open TCP connections that have not shown a token yet.", (double)t->strangers);
+                 "Open TCP connections that have not shown a token yet.", (double)t->unauthenticated);
     metric_counter(out, "ddp_connections_total", "Connections accepted.", t->accepted);
     const struct {
         const char *why;

@@ -33,7 +33,7 @@ static void begin(struct rpc_frames *f, struct buf *b)
     put(b, SETTINGS, 0);
 }
 
-static enum rpc_frames_verdict feed(struct rpc_frames *f, const struct buf *b, bool admitted, int64_t now,
+static enum rpc_frames_action feed(struct rpc_frames *f, const struct buf *b, bool admitted, int64_t now,
                                     size_t *passed)
 {
     const char *why = NULL;
@@ -118,7 +118,7 @@ static void abuse(int type, size_t len, bool with_headers)
     CLEANUP(buf_release) struct buf b = {0};
     struct rpc_frames f;
     size_t passed;
-    enum rpc_frames_verdict verdict = RPC_FRAMES_PASS;
+    enum rpc_frames_action action = RPC_FRAMES_PASS;
 
     begin(&f, &b);
     for (int i = 0; i < 2000; i++) {
@@ -126,15 +126,15 @@ static void abuse(int type, size_t len, bool with_headers)
             put(&b, HEADERS, 20);
         put(&b, type, len);
     }
-    for (int64_t now = 1000; b.len && verdict != RPC_FRAMES_ABUSE && now < 60000; now += 100) {
-        verdict = feed(&f, &b, false, now, &passed);
+    for (int64_t now = 1000; b.len && action != RPC_FRAMES_ABUSE && now < 60000; now += 100) {
+        action = feed(&f, &b, false, now, &passed);
         buf_consume(&b, passed);
     }
-    assert_int_equal(verdict, RPC_FRAMES_ABUSE);
+    assert_int_equal(action, RPC_FRAMES_ABUSE);
     assert_true(b.len > 1000); /* not at the very end */
 }
 
-static void floods_of_a_stranger_end_his_connection(void **state)
+static void floods_end_an_unauthenticated_connection(void **state)
 {
     (void)state;
     abuse(RST, 4, true);
@@ -235,7 +235,7 @@ int main(void)
         cmocka_unit_test(a_call_passes_in_whatever_pieces),
         cmocka_unit_test(many_calls_at_once_wait_and_all_pass),
         cmocka_unit_test(a_large_first_message_waits_for_the_answer),
-        cmocka_unit_test(floods_of_a_stranger_end_his_connection),
+        cmocka_unit_test(floods_end_an_unauthenticated_connection),
         cmocka_unit_test(one_that_was_admitted_resets_no_faster_than_it_may),
         cmocka_unit_test(other_protocols_are_told_by_their_first_bytes),
         cmocka_unit_test(what_asks_for_nothing_stays_outside),

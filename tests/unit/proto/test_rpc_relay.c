@@ -30,7 +30,7 @@ static int setup(void **state)
     b->relay.back.fd = pair[0];
     b->grpc = pair[1];
     assert_int_equal(write(pair[0], "words", 5), 5);
-    relay_watch(&b->relay, true);
+    relay_track_unread(&b->relay, true);
     *state = b;
     return 0;
 }
@@ -50,12 +50,12 @@ static void bytes_that_grpc_leaves_are_unread(void **state)
     struct bench *b = *state;
     char taken[8];
 
-    assert_true(relay_watch_more(&b->relay, 1000));
-    assert_true(relay_watch_more(&b->relay, 1100));
+    assert_true(relay_is_unread(&b->relay, 1000));
+    assert_true(relay_is_unread(&b->relay, 1100));
     assert_int_equal(b->relay.unread_ms, 1000);
     assert_int_equal(read(b->grpc, taken, sizeof(taken)), 5);
-    assert_false(relay_watch_more(&b->relay, 1200));
-    assert_false(b->relay.watched);
+    assert_false(relay_is_unread(&b->relay, 1200));
+    assert_false(b->relay.tracked);
 }
 
 /* gRPC reads on when its answers are taken: so a client that takes none could have us deaf for ever. */
@@ -64,11 +64,11 @@ static void a_client_that_does_not_read_its_answers_makes_nobody_deaf(void **sta
     struct bench *b = *state;
 
     b->relay.down.len = 9;
-    assert_false(relay_watch_more(&b->relay, 1000));
-    assert_false(relay_watch_more(&b->relay, 1100));
-    assert_true(b->relay.watched);
+    assert_false(relay_is_unread(&b->relay, 1000));
+    assert_false(relay_is_unread(&b->relay, 1100));
+    assert_true(b->relay.tracked);
     b->relay.down.len = 0;
-    assert_true(relay_watch_more(&b->relay, 1200));
+    assert_true(relay_is_unread(&b->relay, 1200));
     assert_int_equal(b->relay.unread_ms, 1200);
 }
 
@@ -76,7 +76,7 @@ static void a_client_that_does_not_read_its_answers_makes_nobody_deaf(void **sta
 static void a_closed_connection_has_no_events(void **state)
 {
     struct rpc_gate *gate = xcalloc(1, sizeof(*gate));
-    struct rpc_door door = {0};
+    struct rpc_tcp_listener listener = {0};
     struct rpc_origin origin = {0};
     struct rpc_limits limits = {0};
     struct epoll_event event;
@@ -85,18 +85,18 @@ static void a_closed_connection_has_no_events(void **state)
     (void)state;
     gate->epoll = epoll_create1(EPOLL_CLOEXEC);
     assert_true(gate->epoll >= 0);
-    rpc_guests_init(&gate->guests, &limits, 1);
+    rpc_connections_init(&gate->connections, &limits, 1);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     int copy = dup(pair[0]);
-    struct rpc_relay *relay = relay_open(gate, &door, pair[0]);
-    rpc_guests_add(&gate->guests, &relay->guest, &origin);
-    assert_true(end_set(gate, &relay->tcp, EPOLLIN));
+    struct rpc_relay *relay = relay_open(gate, &listener, pair[0]);
+    rpc_connections_add(&gate->connections, &relay->connection, &origin);
+    assert_true(gate_socket_set_events(gate, &relay->tcp, EPOLLIN));
     assert_int_equal(write(pair[1], "words", 5), 5);
     assert_int_equal(epoll_wait(gate->epoll, &event, 1, 0), 1);
     relay_close(relay, false);
     assert_int_equal(epoll_wait(gate->epoll, &event, 1, 0), 0);
     relay_free(relay);
-    rpc_guests_release(&gate->guests);
+    rpc_connections_release(&gate->connections);
     close(copy);
     close(pair[1]);
     close(gate->epoll);

@@ -94,7 +94,7 @@ static void the_hook_decides(void **state)
     fixture_dir_remove(dir);
 }
 
-/* ---- who is a stranger ---- */
+/* ---- unauthenticated connections ---- */
 
 static enum err_code auth_by_token(struct rpc_call *call, const struct rpc_auth *a, void *user, struct err *e)
 {
@@ -113,12 +113,12 @@ static enum err_code auth_by_token(struct rpc_call *call, const struct rpc_auth 
 }
 
 /* A connection that was admitted is never dropped for another, so only one that showed something is. */
-static void who_is_told_to_ask_again_is_still_a_stranger(void **state)
+static void a_call_that_must_be_retried_does_not_authenticate(void **state)
 {
     static const struct {
         const char *token;
         enum err_code code;
-        size_t strangers;
+        size_t unauthenticated;
     } rows[] = {{"known", ERR_OK, 0},
                 {"small", ERR_PERMISSION_DENIED, 0},
                 {"later", ERR_UNAVAILABLE, 1},
@@ -139,7 +139,7 @@ static void who_is_told_to_ask_again_is_still_a_stranger(void **state)
         assert_int_equal(call_job(channel, 1, 20000, &status, &e), rows[i].code);
         rpc_server_traffic(server.server, &traffic);
         assert_int_equal(traffic.connections, 1);
-        assert_int_equal(traffic.strangers, rows[i].strangers);
+        assert_int_equal(traffic.unauthenticated, rows[i].unauthenticated);
         if (rows[i].code == ERR_OK)
             rpc_free(status);
         rpc_channel_close(channel);
@@ -386,7 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_hook_decides),
-        cmocka_unit_test(who_is_told_to_ask_again_is_still_a_stranger),
+        cmocka_unit_test(a_call_that_must_be_retried_does_not_authenticate),
         cmocka_unit_test(ipv6_is_bracketed),
         cmocka_unit_test(a_taken_port_is_refused),
         cmocka_unit_test(a_served_socket_is_refused_and_a_stale_one_replaced),

@@ -271,30 +271,30 @@ static void fifty_sessions_share_a_client(void **state)
 
 static void clients_beside_share_a_thread(void **state)
 {
-    static struct seen host, guests[20];
+    static struct seen host, followers[20];
     struct err e;
 
     (void)state;
     seen_open(&host, server.target, 0);
     for (int i = 0; i < 20; i++) {
-        guests[i] = (struct seen){0};
-        assert_int_equal(rpc_client_open_beside(&guests[i].client, host.client, server.target, NULL, &e),
+        followers[i] = (struct seen){0};
+        assert_int_equal(rpc_client_open_beside(&followers[i].client, host.client, server.target, NULL, &e),
                          ERR_OK);
-        guests[i].session = rpc_session_start(guests[i].client, AGENT, "Session", 0, &events, &guests[i]);
-        guests[i].close_on_end = i % 2;
-        assert_int_equal(send_heartbeat(&guests[i], 1, 0, &e), ERR_OK);
+        followers[i].session = rpc_session_start(followers[i].client, AGENT, "Session", 0, &events, &followers[i]);
+        followers[i].close_on_end = i % 2;
+        assert_int_equal(send_heartbeat(&followers[i], 1, 0, &e), ERR_OK);
     }
     for (int i = 0; i < 20; i++)
-        TURN_UNTIL(&host, guests[i].acks == 1);
+        TURN_UNTIL(&host, followers[i].acks == 1);
     for (int i = 0; i < 20; i++) {
-        if (guests[i].close_on_end)
-            rpc_session_close_send(guests[i].session);
+        if (followers[i].close_on_end)
+            rpc_session_close_send(followers[i].session);
         else
-            rpc_client_close(guests[i].client, on_closed, &guests[i]);
+            rpc_client_close(followers[i].client, on_closed, &followers[i]);
     }
     seen_close(&host);
     for (int i = 0; i < 20; i++)
-        assert_true(guests[i].ended && guests[i].closed);
+        assert_true(followers[i].ended && followers[i].closed);
 }
 
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)

@@ -13,7 +13,7 @@
 /* From a call that gRPC hands over to a handler that runs: who is calling, may they, and what. */
 
 /* The text behind a URI's scheme, with its %5B and the like taken back. */
-static void uri_read(const char *uri, char *out, size_t size)
+static void uri_decode(const char *uri, char *out, size_t size)
 {
     const char *colon = strchr(uri, ':');
     size_t used = 0;
@@ -50,7 +50,7 @@ static void peer_read_address(struct rpc_call *call, const char *uri)
         snprintf(peer->address, sizeof(peer->address), "unix");
         return;
     }
-    uri_read(uri, text, sizeof(text));
+    uri_decode(uri, text, sizeof(text));
     if (gate && strncmp(uri, "unix-abstract:", 14) == 0)
         rpc_gate_peer(gate, text, &call->connection, &address);
     snprintf(peer->address, sizeof(peer->address), "%.79s", address);
@@ -88,7 +88,7 @@ static void call_read_peer(struct rpc_call *call)
         peer_read_name(call);
 }
 
-static void find_token(const grpc_metadata_array *metadata, struct rpc_auth *auth)
+static void metadata_find_token(const grpc_metadata_array *metadata, struct rpc_auth *auth)
 {
     static const char scheme[] = "Bearer ";
     const size_t skip = sizeof(scheme) - 1;
@@ -114,14 +114,14 @@ static enum err_code call_admit(struct rpc_call *call, const char *service, cons
         return ERR_OK; /* open to all, so it shows nothing of who asks */
     if (!options->auth) {
         if (call->connection)
-            rpc_gate_judged(call->server->gate, call->connection, true);
+            rpc_gate_report_call(call->server->gate, call->connection, true);
         return ERR_OK;
     }
-    find_token(&call->metadata, &auth);
+    metadata_find_token(&call->metadata, &auth);
     options->auth(call, &auth, options->auth_user, e);
     /* who is known, and may not do this, is no stranger; who is told to ask again has shown nothing yet */
     if (call->connection)
-        rpc_gate_judged(call->server->gate, call->connection,
+        rpc_gate_report_call(call->server->gate, call->connection,
                         e->code != ERR_UNAUTHENTICATED && e->code != ERR_UNAVAILABLE);
     return e->code;
 }
@@ -180,18 +180,18 @@ static void call_begin(struct rpc_call *call)
         rpc_call_receive(call);
 }
 
-static void call_release_arrival(struct rpc_call *call)
+static void call_release_details(struct rpc_call *call)
 {
     grpc_call_details_destroy(&call->details);
     grpc_metadata_array_destroy(&call->metadata);
 }
 
-static void call_arrived(struct rpc_tag *tag, bool ok)
+static void call_accepted(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = tag->owner;
 
     if (!ok) { /* the server is going down */
-        call_release_arrival(call);
+        call_release_details(call);
         rpc_call_unref(call);
         return;
     }
@@ -199,11 +199,11 @@ static void call_arrived(struct rpc_tag *tag, bool ok)
         rpc_call_arm(call->server);
     rpc_call_ref(call); /* a refused call may end before call_begin returns */
     call_begin(call);
-    call_release_arrival(call);
+    call_release_details(call);
     rpc_call_unref(call);
 }
 
-static void tag_init(struct rpc_tag *tag, struct rpc_call *call, void (*done)(struct rpc_tag *tag, bool ok))
+static void call_tag_init(struct rpc_tag *tag, struct rpc_call *call, void (*done)(struct rpc_tag *tag, bool ok))
 {
     tag->owner = call;
     tag->done = done;
@@ -216,10 +216,10 @@ void rpc_call_arm(struct rpc_server *server)
 
     call->server = server;
     call->refs = 1;
-    tag_init(&call->arrived, call, call_arrived);
-    tag_init(&call->received, call, rpc_call_received);
-    tag_init(&call->sent, call, rpc_call_sent);
-    tag_init(&call->closed, call, rpc_call_closed);
+    call_tag_init(&call->arrived, call, call_accepted);
+    call_tag_init(&call->received, call, rpc_call_received);
+    call_tag_init(&call->sent, call, rpc_call_sent);
+    call_tag_init(&call->closed, call, rpc_call_closed);
     grpc_call_details_init(&call->details);
     grpc_metadata_array_init(&call->metadata);
     server->call_count++;

@@ -11,13 +11,13 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "proto/rpc_guests.h"
+#include "proto/rpc_connections.h"
 
 /* Who may come in, and who has to go for it. */
 
 #define MOST 100
-static struct rpc_guests guests;
-static struct rpc_guest all[MOST];
+static struct rpc_connections connections;
+static struct rpc_connection all[MOST];
 static bool inside[MOST];
 
 static struct rpc_origin from(const char *text)
@@ -36,31 +36,31 @@ static int come(int number, const char *text)
 {
     const struct rpc_origin origin = from(text);
     bool full;
-    struct rpc_guest *victim = rpc_guests_in_the_way(&guests, &origin, &full);
+    struct rpc_connection *victim = rpc_connections_find_victim(&connections, &origin, &full);
 
     if (full)
         return -2;
     if (victim) {
-        rpc_guests_remove(&guests, victim);
+        rpc_connections_remove(&connections, victim);
         inside[victim - all] = false;
     }
-    rpc_guests_add(&guests, &all[number], &origin);
+    rpc_connections_add(&connections, &all[number], &origin);
     inside[number] = true;
     return victim ? (int)(victim - all) : -1;
 }
 
 static void move(int number, enum rpc_stage stage)
 {
-    rpc_guests_move(&guests, &all[number], stage);
+    rpc_connections_move(&connections, &all[number], stage);
 }
 
 static int begin(void **state)
 {
     const struct rpc_limits limits = {
-        .total = 10, .per_address = 8, .strangers = 6, .strangers_per_address = 4};
+        .total = 10, .per_address = 8, .unauthenticated = 6, .unauthenticated_per_address = 4};
 
     (void)state;
-    rpc_guests_init(&guests, &limits, 7);
+    rpc_connections_init(&connections, &limits, 7);
     return 0;
 }
 
@@ -69,11 +69,11 @@ static int end(void **state)
     (void)state;
     for (int i = 0; i < MOST; i++)
         if (inside[i])
-            rpc_guests_remove(&guests, &all[i]);
+            rpc_connections_remove(&connections, &all[i]);
     memset(inside, 0, sizeof(inside));
-    assert_int_equal(guests.ring_count, 0);
-    assert_null(guests.turn);
-    rpc_guests_release(&guests);
+    assert_int_equal(connections.ring_count, 0);
+    assert_null(connections.turn);
+    rpc_connections_release(&connections);
     return 0;
 }
 
@@ -86,7 +86,7 @@ static void a_flood_pushes_out_itself(void **state)
     for (int i = 5; i < 20; i++)
         assert_int_equal(come(i, "10.0.0.9"), i - 4); /* its own oldest */
     assert_int_equal(come(20, "10.0.0.2"), -1);
-    assert_int_equal(come(21, "10.0.0.3"), 16); /* six strangers: the address with most of them loses one */
+    assert_int_equal(come(21, "10.0.0.3"), 16); /* six unauthenticated connections: the address with most of them loses one */
     assert_true(inside[0]);
 }
 
@@ -135,16 +135,16 @@ static void addresses_take_turns(void **state)
     for (int i = 0; i < 4; i++)
         move(i, RPC_SPOKEN);
     for (int i = 0; i < 4; i++) {
-        struct rpc_guest *next = rpc_guests_next(&guests);
+        struct rpc_connection *next = rpc_connections_next_to_hand_over(&connections);
 
         assert_non_null(next);
         order[i] = (int)(next - all);
         move(order[i], RPC_TRIED);
     }
-    assert_null(rpc_guests_next(&guests));
+    assert_null(rpc_connections_next_to_hand_over(&connections));
     assert_true(order[0] == 3 || order[1] == 3); /* not behind the other's three */
-    rpc_guests_put_first(&guests, &all[2]);
-    assert_ptr_equal(rpc_guests_first_of_most(&guests, RPC_TRIED), &all[2]);
+    rpc_connections_move_front(&connections, &all[2]);
+    assert_ptr_equal(rpc_connections_first_of_largest(&connections, RPC_TRIED), &all[2]);
 }
 
 static void a_network_of_ipv6_is_one(void **state)
