@@ -1,3 +1,5 @@
+#include "proto/rpc_call.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -5,7 +7,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "proto/rpc_server_impl.h"
+#include "proto/rpc_call_state.h"
+#include "proto/rpc_server_state.h"
 #include "proto/rpc_status.h"
 
 #define SEND_QUEUE ((size_t)256 * 1024)

@@ -1,3 +1,5 @@
+#include "proto/rpc_call_accept.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +10,9 @@
 #include <grpc/support/alloc.h>
 
 #include "base/mem.h"
-#include "proto/rpc_server_impl.h"
+#include "proto/rpc_call_state.h"
+#include "proto/rpc_health.h"
+#include "proto/rpc_server_state.h"
 
 /* From a call that gRPC hands over to a handler that runs: who is calling, may they, and what. */
 

@@ -1,8 +1,10 @@
+#include "proto/rpc_channel.h"
+
 #include <stdlib.h>
 
 #include "base/id.h"
 #include "base/mem.h"
-#include "proto/rpc_client_impl.h"
+#include "proto/rpc_channel_state.h"
 
 /* A thread that waits in a call also drives gRPC's sockets, and so does the pause between two tries: while
  * anything on the channel waits, a lost connection is noticed and made again without a thread of our own. */

@@ -19,7 +19,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "proto/rpc_address.h"
-#include "proto/rpc_gate_impl.h"
+#include "proto/rpc_gate_run.h"
 
 #define BACKLOG 4096
 #define DESCRIPTORS_KEPT 256 /* for everything else that the process opens */

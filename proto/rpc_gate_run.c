@@ -1,3 +1,5 @@
+#include "proto/rpc_gate_run.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +16,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "proto/rpc_gate_impl.h"
 
 /* The gate's thread. It waits for its sockets, hands over those that have spoken, and ten times a second
  * looks around: who may go on, who has had his time, and whether words for us lie somewhere unread: because

@@ -1,6 +1,9 @@
+#include "proto/rpc_health.h"
+
 #include "base/mem.h"
 #include "proto/health.pb-c.h"
-#include "proto/rpc_server_impl.h"
+#include "proto/rpc_call_state.h"
+#include "proto/rpc_server_state.h"
 
 /* The standard health service, open to everybody: serving, until the server drains. */
 

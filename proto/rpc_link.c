@@ -1,3 +1,5 @@
+#include "proto/rpc_link.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +8,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "proto/rpc_address.h"
-#include "proto/rpc_client_impl.h"
 #include "proto/rpc_creds.h"
 #include "proto/rpc_status.h"
 

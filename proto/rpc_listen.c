@@ -1,3 +1,5 @@
+#include "proto/rpc_listen.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -14,7 +16,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "proto/rpc_server_impl.h"
+#include "proto/rpc_server_state.h"
 
 /* Unix sockets are accepted here, not by gRPC: gRPC would take over a live server's path without a word and
  * does not tell who is at the other end. The accepted descriptor is given to gRPC, which afterwards names the

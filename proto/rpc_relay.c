@@ -1,3 +1,5 @@
+#include "proto/rpc_relay.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +14,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "proto/rpc_gate_impl.h"
+#include "proto/rpc_gate_run.h"
 
 /* One connection: from its first bytes on. Nothing is read that cannot be written on: a side that does not
  * read holds up the other, and what lies here is never more than one piece each way. */

@@ -6,7 +6,10 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "proto/rpc_server_impl.h"
+#include "proto/rpc_call_accept.h"
+#include "proto/rpc_call_state.h"
+#include "proto/rpc_health.h"
+#include "proto/rpc_server_state.h"
 
 /* How a server goes, in this order: listeners closed and GOAWAY sent (grpc_server_shutdown_and_notify);
  * streams ended by us; after the grace everything left is cancelled; `down` has come home and every call is

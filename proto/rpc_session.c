@@ -1,8 +1,10 @@
+#include "proto/rpc_session.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "proto/rpc_client_impl.h"
+#include "proto/rpc_link.h"
 #include "proto/rpc_status.h"
 
 /* A bidirectional stream on a loop. Five operations at most are out: the opening, the server's headers, one

@@ -1,8 +1,10 @@
+#include "proto/rpc_stream.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "proto/rpc_client_impl.h"
+#include "proto/rpc_channel_state.h"
 
 /* A blocking stream: at most one operation of each kind is out, each with its own tag, plucked when somebody
  * waits for it. A read that nobody waited for long enough stays out, and the next rpc_stream_next goes on

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "proto/rpc_gate_impl.h"
+#include "proto/rpc_gate_run.h"
 
 /* Which bytes that lie unread are gRPC's own lateness. */
 

@@ -1,18 +1,13 @@
-#ifndef DDP_PROTO_RPC_CLIENT_IMPL_H
-#define DDP_PROTO_RPC_CLIENT_IMPL_H
-
-#include <pthread.h>
-#include <stdatomic.h>
+#ifndef DDP_PROTO_RPC_LINK_H
+#define DDP_PROTO_RPC_LINK_H
 
 #include "proto/rpc_client.h"
 #include "proto/rpc_core.h"
 #include "proto/rpc_creds.h"
 
-/* The client's parts, for rpc_link.c (connecting), rpc_channel.c (blocking unary calls), rpc_stream.c
- * (blocking streams) and rpc_session.c (streams on a loop). */
+/* What every kind of client shares: the connection to the server, and the result of a call. Inside proto/ only. */
 
-/* What every kind of client has: gRPC's channel, the header that goes with each call, and what the channel
- * was made of. */
+/* gRPC's channel, the header that goes with each call, and what the channel was made of. */
 struct rpc_link {
     grpc_channel *grpc;
     char *target;
@@ -38,7 +33,7 @@ grpc_call *rpc_link_call(struct rpc_link *link, grpc_completion_queue *queue,
 /* Fills the op that sends the headers; *token is one element, to live until the batch has started. */
 void rpc_link_headers(const struct rpc_link *link, grpc_op *op, grpc_metadata *token, unsigned flags);
 
-/* The end of a call as the client sees it. */
+/* How a call ended, as the client sees it. */
 struct rpc_result {
     grpc_metadata_array headers, trailers;
     grpc_status_code status;
@@ -48,27 +43,5 @@ void rpc_result_init(struct rpc_result *result);
 void rpc_result_ops(struct rpc_result *result, grpc_op ops[2]); /* receive headers, receive status */
 enum err_code rpc_result_read(const struct rpc_result *result, bool asked, struct err *e);
 void rpc_result_release(struct rpc_result *result);
-
-/* Blocking calls in progress, so that rpc_channel_cancel reaches them. */
-struct rpc_active {
-    struct rpc_active *prev, *next;
-    grpc_call *grpc;
-    atomic_bool asked; /* cancelled by this side */
-};
-struct rpc_channel {
-    struct rpc_link link;
-    pthread_mutex_t lock; /* over active, pausing and the link's connection */
-    struct rpc_active *active;
-    int pausing; /* threads between two tries */
-    atomic_bool cancelled;
-};
-/* Creates the call and lists it. */
-void rpc_active_begin(struct rpc_channel *channel, struct rpc_active *active, grpc_completion_queue *queue,
-                      const ProtobufCServiceDescriptor *service, const char *method, gpr_timespec deadline);
-void rpc_active_remove(struct rpc_channel *channel, struct rpc_active *active);
-void rpc_active_cancel(struct rpc_active *active);
-
-/* Waits for one tag of a pluck queue; false: the deadline came first. */
-bool rpc_pluck(grpc_completion_queue *queue, struct rpc_tag *tag, gpr_timespec deadline);
 
 #endif

@@ -1,0 +1,42 @@
+#ifndef DDP_PROTO_RPC_SERVER_STATE_H
+#define DDP_PROTO_RPC_SERVER_STATE_H
+
+#include "proto/rpc_core.h"
+#include "proto/rpc_creds.h"
+#include "proto/rpc_gate.h"
+#include "proto/rpc_listen.h"
+#include "proto/rpc_server.h"
+
+/* The server's state, which its parts share; and what they tell the server. Inside proto/ only. */
+
+struct rpc_server {
+    struct rpc_server_options options;
+    grpc_server *grpc;
+    struct rpc_cq cq;
+    const struct rpc_service *services[8];
+    size_t service_count;
+    struct rpc_service health;
+    struct rpc_tls_source *tls[8];
+    size_t tls_count;
+    struct rpc_gate *gate; /* before the TCP ports; NULL: there are none */
+    struct rpc_listener *listeners;
+    struct unix_peer *unix_peers; /* by descriptor */
+    size_t unix_peer_count;
+    unsigned health_watchers;
+    struct rpc_call *calls;
+    size_t call_count; /* armed ones too: all that must be gone before the queue is shut down */
+    size_t live_count; /* arrived and not closed */
+    struct rpc_tag down;
+    uv_timer_t grace;
+    unsigned closing; /* loop handles still to close */
+    bool is_started, is_draining, is_down, is_drained;
+    void (*on_drained)(void *user);
+    void *drained_user;
+};
+
+const struct rpc_service *rpc_server_find(const struct rpc_server *server, const char *service);
+void rpc_server_call_freed(struct rpc_server *server);
+void rpc_server_quiet(struct rpc_server *server); /* a call has closed */
+void rpc_server_handle_closed(struct rpc_server *server);
+
+#endif

@@ -1,0 +1,34 @@
+#ifndef DDP_PROTO_RPC_STREAM_H
+#define DDP_PROTO_RPC_STREAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "base/err.h"
+#include "proto/rpc_channel.h"
+
+/* A blocking stream on a channel. It belongs to one thread; only rpc_stream_cancel may come from others. */
+
+struct rpc_stream;
+
+/* request: of a server stream; NULL opens a bidirectional one. Returns without waiting for the server: what
+ * it says comes with the first rpc_stream_next. timeout_ms: of the whole stream, 0: none. */
+MUST_CHECK enum err_code rpc_stream_open(struct rpc_stream **out, struct rpc_channel *channel,
+                                         const ProtobufCServiceDescriptor *service, const char *method,
+                                         const void *request, int64_t timeout_ms, unsigned flags,
+                                         struct err *e);
+/* Waits at most wait_ms (-1: for ever) for the next message. ERR_OK: *message is it, or NULL at the stream's
+ * good end; ERR_DEADLINE_EXCEEDED while !rpc_stream_ended: nothing came, ask again; else the status the
+ * stream ended with. */
+MUST_CHECK enum err_code rpc_stream_next(struct rpc_stream *stream, int64_t wait_ms, void **message,
+                                         struct err *e);
+bool rpc_stream_ended(const struct rpc_stream *stream);
+/* Bidirectional: waits until the connection has taken the message. After the stream has ended: its status. */
+MUST_CHECK enum err_code rpc_stream_send(struct rpc_stream *stream, const void *message, struct err *e);
+MUST_CHECK enum err_code rpc_stream_close_send(struct rpc_stream *stream, struct err *e); /* half close */
+void rpc_stream_cancel(struct rpc_stream *stream); /* any thread, until rpc_stream_close */
+void rpc_stream_close(struct rpc_stream *stream);  /* cancels what still goes on; NULL is fine */
+
+#endif
