@@ -99,6 +99,7 @@ static enum err_code command_check(const struct command_line *l, struct err *e)
         return err_set(e, ERR_INVALID_ARGUMENT, "unknown command '%s'%s%s%s", l->args.list[0],
                        near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
     }
+    /* `tail` is what follows "--", which no command takes. */
     if (l->args.tail || (l->args.count && l->args.count - 1 > commands[at].arguments_max))
         return err_set(e, ERR_INVALID_ARGUMENT, "too many arguments");
     if (l->args.count && l->args.count - 1 < commands[at].arguments_min)

@@ -39,7 +39,7 @@ static void call_unlink_watch(struct call *c)
     c->service->stats.watches--;
 }
 
-void call_end(struct rpc_call *rpc, bool cancelled)
+void call_on_end(struct rpc_call *rpc, bool cancelled)
 {
     struct call *c = rpc_call_user(rpc);
     (void)cancelled;

@@ -37,7 +37,7 @@ struct call {
 /* Makes a call the rpc's user data. owed: the core will answer it, by its handle. */
 struct call *call_open(struct service *s, struct rpc_call *rpc, enum call_kind kind, bool owed);
 /* The on_end of all methods that use call_open: frees the call and, if it was still owed, tells the core. */
-void call_end(struct rpc_call *rpc, bool cancelled);
+void call_on_end(struct rpc_call *rpc, bool cancelled);
 /* The call is answered now: removes it from those that are owed. NULL: its client has gone. */
 struct call *call_take(struct service *s, uint64_t handle);
 void calls_job_changed(struct service *s, int64_t job); /* marks the watches of the job */

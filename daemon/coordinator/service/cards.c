@@ -104,9 +104,10 @@ bool cards_request(struct agent_session *x, const Ddp__V1__Hello *m)
     down.body_case = DDP__V1__AGENT_DOWN__BODY_CARDS_WANTED;
     down.cards_wanted = &wanted;
     if (agent_session_send(x, &down, &e) != ERR_OK) {
-        rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "%s", e.msg);
+        rpc_call_fail_with(x->rpc, ERR_UNAVAILABLE, "%s", e.msg); /* the node says hello again */
         return true;
     }
+    /* The message is freed after this call, so the hello is kept packed. */
     BUG_ON(rpc_pack(m, &packed, &e) != ERR_OK);
     x->held = xcalloc(1, sizeof *x->held);
     x->held->size = packed.len;

@@ -277,6 +277,8 @@ void logs_read(struct rpc_call *rpc, const void *request, void *user)
     s->logs = x;
     s->logs_due = true;
     rpc_call_set_user(rpc, x);
+    /* logs_end frees the stream in any case, when the call has ended. A job that has not started is not an
+     * error: a follower waits for its first generation. */
     if (log_stream_open_generations(x, m->generation, &e) != ERR_OK)
         rpc_call_fail(rpc, &e);
     else if (!x->reads && x->generation && m->rank >= 0)

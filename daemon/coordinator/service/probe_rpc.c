@@ -181,6 +181,7 @@ void probe_job(struct rpc_call *rpc, const void *message, void *user)
         rpc_call_fail(rpc, &e);
         return;
     }
+    /* The last lines of stderr are part of the answer. */
     if (!caller_may_read(s, rpc, request->job)) {
         core_job_status_release(&status);
         return;
@@ -189,6 +190,7 @@ void probe_job(struct rpc_call *rpc, const void *message, void *user)
     query->job = request->job;
     query->generation = probe_choose_generation(&status);
     struct core_member *members = core_members(s->core, query->job, query->generation, service_now(), &count);
+    /* Nodes whose workers are all dead have nothing to add to the records. */
     for (size_t i = 0; i < count; i++)
         if (!members[i].spawn->dead && !probe_asked_already(query, members[i].spawn->node))
             probe_ask_node(query, members[i].spawn->node);

@@ -124,13 +124,13 @@ static void worker_report_snapshot_failure(struct rpc_call *rpc, const void *mes
 }
 
 const struct rpc_method rendezvous_methods[] = {
-    {.name = "Join", .kind = RPC_UNARY, .waits = true, .on_start = worker_join, .on_end = call_end},
-    {.name = "PutBootstrap", .kind = RPC_UNARY, .on_start = worker_put_bootstrap, .on_end = call_end},
-    {.name = "Watch", .kind = RPC_SERVER_STREAM, .on_start = worker_watch, .on_end = call_end},
-    {.name = "CommitSnapshot", .kind = RPC_UNARY, .on_start = worker_commit_snapshot, .on_end = call_end},
+    {.name = "Join", .kind = RPC_UNARY, .waits = true, .on_start = worker_join, .on_end = call_on_end},
+    {.name = "PutBootstrap", .kind = RPC_UNARY, .on_start = worker_put_bootstrap, .on_end = call_on_end},
+    {.name = "Watch", .kind = RPC_SERVER_STREAM, .on_start = worker_watch, .on_end = call_on_end},
+    {.name = "CommitSnapshot", .kind = RPC_UNARY, .on_start = worker_commit_snapshot, .on_end = call_on_end},
     {.name = "ReportSnapshotFailure",
      .kind = RPC_UNARY,
      .on_start = worker_report_snapshot_failure,
-     .on_end = call_end},
+     .on_end = call_on_end},
     {.name = NULL},
 };

@@ -231,12 +231,14 @@ static void service_close(struct service *s)
     uv_prepare_stop(&s->prepare);
     uv_check_stop(&s->check);
     uv_timer_stop(&s->tick);
+    /* First those that run the loop to finish their work; the walk then closes what is left open. */
     metrics_recorder_close(s->recorder);
     backups_close(s->backups);
     rpc_server_free(s->server);
     uv_walk(&s->loop, loop_close_handle, NULL);
     uv_run(&s->loop, UV_RUN_DEFAULT);
     BUG_ON(uv_loop_close(&s->loop) != 0);
+    /* No callback can run any more. The server's calls are gone, so nothing points into the core. */
     http_close(s->http);
     core_free(s->core);
     users_close(s);

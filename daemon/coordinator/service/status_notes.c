@@ -8,7 +8,7 @@
 #include "daemon/coordinator/service/service_state.h"
 
 /* After an older database was restored without cards, or if an agent was moved from another cluster. */
-static char **note_unknown_jobs(struct service *s, char **notes)
+static char **status_notes_add_unknown_jobs(struct service *s, char **notes)
 {
     size_t count;
     const char **names = core_node_names(s->core, &count);
@@ -46,5 +46,5 @@ char **status_notes(struct service *s)
         char *text = xasprintf("the last backup of the database failed: %s", backups_problem(s->backups));
         notes = strv_append(notes, text);
     }
-    return note_unknown_jobs(s, notes);
+    return status_notes_add_unknown_jobs(s, notes);
 }

@@ -74,8 +74,8 @@ static void identity_from_socket(struct identity *who, const struct rpc_peer *pe
 }
 
 /* The cluster token allows everything. Many people may hold it, so only a certificate tells who uses it. */
-static void identity_from_shared_token(struct identity *who, const struct service *s,
-                                       const struct rpc_peer *peer, const char *known)
+static void identity_from_cluster_token(struct identity *who, const struct service *s,
+                                        const struct rpc_peer *peer, const char *known)
 {
     const bool named = peer->kind == RPC_PEER_TLS && peer->name[0];
     identity_set_name(who, named ? peer->name : s->options->shared_user);
@@ -148,12 +148,12 @@ static enum err_code identity_establish(const struct service *s, const struct rp
         if (!identity_from_worker_token(who, s, auth))
             identity_from_socket(who, auth->peer);
     } else if (token_matches(auth, s->options->token)) {
-        identity_from_shared_token(who, s, auth->peer, "the cluster token");
+        identity_from_cluster_token(who, s, auth->peer, "the cluster token");
     } else if (identity_from_user_token(who, s, auth) || identity_from_agent_token(who, s, auth) ||
                identity_from_worker_token(who, s, auth)) {
         return ERR_OK;
-    } else if (s->options->insecure) {
-        identity_from_shared_token(who, s, auth->peer, "nothing: the coordinator runs with --insecure");
+    } else if (s->options->insecure) { /* last, so that a token still tells who calls */
+        identity_from_cluster_token(who, s, auth->peer, "nothing: the coordinator runs with --insecure");
     } else {
         snprintf(who->name, sizeof who->name, "unknown");
         if (worker_may_reappear(s, auth))
@@ -212,6 +212,7 @@ static enum err_code access_allow(const struct service *s, const struct identity
                        "this token is not for nodes: `ddp-coordinator token --agent` prints the"
                        " agent token");
     case ACCESS_SOCKET:
+        /* A worker on the unix socket is not IDENTITY_USER, so jobs of root cannot make users. */
         if (auth->peer->kind == RPC_PEER_UNIX && who->kind == IDENTITY_USER)
             return ERR_OK;
         return err_set(e, ERR_PERMISSION_DENIED,

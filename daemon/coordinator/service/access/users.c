@@ -40,7 +40,7 @@ const struct user_record *users_by_token(const struct service *s, const char *to
     return NULL;
 }
 
-static struct user_record *user_find(const struct service *s, const char *name)
+static struct user_record *users_find_name(const struct service *s, const char *name)
 {
     for (size_t i = 0; i < s->user_count; i++)
         if (strcmp(s->users[i].name, name) == 0)
@@ -184,7 +184,7 @@ void users_add(struct rpc_call *rpc, const void *message, void *user)
         if (role == ROLE_NONE)
             err_set(&e, ERR_INVALID_ARGUMENT, "role '%.40s': expected view, submit or operate",
                     request->role);
-        else if (user_find(s, request->name))
+        else if (users_find_name(s, request->name))
             err_set(
                 &e, ERR_ALREADY_EXISTS,
                 "user %s exists: `ddp-coordinator user token %s` makes a new token; to change the role, remove"
@@ -205,14 +205,14 @@ void users_add(struct rpc_call *rpc, const void *message, void *user)
     s->users[s->user_count++] = record; /* the list owns the record's texts now */
     qsort(s->users, s->user_count, sizeof *s->users, user_compare_names);
     if (user_commit_now(s, rpc))
-        user_reply(rpc, user_find(s, request->name), token);
+        user_reply(rpc, users_find_name(s, request->name), token);
 }
 
 /* The user that a request names. Returns NULL and fails the call if there is none, or while the disk is full.
  * */
 static struct user_record *user_require(struct service *s, struct rpc_call *rpc, const char *name)
 {
-    struct user_record *record = user_find(s, name);
+    struct user_record *record = users_find_name(s, name);
     struct err e = {0};
     if (commit_queue_accepts(s, &e) == ERR_OK && !record)
         err_set(&e, ERR_NOT_FOUND, "there is no user %.80s: `ddp-coordinator user list` lists all users",
