@@ -5,29 +5,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/supervisor/report_reader.h"
+#include "daemon/supervisor/outbox.h"
 #include "daemon/supervisor/spawn.h"
 
-/* What a supervisor says to its agent (daemon/supervisor/protocol/control.h): hello, what became of each spawn, what
- * workers reported, synced. Nothing here waits: while the agent's queue is full the rest is kept, reports
- * within limits.
- */
+/* The supervisor's messages to its agent (protocol/control.h): hello, facts, reports, synced. Nothing here
+ * blocks. While the agent's queue is full, facts wait for as long as it takes, reports within the outbox's
+ * limits. */
 struct agent_link {
     int fd;           /* -1: there is no agent */
-    bool blocked;     /* its queue is full: wait until it is writable */
-    bool greet, sync; /* hello, synced are still to be said */
+    bool blocked;     /* its queue is full: wait until the socket is writable */
+    bool greet, sync; /* hello and synced are still to be sent */
     struct outbox outbox;
 };
 
-void agent_link_attach(struct agent_link *t,
-                       int fd); /* takes it; all is said anew, once the spawns are dirty */
+void agent_link_attach(struct agent_link *t, int fd); /* takes fd; the caller marks all spawns dirty */
 void agent_link_detach(struct agent_link *t);
 void agent_link_release(struct agent_link *t);
 
-/* Says what there is to say. False: the agent is gone, detach. */
+/* Sends what is due. False: the agent is gone, detach. */
 MUST_CHECK bool agent_link_tell(struct agent_link *t, const struct spawn_site *site,
                                 struct spawn *const *spawns, size_t count);
-/* Takes what the spawn has reported, at most `limit` bytes of its pipe, for the next agent_link_tell. */
+/* Reads the spawn's reports, at most `limit` bytes of its pipe, and keeps them for the next agent_link_tell. */
 void agent_link_take_reports(struct agent_link *t, struct spawn *s, size_t limit);
 
 #endif

@@ -21,7 +21,7 @@ static size_t non_finite_word_length(const char *s, size_t left)
     return 0;
 }
 
-/* Strict JSON has no NaN; a loss that is one must still be told. Outside strings such a word becomes null. */
+/* JSON has no NaN, but a loss that is NaN must be reported. Outside strings such a word becomes null. */
 static void line_make_strict(char *s, size_t len, struct buf *out)
 {
     bool in_string = false;
@@ -115,33 +115,4 @@ void report_feed(struct report_reader *r, const char *data, size_t len,
 void report_reader_release(struct report_reader *r)
 {
     buf_release(&r->line);
-}
-
-void outbox_push(struct outbox *o, char *text, size_t len)
-{
-    while (o->count && (o->count == OUTBOX_COUNT || o->bytes + len > OUTBOX_BYTES)) {
-        outbox_pop(o);
-        o->dropped++;
-    }
-    o->items[(o->first + o->count++) % OUTBOX_COUNT] = (struct outbox_item){text, len};
-    o->bytes += len;
-}
-
-const struct outbox_item *outbox_first(const struct outbox *o)
-{
-    return o->count ? &o->items[o->first] : NULL;
-}
-
-void outbox_pop(struct outbox *o)
-{
-    o->bytes -= o->items[o->first].len;
-    free(o->items[o->first].text);
-    o->first = (o->first + 1) % OUTBOX_COUNT;
-    o->count--;
-}
-
-void outbox_release(struct outbox *o)
-{
-    while (o->count)
-        outbox_pop(o);
 }

@@ -14,7 +14,7 @@ static bool parse(const char *line, struct spawn_report *out)
     return report_parse(line, strlen(line), out);
 }
 
-static void numbers_are_metrics_and_step_is_apart(void **state)
+static void numbers_become_metrics_but_the_step(void **state)
 {
     struct spawn_report r;
 
@@ -33,7 +33,7 @@ static void numbers_are_metrics_and_step_is_apart(void **state)
     assert_true(parse("{}", &r));
 }
 
-static void a_loss_that_is_no_number_is_told(void **state)
+static void a_loss_that_is_nan_is_reported(void **state)
 {
     static const char *const lines[] = {"{\"loss\": NaN}", "{\"loss\": -Infinity}", "{\"loss\": Infinity}",
                                         "{\"loss\": null}", "{\"NaN\": NaN, \"x\\\"NaN\": 1}"};
@@ -48,7 +48,7 @@ static void a_loss_that_is_no_number_is_told(void **state)
     assert_string_equal(r.metrics[1].name, "x\"NaN");
 }
 
-static void what_is_no_object_is_refused(void **state)
+static void a_line_that_is_not_an_object_is_refused(void **state)
 {
     static const char *const lines[] = {
         "", "x", "[1]", "1", "{\"a\":1", "{\"a\":1}}", "{\"a\":1,\"a\":2}", "\"{}\""};
@@ -90,7 +90,7 @@ static void see(void *ctx, const struct spawn_report *report)
     seen->last = report->step;
 }
 
-static void lines_come_in_any_pieces(void **state)
+static void lines_may_arrive_in_pieces(void **state)
 {
     static const char text[] = "{\"step\":1}\n\n{\"step\":2}\njunk\n{\"step\":3}\n{\"step\":4}";
 
@@ -127,35 +127,15 @@ static void an_endless_line_is_skipped(void **state)
     report_reader_release(&r);
 }
 
-static void the_outbox_drops_the_oldest(void **state)
-{
-    struct outbox *o = xcalloc(1, sizeof(*o));
-
-    (void)state;
-    assert_null(outbox_first(o));
-    for (int i = 0; i < OUTBOX_COUNT + 5; i++)
-        outbox_push(o, xasprintf("%d", i), 4);
-    assert_int_equal(o->count, OUTBOX_COUNT);
-    assert_int_equal(o->dropped, 5);
-    assert_string_equal(outbox_first(o)->text, "5");
-    outbox_push(o, xstrdup("huge"), OUTBOX_BYTES);
-    assert_int_equal(o->count, 1);
-    assert_int_equal(o->dropped, 5 + OUTBOX_COUNT);
-    outbox_release(o);
-    assert_int_equal(o->bytes, 0);
-    free(o);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_metrics_and_step_is_apart),
-        cmocka_unit_test(a_loss_that_is_no_number_is_told),
-        cmocka_unit_test(what_is_no_object_is_refused),
+        cmocka_unit_test(numbers_become_metrics_but_the_step),
+        cmocka_unit_test(a_loss_that_is_nan_is_reported),
+        cmocka_unit_test(a_line_that_is_not_an_object_is_refused),
         cmocka_unit_test(too_many_or_too_long_names_are_left_out),
-        cmocka_unit_test(lines_come_in_any_pieces),
+        cmocka_unit_test(lines_may_arrive_in_pieces),
         cmocka_unit_test(an_endless_line_is_skipped),
-        cmocka_unit_test(the_outbox_drops_the_oldest),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
