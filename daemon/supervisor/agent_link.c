@@ -27,7 +27,7 @@ void agent_link_release(struct agent_link *t)
     outbox_release(&t->outbox);
 }
 
-/* UNAVAILABLE: the queue is full. */
+/* Remembers whether the agent's queue is full; returns the code. */
 static enum err_code result_note(struct agent_link *t, enum err_code code)
 {
     t->blocked = code == ERR_UNAVAILABLE;
@@ -55,7 +55,7 @@ static enum err_code facts_send(struct agent_link *t, struct spawn *const *spawn
     return ERR_OK;
 }
 
-/* One that cannot be sent, though somebody is there, is dropped. */
+/* A report that cannot be sent although the agent is there (it is too large) is dropped. */
 static enum err_code reports_send(struct agent_link *t, struct err *e)
 {
     const struct outbox_item *item;
@@ -95,7 +95,7 @@ static enum err_code synced_send(struct agent_link *t, struct err *e)
     return ERR_OK;
 }
 
-/* Ends after the reports that came before them. */
+/* An ended spawn's fact goes out after its reports: the agent and the coordinator take none of it later. */
 bool agent_link_tell(struct agent_link *t, const struct spawn_site *site, struct spawn *const *spawns,
                      size_t count)
 {

@@ -25,7 +25,7 @@ enum stage { STAGE_USER, STAGE_WORKDIR, STAGE_EXEC, STAGE_SETUP };
 
 struct plan {
     const struct spawn_order *order;
-    struct passwd *user; /* NULL: stay */
+    struct passwd *user; /* NULL: no change of account */
     char **env;
     pid_t parent;
     rlim_t files;
@@ -67,14 +67,14 @@ static void signals_reset(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* All sources are above the targets (plan_files lifts them), so no dup2 overwrites a later source. */
+/* All sources have higher numbers than the targets (descriptor_lift), so no dup2 overwrites a later source. */
 static bool descriptors_place(struct plan *p)
 {
     if (dup2(p->in, 0) < 0 || dup2(p->out, 1) < 0 || dup2(p->err, 2) < 0 || dup2(p->report, REPORT_FD) < 0)
         return false;
     if (p->token >= 0 ? dup2(p->token, TOKEN_FD) < 0 : (close(TOKEN_FD), 0))
         return false;
-    /* the rest is close-on-exec already; this is for what the supervisor itself was given */
+    /* descriptors opened here are close-on-exec already; the supervisor may have inherited others */
     (void)syscall(SYS_close_range, FIRST_FREE_FD, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
     return true;
 }
@@ -87,7 +87,7 @@ static _Noreturn void child_main(struct plan *p)
     signals_reset();
     if (p->user && !user_become(p->user))
         child_fail(p, STAGE_USER);
-    /* after setuid, which clears it; the parent may be gone already */
+    /* after setuid, which clears the setting. If the parent died before, no signal comes: its pid has changed */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != p->parent)
         child_fail(p, STAGE_SETUP);
     if (!descriptors_place(p))
@@ -100,7 +100,8 @@ static _Noreturn void child_main(struct plan *p)
     child_fail(p, STAGE_EXEC);
 }
 
-/* As fork, into the cgroup at once: moving a process there later costs milliseconds. */
+/* Forks into the cgroup at once: moving a process there later takes milliseconds. Kernels without clone3, or
+ * sandboxes that forbid it, get a plain fork, and the worker stays outside the cgroup. */
 static pid_t fork_into_cgroup(const char *cgroup)
 {
     CLEANUP(close_fd) int fd = cgroup ? cgroup_open(cgroup) : -1;
@@ -119,7 +120,7 @@ static enum err_code descriptor_lift(int *fd, struct err *e)
 {
     int higher = fcntl(*fd, F_DUPFD_CLOEXEC, 32);
 
-    if (higher < 0) /* EINVAL: not even that many are allowed */
+    if (higher < 0) /* EINVAL: the limit of open files is below 32 */
         return err_sys(e, errno == EINVAL ? EMFILE : errno, "descriptor");
     close(*fd);
     *fd = higher;
@@ -139,7 +140,7 @@ static enum err_code logs_open(struct plan *p, struct err *e)
     return p->in < 0 ? err_sys(e, errno, "/dev/null") : descriptor_lift(&p->in, e);
 }
 
-/* *mine is the end that stays here. */
+/* *mine is the end that stays in the supervisor. */
 static enum err_code pipe_make(int *mine, int *childs, bool child_reads, struct err *e)
 {
     int fds[2];
@@ -179,7 +180,7 @@ static enum err_code user_find(struct plan *p, struct err *e)
     if (!p->user)
         return err_set(e, ERR_NOT_FOUND, "user %s does not exist", name);
     if (p->user->pw_uid == geteuid())
-        p->user = NULL;
+        p->user = NULL; /* changing to one's own account would need root */
     return ERR_OK;
 }
 
@@ -213,6 +214,7 @@ enum err_code child_start(const struct spawn_order *order, const char *cgroup, r
     CLEANUP(close_fd) int exec_fd = -1;
     pid_t pid;
 
+    /* what can fail with a clear message is done before the fork */
     if (user_find(&p, e) || logs_open(&p, e) || token_open(&p, e))
         return e->code;
     if (pipe_make(&report, &p.report, false, e) || pipe_make(&exec_fd, &p.failure, false, e))
@@ -242,11 +244,13 @@ enum err_code child_explain(const struct child_failure *why, const struct spawn_
                            node);
         return err_sys(e, why->errnum, "working directory %s on %s", order->workdir, node);
     case STAGE_EXEC:
+        /* execvp searched PATH: say so, since the reader did not write a path */
         if (why->errnum == ENOENT && !strchr(command, '/'))
             return err_set(e, ERR_NOT_FOUND, "%s: not found in PATH on %s", command, node);
         if (why->errnum == EACCES && !strchr(command, '/'))
-            return err_set(e, ERR_NOT_FOUND, "%s: not found in those parts of PATH on %s that may be read",
-                           command, node);
+            return err_set(e, ERR_NOT_FOUND,
+                           "%s: not found in PATH on %s, where some directories may not be read", command,
+                           node);
         if (why->errnum == ENOENT)
             return err_set(e, ERR_NOT_FOUND, "%s (or its interpreter) does not exist on %s", command, node);
         return err_sys(e, why->errnum, "%s on %s", command, node);

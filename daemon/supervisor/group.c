@@ -23,11 +23,11 @@
 #include "daemon/supervisor/protocol/socket.h"
 #include "daemon/supervisor/spawn.h"
 
-#define LOCK_WAIT_MS 2000      /* a supervisor that has just ended may hold the lock a moment longer */
-#define FIRST_ORDER_MS 30000   /* with nothing to do so far */
-#define REPORT_TURN (64 << 10) /* bytes of one pipe before the others get their turn */
-#define REPORT_REST (1 << 20)  /* what a pipe can hold: more than that is still being written */
-#define POLL_MAX_MS 1000       /* poll does not count the time a machine sleeps, leases do */
+#define LOCK_WAIT_MS 2000      /* a supervisor that is just ending may hold the lock a moment longer */
+#define FIRST_ORDER_MS 30000   /* ends when no order has come by then */
+#define REPORT_TURN (64 << 10) /* bytes of one pipe before the other pipes get their turn */
+#define REPORT_REST (1 << 20)  /* the most that a pipe holds: more than that is still being written */
+#define POLL_MAX_MS 1000       /* poll(2) does not count the time that a machine sleeps; leases do */
 
 struct group {
     struct group_options options;
@@ -35,10 +35,10 @@ struct group {
     struct spawn **spawns;
     size_t count, cap;
     struct lease lease;
-    struct agent_link talk; /* with the agent */
+    struct agent_link agent; /* the connection to it */
     int lock_fd, listener, signals;
     bool used;   /* there was a spawn */
-    bool ending; /* everything stops; no new orders */
+    bool ending; /* all workers are being stopped; new orders are ignored */
     int64_t opened;
 };
 
@@ -61,7 +61,7 @@ static enum err_code signals_open(struct group *g, struct err *e)
 
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
-    if (g->options.attached) {
+    if (g->options.attached) { /* ^C reaches every process of a terminal: ddpctl decides what it means */
         signals_leave_to_parent();
     } else {
         sigaddset(&set, SIGTERM);
@@ -77,7 +77,7 @@ static enum err_code signals_open(struct group *g, struct err *e)
 
 static void agent_attach(struct group *g, int fd)
 {
-    agent_link_attach(&g->talk, fd);
+    agent_link_attach(&g->agent, fd);
     for (size_t i = 0; i < g->count; i++)
         g->spawns[i]->dirty = true;
 }
@@ -89,7 +89,7 @@ static void group_add_spawn(struct group *g, struct spawn *s)
     g->used = true;
 }
 
-/* What an earlier supervisor of this job left. */
+/* Takes over the records that an earlier supervisor of this job left. */
 static enum err_code records_take(struct group *g, struct err *e)
 {
     CLEANUP(record_list_release) struct record_list found = {0};
@@ -107,13 +107,14 @@ enum err_code group_open(struct group **out, const struct group_options *options
 
     g->options = *options;
     g->site = (struct spawn_site){options->dir, options->node, options->job, options->files};
-    g->lock_fd = g->listener = g->talk.fd = g->signals = -1;
+    g->lock_fd = g->listener = g->agent.fd = g->signals = -1;
     g->opened = clock_boot_ms();
     if (file_mkdirs(options->dir, 0700, e) || lock_take(g, e) || records_take(g, e) || signals_open(g, e) ||
         control_listen(options->dir, &g->listener, e)) {
         group_free(g);
         return e->code;
     }
+    /* orphans of the workers become children of this process, where they can be found and killed */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1)) {
         group_free(g);
         return err_sys(e, errno, "subreaper");
@@ -131,7 +132,7 @@ void group_free(struct group *g)
     for (size_t i = 0; i < g->count; i++)
         spawn_free(g->spawns[i]);
     free(g->spawns);
-    agent_link_release(&g->talk);
+    agent_link_release(&g->agent);
     close_fd(&g->listener);
     close_fd(&g->signals);
     close_fd(&g->lock_fd);
@@ -150,7 +151,7 @@ static void group_start_spawn(struct group *g, struct spawn_order *order)
 {
     struct spawn *s = group_find_spawn(g, order->spawn);
 
-    if (g->ending || s)
+    if (g->ending || s) /* a known spawn: the agent repeats an order when it is not sure that it came */
         return;
     lease_renew(&g->lease, order->lease_sent, order->lease_ms);
     s = spawn_begin(order, &g->site);
@@ -186,10 +187,11 @@ static void group_stop_all(struct group *g, enum stop_mode mode, int64_t now)
 
 static void agent_detach(struct group *g)
 {
-    agent_link_detach(&g->talk);
+    agent_link_detach(&g->agent);
     if (!g->options.attached && g->used)
-        return;
-    g->ending = true; /* or there was never anything to do: the next agent starts what it needs */
+        return; /* workers outlive their agent: the next one connects, or the lease ends them */
+    /* attached, or never used: then the next agent starts a supervisor of its own when it needs one */
+    g->ending = true;
     group_stop_all(g, STOP_KILL, clock_boot_ms());
 }
 
@@ -219,17 +221,17 @@ static void message_obey(struct group *g, struct control_message *m)
     case CONTROL_FACT:
     case CONTROL_REPORT:
     case CONTROL_SYNCED:
-        break; /* ours to say */
+        break; /* only a supervisor sends these */
     }
 }
 
 static void agent_hear(struct group *g)
 {
-    while (g->talk.fd >= 0) {
+    while (g->agent.fd >= 0) {
         CLEANUP(control_message_release) struct control_message m;
         struct err e;
 
-        switch (control_receive(g->talk.fd, &m, &e)) {
+        switch (control_receive(g->agent.fd, &m, &e)) {
         case ERR_OK:
             message_obey(g, &m);
             break;
@@ -256,7 +258,7 @@ static void workers_reap(struct group *g)
 
             if (s->pid != pid)
                 continue;
-            if (s->exec_fd >= 0)
+            if (s->exec_fd >= 0) /* its end may be known before the reason of a failed start was read */
                 spawn_exec_ready(s, &g->site);
             spawn_reaped(s, status);
         }
@@ -283,7 +285,7 @@ static void pids_free(pid_t **list)
     free(*list);
 }
 
-/* mains has room for all. */
+/* The first processes of the other live spawns; mains has room for all. */
 static struct spawn_peers peers_list(const struct group *g, const struct spawn *s, pid_t *mains)
 {
     struct spawn_peers peers = {mains, 0};
@@ -294,7 +296,8 @@ static struct spawn_peers peers_list(const struct group *g, const struct spawn *
     return peers;
 }
 
-/* The lease's end: SIGTERM early enough that SIGKILL at the end finds little. */
+/* Stops workers whose lease runs out: after its end the coordinator may start the same job elsewhere. SIGTERM
+ * comes before the end, so that SIGKILL at the end has little left to do. Returns when to look again. */
 static int64_t lease_check(struct group *g, int64_t now)
 {
     int64_t next = INT64_MAX;
@@ -326,8 +329,8 @@ static int64_t group_tick(struct group *g, int64_t now)
         struct spawn_peers peers = peers_list(g, s, mains);
         int64_t at;
 
-        if (!spawn_ended(s) && !s->pid)
-            agent_link_take_reports(&g->talk, s, REPORT_REST);
+        if (!spawn_ended(s) && !s->pid) /* its last reports, before the fact that it ended */
+            agent_link_take_reports(&g->agent, s, REPORT_REST);
         at = spawn_tick(s, &g->site, &peers, now);
         next = at < next ? at : next;
     }
@@ -339,15 +342,15 @@ static bool group_is_done(const struct group *g, int64_t now)
     for (size_t i = 0; i < g->count; i++)
         if (!spawn_ended(g->spawns[i]))
             return false;
-    if (g->options.attached && g->talk.fd < 0)
-        return true;
+    if (g->options.attached && g->agent.fd < 0)
+        return true; /* nobody will ask for these records */
     for (size_t i = 0; i < g->count; i++)
         if (!g->spawns[i]->saved)
             return false;
     if (g->ending)
-        return true;
-    if (g->talk.fd >= 0 && g->count)
-        return false; /* an end that the coordinator has yet to commit */
+        return true; /* the records are on disk: the next supervisor reports them */
+    if (g->agent.fd >= 0 && g->count)
+        return false; /* the coordinator has yet to commit an end */
     return g->used || now - g->opened > FIRST_ORDER_MS;
 }
 
@@ -379,7 +382,7 @@ static void group_wait(struct group *g, struct poll_set *w, int64_t next, int64_
     w->count = 0;
     poll_set_add(w, g->signals, POLLIN);
     poll_set_add(w, g->listener, POLLIN);
-    poll_set_add(w, g->talk.fd, (short)(POLLIN | (g->talk.blocked ? POLLOUT : 0)));
+    poll_set_add(w, g->agent.fd, (short)(POLLIN | (g->agent.blocked ? POLLOUT : 0)));
     for (size_t i = 0; i < g->count; i++) {
         poll_set_add(w, g->spawns[i]->exec_fd, POLLIN);
         poll_set_add(w, g->spawns[i]->report_fd, POLLIN);
@@ -393,18 +396,19 @@ static void group_serve(struct group *g, const struct poll_set *w)
     struct err e;
     int fd;
 
+    /* the pipes take turns: a worker that writes much must not starve the others */
     for (size_t i = 0; i < g->count; i++) {
         struct spawn *s = g->spawns[i];
 
         if (poll_set_ready(w, s->exec_fd))
             spawn_exec_ready(s, &g->site);
         if (poll_set_ready(w, s->report_fd))
-            agent_link_take_reports(&g->talk, s, REPORT_TURN);
+            agent_link_take_reports(&g->agent, s, REPORT_TURN);
     }
     if (poll_set_ready(w, g->signals))
         signals_hear(g);
-    if (poll_set_ready(w, g->talk.fd)) {
-        g->talk.blocked = false;
+    if (poll_set_ready(w, g->agent.fd)) {
+        g->agent.blocked = false;
         agent_hear(g);
     }
     if (!poll_set_ready(w, g->listener))
@@ -412,9 +416,9 @@ static void group_serve(struct group *g, const struct poll_set *w)
     if (control_accept(g->listener, &fd, &e))
         log_warn("connection_refused", "why=%s", LOG_Q(e.msg));
     else if (g->options.attached)
-        close(fd);
+        close(fd); /* its only agent is the one that started it */
     else
-        agent_attach(g, fd);
+        agent_attach(g, fd); /* a newer agent replaces the old connection */
 }
 
 void group_run(struct group *g)
@@ -424,7 +428,7 @@ void group_run(struct group *g)
 
     for (;;) {
         next = group_tick(g, now);
-        if (!agent_link_tell(&g->talk, &g->site, g->spawns, g->count))
+        if (!agent_link_tell(&g->agent, &g->site, g->spawns, g->count))
             agent_detach(g);
         if (group_is_done(g, now))
             break;

@@ -7,20 +7,30 @@
 
 #include "base/err.h"
 
-/* A job's workers on one node, and the agent that may or may not be there. One thread, one poll(2). */
+/* All workers of one job on one node, and the connection to the agent, which may come and go. One thread, one
+ * poll(2).
+ *
+ * Happy path: the agent's orders start workers, workers end, their exit records go to disk and to the agent,
+ * and when the agent has forgotten all of them the group is done. Failure modes:
+ *
+ *   the agent dies           workers go on; the next agent connects to the socket and hears everything anew
+ *   no agent comes           the lease runs out: SIGTERM, later SIGKILL; the records stay on disk
+ *   an attached agent dies   all workers are killed (ddpctl run: nothing outlives it)
+ *   this supervisor dies     the kernel kills the workers; the next supervisor ends what they left behind */
 
 struct group_options {
     const char *dir; /* <state>/run/<job> */
     const char *node;
     int64_t job;
-    rlim_t files;   /* soft limit of open files of the workers; 0: as it is */
-    int control_fd; /* an agent that is connected already, or -1 */
-    bool attached;  /* ends with that agent: all is killed when it is gone */
+    rlim_t files;   /* soft limit of open files for the workers; 0: the supervisor's own */
+    int control_fd; /* the connection to an agent that is there already, or -1 */
+    bool attached;  /* all workers are killed when that agent is gone */
 };
 
 struct group;
 MUST_CHECK enum err_code group_open(struct group **out, const struct group_options *options, struct err *e);
-/* Returns when all spawns have ended and are forgotten (or, with no agent there, are safe on disk). */
+/* Returns when all spawns have ended and the agent has forgotten them, or, without an agent, when their records
+ * are on disk. */
 void group_run(struct group *g);
 void group_free(struct group *g);
 

@@ -39,7 +39,7 @@ static int port_is_taken(int port)
 
     if (!rc)
         rc = port_try_family(AF_INET6, (struct sockaddr *)&v6, sizeof(v6));
-    return rc == EADDRINUSE ? rc : 0;
+    return rc == EADDRINUSE ? rc : 0; /* other errors are the command's to report */
 }
 
 enum err_code hold_port(int port, int *fd, struct err *e)
@@ -63,8 +63,9 @@ enum err_code hold_port(int port, int *fd, struct err *e)
     return ERR_OK;
 }
 
-/* The first that all users can write, whoever we are, since users share the machine's devices: /run/lock on
- * Debian, /tmp where that is root's alone. Else root and the others would never meet. */
+/* Users share the machine's devices, so all must use the same directory: the first that everybody may write,
+ * even if the caller may write an earlier one. That is /run/lock on Debian, and /tmp where /run/lock belongs to
+ * root. */
 int hold_open_dir(const char *const *places, size_t count)
 {
     struct stat st;
@@ -80,8 +81,8 @@ int hold_open_dir(const char *const *places, size_t count)
     return -1;
 }
 
-/* Without O_CREAT where it is there already: fs.protected_regular forbids that for another user's file in a
- * sticky directory, whatever its mode. */
+/* Opens an existing file without O_CREAT: in a sticky directory fs.protected_regular forbids that flag for
+ * another user's file, whatever the file's mode. */
 static int lock_file_open(int dir, const char *name)
 {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
@@ -89,12 +90,12 @@ static int lock_file_open(int dir, const char *name)
 
     if (fd < 0 && errno == ENOENT)
         fd = openat(dir, name, flags | O_CREAT | O_EXCL, 0666);
-    if (fd < 0 && errno == EEXIST) /* another was faster */
+    if (fd < 0 && errno == EEXIST) /* another process made it in between */
         fd = openat(dir, name, flags);
     return fd;
 }
 
-/* -1: somebody else has it. */
+/* -1: another process has the lock. */
 static int lock_file_take(int dir, const char *uuid, const char *suffix, int how)
 {
     CLEANUP(free_text) char *name = xasprintf("ddp-%s%s.lock", uuid, suffix);
@@ -107,7 +108,8 @@ static int lock_file_take(int dir, const char *uuid, const char *suffix, int how
         close(fd);
         return -1;
     }
-    /* past the umask, when we made it: whoever else may write here could have linked a file of ours */
+    /* A file made here has the umask's mode: open it to all users. Only a plain file of this user without other
+     * links: another user could have linked some file of ours to this name. */
     if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1)
         (void)fchmod(fd, 0666);
     return fd;
@@ -141,6 +143,7 @@ enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct
     if (dir < 0)
         return err_set(e, ERR_PERMISSION_DENIED, "neither /run/lock nor /tmp can be written by all users");
     for (size_t i = 0; i < count; i++) {
+        /* exclusive for one worker alone, shared among workers that share the GPU */
         bool held = (*next = lock_file_take(dir, uuids[i], "", slots > 1 ? LOCK_SH : LOCK_EX)) >= 0;
 
         if (held)

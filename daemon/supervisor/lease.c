@@ -2,7 +2,7 @@
 
 void lease_renew(struct lease *l, int64_t sent, int64_t length)
 {
-    if (length <= 0 || sent < l->sent)
+    if (length <= 0 || sent < l->sent) /* acknowledgements may arrive late */
         return;
     l->sent = sent;
     l->length = length;

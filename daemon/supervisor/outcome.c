@@ -14,8 +14,8 @@
 
 #define ERROR_FILE_MAX (1 << 20)
 
-/* The directory is the user's, who may put a fifo, or a link to a file of ours, where his file was: judged by
- * the descriptor, never by the path. -1: nothing to be read. */
+/* The directory belongs to the job's user, who may put a FIFO there, or a link to a file that only root may read.
+ * So the open descriptor is checked, never the path. -1: there is no such plain file. */
 static int user_file_open(const char *log_dir, const char *name, struct stat *st)
 {
     CLEANUP(close_fd) int dir = -1;
@@ -27,7 +27,7 @@ static int user_file_open(const char *log_dir, const char *name, struct stat *st
     return fd;
 }
 
-/* The last bytes of the file, from the start of a line where there is one. */
+/* The last TAIL_BYTES of the file, without a first line that was cut. */
 static char *file_read_end(const char *log_dir, const char *name)
 {
     struct stat st;
@@ -44,7 +44,7 @@ static char *file_read_end(const char *log_dir, const char *name)
     if (n <= 0)
         return NULL;
     for (ssize_t i = 0; i < n; i++)
-        if (!text[i])
+        if (!text[i]) /* the tail is a text from here on */
             text[i] = '?';
     text[n] = '\0';
     line = from ? strchr(text, '\n') : NULL;
@@ -82,7 +82,7 @@ static bool file_read_whole(const char *log_dir, const char *name, struct buf *t
     return n == 0 && text->len > 0;
 }
 
-/* torchrun's file: {"message": {"message": "...", "extraInfo": {...}}}, or {"message": "..."}. */
+/* The file is torchrun's: {"message": {"message": "...", "extraInfo": {...}}}, or {"message": "..."}. */
 char *outcome_message(const char *log_dir)
 {
     CLEANUP(buf_release) struct buf text = {0};

@@ -5,14 +5,15 @@
 
 #include "daemon/supervisor/protocol/control.h"
 
-/* What a worker left behind, read once at its end. */
+/* What a worker left in its log directory, read once after its end. The directory belongs to the job's user. */
 
 #define TAIL_LINES 20
 #define TAIL_BYTES (8 << 10)
 
 char *outcome_tail(const char *log_dir);    /* the last lines of stderr.log; NULL: none. The caller frees */
 char *outcome_message(const char *log_dir); /* the first line of error.json's message; NULL: none */
-/* The MASTER_PORT was taken between our look and rank 0's bind: its last words say so. */
+/* Another program took the MASTER_PORT between the supervisor's trial and rank 0's bind: the last lines of
+ * rank 0's stderr say so. */
 bool outcome_port_busy(const struct spawn_order *order, const char *tail);
 
 #endif

@@ -18,10 +18,11 @@
 #include "daemon/supervisor/protocol/process_kill.h"
 #include "daemon/supervisor/protocol/record.h"
 
-#define LEFTOVER_RETRY_MS 10
-#define HEAR_MS 5000 /* a native worker hears from the coordinator that it is to stop; later, by SIGTERM */
-#define LEFTOVER_MOST_MS 1000
-#define RECORD_RETRY_MS 1000
+#define LEFTOVER_RETRY_MS 10  /* first pause before processes are killed again */
+#define LEFTOVER_MOST_MS 1000 /* longest pause */
+#define NATIVE_STOP_MS                                                                                       \
+    5000 /* the coordinator tells a native worker to stop; SIGTERM follows this much later */
+#define RECORD_RETRY_MS 1000 /* on a full disk */
 
 static void report_pipe_close(struct spawn *s)
 {
@@ -42,7 +43,7 @@ static void holds_drop(struct spawn *s)
     hold_drop(s->gpu_fds);
 }
 
-/* The end of a spawn, once: what it was goes to disk, then to the agent. */
+/* Makes the spawn exited, once. Its record is written, and the agent told, after this. */
 static void spawn_finish(struct spawn *s, const struct spawn_site *site)
 {
     exec_pipe_close(s);
@@ -67,9 +68,10 @@ static void spawn_finish(struct spawn *s, const struct spawn_site *site)
 static void spawn_fail_start(struct spawn *s, const struct spawn_site *site, const struct err *why)
 {
     s->fact.not_started = true;
+    /* ALREADY_EXISTS without a held port came from hold_port: the job gets another port and is not charged */
     s->fact.port_busy = why->code == ERR_ALREADY_EXISTS && s->port_fd < 0 && s->order.master_port;
     s->fact.node_trouble |= why->code == ERR_RESOURCE_EXHAUSTED;
-    s->fact.code = 127;
+    s->fact.code = 127; /* as a shell reports a command that could not be started */
     spawn_fact_set_text(&s->fact.message, xstrdup(why->msg));
     spawn_finish(s, site);
 }
@@ -157,7 +159,7 @@ void spawn_stop_by(struct spawn *s, int number)
     static const int good[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
 
     for (size_t i = 0; i < ARRAY_LEN(good); i++)
-        if (number == good[i] && !s->order.native)
+        if (number == good[i] && !s->order.native) /* ddp-trainer knows only SIGTERM */
             s->stop_signal = number;
 }
 
@@ -166,6 +168,8 @@ void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now
     if (mode == STOP_NONE || mode < s->stop || spawn_ended(s))
         return;
     if (s->stop == STOP_NONE) {
+        /* A worker that fails takes its peers down, and the stop that follows may meet it in the middle of its
+         * end. That end is its own, not the stop's: the coordinator looks for the first failure. */
         s->stop_at = now;
         s->kill_at = INT64_MAX;
         s->unasked = s->pid && process_exiting(s->pid);
@@ -191,7 +195,7 @@ void spawn_exec_ready(struct spawn *s, const struct spawn_site *site)
         s->fact.not_started = true;
         s->fact.node_trouble = e.code == ERR_RESOURCE_EXHAUSTED;
         spawn_fact_set_text(&s->fact.message, xstrdup(e.msg));
-        return; /* its exit follows at once */
+        return; /* the child ends at once, and is reaped */
     }
     if (s->fact.state == SPAWN_STARTING) {
         s->fact.state = SPAWN_RUNNING;
@@ -237,14 +241,17 @@ static void outcome_read(struct spawn *s)
         s->fact.signal = WTERMSIG(s->status);
     else
         s->fact.code = WEXITSTATUS(s->status);
+    /* Without memory accounting in a cgroup, a SIGKILL that nobody here sent counts as the kernel's if the
+     * machine's count of such kills has grown since the start. */
     by_kernel = s->fact.signal == SIGKILL && !s->killed;
     s->fact.out_of_memory = (s->fact.cgroup && cgroup_out_of_memory(s->fact.cgroup)) ||
                             (by_kernel && s->oom_before >= 0 && oom_now > s->oom_before);
     if (!s->fact.code && !s->fact.signal)
-        return;
+        return; /* success needs no explanation */
     s->fact.stderr_tail = outcome_tail(s->order.log_dir);
     if (!s->fact.message)
         s->fact.message = outcome_message(s->order.log_dir);
+    /* of a worker that was told to stop, a busy port is not the cause */
     s->fact.port_busy = s->stop == STOP_NONE && outcome_port_busy(&s->order, s->fact.stderr_tail);
 }
 
@@ -260,14 +267,15 @@ static int members_kill(struct spawn *s, const struct spawn_peers *peers)
 
     if (left)
         return left;
-    /* a process may have moved itself to another cgroup; and without one this is all we have */
+    /* A process may have moved itself to another cgroup, and there may be no cgroup at all. The processes of a
+     * dead supervisor are not descendants of this one: their marks find them. */
     if (s->found)
         return s->fact.id && s->fact.owner ? marked_kill(s->fact.id, s->fact.owner) : 0;
     return descendants_kill(&mark);
 }
 
-/* What SIGKILL has not ended by the next look is stuck in the kernel: looked at less and less often, since
- * each look reads all of /proc. */
+/* A process that SIGKILL has not ended by the next try is stuck in the kernel. The pauses grow, since each try
+ * reads all of /proc. */
 static int64_t leftover_retry_at(struct spawn *s, int64_t now)
 {
     s->pause = s->pause ? s->pause * 2 : LEFTOVER_RETRY_MS;
@@ -277,7 +285,8 @@ static int64_t leftover_retry_at(struct spawn *s, int64_t now)
     return s->next_try;
 }
 
-/* The worker is gone; whatever it started goes too, before anyone hears that it ended. */
+/* The worker has ended. The processes that it started are killed before anyone hears of its end, so that nothing
+ * holds its ports, GPUs and files when the next generation starts. */
 static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
                           int64_t now)
 {
@@ -311,20 +320,22 @@ static int64_t spawn_save(struct spawn *s, const struct spawn_site *site, int64_
     return s->next_try;
 }
 
+/* SIGTERM when it is due, SIGKILL to all processes when patience ends. Returns the time of the next step. */
 static int64_t spawn_escalate(struct spawn *s, const struct spawn_peers *peers, int64_t now)
 {
     bool waits = s->stop == STOP_SNAPSHOT && s->order.native;
     int64_t half = (s->kill_at - s->stop_at) / 2;
-    /* a worker that hears of the stop itself is under way by then, and SIGTERM tells it nothing new */
-    int64_t term_at = waits ? s->stop_at + (half < HEAR_MS ? half : HEAR_MS) : s->stop_at;
+    /* A native worker hears of the stop from the coordinator. When it has heard, it is stopping by the time of
+     * SIGTERM, which then tells it nothing new; when the coordinator could not reach it, SIGTERM does. */
+    int64_t term_at = waits ? s->stop_at + (half < NATIVE_STOP_MS ? half : NATIVE_STOP_MS) : s->stop_at;
     int64_t kill_at = s->stop == STOP_KILL ? now : s->kill_at;
 
     if (s->stop == STOP_NONE)
         return INT64_MAX;
     if (!s->termed && now >= term_at && now < kill_at) {
         if (kill(-s->pid, s->stop_signal ? s->stop_signal : SIGTERM))
-            return now + LEFTOVER_RETRY_MS; /* forked, but not yet the leader of its group */
-        (void)kill(-s->pid, SIGCONT);       /* a stopped one could not obey */
+            return now + LEFTOVER_RETRY_MS; /* forked, but not yet the leader of its process group */
+        (void)kill(-s->pid, SIGCONT);       /* a stopped process could not handle the signal */
         s->termed = true;
     }
     if (now < kill_at)

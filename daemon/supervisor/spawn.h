@@ -12,21 +12,22 @@
 
 /* The life of one worker, from its order to its exit record:
  *
- *   begin: record on disk, port and GPUs held, log files, cgroup, fork     → starting
- *   exec_fd at its end without a word                                      → running
- *   a stop, or the lease's end: SIGTERM to its group, later SIGKILL to all → stopping
- *   reaped, and whatever it left behind ended too; record on disk          → exited
+ *   begun: port and GPUs held, cgroup made, record on disk, log files, fork      → starting
+ *   exec_fd reaches its end of file: the command runs                            → running
+ *   told to stop, or the lease ends: SIGTERM to its group, later SIGKILL to all  → stopping
+ *   reaped, and its other processes have ended too; record on disk               → exited
  *
- * A record found on disk without a supervisor is either an end that the agent has yet to forget, or a spawn
- * whose supervisor died: its processes are found by cgroup or mark, ended, and it counts as lost. What fails
- * before the command runs ends as exited with not_started and a message. Times are CLOCK_BOOTTIME ms. */
+ * A failure before the command runs leads to exited, with not_started and a message. A record that is on disk
+ * without a supervisor either says exited, and the agent has yet to forget it, or its supervisor died: then the
+ * spawn's processes are found by cgroup or mark and killed, and it counts as lost. Times are CLOCK_BOOTTIME ms.
+ */
 struct spawn {
     struct spawn_order order;
     struct spawn_fact fact;
     enum stop_mode stop;
-    int64_t stop_at, kill_at; /* when it was asked for, when patience ends */
+    int64_t stop_at, kill_at; /* when the stop was asked for; when SIGKILL is due */
     bool termed, killed;      /* SIGTERM (or stop_signal) was sent; SIGKILL was sent */
-    bool unasked;             /* it was ending already when it was told to stop */
+    bool unasked;             /* it was already ending when the stop was asked for */
     pid_t pid;                /* 0: not started, or reaped */
     pid_t session;            /* the worker's first pid, for telling its leftovers */
     int status;               /* of waitpid */
@@ -34,18 +35,18 @@ struct spawn {
     int report_fd, exec_fd, port_fd;
     int gpu_fds[HOLD_FDS];
     long long oom_before;
-    int64_t next_try; /* of what did not work yet: a record on a full disk, a leftover in the kernel */
-    int64_t pause;    /* until then: longer each time, for what SIGKILL does not end */
+    int64_t next_try; /* of an action that has failed: writing the record, killing a process */
+    int64_t pause;    /* before the next try to kill; doubled each time */
     struct report_reader reader;
-    bool found; /* a record of an earlier supervisor */
+    bool found; /* known only from the record of an earlier supervisor */
     bool saved; /* the exit record is on disk */
-    bool dirty; /* the agent has not heard of the fact as it is */
+    bool dirty; /* the agent has not been told the current fact */
 };
 
 struct spawn_site { /* where a group's spawns live */
     const char *dir, *node;
     int64_t job;
-    rlim_t files; /* soft limit of the workers' open files; 0: as ours */
+    rlim_t files; /* soft limit of the workers' open files; 0: the supervisor's own */
 };
 
 struct spawn_peers { /* the first processes of the other spawns that are alive */
@@ -53,22 +54,23 @@ struct spawn_peers { /* the first processes of the other spawns that are alive *
     size_t count;
 };
 
-/* Takes what is in *order. Never fails: what went wrong is in the fact. */
+/* Takes the texts of *order. Never fails: the fact says what went wrong. */
 struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *site);
 struct spawn *spawn_found(const struct spawn_fact *fact); /* from a record on disk */
 void spawn_free(struct spawn *s);
 
-/* The signal that spawn_stop begins with, where it has not begun: one that can be handled, else SIGTERM. */
+/* Sets the first signal of a later spawn_stop. Signals that a program cannot handle are ignored, and so is every
+ * signal for a native worker. */
 void spawn_stop_by(struct spawn *s, int number);
 void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now); /* never weakens */
 void spawn_exec_ready(struct spawn *s, const struct spawn_site *site);             /* exec_fd is readable */
-/* Reads what the pipe holds, at most `limit` bytes; fn gets good lines. */
+/* Reads the report pipe, at most `limit` bytes, and calls fn with each report. */
 void spawn_read_reports(struct spawn *s, size_t limit, void (*fn)(void *, const struct spawn_report *),
                         void *ctx);
 void spawn_reaped(struct spawn *s, int status);
-/* Does what is due. The time of the next thing to do; INT64_MAX: none. */
+/* Does what is due now. Returns when it must be called again; INT64_MAX: after the next event. */
 int64_t spawn_tick(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
                    int64_t now);
-bool spawn_ended(const struct spawn *s); /* exited, all members gone */
+bool spawn_ended(const struct spawn *s); /* exited, and all its processes are gone */
 
 #endif

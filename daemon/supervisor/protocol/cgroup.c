@@ -12,8 +12,7 @@
 
 #include "base/mem.h"
 
-/* Where cgroup2 is mounted, from /proc/self/mountinfo: "ID PARENT MAJ:MIN ROOT MOUNTPOINT OPTIONS - cgroup2
- * ...". */
+/* Where cgroup2 is mounted. Lines of mountinfo: "ID PARENT MAJ:MIN ROOT MOUNTPOINT OPTIONS - cgroup2 ...". */
 static bool cgroup_mount_find(char out[PATH_MAX])
 {
     FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -30,7 +29,7 @@ static bool cgroup_mount_find(char out[PATH_MAX])
     return found;
 }
 
-/* Our own cgroup v2 path: the line "0::/..." of /proc/self/cgroup. */
+/* This process's cgroup v2 path: the line "0::/..." of /proc/self/cgroup. */
 static bool cgroup_own_path(char out[PATH_MAX])
 {
     FILE *f = fopen("/proc/self/cgroup", "re");
@@ -59,6 +58,7 @@ enum err_code cgroup_make(const char *name, char **out, struct err *e)
         return ERR_OK;
     path = xasprintf("%s%s/%s", mount, strcmp(own, "/") ? own : "", name);
     if (mkdir(path, 0755) && errno != EEXIST) {
+        /* not root, or in a container: the spawn does without, and process_kill.h finds its processes */
         if (errno == EACCES || errno == EPERM || errno == EROFS || errno == ENOENT)
             return ERR_OK;
         return err_sys(e, errno, "%s", path);
@@ -92,7 +92,7 @@ int cgroup_kill(const char *cgroup)
     while (procs && fscanf(procs, "%d", &pid) == 1) {
         alive++;
         if (!kill_file && pid > 0)
-            kill(pid, SIGKILL); /* before Linux 5.14 */
+            kill(pid, SIGKILL); /* Linux before 5.14 has no cgroup.kill */
     }
     if (procs)
         fclose(procs);
@@ -102,7 +102,7 @@ int cgroup_kill(const char *cgroup)
 void cgroup_remove(const char *cgroup)
 {
     if (rmdir(cgroup))
-        return; /* a leftover directory holds nothing; the next start of this spawn's number would reuse it */
+        return; /* an empty directory does no harm; a spawn of the same name would use it again */
 }
 
 static long long counter_read(FILE *f, const char *key)

@@ -9,6 +9,7 @@
 
 static const char *const op_names[] = {"hello", "start", "stop",   "forget",
                                        "lease", "fact",  "report", "synced"};
+
 static int name_find(const char *const *names, size_t count, const char *text)
 {
     for (size_t i = 0; text && i < count; i++)

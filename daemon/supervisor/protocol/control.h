@@ -10,19 +10,23 @@
 #include "base/spawn_fact.h"
 #include "daemon/supervisor/protocol/spawn_order.h"
 
-/* What an agent and its supervisors say to each other: one JSON object a datagram, on a unix SEQPACKET socket
- * (socket.h). Everything is a level, so a lost or repeated message does no harm:
+/* The messages between an agent and its supervisors: one JSON object a datagram, on a unix SEQPACKET socket
+ * (socket.h). Each message states what holds, not what changed, so a lost or repeated one does no harm:
  *
- *   agent → supervisor   start   one spawn, whole; again for a known spawn: ignored
- *                        stop    a mode never weaker than the last one
+ *   agent → supervisor   start   the whole order for one spawn; ignored for a known spawn
+ *                        stop    a mode; a weaker one than the last is ignored
  *                        forget  the exit record of an ended spawn is no longer wanted
  *                        lease   a heartbeat sent at lease_sent (CLOCK_BOOTTIME ms) was acknowledged
- *   supervisor → agent   hello   first, once a connection; then a fact for every spawn, then synced
- *                        fact    a spawn as it is now, after each change
+ *   supervisor → agent   hello   the first message of a connection; then a fact for every spawn, then synced
+ *                        fact    one spawn as it is now, after each change
  *                        report  one parsed line of a worker's report pipe
- *                        synced  all that there is was said: absence counts from here
+ *                        synced  every spawn has been named: a spawn without a fact does not exist here
  *
- * Texts and lists are owned by their struct. Not for several threads. */
+ * Happy path: the agent connects, hears hello, facts and synced, sends what it wants, and hears a fact after
+ * each change. When the agent dies, the supervisor goes on and says everything anew to the next agent. When the
+ * supervisor dies, its socket closes, and the agent starts another one, which finds the records (record.h).
+ *
+ * Texts and lists are owned by their struct. One thread at a time. */
 
 enum control_op {
     CONTROL_HELLO,
@@ -35,7 +39,8 @@ enum control_op {
     CONTROL_SYNCED,
 };
 
-enum stop_mode { STOP_NONE, STOP_SNAPSHOT, STOP_TERM, STOP_KILL }; /* numbers as on the wire */
+/* From weak to strong; the numbers are those of StopMode in proto/ddp.proto. */
+enum stop_mode { STOP_NONE, STOP_SNAPSHOT, STOP_TERM, STOP_KILL };
 
 #define REPORT_METRICS 48
 #define REPORT_NAME 48
@@ -52,19 +57,21 @@ struct spawn_report {
 
 struct control_message {
     enum control_op op;
-    int64_t job, spawn; /* hello; stop, forget */
-    char *node;         /* hello */
-    enum stop_mode mode;
-    int64_t grace_ms;
-    int signal; /* stop: instead of SIGTERM, 0: that */
-    int64_t lease_sent, lease_ms;
+    int64_t job;         /* hello */
+    int64_t spawn;       /* stop, forget */
+    char *node;          /* hello */
+    enum stop_mode mode; /* stop */
+    int64_t grace_ms;    /* stop: from the first signal to SIGKILL */
+    int signal;          /* stop: sent instead of SIGTERM; 0: SIGTERM */
+    int64_t lease_sent;  /* lease: when the heartbeat was sent that was acknowledged, CLOCK_BOOTTIME ms */
+    int64_t lease_ms;    /* lease: how long the workers may run from then on */
     struct spawn_order order;
     struct spawn_fact fact;
     struct spawn_report report;
 };
 
 void control_encode(const struct control_message *m, struct buf *out); /* appended */
-/* INVALID_ARGUMENT when it is not one of ours; *out is zeroed first, release it whatever the result. */
+/* INVALID_ARGUMENT: not a message of this protocol. *out is zeroed first; release it whatever the result. */
 MUST_CHECK enum err_code control_decode(struct control_message *out, const char *text, size_t len,
                                         struct err *e);
 void control_message_release(struct control_message *m); /* for CLEANUP too */

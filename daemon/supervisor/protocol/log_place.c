@@ -13,7 +13,7 @@
 #include "base/file_at.h"
 #include "base/mem.h"
 
-#define LEVELS 4 /* below log_dir: job, generation, node, local rank */
+#define LEVELS 4 /* directories below log_dir: job, generation, node, local rank */
 
 char *log_place_path(const char *log_dir, int64_t job, int64_t generation, const char *node, int local_rank)
 {

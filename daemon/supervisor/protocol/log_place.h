@@ -8,18 +8,18 @@
 
 /* Where a worker's output goes: <log_dir>/<job>/generation_<N>/<node>/<local rank>/stdout.log and stderr.log.
  * The last directory belongs to the job's user, who may put anything there (error.json, links, FIFOs). The
- * directories above it belong to the agent; other users may enter but not list them. So path names are used
- * only down to log_dir, and directory descriptors below it. */
+ * directories above it belong to the agent; other users may enter them but not list them. Path names are
+ * therefore trusted only down to log_dir; below it everything is opened by directory descriptors. */
 
-#define LOG_PLACE_DIR_MODE 0751  /* those above the last */
-#define LOG_PLACE_LAST_MODE 0750 /* the job's user's own */
+#define LOG_PLACE_DIR_MODE 0751  /* of the directories above the last one */
+#define LOG_PLACE_LAST_MODE 0750 /* of the directory that belongs to the job's user */
 #define LOG_PLACE_FILE_MODE 0640
 
-/* The worker's directory; log_dir NULL: relative to it. The caller frees. */
+/* The path of the worker's directory; relative to log_dir when log_dir is NULL. The caller frees it. */
 char *log_place_path(const char *log_dir, int64_t job, int64_t generation, const char *node, int local_rank);
-/* Opens the directory, given by its path as log_place_path makes it. */
+/* Opens the directory; `dir` is a path from log_place_path. */
 MUST_CHECK enum err_code log_place_open(const char *dir, int *fd, struct err *e);
-/* Makes the directory if it is missing, opens both files to append, and gives all three to the user. */
+/* Makes the directory if it is missing, opens both files for appending, and gives all three to the user. */
 MUST_CHECK enum err_code log_place_make(const char *dir, uid_t user, gid_t group, int *out, int *err,
                                         struct err *e);
 

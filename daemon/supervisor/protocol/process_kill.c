@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
-#define FLAG_EXITING 0x4u /* PF_EXITING of the kernel's */
+#define FLAG_EXITING 0x4u /* the kernel's PF_EXITING, in the field "flags" of /proc/PID/stat */
 
 struct proc {
     pid_t pid, parent, session;
@@ -47,7 +47,7 @@ static bool proc_stat_read(pid_t pid, struct proc *out)
     if (n <= 0)
         return false;
     text[n] = '\0';
-    p = strrchr(text, ')'); /* the name before it may hold anything */
+    p = strrchr(text, ')'); /* the last one: the name in parentheses may hold any character */
     if (!p || sscanf(p + 1, " %c %d %d %d %*d %*d %u", &state, &parent, &group, &session, &flags) != 5)
         return false;
     *out = (struct proc){.pid = pid,
@@ -94,7 +94,7 @@ static void proc_table_read(struct proc_table *t)
 
 static bool proc_descends(const struct proc_table *t, const struct proc *p, pid_t ancestor)
 {
-    /* bounded: a table read while processes come and go may hold a ring */
+    /* bounded: a table that is read while processes come and go may hold a circle of parents */
     for (size_t depth = 0; p && depth < t->count; depth++) {
         struct proc key = {.pid = p->parent};
 
@@ -138,7 +138,8 @@ static bool proc_carries_mark(pid_t pid, const char *id, const char *owner)
            environ_has_entry(&env, "DDP_AGENT_ID", owner);
 }
 
-/* By pidfd: between the look and the signal the number may have become another process's. */
+/* By pidfd: between the reading and the signal the kernel may have given the number to another process. A pidfd
+ * names the process that has the number now, so the parent is compared once more. */
 static bool proc_kill_checked(pid_t pid, pid_t parent)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -155,15 +156,17 @@ static bool proc_kill_checked(pid_t pid, pid_t parent)
 
 static bool proc_belongs(const struct proc_table *t, const struct proc *p, const struct process_mark *mark)
 {
-    if (!mark->other_count)
+    if (!mark->other_count) /* the only spawn: every descendant of the supervisor is its own */
         return true;
     if (mark->main > 0 && (p->session == mark->main || proc_descends(t, p, mark->main)))
         return true;
+    /* a daemon has left the session, and the subreaper is its parent: only its environment tells */
     return proc_carries_mark(p->pid, mark->id, mark->owner);
 }
 
-/* What a dead process leaves behind becomes a child of the subreaper: the caller has only the other spawns'
- * first processes for children, so nothing is left, and the whole of /proc need not be read. */
+/* The cheap answer for the common case. What a dead process leaves behind becomes a child of the subreaper, the
+ * caller. So when the caller's only children are the first processes of the other spawns, nothing is left of
+ * this one, and /proc need not be searched. */
 static bool children_none_left(const struct process_mark *mark)
 {
     FILE *f = mark->over ? fopen("/proc/thread-self/children", "re") : NULL;

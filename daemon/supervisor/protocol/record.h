@@ -6,9 +6,9 @@
 
 #include "base/spawn_fact.h"
 
-/* A spawn on disk: <run>/<job>/<spawn>.json. The supervisor writes it before it forks (state "starting") and
- * again when the worker has ended; it is removed when the coordinator has committed the end. So a record
- * without a live supervisor that does not say "exited" is a spawn whose end nobody saw. */
+/* The record of a spawn on disk: <run>/<job>/<spawn>.json. The supervisor writes it before it forks (state
+ * "starting") and again when the worker has ended. It is removed once the coordinator has committed the end. So
+ * when a record does not say "exited" and its supervisor is dead, nobody saw how the spawn ended. */
 
 MUST_CHECK enum err_code record_write(const char *dir, const struct spawn_fact *fact,
                                       struct err *e);                                  /* durable */
@@ -18,8 +18,8 @@ struct record_list {
     struct spawn_fact *items;
     size_t count, cap;
 };
-/* All records of the directory by spawn number; a damaged one is given as exited and lost. A missing
- * directory: none. */
+/* All records of the directory, ordered by spawn number. A damaged record is listed as exited and lost. A
+ * missing directory has no records. */
 MUST_CHECK enum err_code record_list(const char *dir, struct record_list *out, struct err *e);
 void record_list_release(struct record_list *list); /* for CLEANUP too */
 

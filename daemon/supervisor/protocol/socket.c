@@ -15,7 +15,7 @@
 #define SOCKET_NAME "control.sock"
 #define SOCKET_TYPE (SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK)
 
-/* Large enough for a start order with a long environment; root may pass the system's limit. */
+/* A start order with a long environment must fit; root may exceed the system's limit. */
 static void socket_widen(int fd)
 {
     int size = CONTROL_MESSAGE_MAX * 2;
@@ -24,7 +24,7 @@ static void socket_widen(int fd)
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 
-/* dirfd stays open for as long as the address is used. */
+/* *dirfd must stay open for as long as the address is used. */
 static enum err_code socket_address(const char *dir, int *dirfd, struct sockaddr_un *out, struct err *e)
 {
     *dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);

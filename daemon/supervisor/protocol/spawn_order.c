@@ -60,6 +60,7 @@ void spawn_order_encode(struct jout *o, const struct spawn_order *s)
 
 enum err_code spawn_order_decode(struct spawn_order *s, const json_t *obj, struct err *e)
 {
+    /* members with a default may be missing: an older agent does not send them */
     s->spawn = json_get_int(obj, "spawn", 0);
     s->generation = json_get_int(obj, "generation", 0);
     s->rank = (int)json_get_int(obj, "rank", 0);
