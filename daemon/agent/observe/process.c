@@ -12,14 +12,14 @@
 
 #include "base/mem.h"
 
-/* False where it cannot be read; the text is NUL-terminated and cut to size. */
-static bool proc_file_read(char *out, size_t size, const char *fmt, pid_t pid)
+/* Reads /proc/<pid>/<name>. The text ends with a NUL and is cut to size. False: it cannot be read. */
+static bool proc_file_read(char *out, size_t size, const char *name, pid_t pid)
 {
     CLEANUP(close_fd) int fd = -1;
     char path[64];
     ssize_t n;
 
-    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, fmt);
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     n = fd < 0 ? -1 : read(fd, out, size - 1);
     out[n > 0 ? n : 0] = '\0';
@@ -43,7 +43,7 @@ bool process_read(pid_t pid, struct process *out)
     if (!proc_file_read(text, sizeof(text), "stat", pid))
         return false;
     open_paren = strchr(text, '(');
-    rest = strrchr(text, ')'); /* the name before it may hold anything */
+    rest = strrchr(text, ')'); /* the last one: the name in parentheses may hold any character */
     if (!open_paren || !rest ||
         sscanf(rest + 1,
                " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %lld %lld %lld %lld %*d %*d %d %*d %lld %*u %lld",
@@ -109,7 +109,7 @@ static const struct process *process_find(const struct process_list *all, pid_t 
 
 static bool process_descends(const struct process_list *all, const struct process *p, pid_t ancestor)
 {
-    /* bounded: a table read while processes come and go may hold a ring */
+    /* bounded: a table that is read while processes come and go may hold a circle of parents */
     for (size_t depth = 0; p && depth < all->count; depth++) {
         if (p->parent == ancestor)
             return true;
@@ -133,9 +133,9 @@ void process_tree(const struct process_list *all, pid_t first, struct process_li
     }
 }
 
-/* ---- what it waits for */
+/* ---- what a process waits for */
 
-/* With the number of the argument that is a descriptor, from 1 on; 0: none. */
+/* fd: 1 if the call's first argument is a descriptor, else 0. */
 static const struct {
     long number;
     const char *name;
@@ -198,7 +198,7 @@ static void descriptor_describe(pid_t pid, unsigned long long fd, char target[PR
         target[4] = '\0';
 }
 
-/* False: it is in none, or that may not be seen. */
+/* False: the process is in no system call, or this account may not see it. */
 static bool system_call_read(pid_t pid, char call[PROCESS_CALL], char target[PROCESS_TARGET])
 {
     unsigned long long argument;

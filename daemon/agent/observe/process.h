@@ -6,15 +6,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Processes as /proc shows them. Only files that the kernel answers without the process's own memory are read
- * (never cmdline or environ, which wait for a process that is stuck in a page fault). Any thread. */
+/* Processes as /proc shows them. Only files that the kernel can answer without the process's memory are read:
+ * cmdline and environ would block on a process that is stuck in a page fault. Any thread. */
 
 struct process {
     pid_t pid, parent, session;
     char state; /* R S D T t Z I X */
     char name[32];
-    int64_t cpu_ms;  /* its own and that of children it has waited for */
-    int64_t started; /* clock ticks since boot: tells a number's next process from this one */
+    int64_t cpu_ms;  /* its own, and that of the children that it has waited for */
+    int64_t started; /* clock ticks since boot: differs when the pid belongs to another process by now */
     int64_t memory_bytes;
     int threads;
 };
@@ -24,21 +24,21 @@ struct process_list {
     size_t count, cap;
 };
 
-bool process_read(pid_t pid, struct process *out);    /* false: there is none */
-void process_list_all(struct process_list *out);      /* every process of the machine, by number */
+bool process_read(pid_t pid, struct process *out);    /* false: there is no such process */
+void process_list_all(struct process_list *out);      /* every process of the machine, ordered by pid */
 void process_list_release(struct process_list *list); /* for CLEANUP too */
 
-/* Appends to *out the process and all that came of it: descendants, and whoever shares its session. The first
- * is the process itself; none when it is not there. `all` is by number. */
+/* Appends to *out the process itself, then its descendants and the members of its session. Appends nothing
+ * when the process is gone. `all` is ordered by pid. */
 void process_tree(const struct process_list *all, pid_t first, struct process_list *out);
 
 #define PROCESS_CALL 64
 #define PROCESS_TARGET 128
-/* What it waits in: the system call ("epoll_wait"), else the kernel's function, else empty; and what the
- * call's descriptor is ("socket", "pipe", a path), else empty. */
+/* What the process waits for: `call` is the system call ("epoll_wait"), or the kernel's function, or empty;
+ * `target` is what the call's descriptor refers to ("socket", "pipe", a path), or empty. */
 void process_wait(pid_t pid, char call[PROCESS_CALL], char target[PROCESS_TARGET]);
-/* The kernel's stack, innermost first, at most `most` names in an array that the caller frees with strv_free;
- * NULL where it may not be read. */
+/* The process's stack in the kernel, innermost function first, at most `most` names. The caller frees the
+ * list with strv_free. NULL: it may not be read. */
 char **process_stack(pid_t pid, size_t most);
 
 #endif

@@ -16,7 +16,7 @@ static int64_t output_newest(const char *dir)
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct stat st;
 
-        if (lstat(path, &st) || !S_ISREG(st.st_mode)) /* the directory is the job's user's */
+        if (lstat(path, &st) || !S_ISREG(st.st_mode)) /* the directory belongs to the job's user */
             continue;
         int64_t at = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
         if (at > newest)
@@ -25,7 +25,8 @@ static int64_t output_newest(const char *dir)
     return newest;
 }
 
-/* Stopped, when any of its processes is and none runs: the others wait for that one. */
+/* One stopped process is enough, if none runs: the others wait for it. A process that runs gets on, whatever
+ * the others do. */
 static char tree_stuck_state(const struct process_list *tree)
 {
     bool stopped = false, kernel = false;
@@ -47,11 +48,12 @@ static void sample_add_process(struct worker_sample *l, const struct process *p)
 
     q->p = *p;
     process_wait(p->pid, q->call, q->target);
+    /* the stack tells something of a process that waits in the kernel, and of the worker itself */
     if (p->state == 'D' || l->process_count == 1)
         q->stack = process_stack(p->pid, SAMPLE_STACK);
 }
 
-/* Of many those that sleep tell least. */
+/* If there are too many processes, sleeping ones are left out: they tell least. */
 static void sample_add_processes(struct worker_sample *l, const struct process_list *tree)
 {
     l->processes = xcalloc(SAMPLE_PROCESSES, sizeof(*l->processes));

@@ -7,12 +7,11 @@
 
 #include "daemon/agent/observe/process.h"
 
-/* One reading of /proc and of log files for a list of workers, and what a probe wants to know beyond. Runs in
- * a pool thread: touches nothing but its own struct. */
+/* Reads /proc and the log files of a list of workers once: CPU time, state, last output, and with `detail`
+ * what a probe shows of each process. Runs in a pool thread and touches only its own struct. */
 
-#define SAMPLE_PROCESSES                                                                                     \
-    24 /* of one worker, at most, in a detailed look: those that sleep are left out first */
-#define SAMPLE_STACK 8
+#define SAMPLE_PROCESSES 24 /* of one worker in a detailed sample; sleeping ones are left out first */
+#define SAMPLE_STACK 8      /* functions of a kernel stack */
 
 struct sampled_process {
     struct process p;
@@ -28,7 +27,7 @@ struct worker_sample {
     bool detail;
     /* out */
     bool there;
-    char stuck; /* 'T': stopped, 'D': in the kernel, 0 */
+    char stuck; /* 'T': stopped, 'D': waiting in the kernel, 0: neither */
     int64_t cpu_ms;
     int64_t output_ms; /* wall time of the last byte of output, 0: none */
     struct sampled_process *processes;
@@ -38,7 +37,8 @@ struct worker_sample {
 struct worker_samples {
     struct worker_sample *items;
     size_t count;
-    int64_t took_ms, done_ms; /* CLOCK_BOOTTIME */
+    int64_t took_ms; /* how long the reading took */
+    int64_t done_ms; /* CLOCK_BOOTTIME: when it ended */
 };
 
 void worker_samples_take(struct worker_samples *look);

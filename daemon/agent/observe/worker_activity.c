@@ -1,0 +1,75 @@
+#include "daemon/agent/observe/worker_activity.h"
+
+#include <stdlib.h>
+
+#define BUSY_SHARE 50   /* a busy worker uses at least this part of the time: 2 % */
+#define STEADY_MS 700   /* samples closer together say little: the kernel counts CPU time in ticks of 10 ms */
+#define IDLE_MS 1500    /* without CPU time, until it counts as idle */
+#define SILENT_MS 30000 /* without output or report, until it counts as silent */
+#define MOVED_MS 500    /* a time that differs by more is told again */
+
+void worker_activity_update(struct worker_activity *a, const struct worker_sample *sample, int64_t at)
+{
+    int64_t used = sample->cpu_ms - a->cpu_ms, passed = at - a->cpu_at;
+
+    if (!sample->there) /* it has just ended: its supervisor will say so */
+        return;
+    a->stuck = sample->stuck;
+    a->output_ms = sample->output_ms;
+    /* too soon after the last counted sample (a probe takes one at once), and not clearly busy */
+    if (a->seen && passed < STEADY_MS && used < STEADY_MS / 4)
+        return;
+    /* less CPU time than before: a child has ended, and no parent has waited for it, so its time is gone */
+    if (!a->seen || used < 0 || used * BUSY_SHARE >= passed)
+        a->busy_at = at;
+    a->seen = true;
+    a->cpu_ms = sample->cpu_ms;
+    a->cpu_at = at;
+}
+
+/* The time since which there was neither output nor report. */
+static int64_t silence_start(const struct worker_activity *a, int64_t now, int64_t wall)
+{
+    int64_t age = a->output_ms ? wall - a->output_ms : INT64_MAX;
+
+    if (a->report_at && now - a->report_at < age)
+        age = now - a->report_at;
+    /* no output yet: it may still be starting. A negative age: the wall clock was set back */
+    if (age == INT64_MAX || age < 0)
+        age = 0;
+    return now - age;
+}
+
+/* A short stall_timeout must not pass before the coordinator has heard of the silence. */
+static int64_t silence_threshold(int64_t stall_timeout_ms)
+{
+    int64_t half = stall_timeout_ms / 2;
+
+    return half && half < SILENT_MS ? half : SILENT_MS;
+}
+
+static bool time_moved(int64_t a, int64_t b)
+{
+    return (!a != !b) || llabs((long long)(a - b)) > MOVED_MS;
+}
+
+bool worker_activity_tell(struct worker_activity *a, int64_t stall_timeout_ms, int64_t now, int64_t wall,
+                          Ddp__V1__SpawnActivity *out)
+{
+    int64_t silent = silence_start(a, now, wall), idle = a->busy_at;
+    char stuck;
+    bool news;
+
+    silent = a->seen && now - silent >= silence_threshold(stall_timeout_ms) ? silent : 0;
+    idle = a->seen && now - idle >= IDLE_MS ? idle : 0;
+    stuck = idle ? a->stuck : 0; /* a busy worker may wait for a disk at the moment of a sample */
+    news = time_moved(silent, a->told_silent) || time_moved(idle, a->told_idle) || stuck != a->told_stuck;
+    a->told_silent = silent;
+    a->told_idle = idle;
+    a->told_stuck = stuck;
+    ddp__v1__spawn_activity__init(out);
+    out->idle_ms = idle ? now - idle : -1;
+    out->silent_ms = silent ? now - silent : -1;
+    out->state = (char *)(stuck == 'T' ? "T" : stuck == 'D' ? "D" : "");
+    return news;
+}

@@ -1,0 +1,37 @@
+#ifndef DDP_DAEMON_AGENT_OBSERVE_WORKER_ACTIVITY_H
+#define DDP_DAEMON_AGENT_OBSERVE_WORKER_ACTIVITY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/agent/observe/worker_samples.h"
+#include "proto/ddp.pb-c.h"
+
+/* Decides from samples whether a worker gets on. No clock, no I/O: times are arguments. A worker is
+ *
+ *   idle     when its processes have used less than 2 % of the CPU time for 1.5 s
+ *   silent   when it has neither written nor reported for 30 s, or for half its stall_timeout if that is less
+ *   stuck    when it is idle and its processes are stopped ('T') or wait in the kernel ('D')
+ *
+ * Which of these ends a generation, and when, is the coordinator's decision. Times are CLOCK_BOOTTIME ms,
+ * those called wall are the wall clock's. */
+
+struct worker_activity {
+    bool seen;              /* there was a sample of it */
+    char stuck;             /* of the last sample */
+    int64_t cpu_ms, cpu_at; /* of the sample that idleness is counted from */
+    int64_t busy_at;        /* the last sample that found it busy */
+    int64_t output_ms;      /* wall: its last output; 0: none */
+    int64_t report_at;      /* its last report; 0: none */
+    int64_t told_idle,
+        told_silent; /* since when, as the coordinator was told; 0: it was told that it is not */
+    char told_stuck; /* likewise */
+};
+
+/* Takes in a sample that was taken at `at`. */
+void worker_activity_update(struct worker_activity *a, const struct worker_sample *sample, int64_t at);
+/* Fills *out but for job and spawn. True: it differs from what the coordinator was told last. */
+bool worker_activity_tell(struct worker_activity *a, int64_t stall_timeout_ms, int64_t now, int64_t wall,
+                          Ddp__V1__SpawnActivity *out);
+
+#endif
