@@ -7,12 +7,13 @@
 #include "base/err.h"
 #include "base/json.h"
 
-/* What is known of one worker process (a spawn). The supervisor makes the fact and keeps it on disk, the agent
- * passes it on, and the coordinator's core decides by it: all with this struct. JSON is its form on disk and on
- * the supervisor's socket; proto/rpc_spawn_fact.h has the form in messages to the coordinator.
+/* What is known of one worker process (a spawn). The supervisor makes the fact and keeps it on disk, the
+ * agent passes it on, and the coordinator's core decides by it: all with this struct. JSON is its form on
+ * disk and on the supervisor's socket; proto/rpc_spawn_fact.h has the form in messages to the coordinator.
  *
- * Texts are const, so that a fact can be made of literals and borrowed texts. A fact that owns its texts (from
- * spawn_fact_copy or spawn_fact_decode, or set by spawn_fact_set_text) is released by spawn_fact_release. */
+ * Texts are const, so that a fact can be made of literals and borrowed texts. A fact that owns its texts
+ * (from spawn_fact_copy or spawn_fact_decode, or set by spawn_fact_set_text) is released by
+ * spawn_fact_release. */
 
 enum spawn_state { SPAWN_STARTING, SPAWN_RUNNING, SPAWN_STOPPING, SPAWN_EXITED };
 
@@ -42,7 +43,8 @@ bool spawn_state_parse(const char *name, enum spawn_state *out); /* false: unkno
 
 /* Writes the members of a JSON object that the caller has opened. */
 void spawn_fact_encode(struct jout *o, const struct spawn_fact *f);
-/* INVALID_ARGUMENT: no spawn number, or an unknown state. Release *f whatever the result; it must be zeroed. */
+/* INVALID_ARGUMENT: no spawn number, or an unknown state. Release *f whatever the result; it must be zeroed.
+ */
 MUST_CHECK enum err_code spawn_fact_decode(struct spawn_fact *f, const json_t *obj, struct err *e);
 
 void spawn_fact_set_text(const char **text, char *value); /* frees the old text, takes the new one */

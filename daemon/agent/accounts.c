@@ -9,14 +9,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define MOST 64            /* users in the list; of more the last is replaced */
-#define LOOK_EVERY_MS 5000 /* the account database may be a server's */
+#define MOST 64            /* users in the list; one more replaces the last */
+#define LOOK_EVERY_MS 5000 /* the account database may be on a server */
 
 struct accounts {
     const char *node;
     Ddp__V1__AccountProblem problems[MOST], *list[MOST];
     size_t count;
-    int64_t looked_ms; /* BOOTTIME */
+    int64_t looked_ms; /* BOOTTIME: when the list was last checked against the account database */
 };
 
 static bool errno_is_transient(int errnum)
@@ -34,6 +34,7 @@ enum err_code account_check(const char *user, const char *node, struct err *e)
                        "%s runs each job as its user (run_as: submitter), and this job has no user", node);
     errno = 0;
     account = getpwnam(user);
+    /* a database that cannot be read says nothing about the user: the job is tried again, not refused */
     if (!account && errno_is_transient(errno))
         return err_set(e, ERR_UNAVAILABLE, "account %s: %s", user, strerror(errno));
     if (!account)

@@ -39,8 +39,8 @@ static void wake_at(struct agent *a, int64_t at, int64_t now)
     BUG_ON(uv_timer_start(&a->settle_timer, on_settle_timer, at > now ? (uint64_t)(at - now) : 0, 0));
 }
 
-/* --rejoin: the former cluster's workers are killed, and their records forgotten, before the new cluster hears
- * of this node: it would take their job numbers for its own. True while some are left. */
+/* --rejoin: the former cluster's workers are killed, and their records forgotten, before the new cluster
+ * hears of this node: it would take their job numbers for its own. True while some are left. */
 static bool former_cluster_leave(struct agent *a, int64_t now)
 {
     const struct spawn_fact **known;
@@ -92,9 +92,9 @@ static void on_settle(uv_prepare_t *handle)
 
 static void on_session_closed(void *user);
 
-/* Without a lifeline the agent ends at once and the workers go on. With one it first waits until its supervisors
- * have ended: they are attached, so they kill their workers when their connections close. A coordinator on
- * another machine is then told that nothing runs here any more. */
+/* Without a lifeline the agent ends at once and the workers go on. With one it first waits until its
+ * supervisors have ended: they are attached, so they kill their workers when their connections close. A
+ * coordinator on another machine is then told that nothing runs here any more. */
 static void agent_maybe_finish(struct agent *a)
 {
     if (!a->ending || (a->settings->lifeline >= 0 && supervisors_children(a->supervisors)))

@@ -8,8 +8,8 @@
  * supervisors mark what changed, and once a turn the loop settles it: it applies the wish, connects or starts
  * supervisors, and tells the coordinator the new facts. */
 
-/* Returns when the agent was told to end: by SIGTERM or SIGINT, or because the lifeline was closed. Workers go
- * on, unless there is a lifeline. */
+/* Returns when the agent was told to end: by SIGTERM or SIGINT, or because the lifeline was closed. Workers
+ * go on, unless there is a lifeline. */
 MUST_CHECK enum err_code agent_run(const struct settings *settings, struct err *e);
 
 #endif

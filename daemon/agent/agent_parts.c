@@ -64,8 +64,8 @@ static void trainer_find(struct agent *a)
     a->trainer = xstrdup("ddp-trainer");
 }
 
-/* While a machine starts, the name server may start later than the agent: waits for it. A name that the server
- * does not know is an error. */
+/* While a machine starts, the name server may start later than the agent: waits for it. A name that the
+ * server does not know is an error. */
 static void await_name_server(const struct settings *s)
 {
     const struct timespec pause = {.tv_sec = 1};

@@ -14,7 +14,7 @@
 #include "daemon/agent/message_file.h"
 #include "proto/rpc_codec.h"
 
-/* The file: as kept.h has it. */
+/* The first line of a card's file (message_file.h). */
 static const char magic[] = "ddp card 1\n";
 #define CARD_MAX (16u << 20)
 #define ENDED_MOST 1000
@@ -61,7 +61,7 @@ static void card_drop(struct card_store *c, int64_t job)
         }
 }
 
-/* The lowest numbers go: those are of long ago. */
+/* Drops cards of ended jobs until ended_most are left, lowest job number first: numbers only grow. */
 static void cards_bound_ended(struct card_store *c)
 {
     for (;;) {
@@ -95,7 +95,7 @@ static void card_load(struct card_store *c, const char *name)
     struct err e;
 
     if (name[0] < '0' || name[0] > '9' || strchr(name, '.'))
-        return; /* not ours, or half written */
+        return; /* not a card, or one that was being written when the machine stopped */
     if (card_read(path, &card, &e))
         log_warn("card_unreadable", "path=%s why=%s", LOG_Q(path), LOG_Q(e.msg));
     else

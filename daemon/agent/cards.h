@@ -6,10 +6,10 @@
 #include "base/err.h"
 #include "proto/ddp.pb-c.h"
 
-/* Copies of job records that this node keeps in case the coordinator loses its own: one card for each job
- * that has, or had, workers here, in <state>/cards/<job>. Cards are sealed: only the coordinator can read
- * them. The cards of the newest 1,000 ended jobs are kept (ended_most), as many as a coordinator keeps by
- * default. Loop thread. */
+/* Cards: copies of job records that this node keeps in case the coordinator loses its own. There is one card
+ * for each job that has, or had, workers here, in <state>/cards/<job>. Cards are sealed: only the coordinator
+ * can read them. Of ended jobs the newest 1,000 cards are kept (ended_most), as many as a coordinator keeps
+ * by default. Loop thread. */
 
 struct card_store {
     char *dir;
@@ -25,7 +25,7 @@ void cards_close(struct card_store *c);
 MUST_CHECK enum err_code cards_keep(struct card_store *c, Ddp__V1__JobCard *const *cards, size_t count,
                                     struct err *e);
 void cards_forget(struct card_store *c); /* --rejoin */
-/* The whole card; its data is empty if the node no longer has it. The caller frees it with rpc_free. */
+/* The whole card; NULL if the node no longer has it or cannot read it. The caller frees it with rpc_free. */
 Ddp__V1__JobCard *cards_read(const struct card_store *c, int64_t job);
 
 #endif

@@ -24,7 +24,8 @@ void coordinator_file_write(struct agent *a)
         a->coordinator_told = true;
         return;
     }
-    /* an old file would name the old address: without it workers keep the address that they were started with */
+    /* an old file would name the old address: without it workers keep the address that they were started with
+     */
     log_warn("coordinator_not_told", "path=%s why=%s", LOG_Q(a->coordinator_file), LOG_Q(e.msg));
     unlink(a->coordinator_file);
 }

@@ -14,7 +14,8 @@
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-/* What belongs to the agent, or to a worker that it may itself run in. */
+/* Variables that are addressed to the agent alone, or to the worker that a nested `ddpctl run` is started in.
+ */
 static const char *const not_inherited[] = {
     "NOTIFY_SOCKET",  "LISTEN_FDS",       "LISTEN_PID",
     "WATCHDOG_USEC",  "WATCHDOG_PID",     "INVOCATION_ID",
@@ -105,8 +106,9 @@ static char **login_variables_put(char **env, const char *user, bool always)
     return env_set(env, "SHELL", "%s", pw->pw_shell && *pw->pw_shell ? pw->pw_shell : "/bin/sh");
 }
 
-/* An agent's own environment belongs to its administrator: the PATH of some shell, proxies with passwords,
- * systemd's variables for the unit. The jobs of a daemon see none of it. */
+/* A daemon's own environment belongs to its administrator: the PATH of some shell, proxies with passwords,
+ * systemd's variables. So its jobs see none of it. Under `ddpctl run` agent and job belong to the same user,
+ * and the job gets the user's environment, as under torchrun. */
 static char **environment_base(const struct environment_place *place)
 {
     const struct settings *set = place->settings;
@@ -142,6 +144,8 @@ static char **torchrun_variables_put(char **env, const struct job_spec *spec, bo
     env = env_set(env, "TORCHELASTIC_RUN_ID", "%s", spec->run_id ? spec->run_id : g->run_id);
     env = env_set(env, "TORCHELASTIC_USE_AGENT_STORE", "False");
     env = env_set(env, "TORCHELASTIC_ERROR_FILE", "%s/error.json", log_dir);
+    /* torchrun sets these three only where the user has not; one thread a rank, or the ranks' threads compete
+     */
     if (!env_get(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING"))
         env = env_set(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     if (!env_get(env, "TORCHELASTIC_SIGNALS_TO_HANDLE"))
@@ -173,7 +177,7 @@ static char **trainer_variables_put(char **env, const struct environment_place *
     env = env_set(env, "DDP_JOB_FILE", "%s", place->job_file);
     env = env_set(env, "DDP_NODE_ADDRESS", "%s", place->address);
     env = env_set(env, "DDP_CLUSTER_ID", "%s", place->cluster);
-    if (!env_get(env, "OMP_WAIT_POLICY")) /* or the trainer starts itself again with it */
+    if (!env_get(env, "OMP_WAIT_POLICY")) /* without it the trainer would have to start itself again */
         env = env_set(env, "OMP_WAIT_POLICY", "passive");
     if (!set->tls.ca)
         return env;
@@ -196,7 +200,7 @@ static bool spawn_has_gpu(const Ddp__V1__SpawnWish *s, const char *uuid)
     return false;
 }
 
-/* Two of the generation's workers have one GPU. */
+/* Two workers of the generation share a GPU. */
 static bool gpus_are_shared(const Ddp__V1__GroupWish *g, int64_t generation)
 {
     for (size_t a = 0; a < g->n_spawns; a++)
@@ -208,8 +212,8 @@ static bool gpus_are_shared(const Ddp__V1__GroupWish *g, int64_t generation)
     return false;
 }
 
-/* A command sees all of the job's GPUs on its node, in local-rank order, so that cuda:LOCAL_RANK is right, as
- * under torchrun; a native worker, or one with a virtual local rank, its own only. */
+/* A command sees all of the job's GPUs on its node, ordered by local rank, so that cuda:LOCAL_RANK is its
+ * own, as under torchrun. A native worker, and one with a virtual local rank, sees only its own. */
 static char **visible_gpus_put(char **env, bool own, const Ddp__V1__GroupWish *g, const Ddp__V1__SpawnWish *s)
 {
     CLEANUP(buf_release) struct buf list = {0};
@@ -223,7 +227,7 @@ static char **visible_gpus_put(char **env, bool own, const Ddp__V1__GroupWish *g
     return list.len ? env_set(env, "CUDA_VISIBLE_DEVICES", "%s", list.data) : env;
 }
 
-/* torchrun's macro in arguments. */
+/* Replaces torchrun's macro ${local_rank} in an argument. The caller frees the result. */
 static char *word_expand(const char *word, int local_rank)
 {
     static const char macro[] = "${local_rank}";
@@ -257,8 +261,8 @@ void environment_order(struct spawn_order *out, const struct environment_place *
     const struct settings *set = place->settings;
     char **env = environment_base(place);
     bool native = spec->kind == JOB_TRAIN;
-    /* CUDA takes no GPU twice, so LOCAL_RANK cannot count what workers share: each sees its own, as number 0
-     */
+    /* CUDA_VISIBLE_DEVICES cannot name a GPU twice, so LOCAL_RANK cannot number shared GPUs: each worker sees
+     * only its own, as number 0 */
     bool alone = spec->virtual_local_rank || (!native && gpus_are_shared(group, spawn->generation));
 
     memset(out, 0, sizeof(*out));
@@ -276,12 +280,12 @@ void environment_order(struct spawn_order *out, const struct environment_place *
     if (spawn->rank == 0 && !native)
         out->master_port = group->master_port;
     if (place->has_gpus && !spawn->n_gpu_uuids)
-        env = env_set(env, "CUDA_VISIBLE_DEVICES", "%s", ""); /* what is not leased is not to be used */
+        env = env_set(env, "CUDA_VISIBLE_DEVICES", "%s", ""); /* GPUs that it has not leased are not for it */
     env = entries_put(env, group->env, group->n_env);
     env = entries_put(env, spec->env, strv_len(spec->env));
     env = torchrun_variables_put(env, spec, alone, group, spawn, out->log_dir);
     env = visible_gpus_put(env, native || alone, group, spawn);
-    if (spawn->n_gpu_uuids && set->slots_per_gpu > 1) /* or NCCL refuses two ranks on one GPU */
+    if (spawn->n_gpu_uuids && set->slots_per_gpu > 1) /* NCCL refuses two ranks of one host on one GPU */
         env = env_set(env, "NCCL_HOSTID", "%s-%s", place->instance, out->id);
     env = ddp_variables_put(env, place, group, spawn, out->id);
     out->gpu_slots = (int)set->slots_per_gpu;

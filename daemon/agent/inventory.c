@@ -70,7 +70,7 @@ static enum err_code address_towards(const struct addrinfo *to, char **out, stru
 
     if (fd < 0 || connect(fd, to->ai_addr, to->ai_addrlen) ||
         getsockname(fd, (struct sockaddr *)&from, &size))
-        return err_sys(e, errno, "no way there");
+        return err_sys(e, errno, "no route");
     rc = getnameinfo((struct sockaddr *)&from, size, host, sizeof(host), NULL, 0, NI_NUMERICHOST);
     if (rc)
         return err_set(e, ERR_UNAVAILABLE, "own address: %s", gai_strerror(rc));
@@ -110,7 +110,8 @@ static bool interface_is_outward(const struct ifaddrs *i)
            !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr);
 }
 
-/* Of the first interface that has one, on a network without a way out; NULL: of none. */
+/* The address of the first interface that has one, for a network without a default route. NULL: there is
+ * none. */
 static char *address_of_interface(void)
 {
     struct ifaddrs *list = NULL;
@@ -129,8 +130,9 @@ static char *address_of_interface(void)
     return out;
 }
 
-/* The coordinator is on this machine, other nodes are not: the address of the default route. Nothing is sent
- * to the documentation networks (RFC 5737, RFC 3849) that stand for "elsewhere". */
+/* The coordinator is on this machine, but other nodes are not: the source address of the default route. The
+ * addresses of the documentation networks (RFC 5737, RFC 3849) stand for "elsewhere"; nothing is sent there.
+ */
 static char *address_outward(void)
 {
     char *out = NULL;

@@ -5,24 +5,25 @@
 
 #include "base/err.h"
 
-/* What this machine has; of GPUs see gpus.h. */
+/* The machine's cores, memory and address; GPUs are in gpu/gpus.h. */
 struct inventory {
     int cores; /* that this process may run on */
     int64_t memory_bytes;
 };
 struct inventory_load {
-    double load; /* 0..1 of all cores, since the last look */
+    double load; /* 0..1 of all cores, since the last measurement */
     int64_t memory_free;
 };
-struct inventory_meter { /* of the last look */
+struct inventory_meter { /* CPU ticks at the last measurement */
     int64_t busy, total;
 };
 
 void inventory_read(struct inventory *out);
 void inventory_measure(struct inventory_meter *meter, struct inventory_load *out);
 
-/* The address that the way to the coordinator starts from (a connected UDP socket's); where that is loopback,
- * the one of the default route; where there is none, 127.0.0.1. The caller frees. */
+/* The address at which other nodes reach this one: the source address of the route to the coordinator. If
+ * that is a loopback address, the source address of the default route; without one, the address of the first
+ * interface that has one; else 127.0.0.1. The caller frees it. */
 MUST_CHECK enum err_code inventory_address(const char *coordinator, char **out, struct err *e);
 
 #endif

@@ -48,6 +48,8 @@ static void group_start_missing(const struct reconcile_input *in, const Ddp__V1_
 {
     bool leased = in->last_ack > 0 && in->now < in->last_ack + group->lease_ms;
 
+    /* A kept wish may be out of date. Without a lease the coordinator may count this node as lost and may
+     * have started the job elsewhere. */
     if (!in->confirmed || !leased || !in->settled(in->ctx, group->job))
         return;
     for (size_t i = 0; i < group->n_spawns; i++) {
@@ -63,7 +65,7 @@ static void group_start_missing(const struct reconcile_input *in, const Ddp__V1_
     }
 }
 
-/* One spawn that is there: to be stopped, to be forgotten, or as it should be. */
+/* Decides about one spawn that is known: stop it, forget it, or leave it as it is. */
 static void known_reconcile(const struct reconcile_input *in, const struct spawn_fact *known,
                             struct actions *out)
 {
@@ -72,14 +74,17 @@ static void known_reconcile(const struct reconcile_input *in, const struct spawn
     struct action action = {.job = known->job, .spawn = known->spawn};
 
     if (known->state == SPAWN_EXITED) {
-        if (exit_is_wanted(group, known->spawn))
+        if (exit_is_wanted(group, known->spawn)) /* the coordinator has not committed its end yet */
             return;
         action.kind = ACTION_FORGET;
     } else if (!wished) {
-        action.kind = ACTION_STOP; /* it counts as dead over there: nothing to wait for */
+        /* The coordinator counts it as dead and gives its slot away. Nobody waits for a snapshot or its
+         * output. */
+        action.kind = ACTION_STOP;
         action.mode = STOP_KILL;
     } else if (wished->stop != DDP__V1__STOP_MODE__STOP_NONE) {
         action.kind = ACTION_STOP;
+        /* a mode that only a newer coordinator knows: the strongest one is safe */
         action.mode = wished->stop > DDP__V1__STOP_MODE__STOP_KILL ? STOP_KILL : (enum stop_mode)wished->stop;
         action.grace_ms = group->grace_ms;
         action.signal = group->stop_signal;

@@ -8,29 +8,33 @@
 #include "daemon/supervisor/protocol/control.h"
 #include "proto/ddp.pb-c.h"
 
-/* Wish against fact, as a pure function: what to do now so that the node becomes what was wished. Calling it
- * again with the same input gives the same actions, and every action may be repeated. */
+/* Compares the wish with the facts, as a pure function: the result is what to do now so that the node becomes
+ * what the coordinator wants. The same input always gives the same actions, and every action may be repeated.
+ */
 
 struct reconcile_input {
-    const Ddp__V1__Wish *wish; /* NULL: none yet, then nothing is done */
-    bool confirmed; /* came in the newest session; an older one may name spawns that count as dead by now */
+    const Ddp__V1__Wish *wish; /* NULL: there is none yet, and nothing is done */
+    /* The wish came in the newest session. An older one may name spawns that count as dead by now. */
+    bool confirmed;
     const struct spawn_fact *const *known; /* of all spawns here, each with its job */
     size_t count;
-    /* A job whose supervisor has not said all yet may run what is not known: nothing new is started there. */
+    /* The supervisor of the job has named all its spawns. Before that a spawn may run that is not known yet,
+     * so nothing is started. */
     bool (*settled)(void *ctx, int64_t job);
     void *ctx;
-    int64_t now, last_ack; /* CLOCK_BOOTTIME ms; 0: no word from the coordinator since this agent started */
+    int64_t now;      /* CLOCK_BOOTTIME ms */
+    int64_t last_ack; /* likewise, when the last acknowledged heartbeat was sent; 0: none since the start */
 };
 
 enum action_kind { ACTION_START, ACTION_STOP, ACTION_FORGET };
 struct action {
     enum action_kind kind;
     int64_t job, spawn;
-    enum stop_mode mode; /* stop */
-    int64_t grace_ms;
-    int signal;                      /* instead of SIGTERM, 0: that */
+    enum stop_mode mode;             /* stop */
+    int64_t grace_ms;                /* stop */
+    int signal;                      /* stop: instead of SIGTERM; 0: SIGTERM */
     const Ddp__V1__GroupWish *group; /* start; borrowed from the wish */
-    const Ddp__V1__SpawnWish *wish;
+    const Ddp__V1__SpawnWish *wish;  /* start, likewise */
 };
 struct actions {
     struct action *items;
@@ -40,8 +44,8 @@ struct actions {
 void reconcile(const struct reconcile_input *in, struct actions *out); /* appends; starts first */
 void actions_release(struct actions *a);
 
-/* Spawns that the wish wants and that nothing is known of yet: reported as starting, since absence would mean
- * that they have ended. */
+/* The wish wants this spawn to run. While nothing is known of it, it is reported as starting: if it were
+ * absent from the facts, the coordinator would take it for dead. */
 bool reconcile_pending(const Ddp__V1__GroupWish *group, const Ddp__V1__SpawnWish *spawn);
 
 #endif

@@ -5,7 +5,8 @@
 
 #include "base/mem.h"
 
-/* One allocation: the report, its metrics, the pointers to them, their names. */
+/* One allocation holds the report, its metrics, the pointers to them, and their names, so that one free ends
+ * it. */
 static Ddp__V1__Report *report_message_make(int64_t job, const struct spawn_report *from)
 {
     size_t size = sizeof(Ddp__V1__Report) +

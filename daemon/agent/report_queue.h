@@ -7,8 +7,8 @@
 #include "daemon/supervisor/protocol/control.h"
 #include "proto/ddp.pb-c.h"
 
-/* Workers' reports on their way to the coordinator: at most REPORT_QUEUE_CAP wait, the oldest go first and are
- * counted. */
+/* Workers' reports on their way to the coordinator. At most REPORT_QUEUE_CAP wait: one more drops the oldest,
+ * and the number of dropped reports is sent along. Loop thread. */
 
 #define REPORT_QUEUE_CAP 4096
 #define REPORTS_BATCH 256
@@ -20,7 +20,7 @@ struct report_queue {
 };
 
 void report_queue_add(struct report_queue *r, int64_t job, const struct spawn_report *report);
-/* The oldest, as one message that borrows them; report_queue_sent takes them away once it has gone out. */
+/* The oldest reports as one message that borrows them. After it was sent, report_queue_sent removes them. */
 void report_queue_batch(const struct report_queue *r, Ddp__V1__Reports *out,
                         Ddp__V1__Report *items[REPORTS_BATCH]);
 void report_queue_sent(struct report_queue *r, const Ddp__V1__Reports *batch);

@@ -19,7 +19,7 @@
 #define BACKOFF_MOST_MS 5000
 #define SEND_QUEUE (8u << 20) /* facts with many exit records, log pieces */
 #define SILENCE_BEATS 4       /* unanswered heartbeats before the stream counts as dead */
-#define SOCKET_MS 20000       /* as long as ddpctl has for it */
+#define SOCKET_MS 20000       /* ddpctl run gives its coordinator this long to start */
 #define IN_FLIGHT 64          /* heartbeats whose sending time is remembered */
 
 struct session {
@@ -30,13 +30,13 @@ struct session {
     struct rpc_session *stream; /* NULL: waiting for the next try */
     uv_timer_t *timer;          /* next heartbeat, or next try */
     bool welcomed, leaving, closing;
-    bool renewing; /* the stream ends because we want a new one */
+    bool renewing; /* the stream ends because of session_renew: no failure to log */
     int64_t heartbeat_ms, backoff_ms;
     int64_t sequence, acked, hello_sent;
     int64_t sent[IN_FLIGHT]; /* by sequence */
     int64_t *cards_due;      /* jobs whose cards the coordinator wants before its welcome */
     size_t cards_left;
-    char last_error[512]; /* logged once */
+    char last_error[512]; /* each cause is logged once */
     void (*on_closed)(void *user);
     void *closed_user;
 };
@@ -44,7 +44,7 @@ struct session {
 static void session_dial(struct session *s);
 static void on_session_timer(uv_timer_t *timer);
 
-/* ±10 %, so that a cluster's agents do not beat in step. */
+/* ±10 %, so that the agents of a cluster do not send their heartbeats at the same moment. */
 static uint64_t interval_jitter(int64_t ms)
 {
     uint16_t random;
@@ -123,7 +123,7 @@ static void hello_send(struct session *s)
         log_warn("hello_not_sent", "why=%s", LOG_Q(e.msg));
 }
 
-/* Once per cause: a coordinator that stays away is not news every five seconds. */
+/* A cause is logged once, not at every try: a coordinator that is away would fill the log. */
 static bool error_is_new(struct session *s, const char *why)
 {
     bool news = strcmp(s->last_error, why) != 0;
@@ -159,7 +159,7 @@ static void heartbeat_acknowledge(struct session *s, int64_t sequence)
     s->events.on_ack(s->events.user, s->sent[sequence % IN_FLIGHT]);
 }
 
-/* As many as the stream takes now; the rest when it is sendable again. */
+/* Sends as many cards as the queue takes now; the rest when it is sendable again. */
 static void cards_send(struct session *s)
 {
     while (s->cards_left) {
@@ -199,6 +199,7 @@ static void on_stream_message(struct rpc_session *stream, const void *message, v
     if (!s->welcomed && down->body_case == DDP__V1__AGENT_DOWN__BODY_CARDS_WANTED &&
         down->cards_wanted->n_jobs)
         cards_queue(s, down->cards_wanted);
+    /* before the welcome it is not known whether this is the right cluster */
     if (!s->welcomed && down->body_case != DDP__V1__AGENT_DOWN__BODY_WELCOME)
         return;
     switch (down->body_case) {
@@ -224,7 +225,7 @@ static void on_stream_message(struct rpc_session *stream, const void *message, v
         s->events.on_gpus_cleared(s->events.user);
         break;
     default:
-        break; /* a newer coordinator's */
+        break; /* only a newer coordinator sends it */
     }
 }
 
@@ -267,8 +268,8 @@ static void session_dial(struct session *s)
     session_timer_set(s, s->heartbeat_ms * SILENCE_BEATS); /* for the welcome */
 }
 
-/* Beside `ddpctl run` both start at once: the socket is there in a moment, and gRPC, once refused, would not
- * look again for longer than that. */
+/* `ddpctl run` starts coordinator and agent at the same time. The coordinator's socket appears in a moment,
+ * but after a refused connection gRPC would wait longer than that. So this waits for the socket first. */
 static void coordinator_socket_await(const struct settings *settings)
 {
     struct pollfd gone = {.fd = settings->lifeline, .events = POLLIN};

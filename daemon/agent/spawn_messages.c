@@ -9,7 +9,7 @@
 #include "proto/rpc_spawn_fact.h"
 
 #define REPORT_EVERY_MS 100
-#define TAILS_MAX (1u << 20) /* bytes of stderr in one message: the coordinator takes 4 MiB in all */
+#define TAILS_MAX (1u << 20) /* bytes of stderr in one message: the coordinator accepts 4 MiB in all */
 
 struct fact_list {
     Ddp__V1__SpawnFact **items;
@@ -37,7 +37,8 @@ static void fact_list_add(struct fact_list *list, const struct spawn_fact *fact)
     list->items[list->count++] = message;
 }
 
-/* The first to end comes first, so that its last words are the ones there is room for. */
+/* The first to end comes first: its stderr is the most likely to name the cause, and room for it is limited.
+ */
 static int known_by_end(const void *a, const void *b)
 {
     const struct spawn_fact *x = *(const struct spawn_fact *const *)a;
@@ -48,7 +49,7 @@ static int known_by_end(const void *a, const void *b)
     return (x_end > y_end) - (x_end < y_end);
 }
 
-/* What is about to start must not look absent. */
+/* A spawn that is about to start must not be absent: the coordinator would take it for dead. */
 static void fact_list_add_pending(struct agent *a, struct fact_list *list)
 {
     const Ddp__V1__Wish *wish = a->wish.wish;
@@ -67,7 +68,7 @@ static void fact_list_add_pending(struct agent *a, struct fact_list *list)
         }
 }
 
-/* False: nothing was left to send, or it could not go. */
+/* False: no report is left, or the session does not accept one now. */
 static bool reports_send_batch(struct agent *a)
 {
     Ddp__V1__Report *items[REPORTS_BATCH];
@@ -87,7 +88,7 @@ static bool reports_send_batch(struct agent *a)
     return true;
 }
 
-/* Reports go first: after a worker's exit the coordinator takes none of it. */
+/* Reports go first: the coordinator accepts none of a worker after its exit. */
 void spawn_messages_send_facts(struct agent *a)
 {
     CLEANUP(fact_list_release) struct fact_list list = {0};
@@ -116,7 +117,7 @@ void spawn_messages_send_facts(struct agent *a)
     up.body_case = DDP__V1__AGENT_UP__BODY_FACTS;
     up.facts = &facts;
     if (!session_send(a->session, &up, &e))
-        a->facts_due = false; /* else once it is sendable, or after the next welcome */
+        a->facts_due = false; /* if not sent: tried again when the session is sendable or welcomed again */
     else if (e.code != ERR_RESOURCE_EXHAUSTED && e.code != ERR_UNAVAILABLE && e.code != ERR_CANCELLED)
         log_error("facts_not_sent", "why=%s", LOG_Q(e.msg));
     free(known);

@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "base/paths.h"
 
-/* The coordinator's account may have owned `from` for a while, and may still put there what it likes. So what
- * has come is looked at where only we can change it. */
+/* The coordinator's account may have owned `from` for a while, and may still put any file there. So an entry
+ * is checked after the move, in a directory that only this agent can change; a bad one is moved back. */
 static enum err_code moved_check(const char *from, const char *old, const char *new, mode_t kind,
                                  unsigned way_back, struct err *e)
 {
@@ -28,7 +28,7 @@ static enum err_code moved_check(const char *from, const char *old, const char *
     return err_set(
         e, ERR_FAILED_PRECONDITION,
         "%s: belongs to uid %u, so this agent's former state is not taken over: remove it, or, if nobody "
-        "else wrote there, say `cd %s && chown -R -h %u instance run wish gpus.json`",
+        "else wrote there, run `cd %s && chown -R -h %u instance run wish gpus.json`",
         old, (unsigned)st.st_uid, from, (unsigned)geteuid());
 }
 
@@ -42,8 +42,8 @@ static enum err_code state_entry_move(const char *from, const char *to, const ch
     return moved_check(from, old, new, S_IFREG, 0, e);
 }
 
-/* A link and the directory change places in one step, so that no supervisor misses its directory for a
- * moment. */
+/* Moves the directory and leaves a link in its place. Both change places in one step where the file system
+ * can do so: a running supervisor must find its directory at every moment. */
 static enum err_code run_dir_move(const char *from, const char *to, struct err *e)
 {
     CLEANUP(free_text) char *old = paths_join(from, "run");
@@ -62,7 +62,7 @@ static enum err_code run_dir_move(const char *from, const char *to, struct err *
     }
     if (unlink(new))
         return err_sys(e, errno, "remove %s", new);
-    if (rename(old, new)) /* tried for file systems that cannot exchange */
+    if (rename(old, new)) /* the fallback for file systems that cannot exchange two entries */
         return errno == EXDEV
                    ? err_set(e, ERR_UNIMPLEMENTED, "%s and %s are on different file systems", old, new)
                    : err_sys(e, errno, "move %s to %s", old, new);
@@ -80,7 +80,7 @@ static enum err_code state_entries_move(const char *from, const char *to, struct
         return err_wrap(e, "an older ddp-agent still runs");
     if (run_dir_move(from, to, e) || state_entry_move(from, to, "wish", e) ||
         state_entry_move(from, to, "gpus.json", e) ||
-        state_entry_move(from, to, "instance", e)) /* last: then it is done */
+        state_entry_move(from, to, "instance", e)) /* last: its presence says that the move is complete */
         return e->code;
     log_info("state_moved", "from=%s to=%s", LOG_Q(from), LOG_Q(to));
     return ERR_OK;
@@ -103,7 +103,7 @@ enum err_code state_move(const char *from, const char *to, char **out, struct er
         return err_set(
             e, ERR_FAILED_PRECONDITION,
             "%s: belongs to another user, and this agent's former state in it cannot be moved to %s, "
-            "which is on another file system: say ddp-agent --rejoin --state %s when no job runs here",
+            "which is on another file system: run ddp-agent --rejoin --state %s when no job runs here",
             from, to, to);
     *out = xstrdup(code ? from : to);
     return ERR_OK;

@@ -17,8 +17,8 @@
 
 #define CONTROL_FD 3
 
-/* A process of its own in every respect: session, signals, descriptors. Its messages go to a file, since the
- * agent's stderr may be a pipe that ends with the agent. */
+/* The supervisor gets a session, signal handling and descriptors of its own, since it may outlive the agent.
+ * Its log goes to a file: the agent's stderr may be a pipe that closes when the agent ends. */
 static int supervisor_attributes_set(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr, int log,
                                      int control)
 {
@@ -80,6 +80,7 @@ static enum err_code supervisor_exec(const char *program, const struct superviso
     posix_spawnattr_t attr;
     int rc;
 
+    /* before the spawn: its errors would end in a log that nobody reads yet */
     if (file_mkdirs(dir, 0700, e) || supervisor_log_open(o, number, &log, e))
         return e->code;
     posix_spawn_file_actions_init(&actions);

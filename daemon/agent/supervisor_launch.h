@@ -5,7 +5,8 @@
 
 #include "daemon/agent/supervisors.h"
 
-/* Starts ddp-supervisor by posix_spawn, connected to us already; *fd is our end. Own folder only. */
+/* Starts ddp-supervisor by posix_spawn with a control connection; *fd is the agent's end. Only for
+ * supervisors.c. */
 MUST_CHECK enum err_code supervisor_launch(const struct supervisors_options *options, int64_t job,
                                            const char *dir, int *fd, pid_t *pid, struct err *e);
 

@@ -18,23 +18,23 @@
 #include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/protocol/socket.h"
 
-#define RETRY_MS 200 /* between two tries at a supervisor that does not come up */
+#define RETRY_MS 200 /* between two tries to reach or start a supervisor */
 #define TURN 256     /* messages of one supervisor before the others get their turn */
 
 struct supervised_spawn {
     struct spawn_fact fact;
-    enum stop_mode asked; /* over this connection */
-    bool heard;           /* over this connection */
+    enum stop_mode asked; /* the strongest stop that was sent over this connection */
+    bool heard;           /* the supervisor has named it over this connection */
 };
 
 struct supervisor {
     struct supervisors *all;
     int64_t job;
     char *dir;
-    int fd; /* -1: nobody there */
+    int fd; /* -1: not connected */
     uv_poll_t *poll;
-    bool synced; /* all was said over this connection */
-    bool needed; /* something waits for a supervisor */
+    bool synced; /* it has named all its spawns over this connection */
+    bool needed; /* an order waits for it */
     int64_t retry_at;
     struct supervised_spawn *spawns;
     size_t count, cap;
@@ -46,7 +46,7 @@ struct supervisors {
     struct supervisors_events events;
     struct supervisor **items;
     size_t count, cap;
-    pid_t *children; /* supervisors of our own starting */
+    pid_t *children; /* supervisors that this process has started */
     size_t child_count, child_cap;
 };
 
@@ -133,8 +133,8 @@ static void supervisor_lost(struct supervisor *supervisor)
     supervisor->all->events.on_change(supervisor->all->events.user);
 }
 
-/* What the supervisor did not speak of is not there: an order that never reached it, or a record it has
- * forgotten. */
+/* A spawn that the supervisor did not name does not exist: the order never reached it, or the supervisor has
+ * forgotten the record. */
 static void spawns_synced(struct supervisor *supervisor)
 {
     for (size_t i = supervisor->count; i-- > 0;)
@@ -230,11 +230,15 @@ static void supervisor_attend(struct supervisor *supervisor, int64_t now)
     int fd;
 
     supervisor->retry_at = now + RETRY_MS;
+    /* Found again: a supervisor outlives its agent and listens on its socket. Attached ones are not looked
+     * for: each ends with the agent that started it. */
     if (!all->options.attached && !control_connect(supervisor->dir, &fd, &e)) {
         supervisor_connected(supervisor, fd);
         log_info("supervisor_found", "job=%" PRId64, supervisor->job);
         return;
     }
+    /* Started anew: it takes over the records, so it also ends what a dead supervisor left. If the old one
+     * still lives but did not answer, its lock makes the new one fail, and the next try connects. */
     if (supervisor_launch(&all->options, supervisor->job, supervisor->dir, &fd, &pid, &e)) {
         log_error("supervisor_not_started", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
         return;
@@ -253,7 +257,7 @@ int64_t supervisors_tend(struct supervisors *all, int64_t now)
         struct supervisor *supervisor = all->items[i];
         bool absent = supervisor->fd < 0 && (supervisor->needed || supervisor->count);
 
-        supervisor->needed = false; /* whoever still needs it says so at the next look */
+        supervisor->needed = false; /* an order that still waits sets it again at the next reconcile */
         if (absent && now >= supervisor->retry_at)
             supervisor_attend(supervisor, now);
         if (absent && supervisor->fd < 0 && supervisor->retry_at < next)
@@ -353,11 +357,11 @@ enum err_code supervisors_start(struct supervisors *all, int64_t job, struct spa
 
     supervisor->needed = true;
     if (supervisor->fd < 0)
-        return err_set(e, ERR_UNAVAILABLE, "no supervisor yet");
+        return err_set(e, ERR_UNAVAILABLE, "the supervisor is not connected yet");
     m.order = *order; /* borrowed for the call */
     code = control_send(supervisor->fd, &m, e);
-    if (code == ERR_ABORTED) /* it has just died: its end of file is on the way */
-        return err_set(e, ERR_UNAVAILABLE, "no supervisor any more");
+    if (code == ERR_ABORTED) /* it has just died: the loop will see its end of file */
+        return err_set(e, ERR_UNAVAILABLE, "the supervisor has died");
     if (code)
         return code;
     s = spawn_add(supervisor);
@@ -367,7 +371,9 @@ enum err_code supervisors_start(struct supervisors *all, int64_t job, struct spa
                                   .rank = order->rank,
                                   .local_rank = order->local_rank,
                                   .state = SPAWN_STARTING};
-    s->heard = supervisor->synced; /* until then its list may still lack the order */
+    /* Before synced, the supervisor may list its spawns without this one: then it has not heard the order
+     * yet, and the order counts as lost and is given again. */
+    s->heard = supervisor->synced;
     spawn_order_release(order);
     return ERR_OK;
 }
@@ -410,7 +416,7 @@ void supervisors_stop(struct supervisors *all, const struct action *stop)
     struct err e;
 
     if (!s || supervisor->fd < 0 || s->asked >= stop->mode || control_send(supervisor->fd, &m, &e))
-        return; /* asked again at the next look */
+        return; /* the next reconcile asks again */
     s->asked = stop->mode;
 }
 
@@ -423,7 +429,7 @@ void supervisors_forget(struct supervisors *all, int64_t job, int64_t spawn)
 
     if (!s || supervisor->fd < 0 || control_send(supervisor->fd, &m, &e))
         return;
-    if (record_remove(supervisor->dir, spawn, &e)) /* one of our own making */
+    if (record_remove(supervisor->dir, spawn, &e)) /* it may be one that supervisors_refuse has written */
         log_warn("record_not_removed", "job=%" PRId64 " spawn=%" PRId64 " why=%s", job, spawn, LOG_Q(e.msg));
     spawn_drop(supervisor, (size_t)(s - supervisor->spawns));
 }
@@ -461,7 +467,8 @@ bool supervisors_know(struct supervisors *all, int64_t job, int64_t spawn)
     return supervisor && spawn_find(supervisor, spawn);
 }
 
-/* A job that nothing is known of has nothing to say: the order itself brings its supervisor up. */
+/* A job of which nothing is known is settled although no supervisor is connected: no record means no spawn,
+ * and the first order makes its supervisor necessary. */
 bool supervisors_settled(void *supervisors, int64_t job)
 {
     struct supervisor *supervisor = supervisor_find(supervisors, job);
@@ -479,7 +486,8 @@ void supervisors_reap(struct supervisors *all)
     int status;
     pid_t pid;
 
-    /* all: where we are the first process of a container, orphans of dead supervisors are ours too */
+    /* all children: as the first process of a container the agent also inherits the orphans of dead
+     * supervisors */
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
         for (size_t i = 0; i < all->child_count; i++)
             if (all->children[i] == pid)
@@ -498,9 +506,10 @@ void supervisors_sweep(struct supervisors *all, bool (*wanted)(void *ctx, int64_
         base = supervisors_run_base(all, supervisor->job);
         if (file_remove_tree(base, &e) || file_remove_tree(supervisor->dir, &e)) {
             log_warn("directory_not_removed", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
-            if (e.code == ERR_DEADLINE_EXCEEDED) { /* large: more of it later, the loop has other work */
+            if (e.code ==
+                ERR_DEADLINE_EXCEEDED) { /* a large directory: the rest later, the loop has other work */
                 all->items[i] = all->items[0];
-                all->items[0] = supervisor; /* behind the others, which are no larger for it */
+                all->items[0] = supervisor; /* last in the order of removal, so that others get their turn */
                 return;
             }
         }

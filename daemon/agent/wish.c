@@ -12,7 +12,7 @@
 #include "daemon/agent/message_file.h"
 #include "proto/rpc_codec.h"
 
-/* The file: as kept.h has it. */
+/* The first line of the file (message_file.h). */
 static const char magic[] = "ddp wish 1\n";
 #define WISH_MAX (64u << 20)
 
@@ -32,7 +32,7 @@ enum err_code wish_open(struct wish_store *out, const char *state, struct err *e
     if (!file_exists(out->path))
         return ERR_OK;
     if (wish_read(out->path, &out->wish, e)) {
-        err_wrap(e, "the kept wish (remove the file when no worker runs here any more)");
+        err_wrap(e, "the kept wish (remove the file when no worker runs on this node any more)");
         wish_close(out);
         return e->code;
     }
@@ -64,7 +64,7 @@ enum err_code wish_accept(struct wish_store *w, struct card_store *cards, const 
                        wish->epoch, wish->revision, old->epoch, old->revision);
     if (cards_keep(cards, wish->cards, wish->n_cards, e))
         return e->code;
-    bare.cards = NULL; /* they have files of their own */
+    bare.cards = NULL; /* cards have files of their own */
     bare.n_cards = 0;
     if (rpc_pack(&bare, &body, e) || message_file_write(w->path, magic, &bare, e))
         return e->code;

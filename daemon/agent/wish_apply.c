@@ -18,7 +18,7 @@
 #include "daemon/agent/reconcile.h"
 #include "proto/rpc_codec.h"
 
-/* The account's name; NULL: the agent's own. */
+/* The name of the account that a job runs under; NULL: the agent's own. */
 static const char *job_user(const struct agent *a, const char *submitter)
 {
     return a->settings->run_as ? submitter : a->settings->user;
@@ -32,8 +32,8 @@ const struct passwd *wish_other_user(const struct agent *a, const char *submitte
     return pw && pw->pw_uid != geteuid() ? pw : NULL;
 }
 
-/* One a generation, for the sockets of its ranks and the job file. Below <state>/run, which only we may
- * enter, unless the workers are another user's. */
+/* The generation's run directory, for the sockets of its ranks. It is below <state>/run, which only the agent
+ * may enter, unless the workers run under another account. */
 static enum err_code run_dir_make(struct agent *a, const Ddp__V1__GroupWish *group, char **out, struct err *e)
 {
     const struct passwd *user = wish_other_user(a, group->user);
@@ -55,7 +55,8 @@ static enum err_code run_dir_make(struct agent *a, const Ddp__V1__GroupWish *gro
     return ERR_OK;
 }
 
-/* Beside the run directory, not in it: who owns a directory may exchange the files in it for links. */
+/* The job file is beside the run directory, not in it: the owner of a directory may replace the files in it
+ * by links. */
 static enum err_code job_file_write(struct agent *a, const char *path, const Ddp__V1__GroupWish *group,
                                     struct err *e)
 {
@@ -85,6 +86,7 @@ static enum err_code order_make(struct agent *a, const struct action *act, struc
                                       .has_gpus = gpus_count(a->gpus) > 0,
                                       .inherited = a->settings->lifeline >= 0 ? environ : NULL};
 
+    /* first, so that a refusal can name the spawn */
     order->spawn = act->spawn;
     order->generation = act->wish->generation;
     order->rank = act->wish->rank;
@@ -106,7 +108,8 @@ static enum err_code order_make(struct agent *a, const struct action *act, struc
     return ERR_OK;
 }
 
-/* The job's user can have no workers here: other nodes may do, and this one may do for other users. */
+/* True, with the reason in *e: the job's user has no account on this node. Another node may have one, so the
+ * coordinator is told to place the user's jobs there. */
 static bool account_is_missing(struct agent *a, const struct action *act, struct spawn_order *order,
                                struct err *e)
 {
@@ -132,7 +135,7 @@ static void spawn_start(struct agent *a, const struct action *act)
 
     if (!code)
         code = supervisors_start(a->supervisors, act->job, &order, &e);
-    if (code && code != ERR_UNAVAILABLE) {
+    if (code && code != ERR_UNAVAILABLE) { /* UNAVAILABLE: the next reconcile tries again */
         log_error("spawn_refused", "job=%" PRId64 " spawn=%" PRId64 " why=%s", act->job, act->spawn,
                   LOG_Q(e.msg));
         if (!no_account)
@@ -172,7 +175,7 @@ void wish_apply(struct agent *a, int64_t now)
     const struct spawn_fact **known = supervisors_known(a->supervisors, &in.count);
 
     in.known = known;
-    if (a->leaving)
+    if (a->leaving) /* --rejoin: nothing is wanted, so all is stopped and forgotten */
         in.wish = &nothing;
     reconcile(&in, &actions);
     free(known);

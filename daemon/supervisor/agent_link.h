@@ -25,7 +25,8 @@ void agent_link_release(struct agent_link *t);
 /* Sends what is due. False: the agent is gone, detach. */
 MUST_CHECK bool agent_link_tell(struct agent_link *t, const struct spawn_site *site,
                                 struct spawn *const *spawns, size_t count);
-/* Reads the spawn's reports, at most `limit` bytes of its pipe, and keeps them for the next agent_link_tell. */
+/* Reads the spawn's reports, at most `limit` bytes of its pipe, and keeps them for the next agent_link_tell.
+ */
 void agent_link_take_reports(struct agent_link *t, struct spawn *s, size_t limit);
 
 #endif

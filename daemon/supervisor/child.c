@@ -67,7 +67,8 @@ static void signals_reset(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* All sources have higher numbers than the targets (descriptor_lift), so no dup2 overwrites a later source. */
+/* All sources have higher numbers than the targets (descriptor_lift), so no dup2 overwrites a later source.
+ */
 static bool descriptors_place(struct plan *p)
 {
     if (dup2(p->in, 0) < 0 || dup2(p->out, 1) < 0 || dup2(p->err, 2) < 0 || dup2(p->report, REPORT_FD) < 0)
@@ -87,7 +88,8 @@ static _Noreturn void child_main(struct plan *p)
     signals_reset();
     if (p->user && !user_become(p->user))
         child_fail(p, STAGE_USER);
-    /* after setuid, which clears the setting. If the parent died before, no signal comes: its pid has changed */
+    /* after setuid, which clears the setting. If the parent died before, no signal comes: its pid has changed
+     */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != p->parent)
         child_fail(p, STAGE_SETUP);
     if (!descriptors_place(p))

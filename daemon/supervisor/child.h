@@ -14,9 +14,9 @@ struct child {
     int exec_fd;   /* non-blocking read end: end of file when the command runs, else a struct child_failure */
 };
 
-/* Makes the log files and forks, into the cgroup unless it is NULL. The child leads a session of its own, dies
- * with the caller, and has default signal handling, stdin from /dev/null, only its own descriptors, and `files`
- * as its soft limit of open files (0: the caller's). */
+/* Makes the log files and forks, into the cgroup unless it is NULL. The child leads a session of its own,
+ * dies with the caller, and has default signal handling, stdin from /dev/null, only its own descriptors, and
+ * `files` as its soft limit of open files (0: the caller's). */
 MUST_CHECK enum err_code child_start(const struct spawn_order *order, const char *cgroup, rlim_t files,
                                      struct child *out, struct err *e);
 

@@ -29,8 +29,8 @@ struct group_options {
 
 struct group;
 MUST_CHECK enum err_code group_open(struct group **out, const struct group_options *options, struct err *e);
-/* Returns when all spawns have ended and the agent has forgotten them, or, without an agent, when their records
- * are on disk. */
+/* Returns when all spawns have ended and the agent has forgotten them, or, without an agent, when their
+ * records are on disk. */
 void group_run(struct group *g);
 void group_free(struct group *g);
 

@@ -64,8 +64,8 @@ enum err_code hold_port(int port, int *fd, struct err *e)
 }
 
 /* Users share the machine's devices, so all must use the same directory: the first that everybody may write,
- * even if the caller may write an earlier one. That is /run/lock on Debian, and /tmp where /run/lock belongs to
- * root. */
+ * even if the caller may write an earlier one. That is /run/lock on Debian, and /tmp where /run/lock belongs
+ * to root. */
 int hold_open_dir(const char *const *places, size_t count)
 {
     struct stat st;
@@ -108,8 +108,8 @@ static int lock_file_take(int dir, const char *uuid, const char *suffix, int how
         close(fd);
         return -1;
     }
-    /* A file made here has the umask's mode: open it to all users. Only a plain file of this user without other
-     * links: another user could have linked some file of ours to this name. */
+    /* A file made here has the umask's mode: open it to all users. Only a plain file of this user without
+     * other links: another user could have linked some file of ours to this name. */
     if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1)
         (void)fchmod(fd, 0666);
     return fd;

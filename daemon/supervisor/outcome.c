@@ -14,8 +14,8 @@
 
 #define ERROR_FILE_MAX (1 << 20)
 
-/* The directory belongs to the job's user, who may put a FIFO there, or a link to a file that only root may read.
- * So the open descriptor is checked, never the path. -1: there is no such plain file. */
+/* The directory belongs to the job's user, who may put a FIFO there, or a link to a file that only root may
+ * read. So the open descriptor is checked, never the path. -1: there is no such plain file. */
 static int user_file_open(const char *log_dir, const char *name, struct stat *st)
 {
     CLEANUP(close_fd) int dir = -1;

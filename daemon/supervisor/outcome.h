@@ -5,7 +5,8 @@
 
 #include "daemon/supervisor/protocol/control.h"
 
-/* What a worker left in its log directory, read once after its end. The directory belongs to the job's user. */
+/* What a worker left in its log directory, read once after its end. The directory belongs to the job's user.
+ */
 
 #define TAIL_LINES 20
 #define TAIL_BYTES (8 << 10)

@@ -8,9 +8,9 @@
 #include "base/buf.h"
 #include "daemon/supervisor/protocol/control.h"
 
-/* Reads a worker's report pipe: one JSON object a line. The integer `step` is the step, every other number is a
- * metric. null is a metric whose value is not a number; so is a bare NaN or Infinity, which Python writes but
- * JSON does not allow. Members of any other type are left out. */
+/* Reads a worker's report pipe: one JSON object a line. The integer `step` is the step, every other number is
+ * a metric. null is a metric whose value is not a number; so is a bare NaN or Infinity, which Python writes
+ * but JSON does not allow. Members of any other type are left out. */
 
 #define REPORT_LINE_MAX (64 << 10)
 

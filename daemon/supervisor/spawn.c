@@ -168,8 +168,8 @@ void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now
     if (mode == STOP_NONE || mode < s->stop || spawn_ended(s))
         return;
     if (s->stop == STOP_NONE) {
-        /* A worker that fails takes its peers down, and the stop that follows may meet it in the middle of its
-         * end. That end is its own, not the stop's: the coordinator looks for the first failure. */
+        /* A worker that fails takes its peers down, and the stop that follows may meet it in the middle of
+         * its end. That end is its own, not the stop's: the coordinator looks for the first failure. */
         s->stop_at = now;
         s->kill_at = INT64_MAX;
         s->unasked = s->pid && process_exiting(s->pid);
@@ -267,15 +267,15 @@ static int members_kill(struct spawn *s, const struct spawn_peers *peers)
 
     if (left)
         return left;
-    /* A process may have moved itself to another cgroup, and there may be no cgroup at all. The processes of a
-     * dead supervisor are not descendants of this one: their marks find them. */
+    /* A process may have moved itself to another cgroup, and there may be no cgroup at all. The processes of
+     * a dead supervisor are not descendants of this one: their marks find them. */
     if (s->found)
         return s->fact.id && s->fact.owner ? marked_kill(s->fact.id, s->fact.owner) : 0;
     return descendants_kill(&mark);
 }
 
-/* A process that SIGKILL has not ended by the next try is stuck in the kernel. The pauses grow, since each try
- * reads all of /proc. */
+/* A process that SIGKILL has not ended by the next try is stuck in the kernel. The pauses grow, since each
+ * try reads all of /proc. */
 static int64_t leftover_retry_at(struct spawn *s, int64_t now)
 {
     s->pause = s->pause ? s->pause * 2 : LEFTOVER_RETRY_MS;
@@ -285,8 +285,8 @@ static int64_t leftover_retry_at(struct spawn *s, int64_t now)
     return s->next_try;
 }
 
-/* The worker has ended. The processes that it started are killed before anyone hears of its end, so that nothing
- * holds its ports, GPUs and files when the next generation starts. */
+/* The worker has ended. The processes that it started are killed before anyone hears of its end, so that
+ * nothing holds its ports, GPUs and files when the next generation starts. */
 static int64_t spawn_bury(struct spawn *s, const struct spawn_site *site, const struct spawn_peers *peers,
                           int64_t now)
 {
@@ -325,8 +325,8 @@ static int64_t spawn_escalate(struct spawn *s, const struct spawn_peers *peers, 
 {
     bool waits = s->stop == STOP_SNAPSHOT && s->order.native;
     int64_t half = (s->kill_at - s->stop_at) / 2;
-    /* A native worker hears of the stop from the coordinator. When it has heard, it is stopping by the time of
-     * SIGTERM, which then tells it nothing new; when the coordinator could not reach it, SIGTERM does. */
+    /* A native worker hears of the stop from the coordinator. When it has heard, it is stopping by the time
+     * of SIGTERM, which then tells it nothing new; when the coordinator could not reach it, SIGTERM does. */
     int64_t term_at = waits ? s->stop_at + (half < NATIVE_STOP_MS ? half : NATIVE_STOP_MS) : s->stop_at;
     int64_t kill_at = s->stop == STOP_KILL ? now : s->kill_at;
 

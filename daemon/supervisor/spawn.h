@@ -18,9 +18,9 @@
  *   reaped, and its other processes have ended too; record on disk               → exited
  *
  * A failure before the command runs leads to exited, with not_started and a message. A record that is on disk
- * without a supervisor either says exited, and the agent has yet to forget it, or its supervisor died: then the
- * spawn's processes are found by cgroup or mark and killed, and it counts as lost. Times are CLOCK_BOOTTIME ms.
- */
+ * without a supervisor either says exited, and the agent has yet to forget it, or its supervisor died: then
+ * the spawn's processes are found by cgroup or mark and killed, and it counts as lost. Times are
+ * CLOCK_BOOTTIME ms. */
 struct spawn {
     struct spawn_order order;
     struct spawn_fact fact;
@@ -59,8 +59,8 @@ struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *si
 struct spawn *spawn_found(const struct spawn_fact *fact); /* from a record on disk */
 void spawn_free(struct spawn *s);
 
-/* Sets the first signal of a later spawn_stop. Signals that a program cannot handle are ignored, and so is every
- * signal for a native worker. */
+/* Sets the first signal of a later spawn_stop. Signals that a program cannot handle are ignored, and so is
+ * every signal for a native worker. */
 void spawn_stop_by(struct spawn *s, int number);
 void spawn_stop(struct spawn *s, enum stop_mode mode, int64_t grace, int64_t now); /* never weakens */
 void spawn_exec_ready(struct spawn *s, const struct spawn_site *site);             /* exec_fd is readable */

@@ -8,8 +8,8 @@
  * (trainer_plugin.h). The hello tells both, and either may come late: the driver after the agent, the
  * trainer's answer after its time. Then a new hello tells it. */
 
-/* Opens agent->gpus and asks the trainer if there are GPUs. Waits for the driver: 30 s, or 2 s on a node whose
- * kept wish has workers, so that the node is not taken for lost. Errors as gpus_open has them. */
+/* Opens agent->gpus and asks the trainer if there are GPUs. Waits for the driver: 30 s, or 2 s on a node
+ * whose kept wish has workers, so that the node is not taken for lost. Errors as gpus_open has them. */
 MUST_CHECK enum err_code agent_gpus_open(struct agent *a, struct err *e);
 
 #endif

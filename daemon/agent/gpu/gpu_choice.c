@@ -21,9 +21,9 @@ static enum err_code gpu_find(const char *word, const char *const *uuids, size_t
     size_t found = count;
 
     if (!strncmp(word, "MIG-", 4))
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "'%s' is a slice of a GPU: ddp uses whole ones, switch MIG off (nvidia-smi -mig 0)",
-                       word);
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "'%s' is a slice of a GPU, but ddp uses whole GPUs: switch MIG off (nvidia-smi -mig 0)", word);
     if (word_is_number(word, &found)) {
         if (found >= count)
             return err_set(e, ERR_INVALID_ARGUMENT, "there is no GPU %s, nvidia-smi -L lists %zu", word,
@@ -31,7 +31,7 @@ static enum err_code gpu_find(const char *word, const char *const *uuids, size_t
         *out = found;
         return ERR_OK;
     }
-    found = count;
+    found = count; /* none yet */
     for (size_t i = 0; i < count; i++) {
         if (!*word || strncmp(uuids[i], word, strlen(word)) != 0)
             continue;
@@ -41,7 +41,7 @@ static enum err_code gpu_find(const char *word, const char *const *uuids, size_t
     }
     if (found == count)
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "there is no GPU '%s', give numbers or UUIDs as nvidia-smi -L has them", word);
+                       "there is no GPU '%s': give numbers or UUIDs as nvidia-smi -L lists them", word);
     *out = found;
     return ERR_OK;
 }

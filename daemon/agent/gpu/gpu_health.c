@@ -9,7 +9,7 @@
 
 #define XID_OFF_THE_BUS 79
 
-/* From the driver's catalogue of Xid errors: those that do not end with the program that met them. */
+/* From NVIDIA's catalogue of Xid errors: those whose fault outlives the program that met them. */
 static const struct {
     int xid;
     const char *meaning, *remedy;
@@ -59,7 +59,8 @@ static void xid_record(struct gpu_health *h, int xid, int64_t wall_ms)
              gpu_xid_meaning(xid), xid_remedy(xid));
 }
 
-/* The worst of a reading's; a loss is told once, whichever way it was seen. */
+/* Of several Xids the loss is the worst. A GPU that is sick already keeps its first problem, the likely cause
+ * of the others, unless it is lost now. */
 static void health_check_xids(struct gpu_health *h, const int *xids, int64_t wall_ms)
 {
     int worst = 0;
@@ -76,7 +77,7 @@ static void health_check_state(struct gpu_health *h, const struct nvml_reading *
     char at[8];
 
     clock_text(at, wall_ms);
-    if (r->lost && !h->lost) {
+    if (r->lost && !h->lost) { /* unless Xid 79 has told it already */
         h->sick = h->lost = true;
         snprintf(h->problem, sizeof(h->problem), "%s at %s: power-cycle, then undrain",
                  r->why[0] ? r->why : "fell off the bus", at);

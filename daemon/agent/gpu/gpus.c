@@ -21,7 +21,7 @@
 
 struct gpu {
     int index; /* nvidia-smi's */
-    bool gone; /* NVML does not list it any more: there are no readings of it */
+    bool gone; /* NVML does not list it any more, so there are no readings */
     struct nvml_reading reading;
     struct gpu_health health;
     Ddp__V1__Gpu message;
@@ -29,17 +29,17 @@ struct gpu {
 
 struct gpus {
     struct gpus_options options;
-    struct nvml_thread *courier; /* NULL: nothing is to be looked at */
-    char *path;                  /* of what is kept */
+    struct nvml_thread *thread; /* NULL: there is nothing to read */
+    char *path;                 /* of gpus.json */
     char boot[64];
-    bool stocked;     /* there was a first look */
-    struct gpu *list; /* offered, then those that are gone */
+    bool stocked;     /* there were first readings */
+    struct gpu *list; /* GPUs that NVML lists, then those that are gone */
     size_t count;
     Ddp__V1__Gpu **messages;
     char driver[80];
 };
 
-/* ---- what is kept over a restart of the agent */
+/* ---- gpus.json: survives a restart of the agent */
 
 static void boot_id_read(char out[64])
 {
@@ -75,7 +75,8 @@ static void kept_write(const struct gpus *g)
         log_warn("gpus_not_kept", "why=%s", LOG_Q(e.msg));
 }
 
-/* By UUID, of this boot only: what the machine's start did not cure, NVML tells again. NULL: nothing. */
+/* What was kept of each GPU, by UUID; NULL: nothing. Only what this boot has seen: a fault that a restart of
+ * the machine did not cure is reported by NVML again. */
 static json_t *kept_read(const struct gpus *g)
 {
     CLEANUP(buf_release) struct buf text = {0};
@@ -104,7 +105,7 @@ static void kept_recall(struct gpu *gpu, const json_t *kept)
     snprintf(gpu->health.problem, sizeof(gpu->health.problem), "%s", problem);
 }
 
-/* ---- how they are */
+/* ---- state and health */
 
 /* "NVIDIA H200" -> "H200": the name that fits a column. */
 static void gpu_name_shorten(char *name)
@@ -185,7 +186,7 @@ size_t gpus_count(const struct gpus *g)
     return g->count;
 }
 
-/* ---- which they are */
+/* ---- which GPUs are offered */
 
 static void gpus_offer_listed(struct gpus *g, const struct nvml_reading *readings, size_t count,
                               const bool *chosen, const json_t *kept)
@@ -212,9 +213,9 @@ static bool uuid_is_listed(const struct nvml_reading *readings, size_t count, co
     return false;
 }
 
-/* Those that were offered before this start of the agent, and that NVML does not list now: what works on one
- * waits for ever, and its repair is still to be done. Whoever was well and leased to nobody is just not
- * there: a batch system gives other GPUs each time. */
+/* Adds, as lost, GPUs that were offered before the agent's start and that NVML does not list now. A worker on
+ * such a GPU would wait for ever, and the GPU still needs repair. One that was well and not leased is left
+ * out: a batch system may simply give other GPUs each time. */
 static size_t gpus_offer_gone(struct gpus *g, const struct nvml_reading *readings, size_t count, json_t *kept)
 {
     const struct gpus_options *o = &g->options;
@@ -264,8 +265,8 @@ static enum err_code gpus_choose(const struct gpus_options *o, const struct nvml
     return code;
 }
 
-/* The first look. Where the list names what is not there nothing is offered: what stands at a number now may
- * be meant for others. */
+/* The first readings. If the list names a GPU that does not exist, nothing is offered: the numbers may have
+ * moved, and another user's GPU may have one of them now. */
 static void gpus_take_stock(struct gpus *g, const struct nvml_reading *readings, size_t count, struct err *e)
 {
     CLEANUP(json_release) json_t *kept = kept_read(g);
@@ -275,7 +276,7 @@ static void gpus_take_stock(struct gpus *g, const struct nvml_reading *readings,
     if (gpus_choose(&g->options, readings, count, chosen, e))
         memset(chosen, 0, count * sizeof(*chosen));
     g->stocked = true;
-    snprintf(g->driver, sizeof(g->driver), "%s", nvml_thread_driver(g->courier));
+    snprintf(g->driver, sizeof(g->driver), "%s", nvml_thread_driver(g->thread));
     gpus_offer_listed(g, readings, count, chosen, kept);
     size_t gone = gpus_offer_gone(g, readings, count, kept);
     free(chosen);
@@ -283,10 +284,10 @@ static void gpus_take_stock(struct gpus *g, const struct nvml_reading *readings,
         kept_write(g);
     log_info("gpus", "offered=%zu of=%zu gone=%zu driver=%s", g->count - gone, count, gone, LOG_Q(g->driver));
     if (g->count == gone)
-        nvml_thread_close(steal(g->courier));
+        nvml_thread_close(steal(g->thread));
 }
 
-/* A driver that came later than we did. */
+/* The driver came later than the agent. */
 static void gpus_arrive(struct gpus *g, const struct nvml_reading *readings, size_t count)
 {
     struct err e;
@@ -339,13 +340,14 @@ enum err_code gpus_open(struct gpus **out, struct uv_loop_s *loop, const struct 
     *out = g;
     if (gpu_choice_none(options->configured) || gpu_choice_none(options->visible))
         return ERR_OK;
-    g->courier = nvml_thread_open(loop, LOOK_EVERY_MS, on_gpu_readings, g);
-    if (nvml_thread_wait(g->courier, options->patience_ms, &readings, &count, e)) {
+    g->thread = nvml_thread_open(loop, LOOK_EVERY_MS, on_gpu_readings, g);
+    if (nvml_thread_wait(g->thread, options->patience_ms, &readings, &count, e)) {
         absence_log(options, e);
         return ERR_OK;
     }
     gpus_take_stock(g, readings, count, e);
-    if (e->code && g->count) { /* right before one was gone, and whoever holds that must hear of it */
+    if (e->code &&
+        g->count) { /* the list was right before a GPU was lost: its workers' end must be reported */
         log_error("gpus_not_offered", "why=%s", LOG_Q(e->msg));
         return ERR_OK;
     }
@@ -360,7 +362,7 @@ void gpus_close(struct gpus *g)
 {
     if (!g)
         return;
-    nvml_thread_close(g->courier);
+    nvml_thread_close(g->thread);
     free(g->list);
     free(g->messages);
     free(g->path);

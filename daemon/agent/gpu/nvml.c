@@ -10,7 +10,7 @@
 #define DEVICES_MOST 64
 #define XIDS_MOST 7 /* between two readings */
 
-/* As the driver's interface has them. */
+/* Numbers of the driver's interface. */
 enum { NVML_SUCCESS = 0, NVML_ERROR_TIMEOUT = 10, NVML_ERROR_FUNCTION_NOT_FOUND = 13 };
 enum { NVML_ERROR_GPU_IS_LOST = 15, NVML_ERROR_RESET_REQUIRED = 16 };
 enum { ECC_UNCORRECTED = 1, ECC_VOLATILE = 0, TEMPERATURE_GPU = 0 };
@@ -31,7 +31,7 @@ struct event_data {
     unsigned gpu_instance, compute_instance;
 };
 
-/* Those that are not there stay NULL; only the first five are needed. */
+/* Functions that this driver lacks are NULL; only the first five are necessary. */
 struct calls {
     int (*init)(void);
     int (*shutdown)(void);
@@ -56,14 +56,14 @@ struct calls {
 
 struct device {
     struct device_handle *handle;
-    struct nvml_reading fixed; /* who it is */
+    struct nvml_reading fixed; /* what does not change: UUID, name, memory */
     int xids[XIDS_MOST + 1];
 };
 
 struct nvml {
     void *library;
     struct calls call;
-    struct event_set *events; /* NULL: this driver tells none */
+    struct event_set *events; /* NULL: this driver reports none */
     char driver[80];
     size_t count;
     struct device devices[DEVICES_MOST];
@@ -120,11 +120,11 @@ static void device_find(struct nvml *n, unsigned index)
     struct memory_info memory;
     int rc = n->call.handle(index, &d->handle);
 
-    n->count++; /* one that is not usable, too: numbers stay those of nvidia-smi */
+    n->count++; /* also if it is not usable: the numbers must stay those of nvidia-smi */
     if (!rc)
         rc = n->call.uuid(d->handle, d->fixed.uuid, sizeof(d->fixed.uuid));
     if (rc) {
-        d->handle = NULL; /* another's, or lost: it cannot be told from others */
+        d->handle = NULL; /* lost, or not accessible: without a UUID nobody can ask for it */
         d->fixed.uuid[0] = '\0';
         snprintf(d->fixed.why, sizeof(d->fixed.why), "%s (%d)", error_text(n, rc), rc);
         return;
@@ -151,7 +151,7 @@ static void events_register(struct nvml *n)
     n->events = NULL;
 }
 
-/* After an error the library stays: unloading is what drivers' libraries are worst at. */
+/* After an error the library stays loaded: unloading a driver's library is a common cause of crashes. */
 static enum err_code library_start(struct nvml *n, unsigned *count, struct err *e)
 {
     const struct calls *c = &n->call;
@@ -217,7 +217,7 @@ const char *nvml_driver(const struct nvml *n)
     return n->driver;
 }
 
-/* True when the call gave a value; what it says about a GPU that is lost or stuck is kept. */
+/* True: the call gave a value. An error that says that the GPU is lost or stuck is recorded. */
 static bool call_succeeded(int rc, struct nvml_reading *out)
 {
     out->lost |= rc == NVML_ERROR_GPU_IS_LOST;
@@ -237,6 +237,7 @@ void nvml_read(struct nvml *n, size_t index, struct nvml_reading *out)
     *out = d->fixed;
     if (!d->handle)
         return;
+    /* an Xid is handed out once */
     memcpy(out->xids, d->xids, sizeof(d->xids));
     memset(d->xids, 0, sizeof(d->xids));
     if (c->memory && call_succeeded(c->memory(d->handle, &memory), out))
@@ -279,12 +280,12 @@ enum nvml_news nvml_wait(struct nvml *n, unsigned timeout_ms)
     if (!n->events)
         return NVML_DEAF;
     rc = n->call.set_wait(n->events, &event, timeout_ms);
-    while (rc == NVML_SUCCESS) { /* and what else is there already */
+    while (rc == NVML_SUCCESS) { /* takes all events that are there already */
         if (event.type & EVENT_XID_CRITICAL)
             xid_note(n, &event);
         news = NVML_NEWS;
         rc = n->call.set_wait(n->events, &event, 0);
     }
-    /* after a loss the set may be of no use any more: the readings tell it then */
+    /* after a GPU was lost the event set may fail for good: then the readings tell of the loss */
     return rc == NVML_ERROR_TIMEOUT ? news : news == NVML_NEWS ? NVML_NEWS : NVML_DEAF;
 }

@@ -10,20 +10,22 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#define SLICE_MS 100 /* how late it hears that it shall end */
+#define SLICE_MS 100 /* the longest wait in NVML: so much later it notices that it must end */
 #define CLOSE_MS 2000
 #define AGAIN_FIRST_MS 250
 #define AGAIN_MOST_MS 300000
 
-/* What both threads see, under the lock; freed by the one that lets go last. */
+/* Shared by both threads, under the lock. The thread that lets go of it last frees it. */
 struct shared {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int64_t every_ms;
-    bool stop, looked, ended;
-    bool tried;         /* looked, or failed to */
-    struct err failure; /* why there was no look yet */
-    uv_async_t *bell;   /* NULL: nobody listens any more */
+    bool stop;   /* the thread must end */
+    bool looked; /* there are readings */
+    bool ended;
+    bool tried;         /* there were readings, or a failure */
+    struct err failure; /* why there are no readings yet */
+    uv_async_t *bell;   /* wakes the loop; NULL: it has closed the thread */
     struct nvml_reading *readings;
     size_t count;
     char driver[80];
@@ -32,13 +34,13 @@ struct shared {
 
 struct nvml_thread {
     struct shared *shared;
-    struct nvml_reading *readings; /* the loop's copy, from the first look on */
+    struct nvml_reading *readings; /* the loop's copy; NULL before the first readings */
     size_t count;
     nvml_thread_fn fn;
     void *user;
 };
 
-/* With the lock held; lets it go. */
+/* Called with the lock held; unlocks it. */
 static void shared_let_go(struct shared *s)
 {
     bool last = --s->holders == 0;
@@ -52,9 +54,9 @@ static void shared_let_go(struct shared *s)
     free(s);
 }
 
-/* ---- the courier's thread */
+/* ---- NVML's thread */
 
-/* Xids that the loop has not seen yet stay. */
+/* Keeps the Xids that the loop has not seen yet: NVML reports each only once. */
 static void xids_merge(const struct nvml_reading *old, struct nvml_reading *fresh)
 {
     const size_t most = ARRAY_LEN(fresh->xids) - 1;
@@ -66,7 +68,7 @@ static void xids_merge(const struct nvml_reading *old, struct nvml_reading *fres
         fresh->xids[at++] = old->xids[i];
 }
 
-/* False: nobody wants more. */
+/* Hands the readings to the loop. False: the thread must end. */
 static bool readings_hand_over(struct shared *s, struct nvml_reading *fresh)
 {
     pthread_mutex_lock(&s->lock);
@@ -115,7 +117,7 @@ static void readings_read(struct nvml *n, struct nvml_reading *readings, size_t 
         nvml_read(n, i, &readings[i]);
 }
 
-/* Until the next look is due, or there is something to see; false: nobody wants it. */
+/* Waits until the next reading is due or an Xid error was reported. False: the thread must end. */
 static bool next_reading_await(struct shared *s, struct nvml *n)
 {
     int64_t due = clock_boot_ms() + s->every_ms, left;
@@ -141,7 +143,7 @@ static void readings_loop(struct shared *s, struct nvml *n)
     free(readings);
 }
 
-/* Until it has found a driver with GPUs; false: nobody wants it any more. */
+/* Waits until there is a driver with GPUs. False: the thread must end. */
 static bool driver_await(struct shared *s, struct nvml **n)
 {
     int64_t pause = AGAIN_FIRST_MS;
@@ -184,12 +186,12 @@ static void *nvml_thread_main(void *arg)
 
 /* ---- the loop's thread */
 
-/* With the lock held: what was read becomes the loop's. */
+/* With the lock held: copies the readings for the loop. */
 static void readings_take(struct nvml_thread *c)
 {
     struct shared *s = c->shared;
 
-    c->count = s->count; /* the same from the first look on */
+    c->count = s->count; /* does not change after the first readings */
     if (!c->readings)
         c->readings = xcalloc(c->count + 1, sizeof(*c->readings));
     memcpy(c->readings, s->readings, c->count * sizeof(*c->readings));
@@ -309,5 +311,5 @@ void nvml_thread_close(struct nvml_thread *c)
 
 const char *nvml_thread_driver(const struct nvml_thread *c)
 {
-    return c->shared->driver; /* written before the first look, and never again */
+    return c->shared->driver; /* without the lock: written once, before the first readings */
 }

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define DEADLINE_MS 30000 /* half a gigabyte of libraries from a cold disk */
+#define DEADLINE_MS 30000 /* the trainer may have to load half a gigabyte of libraries from a cold disk */
 #define ANSWER_MOST 65536
 
 struct trainer_plugin {
@@ -25,7 +25,7 @@ struct trainer_plugin {
     int pidfd;
     uv_pipe_t pipe;
     uv_timer_t timer;
-    int open; /* handles that are not closed yet */
+    int open; /* handles that are not closed yet; the last one frees the query */
     struct buf answer;
     struct err failure;
     char piece[4096];
@@ -69,7 +69,7 @@ static void query_end(struct trainer_plugin *t)
 {
     if (uv_is_closing((uv_handle_t *)&t->timer))
         return;
-    if (t->pidfd >= 0) /* by its descriptor: the number may be another process's by now */
+    if (t->pidfd >= 0) /* by pidfd: the pid may belong to another process by now */
         (void)syscall(SYS_pidfd_send_signal, t->pidfd, SIGKILL, NULL, 0);
     uv_close((uv_handle_t *)&t->pipe, on_query_closed);
     uv_close((uv_handle_t *)&t->timer, on_query_closed);
@@ -113,7 +113,7 @@ static void on_query_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *piece)
     query_report(t);
 }
 
-/* Too late, or it did not even start. */
+/* The deadline has passed, or the trainer did not start. */
 static void on_query_timer(uv_timer_t *timer)
 {
     struct trainer_plugin *t = timer->data;
@@ -150,7 +150,7 @@ struct trainer_plugin *trainer_plugin_ask(struct uv_loop_s *loop, const char *tr
     BUG_ON(uv_pipe_init(loop, &t->pipe, 0) || uv_timer_init(loop, &t->timer));
     t->pipe.data = t->timer.data = t;
     bool asked = !query_start(t, trainer, &t->failure);
-    uv_update_time(loop); /* it may have stood still for longer than the deadline */
+    uv_update_time(loop); /* the loop's clock may be older than the deadline while the agent starts */
     BUG_ON(uv_timer_start(&t->timer, on_query_timer, asked ? DEADLINE_MS : 0, 0));
     return t;
 }

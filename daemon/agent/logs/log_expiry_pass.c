@@ -23,7 +23,8 @@ static DIR *dir_open_below(int at, const char *name)
     return d;
 }
 
-/* The newest change in the directory, in wall ms, so many levels deep. Users own the lowest ones. */
+/* The time of the newest change in the directory, wall clock ms, `depth` levels deep. Users own the lowest
+ * levels. */
 static int64_t dir_newest_change(int at, const char *name, int depth)
 {
     DIR *d = dir_open_below(at, name);
@@ -63,8 +64,8 @@ static bool text_starts_with(const char *text, const char *start)
     return !strncmp(text, start, strlen(start));
 }
 
-/* Holds generations, what their supervisors said, and nothing else: somebody's directory called 2024 is not a
- * job's. */
+/* A job's directory holds generations and logs of supervisors, and nothing else. A user's directory may be
+ * called 2024. */
 static bool dir_is_job_logs(int at, const char *name)
 {
     DIR *d = dir_open_below(at, name);
@@ -107,7 +108,7 @@ enum err_code log_expiry_pass(const char *log_dir, int64_t keep_ms, int64_t now_
         path = paths_join(log_dir, entry->d_name);
         if (!file_remove_tree(path, &why)) {
             ++*removed;
-        } else if (!code) { /* the others go all the same: a user can make a directory that stays */
+        } else if (!code) { /* go on: a user can make a directory that cannot be removed */
             *e = why;
             code = why.code;
         }

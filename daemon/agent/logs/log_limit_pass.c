@@ -14,8 +14,9 @@
 #include "base/file_at.h"
 #include "base/mem.h"
 
-#define LEAST (512 << 10)     /* of a file: less is not cut */
-#define QUIET_MS (600 * 1000) /* a job that has ended is not removed before: somebody may be reading why */
+#define LEAST (512 << 10) /* bytes: a file is not cut below this */
+#define QUIET_MS                                                                                             \
+    (600 * 1000) /* how long an ended job's logs stay in any case: somebody may be reading them */
 
 struct log_file {
     char *dir; /* below log_dir */
@@ -42,7 +43,7 @@ static void pass_set_problem(struct log_limit_pass *r, const struct err *e)
         r->problem = *e;
 }
 
-/* ---- what is there */
+/* ---- measuring */
 
 static DIR *dir_open(int at, const char *name)
 {
@@ -69,7 +70,7 @@ static void log_files_add(struct log_files *f, int at, const char *dir, const ch
     f->bytes += (int64_t)st.st_blocks * 512;
 }
 
-/* <dir>/<local rank>/ each. */
+/* Adds the logs of every local rank below dir. */
 static void log_files_add_ranks(struct log_files *f, int top, const char *dir)
 {
     DIR *d = dir_open(top, dir);
@@ -89,7 +90,7 @@ static void log_files_add_ranks(struct log_files *f, int top, const char *dir)
         closedir(d);
 }
 
-/* Of this node: on a shared file system the others keep theirs. */
+/* The job's logs of this node only: on a shared file system the other nodes limit theirs. */
 static void log_files_find(const struct log_limit_pass *r, int top, int64_t job, struct log_files *out)
 {
     CLEANUP(free_text) char *name = xasprintf("%" PRId64, job);
@@ -153,7 +154,7 @@ static void usage_measure_all(struct log_limit_pass *r, int top)
         u = usage_get(r, job);
         u->there = true;
         u->live = job_is_live(r, job);
-        if (u->live || !u->settled)
+        if (u->live || !u->settled) /* the logs of an ended job do not change */
             usage_measure_job(r, top, u);
     }
     if (d)
@@ -164,7 +165,7 @@ static void usage_measure_all(struct log_limit_pass *r, int top)
     r->count = kept;
 }
 
-/* ---- what goes */
+/* ---- cutting and removing */
 
 static int size_descending(const void *a, const void *b)
 {
@@ -173,7 +174,8 @@ static int size_descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The size that those above it are brought down to, so that all fit. */
+/* Fits sizes into a room: the size to which all larger ones must be cut. Smaller ones stay as they are, so
+ * those who write little lose nothing. Sorts the sizes. */
 static int64_t share_find(int64_t *sizes, size_t count, int64_t room)
 {
     int64_t below = 0;
@@ -210,12 +212,12 @@ static void file_cut(struct log_limit_pass *r, int top, const struct log_file *f
         }
         return;
     }
-    times[1] = st.st_mtim; /* the last output is what it was */
+    times[1] = st.st_mtim; /* cutting is no output: worker_monitor reads this time */
     (void)futimens(fd, times);
     r->files_cut++;
 }
 
-/* Cut to three quarters of the room: else each further line would cut again. */
+/* Cuts to three quarters of the room: with less slack every further line would cut again. */
 static void job_cut(struct log_limit_pass *r, int top, struct log_usage *u, int64_t room)
 {
     CLEANUP(log_files_release) struct log_files files = {0};
@@ -270,7 +272,7 @@ static void job_logs_remove(struct log_limit_pass *r, struct log_usage *u)
         pass_set_problem(r, &e);
     else
         r->jobs_removed++;
-    u->bytes = 0; /* what could not be removed is not tried again and again */
+    u->bytes = 0; /* even if it could not be removed: else every pass would try again */
 }
 
 static void total_enforce(struct log_limit_pass *r, int top)

@@ -7,18 +7,19 @@
 
 #include "base/err.h"
 
-/* Measures the disk space of this node's worker logs once, and enforces the limits:
+/* One pass over this node's worker logs: measures their disk space and enforces the limits.
  *
  *   a job above per_job    its largest files are cut in the middle (base/cut_file.h), all to one size
  *   all above total        logs of ended jobs are removed, oldest first; then the largest jobs are cut
  *
- * Ended jobs are measured once. Runs in a pool thread and uses only its own struct. */
+ * An ended job is measured only once. Runs in a pool thread and uses only its own struct. */
 
 struct log_usage {
-    int64_t job, bytes; /* of room on the disk */
+    int64_t job, bytes; /* bytes on the disk */
     int64_t newest_ms;  /* wall: the last change of a file */
-    bool live, settled; /* settled: it has ended, and this is what it has */
-    bool there;         /* seen in this round */
+    bool live;
+    bool settled; /* it has ended and was measured since */
+    bool there;   /* seen in this pass */
 };
 
 struct log_limit_pass {
@@ -26,17 +27,17 @@ struct log_limit_pass {
     const char *log_dir, *node;
     int64_t per_job, total; /* bytes; 0: no limit */
     int64_t now_ms;         /* wall */
-    int64_t *live;          /* jobs that write, or may */
+    int64_t *live;          /* jobs that write or may start to */
     size_t live_count;
-    /* kept between rounds */
+    /* kept between passes */
     struct log_usage *usage;
     size_t count, cap;
     /* out */
     int files_cut, jobs_removed;
-    struct err problem; /* the first of this round; code 0: none */
+    struct err problem; /* the first of this pass; code ERR_OK: none */
 };
 
 void log_limit_pass_run(struct log_limit_pass *r);
-void log_limit_pass_release(struct log_limit_pass *r); /* the usage */
+void log_limit_pass_release(struct log_limit_pass *r); /* frees the usage */
 
 #endif

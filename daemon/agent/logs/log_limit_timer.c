@@ -13,10 +13,11 @@
 
 struct log_limit_timer {
     struct log_limit_options options;
-    struct log_limit_pass round;
-    size_t last_live; /* jobs of the last round: those that have ended since are looked at once more */
-    bool first, runs, closing;
-    enum err_code told; /* the problem that was logged last */
+    struct log_limit_pass pass;
+    size_t last_live; /* jobs of the last pass: those that have ended since are measured once more */
+    bool first;       /* no pass has run yet */
+    bool runs, closing;
+    enum err_code told; /* the problem that was logged last: each is logged once */
     uv_timer_t timer;
     uv_work_t work;
     uv_loop_t *loop;
@@ -24,8 +25,8 @@ struct log_limit_timer {
 
 static void limit_timer_free(struct log_limit_timer *k)
 {
-    log_limit_pass_release(&k->round);
-    free(k->round.live);
+    log_limit_pass_release(&k->pass);
+    free(k->pass.live);
     free(k);
 }
 
@@ -43,12 +44,12 @@ static void on_limit_work(uv_work_t *work)
 {
     struct log_limit_timer *k = work->data;
 
-    log_limit_pass_run(&k->round);
+    log_limit_pass_run(&k->pass);
 }
 
 static void limit_pass_log(struct log_limit_timer *k)
 {
-    const struct log_limit_pass *r = &k->round;
+    const struct log_limit_pass *r = &k->pass;
 
     if (r->files_cut)
         log_info("logs_cut", "files=%d", r->files_cut);
@@ -65,8 +66,8 @@ static void on_limit_work_over(uv_work_t *work, int status)
 
     (void)status;
     k->runs = false;
-    free(k->round.live);
-    k->round.live = NULL;
+    free(k->pass.live);
+    k->pass.live = NULL;
     if (k->closing) {
         limit_timer_free(k);
         return;
@@ -83,15 +84,16 @@ static void on_limit_timer(uv_timer_t *timer)
     if (k->runs)
         return;
     live = k->options.live(k->options.ctx, &count);
+    /* without live jobs nothing grows; the first pass measures what earlier agents left */
     if (!count && !k->last_live && !k->first) {
         free(live);
         return;
     }
     k->first = false;
     k->last_live = count;
-    k->round.live = live;
-    k->round.live_count = count;
-    k->round.now_ms = clock_wall_ms();
+    k->pass.live = live;
+    k->pass.live_count = count;
+    k->pass.now_ms = clock_wall_ms();
     k->runs = true;
     k->work.data = k;
     BUG_ON(uv_queue_work(k->loop, &k->work, on_limit_work, on_limit_work_over));
@@ -105,10 +107,10 @@ struct log_limit_timer *log_limit_timer_create(struct uv_loop_s *loop,
     k->options = *options;
     k->loop = loop;
     k->first = true;
-    k->round = (struct log_limit_pass){.log_dir = options->log_dir,
-                                       .node = options->node,
-                                       .per_job = options->per_job,
-                                       .total = options->total};
+    k->pass = (struct log_limit_pass){.log_dir = options->log_dir,
+                                      .node = options->node,
+                                      .per_job = options->per_job,
+                                      .total = options->total};
     k->timer.data = k;
     BUG_ON(uv_timer_init(loop, &k->timer));
     BUG_ON(uv_timer_start(&k->timer, on_limit_timer, EVERY_MS, EVERY_MS));

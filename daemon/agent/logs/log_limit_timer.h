@@ -6,20 +6,21 @@
 
 struct uv_loop_s;
 
-/* Enforces the limits of this node's worker logs: runs a round (log_round.h) in a pool thread every two
+/* Enforces the limits of this node's worker logs: runs a pass (log_limit_pass.h) in a pool thread every two
  * seconds while jobs run. Loop thread. */
 
 struct log_limit_timer;
 struct log_limit_options {
     const char *log_dir, *node;
     int64_t per_job, total; /* bytes; 0: no limit */
-    /* The jobs that write, or may; the keeper frees. */
+    /* The jobs that write or may start to; the timer frees the array. */
     int64_t *(*live)(void *ctx, size_t *count);
     void *ctx;
 };
 
 struct log_limit_timer *log_limit_timer_create(struct uv_loop_s *loop,
                                                const struct log_limit_options *options);
-void log_limit_timer_free(struct log_limit_timer *k); /* a round that runs is waited for by the loop */
+/* NULL is fine. A pass that is under way ends first: run the loop once more. */
+void log_limit_timer_free(struct log_limit_timer *k);
 
 #endif

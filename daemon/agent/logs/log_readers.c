@@ -16,10 +16,11 @@
 #define READS_MAX 256
 
 struct log_read {
-    int64_t id, job, generation, offset, wanted; /* wanted: bytes still asked for, INT64_MAX: all */
+    int64_t id, job, generation, offset;
+    int64_t wanted; /* bytes still to be sent; INT64_MAX: all */
     int local_rank;
     bool standard_error, follow;
-    int64_t tail; /* not applied yet */
+    int64_t tail; /* start so many bytes before the end; 0: applied, or not asked for */
 };
 
 struct log_readers {
@@ -62,7 +63,7 @@ static void reader_drop(struct log_readers *l, struct log_read *r)
     *r = l->reads[--l->count];
 }
 
-/* False: not taken, try again. */
+/* False: the session did not accept it, try again. */
 static bool chunk_answer(struct log_readers *l, struct log_read *r, const char *data, size_t len, bool end,
                          const char *error)
 {
@@ -89,7 +90,7 @@ void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *q)
             reader_drop(l, r);
         return;
     }
-    if (!r && l->count == READS_MAX) {
+    if (!r && l->count == READS_MAX) { /* refused at once: a reader that waits silently looks like a hang */
         struct log_read over = {.id = q->read};
 
         (void)chunk_answer(l, &over, NULL, 0, true, "too many log readers on this node, try again later");
@@ -110,7 +111,8 @@ void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *q)
                            .tail = q->tail_bytes};
 }
 
-/* NOT_FOUND: there is no file yet. The file's directory is the job's user's. */
+/* NOT_FOUND: there is no file yet. The directory belongs to the job's user, so only a plain file is opened.
+ */
 static enum err_code log_file_open(const struct log_readers *l, const struct log_read *r, int *fd,
                                    struct stat *st, struct err *e)
 {
@@ -123,7 +125,8 @@ static enum err_code log_file_open(const struct log_readers *l, const struct log
     return file_at_open_plain(dir, r->standard_error ? "stderr.log" : "stdout.log", O_RDONLY, fd, st, e);
 }
 
-/* Bytes read; 0 at the end, -1 on an error. *next: the offset to go on at, behind a part that was cut out. */
+/* Returns the number of bytes; 0 at the end, -1 on an error. *next is the offset of the next piece, behind a
+ * part that was cut out of the file. */
 static ssize_t log_piece_read(struct log_read *r, int fd, const struct stat *st, char *piece, int64_t *next)
 {
     size_t want = r->wanted < CHUNK_MAX ? (size_t)r->wanted : CHUNK_MAX;
@@ -132,7 +135,7 @@ static ssize_t log_piece_read(struct log_read *r, int fd, const struct stat *st,
         r->offset = st->st_size > r->tail ? st->st_size - r->tail : 0;
     r->tail = 0;
     if (r->offset > st->st_size)
-        r->offset = 0; /* another file of that name: from its start */
+        r->offset = 0; /* the file was replaced by a shorter one: read it from the start */
     return cut_file_read(fd, piece, want, r->offset, next);
 }
 
@@ -145,7 +148,7 @@ static enum turn reader_finish(struct log_readers *l, struct log_read *r, const 
 
 static enum turn reader_serve(struct log_readers *l, struct log_read *r, char *piece)
 {
-    /* before the read: what was written until the end is then seen */
+    /* asked before the read: if it has ended, the read sees all its output */
     bool ended = l->options.ended(l->options.ctx, r->job, r->generation, r->local_rank);
     CLEANUP(close_fd) int fd = -1;
     struct stat st;
@@ -161,7 +164,7 @@ static enum turn reader_serve(struct log_readers *l, struct log_read *r, char *p
     if (n > 0) {
         int64_t at = r->offset;
 
-        r->offset = next - n; /* the reader goes on at this plus what it gets */
+        r->offset = next - n; /* the reader computes the next offset from the chunk's offset and length */
         if (!chunk_answer(l, r, piece, (size_t)n, false, NULL)) {
             r->offset = at;
             return TURN_FULL;

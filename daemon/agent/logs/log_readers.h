@@ -7,15 +7,15 @@
 #include "base/err.h"
 #include "proto/ddp.pb-c.h"
 
-/* Serves the workers' log files, a piece at a time as the coordinator asks. Files are opened anew for every
- * piece: they may not be there yet, be rotated, or be removed. Loop thread. */
+/* Sends the workers' log files to the coordinator, one piece at a time. A file is opened anew for every
+ * piece: it may not exist yet, and it may be cut or removed. Loop thread. */
 
 struct log_readers;
 struct log_readers_options {
     const char *log_dir, *node;
-    /* Sends one chunk; RESOURCE_EXHAUSTED: later (log_readers_pump). */
+    /* Sends one chunk. An error: log_readers_pump tries again. */
     enum err_code (*send)(void *ctx, const Ddp__V1__LogChunk *chunk, struct err *e);
-    /* No process writes to this (job, generation, local rank) any more. */
+    /* No process writes to the log of this (job, generation, local rank) any more. */
     bool (*ended)(void *ctx, int64_t job, int64_t generation, int local_rank);
     void *ctx;
 };
@@ -24,7 +24,7 @@ struct log_readers *log_readers_create(const struct log_readers_options *options
 void log_readers_free(struct log_readers *l);
 void log_readers_request(struct log_readers *l, const Ddp__V1__LogRead *request);
 void log_readers_drop_all(struct log_readers *l); /* the session has ended */
-/* Sends what can be sent; true while a reader waits for more to be written (or for room): call again soon. */
+/* Sends what can be sent. True: a reader waits for more output or for room in the queue; call again soon. */
 bool log_readers_pump(struct log_readers *l);
 
 #endif

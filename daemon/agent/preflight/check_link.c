@@ -16,16 +16,12 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* Ports and links between nodes. A caller sends the key and gets one byte back: then it has reached this very
- * check, and not somebody else's listener. To measure, it sends for a moment, closes its side, and gets the
- * number of bytes that arrived. */
-
 #define CALLERS 512
 #define CONNECT_MS 3000
 #define MEASURE_MS 300
 #define MEASURE_MOST (256u << 20)
 #define PIECE (256 << 10)
-#define LINGER_MS 4000 /* after the last caller: it holds a port that a job may want */
+#define LINGER_MS 4000 /* after the last caller; not longer, since a job may need the port */
 
 /* ---- the listening end */
 
@@ -48,7 +44,7 @@ static int port_listen(int port, int *got)
         close_fd(&fd);
         return -1;
     }
-    /* the port lies at the same place in both */
+    /* sin_port and sin6_port have the same offset */
     *got = ntohs(((struct sockaddr_in *)address)->sin_port);
     return fd;
 }
@@ -60,7 +56,7 @@ void check_listen_open(const struct check_ports *ports, int fds[2], Ddp__V1__Che
     ddp__v1__check_listen_result__init(out);
     fds[0] = fds[1] = -1;
     for (int port = ports->last; fds[0] < 0 && port >= ports->first && port > 0; port--)
-        fds[0] = port_listen(port, &got); /* from the end: jobs lease from anywhere in it */
+        fds[0] = port_listen(port, &got); /* any free port will do: the range's end is as good as its start */
     if (fds[0] >= 0)
         out->master_port = got;
     fds[1] = port_listen(0, &got);
@@ -74,7 +70,7 @@ void check_listen_open(const struct check_ports *ports, int fds[2], Ddp__V1__Che
 
 struct caller {
     int fd;
-    size_t key; /* bytes of it that came */
+    size_t key; /* bytes of the key that came */
     uint64_t bytes;
 };
 
@@ -84,7 +80,7 @@ static void caller_drop(struct caller *c)
     c->fd = -1;
 }
 
-/* True: its call is over, and it had the key. */
+/* Reads from a caller once. True: the call is over, and the caller had sent the key. */
 static bool caller_serve(struct caller *c, const uint8_t key[CHECK_KEY], char *piece)
 {
     ssize_t n = c->key < CHECK_KEY ? read(c->fd, piece, CHECK_KEY - c->key) : read(c->fd, piece, PIECE);
@@ -97,11 +93,11 @@ static bool caller_serve(struct caller *c, const uint8_t key[CHECK_KEY], char *p
         caller_drop(c);
         return c->key == CHECK_KEY;
     }
-    if (c->key == CHECK_KEY) {
+    if (c->key == CHECK_KEY) { /* the measurement: only the number of bytes counts */
         c->bytes += (uint64_t)n;
         return false;
     }
-    if (memcmp(piece, key + c->key, (size_t)n)) {
+    if (memcmp(piece, key + c->key, (size_t)n)) { /* not a check of this round: tell it nothing */
         caller_drop(c);
         return false;
     }
@@ -145,6 +141,7 @@ bool check_listen_serve(const int fds[2], const uint8_t key[CHECK_KEY], int64_t 
             set[i + 2] = (struct pollfd){.fd = callers[i].fd, .events = POLLIN};
         if (poll(set, count + 2, (int)left) <= 0)
             continue;
+        /* each sign of a caller prolongs the wait, up to hold_ms in all */
         end = clock_boot_ms() + LINGER_MS < last ? clock_boot_ms() + LINGER_MS : last;
         for (size_t i = 0; i < count; i++)
             if (set[i + 2].revents)
@@ -268,7 +265,7 @@ static void dials_run(struct dial *dials, size_t count, const uint8_t *key)
     free(set);
 }
 
-/* Blocking, with a time limit on each step. */
+/* Connects and sends the key, for a measurement. Blocks, with a time limit on each step. -1: failed. */
 static int connect_blocking(const char *address, int port, const uint8_t *key)
 {
     struct timeval limit = {.tv_sec = 2};
@@ -289,7 +286,7 @@ static int connect_blocking(const char *address, int port, const uint8_t *key)
     return fd;
 }
 
-/* Bytes a second that have arrived; 0: it could not be measured. */
+/* Bytes a second that the listener has received; 0: it could not be measured. */
 static double link_measure(const char *address, int port, const uint8_t *key)
 {
     CLEANUP(close_fd) int fd = connect_blocking(address, port, key);
@@ -317,7 +314,7 @@ static Ddp__V1__CheckLink *link_add(const Ddp__V1__CheckTarget *target, int port
     Ddp__V1__CheckLink *link = xcalloc(1, sizeof(*link));
 
     ddp__v1__check_link__init(link);
-    link->node = target->node; /* borrowed from the question */
+    link->node = target->node; /* borrowed from the ask */
     link->port = port;
     return link;
 }
@@ -347,6 +344,7 @@ void check_connect(const Ddp__V1__CheckConnect *ask, Ddp__V1__CheckLink ***links
         }
     dials_run(dials, *count, ask->key.data);
     free(dials);
+    /* Measured after all dials are over, so that they do not disturb it, and on one port of each target. */
     for (size_t i = 0, at = 0; i < ask->n_targets; at += ask->targets[i++]->n_ports)
         for (size_t p = 0; ask->targets[i]->measure && p < ask->targets[i]->n_ports; p++)
             if (!*(*links)[at + p]->problem) {

@@ -9,8 +9,8 @@
 
 /* Ports and links between nodes. One node listens, others call. A caller sends the check's key and gets one
  * byte back: this proves that it reached the check and not another program at that address. To measure the
- * link, the caller sends for a moment, closes its side, and gets the number of bytes that arrived. Runs in the
- * check process (check_process.h); blocks. */
+ * link, the caller sends for a moment, closes its side, and gets the number of bytes that arrived. Runs in
+ * the check process (check_process.h); blocks. */
 
 #define CHECK_KEY 16 /* bytes */
 
@@ -18,8 +18,8 @@ struct check_ports {
     int first, last; /* the node's range for MASTER_PORT */
 };
 
-/* Opens two ports: one of the node's range, one that the kernel chooses. fds get the sockets, -1 where no port
- * could be opened. */
+/* Opens two ports: one of the node's range, one that the kernel chooses. fds get the sockets, -1 where no
+ * port could be opened. */
 void check_listen_open(const struct check_ports *ports, int fds[2], Ddp__V1__CheckListenResult *out);
 /* Serves callers until `calls` of them have sent the key and closed (0: their number is unknown), until 4 s
  * after the last one came, or until hold_ms have passed. True: all calls came. */

@@ -21,13 +21,11 @@
 #include "base/mem.h"
 #include "proto/rpc_codec.h"
 
-/* What a worker would find here: its directory, its data, its interpreter, room. */
-
-#define FILES_MAX 20000     /* looked at of one path */
-#define WHOLE_MAX (8 << 20) /* larger files: their first, middle and last block */
+#define FILES_MAX 20000     /* of one path; further ones are left out */
+#define WHOLE_MAX (8 << 20) /* of larger files only the first, middle and last block are read */
 #define BLOCK (1 << 20)
 #define READ_MAX                                                                                             \
-    (128 << 20) /* of one path; of the files beyond, by name, their sizes: an answer is due soon */
+    (128 << 20) /* bytes of one path; of further files only the sizes count: the answer is due soon */
 #define VERSION_MS 3000
 
 struct check_place {
@@ -82,7 +80,7 @@ static void tree_list_entry(struct tree *t, const char *dir, const char *below, 
     t->files[t->count++] = steal(name);
 }
 
-/* By name, so that where it is cut it is the same on every node. */
+/* In the order of names, so that a list that is cut ends with the same file on every node. */
 static void tree_list_files(struct tree *t, const char *dir, const char *below, int depth)
 {
     CLEANUP(free_text) char *path = *below ? xasprintf("%s/%s", dir, below) : xstrdup(dir);
@@ -120,7 +118,7 @@ static bool content_add_block(struct buf *out, int fd, int64_t offset, size_t si
     return got == size;
 }
 
-/* *left: bytes that may still be read; equal copies run out of them at the same file. */
+/* *left is the number of bytes that may still be read; equal copies use it up at the same file. */
 static void content_add(struct buf *out, int fd, int64_t size, Ddp__V1__CheckPath *result, int64_t *left)
 {
     int64_t wanted = size <= WHOLE_MAX ? size : 3 * BLOCK;
@@ -140,7 +138,8 @@ static void content_add(struct buf *out, int fd, int64_t size, Ddp__V1__CheckPat
     (void)content_add_block(out, fd, size - BLOCK, BLOCK);
 }
 
-/* One line: its name, size and content (*left below 0: without that), or that it cannot be read. */
+/* Adds one line: the file's name, size and digests of its content (without them if *left < 0), or that it
+ * cannot be read. */
 static void file_add_line(struct buf *out, const char *path, const char *name, Ddp__V1__CheckPath *result,
                           int64_t *left)
 {
@@ -225,7 +224,7 @@ static char *program_find(const char *name, const char *workdir)
     return NULL;
 }
 
-/* Its first line of output within a moment; empty: it had none. */
+/* The first line that the program prints within three seconds; empty: there was none. */
 static void program_ask_version(const char *program, char *out, size_t size)
 {
     int fds[2];
@@ -235,7 +234,7 @@ static void program_ask_version(const char *program, char *out, size_t size)
     out[0] = '\0';
     if (pipe2(fds, O_CLOEXEC))
         return;
-    pid = fork();
+    pid = fork(); /* the check process has only one thread */
     if (!pid) {
         dup2(fds[1], STDOUT_FILENO);
         dup2(fds[1], STDERR_FILENO);
@@ -271,12 +270,12 @@ static void interpreter_check(struct check_place *p, const Ddp__V1__CheckPlace *
     out->interpreter = place_keep_text(p, path);
     base = strrchr(path, '/') + 1;
     if (!ask->hash || strncmp(base, "python", 6))
-        return; /* starting one takes a moment */
+        return; /* starting Python takes a moment: only when copies are compared */
     program_ask_version(path, version, sizeof(version));
     out->interpreter_version = place_keep_text(p, version);
 }
 
-/* Arguments that name a file here, or look as if they did. */
+/* True, with the whole path: the argument names a plain file, or looks like a script. */
 static bool argument_is_file(const char *workdir, const char *argument, char **path)
 {
     CLEANUP(free_text)
@@ -290,7 +289,7 @@ static bool argument_is_file(const char *workdir, const char *argument, char **p
     return true;
 }
 
-/* ---- room */
+/* ---- memory and disk */
 
 static void memory_check(Ddp__V1__CheckPlaceResult *out)
 {
@@ -308,7 +307,8 @@ static void memory_check(Ddp__V1__CheckPlaceResult *out)
         fclose(f);
 }
 
-/* The directory, or the nearest above it that is there: can it be made and written? */
+/* Whether the directory can be written, or can be made: then the nearest existing directory above it must be
+ * writable. */
 static void writable_check(struct check_place *p, const char *path)
 {
     CLEANUP(free_text) char *at = xstrdup(path);
@@ -335,7 +335,7 @@ static void workdir_check(struct check_place *p, const char *workdir, Ddp__V1__C
         out->disk_free = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
 }
 
-/* ---- all of it */
+/* ---- the whole answer */
 
 static void environment_apply(const Ddp__V1__CheckPlace *ask)
 {

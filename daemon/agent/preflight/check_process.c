@@ -19,9 +19,9 @@
 #include "proto/rpc_resolve.h"
 
 #define ASK_MAX (4u << 20)
-#define LIFE_S 20 /* of a check that does not listen */
+#define LIFE_S 20 /* the longest life of a process that does not listen */
 #define HOLD_MOST_MS 60000
-#define RESOLVE_MS 5000 /* an answer is due after ten seconds */
+#define RESOLVE_MS 5000 /* the whole answer is due after ten seconds */
 
 static enum err_code user_become(const char *name, struct err *e)
 {
@@ -52,7 +52,7 @@ static enum err_code ask_read(Ddp__V1__CheckAsk **ask, struct err *e)
     return rpc_unpack(&ddp__v1__check_ask__descriptor, text.data, text.len, (void **)ask, e);
 }
 
-/* Once: the reader waits for the end of it. */
+/* Closes stdout: the agent reads up to the end of file. */
 static enum err_code answer_write(const Ddp__V1__CheckAnswer *answer, struct err *e)
 {
     CLEANUP(buf_release) struct buf packed = {0};
@@ -87,6 +87,7 @@ static enum err_code ask_answer(const Ddp__V1__CheckAsk *ask, const struct check
         answer.listen = &listen_result;
     }
     code = answer_write(&answer, e);
+    /* other nodes call only after the coordinator has told them the ports of this answer */
     if (!code && ask->listen && ask->listen->key.len == CHECK_KEY)
         (void)check_listen_serve(fds, ask->listen->key.data, ask->listen->hold_ms, ask->listen->calls);
     check_links_free(answer.links, answer.n_links);
@@ -94,7 +95,7 @@ static enum err_code ask_answer(const Ddp__V1__CheckAsk *ask, const struct check
     return code;
 }
 
-/* Whatever hangs: the kernel ends it. */
+/* How many seconds the process may live. The kernel ends it by SIGALRM, whatever hangs. */
 static unsigned check_lifetime(const Ddp__V1__CheckAsk *ask)
 {
     int64_t hold = ask->listen ? ask->listen->hold_ms : 0;
@@ -111,7 +112,7 @@ int check_process_main(int argc, char **argv)
     struct err e;
 
     if (argc != 5) {
-        fputs("ddp-agent check: is started by ddp-agent itself\n", stderr);
+        fputs("ddp-agent check: only ddp-agent itself starts this command\n", stderr);
         return 2;
     }
     ports = (struct check_ports){atoi(argv[2]), atoi(argv[3])};

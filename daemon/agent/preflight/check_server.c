@@ -20,7 +20,7 @@
 #include "proto/rpc_codec.h"
 
 #define CHECKS_MAX 16
-#define ANSWER_MS 15000 /* a check that has not answered by then hangs */
+#define ANSWER_MS 15000 /* a check that has not answered by then counts as hanging */
 #define ANSWER_MAX (1u << 20)
 
 struct check {
@@ -78,7 +78,7 @@ static void check_end(struct check *k)
     uv_close((uv_handle_t *)&k->timer, on_check_closed);
 }
 
-/* By its descriptor: the number may be another process's by now. */
+/* By pidfd: the pid may belong to another process by now. */
 static void check_kill(const struct check *k)
 {
     if (k->pidfd >= 0)
@@ -117,7 +117,8 @@ static void check_forward_answer(struct check *k)
         error_send(k->all, k->ask, k->wall_ms, "the check ended without an answer, see the agent's log");
         return;
     }
-    char *version = answer->version, *address = answer->address; /* ours go in for the sending only */
+    /* the agent's own texts are put in for the sending only: rpc_free must not see them */
+    char *version = answer->version, *address = answer->address;
     answer->version = (char *)DDP_VERSION;
     answer->address = (char *)k->all->options.address;
     answer_send(k->all, k->ask, k->wall_ms, answer);
@@ -133,7 +134,8 @@ static void on_check_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
     *out = uv_buf_init(k->piece, sizeof(k->piece));
 }
 
-/* A listener's process goes on after its answer; its own alarm ends it. */
+/* Collects the answer until its end. A process that listens for other nodes goes on afterwards; its own alarm
+ * ends it. */
 static void on_check_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *piece)
 {
     struct check *k = stream->data;
@@ -144,7 +146,7 @@ static void on_check_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *piece)
     }
     if (n == 0)
         return;
-    if (n > 0) {
+    if (n > 0) { /* more than an answer can be */
         check_kill(k);
         buf_clear(&k->answer);
     }
@@ -163,7 +165,8 @@ static void on_check_late(uv_timer_t *timer)
 
 /* ---- the process */
 
-/* The question as a file to read. */
+/* The question as a file for the process's stdin. Returns its descriptor; -1: failed, with the reason in *e.
+ */
 static int ask_to_file(const Ddp__V1__CheckAsk *ask, struct err *e)
 {
     CLEANUP(buf_release) struct buf packed = {0};
@@ -196,8 +199,9 @@ static int check_attributes_set(posix_spawn_file_actions_t *files, posix_spawnat
     return rc ? rc : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
-/* With run_as: submitter as whoever asks, if that account may have jobs here. The coordinator's own root can
- * have none, and still has to look at ports and clocks. */
+/* With run_as: submitter the check runs under the account of the user who asks, if it may have jobs here.
+ * root may not, but a check of ports and clocks by the coordinator's administrator must work: it runs as
+ * nobody. */
 static enum err_code check_choose_user(const struct check_server *c, const Ddp__V1__CheckAsk *ask,
                                        const char **out, struct err *e)
 {
@@ -265,6 +269,7 @@ static enum err_code check_start(struct check_server *c, const Ddp__V1__CheckAsk
     int fds[2], rc;
     pid_t pid;
 
+    /* each check is a process: users must not be able to fill the node with them */
     if (c->count >= CHECKS_MAX)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "too many checks at once, try again later");
     if (check_choose_user(c, ask, &user, e))

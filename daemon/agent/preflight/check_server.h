@@ -4,18 +4,19 @@
 #include "base/err.h"
 #include "proto/ddp.pb-c.h"
 
-/* The coordinator's questions about this node (CheckAsk), each answered by a process of its own that runs as
- * the user jobs run as (check.h): nothing that a file system or a peer does can hold up the agent. One that
- * does not answer in time is killed, and that is the answer. Loop thread. */
+/* Answers the coordinator's questions about this node (CheckAsk). Each is answered by a process of its own
+ * under the account that jobs run under (check_process.h), so that neither a file system nor a peer can block
+ * the agent. A process that does not answer within 15 s is killed, and the answer is an error. Loop thread.
+ */
 
 struct uv_loop_s;
 struct check_server;
 
 struct check_server_options {
-    const char *user;         /* whom jobs run as; NULL: as this process */
-    const char *submitter_on; /* this node's name, where jobs run as their submitters; else NULL */
+    const char *user;         /* the account that jobs run under; NULL: this process's */
+    const char *submitter_on; /* this node's name, if jobs run under their submitters' accounts; else NULL */
     const char *address;
-    const char *coordinator; /* as workers dial it */
+    const char *coordinator; /* the address that workers dial */
     int port_first, port_last;
     MUST_CHECK enum err_code (*send)(void *ctx, const Ddp__V1__AgentUp *up, struct err *e);
     void *ctx;
@@ -23,7 +24,6 @@ struct check_server_options {
 
 struct check_server *check_server_create(struct uv_loop_s *loop, const struct check_server_options *options);
 void check_server_ask(struct check_server *c, const Ddp__V1__CheckAsk *ask);
-void check_server_close(
-    struct check_server *c); /* kills what runs; freed when the loop has closed its handles */
+void check_server_close(struct check_server *c); /* kills running checks; the loop frees it */
 
 #endif

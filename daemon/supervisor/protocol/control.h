@@ -23,8 +23,9 @@
  *                        synced  every spawn has been named: a spawn without a fact does not exist here
  *
  * Happy path: the agent connects, hears hello, facts and synced, sends what it wants, and hears a fact after
- * each change. When the agent dies, the supervisor goes on and says everything anew to the next agent. When the
- * supervisor dies, its socket closes, and the agent starts another one, which finds the records (record.h).
+ * each change. When the agent dies, the supervisor goes on and says everything anew to the next agent. When
+ * the supervisor dies, its socket closes, and the agent starts another one, which finds the records
+ * (record.h).
  *
  * Texts and lists are owned by their struct. One thread at a time. */
 

@@ -138,8 +138,8 @@ static bool proc_carries_mark(pid_t pid, const char *id, const char *owner)
            environ_has_entry(&env, "DDP_AGENT_ID", owner);
 }
 
-/* By pidfd: between the reading and the signal the kernel may have given the number to another process. A pidfd
- * names the process that has the number now, so the parent is compared once more. */
+/* By pidfd: between the reading and the signal the kernel may have given the number to another process. A
+ * pidfd names the process that has the number now, so the parent is compared once more. */
 static bool proc_kill_checked(pid_t pid, pid_t parent)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -164,9 +164,9 @@ static bool proc_belongs(const struct proc_table *t, const struct proc *p, const
     return proc_carries_mark(p->pid, mark->id, mark->owner);
 }
 
-/* The cheap answer for the common case. What a dead process leaves behind becomes a child of the subreaper, the
- * caller. So when the caller's only children are the first processes of the other spawns, nothing is left of
- * this one, and /proc need not be searched. */
+/* The cheap answer for the common case. What a dead process leaves behind becomes a child of the subreaper,
+ * the caller. So when the caller's only children are the first processes of the other spawns, nothing is left
+ * of this one, and /proc need not be searched. */
 static bool children_none_left(const struct process_mark *mark)
 {
     FILE *f = mark->over ? fopen("/proc/thread-self/children", "re") : NULL;

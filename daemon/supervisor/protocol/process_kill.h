@@ -21,8 +21,8 @@ struct process_mark {
 };
 /* Descendants of the calling process that belong to the spawn. Zombies do not count. */
 int descendants_kill(const struct process_mark *mark);
-/* Processes of the whole machine whose environment carries both marks and which the caller may kill; never the
- * caller itself. */
+/* Processes of the whole machine whose environment carries both marks and which the caller may kill; never
+ * the caller itself. */
 int marked_kill(const char *id, const char *owner);
 
 /* The process is ending, or has ended and was not waited for. The kernel closes a process's files before its

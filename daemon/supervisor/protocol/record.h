@@ -7,8 +7,8 @@
 #include "base/spawn_fact.h"
 
 /* The record of a spawn on disk: <run>/<job>/<spawn>.json. The supervisor writes it before it forks (state
- * "starting") and again when the worker has ended. It is removed once the coordinator has committed the end. So
- * when a record does not say "exited" and its supervisor is dead, nobody saw how the spawn ended. */
+ * "starting") and again when the worker has ended. It is removed once the coordinator has committed the end.
+ * So when a record does not say "exited" and its supervisor is dead, nobody saw how the spawn ended. */
 
 MUST_CHECK enum err_code record_write(const char *dir, const struct spawn_fact *fact,
                                       struct err *e);                                  /* durable */

@@ -20,8 +20,8 @@ MUST_CHECK enum err_code control_accept(int listener, int *fd, struct err *e);
  * RESOURCE_EXHAUSTED: the message is too large to be sent at all. */
 MUST_CHECK enum err_code control_send(int fd, const struct control_message *m, struct err *e);
 MUST_CHECK enum err_code control_send_text(int fd, const char *text, size_t len, struct err *e);
-/* One message. UNAVAILABLE: none is waiting. ABORTED: the peer is gone. INVALID_ARGUMENT: this message is bad,
- * the next one may be good. */
+/* One message. UNAVAILABLE: none is waiting. ABORTED: the peer is gone. INVALID_ARGUMENT: this message is
+ * bad, the next one may be good. */
 MUST_CHECK enum err_code control_receive(int fd, struct control_message *out, struct err *e);
 
 #endif
