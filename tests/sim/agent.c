@@ -274,7 +274,7 @@ static void connect_agent(struct sim *sim, struct item *item)
     send_up(sim, m, new_up(CORE_HELLO, 0));
 }
 
-static void heartbeat(struct sim *sim, struct item *item)
+static void send_heartbeat(struct sim *sim, struct item *item)
 {
     struct machine *m = &sim->machines[item->a];
 
@@ -292,8 +292,8 @@ static void heartbeat(struct sim *sim, struct item *item)
         m->sent[up->sequence % 64] = sim->now;
         send_up(sim, m, up);
     }
-    struct item *next =
-        sim_plan(sim, sim->now + sim_range(sim, HEARTBEAT_MS * 9 / 10, HEARTBEAT_MS * 11 / 10), heartbeat);
+    struct item *next = sim_plan(
+        sim, sim->now + sim_range(sim, HEARTBEAT_MS * 9 / 10, HEARTBEAT_MS * 11 / 10), send_heartbeat);
     next->a = m->index;
     next->b = m->life;
 }
@@ -303,7 +303,7 @@ void agent_start(struct sim *sim, struct machine *m)
     m->agent = true;
     m->life++;
     plan_connect(sim, m, sim_range(sim, 0, 500));
-    struct item *item = sim_plan(sim, sim->now + sim_range(sim, 0, HEARTBEAT_MS), heartbeat);
+    struct item *item = sim_plan(sim, sim->now + sim_range(sim, 0, HEARTBEAT_MS), send_heartbeat);
     item->a = m->index;
     item->b = m->life;
     machine_apply(sim, m); /* the wish on disk holds until a newer one comes */
@@ -398,7 +398,7 @@ static void take_wish(struct sim *sim, struct machine *m, const struct wish_copy
     machine_apply(sim, m);
 }
 
-static void acknowledged(struct sim *sim, struct machine *m, int64_t sent)
+static void take_acknowledgement(struct sim *sim, struct machine *m, int64_t sent)
 {
     if (sent > m->last_ack_sent)
         m->last_ack_sent = sent;
@@ -420,9 +420,10 @@ static void down_arrives(struct sim *sim, struct item *item)
     m->heard = sim->now;
     if (down->kind == EFFECT_WELCOME) {
         m->welcomed = true;
-        acknowledged(sim, m, s->hello_sent); /* a welcome answers the hello as an ack does a heartbeat */
+        take_acknowledgement(sim, m,
+                             s->hello_sent); /* a welcome answers the hello as an ack does a heartbeat */
     } else if (down->kind == EFFECT_ACK) {
-        acknowledged(sim, m, m->sent[down->sequence % 64]);
+        take_acknowledgement(sim, m, m->sent[down->sequence % 64]);
     } else if (down->kind == EFFECT_WISH) {
         take_wish(sim, m, (struct wish_copy *)(down + 1), down->wish_size);
     } else if (down->kind == EFFECT_PARDON) {

@@ -63,7 +63,7 @@ static void power_back(struct sim *sim, struct item *item)
         machine_power_on(sim, m, item->b);
 }
 
-static void forget(struct sim *sim, struct item *item)
+static void forget_node(struct sim *sim, struct item *item)
 {
     const struct machine *m = &sim->machines[item->a];
 
@@ -100,10 +100,10 @@ static void power_off(struct sim *sim, struct machine *m)
     item->a = m->index;
     item->b = sim_chance(sim, 0.2);
     if (sim_chance(sim, 0.3))
-        sim_plan(sim, sim->now + sim_range(sim, 9000, 40000), forget)->a = m->index;
+        sim_plan(sim, sim->now + sim_range(sim, 9000, 40000), forget_node)->a = m->index;
 }
 
-static void leave(struct sim *sim, struct machine *m)
+static void leave_cluster(struct sim *sim, struct machine *m)
 {
     if (!m->power || !m->agent || !m->welcomed)
         return;
@@ -123,7 +123,7 @@ static void kill_proc(struct sim *sim, struct machine *m)
         proc_exit(sim, m, p, sim_chance(sim, 0.5) ? 1 : 0, 9);
 }
 
-static void drain(struct sim *sim, struct machine *m)
+static void drain_node(struct sim *sim, struct machine *m)
 {
     m->drained = !m->drained;
     client_operate(sim, m->drained ? CORE_DRAIN : CORE_UNDRAIN, m->name, 0, false);
@@ -167,7 +167,7 @@ bool restore_lost(const struct sim *sim, int64_t job)
 /* The copy takes the place of the records. As with the real ones the epoch that follows is the time, or,
  * where the clock was wrong, one that nodes have seen already. A client whose request has made a job has
  * heard so by now. */
-static void restore(struct sim *sim)
+static void restore_backup(struct sim *sim)
 {
     if (!sim->backup.commits)
         return;
@@ -207,7 +207,7 @@ static void hide_snapshots(struct sim *sim, struct machine *m)
 }
 
 /* An administrator: what is lost for good, or can no longer be placed where it lies, begins again. */
-static void tend(struct sim *sim, struct item *item)
+static void tend_jobs(struct sim *sim, struct item *item)
 {
     (void)item;
     for (int i = 0; i < sim->job_count && sim->host.core; i++) {
@@ -218,7 +218,7 @@ static void tend(struct sim *sim, struct item *item)
         if (!job->acked || core_job_status(sim->host.core, job->acked, false, &status, &e) != ERR_OK)
             continue;
         waits = status.job->state == JOB_RECOVERING && (!strncmp(status.reason, "waits for its snap", 18) ||
-                                                        !strncmp(status.reason, "waits for free slots on", 23));
+                                                        !strncmp(status.reason, "waits for slots on", 18));
         core_job_status_release(&status);
         job->lost_since = !waits ? 0 : job->lost_since ? job->lost_since : sim->now;
         for (int k = 0; k < sim->machine_count; k++)
@@ -226,10 +226,10 @@ static void tend(struct sim *sim, struct item *item)
         if (waits && sim->now - job->lost_since > (there ? 2 * HOUR_MS : 60000))
             client_operate(sim, CORE_RESTART, NULL, job->acked, true);
     }
-    sim_plan(sim, sim->now + 30000, tend);
+    sim_plan(sim, sim->now + 30000, tend_jobs);
 }
 
-static void fault(struct sim *sim, struct item *item)
+static void raise_fault(struct sim *sim, struct item *item)
 {
     struct machine *m = any_machine(sim);
     struct proc *p;
@@ -266,10 +266,10 @@ static void fault(struct sim *sim, struct item *item)
         sim->wall_offset += sim_range(sim, -7200000, 7200000);
         break;
     case 10:
-        drain(sim, m);
+        drain_node(sim, m);
         break;
     case 11:
-        leave(sim, m);
+        leave_cluster(sim, m);
         break;
     case 12:
         hurt_gpu(sim, m);
@@ -284,26 +284,26 @@ static void fault(struct sim *sim, struct item *item)
         hide_snapshots(sim, m);
         break;
     case 16:
-        restore(sim);
+        restore_backup(sim);
         break;
     }
-    sim_plan(sim, sim->now + sim_range(sim, 0, 16000 / (sim->machine_count > 8 ? 4 : 1)), fault);
+    sim_plan(sim, sim->now + sim_range(sim, 0, 16000 / (sim->machine_count > 8 ? 4 : 1)), raise_fault);
 }
 
 void chaos_start(struct sim *sim)
 {
     sim->faults = true;
-    sim_plan(sim, sim_range(sim, 0, 20000), fault);
+    sim_plan(sim, sim_range(sim, 0, 20000), raise_fault);
     if (sim->seed % 3 == 2)
         sim_plan(sim, sim_range(sim, 5000, 60000), back_up);
 }
 
-static void undrain(struct sim *sim, struct item *item)
+static void undrain_node(struct sim *sim, struct item *item)
 {
     for (int i = 0; i < sim->machine_count; i++)
         client_operate(sim, CORE_UNDRAIN, sim->machines[i].name, 0, false);
     if (item->a < 40) /* some may be forgotten now and return with an old wish to be drained */
-        sim_plan(sim, sim->now + 30000, undrain)->a = item->a + 1;
+        sim_plan(sim, sim->now + 30000, undrain_node)->a = item->a + 1;
 }
 
 void chaos_end(struct sim *sim)
@@ -323,6 +323,6 @@ void chaos_end(struct sim *sim)
         else if (!m->agent)
             agent_start(sim, m);
     }
-    sim_plan(sim, sim->now + 5000, undrain);
-    sim_plan(sim, sim->now + 5000, tend);
+    sim_plan(sim, sim->now + 5000, undrain_node);
+    sim_plan(sim, sim->now + 5000, tend_jobs);
 }

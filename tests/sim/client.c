@@ -17,7 +17,7 @@ struct sim_job *client_job(const struct sim *sim, int64_t id)
 }
 
 /* Without its faults. */
-static bool fits(const struct machine *m, const struct sim_job *job, int64_t per_node)
+static bool node_fits(const struct machine *m, const struct sim_job *job, int64_t per_node)
 {
     if (!job->gpus_each)
         return m->cpu_slots >= per_node;
@@ -33,7 +33,7 @@ static int64_t biggest_fit(const struct sim *sim, const struct sim_job *job, int
 
     for (int i = 0; i < sim->machine_count; i++) {
         const struct machine *m = &sim->machines[i];
-        bool fit = fits(m, job, per_node);
+        bool fit = node_fits(m, job, per_node);
         any += fit;
         newer += fit && !strcmp(m->nccl, "2.28.9");
         older += fit && !strcmp(m->nccl, "2.27.3");
@@ -123,7 +123,7 @@ static void make_job(struct sim *sim, int index)
     snprintf(job->file, sizeof(job->file), "%s", text.data);
 }
 
-static void submit(struct sim *sim, struct item *item)
+static void submit_job(struct sim *sim, struct item *item)
 {
     struct sim_job *job = &sim->jobs[item->a];
     struct request r = {.kind = CORE_SUBMIT, .from = {-1, item->a, 0, ++job->attempt}};
@@ -133,10 +133,10 @@ static void submit(struct sim *sim, struct item *item)
     snprintf(r.id, sizeof(r.id), "%s", job->id);
     snprintf(r.text, sizeof(r.text), "%s", job->file);
     host_request(sim, &r);
-    sim_plan(sim, sim->now + sim_range(sim, 500, 6000), submit)->a = item->a;
+    sim_plan(sim, sim->now + sim_range(sim, 500, 6000), submit_job)->a = item->a;
 }
 
-static void cancel(struct sim *sim, struct item *item)
+static void cancel_job(struct sim *sim, struct item *item)
 {
     const struct sim_job *job = &sim->jobs[item->a];
 
@@ -145,7 +145,7 @@ static void cancel(struct sim *sim, struct item *item)
 }
 
 /* Something that the cluster could give it, so that it ends. */
-static void resize(struct sim *sim, struct item *item)
+static void resize_job(struct sim *sim, struct item *item)
 {
     const struct sim_job *job = &sim->jobs[item->a];
     struct request r = {.kind = CORE_RESIZE, .from = {-1, -1, 0, 0}, .job = job->acked};
@@ -157,7 +157,7 @@ static void resize(struct sim *sim, struct item *item)
     host_request(sim, &r);
 }
 
-static void restart(struct sim *sim, struct item *item)
+static void restart_job(struct sim *sim, struct item *item)
 {
     if (sim->jobs[item->a].acked && sim->faults)
         client_operate(sim, CORE_RESTART, NULL, sim->jobs[item->a].acked, false);
@@ -189,12 +189,12 @@ void client_start(struct sim *sim)
 {
     for (int i = 0; i < sim->job_count; i++) {
         make_job(sim, i);
-        sim_plan(sim, sim->jobs[i].submit_at, submit)->a = i;
+        sim_plan(sim, sim->jobs[i].submit_at, submit_job)->a = i;
         if (sim_chance(sim, 0.1))
-            sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), cancel)->a = i;
+            sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), cancel_job)->a = i;
         for (int k = 0; k < 3 && sim_chance(sim, 0.3); k++)
-            sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), resize)->a = i;
+            sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), resize_job)->a = i;
         if (sim_chance(sim, 0.1))
-            sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), restart)->a = i;
+            sim_plan(sim, sim->jobs[i].submit_at + sim_range(sim, 0, 90000), restart_job)->a = i;
     }
 }

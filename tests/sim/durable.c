@@ -54,7 +54,7 @@ static struct snapshot_record *find_snapshot(const struct durable *d, const stru
              d->r.snapshots[i_].step == s->step);
 }
 
-static void move(struct sim *sim, const struct sm *sm, const struct change *c, int state)
+static void check_move(struct sim *sim, const struct sm *sm, const struct change *c, int state)
 {
     if (state != c->from)
         sim_fail(sim, "%s %" PRId64 "/%" PRId64 " %s: move from %s, but it is %s", sm->name, c->id,
@@ -124,7 +124,7 @@ static void apply_job(struct sim *sim, const struct change *c)
     if (!job)
         MISSING("job");
     if (c->kind == CHANGE_JOB_MOVE) {
-        move(sim, &job_sm, c, (int)job->state);
+        check_move(sim, &job_sm, c, (int)job->state);
         job->state = (enum job_state)c->to;
         free(job->reason);
         job->reason = xstrdup(c->text);
@@ -185,7 +185,7 @@ static void apply_node(struct sim *sim, const struct change *c)
         node_record_release(node);
         *node = d->r.nodes[--d->r.node_count];
     } else if (c->kind == CHANGE_NODE_MOVE) {
-        move(sim, &node_sm, c, (int)node->state);
+        check_move(sim, &node_sm, c, (int)node->state);
         if (c->to == NODE_LOST)
             check_loss(sim, node->name);
         node->state = (enum node_state)c->to;
@@ -284,7 +284,7 @@ static void apply_generation(struct sim *sim, const struct change *c)
     if (!g)
         MISSING("generation");
     if (moves) {
-        move(sim, &generation_sm, c, (int)g->state);
+        check_move(sim, &generation_sm, c, (int)g->state);
         g->state = (enum generation_state)c->to;
         keep_resize(sim, c);
     } else {
@@ -313,7 +313,7 @@ static void apply_rank(struct sim *sim, const struct change *c)
     if (!rank)
         MISSING("rank");
     if (moves) {
-        move(sim, &rank_sm, c, (int)rank->state);
+        check_move(sim, &rank_sm, c, (int)rank->state);
         rank->state = (enum rank_state)c->to;
     } else {
         REPLACE(rank, enum rank_state, rank_record, c->rank);
@@ -341,7 +341,7 @@ static enum gpu_state gpu_state(const struct durable *d, const char *node, const
     return GPU_SICK;
 }
 
-static void check_lease(struct sim *sim, const struct spawn_record *s)
+static void check_spawn_lease(struct sim *sim, const struct spawn_record *s)
 {
     for (char **uuid = s->gpu_uuids; uuid && *uuid; uuid++)
         if (gpu_state(&sim->durable, s->node, *uuid) != GPU_WELL)
@@ -358,7 +358,7 @@ static void apply_spawn(struct sim *sim, const struct change *c)
         if (s)
             sim_fail(sim, "a spawn twice");
         if (d->adopting != c->spawn->job)
-            check_lease(sim, c->spawn);
+            check_spawn_lease(sim, c->spawn);
         APPEND(d->r.spawns, d->r.spawn_count, d->spawn_cap, spawn_record, c->spawn);
         return;
     }
@@ -400,7 +400,7 @@ static bool has_gpu(const struct spawn_record *s, const char *uuid)
     return false;
 }
 
-static int holders(const struct records *r, const char *node, const char *uuid)
+static int gpu_holders(const struct records *r, const char *node, const char *uuid)
 {
     int count = 0;
 
@@ -446,7 +446,7 @@ static void check_slots(struct sim *sim)
                 continue;
             bool clash = a->cpu_slot >= 0 && a->cpu_slot == b->cpu_slot;
             for (char **x = a->gpu_uuids; x && *x; x++)
-                clash |= has_gpu(b, *x) && holders(r, a->node, *x) > gpu_slots(sim, a->node);
+                clash |= has_gpu(b, *x) && gpu_holders(r, a->node, *x) > gpu_slots(sim, a->node);
             if (clash && (!sim->restores || (is_current(sim, a) && is_current(sim, b))))
                 sim_fail(sim, "one slot on %s for %" PRId64 "/%" PRId64 " and %" PRId64 "/%" PRId64, a->node,
                          a->job, a->spawn, b->job, b->spawn);
@@ -529,7 +529,7 @@ static void apply_meta(struct durable *d, const struct change *c)
         d->r.gap_to = d->r.next_job = c->id;
 }
 
-static void apply(struct sim *sim, const struct change *c)
+static void apply_change(struct sim *sim, const struct change *c)
 {
     switch (c->kind) {
     case CHANGE_JOB_INSERT:
@@ -593,7 +593,7 @@ void durable_apply(struct sim *sim, const struct change *changes, size_t count)
 
     sim->durable.adopting = 0;
     for (size_t i = 0; i < count && !sim->failed; i++) {
-        apply(sim, &changes[i]);
+        apply_change(sim, &changes[i]);
         spawned |= changes[i].kind == CHANGE_SPAWN_INSERT;
         noded |= changes[i].kind == CHANGE_NODE_PUT;
     }

@@ -83,14 +83,14 @@ static void deliver_reply(struct sim *sim, struct item *item)
         client_reply(sim, reply);
 }
 
-static bool cut(const struct sim *sim, int machine)
+static bool link_is_cut(const struct sim *sim, int machine)
 {
     return machine >= 0 && sim->machines[machine].cut_until > sim->now;
 }
 
 static void send_reply(struct sim *sim, const struct reply *reply)
 {
-    if (sim_lost(sim) || cut(sim, reply->to.machine))
+    if (sim_lost(sim) || link_is_cut(sim, reply->to.machine))
         return;
     sim_plan(sim, sim->now + sim_delay(sim), deliver_reply)->ptr = xmemdup(reply, sizeof(*reply));
 }
@@ -122,7 +122,7 @@ static void check_acknowledged(struct sim *sim, const struct core_effect *effect
         sim_fail(sim, "job %" PRId64 " is acknowledged, and not durable", effect->job);
 }
 
-static void answer(struct sim *sim, const struct core_effect *effect)
+static void send_answer(struct sim *sim, const struct core_effect *effect)
 {
     struct host *host = &sim->host;
     struct pending *pending = find_pending(host, effect->call);
@@ -157,7 +157,7 @@ static void carry_out(struct sim *sim, const struct core_effect *effect)
     case EFFECT_REPLY:
     case EFFECT_JOIN:
     case EFFECT_WATCH:
-        answer(sim, effect);
+        send_answer(sim, effect);
         break;
     case EFFECT_WELCOME:
     case EFFECT_REFUSE:
@@ -176,20 +176,20 @@ static void carry_out(struct sim *sim, const struct core_effect *effect)
 
 static void plan_tick(struct sim *sim);
 
-static void restart(struct sim *sim, struct item *item)
+static void restart_host(struct sim *sim, struct item *item)
 {
     (void)item;
     if (!sim->host.core)
         host_start(sim);
 }
 
-static void die(struct sim *sim)
+static void kill_host(struct sim *sim)
 {
     host_crash(sim);
-    sim_plan(sim, sim->now + sim_range(sim, 300, 20000), restart);
+    sim_plan(sim, sim->now + sim_range(sim, 300, 20000), restart_host);
 }
 
-static void flush(struct sim *sim, struct item *item)
+static void commit_and_flush(struct sim *sim, struct item *item)
 {
     struct host *host = &sim->host;
 
@@ -199,7 +199,7 @@ static void flush(struct sim *sim, struct item *item)
     int crash = host->crash_next;
     host->crash_next = 0;
     if (crash == 1) {
-        die(sim);
+        kill_host(sim);
         return;
     }
     durable_apply(sim, host->out.changes, host->out.change_count);
@@ -208,7 +208,7 @@ static void flush(struct sim *sim, struct item *item)
         carry_out(sim, &host->out.effects[i]);
     core_out_clear(&host->out);
     if (crash)
-        die(sim);
+        kill_host(sim);
     else
         plan_tick(sim);
 }
@@ -220,7 +220,7 @@ static void plan_flush(struct sim *sim)
     if (host->flush_planned)
         return;
     host->flush_planned = true;
-    sim_plan(sim, sim->now + sim_range(sim, 0, 3), flush)->a = host->life;
+    sim_plan(sim, sim->now + sim_range(sim, 0, 3), commit_and_flush)->a = host->life;
 }
 
 bool host_deaf(const struct sim *sim)
@@ -276,7 +276,7 @@ void host_shut_door(struct sim *sim, int64_t ms)
     sim->host.shut_until = until_peace(sim, ms);
 }
 
-static void tick(struct sim *sim, struct item *item)
+static void tick_core(struct sim *sim, struct item *item)
 {
     struct host *host = &sim->host;
 
@@ -300,7 +300,7 @@ static void plan_tick(struct sim *sim)
     if (at >= host->tick_at)
         return;
     host->tick_at = at;
-    sim_plan(sim, at, tick)->a = host->life;
+    sim_plan(sim, at, tick_core)->a = host->life;
 }
 
 void host_up(struct sim *sim, struct core_event *event)
@@ -358,16 +358,16 @@ static void fill_client(const struct request *r, struct core_event *event)
     }
 }
 
-static void arrive(struct sim *sim, struct item *item)
+static void request_arrives(struct sim *sim, struct item *item)
 {
     struct host *host = &sim->host;
     struct request *r = item->ptr;
     struct core_event event = {.kind = r->kind};
 
-    if (!host->core || cut(sim, r->from.machine))
+    if (!host->core || link_is_cut(sim, r->from.machine))
         return;
     if (host_deaf(sim)) {
-        sim_plan(sim, host->deaf_until, arrive)->ptr = steal(item->ptr);
+        sim_plan(sim, host->deaf_until, request_arrives)->ptr = steal(item->ptr);
         return;
     }
     if (sim->restores && r->kind == CORE_SUBMIT && sim->jobs[r->from.job].acked)
@@ -377,10 +377,10 @@ static void arrive(struct sim *sim, struct item *item)
         const struct spawn_record *s = core_find_token(host->core, r->token, sizeof(r->token));
         if (!s) {
             bool later = core_may_learn(host->core, sim_clock(sim));
-            answer(sim,
-                   &(struct core_effect){.kind = EFFECT_REPLY,
-                                         .call = event.call,
-                                         .err = {.code = later ? ERR_UNAVAILABLE : ERR_UNAUTHENTICATED}});
+            send_answer(
+                sim, &(struct core_effect){.kind = EFFECT_REPLY,
+                                           .call = event.call,
+                                           .err = {.code = later ? ERR_UNAVAILABLE : ERR_UNAUTHENTICATED}});
             return;
         }
         event.member.job = s->job;
@@ -402,12 +402,12 @@ static void send_request(struct sim *sim, const struct request *request)
     copy->offers = (struct core_offer *)(copy + 1);
     if (size)
         memcpy(copy->offers, request->offers, size);
-    sim_plan(sim, sim->now + sim_delay(sim), arrive)->ptr = copy;
+    sim_plan(sim, sim->now + sim_delay(sim), request_arrives)->ptr = copy;
 }
 
 void host_request(struct sim *sim, const struct request *request)
 {
-    if (cut(sim, request->from.machine) || sim_lost(sim))
+    if (link_is_cut(sim, request->from.machine) || sim_lost(sim))
         return;
     send_request(sim, request);
     if (sim->faults && sim_chance(sim, 0.05))

@@ -54,7 +54,7 @@ struct proc *machine_proc(const struct machine *m, int64_t job, int64_t spawn)
     return NULL;
 }
 
-static const struct wished *wished(const struct machine *m, const struct proc *p)
+static const struct wished *find_wished(const struct machine *m, const struct proc *p)
 {
     for (size_t i = 0; m->wish && i < m->wish->count; i++)
         if (m->wish->spawns[i].job == p->job && m->wish->spawns[i].spawn == p->spawn)
@@ -62,7 +62,7 @@ static const struct wished *wished(const struct machine *m, const struct proc *p
     return NULL;
 }
 
-static void tidy(struct sim *sim, struct item *item)
+static void reapply_wish(struct sim *sim, struct item *item)
 {
     struct machine *m = &sim->machines[item->a];
 
@@ -83,8 +83,8 @@ void proc_exit(struct sim *sim, struct machine *m, struct proc *p, int code, int
     sim_say(sim, "    %s: %" PRId64 "/%" PRId64 " rank %d exits %d/%d%s%s", m->name, p->job, p->spawn,
             p->rank, code, signal, p->lost ? " unseen" : "", p->lease_expired ? " by its lease" : "");
     agent_facts(sim, m);
-    if (!wished(m, p))
-        sim_plan(sim, sim->now, tidy)->a = m->index;
+    if (!find_wished(m, p))
+        sim_plan(sim, sim->now, reapply_wish)->a = m->index;
 }
 
 /* More workers than may share one of its GPUs. */
@@ -126,7 +126,7 @@ static void check_start(struct sim *sim, const struct machine *m, const struct p
         }
 }
 
-static void check_lease(struct sim *sim, struct item *item)
+static void check_proc_lease(struct sim *sim, struct item *item)
 {
     struct machine *m = &sim->machines[item->a];
     struct proc *p = machine_proc(m, item->b, item->c);
@@ -134,7 +134,7 @@ static void check_lease(struct sim *sim, struct item *item)
     if (!p || p->state == PROC_EXITED)
         return;
     if (sim->now < p->lease_from + p->lease_ms) {
-        struct item *next = sim_plan(sim, p->lease_from + p->lease_ms, check_lease);
+        struct item *next = sim_plan(sim, p->lease_from + p->lease_ms, check_proc_lease);
         next->a = item->a;
         next->b = item->b;
         next->c = item->c;
@@ -152,7 +152,7 @@ void machine_lease_renewed(struct sim *sim, struct machine *m)
             m->procs[i]->lease_from = m->last_ack_sent;
 }
 
-static void running(struct sim *sim, struct item *item)
+static void proc_running(struct sim *sim, struct item *item)
 {
     struct machine *m = &sim->machines[item->a];
     struct proc *p = machine_proc(m, item->b, item->c);
@@ -187,7 +187,7 @@ static void running(struct sim *sim, struct item *item)
     worker_start(sim, m, p);
 }
 
-static void start(struct sim *sim, struct machine *m, const struct wished *w)
+static void start_proc(struct sim *sim, struct machine *m, const struct wished *w)
 {
     struct proc *p = xcalloc(1, sizeof(*p));
 
@@ -215,14 +215,14 @@ static void start(struct sim *sim, struct machine *m, const struct wished *w)
         return;
     }
     check_start(sim, m, p);
-    struct item *lease = sim_plan(sim, p->lease_from + p->lease_ms, check_lease);
-    struct item *up = sim_plan(sim, sim->now + sim_range(sim, 5, 300), running);
+    struct item *lease = sim_plan(sim, p->lease_from + p->lease_ms, check_proc_lease);
+    struct item *up = sim_plan(sim, sim->now + sim_range(sim, 5, 300), proc_running);
     lease->a = up->a = m->index;
     lease->b = up->b = p->job;
     lease->c = up->c = p->spawn;
 }
 
-static void killed(struct sim *sim, struct item *item)
+static void proc_killed(struct sim *sim, struct item *item)
 {
     struct machine *m = &sim->machines[item->a];
     struct proc *p = machine_proc(m, item->b, item->c);
@@ -233,14 +233,14 @@ static void killed(struct sim *sim, struct item *item)
 
 static void plan_kill(struct sim *sim, const struct machine *m, const struct proc *p, int64_t after)
 {
-    struct item *item = sim_plan(sim, sim->now + after, killed);
+    struct item *item = sim_plan(sim, sim->now + after, proc_killed);
 
     item->a = m->index;
     item->b = p->job;
     item->c = p->spawn;
 }
 
-static void stop(struct sim *sim, struct machine *m, struct proc *p, enum core_stop how)
+static void stop_proc(struct sim *sim, struct machine *m, struct proc *p, enum core_stop how)
 {
     if (p->state == PROC_EXITED || how <= p->stop)
         return;
@@ -289,7 +289,7 @@ void machine_apply(struct sim *sim, struct machine *m)
 {
     for (size_t i = 0; i < m->proc_count;) {
         struct proc *p = m->procs[i];
-        if (wished(m, p)) {
+        if (find_wished(m, p)) {
             i++;
         } else if (p->state == PROC_EXITED) {
             check_unwanted(sim, m, p);
@@ -297,7 +297,7 @@ void machine_apply(struct sim *sim, struct machine *m)
             m->procs[i] = m->procs[--m->proc_count];
         } else {
             check_unknown(sim, m, p);
-            stop(sim, m, p, CORE_STOP_KILL);
+            stop_proc(sim, m, p, CORE_STOP_KILL);
             i++;
         }
     }
@@ -305,9 +305,9 @@ void machine_apply(struct sim *sim, struct machine *m)
         const struct wished *w = &m->wish->spawns[i];
         struct proc *p = machine_proc(m, w->job, w->spawn);
         if (p)
-            stop(sim, m, p, w->stop);
+            stop_proc(sim, m, p, w->stop);
         else if (w->stop == CORE_STOP_NONE)
-            start(sim, m, w);
+            start_proc(sim, m, w);
     }
     agent_facts(sim, m);
 }

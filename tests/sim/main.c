@@ -77,7 +77,7 @@ static void say_stuck(struct sim *sim)
     sim_fail(sim, "all jobs have ended, and something lives on");
 }
 
-static void run(struct sim *sim)
+static void run_to_end(struct sim *sim)
 {
     sim->faults_end = sim_range(sim, 30000, 240000);
     host_start(sim);
@@ -136,7 +136,7 @@ static bool run_seed(uint64_t seed, bool verbose, struct totals *totals)
     sim->durable.r.next_job = 1;
     for (int i = 0; i < sim->machine_count; i++)
         machine_init(sim, i);
-    run(sim);
+    run_to_end(sim);
     add_totals(totals, sim);
     bool ok = !sim->failed;
     if (!ok)

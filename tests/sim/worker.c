@@ -21,8 +21,8 @@ static struct machine *machine_of(struct sim *sim, const struct item *item, stru
     return m;
 }
 
-static struct item *plan(struct sim *sim, const struct machine *m, const struct proc *p, int64_t after,
-                         item_fn run)
+static struct item *plan_worker(struct sim *sim, const struct machine *m, const struct proc *p, int64_t after,
+                                item_fn run)
 {
     struct item *item = sim_plan(sim, sim->now + after, run);
 
@@ -33,7 +33,7 @@ static struct item *plan(struct sim *sim, const struct machine *m, const struct 
     return item;
 }
 
-static void leave(struct sim *sim, struct item *item)
+static void leave_job(struct sim *sim, struct item *item)
 {
     struct proc *p;
     struct machine *m = machine_of(sim, item, &p);
@@ -46,7 +46,7 @@ static void leave(struct sim *sim, struct item *item)
 static void plan_exit(struct sim *sim, const struct machine *m, struct proc *p, int64_t after, int code)
 {
     p->leaving = true;
-    plan(sim, m, p, after, leave)->d = code;
+    plan_worker(sim, m, p, after, leave_job)->d = code;
 }
 
 static struct request request_of(const struct machine *m, struct proc *p, enum core_event_kind kind)
@@ -106,7 +106,7 @@ static size_t offers_of(struct sim *sim, const struct machine *m, const struct p
     return count;
 }
 
-static void join(struct sim *sim, struct item *item);
+static void join_generation(struct sim *sim, struct item *item);
 
 static void send_join(struct sim *sim, struct machine *m, struct proc *p)
 {
@@ -118,11 +118,11 @@ static void send_join(struct sim *sim, struct machine *m, struct proc *p)
     r.offers = offers;
     r.offer_count = offers_of(sim, m, p, offers, digests, 8);
     host_request(sim, &r);
-    plan(sim, m, p, sim_range(sim, RETRY_MS / 2, 4 * RETRY_MS), join);
+    plan_worker(sim, m, p, sim_range(sim, RETRY_MS / 2, 4 * RETRY_MS), join_generation);
 }
 
 /* The reply never came, or said to ask again. */
-static void join(struct sim *sim, struct item *item)
+static void join_generation(struct sim *sim, struct item *item)
 {
     struct proc *p;
     struct machine *m = machine_of(sim, item, &p);
@@ -138,10 +138,10 @@ static void send_bootstrap(struct sim *sim, struct machine *m, struct proc *p)
     r.size = sizeof(r.bytes);
     digest_sha256(r.bytes, p->token, sizeof(p->token)); /* a retry brings the same */
     host_request(sim, &r);
-    plan(sim, m, p, sim_range(sim, RETRY_MS / 2, RETRY_MS), join);
+    plan_worker(sim, m, p, sim_range(sim, RETRY_MS / 2, RETRY_MS), join_generation);
 }
 
-static void watch(struct sim *sim, struct item *item)
+static void watch_generation(struct sim *sim, struct item *item)
 {
     struct proc *p;
     struct machine *m = machine_of(sim, item, &p);
@@ -150,7 +150,7 @@ static void watch(struct sim *sim, struct item *item)
         return;
     struct request r = request_of(m, p, CORE_WATCH);
     host_request(sim, &r);
-    plan(sim, m, p, sim_range(sim, 5000, 20000), watch);
+    plan_worker(sim, m, p, sim_range(sim, 5000, 20000), watch_generation);
 }
 
 static bool peers_alive(const struct sim *sim, const struct proc *me)
@@ -191,7 +191,7 @@ static void send_commit(struct sim *sim, struct machine *m, struct proc *p, int6
         host_request(sim, &r); /* a retry whose first try was not lost */
 }
 
-static void snapshot(struct sim *sim, struct machine *m, struct proc *p)
+static void write_snapshot(struct sim *sim, struct machine *m, struct proc *p)
 {
     const struct sim_job *job = client_job(sim, p->job);
 
@@ -207,7 +207,7 @@ static void snapshot(struct sim *sim, struct machine *m, struct proc *p)
     send_commit(sim, m, p, p->step);
 }
 
-static void train(struct sim *sim, struct item *item)
+static void train_step(struct sim *sim, struct item *item)
 {
     struct proc *p;
     struct machine *m = machine_of(sim, item, &p);
@@ -216,7 +216,7 @@ static void train(struct sim *sim, struct item *item)
     if (!p || p->leaving || !job)
         return;
     if (p->stop == CORE_STOP_SNAPSHOT) {
-        snapshot(sim, m, p);
+        write_snapshot(sim, m, p);
         plan_exit(sim, m, p, sim_range(sim, 10, 2000), 0);
         return;
     }
@@ -224,7 +224,7 @@ static void train(struct sim *sim, struct item *item)
         p->step += 20;
         if (p->step >= p->next_snapshot) {
             p->next_snapshot = p->step + job->every;
-            snapshot(sim, m, p);
+            write_snapshot(sim, m, p);
         }
         if (p->step >= job->target / 2 && job->doomed) {
             plan_exit(sim, m, p, sim_range(sim, 0, 50), 3);
@@ -237,7 +237,7 @@ static void train(struct sim *sim, struct item *item)
         if (sim_chance(sim, 0.3))
             agent_report(sim, m, p);
     }
-    plan(sim, m, p, STEP_MS, train);
+    plan_worker(sim, m, p, STEP_MS, train_step);
 }
 
 static void check_answer(struct sim *sim, const struct reply *reply)
@@ -256,7 +256,7 @@ static void check_answer(struct sim *sim, const struct reply *reply)
     memcpy(sim->answers[sim->answer_count++].answer, reply->answer, sizeof(reply->answer));
 }
 
-static void joined(struct sim *sim, struct machine *m, struct proc *p, const struct reply *reply)
+static void generation_joined(struct sim *sim, struct machine *m, struct proc *p, const struct reply *reply)
 {
     if (p->ready)
         return;
@@ -271,11 +271,11 @@ static void joined(struct sim *sim, struct machine *m, struct proc *p, const str
         p->ready = true;
         p->step = reply->source_rank >= 0 ? reply->step : 0;
         p->next_snapshot = p->step + 100;
-        plan(sim, m, p, STEP_MS, train);
+        plan_worker(sim, m, p, STEP_MS, train_step);
     }
 }
 
-static void watched(struct sim *sim, struct machine *m, struct proc *p, const struct reply *reply)
+static void watch_answered(struct sim *sim, struct machine *m, struct proc *p, const struct reply *reply)
 {
     if (!reply->member)
         plan_exit(sim, m, p, sim_range(sim, 1, 300), 1);
@@ -283,7 +283,7 @@ static void watched(struct sim *sim, struct machine *m, struct proc *p, const st
         p->stop = CORE_STOP_SNAPSHOT;
 }
 
-static void committed(struct machine *m, const struct proc *p)
+static void snapshot_committed(struct machine *m, const struct proc *p)
 {
     for (size_t i = 0; i < m->copy_count; i++)
         if (m->copies[i].job == p->job && m->copies[i].generation == p->generation &&
@@ -302,13 +302,13 @@ void worker_reply(struct sim *sim, const struct reply *reply)
         return;
     if (reply->err.code == ERR_UNAVAILABLE || reply->err.code == ERR_OK) {
         if (reply->err.code == ERR_OK && reply->kind == CORE_JOIN)
-            joined(sim, m, p, reply);
+            generation_joined(sim, m, p, reply);
         else if (reply->err.code == ERR_OK && reply->kind == CORE_PUT_BOOTSTRAP)
             send_join(sim, m, p);
         else if (reply->err.code == ERR_OK && watches)
-            watched(sim, m, p, reply);
+            watch_answered(sim, m, p, reply);
         else if (reply->err.code == ERR_OK && reply->kind == CORE_COMMIT_SNAPSHOT)
-            committed(m, p);
+            snapshot_committed(m, p);
         return;
     }
     if (reply->err.code != ERR_ABORTED && reply->err.code != ERR_UNAUTHENTICATED &&
@@ -323,7 +323,7 @@ void worker_start(struct sim *sim, struct machine *m, struct proc *p)
 
     if (p->native) {
         send_join(sim, m, p);
-        plan(sim, m, p, sim_range(sim, 0, 100), watch);
+        plan_worker(sim, m, p, sim_range(sim, 0, 100), watch_generation);
     } else {
         int code = job && job->doomed ? (p->rank == 0 ? 3 : 0) : 0;
         plan_exit(sim, m, p, job ? job->duration + sim_range(sim, 0, 500) : 100, code);

@@ -39,7 +39,7 @@ int64_t sim_delay(struct sim *sim)
     return sim_range(sim, 0, sim->delay);
 }
 
-static bool before(const struct item *a, const struct item *b)
+static bool item_before(const struct item *a, const struct item *b)
 {
     return a->at != b->at ? a->at < b->at : a->order < b->order;
 }
@@ -53,13 +53,13 @@ struct item *sim_plan(struct sim *sim, int64_t at, item_fn run)
     item->run = run;
     sim->heap = array_grow(sim->heap, sim->heap_count, &sim->heap_cap, sizeof(struct item *));
     size_t i = sim->heap_count++;
-    for (; i > 0 && before(item, sim->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i > 0 && item_before(item, sim->heap[(i - 1) / 2]); i = (i - 1) / 2)
         sim->heap[i] = sim->heap[(i - 1) / 2];
     sim->heap[i] = item;
     return item;
 }
 
-static struct item *pop(struct sim *sim)
+static struct item *pop_item(struct sim *sim)
 {
     struct item *top = sim->heap[0], *last = sim->heap[--sim->heap_count];
     size_t i = 0;
@@ -68,9 +68,9 @@ static struct item *pop(struct sim *sim)
         size_t child = 2 * i + 1;
         if (child >= sim->heap_count)
             break;
-        if (child + 1 < sim->heap_count && before(sim->heap[child + 1], sim->heap[child]))
+        if (child + 1 < sim->heap_count && item_before(sim->heap[child + 1], sim->heap[child]))
             child++;
-        if (!before(sim->heap[child], last))
+        if (!item_before(sim->heap[child], last))
             break;
         sim->heap[i] = sim->heap[child];
         i = child;
@@ -84,7 +84,7 @@ bool sim_step(struct sim *sim)
 {
     if (!sim->heap_count)
         return false;
-    struct item *item = pop(sim);
+    struct item *item = pop_item(sim);
     sim->now = item->at;
     sim->events++;
     item->run(sim, item);

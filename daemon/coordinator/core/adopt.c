@@ -391,7 +391,7 @@ static void expect_nodes(struct core *core, const struct records *r)
         if (s->dead || (node && !node_gone(node)))
             continue;
         if (node)
-            move_node(core, node, NODE_JOINING, "another node reported that it came back");
+            emit_node_move(core, node, NODE_JOINING, "another node reported that it came back");
         else
             node = add_expected_node(core, s->node);
         node->heard_ms = node->alive_ms = core->now.boot_ms;

@@ -152,7 +152,7 @@ static struct change *change_add_move(struct core *core, enum change_kind kind, 
     return c;
 }
 
-void move_job(struct core *core, struct job *job, enum job_state to, const char *why)
+void emit_job_move(struct core *core, struct job *job, enum job_state to, const char *why)
 {
     log_info("job_moved", "job=%" PRId64 " gen=%" PRId64 " from=%s to=%s why=%s", job->r.id,
              job->r.generation, sm_name(&job_sm, job->r.state), sm_name(&job_sm, to), LOG_Q(why));
@@ -172,7 +172,7 @@ void move_job(struct core *core, struct job *job, enum job_state to, const char 
         raise_job_ended(core, job);
 }
 
-void move_node(struct core *core, struct node *node, enum node_state to, const char *why)
+void emit_node_move(struct core *core, struct node *node, enum node_state to, const char *why)
 {
     log_info("node_moved", "node=%s from=%s to=%s why=%s", node->r.name, sm_name(&node_sm, node->r.state),
              sm_name(&node_sm, to), LOG_Q(why));
@@ -185,7 +185,7 @@ void move_node(struct core *core, struct node *node, enum node_state to, const c
     raise_node_moved(core, node);
 }
 
-void move_generation(struct core *core, struct generation *g, enum generation_state to, const char *why)
+void emit_generation_move(struct core *core, struct generation *g, enum generation_state to, const char *why)
 {
     log_info("generation_moved", "job=%" PRId64 " gen=%" PRId64 " from=%s to=%s why=%s", g->r.job,
              g->r.number, sm_name(&generation_sm, g->r.state), sm_name(&generation_sm, to), LOG_Q(why));
@@ -200,7 +200,7 @@ void move_generation(struct core *core, struct generation *g, enum generation_st
             g->ranks[i].spawn->node->wish_dirty = true;
 }
 
-void move_rank(struct core *core, struct rank *rank, enum rank_state to)
+void emit_rank_move(struct core *core, struct rank *rank, enum rank_state to)
 {
     log_debug("rank_moved", "job=%" PRId64 " gen=%" PRId64 " rank=%d from=%s to=%s", rank->r.job,
               rank->r.generation, rank->r.rank, sm_name(&rank_sm, rank->r.state), sm_name(&rank_sm, to));

@@ -3,8 +3,8 @@
 
 #include "daemon/coordinator/core/model.h"
 
-/* Changes and effects of the call in progress. emit_* copy what they are given. A move_* function checks the
- * move against its state table, logs it once and sets the state; no other code sets a state. */
+/* Changes and effects of the call in progress. All of them copy what they are given. emit_*_move checks the
+ * move against the state table, logs it once and sets the state; no other code sets a state. */
 void emit_job(struct core *core, const struct job *job, enum change_kind kind);
 void emit_node(struct core *core, const struct node *node, enum change_kind kind);
 void emit_generation(struct core *core, const struct generation *g, enum change_kind kind);
@@ -18,10 +18,10 @@ void emit_clear(struct core *core, int64_t job);
 void emit_meta(struct core *core, const char *key, int64_t value);
 void emit_event(struct core *core, const struct job *job, const char *what, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-void move_job(struct core *core, struct job *job, enum job_state to, const char *why);
-void move_node(struct core *core, struct node *node, enum node_state to, const char *why);
-void move_generation(struct core *core, struct generation *g, enum generation_state to, const char *why);
-void move_rank(struct core *core, struct rank *rank, enum rank_state to);
+void emit_job_move(struct core *core, struct job *job, enum job_state to, const char *why);
+void emit_node_move(struct core *core, struct node *node, enum node_state to, const char *why);
+void emit_generation_move(struct core *core, struct generation *g, enum generation_state to, const char *why);
+void emit_rank_move(struct core *core, struct rank *rank, enum rank_state to);
 
 struct core_effect *emit_effect(struct core *core, enum core_effect_kind kind);
 void emit_ok(struct core *core, uint64_t call);

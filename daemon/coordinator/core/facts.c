@@ -28,7 +28,7 @@ static void note_running(struct core *core, struct spawn *s, const struct spawn_
         emit_spawn(core, s, CHANGE_SPAWN_PUT);
     }
     if (rank->r.state == RANK_ASSIGNED)
-        move_rank(core, rank, RANK_SPAWNED);
+        emit_rank_move(core, rank, RANK_SPAWNED);
 }
 
 static bool fact_was_started(const struct spawn_fact *fact)
@@ -49,7 +49,7 @@ static void start_command_generation(struct core *core, struct generation *g)
     g->join_at = 0;
     g->r.ready_ms = core->now.wall_ms;
     emit_generation(core, g, CHANGE_GENERATION_PUT);
-    move_generation(core, g, GENERATION_READY, "all ranks have started");
+    emit_generation_move(core, g, GENERATION_READY, "all ranks have started");
     jobs_started(core, g->job);
 }
 
@@ -92,7 +92,7 @@ static bool has_unknown_process(const struct core *core, const struct node *node
 
 /* The node runs a job that we do not know: our records are older than the node's, or a copy of another
  * cluster's. The operator is told, because no coordinator controls that job. */
-static void note_unknown_jobs(struct core *core, struct node *node, const struct core_event *event)
+static void report_unknown_jobs(struct core *core, struct node *node, const struct core_event *event)
 {
     int64_t *jobs = xcalloc(event->facts.count + 1, sizeof(*jobs));
     size_t count = 0;
@@ -129,7 +129,7 @@ void facts_apply(struct core *core, struct node *node, const struct core_event *
     if (current)
         card_kept(core, node, event->facts.revision);
     bool stranger = has_unknown_process(core, node, event);
-    note_unknown_jobs(core, node, event);
+    report_unknown_jobs(core, node, event);
     struct exit *exits = xcalloc(node->spawn_count + 1, sizeof(*exits));
     size_t count = 0;
 

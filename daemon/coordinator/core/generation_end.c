@@ -68,7 +68,7 @@ static void end_generation(struct core *core, struct generation *g, enum generat
 {
     g->join_at = 0;
     g->r.closed_ms = core->now.wall_ms;
-    move_generation(core, g, to, why);
+    emit_generation_move(core, g, to, why);
     emit_generation(core, g, CHANGE_GENERATION_PUT);
     for (int i = 0; i < g->r.world_size; i++)
         revoke_spawn(core, g->ranks[i].spawn);
@@ -86,7 +86,7 @@ static void end_job(struct core *core, struct job *job, enum job_state to, const
     job->limit_at = 0;
     progress_keep(job);
     emit_job(core, job, CHANGE_JOB_PUT);
-    move_job(core, job, to, reason);
+    emit_job_move(core, job, to, reason);
     emit_event(core, job, "job_ended", "%s: %s", sm_name(&job_sm, to), reason);
 }
 
@@ -97,7 +97,7 @@ static void begin_job_stop(struct core *core, struct job *job, enum job_state go
     job->r.kill = kill;
     job->r.exit_code = exit_code;
     emit_job(core, job, CHANGE_JOB_PUT);
-    move_job(core, job, JOB_STOPPING, why);
+    emit_job_move(core, job, JOB_STOPPING, why);
 }
 
 /* Counts a restart. From the second one on the job waits before it starts again, each time twice as long. */
@@ -157,7 +157,7 @@ void generation_fail(struct core *core, struct generation *g, const struct failu
         }
         say_generation_closed(core, job, g, how);
         fault_open(core, job, cause->charged, cause->text);
-        move_job(core, job, JOB_RECOVERING, cause->text);
+        emit_job_move(core, job, JOB_RECOVERING, cause->text);
     }
     /* the failed rank may have been the last one alive */
     job_settle(core, job);
@@ -169,7 +169,7 @@ void generation_hold(struct core *core, struct generation *g, const char *why)
 
     BUG_ON(!generation_open(g) || g != job_current(job));
     end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, why);
-    move_job(core, job, JOB_RECOVERING, why);
+    emit_job_move(core, job, JOB_RECOVERING, why);
     job_settle(core, job);
 }
 
@@ -185,7 +185,7 @@ static void begin_generation_drain(struct core *core, struct generation *g, cons
         end_generation(core, g, GENERATION_CLOSED, CORE_STOP_TERM, why);
         return;
     }
-    move_generation(core, g, GENERATION_DRAINING, why);
+    emit_generation_move(core, g, GENERATION_DRAINING, why);
     generation_stop_spawns(core, g, gentle_stop(g->job));
     raise_generation_draining(core, g);
 }
@@ -206,7 +206,7 @@ void generation_drain(struct core *core, struct generation *g, const char *why)
                g->r.number, why);
     fault_open(core, job, false, why);
     begin_generation_drain(core, g, why);
-    move_job(core, job, JOB_RECOVERING, why);
+    emit_job_move(core, job, JOB_RECOVERING, why);
     job_settle(core, job);
 }
 
@@ -327,7 +327,7 @@ void spawn_mark_dead(struct core *core, struct spawn *s)
     if (s->node)
         node_drop_spawn(s->node, s);
     if (!sm_terminal(&rank_sm, rank->r.state))
-        move_rank(core, rank, s->r.lost ? RANK_LOST : RANK_EXITED);
+        emit_rank_move(core, rank, s->r.lost ? RANK_LOST : RANK_EXITED);
     emit_spawn(core, s, CHANGE_SPAWN_PUT);
     raise_spawn_dead(core, s);
     core_capacity_changed(core);

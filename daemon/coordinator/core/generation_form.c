@@ -169,5 +169,5 @@ void generation_form(struct core *core, struct job *job, const struct placement_
     emit_job(core, job, CHANGE_JOB_PUT);
     describe_choice(chosen, count, &text);
     emit_event(core, job, "generation_formed", "generation %" PRId64 " on %s", record.number, text.data);
-    move_job(core, job, JOB_STARTING, text.data);
+    emit_job_move(core, job, JOB_STARTING, text.data);
 }

@@ -205,8 +205,8 @@ void jobs_started(struct core *core, struct job *job)
             core_wake(core, job->limit_at);
         }
     }
-    move_generation(core, g, GENERATION_RUNNING, "all ranks are running");
-    move_job(core, job, JOB_RUNNING, "all ranks are running");
+    emit_generation_move(core, g, GENERATION_RUNNING, "all ranks are running");
+    emit_job_move(core, job, JOB_RUNNING, "all ranks are running");
     if (job->r.fault_ms && job->r.fault_step == 0)
         fault_close(core, job); /* there was no step to come back to */
 }

@@ -303,7 +303,7 @@ void lost_snapshots_explain_place(struct core *core, struct job *job, struct buf
         buf_puts(text, job->lost.said);
         return;
     }
-    buf_puts(text, "waits for free slots on");
+    buf_puts(text, "waits for slots on");
     for (char **name = job->lost.found; *name; name++)
         buf_printf(text, "%s %s", name == job->lost.found ? "" : " or", *name);
     buf_puts(text, ", where its snapshots are");

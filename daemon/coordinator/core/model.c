@@ -128,7 +128,7 @@ struct job *core_add_job(struct core *core, const struct job_record *record)
     return job;
 }
 
-static void spawn_free(struct spawn *s)
+static void free_spawn(struct spawn *s)
 {
     for (size_t i = 0; i < s->offer_count; i++) {
         free((char *)s->offers[i].digest);
@@ -140,7 +140,7 @@ static void spawn_free(struct spawn *s)
     free(s);
 }
 
-static void generation_free(struct generation *g)
+static void free_generation(struct generation *g)
 {
     for (int i = 0; i < g->r.world_size; i++)
         rank_record_release(&g->ranks[i].r);
@@ -149,12 +149,12 @@ static void generation_free(struct generation *g)
     free(g);
 }
 
-static void job_free(struct job *job)
+static void free_job(struct job *job)
 {
     for (size_t i = 0; i < job->generation_count; i++)
-        generation_free(job->generations[i]);
+        free_generation(job->generations[i]);
     for (size_t i = 0; i < job->spawn_count; i++)
-        spawn_free(job->spawns[i]);
+        free_spawn(job->spawns[i]);
     for (size_t i = 0; i < job->snapshot_count; i++)
         snapshot_record_release(&job->snapshots[i]);
     free(job->generations);
@@ -195,7 +195,7 @@ void core_remove_job(struct core *core, struct job *job)
         at++;
     memmove(core->jobs + at, core->jobs + at + 1, (core->job_count - at - 1) * sizeof(*core->jobs));
     core->job_count--;
-    job_free(job);
+    free_job(job);
 }
 
 struct node *core_add_node(struct core *core, const struct node_record *record)
@@ -212,7 +212,7 @@ struct node *core_add_node(struct core *core, const struct node_record *record)
     return node;
 }
 
-static void node_free(struct node *node)
+static void free_node(struct node *node)
 {
     inventory_free(node);
     free(node->nccl);
@@ -236,7 +236,7 @@ void core_remove_node(struct core *core, struct node *node)
         for (size_t k = 0; k < core->jobs[i]->spawn_count; k++)
             if (core->jobs[i]->spawns[k]->node == node)
                 core->jobs[i]->spawns[k]->node = NULL;
-    node_free(node);
+    free_node(node);
 }
 
 struct generation *job_add_generation(struct job *job, const struct generation_record *record)
@@ -335,9 +335,9 @@ void core_free(struct core *core)
     if (!core)
         return;
     for (size_t i = 0; i < core->job_count; i++)
-        job_free(core->jobs[i]);
+        free_job(core->jobs[i]);
     for (size_t i = 0; i < core->node_count; i++)
-        node_free(core->nodes[i]);
+        free_node(core->nodes[i]);
     free(core->jobs);
     free(core->nodes);
     free(core->watchers);

@@ -48,7 +48,7 @@ void nodes_heard(struct core *core, struct node *node)
     node->heard_ms = core->now.boot_ms;
     node->deaf_ms = 0;
     if (node->r.state == NODE_SUSPECT)
-        move_node(core, node, NODE_ALIVE, "heard again");
+        emit_node_move(core, node, NODE_ALIVE, "heard again");
 }
 
 /* Whether we have been deaf without a break for so long that agents may have given up their streams. */
@@ -252,7 +252,7 @@ void nodes_hello(struct core *core, const struct core_event *event)
     node->return_by = 0;
     nodes_heard(core, node);
     if (node_gone(node))
-        move_node(core, node, NODE_JOINING, "came back");
+        emit_node_move(core, node, NODE_JOINING, "came back");
     if (node->wish_dirty)
         wish_flush(core); /* before hello_revision, so that facts must answer this wish */
     node->hello_revision = node->revision;
@@ -267,9 +267,9 @@ void nodes_settle(struct core *core, struct node *node)
     if (!node->synced || node->r.state != NODE_JOINING)
         return;
     if (node->r.drain)
-        move_node(core, node, NODE_DRAINING, "it was drained before");
+        emit_node_move(core, node, NODE_DRAINING, "it was drained before");
     else
-        move_node(core, node, NODE_ALIVE, "its agent has reported its workers");
+        emit_node_move(core, node, NODE_ALIVE, "its agent has reported its workers");
     lost_snapshots_node_back(core);
     /* a node that comes and goes must stay longer each time before a running job stops for it */
     node->alive_ms = core->now.boot_ms;
@@ -334,12 +334,12 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
     node->synced = false;
     count_flap(core, node);
     stall_forget(node);
-    move_node(core, node, state, why);
+    emit_node_move(core, node, state, why);
     for (size_t i = 0; i < node->spawn_count; i++) {
         struct spawn *s = node->spawns[i];
         struct rank *rank = &s->generation->ranks[s->r.rank];
         if (!sm_terminal(&rank_sm, rank->r.state))
-            move_rank(core, rank, RANK_LOST);
+            emit_rank_move(core, rank, RANK_LOST);
     }
     for (size_t i = 0; i < count; i++) {
         struct generation *g = job_current(jobs[i]);
@@ -429,7 +429,7 @@ void nodes_tick(struct core *core, struct node *node)
                  (core->now.boot_ms - node->heard_ms + 500) / 1000);
         lose_node(core, node, NODE_LOST, true, why);
     } else if (node->r.state == NODE_ALIVE && core->now.boot_ms >= node_suspect_at(core, node)) {
-        move_node(core, node, NODE_SUSPECT, "heartbeats are missing");
+        emit_node_move(core, node, NODE_SUSPECT, "heartbeats are missing");
     }
 }
 

@@ -39,7 +39,7 @@ void operator_withdraw(struct core *core, struct node *node, const char *note, c
         text_set(&node->r.note, "%s", note);
     emit_node(core, node, CHANGE_NODE_PUT);
     if (node->r.state == NODE_ALIVE || node->r.state == NODE_SUSPECT || node->r.state == NODE_JOINING)
-        move_node(core, node, NODE_DRAINING, why);
+        emit_node_move(core, node, NODE_DRAINING, why);
     move_jobs_off(core, node);
 }
 
@@ -65,7 +65,7 @@ void operator_undrain(struct core *core, const struct core_event *event)
     if (node->session)
         emit_effect(core, EFFECT_PARDON)->session = node->session;
     if (node->r.state == NODE_DRAINING)
-        move_node(core, node, NODE_ALIVE, "undrained by the operator");
+        emit_node_move(core, node, NODE_ALIVE, "undrained by the operator");
     emit_ok(core, event->call);
 }
 

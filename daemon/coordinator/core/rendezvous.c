@@ -90,7 +90,7 @@ static void keep_offers(struct spawn *s, const struct core_event *event)
     }
 }
 
-static void keep_unusable(struct spawn *s, const struct core_event *event)
+static void keep_unusable_lines(struct spawn *s, const struct core_event *event)
 {
     strv_free(steal(s->unusable));
     for (size_t i = 0; i < event->join.unusable_count && i < UNUSABLE_KEPT; i++) {
@@ -112,7 +112,7 @@ static void keep_address(struct core *core, struct rank *rank, const struct core
         emit_rank(core, rank, CHANGE_RANK_PUT);
     }
     if (rank->r.state == RANK_ASSIGNED || rank->r.state == RANK_SPAWNED)
-        move_rank(core, rank, RANK_JOINED);
+        emit_rank_move(core, rank, RANK_JOINED);
 }
 
 /* joined_here rather than the rank's state: the state is durable, but the offers are not. */
@@ -133,7 +133,7 @@ static void make_ready(struct core *core, struct generation *g)
     g->r.has_key = true;
     g->r.ready_ms = core->now.wall_ms;
     emit_generation(core, g, CHANGE_GENERATION_PUT);
-    move_generation(core, g, GENERATION_READY, "all ranks have joined");
+    emit_generation_move(core, g, GENERATION_READY, "all ranks have joined");
     /* rank 0 has as much time for the bootstrap id as all had for joining */
     g->join_at = core->now.boot_ms + g->job->spec.join_timeout_ms;
     core_wake(core, g->join_at);
@@ -162,7 +162,7 @@ void rendezvous_join(struct core *core, const struct core_event *event)
     if (g->r.state == GENERATION_FORMING) {
         s->joined_here = true;
         keep_offers(s, event);
-        keep_unusable(s, event);
+        keep_unusable_lines(s, event);
         keep_address(core, &g->ranks[s->r.rank], event);
         if (all_joined(g))
             make_ready(core, g);

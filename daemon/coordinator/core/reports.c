@@ -134,7 +134,7 @@ static void take_report(struct core *core, struct spawn *s, const struct core_re
     if (s->generation->r.state != GENERATION_RUNNING)
         return;
     if (report->has_step && (rank->r.state == RANK_JOINED || rank->r.state == RANK_SPAWNED))
-        move_rank(core, rank, RANK_TRAINING);
+        emit_rank_move(core, rank, RANK_TRAINING);
     if (job->r.fault_ms && report->has_step && report->step >= job->r.fault_step)
         fault_close(core, job);
     if (report->has_step)

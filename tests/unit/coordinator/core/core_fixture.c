@@ -20,7 +20,7 @@ static void random_bytes(void *ctx, void *out, size_t size)
             (uint8_t)((f->seed = f->seed * 6364136223846793005u + 1442695040888963407u) >> 33);
 }
 
-static void create(struct core_fixture *f)
+static void create_core(struct core_fixture *f)
 {
     f->core = core_create(&f->config, &(struct core_env){random_bytes, f});
 }
@@ -35,7 +35,7 @@ int fixture_setup(void **state)
     f->now = (struct core_now){1000000, 1700000000000};
     f->events = xstrdup("");
     f->kept.next_job = 1;
-    create(f);
+    create_core(f);
     *state = f;
     return 0;
 }
@@ -106,7 +106,7 @@ static void keep_not(struct records *r, int64_t job)
     KEEP_OTHERS(r->snapshots, r->snapshot_count, snapshot_record, r->snapshots[at_].job == job);
 }
 
-static void keep(struct core_fixture *f, const struct change *c)
+static void keep_change(struct core_fixture *f, const struct change *c)
 {
     struct records *r = &f->kept;
 
@@ -191,23 +191,23 @@ static void keep(struct core_fixture *f, const struct change *c)
     }
 }
 
-static void commit(struct core_fixture *f)
+static void commit_changes(struct core_fixture *f)
 {
     for (; f->kept_from < f->out.change_count; f->kept_from++)
-        keep(f, &f->out.changes[f->kept_from]);
+        keep_change(f, &f->out.changes[f->kept_from]);
 }
 
 void fixture_clear(struct core_fixture *f)
 {
-    commit(f);
+    commit_changes(f);
     core_out_clear(&f->out);
     f->kept_from = 0;
 }
 
-static void say(struct core_fixture *f, const struct core_event *event)
+static void hand_in(struct core_fixture *f, const struct core_event *event)
 {
     core_event(f->core, event, f->now, &f->out);
-    commit(f);
+    commit_changes(f);
 }
 
 void fixture_restart(struct core_fixture *f)
@@ -217,9 +217,9 @@ void fixture_restart(struct core_fixture *f)
     fixture_clear(f);
     core_free(f->core);
     f->config.epoch++;
-    create(f);
+    create_core(f);
     assert_int_equal(core_load(f->core, &f->kept, f->now, &f->out, &e), ERR_OK);
-    commit(f);
+    commit_changes(f);
 }
 
 static void pass_to(struct core_fixture *f, int64_t end)
@@ -231,7 +231,7 @@ static void pass_to(struct core_fixture *f, int64_t end)
             f->now.boot_ms = at;
         }
         core_tick(f->core, f->now, &f->out);
-        commit(f);
+        commit_changes(f);
         assert_true(core_next_deadline(f->core) > f->now.boot_ms);
     }
     f->now.wall_ms += end - f->now.boot_ms;
@@ -269,7 +269,7 @@ void fixture_accounts(struct core_fixture *f, const char *node, const char *cons
     for (; *pairs; pairs += 2)
         list[event.heartbeat.account_count++] = (struct core_account){pairs[0], pairs[1]};
     event.heartbeat.accounts = list;
-    say(f, &event);
+    hand_in(f, &event);
 }
 
 void fixture_pass_beating(struct core_fixture *f, int64_t ms, const char *nodes)
@@ -279,9 +279,9 @@ void fixture_pass_beating(struct core_fixture *f, int64_t ms, const char *nodes)
     while (f->now.boot_ms < end) {
         CLEANUP(free_text) char *list = xstrdup(nodes);
         for (char *name = strtok(list, " "); name; name = strtok(NULL, " "))
-            say(f, &(struct core_event){.kind = CORE_HEARTBEAT, .session = session_of(name)});
+            hand_in(f, &(struct core_event){.kind = CORE_HEARTBEAT, .session = session_of(name)});
         core_tick(f->core, f->now, &f->out);
-        commit(f);
+        commit_changes(f);
         pass_to(f, f->now.boot_ms + 3000 < end ? f->now.boot_ms + 3000 : end);
     }
 }
@@ -317,7 +317,7 @@ uint64_t fixture_hello(struct core_fixture *f, const char *node, const char *ins
         .nccl = f->nccl,
         .plugin = f->plugin,
     };
-    say(f, &event);
+    hand_in(f, &event);
     if (session_count == ARRAY_LEN(sessions))
         session_count = 0;
     snprintf(sessions[session_count].node, sizeof(sessions[0].node), "%s", node);
@@ -337,7 +337,7 @@ void fixture_facts(struct core_fixture *f, const char *node, const struct spawn_
     event.facts.facts = facts;
     event.facts.count = count;
     core_wish_release(&wish);
-    say(f, &event);
+    hand_in(f, &event);
 }
 
 uint64_t fixture_node(struct core_fixture *f, const char *node, int cpu_slots)
@@ -360,11 +360,11 @@ uint64_t fixture_member(struct core_fixture *f, const char *node, int procs, int
 
 void fixture_goodbye(struct core_fixture *f, uint64_t session)
 {
-    say(f, &(struct core_event){.kind = CORE_GOODBYE, .session = session});
+    hand_in(f, &(struct core_event){.kind = CORE_GOODBYE, .session = session});
 }
 
 /* Facts for the whole wish; `about` replaces what is said of its spawn, `obey` has stopped ones exited. */
-static void tell(struct core_fixture *f, const char *node, const struct spawn_fact *about, bool obey)
+static void tell_facts(struct core_fixture *f, const char *node, const struct spawn_fact *about, bool obey)
 {
     struct spawn_fact facts[64];
     struct core_wish wish;
@@ -393,12 +393,12 @@ static void tell(struct core_fixture *f, const char *node, const struct spawn_fa
 
 void fixture_all_run(struct core_fixture *f, const char *node)
 {
-    tell(f, node, NULL, false);
+    tell_facts(f, node, NULL, false);
 }
 
 void fixture_all_obey(struct core_fixture *f, const char *node)
 {
-    tell(f, node, NULL, true);
+    tell_facts(f, node, NULL, true);
 }
 
 void fixture_fact(struct core_fixture *f, int64_t job, int rank, struct spawn_fact fact)
@@ -408,7 +408,7 @@ void fixture_fact(struct core_fixture *f, int64_t job, int rank, struct spawn_fa
     snprintf(node, sizeof(node), "%s", fixture_node_of(f, job, rank));
     fact.job = job;
     fact.spawn = fixture_spawn(f, job, rank);
-    tell(f, node, &fact, false);
+    tell_facts(f, node, &fact, false);
 }
 
 void fixture_exit(struct core_fixture *f, int64_t job, int rank, int code, int signal)
@@ -423,7 +423,7 @@ void fixture_operator(struct core_fixture *f, enum core_event_kind kind, const c
     struct core_event event = {.kind = kind, .call = ++f->handles};
 
     event.node.name = node;
-    say(f, &event);
+    hand_in(f, &event);
 }
 
 enum node_state fixture_node_state(const struct core_fixture *f, const char *node)
@@ -452,7 +452,7 @@ int64_t fixture_submit(struct core_fixture *f, const char *file)
     event.submit.job_file = whole;
     event.submit.user = "ana";
     digest_sha256(event.submit.digest, whole, strlen(whole));
-    say(f, &event);
+    hand_in(f, &event);
     const struct core_effect *reply = fixture_reply(f, event.call);
     assert_non_null(reply);
     if (reply->err.code)
@@ -466,36 +466,37 @@ void fixture_cancel(struct core_fixture *f, int64_t job, bool kill)
 
     event.cancel.job = job;
     event.cancel.kill = kill;
-    say(f, &event);
+    hand_in(f, &event);
 }
 
-static enum err_code change(struct core_fixture *f, struct core_event event)
+static enum err_code change_job(struct core_fixture *f, struct core_event event)
 {
     event.call = ++f->handles;
-    say(f, &event);
+    hand_in(f, &event);
     assert_non_null(fixture_reply(f, event.call));
     return fixture_reply(f, event.call)->err.code;
 }
 
 enum err_code fixture_resize(struct core_fixture *f, int64_t job, int64_t min, int64_t max)
 {
-    return change(f, (struct core_event){.kind = CORE_RESIZE, .resize = {job, min, max}});
+    return change_job(f, (struct core_event){.kind = CORE_RESIZE, .resize = {job, min, max}});
 }
 
 enum err_code fixture_restart_job(struct core_fixture *f, int64_t job)
 {
-    return change(f, (struct core_event){.kind = CORE_RESTART, .resize = {.job = job}});
+    return change_job(f, (struct core_event){.kind = CORE_RESTART, .resize = {.job = job}});
 }
 
 enum err_code fixture_from_scratch(struct core_fixture *f, int64_t job)
 {
-    return change(f, (struct core_event){.kind = CORE_RESTART, .resize = {.job = job, .from_scratch = true}});
+    return change_job(
+        f, (struct core_event){.kind = CORE_RESTART, .resize = {.job = job, .from_scratch = true}});
 }
 
 void fixture_looked(struct core_fixture *f, int64_t job, const char *node, bool found)
 {
-    say(f, &(struct core_event){
-               .kind = CORE_LOOKED, .session = session_of(node), .looked = {.job = job, .found = found}});
+    hand_in(f, &(struct core_event){
+                   .kind = CORE_LOOKED, .session = session_of(node), .looked = {.job = job, .found = found}});
 }
 
 enum job_state fixture_job(const struct core_fixture *f, int64_t job)
@@ -586,7 +587,7 @@ uint64_t fixture_join_telling(struct core_fixture *f, int64_t job, int rank, con
     event.join.offer_count = count;
     event.join.unusable = unusable;
     event.join.unusable_count = strv_len(unusable);
-    say(f, &event);
+    hand_in(f, &event);
     return event.call;
 }
 
@@ -608,7 +609,7 @@ void fixture_put(struct core_fixture *f, int64_t job, const char *bytes)
     event.bootstrap.generation = core_job(f->core, job)->generation;
     event.bootstrap.bytes = (const uint8_t *)bytes;
     event.bootstrap.size = strlen(bytes);
-    say(f, &event);
+    hand_in(f, &event);
 }
 
 void fixture_form(struct core_fixture *f, int64_t job)
@@ -636,7 +637,7 @@ enum err_code fixture_commit(struct core_fixture *f, int64_t job, int64_t spawn,
     event.snapshot.step = step;
     event.snapshot.digest = digest;
     event.snapshot.path = "/out/step";
-    say(f, &event);
+    hand_in(f, &event);
     return fixture_reply(f, event.call)->err.code;
 }
 
@@ -648,7 +649,7 @@ enum err_code fixture_snapshot_failed(struct core_fixture *f, int64_t job, int r
     event.snapshot.generation = core_job(f->core, job)->generation;
     event.snapshot.step = step;
     event.snapshot.why = why;
-    say(f, &event);
+    hand_in(f, &event);
     return fixture_reply(f, event.call)->err.code;
 }
 
@@ -666,14 +667,14 @@ void fixture_report(struct core_fixture *f, int64_t job, int rank, int64_t step,
 
     event.reports.reports = &report;
     event.reports.count = 1;
-    say(f, &event);
+    hand_in(f, &event);
 }
 
 uint64_t fixture_watch(struct core_fixture *f, int64_t job, int64_t spawn)
 {
     struct core_event event = from_worker(f, CORE_WATCH, job, spawn);
 
-    say(f, &event);
+    hand_in(f, &event);
     return event.call;
 }
 

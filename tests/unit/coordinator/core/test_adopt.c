@@ -17,7 +17,7 @@ static const struct core_effect *said_to(const struct core_fixture *f, uint64_t 
     return NULL;
 }
 
-static void hello(struct core_fixture *f, uint64_t session, const struct records *card)
+static void hello_with_card(struct core_fixture *f, uint64_t session, const struct records *card)
 {
     struct core_event event = {.kind = CORE_HELLO, .session = session};
     struct core_card_head head = {card->jobs[0].id, INT64_MAX / 2};
@@ -59,7 +59,7 @@ static void a_job_that_only_a_node_knows_continues(void **state)
     assert_true(core_card(f->core, 1, &card));
     rename_job(&card, 500, "of the lost time");
     assert_true(core_wants_card(f->core, "box1", &(struct core_card_head){500, 1}));
-    hello(f, 901, &card);
+    hello_with_card(f, 901, &card);
     assert_non_null(said_to(f, 901, EFFECT_WELCOME));
     assert_int_equal(fixture_job(f, 500), JOB_RUNNING);
     assert_int_equal(core_job(f->core, 500)->restarts_used, 0);
@@ -85,7 +85,7 @@ static void a_number_or_request_of_another_job_is_refused(void **state)
         CLEANUP(free_text) char *own = xstrdup(core_job(f->core, 1)->request_id);
         assert_true(core_card(f->core, 1, &card));
         rename_job(&card, others[i].id, others[i].request ? others[i].request : own);
-        hello(f, 901 + i, &card);
+        hello_with_card(f, 901 + i, &card);
         assert_int_equal(said_to(f, 901 + i, EFFECT_REFUSE)->err.code, ERR_FAILED_PRECONDITION);
         assert_non_null(strstr(said_to(f, 901 + i, EFFECT_REFUSE)->err.msg, "--rejoin"));
     }
@@ -131,7 +131,7 @@ static void a_job_from_the_gap_is_removed_only_once(void **state)
     fixture_exit(f, 1, 0, 0, 0);
     assert_true(core_card(f->core, 1, &card));
     rename_job(&card, 500, "of the lost time");
-    hello(f, 901, &card);
+    hello_with_card(f, 901, &card);
     assert_int_equal(fixture_job(f, 500), JOB_SUCCEEDED);
     fixture_pass_beating(f, f->config.retain_jobs_ms + 120000, "box1");
     assert_null(core_job(f->core, 500));
@@ -172,7 +172,7 @@ static void an_impossible_epoch_is_refused(void **state)
     assert_non_null(said_to(f, 950, EFFECT_WELCOME));
 }
 
-static void learn(struct core_fixture *f)
+static void start_learning(struct core_fixture *f)
 {
     struct core_event event = {.kind = CORE_HELLO, .session = 950};
 
@@ -207,7 +207,7 @@ static void a_users_restart_does_not_end_the_wait_for_nodes(void **state)
     fixture_node(f, "box1", 1);
     int64_t job = fixture_submit(f, "");
     fixture_all_run(f, "box1");
-    learn(f);
+    start_learning(f);
     assert_int_equal(fixture_restart_job(f, job), ERR_OK);
     fixture_all_obey(f, "box1");
     assert_held(f, job);
@@ -222,7 +222,7 @@ static void a_failure_does_not_end_the_wait_for_nodes(void **state)
     fixture_all_run(f, "box1");
     fixture_exit(f, job, 0, 1, 0);
     fixture_all_run(f, "box1");
-    learn(f);
+    start_learning(f);
     fixture_exit(f, job, 0, 1, 0);
     assert_held(f, job);
 }

@@ -21,7 +21,7 @@ static int64_t running_job(struct core_fixture *f, const char *file)
     return job;
 }
 
-static void obey(struct core_fixture *f)
+static void both_obey(struct core_fixture *f)
 {
     fixture_all_obey(f, "box1");
     fixture_all_obey(f, "box2");
@@ -56,7 +56,7 @@ static void the_first_failing_rank_is_named(void **state)
 }
 
 /* The rank that status names for the newest failure. */
-static int named(struct core_fixture *f, int64_t job)
+static int failed_rank(struct core_fixture *f, int64_t job)
 {
     struct core_job_status status;
     struct err e;
@@ -88,12 +88,12 @@ static void a_signal_reported_later_replaces_an_exit_code_as_the_cause(void **st
 
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, 139);
-    assert_int_equal(named(f, job), 1);
+    assert_int_equal(failed_rank(f, job), 1);
     assert_non_null(strstr(core_job(f->core, job)->reason, "rank 1 killed by signal 11 on box2"));
     assert_true(fixture_said(
         f, "rank 1 killed by signal 11 on box2, noticed after 12 ms: this failure came first\n"));
     fixture_restart(f);
-    assert_int_equal(named(f, job), 1);
+    assert_int_equal(failed_rank(f, job), 1);
 }
 
 static void exit_code_128_plus_n_counts_as_signal_n(void **state)
@@ -102,7 +102,7 @@ static void exit_code_128_plus_n_counts_as_signal_n(void **state)
     int64_t job = two_end(f, "nodes: 2\nmax_restarts: 0\n", 1, 0, (struct spawn_fact){.code = 137});
 
     assert_int_equal(core_job(f->core, job)->exit_code, 137);
-    assert_int_equal(named(f, job), 1);
+    assert_int_equal(failed_rank(f, job), 1);
 }
 
 static void later_exits_of_equal_weight_do_not_replace_the_cause(void **state)
@@ -124,7 +124,7 @@ static void later_exits_of_equal_weight_do_not_replace_the_cause(void **state)
         struct core_fixture *f = *state;
         int64_t job = two_end(f, "nodes: 2\nmax_restarts: 0\n", cases[i].code, cases[i].signal, cases[i].end);
         assert_int_equal(fixture_job(f, job), JOB_FAILED);
-        assert_int_equal(named(f, job), 0);
+        assert_int_equal(failed_rank(f, job), 0);
         assert_int_equal(core_job(f->core, job)->exit_code, cases[i].signal ? 139 : 1);
     }
 }
@@ -135,7 +135,7 @@ static void exit_code_peer_lost_is_never_the_cause(void **state)
     int64_t job =
         two_end(f, TRAIN "nodes: 2\nmax_restarts: 1\n", EXIT_PEER_LOST, 0, (struct spawn_fact){.code = 1});
 
-    assert_int_equal(named(f, job), 1);
+    assert_int_equal(failed_rank(f, job), 1);
     assert_int_equal(core_job(f->core, job)->restarts_used, 1); /* counted once */
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_non_null(strstr(core_job(f->core, job)->last_restart, "rank 1 exited with code 1"));
@@ -149,7 +149,7 @@ static void a_replaced_cause_can_end_the_job(void **state)
 
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
-    assert_int_equal(named(f, job), 1);
+    assert_int_equal(failed_rank(f, job), 1);
 }
 
 static void a_trainers_own_failure_is_not_replaced(void **state)
@@ -160,7 +160,7 @@ static void a_trainers_own_failure_is_not_replaced(void **state)
 
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
-    assert_int_equal(named(f, job), 0);
+    assert_int_equal(failed_rank(f, job), 0);
 }
 
 /* Otherwise the events would blame a rank for a restart that does not count. */
@@ -184,7 +184,7 @@ static void a_cancelled_job_keeps_its_reason(void **state)
     fixture_cancel(f, job, false);
     fixture_exit(f, job, 1, 0, 11);
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
-    assert_int_equal(named(f, job), 0);
+    assert_int_equal(failed_rank(f, job), 0);
     assert_null(strstr(core_job(f->core, job)->reason, "signal 11"));
 }
 
@@ -323,7 +323,7 @@ static void exit_code_no_restart_fails_the_job(void **state)
     int64_t job = running_job(f, "nodes: 2\nmax_restarts: 3\n" TRAIN);
 
     fixture_exit(f, job, 1, EXIT_NO_RESTART, 0);
-    obey(f);
+    both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_int_equal(core_job(f->core, job)->exit_code, EXIT_NO_RESTART);
     assert_true(fixture_said(f, "(a restart would not help)"));

@@ -20,7 +20,7 @@ static int64_t running_job(struct core_fixture *f, const char *file)
     return job;
 }
 
-static void obey(struct core_fixture *f)
+static void both_obey(struct core_fixture *f)
 {
     fixture_all_obey(f, "box1");
     fixture_all_obey(f, "box2");
@@ -48,7 +48,7 @@ static void a_failure_closes_the_generation_and_counts_as_a_restart(void **state
     assert_true(fixture_said(f, "rank 2 killed by signal 9 on box2, noticed after 12 ms\n"));
     assert_true(fixture_said(f, "generation 1 closed (restart 1 of 3)\n"));
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
-    obey(f);
+    both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(core_job(f->core, job)->restarts_used, 1);
     assert_int_equal(core_job(f->core, job)->generation, 2);
@@ -96,7 +96,7 @@ static void a_cancelled_job_writes_a_snapshot_first(void **state)
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
     assert_true(fixture_reply(f, watch)->member && fixture_reply(f, watch)->stop);
     assert_int_equal(fixture_commit(f, job, spawn, 1, 30, "d"), ERR_OK);
-    obey(f);
+    both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 
@@ -123,7 +123,7 @@ static void a_kill_does_not_wait(void **state)
     fixture_cancel(f, job, true);
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_KILL);
     assert_int_equal(fixture_commit(f, job, spawn, 1, 30, "d"), ERR_ABORTED);
-    obey(f);
+    both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 
@@ -145,7 +145,7 @@ static void the_time_limit_stops_and_fails_the_job(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
     fixture_pass_beating(f, 2000, "box1 box2");
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
-    obey(f);
+    both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_FAILED);
     assert_string_equal(core_job(f->core, job)->reason, "time limit of 60 s");
 }
@@ -174,7 +174,7 @@ static void a_stop_survives_a_coordinator_restart(void **state)
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
     fixture_hello(f, "box1", "box1", 4, 0);
     fixture_hello(f, "box2", "box2", 4, 0);
-    obey(f);
+    both_obey(f);
     assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
 }
 

@@ -14,8 +14,8 @@
 #define FILE_A "device: cpu\n" COMMAND
 #define IN_OUT TRAIN "  snapshot: {dir: /out, every: 10}\n"
 
-static const struct core_effect *submit(struct core_fixture *f, const char *id, const char *file,
-                                        int64_t continues, bool resume)
+static const struct core_effect *submit_request(struct core_fixture *f, const char *id, const char *file,
+                                                int64_t continues, bool resume)
 {
     struct core_event event = {.kind = CORE_SUBMIT, .call = ++f->handles};
 
@@ -32,16 +32,16 @@ static const struct core_effect *submit(struct core_fixture *f, const char *id, 
 static void one_request_is_one_job(void **state)
 {
     struct core_fixture *f = *state;
-    const struct core_effect *reply = submit(f, "a", FILE_A, 0, false);
+    const struct core_effect *reply = submit_request(f, "a", FILE_A, 0, false);
     int64_t job = reply->job;
 
     assert_false(reply->existed);
-    reply = submit(f, "a", FILE_A, 0, false);
+    reply = submit_request(f, "a", FILE_A, 0, false);
     assert_true(reply->existed);
     assert_int_equal(reply->job, job);
-    assert_int_equal(submit(f, "a", "priority: 2\n" FILE_A, 0, false)->err.code, ERR_ALREADY_EXISTS);
-    assert_int_equal(submit(f, "b", FILE_A, 0, false)->job, job + 1);
-    assert_int_equal(submit(f, "", FILE_A, 0, false)->err.code, ERR_INVALID_ARGUMENT);
+    assert_int_equal(submit_request(f, "a", "priority: 2\n" FILE_A, 0, false)->err.code, ERR_ALREADY_EXISTS);
+    assert_int_equal(submit_request(f, "b", FILE_A, 0, false)->job, job + 1);
+    assert_int_equal(submit_request(f, "", FILE_A, 0, false)->err.code, ERR_INVALID_ARGUMENT);
 }
 
 static void a_huge_environment_is_refused(void **state)
@@ -71,7 +71,7 @@ static void one_request_is_one_job_after_a_coordinator_restart(void **state)
 
     snprintf(id, sizeof(id), "r%d", (int)f->handles);
     fixture_restart(f);
-    const struct core_effect *reply = submit(f, id, "device: cpu\n" COMMAND, 0, false);
+    const struct core_effect *reply = submit_request(f, id, "device: cpu\n" COMMAND, 0, false);
     assert_true(reply->existed);
     assert_int_equal(reply->job, job);
     assert_int_equal(fixture_submit(f, ""), job + 1);
@@ -80,7 +80,7 @@ static void one_request_is_one_job_after_a_coordinator_restart(void **state)
 static void a_bad_job_file_error_names_the_line(void **state)
 {
     struct core_fixture *f = *state;
-    const struct core_effect *reply = submit(f, "a", "nodes: 1\nslotz: 2\n" COMMAND, 0, false);
+    const struct core_effect *reply = submit_request(f, "a", "nodes: 1\nslotz: 2\n" COMMAND, 0, false);
 
     assert_int_equal(reply->err.code, ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(reply->err.msg, "job file:2:1"));
@@ -90,8 +90,9 @@ static void a_lease_outlasts_the_silence_of_a_node(void **state)
 {
     struct core_fixture *f = *state;
 
-    assert_int_equal(submit(f, "a", "lease: 11s\n" COMMAND, 0, false)->err.code, ERR_INVALID_ARGUMENT);
-    assert_int_equal(submit(f, "b", "lease: 12s\n" COMMAND, 0, false)->err.code, ERR_OK);
+    assert_int_equal(submit_request(f, "a", "lease: 11s\n" COMMAND, 0, false)->err.code,
+                     ERR_INVALID_ARGUMENT);
+    assert_int_equal(submit_request(f, "b", "lease: 12s\n" COMMAND, 0, false)->err.code, ERR_OK);
 }
 
 static int64_t finished_with_snapshot(struct core_fixture *f)
@@ -110,14 +111,14 @@ static void a_directory_with_snapshots_of_another_job_is_refused(void **state)
     struct core_fixture *f = *state;
 
     finished_with_snapshot(f);
-    const struct core_effect *reply = submit(f, "a", IN_OUT, 0, false);
+    const struct core_effect *reply = submit_request(f, "a", IN_OUT, 0, false);
     assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
     assert_string_equal(reply->err.msg,
                         "/out holds snapshots of job 1 (step 4500); use --resume to continue from them, or "
                         "--set train.snapshot.dir=/out2");
-    int64_t next = submit(f, "b", IN_OUT, 0, true)->job;
+    int64_t next = submit_request(f, "b", IN_OUT, 0, true)->job;
     assert_int_equal(core_job(f->core, next)->continues, 1);
-    reply = submit(f, "c", IN_OUT, 0, true); /* and two jobs never write one directory */
+    reply = submit_request(f, "c", IN_OUT, 0, true); /* and two jobs never write one directory */
     assert_int_equal(reply->err.code, ERR_FAILED_PRECONDITION);
 }
 
@@ -126,14 +127,14 @@ static void a_continued_job_starts_from_the_last_snapshot(void **state)
     struct core_fixture *f = *state;
     struct core_offer offer = {.job = 1, .generation = 1, .step = 4500, .digest = "d", .path = "/out/4500"};
     int64_t former = finished_with_snapshot(f);
-    int64_t job = submit(f, "a", "device: cpu\n" IN_OUT, former, false)->job;
+    int64_t job = submit_request(f, "a", "device: cpu\n" IN_OUT, former, false)->job;
 
     fixture_all_run(f, "box1");
     fixture_join_with(f, job, 0, &offer, 1);
     assert_int_equal(fixture_generation(f, job)->source_rank, 0);
     assert_int_equal(fixture_generation(f, job)->source_step, 4500);
-    assert_int_equal(submit(f, "x", FILE_A, 99, false)->err.code, ERR_NOT_FOUND);
-    assert_int_equal(submit(f, "y", FILE_A, job, false)->err.code, ERR_FAILED_PRECONDITION);
+    assert_int_equal(submit_request(f, "x", FILE_A, 99, false)->err.code, ERR_NOT_FOUND);
+    assert_int_equal(submit_request(f, "y", FILE_A, job, false)->err.code, ERR_FAILED_PRECONDITION);
 }
 
 static void old_finished_jobs_are_removed(void **state)

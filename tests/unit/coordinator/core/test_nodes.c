@@ -330,7 +330,7 @@ static void a_stalled_coordinator_loses_no_node(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
 }
 
-static void deaf(struct core_fixture *f, int64_t ms, bool outside)
+static void say_deaf(struct core_fixture *f, int64_t ms, bool outside)
 {
     const struct core_event event = {.kind = CORE_DEAF, .deaf = {.ms = ms, .outside = outside}};
 
@@ -342,7 +342,7 @@ static void pass_deaf(struct core_fixture *f, int64_t ms, int64_t share, bool ou
 {
     for (int64_t i = 0; i < ms; i += 500) {
         f->now.boot_ms += 500;
-        deaf(f, 500 * share / 100, outside);
+        say_deaf(f, 500 * share / 100, outside);
         core_tick(f->core, f->now, &f->out);
     }
 }
@@ -383,7 +383,7 @@ static void a_node_that_cannot_connect_is_not_lost(void **state)
     core_event(f->core, &closed, f->now, &f->out);
     for (int i = 0; i < 60; i++) { /* box2 is heard all the while */
         fixture_pass_beating(f, 1000, "box2");
-        deaf(f, 1000, true);
+        say_deaf(f, 1000, true);
     }
     assert_int_not_equal(fixture_node_state(f, "box1"), NODE_LOST);
     fixture_pass(f, 9100);

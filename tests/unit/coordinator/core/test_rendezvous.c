@@ -227,8 +227,8 @@ static void old_snapshot_records_are_dropped(void **state)
     core_job_status_release(&status);
 }
 
-static void rejoin(struct core_fixture *f, int64_t job, const struct core_offer *zero, size_t zero_count,
-                   const struct core_offer *one, size_t one_count)
+static void join_again(struct core_fixture *f, int64_t job, const struct core_offer *zero, size_t zero_count,
+                       const struct core_offer *one, size_t one_count)
 {
     fixture_join_with(f, job, 0, zero, zero_count);
     fixture_join_with(f, job, 1, one, one_count);
@@ -244,14 +244,14 @@ static void the_newest_committed_offer_is_the_source(void **state)
     struct core_offer forged = {.job = job, .generation = 9, .step = 20, .digest = "else", .path = "/d"};
     const struct core_offer zero[] = {known10, torn, forged}, one[] = {known20, known10};
 
-    rejoin(f, job, NULL, 0, NULL, 0);
+    join_again(f, job, NULL, 0, NULL, 0);
     assert_int_equal(fixture_generation(f, job)->source_rank, -1);
     fixture_put(f, job, "id");
     fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 10, "d10");
     fixture_commit(f, job, fixture_spawn(f, job, 1), 1, 20, "d20");
     fixture_exit(f, job, 0, 1, 0);
     fixture_all_obey(f, "box2");
-    rejoin(f, job, zero, 3, one, 2);
+    join_again(f, job, zero, 3, one, 2);
     assert_int_equal(fixture_generation(f, job)->source_rank, 1);
     assert_int_equal(fixture_generation(f, job)->source_step, 20);
     assert_string_equal(fixture_generation(f, job)->source_path, "/b");
@@ -259,7 +259,7 @@ static void the_newest_committed_offer_is_the_source(void **state)
     fixture_exit(f, job, 0, 1, 0);
     fixture_all_obey(f, "box2");
     fixture_pass_beating(f, 2000, "box1 box2");
-    rejoin(f, job, one, 2, one, 2); /* a tie goes to the lowest rank */
+    join_again(f, job, one, 2, one, 2); /* a tie goes to the lowest rank */
     assert_int_equal(fixture_generation(f, job)->source_rank, 0);
 }
 
@@ -268,14 +268,14 @@ static void a_later_generation_beats_a_later_step(void **state)
     struct core_fixture *f = *state;
     int64_t job = two_ranks(f);
 
-    rejoin(f, job, NULL, 0, NULL, 0);
+    join_again(f, job, NULL, 0, NULL, 0);
     fixture_put(f, job, "id");
     struct core_offer first = {.job = job, .generation = 1, .step = 20, .digest = "d20", .path = "/a"};
     fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 20, "d20");
     fixture_commit(f, job, fixture_spawn(f, job, 1), 1, 40, "d40"); /* only box2 has it, and cannot read it */
     fixture_exit(f, job, 0, 1, 0);
     fixture_all_obey(f, "box2");
-    rejoin(f, job, &first, 1, NULL, 0);
+    join_again(f, job, &first, 1, NULL, 0);
     assert_int_equal(fixture_generation(f, job)->source_step, 20);
     fixture_put(f, job, "id");
     fixture_commit(f, job, fixture_spawn(f, job, 0), 2, 30, "d30");
@@ -284,7 +284,7 @@ static void a_later_generation_beats_a_later_step(void **state)
     fixture_pass_beating(f, 2000, "box1 box2");
     struct core_offer old = {.job = job, .generation = 1, .step = 40, .digest = "d40", .path = "/a"};
     struct core_offer fresh = {.job = job, .generation = 2, .step = 30, .digest = "d30", .path = "/b"};
-    rejoin(f, job, &old, 1, &fresh, 1);
+    join_again(f, job, &old, 1, &fresh, 1);
     assert_int_equal(fixture_generation(f, job)->source_step, 30);
 }
 
@@ -297,7 +297,7 @@ static void offers_of_other_lineages_are_ignored(void **state)
     struct core_offer own = {
         .job = job, .generation = 1, .step = 40, .digest = "d", .path = "/b", .committed = true};
 
-    rejoin(f, job, &stranger, 1, &own, 1);
+    join_again(f, job, &stranger, 1, &own, 1);
     assert_int_equal(fixture_generation(f, job)->source_step, 40);
     assert_int_equal(fixture_generation(f, job)->source_rank, 1);
 }

@@ -78,7 +78,7 @@ static void a_former_member_cannot_report_failing_snapshots(void **state)
     assert_null(notes_of(f, job));
 }
 
-static bool noted(const struct core_fixture *f, int64_t job, const char *text)
+static bool has_note(const struct core_fixture *f, int64_t job, const char *text)
 {
     struct core_job_status status;
     struct err e;
@@ -105,10 +105,10 @@ static void a_job_without_commits_is_reported(void **state)
     fixture_report(f, job, 0, 1310, "loss", 1);
     fixture_report(f, job, 0, 1320, "loss", 1);
     assert_true(fixture_said(f, "job 1 has not been able to save since step 1,200 (11"));
-    assert_true(noted(f, job, "1 of its 1 ranks cannot reach the coordinator"));
+    assert_true(has_note(f, job, "1 of its 1 ranks cannot reach the coordinator"));
     assert_int_equal(fixture_commit(f, job, fixture_spawn(f, job, 0), 1, 1330, "d1330"), ERR_OK);
     assert_true(fixture_said(f, "step 1,330 is saved, after 11"));
-    assert_false(noted(f, job, "has not been able to save"));
+    assert_false(has_note(f, job, "has not been able to save"));
 }
 
 static void slow_snapshots_get_more_time(void **state)
@@ -122,7 +122,7 @@ static void slow_snapshots_get_more_time(void **state)
     assert_false(fixture_said(f, "has not been able to save"));
     fixture_pass_beating(f, 11000, "box1 box2");
     fixture_report(f, job, 0, 1310, "loss", 1);
-    assert_true(noted(f, job, "no snapshot was committed in more than two intervals"));
+    assert_true(has_note(f, job, "no snapshot was committed in more than two intervals"));
 }
 
 static void overdue_begins_after_two_intervals(void **state)

@@ -17,8 +17,8 @@ struct quiet {
 };
 
 /* Box1 reports its quiet ranks; a rank that is not listed is at work. */
-static void say(struct core_fixture *f, uint64_t session, int64_t job, const struct quiet *quiet,
-                size_t count)
+static void say_activity(struct core_fixture *f, uint64_t session, int64_t job, const struct quiet *quiet,
+                         size_t count)
 {
     struct core_activity list[8];
     struct core_event event = {.kind = CORE_ACTIVITY, .session = session};
@@ -34,7 +34,7 @@ static void say(struct core_fixture *f, uint64_t session, int64_t job, const str
     core_event(f->core, &event, f->now, &f->out);
 }
 
-static int64_t running(struct core_fixture *f, const char *file, uint64_t *session)
+static int64_t running_job_on_box1(struct core_fixture *f, const char *file, uint64_t *session)
 {
     *session = fixture_node(f, "box1", 4);
     int64_t job = fixture_submit(f, file);
@@ -49,9 +49,9 @@ static void a_stopped_rank_ends_the_generation_even_if_others_print(void **state
 {
     struct core_fixture *f = *state;
     uint64_t session;
-    int64_t job = running(f, FILE3, &session);
+    int64_t job = running_job_on_box1(f, FILE3, &session);
 
-    say(f, session, job, &(struct quiet){1, 2000, 2000, 'T'}, 1);
+    say_activity(f, session, job, &(struct quiet){1, 2000, 2000, 'T'}, 1);
     fixture_pass_beating(f, 7900, "box1");
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
     fixture_pass_beating(f, 200, "box1");
@@ -66,10 +66,10 @@ static void an_idle_rank_counts_when_all_are_silent(void **state)
 {
     struct core_fixture *f = *state;
     uint64_t session;
-    int64_t job = running(f, FILE3, &session);
+    int64_t job = running_job_on_box1(f, FILE3, &session);
     const struct quiet quiet[] = {{0, -1, 3000, 0}, {1, -1, 1000, 0}, {2, 4000, 4000, 0}};
 
-    say(f, session, job, quiet, 3);
+    say_activity(f, session, job, quiet, 3);
     fixture_pass_beating(f, 8900, "box1"); /* rank 1 was the last to say something */
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
     fixture_pass_beating(f, 200, "box1");
@@ -82,10 +82,10 @@ static void one_rank_that_prints_renews_the_lease(void **state)
 {
     struct core_fixture *f = *state;
     uint64_t session;
-    int64_t job = running(f, FILE3, &session);
+    int64_t job = running_job_on_box1(f, FILE3, &session);
     const struct quiet quiet[] = {{1, 5000, 5000, 0}, {2, 5000, 5000, 0}};
 
-    say(f, session, job, quiet, 2);
+    say_activity(f, session, job, quiet, 2);
     fixture_pass_beating(f, 60000, "box1");
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
@@ -94,10 +94,10 @@ static void ranks_that_all_compute_renew_the_lease(void **state)
 {
     struct core_fixture *f = *state;
     uint64_t session;
-    int64_t job = running(f, FILE3, &session);
+    int64_t job = running_job_on_box1(f, FILE3, &session);
     const struct quiet quiet[] = {{0, -1, 5000, 0}, {1, -1, 5000, 0}, {2, -1, 5000, 0}};
 
-    say(f, session, job, quiet, 3);
+    say_activity(f, session, job, quiet, 3);
     fixture_pass_beating(f, 60000, "box1");
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
@@ -106,10 +106,10 @@ static void activity_is_forgotten_with_the_session(void **state)
 {
     struct core_fixture *f = *state;
     uint64_t session;
-    int64_t job = running(f, FILE3, &session);
+    int64_t job = running_job_on_box1(f, FILE3, &session);
     struct core_event closed = {.kind = CORE_SESSION_CLOSED, .session = session};
 
-    say(f, session, job, &(struct quiet){1, 2000, 2000, 'T'}, 1);
+    say_activity(f, session, job, &(struct quiet){1, 2000, 2000, 'T'}, 1);
     core_event(f->core, &closed, f->now, &f->out);
     fixture_hello(f, "box1", "box1", 4, 0);
     fixture_all_run(f, "box1");
@@ -121,10 +121,10 @@ static void a_rank_that_works_again_is_forgiven(void **state)
 {
     struct core_fixture *f = *state;
     uint64_t session;
-    int64_t job = running(f, FILE3, &session);
+    int64_t job = running_job_on_box1(f, FILE3, &session);
 
-    say(f, session, job, &(struct quiet){1, 9000, 9000, 'T'}, 1);
-    say(f, session, job, NULL, 0);
+    say_activity(f, session, job, &(struct quiet){1, 9000, 9000, 'T'}, 1);
+    say_activity(f, session, job, NULL, 0);
     fixture_pass_beating(f, 30000, "box1");
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
@@ -135,9 +135,9 @@ static void without_a_timeout_a_stall_is_only_shown(void **state)
     struct core_job_status status;
     uint64_t session;
     struct err e;
-    int64_t job = running(f, "procs_per_node: 2\n" COMMAND, &session);
+    int64_t job = running_job_on_box1(f, "procs_per_node: 2\n" COMMAND, &session);
 
-    say(f, session, job, &(struct quiet){1, 2000, 2000, 'D'}, 1);
+    say_activity(f, session, job, &(struct quiet){1, 2000, 2000, 'D'}, 1);
     assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
     assert_string_equal(status.stall, "");
     core_job_status_release(&status);
@@ -155,9 +155,9 @@ static void the_stall_message_survives_the_exit(void **state)
     struct core_job_status status;
     uint64_t session;
     struct err e;
-    int64_t job = running(f, "stall_timeout: 10s\nmax_restarts: 0\n" COMMAND, &session);
+    int64_t job = running_job_on_box1(f, "stall_timeout: 10s\nmax_restarts: 0\n" COMMAND, &session);
 
-    say(f, session, job, &(struct quiet){0, 11000, 11000, 0}, 1);
+    say_activity(f, session, job, &(struct quiet){0, 11000, 11000, 0}, 1);
     fixture_pass_beating(f, 1, "box1");
     assert_int_equal(fixture_job(f, job), JOB_STOPPING);
     fixture_exit(f, job, 0, 0, 15);
@@ -172,9 +172,9 @@ static void a_worker_that_cannot_be_killed_is_given_up_and_its_node_drained(void
 {
     struct core_fixture *f = *state;
     uint64_t session;
-    int64_t job = running(f, "grace: 1s\n" COMMAND, &session);
+    int64_t job = running_job_on_box1(f, "grace: 1s\n" COMMAND, &session);
 
-    say(f, session, job, &(struct quiet){0, 2000, 2000, 'D'}, 1);
+    say_activity(f, session, job, &(struct quiet){0, 2000, 2000, 'D'}, 1);
     fixture_cancel(f, job, true);
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_KILL);
     fixture_pass_beating(f, 19000, "box1");
@@ -189,7 +189,7 @@ static void a_worker_that_is_slow_to_die_is_waited_for(void **state)
 {
     struct core_fixture *f = *state;
     uint64_t session;
-    int64_t job = running(f, "grace: 1s\n" COMMAND, &session);
+    int64_t job = running_job_on_box1(f, "grace: 1s\n" COMMAND, &session);
 
     (void)session;
     fixture_cancel(f, job, true);

@@ -20,7 +20,7 @@ static int64_t running_job(struct core_fixture *f, const char *file)
     return job;
 }
 
-static void obey(struct core_fixture *f, const char *first, const char *second)
+static void nodes_obey(struct core_fixture *f, const char *first, const char *second)
 {
     fixture_all_obey(f, first);
     if (second)
@@ -40,7 +40,7 @@ static void a_running_job_grows_to_a_new_node(void **state)
     assert_true(
         fixture_said(f, "generation 1: resize to 2 nodes: box2 joins (does not count as a restart)\n"));
     assert_int_equal(fixture_commit(f, job, spawn, 1, 40, "d"), ERR_OK);
-    obey(f, "box1", "box2");
+    nodes_obey(f, "box1", "box2");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(fixture_generation(f, job)->node_count, 2);
     assert_string_equal(fixture_node_of(f, job, 0), "box1"); /* the former node keeps its rank */
@@ -56,7 +56,7 @@ static void a_command_is_stopped_and_started_again(void **state)
     fixture_node(f, "box2", 2);
     fixture_pass_beating(f, 6000, "box1 box2");
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
-    obey(f, "box1", NULL);
+    nodes_obey(f, "box1", NULL);
     assert_int_equal(fixture_generation(f, job)->node_count, 2);
 }
 
@@ -73,7 +73,7 @@ static void three_new_nodes_cost_one_resize(void **state)
     fixture_node(f, "box4", 2);
     fixture_pass_beating(f, 6000, "box1 box2 box3 box4");
     assert_true(fixture_said(f, "resize to 4 nodes: box2, box3, box4 join"));
-    obey(f, "box1", NULL);
+    nodes_obey(f, "box1", NULL);
     assert_int_equal(fixture_generation(f, job)->node_count, 4);
     assert_int_equal(core_job(f->core, job)->generation, 2);
 }
@@ -191,7 +191,7 @@ static void nodes_for_growth_are_reserved(void **state)
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
     int64_t other = fixture_submit(f, "procs_per_node: 2\npriority: 9\n");
     assert_int_equal(fixture_job(f, other), JOB_QUEUED);
-    obey(f, "box1", NULL);
+    nodes_obey(f, "box1", NULL);
     assert_int_equal(fixture_generation(f, job)->node_count, 2);
     assert_int_equal(fixture_job(f, other), JOB_QUEUED);
 }
@@ -258,7 +258,7 @@ static void a_resize_to_fewer_nodes_is_immediate(void **state)
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
     assert_true(fixture_said(f, "resized from 2 nodes to 1 node by the user\n"));
     assert_true(fixture_said(f, "generation 1: resize to 1 node (does not count as a restart)\n"));
-    obey(f, "box1", "box2");
+    nodes_obey(f, "box1", "box2");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(fixture_generation(f, job)->node_count, 1);
     assert_string_equal(fixture_node_of(f, job, 0), "box1");
@@ -275,7 +275,7 @@ static void a_resize_to_more_nodes_takes_the_free_ones(void **state)
     fixture_node(f, "box2", 2);
     assert_int_equal(fixture_resize(f, job, 2, 2), ERR_OK);
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING); /* no settling */
-    obey(f, "box1", NULL);
+    nodes_obey(f, "box1", NULL);
     assert_int_equal(fixture_generation(f, job)->node_count, 2);
 }
 
@@ -294,7 +294,7 @@ static void nodes_that_come_after_a_resize_must_settle(void **state)
     fixture_node(f, "box3", 2);
     fixture_pass_beating(f, 6000, "box1 box2 box3");
     assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
-    obey(f, "box1", NULL);
+    nodes_obey(f, "box1", NULL);
     assert_int_equal(fixture_generation(f, job)->node_count, 3);
 }
 
@@ -324,7 +324,7 @@ static void a_world_size_grows_to_a_divisor(void **state)
     fixture_node(f, "box4", 1);
     fixture_pass_beating(f, 6000, "box1 box2 box3 box4");
     assert_true(fixture_said(f, "resize to 4 nodes: box3, box4 join"));
-    obey(f, "box1", "box2");
+    nodes_obey(f, "box1", "box2");
     assert_int_equal(fixture_generation(f, job)->world_size, 4);
 }
 
@@ -425,7 +425,7 @@ static void a_users_restart_does_not_count(void **state)
 
     assert_int_equal(fixture_restart_job(f, job), ERR_OK);
     assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_SNAPSHOT);
-    obey(f, "box1", NULL);
+    nodes_obey(f, "box1", NULL);
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_int_equal(core_job(f->core, job)->restarts_used, 0);
     assert_true(fixture_said(f, "generation 1: restarted by the user (does not count as a restart)\n"));
