@@ -1,4 +1,4 @@
-/* The agent: its stream to the coordinator. Wish down, facts up, heartbeats and their acknowledgements. */
+/* The agent's stream to the coordinator: wishes down, facts up, heartbeats and their acknowledgements. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "tests/sim/sim.h"
 
 #define HEARTBEAT_MS 3000
-#define PATIENCE_MS 9000 /* without a word the stream is given up */
+#define PATIENCE_MS 9000 /* the agent gives a silent stream up after this time */
 
 struct up {
     enum core_event_kind kind;
@@ -90,7 +90,7 @@ static void list_gpus(const struct machine *m, uint64_t sick, uint64_t lost, uin
     }
 }
 
-/* What is leased and not listed is told all the same, as lost, and from then on known to be so. */
+/* GPUs that are leased and not listed are reported as lost. */
 static void find_leased(struct machine *m)
 {
     for (size_t i = 0; m->wish && i < m->wish->count; i++)
@@ -125,7 +125,7 @@ static void send_hello(struct sim *sim, struct machine *m, struct session *s)
 {
     struct gpu_list list;
     struct core_event event = {.kind = CORE_HELLO, .session = s->handle};
-    bool run = sim->seed % 3 == 0, seats = sim->seed % 6 == 0; /* the machines are members of a run */
+    bool run = sim->seed % 3 == 0, seats = sim->seed % 6 == 0; /* the machines are hosts of `ddpctl run` */
 
     struct core_card_head heads[MAX_JOBS];
     struct records cards[MAX_JOBS];
@@ -170,7 +170,7 @@ static void send_hello(struct sim *sim, struct machine *m, struct session *s)
 
 static void up_arrives(struct sim *sim, struct item *item);
 
-/* It lies unread until the host hears again, and what comes behind it waits for it. */
+/* A message waits until the host can receive again, and later messages wait behind it. */
 static bool lies_unread(struct sim *sim, struct item *item, struct session *s)
 {
     s->unread -= item->a ? 1 : 0;
@@ -194,7 +194,7 @@ static void up_arrives(struct sim *sim, struct item *item)
     if (lies_unread(sim, item, s) || !sim->host.core || s->broken)
         return;
     if (sim->machines[s->machine].cut_until > sim->now) {
-        s->broken = true; /* the tail of the stream is lost; the agent finds out by itself */
+        s->broken = true; /* the end of the stream is lost, and the agent finds out by itself */
         return;
     }
     if (up->kind == CORE_HELLO) {
@@ -227,7 +227,7 @@ static void up_arrives(struct sim *sim, struct item *item)
     host_up(sim, &event);
 }
 
-/* A stream keeps its order: what is sent later arrives later. */
+/* Messages of a stream arrive in the order in which they were sent. */
 static void send_up(struct sim *sim, struct machine *m, struct up *up)
 {
     struct session *s = &sim->sessions[m->session];
@@ -306,7 +306,7 @@ void agent_start(struct sim *sim, struct machine *m)
     struct item *item = sim_plan(sim, sim->now + sim_range(sim, 0, HEARTBEAT_MS), send_heartbeat);
     item->a = m->index;
     item->b = m->life;
-    machine_apply(sim, m); /* the wish on disk holds until a newer one comes */
+    machine_apply(sim, m); /* the wish on disk counts until a newer one comes */
 }
 
 void agent_stop(struct sim *sim, struct machine *m)
@@ -354,7 +354,7 @@ void agent_facts(struct sim *sim, struct machine *m)
     send_up(sim, m, up);
 }
 
-/* It may hang for long, and then have no answer. */
+/* The look may hang for a long time and then have no answer. */
 void agent_looked(struct sim *sim, struct machine *m, int64_t job)
 {
     if (!m->agent || !m->welcomed || sim_lost(sim))

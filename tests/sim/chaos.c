@@ -1,4 +1,4 @@
-/* Faults, one after the other at random times, until they end and everything is put in order again. */
+/* Raises faults at random times. In the end it repairs everything, so that all jobs can end. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,11 +67,12 @@ static void forget_node(struct sim *sim, struct item *item)
 {
     const struct machine *m = &sim->machines[item->a];
 
-    if (!m->power) /* what the operator says is true */
+    if (!m->power) /* the machine is off, so the operator is right */
         client_operate(sim, CORE_FORGET, m->name, 0, false);
 }
 
-/* The operator calls a node dead that is only cut off: its workers count no more, but their slots do. */
+/* The operator calls a node dead that is only cut off: its workers count as dead but still hold their slots.
+ */
 static void forget_wrongly(struct sim *sim, struct item *item)
 {
     struct machine *m = &sim->machines[item->a];
@@ -129,7 +130,7 @@ static void drain_node(struct sim *sim, struct machine *m)
     client_operate(sim, m->drained ? CORE_DRAIN : CORE_UNDRAIN, m->name, 0, false);
 }
 
-/* Memory errors, or worse; sometimes while nobody looks. */
+/* A GPU becomes sick or is lost, sometimes while no agent runs. */
 static void hurt_gpu(struct sim *sim, struct machine *m)
 {
     if (!m->power || !m->gpu_count)
@@ -164,9 +165,8 @@ bool restore_lost(const struct sim *sim, int64_t job)
     return true;
 }
 
-/* The copy takes the place of the records. As with the real ones the epoch that follows is the time, or,
- * where the clock was wrong, one that nodes have seen already. A client whose request has made a job has
- * heard so by now. */
+/* A backup replaces the records. As in reality the next epoch is the time or, if the clock was wrong, one
+ * that nodes have seen already. A client whose request has made a job has its reply by now. */
 static void restore_backup(struct sim *sim)
 {
     if (!sim->backup.commits)
@@ -183,12 +183,12 @@ static void restore_backup(struct sim *sim)
     int64_t next_job = sim->durable.r.next_job;
     durable_copy(&sim->durable, &sim->backup);
     sim->durable.r.age = RECORDS_RESTORED;
-    if (sim_chance(sim, 0.5)) { /* something beside the records still knows how many numbers were given out */
+    if (sim_chance(sim, 0.5)) { /* a second source still knows how many job numbers were given out */
         sim->durable.r.gap_from = sim->durable.r.gap_from ? sim->durable.r.gap_from : sim->durable.r.next_job;
         sim->durable.r.gap_to = sim->durable.r.next_job = next_job;
         sim->durable.r.age = RECORDS_NUMBERED;
     }
-    sim->backup.commits = 0; /* numbers would be given out twice */
+    sim->backup.commits = 0; /* a second restore of the same backup would give numbers out twice */
     if (sim_chance(sim, 0.7))
         sim->durable.epoch = 1000000 + sim->now;
     sim->restores++;
@@ -197,7 +197,7 @@ static void restore_backup(struct sim *sim)
     host_start(sim);
 }
 
-/* Its file system goes away for a while; or what lies there is lost. */
+/* A file system goes away for a while, or its content is lost. */
 static void hide_snapshots(struct sim *sim, struct machine *m)
 {
     sim_say(sim, "%s: its snapshots are away", m->name);
@@ -206,7 +206,8 @@ static void hide_snapshots(struct sim *sim, struct machine *m)
         m->copy_count = 0;
 }
 
-/* An administrator: what is lost for good, or can no longer be placed where it lies, begins again. */
+/* An administrator restarts jobs from scratch whose snapshots are lost, or lie where the job cannot be
+ * placed. */
 static void tend_jobs(struct sim *sim, struct item *item)
 {
     (void)item;
@@ -302,7 +303,7 @@ static void undrain_node(struct sim *sim, struct item *item)
 {
     for (int i = 0; i < sim->machine_count; i++)
         client_operate(sim, CORE_UNDRAIN, sim->machines[i].name, 0, false);
-    if (item->a < 40) /* some may be forgotten now and return with an old wish to be drained */
+    if (item->a < 40) /* a node may be forgotten now and return later with an old wish to drain */
         sim_plan(sim, sim->now + 30000, undrain_node)->a = item->a + 1;
 }
 

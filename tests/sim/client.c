@@ -1,4 +1,4 @@
-/* Users: submit until acknowledged, now and then twice; cancel, drain and forget. */
+/* Users submit until they have a reply, sometimes twice, and they cancel, drain and forget. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ struct sim_job *client_job(const struct sim *sim, int64_t id)
     return NULL;
 }
 
-/* Without its faults. */
+/* Whether the machine, without its faults, could run the job. */
 static bool node_fits(const struct machine *m, const struct sim_job *job, int64_t per_node)
 {
     if (!job->gpus_each)
@@ -26,7 +26,7 @@ static bool node_fits(const struct machine *m, const struct sim_job *job, int64_
     return m->gpu_count >= job->gpus_each && m->gpu_count * m->gpu_slots >= per_node * job->gpus_each;
 }
 
-/* On how many nodes it could run: of one NCCL version, where that matters. */
+/* On how many nodes the job could run: of one NCCL version, if that matters. */
 static int64_t biggest_fit(const struct sim *sim, const struct sim_job *job, int64_t per_node)
 {
     int64_t any = 0, newer = 0, older = 0;
@@ -93,7 +93,7 @@ static void make_job(struct sim *sim, int index)
     job->nodes_min = nodes;
     job->nodes_max = max;
     job->most = most;
-    bool equal = sim->seed % 6 != 0; /* else members of a run say themselves how many processes they have */
+    bool equal = sim->seed % 6 != 0; /* else hosts of `ddpctl run` have their own number of processes */
     if (job->native && equal && !(nodes & (nodes - 1)) && !(per_node & (per_node - 1)) &&
         sim_chance(sim, 0.4))
         job->shards = nodes * per_node * (sim_chance(sim, 0.5) ? 2 : 1);
@@ -144,7 +144,7 @@ static void cancel_job(struct sim *sim, struct item *item)
         client_operate(sim, CORE_CANCEL, NULL, job->acked, sim_chance(sim, 0.3));
 }
 
-/* Something that the cluster could give it, so that it ends. */
+/* A number of nodes that the cluster can give it, so that the job ends. */
 static void resize_job(struct sim *sim, struct item *item)
 {
     const struct sim_job *job = &sim->jobs[item->a];

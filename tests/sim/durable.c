@@ -1,5 +1,5 @@
-/* The fake store: applies a list of changes or none of it, and holds every one against the rules that the
- * real one and the design have. A broken rule fails the run. */
+/* The fake store: applies a list of changes completely or not at all, and checks every change against the
+ * rules of the real store and of the design. A broken rule fails the run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 #include "base/mem.h"
 #include "tests/sim/sim.h"
 
-#define PEACE_MS 20000 /* after the last fault, all nodes are back */
+#define PEACE_MS 20000 /* this long after the last fault all nodes are back */
 
-/* Newest first: that is what changes are about. */
+/* From the newest: most changes are about those. */
 #define FIND(array, count, condition)                                                                        \
     for (size_t i_ = (count); i_-- > 0;)                                                                     \
         if ((array)[i_].condition)                                                                           \
@@ -83,7 +83,7 @@ static void check_move(struct sim *sim, const struct sm *sm, const struct change
         kind##_copy(&(array)[(count)++], fresh);                                                             \
     } while (0)
 
-/* All ranks of the last generation did what they were there for, unasked. */
+/* All ranks of the last generation exited with 0, and none was told to stop. */
 static void check_success(struct sim *sim, const struct job_record *job)
 {
     const struct records *r = &sim->durable.r;
@@ -105,7 +105,7 @@ static void apply_job(struct sim *sim, const struct change *c)
         for (size_t i = 0; i < d->r.job_count; i++)
             if (!strcmp(d->r.jobs[i].request_id, c->job->request_id))
                 sim_fail(sim, "request %s made a second job", c->job->request_id);
-        bool adopted = c->job->generation > 0; /* nobody submits one that has run */
+        bool adopted = c->job->generation > 0; /* a new job has no generation */
         if (!adopted && c->job->id < d->r.next_job)
             sim_fail(sim, "job id %" PRId64 " is used again", c->job->id);
         if (c->job->id >= d->r.next_job)
@@ -138,7 +138,7 @@ static void apply_job(struct sim *sim, const struct change *c)
     }
 }
 
-/* A job that has ended has its last progress in its record; later news would be of nobody. */
+/* The record of an ended job has its last progress, and no later news may come. */
 static void apply_progress(struct sim *sim, const struct change *c)
 {
     struct job_record *job = durable_job(&sim->durable, c->id);
@@ -151,8 +151,8 @@ static void apply_progress(struct sim *sim, const struct change *c)
     job->progress = xstrdup(c->text);
 }
 
-/* A node that speaks is not lost, whether or not we hear it: its words lie unread, or it
- * stands at the door. */
+/* A node that sends messages is not lost, even if the host cannot receive them: they wait unread, or the node
+ * cannot connect. */
 static void check_loss(struct sim *sim, const char *node)
 {
     for (int i = 0; i < sim->machine_count; i++) {
@@ -200,7 +200,7 @@ static bool open_state(enum generation_state state)
     return state != GENERATION_CLOSED && state != GENERATION_FAILED;
 }
 
-/* As many nodes as the job may have; in peace also as many as it has stopped for. */
+/* A job has as many nodes as it may have; without faults also as many as it has stopped for. */
 static void check_nodes(struct sim *sim, const struct generation_record *g)
 {
     const struct job_record *job = durable_job(&sim->durable, g->job);
@@ -220,7 +220,7 @@ static void check_nodes(struct sim *sim, const struct generation_record *g)
     of->resize_to = 0;
 }
 
-/* No job begins at step 0 that has committed snapshots, unless a user has told it to. */
+/* A job with committed snapshots does not begin at step 0 unless a user has said so. */
 static void check_source(struct sim *sim, const struct generation_record *g)
 {
     const struct records *r = &sim->durable.r;
@@ -245,7 +245,7 @@ static void keep_resize(struct sim *sim, const struct change *c)
     }
 }
 
-/* A node that is here keeps the job's last card: it is not run again. */
+/* If a connected node keeps the job's last card, the job must not run again. */
 static void check_ended(struct sim *sim, const struct generation_record *g)
 {
     for (int i = 0; i < sim->machine_count; i++) {
@@ -320,7 +320,7 @@ static void apply_rank(struct sim *sim, const struct change *c)
     }
 }
 
-/* As the node's last word had it. */
+/* According to the node's last message. */
 enum gpu_state { GPU_WELL, GPU_SICK, GPU_LOST };
 
 static enum gpu_state gpu_state(const struct durable *d, const char *node, const char *uuid)
@@ -424,7 +424,7 @@ static bool is_current(const struct sim *sim, const struct spawn_record *s)
     return g && open_state(g->state);
 }
 
-/* Of what ran there before the restore, the records that nodes keep may tell more than one story. */
+/* About workers from before a restore, the cards of the nodes may contradict each other. */
 static bool is_unheard(const struct sim *sim, const char *node)
 {
     for (int i = 0; i < sim->machine_count; i++)
@@ -434,7 +434,7 @@ static bool is_unheard(const struct sim *sim, const char *node)
     return false;
 }
 
-/* No two spawns that may live hold one slot, no more than may share it a GPU. */
+/* No two spawns that may live hold the same slot, and a GPU has no more than may share it. */
 static void check_slots(struct sim *sim)
 {
     const struct records *r = &sim->durable.r;
@@ -453,7 +453,7 @@ static void check_slots(struct sim *sim)
         }
 }
 
-/* Nobody waits for a GPU that fell off the bus. */
+/* No generation keeps a worker on a lost GPU. */
 static void check_lost(struct sim *sim)
 {
     const struct records *r = &sim->durable.r;
@@ -489,7 +489,7 @@ static void check_jobs(struct sim *sim)
         int64_t charged = 0;
         for (size_t k = 0; k < r->generation_count; k++)
             charged += r->generations[k].job == job->id && r->generations[k].charged;
-        if (sim->restores) /* a card leaves out generations that are over */
+        if (sim->restores) /* a card leaves out generations that have ended */
             continue;
         if (charged < job->restarts_used || charged > job->restarts_used + 1)
             sim_fail(sim, "job %" PRId64 ": %" PRId64 " charged generations, %" PRId64 " restarts used",
@@ -602,7 +602,8 @@ void durable_apply(struct sim *sim, const struct change *changes, size_t count)
         check_jobs(sim);
     if (noded)
         check_lost(sim);
-    if (spawned && sim->durable.r.age == RECORDS_NEW) /* until all are back, two may be said to hold one */
+    if (spawned && sim->durable.r.age ==
+                       RECORDS_NEW) /* until all nodes are back, two records may name the same holder */
         check_slots(sim);
 }
 

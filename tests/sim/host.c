@@ -1,5 +1,5 @@
-/* The coordinator's process: hands what arrives to the core, commits, then carries out effects, as the
- * service does. It may die at any point: between events, before the commit, after it, amid the effects. */
+/* The coordinator's process: hands messages to the core, commits, then carries out the effects, as the
+ * service does. It may die at any point: between events, before the commit, after it, during the effects. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +95,7 @@ static void send_reply(struct sim *sim, const struct reply *reply)
     sim_plan(sim, sim->now + sim_delay(sim), deliver_reply)->ptr = xmemdup(reply, sizeof(*reply));
 }
 
-/* Everything a member is told, as one digest: all members must get the same. */
+/* A digest of everything that a member is told, because all members must be told the same. */
 static void digest_answer(const struct core *core, const struct core_effect *effect, struct reply *reply)
 {
     const struct generation_record *g = core_generation(core, effect->job, effect->generation);
@@ -371,7 +371,7 @@ static void request_arrives(struct sim *sim, struct item *item)
         return;
     }
     if (sim->restores && r->kind == CORE_SUBMIT && sim->jobs[r->from.job].acked)
-        return; /* one that was on its way when the records went back would make a second job */
+        return; /* a submit that was under way during a restore would make a second job */
     event.call = take_handle(host, r);
     if (r->from.machine >= 0) {
         const struct spawn_record *s = core_find_token(host->core, r->token, sizeof(r->token));
@@ -392,7 +392,7 @@ static void request_arrives(struct sim *sim, struct item *item)
     host_up(sim, &event);
 }
 
-/* The offers follow in the same block. */
+/* The offers follow the request in the same block. */
 static void send_request(struct sim *sim, const struct request *request)
 {
     size_t size = request->offer_count * sizeof(*request->offers);
@@ -411,5 +411,5 @@ void host_request(struct sim *sim, const struct request *request)
         return;
     send_request(sim, request);
     if (sim->faults && sim_chance(sim, 0.05))
-        send_request(sim, request); /* the network, or an impatient library, says it twice */
+        send_request(sim, request); /* the network or a retry delivers it twice */
 }

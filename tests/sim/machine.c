@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "tests/sim/sim.h"
 
-#define LATE_MS 25000 /* after a restore: the time in which nothing is placed anew is not over */
+#define LATE_MS 25000 /* after a restore: within this time nothing is placed again */
 
 bool sim_gpus(const struct sim *sim)
 {
@@ -78,7 +78,7 @@ void proc_exit(struct sim *sim, struct machine *m, struct proc *p, int code, int
     p->code = code;
     p->signal = signal;
     p->ended = sim_clock(sim).wall_ms;
-    p->attempt++; /* nobody is there for replies any more */
+    p->attempt++; /* later replies are stale */
     p->watch_attempt++;
     sim_say(sim, "    %s: %" PRId64 "/%" PRId64 " rank %d exits %d/%d%s%s", m->name, p->job, p->spawn,
             p->rank, code, signal, p->lost ? " unseen" : "", p->lease_expired ? " by its lease" : "");
@@ -102,7 +102,7 @@ static bool is_crowded(const struct machine *m, const struct proc *fresh)
     return false;
 }
 
-/* The rules of what may run at one time, in the world itself. */
+/* Checks what may run at the same time, by the processes themselves. */
 static void check_start(struct sim *sim, const struct machine *m, const struct proc *fresh)
 {
     if (fresh->native && fresh->gpus && !strcmp(m->nccl, "none"))
@@ -164,7 +164,7 @@ static void proc_running(struct sim *sim, struct item *item)
         proc_exit(sim, m, p, 1, 0);
         return;
     }
-    if (p->gpus & m->lost) { /* it does not open */
+    if (p->gpus & m->lost) { /* the device cannot be opened */
         proc_exit(sim, m, p, 1, 0);
         return;
     }
@@ -208,8 +208,7 @@ static void start_proc(struct sim *sim, struct machine *m, const struct wished *
     memcpy(p->token, w->token, sizeof(p->token));
     m->procs = array_grow(m->procs, m->proc_count, &m->proc_cap, sizeof(struct proc *));
     m->procs[m->proc_count++] = p;
-    if (sim->now >=
-        p->lease_from + p->lease_ms) { /* word from the coordinator is too old to start anything */
+    if (sim->now >= p->lease_from + p->lease_ms) { /* the last acknowledgement is too old to start anything */
         p->lease_expired = true;
         proc_exit(sim, m, p, 0, 9);
         return;
@@ -261,7 +260,7 @@ static void check_unwanted(struct sim *sim, const struct machine *m, const struc
     const struct spawn_record *s = durable_spawn(&sim->durable, p->job, p->spawn);
 
     if (m->wish && m->wish->restores < sim->restores)
-        return; /* a wish of records that are lost; the card says the rest */
+        return; /* the wish came from records that are lost; the card has the rest */
     if (s && !s->dead)
         sim_fail(sim, "%s drops the exit record of %" PRId64 "/%" PRId64 ", which is not committed", m->name,
                  p->job, p->spawn);
@@ -274,8 +273,8 @@ static bool has_ended(const struct sim *sim, int64_t id)
     return job && sm_terminal(&job_sm, job->state);
 }
 
-/* A worker is killed because nobody wishes for it: then the records know it, and why. Not so where records
- * went on without a node that came back late. */
+/* A worker that no wish has is killed. The records must know it, and why it is over, unless they went on
+ * without a node that came back late. */
 static void check_unknown(struct sim *sim, const struct machine *m, const struct proc *p)
 {
     if (sim->restores && !p->disowned && p->state != PROC_EXITED && m->wish &&
@@ -312,8 +311,8 @@ void machine_apply(struct sim *sim, struct machine *m)
     agent_facts(sim, m);
 }
 
-/* It falls off the bus: what works on it waits for ever. An agent that is there sees it; one that starts
- * later may find it in no list. */
+/* A GPU falls off the bus, and its workers wait for ever. A running agent sees that; an agent that starts
+ * later may find the GPU in no list. */
 void machine_lose_gpu(struct sim *sim, struct machine *m, int gpu)
 {
     const uint64_t bit = UINT64_C(1) << gpu;
@@ -326,7 +325,7 @@ void machine_lose_gpu(struct sim *sim, struct machine *m, int gpu)
         m->procs[i]->hung |= m->procs[i]->gpus & bit;
 }
 
-/* Workers die with their supervisor, and nobody saw how. */
+/* Workers die with their supervisor, and their exits are not seen. */
 void supervisor_kill(struct sim *sim, struct machine *m, int64_t job)
 {
     for (size_t i = 0; i < m->proc_count; i++)

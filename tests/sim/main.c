@@ -1,6 +1,5 @@
-/* sim [--seeds FROM:COUNT] [-v]: one run a seed, each a cluster's life under faults and its end in peace.
- * Without
- * --seeds: as many from 1 on as DDP_SIM_SEEDS says, else 300. */
+/* sim [--seeds FROM:COUNT] [-v]: one run for each seed, each the life of a cluster under faults and its end
+ * without them. Default: seeds from 1 on, as many as DDP_SIM_SEEDS says, else 300. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>

@@ -7,15 +7,18 @@
 
 #include "daemon/coordinator/core/core.h"
 
-/* A whole cluster in one process on a fake clock: the real core over a fake store, and fake agents,
+/* A whole cluster in one process on a fake clock: the real core over a fake store, with fake agents,
  * supervisors, workers and clients around it, under seeded faults. Everything follows from the seed. Time is
- * in milliseconds; `now` is true time and every machine's boot clock, wall time jumps. What must hold is
- * checked where it could break: durable.c: moves follow their tables, one open generation a job, no commit of
- * a closed one, budgets, no lost job, as many nodes as may be, success is all ranks' own, no step 0 for a job
- * that has snapshots and was not told to begin again machine.c: no slot
- * with two live processes, no two live generations of a command job, no exit record lost worker.c:  all
- * members of a generation got the same answer main.c: after the faults every job ends and nothing is left
- * running */
+ * in milliseconds: `now` is the true time and every machine's boot clock, and the wall clock jumps. Each rule
+ * is checked where it could break:
+ *
+ *   durable.c   moves follow their tables, one open generation a job, no commit of a closed generation,
+ * restarts are counted, no job is lost, jobs have as many nodes as they may, success means that all ranks
+ * succeeded, and no job with snapshots begins at step 0 unless it was told to machine.c   no slot with two
+ * living processes, no two living generations of a command job, no lost exit record worker.c    all members
+ * of a generation got the same answer main.c      after the faults every job ends, and nothing is left
+ * running
+ */
 
 #define MAX_MACHINES 50
 #define MAX_JOBS 30
@@ -47,11 +50,11 @@ struct job_record *durable_job(const struct durable *d, int64_t id);
 struct spawn_record *durable_spawn(const struct durable *d, int64_t job, int64_t spawn);
 struct generation_record *durable_generation(const struct durable *d, int64_t job, int64_t number);
 
-/* ------------------------------------------------------------------ who calls, and what comes back */
+/* ------------------------------------------------------------------ requests and replies */
 struct caller {
-    int machine;        /* a worker: its machine, -1: client number `job` */
+    int machine;        /* of a worker; -1: the caller is client number `job` */
     int64_t job, spawn; /* the worker */
-    int64_t attempt;    /* replies to older ones are stale */
+    int64_t attempt;    /* replies to older attempts are stale */
 };
 struct request {
     enum core_event_kind kind;
@@ -88,11 +91,11 @@ struct host {
     struct core *core;
     struct core_out out;
     bool flush_planned;
-    int64_t life, tick_at; /* life grows at each start: what was planned before is void */
-    /* What arrives waits until deaf_until; nobody gets in until shut_until. The core was told of all up to
-     * ..._told */
+    int64_t life, tick_at; /* life grows at each start, and items of an earlier life are ignored */
+    /* Messages that arrive wait until deaf_until, and nobody can connect until shut_until. The core was told
+     * of all time up to ..._told. */
     int64_t deaf_until, deaf_told, shut_until, shut_told;
-    int crash_next; /* 0: no; 1: before the next commit, 2: after it, 3: amid its effects */
+    int crash_next; /* 0: no; 1: before the next commit, 2: after it, 3: during its effects */
     uint64_t next_handle;
     struct pending *pending;
     size_t pending_count, pending_cap;
@@ -107,11 +110,10 @@ bool host_shut(const struct sim *sim);
 void host_deafen(struct sim *sim, int64_t ms);
 void host_shut_door(struct sim *sim, int64_t ms);
 
-/* ------------------------------------------------------------------ agents and supervisors: machine.c,
- * agent.c */
+/* ------------------------------------------------------------------ machine.c, agent.c */
 enum proc_state { PROC_STARTING, PROC_RUNNING, PROC_EXITED };
-struct proc { /* a spawn as its supervisor knows it; survives the agent, and as a record on disk the machine
-               */
+/* A spawn as its supervisor knows it. It survives the agent, and as a record on disk also the machine. */
+struct proc {
     int64_t job, spawn, generation;
     int rank, local_rank, world_size, cpu_slot;
     uint64_t gpus; /* bits */
@@ -126,7 +128,7 @@ struct proc { /* a spawn as its supervisor knows it; survives the agent, and as 
     /* the worker itself */
     int64_t attempt, watch_attempt, step, next_snapshot;
     bool ready, leaving;
-    bool disowned; /* an operator said, wrongly, that it is dead */
+    bool disowned; /* an operator has wrongly called it dead */
     bool hung;     /* its GPU is lost: it waits until it is killed */
 };
 struct wished {
@@ -144,7 +146,7 @@ struct card { /* its content lies in sim.contents */
 };
 struct wish_copy {
     int64_t epoch, revision;
-    int restores; /* how many there had been when it was made */
+    int restores; /* number of restores when it was made */
     size_t card_count;
     struct card cards[MAX_JOBS];
     size_t count;
@@ -164,11 +166,11 @@ struct session {
 };
 struct machine {
     int index;
-    int64_t account_at; /* until then nobody's jobs can run here, for want of an account */
-    bool refused;       /* ... and one was to, so that heartbeats say so */
+    int64_t account_at; /* until then users have no account here */
+    bool refused;       /* a job was refused for that, so heartbeats say so */
     char name[16], instance[32];
     int cpu_slots, gpu_count, gpu_slots;
-    uint64_t sick, lost, gone; /* GPUs, as bits; those that are gone are lost, too, and not listed any more */
+    uint64_t sick, lost, gone; /* GPUs, as bits; GPUs that are gone are also lost, and no longer listed */
     const char *nccl;
     bool power, agent;
     int64_t cut_until, life; /* life: of the agent's process */
@@ -176,7 +178,7 @@ struct machine {
     int session;             /* index, -1: none */
     bool welcomed, drained;
     int64_t last_ack_sent, heard, sequence, sent[64];
-    int64_t turned_away;    /* when it last found the host's door shut */
+    int64_t turned_away;    /* when it last could not connect */
     struct wish_copy *wish; /* on disk */
     struct card cards[MAX_JOBS];
     size_t card_count;
@@ -185,7 +187,7 @@ struct machine {
     struct copy *copies;
     size_t copy_count, copy_cap;
 };
-bool sim_gpus(const struct sim *sim); /* a cluster mostly of them */
+bool sim_gpus(const struct sim *sim); /* most machines have GPUs */
 void machine_init(struct sim *sim, int index);
 void machine_release(struct machine *m);
 void machine_power_off(struct sim *sim, struct machine *m);
@@ -218,11 +220,11 @@ struct sim_job {
     bool native, doomed, no_snapshots;
     int64_t submit_at, duration, target, every, acked, attempt;
     int64_t continues;                  /* index into jobs, -1: none */
-    int64_t nodes_min, nodes_max, most; /* as its file says; what the cluster could give it at all */
-    int64_t gpus_each;                  /* 0: on CPUs; as in the file */
-    int64_t shards;                     /* reproducible: world, 0: it is not */
-    int64_t resize_to;                  /* nodes that it has stopped for, 0: it has not */
-    int64_t lost_since;                 /* it waits for its snapshots, 0: it does not */
+    int64_t nodes_min, nodes_max, most; /* as in its file; how many the cluster could give it */
+    int64_t gpus_each;                  /* as in its file; 0: on CPUs */
+    int64_t shards;                     /* of `reproducible: world`; 0: no such job */
+    int64_t resize_to;                  /* nodes that it has stopped for; 0: none */
+    int64_t lost_since;                 /* since when it waits for its snapshots; 0: it does not */
 };
 void client_start(struct sim *sim);
 void client_reply(struct sim *sim, const struct reply *reply);
@@ -230,7 +232,8 @@ struct sim_job *client_job(const struct sim *sim, int64_t job); /* by the coordi
 void client_operate(struct sim *sim, enum core_event_kind kind, const char *node, int64_t job, bool flag);
 void chaos_start(struct sim *sim);
 void chaos_end(struct sim *sim);
-bool restore_lost(const struct sim *sim, int64_t job); /* known to nobody any more, after a restore */
+bool restore_lost(const struct sim *sim,
+                  int64_t job); /* after a restore no record and no node knows the job */
 
 struct sim {
     uint64_t seed, random, orders;
@@ -248,19 +251,19 @@ struct sim {
     struct sim_job jobs[MAX_JOBS];
     struct session *sessions;
     size_t session_count, session_cap;
-    struct { /* the answer that the first member of a generation got */
+    struct { /* answers that the first members of generations got */
         int64_t job, generation;
         uint8_t answer[DIGEST_BYTES];
     } * answers;
     size_t answer_count, answer_cap;
-    struct { /* whose request made the job */
+    struct { /* which client made which job */
         int64_t job;
         int index;
     } * requests;
     size_t request_count, request_cap;
     struct records *contents; /* of cards */
     size_t content_count, content_cap;
-    struct durable backup; /* commits 0: none was made yet */
+    struct durable backup; /* commits 0: there is none yet */
     int restores;
     int64_t restored_at, adopted;
 };
@@ -269,10 +272,10 @@ struct sim {
 uint64_t sim_random(struct sim *sim);
 int64_t sim_range(struct sim *sim, int64_t low, int64_t high); /* both included */
 bool sim_chance(struct sim *sim, double p);
-bool sim_lost(struct sim *sim); /* a message is, now */
+bool sim_lost(struct sim *sim); /* the next message is lost */
 int64_t sim_delay(struct sim *sim);
 struct item *sim_plan(struct sim *sim, int64_t at, item_fn run);
-bool sim_step(struct sim *sim); /* false: nothing is planned any more */
+bool sim_step(struct sim *sim); /* false: nothing is planned */
 struct core_now sim_clock(const struct sim *sim);
 void sim_fail(struct sim *sim, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void sim_say(const struct sim *sim, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -1,5 +1,5 @@
-/* Workers. A command just runs for its time. A native one joins, trains in step with its peers, writes and
- * commits snapshots, and obeys a stop by a last one. */
+/* Workers. A command runs for its time. A trainer joins, trains in step with its peers, writes and commits
+ * snapshots, and answers a stop with a last snapshot. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static void leave_job(struct sim *sim, struct item *item)
         proc_exit(sim, m, p, item->d > 128 ? 0 : (int)item->d, item->d > 128 ? (int)item->d - 128 : 0);
 }
 
-/* code as a shell has it: 128 + signal. */
+/* code: 128 + signal, as in a shell. */
 static void plan_exit(struct sim *sim, const struct machine *m, struct proc *p, int64_t after, int code)
 {
     p->leaving = true;
@@ -121,7 +121,7 @@ static void send_join(struct sim *sim, struct machine *m, struct proc *p)
     plan_worker(sim, m, p, sim_range(sim, RETRY_MS / 2, 4 * RETRY_MS), join_generation);
 }
 
-/* The reply never came, or said to ask again. */
+/* No reply came, or the reply says to call again. */
 static void join_generation(struct sim *sim, struct item *item)
 {
     struct proc *p;
@@ -165,7 +165,7 @@ static bool peers_alive(const struct sim *sim, const struct proc *me)
             here +=
                 p->state == PROC_RUNNING || (p->state == PROC_EXITED && p->ready && !p->code && !p->signal);
         }
-    /* records of ranks that ended well may be gone already */
+    /* records of ranks that succeeded may be gone already */
     for (size_t i = 0; i < sim->durable.r.spawn_count && here < me->world_size; i++) {
         const struct spawn_record *s = &sim->durable.r.spawns[i];
         if (s->job == me->job && s->generation == me->generation && s->exit_known && !s->code && !s->signal)

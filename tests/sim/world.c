@@ -31,7 +31,7 @@ bool sim_lost(struct sim *sim)
     return sim->faults && sim_chance(sim, sim->loss);
 }
 
-/* Mostly quick; now and then late enough to overtake and be overtaken. */
+/* Mostly short, and sometimes long enough for later messages to overtake. */
 int64_t sim_delay(struct sim *sim)
 {
     if (sim->faults && sim_chance(sim, 0.03))
