@@ -11,12 +11,22 @@
 #include "proto/rpc_server.h"
 
 /* A server with a few methods of ddp.v1 that misbehave on request, on a loop in a thread of its own.
- *   GetJob      job 1: replies, name = the peer's kind · 2: NOT_FOUND, "line\n100%" · 3: never answers · 4:
- * answers after some turns of the loop · 5: a reply that is not UTF-8 · 6: echoes the caller's identity in
- * `user` · 7: remaining ms in created_ms · 8: UNAVAILABLE the first two times, then replies WatchJob    job N
- * >= 0: N messages, job 1..N, then OK · -1: as many as the client takes · -2: one, then stays open · -3:
- * ABORTED after two CancelJob   a unary method that is not there Session     each heartbeat is acknowledged;
- * a hello is answered by a welcome; a goodbye fails the stream; half close ends it */
+ *
+ *   GetJob      job 1: replies, name = the peer's kind
+ *               job 2: NOT_FOUND, "line\n100%"
+ *               job 3: never answers
+ *               job 4: answers after some turns of the loop
+ *               job 5: a reply that is not UTF-8
+ *               job 6: echoes the caller's identity in `user`
+ *               job 7: remaining ms in created_ms
+ *               job 8: UNAVAILABLE the first two times, then replies
+ *   WatchJob    job N >= 0: N messages, job 1..N, then OK
+ *               job -1: as many messages as the client takes
+ *               job -2: one message, then the stream stays open
+ *               job -3: ABORTED after two messages
+ *   CancelJob   a unary method that is not implemented
+ *   Session     acknowledges each heartbeat, answers a hello with a welcome, fails the stream on a goodbye,
+ *               and ends it on half close */
 struct fixture_options {
     const char *unix_path; /* both may be given */
     const char *tcp;       /* "127.0.0.1:0" */
