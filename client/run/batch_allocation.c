@@ -11,10 +11,10 @@
 
 #define FIRST_PORT 10000
 #define PORTS 19000
-#define MOST (INT64_C(1) << 40) /* of anything that is counted here */
+#define MOST (INT64_C(1) << 40) /* the largest number that is accepted */
 #define NODEFILE_LIMIT (4 << 20)
 #define SLURM_LEAST_SPECIAL_STEP                                                                             \
-    0xfffffff0 /* batch, interactive and other steps that are no srun of the user */
+    0xfffffff0 /* from here on: batch, interactive and other steps that no srun started */
 
 struct source {
     char *const *environment;
@@ -22,7 +22,7 @@ struct source {
     struct err *e;
 };
 
-/* NULL where it is not set or empty. */
+/* The variable's value; NULL if it is unset or empty. */
 static const char *batch_variable(const struct source *s, const char *name)
 {
     size_t length = strlen(name);
@@ -32,7 +32,7 @@ static const char *batch_variable(const struct source *s, const char *name)
     return NULL;
 }
 
-/* A number of 0 or more; `otherwise` where the variable is not there. */
+/* The variable's value as a number of 0 or more; `otherwise` if it is unset. */
 static enum err_code batch_number(const struct source *s, const char *name, int64_t otherwise, int64_t *value)
 {
     const char *text = batch_variable(s, name);
@@ -43,7 +43,7 @@ static enum err_code batch_number(const struct source *s, const char *name, int6
     errno = 0;
     long long number = strtoll(text, &end, 10);
     if (!isdigit((unsigned char)*text) || *end || errno || number > MOST)
-        return err_set(s->e, ERR_INVALID_ARGUMENT, "%s=%.80s is no number", name, text);
+        return err_set(s->e, ERR_INVALID_ARGUMENT, "%s=%.80s is not a number", name, text);
     *value = number;
     return ERR_OK;
 }
@@ -59,7 +59,7 @@ static enum err_code batch_slurm_nodes(struct batch_allocation *a, const struct 
 {
     const char *list =
         batch_either(batch_variable(s, "SLURM_JOB_NODELIST"), batch_variable(s, "SLURM_NODELIST"));
-    if (a->launched)
+    if (a->launched) /* srun may use some of the job's nodes only */
         list = batch_either(batch_variable(s, "SLURM_STEP_NODELIST"), list);
     if (!list)
         return ERR_OK;
@@ -81,7 +81,8 @@ static enum err_code batch_slurm_tasks(struct batch_allocation *a, const struct 
     return ERR_OK;
 }
 
-/* A batch script is one process on the first node; a step, what srun starts, is a process for each task. */
+/* Slurm runs a batch script as one process on the first node. A step, which srun starts, has a process for each
+ * task. */
 static enum err_code batch_read_slurm(struct batch_allocation *a, const struct source *s)
 {
     const char *job = batch_either(batch_variable(s, "SLURM_JOB_ID"), batch_variable(s, "SLURM_JOBID"));
@@ -110,7 +111,7 @@ static bool batch_node_listed(char *const *list, const char *name)
     return false;
 }
 
-/* One line a slot, the first line of a node in the order of the nodes. */
+/* PBS_NODEFILE has a line for each slot. A node's first line gives its place among the nodes. */
 static enum err_code batch_pbs_nodes(struct batch_allocation *a, const struct source *s, const char *path)
 {
     CLEANUP(buf_release) struct buf text = {0};
@@ -133,14 +134,15 @@ static enum err_code batch_pbs_nodes(struct batch_allocation *a, const struct so
     return ERR_OK;
 }
 
-/* Host names may come with their domain on one side and without on the other. */
+/* One name may have the domain and the other not, so names are equal if one is the other up to its first dot. */
 static bool batch_same_host(const char *a, const char *b)
 {
     size_t m = strcspn(a, "."), n = strcspn(b, ".");
     return strcmp(a, b) == 0 || (m == n && strncmp(a, b, m) == 0 && (!a[m] || !b[n]));
 }
 
-/* By name where it is in the list: PBS_NODENUM of the first node may have been handed on through ssh. */
+/* This node's rank. If the list has this machine's name, that decides: a task that ssh started may have inherited
+ * PBS_NODENUM from the first node. */
 static enum err_code batch_pbs_rank(struct batch_allocation *a, const struct source *s)
 {
     for (size_t i = 0; a->nodes[i]; i++)
@@ -152,7 +154,7 @@ static enum err_code batch_pbs_rank(struct batch_allocation *a, const struct sou
     if (batch_number(s, name, -1, &a->node_rank) != ERR_OK)
         return s->e->code;
     if (a->node_rank >= a->node_count)
-        return err_set(s->e, ERR_INVALID_ARGUMENT, "%s=%lld, and PBS_NODEFILE names %lld nodes", name,
+        return err_set(s->e, ERR_INVALID_ARGUMENT, "%s=%lld, but PBS_NODEFILE names %lld nodes", name,
                        (long long)a->node_rank, (long long)a->node_count);
     return ERR_OK;
 }
@@ -165,6 +167,7 @@ static enum err_code batch_read_pbs(struct batch_allocation *a, const struct sou
     if (batch_pbs_nodes(a, s, batch_variable(s, "PBS_NODEFILE")) != ERR_OK ||
         batch_pbs_rank(a, s) != ERR_OK || batch_number(s, "PBS_TASKNUM", 1, &task) != ERR_OK)
         return s->e->code;
+    /* The batch script is task 1 on node 0; pbsdsh numbers its tasks from 2 on. */
     a->launched = task > 1 || a->node_rank > 0;
     a->local_tasks = a->node_count > 1 ? 0 : 1;
     return ERR_OK;
@@ -172,7 +175,7 @@ static enum err_code batch_read_pbs(struct batch_allocation *a, const struct sou
 
 /* ---- MPI launchers */
 
-/* The nodes of the batch system around, where there is one; the tasks are those of the launcher. */
+/* mpirun does not name the nodes. If it runs inside Slurm or PBS, their list is used. */
 static enum err_code batch_surrounding_nodes(struct batch_allocation *a, const struct source *s)
 {
     const char *file = batch_variable(s, "PBS_NODEFILE");
@@ -184,7 +187,7 @@ static enum err_code batch_surrounding_nodes(struct batch_allocation *a, const s
 struct mpi_names {
     enum batch_system kind;
     const char *rank, *size, *local_rank, *local_size;
-    const char *job[3]; /* the launcher's name for this start of it, if it has one */
+    const char *job[3]; /* variables that identify this run of mpirun, the best one first */
 };
 
 static const struct mpi_names mpis[] = {
@@ -202,7 +205,7 @@ static const struct mpi_names mpis[] = {
      {"HYDI_JOBID", "SLURM_JOB_ID", "PBS_JOBID"}},
 };
 
-/* Open MPI 4 tells every task where mpirun itself runs, on the first node as a rule:
+/* Open MPI 4 gives every task the address of mpirun itself, which runs on the first node as a rule:
  * "2140405760.0;tcp://192.0.2.2:56959;tcp6://..." */
 static char *batch_mpirun_address(const struct source *s)
 {
@@ -215,8 +218,8 @@ static char *batch_mpirun_address(const struct source *s)
     return length ? xasprintf("%.*s", (int)length, address) : NULL;
 }
 
-/* Which node a task is on is not said. With one task a node the rank is the node's; with several, the first
- * one's node comes first and the others by order of joining. */
+/* mpirun does not give a task its node's rank. With one task a node, the task's rank is the node's. With several,
+ * the node of rank 0 comes first, and the others follow by order of joining (-1). */
 static enum err_code batch_read_mpi(struct batch_allocation *a, const struct source *s,
                                     const struct mpi_names *names)
 {
@@ -232,7 +235,7 @@ static enum err_code batch_read_mpi(struct batch_allocation *a, const struct sou
         batch_surrounding_nodes(a, s) != ERR_OK)
         return s->e->code;
     if (a->local_tasks <= a->local_task || a->local_tasks > size)
-        return err_set(s->e, ERR_INVALID_ARGUMENT, "%s=%lld of %s=%lld and %s=%lld do not fit together",
+        return err_set(s->e, ERR_INVALID_ARGUMENT, "%s=%lld, %s=%lld and %s=%lld contradict each other",
                        names->local_rank, (long long)a->local_task, names->local_size,
                        (long long)a->local_tasks, names->size, (long long)size);
     for (size_t i = 0; i < ARRAY_LEN(names->job) && !job; i++)
@@ -250,7 +253,8 @@ static enum err_code batch_read_mpi(struct batch_allocation *a, const struct sou
 
 /* ---- */
 
-/* mpirun inside of Slurm or PBS leaves their variables in place: the innermost launcher counts. */
+/* mpirun inside Slurm or PBS leaves their variables in place, so mpirun's are looked at first: the innermost
+ * launcher decides. */
 static enum err_code batch_read_any(struct batch_allocation *a, const struct source *s)
 {
     for (size_t i = 0; i < ARRAY_LEN(mpis); i++)
@@ -294,7 +298,7 @@ const char *batch_system_name(enum batch_system kind)
     return names[kind];
 }
 
-/* Neighbours in number are neighbours in time: they get ports apart, and a job's steps too. */
+/* Jobs with neighbouring numbers often run at the same time, so the hash spreads them over the range. */
 int64_t batch_allocation_port(const struct batch_allocation *a)
 {
     uint64_t sum = 0;

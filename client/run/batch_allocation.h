@@ -7,9 +7,9 @@
 
 #include "base/err.h"
 
-/* Where a batch system or an MPI launcher has put this process: which nodes, which of them is this one, which
- * of its tasks on this node. Read from what is in the environment and nothing else (PBS names a file there);
- * no scontrol, no qstat. Any thread. */
+/* Where a batch system or an MPI launcher has placed this process: on which nodes, on which of them this process
+ * is, and which task of the node it is. All of it is read from the environment, and from PBS_NODEFILE, which the
+ * environment names; scontrol and qstat are not run. Any thread. */
 
 enum batch_system {
     BATCH_NONE,
@@ -22,29 +22,30 @@ enum batch_system {
 struct batch_allocation {
     enum batch_system kind;
     char *id;       /* as the system writes it: "1234", "1234.5" for a step of Slurm, "77.server" */
-    char **nodes;   /* names in the system's order; NULL: it does not say */
-    int64_t *slots; /* PBS: where in PBS_NODEFILE each node's lines begin; else NULL */
+    char **nodes;   /* names in the system's order; NULL: unknown */
+    int64_t *slots; /* PBS: the line of PBS_NODEFILE where each node begins; else NULL */
     int64_t node_count;
-    char *host;          /* name or address of the first node; NULL: nobody says */
-    int64_t node_rank;   /* -1: not known */
-    int64_t local_task;  /* of local_tasks on this node, where the system started several here; 0 of 1 else */
-    int64_t local_tasks; /* 0: more may be there, nobody knows how many (PBS) */
-    bool first;          /* the task whose node hosts what the others look for */
-    bool launched;       /* by srun, pbsdsh, mpirun: each node has its own; else the batch script itself */
-    int64_t restarts;    /* how often the batch system has queued this job again */
+    char *host;          /* name or address of the first node; NULL: unknown */
+    int64_t node_rank;   /* -1: unknown */
+    int64_t local_task;  /* this task's number on the node, from 0 */
+    int64_t local_tasks; /* number of tasks on the node, 1 as a rule; 0: unknown (PBS) */
+    bool first;          /* this task is the one whose node hosts the run */
+    bool launched; /* srun, pbsdsh or mpirun started a task on each node; false: this is the batch script */
+    int64_t restarts; /* how often the batch system has requeued this job */
 };
 
-/* environment: "NAME=value" texts, NULL-terminated. host: this machine's name, to find itself in
- * PBS_NODEFILE. kind is NONE and the rest empty outside of any. INVALID_ARGUMENT where a variable cannot be
- * read. */
+/* environment: "NAME=value" texts, NULL-terminated. host: this machine's name, which is looked up in
+ * PBS_NODEFILE. Outside of a batch system kind is NONE and the rest is empty. INVALID_ARGUMENT: a variable has an
+ * invalid value. */
 MUST_CHECK enum err_code batch_allocation_read(struct batch_allocation *a, char *const *environment,
                                                const char *host, struct err *e);
 void batch_allocation_release(struct batch_allocation *a); /* for CLEANUP too */
 
 const char *batch_system_name(enum batch_system kind); /* "Slurm", "PBS", "Open MPI", "MPI"; "" for none */
 
-/* A port for the allocation's own use, the same on all its nodes and likely another one for another job:
- * 10000 to 28999, clear of ephemeral ports and of ddp's own. */
+/* A port from 10000 to 28999 for the run's coordinator, derived from the allocation's id: all its nodes get the
+ * same port, and another job on the same nodes most likely gets another. The range is clear of ephemeral ports
+ * and of ddp's own ports. */
 int64_t batch_allocation_port(const struct batch_allocation *a);
 
 #endif

@@ -65,7 +65,7 @@ enum err_code batch_allocation_here(struct batch_allocation *a, struct err *e)
 
 void batch_task_enter(struct batch_task *b, struct run_request *r)
 {
-    /* of one node, where the script itself says so: another run beside it is no mate of it */
+    /* A batch script may run several jobs of one node side by side. They are separate runs, not tasks of one. */
     bool apart = !b->allocation.launched && r->nodes_max == 1;
     bool alone = r->standalone || r->node_rank >= 0 || apart;
     batch_task_fill(&b->allocation, r);
@@ -99,7 +99,8 @@ bool batch_task_resumes(const struct batch_task *b, const struct job_spec *spec)
     return b->allocation.restarts > 0 && spec->kind == JOB_TRAIN && spec->train.resume == RESUME_AUTO;
 }
 
-/* The same for all tasks of a node. Nodes of one machine (containers, tests) may share its names. */
+/* A name that all tasks of a node share. The node's rank is part of it where it is known, since several nodes may
+ * be containers of one machine and share its abstract sockets. */
 static char *batch_task_mates_name(const struct batch_allocation *a)
 {
     CLEANUP(free_text) char *id = batch_task_run_id(a);
@@ -112,12 +113,13 @@ enum err_code batch_task_lead(struct batch_task *b, bool *leads, int *code, stru
     const struct batch_allocation *a = &b->allocation;
     bool counted = a->local_tasks > 0;
     *leads = true;
-    if (a->kind == BATCH_NONE || a->local_tasks == 1)
+    if (a->kind == BATCH_NONE || a->local_tasks == 1) /* there is nobody to share the node with */
         return ERR_OK;
     CLEANUP(free_text) char *name = batch_task_mates_name(a);
     if (a->local_task == 0) {
         if (taskmates_lead(&b->mates, name, counted ? a->local_tasks - 1 : -1, e) == ERR_OK)
             return ERR_OK;
+        /* PBS numbers no local tasks: all of them are task 0, the first one leads and the others follow. */
         if (counted || e->code != ERR_FAILED_PRECONDITION)
             return e->code;
     }

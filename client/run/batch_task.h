@@ -5,31 +5,32 @@
 #include "client/run/run_request.h"
 #include "client/run/taskmates.h"
 
-/* `ddpctl run` inside of a batch system: what the allocation says goes where nobody else said anything, and
- * of several tasks on a node one runs. Who says --standalone, or --node-rank for each task, is taken at his
- * word. */
+/* `ddpctl run` as a task of a batch system. The allocation fills what flags and PET_* left open. If the batch
+ * system started several tasks on a node, one of them runs the job and the others wait for it. --standalone, and
+ * --node-rank for each task, override the batch system. */
 
 struct batch_task {
-    struct batch_allocation allocation; /* read first, by batch_allocation_here */
-    struct taskmates mates;             /* .fd = -1 before */
+    struct batch_allocation allocation; /* read by batch_allocation_here, before the other calls */
+    struct taskmates mates;             /* the caller sets .fd to -1 */
 };
 
-/* Of this process's environment and host name. */
+/* Reads the allocation from this process's environment and host name. */
 MUST_CHECK enum err_code batch_allocation_here(struct batch_allocation *a, struct err *e);
-/* *l is what flags and PET_* left open. */
+/* Fills what flags and PET_* left open in the request. */
 void batch_task_enter(struct batch_task *b, struct run_request *r);
 void batch_task_release(struct batch_task *b); /* for CLEANUP too */
 
-/* What an allocation fills in. Pure: batch_task_enter calls it. */
+/* The part of batch_task_enter that only depends on its arguments. */
 void batch_task_fill(const struct batch_allocation *a, struct run_request *r);
-/* SIGUSR1, the warning before the end as in #SBATCH --signal=USR1@60, goes to all processes: it stops a train
- * job; a command gets it as well, and what it makes of it counts. */
+/* Decides on SIGUSR1, with which batch systems warn of the time limit (#SBATCH --signal=USR1@60) and which all
+ * processes get. It stops a train job, which writes a snapshot. A command gets the signal itself and handles it,
+ * so ddpctl ignores it. */
 void batch_task_signals(const struct batch_task *b, enum job_kind kind, struct run_request *r);
-/* True where a train job goes on from what an earlier run of this same batch job has committed. */
+/* True if the train job continues from the snapshots of an earlier run of the same batch job. */
 bool batch_task_resumes(const struct batch_task *b, const struct job_spec *spec);
 
-/* True: this task runs, and batch_task_end hands on its code. False: it has waited for the one that ran, *code is
- * what that one ended with. */
+/* *leads is true: this task runs the job, and batch_task_end passes its exit code to the others. *leads is false:
+ * this task has waited for the one that ran the job, and *code is that one's exit code. */
 MUST_CHECK enum err_code batch_task_lead(struct batch_task *b, bool *leads, int *code, struct err *e);
 void batch_task_end(struct batch_task *b, int code);
 

@@ -53,7 +53,7 @@ static bool address_is_own(const struct sockaddr *address)
     return own;
 }
 
-/* Whole, or as far as its first dot. */
+/* This machine's host name, in full or up to its first dot. */
 static bool host_is_own_name(const char *host)
 {
     char name[HOST_NAME_MAX + 1] = "";
@@ -81,7 +81,7 @@ static char *address_numeric_text(const struct addrinfo *a)
     return xstrdup(host);
 }
 
-/* "[::]" takes IPv4 too, where the machine has IPv6 at all. */
+/* "[::]" also accepts IPv4 connections, but machines without IPv6 cannot bind it. */
 static const char *endpoint_every_address(void)
 {
     const struct sockaddr_in6 any = {.sin6_family = AF_INET6};
@@ -89,8 +89,8 @@ static const char *endpoint_every_address(void)
     return fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof(any)) == 0 ? "::" : "0.0.0.0";
 }
 
-/* A name may stand for 127.0.1.1 here and for another address elsewhere: then every address is bound, and
- * none is known that the others reach. */
+/* Decides what to bind. A name may resolve to 127.0.1.1 on this machine and to another address elsewhere (Debian's
+ * /etc/hosts). So for a name all addresses are bound, and a loopback address is not given to peers. */
 static void endpoint_settle(struct endpoint *out, const char *host, int64_t port,
                             const struct addrinfo *found)
 {
@@ -130,7 +130,7 @@ void endpoint_release(struct endpoint *endpoint)
     *endpoint = (struct endpoint){0};
 }
 
-/* The addresses of "host:port" or "[v6]:port", which we have written ourselves; NULL: none. */
+/* The addresses of "host:port" or "[v6]:port", as endpoint_join_text writes them; NULL: there are none. */
 static struct addrinfo *endpoint_resolve(const char *text)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};

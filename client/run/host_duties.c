@@ -7,9 +7,9 @@
 #include "base/mem.h"
 #include "client/cmd/output.h"
 
-#define QUEUE_MS 60000 /* all are here and it has not started: it never will, the nodes are its own */
+#define QUEUE_MS 60000 /* nobody else uses these nodes, so a job that has not started by then never will */
 
-/* For all hosts: the job has failed. */
+/* Cancels the job for all hosts, with an exit code that says that ddp failed. */
 static enum err_code host_duties_give_up(struct host_duties *d, char *why, struct err *e)
 {
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
@@ -21,7 +21,7 @@ static enum err_code host_duties_give_up(struct host_duties *d, char *why, struc
     return link_call(&d->session->link, "CancelJob", &request, &reply, 0, e);
 }
 
-/* A job that has lost nodes waits for others as long as it did at first. */
+/* A job that has lost nodes waits for others for the join timeout, as at the start. */
 static enum err_code host_duties_check_nodes(struct host_duties *d, int64_t now, struct err *e)
 {
     const struct run_request *r = d->session->request;
@@ -34,7 +34,7 @@ static enum err_code host_duties_check_nodes(struct host_duties *d, int64_t now,
     }
     if (!d->short_ms) {
         d->short_ms = now;
-        buf_printf(&line, "ddpctl: %zu of %lld nodes left, waits %lld s for another at %s\n",
+        buf_printf(&line, "ddpctl: %zu of %lld nodes left, waiting %lld s for another at %s\n",
                    d->member->status->n_nodes, (long long)r->nodes_min, (long long)r->join_timeout_ms / 1000,
                    d->address);
         stderr_put(&line);
@@ -44,11 +44,11 @@ static enum err_code host_duties_check_nodes(struct host_duties *d, int64_t now,
     buf_clear(&line);
     buf_printf(&line, "%zu of %lld nodes left (", d->member->status->n_nodes, (long long)r->nodes_min);
     run_membership_list(d->member, &line);
-    buf_printf(&line, "), no other came within %lld s", (long long)r->join_timeout_ms / 1000);
+    buf_printf(&line, "), no other joined within %lld s", (long long)r->join_timeout_ms / 1000);
     return host_duties_give_up(d, line.data, e);
 }
 
-/* There are enough; whether it can start on them, or go on, is the coordinator's to say. */
+/* There are enough nodes. The coordinator decides whether the job can start on them, and its reason is printed. */
 static enum err_code host_duties_check_placed(struct host_duties *d, int64_t now, struct err *e)
 {
     struct run_session *s = d->session;

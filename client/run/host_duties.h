@@ -4,17 +4,18 @@
 #include "client/run/run_membership.h"
 #include "client/run/run_session.h"
 
-/* What the host of a run over several hosts looks after while the job runs: that there are the nodes it
- * needs, and that they are such as it can go on with. It says what is waited for, and gives the job up for
- * all hosts when that does not come: other nodes within the join timeout, a first start within a minute. */
+/* What the hosting machine of a run does while the job runs: it checks that the job has enough nodes, and that it
+ * can start on them. It prints what the job waits for. It cancels the job for all hosts if lost nodes are not
+ * replaced within the join timeout, or if the job does not start within a minute. One thread. */
 struct host_duties {
-    struct run_session *session;         /* borrowed, as the others */
-    const struct run_membership *member; /* who is here */
-    const char *address;                 /* where others may come to */
-    int64_t short_ms; /* since when there have been too few for the job to go on, 0: there are enough */
-    bool gave_up;
+    struct run_session *session;         /* borrowed, like the other pointers */
+    const struct run_membership *member; /* the nodes that are here */
+    const char *address;                 /* where other nodes may join, for messages */
+    int64_t short_ms;                    /* since when there have been too few nodes, 0: there are enough */
+    bool gave_up;                        /* the cancel was sent */
 };
 
+/* One turn, called often. */
 MUST_CHECK enum err_code host_duties_turn(struct host_duties *d, struct err *e);
 
 #endif

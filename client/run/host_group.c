@@ -18,27 +18,30 @@
 #include "client/run/run_session.h"
 #include "client/run/run_token.h"
 
-/* Several hosts without daemons.
+/* A run over several hosts, without daemons.
  *
- * Happy path: whoever owns the endpoint's address (or was told to host, or finds the port free there) starts
- * the run's coordinator, which serves that address by the token that all share. Every host joins the run
- * (JoinRun), that one by the unix socket, which opens it; each gets a name for its node and starts an agent
- * that dials the coordinator. When all nodes are there, or the least number of them and the last call is
- * over, the host submits the job, and each stays with it as `run` on one machine does. At the end the host
- * waits until the others have learned it.
+ * Happy path: one machine hosts the run: the owner of the endpoint's address, or the one that is_host names. It
+ * starts the run's coordinator, which serves that address; all hosts share a token. Every host joins the run by
+ * the RPC JoinRun, the hosting machine over the unix socket, which opens the run for the others. The reply names
+ * the host's node, and the host starts an agent under this name, which connects to the coordinator. When all nodes
+ * have joined, or the minimum and no other one within the last call, the hosting machine submits the job. Each
+ * ddpctl then follows the job as `run` on one machine does. At the end the hosting machine waits until the others
+ * have learned of it.
  *
- * A host comes before there is a coordinator: it tries again until the join timeout. A host leaves: its
- * agent's goodbye, or its silence, ends the generation. The run's host dies: the others find its port closed,
- * or hear nothing for GONE_MS, and stop. ^C on any host cancels the job for all, with that host's name. */
+ * Failures:
+ * - A host starts before there is a coordinator: it tries again until the join timeout.
+ * - A host leaves: its agent's goodbye, or the node timeout, ends the generation.
+ * - The hosting machine dies: the others find its port closed, or hear nothing for GONE_MS, and stop.
+ * - ^C on any host cancels the job for all; the reason names that host. */
 
 #define TURN_MS 20
-#define SAY_MS 2000   /* then it is said what is waited for; */
-#define REMINDERS 10  /* and each such part of the join timeout, doubled each time: somebody was forgotten */
-#define PROBE_MS 2000 /* between looks at who listens there without answering, */
-#define STRANGER_MS 10000 /* and when that is nobody of ours */
-#define GONE_MS 10000     /* since the stream broke, by silence after 20 s: its coordinator is gone for us; */
-#define GONE_REFUSED_MS 1000 /* its machine answers, but nothing listens there */
-#define FAREWELL_MS 10000    /* for the others to learn the end */
+#define SAY_MS 2000       /* after this time the user is told what ddpctl waits for, */
+#define REMINDERS 10      /* and again after a tenth of the join timeout, then at twice the time each */
+#define PROBE_MS 2000     /* between checks whether something else listens at the endpoint */
+#define STRANGER_MS 10000 /* something that listens this long without answering is not a coordinator */
+#define GONE_MS 10000     /* without a stream, which breaks after 20 s of silence: the coordinator is gone; */
+#define GONE_REFUSED_MS 1000 /* or without one, and the port is closed */
+#define FAREWELL_MS 10000    /* for the others to learn of the end */
 
 struct host_group {
     const struct run_request *request;
@@ -46,20 +49,20 @@ struct host_group {
     const char *text;
     bool hosting, quiet;
     char *token; /* NULL: --insecure */
-    char *node;  /* ours in the run */
+    char *node;  /* this host's node in the run */
     char name[HOST_NAME_MAX + 1], digest[DIGEST_TEXT];
     struct endpoint endpoint;
     struct run_membership member;
     struct run_session session;
     int64_t started_ms, said_ms, probe_ms;
-    int64_t listens_ms; /* since when somebody has listened who is no coordinator, 0: nobody */
-    int64_t ready_ms;   /* since when the least number of nodes has been here, 0: they are not */
+    int64_t listens_ms; /* since when something that is not a coordinator has listened, 0: nothing does */
+    int64_t ready_ms;   /* since when the minimum of nodes has been here, 0: there are fewer */
     struct host_duties duties;
 };
 
 /* ---- before anything is started */
 
-/* As agents take it: letters, digits, '-', '_' and '.', up to the first dot. */
+/* The host name up to its first dot, in the characters that a node's name may have. */
 static void host_group_read_name(struct host_group *h)
 {
     if (gethostname(h->name, sizeof(h->name)) != 0 || !*h->name)
@@ -76,7 +79,7 @@ static enum err_code host_group_check_flags(const struct globals *globals, struc
 {
     if (globals->tls_ca || globals->tls_cert || globals->tls_key)
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "run meets by its token and has no TLS, start a cluster and say ddpctl submit");
+                       "ddpctl run has no TLS; to use TLS, start a cluster and use ddpctl submit");
     return ERR_OK;
 }
 
@@ -86,7 +89,7 @@ static int64_t machine_cores(void)
     return n > 0 ? n : 1;
 }
 
-/* How many workers this node has, 0: as the job says. */
+/* The number of workers of this node, 0: as the job says. */
 static int64_t host_group_own_procs(const struct job_spec *spec)
 {
     if (spec->procs == JOB_PROCS_NUMBER)
@@ -112,13 +115,13 @@ static void host_group_say_waiting(const struct host_group *h, bool first, int64
     CLEANUP(buf_release) struct buf line = {0};
     long long seconds = (first ? h->request->join_timeout_ms : waited) / 1000;
     if (!status && first)
-        buf_printf(&line, "ddpctl: waits for the run's host at %s, %lld s at most\n", h->endpoint.address,
+        buf_printf(&line, "ddpctl: waiting for the run's host at %s, %lld s at most\n", h->endpoint.address,
                    seconds);
     else if (!status)
-        buf_printf(&line, "ddpctl: nobody at %s after %lld s: did you forget to start it there?\n",
+        buf_printf(&line, "ddpctl: no answer from %s after %lld s: did you forget to start it there?\n",
                    h->endpoint.address, seconds);
     else if (first)
-        buf_printf(&line, "ddpctl: %zu of %lld node%s joined at %s, waits for the others %lld s at most\n",
+        buf_printf(&line, "ddpctl: %zu of %lld node%s joined at %s, waiting for the others %lld s at most\n",
                    status->n_nodes, (long long)h->request->nodes_min, plural_ending(h->request->nodes_min),
                    h->endpoint.address, seconds);
     else
@@ -145,11 +148,12 @@ static enum err_code host_group_start_coordinator(struct host_group *h, struct e
 {
     struct local_cluster *local = &h->session.local;
     bool wanted = h->request->is_host > 0 || (h->request->is_host < 0 && h->endpoint.own);
+    /* As in torchrun, a second ddpctl on the hosting machine joins the first. */
     if (!wanted || endpoint_taken(&h->endpoint))
-        return ERR_OK; /* as torchrun: whoever comes second on the same machine joins the first */
+        return ERR_OK;
     if (local_cluster_start_coordinator(local, h->endpoint.listen, h->token, e) == ERR_OK)
         h->hosting = true;
-    else if (!endpoint_taken(&h->endpoint))
+    else if (!endpoint_taken(&h->endpoint)) /* if it is taken now, another ddpctl was faster: join that one */
         return e->code;
     return ERR_OK;
 }
@@ -169,12 +173,13 @@ static enum err_code host_group_explain_refusal(const struct host_group *h, stru
     if (e->code != ERR_UNAUTHENTICATED)
         return e->code;
     return err_set(e, ERR_UNAUTHENTICATED,
-                   h->token ? "the run at %s has another token, it must be the same on each host"
-                            : "the run at %s has a token, give it here too and no --insecure",
+                   h->token ? "the run at %s has another token; it must be the same on each host"
+                            : "the run at %s has a token; give it here too, without --insecure",
                    h->endpoint.address);
 }
 
-/* Something listens there for long and does not answer as a coordinator does. */
+/* Fails when something has listened at the endpoint for STRANGER_MS without answering as a coordinator does: the
+ * port belongs to another program, and waiting will not help. */
 static enum err_code host_group_find_stranger(struct host_group *h, const struct err *cause, struct err *e)
 {
     int64_t now = clock_boot_ms();
@@ -186,8 +191,7 @@ static enum err_code host_group_find_stranger(struct host_group *h, const struct
     else if (!h->listens_ms)
         h->listens_ms = now;
     else if (now - h->listens_ms >= STRANGER_MS)
-        return err_set(e, ERR_UNAVAILABLE,
-                       "something listens at %s that is no run of ddpctl's, take another port (%.160s)",
+        return err_set(e, ERR_UNAVAILABLE, "another program listens at %s; take another port (%.160s)",
                        h->endpoint.address, cause->msg);
     return ERR_OK;
 }
@@ -235,7 +239,7 @@ static enum err_code host_group_join(struct host_group *h, struct err *e)
     }
     h->node = xstrdup(h->member.status->node);
     h->session.node = h->node;
-    h->member.request.host = h->node; /* should it join anew */
+    h->member.request.host = h->node; /* to get the same name if the stream breaks and it joins again */
     return ERR_OK;
 }
 
@@ -266,6 +270,7 @@ static enum err_code host_group_check_coordinator(struct host_group *h, int64_t 
         *e = cause;
         return e->code;
     }
+    /* The hosting machine notices the end of its coordinator as the end of a child. */
     if (h->hosting || away < GONE_REFUSED_MS || (away < GONE_MS && !endpoint_gone(&h->endpoint, now)))
         return ERR_OK;
     return err_set(e, ERR_UNAVAILABLE, "run '%.80s' is over: its host, %s at %s, is gone", h->request->id,
@@ -278,7 +283,8 @@ static void host_group_warn_difference(const struct host_group *h)
     CLEANUP(buf_release) struct buf line = {0};
     if (strcmp(status->job_digest, h->digest) == 0)
         return;
-    buf_printf(&line, "ddpctl: warning: the job here is not as on %s, whose counts\n", status->host);
+    buf_printf(&line, "ddpctl: warning: the job here differs from the job on %s, which is used\n",
+               status->host);
     stderr_put(&line);
 }
 
@@ -294,11 +300,12 @@ static enum err_code host_group_too_few(const struct host_group *h, struct err *
                    names.len ? names.data : "", names.len ? ")" : "", host_group_forgotten(h));
 }
 
-/* All that may come are here, or enough of them and the last call is over. */
+/* *out: the maximum of nodes has joined, or the minimum and the last call is over. DEADLINE_EXCEEDED: too few have
+ * joined within the join timeout. */
 static enum err_code host_group_complete(struct host_group *h, bool *out, struct err *e)
 {
     int64_t now = clock_boot_ms(), here = (int64_t)h->member.status->n_nodes;
-    if (here < h->request->nodes_min) {
+    if (here < h->request->nodes_min) { /* the last call starts again when there are enough */
         h->ready_ms = 0;
         *out = false;
         return now - h->started_ms < h->request->join_timeout_ms ? ERR_OK : host_group_too_few(h, e);
@@ -309,7 +316,7 @@ static enum err_code host_group_complete(struct host_group *h, bool *out, struct
     return ERR_OK;
 }
 
-/* Until there is a job; the run's host makes it. */
+/* Waits until there is a job, which the hosting machine submits. */
 static enum err_code host_group_wait_job(struct host_group *h, struct err *e)
 {
     struct submission submission = {.text = h->text};
@@ -357,7 +364,8 @@ static enum err_code host_group_run_job(struct host_group *h, struct err *e)
 
 /* ---- the end */
 
-/* Their agents go first, so one that is still there has yet to learn the end. */
+/* The hosting machine waits until the others have left, since its coordinator is how they learn of the end. A host
+ * whose node is still there has not learned of it. */
 static void host_group_wait_others(struct host_group *h)
 {
     int64_t deadline = clock_boot_ms() + FAREWELL_MS;
@@ -383,7 +391,7 @@ static int host_group_exit_code(struct host_group *h, enum err_code code, const 
     return h->session.exit_code;
 }
 
-/* Of what must be the same on each host: they have their own commands, and numbers of workers. */
+/* The digest of what must be the same on each host. Commands may differ, and so may the number of workers. */
 static void host_group_digest_job(struct host_group *h)
 {
     uint8_t digest[DIGEST_BYTES];
@@ -415,7 +423,8 @@ int host_group_run(const struct globals *globals, const struct run_request *requ
     int status = host_group_exit_code(&h, code, &e);
     host_group_wait_others(&h);
     if (!h.hosting)
-        local_cluster_end(&h.session.local); /* says goodbye while the coordinator waits for us */
+        local_cluster_end(
+            &h.session.local); /* the agent says goodbye while the coordinator waits for this host */
     run_membership_leave(&h.member);
     run_session_release(&h.session, status);
     endpoint_release(&h.endpoint);

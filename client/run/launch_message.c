@@ -40,7 +40,7 @@ enum err_code launch_message_parse(const char *text, struct launch_message *at, 
     const char *id = good ? strsep(&rest, ",") : NULL;
     const char *host = rest ? strsep(&rest, ",") : NULL;
     if (!id || !host || !rest)
-        return err_set(e, ERR_INVALID_ARGUMENT, "--launched '%s': only another ddpctl says this", text);
+        return err_set(e, ERR_INVALID_ARGUMENT, "--launched '%s': this option is for ddpctl itself", text);
     at->id = xstrdup(id);
     at->host = xstrdup(host);
     at->env = xstrdup(rest);
@@ -82,7 +82,7 @@ char *launch_message_pack(char *const *environment, size_t *size)
     return buf_steal(&all);
 }
 
-/* Until the empty text: more may never come on a lifeline. */
+/* Reads up to the empty text, byte by byte: nothing more comes on a lifeline, so a larger read could block. */
 static enum err_code environment_read(int fd, struct buf *all, struct err *e)
 {
     char byte;
@@ -106,7 +106,7 @@ static enum err_code environment_receive(int fd, struct err *e)
     for (size_t at = 0; at < all.len; at += strlen(all.data + at) + 1) {
         char *entry = all.data + at, *value = strchr(entry, '=');
         if (!value)
-            return err_set(e, ERR_INVALID_ARGUMENT, "the launcher of this run has sent no environment");
+            return err_set(e, ERR_INVALID_ARGUMENT, "the launcher of this run sent an invalid environment");
         *value = 0;
         setenv(entry, value + 1, 1);
         *value = '=';
@@ -114,14 +114,15 @@ static enum err_code environment_receive(int fd, struct err *e)
     return ERR_OK;
 }
 
-/* The kernel turns what happens on the descriptor into SIGTERM; nothing is ever sent, so it is the end. */
+/* Lets the kernel send SIGTERM when something happens on the descriptor. Nothing more is ever sent on it, so that
+ * can only be its end. */
 static void lifeline_follow(int fd)
 {
     struct pollfd now = {.fd = fd, .events = POLLIN};
     if (fcntl(fd, F_SETOWN, getpid()) != 0 || fcntl(fd, F_SETSIG, SIGTERM) != 0 ||
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC) != 0)
-        return; /* a file or a terminal: then without */
-    if (poll(&now, 1, 0) > 0)
+        return;               /* stdin is a file or a terminal: there is no lifeline */
+    if (poll(&now, 1, 0) > 0) /* it ended before O_ASYNC was set */
         raise(SIGTERM);
 }
 

@@ -23,6 +23,7 @@ static enum err_code launcher_choose_auto(const struct run_request *r, const str
                                           bool (*have)(const char *program), enum launcher *out,
                                           struct err *e)
 {
+    /* Torque's pbsdsh may not be installed, ssh always is. */
     if (a->kind == BATCH_SLURM)
         *out = LAUNCHER_SRUN;
     else if (a->kind == BATCH_PBS && have("pbsdsh"))
@@ -31,7 +32,7 @@ static enum err_code launcher_choose_auto(const struct run_request *r, const str
         *out = LAUNCHER_SSH;
     else
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "--launcher auto: this is no job of Slurm or PBS, say --hosts box1,box2");
+                       "--launcher auto: this is not a job of Slurm or PBS; give --hosts box1,box2");
     return ERR_OK;
 }
 
@@ -50,12 +51,12 @@ enum err_code launcher_choose(const struct run_request *r, const struct batch_al
     if (!name)
         return ERR_OK;
     if (r->standalone)
-        return err_set(e, ERR_INVALID_ARGUMENT, "--standalone is this machine alone, without --%s",
+        return err_set(e, ERR_INVALID_ARGUMENT, "--standalone runs on this machine only; leave out --%s",
                        r->hosts ? "hosts" : "launcher");
     if (a->kind != BATCH_NONE && a->launched && strcmp(name, "ssh") != 0)
-        return ERR_OK; /* this is one of those that were to be started */
+        return ERR_OK; /* the batch system has already started a ddpctl on each node, and this is one of them */
     if (r->node_rank >= 0)
-        return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank is for one host, --%s starts them all",
+        return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank is for one host, but --%s starts them all",
                        r->hosts ? "hosts" : "launcher");
     if (strcmp(name, "auto") == 0)
         return launcher_choose_auto(r, a, have, out, e);

@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "client/cmd/output.h"
 
-/* srun and mpirun are the batch system's own way: this process becomes them, so that signals and the exit
- * code are theirs. */
+/* srun and mpirun handle signals and exit codes as users of the batch system expect, so this process becomes the
+ * launcher instead of being its parent. */
 
 static void argv_add(char ***argv, const char *word)
 {
@@ -44,11 +44,11 @@ static void launcher_srun_arguments(const struct remote_launch *p, char ***argv)
     }
 }
 
-/* What `mpirun --version` says; its families take different options. */
+/* Open MPI's mpirun and Hydra's (MPICH, Intel MPI) take different options; `mpirun --version` tells them apart. */
 static bool launcher_is_open_mpi(void)
 {
     char said[4096];
-    FILE *pipe = popen("mpirun --version 2>&1", "r"); /* a fixed text: nothing of the user's is in it */
+    FILE *pipe = popen("mpirun --version 2>&1", "r"); /* a constant: the shell sees no text of the user */
     size_t length = pipe ? fread(said, 1, sizeof(said) - 1, pipe) : 0;
     said[length] = 0;
     if (pipe)
@@ -87,7 +87,7 @@ static void launcher_hydra_arguments(const struct remote_launch *p, char ***argv
     }
 }
 
-/* Each finds its place by what the launcher sets. */
+/* The tasks have rank -1: each finds its place in the variables that the launcher sets. */
 static char **launcher_exec_arguments(const struct remote_launch *p)
 {
     char **argv = NULL;

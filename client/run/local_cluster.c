@@ -26,16 +26,17 @@
 #define PREFIX "ddp-run-"
 #define LIFELINE_FD 3
 #define START_MS 20000
-#define STOP_MS 10000 /* then SIGKILL; the supervisor's own grace is cut short by the closed lifeline */
+#define STOP_MS 10000 /* then SIGKILL; the closed lifeline shortens the supervisor's grace */
 
-/* A unix socket's path has room for 107 bytes. */
+/* $TMPDIR, unless it is so long that the path of a unix socket below it would exceed 107 bytes. */
 static const char *local_cluster_temporary_dir(void)
 {
     const char *dir = getenv("TMPDIR");
     return dir && dir[0] == '/' && strlen(dir) < 50 ? dir : "/tmp";
 }
 
-/* Directories of runs that were killed: nobody holds their lock. Kept logs have no lock file. */
+/* Removes the directories of runs that were killed. Nobody holds the lock of such a directory, and a directory
+ * of logs that are kept has no lock file. */
 static void local_cluster_sweep(const char *tmp)
 {
     DIR *dir = opendir(tmp);
@@ -57,8 +58,8 @@ static void local_cluster_sweep(const char *tmp)
         closedir(dir);
 }
 
-/* Where the workers' logs go that the user wants kept: the job of a private cluster is number 1 each time, so
- * a directory that holds a run already gets run-2, run-3 and so on beside it. */
+/* Claims a place for the logs below log_dir. The job of a private cluster is always number 1, so if log_dir holds
+ * a run already, this one uses log_dir/run-2, run-3 and so on. */
 static enum err_code local_cluster_claim_logs(struct local_cluster *l, const char *log_dir, struct err *e)
 {
     CLEANUP(free_text) char *here = getcwd(NULL, 0);
@@ -96,7 +97,7 @@ static enum err_code local_cluster_make_dir(struct local_cluster *l, const char 
     return file_mkdirs(l->logs, 0777, e);
 }
 
-/* The child gets the lifeline as descriptor 3, nothing on stdin, its words in a file. */
+/* The child gets the lifeline as descriptor 3 and /dev/null as stdin, and its output goes to a log file. */
 static enum err_code daemon_spawn(const struct local_cluster *l, int lifeline, const char *name,
                                   char *const *argv, pid_t *pid, struct err *e)
 {
@@ -112,6 +113,7 @@ static enum err_code daemon_spawn(const struct local_cluster *l, int lifeline, c
     posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     posix_spawn_file_actions_adddup2(&actions, 1, 2);
     posix_spawn_file_actions_adddup2(&actions, lifeline, LIFELINE_FD);
+    /* ddpctl ignores SIGPIPE and catches the others; the child must not inherit that */
     sigemptyset(&none);
     sigemptyset(&defaults);
     sigaddset(&defaults, SIGPIPE);
@@ -131,7 +133,7 @@ static enum err_code daemon_spawn(const struct local_cluster *l, int lifeline, c
 
 #define MOST_ARGUMENTS 32
 
-/* argv of constant texts and NULL; what is borrowed stays so: posix_spawn writes nowhere. */
+/* An argv of borrowed texts. The const is cast away: posix_spawn does not write to them. */
 struct words {
     char *list[MOST_ARGUMENTS];
     size_t count;
@@ -143,7 +145,7 @@ static void words_add(struct words *w, const char *word)
     w->list[w->count++] = (char *)(uintptr_t)word;
 }
 
-/* Nothing where the value is NULL. */
+/* Adds nothing if the value is NULL. */
 static void words_add_option(struct words *w, const char *name, const char *value)
 {
     if (!value)
@@ -202,7 +204,7 @@ enum err_code local_cluster_start_agent(struct local_cluster *l, const struct lo
     words_add_option(&w, "--workdir", a->workdir);
     if (a->coordinator && !a->token)
         words_add(&w, "--insecure");
-    if (user && geteuid() == 0) /* whoever typed it is meant */
+    if (user && geteuid() == 0) /* an agent of root wants to know as whom jobs run: as the caller */
         words_add_option(&w, "--user", user->pw_name);
     char **argv = strv_dup(w.list);
     if (a->command)
@@ -221,7 +223,7 @@ static void daemon_last_lines(const struct local_cluster *l, const char *name, c
     CLEANUP(buf_release) struct buf text = {0};
     struct err ignored;
     if (file_read(path, 1 << 20, &text, &ignored) != ERR_OK || !text.len) {
-        snprintf(out, size, "it said nothing");
+        snprintf(out, size, "its log is empty");
         return;
     }
     const char *from = text.len > size - 1 ? text.data + text.len - (size - 1) : text.data;
@@ -286,7 +288,7 @@ enum err_code local_cluster_open(struct local_cluster *l, const char *log_dir, s
         return err_sys(e, errno, "pipe");
     l->theirs = ends[0];
     l->lifeline = ends[1];
-    if (l->theirs == LIFELINE_FD) { /* dup2 onto itself would keep close-on-exec */
+    if (l->theirs == LIFELINE_FD) { /* dup2 onto the same number would keep close-on-exec */
         int moved = fcntl(l->theirs, F_DUPFD_CLOEXEC, LIFELINE_FD + 1);
         close(l->theirs);
         l->theirs = moved;
@@ -298,7 +300,7 @@ enum err_code local_cluster_start(struct local_cluster *l, int64_t slots, const 
 {
     const struct local_cluster_agent agent = {.slots = slots};
     if (local_cluster_open(l, log_dir, e) != ERR_OK || daemon_start_coordinator(l, NULL, NULL, e) != ERR_OK ||
-        local_cluster_start_agent(l, &agent, e) != ERR_OK) /* it waits for the other one's socket */
+        local_cluster_start_agent(l, &agent, e) != ERR_OK) /* the agent waits for the coordinator's socket */
         return e->code;
     return local_cluster_wait_socket(l, e);
 }
@@ -328,20 +330,20 @@ static void daemon_reap(pid_t pid, int64_t deadline_ms)
         close(fd);
 }
 
-/* All but the workers' logs, where those are kept; kept elsewhere, nothing stays. */
+/* Removes the directory, or everything in it but the workers' logs. */
 static void local_cluster_remove_files(struct local_cluster *l, bool keep_logs)
 {
     static const char *const parts[] = {"coordinator",   "agent", "ddp-coordinator.log",
                                         "ddp-agent.log", "token", "lock"};
     struct err ignored;
     if (!keep_logs && file_remove_tree(l->dir, &ignored) == ERR_OK)
-        return; /* what could not be removed, the next run sweeps */
+        return; /* if this failed, the next run's sweep removes the rest */
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         CLEANUP(free_text) char *path = paths_join(l->dir, parts[i]);
         if (unlink(path) != 0 && file_remove_tree(path, &ignored) != ERR_OK)
             return;
     }
-    rmdir(l->dir); /* unless the logs are in it */
+    rmdir(l->dir); /* fails if the logs are in it */
 }
 
 void local_cluster_end(struct local_cluster *l)
@@ -359,7 +361,7 @@ void local_cluster_stop(struct local_cluster *l, bool keep_logs)
     local_cluster_end(l);
     if (l->logs) {
         CLEANUP(free_text) char *job = paths_join(l->logs, "1");
-        rmdir(job); /* claimed, and nothing came */
+        rmdir(job); /* fails unless it was claimed and no worker wrote a log */
     }
     if (l->dir)
         local_cluster_remove_files(l, keep_logs);

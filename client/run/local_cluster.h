@@ -5,15 +5,15 @@
 
 #include "client/connect.h"
 
-/* A private cluster for one `ddpctl run`, or this machine's part of one: a coordinator and an agent as child
- * processes in a directory of their own. Both hold the read end of a lifeline pipe and end, with all they
- * started, when this process is gone, however it went. They are in process groups of their own, so that ^C
- * reaches ddpctl alone. */
+/* A private cluster for one `ddpctl run`, or this machine's part of it: a coordinator and an agent as child
+ * processes, in a directory of their own. Both hold the read end of a lifeline pipe. When this process dies, in
+ * whatever way, they end, and so does everything they started. They are in process groups of their own, so that
+ * ^C reaches only ddpctl. One thread. */
 struct local_cluster {
     char *dir;          /* <tmp>/ddp-run-XXXXXX: coordinator/, agent/, logs/, *.log, lock */
-    char *logs;         /* of the workers */
-    int lock, lifeline; /* -1: not open */
-    int theirs;         /* the lifeline's other end, for the children */
+    char *logs;         /* directory of the workers' logs */
+    int lock, lifeline; /* -1: not open; the lock is held while the directory is in use */
+    int theirs;         /* the children's end of the lifeline */
     pid_t coordinator, agent;
 };
 #define LOCAL_CLUSTER_INIT                                                                                   \
@@ -21,33 +21,35 @@ struct local_cluster {
         .lock = -1, .lifeline = -1, .theirs = -1                                                             \
     }
 
-/* What the agent is told. Texts are borrowed; NULL: its own default. */
+/* How the agent is started. Texts are borrowed; NULL: the agent's default. */
 struct local_cluster_agent {
     int64_t slots;           /* CPU slots that it offers */
-    const char *coordinator; /* "host:port" elsewhere; NULL: the one beside it, by its unix socket */
-    const char *token;       /* for the one elsewhere; NULL: none, --insecure */
+    const char *coordinator; /* "host:port" of another machine's; NULL: the local one, by its unix socket */
+    const char *token;       /* for the other machine's coordinator; NULL: --insecure */
     const char *node, *address;
-    const char *workdir;  /* of every command */
-    char *const *command; /* what command jobs run here */
+    const char *workdir;  /* of commands, instead of the job's */
+    char *const *command; /* that command jobs run here, instead of the job's */
 };
 
-/* All three steps, for a job of this machine alone; the two start at once. log_dir NULL: in the directory. */
+/* Opens the cluster and starts both daemons at once, for a job of this machine only. log_dir NULL: logs go below
+ * the directory. */
 MUST_CHECK enum err_code local_cluster_start(struct local_cluster *local, int64_t slots, const char *log_dir,
                                              struct err *e);
-/* The directory and the lifeline. local_cluster_stop whatever the result. */
+/* Makes the directory and the lifeline. Call local_cluster_stop whatever the result. */
 MUST_CHECK enum err_code local_cluster_open(struct local_cluster *local, const char *log_dir, struct err *e);
-/* Serves its unix socket, and where listen is given that address, by the token (NULL: --insecure); both from
- * the moment this returns. UNAVAILABLE with the last words of its log when it does not start. */
+/* Starts the coordinator. It serves its unix socket and, if listen is not NULL, that address with the token (NULL:
+ * --insecure); both are open when this returns. UNAVAILABLE: it did not start; the message has the last lines of
+ * its log. */
 MUST_CHECK enum err_code local_cluster_start_coordinator(struct local_cluster *local, const char *listen,
                                                          const char *token, struct err *e);
 MUST_CHECK enum err_code local_cluster_start_agent(struct local_cluster *local,
                                                    const struct local_cluster_agent *agent, struct err *e);
 MUST_CHECK enum err_code local_cluster_link(const struct local_cluster *local, struct link *link,
                                             struct err *e);
-/* UNAVAILABLE with the last words of its log when one of the two has ended. */
+/* UNAVAILABLE: one of the daemons has ended; the message has the last lines of its log. */
 MUST_CHECK enum err_code local_cluster_check(struct local_cluster *local, struct err *e);
-void local_cluster_end(struct local_cluster *local); /* the processes alone */
-/* Ends both and removes the directory, or all but the workers' logs where keep_logs. */
+void local_cluster_end(struct local_cluster *local); /* ends the daemons; the directory stays */
+/* Ends the daemons and removes the directory; with keep_logs the workers' logs stay. */
 void local_cluster_stop(struct local_cluster *local, bool keep_logs);
 
 #endif

@@ -53,7 +53,7 @@ bool log_tail_read(struct log_tail *t, struct buf *out, struct buf *err)
         ssize_t n;
         if (f->fd < 0)
             log_tail_open_file(t, f);
-        /* at most 1 MiB of one rank before the others' turn */
+        /* at most 1 MiB of one file, so that a rank that writes much does not hold up the others */
         for (int rounds = 0;
              f->fd >= 0 && rounds < 16 && (n = cut_file_read(f->fd, data, sizeof(data), f->at, &f->at)) > 0;
              rounds++) {

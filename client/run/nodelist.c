@@ -17,7 +17,7 @@ struct expansion {
     char **nodes;
     size_t count, cap;
     const char *whole; /* for messages */
-    int brackets;      /* we are inside of */
+    int brackets;      /* depth of the recursion */
     struct err *e;
 };
 
@@ -38,7 +38,7 @@ static enum err_code nodelist_add(struct expansion *x, const struct buf *name)
     return ERR_OK;
 }
 
-/* A number and how many digits it was written with: 07 is 7, two wide. */
+/* A number and its width in digits: 07 is 7 with width 2. */
 static enum err_code nodelist_read_number(struct expansion *x, const char **at, long *value, int *width)
 {
     const char *from = *at;
@@ -47,14 +47,14 @@ static enum err_code nodelist_read_number(struct expansion *x, const char **at, 
             *value = *value * 10 + (**at - '0');
     *width = (int)(*at - from);
     if (*width == 0 || *width > MOST_DIGITS)
-        return nodelist_refuse(x, "no number where one belongs");
+        return nodelist_refuse(x, "a number is missing or too large");
     return ERR_OK;
 }
 
 static enum err_code nodelist_expand_name(struct expansion *x, struct buf *name, const char *text,
                                           const char *end);
 
-/* text: after "[". Each number of it between what comes before and all that `rest` expands to. */
+/* text: what follows "[". Adds each of its numbers to the name, and expands what follows the bracket. */
 static enum err_code nodelist_expand_bracket(struct expansion *x, struct buf *name, const char *text,
                                              const char *close, const char *end)
 {
@@ -71,7 +71,7 @@ static enum err_code nodelist_expand_bracket(struct expansion *x, struct buf *na
                 return x->e->code;
         }
         if (to < from || to - from >= MOST_NODES)
-            return nodelist_refuse(x, "a range that runs backwards or too far");
+            return nodelist_refuse(x, "a range is reversed or too long");
         for (long n = from; n <= to; n++) {
             buf_printf(name, "%0*ld", width, n);
             if (nodelist_expand_name(x, name, close + 1, end) != ERR_OK)
@@ -82,11 +82,11 @@ static enum err_code nodelist_expand_bracket(struct expansion *x, struct buf *na
         if (text == close)
             return ERR_OK;
         if (*text++ != ',')
-            return nodelist_refuse(x, "neither ',' nor '-' between numbers");
+            return nodelist_refuse(x, "expected ',' or '-' between numbers");
     }
 }
 
-/* Appends text up to its first bracket to the name, and goes on from there. */
+/* Appends the text up to its first bracket to the name, then expands the rest. */
 static enum err_code nodelist_expand_name(struct expansion *x, struct buf *name, const char *text,
                                           const char *end)
 {
@@ -104,7 +104,7 @@ static enum err_code nodelist_expand_name(struct expansion *x, struct buf *name,
     return code;
 }
 
-/* Where the name that begins at text ends: a comma outside of brackets. NULL: the brackets do not match. */
+/* The end of the name that begins at text: a comma outside of brackets. NULL: the brackets do not match. */
 static const char *nodelist_name_end(const char *text)
 {
     bool inside = false;

@@ -5,14 +5,15 @@
 
 #include "base/err.h"
 
-/* The short forms in which Slurm writes lists. Pure. */
+/* The compact notations in which Slurm writes lists. No input or output. */
 
-/* "box[1-3,07],gpu5" -> box1 box2 box3 box07 gpu5, in the order written; several brackets a name multiply,
- * the last fastest. A NULL-terminated list for strv_free. INVALID_ARGUMENT shows what could not be read. */
+/* "box[1-3,07],gpu5" gives box1 box2 box3 box07 gpu5, in the order written. Several brackets in a name give all
+ * combinations; the last bracket varies fastest. A NULL-terminated list for strv_free. INVALID_ARGUMENT: the
+ * message shows the text. */
 MUST_CHECK enum err_code nodelist_expand(const char *text, char ***nodes, struct err *e);
 
-/* What node number `node` has in "4(x2),1", tasks or CPUs a node: 4 for 0 and 1, 1 for 2; -1 where the list
- * is shorter or no such list. */
+/* The count of node number `node` in a list of tasks or CPUs per node: in "4(x2),1" 4 for nodes 0 and 1, and 1 for
+ * node 2. -1: the list is shorter, or invalid. */
 int64_t nodelist_count_at(const char *text, int64_t node);
 
 #endif

@@ -20,20 +20,25 @@
 #include "client/run/endpoint.h"
 #include "client/run/launch_message.h"
 
-/* A ddpctl for each host: here by itself, elsewhere by ssh or pbsdsh.
+/* One child for each host: a ddpctl on this host, an ssh or a pbsdsh for another host.
  *
- * Happy path: every child gets the environment by its stdin, which then stays open as its lifeline (pbsdsh
- * passes no stdin on: there a file of the user's alone tells it, removed at the end). They meet, run the job
- * and end with its code; the first one's is ours. ^C goes to the first, which hosts the run and stops the job
- * for all. A child that ends badly while others go on could not be started, or its host is lost; or the first
- * has ended and others have not: they are told to end by their lifelines, then killed. When this process
- * dies, the lifelines close. One without a lifeline (pbsdsh) ends with the run: its host, the first, is told,
- * and so has to be here. */
+ * Happy path: every child gets the environment through its stdin, which then stays open as its lifeline. They meet,
+ * run the job and exit with its exit code; that of the first is this process's too. ^C goes to the first, which
+ * hosts the run and stops the job for all.
+ *
+ * Failures:
+ * - A child fails while others go on: it could not be started, or its host is lost. The others may end by
+ *   themselves for a while (NOT_STARTED_MS, LOST_MS). Then their lifelines are closed, and after END_MS they are
+ *   killed. The same happens when the first has ended and others have not.
+ * - This process dies: the lifelines close.
+ *
+ * pbsdsh does not pass on stdin. There a file that only the user can read has the environment, and the child has no
+ * lifeline: it ends with the run, when the hosting ddpctl ends. So with pbsdsh the first host must be this one. */
 
 #define TURN_MS 100
-#define NOT_STARTED_MS 3000 /* after a launcher's own failure, */
-#define LOST_MS 30000       /* or another: how long the rest may still go on; */
-#define END_MS 60000        /* then told to end; after that, killed */
+#define NOT_STARTED_MS 3000 /* how long the others may go on after a child that could not be started, */
+#define LOST_MS 30000       /* and after one that failed in another way */
+#define END_MS 60000        /* from closing the lifelines to SIGKILL */
 
 struct child {
     pid_t pid;
@@ -45,15 +50,15 @@ struct child {
 struct children {
     const struct remote_launch *plan;
     struct child *list;
-    char *file;              /* pbsdsh: where the environment lies */
-    int stops;               /* ^C that were passed on */
-    int64_t end_ms, kill_ms; /* when the rest is told, and killed; 0: not decided */
-    bool broken;             /* a host fell out, the first was told to end: the exit code is ours */
+    char *file;              /* pbsdsh: the file with the environment */
+    int stops;               /* signals that were passed on */
+    int64_t end_ms, kill_ms; /* when the rest is told to end, and killed; 0: not decided */
+    bool broken;             /* the run was ended because a host failed: the exit code is 125 */
 };
 
 /* ---- starting */
 
-/* The same directory, the same program, the same arguments. */
+/* A shell command that runs the same program with the same arguments in the same directory. */
 static char *child_shell_line(char *const *command)
 {
     CLEANUP(free_text) char *here = getcwd(NULL, 0);
@@ -90,7 +95,7 @@ static int child_pidfd(pid_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
-/* In a process group of its own: ^C is for this process alone. */
+/* The child gets a process group of its own, so that ^C of the terminal reaches only this process. */
 static enum err_code child_spawn(struct child *c, char *const *argv, int input, struct err *e)
 {
     posix_spawn_file_actions_t actions;
@@ -116,7 +121,7 @@ static enum err_code child_spawn(struct child *c, char *const *argv, int input, 
     return ERR_OK;
 }
 
-/* Its first words; what cannot be sent any more, the end of the child tells. */
+/* An error is ignored here: the child has ended, and its exit status will show why. */
 static void child_send_environment(const struct children *all, int fd)
 {
     struct err ignored;
@@ -140,7 +145,7 @@ static enum err_code child_start(struct children *all, size_t rank, struct err *
         return err_set(
             e, ERR_FAILED_PRECONDITION,
             "pbsdsh passes on neither ^C nor the end of this process: start the run on %s, the first "
-            "of its hosts, or say --launcher ssh",
+            "host, or use --launcher ssh",
             p->hosts[0]);
     char **command = remote_launch_command(p, (int64_t)rank, by_file ? all->file : "-");
     char **argv = c->local ? strv_dup(command) : child_remote_arguments(p, rank, command);
@@ -170,7 +175,8 @@ static void child_report_end(const struct children *all, size_t rank, const char
     stderr_put(&line);
 }
 
-/* ssh's 255 and a shell's 126 and 127: nothing of ours ran there. */
+/* ssh exits with 255 if it fails itself, a shell with 126 or 127 if it cannot execute the program. No job exits
+ * with these codes before ddpctl has started there. */
 static bool child_never_started(const struct child *c)
 {
     return !c->local && (c->code == 255 || c->code == 126 || c->code == 127);
@@ -182,6 +188,8 @@ static void child_ended(struct children *all, size_t rank, int status)
     int64_t now = clock_boot_ms();
     c->ended = true;
     c->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    /* The run goes on without a host if it is elastic, and without one that succeeded. It does not go on without
+     * the first, which hosts it. */
     if (all->end_ms || (rank > 0 && (c->code == 0 || all->plan->elastic)))
         return;
     all->end_ms = now + (child_never_started(c) ? NOT_STARTED_MS : LOST_MS);
@@ -211,7 +219,7 @@ static void children_end_all(struct children *all, int kill_signal)
     }
 }
 
-/* Somebody fell out, and the rest did not end by itself. */
+/* Ends the rest of the children when their time is over. */
 static void children_give_up(struct children *all)
 {
     int64_t now = clock_boot_ms();
@@ -229,7 +237,9 @@ static void children_give_up(struct children *all)
     }
 }
 
-/* The first hosts the run and stops it for all; where it is not here, its lifeline tells it. */
+/* Passes signals on. The first ^C goes to the first child, which hosts the run and stops the job for all; if that
+ * runs on another host, its lifeline is closed instead, which raises SIGTERM there. The second goes to all
+ * children, the third kills them. */
 static void children_obey(struct children *all)
 {
     struct child *first = &all->list[0];
@@ -261,7 +271,8 @@ static void children_wait(struct children *all)
     free(fds);
 }
 
-/* The job's own code is every host's; the first one's comes without ssh between. */
+/* Every child exits with the job's exit code. The first child's is preferred: it runs here, and no ssh has changed
+ * its code. */
 static int children_exit_code(const struct children *all)
 {
     if (interrupts())
@@ -278,7 +289,7 @@ static int children_exit_code(const struct children *all)
 
 /* ---- */
 
-/* In the user's home, which the nodes of a PBS cluster share. */
+/* pbsdsh: writes the environment to a file in the user's home, which the nodes of a PBS cluster share. */
 static enum err_code children_write_file(struct children *all, struct err *e)
 {
     const char *home = getenv("HOME");

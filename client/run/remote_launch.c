@@ -20,7 +20,7 @@
 #define SSH_PORT_FIRST 10000
 #define SSH_PORTS 19000
 
-/* Of "user@box2", box2. */
+/* "box2" of "user@box2". */
 static const char *remote_host_name(const char *host)
 {
     const char *at = strrchr(host, '@');
@@ -36,15 +36,17 @@ static enum err_code remote_launch_plan_hosts(struct remote_launch *p, const str
     p->elastic = r->nodes_min && r->nodes_min < p->count;
     for (char **host = p->hosts; host && *host; host++)
         if (!*remote_host_name(*host) || **host == '-' || strpbrk(*host, ", \t\n"))
-            return err_set(e, ERR_INVALID_ARGUMENT, "--hosts: '%s' is no name of a host", *host);
+            return err_set(e, ERR_INVALID_ARGUMENT, "--hosts: '%s' is not a host name", *host);
     if (p->count > 1 && (strcasecmp(p->meet, "localhost") == 0 || strncmp(p->meet, "127.", 4) == 0 ||
                          strcmp(p->meet, "::1") == 0))
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "--hosts: '%s' is another machine on each host, give this one's name", p->meet);
+                       "--hosts: '%s' is a different machine on each host; give this machine's name",
+                       p->meet);
     if (!p->count)
-        return err_set(e, ERR_INVALID_ARGUMENT, "how many nodes? say --hosts box1,box2 or --nodes 2");
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "the number of nodes is missing: give --hosts box1,box2 or --nodes 2");
     if (r->hosts && r->nodes_max && r->nodes_max != p->count)
-        return err_set(e, ERR_INVALID_ARGUMENT, "--hosts names %lld hosts and --nodes says %lld",
+        return err_set(e, ERR_INVALID_ARGUMENT, "--hosts names %lld hosts, but --nodes is %lld",
                        (long long)p->count, (long long)r->nodes_max);
     if (!r->hosts && p->hosts && r->nodes_max && r->nodes_max < p->count) { /* some of the allocation */
         for (size_t i = (size_t)r->nodes_max; p->hosts[i]; i++)
@@ -53,13 +55,14 @@ static enum err_code remote_launch_plan_hosts(struct remote_launch *p, const str
         p->count = r->nodes_max;
     }
     if (!p->hosts && (p->launcher == LAUNCHER_SSH || p->launcher == LAUNCHER_PBSDSH))
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s starts what on which hosts? say --hosts box1,box2",
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "--launcher %s needs the names of the hosts: give --hosts box1,box2",
                        p->launcher == LAUNCHER_SSH ? "ssh" : "pbsdsh");
     return ERR_OK;
 }
 
-/* Without an allocation nothing gives the run a number of its own. An id that was typed the others read by
- * themselves. */
+/* Chooses the run's id and port. Both come from the allocation's id if there is one, and are random otherwise, so
+ * that runs do not meet by accident. An id that the user typed is among the arguments, so it is not sent. */
 static void remote_launch_plan_meeting(struct remote_launch *p, const struct run_request *r,
                                        const struct batch_allocation *a)
 {
@@ -69,7 +72,7 @@ static void remote_launch_plan_meeting(struct remote_launch *p, const struct run
     p->port = r->port ? r->port : a->id ? batch_allocation_port(a) : SSH_PORT_FIRST + random % SSH_PORTS;
 }
 
-/* The user's token, else one for this run alone. */
+/* The user's token, or a new one for this run. */
 static enum err_code remote_launch_plan_token(struct remote_launch *p, const struct globals *globals,
                                               struct err *e)
 {
@@ -87,7 +90,7 @@ static enum err_code remote_launch_plan_token(struct remote_launch *p, const str
     return ERR_OK;
 }
 
-/* What submit would carry, and what stands for flags. */
+/* The variables that `ddpctl submit` would send, and PET_*, which stand for flags. */
 static enum err_code remote_launch_plan_environment(struct remote_launch *p, struct err *e)
 {
     static char pet[] = "PET_*", threads[] = "OMP_NUM_THREADS";
@@ -128,14 +131,14 @@ char **remote_launch_command(const struct remote_launch *p, int64_t rank, const 
     argv = strv_append(argv, "--launched");
     argv = strv_append(argv, place);
     argv = strv_append(
-        argv, "--terminal"); /* ours: the launcher's pipes, or its own terminals, say nothing of it */
+        argv, "--terminal"); /* which of this process's streams are terminals; the launcher hides that */
     argv = strv_append(argv, terminal);
     for (char *const *argument = p->argv; *argument; argument++)
         argv = strv_append(argv, *argument);
     return argv;
 }
 
-/* pbsdsh goes by lines of PBS_NODEFILE: each host's first one. */
+/* pbsdsh counts lines of PBS_NODEFILE: a host is known by its first line. */
 static enum err_code remote_launch_plan_slots(struct remote_launch *p, const struct batch_allocation *a,
                                               struct err *e)
 {
@@ -147,7 +150,7 @@ static enum err_code remote_launch_plan_slots(struct remote_launch *p, const str
             at++;
         if (at == named)
             return err_set(e, ERR_INVALID_ARGUMENT,
-                           "pbsdsh starts nothing on %s: PBS_NODEFILE does not name it", p->hosts[i]);
+                           "pbsdsh cannot start anything on %s: PBS_NODEFILE does not name it", p->hosts[i]);
         p->slots[i] = a->slots ? a->slots[at] : at;
     }
     return ERR_OK;
@@ -170,7 +173,7 @@ int remote_launch_run(enum launcher launcher, const struct globals *globals, con
         return remote_launch_report_failure(&e);
     remote_launch_plan_meeting(&plan, r, a);
     if (launcher == LAUNCHER_SRUN && !r->host)
-        plan.meet = ""; /* its step has a number of its own */
+        plan.meet = ""; /* each task finds the first node in the variables of its step */
     if (launcher == LAUNCHER_PBSDSH && remote_launch_plan_slots(&plan, a, &e) != ERR_OK)
         return remote_launch_report_failure(&e);
     if (launcher == LAUNCHER_SRUN || launcher == LAUNCHER_MPIRUN)

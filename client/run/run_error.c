@@ -11,8 +11,8 @@
 
 #define ERROR_FILE_MAX (1 << 20)
 
-/* torchrun's file: {"message": {"message": "...", "extraInfo": {"timestamp": "1700000000", ...}}}, or
- * {"message": "...", "timestamp": ...}. */
+/* The time of the error. torchrun's file is {"message": {"message": "...", "extraInfo": {"timestamp":
+ * "1700000000", ...}}} or {"message": "...", "timestamp": ...}. */
 static double run_error_seconds(const json_t *file)
 {
     const json_t *message = json_object_get(file, "message");
@@ -55,7 +55,7 @@ void run_error_find(struct run_error *out, const Ddp__V1__JobStatus *job, const 
         if (strcmp(r->node, node) != 0 || !(file = run_error_read_file(dir, r->local_rank)))
             continue;
         double at = run_error_seconds(file);
-        /* within the same second the rank that the coordinator saw fail first */
+        /* the first error counts; within one second, that of the rank which the coordinator saw fail first */
         if (out->rank >= 0 && (at > out->seconds || (at == out->seconds && !named)))
             continue;
         run_error_release(out);
@@ -71,7 +71,7 @@ void run_error_release(struct run_error *error)
     *error = (struct run_error){.rank = -1};
 }
 
-/* What a worker would have written, by one who only saw it end. */
+/* The error file for a worker that left none: all that is known is how it ended. */
 static json_t *run_error_from_failure(const Ddp__V1__Failure *failure)
 {
     CLEANUP(buf_release) struct buf line = {0};

@@ -33,5 +33,5 @@ void run_logs_attempt(const char *logs, int64_t job, int64_t generation, const c
     CLEANUP(free_text)
     char *target = xasprintf("%lld/generation_%lld/%s", (long long)job, (long long)generation, node);
     if (symlink(target, path) != 0)
-        return; /* the files themselves are there all the same */
+        return; /* such as EEXIST: an earlier look made the link */
 }

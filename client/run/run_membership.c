@@ -16,7 +16,8 @@ void run_membership_init(struct run_membership *m, struct link *link, const Ddp_
     id_text(m->key);
 }
 
-/* A stream that waits for the server lets gRPC notice when it comes: it needs somebody to wait in it. */
+/* With RPC_WAIT_FOR_READY gRPC itself waits for the server and connects as soon as it is there, as long as
+ * somebody waits on the stream. */
 static enum err_code run_membership_open(struct run_membership *m, struct err *e)
 {
     m->request.member = m->key;
@@ -30,6 +31,7 @@ static enum err_code run_membership_broke(struct run_membership *m, struct err *
     int64_t now = clock_boot_ms();
     rpc_stream_close(m->stream);
     m->stream = NULL;
+    /* ABORTED: a coordinator answered, but it has no such run yet. That is as good as not being there. */
     m->answered = e->code == ERR_ABORTED;
     if (m->answered)
         e->code = ERR_UNAVAILABLE;
@@ -58,13 +60,13 @@ enum err_code run_membership_next(struct run_membership *m, int64_t wait_ms, str
         if (pause > 0)
             usleep((useconds_t)(pause < wait_ms ? pause : wait_ms) * 1000);
         if (pause > wait_ms)
-            return err_set(e, ERR_UNAVAILABLE, "the run's coordinator is away");
+            return err_set(e, ERR_UNAVAILABLE, "the run's coordinator does not answer");
         if (run_membership_open(m, e) != ERR_OK)
             return run_membership_broke(m, e);
     }
     enum err_code code = rpc_stream_next(m->stream, wait_ms, &message, e);
     if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(m->stream))
-        return m->away_ms || !m->status ? err_set(e, ERR_UNAVAILABLE, "nobody answers") : ERR_OK;
+        return m->away_ms || !m->status ? err_set(e, ERR_UNAVAILABLE, "no answer") : ERR_OK;
     if (code != ERR_OK || !message)
         return run_membership_broke(m, e);
     run_membership_take(m, message);

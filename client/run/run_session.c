@@ -20,9 +20,9 @@
 #include "client/screen/screen_follow.h"
 #include "client/screen/term.h"
 
-#define QUEUE_MS 60000  /* then it will never fit here */
-#define BUSY_WAIT_MS 4  /* between looks at the log files while something happens, */
-#define IDLE_WAIT_MS 40 /* and when nothing has for a second */
+#define QUEUE_MS 60000  /* a job that has been queued this long on a private cluster will never start */
+#define BUSY_WAIT_MS 4  /* between reads of the log files while there is output, */
+#define IDLE_WAIT_MS 40 /* and when there has been none for a second */
 
 static bool run_session_flush(struct run_session *s)
 {
@@ -60,7 +60,7 @@ static void run_session_new_generation(struct run_session *s, const Ddp__V1__Job
     bool several = job->world_size > 1;
     run_session_copy_all(s);
     log_tail_finish(&s->tail, &s->out, &s->err);
-    /* one that came and went between two looks left its files all the same */
+    /* a generation may begin and end between two states; it left log files, too */
     for (int64_t g = s->generation + 1; g <= job->generation; g++)
         run_logs_attempt(s->local.logs, s->job, g, node);
     s->generation = job->generation;
@@ -75,8 +75,8 @@ static void run_session_new_generation(struct run_session *s, const Ddp__V1__Job
     worker_output_add(&s->tail, s->request, job, node);
 }
 
-/* The end of a failed job: the rest of what is known goes to stderr, and to the error file of whoever started
- * ddpctl. */
+/* At the end of a failed job, prints what else is known about the failure, and writes the error file for the
+ * program that started ddpctl (TORCHELASTIC_ERROR_FILE, as torchrun does). */
 static void run_session_explain_failure(struct run_session *s, const Ddp__V1__JobStatus *job)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
@@ -92,7 +92,7 @@ static void run_session_explain_failure(struct run_session *s, const Ddp__V1__Jo
         buf_printf(&s->err, "ddpctl: warning: TORCHELASTIC_ERROR_FILE: %s\n", e.msg);
 }
 
-/* It waits for GPUs that others use, but not for such as there are none of. */
+/* A job may wait for GPUs that other programs use now. If the machine has no GPUs, waiting is useless. */
 static enum err_code run_session_check_gpus(struct run_session *s, struct err *e)
 {
     Ddp__V1__ListNodesRequest request = DDP__V1__LIST_NODES_REQUEST__INIT;
@@ -108,17 +108,18 @@ static enum err_code run_session_check_gpus(struct run_session *s, struct err *e
     if (gpus)
         return ERR_OK;
     return err_set(e, ERR_FAILED_PRECONDITION,
-                   "the job does not start on this machine: it wants GPUs and there are none, say %s",
+                   "the job cannot start on this machine: it needs GPUs and there are none; use %s",
                    s->without_gpus);
 }
 
-/* One that has run waits as long as it takes: its own last processes, or a device, may come back. */
+/* A job that cannot start on this machine is given up after QUEUE_MS. A job that has already run waits without
+ * limit: it may wait for its own last processes, or for a device that comes back. */
 static enum err_code run_session_check_queue(struct run_session *s, struct err *e)
 {
     int64_t now = clock_boot_ms();
     bool say = waiting_turn(&s->waiting, s->state, s->reason, now);
     if (!s->generation && s->waiting.since_ms && now - s->waiting.since_ms >= QUEUE_MS)
-        return err_set(e, ERR_FAILED_PRECONDITION, "the job does not start on this machine: %s", s->reason);
+        return err_set(e, ERR_FAILED_PRECONDITION, "the job cannot start on this machine: %s", s->reason);
     if (!say)
         return ERR_OK;
     if (!s->generation && run_session_check_gpus(s, e) != ERR_OK)
@@ -145,11 +146,11 @@ static void run_session_update(struct run_session *s, const Ddp__V1__JobStatus *
     if (s->ended && s->generation && job->failure && strcmp(job->state, "failed") == 0)
         run_session_explain_failure(s, job);
     snprintf(s->state, sizeof(s->state), "%s", job->state);
-    snprintf(s->reason, sizeof(s->reason), "%s", *job->reason ? job->reason : "it is not placed yet");
+    snprintf(s->reason, sizeof(s->reason), "%s", *job->reason ? job->reason : "the job is not placed yet");
 }
 
-/* Each ^C beyond what was sent so far: the first stops, the second kills, the third does not wait for
- * anything. */
+/* Passes on a signal that has not been passed on yet. The first ^C stops the job, the second kills it, the third
+ * ends ddpctl without waiting. */
 static enum err_code run_session_obey(struct run_session *s, struct err *e)
 {
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
@@ -167,10 +168,11 @@ static enum err_code run_session_obey(struct run_session *s, struct err *e)
     request.why = why;
     request.signal = interrupt_signal();
     if (!s->unread)
-        buf_puts(&s->err, s->stops == 1 ? "ddpctl: stopping, ^C again kills\n" : "ddpctl: killing\n");
+        buf_puts(&s->err, s->stops == 1 ? "ddpctl: stopping the job, ^C again kills it\n"
+                                        : "ddpctl: killing the job\n");
     run_session_flush(s);
     if (link_call(&s->link, "CancelJob", &request, &reply, 0, e) != ERR_OK &&
-        e->code != ERR_FAILED_PRECONDITION)
+        e->code != ERR_FAILED_PRECONDITION) /* it has ended meanwhile */
         return e->code;
     return ERR_OK;
 }
@@ -192,7 +194,7 @@ static enum err_code run_session_loop(struct run_session *s, struct err *e)
             s->active_ms = now;
         if (!run_session_flush(s) && !s->unread) {
             s->unread = true;
-            raise(SIGTERM); /* nobody reads any more: end as a command in a pipe would */
+            raise(SIGTERM); /* stdout is a closed pipe: end, as any command in a pipe does */
         }
         if (run_session_obey(s, e) != ERR_OK)
             return e->code;

@@ -8,40 +8,42 @@
 #include "client/run/run_request.h"
 #include "client/screen/screen_follow.h"
 
-/* A job of `ddpctl run` in the foreground: it is watched, what the workers of this node write is copied
- * (straight from their log files), ^C and its like are obeyed, until the job has ended and all is copied. */
+/* A job of `ddpctl run` in the foreground. The session watches the job, copies the output of this node's workers
+ * from their log files, and passes on ^C and other signals, until the job has ended and all output is copied. One
+ * thread. */
 struct run_session {
     const struct run_request *request;
     bool quiet;
-    struct local_cluster local; /* local.logs: where this node's agent keeps them */
-    struct link link;           /* to the coordinator, wherever it is */
-    const char *node;           /* this node's name in the job; NULL: it is the only one */
+    struct local_cluster local; /* this machine's daemons; local.logs has the log files */
+    struct link link;           /* to the coordinator, on this or another machine */
+    const char *node;           /* this node's name in the job; NULL: it is the only node */
     int64_t job;
-    /* where the job wants GPUs, and this machine alone can give them: the flags that do without; else NULL */
+    /* the flags that run the job without GPUs, for advice; NULL: it does not ask for GPUs of this machine */
     const char *without_gpus;
-    /* of a run over several hosts: called each turn instead of the look at the queue; an error ends the
-     * session. NULL: none */
+    /* run over several hosts: called each turn instead of the check of the queue; an error ends the session.
+     * NULL: one machine */
     enum err_code (*tend)(struct run_session *s, struct err *e);
-    void *owner;
-    /* its own */
+    void *owner; /* for tend */
+    /* private */
     struct job_watch watch;
     struct log_tail tail;
     struct follow_view view;
     struct buf out, err;
     int64_t generation, active_ms;
-    int stops; /* cancels that were sent */
+    int stops; /* signals that were passed on as cancels */
     bool ended, unread;
     struct waiting waiting;
     char state[16], reason[256]; /* of the job, as last heard */
     int exit_code;
 };
 
-/* Catches the launch's signals from here on. */
+/* Catches the request's signals from here on. */
 void run_session_init(struct run_session *s, const struct run_request *request, bool quiet);
-/* Until the job has ended: then s->exit_code is its code. link and job are set by now. FAILED_PRECONDITION:
- * it does not start here; UNAVAILABLE: a daemon of local has ended; CANCELLED: a third ^C. */
+/* Runs until the job has ended; s->exit_code is its exit code then. The caller has set link and job.
+ * FAILED_PRECONDITION: the job cannot start here. UNAVAILABLE: a daemon of this machine has ended. CANCELLED: the
+ * user typed ^C a third time. */
 MUST_CHECK enum err_code run_session_run(struct run_session *s, struct err *e);
-/* Ends the local cluster and closes the link; says where the logs are. code: what ddpctl exits with. */
+/* Ends the local cluster, closes the link, and prints where the logs are. code: ddpctl's exit code. */
 void run_session_release(struct run_session *s, int code);
 
 #endif

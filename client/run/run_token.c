@@ -24,7 +24,7 @@ static enum err_code run_token_read_file(const char *path, char **token, struct 
     return ERR_OK;
 }
 
-/* Also for root, whose home may be shared by all nodes, while /etc is not. */
+/* The user's file. Root looks there too: its home may be shared by all nodes, while /etc is not. */
 static char *run_token_home_file(void)
 {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
@@ -33,7 +33,7 @@ static char *run_token_home_file(void)
     return xasprintf("%s/.config/ddp/token", home && *home == '/' ? home : "");
 }
 
-/* from: what a message calls it. */
+/* *from: the name of the source, for messages. */
 static enum err_code run_token_search(const struct globals *g, char **token, char **from, struct err *e)
 {
     CLEANUP(free_text) char *home = run_token_home_file();
@@ -47,8 +47,8 @@ static enum err_code run_token_search(const struct globals *g, char **token, cha
     }
     if (!g->token_file && !file_exists(path))
         return err_set(e, ERR_UNAUTHENTICATED,
-                       "several hosts want one token: give each the same in DDP_TOKEN or %s (" MAKE
-                       "), or say --insecure",
+                       "the hosts of a run need a token: give each the same in DDP_TOKEN or %s (" MAKE
+                       "), or use --insecure",
                        home);
     *from = xstrdup(path);
     return run_token_read_file(path, token, e);

@@ -20,7 +20,7 @@
 #define LOOK_MS 20
 #define BACKLOG 1024
 
-/* The first byte of the path is 0: an abstract name, gone with its last descriptor. */
+/* The path begins with a zero byte: an abstract name, which disappears with its last descriptor. */
 static socklen_t taskmates_address(const char *name, struct sockaddr_un *address)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -31,7 +31,7 @@ static socklen_t taskmates_address(const char *name, struct sockaddr_un *address
                        ((size_t)length < most ? (size_t)length : most));
 }
 
-/* Anybody may take an abstract name. */
+/* Any user may bind or connect to an abstract name, so the peer's uid is checked. */
 static bool taskmates_is_own_user(int fd)
 {
     struct ucred peer;
@@ -72,7 +72,8 @@ static bool taskmates_wait_readable(int fd, int64_t deadline_ms)
     }
 }
 
-/* All are let in and the name given back before the first goes: what it does next may be another run. */
+/* Accepts all tasks and closes the listening socket before it answers the first one: a task that has its answer may
+ * start another run under the same name. */
 void taskmates_end(struct taskmates *t, int code)
 {
     int64_t deadline = t->most < 0 ? 0 : t->until_ms;
@@ -94,7 +95,7 @@ void taskmates_end(struct taskmates *t, int code)
     close_fd(&t->fd);
     for (size_t i = 0; i < count; i++) {
         ssize_t sent = send(mates[i], &word, sizeof(word), MSG_NOSIGNAL);
-        (void)sent; /* one that was killed meanwhile needs no answer */
+        (void)sent; /* a task that was killed meanwhile needs no answer */
         close(mates[i]);
     }
     free(mates);
@@ -120,6 +121,7 @@ enum err_code taskmates_follow(const char *name, int *code, struct err *e)
     taskmates_ignore_signals();
     if (fd < 0)
         return err_sys(e, errno, "socket");
+    /* The leader may start later than this task: connect until it listens. */
     while (connect(fd, (const struct sockaddr *)&address, length) != 0) {
         if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR)
             return err_sys(e, errno, "connect to %s", name);

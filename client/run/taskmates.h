@@ -5,24 +5,25 @@
 
 #include "base/err.h"
 
-/* Several tasks of a batch system's step on one node, each of them this same ddpctl: one leads and runs, the
- * others wait and end with its exit code. They meet at a name of the node alone (an abstract unix socket of
- * this user), so nothing stays when they die. The leader listens from the start and answers at its end. */
+/* The tasks of one step on one node, all of which execute this ddpctl command. One of them leads and runs the job;
+ * the others wait for it and exit with its exit code. They meet at an abstract unix socket of this user, which
+ * exists on this node only and leaves nothing behind when they die. The leader listens from its start on and
+ * answers at its end. */
 
 struct taskmates {
-    int fd;           /* -1: nobody waits */
-    int64_t most;     /* how many may come; -1: not known */
-    int64_t until_ms; /* by when they have come, if they come at all */
+    int fd;           /* the listening socket; -1: this task does not lead */
+    int64_t most;     /* number of other tasks; -1: unknown */
+    int64_t until_ms; /* until when the leader waits for them to connect (boot) */
 };
 
-/* name: the same for all tasks of one step on one node. FAILED_PRECONDITION: another leads there already. */
+/* name: the same for all tasks of the node. FAILED_PRECONDITION: another task leads already. */
 MUST_CHECK enum err_code taskmates_lead(struct taskmates *t, const char *name, int64_t mates, struct err *e);
-/* Gives every mate the exit code. Tasks start together: one that has not come 30 s after the leader is not
- * waited for any longer. */
+/* Sends the exit code to the other tasks. Tasks start together, so one that has not connected 30 s after the
+ * leader's start is not waited for. */
 void taskmates_end(struct taskmates *t, int code);
 
-/* Waits for a leader (60 s), then for its end, however long. Signals that end a step reach the leader too:
- * here they are ignored. UNAVAILABLE: none came, or it was killed. */
+/* Waits for a leader (60 s), then without limit for its end. Signals that end a step are ignored here, since the
+ * leader gets them too. UNAVAILABLE: there is no leader, or it was killed. */
 MUST_CHECK enum err_code taskmates_follow(const char *name, int *code, struct err *e);
 
 #endif

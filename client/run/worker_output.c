@@ -10,7 +10,7 @@
 
 enum { STREAM_OUT = 1, STREAM_ERR = 2 };
 
-/* "3", or "0:3,1:2": the streams of one local rank. The text was checked. */
+/* The streams of a local rank in "3" or "0:3,1:2". torchrun_read has checked the text. */
 static int worker_output_streams(const char *text, int local_rank)
 {
     if (!text)

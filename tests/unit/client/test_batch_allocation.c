@@ -119,7 +119,7 @@ static void test_slurm_what_cannot_be_read(void **state)
 {
     (void)state;
     refused(ENV("SLURM_JOB_ID=1", "SLURM_JOB_NODELIST=n[1-"), "n[1-");
-    refused(ENV("SLURM_JOB_ID=1", "SLURM_STEP_ID=x"), "SLURM_STEP_ID=x is no number");
+    refused(ENV("SLURM_JOB_ID=1", "SLURM_STEP_ID=x"), "SLURM_STEP_ID=x is not a number");
     refused(ENV("SLURM_JOB_ID=1", "SLURM_STEP_ID=1", "SLURM_NODEID=-1"), "SLURM_NODEID=-1");
 }
 
@@ -243,7 +243,8 @@ static void test_mpich(void **state)
     assert_null(a.host);
     batch_allocation_release(&a);
     refused(ENV("PMI_RANK=0", "PMI_SIZE=9223372036854775807", "MPI_LOCALRANKID=0"), "PMI_SIZE=92");
-    refused(ENV("PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=2"), "do not fit together");
+    refused(ENV("PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=2"),
+            "contradict each other");
 }
 
 /* srun --mpi=pmi2 sets PMI_RANK too. */

@@ -89,7 +89,7 @@ static void test_contradictions(void **state)
 {
     (void)state;
     struct run_request l = asked("auto", NULL);
-    refused(l, "say --hosts");
+    refused(l, "give --hosts");
     l = asked(NULL, two_hosts);
     l.standalone = true;
     refused(l, "--standalone");
