@@ -8,9 +8,10 @@
 #include "client/screen/format.h"
 #include "client/screen/screen.h"
 
-#define STILL_MS 5000 /* without a word from any rank: it stands still, rather than between two lines */
-#define IDLE_MS 2000  /* without CPU time: it does nothing */
-#define APART_MS 1500 /* two ranks that fell asleep so close together did so in one collective */
+#define STILL_MS                                                                                             \
+    5000 /* without output or report of any rank: the job hangs, it is not just between two lines */
+#define IDLE_MS 2000  /* without CPU time: a rank does nothing */
+#define APART_MS 1500 /* ranks that fell asleep within this time did so in the same collective */
 
 const char *diagnosis_name(enum diagnosis_kind kind)
 {
@@ -59,7 +60,8 @@ static void diagnosis_put_wait(struct buf *out, const Ddp__V1__ProcessProbe *p)
     }
 }
 
-/* "rank 0 waits", "ranks 0, 2 and 3 wait", "ranks 0 to 6 and 9 wait": those that live, without one. */
+/* "rank 0 waits", "ranks 0, 2 and 3 wait", "ranks 0 to 6 and 9 wait": the living ranks other than `but`. Three or
+ * more neighbours are written as a range, so that a job of a thousand ranks still fits in a sentence. */
 static void diagnosis_put_others(struct buf *out, const Ddp__V1__ProbeJobReply *reply,
                                  const Ddp__V1__WorkerProbe *but, const char *one, const char *many)
 {
@@ -126,7 +128,7 @@ static void diagnosis_advise_logs(struct diagnosis *d, const Ddp__V1__ProbeJobRe
 
 /* ---- what each cause looks like */
 
-/* Since the last word of any rank; -1: nobody knows. */
+/* Time since the last output or report of any rank; -1: unknown. */
 static int64_t diagnosis_quiet_ms(const Ddp__V1__ProbeJobReply *reply)
 {
     int64_t least = -1;
@@ -143,6 +145,7 @@ static bool diagnosis_is_idle(const Ddp__V1__WorkerProbe *w)
     return w->idle_ms >= IDLE_MS;
 }
 
+/* A stopped process is a certain cause, so it is reported at once, without waiting until the job is silent. */
 static bool diagnosis_find_halted(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     for (size_t i = 0; i < reply->n_workers; i++) {
@@ -152,18 +155,18 @@ static bool diagnosis_find_halted(const Ddp__V1__ProbeJobReply *reply, struct di
             continue;
         diagnosis_blame(d, DIAGNOSIS_STOPPED, w, p);
         buf_puts(&d->sentence, text_is(p->state, "t") ? " is held by a debugger"
-                                                      : " is stopped by a signal (as by SIGSTOP)");
+                                                      : " is stopped by a signal (such as SIGSTOP)");
         if (w->idle_ms >= 1000)
             buf_printf(&d->sentence, ", without CPU time for %s", fmt_duration(w->idle_ms).text);
         diagnosis_put_others(&d->sentence, reply, w, "waits for it", "wait for it");
         if (text_is(p->state, "T"))
-            buf_printf(&d->next, "kill -CONT %lld    on %s: it goes on\n", (long long)p->pid, w->node);
+            buf_printf(&d->next, "kill -CONT %lld    on %s, to continue it\n", (long long)p->pid, w->node);
         return true;
     }
     return false;
 }
 
-/* A moment in the kernel is nothing: it must have lasted. */
+/* Processes are in uninterruptible sleep for moments all the time. Only one that lasts is a cause. */
 static bool diagnosis_find_stuck(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     for (size_t i = 0; i < reply->n_workers; i++) {
@@ -176,12 +179,14 @@ static bool diagnosis_find_stuck(const Ddp__V1__ProbeJobReply *reply, struct dia
         diagnosis_put_wait(&d->sentence, p);
         diagnosis_put_others(&d->sentence, reply, w, "waits for it", "wait for it");
         diagnosis_put_stack(d, p);
-        buf_printf(&d->next, "look at the disks and network file systems of %s: dmesg, mount\n", w->node);
+        buf_printf(&d->next, "check the disks and network file systems of %s: dmesg, mount\n", w->node);
         return true;
     }
     return false;
 }
 
+/* A rank that exited with code 0 has not failed, so the generation goes on. The first one to exit is named. Only if
+ * the job is silent, too, is it said that the others wait for it: they may be about to finish. */
 static bool diagnosis_find_left_early(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     const Ddp__V1__WorkerProbe *left = NULL;
@@ -195,7 +200,7 @@ static bool diagnosis_find_left_early(const Ddp__V1__ProbeJobReply *reply, struc
     if (!left || !living)
         return false;
     diagnosis_blame(d, DIAGNOSIS_LEFT_EARLY, left, NULL);
-    buf_puts(&d->sentence, " has ended with code 0");
+    buf_puts(&d->sentence, " has exited with code 0");
     if (diagnosis_quiet_ms(reply) >= STILL_MS)
         diagnosis_put_others(&d->sentence, reply, left, "still runs and waits for it",
                              "still run and wait for it");
@@ -205,7 +210,9 @@ static bool diagnosis_find_left_early(const Ddp__V1__ProbeJobReply *reply, struc
     return true;
 }
 
-/* Who fell asleep first, of those that sleep; those that wait elsewhere than for a peer before others. */
+/* The sleeping rank that the others most likely wait for. A rank whose system call is not a wait for a peer comes
+ * first (process_probe_elsewhere); among equals the one that has slept longest. *clear: it stands out, by its system
+ * call or by APART_MS; otherwise the order means nothing. */
 static const Ddp__V1__WorkerProbe *diagnosis_first_asleep(const Ddp__V1__ProbeJobReply *reply, bool *clear)
 {
     const Ddp__V1__WorkerProbe *worst = NULL;
@@ -223,9 +230,9 @@ static const Ddp__V1__WorkerProbe *diagnosis_first_asleep(const Ddp__V1__ProbeJo
             worst = w;
             most = score;
         } else if (score == most && as_early) {
-            *clear = false; /* two alike */
+            *clear = false; /* two that are alike: neither stands out */
         } else if (score <= most) {
-            *clear = true;
+            *clear = true; /* this one sleeps in a wait for a peer, or fell asleep later */
         }
     }
     return worst;
@@ -244,11 +251,12 @@ static bool diagnosis_find_asleep(const Ddp__V1__ProbeJobReply *reply, struct di
         return false;
     const Ddp__V1__WorkerProbe *w = diagnosis_first_asleep(reply, &clear);
     const Ddp__V1__ProcessProbe *p = worker_probe_process(w);
+    /* Blaming a rank at random would mislead. If some ranks do not sleep, they spin, and any sleeper is the cause. */
     if (sleeping == living && !clear && living > 1) {
         d->kind = DIAGNOSIS_WAITING;
         buf_printf(&d->sentence,
                    "all %zu ranks have slept for %s and none stands out: they wait for each other, "
-                   "or for something outside",
+                   "or for something outside the job",
                    living, fmt_duration(quiet).text);
         return true;
     }
@@ -263,6 +271,8 @@ static bool diagnosis_find_asleep(const Ddp__V1__ProbeJobReply *reply, struct di
     return true;
 }
 
+/* Names the rank that computes longest, if it takes 10 % longer than the average of the others. Ranks that do not
+ * report both times cannot be compared. */
 static void diagnosis_find_slow(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     const Ddp__V1__WorkerProbe *worst = NULL;
@@ -297,18 +307,20 @@ static void diagnosis_working(const Ddp__V1__ProbeJobReply *reply, struct diagno
     d->kind = quiet < STILL_MS ? DIAGNOSIS_RUNNING : DIAGNOSIS_SILENT;
     if (d->kind == DIAGNOSIS_SILENT) {
         buf_printf(&d->sentence,
-                   "all ranks use CPU time, none has said anything for %s: a long step, or all spin "
-                   "in a collective",
+                   "all ranks use CPU time, but none has written or reported anything for %s: a long step, "
+                   "or all spin in a collective",
                    fmt_duration(quiet).text);
         return;
     }
     buf_puts(&d->sentence, "it runs");
     if (progress && progress->step)
         buf_printf(&d->sentence, ", at step %s", fmt_count(progress->step).text);
-    buf_printf(&d->sentence, ", the last word came %s ago", fmt_duration(quiet).text);
+    buf_printf(&d->sentence, ", the last output or report was %s ago", fmt_duration(quiet).text);
     diagnosis_find_slow(reply, d);
 }
 
+/* Certain causes first. Whether a rank is asleep only matters once the job has been silent for STILL_MS: between
+ * two lines of output any rank may sleep for a moment. */
 static void diagnosis_running(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     int64_t quiet = diagnosis_quiet_ms(reply);
@@ -320,7 +332,7 @@ static void diagnosis_running(const Ddp__V1__ProbeJobReply *reply, struct diagno
         return;
     if (!seen) {
         d->kind = DIAGNOSIS_UNSEEN;
-        buf_puts(&d->sentence, "no node has answered, so nothing is known of its processes");
+        buf_puts(&d->sentence, "no node has answered, so the state of its processes is unknown");
         return;
     }
     if (quiet >= STILL_MS && diagnosis_find_asleep(reply, d, quiet))
@@ -338,17 +350,18 @@ static void diagnosis_starting(const Ddp__V1__ProbeJobReply *reply, struct diagn
         if (text_is(w->state, "joined") || text_is(w->state, "training"))
             continue;
         count++;
-        /* one without a process yet is further behind than one whose process has not joined */
+        /* a rank without a process is further behind than one whose process has not joined */
         if (!missing || (missing->pid && !w->pid))
             missing = w;
     }
     if (!missing) {
-        buf_puts(&d->sentence, "it is about to start: all ranks are here");
+        buf_puts(&d->sentence, "it is about to start: all ranks have joined");
         return;
     }
     d->rank = missing;
     d->pid = missing->pid;
-    buf_printf(&d->sentence, "it is starting, %zu of %zu ranks are not here yet: ", count, reply->n_workers);
+    buf_printf(&d->sentence, "it is starting, %zu of %zu ranks have not joined yet: ", count,
+               reply->n_workers);
     if (!missing->pid) {
         worker_probe_name(&d->sentence, missing);
         buf_puts(&d->sentence, " has no process yet");
@@ -360,7 +373,7 @@ static void diagnosis_starting(const Ddp__V1__ProbeJobReply *reply, struct diagn
     }
 }
 
-/* What a job that stops, or begins anew, still waits for. */
+/* The processes that a job which stops or restarts still waits for. */
 static void diagnosis_put_living(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     for (size_t i = 0; i < reply->n_workers; i++) {
@@ -368,7 +381,7 @@ static void diagnosis_put_living(const Ddp__V1__ProbeJobReply *reply, struct dia
         const Ddp__V1__ProcessProbe *p = worker_probe_process(w);
         if (w->ended || !w->pid)
             continue;
-        buf_puts(&d->details, "still to end: ");
+        buf_puts(&d->details, "still running: ");
         diagnosis_put_process(&d->details, w, p);
         if (p)
             buf_printf(&d->details, " %s", process_probe_state(p->state));
@@ -385,6 +398,7 @@ void diagnosis_find(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
         diagnosis_starting(reply, d);
     } else if (text_is(job->state, "queued")) {
         d->kind = DIAGNOSIS_QUEUED;
+        /* The reason is a clause with or without its verb: "waits for 4 GPUs", "job 9 is ahead". */
         bool waits = strncmp(job->reason, "waits ", 6) == 0;
         buf_puts(&d->sentence, waits ? "it " : "it waits for its turn");
         if (*job->reason && !waits)

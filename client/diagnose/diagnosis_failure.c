@@ -9,7 +9,7 @@
 #include "client/screen/format.h"
 #include "client/screen/screen.h"
 
-/* Why a generation ended: the member that failed first, what it said last, and what the others made of it. */
+/* Why a generation ended: the rank that failed first, its last lines on stderr, and the failures that followed. */
 
 #define TAIL_LINES 5
 
@@ -17,7 +17,7 @@ static void failure_put_exit(struct buf *out, const Ddp__V1__WorkerProbe *w)
 {
     const char *name = w->signal ? sigabbrev_np(w->signal) : NULL;
     if (w->lost)
-        buf_puts(out, "was lost, nobody saw its end");
+        buf_puts(out, "was lost, its exit status is unknown");
     else if (w->out_of_memory)
         buf_puts(out, "ran out of memory, the kernel killed it");
     else if (w->signal)
@@ -42,7 +42,8 @@ static bool worker_succeeded(const Ddp__V1__WorkerProbe *w)
     return w->ended && w->exit_known && !w->code && !w->signal;
 }
 
-/* Ended with 0 before the first failure: what its peers ran into may be its absence. */
+/* A rank that exited with code 0 before the first failure. The failure may come from its absence, so it is named
+ * too. */
 static const Ddp__V1__WorkerProbe *failure_left_before(const Ddp__V1__ProbeJobReply *reply,
                                                        const Ddp__V1__WorkerProbe *failed)
 {
@@ -53,7 +54,7 @@ static const Ddp__V1__WorkerProbe *failure_left_before(const Ddp__V1__ProbeJobRe
     return NULL;
 }
 
-/* Each member that failed after the first: a consequence, unless it says otherwise. */
+/* The ranks that failed after the first. They are shown apart, as its consequences. */
 static void failure_put_consequences(const Ddp__V1__ProbeJobReply *reply, const Ddp__V1__WorkerProbe *first,
                                      struct diagnosis *d)
 {
@@ -79,8 +80,8 @@ static void failure_put_memory_advice(struct diagnosis *d, const Ddp__V1__Worker
 {
     if (w->out_of_memory)
         buf_printf(&d->next,
-                   "give it less to hold (a smaller batch, fewer processes on %s), or %s more memory\n",
-                   w->node, w->node);
+                   "use less memory (a smaller batch, fewer processes on %s), or add memory to %s\n", w->node,
+                   w->node);
 }
 
 static void failure_put_advice(const Ddp__V1__ProbeJobReply *reply, const Ddp__V1__WorkerProbe *w,
@@ -113,7 +114,7 @@ void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
     bool waits = d->kind == DIAGNOSIS_RESTARTING && !w && strncmp(job->reason, "waits ", 6) == 0;
     if (d->kind == DIAGNOSIS_RESTARTING)
         buf_puts(&d->sentence, waits ? "it " : "it is restarting: ");
-    if (!w) { /* no rank failed: a node was lost, a time limit has passed */
+    if (!w) { /* no rank failed: a node was lost, or the time limit is over */
         term_puts_safe(&d->sentence, job->reason);
         buf_printf(&d->next, "ddpctl events %lld\n", (long long)job->job);
         return;
@@ -135,7 +136,7 @@ void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
     if (left) {
         buf_puts(&d->sentence, ", after ");
         worker_probe_name(&d->sentence, left);
-        buf_printf(&d->sentence, " had ended with code 0, %s before",
+        buf_printf(&d->sentence, " had exited with code 0, %s earlier",
                    fmt_duration(w->ended_ms - left->ended_ms).text);
     }
     failure_put_stderr(d, w);

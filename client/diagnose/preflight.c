@@ -6,9 +6,9 @@
 #include "base/mem.h"
 #include "client/screen/format.h"
 
-#define SKEW_MS 1000         /* log lines and leases begin to look odd */
-#define DISK_LOW (1LL << 30) /* free, at least */
-#define MEMORY_LOW 20        /* a twentieth of it free, at least */
+#define SKEW_MS 1000         /* beyond this, times in logs mislead */
+#define DISK_LOW (1LL << 30) /* less free disk space is a problem */
+#define MEMORY_LOW 20        /* less than a twentieth of the memory free is a problem */
 
 void findings_add(struct findings *f, const char *node, char *what, char *fix)
 {
@@ -27,7 +27,7 @@ void findings_release(struct findings *f)
     *f = (struct findings){0};
 }
 
-/* ---- what is asked for */
+/* ---- the request */
 
 static void preflight_add_path(char ***list, size_t *count, char *path)
 {
@@ -87,7 +87,8 @@ static bool preflight_same_content(const Ddp__V1__CheckPath *a, const Ddp__V1__C
     return a->bytes == b->bytes && a->files == b->files && strcmp(a->digest, b->digest) == 0;
 }
 
-/* The node whose copy most others share, the first of equals; -1: nobody has it. */
+/* The node whose copy of the path is the most common one, the first of equals: the others are reported as different
+ * from it. -1: no node has the path. */
 static int preflight_reference_node(const struct preflight *f, const char *path)
 {
     int best = -1, most = 0;
@@ -119,9 +120,9 @@ static void preflight_check_path(const struct preflight *f, size_t node, const D
     const int ref = preflight_reference_node(f, p->path);
     if (*p->problem) {
         findings_add(out, name, xasprintf("%s: %s", p->path, p->problem),
-                     ref >= 0 ? xasprintf("copy it from %s, or mount what %s has", f->nodes[ref]->name,
-                                          f->nodes[ref]->name)
-                              : xstrdup("put it there, under the same path on each node"));
+                     ref >= 0 ? xasprintf("copy it from %s, or mount the same file system as %s",
+                                          f->nodes[ref]->name, f->nodes[ref]->name)
+                              : xstrdup("put it under the same path on each node"));
         return;
     }
     const Ddp__V1__CheckPath *theirs =
@@ -137,7 +138,8 @@ static void preflight_check_path(const struct preflight *f, size_t node, const D
         xasprintf("copy it again from %s, or use a shared file system", f->nodes[ref]->name));
 }
 
-/* A script that one node has and another has not is listed by the first alone. */
+/* A node only lists the scripts of the command that it has. So a script that another node has and this one lacks is
+ * found by comparing the lists; it is reported once, against the reference node. */
 static void preflight_check_absent(const struct preflight *f, size_t node, struct findings *out)
 {
     const Ddp__V1__CheckPlaceResult *mine = preflight_place_at(f, node);
@@ -148,9 +150,10 @@ static void preflight_check_absent(const struct preflight *f, size_t node, struc
             for (size_t m = 0; m < mine->n_paths; m++)
                 listed = listed || strcmp(mine->paths[m]->path, theirs->paths[k]->path) == 0;
             if (!listed && first)
-                findings_add(
-                    out, f->nodes[node]->name, xasprintf("%s: does not exist", theirs->paths[k]->path),
-                    xasprintf("copy it from %s, or mount what %s has", f->nodes[i]->name, f->nodes[i]->name));
+                findings_add(out, f->nodes[node]->name,
+                             xasprintf("%s: does not exist", theirs->paths[k]->path),
+                             xasprintf("copy it from %s, or mount the same file system as %s",
+                                       f->nodes[i]->name, f->nodes[i]->name));
         }
     }
 }
@@ -163,18 +166,18 @@ static void preflight_check_place(const struct preflight *f, size_t node, struct
         return;
     if (*p->workdir_problem)
         findings_add(out, name, xasprintf("working directory %s", p->workdir_problem),
-                     xasprintf("make it there for user %s, or mount it, or say --workdir", p->user));
+                     xasprintf("create it for user %s, mount it, or use another --workdir", p->user));
     if (*p->interpreter_problem)
         findings_add(out, name, xasprintf("%s", p->interpreter_problem),
-                     xstrdup("install it there, or name it by its whole path"));
+                     xstrdup("install it, or give its full path"));
     if (*p->name_problem)
         findings_add(out, name, xstrdup(p->name_problem),
-                     xstrdup("add the coordinator's name to /etc/hosts there, or check /etc/resolv.conf"));
+                     xstrdup("add the coordinator's name to /etc/hosts, or check /etc/resolv.conf"));
     for (size_t i = 0; i < p->n_paths; i++)
         preflight_check_path(f, node, p->paths[i], out);
     preflight_check_absent(f, node, out);
     for (size_t i = 0; i < p->n_problems; i++)
-        findings_add(out, name, xstrdup(p->problems[i]), xasprintf("let user %s write there", p->user));
+        findings_add(out, name, xstrdup(p->problems[i]), xasprintf("let user %s write to it", p->user));
 }
 
 void preflight_check_places(const struct preflight *f, struct findings *out)
@@ -205,28 +208,29 @@ static void preflight_check_versions(const struct preflight *f, size_t node, str
         findings_add(out, name,
                      xasprintf("%s is %s here, %s on %s", p->interpreter, p->interpreter_version, first,
                                f->nodes[where]->name),
-                     xstrdup("install the same one on each node"));
+                     xstrdup("install the same version on each node"));
     if (f->version && f->places[node] && !*f->places[node]->error &&
         strcmp(f->version, f->places[node]->version) != 0)
         findings_add(
             out, name,
-            xasprintf("its agent is ddp %s, the coordinator is %s", f->places[node]->version, f->version),
-            xstrdup("install the same ddp there and restart the agent: its jobs go on meanwhile"));
+            xasprintf("its agent is version %s, the coordinator %s", f->places[node]->version, f->version),
+            xstrdup("install the same version and restart the agent; its jobs continue meanwhile"));
 }
 
 static void preflight_check_clock(const struct preflight *f, size_t node, struct findings *out)
 {
     const Ddp__V1__CheckAnswer *a = f->places[node];
     const int64_t skew = a->skew_ms < 0 ? -a->skew_ms : a->skew_ms;
+    /* the answer's travel time is part of the measured skew */
     if (skew >= SKEW_MS + a->trip_ms)
         findings_add(out, f->nodes[node]->name,
                      xasprintf("its clock is %s %s the coordinator's", fmt_duration(skew).text,
                                a->skew_ms > 0 ? "ahead of" : "behind"),
-                     xstrdup("set it by NTP: systemctl enable --now systemd-timesyncd (or chrony)"));
+                     xstrdup("use NTP: systemctl enable --now systemd-timesyncd (or chrony)"));
 }
 
-/* Files know users by number: on a shared file system a job that moves would not be the owner of its
- * snapshots. */
+/* File systems store users as numbers. If an account has different numbers, a job that moves between nodes would not
+ * own its snapshots on a shared file system. */
 static void preflight_check_user(const struct preflight *f, size_t node, struct findings *out)
 {
     const Ddp__V1__CheckPlaceResult *p = preflight_place_at(f, node), *first = NULL;
@@ -250,18 +254,20 @@ static void preflight_check_room(const struct preflight *f, size_t node, struct 
     const Ddp__V1__CheckPlaceResult *p = preflight_place_at(f, node);
     const char *name = f->nodes[node]->name;
     if (p && p->disk_free < DISK_LOW)
-        findings_add(out, name, xasprintf("%s of disk are free where jobs run", fmt_bytes(p->disk_free).text),
-                     xstrdup("make room: snapshots and logs want it"));
+        findings_add(out, name,
+                     xasprintf("only %s of disk space are free where jobs run", fmt_bytes(p->disk_free).text),
+                     xstrdup("free some space for snapshots and logs"));
     if (p && p->memory_bytes && p->memory_free < p->memory_bytes / MEMORY_LOW)
         findings_add(out, name,
-                     xasprintf("%s of %s of memory are free", fmt_bytes(p->memory_free).text,
+                     xasprintf("only %s of %s of memory are free", fmt_bytes(p->memory_free).text,
                                fmt_bytes(p->memory_bytes).text),
-                     xstrdup("see what else runs there"));
+                     xstrdup("find out what else runs there"));
 }
 
 /* ---- links */
 
-/* All that goes wrong between two nodes has one cause most likely: the first port's. */
+/* A firewall or a wrong address usually affects every port between two nodes. So there is one finding for a pair of
+ * nodes, with the problem of the first port that failed; it names the port if another one worked. */
 static void preflight_check_link(const struct preflight *f, size_t from, size_t to, struct findings *out)
 {
     const Ddp__V1__CheckAnswer *a = f->links[from];
@@ -291,7 +297,7 @@ static void preflight_check_link(const struct preflight *f, size_t from, size_t 
             ? xasprintf("open all TCP ports between the nodes; or set `address:` in %s's agent.yaml to one "
                         "that %s reaches",
                         f->nodes[to]->name, f->nodes[from]->name)
-            : xasprintf("open all TCP ports between the nodes, those from the kernel's own range too"));
+            : xasprintf("open all TCP ports between the nodes, including the kernel's ephemeral range"));
 }
 
 static void preflight_check_listen(const struct preflight *f, size_t node, struct findings *out)
@@ -301,12 +307,12 @@ static void preflight_check_listen(const struct preflight *f, size_t node, struc
         findings_add(out, f->nodes[node]->name, xasprintf("no port could be tried: %s", a->error), NULL);
     else if (a && a->listen && *a->listen->problem)
         findings_add(out, f->nodes[node]->name, xstrdup(a->listen->problem),
-                     xstrdup("give its agent another --ports range, or end what holds it"));
+                     xstrdup("give its agent another --ports range, or stop the program that uses the port"));
 }
 
 /* ---- size */
 
-/* GPUs or CPU slots that the job wants of each node; 0: whatever it has. */
+/* The number of GPUs or CPU slots that the job needs on each node; 0: any number. */
 static int64_t preflight_wanted_of_each(const struct job_spec *spec, bool gpus)
 {
     int64_t procs = spec->procs == JOB_PROCS_NUMBER ? spec->procs_per_node : 0;
@@ -315,7 +321,8 @@ static int64_t preflight_wanted_of_each(const struct job_spec *spec, bool gpus)
     return procs ? procs * spec->gpus_per_proc : spec->gpus_per_proc;
 }
 
-/* GPUs that the job could be given there: none that are sick, nor any for training without a plugin. */
+/* The number of the node's GPUs that the job could use. Sick GPUs do not count, and a train job cannot use any on a
+ * node whose trainer has no GPU plugin. */
 static int64_t preflight_usable_gpus(const Ddp__V1__NodeStatus *n, const struct job_spec *spec)
 {
     int64_t count = 0;
@@ -343,7 +350,8 @@ static int64_t preflight_count_fits(const struct preflight *f, const struct job_
     return count;
 }
 
-/* By GPUs where the job says so, or where enough nodes have them: as the coordinator places it. */
+/* Counts GPUs if the job demands them, or if it may use them and enough nodes have them. The coordinator places jobs
+ * by the same rule. */
 void preflight_check_size(const struct preflight *f, const struct job_spec *spec, struct findings *out)
 {
     const bool must = spec->device == JOB_DEVICE_CUDA || spec->procs == JOB_PROCS_GPU;
@@ -354,17 +362,17 @@ void preflight_check_size(const struct preflight *f, const struct job_spec *spec
         return;
     if ((int64_t)f->count < spec->nodes_min)
         findings_add(out, "",
-                     xasprintf("the job wants %lld node%s, %zu can take work", (long long)spec->nodes_min,
+                     xasprintf("the job needs %lld node%s, %zu can take work", (long long)spec->nodes_min,
                                spec->nodes_min == 1 ? "" : "s", f->count),
-                     xstrdup("ddpctl nodes says what the others lack"));
+                     xstrdup("`ddpctl nodes` shows the state of the others"));
     else
         findings_add(out, "",
-                     xasprintf("the job wants %lld node%s with %lld %s each, %lld of these %zu have them",
+                     xasprintf("the job needs %lld node%s with %lld %s each, %lld of these %zu have them",
                                (long long)spec->nodes_min, spec->nodes_min == 1 ? "" : "s",
                                (long long)(each ? each : 1), gpus ? "GPUs" : "slots", (long long)fit,
                                f->count),
-                     xstrdup(gpus ? "ask for fewer, or --device cpu; ddpctl nodes shows what each has"
-                                  : "say fewer by --procs-per-node, or more by `slots:` in agent.yaml"));
+                     xstrdup(gpus ? "use fewer, or --device cpu; `ddpctl nodes` shows the GPUs of each node"
+                                  : "use fewer --procs-per-node, or raise `slots:` in agent.yaml"));
 }
 
 void preflight_check(const struct preflight *f, struct findings *out)
@@ -375,7 +383,7 @@ void preflight_check(const struct preflight *f, struct findings *out)
             continue;
         if (*f->places[i]->error) {
             findings_add(out, name, xasprintf("no answer: %s", f->places[i]->error),
-                         xasprintf("look at its agent's log (journalctl -u ddp-agent on %s)", name));
+                         xasprintf("read its agent's log (journalctl -u ddp-agent on %s)", name));
             continue;
         }
         preflight_check_place(f, i, out);

@@ -5,19 +5,21 @@
 #include "client/screen/term.h"
 #include "proto/ddp.pb-c.h"
 
-/* Whether nodes are fit for a job: from their answers to what is wrong with each, and what mends it. No input
- * or output here; cmd_check asks and prints. */
+/* The preflight check: from the nodes' answers to a list of problems, each with its remedy. No input or output
+ * here; preflight_survey asks the nodes, and screen_check prints. */
 
 struct preflight {
-    const Ddp__V1__NodeStatus **nodes;   /* those that are asked; borrowed, as all below */
-    const Ddp__V1__CheckAnswer **places; /* by node, as the others; NULL: not asked */
+    const Ddp__V1__NodeStatus **nodes;   /* the nodes that are checked; borrowed, like everything below */
+    const Ddp__V1__CheckAnswer **places; /* an answer for each node, like the two below; NULL: not asked */
     const Ddp__V1__CheckAnswer **listens, **links;
     size_t count;
     const char *version; /* the coordinator's; NULL: not compared */
 };
 
 struct finding {
-    char *node, *what, *fix; /* owned; fix may be NULL */
+    char *node; /* "": it concerns no single node. All three are owned */
+    char *what; /* the problem */
+    char *fix;  /* its remedy; NULL: unknown */
 };
 struct findings {
     struct finding *items;
@@ -27,13 +29,13 @@ void findings_add(struct findings *f, const char *node, char *what, char *fix); 
 void findings_release(struct findings *f);                                      /* for CLEANUP too */
 
 void preflight_check(const struct preflight *f, struct findings *out); /* appends */
-/* Whether enough of the nodes are large enough, whatever is busy there now. */
+/* Adds a finding if too few of the nodes are large enough for the job, no matter what runs on them now. */
 void preflight_check_size(const struct preflight *f, const struct job_spec *spec, struct findings *out);
 void preflight_check_places(const struct preflight *f,
                             struct findings *out); /* directories, data, interpreter only */
 
-/* What a worker of the job needs of a node. Borrows from the spec and env; free the arrays with
- * place_release. */
+/* What a worker of the job needs on a node, as a request to the node. hash: compare file contents, not only sizes.
+ * Borrows from spec and env; preflight_place_release frees the arrays. */
 void preflight_place_init(const struct job_spec *spec, char *const *env, bool hash, Ddp__V1__CheckPlace *out);
 void preflight_place_release(Ddp__V1__CheckPlace *place);
 

@@ -12,7 +12,7 @@
 #define LINKS_MS 20000
 #define CHEAP_MS 2000
 #define WARNINGS 8
-#define SPARE_MS 2000 /* for the way there and back */
+#define SPARE_MS 2000 /* added to the nodes' time limit, for the calls themselves */
 
 static enum err_code survey_ask(struct link *link, Ddp__V1__CheckAsk *asks, size_t count, int64_t limit_ms,
                                 Ddp__V1__CheckNodesReply **reply, struct err *e)
@@ -29,7 +29,7 @@ static enum err_code survey_ask(struct link *link, Ddp__V1__CheckAsk *asks, size
     free(list);
     if (code == ERR_OK && ((Ddp__V1__CheckNodesReply *)message)->n_answers != count) {
         rpc_free(message);
-        return err_set(e, ERR_INTERNAL, "the coordinator answered for other nodes than were asked");
+        return err_set(e, ERR_INTERNAL, "the coordinator's answer is not for the nodes that were asked");
     }
     if (code == ERR_OK)
         *reply = message;
@@ -78,8 +78,8 @@ enum err_code preflight_survey_nodes(struct preflight_survey *s, struct link *li
         if (strcmp(node->state, "alive") == 0)
             s->preflight.nodes[s->preflight.count++] = node;
         else if (strcmp(node->state, "lost") == 0 || strcmp(node->state, "suspect") == 0)
-            findings_add(found, node->name, xasprintf("it is %s: no word from its agent", node->state),
-                         xasprintf("start ddp-agent there, or say ddpctl forget %s", node->name));
+            findings_add(found, node->name, xasprintf("it is %s: its agent is silent", node->state),
+                         xasprintf("start ddp-agent there, or use `ddpctl forget %s`", node->name));
     }
     return ERR_OK;
 }
@@ -112,7 +112,7 @@ static enum err_code survey_open_listeners(struct preflight_survey *s, struct li
     return code;
 }
 
-/* Node number `to` as a target; its ports go to *ports. */
+/* Describes node number `to` as a target. Its ports go to `ports`, which the target borrows. */
 static void survey_fill_target(const struct preflight_survey *s, size_t to, bool measure, int32_t ports[2],
                                Ddp__V1__CheckTarget *out)
 {
@@ -128,6 +128,8 @@ static void survey_fill_target(const struct preflight_survey *s, size_t to, bool
         ports[out->n_ports++] = listen->other_port;
 }
 
+/* Every node connects to every other one. Measuring is limited to the next node in a ring, so that each link is busy
+ * with one measurement only. */
 static enum err_code survey_connect_all(struct preflight_survey *s, struct link *link,
                                         const ProtobufCBinaryData *key, struct err *e)
 {
@@ -170,7 +172,8 @@ enum err_code preflight_survey_links(struct preflight_survey *s, struct link *li
     id_random(key, sizeof(key));
     listen.key = (ProtobufCBinaryData){sizeof(key), key};
     listen.hold_ms = HOLD_MS;
-    listen.calls = (int32_t)(2 * (s->preflight.count - 1) + 1); /* each other node on both, one measures */
+    /* each other node connects to both ports, and one of them once more to measure */
+    listen.calls = (int32_t)(2 * (s->preflight.count - 1) + 1);
     if (survey_open_listeners(s, link, &listen, e) != ERR_OK)
         return e->code;
     return survey_connect_all(s, link, &listen.key, e);

@@ -6,7 +6,7 @@
 #define LAST_WORDS 5
 #define PEERS_NAMED 8
 
-/* Said again: between the failure and now its peers have had their words. */
+/* The lines were printed before, but the peers have printed theirs since. */
 static void run_failure_print_stderr(const Ddp__V1__Failure *f, struct buf *out)
 {
     buf_puts(out, "ddpctl: first to fail: ");
@@ -20,7 +20,7 @@ static void run_failure_print_stderr(const Ddp__V1__Failure *f, struct buf *out)
     }
 }
 
-/* "afterwards rank 0 exited with code 9, rank 2 killed by signal 15, and 3 more: told to stop, no cause" */
+/* "ddpctl: then stopped as a consequence: rank 0 exited with code 9, rank 2 killed by signal 15, and 3 more" */
 static void run_failure_print_peers(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     size_t named = 0, more = 0;
@@ -32,8 +32,7 @@ static void run_failure_print_peers(const Ddp__V1__JobStatus *job, struct buf *o
             more++;
             continue;
         }
-        buf_printf(out, "%s rank %d ",
-                   named ? "," : "ddpctl: afterwards, told to stop and no cause:", r->rank);
+        buf_printf(out, "%s rank %d ", named ? "," : "ddpctl: then stopped as a consequence:", r->rank);
         term_puts_safe(out, r->detail);
         named++;
     }
@@ -47,6 +46,7 @@ void run_failure_print(const Ddp__V1__JobStatus *job, bool last_words, const str
                        struct buf *out)
 {
     const Ddp__V1__Failure *f = job->failure;
+    /* The ranks are those of the newest generation; an older failure says nothing about them. */
     if (!f || !*f->node || f->generation != job->generation)
         return;
     if (last_words)

@@ -3,9 +3,9 @@
 
 #include "client/run/run_error.h"
 
-/* What is said of a failed run beyond its first line ("rank 1 on box1 exited with code 3"): the rank's last
- * words where they were not seen alone, an error that came earlier in another rank, and what became of its
- * peers, which is a consequence and said to be one. */
+/* Prints what else is known about a failed run after its first line ("rank 1 on box1 exited with code 3"): the rank's
+ * last lines on stderr, if the output of other ranks was printed between; an earlier error of another rank; and how
+ * its peers ended, marked as a consequence. last_words: print the lines of stderr. */
 void run_failure_print(const Ddp__V1__JobStatus *job, bool last_words, const struct run_error *first,
                        struct buf *out);
 

@@ -5,7 +5,7 @@
 
 #define SAY_MS 1000
 
-/* Between two generations a job's reason is the failure until it looks for places. */
+/* While a job recovers, its reason is the failure at first; only a reason that begins with "waits " is a wait. */
 static bool waiting_job_waits(const char *state, const char *reason)
 {
     if (strcmp(state, "recovering") == 0)

@@ -4,17 +4,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a job of `ddpctl run` waits for while it does not run, before its first generation or between two: a
- * reason is said once when it has held for a second, so that what passes by itself is not. Times are boot ms.
- */
+/* Decides when `ddpctl run` prints what its job waits for, before the first generation or between two. A reason is
+ * printed once it has held for a second, so that waits which end by themselves are not printed. Times are boot ms.
+ * No clock, no output. */
 struct waiting {
-    int64_t since_ms; /* the job has waited, 0: it does not wait */
-    int64_t held_ms;  /* since when for this reason */
-    bool said;
+    int64_t since_ms; /* since when the job has waited, 0: it does not wait */
+    int64_t held_ms;  /* since when it has waited for this reason */
+    bool said;        /* this reason was printed */
     char reason[256];
 };
 
-/* Each turn, with the job's state and reason as they are. True: w->reason is to be said now. */
+/* Called each turn with the job's state and reason. True: print w->reason now. */
 bool waiting_turn(struct waiting *w, const char *state, const char *reason, int64_t now_ms);
 
 #endif

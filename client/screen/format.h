@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Numbers as people read them. Each returns a small struct by value, so that a call can stand inside another:
- * table_cell(t, fmt_bytes(n).text). */
+/* Numbers in the form that people read. Each function returns a small struct by value, so that calls can be nested:
+ * table_cell(t, STYLE_NONE, fmt_bytes(n).text). No state; any thread. */
 struct fmt {
     char text[64];
 };
@@ -20,14 +20,14 @@ struct fmt fmt_percent(double fraction); /* 71 % */
 
 /* A progress bar of `cells` characters (at most 20); fraction is clamped to 0..1. */
 struct fmt fmt_bar(double fraction, int cells);
-/* The last `cells` (at most 16) values, high to low: lowest value as the lowest block; not finite: a question
- * mark. */
+/* A sparkline of the last `cells` (at most 16) values: the lowest value is the lowest block. A value that is not
+ * finite is a question mark. */
 struct fmt fmt_spark(const double *values, size_t count, size_t cells);
 
-/* Columns a UTF-8 text takes on a terminal (every code point counts one; control sequences are not expected).
- */
+/* The columns that a UTF-8 text takes on a terminal. Every code point counts as one; the text has no control
+ * sequences. */
 size_t text_width(const char *text);
-/* Bytes of the longest prefix that takes at most `columns`. */
+/* The length in bytes of the longest prefix that takes at most `columns` columns. */
 size_t text_clip(const char *text, size_t columns);
 
 #endif

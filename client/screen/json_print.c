@@ -13,7 +13,7 @@ static void json_print_message(struct jout *o, const char *key, const ProtobufCM
 static void json_print_value(struct jout *o, const ProtobufCFieldDescriptor *f, const char *key,
                              const void *at)
 {
-    switch (f->type) {
+    switch (f->type) { /* `at` has the C type that protobuf-c uses for the field's type */
     case PROTOBUF_C_TYPE_INT32:
     case PROTOBUF_C_TYPE_SINT32:
     case PROTOBUF_C_TYPE_SFIXED32:
@@ -92,7 +92,8 @@ static void json_print_field(struct jout *o, const ProtobufCMessage *message,
     }
     size_t count = *(const size_t *)(const void *)(base + f->quantifier_offset);
     const char *items = *(char *const *)(const void *)at;
-    if (f->descriptor == &ddp__v1__metric__descriptor) {
+    if (f->descriptor ==
+        &ddp__v1__metric__descriptor) { /* an object by name is easier for scripts than a list */
         json_print_metrics(o, f->name, (Ddp__V1__Metric *const *)(const void *)items, count);
         return;
     }

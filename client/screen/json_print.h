@@ -5,9 +5,9 @@
 
 #include "base/buf.h"
 
-/* `-o json`: a message with the field names of proto/ddp.proto as keys, which never change their meaning.
- * Every field is printed, absent messages as null; metrics are an object, {"loss": 1.4}; bytes are hex; not
- * finite numbers null. One line, with its end. */
+/* `-o json`: prints a message as one line of JSON. Its keys are the field names of proto/ddp.proto, whose meaning
+ * never changes. Every field is printed: an absent message as null, a number that is not finite as null, bytes as
+ * hex, and metrics as an object, {"loss": 1.4}. */
 void json_print(const ProtobufCMessage *message, struct buf *out);
 
 #endif

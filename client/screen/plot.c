@@ -11,12 +11,12 @@
 #define DOT_ROWS 4
 #define COLOURS 6
 
-/* A range of values and the ticks in it: 1, 2 or 5 times a power of ten apart. */
+/* A range of values. The distance of its ticks is 1, 2 or 5 times a power of ten. */
 struct axis {
     double low, high, step;
 };
 
-/* The area inside the axes: a cell holds the dots of braille, or the mark of the last curve that came by. */
+/* The area inside the axes. A cell has braille dots and the number of the last curve that was drawn through it. */
 struct canvas {
     size_t width, height; /* cells */
     size_t dx, dy;        /* dots of a cell */
@@ -26,7 +26,7 @@ struct canvas {
 
 /* ---- axes */
 
-/* Beyond these a range or a step is no number any more; what is larger is not drawn. */
+/* Beyond these, computing a range or a step would overflow, so larger values are not drawn. */
 #define LARGEST 1e300
 #define SMALLEST 1e-290
 
@@ -97,7 +97,7 @@ static void canvas_set_dot(struct canvas *c, size_t x, size_t y, size_t curve)
     c->curve[cell] = (unsigned char)(curve + 1);
 }
 
-/* Every dot column or row between the two, whichever are more. */
+/* Sets a dot in every column or in every row between two points, whichever are more. */
 static void canvas_draw_line(struct canvas *c, const size_t from[2], const size_t to[2], size_t curve)
 {
     double dx = (double)to[0] - (double)from[0], dy = (double)to[1] - (double)from[1];
@@ -167,7 +167,7 @@ static void plot_put_row(const struct plot *p, const struct canvas *c, bool brai
     buf_putc(out, '\n');
 }
 
-/* The label of a row that a tick falls on. */
+/* True if a tick falls on the row; *label is its label. */
 static bool canvas_y_label(const struct canvas *c, size_t row, struct fmt *label)
 {
     for (size_t i = 0;; i++) {
@@ -191,7 +191,7 @@ static size_t canvas_y_label_width(const struct canvas *c)
     return widest;
 }
 
-/* The line with ticks, and the one with their steps below it. */
+/* The x axis with its ticks, and the line below with the ticks' steps. */
 static void plot_put_x_axis(const struct plot *p, const struct canvas *c, size_t margin, struct buf *out)
 {
     CLEANUP(buf_release) struct buf labels = {0};

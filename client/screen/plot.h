@@ -7,16 +7,16 @@
 #include "base/buf.h"
 #include "client/screen/series.h"
 
-/* Curves over steps on a terminal: one set of axes for all of them. One curve, or several in colour, are
- * drawn in braille dots (2 x 4 a character); several without colour with a mark each; without UTF-8 in ASCII.
- */
+/* Draws curves over steps as text, with one set of axes for all curves. A single curve, or several in colour, are
+ * drawn with braille dots (2 x 4 for each character). Several curves without colour have a mark each. Without UTF-8
+ * the plot is ASCII. No input or output. */
 
 struct plot_curve {
     char *label; /* "#9 loss" */
     struct series points;
 };
 struct plot {
-    size_t columns, rows; /* of the whole; rows without the legend. At least 30 x 5 */
+    size_t columns, rows; /* size of the plot, at least 30 x 5; the legend is below it */
     bool utf8, colour;
 };
 /* Values that are not finite, or beyond 1e300, are gaps. */

@@ -61,6 +61,7 @@ void prefixer_add(struct prefixer *p, int rank, bool standard_error, const char 
     while (len) {
         const char *end = memchr(data, '\n', len);
         size_t take = end ? (size_t)(end - data) + 1 : len;
+        /* Without its end the line waits, unless it is too long: then it is cut here. */
         if (!end && s->line.len + take < LINE_MAX_BYTES) {
             buf_append(&s->line, data, take);
             return;
@@ -84,7 +85,8 @@ void prefixer_finish(struct prefixer *p, struct buf *out)
         term_filter_finish(&s->filter, p->raw || s->line.len ? &s->line : out);
         if (!s->line.len)
             continue;
-        if (p->raw && !s->label) { /* the last of it: there is no line that it would be held for */
+        if (p->raw &&
+            !s->label) { /* bytes that the filter had kept back; raw output gets no extra line end */
             buf_append(out, s->line.data, s->line.len);
         } else {
             prefixer_put_label(p, s, out);

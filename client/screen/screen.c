@@ -96,11 +96,11 @@ void screen_place(const Ddp__V1__JobStatus *job, struct buf *out)
 
 void screen_failure_line(const Ddp__V1__Failure *f, struct buf *out)
 {
-    if (!*f->node) { /* no rank failed: ddp itself has a word */
+    if (!*f->node) { /* no rank failed: the message is from ddp itself */
         term_puts_safe(out, f->message);
         return;
     }
-    /* ended because it stood still: this says it whole */
+    /* The rank was ended because it hung. The message is a whole sentence, and how it was ended does not matter. */
     if ((f->signal || !f->code) && strncmp(f->message, "rank ", 5) == 0) {
         term_puts_safe(out, f->message);
         return;

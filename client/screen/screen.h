@@ -9,18 +9,18 @@
 bool job_ended(const Ddp__V1__JobStatus *job);
 bool job_succeeded(const Ddp__V1__JobStatus *job);
 bool job_metric(const Ddp__V1__JobStatus *job, const char *name, double *value);
-double job_fraction(const Ddp__V1__JobStatus *job); /* of the steps done, or -1 */
-int64_t job_eta_ms(const Ddp__V1__JobStatus *job);  /* or -1 */
+double job_fraction(const Ddp__V1__JobStatus *job); /* share of the steps that are done; -1: unknown */
+int64_t job_eta_ms(const Ddp__V1__JobStatus *job);  /* time until the last step; -1: unknown */
 int64_t job_run_ms(const Ddp__V1__JobStatus *job, int64_t now_ms);
 void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out);      /* "21.4k tok/s", or nothing */
 void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out); /* "1.46", "89.1 %", or nothing */
 void screen_reason(const Ddp__V1__JobStatus *job, struct buf *out);     /* ": waits for 4 GPUs", or nothing */
 void screen_place(const Ddp__V1__JobStatus *job, struct buf *out);      /* "box1 (2), box2 (2)" */
-/* "rank 2 on box1 killed by signal 9 (out of memory): message", then its last five stderr lines, "  | " in
- * front */
+/* "rank 2 on box1 killed by signal 9 (SIGKILL), out of memory: message", then its last five lines on stderr with
+ * "  | " before each. */
 void screen_failure(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out);
 void screen_failure_line(const Ddp__V1__Failure *failure, struct buf *out);
-/* What to type next after a job ended badly, one command a line, three blanks in front. */
+/* The commands to type after a job has failed, one on each line, with three blanks before each. */
 void screen_next(const Ddp__V1__JobStatus *job, struct buf *out);
 
 #endif

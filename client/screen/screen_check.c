@@ -6,7 +6,7 @@
 #include "client/screen/format.h"
 #include "client/screen/table.h"
 
-/* `ddpctl check`: a row for each node, one for each link, what is wrong, and what mends it. */
+/* `ddpctl check`: a table of the nodes, a table of the links between them, then the problems with their remedies. */
 
 static const struct table_column node_columns[] = {
     {"NODE", false},     {"ADDRESS", false}, {"USER", false}, {"CLOCK", true},        {"MEMORY FREE", true},
@@ -34,7 +34,7 @@ static void check_clock_cell(struct table *t, const Ddp__V1__CheckAnswer *a)
     table_cell(t, skew < 1000 + a->trip_ms ? STYLE_NONE : STYLE_BAD, text.data);
 }
 
-/* "1.2 GB, 4 files", of all paths together. */
+/* "1.2 GB, 4 files": all paths of the job together. */
 static void check_data_cell(struct table *t, const Ddp__V1__CheckPlaceResult *p)
 {
     CLEANUP(buf_release) struct buf text = {0};
@@ -93,6 +93,7 @@ static void check_link_row(struct table *t, const struct preflight *f, size_t fr
     bool good = true;
     double bytes = 0, slowest = 0;
     size_t count = 0;
+    /* A link has several ports: show all of them, the slowest connect, and the fastest transfer. */
     for (size_t i = 0; a && i < a->n_links; i++) {
         const Ddp__V1__CheckLink *link = a->links[i];
         if (strcmp(link->node, f->nodes[to]->name) != 0)
@@ -139,6 +140,7 @@ void screen_check(const struct preflight *f, const struct findings *found, const
         table_print(t, term, out);
     if (f->links && f->count > 1)
         check_put_links(f, term, out);
+    /* a finding without a node concerns the job as a whole */
     for (size_t i = 0; i < found->count; i++) {
         CLEANUP(buf_release) struct buf line = {0};
         const struct finding *finding = &found->items[i];
@@ -156,5 +158,5 @@ void screen_check(const struct preflight *f, const struct findings *found, const
     if (found->count)
         buf_printf(out, "%zu problem%s\n", found->count, found->count == 1 ? "" : "s");
     else
-        term_puts(term, out, STYLE_GOOD, "all is well\n");
+        term_puts(term, out, STYLE_GOOD, "no problems found\n");
 }

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "client/screen/table.h"
 
-/* The time alone, where it was today. */
+/* The local time; with the date unless it was today. */
 static void event_print_time(char out[64], int64_t time_ms, int64_t now_ms)
 {
     time_t second = (time_t)(time_ms / 1000), now = (time_t)(now_ms / 1000);

@@ -18,7 +18,7 @@ void follow_view_break(struct follow_view *v, struct buf *out)
     v->drawn = false;
 }
 
-/* A line that stays. */
+/* Prints a line that stays. */
 static void follow_put_line(struct follow_view *v, struct buf *out, const char *line)
 {
     if (v->drawn)
@@ -28,7 +28,7 @@ static void follow_put_line(struct follow_view *v, struct buf *out, const char *
     buf_putc(out, '\n');
 }
 
-/* A line that the next one replaces; on a terminal only. */
+/* Draws a line that the next one replaces; on a terminal only. */
 static void follow_draw_line(struct follow_view *v, struct buf *out, const char *line)
 {
     size_t fits = text_clip(line, v->term.columns > 1 ? v->term.columns - 1 : 79);
@@ -71,7 +71,7 @@ static void follow_put_head(struct follow_view *v, const Ddp__V1__JobStatus *job
 {
     bool placed = job->generation > 0, queued = strcmp(job->state, "queued") == 0;
     bool running = placed && (strcmp(job->state, "running") == 0 || job_ended(job));
-    bool complete = running || (placed && job->failure); /* who fails has been introduced */
+    bool complete = running || (placed && job->failure); /* a failure is only printed after this line */
     CLEANUP(buf_release) struct buf line = {0};
     if (placed && !v->starting_ms)
         v->starting_ms = v->term.now_ms;
@@ -93,13 +93,13 @@ static void follow_put_head(struct follow_view *v, const Ddp__V1__JobStatus *job
     }
 }
 
-/* A failure that starts a new generation was counted; one that ends the job was not. */
+/* A failure that leads to a new generation counts as a restart; one that ends the job does not. */
 static bool follow_job_restarts(const Ddp__V1__JobStatus *job)
 {
     return job->restarts_used && !job_ended(job) && strcmp(job->state, "stopping") != 0;
 }
 
-/* Its stderr was seen already. */
+/* `run` has already copied the rank's stderr, so this is one line. */
 static void follow_put_brief_failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     CLEANUP(buf_release) struct buf line = {0};
@@ -110,7 +110,7 @@ static void follow_put_brief_failure(struct follow_view *v, const Ddp__V1__JobSt
     follow_put_line(v, out, line.data);
 }
 
-/* Each once; again when it is found out that another rank was first. */
+/* A failure is printed once, and once more if the coordinator finds out that another rank failed first. */
 static bool follow_failure_is_new(struct follow_view *v, const Ddp__V1__Failure *f)
 {
     if (f->generation < v->failed_generation ||
@@ -121,7 +121,7 @@ static bool follow_failure_is_new(struct follow_view *v, const Ddp__V1__Failure 
     return true;
 }
 
-/* A generation that failed: cause, rank, node, its last words. */
+/* A generation failed: prints the cause, the rank, its node and its last lines on stderr. */
 static void follow_put_failure(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     CLEANUP(buf_release) struct buf text = {0};
@@ -140,7 +140,7 @@ static void follow_put_failure(struct follow_view *v, const Ddp__V1__JobStatus *
                    job->restarts_used, job->max_restarts);
         buf_puts(out, text.data);
     } else {
-        text.data[text.len - 1] = 0; /* say ends the line itself */
+        text.data[text.len - 1] = 0; /* follow_put_line adds the line end */
         follow_put_line(v, out, text.data);
     }
 }
@@ -154,7 +154,7 @@ static void follow_put_generation(struct follow_view *v, const Ddp__V1__JobStatu
     buf_printf(&line, "generation %lld on ", (long long)job->generation);
     screen_place(job, &line);
     if (job->snapshot && job->snapshot->committed_ms)
-        buf_printf(&line, ", goes on from the snapshot of step %s", fmt_count(job->snapshot->step).text);
+        buf_printf(&line, ", continues from the snapshot of step %s", fmt_count(job->snapshot->step).text);
     follow_put_line(v, out, line.data);
 }
 
@@ -167,6 +167,7 @@ static void follow_progress_line(const struct follow_view *v, const Ddp__V1__Job
     buf_printf(line, "step %s", fmt_count(p->step).text);
     if (p->steps)
         buf_printf(line, "/%s", fmt_count(p->steps).text);
+    /* a bar would only be noise in a log file */
     if (fraction >= 0 && v->term.live)
         buf_printf(line, " %s", fmt_bar(fraction, 10).text);
     if (fraction >= 0)
@@ -212,6 +213,7 @@ static void follow_end_line(const struct follow_view *v, const Ddp__V1__JobStatu
     CLEANUP(buf_release) struct buf val = {0}, facts = {0};
     double tokens, loss, bits;
     screen_validation(job, &val);
+    /* the validation result says more than the training loss */
     if (val.len)
         buf_printf(&facts, ", val %s", val.data);
     else if (job_metric(job, "loss", &loss))

@@ -3,25 +3,25 @@
 
 #include "client/screen/screen.h"
 
-/* A job as it goes: fed with each state the coordinator tells, it says what is new. On a terminal the newest
- * line is redrawn in place; in a pipe a line is final, and progress lines come at a modest rate: every 2 s in
- * the first minute, every 10 s in the first hour, then every minute. */
+/* Prints a job as it runs (--follow): each state of the job goes in, lines about what is new come out. On a terminal
+ * the progress line is redrawn in place. In a pipe every line is final, so progress lines are limited to one in 2 s in
+ * the first minute, one in 10 s in the first hour, then one in a minute. No clock, no output. */
 struct follow_view {
-    struct term term; /* now_ms is set anew before each update */
-    bool brief;       /* `run`: no progress, no first line; only what went wrong */
-    bool tells_end;   /* brief, yet a train job's end that is good is told: the loss, the last snapshot */
-    /* what was said so far */
+    struct term term; /* the caller sets now_ms before each update */
+    bool brief;       /* for `run`: only failures, no first line and no progress */
+    bool tells_end;   /* brief, but a train job that succeeds gets its last line: the loss, the snapshot */
+    /* private: what was printed so far */
     bool headed, drawn, ended, away;
     int64_t first_ms, starting_ms, last_line_ms, last_step, generation, failed_generation;
     int32_t failed_rank;
-    char said[256]; /* the last reason a queue gave */
+    char said[256]; /* the reason that was printed last while the job was queued */
 };
 
 void follow_view_init(struct follow_view *v, struct term term);
 void follow_view_update(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out);
-/* The coordinator does not answer (said once until it does again). */
+/* The coordinator does not answer; printed once until it does again. */
 void follow_view_away(struct follow_view *v, struct buf *out);
-/* Leaves the redrawn line, so that other text can follow. */
+/* Ends the line that is redrawn, so that other text can follow. */
 void follow_view_break(struct follow_view *v, struct buf *out);
 
 #endif

@@ -8,8 +8,6 @@
 #include "client/screen/screen.h"
 #include "client/screen/table.h"
 
-/* One job: `ddpctl status JOB`. */
-
 static const struct table_column rank_columns[] = {
     {"RANK", false}, {"NODE", false},   {"DEVICE", false}, {"PID", true}, {"STATE", false},
     {"STEP", true},  {"MS/STEP", true}, {"WAIT", true},    {"MEM", true},
@@ -37,7 +35,7 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
     if (job_ended(job))
         buf_printf(out, "  after %s", fmt_duration(job_run_ms(job, term->now_ms)).text);
     buf_putc(out, '\n');
-    if (*job->stall) {
+    if (*job->stall) { /* the coordinator has noticed that a rank hangs */
         CLEANUP(buf_release) struct buf stall = {0};
         term_puts_safe(&stall, job->stall);
         term_puts(term, out, STYLE_BAD, stall.data);
@@ -56,7 +54,7 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
     }
 }
 
-/* "89.1 % (loss 0.31, best 0.3 @4500)", "1.46 (best 1.46 @3500)": the best is of the loss. */
+/* "89.1 % (loss 0.31, best 0.3 @4500)", "1.46 (best 1.46 @3500)". The best value is that of the loss. */
 static void job_put_validation(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     const Ddp__V1__Progress *p = job->progress;
@@ -100,7 +98,8 @@ static void job_put_step(const Ddp__V1__JobStatus *job, const struct term *term,
     buf_putc(out, '\n');
 }
 
-/* Metrics that have a place of their own; the others of a user's reports are listed by name. */
+/* Metrics that have a place on the screen or are left out. Any other metric, from a user's own reports, is listed by
+ * name. */
 static bool job_metric_is_shown(const char *name)
 {
     static const char *const known[] = {
@@ -117,8 +116,7 @@ static bool job_metric_is_shown(const char *name)
     return false;
 }
 
-/* The rank that computes longest, when it stands out from the others by 3 % or more: while it works the
- * others wait. */
+/* Names the rank that computes longest, if it takes 3 % longer than the average of the others: they wait for it. */
 static void job_put_slowest(const Ddp__V1__JobStatus *job, struct buf *out, const char *gap)
 {
     const Ddp__V1__RankStatus *worst = NULL;
@@ -129,7 +127,7 @@ static void job_put_slowest(const Ddp__V1__JobStatus *job, struct buf *out, cons
         const Ddp__V1__RankStatus *r = job->ranks[i];
         double busy = r->ms_per_step - r->wait_ms;
         if (!(busy > 0))
-            return; /* waiting is counted beside computing: nothing to compare */
+            return; /* the rank's waiting overlaps its computing, so there is nothing to compare */
         sum += busy;
         if (busy > most) {
             most = busy;
@@ -196,7 +194,7 @@ static void job_decimal_cell(struct table *t, double value)
     table_cell(t, STYLE_NONE, value > 0 ? text.data : "");
 }
 
-/* A command has no more to say of itself than that it was started. */
+/* A command does not join or report, so "spawned" is the last state that its ranks reach: they run. */
 static const char *job_rank_state(const Ddp__V1__JobStatus *job, const Ddp__V1__RankStatus *r)
 {
     const bool runs = strcmp(job->kind, "command") == 0 && strcmp(r->state, "spawned") == 0;
@@ -213,7 +211,7 @@ static void job_rank_row(struct table *t, const Ddp__V1__JobStatus *job, const D
     buf_clear(&number);
     buf_printf(&number, "%lld", (long long)r->pid);
     table_cell(t, STYLE_NONE, r->pid ? number.data : "");
-    if (*r->detail) /* "killed by signal 9" says it all */
+    if (*r->detail) /* such as "killed by signal 9": says more than the state */
         term_puts_safe(&state, r->detail);
     else
         buf_puts(&state, job_rank_state(job, r));

@@ -8,9 +8,7 @@
 #include "client/screen/screen.h"
 #include "client/screen/table.h"
 
-/* The list of jobs: `ddpctl status`. */
-
-#define BAR_COLUMNS 100 /* a terminal with room for bars */
+#define BAR_COLUMNS 100 /* narrower terminals get no progress bars */
 
 enum {
     COL_JOB,
@@ -61,7 +59,8 @@ static void jobs_progress_cell(const Ddp__V1__JobStatus *job, const struct term 
     buf_printf(out, "%d%% %s", (int)(fraction * 100), fmt_short((double)job->progress->step).text);
 }
 
-/* What the first failing rank said last; NULL: nothing that would explain it. */
+/* The first failing rank's message or last line on stderr; NULL: neither explains the failure, as when it was killed
+ * by a signal. */
 static const char *jobs_last_words(const Ddp__V1__Failure *f)
 {
     if (!f || !*f->node || f->signal || !f->code)
@@ -76,7 +75,7 @@ static const char *jobs_last_words(const Ddp__V1__Failure *f)
     return *line ? line : NULL;
 }
 
-/* "rank 1 on box1: ValueError: no such shard", where more is known than that it exited. */
+/* "rank 1 on box1: ValueError: no such shard" if more is known than the exit code; otherwise the job's reason. */
 static void jobs_reason_cell(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     const bool ran = strcmp(job->state, "failed") == 0 && !strstr(job->reason, " could not start on ");
@@ -87,7 +86,7 @@ static void jobs_reason_cell(const Ddp__V1__JobStatus *job, struct buf *out)
         buf_puts(out, job->reason);
 }
 
-/* A reason takes the place of the columns that have nothing to say. */
+/* A job that waits or has failed has no loss and no speed: its reason is written across those columns. */
 static void jobs_middle_cells(struct table *t, const Ddp__V1__JobStatus *job, const struct term *term)
 {
     CLEANUP(buf_release) struct buf progress = {0}, val = {0}, speed = {0}, reason = {0};

@@ -11,7 +11,7 @@ static const struct table_column columns[] = {
     {"JOBS", false}, {"LOAD", true},   {"SEEN", true, 2}, {"VERSION", false, 1}, {"NOTE", false},
 };
 
-/* "8× H200 139G  61°C 540W": the hottest, and the watts of all. */
+/* "8× H200 139G  61°C 540W": the temperature of the hottest GPU, and the power of all. */
 static void nodes_gpu_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
 {
     int hottest = 0, watts = 0;
@@ -31,7 +31,7 @@ static void nodes_gpu_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
         buf_printf(out, "  %d°C %dW", hottest, watts);
 }
 
-/* What the node itself or an operator said, then every GPU that is not well. */
+/* The note of the node or of an operator, then the problem of every sick GPU. */
 static void nodes_note_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
 {
     term_puts_safe(out, node->note);
@@ -39,7 +39,7 @@ static void nodes_note_cell(const Ddp__V1__NodeStatus *node, struct buf *out)
         if (node->gpus[i]->healthy && !*node->gpus[i]->problem)
             continue;
         buf_printf(out, "%sgpu%d ", out->len ? "; " : "", node->gpus[i]->index);
-        term_puts_safe(out, *node->gpus[i]->problem ? node->gpus[i]->problem : "is not well");
+        term_puts_safe(out, *node->gpus[i]->problem ? node->gpus[i]->problem : "is sick");
     }
 }
 

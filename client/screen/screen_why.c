@@ -7,7 +7,7 @@
 #include "client/screen/format.h"
 #include "client/screen/table.h"
 
-/* `ddpctl why JOB`: the cause, what shows it, the ranks as they are, what to do. */
+/* `ddpctl why JOB`: the cause in one sentence, the evidence, a table of the ranks, and what to do. */
 
 static const struct table_column columns[] = {
     {"RANK", false}, {"NODE", false}, {"PID", true},  {"PROCESS", false},  {"STATE", false},
@@ -71,7 +71,7 @@ static void why_rank_row(struct table *t, const Ddp__V1__WorkerProbe *w, const s
     table_end_row(t);
 }
 
-/* Each line behind something. */
+/* Prints each line with `before` in front. */
 static void why_put_lines(const struct buf *lines, const char *before, struct buf *out)
 {
     for (const char *line = lines->data; line && *line;) {

@@ -27,7 +27,7 @@ void series_take(struct series *out, const Ddp__V1__GetMetricsReply *reply, cons
     qsort(points, found, sizeof(*points), series_by_step);
     *out = (struct series){xcalloc(room, sizeof(*out->steps)), xcalloc(room, sizeof(*out->values)), 0};
     for (size_t i = 0; i < found; i++) {
-        if (i > 0 && points[i]->step == points[i - 1]->step)
+        if (i > 0 && points[i]->step == points[i - 1]->step) /* the first of a step is the one that counts */
             continue;
         out->steps[out->count] = points[i]->step;
         out->values[out->count++] = points[i]->value;
@@ -42,7 +42,7 @@ void series_release(struct series *s)
     *s = (struct series){0};
 }
 
-/* Its place among the steps, from `from` on; count: it is not there. */
+/* The index of the step, from `from` on; s->count: the step is missing. */
 static size_t series_find_step(const struct series *s, int64_t step, size_t from)
 {
     while (from < s->count && s->steps[from] < step)
@@ -81,7 +81,7 @@ void series_print_parting(const struct parting *p, const int64_t jobs[2], struct
                    fmt_count((int64_t)p->compared).text, p->compared == 1 ? "" : "s");
         return;
     }
-    buf_printf(out, "part at step %s: %016llx, %016llx", fmt_count(p->step).text,
+    buf_printf(out, "differ at step %s: %016llx, %016llx", fmt_count(p->step).text,
                (unsigned long long)p->digests[0], (unsigned long long)p->digests[1]);
     if (p->last_same >= 0)
         buf_printf(out, "; they agree to step %s\n", fmt_count(p->last_same).text);

@@ -59,7 +59,8 @@ void table_span(struct table *t, size_t columns, enum style style, const char *t
     struct cell *row = table_last_row(t);
     struct buf safe = {0};
     BUG_ON(columns == 0 || t->at + columns > t->count);
-    term_puts_safe(&safe, text); /* paths and reasons are anybody's words */
+    term_puts_safe(&safe,
+                   text); /* names, paths and reasons may come from users and hold control characters */
     row[t->at] = (struct cell){.text = buf_steal(&safe), .span = columns, .style = style};
     t->at += columns;
 }
@@ -106,7 +107,7 @@ static void table_widen_span(const struct layout *l, size_t count, size_t from, 
     l->widths[last] += limit && more > room ? room : more;
 }
 
-/* Leaves out what can be spared until a line fits. Notes at a line's end are free to be longer. */
+/* Hides columns that can be spared until a line fits. A left-aligned last column, of notes, may exceed the width. */
 static void table_hide_columns(const struct table *t, size_t limit, const struct layout *l)
 {
     const size_t last = t->count - 1;
@@ -139,7 +140,8 @@ static void table_measure(const struct table *t, size_t limit, const struct layo
     }
 }
 
-/* One cell with the blanks that are due before it; *owed carries blanks on, so that a line's end has none. */
+/* Prints a cell after the blanks that are owed. Blanks behind a cell are only added to *owed, so that a line never
+ * ends with blanks. */
 static void table_put_cell(struct buf *out, const struct term *term, const struct cell *cell, size_t width,
                            bool right, size_t *owed)
 {
@@ -160,7 +162,7 @@ static void table_put_cell(struct buf *out, const struct term *term, const struc
     *owed += 2;
 }
 
-/* A cell that spans to the line's end is as wide as it is: nothing stands behind it. */
+/* A cell that spans up to the last column takes as much room as its text: nothing comes after it. */
 static size_t table_cell_width(const struct table *t, const struct cell *cell, const struct layout *l,
                                size_t from)
 {

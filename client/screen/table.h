@@ -3,14 +3,15 @@
 
 #include "client/screen/term.h"
 
-/* Rows under headings, columns as wide as their widest cell, two spaces between. A cell may span several
- * columns: it then widens none but the last of them, and only when nothing else fits. On a terminal it widens
- * no line past the terminal's width, but is cut. Where a terminal is too narrow, columns that can be spared
- * are left out. Trailing blanks are not printed. */
+/* A table: rows under headings, columns as wide as their widest cell, two spaces between columns, no trailing blanks.
+ *
+ * A cell may span several columns. If its text is wider than these, the last of them is widened, but no line is
+ * made wider than the terminal: the text is cut instead. On a terminal that is too narrow, columns with a `spare`
+ * number are left out. */
 struct table_column {
     const char *heading;
     bool right; /* aligned to the right */
-    int spare;  /* 0: always there; else left out on a narrow terminal, the lowest number first */
+    int spare;  /* 0: always shown; otherwise left out on a narrow terminal, the lowest number first */
 };
 
 struct table;

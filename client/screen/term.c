@@ -74,7 +74,7 @@ void term_puts(const struct term *t, struct buf *out, enum style style, const ch
         buf_puts(out, "\033[0m");
 }
 
-/* How many bytes of a UTF-8 character follow this first one; 0 for every other byte. */
+/* The number of bytes that follow the first byte of a UTF-8 character; 0 for any other byte. */
 static int utf8_bytes_after(unsigned char c)
 {
     return c < 0xc2 || c > 0xf4 ? 0 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;

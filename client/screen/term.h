@@ -7,27 +7,26 @@
 
 #include "base/buf.h"
 
-/* What an output can show: colour, bars and redrawing on a terminal; plain text in a pipe, with the same
- * columns. */
+/* What the output can show: colour, bars and redrawing on a terminal; plain text with the same columns in a pipe. */
 struct term {
     bool live;      /* a terminal: bars, sparklines, redrawing */
     bool colour;    /* live, and NO_COLOR is unset */
     size_t columns; /* 0: unlimited */
     size_t rows;    /* likewise */
-    int64_t now_ms; /* wall time that ages are counted from */
+    int64_t now_ms; /* wall time, from which ages are computed */
 };
 
 struct term term_of(int fd);
 
 enum style { STYLE_NONE, STYLE_GOOD, STYLE_WAIT, STYLE_BAD, STYLE_DIM, STYLE_BOLD };
-enum style style_of_state(const char *state); /* a job's, node's or rank's */
+enum style style_of_state(const char *state); /* of a job, node or rank */
 void term_puts(const struct term *t, struct buf *out, enum style style, const char *text);
 
-/* As many of the text's lines as the terminal has above the cursor's: the first ones, or where the newest
- * matter its heading and the last ones. */
+/* Appends as many lines of the text as the terminal has room for above the cursor's line: the first lines, or with
+ * `newest` the heading and the last lines. */
 void term_fit(const struct term *t, const struct buf *text, bool newest, struct buf *out);
 
-/* Appends text with control characters (a worker's escape sequences included) shown as '?'; tabs are kept. */
+/* Appends text of unknown origin: control characters, and so escape sequences, become '?'; tabs are kept. */
 void term_puts_safe(struct buf *out, const char *text);
 void term_printf_safe(struct buf *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

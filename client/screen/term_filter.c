@@ -4,8 +4,9 @@
 
 #include "base/mem.h"
 
-/* A terminal's parser (ECMA-48, and what xterm does with it) in six states. Only a sequence that is whole and
- * known to be harmless is written, so that nothing a terminal might see differently is ever left to it. */
+/* A parser of terminal control sequences (ECMA-48, and xterm's behaviour) with seven states. A sequence is held back
+ * until it is complete, and written only if it is known to be harmless. So no terminal can parse the output in
+ * another way than this filter. */
 
 enum { GROUND, ESCAPE, ESCAPE_MORE, CSI, STRING, STRING_ESCAPE, CHARACTER };
 
@@ -18,7 +19,7 @@ static void filter_step(struct term_filter *f, unsigned char c, struct buf *out)
 
 static void filter_hold(struct term_filter *f, unsigned char c)
 {
-    /* one that does not fit is none of ours: a longer one is no colour */
+    /* A sequence that does not fit is too long for a colour and will be removed: only its length is counted. */
     if (f->held_size < sizeof(f->held))
         f->held[f->held_size] = c;
     f->held_size++;
@@ -30,8 +31,9 @@ static void filter_enter(struct term_filter *f, int state)
     f->held_size = 0;
 }
 
-/* A whole CSI sequence: its parameters are held, c is its final byte. "<", "=", ">" and "?" make another
- * command of it, and so do bytes between the parameters and the end. */
+/* The end of a CSI sequence: its parameters are held, and c is its final byte. Colour and movement within the line
+ * pass. With "<", "=", ">" or "?", or with bytes between the parameters and the end, it is another command, and it is
+ * removed. */
 static void filter_csi_end(struct term_filter *f, unsigned char c, struct buf *out)
 {
     bool plain = f->held_size <= sizeof(f->held);
@@ -49,8 +51,7 @@ static void filter_csi_end(struct term_filter *f, unsigned char c, struct buf *o
     filter_enter(f, GROUND);
 }
 
-/* The bytes of a UTF-8 character that came to nothing: those that would be C1 controls by themselves are not
- * shown. */
+/* Writes the bytes of an incomplete UTF-8 character. Bytes that are C1 controls by themselves become '?'. */
 static void filter_flush(struct term_filter *f, struct buf *out)
 {
     for (size_t i = 0; i < f->held_size; i++)
@@ -63,8 +64,8 @@ static size_t character_size(unsigned char first)
     return first >= 0xf0 && first <= 0xf4 ? 4 : first >= 0xe0 ? 3 : 2;
 }
 
-/* Whether c may follow what is held (Unicode, table 3-7): no overlong forms, which an old decoder takes for
- * controls. */
+/* True if c may follow the held bytes (Unicode, table 3-7). Overlong forms are not allowed: some decoders read them as
+ * control characters. */
 static bool character_goes_on(const struct term_filter *f, unsigned char c)
 {
     unsigned char first = f->held[0], least = 0x80, most = 0xbf;
@@ -76,7 +77,7 @@ static bool character_goes_on(const struct term_filter *f, unsigned char c)
     return c >= least && c <= most;
 }
 
-/* The C1 control that a byte, or a character of two, stands for begins what ESC and a letter begin, too. */
+/* A C1 control, as one byte or as a UTF-8 character, begins the same sequence as ESC and a letter. */
 static void filter_c1(struct term_filter *f, unsigned char c)
 {
     switch (c) {
@@ -134,8 +135,8 @@ static void filter_escape(struct term_filter *f, unsigned char c)
         filter_enter(f, c >= 0x20 && c < 0x30 ? ESCAPE_MORE : GROUND); /* ESC ( B chooses characters */
 }
 
-/* Strings have no limit of their own; the end of a line ends one here, so that a lone ESC ] does not swallow
- * a log. */
+/* Control strings have no length limit. Here the end of a line ends a string, so that a stray ESC ] does not remove
+ * the rest of a log. */
 static void filter_string(struct term_filter *f, unsigned char c, struct buf *out)
 {
     if (c == ESC)
@@ -160,7 +161,7 @@ static void filter_step(struct term_filter *f, unsigned char c, struct buf *out)
         filter_string(f, c, out);
         return;
     case STRING_ESCAPE:
-        filter_enter(f, ESCAPE); /* ESC \ ends the string, any other begins anew */
+        filter_enter(f, ESCAPE); /* ESC \ ends the string, ESC and another byte begin a new sequence */
         filter_step(f, c, out);
         return;
     case GROUND:
@@ -169,7 +170,7 @@ static void filter_step(struct term_filter *f, unsigned char c, struct buf *out)
     default:
         break;
     }
-    /* within a sequence: a control, or a byte that has no place in one, gives it up */
+    /* a control character, or a byte that no sequence has, ends an unfinished sequence */
     if (control || c >= 0x7f) {
         filter_enter(f, GROUND);
         filter_ground(f, c, out);

@@ -224,7 +224,7 @@ class Jobs:
                 self.complain(found, "silent losses", number, "succeeded, its last snapshot is not there")
             elif bits != self.whole[job.shape][1]:
                 self.complain(found, "wrong bits", number, "parameters differ from an undisturbed run's")
-            elif "part at" in self.c.ddpctl("verify", self.whole[job.shape][0], number, check=False).out:
+            elif "differ at" in self.c.ddpctl("verify", self.whole[job.shape][0], number, check=False).out:
                 self.complain(found, "wrong bits", number, "digests differ from an undisturbed run's")
         else:
             said = sorted(self.c.logs(number).splitlines())

@@ -157,7 +157,7 @@ static void where_runs_part(void **state)
     assert_int_equal(p.last_same, 20);
     series_print_parting(&p, (int64_t[]){7, 9}, &out);
     assert_string_equal(
-        out.data, "#7 and #9 part at step 40: 0000000500000000, 0000000600000000; they agree to step 20\n");
+        out.data, "#7 and #9 differ at step 40: 0000000500000000, 0000000600000000; they agree to step 20\n");
     buf_clear(&out);
     low[1] = series_of(b, (double[]){1, 0, 0}, 3);
     series_compare(&p, high, low);

@@ -125,7 +125,7 @@ static void test_all_is_well(void **state)
     assert_int_equal(b->found.count, 0);
 }
 
-/* What the nodes have, whatever is busy: slots, and GPUs where the job wants such. */
+/* What the nodes have, whatever is busy: slots, and GPUs where the job needs such. */
 static void test_size(void **state)
 {
     struct fixture *b = *state;
@@ -144,7 +144,7 @@ static void test_size(void **state)
     preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 1);
     assert_string_equal(b->found.items[0].what,
-                        "the job wants 2 nodes with 8 slots each, 0 of these 3 have them");
+                        "the job needs 2 nodes with 8 slots each, 0 of these 3 have them");
     spec.procs_per_node = 2;
     spec.device = JOB_DEVICE_CUDA;
     gpu[0].healthy = gpu[1].healthy = true;
@@ -153,12 +153,12 @@ static void test_size(void **state)
     preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 2);
     assert_string_equal(b->found.items[1].what,
-                        "the job wants 2 nodes with 2 GPUs each, 1 of these 3 have them");
+                        "the job needs 2 nodes with 2 GPUs each, 1 of these 3 have them");
     spec.nodes_min = 4;
     spec.device = JOB_DEVICE_CPU;
     preflight_check_size(&b->preflight, &spec, &b->found);
     assert_int_equal(b->found.count, 3);
-    assert_string_equal(b->found.items[2].what, "the job wants 4 nodes, 3 can take work");
+    assert_string_equal(b->found.items[2].what, "the job needs 4 nodes, 3 can take work");
 }
 
 /* Not those that the coordinator gives to nobody: sick ones, twice the same to one worker, any to a trainer
@@ -223,7 +223,7 @@ static void test_versions(void **state)
 {
     struct fixture *b = *state;
     b->places[1].version = TEXT("0.2.0");
-    expect(b, "box2", "its agent is ddp 0.2.0, the coordinator is 0.3.0");
+    expect(b, "box2", "its agent is version 0.2.0, the coordinator 0.3.0");
 }
 
 static void test_interpreters(void **state)
@@ -264,14 +264,14 @@ static void test_room(void **state)
 {
     struct fixture *b = *state;
     b->results[0].disk_free = 100000000;
-    expect(b, "box1", "100 MB of disk are free where jobs run");
+    expect(b, "box1", "only 100 MB of disk space are free where jobs run");
 }
 
 static void test_memory(void **state)
 {
     struct fixture *b = *state;
     b->results[0].memory_free = 300000000;
-    expect(b, "box1", "300 MB of 16.0 GB of memory are free");
+    expect(b, "box1", "only 300 MB of 16.0 GB of memory are free");
 }
 
 static void test_one_port(void **state)

@@ -135,9 +135,8 @@ static void test_peers_are_told_apart(void **state)
                          "  | 2\n  | 3\n  | 4\n  | 5\n  | ";
     assert_memory_equal(f.out.data, wanted, strlen(wanted));
     assert_null(strchr(f.out.data, '\033'));
-    assert_non_null(strstr(f.out.data,
-                           "ddpctl: afterwards, told to stop and no cause: rank 0 exited with code 1, "
-                           "rank 3 exited with code 1, "));
+    assert_non_null(strstr(f.out.data, "ddpctl: then stopped as a consequence: rank 0 exited with code 1, "
+                                       "rank 3 exited with code 1, "));
     assert_non_null(strstr(f.out.data, "rank 9 exited with code 1, and 2 more\n"));
     f.failure.generation = 1; /* of an earlier start */
     buf_clear(&f.out);
