@@ -7,7 +7,7 @@
 #include "client/cmd/job_number.h"
 #include "client/cmd/submit.h"
 #include "client/diagnose/preflight_survey.h"
-#include "client/screen/json_print.h"
+#include "client/text/json_print.h"
 #include "client/screen/screen_check.h"
 
 #define PLACES_MS 20000

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
-#include "client/screen/json_print.h"
+#include "client/text/json_print.h"
 #include "client/screen/screen.h"
 #include "client/screen/screen_events.h"
 

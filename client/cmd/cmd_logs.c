@@ -6,8 +6,8 @@
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
 #include "client/interrupts.h"
-#include "client/screen/prefix.h"
-#include "client/screen/term.h"
+#include "client/text/prefix.h"
+#include "client/text/term.h"
 
 struct logs_options {
     const char *rank;

@@ -7,11 +7,11 @@
 #include "base/mem.h"
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
-#include "client/screen/format.h"
-#include "client/screen/json_print.h"
-#include "client/screen/plot.h"
-#include "client/screen/series.h"
-#include "client/screen/table.h"
+#include "client/text/format.h"
+#include "client/text/json_print.h"
+#include "client/text/plot.h"
+#include "client/text/series.h"
+#include "client/text/table.h"
 
 struct metrics_options {
     const char *name, *output, *plot;

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "client/connect.h"
-#include "client/screen/json_print.h"
+#include "client/text/json_print.h"
 #include "client/screen/screen.h"
 #include "client/screen/screen_nodes.h"
 

@@ -6,10 +6,10 @@
 #include "base/mem.h"
 #include "client/cmd/submit.h"
 #include "client/interrupts.h"
-#include "client/run/batch_task.h"
-#include "client/run/host_group.h"
-#include "client/run/launch_message.h"
-#include "client/run/remote_launch.h"
+#include "client/run/batch/batch_task.h"
+#include "client/run/hosts/host_group.h"
+#include "client/run/launch/launch_message.h"
+#include "client/run/launch/remote_launch.h"
 #include "client/run/run_logs.h"
 #include "client/run/run_session.h"
 #include "client/run/torchrun.h"
@@ -18,8 +18,8 @@
  *
  * Happy path: flags, PET_* variables and the batch system become a run request (client/run/run_request.h), and
  * this becomes the text of a job. On one machine, ddpctl starts a private cluster, submits the job, follows it to
- * its end, stops the cluster and exits with the job's exit code. On several hosts, see client/run/host_group.c.
- * With --launcher or --hosts, this ddpctl only starts the others (client/run/remote_launch.h).
+ * its end, stops the cluster and exits with the job's exit code. On several hosts, see client/run/hosts/host_group.c.
+ * With --launcher or --hosts, this ddpctl only starts the others (client/run/launch/remote_launch.h).
  *
  * The first ^C cancels the job (snapshot, then stop), the second kills it. If this process dies in any way, its
  * end of the lifeline pipe closes, and everything it started ends. ^Z stops the display, not the job. */

@@ -7,7 +7,7 @@
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
 #include "client/interrupts.h"
-#include "client/screen/json_print.h"
+#include "client/text/json_print.h"
 #include "client/screen/screen.h"
 #include "client/screen/screen_job.h"
 #include "client/screen/screen_jobs.h"

@@ -1,7 +1,7 @@
 #include "base/mem.h"
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
-#include "client/screen/series.h"
+#include "client/text/series.h"
 
 struct digests {
     struct series high[2], low[2];

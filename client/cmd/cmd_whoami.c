@@ -2,8 +2,8 @@
 
 #include "base/mem.h"
 #include "client/connect.h"
-#include "client/screen/json_print.h"
-#include "client/screen/term.h"
+#include "client/text/json_print.h"
+#include "client/text/term.h"
 
 struct whoami_options {
     const char *output;

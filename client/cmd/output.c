@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "client/cmd/command.h"
-#include "client/screen/term_filter.h"
+#include "client/text/term_filter.h"
 
 static bool is_lost;
 

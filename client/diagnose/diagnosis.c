@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "client/diagnose/diagnosis_failure.h"
 #include "client/diagnose/worker_probe.h"
-#include "client/screen/format.h"
+#include "client/text/format.h"
 #include "client/screen/screen.h"
 
 #define STILL_MS                                                                                             \

@@ -6,7 +6,7 @@
 #include "base/exits.h"
 #include "base/mem.h"
 #include "client/diagnose/worker_probe.h"
-#include "client/screen/format.h"
+#include "client/text/format.h"
 #include "client/screen/screen.h"
 
 /* Why a generation ended: the rank that failed first, its last lines on stderr, and the failures that followed. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/screen/format.h"
+#include "client/text/format.h"
 
 #define SKEW_MS 1000         /* beyond this, times in logs mislead */
 #define DISK_LOW (1LL << 30) /* less free disk space is a problem */

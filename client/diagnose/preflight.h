@@ -2,7 +2,7 @@
 #define DDP_CLIENT_DIAGNOSE_PREFLIGHT_H
 
 #include "base/job/job.h"
-#include "client/screen/term.h"
+#include "client/text/term.h"
 #include "proto/ddp.pb-c.h"
 
 /* The preflight check: from the nodes' answers to a list of problems, each with its remedy. No input or output

@@ -1,7 +1,7 @@
 #ifndef DDP_CLIENT_RUN_LOG_TAIL_H
 #define DDP_CLIENT_RUN_LOG_TAIL_H
 
-#include "client/screen/prefix.h"
+#include "client/text/prefix.h"
 
 /* Reads the workers' log files of this machine as they grow:
  *   <logs>/<job>/generation_<N>/<node>/<local rank>/stdout.log and stderr.log

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "client/cmd/command.h"
 #include "client/cmd/output.h"
-#include "client/diagnose/run_failure.h"
+#include "client/run/run_failure.h"
 #include "client/interrupts.h"
 #include "client/job_watch.h"
 #include "client/run/run_error.h"
@@ -18,7 +18,7 @@
 #include "client/run/worker_output.h"
 #include "client/screen/screen.h"
 #include "client/screen/screen_follow.h"
-#include "client/screen/term.h"
+#include "client/text/term.h"
 
 #define QUEUE_MS 60000  /* a job that has been queued this long on a private cluster will never start */
 #define BUSY_WAIT_MS 4  /* between reads of the log files while there is output, */

@@ -1,7 +1,7 @@
 #ifndef DDP_CLIENT_RUN_RUN_SESSION_H
 #define DDP_CLIENT_RUN_RUN_SESSION_H
 
-#include "client/diagnose/waiting.h"
+#include "client/run/waiting.h"
 #include "client/job_watch.h"
 #include "client/run/local_cluster.h"
 #include "client/run/log_tail.h"

@@ -10,7 +10,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "client/run/nodelist.h"
+#include "client/run/batch/nodelist.h"
 
 /* torchrun's options and PET_* variables with torchrun's meaning. Its times are in seconds. */
 

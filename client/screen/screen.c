@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "client/screen/format.h"
+#include "client/text/format.h"
 
 bool job_ended(const Ddp__V1__JobStatus *job)
 {

@@ -1,7 +1,7 @@
 #ifndef DDP_CLIENT_SCREEN_SCREEN_H
 #define DDP_CLIENT_SCREEN_SCREEN_H
 
-#include "client/screen/term.h"
+#include "client/text/term.h"
 #include "proto/ddp.pb-c.h"
 
 /* Facts of a job and pieces of text that several screens show. Nothing under screen_ reads a clock or does input

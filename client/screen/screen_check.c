@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/screen/format.h"
-#include "client/screen/table.h"
+#include "client/text/format.h"
+#include "client/text/table.h"
 
 /* `ddpctl check`: a table of the nodes, a table of the links between them, then the problems with their remedies. */
 

@@ -2,7 +2,7 @@
 #define DDP_CLIENT_SCREEN_SCREEN_CHECK_H
 
 #include "client/diagnose/preflight.h"
-#include "client/screen/term.h"
+#include "client/text/term.h"
 
 /* `ddpctl check`. */
 void screen_check(const struct preflight *f, const struct findings *found, const struct term *term,

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "client/screen/table.h"
+#include "client/text/table.h"
 
 /* The local time; with the date unless it was today. */
 static void event_print_time(char out[64], int64_t time_ms, int64_t now_ms)

@@ -1,7 +1,7 @@
 #ifndef DDP_CLIENT_SCREEN_SCREEN_EVENTS_H
 #define DDP_CLIENT_SCREEN_SCREEN_EVENTS_H
 
-#include "client/screen/term.h"
+#include "client/text/term.h"
 #include "proto/ddp.pb-c.h"
 
 /* `ddpctl events` and `ddpctl audit`: what happened, with local times. */

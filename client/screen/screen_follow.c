@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/screen/format.h"
+#include "client/text/format.h"
 
 void follow_view_init(struct follow_view *v, struct term term)
 {

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/screen/format.h"
+#include "client/text/format.h"
 #include "client/screen/screen.h"
-#include "client/screen/table.h"
+#include "client/text/table.h"
 
 static const struct table_column rank_columns[] = {
     {"RANK", false}, {"NODE", false},   {"DEVICE", false}, {"PID", true}, {"STATE", false},

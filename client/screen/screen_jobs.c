@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/screen/format.h"
+#include "client/text/format.h"
 #include "client/screen/screen.h"
-#include "client/screen/table.h"
+#include "client/text/table.h"
 
 #define BAR_COLUMNS 100 /* narrower terminals get no progress bars */
 

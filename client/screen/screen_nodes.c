@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/screen/format.h"
-#include "client/screen/table.h"
+#include "client/text/format.h"
+#include "client/text/table.h"
 
 static const struct table_column columns[] = {
     {"NODE", false}, {"STATE", false}, {"CPU", false},    {"GPU", false},        {"FREE", true},

@@ -4,8 +4,8 @@
 
 #include "base/mem.h"
 #include "client/diagnose/worker_probe.h"
-#include "client/screen/format.h"
-#include "client/screen/table.h"
+#include "client/text/format.h"
+#include "client/text/table.h"
 
 /* `ddpctl why JOB`: the cause in one sentence, the evidence, a table of the ranks, and what to do. */
 

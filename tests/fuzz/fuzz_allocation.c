@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/run/batch_allocation.h"
-#include "client/run/launch_message.h"
-#include "client/run/nodelist.h"
+#include "client/run/batch/batch_allocation.h"
+#include "client/run/launch/launch_message.h"
+#include "client/run/batch/nodelist.h"
 
 /* An environment, a line a variable. No file of PBS is read: its name would be the fuzzer's. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

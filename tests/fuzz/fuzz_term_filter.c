@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "client/screen/term_filter.h"
+#include "client/text/term_filter.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

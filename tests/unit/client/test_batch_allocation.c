@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/run/batch_allocation.h"
+#include "client/run/batch/batch_allocation.h"
 
 /* Environments as Slurm 22.05, Open MPI 4.1 and MPICH 4.0 give them, recorded, less what says nothing here.
  */

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/run/batch_task.h"
+#include "client/run/batch/batch_task.h"
 
 /* What nobody said yet. */
 static struct run_request unsaid(void)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "client/run/endpoint.h"
+#include "client/run/hosts/endpoint.h"
 
 static void test_an_own_address_is_bound_itself(void **state)
 {

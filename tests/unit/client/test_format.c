@@ -7,9 +7,9 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/screen/format.h"
-#include "client/screen/table.h"
-#include "client/screen/term.h"
+#include "client/text/format.h"
+#include "client/text/table.h"
+#include "client/text/term.h"
 
 #define SAYS(call, text_) assert_string_equal((call).text, text_)
 

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/run/launch_message.h"
+#include "client/run/launch/launch_message.h"
 
 static void test_says_its_place(void **state)
 {

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/run/remote_launch.h"
+#include "client/run/launch/remote_launch.h"
 
 static bool everything(const char *program)
 {

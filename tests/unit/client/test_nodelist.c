@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "client/run/nodelist.h"
+#include "client/run/batch/nodelist.h"
 
 static void expands(const char *text, const char *expected)
 {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/screen/plot.h"
+#include "client/text/plot.h"
 #include "tests/unit/client/golden.h"
 
 #define POINTS 200

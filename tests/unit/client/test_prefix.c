@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "client/cmd/job_number.h"
 #include "client/run/log_tail.h"
-#include "client/screen/prefix.h"
+#include "client/text/prefix.h"
 
 static void add(struct prefixer *p, int rank, const char *text, struct buf *out)
 {

@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "client/diagnose/run_failure.h"
+#include "client/run/run_failure.h"
 #include "client/run/run_error.h"
 #include "client/run/run_logs.h"
 

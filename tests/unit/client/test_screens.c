@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/screen/json_print.h"
+#include "client/text/json_print.h"
 #include "client/screen/screen.h"
 #include "client/screen/screen_events.h"
 #include "client/screen/screen_follow.h"

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/run/taskmates.h"
+#include "client/run/batch/taskmates.h"
 
 #define MATES 3
 #define NO_LEADER 99

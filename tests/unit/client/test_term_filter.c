@@ -7,9 +7,9 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/screen/prefix.h"
-#include "client/screen/term.h"
-#include "client/screen/term_filter.h"
+#include "client/text/prefix.h"
+#include "client/text/term.h"
+#include "client/text/term_filter.h"
 
 /* What a job's output may do to a terminal. Each case whole, and cut at every place. */
 

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "client/diagnose/waiting.h"
+#include "client/run/waiting.h"
 
 static const char *const gpus = "waits for 2 nodes with 8 GPUs each: the cluster has 1";
 

@@ -1,0 +1,72 @@
+#include "client/run/hosts/run_token.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "base/paths.h"
+#include "base/secret.h"
+
+#define TOKEN_BYTES 32
+#define FILE_BYTES 4096
+#define MAKE "openssl rand -hex 32 makes one"
+
+static enum err_code run_token_read_file(const char *path, char **token, struct err *e)
+{
+    CLEANUP(buf_release) struct buf text = {0};
+    if (secret_read(path, FILE_BYTES, &text, e) != ERR_OK)
+        return e->code;
+    buf_putc(&text, 0);
+    text.data[strcspn(text.data, " \t\r\n")] = 0;
+    *token = buf_steal(&text);
+    return ERR_OK;
+}
+
+/* The user's file. Root looks there too: its home may be shared by all nodes, while /etc is not. */
+static char *run_token_home_file(void)
+{
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (config && *config == '/')
+        return xasprintf("%s/ddp/token", config);
+    return xasprintf("%s/.config/ddp/token", home && *home == '/' ? home : "");
+}
+
+/* *from: the name of the source, for messages. */
+static enum err_code run_token_search(const struct globals *g, char **token, char **from, struct err *e)
+{
+    CLEANUP(free_text) char *home = run_token_home_file();
+    CLEANUP(free_text) char *config = paths_config("token");
+    const char *value = getenv("DDP_TOKEN");
+    const char *path = g->token_file ? g->token_file : file_exists(home) ? home : config;
+    if (!g->token_file && value && *value) {
+        *from = xstrdup("DDP_TOKEN");
+        *token = xstrdup(value);
+        return ERR_OK;
+    }
+    if (!g->token_file && !file_exists(path))
+        return err_set(e, ERR_UNAUTHENTICATED,
+                       "the hosts of a run need a token: give each the same in DDP_TOKEN or %s (" MAKE
+                       "), or use --insecure",
+                       home);
+    *from = xstrdup(path);
+    return run_token_read_file(path, token, e);
+}
+
+enum err_code run_token_find(const struct globals *globals, char **token, struct err *e)
+{
+    CLEANUP(free_text) char *found = NULL;
+    CLEANUP(free_text) char *from = NULL;
+    uint8_t secret[TOKEN_BYTES];
+    *token = NULL;
+    enum err_code code = globals->insecure ? ERR_OK : run_token_search(globals, &found, &from, e);
+    unsetenv("DDP_TOKEN");
+    if (code != ERR_OK || globals->insecure)
+        return code;
+    if (!hex_decode(secret, sizeof(secret), found))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: not a token of %d hex digits, " MAKE, from,
+                       2 * TOKEN_BYTES);
+    *token = steal(found);
+    return ERR_OK;
+}

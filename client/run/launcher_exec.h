@@ -1,9 +1,0 @@
-#ifndef DDP_CLIENT_RUN_LAUNCHER_EXEC_H
-#define DDP_CLIENT_RUN_LAUNCHER_EXEC_H
-
-#include "client/run/remote_launch.h"
-
-/* srun and mpirun: this process becomes the launcher. Returns ddpctl's exit code, and only if that failed. */
-int launcher_exec(const struct remote_launch *launch);
-
-#endif
