@@ -142,6 +142,7 @@ enum err_code target_find(const struct globals *globals, struct target *out, str
         t.tls_cert = connect_pick_file(globals->tls_cert, config.tls.cert);
         t.tls_key = connect_pick_file(globals->tls_key, config.tls.key);
     }
+    /* --insecure sends no token, even if there is one: it would cross the network in clear */
     if (!globals->insecure && !local && target_find_token(globals, &config, &t.token, e) != ERR_OK) {
         target_release(&t);
         return e->code;
@@ -193,6 +194,8 @@ enum err_code link_call(struct link *link, const char *method, const void *reque
     const ProtobufCServiceDescriptor *cluster = &ddp__v1__cluster__descriptor;
     CLEANUP(buf_release) struct buf talk = {0};
     enum err_code code = rpc_channel_call(link->channel, cluster, method, request, reply, CALL_MS, 0, e);
+    /* A first attempt without waiting, so that a coordinator that is down is reported before the user
+     * wonders. */
     if (code == ERR_UNAVAILABLE && patience_ms) {
         buf_printf(&talk, "ddpctl: the coordinator at %s does not answer, trying for another %lld s\n",
                    link->target.address, (long long)patience_ms / 1000);
@@ -261,10 +264,11 @@ enum err_code link_explain(const struct link *link, struct err *e)
                 t->address, t->from);
         if (connect_explain_name(t, e) != ERR_OK)
             return e->code;
+        /* a port that accepts connections is not a coordinator that is down */
         if (reach_listens(t->address))
             return connect_explain_refusal(t, connect_last_cause(was.msg), e);
         /* fall through */
-    case ERR_DEADLINE_EXCEEDED:
+    case ERR_DEADLINE_EXCEEDED: /* the name server may be the one that does not answer */
         if (was.code == ERR_DEADLINE_EXCEEDED && connect_explain_name(t, e) != ERR_OK)
             return e->code;
         return err_set(

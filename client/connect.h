@@ -8,9 +8,9 @@
 /* The coordinator that commands talk to, and the credentials for it.
  *
  * Its address is the first of: --coordinator, DDP_COORDINATOR, `coordinator` in the config file, the local
- * socket <state>/coordinator.sock if it exists and may be used, localhost:29600. A TCP connection needs a token,
- * the first of: --token FILE, DDP_TOKEN (the token itself), `token` in the config file, <config>/token,
- * <state>/token. */
+ * socket <state>/coordinator.sock if it exists and may be used, localhost:29600. A TCP connection needs a
+ * token, the first of: --token FILE, DDP_TOKEN (the token itself), `token` in the config file,
+ * <config>/token, <state>/token. */
 struct target {
     char *address; /* "unix:/path", "host:port" */
     char *token;   /* or NULL */
@@ -29,8 +29,8 @@ MUST_CHECK enum err_code link_open(struct link *link, const struct globals *glob
 void link_close(struct link *link);
 
 /* A unary call of the Cluster service with a deadline of 10 s. If the coordinator is UNAVAILABLE, the call is
- * repeated for patience_ms, with a message on stderr; 0 means one attempt, for calls that must not be repeated.
- * *reply: rpc_free. The message of an error says what to do. */
+ * repeated for patience_ms, with a message on stderr; 0 means one attempt, for calls that must not be
+ * repeated. *reply: rpc_free. The message of an error says what to do. */
 MUST_CHECK enum err_code link_call(struct link *link, const char *method, const void *request, void **reply,
                                    int64_t patience_ms, struct err *e);
 /* Like link_call, but one attempt with the given deadline. */

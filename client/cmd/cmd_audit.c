@@ -7,9 +7,9 @@
 #include "base/conf.h"
 #include "base/mem.h"
 #include "client/connect.h"
-#include "client/text/json_print.h"
 #include "client/screen/screen.h"
 #include "client/screen/screen_events.h"
+#include "client/text/json_print.h"
 
 #define LINES_DEFAULT 100
 #define LINES_MOST 10000

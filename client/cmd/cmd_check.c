@@ -7,8 +7,8 @@
 #include "client/cmd/job_number.h"
 #include "client/cmd/submit.h"
 #include "client/diagnose/preflight_survey.h"
-#include "client/text/json_print.h"
 #include "client/screen/screen_check.h"
+#include "client/text/json_print.h"
 
 #define PLACES_MS 20000
 
@@ -161,7 +161,8 @@ static int cmd_check_run(struct invocation *in)
     link_close(&link);
     if (code != ERR_OK)
         return error_print(&e);
-    survey.preflight.version = ((Ddp__V1__GetVersionReply *)version)->version;
+    survey.preflight.version =
+        ((Ddp__V1__GetVersionReply *)version)->version; /* that the agents' must match */
     preflight_check(&survey.preflight, &found);
     if (o->output && strcmp(o->output, "json") == 0)
         check_print_json(&survey, &found, &out);

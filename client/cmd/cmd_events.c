@@ -4,9 +4,9 @@
 #include "base/mem.h"
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
-#include "client/text/json_print.h"
 #include "client/screen/screen.h"
 #include "client/screen/screen_events.h"
+#include "client/text/json_print.h"
 
 struct events_options {
     const char *output;

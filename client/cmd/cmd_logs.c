@@ -51,7 +51,7 @@ static const struct option_spec options[] = {
     {.name = "raw",
      .type = OPTION_FLAG,
      .offset = offsetof(struct logs_options, raw),
-     .help = "pass every byte unchanged, also to a terminal"},
+     .help = "pass every byte unchanged, even to a terminal"},
     {0},
 };
 

@@ -3,9 +3,9 @@
 
 #include "base/mem.h"
 #include "client/connect.h"
-#include "client/text/json_print.h"
 #include "client/screen/screen.h"
 #include "client/screen/screen_nodes.h"
+#include "client/text/json_print.h"
 
 /* nodes, and the commands that change a node's state: drain, undrain, forget. */
 

@@ -16,16 +16,17 @@
 
 /* run: one job in the foreground.
  *
- * Happy path: flags, PET_* variables and the batch system become a run request (client/run/run_request.h), and
- * this becomes the text of a job. On one machine, ddpctl starts a private cluster, submits the job, follows it to
- * its end, stops the cluster and exits with the job's exit code. On several hosts, see client/run/hosts/host_group.c.
- * With --launcher or --hosts, this ddpctl only starts the others (client/run/launch/remote_launch.h).
+ * Happy path: flags, PET_* variables and the batch system become a run request (client/run/run_request.h),
+ * and this becomes the text of a job. On one machine, ddpctl starts a private cluster, submits the job,
+ * follows it to its end, stops the cluster and exits with the job's exit code. On several hosts, see
+ * client/run/hosts/host_group.c. With --launcher or --hosts, this ddpctl only starts the others
+ * (client/run/launch/remote_launch.h).
  *
- * The first ^C cancels the job (snapshot, then stop), the second kills it. If this process dies in any way, its
- * end of the lifeline pipe closes, and everything it started ends. ^Z stops the display, not the job. */
+ * The first ^C cancels the job (snapshot, then stop), the second kills it. If this process dies in any way,
+ * its end of the lifeline pipe closes, and everything it started ends. ^Z stops the display, not the job. */
 
-/* Checks the job against this machine. *slots: what the private agent has to offer, at least as many as the job
- * has workers here, even if there are fewer cores. */
+/* Checks the job against this machine. *slots: what the private agent has to offer, at least as many as the
+ * job has workers here, even if there are fewer cores. */
 static enum err_code run_check_job(const struct job_spec *spec, int64_t *slots, struct err *e)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -81,8 +82,8 @@ static enum err_code run_read_job(struct invocation *in, const struct run_reques
     return job_parse(spec, *text, strlen(*text), "job file", e);
 }
 
-/* Fills the request from the command line and PET_*, then from the launcher that started this process, then from
- * the batch system. Each source fills only what the ones before left open. */
+/* Fills the request from the command line and PET_*, then from the launcher that started this process, then
+ * from the batch system. Each source fills only what the ones before left open. */
 static enum err_code run_read_request(struct invocation *in, struct batch_task *batch, struct run_request *r,
                                       enum launcher *launcher, struct err *e)
 {
@@ -116,8 +117,8 @@ static enum err_code run_plan_job(struct invocation *in, const struct batch_task
     struct run_options *o = in->options;
     if (run_read_job(in, r, text, spec, e) != ERR_OK)
         return e->code;
-    /* A requeued batch job is a new run with a new job number, so `resume: auto` would find nothing to continue
-     * from. */
+    /* A requeued batch job is a new run with a new job number, so `resume: auto` would find nothing to
+     * continue from. */
     if (batch_task_resumes(batch, spec)) {
         o->job.set = strv_append(o->job.set, "train.resume=continue");
         free_text(text);

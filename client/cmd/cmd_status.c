@@ -7,10 +7,10 @@
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
 #include "client/interrupts.h"
-#include "client/text/json_print.h"
 #include "client/screen/screen.h"
 #include "client/screen/screen_job.h"
 #include "client/screen/screen_jobs.h"
+#include "client/text/json_print.h"
 
 struct status_options {
     bool watch, all;
@@ -37,8 +37,8 @@ static bool status_wants_json(const struct status_options *o)
     return o->output && strcmp(o->output, "json") == 0;
 }
 
-/* --all: a reply of the coordinator holds a limited number of jobs, so this asks for page after page, from the
- * oldest job on. */
+/* --all: a reply of the coordinator holds a limited number of jobs, so this asks for page after page, from
+ * the oldest job on. */
 static enum err_code status_fetch_all_jobs(struct link *link, const struct status_options *o, struct buf *out,
                                            struct err *e)
 {

@@ -80,8 +80,8 @@ static int cmd_submit_run(struct invocation *in)
         strv_free(env);
         return error_print(&e);
     }
-    /* --follow prints the job from its start, so the warnings come before the submit; otherwise they come after
-     * it, and do not delay the job. */
+    /* --follow prints the job from its start, so the warnings come before the submit; otherwise they come
+     * after it, and do not delay the job. */
     if (o->follow)
         preflight_survey_warn(&link, text, env);
     struct submission submission = {.text = text, .env = env, .resume = o->resume};

@@ -4,8 +4,8 @@
 #include "base/job/job.h"
 #include "base/option.h"
 
-/* Makes the text of the job file that is submitted, from a file or a command and the flags of the command line.
- * The text is checked, and its paths are absolute. Any thread; results are owned by the caller. */
+/* Makes the text of the job file that is submitted, from a file or a command and the flags of the command
+ * line. The text is checked, and its paths are absolute. Any thread; results are owned by the caller. */
 
 /* Flags that describe a job without a file, or that override keys of a file. */
 struct job_flags {
@@ -35,8 +35,8 @@ MUST_CHECK enum err_code job_text_change(const char *stored, const struct job_fl
 char **job_text_missing(const char *text);
 
 /* The variables of the submitter's environment that are sent with a command job: PATH, VIRTUAL_ENV and the
- * like, WANDB_*. exports: names to add; ALL for every variable but those of the terminal, NONE for no variable.
- * A NULL-terminated list of "NAME=value"; strv_free. */
+ * like, WANDB_*. exports: names to add; ALL for every variable but those of the terminal, NONE for no
+ * variable. A NULL-terminated list of "NAME=value"; strv_free. */
 MUST_CHECK enum err_code job_text_environment(char *const *environment, char *const *exports, char ***out,
                                               struct err *e);
 

@@ -6,8 +6,8 @@
 
 /* What ddpctl itself writes. Every function writes at once and clears the buffer. */
 
-/* Returns false when nobody reads stdout any more (a closed pipe), or when it cannot be written. The latter is
- * reported on stderr, once. */
+/* Returns false when nobody reads stdout any more (a closed pipe), or when it cannot be written. The latter
+ * is reported on stderr, once. */
 bool stdout_put(struct buf *b);
 /* True once stdout could not be written. The exit code then tells whoever reads the file later. */
 bool stdout_lost(void);

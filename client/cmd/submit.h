@@ -16,8 +16,8 @@ struct submission {
     int64_t continues; /* the job whose snapshots it continues from, 0: none */
     bool resume;       /* continue from another job's snapshots in snapshot.dir */
 };
-/* Sends the job. While the coordinator is UNAVAILABLE the call is repeated for 10 s with the same request id, so
- * that the job is created once. The coordinator's warnings go to stderr. */
+/* Sends the job. While the coordinator is UNAVAILABLE the call is repeated for 10 s with the same request id,
+ * so that the job is created once. The coordinator's warnings go to stderr. */
 MUST_CHECK enum err_code submit_send(struct link *link, const struct submission *submission, int64_t *job,
                                      struct err *e);
 /* After a submit: prints the job's number, or follows the job. Returns the exit code. */

@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "client/diagnose/diagnosis_failure.h"
 #include "client/diagnose/worker_probe.h"
-#include "client/text/format.h"
 #include "client/screen/screen.h"
+#include "client/text/format.h"
 
 #define STILL_MS                                                                                             \
     5000 /* without output or report of any rank: the job hangs, it is not just between two lines */
@@ -60,8 +60,9 @@ static void diagnosis_put_wait(struct buf *out, const Ddp__V1__ProcessProbe *p)
     }
 }
 
-/* "rank 0 waits", "ranks 0, 2 and 3 wait", "ranks 0 to 6 and 9 wait": the living ranks other than `but`. Three or
- * more neighbours are written as a range, so that a job of a thousand ranks still fits in a sentence. */
+/* "rank 0 waits", "ranks 0, 2 and 3 wait", "ranks 0 to 6 and 9 wait": the living ranks other than `but`.
+ * Three or more neighbours are written as a range, so that a job of a thousand ranks still fits in a
+ * sentence. */
 static void diagnosis_put_others(struct buf *out, const Ddp__V1__ProbeJobReply *reply,
                                  const Ddp__V1__WorkerProbe *but, const char *one, const char *many)
 {
@@ -76,7 +77,7 @@ static void diagnosis_put_others(struct buf *out, const Ddp__V1__ProbeJobReply *
             end++;
         if (pieces++)
             buf_puts(&list, ", ");
-        last = list.len;
+        last = list.len; /* where the last piece begins, which gets " and " in front */
         buf_printf(&list, "%d", reply->workers[i]->rank);
         count += end - i + 1;
         if (end > i + 1) {
@@ -145,7 +146,8 @@ static bool diagnosis_is_idle(const Ddp__V1__WorkerProbe *w)
     return w->idle_ms >= IDLE_MS;
 }
 
-/* A stopped process is a certain cause, so it is reported at once, without waiting until the job is silent. */
+/* A stopped process is a certain cause, so it is reported at once, without waiting until the job is silent.
+ */
 static bool diagnosis_find_halted(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     for (size_t i = 0; i < reply->n_workers; i++) {
@@ -175,7 +177,7 @@ static bool diagnosis_find_stuck(const Ddp__V1__ProbeJobReply *reply, struct dia
         if (!p || !text_is(p->state, "D") || !diagnosis_is_idle(w))
             continue;
         diagnosis_blame(d, DIAGNOSIS_KERNEL, w, p);
-        buf_printf(&d->sentence, " is stuck in the kernel for %s", fmt_duration(w->idle_ms).text);
+        buf_printf(&d->sentence, " has been stuck in the kernel for %s", fmt_duration(w->idle_ms).text);
         diagnosis_put_wait(&d->sentence, p);
         diagnosis_put_others(&d->sentence, reply, w, "waits for it", "wait for it");
         diagnosis_put_stack(d, p);
@@ -185,8 +187,8 @@ static bool diagnosis_find_stuck(const Ddp__V1__ProbeJobReply *reply, struct dia
     return false;
 }
 
-/* A rank that exited with code 0 has not failed, so the generation goes on. The first one to exit is named. Only if
- * the job is silent, too, is it said that the others wait for it: they may be about to finish. */
+/* A rank that exited with code 0 has not failed, so the generation goes on. The first one to exit is named.
+ * Only if the job is silent, too, is it said that the others wait for it: they may be about to finish. */
 static bool diagnosis_find_left_early(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     const Ddp__V1__WorkerProbe *left = NULL;
@@ -210,9 +212,9 @@ static bool diagnosis_find_left_early(const Ddp__V1__ProbeJobReply *reply, struc
     return true;
 }
 
-/* The sleeping rank that the others most likely wait for. A rank whose system call is not a wait for a peer comes
- * first (process_probe_elsewhere); among equals the one that has slept longest. *clear: it stands out, by its system
- * call or by APART_MS; otherwise the order means nothing. */
+/* The sleeping rank that the others most likely wait for. A rank whose system call is not a wait for a peer
+ * comes first (process_probe_elsewhere); among equals the one that has slept longest. *clear: it stands out,
+ * by its system call or by APART_MS; otherwise the order means nothing. */
 static const Ddp__V1__WorkerProbe *diagnosis_first_asleep(const Ddp__V1__ProbeJobReply *reply, bool *clear)
 {
     const Ddp__V1__WorkerProbe *worst = NULL;
@@ -251,7 +253,8 @@ static bool diagnosis_find_asleep(const Ddp__V1__ProbeJobReply *reply, struct di
         return false;
     const Ddp__V1__WorkerProbe *w = diagnosis_first_asleep(reply, &clear);
     const Ddp__V1__ProcessProbe *p = worker_probe_process(w);
-    /* Blaming a rank at random would mislead. If some ranks do not sleep, they spin, and any sleeper is the cause. */
+    /* Blaming a rank at random would mislead. If some ranks do not sleep, they spin, and any sleeper is the
+     * cause. */
     if (sleeping == living && !clear && living > 1) {
         d->kind = DIAGNOSIS_WAITING;
         buf_printf(&d->sentence,
@@ -271,8 +274,8 @@ static bool diagnosis_find_asleep(const Ddp__V1__ProbeJobReply *reply, struct di
     return true;
 }
 
-/* Names the rank that computes longest, if it takes 10 % longer than the average of the others. Ranks that do not
- * report both times cannot be compared. */
+/* Names the rank that computes longest, if it takes 10 % longer than the average of the others. Ranks that do
+ * not report both times cannot be compared. */
 static void diagnosis_find_slow(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     const Ddp__V1__WorkerProbe *worst = NULL;
@@ -319,8 +322,8 @@ static void diagnosis_working(const Ddp__V1__ProbeJobReply *reply, struct diagno
     diagnosis_find_slow(reply, d);
 }
 
-/* Certain causes first. Whether a rank is asleep only matters once the job has been silent for STILL_MS: between
- * two lines of output any rank may sleep for a moment. */
+/* Certain causes first. Whether a rank is asleep only matters once the job has been silent for STILL_MS:
+ * between two lines of output any rank may sleep for a moment. */
 static void diagnosis_running(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
 {
     int64_t quiet = diagnosis_quiet_ms(reply);

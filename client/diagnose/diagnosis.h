@@ -4,14 +4,15 @@
 #include "base/buf.h"
 #include "proto/ddp.pb-c.h"
 
-/* `ddpctl why`: from the nodes' probes of a job's workers to the cause, in one sentence. Depends on the reply only:
- * no clock, no input or output.
+/* `ddpctl why`: from the nodes' probes of a job's workers to the cause, in one sentence. Depends on the reply
+ * only: no clock, no input or output.
  *
  * If a job runs but produces nothing, the others wait for one rank, the culprit. It is, in this order:
- * 1. a rank whose process is stopped, held by a debugger, or stuck in the kernel: certain, since it cannot go on;
+ * 1. a rank whose process is stopped, held by a debugger, or stuck in the kernel, since it cannot go on;
  * 2. a rank that has exited with code 0 while its peers go on;
  * 3. a rank that uses no CPU time while the others do, since they spin in a collective;
- * 4. if all are asleep, a rank that sleeps in something other than a wait for its peers, or that fell asleep first.
+ * 4. if all are asleep, a rank that sleeps in something other than a wait for its peers, or fell asleep first.
+ *
  * If a job failed, the first failure is told apart from the failures that followed from it. */
 
 enum diagnosis_kind {

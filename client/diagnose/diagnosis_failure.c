@@ -6,10 +6,11 @@
 #include "base/exits.h"
 #include "base/mem.h"
 #include "client/diagnose/worker_probe.h"
-#include "client/text/format.h"
 #include "client/screen/screen.h"
+#include "client/text/format.h"
 
-/* Why a generation ended: the rank that failed first, its last lines on stderr, and the failures that followed. */
+/* Why a generation ended: the rank that failed first, its last lines on stderr, and the failures that
+ * followed. */
 
 #define TAIL_LINES 5
 
@@ -42,8 +43,8 @@ static bool worker_succeeded(const Ddp__V1__WorkerProbe *w)
     return w->ended && w->exit_known && !w->code && !w->signal;
 }
 
-/* A rank that exited with code 0 before the first failure. The failure may come from its absence, so it is named
- * too. */
+/* A rank that exited with code 0 before the first failure. The failure may come from its absence, so it is
+ * named too. */
 static const Ddp__V1__WorkerProbe *failure_left_before(const Ddp__V1__ProbeJobReply *reply,
                                                        const Ddp__V1__WorkerProbe *failed)
 {

@@ -87,8 +87,8 @@ static bool preflight_same_content(const Ddp__V1__CheckPath *a, const Ddp__V1__C
     return a->bytes == b->bytes && a->files == b->files && strcmp(a->digest, b->digest) == 0;
 }
 
-/* The node whose copy of the path is the most common one, the first of equals: the others are reported as different
- * from it. -1: no node has the path. */
+/* The node whose copy of the path is the most common one, the first of equals: the others are reported as
+ * different from it. -1: no node has the path. */
 static int preflight_reference_node(const struct preflight *f, const char *path)
 {
     int best = -1, most = 0;
@@ -138,8 +138,8 @@ static void preflight_check_path(const struct preflight *f, size_t node, const D
         xasprintf("copy it again from %s, or use a shared file system", f->nodes[ref]->name));
 }
 
-/* A node only lists the scripts of the command that it has. So a script that another node has and this one lacks is
- * found by comparing the lists; it is reported once, against the reference node. */
+/* A node only lists the scripts of the command that it has. So a script that another node has and this one
+ * lacks is found by comparing the lists; it is reported once, against the reference node. */
 static void preflight_check_absent(const struct preflight *f, size_t node, struct findings *out)
 {
     const Ddp__V1__CheckPlaceResult *mine = preflight_place_at(f, node);
@@ -229,8 +229,8 @@ static void preflight_check_clock(const struct preflight *f, size_t node, struct
                      xstrdup("use NTP: systemctl enable --now systemd-timesyncd (or chrony)"));
 }
 
-/* File systems store users as numbers. If an account has different numbers, a job that moves between nodes would not
- * own its snapshots on a shared file system. */
+/* File systems store users as numbers. If an account has different numbers, a job that moves between nodes
+ * would not own its snapshots on a shared file system. */
 static void preflight_check_user(const struct preflight *f, size_t node, struct findings *out)
 {
     const Ddp__V1__CheckPlaceResult *p = preflight_place_at(f, node), *first = NULL;
@@ -266,8 +266,8 @@ static void preflight_check_room(const struct preflight *f, size_t node, struct 
 
 /* ---- links */
 
-/* A firewall or a wrong address usually affects every port between two nodes. So there is one finding for a pair of
- * nodes, with the problem of the first port that failed; it names the port if another one worked. */
+/* A firewall or a wrong address usually affects every port between two nodes. So there is one finding for a
+ * pair of nodes, with the problem of the first port that failed; it names the port if another one worked. */
 static void preflight_check_link(const struct preflight *f, size_t from, size_t to, struct findings *out)
 {
     const Ddp__V1__CheckAnswer *a = f->links[from];
@@ -280,7 +280,7 @@ static void preflight_check_link(const struct preflight *f, size_t from, size_t 
         if (!*a->links[i]->problem)
             continue;
         bad++;
-        if (!problem) {
+        if (!problem) { /* the first one stands for all */
             problem = a->links[i]->problem;
             port = a->links[i]->port;
         }
@@ -321,8 +321,8 @@ static int64_t preflight_wanted_of_each(const struct job_spec *spec, bool gpus)
     return procs ? procs * spec->gpus_per_proc : spec->gpus_per_proc;
 }
 
-/* The number of the node's GPUs that the job could use. Sick GPUs do not count, and a train job cannot use any on a
- * node whose trainer has no GPU plugin. */
+/* The number of the node's GPUs that the job could use. Sick GPUs do not count, and a train job cannot use
+ * any on a node whose trainer has no GPU plugin. */
 static int64_t preflight_usable_gpus(const Ddp__V1__NodeStatus *n, const struct job_spec *spec)
 {
     int64_t count = 0;
@@ -350,8 +350,8 @@ static int64_t preflight_count_fits(const struct preflight *f, const struct job_
     return count;
 }
 
-/* Counts GPUs if the job demands them, or if it may use them and enough nodes have them. The coordinator places jobs
- * by the same rule. */
+/* Counts GPUs if the job demands them, or if it may use them and enough nodes have them. The coordinator
+ * places jobs by the same rule. */
 void preflight_check_size(const struct preflight *f, const struct job_spec *spec, struct findings *out)
 {
     const bool must = spec->device == JOB_DEVICE_CUDA || spec->procs == JOB_PROCS_GPU;

@@ -5,8 +5,8 @@
 #include "client/text/term.h"
 #include "proto/ddp.pb-c.h"
 
-/* The preflight check: from the nodes' answers to a list of problems, each with its remedy. No input or output
- * here; preflight_survey asks the nodes, and screen_check prints. */
+/* The preflight check: from the nodes' answers to a list of problems, each with its remedy. No input or
+ * output here; preflight_survey asks the nodes, and screen_check prints. */
 
 struct preflight {
     const Ddp__V1__NodeStatus **nodes;   /* the nodes that are checked; borrowed, like everything below */
@@ -34,8 +34,8 @@ void preflight_check_size(const struct preflight *f, const struct job_spec *spec
 void preflight_check_places(const struct preflight *f,
                             struct findings *out); /* directories, data, interpreter only */
 
-/* What a worker of the job needs on a node, as a request to the node. hash: compare file contents, not only sizes.
- * Borrows from spec and env; preflight_place_release frees the arrays. */
+/* What a worker of the job needs on a node, as a request to the node. hash: compare file contents, not only
+ * sizes. Borrows from spec and env; preflight_place_release frees the arrays. */
 void preflight_place_init(const struct job_spec *spec, char *const *env, bool hash, Ddp__V1__CheckPlace *out);
 void preflight_place_release(Ddp__V1__CheckPlace *place);
 

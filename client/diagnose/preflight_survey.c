@@ -128,8 +128,8 @@ static void survey_fill_target(const struct preflight_survey *s, size_t to, bool
         ports[out->n_ports++] = listen->other_port;
 }
 
-/* Every node connects to every other one. Measuring is limited to the next node in a ring, so that each link is busy
- * with one measurement only. */
+/* Every node connects to every other one. Measuring is limited to the next node in a ring, so that each link
+ * is busy with one measurement only. */
 static enum err_code survey_connect_all(struct preflight_survey *s, struct link *link,
                                         const ProtobufCBinaryData *key, struct err *e)
 {
@@ -139,6 +139,7 @@ static enum err_code survey_connect_all(struct preflight_survey *s, struct link 
     Ddp__V1__CheckTarget *targets = xcalloc(n * n, sizeof(*targets)),
                          **list = xcalloc(n * n, sizeof(Ddp__V1__CheckTarget *));
     int32_t(*ports)[2] = xcalloc(n * n, sizeof(*ports));
+    /* the targets of node i are at i * n, with the one for itself left out */
     for (size_t i = 0; i < n; i++) {
         ddp__v1__check_connect__init(&connects[i]);
         connects[i].key = *key;

@@ -11,8 +11,8 @@ struct preflight_survey {
     struct preflight preflight;                         /* borrows from the above */
 };
 
-/* Lists the nodes that can run something now. names: only these nodes; count 0: all. Lost and suspect nodes are added
- * to `found`. */
+/* Lists the nodes that can run something now. names: only these nodes; count 0: all. Lost and suspect nodes
+ * are added to `found`. */
 MUST_CHECK enum err_code preflight_survey_nodes(struct preflight_survey *s, struct link *link,
                                                 char *const *names, size_t count, struct findings *found,
                                                 struct err *e);
@@ -22,8 +22,8 @@ MUST_CHECK enum err_code preflight_survey_places(struct preflight_survey *s, str
 MUST_CHECK enum err_code preflight_survey_links(struct preflight_survey *s, struct link *link, struct err *e);
 void preflight_survey_release(struct preflight_survey *s); /* for CLEANUP too */
 
-/* The quick part of the check, for submit: prints each finding as a warning. An error is ignored: it must not keep
- * a job from being submitted. */
+/* The quick part of the check, for submit: prints each finding as a warning. An error is ignored: it must not
+ * keep a job from being submitted. */
 void preflight_survey_warn(struct link *link, const char *job_file, char *const *env);
 
 #endif

@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "client/text/term.h"
 
-/* A worker is often a shell or launcher with the real program as its child. This file finds the process that does
- * the work, and judges what it waits in. */
+/* A worker is often a shell or launcher with the real program as its child. This file finds the process that
+ * does the work, and judges what it waits in. */
 
 static bool probe_text_is(const char *text, const char *wanted)
 {
@@ -47,8 +47,9 @@ static const Ddp__V1__ProcessProbe *worker_only_child(const Ddp__V1__WorkerProbe
     return child;
 }
 
-/* A halted process anywhere in the tree stops the worker, and so does one that is stuck in the kernel. Otherwise
- * the walk goes from the worker's own process to its only child, as long as the process only waits. */
+/* A halted process anywhere in the tree stops the worker, and so does one that is stuck in the kernel.
+ * Otherwise the walk goes from the worker's own process to its only child, as long as the process only waits.
+ */
 const Ddp__V1__ProcessProbe *worker_probe_process(const Ddp__V1__WorkerProbe *w)
 {
     const Ddp__V1__ProcessProbe *p = w->n_processes ? w->processes[0] : NULL, *child;
@@ -80,8 +81,8 @@ const char *process_probe_state(const char *state)
 
 int process_probe_elsewhere(const Ddp__V1__ProcessProbe *p)
 {
-    /* Collectives wait in recv or poll on sockets, or in a futex. Files, pipes, locks and children are the worker's
-     * own business (2); a sleep even more so (3); select may be either (1). */
+    /* Collectives wait in recv or poll on sockets, or in a futex. Files, pipes, locks and children are the
+     * worker's own business (2); a sleep even more so (3); select may be either (1). */
     static const char *const own[] = {"read",  "pread",      "readv", "write",  "pwrite", "writev",
                                       "fsync", "fdatasync",  "flock", "fcntl",  "open",   "stat",
                                       "wait",  "sigsuspend", "pause", "sigwait"};

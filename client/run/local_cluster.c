@@ -35,8 +35,8 @@ static const char *local_cluster_temporary_dir(void)
     return dir && dir[0] == '/' && strlen(dir) < 50 ? dir : "/tmp";
 }
 
-/* Removes the directories of runs that were killed. Nobody holds the lock of such a directory, and a directory
- * of logs that are kept has no lock file. */
+/* Removes the directories of runs that were killed. Nobody holds the lock of such a directory, and a
+ * directory of logs that are kept has no lock file. */
 static void local_cluster_sweep(const char *tmp)
 {
     DIR *dir = opendir(tmp);
@@ -58,8 +58,8 @@ static void local_cluster_sweep(const char *tmp)
         closedir(dir);
 }
 
-/* Claims a place for the logs below log_dir. The job of a private cluster is always number 1, so if log_dir holds
- * a run already, this one uses log_dir/run-2, run-3 and so on. */
+/* Claims a place for the logs below log_dir. The job of a private cluster is always number 1, so if log_dir
+ * holds a run already, this one uses log_dir/run-2, run-3 and so on. */
 static enum err_code local_cluster_claim_logs(struct local_cluster *l, const char *log_dir, struct err *e)
 {
     CLEANUP(free_text) char *here = getcwd(NULL, 0);

@@ -6,9 +6,9 @@
 #include "client/connect.h"
 
 /* A private cluster for one `ddpctl run`, or this machine's part of it: a coordinator and an agent as child
- * processes, in a directory of their own. Both hold the read end of a lifeline pipe. When this process dies, in
- * whatever way, they end, and so does everything they started. They are in process groups of their own, so that
- * ^C reaches only ddpctl. One thread. */
+ * processes, in a directory of their own. Both hold the read end of a lifeline pipe. When this process dies,
+ * in whatever way, they end, and so does everything they started. They are in process groups of their own, so
+ * that ^C reaches only ddpctl. One thread. */
 struct local_cluster {
     char *dir;          /* <tmp>/ddp-run-XXXXXX: coordinator/, agent/, logs/, *.log, lock */
     char *logs;         /* directory of the workers' logs */
@@ -31,15 +31,16 @@ struct local_cluster_agent {
     char *const *command; /* that command jobs run here, instead of the job's */
 };
 
-/* Opens the cluster and starts both daemons at once, for a job of this machine only. log_dir NULL: logs go below
- * the directory. */
+/* Opens the cluster and starts both daemons at once, for a job of this machine only. log_dir NULL: logs go
+ * below the directory. */
 MUST_CHECK enum err_code local_cluster_start(struct local_cluster *local, int64_t slots, const char *log_dir,
                                              struct err *e);
 /* Makes the directory and the lifeline. Call local_cluster_stop whatever the result. */
 MUST_CHECK enum err_code local_cluster_open(struct local_cluster *local, const char *log_dir, struct err *e);
-/* Starts the coordinator. It serves its unix socket and, if listen is not NULL, that address with the token (NULL:
- * --insecure); both are open when this returns. UNAVAILABLE: it did not start; the message has the last lines of
- * its log. */
+/* Starts the coordinator. It serves its unix socket and, if listen is not NULL, that address with the token
+ * (NULL:
+ * --insecure); both are open when this returns. UNAVAILABLE: it did not start; the message has the last lines
+ * of its log. */
 MUST_CHECK enum err_code local_cluster_start_coordinator(struct local_cluster *local, const char *listen,
                                                          const char *token, struct err *e);
 MUST_CHECK enum err_code local_cluster_start_agent(struct local_cluster *local,

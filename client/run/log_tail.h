@@ -19,8 +19,8 @@ struct log_tail {
 };
 
 void log_tail_init(struct log_tail *t);
-/* Switches to a generation, of which no files are added yet. The files of the one before must have been read to
- * their end. */
+/* Switches to a generation, of which no files are added yet. The files of the one before must have been read
+ * to their end. */
 void log_tail_open(struct log_tail *t, const char *logs, int64_t job, int64_t generation, const char *node);
 /* Adds a file of the generation. label: text before each of its lines (prefix.h), or NULL. */
 void log_tail_add(struct log_tail *t, int rank, int local_rank, bool standard_error, const char *label);

@@ -13,12 +13,12 @@ struct run_error {
     char *message;  /* its first line */
     json_t *file;
 };
-/* Looks at the job's ranks on the node. dir: the generation's log directory, which has a directory for each local
- * rank. */
+/* Looks at the job's ranks on the node. dir: the generation's log directory, which has a directory for each
+ * local rank. */
 void run_error_find(struct run_error *out, const Ddp__V1__JobStatus *job, const char *node, const char *dir);
 void run_error_release(struct run_error *error);
-/* Writes the error to path, the error file that the program that started ddpctl reads, with the failure's exit code
- * in message.errorCode. If no rank left an error file, it writes one that describes the failure. */
+/* Writes the error to path, the error file that the program that started ddpctl reads, with the failure's
+ * exit code in message.errorCode. If no rank left an error file, it writes one that describes the failure. */
 MUST_CHECK enum err_code run_error_copy(const struct run_error *error, const Ddp__V1__Failure *failure,
                                         const char *path, struct err *e);
 

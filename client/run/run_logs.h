@@ -11,8 +11,8 @@
 
 /* Makes a directory for this run below dir. *out: its absolute path; the caller frees. */
 MUST_CHECK enum err_code run_logs_claim(const char *dir, const char *run_id, char **out, struct err *e);
-/* Makes the link attempt_<generation - 1>. logs: the agent's log directory. A failure is ignored, since the files
- * can be found without the link. */
+/* Makes the link attempt_<generation - 1>. logs: the agent's log directory. A failure is ignored, since the
+ * files can be found without the link. */
 void run_logs_attempt(const char *logs, int64_t job, int64_t generation, const char *node);
 
 #endif

@@ -13,10 +13,10 @@
 /* What `ddpctl run` was asked to start: by its own flags, by torchrun's, by PET_* variables, and by the batch
  * system it runs in.
  *
- * Flags win over PET_* variables, and both win over the batch system. So the request is filled in this order, and
- * each step leaves alone what is set already: torchrun_read (flags, then PET_*), launch_message_apply (the
- * ddpctl that started this one), batch_task_fill (the batch system), run_request_complete (the job file's nodes,
- * then the defaults). Until then 0, -1 and NULL mean "not set". */
+ * Flags win over PET_* variables, and both win over the batch system. So the request is filled in this order,
+ * and each step leaves alone what is set already: torchrun_read (flags, then PET_*), launch_message_apply
+ * (the ddpctl that started this one), batch_task_fill (the batch system), run_request_complete (the job
+ * file's nodes, then the defaults). Until then 0, -1 and NULL mean "not set". */
 
 enum { RUN_SIGNALS_MAX = 16 };
 
@@ -42,9 +42,9 @@ struct run_request {
     char *log_dir;       /* NULL: logs are kept only after a failure */
     char *redirects, *tee, *local_ranks; /* torchrun's values: "3", "0:1,1:2"; "0,2"; NULL */
     char *prefix;                 /* of the lines of tee, with macros (worker_output.h); NULL: torchrun's */
-    char *role;                   /* "default" */
-    int64_t grace_ms;             /* from the signal to SIGKILL; -1: the job's own */
-    char **command;               /* as it is run: ends with NULL; NULL: a job file's own */
+    char *role;                   /* "default" unless given */
+    int64_t grace_ms;             /* from the signal to SIGKILL; -1: as the job says */
+    char **command;               /* the words to execute, ended by NULL; NULL: there is a job file */
     int signals[RUN_SIGNALS_MAX]; /* that stop the run, ended by 0 */
 };
 

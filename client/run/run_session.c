@@ -10,10 +10,10 @@
 #include "base/mem.h"
 #include "client/cmd/command.h"
 #include "client/cmd/output.h"
-#include "client/run/run_failure.h"
 #include "client/interrupts.h"
 #include "client/job_watch.h"
 #include "client/run/run_error.h"
+#include "client/run/run_failure.h"
 #include "client/run/run_logs.h"
 #include "client/run/worker_output.h"
 #include "client/screen/screen.h"
@@ -112,8 +112,8 @@ static enum err_code run_session_check_gpus(struct run_session *s, struct err *e
                    s->without_gpus);
 }
 
-/* A job that cannot start on this machine is given up after QUEUE_MS. A job that has already run waits without
- * limit: it may wait for its own last processes, or for a device that comes back. */
+/* A job that cannot start on this machine is given up after QUEUE_MS. A job that has already run waits
+ * without limit: it may wait for its own last processes, or for a device that comes back. */
 static enum err_code run_session_check_queue(struct run_session *s, struct err *e)
 {
     int64_t now = clock_boot_ms();
@@ -149,8 +149,8 @@ static void run_session_update(struct run_session *s, const Ddp__V1__JobStatus *
     snprintf(s->reason, sizeof(s->reason), "%s", *job->reason ? job->reason : "the job is not placed yet");
 }
 
-/* Passes on a signal that has not been passed on yet. The first ^C stops the job, the second kills it, the third
- * ends ddpctl without waiting. */
+/* Passes on a signal that has not been passed on yet. The first ^C stops the job, the second kills it, the
+ * third ends ddpctl without waiting. */
 static enum err_code run_session_obey(struct run_session *s, struct err *e)
 {
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;

@@ -1,16 +1,16 @@
 #ifndef DDP_CLIENT_RUN_RUN_SESSION_H
 #define DDP_CLIENT_RUN_RUN_SESSION_H
 
-#include "client/run/waiting.h"
 #include "client/job_watch.h"
 #include "client/run/local_cluster.h"
 #include "client/run/log_tail.h"
 #include "client/run/run_request.h"
+#include "client/run/waiting.h"
 #include "client/screen/screen_follow.h"
 
-/* A job of `ddpctl run` in the foreground. The session watches the job, copies the output of this node's workers
- * from their log files, and passes on ^C and other signals, until the job has ended and all output is copied. One
- * thread. */
+/* A job of `ddpctl run` in the foreground. The session watches the job, copies the output of this node's
+ * workers from their log files, and passes on ^C and other signals, until the job has ended and all output is
+ * copied. One thread. */
 struct run_session {
     const struct run_request *request;
     bool quiet;
@@ -40,8 +40,8 @@ struct run_session {
 /* Catches the request's signals from here on. */
 void run_session_init(struct run_session *s, const struct run_request *request, bool quiet);
 /* Runs until the job has ended; s->exit_code is its exit code then. The caller has set link and job.
- * FAILED_PRECONDITION: the job cannot start here. UNAVAILABLE: a daemon of this machine has ended. CANCELLED: the
- * user typed ^C a third time. */
+ * FAILED_PRECONDITION: the job cannot start here. UNAVAILABLE: a daemon of this machine has ended. CANCELLED:
+ * the user typed ^C a third time. */
 MUST_CHECK enum err_code run_session_run(struct run_session *s, struct err *e);
 /* Ends the local cluster, closes the link, and prints where the logs are. code: ddpctl's exit code. */
 void run_session_release(struct run_session *s, int code);

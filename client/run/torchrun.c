@@ -121,8 +121,8 @@ static enum err_code torchrun_read_backend(const struct run_options *o, bool *c1
     return torchrun_refuse("rdzv-backend", name, "c10d or static", e);
 }
 
-/* Where the nodes meet, and which of them hosts the run. --master-addr names the machine of node rank 0, so the
- * rank decides; --rdzv-endpoint names any machine, so the owner of the address hosts. */
+/* Where the nodes meet, and which of them hosts the run. --master-addr names the machine of node rank 0, so
+ * the rank decides; --rdzv-endpoint names any machine, so the owner of the address hosts. */
 static enum err_code torchrun_read_place(const struct run_options *o, struct run_request *r, struct err *e)
 {
     bool c10d;
@@ -308,9 +308,8 @@ static void torchrun_warn_ignored(const struct run_options *o, struct buf *talk)
             buf_printf(talk, "ddpctl: warning: --%s has no effect: %s\n", given[i].name, given[i].why);
 }
 
-/* The words to execute: python3 -u SCRIPT, as in torchrun. A script whose name does not end in .py is executed
- * directly; torchrun wants --no-python
- * for that. */
+/* The words to execute: python3 -u SCRIPT, as in torchrun. A script whose name does not end in .py is
+ * executed directly; torchrun wants --no-python for that. */
 static enum err_code torchrun_read_command(const struct run_options *o, char *const *tail, char *const *env,
                                            struct run_request *r, struct err *e)
 {

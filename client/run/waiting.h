@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Decides when `ddpctl run` prints what its job waits for, before the first generation or between two. A reason is
- * printed once it has held for a second, so that waits which end by themselves are not printed. Times are boot ms.
- * No clock, no output. */
+/* Decides when `ddpctl run` prints what its job waits for, before the first generation or between two. A
+ * reason is printed once it has held for a second, so that waits which end by themselves are not printed.
+ * Times are boot ms. No clock, no output. */
 struct waiting {
     int64_t since_ms; /* since when the job has waited, 0: it does not wait */
     int64_t held_ms;  /* since when it has waited for this reason */

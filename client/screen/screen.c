@@ -100,7 +100,8 @@ void screen_failure_line(const Ddp__V1__Failure *f, struct buf *out)
         term_puts_safe(out, f->message);
         return;
     }
-    /* The rank was ended because it hung. The message is a whole sentence, and how it was ended does not matter. */
+    /* The rank was ended because it hung. The message is a whole sentence, and how it was ended does not
+     * matter. */
     if ((f->signal || !f->code) && strncmp(f->message, "rank ", 5) == 0) {
         term_puts_safe(out, f->message);
         return;

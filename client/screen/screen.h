@@ -4,8 +4,8 @@
 #include "client/text/term.h"
 #include "proto/ddp.pb-c.h"
 
-/* Facts of a job and pieces of text that several screens show. Nothing under screen_ reads a clock or does input
- * or output, so that tests can compare screens with files. */
+/* Facts of a job and pieces of text that several screens show. Nothing under screen_ reads a clock or does
+ * input or output, so that tests can compare screens with files. */
 bool job_ended(const Ddp__V1__JobStatus *job);
 bool job_succeeded(const Ddp__V1__JobStatus *job);
 bool job_metric(const Ddp__V1__JobStatus *job, const char *name, double *value);
@@ -16,8 +16,8 @@ void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out);      /* "21.4
 void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out); /* "1.46", "89.1 %", or nothing */
 void screen_reason(const Ddp__V1__JobStatus *job, struct buf *out);     /* ": waits for 4 GPUs", or nothing */
 void screen_place(const Ddp__V1__JobStatus *job, struct buf *out);      /* "box1 (2), box2 (2)" */
-/* "rank 2 on box1 killed by signal 9 (SIGKILL), out of memory: message", then its last five lines on stderr with
- * "  | " before each. */
+/* "rank 2 on box1 killed by signal 9 (SIGKILL), out of memory: message", then its last five lines on stderr
+ * with "  | " before each. */
 void screen_failure(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out);
 void screen_failure_line(const Ddp__V1__Failure *failure, struct buf *out);
 /* The commands to type after a job has failed, one on each line, with three blanks before each. */

@@ -6,7 +6,8 @@
 #include "client/text/format.h"
 #include "client/text/table.h"
 
-/* `ddpctl check`: a table of the nodes, a table of the links between them, then the problems with their remedies. */
+/* `ddpctl check`: a table of the nodes, a table of the links between them, then the problems with their
+ * remedies. */
 
 static const struct table_column node_columns[] = {
     {"NODE", false},     {"ADDRESS", false}, {"USER", false}, {"CLOCK", true},        {"MEMORY FREE", true},

@@ -3,9 +3,10 @@
 
 #include "client/screen/screen.h"
 
-/* Prints a job as it runs (--follow): each state of the job goes in, lines about what is new come out. On a terminal
- * the progress line is redrawn in place. In a pipe every line is final, so progress lines are limited to one in 2 s in
- * the first minute, one in 10 s in the first hour, then one in a minute. No clock, no output. */
+/* Prints a job as it runs (--follow): each state of the job goes in, lines about what is new come out. On a
+ * terminal the progress line is redrawn in place. In a pipe every line is final, so progress lines are
+ * limited to one in 2 s in the first minute, one in 10 s in the first hour, then one in a minute. No clock,
+ * no output. */
 struct follow_view {
     struct term term; /* the caller sets now_ms before each update */
     bool brief;       /* for `run`: only failures, no first line and no progress */

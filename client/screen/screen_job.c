@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/text/format.h"
 #include "client/screen/screen.h"
+#include "client/text/format.h"
 #include "client/text/table.h"
 
 static const struct table_column rank_columns[] = {
@@ -98,8 +98,8 @@ static void job_put_step(const Ddp__V1__JobStatus *job, const struct term *term,
     buf_putc(out, '\n');
 }
 
-/* Metrics that have a place on the screen or are left out. Any other metric, from a user's own reports, is listed by
- * name. */
+/* Metrics that have a place on the screen or are left out. Any other metric, from a user's own reports, is
+ * listed by name. */
 static bool job_metric_is_shown(const char *name)
 {
     static const char *const known[] = {
@@ -116,7 +116,8 @@ static bool job_metric_is_shown(const char *name)
     return false;
 }
 
-/* Names the rank that computes longest, if it takes 3 % longer than the average of the others: they wait for it. */
+/* Names the rank that computes longest, if it takes 3 % longer than the average of the others: they wait for
+ * it. */
 static void job_put_slowest(const Ddp__V1__JobStatus *job, struct buf *out, const char *gap)
 {
     const Ddp__V1__RankStatus *worst = NULL;

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/text/format.h"
 #include "client/screen/screen.h"
+#include "client/text/format.h"
 #include "client/text/table.h"
 
 #define BAR_COLUMNS 100 /* narrower terminals get no progress bars */
@@ -59,8 +59,8 @@ static void jobs_progress_cell(const Ddp__V1__JobStatus *job, const struct term 
     buf_printf(out, "%d%% %s", (int)(fraction * 100), fmt_short((double)job->progress->step).text);
 }
 
-/* The first failing rank's message or last line on stderr; NULL: neither explains the failure, as when it was killed
- * by a signal. */
+/* The first failing rank's message or last line on stderr; NULL: neither explains the failure, as when it was
+ * killed by a signal. */
 static const char *jobs_last_words(const Ddp__V1__Failure *f)
 {
     if (!f || !*f->node || f->signal || !f->code)
@@ -75,7 +75,8 @@ static const char *jobs_last_words(const Ddp__V1__Failure *f)
     return *line ? line : NULL;
 }
 
-/* "rank 1 on box1: ValueError: no such shard" if more is known than the exit code; otherwise the job's reason. */
+/* "rank 1 on box1: ValueError: no such shard" if more is known than the exit code; otherwise the job's
+ * reason. */
 static void jobs_reason_cell(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     const bool ran = strcmp(job->state, "failed") == 0 && !strstr(job->reason, " could not start on ");

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Numbers in the form that people read. Each function returns a small struct by value, so that calls can be nested:
- * table_cell(t, STYLE_NONE, fmt_bytes(n).text). No state; any thread. */
+/* Numbers in the form that people read. Each function returns a small struct by value, so that calls can be
+ * nested: table_cell(t, STYLE_NONE, fmt_bytes(n).text). No state; any thread. */
 struct fmt {
     char text[64];
 };
@@ -20,8 +20,8 @@ struct fmt fmt_percent(double fraction); /* 71 % */
 
 /* A progress bar of `cells` characters (at most 20); fraction is clamped to 0..1. */
 struct fmt fmt_bar(double fraction, int cells);
-/* A sparkline of the last `cells` (at most 16) values: the lowest value is the lowest block. A value that is not
- * finite is a question mark. */
+/* A sparkline of the last `cells` (at most 16) values: the lowest value is the lowest block. A value that is
+ * not finite is a question mark. */
 struct fmt fmt_spark(const double *values, size_t count, size_t cells);
 
 /* The columns that a UTF-8 text takes on a terminal. Every code point counts as one; the text has no control

@@ -5,9 +5,9 @@
 
 #include "base/buf.h"
 
-/* `-o json`: prints a message as one line of JSON. Its keys are the field names of proto/ddp.proto, whose meaning
- * never changes. Every field is printed: an absent message as null, a number that is not finite as null, bytes as
- * hex, and metrics as an object, {"loss": 1.4}. */
+/* `-o json`: prints a message as one line of JSON. Its keys are the field names of proto/ddp.proto, whose
+ * meaning never changes. Every field is printed: an absent message as null, a number that is not finite as
+ * null, bytes as hex, and metrics as an object, {"loss": 1.4}. */
 void json_print(const ProtobufCMessage *message, struct buf *out);
 
 #endif

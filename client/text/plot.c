@@ -16,7 +16,8 @@ struct axis {
     double low, high, step;
 };
 
-/* The area inside the axes. A cell has braille dots and the number of the last curve that was drawn through it. */
+/* The area inside the axes. A cell has braille dots and the number of the last curve that was drawn through
+ * it. */
 struct canvas {
     size_t width, height; /* cells */
     size_t dx, dy;        /* dots of a cell */

@@ -7,9 +7,9 @@
 #include "base/buf.h"
 #include "client/text/series.h"
 
-/* Draws curves over steps as text, with one set of axes for all curves. A single curve, or several in colour, are
- * drawn with braille dots (2 x 4 for each character). Several curves without colour have a mark each. Without UTF-8
- * the plot is ASCII. No input or output. */
+/* Draws curves over steps as text, with one set of axes for all curves. A single curve, or several in colour,
+ * are drawn with braille dots (2 x 4 for each character). Several curves without colour have a mark each.
+ * Without UTF-8 the plot is ASCII. No input or output. */
 
 struct plot_curve {
     char *label; /* "#9 loss" */

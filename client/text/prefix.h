@@ -9,9 +9,9 @@
 #include "base/err.h"
 #include "client/text/term_filter.h"
 
-/* Merges the output of several ranks into one stream by whole lines, so that ranks never mix within a line. Each line
- * gets "[rank] " in front if wanted, or the label of its own stream. The bytes of an unfinished line are kept until
- * its end arrives, up to 16 MiB. One thread. */
+/* Merges the output of several ranks into one stream by whole lines, so that ranks never mix within a line.
+ * Each line gets "[rank] " in front if wanted, or the label of its own stream. The bytes of an unfinished
+ * line are kept until its end arrives, up to 16 MiB. One thread. */
 struct prefix_stream {
     int rank;
     bool standard_error;
@@ -21,8 +21,8 @@ struct prefix_stream {
 };
 struct prefixer {
     bool wanted, colour;
-    bool
-        raw; /* bytes pass as they arrive, for a single rank; streams with a label are still split into lines */
+    bool raw; /* bytes pass as they arrive, for a single rank; streams with a label are still split into lines
+               */
     bool filtered; /* the output is a terminal: term_filter.h removes control sequences */
     struct prefix_stream *streams;
     size_t count, cap;

@@ -7,8 +7,8 @@
 #include "base/buf.h"
 #include "proto/ddp.pb-c.h"
 
-/* A metric of a job over its steps. If a step was repeated after a restart, or if several ranks report the metric, the
- * newest value of the lowest rank counts. */
+/* A metric of a job over its steps. If a step was repeated after a restart, or if several ranks report the
+ * metric, the newest value of the lowest rank counts. */
 
 struct series {
     int64_t *steps; /* ascending */

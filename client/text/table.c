@@ -107,7 +107,8 @@ static void table_widen_span(const struct layout *l, size_t count, size_t from, 
     l->widths[last] += limit && more > room ? room : more;
 }
 
-/* Hides columns that can be spared until a line fits. A left-aligned last column, of notes, may exceed the width. */
+/* Hides columns that can be spared until a line fits. A left-aligned last column, of notes, may exceed the
+ * width. */
 static void table_hide_columns(const struct table *t, size_t limit, const struct layout *l)
 {
     const size_t last = t->count - 1;
@@ -140,8 +141,8 @@ static void table_measure(const struct table *t, size_t limit, const struct layo
     }
 }
 
-/* Prints a cell after the blanks that are owed. Blanks behind a cell are only added to *owed, so that a line never
- * ends with blanks. */
+/* Prints a cell after the blanks that are owed. Blanks behind a cell are only added to *owed, so that a line
+ * never ends with blanks. */
 static void table_put_cell(struct buf *out, const struct term *term, const struct cell *cell, size_t width,
                            bool right, size_t *owed)
 {

@@ -3,11 +3,12 @@
 
 #include "client/text/term.h"
 
-/* A table: rows under headings, columns as wide as their widest cell, two spaces between columns, no trailing blanks.
+/* A table: rows under headings, columns as wide as their widest cell, two spaces between columns, no trailing
+ * blanks.
  *
- * A cell may span several columns. If its text is wider than these, the last of them is widened, but no line is
- * made wider than the terminal: the text is cut instead. On a terminal that is too narrow, columns with a `spare`
- * number are left out. */
+ * A cell may span several columns. If its text is wider than these, the last of them is widened, but no line
+ * is made wider than the terminal: the text is cut instead. On a terminal that is too narrow, columns with a
+ * `spare` number are left out. */
 struct table_column {
     const char *heading;
     bool right; /* aligned to the right */

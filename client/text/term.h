@@ -7,7 +7,8 @@
 
 #include "base/buf.h"
 
-/* What the output can show: colour, bars and redrawing on a terminal; plain text with the same columns in a pipe. */
+/* What the output can show: colour, bars and redrawing on a terminal; plain text with the same columns in a
+ * pipe. */
 struct term {
     bool live;      /* a terminal: bars, sparklines, redrawing */
     bool colour;    /* live, and NO_COLOR is unset */
@@ -22,8 +23,8 @@ enum style { STYLE_NONE, STYLE_GOOD, STYLE_WAIT, STYLE_BAD, STYLE_DIM, STYLE_BOL
 enum style style_of_state(const char *state); /* of a job, node or rank */
 void term_puts(const struct term *t, struct buf *out, enum style style, const char *text);
 
-/* Appends as many lines of the text as the terminal has room for above the cursor's line: the first lines, or with
- * `newest` the heading and the last lines. */
+/* Appends as many lines of the text as the terminal has room for above the cursor's line: the first lines, or
+ * with `newest` the heading and the last lines. */
 void term_fit(const struct term *t, const struct buf *text, bool newest, struct buf *out);
 
 /* Appends text of unknown origin: control characters, and so escape sequences, become '?'; tabs are kept. */

@@ -4,9 +4,9 @@
 
 #include "base/mem.h"
 
-/* A parser of terminal control sequences (ECMA-48, and xterm's behaviour) with seven states. A sequence is held back
- * until it is complete, and written only if it is known to be harmless. So no terminal can parse the output in
- * another way than this filter. */
+/* A parser of terminal control sequences (ECMA-48, and xterm's behaviour) with seven states. A sequence is
+ * held back until it is complete, and written only if it is known to be harmless. So no terminal can parse
+ * the output in another way than this filter. */
 
 enum { GROUND, ESCAPE, ESCAPE_MORE, CSI, STRING, STRING_ESCAPE, CHARACTER };
 
@@ -19,7 +19,8 @@ static void filter_step(struct term_filter *f, unsigned char c, struct buf *out)
 
 static void filter_hold(struct term_filter *f, unsigned char c)
 {
-    /* A sequence that does not fit is too long for a colour and will be removed: only its length is counted. */
+    /* A sequence that does not fit is too long for a colour and will be removed: only its length is counted.
+     */
     if (f->held_size < sizeof(f->held))
         f->held[f->held_size] = c;
     f->held_size++;
@@ -31,9 +32,9 @@ static void filter_enter(struct term_filter *f, int state)
     f->held_size = 0;
 }
 
-/* The end of a CSI sequence: its parameters are held, and c is its final byte. Colour and movement within the line
- * pass. With "<", "=", ">" or "?", or with bytes between the parameters and the end, it is another command, and it is
- * removed. */
+/* The end of a CSI sequence: its parameters are held, and c is its final byte. Colour and movement within the
+ * line pass. With "<", "=", ">" or "?", or with bytes between the parameters and the end, it is another
+ * command, and it is removed. */
 static void filter_csi_end(struct term_filter *f, unsigned char c, struct buf *out)
 {
     bool plain = f->held_size <= sizeof(f->held);
@@ -64,8 +65,8 @@ static size_t character_size(unsigned char first)
     return first >= 0xf0 && first <= 0xf4 ? 4 : first >= 0xe0 ? 3 : 2;
 }
 
-/* True if c may follow the held bytes (Unicode, table 3-7). Overlong forms are not allowed: some decoders read them as
- * control characters. */
+/* True if c may follow the held bytes (Unicode, table 3-7). Overlong forms are not allowed: some decoders
+ * read them as control characters. */
 static bool character_goes_on(const struct term_filter *f, unsigned char c)
 {
     unsigned char first = f->held[0], least = 0x80, most = 0xbf;
@@ -135,8 +136,8 @@ static void filter_escape(struct term_filter *f, unsigned char c)
         filter_enter(f, c >= 0x20 && c < 0x30 ? ESCAPE_MORE : GROUND); /* ESC ( B chooses characters */
 }
 
-/* Control strings have no length limit. Here the end of a line ends a string, so that a stray ESC ] does not remove
- * the rest of a log. */
+/* Control strings have no length limit. Here the end of a line ends a string, so that a stray ESC ] does not
+ * remove the rest of a log. */
 static void filter_string(struct term_filter *f, unsigned char c, struct buf *out)
 {
     if (c == ESC)

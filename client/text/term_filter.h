@@ -6,11 +6,11 @@
 
 #include "base/buf.h"
 
-/* Filters a job's output for a terminal. Text, newlines, colour (CSI ... m) and movement within the line (carriage
- * return, backspace, tab, CSI C, D, G and K) pass. All other control sequences are removed: titles and the clipboard
- * (OSC), device strings (DCS, APC, PM, SOS), other CSI sequences, character sets, C1 controls (as one byte and as
- * UTF-8), bells. A sequence may be split between two chunks at any byte. Each stream has its own filter; {0} is a new
- * one. */
+/* Filters a job's output for a terminal. Text, newlines, colour (CSI ... m) and movement within the line
+ * (carriage return, backspace, tab, CSI C, D, G and K) pass. All other control sequences are removed: titles
+ * and the clipboard (OSC), device strings (DCS, APC, PM, SOS), other CSI sequences, character sets, C1
+ * controls (as one byte and as UTF-8), bells. A sequence may be split between two chunks at any byte. Each
+ * stream has its own filter; {0} is a new one. */
 struct term_filter {
     unsigned char held[64]; /* an unfinished sequence or UTF-8 character */
     size_t held_size;

@@ -81,8 +81,8 @@ static enum err_code batch_slurm_tasks(struct batch_allocation *a, const struct 
     return ERR_OK;
 }
 
-/* Slurm runs a batch script as one process on the first node. A step, which srun starts, has a process for each
- * task. */
+/* Slurm runs a batch script as one process on the first node. A step, which srun starts, has a process for
+ * each task. */
 static enum err_code batch_read_slurm(struct batch_allocation *a, const struct source *s)
 {
     const char *job = batch_either(batch_variable(s, "SLURM_JOB_ID"), batch_variable(s, "SLURM_JOBID"));
@@ -134,15 +134,16 @@ static enum err_code batch_pbs_nodes(struct batch_allocation *a, const struct so
     return ERR_OK;
 }
 
-/* One name may have the domain and the other not, so names are equal if one is the other up to its first dot. */
+/* One name may have the domain and the other not, so names are equal if one is the other up to its first dot.
+ */
 static bool batch_same_host(const char *a, const char *b)
 {
     size_t m = strcspn(a, "."), n = strcspn(b, ".");
     return strcmp(a, b) == 0 || (m == n && strncmp(a, b, m) == 0 && (!a[m] || !b[n]));
 }
 
-/* This node's rank. If the list has this machine's name, that decides: a task that ssh started may have inherited
- * PBS_NODENUM from the first node. */
+/* This node's rank. If the list has this machine's name, that decides: a task that ssh started may have
+ * inherited PBS_NODENUM from the first node. */
 static enum err_code batch_pbs_rank(struct batch_allocation *a, const struct source *s)
 {
     for (size_t i = 0; a->nodes[i]; i++)
@@ -218,8 +219,8 @@ static char *batch_mpirun_address(const struct source *s)
     return length ? xasprintf("%.*s", (int)length, address) : NULL;
 }
 
-/* mpirun does not give a task its node's rank. With one task a node, the task's rank is the node's. With several,
- * the node of rank 0 comes first, and the others follow by order of joining (-1). */
+/* mpirun does not give a task its node's rank. With one task a node, the task's rank is the node's. With
+ * several, the node of rank 0 comes first, and the others follow by order of joining (-1). */
 static enum err_code batch_read_mpi(struct batch_allocation *a, const struct source *s,
                                     const struct mpi_names *names)
 {
@@ -234,6 +235,8 @@ static enum err_code batch_read_mpi(struct batch_allocation *a, const struct sou
         batch_number(s, "SLURM_RESTART_COUNT", 0, &a->restarts) != ERR_OK ||
         batch_surrounding_nodes(a, s) != ERR_OK)
         return s->e->code;
+    /* such values come from variables of two launchers that were mixed, as by a script that exports some of
+     * them */
     if (a->local_tasks <= a->local_task || a->local_tasks > size)
         return err_set(s->e, ERR_INVALID_ARGUMENT, "%s=%lld, %s=%lld and %s=%lld contradict each other",
                        names->local_rank, (long long)a->local_task, names->local_size,
@@ -244,7 +247,7 @@ static enum err_code batch_read_mpi(struct batch_allocation *a, const struct sou
     if (batch_number(s, "OMPI_MCA_orte_num_nodes", (size + a->local_tasks - 1) / a->local_tasks,
                      &a->node_count) != ERR_OK)
         return s->e->code;
-    if (!a->nodes && a->kind == BATCH_OPEN_MPI)
+    if (!a->nodes && a->kind == BATCH_OPEN_MPI) /* no batch system has named the first node */
         a->host = batch_mpirun_address(s);
     a->node_rank = rank == 0 || a->local_tasks == 1 ? rank : -1;
     a->first = rank == 0;

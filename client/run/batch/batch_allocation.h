@@ -7,9 +7,9 @@
 
 #include "base/err.h"
 
-/* Where a batch system or an MPI launcher has placed this process: on which nodes, on which of them this process
- * is, and which task of the node it is. All of it is read from the environment, and from PBS_NODEFILE, which the
- * environment names; scontrol and qstat are not run. Any thread. */
+/* Where a batch system or an MPI launcher has placed this process: on which nodes, on which of them this
+ * process is, and which task of the node it is. All of it is read from the environment, and from
+ * PBS_NODEFILE, which the environment names; scontrol and qstat are not run. Any thread. */
 
 enum batch_system {
     BATCH_NONE,
@@ -35,17 +35,17 @@ struct batch_allocation {
 };
 
 /* environment: "NAME=value" texts, NULL-terminated. host: this machine's name, which is looked up in
- * PBS_NODEFILE. Outside of a batch system kind is NONE and the rest is empty. INVALID_ARGUMENT: a variable has an
- * invalid value. */
+ * PBS_NODEFILE. Outside of a batch system kind is NONE and the rest is empty. INVALID_ARGUMENT: a variable
+ * has an invalid value. */
 MUST_CHECK enum err_code batch_allocation_read(struct batch_allocation *a, char *const *environment,
                                                const char *host, struct err *e);
 void batch_allocation_release(struct batch_allocation *a); /* for CLEANUP too */
 
 const char *batch_system_name(enum batch_system kind); /* "Slurm", "PBS", "Open MPI", "MPI"; "" for none */
 
-/* A port from 10000 to 28999 for the run's coordinator, derived from the allocation's id: all its nodes get the
- * same port, and another job on the same nodes most likely gets another. The range is clear of ephemeral ports
- * and of ddp's own ports. */
+/* A port from 10000 to 28999 for the run's coordinator, derived from the allocation's id: all its nodes get
+ * the same port, and another job on the same nodes most likely gets another. The range is clear of ephemeral
+ * ports and of ddp's own ports. */
 int64_t batch_allocation_port(const struct batch_allocation *a);
 
 #endif

@@ -65,7 +65,8 @@ enum err_code batch_allocation_here(struct batch_allocation *a, struct err *e)
 
 void batch_task_enter(struct batch_task *b, struct run_request *r)
 {
-    /* A batch script may run several jobs of one node side by side. They are separate runs, not tasks of one. */
+    /* A batch script may run several jobs of one node side by side. They are separate runs, not tasks of one.
+     */
     bool apart = !b->allocation.launched && r->nodes_max == 1;
     bool alone = r->standalone || r->node_rank >= 0 || apart;
     batch_task_fill(&b->allocation, r);
@@ -99,8 +100,8 @@ bool batch_task_resumes(const struct batch_task *b, const struct job_spec *spec)
     return b->allocation.restarts > 0 && spec->kind == JOB_TRAIN && spec->train.resume == RESUME_AUTO;
 }
 
-/* A name that all tasks of a node share. The node's rank is part of it where it is known, since several nodes may
- * be containers of one machine and share its abstract sockets. */
+/* A name that all tasks of a node share. The node's rank is part of it where it is known, since several nodes
+ * may be containers of one machine and share its abstract sockets. */
 static char *batch_task_mates_name(const struct batch_allocation *a)
 {
     CLEANUP(free_text) char *id = batch_task_run_id(a);

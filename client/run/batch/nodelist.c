@@ -70,6 +70,7 @@ static enum err_code nodelist_expand_bracket(struct expansion *x, struct buf *na
             if (nodelist_read_number(x, &text, &to, &ignored) != ERR_OK)
                 return x->e->code;
         }
+        /* a limit of its own: a huge range must not be counted through first */
         if (to < from || to - from >= MOST_NODES)
             return nodelist_refuse(x, "a range is reversed or too long");
         for (long n = from; n <= to; n++) {

@@ -72,8 +72,8 @@ static bool taskmates_wait_readable(int fd, int64_t deadline_ms)
     }
 }
 
-/* Accepts all tasks and closes the listening socket before it answers the first one: a task that has its answer may
- * start another run under the same name. */
+/* Accepts all tasks and closes the listening socket before it answers the first one: a task that has its
+ * answer may start another run under the same name. */
 void taskmates_end(struct taskmates *t, int code)
 {
     int64_t deadline = t->most < 0 ? 0 : t->until_ms;

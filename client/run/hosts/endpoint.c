@@ -89,8 +89,9 @@ static const char *endpoint_every_address(void)
     return fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof(any)) == 0 ? "::" : "0.0.0.0";
 }
 
-/* Decides what to bind. A name may resolve to 127.0.1.1 on this machine and to another address elsewhere (Debian's
- * /etc/hosts). So for a name all addresses are bound, and a loopback address is not given to peers. */
+/* Decides what to bind. A name may resolve to 127.0.1.1 on this machine and to another address elsewhere
+ * (Debian's /etc/hosts). So for a name all addresses are bound, and a loopback address is not given to peers.
+ */
 static void endpoint_settle(struct endpoint *out, const char *host, int64_t port,
                             const struct addrinfo *found)
 {

@@ -48,7 +48,8 @@ static enum err_code host_duties_check_nodes(struct host_duties *d, int64_t now,
     return host_duties_give_up(d, line.data, e);
 }
 
-/* There are enough nodes. The coordinator decides whether the job can start on them, and its reason is printed. */
+/* There are enough nodes. The coordinator decides whether the job can start on them, and its reason is
+ * printed. */
 static enum err_code host_duties_check_placed(struct host_duties *d, int64_t now, struct err *e)
 {
     struct run_session *s = d->session;
@@ -64,7 +65,7 @@ static enum err_code host_duties_check_placed(struct host_duties *d, int64_t now
     }
     if (s->generation || !s->waiting.since_ms || now - s->waiting.since_ms < QUEUE_MS)
         return ERR_OK;
-    buf_printf(&line, "the job does not start on these nodes: %s", s->reason);
+    buf_printf(&line, "the job cannot start on these nodes: %s", s->reason);
     return host_duties_give_up(d, line.data, e);
 }
 

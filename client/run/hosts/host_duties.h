@@ -4,9 +4,9 @@
 #include "client/run/hosts/run_membership.h"
 #include "client/run/run_session.h"
 
-/* What the hosting machine of a run does while the job runs: it checks that the job has enough nodes, and that it
- * can start on them. It prints what the job waits for. It cancels the job for all hosts if lost nodes are not
- * replaced within the join timeout, or if the job does not start within a minute. One thread. */
+/* What the hosting machine of a run does while the job runs: it checks that the job has enough nodes, and
+ * that it can start on them. It prints what the job waits for. It cancels the job for all hosts if lost nodes
+ * are not replaced within the join timeout, or if the job does not start within a minute. One thread. */
 struct host_duties {
     struct run_session *session;         /* borrowed, like the other pointers */
     const struct run_membership *member; /* the nodes that are here */

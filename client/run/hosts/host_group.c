@@ -15,18 +15,18 @@
 #include "client/run/hosts/endpoint.h"
 #include "client/run/hosts/host_duties.h"
 #include "client/run/hosts/run_membership.h"
-#include "client/run/run_session.h"
 #include "client/run/hosts/run_token.h"
+#include "client/run/run_session.h"
 
 /* A run over several hosts, without daemons.
  *
- * Happy path: one machine hosts the run: the owner of the endpoint's address, or the one that is_host names. It
- * starts the run's coordinator, which serves that address; all hosts share a token. Every host joins the run by
- * the RPC JoinRun, the hosting machine over the unix socket, which opens the run for the others. The reply names
- * the host's node, and the host starts an agent under this name, which connects to the coordinator. When all nodes
- * have joined, or the minimum and no other one within the last call, the hosting machine submits the job. Each
- * ddpctl then follows the job as `run` on one machine does. At the end the hosting machine waits until the others
- * have learned of it.
+ * Happy path: one machine hosts the run: the owner of the endpoint's address, or the one that is_host names.
+ * It starts the run's coordinator, which serves that address; all hosts share a token. Every host joins the
+ * run by the RPC JoinRun, the hosting machine over the unix socket, which opens the run for the others. The
+ * reply names the host's node, and the host starts an agent under this name, which connects to the
+ * coordinator. When all nodes have joined, or the minimum and no other one within the last call, the hosting
+ * machine submits the job. Each ddpctl then follows the job as `run` on one machine does. At the end the
+ * hosting machine waits until the others have learned of it.
  *
  * Failures:
  * - A host starts before there is a coordinator: it tries again until the join timeout.
@@ -178,8 +178,8 @@ static enum err_code host_group_explain_refusal(const struct host_group *h, stru
                    h->endpoint.address);
 }
 
-/* Fails when something has listened at the endpoint for STRANGER_MS without answering as a coordinator does: the
- * port belongs to another program, and waiting will not help. */
+/* Fails when something has listened at the endpoint for STRANGER_MS without answering as a coordinator does:
+ * the port belongs to another program, and waiting will not help. */
 static enum err_code host_group_find_stranger(struct host_group *h, const struct err *cause, struct err *e)
 {
     int64_t now = clock_boot_ms();
@@ -300,8 +300,8 @@ static enum err_code host_group_too_few(const struct host_group *h, struct err *
                    names.len ? names.data : "", names.len ? ")" : "", host_group_forgotten(h));
 }
 
-/* *out: the maximum of nodes has joined, or the minimum and the last call is over. DEADLINE_EXCEEDED: too few have
- * joined within the join timeout. */
+/* *out: the maximum of nodes has joined, or the minimum and the last call is over. DEADLINE_EXCEEDED: too few
+ * have joined within the join timeout. */
 static enum err_code host_group_complete(struct host_group *h, bool *out, struct err *e)
 {
     int64_t now = clock_boot_ms(), here = (int64_t)h->member.status->n_nodes;
@@ -364,8 +364,8 @@ static enum err_code host_group_run_job(struct host_group *h, struct err *e)
 
 /* ---- the end */
 
-/* The hosting machine waits until the others have left, since its coordinator is how they learn of the end. A host
- * whose node is still there has not learned of it. */
+/* The hosting machine waits until the others have left, since its coordinator is how they learn of the end. A
+ * host whose node is still there has not learned of it. */
 static void host_group_wait_others(struct host_group *h)
 {
     int64_t deadline = clock_boot_ms() + FAREWELL_MS;

@@ -82,7 +82,8 @@ char *launch_message_pack(char *const *environment, size_t *size)
     return buf_steal(&all);
 }
 
-/* Reads up to the empty text, byte by byte: nothing more comes on a lifeline, so a larger read could block. */
+/* Reads up to the empty text, byte by byte: nothing more comes on a lifeline, so a larger read could block.
+ */
 static enum err_code environment_read(int fd, struct buf *all, struct err *e)
 {
     char byte;
@@ -114,8 +115,8 @@ static enum err_code environment_receive(int fd, struct err *e)
     return ERR_OK;
 }
 
-/* Lets the kernel send SIGTERM when something happens on the descriptor. Nothing more is ever sent on it, so that
- * can only be its end. */
+/* Lets the kernel send SIGTERM when something happens on the descriptor. Nothing more is ever sent on it, so
+ * that can only be its end. */
 static void lifeline_follow(int fd)
 {
     struct pollfd now = {.fd = fd, .events = POLLIN};

@@ -3,10 +3,10 @@
 
 #include "client/run/run_request.h"
 
-/* What a launching ddpctl (client/run/launch/remote_launch.h) tells the `ddpctl run` that it starts on another host. The
- * place in the run is one word on the command line. Secrets and the environment come through a pipe to its stdin,
- * or in a file that only the user can read. The pipe is a lifeline too: it closes when the launching ddpctl dies
- * or wants the run to end, and then the started ddpctl gets SIGTERM. */
+/* What a launching ddpctl (client/run/launch/remote_launch.h) tells the `ddpctl run` that it starts on
+ * another host. The place in the run is one word on the command line. Secrets and the environment come
+ * through a pipe to its stdin, or in a file that only the user can read. The pipe is a lifeline too: it
+ * closes when the launching ddpctl dies or wants the run to end, and then the started ddpctl gets SIGTERM. */
 
 struct launch_message {
     int64_t rank;  /* of the node; -1: the batch system's variables tell it */
@@ -24,9 +24,11 @@ void launch_message_release(struct launch_message *at); /* for CLEANUP too */
 /* Fills the request. What the arguments set stays, since they are the user's. */
 void launch_message_apply(const struct launch_message *at, struct run_request *r);
 
-/* The environment as it is sent: "NAME=value" texts, each ended by NUL, then an empty text. The caller frees. */
+/* The environment as it is sent: "NAME=value" texts, each ended by NUL, then an empty text. The caller frees.
+ */
 char *launch_message_pack(char *const *environment, size_t *size);
-/* Receives the environment and sets it in this process. From then on the end of the lifeline raises SIGTERM. */
+/* Receives the environment and sets it in this process. From then on the end of the lifeline raises SIGTERM.
+ */
 MUST_CHECK enum err_code launch_message_receive(const struct launch_message *at, struct err *e);
 
 #endif

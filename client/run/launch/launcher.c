@@ -54,7 +54,8 @@ enum err_code launcher_choose(const struct run_request *r, const struct batch_al
         return err_set(e, ERR_INVALID_ARGUMENT, "--standalone runs on this machine only; leave out --%s",
                        r->hosts ? "hosts" : "launcher");
     if (a->kind != BATCH_NONE && a->launched && strcmp(name, "ssh") != 0)
-        return ERR_OK; /* the batch system has already started a ddpctl on each node, and this is one of them */
+        return ERR_OK; /* the batch system has already started a ddpctl on each node, and this is one of them
+                        */
     if (r->node_rank >= 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank is for one host, but --%s starts them all",
                        r->hosts ? "hosts" : "launcher");

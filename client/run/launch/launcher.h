@@ -7,9 +7,9 @@
 /* The program that starts ddpctl on the other hosts: --launcher, or what `auto` chooses. */
 enum launcher { LAUNCHER_NONE, LAUNCHER_SRUN, LAUNCHER_PBSDSH, LAUNCHER_SSH, LAUNCHER_MPIRUN };
 
-/* *out is NONE if this process has nothing to start, as when a launcher started it. on_path: whether a program
- * can be found; tests pass their own. INVALID_ARGUMENT: `auto` has nothing to choose by, or the options
- * contradict each other. */
+/* *out is NONE if this process has nothing to start, as when a launcher started it. on_path: whether a
+ * program can be found; tests pass their own. INVALID_ARGUMENT: `auto` has nothing to choose by, or the
+ * options contradict each other. */
 MUST_CHECK enum err_code launcher_choose(const struct run_request *r, const struct batch_allocation *a,
                                          bool (*have)(const char *program), enum launcher *out,
                                          struct err *e);

@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "client/cmd/output.h"
 
-/* srun and mpirun handle signals and exit codes as users of the batch system expect, so this process becomes the
- * launcher instead of being its parent. */
+/* srun and mpirun handle signals and exit codes as users of the batch system expect, so this process becomes
+ * the launcher instead of being its parent. */
 
 static void argv_add(char ***argv, const char *word)
 {
@@ -44,7 +44,8 @@ static void launcher_srun_arguments(const struct remote_launch *p, char ***argv)
     }
 }
 
-/* Open MPI's mpirun and Hydra's (MPICH, Intel MPI) take different options; `mpirun --version` tells them apart. */
+/* Open MPI's mpirun and Hydra's (MPICH, Intel MPI) take different options; `mpirun --version` tells them
+ * apart. */
 static bool launcher_is_open_mpi(void)
 {
     char said[4096];

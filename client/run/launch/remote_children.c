@@ -22,18 +22,19 @@
 
 /* One child for each host: a ddpctl on this host, an ssh or a pbsdsh for another host.
  *
- * Happy path: every child gets the environment through its stdin, which then stays open as its lifeline. They meet,
- * run the job and exit with its exit code; that of the first is this process's too. ^C goes to the first, which
- * hosts the run and stops the job for all.
+ * Happy path: every child gets the environment through its stdin, which then stays open as its lifeline. They
+ * meet, run the job and exit with its exit code; that of the first is this process's too. ^C goes to the
+ * first, which hosts the run and stops the job for all.
  *
  * Failures:
- * - A child fails while others go on: it could not be started, or its host is lost. The others may end by
- *   themselves for a while (NOT_STARTED_MS, LOST_MS). Then their lifelines are closed, and after END_MS they are
+ * - A child fails while others go on: it could not be started, or its host is lost. The others get some time
+ *   to end by themselves (NOT_STARTED_MS, LOST_MS). Then their lifelines are closed, and after END_MS they are
  *   killed. The same happens when the first has ended and others have not.
  * - This process dies: the lifelines close.
  *
- * pbsdsh does not pass on stdin. There a file that only the user can read has the environment, and the child has no
- * lifeline: it ends with the run, when the hosting ddpctl ends. So with pbsdsh the first host must be this one. */
+ * pbsdsh does not pass on stdin. There a file that only the user can read has the environment, and the child
+ * has no lifeline: it ends with the run, when the hosting ddpctl ends. So with pbsdsh the first host must be
+ * this one. */
 
 #define TURN_MS 100
 #define NOT_STARTED_MS 3000 /* how long the others may go on after a child that could not be started, */
@@ -140,6 +141,8 @@ static enum err_code child_start(struct children *all, size_t rank, struct err *
     struct err unknown;
     c->local = endpoint_find(&where, p->hosts[rank], p->port, &unknown) == ERR_OK && where.own;
     endpoint_release(&where);
+    /* This host needs no ssh to itself, which may not even be set up. A name that cannot be resolved is
+     * remote: ssh may have an alias for it. */
     bool by_file = !c->local && p->launcher == LAUNCHER_PBSDSH;
     if (by_file && rank == 0)
         return err_set(
@@ -175,8 +178,8 @@ static void child_report_end(const struct children *all, size_t rank, const char
     stderr_put(&line);
 }
 
-/* ssh exits with 255 if it fails itself, a shell with 126 or 127 if it cannot execute the program. No job exits
- * with these codes before ddpctl has started there. */
+/* ssh exits with 255 if it fails itself, a shell with 126 or 127 if it cannot execute the program. No job
+ * exits with these codes before ddpctl has started there. */
 static bool child_never_started(const struct child *c)
 {
     return !c->local && (c->code == 255 || c->code == 126 || c->code == 127);
@@ -188,8 +191,8 @@ static void child_ended(struct children *all, size_t rank, int status)
     int64_t now = clock_boot_ms();
     c->ended = true;
     c->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    /* The run goes on without a host if it is elastic, and without one that succeeded. It does not go on without
-     * the first, which hosts it. */
+    /* The run goes on without a host if it is elastic, and without one that succeeded. It does not go on
+     * without the first, which hosts it. */
     if (all->end_ms || (rank > 0 && (c->code == 0 || all->plan->elastic)))
         return;
     all->end_ms = now + (child_never_started(c) ? NOT_STARTED_MS : LOST_MS);
@@ -237,9 +240,9 @@ static void children_give_up(struct children *all)
     }
 }
 
-/* Passes signals on. The first ^C goes to the first child, which hosts the run and stops the job for all; if that
- * runs on another host, its lifeline is closed instead, which raises SIGTERM there. The second goes to all
- * children, the third kills them. */
+/* Passes signals on. The first ^C goes to the first child, which hosts the run and stops the job for all; if
+ * that runs on another host, its lifeline is closed instead, which raises SIGTERM there. The second goes to
+ * all children, the third kills them. */
 static void children_obey(struct children *all)
 {
     struct child *first = &all->list[0];
@@ -271,8 +274,8 @@ static void children_wait(struct children *all)
     free(fds);
 }
 
-/* Every child exits with the job's exit code. The first child's is preferred: it runs here, and no ssh has changed
- * its code. */
+/* Every child exits with the job's exit code. The first child's is preferred: it runs here, and no ssh has
+ * changed its code. */
 static int children_exit_code(const struct children *all)
 {
     if (interrupts())

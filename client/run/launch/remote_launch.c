@@ -10,11 +10,11 @@
 #include "base/mem.h"
 #include "client/cmd/job_text.h"
 #include "client/cmd/output.h"
+#include "client/run/batch/nodelist.h"
+#include "client/run/hosts/run_token.h"
 #include "client/run/launch/launch_message.h"
 #include "client/run/launch/launcher_exec.h"
-#include "client/run/batch/nodelist.h"
 #include "client/run/launch/remote_children.h"
-#include "client/run/hosts/run_token.h"
 
 #define TOKEN_BYTES 32
 #define SSH_PORT_FIRST 10000
@@ -61,8 +61,9 @@ static enum err_code remote_launch_plan_hosts(struct remote_launch *p, const str
     return ERR_OK;
 }
 
-/* Chooses the run's id and port. Both come from the allocation's id if there is one, and are random otherwise, so
- * that runs do not meet by accident. An id that the user typed is among the arguments, so it is not sent. */
+/* Chooses the run's id and port. Both come from the allocation's id if there is one, and are random
+ * otherwise, so that runs do not meet by accident. An id that the user typed is among the arguments, so it is
+ * not sent. */
 static void remote_launch_plan_meeting(struct remote_launch *p, const struct run_request *r,
                                        const struct batch_allocation *a)
 {

@@ -6,10 +6,10 @@
 
 /* --launcher and --hosts: one `ddpctl run` starts the same command on every host.
  *
- * With srun and mpirun this process becomes the launcher (launcher_exec.h), and each task finds its place as it
- * does in any batch job. With ssh and pbsdsh it stays (remote_children.h): it starts a ddpctl for each host, the
- * one for this host without a launcher, sends each the token through a pipe, passes ^C on to the first, which
- * hosts the run, and ends the others if one of them could not be started. */
+ * With srun and mpirun this process becomes the launcher (launcher_exec.h), and each task finds its place as
+ * it does in any batch job. With ssh and pbsdsh it stays (remote_children.h): it starts a ddpctl for each
+ * host, the one for this host without a launcher, sends each the token through a pipe, passes ^C on to the
+ * first, which hosts the run, and ends the others if one of them could not be started. */
 struct remote_launch {
     enum launcher launcher;
     char **hosts;   /* as given, "user@box2" for ssh; NULL: the launcher knows them */

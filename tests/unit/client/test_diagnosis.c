@@ -134,7 +134,7 @@ static const struct pattern patterns[] = {
      0,
      DIAGNOSIS_KERNEL,
      2,
-     "rank 2 on n1 (pid 4102, python3) is stuck in the kernel for 1m01s, in read of /data/train.bin; ranks 0 "
+     "rank 2 on n1 (pid 4102, python3) has been stuck in the kernel for 1m01s, in read of /data/train.bin; ranks 0 "
      "and 1 wait "
      "for it"},
     {"a moment in the kernel",

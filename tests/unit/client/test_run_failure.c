@@ -11,8 +11,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "client/run/run_failure.h"
 #include "client/run/run_error.h"
+#include "client/run/run_failure.h"
 #include "client/run/run_logs.h"
 
 /* A failed job of `count` ranks on one node, and the directories its workers wrote into. */
