@@ -12,13 +12,14 @@
  * in milliseconds: `now` is the true time and every machine's boot clock, and the wall clock jumps. Each rule
  * is checked where it could break:
  *
- *   durable.c   moves follow their tables, one open generation a job, no commit of a closed generation,
- * restarts are counted, no job is lost, jobs have as many nodes as they may, success means that all ranks
- * succeeded, and no job with snapshots begins at step 0 unless it was told to machine.c   no slot with two
- * living processes, no two living generations of a command job, no lost exit record worker.c    all members
- * of a generation got the same answer main.c      after the faults every job ends, and nothing is left
- * running
- */
+ *   durable.c   Moves follow their tables. A job has at most one open generation, and a closed generation
+ *               commits nothing. Restarts are counted. No job is lost. Jobs have as many nodes as they may.
+ *               Success means that all ranks succeeded. A job with snapshots begins at step 0 only when it
+ *               was told to.
+ *   machine.c   A slot never has two living processes. A command job never has two living generations. No
+ *               exit record is lost.
+ *   worker.c    All members of a generation got the same answer.
+ *   main.c      After the faults every job ends, and nothing is left running. */
 
 #define MAX_MACHINES 50
 #define MAX_JOBS 30
