@@ -17,8 +17,8 @@ struct command_line {
     struct option_arguments args; /* the command and its arguments; none: serve */
 };
 
-/* Parses and checks argv. Ends the program after --help and --version (exit code 0), and on wrong usage (2).
- * */
+/* Parses and checks argv. Ends the program after --help and --version (exit code 0), and on wrong usage
+ * (2). */
 void command_line_read(struct command_line *l, int argc, char **argv);
 void command_line_release(struct command_line *l);
 

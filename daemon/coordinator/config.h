@@ -33,7 +33,7 @@ struct config {
     } connections;
 };
 
-/* The keys of coordinator.yaml that are options, too; into struct config. */
+/* The keys of coordinator.yaml that are also command-line options; offsets into struct config. */
 extern const struct option_spec config_options[];
 
 void config_defaults(struct config *c);

@@ -15,8 +15,8 @@
 #include "daemon/coordinator/token.h"
 #include "daemon/coordinator/user_commands.h"
 
-/* ddp-coordinator: the command line and the configuration file make a struct config, with which one command
- * runs. Without a command, the coordinator serves (serve.h). */
+/* Reads the command line and the configuration file into a struct config and runs one command. Without a
+ * command, the coordinator serves (serve.h). */
 
 enum { EXIT_USAGE = 2, EXIT_DATA_LOST = 3 }; /* systemd does not restart the coordinator after these */
 
@@ -27,8 +27,8 @@ static char *path_absolute(const char *path)
     return paths_join(here ? here : "/", path);
 }
 
-/* The path of the configuration file: --config; without it the file in the directory that --state names,
- * since such a directory is a cluster of its own; without both the default. */
+/* The path of the configuration file: --config, or else the file in the directory that --state names, since
+ * such a directory is a cluster of its own, or else the default. */
 static char *config_path(const struct command_line *l)
 {
     if (l->config_file)
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
     }
     if (code != ERR_OK)
         fprintf(stderr, "ddp-coordinator: %s\n", e.msg);
-    /* `restore` may also fail so, but then its own message says what is wrong with the backup. */
+    /* `restore` can also return DATA_LOSS, but its own message tells what is wrong with the backup. */
     if (code == ERR_DATA_LOSS && !line.args.count) {
         restore_print_choices(&config);
         failure = EXIT_DATA_LOST;

@@ -40,7 +40,7 @@ static struct core_config core_settings(const struct config *c)
 
 /* Only a file makes the agent token survive a restart. Two cases do without the file and use a random token
  * for this process: a coordinator of `ddpctl run`, whose cluster ends with it, and a full disk. In the second
- * case, nodes that already hold another token of the cluster stay connected. */
+ * case, nodes that use the cluster token can still connect. */
 static enum err_code agent_token_find(const char *state, bool temporary, char **out, struct err *e)
 {
     char made[TOKEN_TEXT];

@@ -7,8 +7,9 @@
 #include "daemon/coordinator/config.h"
 
 /* `ddp-coordinator` without a command: becomes the owner of the state directory, reads the tokens, and serves
- * until it is stopped. lifeline: a pipe whose closing ends the program, as under `ddpctl run`; -1: none.
- * accept_loss: continue with a database that lacks acknowledged commits. DATA_LOSS as service_run. */
+ * until it is stopped. lifeline: a pipe; when its other end closes, the program ends, as under `ddpctl run`;
+ * -1: none. accept_loss: continue with a database that lacks acknowledged commits. DATA_LOSS as
+ * service_run. */
 MUST_CHECK enum err_code serve_cluster(const struct config *c, int lifeline, bool accept_loss, struct err *e);
 
 #endif

@@ -7,8 +7,8 @@
  * index, so that a stream takes 32 bytes instead of about 120.
  *
  * Prints one JSON line at the end: bytes, streams, milliseconds, connections that the server closed, received
- * GOAWAYs and RST_STREAMs. Limits: 1,000 MB, 1,000 connections, 300 s, only the targets that target.h allows.
- * */
+ * GOAWAYs and RST_STREAMs. Limits: 1,000 MB, 1,000 connections, 300 s, only the targets that target.h
+ * allows. */
 #include <errno.h>
 #include <getopt.h>
 #include <poll.h>

@@ -111,8 +111,7 @@ static struct core_gpu *gpus_from_message(Ddp__V1__Gpu *const *list, size_t coun
 
 /* The coordinator was started on a full disk and cannot begin its epoch. If this node was part of the
  * cluster, it gets the former epoch and keeps its last wish, so its jobs go on while their leases are
- * renewed. It says hello again when the epoch is durable. A node that is new or from a later epoch has to
- * wait outside. */
+ * renewed. It says hello again when the epoch is durable. Any other node is refused until then. */
 static void session_wait_for_epoch(struct agent_session *x, const Ddp__V1__Hello *m)
 {
     const char *ours = store_cluster_id(x->service->store);

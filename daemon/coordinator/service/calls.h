@@ -6,8 +6,8 @@
 
 #include "proto/rpc_server.h"
 
-/* Calls that stay open: those that the core owes an answer, and streams that follow something. Loop thread.
- * */
+/* Calls that stay open: those that the core owes an answer, and streams that follow something. Loop
+ * thread. */
 
 struct service;
 

@@ -81,7 +81,7 @@ void check_nodes(struct rpc_call *rpc, const void *message, void *user)
         Ddp__V1__AgentDown down = DDP__V1__AGENT_DOWN__INIT;
         struct node_query_part *part = node_query_add(query, question.node);
         question.ask = (int64_t)part->handle;
-        /* The request's user is ignored: nodes look at files with the rights of the real caller. */
+        /* The user in the request is replaced: nodes look at files with the rights of the real caller. */
         question.user = (char *)(uintptr_t)caller_identity(rpc)->name;
         down.body_case = DDP__V1__AGENT_DOWN__BODY_CHECK;
         down.check = &question;

@@ -215,7 +215,7 @@ static size_t list_choose_jobs(struct service *s, const Ddp__V1__ListJobsRequest
     return limit;
 }
 
-/* Adds the GPUs that are not used, as "box2 gpu1". Those of nodes that are gone are not news. */
+/* Adds the unhealthy GPUs, as "box2 gpu1", but not those of nodes that are lost or have left. */
 static void list_sick_gpus(struct service *s, struct pool *pool, size_t most, Ddp__V1__ListJobsReply *reply)
 {
     struct core_node_status node = {0};

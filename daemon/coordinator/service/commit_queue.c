@@ -21,11 +21,11 @@
  * turn, and no peer has been told anything that is not on disk.
  *
  * Failure modes:
- * - The commit fails because the disk is full. The changes and effects stay in service.out, and the commit is
- *   tried again every RETRY_MS. Until it succeeds, the core's deadlines do not run, calls that change state
- *   are refused, the newest facts of each agent are kept aside, and heartbeats are still acknowledged, so
- *   that running jobs continue. A job whose submit is among the waiting changes is refused to its client at
- *   once and cancelled after the commit.
+ * - The commit fails because the disk is full or the database is locked. The changes and effects stay in
+ *   service.out, and the commit is tried again every RETRY_MS. Until it succeeds, the core's deadlines do not
+ *   run, calls that change state are refused, the newest facts of each agent are kept aside, and heartbeats
+ *   are still acknowledged, so that running jobs continue. A job whose submit is among the waiting changes is
+ *   refused to its client at once and cancelled after the commit.
  * - The database is damaged (DATA_LOSS). No effect is released any more, and the program ends.
  * - Any other error is a bug or a broken disk. The process aborts, and the next start rebuilds memory from
  *   the database. */
@@ -197,7 +197,7 @@ void commit_queue_flush(struct service *s)
             return;
         }
         stats_commit(&s->stats, clock_mono_ns() - start, s->out.change_count);
-        /* Metrics are in another database: they go after the job is durably gone, never before. */
+        /* Metrics are in another database and are deleted only when the job is durably gone. */
         for (size_t i = 0; i < s->out.change_count; i++)
             if (s->out.changes[i].kind == CHANGE_JOB_FORGET)
                 metrics_recorder_forget(s->recorder, s->out.changes[i].id);

@@ -1,8 +1,8 @@
 #ifndef DDP_DAEMON_COORDINATOR_SERVICE_LOOP_H
 #define DDP_DAEMON_COORDINATOR_SERVICE_LOOP_H
 
-/* The turns of the coordinator's libuv loop: at the end of each one the commit, then what is due on streams.
- * */
+/* The turns of the coordinator's libuv loop: at the end of each one the commit, then what is due on
+ * streams. */
 
 struct service;
 

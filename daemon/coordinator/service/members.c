@@ -27,7 +27,7 @@
  * - A member's stream ends (ddpctl or its host died): the member is removed. Its agent, if it still runs, is
  *   a node without a member until the agent goes, too.
  * - A node is lost but its stream is not: the member keeps its stream and may come back, but another host may
- *   take its place (check: run_check_place).
+ *   take its place (run_check_place).
  * - A ddpctl joins again, or its machine after a reboot: it replaces its former member (member_take_over).
  *   The same ddpctl keeps its node name and its place.
  * - The coordinator was replaced by that of another run: the cluster id in the request differs, and the
@@ -88,18 +88,18 @@ static enum err_code run_check_open(const struct service *s, const Ddp__V1__Join
                        "this coordinator serves a cluster, not a run: use `ddpctl submit`");
     if (m->cluster_id[0] && strcmp(m->cluster_id, store_cluster_id(s->store)) != 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "the run was started again");
-    /* ABORTED makes ddpctl try again: here the first member is late, below the next run is about to start. */
+    /* ABORTED makes ddpctl try again until the first member has joined. */
     if (!run && !opens)
         return err_set(e, ERR_ABORTED, "the run is not open yet");
-    /* A new ddpctl names no cluster yet. It cannot join a run whose job is over, only the one that follows.
-     * */
+    /* A new ddpctl names no cluster yet. It cannot join a run whose job has ended; it tries again, since the
+     * next run may start at the same endpoint. */
     const struct job_record *job = core_job(s->core, run_job(s));
     if (!m->cluster_id[0] && job && sm_terminal(&job_sm, (int)job->state))
         return err_set(e, ERR_ABORTED, "the run at this endpoint has just ended");
     return ERR_OK;
 }
 
-/* As an option is typed: "2", "1:4". */
+/* The numbers as the option --nnodes takes them: "2", "1:4". */
 static char *nodes_option_text(int least, int most)
 {
     return least == most ? xasprintf("%d", least) : xasprintf("%d:%d", least, most);
@@ -142,7 +142,8 @@ static enum err_code run_check_place(const struct service *s, const Ddp__V1__Joi
     const struct run *run = s->run;
     int present = 0;
     for (const struct member *x = run->members; x; x = x->next) {
-        /* The first will be replaced; the second may lose its place, or a run could not go on elsewhere. */
+        /* A replaced member frees its place. A lost node frees its place, too, so that the run can continue
+         * on another host. */
         if (member_replaces(s, x, m) || member_node_gone(s, x))
             continue;
         present++;

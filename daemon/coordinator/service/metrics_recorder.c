@@ -33,7 +33,7 @@ struct points_read {
     struct err err;
 };
 
-/* What the worker thread does in one go. */
+/* One unit of work for the worker thread. */
 struct metrics_work {
     struct metric_point *points; /* names are owned */
     size_t point_count, point_cap;
@@ -46,7 +46,7 @@ struct metrics_work {
 };
 
 struct metrics_recorder {
-    struct metrics *metrics; /* the worker's while busy; NULL: the disk was full when it was to be created */
+    struct metrics *metrics; /* the worker's while busy; NULL: not created yet, because the disk was full */
     char *dir;
     uv_loop_t *loop;
     uv_timer_t timer;
@@ -101,7 +101,7 @@ static void recorder_on_worker(uv_work_t *req)
 /* ---- on the loop */
 
 /* A long job has more points than a reply can carry and a screen can show. Keeps every stride-th point, so
- * that curves keep their shape, and the last point of each series, since it is what users look at first. */
+ * that curves keep their shape, and the last point of each series, which users look at first. */
 static size_t points_thin(struct metric_point **kept, struct metric_point *points, size_t count)
 {
     const size_t stride = count / REPLY_POINTS + 1;
@@ -140,7 +140,7 @@ static void recorder_finish_work(struct metrics_recorder *r)
 {
     struct metrics_work *w = &r->running;
     if (w->failed) {
-        r->dropped += w->point_count; /* not tried again: the next points are more interesting */
+        r->dropped += w->point_count; /* not tried again, or points would pile up while the disk is full */
         if (!r->failing)
             log_warn("metrics_not_written", "points=%zu why=%s", w->point_count, LOG_Q(w->err.msg));
     }

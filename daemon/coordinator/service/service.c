@@ -172,7 +172,8 @@ static void service_start(struct service *s)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is treated like a full disk */
     if (s->options->lifeline >= 0) {
-        signals_leave_to_parent(); /* Ctrl-C reaches the whole group; ddpctl decides when we end */
+        /* Ctrl-C reaches the whole process group, but ddpctl decides when this process ends. */
+        signals_leave_to_parent();
     } else {
         uv_signal_start(&s->term, service_on_signal, SIGTERM);
         uv_signal_start(&s->interrupt, service_on_signal, SIGINT);
@@ -231,7 +232,7 @@ static void service_close(struct service *s)
     uv_prepare_stop(&s->prepare);
     uv_check_stop(&s->check);
     uv_timer_stop(&s->tick);
-    /* First those that run the loop to finish their work; the walk then closes what is left open. */
+    /* First the modules that run the loop to finish their work; the walk closes the remaining handles. */
     metrics_recorder_close(s->recorder);
     backups_close(s->backups);
     rpc_server_free(s->server);

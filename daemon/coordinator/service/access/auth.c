@@ -152,7 +152,7 @@ static enum err_code identity_establish(const struct service *s, const struct rp
     } else if (identity_from_user_token(who, s, auth) || identity_from_agent_token(who, s, auth) ||
                identity_from_worker_token(who, s, auth)) {
         return ERR_OK;
-    } else if (s->options->insecure) { /* last, so that a token still tells who calls */
+    } else if (s->options->insecure) { /* after the tokens, which tell more about the caller */
         identity_from_cluster_token(who, s, auth->peer, "nothing: the coordinator runs with --insecure");
     } else {
         snprintf(who->name, sizeof who->name, "unknown");
@@ -212,7 +212,7 @@ static enum err_code access_allow(const struct service *s, const struct identity
                        "this token is not for nodes: `ddp-coordinator token --agent` prints the"
                        " agent token");
     case ACCESS_SOCKET:
-        /* A worker on the unix socket is not IDENTITY_USER, so jobs of root cannot make users. */
+        /* A worker that shows its token on the unix socket is IDENTITY_WORKER and is refused. */
         if (auth->peer->kind == RPC_PEER_UNIX && who->kind == IDENTITY_USER)
             return ERR_OK;
         return err_set(e, ERR_PERMISSION_DENIED,

@@ -10,7 +10,7 @@ enum role role_of(const char *name); /* ROLE_NONE if there is no such role */
 
 enum access {
     ACCESS_VIEW,    /* users with any role */
-    ACCESS_SUBMIT,  /* the role submit or operate; of the role submit only the owner may change a job */
+    ACCESS_SUBMIT,  /* the role submit or operate; a job can be changed by its owner and the role operate */
     ACCESS_OPERATE, /* the role operate */
     ACCESS_SOCKET,  /* callers on the unix socket; nobody over TCP */
     ACCESS_AGENT,   /* the agent token, the cluster token, the unix socket */

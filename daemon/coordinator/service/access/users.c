@@ -208,8 +208,8 @@ void users_add(struct rpc_call *rpc, const void *message, void *user)
         user_reply(rpc, users_find_name(s, request->name), token);
 }
 
-/* The user that a request names. Returns NULL and fails the call if there is none, or while the disk is full.
- * */
+/* The user that a request names. Returns NULL and fails the call if there is none, or while the disk is
+ * full. */
 static struct user_record *user_require(struct service *s, struct rpc_call *rpc, const char *name)
 {
     struct user_record *record = users_find_name(s, name);

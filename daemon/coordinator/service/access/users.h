@@ -13,7 +13,7 @@ struct user_record;
 
 MUST_CHECK enum err_code users_open(struct service *s, struct err *e);
 void users_close(struct service *s);
-/* NULL: the token is no user's. Compares in constant time. */
+/* NULL: no user has this token. Compares in constant time. */
 const struct user_record *users_by_token(const struct service *s, const char *token, size_t len);
 
 /* The methods' on_start: WhoAmI, ListUsers, AddUser, RemoveUser, RenewUserToken. */
