@@ -120,6 +120,7 @@ static void follow_event(struct core *core, const struct internal_event *event)
     struct spawn *s = job ? job_find_spawn(job, event->spawn) : NULL;
     struct node *node = event->node ? core_find_node(core, event->node) : NULL;
 
+    /* An object that is not found was removed since the event was raised: there is nothing to follow. */
     switch (event->kind) {
     case INTERNAL_SPAWN_DEAD:
         if (s)

@@ -62,13 +62,6 @@ static void record_exit(struct spawn *s, const struct spawn_fact *fact)
     s->r.stderr_tail = copy_bounded(fact->stderr_tail, TAIL_BYTES);
 }
 
-static const char *last_stderr_line(const struct spawn_fact *fact)
-{
-    const char *tail = fact->stderr_tail ? fact->stderr_tail : "", *end = strrchr(tail, '\n');
-
-    return end ? end + 1 : tail;
-}
-
 /* The trainer found its node unfit before its first step, so another node may well do. */
 static bool exit_blames_node(const struct spawn *s, const struct spawn_fact *fact)
 {
@@ -83,6 +76,7 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
 {
     struct job *job = s->job;
     bool native = job->spec.kind == JOB_TRAIN;
+    const char *tail = fact && fact->stderr_tail ? fact->stderr_tail : "", *last_line = strrchr(tail, '\n');
     char ago[TEXT_AGO];
 
     cause->spawn = s;
@@ -119,7 +113,7 @@ static bool exit_classify(const struct core *core, struct spawn *s, const struct
             buf_printf(text, "%s allows rank %d too few open files (ulimit -n)", s->r.node, s->r.rank);
         else
             buf_printf(text, "rank %d on %s cannot resolve the coordinator's name: %.300s", s->r.rank,
-                       s->r.node, last_stderr_line(fact));
+                       s->r.node, last_line ? last_line + 1 : tail);
     } else if (fact->code || fact->signal) {
         cause->exit_code = fact->signal ? 128 + fact->signal : fact->code;
         buf_printf(text, "rank %d ", s->r.rank);

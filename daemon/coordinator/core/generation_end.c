@@ -28,13 +28,6 @@
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MOST_MS 30000
 
-static void mark_member_wishes(struct generation *g)
-{
-    for (int i = 0; i < g->r.world_size; i++)
-        if (g->ranks[i].spawn && !g->ranks[i].spawn->r.dead && g->ranks[i].spawn->node)
-            g->ranks[i].spawn->node->wish_dirty = true;
-}
-
 void generation_stop_spawns(struct core *core, struct generation *g, enum core_stop stop)
 {
     int64_t grace = g->job->spec.grace_ms;
@@ -50,15 +43,9 @@ void generation_stop_spawns(struct core *core, struct generation *g, enum core_s
     else
         g->stop_at = core->now.boot_ms + STUCK_AFTER_KILL_MS;
     core_wake(core, g->stop_at);
-    mark_member_wishes(g);
-}
-
-static void revoke_spawn(struct core *core, struct spawn *s)
-{
-    if (s->r.revoked)
-        return;
-    s->r.revoked = true;
-    emit_spawn(core, s, CHANGE_SPAWN_PUT);
+    for (int i = 0; i < g->r.world_size; i++) /* the nodes learn of the stop by their next wish */
+        if (g->ranks[i].spawn && !g->ranks[i].spawn->r.dead && g->ranks[i].spawn->node)
+            g->ranks[i].spawn->node->wish_dirty = true;
 }
 
 /* Ends the generation. Its members are revoked in the same commit, so that none of them can commit a snapshot
@@ -70,8 +57,13 @@ static void end_generation(struct core *core, struct generation *g, enum generat
     g->r.closed_ms = core->now.wall_ms;
     emit_generation_move(core, g, to, why);
     emit_generation(core, g, CHANGE_GENERATION_PUT);
-    for (int i = 0; i < g->r.world_size; i++)
-        revoke_spawn(core, g->ranks[i].spawn);
+    for (int i = 0; i < g->r.world_size; i++) {
+        struct spawn *s = g->ranks[i].spawn;
+        if (s->r.revoked)
+            continue;
+        s->r.revoked = true;
+        emit_spawn(core, s, CHANGE_SPAWN_PUT);
+    }
     raise_generation_ended(core, g, why);
     /* a stop only gets harder: members that are being killed are not asked politely again */
     if (stop > g->stop)
@@ -173,12 +165,6 @@ void generation_hold(struct core *core, struct generation *g, const char *why)
     job_settle(core, job);
 }
 
-/* A trainer finishes its step and writes a snapshot. A command knows no such request: it gets SIGTERM. */
-static enum core_stop gentle_stop(const struct job *job)
-{
-    return job->spec.kind == JOB_TRAIN ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM;
-}
-
 static void begin_generation_drain(struct core *core, struct generation *g, const char *why)
 {
     if (g->r.state != GENERATION_RUNNING) { /* no step was done, so there is nothing to save */
@@ -186,7 +172,8 @@ static void begin_generation_drain(struct core *core, struct generation *g, cons
         return;
     }
     emit_generation_move(core, g, GENERATION_DRAINING, why);
-    generation_stop_spawns(core, g, gentle_stop(g->job));
+    /* A trainer finishes its step and writes a snapshot. A command knows no such request: it gets SIGTERM. */
+    generation_stop_spawns(core, g, g->job->spec.kind == JOB_TRAIN ? CORE_STOP_SNAPSHOT : CORE_STOP_TERM);
     raise_generation_draining(core, g);
 }
 

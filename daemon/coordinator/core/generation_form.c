@@ -130,12 +130,6 @@ static void form_ranks(struct core *core, struct generation *g, const struct pla
         }
 }
 
-static void describe_choice(const struct placement_choice *chosen, size_t count, struct buf *text)
-{
-    for (size_t i = 0; i < count; i++)
-        buf_printf(text, "%s%s (%d)", i ? ", " : "", chosen[i].node->r.name, chosen[i].procs);
-}
-
 void generation_form(struct core *core, struct job *job, const struct placement_choice *chosen, size_t count)
 {
     struct node *first = chosen[0].node;
@@ -167,7 +161,8 @@ void generation_form(struct core *core, struct job *job, const struct placement_
     form_ranks(core, g, chosen, count);
     snapshot_faults_formed(job);
     emit_job(core, job, CHANGE_JOB_PUT);
-    describe_choice(chosen, count, &text);
+    for (size_t i = 0; i < count; i++) /* "box1 (4), box2 (4)" */
+        buf_printf(&text, "%s%s (%d)", i ? ", " : "", chosen[i].node->r.name, chosen[i].procs);
     emit_event(core, job, "generation_formed", "generation %" PRId64 " on %s", record.number, text.data);
     emit_job_move(core, job, JOB_STARTING, text.data);
 }

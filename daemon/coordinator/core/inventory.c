@@ -131,6 +131,7 @@ void inventory_parse(struct node *node)
             .lost = json_get_bool(item, "lost", false),
         };
         gpu_copy(&node->gpus[node->gpu_count++], &gpu);
+        /* the same for all GPUs of a node */
         node->gpu_slots = (int)json_get_int(item, "slots", 1);
     }
 }

@@ -170,23 +170,17 @@ static enum err_code load_all_records(struct core *core, const struct records *r
     return ERR_OK;
 }
 
-static void resume_loaded_jobs(struct core *core, const struct records *records, const bool *readable)
-{
-    for (size_t i = 0; i < records->job_count; i++) {
-        struct job *job = core_find_job(core, records->jobs[i].id);
-        resume_job(core, job);
-        if (!readable[i])
-            job_stop(core, job, JOB_FAILED, 125, true, "its job file cannot be read by this version");
-    }
-}
-
 enum err_code load_job_whole(struct core *core, const struct records *records, struct err *e)
 {
     bool *readable;
     enum err_code code = load_all_records(core, records, &readable, e);
 
-    if (code == ERR_OK)
-        resume_loaded_jobs(core, records, readable);
+    for (size_t i = 0; code == ERR_OK && i < records->job_count; i++) {
+        struct job *job = core_find_job(core, records->jobs[i].id);
+        resume_job(core, job);
+        if (!readable[i])
+            job_stop(core, job, JOB_FAILED, 125, true, "its job file cannot be read by this version");
+    }
     free(readable);
     return code;
 }

@@ -99,6 +99,7 @@ static void describe_missing(const struct core *core, const struct generation *g
     const char *dir = g->job->spec.train.snapshot.dir, *without = any ? "does not have it" : "has none";
     char step[TEXT_COUNT], at[TEXT_CLOCK];
 
+    /* first what a rank has found wrong, which says the most; else where the snapshot was committed */
     if (changed)
         buf_printf(text, "on %s %.*s: the files are not the ones that were committed: damaged",
                    holder->r.node, PROBLEM_CHARS, changed->path);
@@ -110,12 +111,12 @@ static void describe_missing(const struct core *core, const struct generation *g
     text_clock(at, expected->committed_ms, core->now.wall_ms);
     if (problem || changed) {
         buf_printf(text, "; step %s was committed there at %s", step, at);
-    } else if (holder) {
+    } else if (holder) { /* the node that committed it takes part, and its directory is empty */
         buf_printf(text, "%s on %s %s, step %s was committed there at %s", dir, holder->r.node, without, step,
                    at);
         if (!any)
             buf_puts(text, "; is the file system mounted?");
-    } else {
+    } else { /* the generation is on other nodes: name those that committed it, and what is wrong with them */
         buf_printf(text, "step %s was committed on", step);
         for (char **name = expected->nodes; name && *name; name++)
             buf_printf(text, "%s %s (%s)", name == expected->nodes ? "" : ",", *name,
@@ -167,18 +168,13 @@ static void wait_for_snapshots(struct core *core, struct generation *g, bool onl
     generation_hold(core, g, text);
 }
 
-static bool has_unusable_snapshots(const struct generation *g)
-{
-    return expected_holder(g, NULL) != NULL;
-}
-
 bool lost_snapshots_check(struct core *core, struct generation *g)
 {
     struct job *job = g->job;
     const struct snapshot_record *expected = snapshots_expected(core, job);
     /* `resume: continue` names a directory that is not in the records, and all there is damaged */
     bool unknown = !expected && job->spec.train.resume == RESUME_CONTINUE && !job->r.scratch_generation &&
-                   has_unusable_snapshots(g);
+                   expected_holder(g, NULL);
     bool fails = job->spec.on_lost_snapshots == LOST_FAIL;
     CLEANUP(buf_release) struct buf text = {0};
 
@@ -206,14 +202,6 @@ bool lost_snapshots_waits(const struct job *job)
     return job->lost.look_at && job->r.state == JOB_RECOVERING;
 }
 
-static void ask_node(struct core *core, const struct job *job, const struct node *node)
-{
-    struct core_effect *effect = emit_effect(core, EFFECT_LOOK);
-
-    effect->session = node->session;
-    effect->job = job->r.id;
-}
-
 void lost_snapshots_tick(struct core *core, struct job *job)
 {
     const struct snapshot_record *expected = snapshots_expected(core, job);
@@ -232,8 +220,11 @@ void lost_snapshots_tick(struct core *core, struct job *job)
     for (size_t i = 0; i < core->node_count; i++) {
         const struct node *node = core->nodes[i];
         bool part = snapshots_has_node(expected, node->r.name) || first_rank_on(g, node->r.name);
-        if (node->session && !node_gone(node) && (part || others++ < LOOK_NODES))
-            ask_node(core, job, node);
+        if (!node->session || node_gone(node) || (!part && others++ >= LOOK_NODES))
+            continue;
+        struct core_effect *effect = emit_effect(core, EFFECT_LOOK);
+        effect->session = node->session;
+        effect->job = job->r.id;
     }
 }
 

@@ -108,14 +108,6 @@ static int64_t last_lease_end(const struct core *core, const struct node *node)
     return end;
 }
 
-static void refuse_session(struct core *core, uint64_t session, const struct err *why)
-{
-    struct core_effect *effect = emit_effect(core, EFFECT_REFUSE);
-
-    effect->session = session;
-    effect->err = *why;
-}
-
 static enum err_code check_hello(const struct core *core, const struct core_hello *hello, struct err *e)
 {
     const struct node *node = hello->node && *hello->node ? core_find_node(core, hello->node) : NULL;
@@ -182,7 +174,7 @@ static void take_hello(struct core *core, struct node *node, const struct core_h
         .memory_bytes = hello->memory_bytes,
         .seen_ms = node->r.seen_ms,
     };
-    struct node_record old = node->r;
+    struct node_record old = node->r; /* released last: `fresh` borrows its note */
 
     node->procs = hello->procs;
     node->seat = hello->seat;
@@ -228,7 +220,9 @@ void nodes_hello(struct core *core, const struct core_event *event)
     struct err e = {0};
 
     if (check_hello(core, &event->hello, &e) != ERR_OK) {
-        refuse_session(core, event->session, &e);
+        struct core_effect *effect = emit_effect(core, EFFECT_REFUSE);
+        effect->session = event->session;
+        effect->err = e;
         return;
     }
     node = core_find_node(core, event->hello.node);
@@ -275,14 +269,6 @@ void nodes_settle(struct core *core, struct node *node)
     node->alive_ms = core->now.boot_ms;
     node->steady_ms = node->flaps ? core->now.boot_ms + (core->config.settle_ms << node->flaps) : 0;
     core_wake(core, node->steady_ms);
-}
-
-static void count_flap(struct core *core, struct node *node)
-{
-    if (core->now.boot_ms - node->alive_ms > FORGIVE_MS)
-        node->flaps = 0;
-    if (node->flaps < FLAPS_MOST)
-        node->flaps++;
 }
 
 void nodes_heartbeat(struct core *core, struct node *node, const struct core_event *event)
@@ -332,7 +318,10 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
         emit_effect(core, EFFECT_CLOSE)->session = node->session;
     node->session = 0;
     node->synced = false;
-    count_flap(core, node);
+    if (core->now.boot_ms - node->alive_ms > FORGIVE_MS)
+        node->flaps = 0;
+    if (node->flaps < FLAPS_MOST)
+        node->flaps++;
     stall_forget(node);
     emit_node_move(core, node, state, why);
     for (size_t i = 0; i < node->spawn_count; i++) {

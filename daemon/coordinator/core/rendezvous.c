@@ -73,6 +73,7 @@ static void answer_join(struct core *core, struct spawn *s, enum core_join_state
     s->join_call = 0;
 }
 
+/* Copies the snapshots that the rank could offer, and its complaints about those that it could not. */
 static void keep_offers(struct spawn *s, const struct core_event *event)
 {
     for (size_t i = 0; i < s->offer_count; i++) {
@@ -88,10 +89,6 @@ static void keep_offers(struct spawn *s, const struct core_event *event)
         s->offers[i].digest = xstrdup(event->join.offers[i].digest ? event->join.offers[i].digest : "");
         s->offers[i].path = xstrdup(event->join.offers[i].path ? event->join.offers[i].path : "");
     }
-}
-
-static void keep_unusable_lines(struct spawn *s, const struct core_event *event)
-{
     strv_free(steal(s->unusable));
     for (size_t i = 0; i < event->join.unusable_count && i < UNUSABLE_KEPT; i++) {
         CLEANUP(free_text) char *line = xasprintf("%.*s", UNUSABLE_CHARS, event->join.unusable[i]);
@@ -162,7 +159,6 @@ void rendezvous_join(struct core *core, const struct core_event *event)
     if (g->r.state == GENERATION_FORMING) {
         s->joined_here = true;
         keep_offers(s, event);
-        keep_unusable_lines(s, event);
         keep_address(core, &g->ranks[s->r.rank], event);
         if (all_joined(g))
             make_ready(core, g);

@@ -75,11 +75,6 @@ static int64_t all_silent_since(const struct generation *g)
     return last;
 }
 
-static int64_t later_of(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Returns the worker that has stood still for the longest time, and in `from` since when; NULL: none. */
 static const struct spawn *find_culprit(const struct generation *g, int64_t *from)
 {
@@ -93,7 +88,10 @@ static const struct spawn *find_culprit(const struct generation *g, int64_t *fro
 
         if (!worker_is_heard(s) || !s->idle_since || !(s->proc_state || silent))
             continue;
-        at = s->proc_state ? s->idle_since : later_of(s->idle_since, silent);
+        /* a rank that waits in its program stands still only from when all ranks are silent */
+        at = s->idle_since;
+        if (!s->proc_state && at < silent)
+            at = silent;
         /* of two, a stopped one tells more than a waiting one, else the first to fall silent */
         if (worst && (!s->proc_state != !worst->proc_state ? !s->proc_state : at >= *from))
             continue;

@@ -114,6 +114,8 @@ static bool explain_accounts(const struct core *core, const struct job *job, str
     return true;
 }
 
+/* Says why the cluster could not run the job even if it were empty: "waits for 2 nodes with 4 GPUs each: the
+ * cluster has 1, 1 GPU is sick". Each further reason is one that could explain a missing node. */
 static void explain_too_small(const struct core *core, const struct job *job, enum slot_kind kind,
                               struct buf *text)
 {
@@ -134,6 +136,7 @@ static void explain_too_small(const struct core *core, const struct job *job, en
     buf_printf(text, "waits for %" PRId64 " node%s with %" PRId64 " %s each: the cluster has %" PRId64,
                job->spec.nodes_min, job->spec.nodes_min == 1 ? "" : "s", per_node, slot_noun(kind, per_node),
                fitting);
+    /* a node without the user's account does not count, however many slots it has */
     bool for_accounts = explain_accounts(core, job, text);
     if (kind == SLOT_CPU && !fitting && largest && !for_accounts)
         buf_printf(text, ", its largest has %" PRId64, largest);
@@ -153,13 +156,6 @@ static void explain_no_world_size(const struct job *job, size_t count, struct bu
     buf_printf(text, "waits for nodes with a world size that divides its %" PRId64 " shards: the %zu that ",
                job->spec.train.shards, count);
     buf_puts(text, count == 1 ? "fits does not" : "fit do not");
-}
-
-static void set_targets(struct job *job, const struct placement_choice *chosen, size_t count)
-{
-    strv_free(steal(job->targets));
-    for (size_t i = 0; i < count; i++)
-        job->targets = strv_append(job->targets, chosen[i].node->r.name);
 }
 
 /* Nodes that ask for a node rank (ddpctl run --node-rank) get it if the group has so many nodes. The others
@@ -304,9 +300,11 @@ static enum place_result place_job(struct core *core, struct job *job, bool may_
     set_waits(job, text.data);
     if (!count || !may_keep)
         return count ? BLOCKED : TOO_SMALL;
-    set_targets(job, list, count);
-    for (size_t i = 0; i < count; i++)
+    strv_free(steal(job->targets));
+    for (size_t i = 0; i < count; i++) {
+        job->targets = strv_append(job->targets, list[i].node->r.name);
         capacity_reserve(job, list[i].node, &list[i]);
+    }
     return BLOCKED;
 }
 

@@ -48,12 +48,6 @@ static bool search_world(struct world_search *s, size_t from, int64_t rest)
     return false;
 }
 
-static void keep_taken_choices(struct placement_choice *list, const struct world_search *s)
-{
-    for (size_t i = 0; i < s->taken_count; i++)
-        list[i] = s->list[s->taken[i]];
-}
-
 bool world_size_matters(const struct job_spec *spec)
 {
     return spec->kind == JOB_TRAIN && spec->train.reproducible == REPRODUCIBLE_WORLD;
@@ -82,8 +76,8 @@ size_t world_size_choose(const struct job_spec *spec, int64_t least, int64_t mos
         s.tries = TRIES;
         found = search_world(&s, 0, world - with) && s.taken_count >= enough;
     }
-    if (found)
-        keep_taken_choices(list, &s);
+    for (size_t i = 0; found && i < s.taken_count; i++)
+        list[i] = copy[s.taken[i]];
     free(s.taken);
     free(copy);
     return found ? s.taken_count : 0;
