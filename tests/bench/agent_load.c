@@ -53,7 +53,7 @@ static void send_up(struct agent *agent, const Ddp__V1__AgentUp *up)
         agent->load->last = e;
 }
 
-static void heartbeat(uv_timer_t *timer)
+static void heartbeat_send(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
     Ddp__V1__AgentUp up = DDP__V1__AGENT_UP__INIT;
@@ -121,7 +121,7 @@ static void on_message(struct rpc_session *session, const void *message, void *u
         id_random(&jitter, sizeof(jitter));
         agent->welcomed = true;
         load->welcomed++;
-        uv_timer_start(&agent->timer, heartbeat, jitter % every, every);
+        uv_timer_start(&agent->timer, heartbeat_send, jitter % every, every);
         open_more(load);
     } else if (down->body_case == DDP__V1__AGENT_DOWN__BODY_ACK) {
         agent->acked = down->ack->sequence;
@@ -191,7 +191,7 @@ static void open_more(struct load *load)
         agent_open(load, load->opened++);
 }
 
-static void report(uv_timer_t *timer)
+static void sessions_print(uv_timer_t *timer)
 {
     struct load *load = timer->data;
     int64_t late = 0;
@@ -242,7 +242,7 @@ int main(int argc, char **argv)
     uv_loop_init(&load.loop);
     uv_timer_init(&load.loop, &load.report);
     load.report.data = &load;
-    uv_timer_start(&load.report, report, 1000, 1000);
+    uv_timer_start(&load.report, sessions_print, 1000, 1000);
     uv_signal_init(&load.loop, &load.term);
     uv_signal_start(&load.term, on_term, SIGTERM);
     open_more(&load);

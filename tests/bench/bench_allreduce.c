@@ -42,7 +42,7 @@ _Noreturn static void die(const char *what)
     exit(1);
 }
 
-static int compare(const void *a, const void *b)
+static int times_compare(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
 
@@ -51,7 +51,7 @@ static int compare(const void *a, const void *b)
 
 static void print_times(size_t bytes, int64_t *times, size_t count)
 {
-    qsort(times, count, sizeof(*times), compare);
+    qsort(times, count, sizeof(*times), times_compare);
     printf("%zu %.3f %.3f\n", bytes, (double)times[count / 2] / 1e3, (double)times[0] / 1e3);
     fflush(stdout);
 }
@@ -76,7 +76,7 @@ static size_t agree_calls(struct coll_group *g, int rank, float *data, size_t co
     return (size_t)calls;
 }
 
-static void measure(struct coll_group *g, int rank, float *data, size_t bytes, int64_t *times)
+static void size_measure(struct coll_group *g, int rank, float *data, size_t bytes, int64_t *times)
 {
     size_t count = bytes / sizeof(float), calls = agree_calls(g, rank, data, count);
     struct err e = {0};
@@ -94,7 +94,7 @@ static void measure(struct coll_group *g, int rank, float *data, size_t bytes, i
         print_times(bytes, times, calls);
 }
 
-static void pin(int rank)
+static void rank_pin(int rank)
 {
     cpu_set_t set;
 
@@ -113,12 +113,12 @@ static void run_rank(int rank)
     float *data;
 
     if (strcmp(opt.kind, "tcp")) /* Gloo, which TCP is compared with, is not pinned either */
-        pin(rank);
+        rank_pin(rank);
     if (coll_open(&g, listeners[rank], &config, &e) ||
         coll_alloc(g, opt.size[opt.sizes - 1] / sizeof(float), &data, &e))
         die(e.msg);
     for (int i = 0; i < opt.sizes; i++)
-        measure(g, rank, data, opt.size[i], times);
+        size_measure(g, rank, data, opt.size[i], times);
     coll_close(g);
     free(times);
 }
@@ -142,13 +142,13 @@ static void run_copy(int rank)
     float *from = aligned_alloc(4096, bytes), *to = aligned_alloc(4096, bytes);
     int64_t times[2][9];
 
-    pin(rank);
+    rank_pin(rank);
     memset(from, 1, bytes);
     memset(to, 1, bytes);
     for (int i = 0; i < 18; i++)
         times[i % 2][i / 2] = copy_ns(to, from, bytes, i % 2);
     for (int k = 0; k < 2; k++)
-        qsort(times[k], 9, sizeof(times[k][0]), compare);
+        qsort(times[k], 9, sizeof(times[k][0]), times_compare);
     if (rank == 0)
         printf("memcpy %.3f\nstream %.3f\n", (double)times[0][4] / 128, (double)times[1][4] / 128);
     fflush(stdout);
@@ -158,7 +158,7 @@ static void run_copy(int rank)
 
 /* ---- all of them */
 
-static void prepare(void)
+static void listeners_open(void)
 {
     struct err e = {0};
     bool near = !strcmp(opt.kind, "shm");
@@ -231,7 +231,7 @@ int main(int argc, char **argv)
     read_options(argc, argv);
     if (!strcmp(opt.kind, "copy"))
         return run_all(run_copy);
-    prepare();
+    listeners_open();
     failed = run_all(run_rank);
     for (int r = 0; r < opt.ranks; r++)
         coll_listener_free(listeners[r]);

@@ -32,7 +32,8 @@ static double now_us()
     return duration<double, std::micro>(steady_clock::now().time_since_epoch()).count();
 }
 
-static void reduce(const std::shared_ptr<gloo::Context> &context, std::vector<float> &data, size_t count)
+static void array_reduce(const std::shared_ptr<gloo::Context> &context, std::vector<float> &data,
+                         size_t count)
 {
     gloo::AllreduceOptions options(context);
 
@@ -43,8 +44,8 @@ static void reduce(const std::shared_ptr<gloo::Context> &context, std::vector<fl
     gloo::allreduce(options);
 }
 
-static void measure(const std::shared_ptr<gloo::Context> &context, int rank, std::vector<float> &data,
-                    size_t bytes)
+static void size_measure(const std::shared_ptr<gloo::Context> &context, int rank, std::vector<float> &data,
+                         size_t bytes)
 {
     size_t count = bytes / sizeof(float);
     double took = 0;
@@ -54,7 +55,7 @@ static void measure(const std::shared_ptr<gloo::Context> &context, int rank, std
     for (int i = 0; i < 3; i++) {
         double start = now_us();
 
-        reduce(context, data, count);
+        array_reduce(context, data, count);
         took = now_us() - start;
     }
     calls =
@@ -66,7 +67,7 @@ static void measure(const std::shared_ptr<gloo::Context> &context, int rank, std
     for (int64_t i = 0; i < calls; i++) {
         double start = now_us();
 
-        reduce(context, data, count);
+        array_reduce(context, data, count);
         times.push_back(now_us() - start);
     }
     std::sort(times.begin(), times.end());
@@ -75,7 +76,7 @@ static void measure(const std::shared_ptr<gloo::Context> &context, int rank, std
     fflush(stdout);
 }
 
-static void run(int rank, const std::string &directory)
+static void rank_run(int rank, const std::string &directory)
 {
     gloo::transport::tcp::attr attr("127.0.0.1");
     auto device = gloo::transport::tcp::CreateDevice(attr);
@@ -85,7 +86,7 @@ static void run(int rank, const std::string &directory)
 
     context->connectFullMesh(store, device);
     for (size_t bytes : sizes)
-        measure(context, rank, data, bytes);
+        size_measure(context, rank, data, bytes);
 }
 
 static void read_options(int argc, char **argv)
@@ -120,7 +121,7 @@ int main(int argc, char **argv)
     for (int r = 0; r < ranks; r++)
         if (fork() == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            run(r, directory);
+            rank_run(r, directory);
             _exit(0);
         }
     while (wait(&status) > 0)

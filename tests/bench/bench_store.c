@@ -17,7 +17,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void measure(const char *dir, bool passing)
+static void commits_measure(const char *dir, bool passing)
 {
     struct err e = {0};
     struct store *s = NULL;
@@ -59,8 +59,8 @@ int main(int argc, char **argv)
         perror(dir);
         return 1;
     }
-    measure(dir, false);
-    measure(dir, true);
+    commits_measure(dir, false);
+    commits_measure(dir, true);
     if (file_remove_tree(dir, &e) != ERR_OK)
         fprintf(stderr, "bench_store: %s\n", e.msg);
     return 0;

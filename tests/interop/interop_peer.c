@@ -20,7 +20,7 @@
 
 #define CLUSTER &ddp__v1__cluster__descriptor
 
-static int serve(int argc, char **argv)
+static int test_server_run(int argc, char **argv)
 {
     struct rpc_tls_files tls = {0};
     struct fixture_options options = {
@@ -99,7 +99,7 @@ static void call_both_ways(struct rpc_channel *channel, int64_t count)
     rpc_stream_close(stream);
 }
 
-static int call(const char *target)
+static int test_server_call(const char *target)
 {
     struct rpc_channel_options options = {.token = "secret"};
     struct rpc_channel *channel;
@@ -123,9 +123,9 @@ int main(int argc, char **argv)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (argc >= 3 && strcmp(argv[1], "serve") == 0)
-        return serve(argc, argv);
+        return test_server_run(argc, argv);
     if (argc == 3 && strcmp(argv[1], "call") == 0)
-        return call(argv[2]);
+        return test_server_call(argv[2]);
     fprintf(stderr, "usage: interop_peer serve HOST:PORT [SOCKET [CA CERT KEY]] | call TARGET\n");
     return 2;
 }
