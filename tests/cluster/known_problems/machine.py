@@ -140,7 +140,7 @@ def test_unkillable_process_blocks_nothing_else():
     job ends, but its slots are not freed. A frozen process takes the part of the unkillable one."""
     group = control_group("freezer", "ddp-test-%d" % os.getpid())
     if not group:
-        print("skipped: only a frozen process of a version 1 cgroup does not hear SIGKILL")
+        print("skipped: this needs the freezer of a version 1 cgroup, since only a frozen process survives SIGKILL")
         sys.exit(77)
     try:
         with Cluster(agents=1, slots=3) as c:

@@ -421,7 +421,7 @@ class Network:
 def need_root():
     """Skips the test (exit 77) where network namespaces cannot be made."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
-        print("skipped: network namespaces want root and iproute2")
+        print("skipped: network namespaces need root and iproute2")
         sys.exit(77)
     # A chroot's / is often no mount, and then no namespace of mounts can be set apart.
     probe = subprocess.run(["unshare", "--net", "--mount", "--propagation", "private", "true"], stderr=subprocess.PIPE,

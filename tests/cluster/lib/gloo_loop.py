@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=0, help="0: until stopped")
-parser.add_argument("--pause", type=float, default=0.01, help="seconds of work that each step stands for")
+parser.add_argument("--pause", type=float, default=0.01, help="seconds of simulated work in each step")
 parser.add_argument("--quiet", action="store_true")
 args = parser.parse_args()
 
