@@ -7,10 +7,10 @@
  * their node or have lost their lease. A node that says nothing of a worker proves nothing, since the worker
  * may be from before the backup. New jobs get numbers beyond those that the lost records may have given out.
  *
- * A card is merged with what we know of its job, by rules that do not depend on the order in which cards
- * come: of two generations or states the further one counts, a worker that either side calls dead is dead,
- * and snapshots are put together. So no worker that both sides know is told to stop, and a job that has ended
- * since the backup is not run again. */
+ * A card is merged with what we know of its job (card_merge.c), by rules that do not depend on the order in
+ * which cards come: of two generations or states the further one counts, a worker that either side calls dead
+ * is dead, and snapshots are put together. So no worker that both sides know is told to stop, and a job that
+ * has ended since the backup is not run again. */
 #include "daemon/coordinator/core/adopt.h"
 
 #include <inttypes.h>
@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/coordinator/core/card.h"
+#include "daemon/coordinator/core/card_merge.h"
 #include "daemon/coordinator/core/emit.h"
 #include "daemon/coordinator/core/generation_end.h"
 #include "daemon/coordinator/core/gpus.h"
@@ -123,68 +124,13 @@ void adopt_tick(struct core *core)
     core_capacity_changed(core);
 }
 
-/* ---- can we use this card */
-
-static const struct rank_record *records_rank(const struct records *r, int64_t generation, int rank)
-{
-    for (size_t i = 0; i < r->rank_count; i++)
-        if (r->ranks[i].generation == generation && r->ranks[i].rank == rank)
-            return &r->ranks[i];
-    return NULL;
-}
-
-static const struct spawn_record *records_spawn(const struct records *r, int64_t spawn)
-{
-    for (size_t i = 0; i < r->spawn_count; i++)
-        if (r->spawns[i].spawn == spawn)
-            return &r->spawns[i];
-    return NULL;
-}
-
-static const struct generation_record *records_generation(const struct records *r, int64_t number)
-{
-    for (size_t i = 0; i < r->generation_count; i++)
-        if (r->generations[i].number == number)
-            return &r->generations[i];
-    return NULL;
-}
-
-static bool generation_is_whole(const struct records *r, const struct generation_record *g)
-{
-    for (int i = 0; i < g->world_size; i++) {
-        const struct rank_record *rank = records_rank(r, g->number, i);
-        const struct spawn_record *spawn = rank ? records_spawn(r, rank->spawn) : NULL;
-        if (!spawn || spawn->generation != g->number || !spawn->node || !rank->node)
-            return false;
-    }
-    return g->world_size > 0;
-}
-
-static bool card_is_sound(const struct records *card)
-{
-    const struct job_record *job = card->jobs;
-    struct job_spec spec = {0};
-    struct err e;
-
-    if (card->job_count != 1 || job->id < 1 || !job->request_id || !job->job_file || !job->name)
-        return false;
-    if (job->generation && !records_generation(card, job->generation))
-        return false;
-    for (size_t i = 0; i < card->generation_count; i++)
-        if (!generation_is_whole(card, &card->generations[i]))
-            return false;
-    bool parsed = job_parse(&spec, job->job_file, strlen(job->job_file), "job file", &e) == ERR_OK;
-    job_release(&spec);
-    return parsed;
-}
-
 /* Refuses a hello with a card that cannot be used. A job number and a request id must each belong to one job,
  * because users identify jobs by them. */
 enum err_code adopt_check(const struct core *core, const struct core_hello *hello, struct err *e)
 {
     for (size_t i = 0; i < hello->card_count; i++) {
         const struct job_record *job = hello->cards[i].jobs;
-        if (!card_is_sound(&hello->cards[i]))
+        if (!card_merge_is_sound(&hello->cards[i]))
             return err_set(
                 e, ERR_FAILED_PRECONDITION,
                 "node %s keeps a job that this version cannot read; run ddp-agent --rejoin there to end it",
@@ -199,168 +145,6 @@ enum err_code adopt_check(const struct core *core, const struct core_hello *hell
                            hello->node, job->id, job->name);
     }
     return ERR_OK;
-}
-
-/* ---- merging our records of a job with a card */
-
-static int64_t records_stage(const struct records *r)
-{
-    return card_stage(r->jobs, records_generation(r, r->jobs[0].generation));
-}
-
-/* Whether a generation of this number was formed twice: once by the lost records, and once again by us. They
- * cannot be merged. */
-static bool card_has_forked(const struct records *ours, const struct records *card)
-{
-    for (size_t i = 0; i < card->generation_count; i++) {
-        int64_t number = card->generations[i].number;
-        const struct rank_record *theirs = records_rank(card, number, 0),
-                                 *own = records_rank(ours, number, 0);
-        if (own && (own->spawn != theirs->spawn ||
-                    memcmp(records_spawn(ours, own->spawn)->token, records_spawn(card, theirs->spawn)->token,
-                           sizeof(((struct spawn_record *)0)->token)) != 0))
-            return true;
-    }
-    return false;
-}
-
-static void merge_job(struct job_record *out, const struct job_record *ours, const struct job_record *card,
-                      bool newer)
-{
-    job_record_copy(out, newer ? card : ours);
-    if (!ours || !card)
-        return;
-    if (out->next_spawn < ours->next_spawn)
-        out->next_spawn = ours->next_spawn;
-    if (out->next_spawn < card->next_spawn)
-        out->next_spawn = card->next_spawn;
-    if (out->restarts_used < ours->restarts_used)
-        out->restarts_used = ours->restarts_used;
-    if (out->generation <
-        ours->generation) /* we formed one more before the card said that the job has ended */
-        out->generation = ours->generation;
-}
-
-static void append_generation(struct records *out, const struct records *from,
-                              const struct generation_record *g)
-{
-    generation_record_copy(&out->generations[out->generation_count++], g);
-    for (int i = 0; i < g->world_size; i++)
-        rank_record_copy(&out->ranks[out->rank_count++], records_rank(from, g->number, i));
-}
-
-/* The card knows a later generation than this one, so this one has ended. */
-static void close_superseded(struct generation_record *g, int64_t now)
-{
-    if (sm_terminal(&generation_sm, g->state))
-        return;
-    g->state = GENERATION_CLOSED;
-    g->closed_ms = now;
-    free(g->reason);
-    g->reason = xstrdup("ended after the backup");
-}
-
-static int compare_generations(const void *a, const void *b)
-{
-    const struct generation_record *x = a, *y = b;
-
-    return (x->number > y->number) - (x->number < y->number);
-}
-
-static void merge_generations(struct records *out, const struct records *ours, const struct records *card,
-                              bool newer, int64_t now)
-{
-    for (size_t i = 0; i < ours->generation_count; i++) {
-        const struct generation_record *own = &ours->generations[i],
-                                       *theirs = records_generation(card, own->number);
-        /* of two records of one generation that of the newer side counts */
-        bool take = newer && theirs;
-        append_generation(out, take ? card : ours, take ? theirs : own);
-        if (newer && !theirs)
-            close_superseded(&out->generations[out->generation_count - 1], now);
-    }
-    for (size_t i = 0; newer && i < card->generation_count; i++)
-        if (!records_generation(ours, card->generations[i].number))
-            append_generation(out, card, &card->generations[i]);
-    if (out->generation_count)
-        qsort(out->generations, out->generation_count, sizeof(*out->generations), compare_generations);
-}
-
-static void record_spawn_lost(struct spawn_record *s, int64_t now)
-{
-    s->lost = true;
-    if (!s->ended_ms)
-        s->ended_ms = now;
-    if (!s->message)
-        s->message = xstrdup("ended after the backup");
-}
-
-static void settle_record_ranks(struct records *out)
-{
-    for (size_t i = 0; i < out->rank_count; i++) {
-        const struct spawn_record *s = records_spawn(out, out->ranks[i].spawn);
-        if (s->dead && !sm_terminal(&rank_sm, out->ranks[i].state))
-            out->ranks[i].state = s->lost ? RANK_LOST : RANK_EXITED;
-    }
-}
-
-/* Death is final: a worker that either side calls dead is dead. A newer card has every living worker of the
- * generations that it knows, so a worker that is missing there is dead as well. */
-static void merge_spawns(struct records *out, const struct records *ours, const struct records *card,
-                         bool newer, int64_t now)
-{
-    for (size_t i = 0; i < ours->spawn_count; i++) {
-        const struct spawn_record *own = &ours->spawns[i], *theirs = records_spawn(card, own->spawn);
-        struct spawn_record *s = &out->spawns[out->spawn_count++];
-        bool take = theirs && !own->dead && (newer || theirs->dead);
-        bool over = newer && !theirs && own->generation <= card->jobs[0].generation;
-        spawn_record_copy(s, take ? theirs : own);
-        if (!own->dead && over)
-            record_spawn_lost(s, now);
-        s->dead = own->dead || (theirs ? theirs->dead : over);
-        s->revoked = s->dead || own->revoked || (theirs && theirs->revoked);
-    }
-    for (size_t i = 0; newer && i < card->spawn_count; i++)
-        if (!records_spawn(ours, card->spawns[i].spawn))
-            spawn_record_copy(&out->spawns[out->spawn_count++], &card->spawns[i]);
-    if (out->spawn_count)
-        qsort(out->spawns, out->spawn_count, sizeof(*out->spawns), card_compare_spawns);
-    settle_record_ranks(out);
-}
-
-static bool records_have_snapshot(const struct records *r, const struct snapshot_record *s)
-{
-    for (size_t i = 0; i < r->snapshot_count; i++)
-        if (r->snapshots[i].generation == s->generation && r->snapshots[i].step == s->step)
-            return true;
-    return false;
-}
-
-static void merge_snapshots(struct records *out, const struct records *from)
-{
-    for (size_t i = 0; i < from->snapshot_count; i++)
-        if (!records_have_snapshot(out, &from->snapshots[i]))
-            snapshot_record_copy(&out->snapshots[out->snapshot_count++], &from->snapshots[i]);
-}
-
-static void merge_records(struct records *out, const struct records *ours, const struct records *card,
-                          int64_t now)
-{
-    bool newer = !ours->job_count || records_stage(card) > records_stage(ours);
-
-    *out = (struct records){0};
-    out->jobs = xcalloc(1, sizeof(*out->jobs));
-    out->generations =
-        xcalloc(ours->generation_count + card->generation_count + 1, sizeof(*out->generations));
-    out->ranks = xcalloc(ours->rank_count + card->rank_count + 1, sizeof(*out->ranks));
-    out->spawns = xcalloc(ours->spawn_count + card->spawn_count + 1, sizeof(*out->spawns));
-    out->snapshots = xcalloc(ours->snapshot_count + card->snapshot_count + 1, sizeof(*out->snapshots));
-    out->job_count = 1;
-    merge_job(out->jobs, ours->jobs, card->jobs, newer);
-    merge_generations(out, ours, card, newer, now);
-    merge_spawns(out, ours, card, newer, now);
-    merge_snapshots(out, ours);
-    merge_snapshots(out, card);
 }
 
 /* ---- the merged records become the core's */
@@ -408,13 +192,11 @@ static void end_unstarted_spawns(struct core *core, const char *teller, const st
     for (size_t i = 0; i < merged->spawn_count; i++) {
         struct spawn_record *s = &merged->spawns[i];
         const struct node *node = core_find_node(core, s->node);
-        if (s->dead || records_spawn(ours, s->spawn) || !node || !node->said_hello ||
+        if (s->dead || card_merge_find_spawn(ours, s->spawn) || !node || !node->said_hello ||
             !strcmp(s->node, teller))
             continue;
-        record_spawn_lost(s, core->now.wall_ms);
-        s->dead = s->revoked = true;
+        card_merge_end_spawn(merged, s, core->now.wall_ms);
     }
-    settle_record_ranks(merged);
 }
 
 /* A generation with a member that was never started cannot form: it ends, and the next one forms when its
@@ -473,12 +255,12 @@ static void adopt_card(struct core *core, const struct core_hello *hello, const 
     if (job)
         card_records(job, true, &ours);
     /* Two different generations have the same number: the records stay as they are. */
-    if (job && card_has_forked(&ours, card)) {
+    if (job && card_merge_has_forked(&ours, card)) {
         log_error("card_refused", "job=%" PRId64 " node=%s why=\"another generation was formed meanwhile\"",
                   job->r.id, hello->node);
         return;
     }
-    merge_records(&merged, &ours, card, core->now.wall_ms);
+    card_merge(&merged, &ours, card, core->now.wall_ms);
     if (merged.jobs[0].id >= core->next_job)
         leave_gap(core, merged.jobs[0].id + 1);
     end_unstarted_spawns(core, hello->node, &ours, &merged);
