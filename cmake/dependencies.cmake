@@ -1,4 +1,4 @@
-# scripts/setup has the names of the Debian 12 packages.
+# scripts/setup has the names of the packages.
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
@@ -12,6 +12,11 @@ find_program(PROTOC_C protoc-c REQUIRED)
 # Not by pkg-config: grpc.pc lists about fifty abseil libraries that a dynamic link does not need.
 find_library(GRPC_LIBRARY grpc REQUIRED)
 find_library(GPR_LIBRARY gpr REQUIRED)
+include(CheckLibraryExists)
+check_library_exists(${GRPC_LIBRARY} grpc_channel_create "" DDP_GRPC_IS_NEW)
+if(NOT DDP_GRPC_IS_NEW)
+  message(FATAL_ERROR "${GRPC_LIBRARY} is too old: ddp needs gRPC 1.51 or newer")
+endif()
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 if(BUILD_TESTING)
   pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
