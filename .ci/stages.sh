@@ -1,4 +1,4 @@
-# Sourced by scripts/test: runs tests, counts them, and prints the summary. Its caller stands in the source directory.
+# For scripts/test: runs tests, counts them, and prints the summary. The current directory is the source directory.
 # shellcheck shell=bash
 passed=0 failed=0 skipped=0
 failures=()
@@ -8,7 +8,7 @@ slow=()       # "seconds title: name" of each test
 
 say() { printf '\n== %s (%d:%02d)\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
 
-# Whether a stage is to run. If so, it has begun.
+# Succeeds if the stage was asked for, and starts its clock.
 stage_begin() { # stage
     [[ -z $only || $only == *,$1,* ]] || return 1
     stage=$1
@@ -21,7 +21,7 @@ note_failure() {
     failures+=("$1")
 }
 
-# ctest in a build directory; the results go to a file as .ci/results prints them
+# Runs ctest in a build directory and writes the results to a file, in the format of .ci/results.
 run_ctest() { # file, directory, ctest arguments...
     local file=$1 dir=$2 xml
     shift 2
@@ -34,7 +34,8 @@ run_ctest() { # file, directory, ctest arguments...
     rm -f "$xml"
 }
 
-# The tests of a run that are worth a second try alone: at most five failed, beside others, without a sanitizer's report.
+# Prints the failed tests that are run again alone. They ran beside others, no sanitizer reported an error in them, and no more
+# than five tests failed: more failures are not due to load.
 to_run_again() { # results, ctest arguments...
     local results=$1
     shift
@@ -43,7 +44,7 @@ to_run_again() { # results, ctest arguments...
                  END { if (bad <= 5) printf "%s", names }' "$results"
 }
 
-# runs tests, adds to the totals, names what failed
+# Runs tests and adds them to the totals.
 tests() { # title, directory, ctest arguments...
     local title=$1 dir=$2 results again names
     shift 2
