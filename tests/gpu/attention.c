@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "trainer/device/cuda/attention.h"
+#include "trainer/device/cuda/kernels/attention_plain.h"
 
 #define GUARD 64 /* elements behind each output, which stay as they are */
 

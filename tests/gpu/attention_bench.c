@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "trainer/device/cuda/attention.h"
+#include "trainer/device/cuda/kernels/attention_plain.h"
 
 static const struct shape {
     int64_t rows, heads, context, size;

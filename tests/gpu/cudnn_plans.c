@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "trainer/device/cuda/cudnn/cudnn.h"
+#include "trainer/device/cuda/cudnn/cudnn_attention.h"
 
 /* A GPU as cuDNN describes one to itself, all that its choice depends on; of an H200, and of an A100. */
 #define DEVICE(name, version, processors, shared, l2, memory)                                                \

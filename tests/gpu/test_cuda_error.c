@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/error.h"
 
 static bool ends(int number)
 {

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "emulate.h"
-#include "trainer/device/cuda/cudnn/cudnn.h"
+#include "trainer/device/cuda/cudnn/cudnn_load.h"
 
 enum { ATTRIBUTES = 12, TENSORS = 64, OPERATIONS = 32, WORKSPACE = 1000 };
 

@@ -1,4 +1,6 @@
 #include "trainer/device/cuda/attention.h"
+#include "trainer/device/cuda/kernels/attention.h"
+#include "trainer/device/cuda/kernels/attention_plain.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -44,17 +44,6 @@ const char *attention_library(const struct attention *a);
 /* For reports and tests: "cuDNN 9.19.0", "own" or "plain", as the last call went; "" before it. */
 const char *attention_path(const struct attention *a);
 
-/* ---- our own kernels' launchers; delta (rows,heads,context) is room for the sums over d_o o */
-
-enum { ATTENTION_MMA_SIZE = 128, ATTENTION_PLAIN_SIZE = 256 };
-bool attention_mma_takes(const struct device_attention *h);
-cudaError_t attention_mma_forward(cudaStream_t stream, const struct device_attention *h);
-cudaError_t attention_mma_backward(cudaStream_t stream, const struct device_attention *h, const void *d_o,
-                                   void *dqkv, float *delta);
-cudaError_t attention_plain_forward(cudaStream_t stream, const struct device_attention *h);
-cudaError_t attention_plain_backward(cudaStream_t stream, const struct device_attention *h, const void *d_o,
-                                     void *dqkv, float *delta);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,10 @@
 /* Opening and closing the GPU, what goes wrong with it, and waiting for it. */
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/error.h"
+#include "trainer/device/cuda/graph.h"
+#include "trainer/device/cuda/memory.h"
+#include "trainer/device/cuda/operations.h"
+#include "trainer/device/cuda/transfer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

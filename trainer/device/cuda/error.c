@@ -1,5 +1,6 @@
 /* Errors of CUDA, translated. */
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/error.h"
 
 /* After which CUDA's context is unusable, and the process must be relaunched: as CUDA's header says of each,
  * but for 214, 220 and 709, of which it does not say what follows. By number: 226 and 721 have no name in

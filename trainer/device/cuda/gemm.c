@@ -1,6 +1,7 @@
 /* Matrix products by cuBLASLt, which thinks in columns: a row-major c = a b is its c' = b' a' with what lies
  * in memory as it is, so b is its first factor and c's columns are its rows. Descriptors and the algorithm
  * are kept by shape; a model has some twenty. */
+#include "trainer/device/cuda/error.h"
 #include "trainer/device/cuda/gemm.h"
 
 #include <cublasLt.h>

@@ -1,3 +1,4 @@
+#include "trainer/device/cuda/error.h"
 #include "trainer/device/cuda/gemm_time.h"
 
 #include <stdlib.h>

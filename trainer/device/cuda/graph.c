@@ -1,6 +1,7 @@
 /* Work that is the same each time, captured into a CUDA graph and launched at once. A capture does nothing by
  * itself: where it fails, the caller does the work again, and nothing is captured any more. */
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/graph.h"
 
 static void graph_release(struct cuda_graph *g)
 {

@@ -7,6 +7,8 @@
 
 #include "base/mem.h"
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/error.h"
+#include "trainer/device/cuda/memory.h"
 
 static void block_record(struct cuda_device *c, void *memory, size_t bytes)
 {

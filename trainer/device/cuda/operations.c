@@ -1,5 +1,7 @@
 /* device.h's operations: each puts its kernels on the stream, unless there was an error before. */
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/memory.h"
+#include "trainer/device/cuda/operations.h"
 
 static void op_check(struct cuda_device *c, enum err_code code, const struct err *e)
 {

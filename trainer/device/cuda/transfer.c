@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/error.h"
+#include "trainer/device/cuda/transfer.h"
 
 enum { AHEAD = 2 };
 

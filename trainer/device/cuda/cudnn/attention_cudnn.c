@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "trainer/device/cuda/cudnn/cudnn.h"
+#include "trainer/device/cuda/cudnn/cudnn_attention.h"
 
 /* A backward pass with the same bits every time keeps a gradient of the scores, two bytes each, in its
  * workspace: so as many rows go at a time as keep that within bounds, and at least one. */

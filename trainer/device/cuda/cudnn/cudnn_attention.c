@@ -2,7 +2,7 @@
  * whole. Heads are views of packed rows: q, k and v of a token lie one behind the other. Keys and values are
  * seen transposed where a product reads them so. Scores, masks and weights are virtual: no engine stores
  * them, but for the backward pass's deterministic form, which keeps their gradient in its workspace. */
-#include "trainer/device/cuda/cudnn/cudnn.h"
+#include "trainer/device/cuda/cudnn/cudnn_attention.h"
 
 #define BF16 CUDNN_DATA_BFLOAT16
 #define F32 CUDNN_DATA_FLOAT

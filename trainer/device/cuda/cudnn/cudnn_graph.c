@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "trainer/device/cuda/cudnn/cudnn.h"
+#include "trainer/device/cuda/cudnn/cudnn_graph.h"
 
 enum { FIRST_VIRTUAL = 100 };
 

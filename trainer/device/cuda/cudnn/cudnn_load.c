@@ -1,4 +1,4 @@
-#include "trainer/device/cuda/cudnn/cudnn.h"
+#include "trainer/device/cuda/cudnn/cudnn_load.h"
 
 #include <dlfcn.h>
 #include <string.h>

@@ -8,6 +8,7 @@
  *
  * Powers are of two: score * scale * log2(e) - the log of the sum, in base two. */
 #include "trainer/device/cuda/attention.h"
+#include "trainer/device/cuda/kernels/attention.h"
 #include "trainer/device/cuda/kernels/attention_tiles.cuh"
 
 static __device__ __forceinline__ float quad_max(float x)

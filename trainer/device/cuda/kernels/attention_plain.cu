@@ -9,6 +9,7 @@
  * GPU has less than 99. */
 #include "trainer/device/cuda/attention.h"
 #include "trainer/device/cuda/kernels/attention.cuh"
+#include "trainer/device/cuda/kernels/attention_plain.h"
 
 #define SHARERS 8
 #define DELTA_THREADS 256

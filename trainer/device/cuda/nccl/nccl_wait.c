@@ -1,4 +1,5 @@
 /* Asking NCCL how it is: errors of its own, in words; waits with a deadline; operations that do not end. */
+#include "trainer/device/cuda/error.h"
 #include "trainer/device/cuda/nccl/nccl_wait.h"
 
 #include <time.h>

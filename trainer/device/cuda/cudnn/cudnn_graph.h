@@ -1,42 +1,13 @@
-#ifndef DDP_TRAINER_DEVICE_CUDA_CUDNN_CUDNN_H
-#define DDP_TRAINER_DEVICE_CUDA_CUDNN_CUDNN_H
+#ifndef DDP_TRAINER_DEVICE_CUDA_CUDNN_CUDNN_GRAPH_H
+#define DDP_TRAINER_DEVICE_CUDA_CUDNN_CUDNN_GRAPH_H
 
-#include <cudnn.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/err.h"
-
-/* cuDNN's backend interface, of a library opened when it is wanted: without one everything else works. An
- * error's text is the function's, cuDNN's name for the status and what it says about it. */
-
-struct cudnn {
-    size_t (*version)(void);
-    const char *(*status_text)(cudnnStatus_t status);
-    void (*last_error)(char *text, size_t cap);
-    cudnnStatus_t (*create)(cudnnHandle_t *handle);
-    cudnnStatus_t (*destroy)(cudnnHandle_t handle);
-    cudnnStatus_t (*set_stream)(cudnnHandle_t handle, cudaStream_t stream);
-    cudnnStatus_t (*make)(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out);
-    cudnnStatus_t (*unmake)(cudnnBackendDescriptor_t descriptor);
-    cudnnStatus_t (*finalize)(cudnnBackendDescriptor_t descriptor);
-    cudnnStatus_t (*set)(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                         cudnnBackendAttributeType_t type, int64_t count, const void *values);
-    cudnnStatus_t (*get)(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                         cudnnBackendAttributeType_t type, int64_t cap, int64_t *count, void *values);
-    cudnnStatus_t (*execute)(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
-                             cudnnBackendDescriptor_t pack);
-};
-
-/* UNAVAILABLE: not there, or not a version 9 from 9.1 on. The library stays open. */
-MUST_CHECK enum err_code cudnn_load(struct cudnn *lib, struct err *e);
+#include "trainer/device/cuda/cudnn/cudnn_load.h"
 
 /* UNIMPLEMENTED: not supported; RESOURCE_EXHAUSTED: no memory; UNAVAILABLE: the driver refuses; else
  * INTERNAL. */
 enum err_code cudnn_failed(const struct cudnn *lib, cudnnStatus_t status, const char *what, struct err *e);
 
-/* ---- a graph of operations. The first error sticks, and what follows does nothing. */
+/* A graph of operations. It keeps its first error; every later call on it does nothing. */
 
 enum { CUDNN_GRAPH_PARTS = 160, CUDNN_GRAPH_OPERATIONS = 32 };
 struct cudnn_graph {
@@ -75,8 +46,6 @@ void cudnn_multiply(struct cudnn_graph *g, cudnnBackendDescriptor_t a, cudnnBack
                     cudnnBackendDescriptor_t y);
 void cudnn_reshape(struct cudnn_graph *g, cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y);
 
-/* ---- a plan */
-
 /* What a plan is made for: the device behind the handle or, without one, a described device. */
 struct cudnn_target {
     cudnnHandle_t handle;
@@ -96,28 +65,5 @@ void cudnn_plan_release(const struct cudnn *lib, struct cudnn_plan *plan);
 MUST_CHECK enum err_code cudnn_plan_run(const struct cudnn *lib, const struct cudnn_plan *plan,
                                         cudnnHandle_t handle, int64_t count, const int64_t *numbers,
                                         void *const *pointers, void *workspace, struct err *e);
-
-/* ---- attention's two graphs, cudnn_attention.c */
-
-enum {
-    CUDNN_Q = 1,
-    CUDNN_K,
-    CUDNN_V,
-    CUDNN_O,
-    CUDNN_STATS,
-    CUDNN_SCALE,  /* value: 1 / sqrt(size) */
-    CUDNN_HIDDEN, /* value: -infinity */
-    CUDNN_D_O,
-    CUDNN_DQ,
-    CUDNN_DK,
-    CUDNN_DV,
-    CUDNN_SUMS, /* (rows,heads,context) float, room */
-    CUDNN_ONE,  /* value: 1 */
-};
-struct cudnn_heads {
-    int64_t rows, heads, context, size;
-};
-void cudnn_attention_forward(struct cudnn_graph *g, const struct cudnn_heads *n);
-void cudnn_attention_backward(struct cudnn_graph *g, const struct cudnn_heads *n);
 
 #endif

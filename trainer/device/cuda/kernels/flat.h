@@ -1,0 +1,24 @@
+#ifndef DDP_TRAINER_DEVICE_CUDA_KERNELS_FLAT_H
+#define DDP_TRAINER_DEVICE_CUDA_KERNELS_FLAT_H
+
+#include "trainer/device/cuda/kernels/workspace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Operations on every element of an array. Arrays of n floats in device memory. */
+
+cudaError_t cuda_narrow(cudaStream_t stream, void *bf16, const float *x, size_t n);
+cudaError_t cuda_activate(cudaStream_t stream, enum device_activation kind, float *y, const float *x,
+                          size_t n);
+cudaError_t cuda_activate_grad(cudaStream_t stream, enum device_activation kind, float *dx, const float *dy,
+                               const float *x, size_t n);
+cudaError_t cuda_scale(cudaStream_t stream, float *x, size_t n, float by);
+cudaError_t cuda_add(cudaStream_t stream, float *y, const float *x, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,19 @@
+#ifndef DDP_TRAINER_DEVICE_CUDA_KERNELS_NORM_GRAD_H
+#define DDP_TRAINER_DEVICE_CUDA_KERNELS_NORM_GRAD_H
+
+#include "trainer/device/cuda/kernels/workspace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Gradients of a layer norm. */
+
+cudaError_t cuda_norm_grad(cudaStream_t stream, const struct cuda_workspace *w,
+                           const struct device_norm_grad *h);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

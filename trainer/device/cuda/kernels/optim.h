@@ -1,0 +1,24 @@
+#ifndef DDP_TRAINER_DEVICE_CUDA_KERNELS_OPTIM_H
+#define DDP_TRAINER_DEVICE_CUDA_KERNELS_OPTIM_H
+
+#include "trainer/device/cuda/kernels/workspace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Norms of gradients, clipping, and the optimizers' steps. */
+
+cudaError_t cuda_sum_squares(cudaStream_t stream, const struct cuda_workspace *w, const float *x, size_t n,
+                             double *out);
+cudaError_t cuda_clip_scale(cudaStream_t stream, float *scale, const double *squares, double clip);
+cudaError_t cuda_sgd(cudaStream_t stream, const struct device_sgd *h, float *p, const float *g, float *v,
+                     size_t n);
+cudaError_t cuda_adamw(cudaStream_t stream, const struct device_adamw *h, float *p, const float *g, float *m,
+                       float *v, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
