@@ -114,7 +114,7 @@ static void init_saved(const struct core *core, struct job *job, const struct ge
         set_saved(core, job, g, g->r.source_rank >= 0 ? g->r.source_step : 0);
 }
 
-/* "job 3 has not been able to save since step 1,200 (2 min): 2 of its 2 ranks do not reach the coordinator"
+/* "job 3 has not been able to save since step 1,200 (2 min): 2 of its 2 ranks cannot reach the coordinator"
  */
 static char *describe_overdue(const struct core *core, const struct job *job, const struct generation *g)
 {
