@@ -1,14 +1,13 @@
 /* Submits, which snapshots a job continues from, retention, status. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "daemon/coordinator/core/text.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 #define FILE_A "device: cpu\n" COMMAND
@@ -174,147 +173,6 @@ static void of_too_many_finished_jobs_the_oldest_end_is_removed(void **state)
     assert_null(core_job(f->core, job[3]));
 }
 
-static void status_has_ranks_and_progress(void **state)
-{
-    struct core_fixture *f = *state;
-    struct core_job_status status;
-    struct err e;
-
-    fixture_node(f, "box1", 2);
-    int64_t job = fixture_submit(f, "procs_per_node: 2\n" IN_OUT);
-    fixture_form(f, job);
-    fixture_report(f, job, 1, 7, "loss", 9.0);
-    fixture_report(f, job, 0, 6, "loss", 1.5);
-    fixture_report(f, job, 1, 8, "loss", 9.0); /* the lowest rank's value is the job's */
-    fixture_report(f, job, 1, 8, "ms_per_step", 47.0);
-    assert_int_equal(core_job_status(f->core, job, true, &status, &e), ERR_OK);
-    assert_int_equal(status.progress->step, 8);
-    assert_int_equal(status.progress->steps, 5000);
-    assert_string_equal(status.progress->metrics[0].name, "loss");
-    assert_true(status.progress->metrics[0].value == 1.5);
-    assert_int_equal(status.joined, 2);
-    assert_string_equal(status.nodes[0], "box1");
-    assert_null(status.nodes[1]);
-    assert_string_equal(status.ranks[1].device, "cpu1");
-    assert_true(status.ranks[1].ms_per_step == 47.0);
-    assert_int_equal(status.ranks[1].rank->state, RANK_TRAINING);
-    assert_int_equal(status.ranks[0].spawn->pid, 101);
-    core_job_status_release(&status);
-}
-
-static void the_loss_history_spans_the_whole_run(void **state)
-{
-    struct core_fixture *f = *state;
-    struct core_job_status status;
-    struct err e;
-
-    fixture_node(f, "box1", 1);
-    int64_t job = fixture_submit(f, IN_OUT);
-    fixture_form(f, job);
-    for (int step = 1; step <= 1000; step++)
-        fixture_report(f, job, 0, step, "loss", 1000.0 - step);
-    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
-    assert_in_range(status.progress->loss_count, CORE_LOSS_HISTORY / 2, CORE_LOSS_HISTORY);
-    assert_true(status.progress->loss_history[0] > 900);
-    assert_true(status.progress->loss_history[status.progress->loss_count - 1] < 100);
-    core_job_status_release(&status);
-}
-
-static void a_wait_has_an_estimate(void **state)
-{
-    struct core_fixture *f = *state;
-
-    fixture_node(f, "box1", 1);
-    int64_t job = fixture_submit(f, IN_OUT), next = fixture_submit(f, "");
-    fixture_form(f, job);
-    fixture_report(f, job, 0, 1000, NULL, 0);
-    fixture_pass_beating(f, 30000, "box1");
-    fixture_report(f, job, 0, 2000, NULL, 0); /* 3,000 steps to go, at 1,000 in 30 s */
-    assert_string_equal(fixture_waits(f, next), "waits for 1 slot on box1: job 1 holds it, for about 90 s");
-}
-
-static void numbers_are_formatted_for_people(void **state)
-{
-    char count[TEXT_COUNT], span[TEXT_SPAN], ago[TEXT_AGO];
-
-    (void)state;
-    assert_string_equal(text_count(count, 0), "0");
-    assert_string_equal(text_count(count, 999), "999");
-    assert_string_equal(text_count(count, -1234567), "-1,234,567");
-    assert_string_equal(text_span(span, 12), "12 ms");
-    assert_string_equal(text_span(span, 420), "0.4 s");
-    assert_string_equal(text_span(span, 18000), "18 s");
-    assert_string_equal(text_span(span, 1200000), "20 min");
-    assert_string_equal(text_noticed(ago, -5), "");
-}
-
-static struct core_progress progress_of(struct core_fixture *f, int64_t job)
-{
-    struct core_job_status status;
-    struct err e;
-
-    assert_int_equal(core_job_status(f->core, job, false, &status, &e), ERR_OK);
-    struct core_progress progress = *status.progress;
-    core_job_status_release(&status);
-    return progress;
-}
-
-static void check_progress(struct core_fixture *f, int64_t job, int64_t step, double loss)
-{
-    const struct core_progress p = progress_of(f, job);
-
-    assert_int_equal(p.step, step);
-    assert_int_equal(p.steps, 5000);
-    assert_int_equal(p.metric_count, 2);
-    assert_string_equal(p.metrics[0].name, "loss");
-    assert_true(p.metrics[0].value == loss);
-    assert_true(p.loss_count > 0 && p.loss_history[p.loss_count - 1] == loss);
-    assert_true(p.has_best_val && p.best_val == 1.5);
-    assert_int_equal(p.best_val_step, 7);
-}
-
-/* Status shows the same progress of an ended job before and after a restart of the coordinator. */
-static void progress_survives_a_coordinator_restart(void **state)
-{
-    struct core_fixture *f = *state;
-
-    fixture_node(f, "box1", 1);
-    int64_t job = fixture_submit(f, TRAIN);
-    fixture_form(f, job);
-    fixture_report(f, job, 0, 7, "loss", 2.25);
-    fixture_report(f, job, 0, 7, "val_loss", 1.5);
-    fixture_pass_beating(f, 31000, "box1"); /* by then it is written, while the job runs */
-    fixture_restart(f);
-    check_progress(f, job, 7, 2.25);
-    fixture_hello(f, "box1", "box1", 1, 0);
-    fixture_all_run(f, "box1");
-    fixture_report(f, job, 0, 5000, "loss", 0.1875);
-    fixture_exit(f, job, 0, 0, 0);
-    assert_int_equal(fixture_job(f, job), JOB_SUCCEEDED);
-    check_progress(f, job, 5000, 0.1875);
-    fixture_restart(f);
-    check_progress(f, job, 5000, 0.1875);
-}
-
-/* A report waits for the next commit of progress, or for a clean end. */
-static void a_report_makes_no_commit(void **state)
-{
-    struct core_fixture *f = *state;
-
-    fixture_node(f, "box1", 1);
-    int64_t job = fixture_submit(f, TRAIN);
-    fixture_form(f, job);
-    fixture_report(f, job, 0, 6, "loss", 3);
-    fixture_clear(f);
-    fixture_report(f, job, 0, 7, "loss", 2.25);
-    assert_int_equal(f->out.change_count, 0);
-    core_save(f->core, f->now, &f->out);
-    assert_int_equal(f->out.change_count, 1);
-    assert_int_equal(f->out.changes[0].kind, CHANGE_JOB_PROGRESS);
-    fixture_restart(f);
-    assert_int_equal(progress_of(f, job).step, 7);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -329,12 +187,6 @@ int main(void)
         TEST(a_continued_job_starts_from_the_last_snapshot),
         TEST(old_finished_jobs_are_removed),
         TEST(of_too_many_finished_jobs_the_oldest_end_is_removed),
-        TEST(status_has_ranks_and_progress),
-        TEST(the_loss_history_spans_the_whole_run),
-        TEST(a_wait_has_an_estimate),
-        TEST(numbers_are_formatted_for_people),
-        TEST(progress_survives_a_coordinator_restart),
-        TEST(a_report_makes_no_commit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* A job that has committed snapshots does not begin at step 0 by itself. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>

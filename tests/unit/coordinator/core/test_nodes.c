@@ -1,13 +1,10 @@
 /* Which nodes are alive, whose processes are known dead, and what operators may do. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stddef.h>
 
 #include <cmocka.h>
 
-#include "base/mem.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 #define SNAPSHOTS "  snapshot: {dir: /out, every: 10}\n"
@@ -176,27 +173,6 @@ static void a_command_job_moves_only_after_the_lease(void **state)
     fixture_pass_beating(f, 13000, "box2");
     assert_int_equal(fixture_job(f, job), JOB_STARTING);
     assert_string_equal(fixture_node_of(f, job, 0), "box2");
-}
-
-static void forget_calls_the_workers_dead(void **state)
-{
-    struct core_fixture *f = *state;
-
-    fixture_node(f, "box1", 1);
-    int64_t job = fixture_submit(f, "max_restarts: 3\n");
-    fixture_form(f, job);
-    fixture_node(f, "box2", 1);
-    fixture_operator(f, CORE_FORGET, "box1");
-    assert_int_equal(fixture_reply(f, f->handles)->err.code, ERR_FAILED_PRECONDITION); /* it is alive */
-    fixture_pass_beating(f, 12000, "box2");
-    assert_int_equal(fixture_job(f, job), JOB_RECOVERING);
-    fixture_operator(f, CORE_FORGET, "box1");
-    assert_int_equal(fixture_job(f, job), JOB_STARTING);
-    assert_null(core_node(f->core, "box1"));
-    struct spawn_fact zombie = {.job = job, .spawn = 1, .state = SPAWN_RUNNING}; /* the operator was wrong */
-    fixture_hello(f, "box1", "box1", 1, 0);
-    fixture_facts(f, "box1", &zombie, 1);
-    assert_int_equal(fixture_node_state(f, "box1"), NODE_JOINING);
 }
 
 static void a_train_job_moves_at_once_but_not_into_slots_that_may_be_held(void **state)
@@ -420,50 +396,6 @@ static void wall_clock_jumps_change_nothing(void **state)
     assert_int_equal(fixture_node_state(f, "box1"), NODE_ALIVE);
 }
 
-static void a_drain_moves_train_jobs_off_without_counting_a_restart(void **state)
-{
-    struct core_fixture *f = *state;
-    struct core_node_status status;
-    struct err e;
-
-    fixture_node(f, "box1", 2);
-    int64_t train = fixture_submit(f, "max_restarts: 0\n" TRAIN SNAPSHOTS), command = fixture_submit(f, "");
-    fixture_form(f, train);
-    fixture_form(f, command);
-    fixture_node(f, "box2", 2);
-    fixture_operator(f, CORE_DRAIN, "box1");
-    assert_int_equal(fixture_node_state(f, "box1"), NODE_DRAINING);
-    assert_int_equal(fixture_stop(f, train, 0), CORE_STOP_SNAPSHOT);
-    assert_int_equal(fixture_stop(f, command, 0), CORE_STOP_NONE);
-    fixture_report(f, train, 0, 44, NULL, 0);
-    assert_int_equal(fixture_commit(f, train, fixture_spawn(f, train, 0), 1, 44, "d"), ERR_OK);
-    fixture_all_obey(f, "box1");
-    assert_string_equal(fixture_node_of(f, train, 0), "box2");
-    assert_true(fixture_said(f, "stopped at step 44; generation 1 closed (does not count as a restart)"));
-    assert_int_equal(core_job(f->core, train)->restarts_used, 0);
-    fixture_exit(f, command, 0, 0, 0);
-    assert_int_equal(core_node_status(f->core, "box1", f->now, &status, &e), ERR_OK);
-    assert_string_equal(status.state, "drained");
-    core_node_status_release(&status);
-    int64_t next = fixture_submit(f, "procs_per_node: 2\n");
-    assert_int_equal(fixture_job(f, next), JOB_QUEUED);
-    fixture_operator(f, CORE_UNDRAIN, "box1");
-    assert_int_equal(fixture_job(f, next), JOB_STARTING);
-}
-
-static void a_drained_node_that_was_lost_stays_drained(void **state)
-{
-    struct core_fixture *f = *state;
-
-    fixture_node(f, "box1", 1);
-    fixture_operator(f, CORE_DRAIN, "box1");
-    fixture_pass(f, 10000);
-    assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
-    fixture_restart(f);
-    fixture_node(f, "box1", 1);
-    assert_int_equal(fixture_node_state(f, "box1"), NODE_DRAINING);
-}
-
 static void a_goodbye_does_not_count_as_a_restart(void **state)
 {
     struct core_fixture *f = *state;
@@ -516,7 +448,6 @@ int main(void)
         TEST(other_clusters_and_newer_epochs_are_refused),
         TEST(invalid_hellos_do_no_harm),
         TEST(a_command_job_moves_only_after_the_lease),
-        TEST(forget_calls_the_workers_dead),
         TEST(a_train_job_moves_at_once_but_not_into_slots_that_may_be_held),
         TEST(an_elastic_job_continues_on_fewer_nodes),
         TEST(a_fixed_job_waits_for_its_node),
@@ -529,8 +460,6 @@ int main(void)
         TEST(a_node_that_cannot_connect_is_not_lost),
         TEST(a_port_full_of_strangers_excuses_silence_only_so_long),
         TEST(wall_clock_jumps_change_nothing),
-        TEST(a_drain_moves_train_jobs_off_without_counting_a_restart),
-        TEST(a_drained_node_that_was_lost_stays_drained),
         TEST(a_goodbye_does_not_count_as_a_restart),
         TEST(exit_records_stay_in_the_wish_until_committed),
     };

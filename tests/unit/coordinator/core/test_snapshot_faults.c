@@ -1,8 +1,8 @@
 /* Snapshots that fail or do not come are reported until they work again. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>

@@ -1,13 +1,11 @@
 /* Workers that stand still: when that ends a generation, and what happens if SIGKILL does not end them. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "base/mem.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 struct quiet {

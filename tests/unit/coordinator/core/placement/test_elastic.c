@@ -1,8 +1,8 @@
 /* A running job gets more nodes or fewer: by itself, and by its user. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>

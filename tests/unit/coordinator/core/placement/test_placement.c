@@ -2,13 +2,11 @@
  * elastic jobs, GPUs, layouts. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "base/mem.h"
 #include "tests/unit/coordinator/core/core_fixture.h"
 
 static void all_ranks_or_none(void **state)
@@ -124,52 +122,6 @@ static void elastic_jobs_take_the_nodes_that_exist(void **state)
     assert_int_equal(fixture_generation(f, one)->node_count, 1);
 }
 
-/* reproducible: world takes the largest world that divides its shards. */
-static void a_world_size_divides_the_shards(void **state)
-{
-    struct core_fixture *f = *state;
-
-    fixture_node(f, "box1", 1);
-    fixture_node(f, "box2", 1);
-    fixture_node(f, "box3", 1);
-    int64_t job = fixture_submit(f, "nodes: \"1:4\"\n" WORLD), beside = fixture_submit(f, "");
-    assert_int_equal(fixture_generation(f, job)->world_size, 2);
-    assert_int_equal(fixture_job(f, beside), JOB_STARTING);
-}
-
-static void a_world_size_of_unequal_nodes_divides_the_shards(void **state)
-{
-    struct core_fixture *f = *state;
-
-    fixture_node(f, "box1", 3);
-    fixture_node(f, "box2", 2);
-    fixture_node(f, "box3", 2);
-    int64_t job = fixture_submit(f, "nodes: \"1:4\"\nprocs_per_node: cpu\n" WORLD);
-    assert_int_equal(fixture_generation(f, job)->world_size, 4);
-    assert_string_equal(fixture_node_of(f, job, 0), "box2");
-    assert_string_equal(fixture_node_of(f, job, 3), "box3");
-}
-
-static void a_job_waits_if_no_world_size_divides_its_shards(void **state)
-{
-    struct core_fixture *f = *state;
-
-    fixture_node(f, "box1", 1);
-    fixture_node(f, "box2", 1);
-    fixture_node(f, "box3", 1);
-    int64_t job = fixture_submit(f, "nodes: \"3:4\"\n" WORLD), beside = fixture_submit(f, "nodes: 3\n");
-    assert_string_equal(fixture_waits(f, job), "waits for nodes with a world size that divides its 4 shards: "
-                                               "the 3 that fit do not");
-    assert_int_equal(fixture_job(f, beside), JOB_STARTING);
-    fixture_node(f, "box4", 3);
-    assert_string_equal(fixture_waits(f, job), "waits for 3 slots: job 2 holds them");
-    fixture_cancel(f, beside, true);
-    fixture_all_obey(f, "box1");
-    fixture_all_obey(f, "box2");
-    fixture_all_obey(f, "box3");
-    assert_int_equal(fixture_generation(f, job)->world_size, 4);
-}
-
 static void a_layout_is_repeated(void **state)
 {
     struct core_fixture *f = *state;
@@ -224,25 +176,6 @@ static void gpus_are_leased_by_uuid(void **state)
     assert_string_equal(fixture_waits(f, second), "waits for 1 GPU on box1: job 1 holds it");
 }
 
-static void a_sick_gpu_is_not_leased(void **state)
-{
-    struct core_fixture *f = *state;
-    struct core_gpu sick = {.uuid = (char *)"GPU-box1-0", .index = 0, .healthy = false};
-    struct core_event event = {.kind = CORE_HEARTBEAT, .session = fixture_hello(f, "box1", "i", 1, 2)};
-
-    fixture_facts(f, "box1", NULL, 0);
-    event.heartbeat.gpus = &sick;
-    event.heartbeat.gpu_count = 1;
-    core_event(f->core, &event, f->now, &f->out);
-    int64_t both = fixture_submit(f, "procs_per_node: 2\ngpus_per_proc: 1\n");
-    int64_t one = fixture_submit(f, "procs_per_node: gpu\ngpus_per_proc: 1\n");
-    assert_string_equal(fixture_waits(f, both),
-                        "waits for 1 node with 2 GPUs each: the cluster has 0, 1 GPU is "
-                        "sick (`ddpctl nodes` says why)");
-    assert_int_equal(fixture_job(f, both), JOB_QUEUED);
-    assert_int_equal(fixture_generation(f, one)->world_size, 1);
-}
-
 static void gpu_box(struct core_fixture *f, const char *name, int gpus, const char *nccl)
 {
     f->nccl = nccl;
@@ -291,53 +224,6 @@ static void two_slots_of_one_gpu_are_not_two_gpus(void **state)
     fixture_exit(f, first, 0, 0, 0);
     assert_int_equal(fixture_job(f, wide), JOB_STARTING);
     assert_int_equal(fixture_job(f, third), JOB_RUNNING);
-}
-
-static void a_generation_has_one_nccl_version(void **state)
-{
-    struct core_fixture *f = *state;
-
-    gpu_box(f, "box1", 2, "2.28.9");
-    gpu_box(f, "box2", 2, "2.27.3");
-    gpu_box(f, "box3", 2, "none");
-    int64_t job = fixture_submit(f, "nodes: 2\ngpus_per_proc: 1\n" TRAIN);
-    assert_string_equal(fixture_waits(f, job),
-                        "waits for 2 nodes with the same version of NCCL: box1 has 2.28.9, box2 has 2.27.3");
-    gpu_box(f, "box1", 2, NULL); /* an agent that has just started and does not know its version yet */
-    assert_non_null(strstr(fixture_waits(f, job), "box1 has 2.28.9"));
-    int64_t command = fixture_submit(f, "nodes: 3\ngpus_per_proc: 1\n"); /* a command brings its own NCCL */
-    assert_int_equal(fixture_job(f, command), JOB_STARTING);
-    gpu_box(f, "box4", 2, "2.27.3");
-    assert_int_equal(fixture_job(f, job), JOB_STARTING);
-    assert_string_equal(fixture_node_of(f, job, 0), "box2");
-    assert_string_equal(fixture_node_of(f, job, 1), "box4");
-}
-
-static void gpus_without_a_plugin_run_no_train_job(void **state)
-{
-    struct core_fixture *f = *state;
-
-    gpu_box(f, "box1", 2, "none");
-    int64_t job = fixture_submit(f, "gpus_per_proc: 1\n" TRAIN);
-    assert_string_equal(fixture_waits(f, job),
-                        "waits for 1 node with 1 GPU each: the cluster has 0, 1 with GPUs but no GPU plugin "
-                        "(`ddp-trainer --plugin` says why)");
-}
-
-static void growth_keeps_the_nccl_version(void **state)
-{
-    struct core_fixture *f = *state;
-
-    gpu_box(f, "box1", 1, "2.28.9");
-    int64_t job =
-        fixture_submit(f, "nodes: \"1:3\"\ngpus_per_proc: 1\n" TRAIN "  snapshot: {dir: /out, every: 10}\n");
-    fixture_form(f, job);
-    gpu_box(f, "box2", 1, "2.27.3");
-    fixture_pass_beating(f, 60000, "box1 box2");
-    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
-    gpu_box(f, "box3", 1, "2.28.9");
-    fixture_pass_beating(f, 20000, "box1 box2 box3");
-    assert_true(fixture_said(f, "resize to 2 nodes: box3 joins"));
 }
 
 /* `device: auto` means GPUs if the cluster has some: after a stop the job would run on those. */
@@ -404,69 +290,6 @@ static void a_job_that_moves_to_cpus_reports_it(void **state)
     assert_string_equal(fixture_node_of(f, job, 0), "box1");
 }
 
-static void nodes_with_different_plugins_are_reported(void **state)
-{
-    struct core_fixture *f = *state;
-
-    f->plugin = "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0";
-    gpu_box(f, "box1", 4, "2.28.9");
-    gpu_box(f, "box2", 4, "2.28.9");
-    fixture_submit(f, "nodes: 2\ngpus_per_proc: 1\n" TRAIN);
-    fixture_operator(f, CORE_UNDRAIN, "box1"); /* the fixture reads the events with it */
-    assert_false(fixture_said(f, "trains with"));
-    f->plugin = "CUDA 13.0, NCCL 2.28.9";
-    gpu_box(f, "box3", 4, "2.28.9");
-    gpu_box(f, "box4", 1, "2.28.9");
-    fixture_submit(f, "nodes: 3\ngpus_per_proc: 1\n"); /* a command's libraries are its own */
-    fixture_operator(f, CORE_UNDRAIN, "box1");
-    assert_false(fixture_said(f, "trains with"));
-    int64_t job = fixture_submit(f, "nodes: 3\ngpus_per_proc: 1\n" TRAIN);
-    assert_int_equal(fixture_job(f, job), JOB_STARTING);
-    fixture_operator(f, CORE_UNDRAIN, "box1");
-    assert_true(fixture_said(
-        f, "box1 trains with CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0, box3 with CUDA 13.0, NCCL 2.28.9"));
-}
-
-static void beat_with(struct core_fixture *f, uint64_t session, const struct core_gpu *gpu)
-{
-    struct core_event event = {.kind = CORE_HEARTBEAT, .session = session};
-
-    event.heartbeat.gpus = gpu;
-    event.heartbeat.gpu_count = 1;
-    core_event(f->core, &event, f->now, &f->out);
-}
-
-static void workers_survive_a_sick_gpu_but_not_a_lost_gpu(void **state)
-{
-    struct core_fixture *f = *state;
-    struct core_gpu gpu = {.uuid = (char *)"GPU-box1-1", .index = 1, .problem = (char *)"Xid 63 at 14:02"};
-    uint64_t session = fixture_hello(f, "box1", "i", 1, 2);
-
-    fixture_facts(f, "box1", NULL, 0);
-    int64_t first = fixture_submit(f, "gpus_per_proc: 1\n"), job = fixture_submit(f, "gpus_per_proc: 1\n");
-    fixture_all_run(f, "box1");
-    beat_with(f, session, &gpu);
-    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_NONE);
-    gpu.lost = true;
-    gpu.problem = (char *)"Xid 79 at 14:03";
-    beat_with(f, session, &gpu);
-    assert_int_equal(fixture_stop(f, job, 0), CORE_STOP_TERM);
-    assert_int_equal(fixture_stop(f, first, 0), CORE_STOP_NONE);
-    fixture_operator(f, CORE_UNDRAIN, "box1"); /* the fixture reads the events with it */
-    assert_true(fixture_said(f, "box1 gpu1 of rank 0: Xid 63 at 14:02"));
-    assert_true(fixture_said(f, "box1 gpu1: Xid 79 at 14:03"));
-}
-
-static void undrain_clears_gpu_faults(void **state)
-{
-    struct core_fixture *f = *state;
-
-    fixture_hello(f, "box1", "i", 1, 2);
-    fixture_facts(f, "box1", NULL, 0);
-    fixture_operator(f, CORE_UNDRAIN, "box1");
-    assert_int_equal(fixture_effects(f, EFFECT_PARDON), 1);
-}
-
 static void ports_are_not_reused_soon(void **state)
 {
     struct core_fixture *f = *state;
@@ -493,24 +316,14 @@ int main(void)
         TEST(nothing_is_reserved_on_a_node_that_may_never_work),
         TEST(a_job_too_big_for_the_cluster_blocks_nobody),
         TEST(elastic_jobs_take_the_nodes_that_exist),
-        TEST(a_world_size_divides_the_shards),
-        TEST(a_world_size_of_unequal_nodes_divides_the_shards),
-        TEST(a_job_waits_if_no_world_size_divides_its_shards),
         TEST(a_layout_is_repeated),
         TEST(a_recovering_job_keeps_its_slots),
         TEST(gpus_are_leased_by_uuid),
-        TEST(a_sick_gpu_is_not_leased),
         TEST(workers_share_gpus_evenly),
         TEST(two_slots_of_one_gpu_are_not_two_gpus),
-        TEST(a_generation_has_one_nccl_version),
-        TEST(gpus_without_a_plugin_run_no_train_job),
-        TEST(growth_keeps_the_nccl_version),
         TEST(a_job_on_cpus_does_not_stop_to_grow_where_gpus_are),
         TEST(gpu_leases_survive_a_coordinator_restart),
         TEST(a_job_that_moves_to_cpus_reports_it),
-        TEST(nodes_with_different_plugins_are_reported),
-        TEST(workers_survive_a_sick_gpu_but_not_a_lost_gpu),
-        TEST(undrain_clears_gpu_faults),
         TEST(ports_are_not_reused_soon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
