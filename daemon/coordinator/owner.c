@@ -103,6 +103,6 @@ enum err_code owner_become(const char *state, struct err *e)
                        "%s belongs to uid %u, which has no account on this machine", state,
                        (unsigned)st.st_uid);
     if (initgroups(account->pw_name, account->pw_gid) || setgid(account->pw_gid) || setuid(account->pw_uid))
-        return err_sys(e, errno, "become %s, the owner of %s", account->pw_name, state);
+        return err_sys(e, errno, "switch to the account %s, which owns %s", account->pw_name, state);
     return ERR_OK;
 }

@@ -75,8 +75,7 @@ static void call_push_watch(struct call *c)
         return;
     }
     convert_job(&pool, &status, true, &message);
-    if (message.failure && !caller_reads_logs(c->service, c->rpc, c->job))
-        message.failure->n_stderr_tail = 0;
+    caller_hide_logs(c->service, c->rpc, &message);
     const enum err_code code = rpc_call_send(c->rpc, &message, &e);
     c->dirty = code == ERR_RESOURCE_EXHAUSTED; /* the client reads slowly: on_sendable tries again */
     if (code == ERR_OK && sm_terminal(&job_sm, (int)status.job->state))

@@ -282,3 +282,9 @@ bool caller_may_read(struct service *s, struct rpc_call *call, int64_t job)
 {
     return caller_reads_logs(s, call, job) || caller_owns(s, call, job, "read its private logs");
 }
+
+void caller_hide_logs(struct service *s, const struct rpc_call *call, Ddp__V1__JobStatus *status)
+{
+    if (status->failure && !caller_reads_logs(s, call, status->job))
+        status->failure->n_stderr_tail = 0;
+}

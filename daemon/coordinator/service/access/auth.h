@@ -2,6 +2,7 @@
 #define DDP_DAEMON_COORDINATOR_SERVICE_ACCESS_AUTH_H
 
 #include "daemon/coordinator/service/access/identity.h"
+#include "proto/ddp.pb-c.h"
 #include "proto/rpc_server.h"
 
 /* Identifies callers and decides whether they may make a call. Loop thread. */
@@ -18,5 +19,7 @@ bool caller_owns(struct service *s, struct rpc_call *call, int64_t job, const ch
 /* Whether the caller may read the job's logs. caller_may_read also fails the call if not. */
 bool caller_reads_logs(struct service *s, const struct rpc_call *call, int64_t job);
 bool caller_may_read(struct service *s, struct rpc_call *call, int64_t job);
+/* Removes from the status what only readers of the job's logs may see: the last lines of stderr. */
+void caller_hide_logs(struct service *s, const struct rpc_call *call, Ddp__V1__JobStatus *status);
 
 #endif
