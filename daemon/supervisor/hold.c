@@ -53,7 +53,7 @@ enum err_code hold_port(int port, int *fd, struct err *e)
     if (bind(s, (struct sockaddr *)&at,
              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n))) {
         if (errno == EADDRINUSE)
-            return err_set(e, ERR_ALREADY_EXISTS, "port %d is held by another ddp job of this machine", port);
+            return err_set(e, ERR_ALREADY_EXISTS, "port %d is held by another ddp job on this machine", port);
         return err_sys(e, errno, "port %d", port);
     }
     if (port_is_taken(port))
@@ -155,7 +155,7 @@ enum err_code hold_gpus(char *const *uuids, int slots, int fds[HOLD_FDS], struct
         if (held)
             continue;
         hold_drop(fds);
-        return err_set(e, ERR_ALREADY_EXISTS, "%s is in use by another ddp job of this machine", uuids[i]);
+        return err_set(e, ERR_ALREADY_EXISTS, "%s is in use by another ddp job on this machine", uuids[i]);
     }
     return ERR_OK;
 }

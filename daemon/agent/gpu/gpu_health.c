@@ -86,14 +86,14 @@ static void health_check_state(struct gpu_health *h, const struct nvml_reading *
         return;
     if (r->stuck)
         snprintf(h->problem, sizeof(h->problem),
-                 "does nothing before a reset, said the driver at %s: reset the GPU, then undrain", at);
+                 "needs a reset, the driver said at %s: reset the GPU, then undrain", at);
     else if (r->ecc_errors > 0)
         snprintf(h->problem, sizeof(h->problem),
                  "%" PRId64 " memory errors that ECC did not correct at %s: reset the GPU, then undrain",
                  r->ecc_errors, at);
     else if (r->mig)
         snprintf(h->problem, sizeof(h->problem),
-                 "is in MIG mode, which is not used: nvidia-smi -i %d -mig 0, then undrain", index);
+                 "is in MIG mode, which ddp does not use: run nvidia-smi -i %d -mig 0, then undrain", index);
     h->sick = h->problem[0] != '\0';
 }
 

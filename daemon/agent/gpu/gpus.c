@@ -225,7 +225,7 @@ static size_t gpus_offer_gone(struct gpus *g, const struct nvml_reading *reading
 
     json_object_foreach(kept, uuid, was)
     {
-        struct nvml_reading reading = {.lost = true, .why = "not listed by the driver any more, found"};
+        struct nvml_reading reading = {.lost = true, .why = "not listed by the driver any more, noticed"};
         if (uuid_is_listed(readings, count, uuid) ||
             (!json_get_text(was, "problem", NULL) && !o->leased(o->user, uuid)))
             continue;

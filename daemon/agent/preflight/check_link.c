@@ -175,12 +175,12 @@ static const char *connect_error_text(int errnum)
 {
     switch (errnum) {
     case ECONNREFUSED:
-        return "refused, nobody listens at that address, or a firewall rejects it";
+        return "connection refused: nothing listens at that address, or a firewall rejects it";
     case ETIMEDOUT:
-        return "no answer, a firewall drops it or the address is another machine's";
+        return "no answer: a firewall drops the packets, or the address belongs to another machine";
     case EHOSTUNREACH:
     case ENETUNREACH:
-        return "no route to it";
+        return "no route to that address";
     default:
         return strerror(errnum);
     }
@@ -226,11 +226,11 @@ static void dial_advance(struct dial *d, const uint8_t *key)
         }
         d->connected = true;
         if (send(d->fd, key, CHECK_KEY, MSG_NOSIGNAL) != CHECK_KEY)
-            dial_fail(d, "it closed the connection");
+            dial_fail(d, "the other side closed the connection");
         return;
     }
     if (read(d->fd, &byte, 1) != 1 || byte != 'k') {
-        dial_fail(d, "somebody else answers at that address");
+        dial_fail(d, "another program answers at that address");
         return;
     }
     d->link->connect_ms = (double)(clock_mono_ns() - d->started) / 1e6;
@@ -261,7 +261,7 @@ static void dials_run(struct dial *dials, size_t count, const uint8_t *key)
     for (size_t i = 0; i < count; i++)
         if (dials[i].fd >= 0)
             dial_fail(&dials[i],
-                      dials[i].connected ? "connected, but nobody answers" : connect_error_text(ETIMEDOUT));
+                      dials[i].connected ? "connected, but nothing answers" : connect_error_text(ETIMEDOUT));
     free(set);
 }
 

@@ -114,7 +114,7 @@ static void check_forward_answer(struct check *k)
 
     if (!k->answer.len ||
         rpc_unpack(&ddp__v1__check_answer__descriptor, k->answer.data, k->answer.len, (void **)&answer, &e)) {
-        error_send(k->all, k->ask, k->wall_ms, "the check ended without an answer, see the agent's log");
+        error_send(k->all, k->ask, k->wall_ms, "the check ended without an answer: see the agent's log");
         return;
     }
     /* the agent's own texts are put in for the sending only: rpc_free must not see them */
@@ -159,7 +159,8 @@ static void on_check_late(uv_timer_t *timer)
     struct check *k = timer->data;
 
     check_kill(k);
-    error_send(k->all, k->ask, k->wall_ms, "the check hangs, does a file system there?");
+    error_send(k->all, k->ask, k->wall_ms,
+               "the check did not end within 15 s: a file system on the node may hang");
     check_end(k);
 }
 

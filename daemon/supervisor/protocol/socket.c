@@ -69,7 +69,7 @@ enum err_code control_connect(const char *dir, int *fd, struct err *e)
         return e->code;
     if (connect(s, (struct sockaddr *)&at, sizeof(at))) {
         if (errno == ECONNREFUSED || errno == EAGAIN)
-            return err_set(e, ERR_UNAVAILABLE, "%s/" SOCKET_NAME ": nobody answers", dir);
+            return err_set(e, ERR_UNAVAILABLE, "%s/" SOCKET_NAME ": nothing listens there", dir);
         return err_sys(e, errno, "%s/" SOCKET_NAME, dir);
     }
     socket_widen(s);

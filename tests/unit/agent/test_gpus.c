@@ -1,4 +1,4 @@
-/* The GPUs of a stand-in driver: what is offered, when one counts as sick, and for how long. */
+/* GPUs of a stand-in driver: which are offered, when one counts as sick, and for how long. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -116,7 +116,7 @@ static void on_tick(uv_timer_t *timer)
     (void)timer;
 }
 
-/* Turns the loop until the GPU is as wanted; healthy -1: until there is one. */
+/* Turns the loop until the GPU has this health; healthy -1: until there is one. */
 static void until(struct bench *b, size_t at, int healthy)
 {
     int64_t end = clock_boot_ms() + 20000;
@@ -136,7 +136,7 @@ static void until(struct bench *b, size_t at, int healthy)
     "uuid=GPU-aa1 name=NVIDIA_H200 memory=141 used=3 temperature=61 power=540 load=71\n"                     \
     "uuid=GPU-ab2 name=NVIDIA_H200 memory=141 temperature=50 power=100\n"
 
-static void what_the_driver_says(void **state)
+static void the_drivers_values_are_reported(void **state)
 {
     struct bench *b = *state;
     struct err e;
@@ -155,7 +155,7 @@ static void what_the_driver_says(void **state)
     assert_string_equal(g->driver, "580.65.06");
 }
 
-static void a_driver_may_say_little(void **state)
+static void a_driver_without_optional_calls_works(void **state)
 {
     struct bench *b = *state;
     struct err e;
@@ -166,7 +166,7 @@ static void a_driver_may_say_little(void **state)
     assert_true(gpu(b, 0)->healthy);
     assert_string_equal(gpu(b, 0)->name, "");
     assert_int_equal(gpu(b, 0)->temperature, 0);
-    write_file(b, "uuid=GPU-aa1 bare=1 lost=1\n"); /* no events come: the next look sees it */
+    write_file(b, "uuid=GPU-aa1 bare=1 lost=1\n"); /* without events the next reading finds it */
     until(b, 0, false);
     assert_true(gpu(b, 0)->lost);
 }
@@ -183,7 +183,7 @@ static void a_gpu_lost_before_leaves_the_others_their_numbers(void **state)
     assert_int_equal(gpu(b, 0)->index, 1);
 }
 
-/* Without a driver, or with one that does not count, there are none before it does. */
+/* Without a driver, or while it cannot count its GPUs, there are none. */
 static void a_driver_may_come_later(void **state)
 {
     struct bench *b = *state;
@@ -197,7 +197,7 @@ static void a_driver_may_come_later(void **state)
         write_file(b, TWO);
         until(b, 0, -1);
         assert_int_equal(b->arrivals, 1);
-        assert_int_equal(gpus_count(b->gpus), counts ? 1 : 2); /* narrowed as ever */
+        assert_int_equal(gpus_count(b->gpus), counts ? 1 : 2); /* the list counts then as well */
         assert_string_equal(gpu(b, 0)->uuid, counts ? "GPU-ab2" : "GPU-aa1");
         write_file(b, TWO "uuid=GPU-ac3\n");
         close_gpus(b);
@@ -206,8 +206,8 @@ static void a_driver_may_come_later(void **state)
     }
 }
 
-/* It is not waited for longer than whoever asks has time. */
-static void a_slow_driver_is_a_late_one(void **state)
+/* A driver that takes longer than patience_ms counts as one that comes later. */
+static void a_slow_driver_counts_as_late(void **state)
 {
     struct bench *b = *state;
     struct err e;
@@ -220,14 +220,15 @@ static void a_slow_driver_is_a_late_one(void **state)
     assert_string_equal(gpu(b, 0)->uuid, "GPU-aa1");
 }
 
-static void a_late_list_that_is_wrong_offers_none(void **state)
+static void a_wrong_list_offers_none_when_the_driver_comes_late(void **state)
 {
     struct bench *b = *state;
     struct err e;
 
     assert_int_equal(open_gpus(b, "0,7", NULL, &e), ERR_OK);
     write_file(b, TWO);
-    for (int64_t end = clock_boot_ms() + 20000; uv_loop_alive(&b->loop);) { /* it stops looking then */
+    for (int64_t end = clock_boot_ms() + 20000;
+         uv_loop_alive(&b->loop);) { /* then there is nothing to read */
         assert_true(clock_boot_ms() < end);
         uv_run(&b->loop, UV_RUN_ONCE);
     }
@@ -235,7 +236,7 @@ static void a_late_list_that_is_wrong_offers_none(void **state)
     assert_int_equal(b->arrivals, 0);
 }
 
-static void one_that_is_gone_at_a_restart_is_lost(void **state)
+static void a_gpu_missing_after_a_restart_is_lost(void **state)
 {
     struct bench *b = *state;
     struct err e;
@@ -254,22 +255,23 @@ static void one_that_is_gone_at_a_restart_is_lost(void **state)
     assert_true(gpu(b, 1)->lost && !gpu(b, 1)->healthy);
     assert_non_null(strstr(gpu(b, 1)->problem, "not listed by the driver any more"));
     gpus_clear_faults(b->gpus);
-    assert_true(gpu(b, 1)->lost); /* it is no more there than before */
+    assert_true(gpu(b, 1)->lost); /* it is still missing */
     close_gpus(b);
-    b->leased = NULL; /* nobody is on it now: its repair is still to be done */
-    assert_int_equal(open_gpus(b, "0,1", NULL, &e), ERR_OK); /* a list that was right is no error */
+    b->leased = NULL; /* nobody has leased it, but it still needs repair */
+    assert_int_equal(open_gpus(b, "0,1", NULL, &e),
+                     ERR_OK); /* the list was right before the loss: no error */
     assert_int_equal(gpus_count(b->gpus), 1);
     assert_true(gpu(b, 0)->lost);
     close_gpus(b);
     write_file(b, TWO);
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     assert_int_equal(gpus_count(b->gpus), 2);
-    assert_true(gpu(b, 1)->lost); /* back, and nobody has said that it is well */
+    assert_true(gpu(b, 1)->lost); /* it is back, but the operator has not cleared it */
     gpus_clear_faults(b->gpus);
     assert_true(gpu(b, 1)->healthy);
 }
 
-static void one_that_was_well_and_free_is_just_not_there(void **state)
+static void a_missing_gpu_that_was_well_and_free_is_left_out(void **state)
 {
     struct bench *b = *state;
     struct err e;
@@ -277,7 +279,7 @@ static void one_that_was_well_and_free_is_just_not_there(void **state)
     write_file(b, TWO);
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     close_gpus(b);
-    b->leased = "GPU-ab2"; /* it is there, but not offered any more: who has it goes on */
+    b->leased = "GPU-ab2"; /* it exists but is not offered any more: its worker goes on */
     assert_int_equal(open_gpus(b, "0", NULL, &e), ERR_OK);
     assert_int_equal(gpus_count(b->gpus), 1);
     close_gpus(b);
@@ -287,7 +289,7 @@ static void one_that_was_well_and_free_is_just_not_there(void **state)
     assert_string_equal(gpu(b, 0)->uuid, "GPU-ad4");
 }
 
-static void lists_narrow_what_is_offered(void **state)
+static void lists_narrow_the_offered_gpus(void **state)
 {
     struct bench *b = *state;
     static const struct {
@@ -320,13 +322,13 @@ static void lists_narrow_what_is_offered(void **state)
         close_gpus(b);
     }
     assert_int_equal(open_gpus(b, "2", NULL, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "gpus: there is no GPU 2, nvidia-smi -L lists 2");
+    assert_string_equal(e.msg, "gpus: there is no GPU 2: nvidia-smi -L lists 2");
     assert_int_equal(open_gpus(b, "GPU-x", NULL, &e), ERR_INVALID_ARGUMENT);
     assert_int_equal(open_gpus(b, "MIG-123", NULL, &e), ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "switch MIG off"));
 }
 
-static void an_xid_makes_sick_until_the_operator_speaks(void **state)
+static void a_gpu_is_sick_after_an_xid_until_it_is_cleared(void **state)
 {
     struct bench *b = *state;
     struct err e;
@@ -335,13 +337,13 @@ static void an_xid_makes_sick_until_the_operator_speaks(void **state)
     assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK);
     write_file(b, "uuid=GPU-aa1 xids=31@1,13@1\nuuid=GPU-ab2 xids=31@1,94@1\n");
     until(b, 1, false);
-    assert_true(gpu(b, 0)->healthy); /* 31 and 13 are programs' faults */
+    assert_true(gpu(b, 0)->healthy); /* Xids 31 and 13 are faults of programs */
     assert_true(strstr(gpu(b, 1)->problem, "Xid 94 at ") == gpu(b, 1)->problem);
     assert_false(gpu(b, 1)->lost);
     assert_true(b->changes >= 1);
     close_gpus(b);
     write_file(b, TWO);
-    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK); /* an agent that starts anew knows it */
+    assert_int_equal(open_gpus(b, NULL, NULL, &e), ERR_OK); /* a restarted agent still knows it */
     assert_false(gpu(b, 1)->healthy);
     assert_true(gpu(b, 0)->healthy);
     gpus_clear_faults(b->gpus);
@@ -351,7 +353,7 @@ static void an_xid_makes_sick_until_the_operator_speaks(void **state)
     assert_true(gpu(b, 1)->healthy);
 }
 
-static void what_nvml_still_says_stays(void **state)
+static void faults_that_nvml_still_reports_stay(void **state)
 {
     struct bench *b = *state;
     struct err e;
@@ -363,12 +365,12 @@ static void what_nvml_still_says_stays(void **state)
     gpus_clear_faults(b->gpus);
     assert_false(gpu(b, 0)->healthy);
     assert_false(gpu(b, 1)->healthy);
-    assert_true(gpu(b, 2)->healthy); /* it is only slow */
+    assert_true(gpu(b, 2)->healthy); /* a slow GPU is not sick */
     assert_string_equal(gpu(b, 2)->problem, "is slowed down by heat");
-    assert_non_null(strstr(gpu(b, 3)->problem, "does nothing before a reset"));
+    assert_non_null(strstr(gpu(b, 3)->problem, "needs a reset, the driver said"));
 }
 
-static void the_worst_xid_is_told(void **state)
+static void the_worst_xid_is_reported(void **state)
 {
     struct gpu_health h = {0};
     struct nvml_reading r = {.xids = {63, 79, 31}};
@@ -379,7 +381,7 @@ static void the_worst_xid_is_told(void **state)
     assert_non_null(strstr(h.problem, "Xid 79 at "));
     assert_non_null(strstr(h.problem, "power-cycle, then undrain"));
     memset(r.xids, 0, sizeof(r.xids));
-    r.lost = true; /* the same loss, seen otherwise */
+    r.lost = true; /* the same loss, found in another way */
     assert_false(gpu_health_update(&h, &r, 1, 0));
     gpu_health_clear(&h);
     assert_true(gpu_health_update(&h, &r, 1, 0));
@@ -391,18 +393,18 @@ static void the_worst_xid_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_the_driver_says),
-        TEST(a_driver_may_say_little),
+        TEST(the_drivers_values_are_reported),
+        TEST(a_driver_without_optional_calls_works),
         TEST(a_gpu_lost_before_leaves_the_others_their_numbers),
         TEST(a_driver_may_come_later),
-        TEST(a_slow_driver_is_a_late_one),
-        TEST(a_late_list_that_is_wrong_offers_none),
-        TEST(one_that_is_gone_at_a_restart_is_lost),
-        TEST(one_that_was_well_and_free_is_just_not_there),
-        TEST(lists_narrow_what_is_offered),
-        TEST(an_xid_makes_sick_until_the_operator_speaks),
-        TEST(what_nvml_still_says_stays),
-        TEST(the_worst_xid_is_told),
+        TEST(a_slow_driver_counts_as_late),
+        TEST(a_wrong_list_offers_none_when_the_driver_comes_late),
+        TEST(a_gpu_missing_after_a_restart_is_lost),
+        TEST(a_missing_gpu_that_was_well_and_free_is_left_out),
+        TEST(lists_narrow_the_offered_gpus),
+        TEST(a_gpu_is_sick_after_an_xid_until_it_is_cleared),
+        TEST(faults_that_nvml_still_reports_stay),
+        TEST(the_worst_xid_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
