@@ -48,7 +48,7 @@ static void put(const struct place *p, const char *name, const char *text, size_
     assert_int_equal(file_write_atomic(path, text, size, 0644, &e), ERR_OK);
 }
 
-static void data_is_told_apart_by_content_and_by_name(void **state)
+static void data_differs_by_content_and_by_name(void **state)
 {
     struct place *p = *state;
     char *paths[] = {p->dir}, first[80];
@@ -82,7 +82,7 @@ static void data_is_told_apart_by_content_and_by_name(void **state)
     check_place_free(c);
 }
 
-static void large_files_are_sampled_at_both_ends(void **state)
+static void large_files_are_sampled_in_three_places(void **state)
 {
     struct place *p = *state;
     size_t size = 9 << 20;
@@ -104,9 +104,8 @@ static void large_files_are_sampled_at_both_ends(void **state)
     free(text);
 }
 
-/* More than can be read while somebody waits: what comes first by name is read, of the rest the sizes count.
- */
-static void of_much_data_the_first_is_read(void **state)
+/* More data than a check reads: the first files by name are read, of the others only the sizes count. */
+static void of_much_data_only_the_first_files_are_read(void **state)
 {
     struct place *p = *state;
     char *paths[] = {p->dir}, first[80], name[128];
@@ -124,13 +123,13 @@ static void of_much_data_the_first_is_read(void **state)
     assert_int_equal(p->got.paths[0]->bytes, (int64_t)17 * (8 << 20));
     strcpy(first, p->got.paths[0]->digest);
     check_place_free(c);
-    assert_int_equal(truncate(name, (8 << 20) - 1), 0); /* the last */
+    assert_int_equal(truncate(name, (8 << 20) - 1), 0); /* the last file */
     c = check_place_look(&p->ask, &p->got);
     assert_string_not_equal(p->got.paths[0]->digest, first);
     check_place_free(c);
 }
 
-static void what_is_missing_is_named(void **state)
+static void missing_files_are_named(void **state)
 {
     struct place *p = *state;
     CLEANUP(free_text) char *gone = xasprintf("%s/gone", p->dir);
@@ -150,7 +149,7 @@ static void what_is_missing_is_named(void **state)
     struct check_place *c = check_place_look(&p->ask, &p->got);
     assert_non_null(strstr(p->got.workdir_problem, "/gone: does not exist"));
     assert_string_equal(p->got.interpreter_problem, "no-such-interpreter: not found in PATH");
-    assert_int_equal(p->got.n_paths, 2); /* and the script: "-m" and "words" are no files */
+    assert_int_equal(p->got.n_paths, 2); /* the script as well; "-m" and "words" are not files */
     assert_string_equal(p->got.paths[0]->problem, "does not exist");
     assert_non_null(strstr(p->got.paths[1]->path, "/gone/train.py"));
     assert_int_equal(p->got.n_problems, 1);
@@ -187,10 +186,8 @@ int main(void)
 {
 #define PLACE(test) cmocka_unit_test_setup_teardown(test, open_place, close_place)
     const struct CMUnitTest tests[] = {
-        PLACE(data_is_told_apart_by_content_and_by_name),
-        PLACE(large_files_are_sampled_at_both_ends),
-        PLACE(of_much_data_the_first_is_read),
-        PLACE(what_is_missing_is_named),
+        PLACE(data_differs_by_content_and_by_name),        PLACE(large_files_are_sampled_in_three_places),
+        PLACE(of_much_data_only_the_first_files_are_read), PLACE(missing_files_are_named),
         PLACE(the_jobs_own_path_finds_the_interpreter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

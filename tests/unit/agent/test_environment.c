@@ -40,7 +40,7 @@ static void open_setup(struct setup *s, const char *job)
     s->b = spawn_wish(12, 5, 0);
     s->a.local_rank = 0;
     s->b.local_rank = 1;
-    s->spawns[0] = &s->b; /* not in rank order */
+    s->spawns[0] = &s->b; /* not ordered by rank */
     s->spawns[1] = &s->a;
     s->group = group_wish(7, s->spawns, 2);
     s->group.world_size = 6;
@@ -72,7 +72,7 @@ static void check(const struct setup *s, const char *name, const char *value)
     assert_string_equal(got, value);
 }
 
-static void is_exactly_torchruns(void **state)
+static void variables_are_those_of_torchrun(void **state)
 {
     static const char *const expected[][2] = {
         {"RANK", "5"},
@@ -124,7 +124,7 @@ static void is_exactly_torchruns(void **state)
     close_setup(&s);
 }
 
-static void the_later_source_wins(void **state)
+static void later_sources_replace_earlier_ones(void **state)
 {
     char *carried[] = {(char *)"FOO=submitter", (char *)"OMP_NUM_THREADS=4", (char *)"RANK=99",
                        (char *)"BAZ=submitter"};
@@ -140,12 +140,12 @@ static void the_later_source_wins(void **state)
     check(&s, "BAZ", "job");
     check(&s, "OMP_NUM_THREADS", "4");
     check(&s, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
-    check(&s, "RANK", "4"); /* ours to say */
+    check(&s, "RANK", "4"); /* the job cannot replace it */
     close_setup(&s);
 }
 
-/* As under systemd, on a machine whose administrator keeps secrets in the environment. */
-static void a_daemons_jobs_see_nothing_of_its_own(void **state)
+/* As under systemd, with secrets of the administrator in the environment. */
+static void jobs_of_a_daemon_do_not_see_its_environment(void **state)
 {
     static const char *const kept[] = {"PATH", "LANG", "HOME", "USER", "LOGNAME", "SHELL", "NODE_WIDE"};
     char *node[] = {(char *)"NODE_WIDE=1", (char *)"FOO=node", NULL};
@@ -182,7 +182,7 @@ static void a_daemons_jobs_see_nothing_of_its_own(void **state)
     close_setup(&s);
 }
 
-static void one_rank_keeps_its_threads(void **state)
+static void a_single_rank_keeps_its_threads(void **state)
 {
     struct setup s;
 
@@ -245,12 +245,12 @@ static void commands_see_the_nodes_gpus_in_local_rank_order(void **state)
     s.a.n_gpu_uuids = s.b.n_gpu_uuids = 1;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
     check(&s, "CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b");
-    assert_string_equal(s.order.gpu_uuids[0], "GPU-b"); /* held: its own only */
+    assert_string_equal(s.order.gpu_uuids[0], "GPU-b"); /* it holds only its own */
     assert_null(s.order.gpu_uuids[1]);
     close_setup(&s);
 }
 
-static void the_job_names_role_and_run(void **state)
+static void the_job_file_sets_role_and_run_id(void **state)
 {
     struct setup s;
 
@@ -279,7 +279,7 @@ static void a_virtual_local_rank_sees_its_own_gpu(void **state)
     check(&s, "CUDA_VISIBLE_DEVICES", "GPU-b");
     check(&s, "LOCAL_RANK", "0");
     check(&s, "LOCAL_WORLD_SIZE", "2");
-    assert_string_equal(s.order.argv[1], "1"); /* the log directory's */
+    assert_string_equal(s.order.argv[1], "1"); /* the real local rank */
     close_setup(&s);
 }
 
@@ -301,7 +301,7 @@ static void workers_that_share_a_gpu_see_it_once(void **state)
     close_setup(&s);
 }
 
-static void what_is_not_leased_is_not_seen(void **state)
+static void gpus_that_are_not_leased_are_hidden(void **state)
 {
     struct setup s;
 
@@ -315,7 +315,7 @@ static void what_is_not_leased_is_not_seen(void **state)
     open_setup(&s, "command: [x]\nenv: {CUDA_VISIBLE_DEVICES: '3'}\n");
     s.place.has_gpus = true;
     environment_order(&s.order, &s.place, &s.spec, &s.group, &s.b);
-    check(&s, "CUDA_VISIBLE_DEVICES", "3"); /* the job's own word */
+    check(&s, "CUDA_VISIBLE_DEVICES", "3"); /* the job file sets it */
     close_setup(&s);
 }
 
@@ -338,17 +338,17 @@ static void entries_are_set_and_unset(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_exactly_torchruns),
-        cmocka_unit_test(the_later_source_wins),
-        cmocka_unit_test(a_daemons_jobs_see_nothing_of_its_own),
-        cmocka_unit_test(one_rank_keeps_its_threads),
+        cmocka_unit_test(variables_are_those_of_torchrun),
+        cmocka_unit_test(later_sources_replace_earlier_ones),
+        cmocka_unit_test(jobs_of_a_daemon_do_not_see_its_environment),
+        cmocka_unit_test(a_single_rank_keeps_its_threads),
         cmocka_unit_test(rank_0_leases_the_port),
         cmocka_unit_test(a_native_worker_gets_its_token_and_the_coordinator),
         cmocka_unit_test(commands_see_the_nodes_gpus_in_local_rank_order),
-        cmocka_unit_test(the_job_names_role_and_run),
+        cmocka_unit_test(the_job_file_sets_role_and_run_id),
         cmocka_unit_test(a_virtual_local_rank_sees_its_own_gpu),
         cmocka_unit_test(workers_that_share_a_gpu_see_it_once),
-        cmocka_unit_test(what_is_not_leased_is_not_seen),
+        cmocka_unit_test(gpus_that_are_not_leased_are_hidden),
         cmocka_unit_test(entries_are_set_and_unset),
     };
 

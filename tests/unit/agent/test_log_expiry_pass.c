@@ -28,7 +28,7 @@ static void make_file(const char *dir, const char *below, int age_days)
     }
 }
 
-/* Every job's directory has one. */
+/* Every job's directory has a log of its supervisor. */
 static void make_supervisor_log(const char *dir, const char *name)
 {
     CLEANUP(free_text) char *file = xasprintf("%s/%s", dir, name);
@@ -54,7 +54,7 @@ static bool there(const char *dir, const char *name)
     return file_exists(path);
 }
 
-static void old_logs_of_finished_jobs_go(void **state)
+static void old_logs_of_finished_jobs_are_removed(void **state)
 {
     char dir[] = "/tmp/ddp-test-retain-XXXXXX";
     struct err e;
@@ -65,11 +65,11 @@ static void old_logs_of_finished_jobs_go(void **state)
     make_file(dir, "7/generation_1/box1/0", 15);
     make_supervisor_log(dir, "7/supervisor.box1.log");
     make_file(dir, "8/generation_1/box1/0", 15);
-    make_file(dir, "8/generation_2/box1/0", 13); /* its newest counts */
-    make_file(dir, "9/generation_1/box1/0", 15); /* runs */
-    make_file(dir, "others", 99);                /* not ours */
+    make_file(dir, "8/generation_2/box1/0", 13); /* the newest file counts */
+    make_file(dir, "9/generation_1/box1/0", 15); /* the job runs */
+    make_file(dir, "others", 99);                /* not a job */
     make_file(dir, "10x", 99);
-    make_file(dir, "2024", 99); /* somebody's, whatever its name */
+    make_file(dir, "2024", 99); /* a user's directory with a number for a name */
     make_file(dir, "2025/notes", 99);
     make_file(dir, "2025/generation_1", 99);
     assert_ok(log_expiry_pass(dir, 14 * DAY_MS, NOW_MS, wants_9, NULL, &removed, &e), &e);
@@ -83,7 +83,7 @@ static void old_logs_of_finished_jobs_go(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(old_logs_of_finished_jobs_go)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(old_logs_of_finished_jobs_are_removed)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static char *path_of(struct room *m, int job, int generation, int rank, const ch
                      name ? name : "");
 }
 
-/* A log of so many MiB, last written so many minutes ago. */
+/* Makes a log of that many MiB, last written that many minutes ago. */
 static void put_log(struct room *m, int job, int generation, int rank, int mib, int age)
 {
     CLEANUP(free_text) char *dir = path_of(m, job, generation, rank, NULL);
@@ -92,7 +92,7 @@ static void run_round(struct room *m)
 {
     log_limit_pass_run(&m->round);
     if (m->round.problem.code == ERR_UNIMPLEMENTED)
-        skip(); /* a file system without holes */
+        skip(); /* this file system cannot make holes in files */
     if (m->round.problem.code)
         fail_msg("%s", m->round.problem.msg);
 }
@@ -118,16 +118,16 @@ static void a_jobs_largest_logs_are_cut_to_its_limit(void **state)
     assert_int_equal(stat_of(m, 7, 1, 1).st_size, 6 * MIB);
     assert_int_equal(stat_of(m, 7, 1, 1).st_mtim.tv_sec, (NOW_MS - 60 * MINUTE_MS) / 1000);
     run_round(m);
-    assert_int_equal(m->round.files_cut, 0); /* there is room for a while */
+    assert_int_equal(m->round.files_cut, 0); /* the cut has left slack */
 }
 
-static void the_oldest_ended_jobs_go_first(void **state)
+static void the_oldest_ended_jobs_are_removed_first(void **state)
 {
     struct room *m = *state;
 
     put_log(m, 1, 1, 0, 2, 30);
     put_log(m, 2, 1, 0, 2, 40);
-    put_log(m, 3, 1, 0, 2, 50); /* runs, and is silent */
+    put_log(m, 3, 1, 0, 2, 50); /* runs, without output */
     put_log(m, 4, 1, 0, 2, 1);  /* has just ended */
     m->round.total = 7 * MIB;
     m->live[0] = 3;
@@ -141,7 +141,7 @@ static void the_oldest_ended_jobs_go_first(void **state)
     assert_in_range(room_of(m, 3, 1, 0) + room_of(m, 4, 1, 0), MIB, 3 * MIB); /* both were cut */
 }
 
-static void no_limit_leaves_all(void **state)
+static void without_limits_nothing_is_removed(void **state)
 {
     struct room *m = *state;
 
@@ -151,8 +151,8 @@ static void no_limit_leaves_all(void **state)
     assert_in_range(room_of(m, 1, 1, 0), 3 * MIB, 4 * MIB);
 }
 
-/* The directory is the job's user's, and this may be root. */
-static void what_a_user_puts_there_is_not_cut(void **state)
+/* The directory belongs to the job's user, and the agent may be root. */
+static void files_of_a_user_are_not_cut(void **state)
 {
     struct room *m = *state;
     CLEANUP(free_text) char *path = path_of(m, 7, 1, 0, "stdout.log");
@@ -175,9 +175,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_room, close_room)
     const struct CMUnitTest tests[] = {
         TEST(a_jobs_largest_logs_are_cut_to_its_limit),
-        TEST(the_oldest_ended_jobs_go_first),
-        TEST(no_limit_leaves_all),
-        TEST(what_a_user_puts_there_is_not_cut),
+        TEST(the_oldest_ended_jobs_are_removed_first),
+        TEST(without_limits_nothing_is_removed),
+        TEST(files_of_a_user_are_not_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

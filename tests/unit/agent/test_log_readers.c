@@ -101,7 +101,7 @@ static void ask(struct desk *d, int64_t offset, int64_t limit, int64_t tail, boo
     log_readers_request(d->logs, &q);
 }
 
-static void reads_to_the_end(void **state)
+static void a_read_reaches_the_end(void **state)
 {
     struct desk *d = *state;
 
@@ -113,13 +113,13 @@ static void reads_to_the_end(void **state)
     assert_true(d->over);
 }
 
-static void gives_no_more_than_was_asked_for(void **state)
+static void a_read_returns_at_most_its_limit(void **state)
 {
     struct desk *d = *state;
 
     write_log(d, "w", "0123456789");
     ask(d, 0, 4, 0, true);
-    assert_false(log_readers_pump(d->logs)); /* waits for the reader, not for the file */
+    assert_false(log_readers_pump(d->logs)); /* nothing is left to send */
     assert_string_equal(d->got.data, "0123");
     assert_false(d->over);
     ask(d, 4, 100, 0, true);
@@ -129,9 +129,9 @@ static void gives_no_more_than_was_asked_for(void **state)
     assert_true(d->over);
 }
 
-/* The rest of what was asked for may be less than the line that stands for a hole, which any job can make: no
- * byte of our memory goes out instead. */
-static void a_hole_gives_no_more_than_was_asked_for(void **state)
+/* The rest of the limit may be shorter than the line that stands for a hole, and any job can make a hole: then no
+ * byte of the agent's own memory may be sent. */
+static void a_hole_does_not_exceed_the_limit(void **state)
 {
     struct desk *d = *state;
     CLEANUP(free_text) char *path = xasprintf("%s/7/generation_2/box1/1/stdout.log", d->dir);
@@ -149,7 +149,7 @@ static void a_hole_gives_no_more_than_was_asked_for(void **state)
     assert_string_equal(d->got.data, "[ddp: 000\nend\n");
 }
 
-static void tail_starts_before_the_end(void **state)
+static void a_tail_starts_before_the_end(void **state)
 {
     struct desk *d = *state;
 
@@ -160,7 +160,7 @@ static void tail_starts_before_the_end(void **state)
     assert_int_equal(d->offset, 7);
 }
 
-static void follows_absence_growth_rotation_and_the_end(void **state)
+static void follow_handles_absence_growth_rotation_and_the_end(void **state)
 {
     struct desk *d = *state;
 
@@ -171,7 +171,7 @@ static void follows_absence_growth_rotation_and_the_end(void **state)
     write_log(d, "a", "two\n");
     assert_true(log_readers_pump(d->logs));
     assert_string_equal(d->got.data, "one\ntwo\n");
-    write_log(d, "w", "new\n"); /* rotated: shorter than what was read */
+    write_log(d, "w", "new\n"); /* the file was replaced by a shorter one */
     assert_true(log_readers_pump(d->logs));
     assert_string_equal(d->got.data, "one\ntwo\nnew\n");
     write_log(d, "a", "last\n");
@@ -182,7 +182,7 @@ static void follows_absence_growth_rotation_and_the_end(void **state)
     assert_int_equal(log_readers_pump(d->logs), false);
 }
 
-static void what_is_not_there_is_said(void **state)
+static void a_missing_log_is_reported(void **state)
 {
     struct desk *d = *state;
 
@@ -207,7 +207,7 @@ static void a_full_stream_loses_nothing(void **state)
     assert_true(d->over);
 }
 
-static void a_cancelled_read_says_nothing(void **state)
+static void a_cancelled_read_sends_nothing(void **state)
 {
     struct desk *d = *state;
     Ddp__V1__LogRead q = DDP__V1__LOG_READ__INIT;
@@ -225,8 +225,8 @@ static char *log_path(struct desk *d)
     return xasprintf("%s/7/generation_2/box1/1/stdout.log", d->dir);
 }
 
-/* As the coordinator: asks on from where the last piece ended. */
-static void a_part_that_was_cut_out_is_passed_over(void **state)
+/* As the coordinator does: asks from the offset at which the last piece ended. */
+static void a_part_that_was_cut_out_is_skipped(void **state)
 {
     struct desk *d = *state;
     CLEANUP(buf_release) struct buf text = {0};
@@ -246,7 +246,7 @@ static void a_part_that_was_cut_out_is_passed_over(void **state)
     assert_ok(code, &e);
     d->ended = true;
     for (int64_t at = 0; !d->over; at = d->offset + (int64_t)d->last) {
-        d->full = d->chunks == 2; /* no room once: the same piece again */
+        d->full = d->chunks == 2; /* refused once: the same piece is sent again */
         ask(d, at, 64 << 10, 0, true);
         log_readers_pump(d->logs);
         d->full = false;
@@ -272,8 +272,8 @@ static void says_nothing_of_it(struct desk *d)
     assert_true(d->error[0]);
 }
 
-/* The agent may be root, and the directory of a log is the job's user's. */
-static void what_a_user_puts_in_a_logs_place_is_not_read(void **state)
+/* The agent may be root, and a log's directory belongs to the job's user. */
+static void only_plain_files_are_read_as_logs(void **state)
 {
     struct desk *d = *state;
     CLEANUP(free_text) char *path = log_path(d);
@@ -306,16 +306,17 @@ static void what_a_user_puts_in_a_logs_place_is_not_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(reads_to_the_end, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(gives_no_more_than_was_asked_for, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(a_hole_gives_no_more_than_was_asked_for, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(tail_starts_before_the_end, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(follows_absence_growth_rotation_and_the_end, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(what_is_not_there_is_said, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_read_reaches_the_end, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_read_returns_at_most_its_limit, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_hole_does_not_exceed_the_limit, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_tail_starts_before_the_end, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(follow_handles_absence_growth_rotation_and_the_end, open_desk,
+                                        close_desk),
+        cmocka_unit_test_setup_teardown(a_missing_log_is_reported, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(a_full_stream_loses_nothing, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(a_part_that_was_cut_out_is_passed_over, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(what_a_user_puts_in_a_logs_place_is_not_read, open_desk, close_desk),
-        cmocka_unit_test_setup_teardown(a_cancelled_read_says_nothing, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_part_that_was_cut_out_is_skipped, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(only_plain_files_are_read_as_logs, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(a_cancelled_read_sends_nothing, open_desk, close_desk),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

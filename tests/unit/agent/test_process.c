@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "daemon/agent/observe/worker_samples.h"
 
-/* Real children: stopped, waiting, computing, and children of theirs. */
+/* Real children that are stopped, wait or compute, and their children. */
 
 static pid_t start(void (*body)(int fd), int fd)
 {
@@ -53,7 +53,7 @@ static void wait_for_child(int fd)
     wait(NULL);
 }
 
-/* Until the process shows the state, within a deadline. */
+/* Waits until the process shows the state, within a deadline. */
 static struct process await_state(pid_t pid, char state)
 {
     int64_t end_ms = clock_boot_ms() + 20000;
@@ -77,7 +77,7 @@ static void a_process_shows_its_state(void **state)
     pid = start(wait_in_read, fds[0]);
     p = await_state(pid, 'S');
     assert_int_equal(p.parent, getpid());
-    assert_in_range(p.threads, 1, 2); /* ThreadSanitizer has one of its own */
+    assert_in_range(p.threads, 1, 2); /* ThreadSanitizer adds one */
     assert_true(p.memory_bytes > 0);
     assert_true(!strncmp(p.name, "test_process", 12));
     kill(pid, SIGSTOP);
@@ -86,7 +86,7 @@ static void a_process_shows_its_state(void **state)
     assert_false(process_read(pid, &p));
 }
 
-static void what_it_waits_in_is_named(void **state)
+static void the_system_call_is_named(void **state)
 {
     char call[PROCESS_CALL], target[PROCESS_TARGET];
     int fds[2];
@@ -104,7 +104,7 @@ static void what_it_waits_in_is_named(void **state)
         assert_non_null(strstr(call, "pipe"));
 }
 
-static void a_tree_holds_all_that_came_of_it(void **state)
+static void a_tree_holds_all_descendants(void **state)
 {
     CLEANUP(process_list_release) struct process_list all = {0};
     CLEANUP(process_list_release) struct process_list tree = {0};
@@ -140,7 +140,7 @@ static struct worker_samples *look_at(struct worker_sample *l, struct worker_sam
     return look;
 }
 
-static void a_look_tells_who_is_stuck_and_who_works(void **state)
+static void a_sample_tells_stuck_from_busy_workers(void **state)
 {
     char dir[] = "/tmp/ddp-test-look-XXXXXX";
     struct worker_sample l = {0};
@@ -194,9 +194,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_shows_its_state),
-        cmocka_unit_test(what_it_waits_in_is_named),
-        cmocka_unit_test(a_tree_holds_all_that_came_of_it),
-        cmocka_unit_test(a_look_tells_who_is_stuck_and_who_works),
+        cmocka_unit_test(the_system_call_is_named),
+        cmocka_unit_test(a_tree_holds_all_descendants),
+        cmocka_unit_test(a_sample_tells_stuck_from_busy_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

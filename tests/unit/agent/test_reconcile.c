@@ -42,7 +42,7 @@ static const struct spawn_fact *known(int64_t job, struct spawn_fact *fact, int6
     return fact;
 }
 
-static void what_is_missing_is_started(void **state)
+static void missing_spawns_are_started(void **state)
 {
     Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), b = spawn_wish(2, 1, 0), *spawns[] = {&a, &b};
     Ddp__V1__GroupWish group = group_wish(7, spawns, 2), *groups[] = {&group};
@@ -59,7 +59,7 @@ static void what_is_missing_is_started(void **state)
     assert_ptr_equal(out.items[0].wish, &b);
 }
 
-static void what_has_ended_is_not_started_again(void **state)
+static void ended_spawns_are_not_started_again(void **state)
 {
     Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), *spawns[] = {&a};
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
@@ -72,7 +72,7 @@ static void what_has_ended_is_not_started_again(void **state)
     assert_int_equal(out.count, 0);
 }
 
-static void nothing_starts_by_a_wish_of_long_ago(void **state)
+static void nothing_starts_from_an_unconfirmed_wish(void **state)
 {
     Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), *spawns[] = {&a};
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
@@ -81,14 +81,14 @@ static void nothing_starts_by_a_wish_of_long_ago(void **state)
     CLEANUP(actions_release) struct actions out = {0};
 
     (void)state;
-    reconcile(&in, &out); /* kept by the agent before this one; its spawns may run elsewhere by now */
+    reconcile(&in, &out); /* kept from an earlier session: its spawns may run elsewhere by now */
     assert_int_equal(out.count, 0);
     in.confirmed = true;
     reconcile(&in, &out);
     assert_int_equal(out.count, 1);
 }
 
-static void nothing_starts_without_a_lease_or_a_whole_picture(void **state)
+static void nothing_starts_without_a_lease_or_before_the_supervisor_has_synced(void **state)
 {
     Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), *spawns[] = {&a};
     Ddp__V1__GroupWish group = group_wish(7, spawns, 1), *groups[] = {&group};
@@ -103,7 +103,7 @@ static void nothing_starts_without_a_lease_or_a_whole_picture(void **state)
     actions_release(&out);
     in.last_ack = 40000;
     reconcile(&in, &out);
-    in.last_ack = 0; /* this agent has heard nobody yet */
+    in.last_ack = 0; /* no heartbeat was acknowledged yet */
     in.now = 10;
     reconcile(&in, &out);
     in.last_ack = in.now;
@@ -145,7 +145,7 @@ static void a_stopped_spawn_that_never_started_does_not_start(void **state)
     assert_false(reconcile_pending(&group, &a));
 }
 
-static void what_nobody_wishes_is_killed_or_forgotten(void **state)
+static void unwanted_spawns_are_killed_or_forgotten(void **state)
 {
     Ddp__V1__SpawnWish a = spawn_wish(3, 0, 0), *spawns[] = {&a};
     int64_t wanted[] = {4};
@@ -168,7 +168,7 @@ static void what_nobody_wishes_is_killed_or_forgotten(void **state)
     assert_int_equal(out.items[0].mode, STOP_KILL);
     assert_int_equal(out.items[1].kind, ACTION_FORGET);
     assert_int_equal(out.items[1].spawn, 2);
-    assert_int_equal(out.items[2].kind, ACTION_STOP); /* of a job that is not wished at all */
+    assert_int_equal(out.items[2].kind, ACTION_STOP); /* its job is not in the wish */
     assert_int_equal(out.items[2].job, 8);
 }
 
@@ -192,7 +192,8 @@ static void starts_come_before_forgets(void **state)
     CLEANUP(actions_release) struct actions out = run(&wish, &there, 1);
 
     (void)state;
-    assert_int_equal(out.count, 2); /* so that the supervisor does not end in between */
+    assert_int_equal(out.count,
+                     2); /* the start comes first, so that the supervisor does not end in between */
     assert_int_equal(out.items[0].kind, ACTION_START);
     assert_int_equal(out.items[1].kind, ACTION_FORGET);
 }
@@ -200,13 +201,13 @@ static void starts_come_before_forgets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_missing_is_started),
-        cmocka_unit_test(what_has_ended_is_not_started_again),
-        cmocka_unit_test(nothing_starts_by_a_wish_of_long_ago),
-        cmocka_unit_test(nothing_starts_without_a_lease_or_a_whole_picture),
+        cmocka_unit_test(missing_spawns_are_started),
+        cmocka_unit_test(ended_spawns_are_not_started_again),
+        cmocka_unit_test(nothing_starts_from_an_unconfirmed_wish),
+        cmocka_unit_test(nothing_starts_without_a_lease_or_before_the_supervisor_has_synced),
         cmocka_unit_test(stops_are_passed_on),
         cmocka_unit_test(a_stopped_spawn_that_never_started_does_not_start),
-        cmocka_unit_test(what_nobody_wishes_is_killed_or_forgotten),
+        cmocka_unit_test(unwanted_spawns_are_killed_or_forgotten),
         cmocka_unit_test(without_a_wish_nothing_is_touched),
         cmocka_unit_test(starts_come_before_forgets),
     };

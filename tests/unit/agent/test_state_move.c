@@ -10,7 +10,7 @@
 #include "base/paths.h"
 #include "daemon/agent/state_move.h"
 
-/* An agent's state of an older version, in `from`, while one of its supervisors runs. */
+/* The state of an older agent in `from`, while one of its supervisors runs. */
 
 struct setup {
     char *root, *from, *to;
@@ -83,12 +83,12 @@ static void state_moves_and_old_paths_lead_to_it(void **state)
     put(s.from, "run/7/exit.2", "code 1"); /* a supervisor that was started with the old path */
     assert_true(holds(s.to, "run/7/exit.2", "code 1"));
     put(s.to, "wish", "newer");
-    adopt(&s, s.to); /* again: nothing is left to move */
+    adopt(&s, s.to); /* a second time: nothing is left to move */
     assert_true(holds(s.to, "wish", "newer"));
     close_setup(&s);
 }
 
-static void a_new_node_starts_with_nothing(void **state)
+static void a_new_node_has_no_state_to_move(void **state)
 {
     struct setup s;
     CLEANUP(free_text) char *instance = NULL;
@@ -102,7 +102,7 @@ static void a_new_node_starts_with_nothing(void **state)
     close_setup(&s);
 }
 
-static void what_was_begun_is_finished(void **state)
+static void an_interrupted_move_is_finished(void **state)
 {
     struct setup s;
     CLEANUP(free_text) char *run = NULL, *link = NULL;
@@ -113,13 +113,13 @@ static void what_was_begun_is_finished(void **state)
     assert_ok(file_mkdirs(s.to, 0700, &e), &e);
     run = paths_join(s.from, "run");
     link = paths_join(s.to, "run");
-    assert_int_equal(symlink(link, link), 0); /* killed before the exchange */
+    assert_int_equal(symlink(link, link), 0); /* as if the agent was killed before the exchange */
     adopt(&s, s.to);
     assert_true(holds(s.to, "run/7/exit.1", "code 0") && holds(s.from, "run/7/exit.1", "code 0"));
     close_setup(&s);
 }
 
-static void refusals(void **state)
+static void moves_that_are_not_safe_are_refused(void **state)
 {
     struct setup s;
     CLEANUP(free_text) char *lock = NULL, *wish = NULL;
@@ -145,8 +145,8 @@ static void refusals(void **state)
     close_setup(&s);
 }
 
-/* The account that owns the old directory now could give us workers to start as root. */
-static void what_another_user_put_there_goes_back(void **state)
+/* The account that owns the old directory could make this agent start its programs as root. */
+static void files_of_another_user_are_moved_back(void **state)
 {
     static const char *const names[] = {"run", "wish", "instance"};
 
@@ -165,7 +165,7 @@ static void what_another_user_put_there_goes_back(void **state)
         assert_int_equal(lchown(old, 1, 1), 0);
         assert_int_equal(state_move(s.from, s.to, &used, &e), ERR_FAILED_PRECONDITION);
         assert_int_equal(lstat(old, &st), 0);
-        assert_int_equal(st.st_uid, 1); /* where it was, and nothing of it with us */
+        assert_int_equal(st.st_uid, 1); /* it is back in its place, and no part of it is in the new one */
         assert_false(holds(s.to, names[i], "w") || holds(s.to, "instance", "abc\n"));
         assert_int_equal(lchown(old, 0, 0), 0);
         adopt(&s, s.to);
@@ -174,7 +174,7 @@ static void what_another_user_put_there_goes_back(void **state)
     }
 }
 
-static void a_link_is_no_lock(void **state)
+static void a_link_is_not_taken_for_the_lock(void **state)
 {
     CLEANUP(free_text) char *lock = NULL, *target = NULL;
     char *used = NULL;
@@ -195,11 +195,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_moves_and_old_paths_lead_to_it),
-        cmocka_unit_test(a_new_node_starts_with_nothing),
-        cmocka_unit_test(what_was_begun_is_finished),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(what_another_user_put_there_goes_back),
-        cmocka_unit_test(a_link_is_no_lock),
+        cmocka_unit_test(a_new_node_has_no_state_to_move),
+        cmocka_unit_test(an_interrupted_move_is_finished),
+        cmocka_unit_test(moves_that_are_not_safe_are_refused),
+        cmocka_unit_test(files_of_another_user_are_moved_back),
+        cmocka_unit_test(a_link_is_not_taken_for_the_lock),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

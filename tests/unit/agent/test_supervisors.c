@@ -74,7 +74,7 @@ static enum err_code order(struct bench *b, int64_t spawn, struct err *e)
     return supervisors_start(b->supervisors, 7, &o, e);
 }
 
-/* The agent's end finds us; ours is the result. */
+/* Lets the agent connect, and returns the supervisor's end. */
 static int meet(struct bench *b, int64_t now)
 {
     struct err e;
@@ -93,7 +93,7 @@ static size_t known(struct bench *b)
     return count;
 }
 
-static void an_order_to_a_leaving_supervisor_waits_for_the_next(void **state)
+static void an_order_to_an_ending_supervisor_waits_for_the_next_one(void **state)
 {
     struct bench b;
     struct control_message m;
@@ -102,9 +102,9 @@ static void an_order_to_a_leaving_supervisor_waits_for_the_next(void **state)
 
     (void)state;
     bench_open(&b);
-    assert_int_equal(order(&b, 3, &e), ERR_UNAVAILABLE); /* nobody there yet */
+    assert_int_equal(order(&b, 3, &e), ERR_UNAVAILABLE); /* not connected yet */
     fd = meet(&b, 1);
-    close(fd); /* as a supervisor does whose last record was forgotten */
+    close(fd); /* as a supervisor does when its last record was forgotten */
     assert_int_equal(order(&b, 3, &e), ERR_UNAVAILABLE);
     assert_int_equal(known(&b), 0);
     uv_run(&b.loop, UV_RUN_NOWAIT);
@@ -126,7 +126,7 @@ static void an_order_to_a_leaving_supervisor_waits_for_the_next(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_order_to_a_leaving_supervisor_waits_for_the_next),
+        cmocka_unit_test(an_order_to_an_ending_supervisor_waits_for_the_next_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* What scripts in ddp-trainer's place say of their plugin for GPUs. */
+/* Scripts in place of ddp-trainer answer the query for the plugin for GPUs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void write_script(const struct bench *b, const char *script)
         fail_msg("%s", e.msg);
 }
 
-static void it_says_what_it_is_made_of(void **state)
+static void the_plugins_libraries_are_reported(void **state)
 {
     struct bench *b = *state;
     static const char *const cases[][3] = {
@@ -71,7 +71,7 @@ static void it_says_what_it_is_made_of(void **state)
          "2.28.9", "CUDA 13.0, cuDNN 9.19.0"},
         {"echo '{\"why\": \"libcuda.so.1 is missing\"}'", "none", ""},
         {"echo usage >&2; exit 2", "none", ""},
-        {"yes", "none", ""}, /* it never ends, and says too much */
+        {"yes", "none", ""}, /* it never ends, and prints too much */
         {"kill -9 $$", "none", ""},
     };
 
@@ -85,18 +85,18 @@ static void it_says_what_it_is_made_of(void **state)
     }
 }
 
-static void one_that_does_not_start_says_none(void **state)
+static void a_trainer_that_does_not_start_has_no_plugin(void **state)
 {
     struct bench *b = *state;
 
     (void)trainer_plugin_ask(&b->loop, "/nowhere/ddp-trainer", on_answer, b);
-    assert_int_equal(b->answers, 0); /* not before the loop turns */
+    assert_int_equal(b->answers, 0); /* the answer comes from the loop only */
     uv_run(&b->loop, UV_RUN_DEFAULT);
     assert_int_equal(b->answers, 1);
     assert_string_equal(b->nccl, "none");
 }
 
-static void a_question_can_be_taken_back(void **state)
+static void a_query_can_be_cancelled(void **state)
 {
     struct bench *b = *state;
 
@@ -111,9 +111,9 @@ static void a_question_can_be_taken_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_says_what_it_is_made_of),
-        TEST(one_that_does_not_start_says_none),
-        TEST(a_question_can_be_taken_back),
+        TEST(the_plugins_libraries_are_reported),
+        TEST(a_trainer_that_does_not_start_has_no_plugin),
+        TEST(a_query_can_be_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,7 @@ static enum err_code accept(struct wish_store *w, int64_t epoch, int64_t revisio
     return wish_accept(w, &no_cards, &wish, e);
 }
 
-static void is_there_after_a_restart(void **state)
+static void a_wish_survives_a_restart(void **state)
 {
     struct wish_store w;
     struct err e;
@@ -49,7 +49,7 @@ static void is_there_after_a_restart(void **state)
     assert_null(w.wish);
     assert_ok(accept(&w, 2, 5, &e), &e);
     assert_int_equal(stat(w.path, &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0600); /* tokens are in it */
+    assert_int_equal(st.st_mode & 0777, 0600); /* it contains tokens */
     wish_close(&w);
     assert_ok(wish_open(&w, *state, &e), &e);
     assert_int_equal(w.wish->epoch, 2);
@@ -59,7 +59,7 @@ static void is_there_after_a_restart(void **state)
     wish_close(&w);
 }
 
-static void an_older_one_is_refused(void **state)
+static void an_older_wish_is_refused(void **state)
 {
     static const struct {
         int64_t epoch, revision;
@@ -80,7 +80,7 @@ static void an_older_one_is_refused(void **state)
     wish_close(&w);
 }
 
-static void another_clusters_is_refused_until_rejoin(void **state)
+static void a_wish_of_another_cluster_is_refused_until_rejoin(void **state)
 {
     Ddp__V1__Wish other = wish_of(9, 9, NULL, 0);
     struct wish_store w;
@@ -108,7 +108,7 @@ static Ddp__V1__JobCard card_of(int64_t job, int64_t progress, bool ended, const
     return card;
 }
 
-static void cards_are_kept_beside_it(void **state)
+static void cards_are_kept_beside_the_wish(void **state)
 {
     Ddp__V1__JobCard a = card_of(3, 10, false, "three"), b = card_of(4, 20, true, "four");
     Ddp__V1__JobCard *both[] = {&a, &b}, *gone[] = {&b}, *read;
@@ -144,7 +144,7 @@ static void cards_are_kept_beside_it(void **state)
     wish_close(&w);
 }
 
-static void of_ended_jobs_the_newest_are_kept(void **state)
+static void the_newest_cards_of_ended_jobs_are_kept(void **state)
 {
     struct card_store cards;
     struct err e;
@@ -156,7 +156,7 @@ static void of_ended_jobs_the_newest_are_kept(void **state)
         Ddp__V1__JobCard card = card_of(job, 1, job != 2, "x"), *one[] = {&card};
         assert_ok(cards_keep(&cards, one, 1, &e), &e);
     }
-    assert_int_equal(cards.count, 11); /* and the one that goes on */
+    assert_int_equal(cards.count, 11); /* ten of ended jobs and the one that runs */
     assert_null(cards_read(&cards, 1));
     assert_null(cards_read(&cards, 3));
     Ddp__V1__JobCard *live = cards_read(&cards, 2);
@@ -165,7 +165,7 @@ static void of_ended_jobs_the_newest_are_kept(void **state)
     cards_close(&cards);
 }
 
-static void damage_is_an_error(void **state)
+static void a_damaged_wish_is_an_error(void **state)
 {
     CLEANUP(buf_release) struct buf text = {0};
     struct wish_store w;
@@ -182,12 +182,12 @@ static void damage_is_an_error(void **state)
         assert_int_equal(wish_open(&w, *state, &e), ERR_DATA_LOSS);
         assert_non_null(strstr(e.msg, path));
         text.data[at] ^= 4;
-        assert_ok(file_write_atomic(path, text.data, at, 0600, &e), &e); /* cut short */
+        assert_ok(file_write_atomic(path, text.data, at, 0600, &e), &e); /* a file that was cut */
         assert_int_equal(wish_open(&w, *state, &e), ERR_DATA_LOSS);
     }
 }
 
-static void it_knows_who_has_which_gpu(void **state)
+static void a_wish_tells_which_gpus_are_leased(void **state)
 {
     char *uuids[] = {(char *)"GPU-1", (char *)"GPU-2"};
     Ddp__V1__SpawnWish a = spawn_wish(1, 0, 0), b = spawn_wish(2, 1, DDP__V1__STOP_MODE__STOP_KILL);
@@ -202,20 +202,21 @@ static void it_knows_who_has_which_gpu(void **state)
     b.n_gpu_uuids = 2;
     wish.n_groups = 2;
     assert_true(wish_any(&wish));
-    assert_true(wish_leases(&wish, "GPU-2")); /* it may live until it is known dead */
+    assert_true(wish_leases(&wish, "GPU-2")); /* its worker may live until it is known to be dead */
     assert_false(wish_leases(&wish, "GPU-3") || wish_leases(NULL, "GPU-1"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(is_there_after_a_restart, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(an_older_one_is_refused, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(another_clusters_is_refused_until_rejoin, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(cards_are_kept_beside_it, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(of_ended_jobs_the_newest_are_kept, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(damage_is_an_error, make_dir, remove_dir),
-        cmocka_unit_test(it_knows_who_has_which_gpu),
+        cmocka_unit_test_setup_teardown(a_wish_survives_a_restart, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(an_older_wish_is_refused, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_wish_of_another_cluster_is_refused_until_rejoin, make_dir,
+                                        remove_dir),
+        cmocka_unit_test_setup_teardown(cards_are_kept_beside_the_wish, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(the_newest_cards_of_ended_jobs_are_kept, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_damaged_wish_is_an_error, make_dir, remove_dir),
+        cmocka_unit_test(a_wish_tells_which_gpus_are_leased),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,14 +14,14 @@
 #include "daemon/agent/observe/process.h"
 #include "daemon/agent/observe/worker_monitor.h"
 
-/* The watch on a loop of its own, over real children; what it would send is kept. */
+/* The monitor on a loop of its own, with real children; sent messages are recorded. */
 struct desk {
     uv_loop_t loop;
     struct worker_monitor *watch;
     bool full;
     int activities, answers;
     size_t quiet;    /* in the newest Activity */
-    int64_t idle_ms; /* of its first */
+    int64_t idle_ms; /* of the first one in it */
     char state[4];
     int64_t probe; /* of the newest answer */
     size_t workers;
@@ -105,7 +105,7 @@ static bool sleeps(pid_t pid)
     return process_read(pid, &p) && p.state == 'S';
 }
 
-/* Asleep by the time that it is handed out. */
+/* Starts a child; it sleeps when this returns. */
 static pid_t sleeper(void)
 {
     pid_t parent = getpid(), pid = fork();
@@ -145,7 +145,7 @@ static bool answered(const struct desk *d)
     return d->answers > 0;
 }
 
-static void an_idle_worker_is_told_once_and_again_to_a_new_session(void **state)
+static void an_idle_worker_is_reported_once_per_session(void **state)
 {
     struct desk *d = *state;
     pid_t pid = sleeper();
@@ -162,7 +162,7 @@ static void an_idle_worker_is_told_once_and_again_to_a_new_session(void **state)
     end(pid);
 }
 
-static void what_could_not_be_sent_is_sent_later(void **state)
+static void activity_that_could_not_be_sent_is_sent_later(void **state)
 {
     struct desk *d = *state;
     pid_t pid = sleeper();
@@ -174,9 +174,9 @@ static void what_could_not_be_sent_is_sent_later(void **state)
     probe.job = 7;
     probe.generation = 1;
     worker_monitor_set(d->watch, &who, 1);
-    worker_monitor_probe(d->watch, &probe); /* answered into the full stream: whoever asked tires */
+    worker_monitor_probe(d->watch, &probe); /* its answer is lost: the stream is full */
     int64_t end_ms = clock_boot_ms() + 2500;
-    while (clock_boot_ms() < end_ms) /* long enough to be told of, if it could */
+    while (clock_boot_ms() < end_ms) /* long enough for a message that must not come */
         uv_run(&d->loop, UV_RUN_ONCE);
     assert_int_equal(d->activities, 0);
     d->full = false;
@@ -206,7 +206,7 @@ static void a_probe_is_answered_with_the_workers_of_its_generation(void **state)
     assert_true(d->report_age >= 0);
     d->answers = 0;
     probe.probe = 42;
-    probe.generation = 9; /* nobody of it lives here */
+    probe.generation = 9; /* no worker of it lives here */
     worker_monitor_probe(d->watch, &probe);
     turn_until(d, answered);
     assert_int_equal(d->probe, 42);
@@ -229,8 +229,8 @@ int main(void)
 {
 #define DESK(test) cmocka_unit_test_setup_teardown(test, open_desk, close_desk)
     const struct CMUnitTest tests[] = {
-        DESK(an_idle_worker_is_told_once_and_again_to_a_new_session),
-        DESK(what_could_not_be_sent_is_sent_later),
+        DESK(an_idle_worker_is_reported_once_per_session),
+        DESK(activity_that_could_not_be_sent_is_sent_later),
         DESK(a_probe_is_answered_with_the_workers_of_its_generation),
         DESK(without_workers_a_probe_is_answered_at_once),
     };

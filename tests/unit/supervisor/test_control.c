@@ -18,7 +18,7 @@ static char *encode(const struct control_message *m)
     return buf_steal(&text);
 }
 
-/* Out and in again gives the same text. */
+/* Encodes, decodes and encodes again: the texts must be equal. */
 static void check_round_trip(const struct control_message *m, struct control_message *back)
 {
     CLEANUP(free_text) char *text = encode(m);
@@ -30,7 +30,7 @@ static void check_round_trip(const struct control_message *m, struct control_mes
     assert_string_equal(text, again);
 }
 
-static void orders_survive_the_socket(void **state)
+static void orders_are_decoded_as_they_were_encoded(void **state)
 {
     char *argv[] = {(char *)"sh", (char *)"-c", (char *)"echo \"x\"", NULL};
     char *env[] = {(char *)"A=1\n2", (char *)"B=", NULL};
@@ -62,7 +62,7 @@ static void orders_survive_the_socket(void **state)
     control_message_release(&back);
 }
 
-static void facts_and_reports_survive_the_socket(void **state)
+static void facts_and_reports_are_decoded_as_they_were_encoded(void **state)
 {
     struct control_message m = {.op = CONTROL_FACT}, back;
 
@@ -93,7 +93,7 @@ static void facts_and_reports_survive_the_socket(void **state)
     control_message_release(&back);
 }
 
-static void strangers_are_refused(void **state)
+static void messages_of_another_protocol_are_refused(void **state)
 {
     static const char *const texts[] = {"",
                                         "{}",
@@ -132,7 +132,7 @@ static void records_are_listed_in_order(void **state)
     broken = xasprintf("%s/10.json", dir);
     assert_ok(file_write_atomic(broken, "{", 1, 0600, &e), &e);
     assert_ok(record_remove(dir, 11, &e), &e);
-    assert_ok(record_remove(dir, 11, &e), &e); /* missing is fine */
+    assert_ok(record_remove(dir, 11, &e), &e); /* a missing record is fine */
     assert_ok(record_list(dir, &list, &e), &e);
     assert_int_equal(list.count, 3);
     assert_int_equal(list.items[0].code, 9);
@@ -141,11 +141,11 @@ static void records_are_listed_in_order(void **state)
     assert_int_equal(list.items[2].code, 12);
     assert_ok(file_remove_tree(dir, &e), &e);
     record_list_release(&list);
-    assert_ok(record_list(dir, &list, &e), &e); /* no directory, no records */
+    assert_ok(record_list(dir, &list, &e), &e); /* a missing directory has no records */
     assert_int_equal(list.count, 0);
 }
 
-static void a_socket_tells_full_empty_and_gone_apart(void **state)
+static void a_socket_tells_full_from_empty_and_closed(void **state)
 {
     struct control_message m = {.op = CONTROL_SYNCED}, got;
     struct err e;
@@ -175,11 +175,11 @@ static void a_socket_tells_full_empty_and_gone_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(orders_survive_the_socket),
-        cmocka_unit_test(facts_and_reports_survive_the_socket),
-        cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(orders_are_decoded_as_they_were_encoded),
+        cmocka_unit_test(facts_and_reports_are_decoded_as_they_were_encoded),
+        cmocka_unit_test(messages_of_another_protocol_are_refused),
         cmocka_unit_test(records_are_listed_in_order),
-        cmocka_unit_test(a_socket_tells_full_empty_and_gone_apart),
+        cmocka_unit_test(a_socket_tells_full_from_empty_and_closed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

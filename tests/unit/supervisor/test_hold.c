@@ -1,4 +1,4 @@
-/* Locks on GPUs: who shares one, who does not, and where all users of a machine meet. */
+/* Locks on GPUs, shared and exclusive, and the directory that all users of a machine have in common. */
 #include "tests/unit/base/check.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "daemon/supervisor/hold.h"
 
-static void all_users_meet_in_one_place(void **state)
+static void all_users_use_one_lock_directory(void **state)
 {
     char own[] = "/tmp/ddp-hold-XXXXXX", shared[] = "/tmp/ddp-hold-XXXXXX";
     const char *places[] = {"/nowhere", own, shared};
@@ -19,7 +19,8 @@ static void all_users_meet_in_one_place(void **state)
     (void)state;
     assert_non_null(mkdtemp(own));
     assert_non_null(mkdtemp(shared));
-    assert_int_equal(chmod(own, 0755), 0); /* as /run/lock is on many machines: we could, others could not */
+    assert_int_equal(chmod(own, 0755),
+                     0); /* as /run/lock on many machines: this user may write it, others may not */
     assert_int_equal(chmod(shared, 01777), 0);
     int fd = hold_open_dir(places, ARRAY_LEN(places));
     assert_true(fd >= 0);
@@ -32,7 +33,7 @@ static void all_users_meet_in_one_place(void **state)
     rmdir(shared);
 }
 
-/* Of a lock that this test alone has; the file goes with it. */
+/* The name of a lock that only this test uses; the file is removed at the end. */
 static void unlink_locks(const char *uuid)
 {
     static const char *const forms[] = {"/run/lock/ddp-%s.lock",   "/tmp/ddp-%s.lock",
@@ -46,7 +47,7 @@ static void unlink_locks(const char *uuid)
     }
 }
 
-static void who_shares_and_who_does_not_never_meet(void **state)
+static void shared_and_exclusive_holds_exclude_each_other(void **state)
 {
     char uuid[64];
     char *list[] = {uuid, NULL};
@@ -71,7 +72,7 @@ static void who_shares_and_who_does_not_never_meet(void **state)
     unlink_locks(uuid);
 }
 
-static void a_worker_may_have_as_many_as_a_job_may_say(void **state)
+static void a_worker_may_hold_as_many_gpus_as_a_job_file_allows(void **state)
 {
     char *list[65] = {NULL};
     int fds[HOLD_FDS];
@@ -91,9 +92,9 @@ static void a_worker_may_have_as_many_as_a_job_may_say(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_users_meet_in_one_place),
-        cmocka_unit_test(who_shares_and_who_does_not_never_meet),
-        cmocka_unit_test(a_worker_may_have_as_many_as_a_job_may_say),
+        cmocka_unit_test(all_users_use_one_lock_directory),
+        cmocka_unit_test(shared_and_exclusive_holds_exclude_each_other),
+        cmocka_unit_test(a_worker_may_hold_as_many_gpus_as_a_job_file_allows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 
 #include "daemon/supervisor/lease.h"
 
-static void counts_from_the_sending(void **state)
+static void a_lease_counts_from_the_sending(void **state)
 {
     struct lease l = {0};
 
@@ -15,7 +15,7 @@ static void counts_from_the_sending(void **state)
     assert_int_equal(lease_end(&l), 65000);
 }
 
-static void an_older_heartbeat_buys_nothing(void **state)
+static void an_older_heartbeat_does_not_renew(void **state)
 {
     struct lease l = {0};
 
@@ -26,7 +26,7 @@ static void an_older_heartbeat_buys_nothing(void **state)
     assert_int_equal(lease_end(&l), 65000);
 }
 
-static void sigterm_leaves_a_grace_before_the_end(void **state)
+static void sigterm_comes_a_grace_before_the_end(void **state)
 {
     struct lease l = {0};
 
@@ -40,9 +40,9 @@ static void sigterm_leaves_a_grace_before_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_from_the_sending),
-        cmocka_unit_test(an_older_heartbeat_buys_nothing),
-        cmocka_unit_test(sigterm_leaves_a_grace_before_the_end),
+        cmocka_unit_test(a_lease_counts_from_the_sending),
+        cmocka_unit_test(an_older_heartbeat_does_not_renew),
+        cmocka_unit_test(sigterm_comes_a_grace_before_the_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

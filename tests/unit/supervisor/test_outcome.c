@@ -56,7 +56,7 @@ static void the_last_lines_of_stderr_are_kept(void **state)
     assert_string_equal(strrchr(tail, '\n'), "\nline 99");
 }
 
-static void torchruns_error_file_is_understood(void **state)
+static void the_message_of_torchruns_error_file_is_read(void **state)
 {
     says(*state, NULL);
     put(*state, "error.json", "{\"message\": {\"message\": \"ValueError: bad\\nmore\", \"extraInfo\": {}}}");
@@ -69,8 +69,8 @@ static void torchruns_error_file_is_understood(void **state)
     says(*state, NULL);
 }
 
-/* A supervisor may be root's, and reads what a user has put there. */
-static void no_link_is_followed_and_no_fifo_waited_for(void **state)
+/* A supervisor may be root, and reads files that a user has made. */
+static void links_and_fifos_are_not_opened(void **state)
 {
     CLEANUP(free_text) char *link = xasprintf("%s/error.json", (char *)*state);
     CLEANUP(free_text) char *fifo = xasprintf("%s/stderr.log", (char *)*state);
@@ -86,7 +86,7 @@ static void no_link_is_followed_and_no_fifo_waited_for(void **state)
     assert_null(outcome_tail(*state));
 }
 
-static void a_taken_port_is_told_by_the_last_words(void **state)
+static void a_busy_port_is_recognized_in_the_last_lines(void **state)
 {
     struct spawn_order order = {.master_port = 29512};
 
@@ -95,7 +95,7 @@ static void a_taken_port_is_told_by_the_last_words(void **state)
     assert_true(outcome_port_busy(&order, "EADDRINUSE (29512)"));
     assert_false(outcome_port_busy(&order, "bind to 0.0.0.0:29513: Address already in use"));
     assert_false(outcome_port_busy(&order, NULL));
-    order.master_port = 0; /* of another node's */
+    order.master_port = 0; /* another node has rank 0 */
     assert_false(outcome_port_busy(&order, "bind to 0.0.0.0:29512: Address already in use"));
 }
 
@@ -104,9 +104,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
         TEST(the_last_lines_of_stderr_are_kept),
-        TEST(torchruns_error_file_is_understood),
-        TEST(no_link_is_followed_and_no_fifo_waited_for),
-        cmocka_unit_test(a_taken_port_is_told_by_the_last_words),
+        TEST(the_message_of_torchruns_error_file_is_read),
+        TEST(links_and_fifos_are_not_opened),
+        cmocka_unit_test(a_busy_port_is_recognized_in_the_last_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ static void numbers_become_metrics_but_the_step(void **state)
     assert_string_equal(r.metrics[0].name, "loss");
     assert_true(r.metrics[0].value == 2.5);
     assert_string_equal(r.metrics[1].name, "n");
-    assert_true(parse("{\"step\": 1.5}", &r)); /* not an integer: a metric like others */
+    assert_true(parse("{\"step\": 1.5}", &r)); /* not an integer, so a metric */
     assert_false(r.has_step);
     assert_int_equal(r.count, 1);
     assert_true(parse("{}", &r));
@@ -44,7 +44,7 @@ static void a_loss_that_is_nan_is_reported(void **state)
         assert_true(parse(lines[i], &r));
         assert_true(isnan(r.metrics[0].value));
     }
-    assert_string_equal(r.metrics[0].name, "NaN"); /* inside a string it is text */
+    assert_string_equal(r.metrics[0].name, "NaN"); /* inside a string NaN is text */
     assert_string_equal(r.metrics[1].name, "x\"NaN");
 }
 
@@ -102,7 +102,7 @@ static void lines_may_arrive_in_pieces(void **state)
         for (size_t at = 0; at < sizeof(text) - 1; at += piece)
             report_feed(&r, text + at, sizeof(text) - 1 - at < piece ? sizeof(text) - 1 - at : piece, see,
                         &seen);
-        assert_int_equal(seen.count, 3); /* the last has no end of line */
+        assert_int_equal(seen.count, 3); /* the last line is not complete */
         assert_int_equal(seen.last, 3);
         assert_int_equal(r.bad, 1);
         report_reader_release(&r);
