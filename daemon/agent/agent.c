@@ -205,7 +205,7 @@ enum err_code agent_run(const struct settings *settings, struct err *e)
 
     a->settings = settings;
     a->lock_fd = -1;
-    a->changed = true;
+    a->changed = true; /* the first turn settles what the records on disk ask for */
     BUG_ON(uv_loop_init(&a->loop));
     code = agent_parts_open(a, e);
     if (!code) {

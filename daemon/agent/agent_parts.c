@@ -105,7 +105,7 @@ static void check_server_open(struct agent *a)
     a->check_server = check_server_create(&a->loop, &options);
 }
 
-static void logs_open(struct agent *a)
+static void log_modules_open(struct agent *a)
 {
     const struct settings *s = a->settings;
     struct log_readers_options readers = {s->log_dir, s->node, coordinator_link_send_log, node_jobs_log_ended,
@@ -164,7 +164,7 @@ enum err_code agent_parts_open(struct agent *a, struct err *e)
     inventory_read(&a->inventory);
     if (agent_gpus_open(a, e))
         return e->code;
-    logs_open(a);
+    log_modules_open(a);
     a->monitor = worker_monitor_create(&a->loop, &monitor);
     check_server_open(a);
     return supervisors_open(&a->supervisors, &a->loop, &supervisors, &supervisor_events, e);

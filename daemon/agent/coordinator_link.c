@@ -79,10 +79,10 @@ static enum err_code on_welcome(void *user, const Ddp__V1__Welcome *welcome, str
     const Ddp__V1__Wish *wish = a->wish.wish;
 
     if (wish && strcmp(wish->cluster_id, welcome->cluster_id))
-        return err_set(
-            e, ERR_FAILED_PRECONDITION,
-            "this node belongs to cluster %.8s, but the coordinator to %.8s: to move the node, run ddp-agent --rejoin",
-            wish->cluster_id, welcome->cluster_id);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "this node belongs to cluster %.8s, but the coordinator to %.8s: to move the node, "
+                       "run ddp-agent --rejoin",
+                       wish->cluster_id, welcome->cluster_id);
     log_info("joined", "node=%s cluster=%.8s epoch=%" PRId64, a->settings->node, welcome->cluster_id,
              welcome->epoch);
     a->wish_confirmed = false; /* the kept wish may be old; the current one follows */

@@ -1,3 +1,5 @@
+#include "daemon/agent/join.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -15,18 +17,16 @@
 #include "daemon/agent/settings.h"
 #include "proto/rpc_address.h"
 
-/* `ddp-agent join`: the two files an agent needs, and what to do next. */
-
 static const struct program program = {
     .name = "ddp-agent join",
     .usage = "ddp-agent join HOST:PORT --token FILE|- [OPTIONS]",
-    .help = "Writes the token and the config file of this node's agent: the coordinator at HOST:PORT, and what the\n"
-            "options give. Typed on the node, where box1 coordinates:\n"
+    .help = "Writes the token file and the config file of this node's agent, with the coordinator at HOST:PORT and\n"
+            "the values of the options. For example, on a new node, with the coordinator on box1:\n"
             "  ssh box1 ddp-coordinator token --agent | ddp-agent join box1:29600 --token -",
 };
 
 /* --help, --version and unknown options end the program. */
-static enum err_code read_options(struct settings *s, int argc, char **argv, struct err *e)
+static enum err_code join_options_read(struct settings *s, int argc, char **argv, struct err *e)
 {
     CLEANUP(option_arguments_release) struct option_arguments args = {0};
     const struct option_set sets[] = {{settings_join_options, s}, {NULL, NULL}};
@@ -45,7 +45,7 @@ static enum err_code read_options(struct settings *s, int argc, char **argv, str
     return ERR_OK;
 }
 
-static enum err_code read_token(const char *from, struct buf *out, struct err *e)
+static enum err_code join_token_read(const char *from, struct buf *out, struct err *e)
 {
     const bool from_stdin = strcmp(from, "-") == 0;
 
@@ -60,13 +60,13 @@ static enum err_code read_token(const char *from, struct buf *out, struct err *e
 }
 
 /* The agent token has its own file, because ddpctl reads `token` and cannot use the agent token. */
-static bool is_of_agents(const char *token)
+static bool token_is_agents(const char *token)
 {
     return strncmp(token, "ddpa_", 5) == 0;
 }
 
-/* Root must say whom jobs run as: the line is there, to be filled in. */
-static void print_config(const struct settings *o, const char *token_file, struct buf *out)
+/* An agent of root must be told the account that jobs run under: the config has a line to be filled in. */
+static void config_print(const struct settings *o, const char *token_file, struct buf *out)
 {
     buf_printf(out, "# Written by ddp-agent join. Flags win over it. All keys: share/ddp/agent.yaml.\n");
     buf_printf(out, "coordinator: \"%s\"\ntoken: \"%s\"\n", o->coordinator, token_file);
@@ -80,10 +80,10 @@ static void print_config(const struct settings *o, const char *token_file, struc
         buf_printf(out, "run_as: %s\n", o->run_as);
     else if (geteuid() == 0)
         buf_puts(out,
-                 "# whom jobs run as; an agent that runs as root does not start without it\n#user: nobody\n");
+                 "# the account that jobs run under; root's agent does not start without it\n#user: nobody\n");
 }
 
-enum err_code settings_join(int argc, char **argv, struct err *e)
+enum err_code agent_join(int argc, char **argv, struct err *e)
 {
     CLEANUP(settings_release) struct settings o = {0};
     CLEANUP(buf_release) struct buf token = {0};
@@ -93,22 +93,23 @@ enum err_code settings_join(int argc, char **argv, struct err *e)
     CLEANUP(free_text) char *token_file = NULL;
     struct rpc_address at;
 
-    if (read_options(&o, argc, argv, e) || rpc_address_parse(o.coordinator, &at, e) ||
-        read_token(o.token_file, &token, e))
+    if (join_options_read(&o, argc, argv, e) || rpc_address_parse(o.coordinator, &at, e) ||
+        join_token_read(o.token_file, &token, e))
         return e->code;
+    /* a config file that was named may be replaced without a word; the usual one may be somebody's work */
     config = o.config_file ? xstrdup(o.config_file) : paths_config("agent.yaml");
     dir = xstrdup(config);
-    token_file = paths_join(dirname(dir), is_of_agents(token.data) ? "agent.token" : "token");
+    token_file = paths_join(dirname(dir), token_is_agents(token.data) ? "agent.token" : "token");
     if (file_exists(config) && !o.config_file)
-        fprintf(stderr, "ddp-agent: %s is replaced\n", config);
+        fprintf(stderr, "ddp-agent: replacing %s\n", config);
     buf_putc(&token, '\n');
-    print_config(&o, token_file, &text);
+    config_print(&o, token_file, &text);
     if (file_mkdirs(dir, 0755, e) || file_write_atomic(token_file, token.data, token.len, 0600, e) ||
         file_write_atomic(config, text.data, text.len, 0644, e))
         return e->code;
     fprintf(stderr, "wrote %s and %s\n", config, token_file);
     if (geteuid() == 0 && !o.user && !o.run_as)
-        fprintf(stderr, "say in %s whom jobs run as (user:), then:\n", config);
+        fprintf(stderr, "name the account that jobs run under (user:) in %s, then run:\n", config);
     puts(geteuid() == 0 ? "systemctl enable --now ddp-agent" : "ddp-agent &");
     return ERR_OK;
 }

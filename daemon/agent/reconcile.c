@@ -94,7 +94,7 @@ static void known_reconcile(const struct reconcile_input *in, const struct spawn
     actions_add(out, action);
 }
 
-void reconcile(const struct reconcile_input *in, struct actions *out)
+void reconcile_wish(const struct reconcile_input *in, struct actions *out)
 {
     if (!in->wish)
         return;

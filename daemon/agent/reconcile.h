@@ -41,7 +41,7 @@ struct actions {
     size_t count, cap;
 };
 
-void reconcile(const struct reconcile_input *in, struct actions *out); /* appends; starts first */
+void reconcile_wish(const struct reconcile_input *in, struct actions *out); /* appends; starts first */
 void actions_release(struct actions *a);
 
 /* The wish wants this spawn to run. While nothing is known of it, it is reported as starting: if it were

@@ -16,6 +16,7 @@ static Ddp__V1__Report *report_message_make(int64_t job, const struct spawn_repo
     Ddp__V1__Metric **list = (Ddp__V1__Metric **)(metrics + from->count);
     char *names = (char *)(list + from->count);
 
+    /* a metric that is not a number is NaN here and in the message */
     ddp__v1__report__init(r);
     r->job = job;
     r->spawn = from->spawn;

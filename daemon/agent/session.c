@@ -103,7 +103,7 @@ static void on_session_timer(uv_timer_t *timer)
     session_timer_set(s, s->heartbeat_ms);
 }
 
-static void hello_send(struct session *s)
+static void session_send_hello(struct session *s)
 {
     Ddp__V1__AgentUp up;
     Ddp__V1__Hello hello;
@@ -264,7 +264,7 @@ static void session_dial(struct session *s)
 {
     s->stream =
         rpc_session_start(s->client, &ddp__v1__agent__descriptor, "Session", SEND_QUEUE, &stream_events, s);
-    hello_send(s);
+    session_send_hello(s);
     session_timer_set(s, s->heartbeat_ms * SILENCE_BEATS); /* for the welcome */
 }
 
@@ -298,6 +298,7 @@ enum err_code session_open(struct session **out, struct uv_loop_s *loop, const s
         free(s);
         return e->code;
     }
+    /* on the heap: it closes after the session was freed */
     s->timer = xcalloc(1, sizeof(*s->timer));
     BUG_ON(uv_timer_init(loop, s->timer));
     s->timer->data = s;

@@ -220,14 +220,14 @@ static const struct program program = {
             "runs on several hosts.",
 };
 
-static void set(char **field, const char *value)
+static void text_replace(char **field, const char *value)
 {
     free(*field);
     *field = xstrdup(value);
 }
 
 /* A file that --config names must exist; the usual one may be missing. */
-static enum err_code read_config(struct settings *s, const char *named, struct err *e)
+static enum err_code config_file_read(struct settings *s, const char *named, struct err *e)
 {
     CLEANUP(free_text) char *path = named ? xstrdup(named) : paths_config("agent.yaml");
     struct conf_field *some, *all;
@@ -245,13 +245,13 @@ static enum err_code read_config(struct settings *s, const char *named, struct e
     free(all);
     conf_close(doc);
     if (s->coordinator)
-        set(&s->coordinator_from, path);
+        text_replace(&s->coordinator_from, path);
     return code;
 }
 
 /* Flags win over the file, so the command line is read twice: first to check it and to find --config, then,
  * behind the file, into *s. */
-static enum err_code read_all(struct settings *s, int argc, char **argv, struct err *e)
+static enum err_code arguments_read(struct settings *s, int argc, char **argv, struct err *e)
 {
     CLEANUP(settings_release) struct settings given = {0};
     CLEANUP(option_arguments_release) struct option_arguments args = {0}, again = {0};
@@ -265,10 +265,10 @@ static enum err_code read_all(struct settings *s, int argc, char **argv, struct 
     }
     if (code >= 0)
         exit(code);
-    if (read_config(s, given.config_file, e) || option_parse(last, argc, argv, NULL, &again, e))
+    if (config_file_read(s, given.config_file, e) || option_parse(last, argc, argv, NULL, &again, e))
         return e->code;
     if (given.coordinator)
-        set(&s->coordinator_from, "--coordinator");
+        text_replace(&s->coordinator_from, "--coordinator");
     if (args.tail && *args.tail)
         s->command = strv_dup(args.tail);
     return ERR_OK;
@@ -283,14 +283,14 @@ static void find_coordinator(struct settings *s)
     if (s->coordinator && s->coordinator_from && !strcmp(s->coordinator_from, "--coordinator"))
         return;
     if (env && *env) {
-        set(&s->coordinator, env);
-        set(&s->coordinator_from, "DDP_COORDINATOR");
+        text_replace(&s->coordinator, env);
+        text_replace(&s->coordinator_from, "DDP_COORDINATOR");
     } else if (!s->coordinator && !access(local, R_OK | W_OK)) {
         s->coordinator = xasprintf("unix:%s", local);
-        set(&s->coordinator_from, "the local socket");
+        text_replace(&s->coordinator_from, "the local socket");
     } else if (!s->coordinator) {
-        set(&s->coordinator, "localhost:29600");
-        set(&s->coordinator_from, "the default");
+        text_replace(&s->coordinator, "localhost:29600");
+        text_replace(&s->coordinator_from, "the default");
     }
 }
 
@@ -321,11 +321,11 @@ static void fill_defaults(struct settings *s)
     if (!s->node) {
         (void)gethostname(host, sizeof(host));
         host[strcspn(host, ".")] = '\0';
-        set(&s->node, host);
+        text_replace(&s->node, host);
     }
 }
 
-static enum err_code read_token(const char *path, char **out, struct err *e)
+static enum err_code token_file_read(const char *path, char **out, struct err *e)
 {
     CLEANUP(buf_release) struct buf text = {0};
 
@@ -340,7 +340,7 @@ static enum err_code read_token(const char *path, char **out, struct err *e)
 }
 
 /* A file that was named must be there; the usual places are only looked at. */
-static enum err_code find_token(struct settings *s, struct err *e)
+static enum err_code token_find(struct settings *s, struct err *e)
 {
     CLEANUP(free_text) char *state = paths_state();
     CLEANUP(free_text) char *agents = paths_config("agent.token");
@@ -348,12 +348,12 @@ static enum err_code find_token(struct settings *s, struct err *e)
     CLEANUP(free_text) char *beside = paths_join(state, "token");
 
     if (s->token_file)
-        return read_token(s->token_file, &s->token, e);
+        return token_file_read(s->token_file, &s->token, e);
     if (!access(agents, R_OK))
-        return read_token(agents, &s->token, e);
+        return token_file_read(agents, &s->token, e);
     if (!access(own, R_OK))
-        return read_token(own, &s->token, e);
-    return access(beside, R_OK) ? ERR_OK : read_token(beside, &s->token, e);
+        return token_file_read(own, &s->token, e);
+    return access(beside, R_OK) ? ERR_OK : token_file_read(beside, &s->token, e);
 }
 
 enum err_code settings_check_run_as(const char *run_as, const char *user, struct err *e)
@@ -367,7 +367,7 @@ enum err_code settings_check_run_as(const char *run_as, const char *user, struct
     return ERR_OK;
 }
 
-static enum err_code check(struct settings *s, struct err *e)
+static enum err_code settings_check(struct settings *s, struct err *e)
 {
     struct rpc_address at;
 
@@ -398,17 +398,17 @@ enum err_code settings_read(struct settings *out, int argc, char **argv, struct 
                              .log_keep_ms = LOG_KEEP_MS,
                              .log_limit = LOG_LIMIT,
                              .log_total = LOG_TOTAL};
-    if (read_all(out, argc, argv, e))
+    if (arguments_read(out, argc, argv, e))
         return e->code;
     fill_defaults(out);
-    if (check(out, e))
+    if (settings_check(out, e))
         return e->code;
     if (out->lifeline >= 0)
         out->log_total = out->log_keep_ms =
             0; /* of one job of somebody's, in a directory of theirs: nothing there is old to us */
     if (out->insecure || !strncmp(out->coordinator, "unix:", 5))
         return ERR_OK;
-    return find_token(out, e);
+    return token_find(out, e);
 }
 
 void settings_release(struct settings *s)

@@ -49,7 +49,4 @@ void settings_release(struct settings *s);
 /* run_as may be NULL or "submitter", and then user must be NULL. */
 MUST_CHECK enum err_code settings_check_run_as(const char *run_as, const char *user, struct err *e);
 
-/* `ddp-agent join HOST:PORT --token FILE|-`: writes the token and the config file, says what is next. */
-MUST_CHECK enum err_code settings_join(int argc, char **argv, struct err *e);
-
 #endif

@@ -196,7 +196,7 @@ static void on_supervisor_readable(uv_poll_t *poll, int status, int events)
             break;
         case ERR_UNAVAILABLE:
             return;
-        case ERR_INVALID_ARGUMENT:
+        case ERR_INVALID_ARGUMENT: /* of another version; the next message may be good */
             log_warn("control_message_refused", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
             break;
         default:
@@ -398,6 +398,7 @@ void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn
                                   .started_ms = clock_wall_ms(),
                                   .ended_ms = clock_wall_ms()};
     spawn_fact_set_text(&s->fact.message, xstrdup(why));
+    /* no supervisor will name it; its record makes it survive a restart of the agent */
     s->heard = true;
     if (file_mkdirs(supervisor->dir, 0700, &e) || record_write(supervisor->dir, &s->fact, &e))
         log_warn("record_not_written", "job=%" PRId64 " spawn=%" PRId64 " why=%s", job, order->spawn,

@@ -55,10 +55,10 @@ enum err_code wish_accept(struct wish_store *w, struct card_store *cards, const 
     void *copy = NULL;
 
     if (old && strcmp(old->cluster_id, wish->cluster_id))
-        return err_set(
-            e, ERR_FAILED_PRECONDITION,
-            "this node belongs to cluster %.8s, but the wish to %.8s: to move the node, run ddp-agent --rejoin",
-            old->cluster_id, wish->cluster_id);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "this node belongs to cluster %.8s, but the wish to %.8s: to move the node, "
+                       "run ddp-agent --rejoin",
+                       old->cluster_id, wish->cluster_id);
     if (old && (wish->epoch < old->epoch || (wish->epoch == old->epoch && wish->revision < old->revision)))
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "wish %" PRId64 ".%" PRId64 " is older than the kept one, %" PRId64 ".%" PRId64,

@@ -126,7 +126,7 @@ static bool account_is_missing(struct agent *a, const struct action *act, struct
     return true;
 }
 
-static void spawn_start(struct agent *a, const struct action *act)
+static void action_start(struct agent *a, const struct action *act)
 {
     struct spawn_order order = {0};
     struct err e = {0};
@@ -151,7 +151,7 @@ static void action_apply(struct agent *a, const struct action *action)
 {
     switch (action->kind) {
     case ACTION_START:
-        spawn_start(a, action);
+        action_start(a, action);
         break;
     case ACTION_STOP:
         supervisors_stop(a->supervisors, action);
@@ -177,7 +177,7 @@ void wish_apply(struct agent *a, int64_t now)
     in.known = known;
     if (a->leaving) /* --rejoin: nothing is wanted, so all is stopped and forgotten */
         in.wish = &nothing;
-    reconcile(&in, &actions);
+    reconcile_wish(&in, &actions);
     free(known);
     for (size_t i = 0; i < actions.count; i++)
         action_apply(a, &actions.items[i]);

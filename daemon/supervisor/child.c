@@ -32,7 +32,7 @@ struct plan {
     int in, out, err, report, token, failure; /* -1: none */
 };
 
-static void plan_release(struct plan *p)
+static void child_plan_release(struct plan *p)
 {
     strv_free(p->env);
     close_fd(&p->in);
@@ -52,7 +52,7 @@ static _Noreturn void child_fail(const struct plan *p, enum stage stage)
     _exit(127);
 }
 
-static bool user_become(const struct passwd *user)
+static bool child_become_user(const struct passwd *user)
 {
     return !initgroups(user->pw_name, user->pw_gid) && !setgid(user->pw_gid) && !setuid(user->pw_uid);
 }
@@ -86,7 +86,7 @@ static _Noreturn void child_main(struct plan *p)
 
     setsid();
     signals_reset();
-    if (p->user && !user_become(p->user))
+    if (p->user && !child_become_user(p->user))
         child_fail(p, STAGE_USER);
     /* after setuid, which clears the setting. If the parent died before, no signal comes: its pid has changed
      */
@@ -129,7 +129,7 @@ static enum err_code descriptor_lift(int *fd, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code logs_open(struct plan *p, struct err *e)
+static enum err_code child_logs_open(struct plan *p, struct err *e)
 {
     uid_t user = p->user ? p->user->pw_uid : geteuid();
     gid_t group = p->user ? p->user->pw_gid : getegid();
@@ -199,10 +199,10 @@ static void environment_make(struct plan *p)
     p->env = strv_append(p->env, text);
 }
 
-enum err_code child_start(const struct spawn_order *order, const char *cgroup, rlim_t files,
-                          struct child *out, struct err *e)
+enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rlim_t files, struct child *out,
+                         struct err *e)
 {
-    CLEANUP(plan_release)
+    CLEANUP(child_plan_release)
     struct plan p = {.order = order,
                      .files = files,
                      .parent = getpid(),
@@ -217,7 +217,7 @@ enum err_code child_start(const struct spawn_order *order, const char *cgroup, r
     pid_t pid;
 
     /* what can fail with a clear message is done before the fork */
-    if (user_find(&p, e) || logs_open(&p, e) || token_open(&p, e))
+    if (user_find(&p, e) || child_logs_open(&p, e) || token_open(&p, e))
         return e->code;
     if (pipe_make(&report, &p.report, false, e) || pipe_make(&exec_fd, &p.failure, false, e))
         return e->code;

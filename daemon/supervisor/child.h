@@ -17,8 +17,8 @@ struct child {
 /* Makes the log files and forks, into the cgroup unless it is NULL. The child leads a session of its own,
  * dies with the caller, and has default signal handling, stdin from /dev/null, only its own descriptors, and
  * `files` as its soft limit of open files (0: the caller's). */
-MUST_CHECK enum err_code child_start(const struct spawn_order *order, const char *cgroup, rlim_t files,
-                                     struct child *out, struct err *e);
+MUST_CHECK enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rlim_t files,
+                                    struct child *out, struct err *e);
 
 /* The step of the start that failed in the child, and why. */
 struct child_failure {

@@ -76,12 +76,13 @@ static void spawn_fail_start(struct spawn *s, const struct spawn_site *site, con
     spawn_finish(s, site);
 }
 
-static enum err_code spawn_start(struct spawn *s, const struct spawn_site *site, struct err *e)
+static enum err_code spawn_try_start(struct spawn *s, const struct spawn_site *site, struct err *e)
 {
     CLEANUP(free_text) char *name = xasprintf("ddp-%.8s-%s", s->order.owner, s->order.id);
     struct child child;
     char *cgroup;
 
+    /* a busy port is no trouble of the node: another port will do, on the same node */
     if (s->order.master_port && hold_port(s->order.master_port, &s->port_fd, e))
         return e->code;
     if (hold_gpus(s->order.gpu_uuids, s->order.gpu_slots, s->gpu_fds, e) || cgroup_make(name, &cgroup, e)) {
@@ -89,12 +90,13 @@ static enum err_code spawn_start(struct spawn *s, const struct spawn_site *site,
         return e->code;
     }
     spawn_fact_set_text(&s->fact.cgroup, cgroup);
+    /* before the fork: if this supervisor dies, the next one finds the worker by the record */
     if (record_write(site->dir, &s->fact, e)) {
         s->fact.node_trouble = true;
         return e->code;
     }
     s->oom_before = kernel_oom_kills();
-    if (child_start(&s->order, s->fact.cgroup, site->files, &child, e))
+    if (child_fork(&s->order, s->fact.cgroup, site->files, &child, e))
         return err_wrap(e, "%s", site->node);
     s->pid = s->session = child.pid;
     s->fact.pid = child.pid;
@@ -120,7 +122,7 @@ struct spawn *spawn_begin(struct spawn_order *order, const struct spawn_site *si
                                   .id = xstrdup(s->order.id),
                                   .owner = xstrdup(s->order.owner)};
     s->dirty = true;
-    if (spawn_start(s, site, &e))
+    if (spawn_try_start(s, site, &e))
         spawn_fail_start(s, site, &e);
     return s;
 }

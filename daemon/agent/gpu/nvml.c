@@ -188,6 +188,7 @@ enum err_code nvml_open(struct nvml **out, struct err *e)
         free(n);
         return e->code;
     }
+    /* optional: GPUs are offered even if the driver does not tell its version */
     if (n->call.driver && n->call.driver(n->driver, sizeof(n->driver)))
         n->driver[0] = '\0';
     for (unsigned i = 0; i < count && n->count < DEVICES_MOST; i++)

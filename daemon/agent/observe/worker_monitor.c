@@ -66,6 +66,7 @@ static void activity_send(struct worker_monitor *w)
         news = worker_activity_tell(&k->activity, k->who.stall_timeout_ms, now, wall, &items[i]) || news;
         items[i].job = k->who.job;
         items[i].spawn = k->who.spawn;
+        /* the message names only quiet workers: absence means that a worker gets on */
         if (items[i].idle_ms >= 0 || items[i].silent_ms >= 0)
             list[activity.n_spawns++] = &items[i];
     }

@@ -250,7 +250,7 @@ static void dials_run(struct dial *dials, size_t count, const uint8_t *key)
             set[i] = (struct pollfd){.fd = dials[i].fd, .events = dials[i].connected ? POLLIN : POLLOUT};
             open += dials[i].fd >= 0;
         }
-        if (!open)
+        if (!open) /* every dial has succeeded or failed */
             break;
         if (poll(set, count, (int)left) <= 0)
             continue;

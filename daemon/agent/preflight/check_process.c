@@ -23,7 +23,7 @@
 #define HOLD_MOST_MS 60000
 #define RESOLVE_MS 5000 /* the whole answer is due after ten seconds */
 
-static enum err_code user_become(const char *name, struct err *e)
+static enum err_code check_become_user(const char *name, struct err *e)
 {
     const struct passwd *user;
 
@@ -116,7 +116,7 @@ int check_process_main(int argc, char **argv)
         return 2;
     }
     ports = (struct check_ports){atoi(argv[2]), atoi(argv[3])};
-    if (user_become(argv[1], &e) || ask_read(&ask, &e)) {
+    if (check_become_user(argv[1], &e) || ask_read(&ask, &e)) {
         fprintf(stderr, "ddp-agent check: %s\n", e.msg);
         return 1;
     }

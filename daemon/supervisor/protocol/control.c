@@ -70,6 +70,7 @@ void control_encode(const struct control_message *m, struct buf *out)
         spawn_order_encode(&o, &m->order);
         break;
     case CONTROL_STOP:
+        /* the members that are left out have a default, which an older reader knows as well */
         jout_int(&o, "mode", m->mode);
         jout_int(&o, "grace_ms", m->grace_ms);
         if (m->signal)
@@ -111,6 +112,7 @@ static enum err_code body_get(struct control_message *m, json_t *obj, struct err
     case CONTROL_SYNCED:
         break;
     }
+    /* the short messages share their members */
     m->job = json_get_int(obj, "job", 0);
     m->spawn = json_get_int(obj, "spawn", 0);
     m->node = xstrdup(json_get_text(obj, "node", NULL));

@@ -129,8 +129,8 @@ static void a_read_returns_at_most_its_limit(void **state)
     assert_true(d->over);
 }
 
-/* The rest of the limit may be shorter than the line that stands for a hole, and any job can make a hole: then no
- * byte of the agent's own memory may be sent. */
+/* The rest of the limit may be shorter than the line that stands for a hole, and any job can make a hole:
+ * then no byte of the agent's own memory may be sent. */
 static void a_hole_does_not_exceed_the_limit(void **state)
 {
     struct desk *d = *state;

@@ -31,7 +31,7 @@ static struct actions run(const Ddp__V1__Wish *wish, const struct spawn_fact *co
                                  .last_ack = 40000};
     struct actions out = {0};
 
-    reconcile(&in, &out);
+    reconcile_wish(&in, &out);
     return out;
 }
 
@@ -81,10 +81,10 @@ static void nothing_starts_from_an_unconfirmed_wish(void **state)
     CLEANUP(actions_release) struct actions out = {0};
 
     (void)state;
-    reconcile(&in, &out); /* kept from an earlier session: its spawns may run elsewhere by now */
+    reconcile_wish(&in, &out); /* kept from an earlier session: its spawns may run elsewhere by now */
     assert_int_equal(out.count, 0);
     in.confirmed = true;
-    reconcile(&in, &out);
+    reconcile_wish(&in, &out);
     assert_int_equal(out.count, 1);
 }
 
@@ -98,17 +98,17 @@ static void nothing_starts_without_a_lease_or_before_the_supervisor_has_synced(v
     CLEANUP(actions_release) struct actions out = {0};
 
     (void)state;
-    reconcile(&in, &out);
+    reconcile_wish(&in, &out);
     assert_int_equal(out.count, 1); /* the last moment of the lease */
     actions_release(&out);
     in.last_ack = 40000;
-    reconcile(&in, &out);
+    reconcile_wish(&in, &out);
     in.last_ack = 0; /* no heartbeat was acknowledged yet */
     in.now = 10;
-    reconcile(&in, &out);
+    reconcile_wish(&in, &out);
     in.last_ack = in.now;
     in.settled = none_settled;
-    reconcile(&in, &out);
+    reconcile_wish(&in, &out);
     assert_int_equal(out.count, 0);
 }
 
