@@ -13,10 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
-
-#define PAGE 4096
 
 enum err_code coll_stopped(struct err *e)
 {
@@ -133,16 +130,21 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     return ERR_OK;
 }
 
-static void free_array(struct coll_group *g, struct coll_array *a)
+static void detach_array(struct coll_group *g, struct coll_array *a)
 {
-    if (!g->late.code)
-        away_free(g, a);
-    if (g->shm)
-        pass_unmap(g, a);
-    else if (a->maps) {
-        munmap(a->maps[g->layout.local], a->bytes);
-        free(a->maps);
-    }
+    bool shared = g->shm && !a->memory->device;
+
+    pass_unmap(g, a);
+    free(a->maps);
+    device_array_close(&a->staging);
+    /* After an abort a peer of this node may be in the middle of a sum still, and write to what it mapped. */
+    if (shared && atomic_load(&g->stop.set))
+        a->memory->stale = true;
+    if (!a->owned)
+        return;
+    if (!g->late.code || !a->memory->device) /* else the device may be at work on it for ever */
+        device_array_close(a->memory);
+    free(a->memory);
 }
 
 void coll_close(struct coll_group *g)
@@ -154,7 +156,7 @@ void coll_close(struct coll_group *g)
     if (coll_end(g, &e))
         log_error("group_end", "why=%s", LOG_Q(e.msg));
     for (size_t i = 0; i < g->array_count; i++)
-        free_array(g, &g->arrays[i]);
+        detach_array(g, &g->arrays[i]);
     free(g->arrays);
     ring_close(g);
     shm_close(g);
@@ -175,42 +177,35 @@ static enum err_code begin(struct coll_group *g, struct err *e)
     return atomic_load(&g->stop.set) ? coll_stopped(e) : ERR_OK;
 }
 
-static enum err_code alloc_private(struct coll_group *g, struct coll_array *a, struct err *e)
-{
-    void *at = mmap(NULL, a->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (at == MAP_FAILED)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu bytes: %s", a->bytes, strerror(errno));
-    madvise(at, a->bytes, MADV_HUGEPAGE);
-    a->maps = xcalloc((size_t)g->layout.locals, sizeof(*a->maps));
-    a->maps[g->layout.local] = at;
-    return ERR_OK;
-}
-
-/* A rank that gets no memory still takes part, so that the others hear of it. */
-static enum err_code alloc_shared(struct coll_group *g, struct coll_array *a, struct err *e)
-{
-    CLEANUP(close_fd) int fd = -1;
-    struct err mine = {0};
-    enum err_code rc;
-
-    if (pass_memory(&fd, "ddp-array", a->bytes, &mine))
-        fd = -1;
-    rc = pass_share(g, a, fd, e);
-    if (rc == ERR_RESOURCE_EXHAUSTED && fd < 0)
-        *e = mine;
-    return rc;
-}
-
 /* Where the array is a device's, the host's is for staging: nothing is staged in a world of one, or where the
- * device sums by itself. */
-static enum err_code alloc_array(struct coll_group *g, struct coll_array *a, struct err *e)
+ * device sums by itself. A rank that has no memory (`failed`) still takes part, so that the others hear of it.
+ */
+static enum err_code map_array(struct coll_group *g, struct coll_array *a, const struct err *failed,
+                               struct err *e)
 {
-    bool host = !g->device || (g->layout.world_size > 1 && !atomic_load(&g->comm));
+    bool sums_here = !g->device || (g->layout.world_size > 1 && !atomic_load(&g->comm));
+    struct device_array *host = g->device ? &a->staging : a->memory;
+    struct err mine = *failed;
 
-    if (host && (g->shm ? alloc_shared(g, a, e) : alloc_private(g, a, e)))
+    if (sums_here && g->device && !mine.code)
+        (void)!device_array_open(host, NULL, a->count, &mine);
+    if (sums_here && !mine.code)
+        (void)!device_array_place(host, g->shm != NULL, &mine);
+    if (sums_here && g->shm && pass_share(g, a, mine.code ? NULL : host, e)) {
+        if (e->code == ERR_RESOURCE_EXHAUSTED && mine.code)
+            *e = mine;
         return e->code;
-    return g->device ? away_alloc(g, a, e) : ERR_OK;
+    }
+    if (mine.code) {
+        *e = mine;
+        return e->code;
+    }
+    if (sums_here && !g->shm) {
+        a->maps = xcalloc((size_t)g->layout.locals, sizeof(*a->maps));
+        a->maps[g->layout.local] = host->data;
+    }
+    a->on_device = g->device ? a->memory->data : NULL;
+    return ERR_OK;
 }
 
 static enum err_code agree(struct coll_group *g, enum err_code rc, struct err *e)
@@ -235,24 +230,44 @@ static enum err_code agree(struct coll_group *g, enum err_code rc, struct err *e
     return rc;
 }
 
+static enum err_code attach_array(struct coll_group *g, struct device_array *memory, bool owned,
+                                  const struct err *failed, struct err *e)
+{
+    struct coll_array a = {
+        .memory = memory, .owned = owned, .count = memory->count, .bytes = memory->bytes};
+    enum err_code rc = agree(g, map_array(g, &a, failed, e), e);
+
+    if (rc) {
+        detach_array(g, &a);
+        return rc;
+    }
+    g->arrays = array_grow(g->arrays, g->array_count, &g->array_cap, sizeof(a));
+    g->arrays[g->array_count++] = a;
+    return ERR_OK;
+}
+
+enum err_code coll_attach(struct coll_group *g, struct device_array *memory, struct err *e)
+{
+    struct err none = {0};
+
+    BUG_ON(memory->device != g->device);
+    return begin(g, e) ? e->code : attach_array(g, memory, false, &none, e);
+}
+
 enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e)
 {
-    struct coll_array a = {.count = count};
-    enum err_code rc;
+    struct device_array *memory;
+    struct err failed = {0};
 
     if (count > SIZE_MAX / 8)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu floats do not fit any memory", count);
     if (begin(g, e))
         return e->code;
-    a.bytes = (count * sizeof(float) + PAGE) / PAGE * PAGE;
-    rc = agree(g, alloc_array(g, &a, e), e);
-    if (rc) {
-        free_array(g, &a);
-        return rc;
-    }
-    g->arrays = array_grow(g->arrays, g->array_count, &g->array_cap, sizeof(a));
-    g->arrays[g->array_count++] = a;
-    *out = a.away ? a.away : a.maps[g->layout.local];
+    memory = xcalloc(1, sizeof(*memory));
+    (void)!device_array_open(memory, g->device, count, &failed); /* the others are told in attach_array */
+    if (attach_array(g, memory, true, &failed, e))
+        return e->code;
+    *out = memory->data;
     return ERR_OK;
 }
 
@@ -261,7 +276,7 @@ static const struct coll_array *find_array(const struct coll_group *g, const flo
 {
     for (size_t i = 0; i < g->array_count; i++) {
         const struct coll_array *a = &g->arrays[i];
-        const float *base = a->away ? a->away : a->maps[g->layout.local];
+        const float *base = a->memory->data;
 
         if (data >= base && data <= base + a->count && count <= a->count - (size_t)(data - base)) {
             *at = (size_t)(data - base);
@@ -291,7 +306,7 @@ enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct
         return e->code;
     if (c)
         return g->device->comm->allreduce(c, data, count, e) ? fail(g, e) : ERR_OK;
-    return a->away ? away_allreduce(g, a, at, count, e) : g->ops->allreduce(g, a, at, count, e);
+    return a->on_device ? staged_allreduce(g, a, at, count, e) : g->ops->allreduce(g, a, at, count, e);
 }
 
 enum err_code coll_join(struct coll_group *g, struct err *e)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "trainer/device/array.h"
 #include "trainer/device/device.h"
 
 /* Collectives over one process group: a vtable with three kinds behind it (shared memory on one node, a TCP
@@ -73,12 +74,15 @@ void coll_close(struct coll_group *g); /* also after an abort; NULL is fine */
  * a thread that cannot know uses coll_listener_abort. */
 void coll_abort(struct coll_group *g, int64_t generation);
 
-/* Float arrays that collectives can work on without a copy: on shared memory, a memfd that the node's ranks
- * map; of a device with its own memory, that. Made collectively: same size and order on every rank. Zeroed,
- * 64-byte aligned. Freed with the group. Tensors' memory: its failure is RESOURCE_EXHAUSTED. */
+/* From here on collectives work on the array without a copy: on shared memory the ranks of a node map each
+ * other's. Collective: same sizes and order on every rank. The array stays its owner's, which closes it after
+ * the group; its data may move here, and only here. RESOURCE_EXHAUSTED on all of a node's ranks when one has
+ * not enough memory. After an abort it is attached to the next group as it is. */
+MUST_CHECK enum err_code coll_attach(struct coll_group *g, struct device_array *array, struct err *e);
+/* The same with a new array of the group's own, which ends with it. Zeroed. */
 MUST_CHECK enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e);
 
-/* In place, data inside an array of coll_alloc. Sum over ranks. A device may only have been told to: what it
+/* In place, data inside an attached array. Sum over ranks. A device may only have been told to: what it
  * is told next comes after it. */
 MUST_CHECK enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e);
 /* The same, but a device's next work is beside it, until coll_join. */

@@ -62,11 +62,14 @@ struct coll_stop {
 };
 enum err_code coll_stopped(struct err *e); /* sets ABORTED */
 
-/* An array of coll_alloc as this process sees it. */
+/* An array of coll_attach or coll_alloc as this process sees it. */
 struct coll_array {
-    float **maps;        /* by local rank; [local] is mine; NULL where nothing is staged */
-    float *away;         /* in the device's memory: what the caller has; NULL: it has maps[local] */
-    size_t count, bytes; /* floats; mapped bytes */
+    struct device_array *memory; /* what the caller works on: borrowed, or the group's own */
+    bool owned;
+    struct device_array staging; /* host memory that sums of a device's array go through; else all zero */
+    float **maps;                /* by local rank; [local] is mine; NULL where nothing is summed here */
+    float *on_device;            /* the caller's floats where they are a device's; else NULL */
+    size_t count, bytes;         /* floats; mapped bytes */
 };
 
 struct shm;
@@ -128,11 +131,9 @@ MUST_CHECK enum err_code comm_form(struct coll_group *g, const struct coll_confi
                                    struct err *e);
 void comm_abort(struct coll_group *g); /* any thread */
 
-/* away.c: arrays of g->device */
-MUST_CHECK enum err_code away_alloc(struct coll_group *g, struct coll_array *a, struct err *e);
-void away_free(struct coll_group *g, struct coll_array *a);
-MUST_CHECK enum err_code away_allreduce(struct coll_group *g, const struct coll_array *a, size_t at,
-                                        size_t count, struct err *e);
+/* staged.c: sums of an array in the device's memory, by way of host memory */
+MUST_CHECK enum err_code staged_allreduce(struct coll_group *g, const struct coll_array *a, size_t at,
+                                          size_t count, struct err *e);
 
 /* Part i of n of [at, at + count): cut at cache lines, so that no two ranks write one. */
 void coll_slice(size_t at, size_t count, int n, int i, size_t *lo, size_t *hi);

@@ -104,21 +104,6 @@ enum err_code pass_receive(struct coll_group *g, int sock, struct pass *message,
     }
 }
 
-enum err_code pass_memory(int *fd, const char *name, size_t bytes, struct err *e)
-{
-    int rc, f = memfd_create(name, MFD_CLOEXEC);
-
-    if (f < 0)
-        return err_sys(e, errno, "memfd");
-    rc = posix_fallocate(f, 0, (off_t)bytes);
-    if (rc) {
-        close(f);
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu bytes of shared memory: %s", bytes, strerror(rc));
-    }
-    *fd = f;
-    return ERR_OK;
-}
-
 static enum err_code map_one(struct coll_array *a, int local, int fd, struct err *e)
 {
     void *at = mmap(NULL, a->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
@@ -134,6 +119,8 @@ static enum err_code map_one(struct coll_array *a, int local, int fd, struct err
  * descriptors still go all the way round, so that no one waits. */
 struct sharing {
     struct coll_array *array;
+    const struct device_array *mine;
+    int local; /* my place */
     bool failed;
 };
 
@@ -144,6 +131,8 @@ static void take(struct sharing *s, int local, const struct pass *message, int f
 
     if (message->failed || owned < 0 || message->bytes != s->array->bytes)
         s->failed = true;
+    else if (local == s->local)
+        s->array->maps[local] = s->mine->data; /* the owner's own mapping */
     else if (map_one(s->array, local, owned, &e))
         s->failed = true;
 }
@@ -226,25 +215,24 @@ static enum err_code agree(struct coll_group *g, size_t bytes, bool failed, stru
                : ERR_OK;
 }
 
-enum err_code pass_share(struct coll_group *g, struct coll_array *a, int fd, struct err *e)
+enum err_code pass_share(struct coll_group *g, struct coll_array *a, const struct device_array *mine,
+                         struct err *e)
 {
-    struct pass mine = {.bytes = a->bytes, .failed = fd < 0};
-    struct sharing s = {.array = a};
-    enum err_code rc;
-    int count;
+    int fd = mine ? mine->fd : -1, count;
+    struct pass message = {.bytes = a->bytes, .failed = fd < 0};
+    struct sharing s = {.array = a, .mine = mine, .local = g->layout.local};
     const int *links = shm_links(g, &count);
+    enum err_code rc;
 
     a->maps = xcalloc((size_t)g->layout.locals, sizeof(*a->maps));
-    rc = g->layout.local ? share_other(g, &s, &mine, fd, links[0], e)
-                         : share_first(g, &s, &mine, fd, links, e);
+    rc = g->layout.local ? share_other(g, &s, &message, fd, links[0], e)
+                         : share_first(g, &s, &message, fd, links, e);
     return rc ? rc : agree(g, a->bytes, s.failed, e);
 }
 
 void pass_unmap(const struct coll_group *g, struct coll_array *a)
 {
     for (int i = 0; a->maps && i < g->layout.locals; i++)
-        if (a->maps[i])
+        if (a->maps[i] && i != g->layout.local)
             munmap(a->maps[i], a->bytes);
-    free(a->maps);
-    a->maps = NULL;
 }

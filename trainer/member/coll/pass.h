@@ -16,13 +16,10 @@ MUST_CHECK enum err_code pass_send(struct coll_group *g, int sock, const struct 
 MUST_CHECK enum err_code pass_receive(struct coll_group *g, int sock, struct pass *message, int *fd,
                                       struct err *e);
 
-/* A memfd with all of its pages there: so that memory that is not to be had is an error here and no SIGBUS
- * later. */
-MUST_CHECK enum err_code pass_memory(int *fd, const char *name, size_t bytes, struct err *e);
-
-/* Each rank of the node brings an array (fd -1: it has none, why is its own business) and maps everyone's.
- * Collective. RESOURCE_EXHAUSTED on all of them when one has none. */
-MUST_CHECK enum err_code pass_share(struct coll_group *g, struct coll_array *a, int fd, struct err *e);
+/* Each rank of the node brings an array in shared memory (NULL: it has none, why is its own business) and
+ * maps the others'. Collective. RESOURCE_EXHAUSTED on all of them when one has none. */
+MUST_CHECK enum err_code pass_share(struct coll_group *g, struct coll_array *a,
+                                    const struct device_array *mine, struct err *e);
 void pass_unmap(const struct coll_group *g, struct coll_array *a);
 
 #endif

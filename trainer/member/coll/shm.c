@@ -244,7 +244,7 @@ static enum err_code give_control(struct coll_group *g, struct err *e)
     CLEANUP(close_fd) int fd = -1;
     struct pass message = {.bytes = g->shm->size};
 
-    if (pass_memory(&fd, "ddp-control", g->shm->size, e) || map_control(g, fd, e))
+    if (device_shared_pages(&fd, "ddp-control", g->shm->size, e) || map_control(g, fd, e))
         return e->code;
     for (int i = 0; i < g->shm->link_count; i++)
         if (pass_send(g, g->shm->links[i], &message, fd, e))
