@@ -83,11 +83,11 @@ static int exit_code(struct trainer *t, const struct err *e)
     return trainer_stop_signal ? 128 + trainer_stop_signal : EXIT_PEER_LOST;
 }
 
-static int run(const struct trainer_config *config, struct report *report)
+static int run(const struct trainer_config *config, struct link *link)
 {
     struct trainer t;
     struct err e = {0};
-    if (trainer_open(&t, config, report, &e) == ERR_OK && trainer_restore(&t, &e) == ERR_OK &&
+    if (trainer_open(&t, config, link, &e) == ERR_OK && trainer_restore(&t, &e) == ERR_OK &&
         trainer_run(&t, &e) == ERR_OK)
         e.code = ERR_OK;
     int code = exit_code(&t, &e);
@@ -136,7 +136,7 @@ static int tell_plugin(void)
 int main(int argc, char **argv)
 {
     struct trainer_config config;
-    struct report *report = NULL;
+    struct link *link = NULL;
     struct err e = {0};
     CLEANUP(trainer_options_release) struct trainer_options options;
     const int ended = trainer_options_read(&options, argc, argv);
@@ -155,14 +155,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
         return EXIT_NODE_TROUBLE;
     }
-    if (config_read(&config, &options, &e) || report_open(&report, config.standalone, &e)) {
+    if (config_read(&config, &options, &e) || link_open(&link, config.standalone, &e)) {
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
-    } else if (report_find_coordinator(report, &e)) {
+    } else if (link_find_coordinator(link, &e)) {
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
-        report_close(report);
+        link_close(link);
         code = EXIT_NO_ADDRESS;
     } else {
-        code = run(&config, report);
+        code = run(&config, link);
     }
     config_release(&config);
     return code;

@@ -63,14 +63,14 @@ const char *progress_bits_name(const struct trainer *t)
 
 #define METRICS_MAX 32
 struct line {
-    struct report_metric metrics[METRICS_MAX];
+    struct link_metric metrics[METRICS_MAX];
     size_t count;
 };
 
 static void add(struct line *l, const char *name, double value)
 {
     BUG_ON(l->count == METRICS_MAX);
-    l->metrics[l->count++] = (struct report_metric){name, value};
+    l->metrics[l->count++] = (struct link_metric){name, value};
 }
 
 static void add_place(const struct trainer *t, struct line *l)
@@ -144,7 +144,7 @@ void progress_report(struct trainer *t, bool evaluated)
     }
     if (evaluated)
         add_validation(t, &l);
-    report_line(t->report, t->step, l.metrics, l.count);
+    link_progress(t->link, t->step, l.metrics, l.count);
     t->told_sizes = true;
     t->interval = (struct interval){.since_ns = clock_mono_ns(), .wait_ns = stats.wait_ns};
 }

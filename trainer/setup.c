@@ -107,14 +107,14 @@ static enum err_code open_compute(struct trainer *t, struct err *e)
 /* What of the cluster's own a snapshot is: its job, or 0 where the numbers are another cluster's. */
 static int64_t job_of(const struct trainer *t, const struct snapshot_found *f)
 {
-    return strcmp(f->cluster, report_place(t->report)->cluster) ? 0 : f->job;
+    return strcmp(f->cluster, link_place(t->link)->cluster) ? 0 : f->job;
 }
 
 /* One rank a node offers what lies in snapshot.dir: all of the node see the same. The coordinator chooses,
  * but nobody can vouch for another cluster's that is not committed, and a worker on its own has no restarts
  * to go on from. */
 static enum err_code find_offers(const struct trainer *t, struct snapshot_list *found,
-                                 struct report_offer **offers, size_t *count, struct err *unreadable,
+                                 struct link_offer **offers, size_t *count, struct err *unreadable,
                                  struct err *e)
 {
     *offers = NULL;
@@ -122,7 +122,7 @@ static enum err_code find_offers(const struct trainer *t, struct snapshot_list *
     if (!t->snapshot_dir || t->config->local_rank != 0)
         return ERR_OK;
     if (snapshot_scan(t->snapshot_dir, found, e)) {
-        if (!report_has_coordinator(t->report))
+        if (!link_has_coordinator(t->link))
             return err_wrap(e, "snapshot.dir");
         /* The coordinator knows whether the job has anything there to go on from. */
         log_warn("snapshot_dir_unreadable", "why=%s", LOG_Q(e->msg));
@@ -138,7 +138,7 @@ static enum err_code find_offers(const struct trainer *t, struct snapshot_list *
         if (!f->committed && (t->config->standalone || !job_of(t, f)))
             continue;
         (*offers)[(*count)++] =
-            (struct report_offer){job_of(t, f), f->generation, f->step, f->digest, f->path, f->committed};
+            (struct link_offer){job_of(t, f), f->generation, f->step, f->digest, f->path, f->committed};
     }
     return ERR_OK;
 }
@@ -153,7 +153,7 @@ static enum err_code check_directory_is_ours(const struct trainer *t, const stru
         return ERR_OK;
     for (size_t i = 0; i < found->count; i++) {
         const struct snapshot_found *f = &found->items[i];
-        if (f->committed && (t->config->standalone || job_of(t, f) != report_place(t->report)->job))
+        if (f->committed && (t->config->standalone || job_of(t, f) != link_place(t->link)->job))
             return err_set(
                 e, ERR_FAILED_PRECONDITION,
                 "%s holds snapshots of another run (step %lld), say --set train.resume=continue or "
@@ -163,7 +163,7 @@ static enum err_code check_directory_is_ours(const struct trainer *t, const stru
     return ERR_OK;
 }
 
-static void free_offers(struct report_offer **offers)
+static void free_offers(struct link_offer **offers)
 {
     free(*offers);
 }
@@ -183,14 +183,14 @@ static bool wants_id(const struct trainer *t)
 static enum err_code join(struct trainer *t, struct err *e)
 {
     CLEANUP(snapshot_list_release) struct snapshot_list found = {0};
-    CLEANUP(free_offers) struct report_offer *offers = NULL;
+    CLEANUP(free_offers) struct link_offer *offers = NULL;
     struct err unreadable = {0};
     uint8_t address[512];
     size_t count = 0;
     if (find_offers(t, &found, &offers, &count, &unreadable, e) ||
-        coll_listen(&t->listener, report_place(t->report)->address, report_place(t->report)->directory, e))
+        coll_listen(&t->listener, link_place(t->link)->address, link_place(t->link)->directory, e))
         return e->code;
-    struct report_join request = {
+    struct link_join request = {
         .address = address,
         .address_size = coll_listener_address(t->listener, address, sizeof(address)),
         .offers = offers,
@@ -199,7 +199,7 @@ static enum err_code join(struct trainer *t, struct err *e)
         .make_bootstrap = wants_id(t) ? make_id : NULL,
         .bootstrap_arg = t,
     };
-    if (report_join(t->report, &request, &t->group_info, e))
+    if (link_join(t->link, link_first_member(t->link), &request, &t->group_info, e))
         return e->code;
     if (t->group_info.world_size != t->world_size || t->group_info.rank != t->rank)
         return err_set(e, ERR_ABORTED, "joined as rank %d of %d, started as %d of %d", t->group_info.rank,
@@ -221,13 +221,13 @@ static void stale(void *arg, int64_t current_generation)
 
 static enum err_code form_group(struct trainer *t, struct err *e)
 {
-    const struct report_group *g = &t->group_info;
+    const struct link_group *g = &t->group_info;
     struct coll_peer *peers = xcalloc((size_t)g->world_size, sizeof(*peers));
     for (int r = 0; r < g->world_size; r++)
         peers[r] = (struct coll_peer){r, g->peers[r].node_rank, g->peers[r].local_rank, g->peers[r].address,
                                       g->peers[r].address_size};
     struct coll_config config = {
-        .job = report_place(t->report)->job,
+        .job = link_place(t->link)->job,
         .generation = g->generation,
         .rank = t->rank,
         .world_size = t->world_size,
@@ -240,8 +240,8 @@ static enum err_code form_group(struct trainer *t, struct err *e)
         .timeout_ms = 60000,
     };
     memcpy(config.key, g->key, sizeof(config.key));
-    report_heed_signal(t->report, &trainer_stop_signal);
-    enum err_code code = report_watch_start(t->report, stale, t, e);
+    link_heed_signal(t->link, &trainer_stop_signal);
+    enum err_code code = link_watch(t->link, stale, t, e);
     if (!code)
         code = coll_open(&t->group, t->listener, &config, e);
     free(peers);
@@ -275,7 +275,7 @@ static enum err_code open_arrays(struct trainer *t, struct err *e)
 static enum err_code choose_writer(struct trainer *t, bool *writer, struct err *e)
 {
     CLEANUP(free_text)
-    char *mark = xasprintf("%s/.shared-j%lld-g%lld", t->snapshot_dir, (long long)report_place(t->report)->job,
+    char *mark = xasprintf("%s/.shared-j%lld-g%lld", t->snapshot_dir, (long long)link_place(t->link)->job,
                            (long long)t->group_info.generation);
     *writer = t->rank == 0;
     if (t->rank == 0 && (file_mkdirs(t->snapshot_dir, 0755, e) || file_write_atomic(mark, "", 0, 0644, e)))
@@ -295,24 +295,24 @@ static enum err_code commit(void *arg, const struct snapshot_place *place, const
                             struct err *e)
 {
     struct trainer *t = arg;
-    struct report_snapshot s = {
+    struct link_snapshot s = {
         .step = place->step, .bytes = files->bytes, .digest = files->digest, .path = files->path};
-    return report_commit_snapshot(t->report, &s, e);
+    return link_commit_snapshot(t->link, &s, e);
 }
 
 static void tell_failure(void *arg, const struct snapshot_place *place, const struct err *why)
 {
     const struct trainer *t = arg;
-    report_snapshot_failure(t->report, place->step, why);
+    link_snapshot_failure(t->link, place->step, why);
 }
 
 /* The user had the job begin again: what it had before stays, out of the way of what comes now. */
 static enum err_code set_aside(const struct trainer *t, struct err *e)
 {
-    struct snapshot_place own = {.job = report_place(t->report)->job};
+    struct snapshot_place own = {.job = link_place(t->link)->job};
     if (!t->group_info.scratch_generation)
         return ERR_OK;
-    snprintf(own.cluster, sizeof(own.cluster), "%s", report_place(t->report)->cluster);
+    snprintf(own.cluster, sizeof(own.cluster), "%s", link_place(t->link)->cluster);
     return snapshot_set_aside(t->snapshot_dir, &own, t->group_info.scratch_generation, e);
 }
 
@@ -376,12 +376,12 @@ static enum err_code sum_peaks(struct trainer *t, struct err *e)
     return code;
 }
 
-enum err_code trainer_open(struct trainer *t, const struct trainer_config *config, struct report *report,
+enum err_code trainer_open(struct trainer *t, const struct trainer_config *config, struct link *link,
                            struct err *e)
 {
-    *t = (struct trainer){.config = config, .spec = &config->job.train, .report = report};
-    t->rank = report_place(report)->rank;
-    t->world_size = report_place(report)->world_size;
+    *t = (struct trainer){.config = config, .spec = &config->job.train, .link = link};
+    t->rank = link_first_member(link)->rank;
+    t->world_size = link_first_member(link)->world_size;
     t->loss = t->lr = t->grad_norm = t->val_loss = t->val_acc = t->best_loss = NAN;
     t->last_snapshot_step = t->digest_step = t->agreed_step = t->val_step = -1;
     if (absolute_dir(t, e) || open_compute(t, e))
@@ -401,9 +401,9 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
 bool trainer_close(struct trainer *t)
 {
     struct err e = {0};
-    report_cancel(t->report);
+    link_cancel(t->link);
     saver_close(t->saver);   /* its commits go by the report */
-    report_close(t->report); /* its Watch thread may abort the group */
+    link_close(t->link); /* its Watch thread may abort the group */
     if (t->group && coll_end(t->group, &e)) {
         log_error("device_stuck", "rank=%d why=%s", t->rank, LOG_Q(e.msg));
         return false;
@@ -411,7 +411,7 @@ bool trainer_close(struct trainer *t)
     sync_close(t->sync);
     coll_close(t->group);
     coll_listener_free(t->listener);
-    report_group_release(&t->group_info);
+    link_group_release(&t->group_info);
     free(t->scratch);
     free(t->snapshot_dir);
     buf_release(&t->config_json);

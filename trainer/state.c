@@ -256,7 +256,7 @@ static enum err_code stage(struct trainer *t, struct err *e)
     if (t->device->ops->wait(t->device, e))
         return e->code;
     struct snapshot_place place = {
-        .job = report_place(t->report)->job,
+        .job = link_place(t->link)->job,
         .generation = t->group_info.generation,
         .step = t->step,
         .epoch = t->cursor.epoch,
@@ -275,7 +275,7 @@ static enum err_code stage(struct trainer *t, struct err *e)
         .data_bytes = t->train->mark.bytes,
         .data_digest = t->train->mark.digest,
     };
-    snprintf(place.cluster, sizeof(place.cluster), "%s", report_place(t->report)->cluster);
+    snprintf(place.cluster, sizeof(place.cluster), "%s", link_place(t->link)->cluster);
     saver_submit(t->saver, &place);
     return ERR_OK;
 }
@@ -300,7 +300,7 @@ enum err_code trainer_snapshot(struct trainer *t, bool last, struct err *e)
     t->last_snapshot_ms = clock_boot_ms();
     if (!last || !t->saver)
         return ERR_OK;
-    if (saver_wait(t->saver, e) && !(e->code == ERR_CANCELLED && report_given_up(t->report)))
+    if (saver_wait(t->saver, e) && !(e->code == ERR_CANCELLED && link_given_up(t->link)))
         return err_wrap(e, "the last snapshot");
     progress_saved(t);
     return ERR_OK;

@@ -256,7 +256,7 @@ static void begin_step(struct trainer *t, struct step *s)
         trainer_take_shard(t, j);
         s->local += sampler_local_samples(&t->sampler, &t->cursor);
     }
-    s->tail[TAIL_STOP] = report_stop_asked(t->report);
+    s->tail[TAIL_STOP] = link_stop_asked(t->link);
     s->tail[TAIL_SIGNAL] = (float)trainer_stop_signal;
     s->tail[TAIL_SNAPSHOT] = time_vote(t, &t->spec->snapshot.every, t->last_snapshot_ms);
     s->tail[TAIL_EVAL] = time_vote(t, &t->spec->eval.every, t->last_eval_ms);

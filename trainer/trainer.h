@@ -61,7 +61,7 @@ struct staged {
 struct trainer {
     const struct trainer_config *config;
     const struct train_spec *spec;
-    struct report *report;
+    struct link *link;
     int rank, world_size;
 
     struct device *device;
@@ -71,7 +71,7 @@ struct trainer {
     struct optim *optim;
 
     struct coll_listener *listener;
-    struct report_group group_info;
+    struct link_group group_info;
     struct coll_group *group;
     float *params, *grads; /* model->count floats and the tail */
     int shards;            /* this rank's: 1, or its part of spec->shards where the world must not show */
@@ -121,7 +121,7 @@ struct trainer {
 /* setup.c: everything up to and including the group and the arrays; parameters are zero still. Takes the
  * report over, also on an error; trainer_close is due in any case. */
 MUST_CHECK enum err_code trainer_open(struct trainer *t, const struct trainer_config *config,
-                                      struct report *report, struct err *e);
+                                      struct link *link, struct err *e);
 /* False: the device's collectives did not end, the process must, by _exit: what is left belongs to them. */
 MUST_CHECK bool trainer_close(struct trainer *t);
 

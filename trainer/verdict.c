@@ -26,7 +26,7 @@ void trainer_await_verdict(struct trainer *t, int timeout_ms)
         return;
     int fd = eventfd(0, EFD_CLOEXEC);
     atomic_store(&wake_fd, fd);
-    while (fd >= 0 && !report_stale(t->report) && !report_stop_asked(t->report) && !trainer_stop_signal) {
+    while (fd >= 0 && !link_over(t->link) && !link_stop_asked(t->link) && !trainer_stop_signal) {
         int64_t left = end - clock_mono_ns() / 1000000;
         struct pollfd p = {.fd = fd, .events = POLLIN};
         if (left <= 0 || (poll(&p, 1, (int)left) < 0 && errno != EINTR))

@@ -13,32 +13,32 @@
 
 #define ADDRESS_MOST 1024
 
-static void link_free(struct report_link *link)
+static void channel_free(struct link_channel *channel)
 {
-    rpc_channel_close(link->channel);
-    free(link->target);
-    free(link);
+    rpc_channel_close(channel->rpc);
+    free(channel->target);
+    free(channel);
 }
 
-static enum err_code link_to(const struct report *r, const char *target, struct report_link **out,
+static enum err_code channel_to(const struct link *r, const char *target, struct link_channel **out,
                              struct err *e)
 {
-    struct rpc_tls_files tls = {report_env("DDP_TLS_CA"), report_env("DDP_TLS_CERT"),
-                                report_env("DDP_TLS_KEY")};
+    struct rpc_tls_files tls = {link_env("DDP_TLS_CA"), link_env("DDP_TLS_CERT"),
+                                link_env("DDP_TLS_KEY")};
     struct rpc_channel_options options = {.token = r->token, .tls = tls.ca ? &tls : NULL};
-    struct rpc_channel *channel;
+    struct rpc_channel *rpc;
 
-    if (rpc_channel_open(&channel, target, &options, e))
+    if (rpc_channel_open(&rpc, target, &options, e))
         return e->code;
     *out = xcalloc(1, sizeof(**out));
-    **out = (struct report_link){.channel = channel, .target = xstrdup(target), .users = 1};
+    **out = (struct link_channel){.rpc = rpc, .target = xstrdup(target), .users = 1};
     return ERR_OK;
 }
 
 /* What the agent says; NULL: nothing. */
 static char *read_address(void)
 {
-    const char *path = report_env("DDP_COORDINATOR_FILE");
+    const char *path = link_env("DDP_COORDINATOR_FILE");
     CLEANUP(buf_release) struct buf text = {0};
     struct err e;
 
@@ -48,77 +48,77 @@ static char *read_address(void)
     return text.data[0] ? xstrdup(text.data) : NULL;
 }
 
-enum err_code report_link_open(struct report *r, struct err *e)
+enum err_code link_channel_open(struct link *r, struct err *e)
 {
     CLEANUP(free_text) char *now = read_address();
 
-    if ((!now || link_to(r, now, &r->link, e)) && link_to(r, report_env("DDP_COORDINATOR"), &r->link, e))
+    if ((!now || channel_to(r, now, &r->channel, e)) && channel_to(r, link_env("DDP_COORDINATOR"), &r->channel, e))
         return e->code;
     r->has_coordinator = true;
     return ERR_OK;
 }
 
-struct report_link *report_link_take(struct report *r)
+struct link_channel *link_channel_take(struct link *r)
 {
     pthread_mutex_lock(&r->lock);
-    struct report_link *link = r->link;
-    link->users++;
+    struct link_channel *channel = r->channel;
+    channel->users++;
     pthread_mutex_unlock(&r->lock);
-    return link;
+    return channel;
 }
 
-void report_link_put(struct report *r, struct report_link *link)
+void link_channel_put(struct link *r, struct link_channel *channel)
 {
     bool last;
 
-    if (!link)
+    if (!channel)
         return;
     pthread_mutex_lock(&r->lock);
-    last = --link->users == 0;
+    last = --channel->users == 0;
     pthread_mutex_unlock(&r->lock);
     if (last)
-        link_free(link);
+        channel_free(channel);
 }
 
-bool report_link_left(struct report *r, const struct report_link *link)
+bool link_channel_left(struct link *r, const struct link_channel *channel)
 {
     pthread_mutex_lock(&r->lock);
-    bool left = r->link != link && !atomic_load(&r->cancelled);
+    bool left = r->channel != channel && !atomic_load(&r->cancelled);
     pthread_mutex_unlock(&r->lock);
     return left;
 }
 
 /* Under the lock. NULL: it stays with what it has. */
-static struct report_link *follow_to(struct report *r, const char *target)
+static struct link_channel *follow_to(struct link *r, const char *target)
 {
-    struct report_link *next, *former = r->link;
+    struct link_channel *next, *former = r->channel;
     struct err e;
 
     if (atomic_load(&r->cancelled) || !strcmp(target, former->target) ||
         (r->refused && !strcmp(target, r->refused)))
         return NULL;
-    if (link_to(r, target, &next, &e)) {
+    if (channel_to(r, target, &next, &e)) {
         log_warn("coordinator_address_refused", "address=%s why=%s", LOG_Q(target), LOG_Q(e.msg));
         free(r->refused);
         r->refused = xstrdup(target);
         return NULL;
     }
-    log_info("coordinator_moved", "job=%lld rank=%d from=%s to=%s", (long long)r->place.job, r->place.rank,
+    log_info("coordinator_moved", "job=%lld rank=%d from=%s to=%s", (long long)r->place.job, r->rank,
              LOG_Q(former->target), LOG_Q(target));
-    r->link = next;
-    rpc_channel_cancel(former->channel);
+    r->channel = next;
+    rpc_channel_cancel(former->rpc);
     return former;
 }
 
-bool report_link_follow(struct report *r)
+bool link_channel_follow(struct link *r)
 {
     CLEANUP(free_text) char *target = read_address();
 
     if (!target)
         return false;
     pthread_mutex_lock(&r->lock);
-    struct report_link *former = follow_to(r, target);
+    struct link_channel *former = follow_to(r, target);
     pthread_mutex_unlock(&r->lock);
-    report_link_put(r, former);
+    link_channel_put(r, former);
     return former != NULL;
 }

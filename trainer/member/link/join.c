@@ -20,29 +20,29 @@
 #define BOOTSTRAP_MOST 4096
 #define BOOTSTRAP_PLAIN 128
 
-static enum err_code call(struct report *r, const char *method, const void *request, void **reply,
+static enum err_code call(struct link *r, const char *method, const void *request, void **reply,
                           int64_t timeout_ms, struct err *e)
 {
-    struct report_link *link = report_link_take(r);
-    enum err_code rc = rpc_channel_call(link->channel, &ddp__v1__rendezvous__descriptor, method, request,
+    struct link_channel *channel = link_channel_take(r);
+    enum err_code rc = rpc_channel_call(channel->rpc, &ddp__v1__rendezvous__descriptor, method, request,
                                         reply, timeout_ms, RPC_IDEMPOTENT | RPC_WAIT_FOR_READY, e);
 
-    if (rc == ERR_CANCELLED && report_link_left(r, link))
-        rc = err_set(e, ERR_UNAVAILABLE, "the coordinator has moved from %s", link->target);
-    report_link_put(r, link);
+    if (rc == ERR_CANCELLED && link_channel_left(r, channel))
+        rc = err_set(e, ERR_UNAVAILABLE, "the coordinator has moved from %s", channel->target);
+    link_channel_put(r, channel);
     return rc;
 }
 
 /* Whether to try again after this error; says so once. */
-static bool again(struct report *r, const char *what, const struct err *e, int *tries)
+static bool again(struct link *r, const char *what, const struct err *e, int *tries)
 {
-    if (!report_may_retry(e->code) || atomic_load(&r->cancelled))
+    if (!link_may_retry(e->code) || atomic_load(&r->cancelled))
         return false;
     if (*tries == 0)
         log_warn("coordinator_away", "rpc=%s why=%s", what, LOG_Q(e->msg));
-    if (report_link_follow(r))
+    if (link_channel_follow(r))
         *tries = 0;
-    report_pause(r, tries);
+    link_pause(r, tries);
     return !atomic_load(&r->cancelled);
 }
 
@@ -54,19 +54,20 @@ struct request {
     char **texts;
 };
 
-static void request_init(struct request *q, const struct report *r, const struct report_join *join)
+static void request_init(struct request *q, const struct link *r, const struct link_member *as,
+                         const struct link_join *join)
 {
     ddp__v1__join_request__init(&q->join);
     q->join.job = r->place.job;
-    q->join.generation = r->place.generation;
-    q->join.rank = r->place.rank;
+    q->join.generation = as->generation;
+    q->join.rank = as->rank;
     q->join.spawn = r->place.spawn;
     q->join.address.data = (uint8_t *)(uintptr_t)join->address;
     q->join.address.len = join->address_size;
     q->offers = xcalloc(join->offer_count, sizeof(*q->offers));
     q->list = xcalloc(join->offer_count, sizeof(Ddp__V1__StateOffer *));
     for (size_t i = 0; i < join->offer_count; i++) {
-        const struct report_offer *o = &join->offers[i];
+        const struct link_offer *o = &join->offers[i];
 
         ddp__v1__state_offer__init(&q->offers[i]);
         q->offers[i].job = o->job;
@@ -100,7 +101,7 @@ struct bootstrap {
     size_t size; /* 0: not made yet */
 };
 
-static enum err_code make_bootstrap(struct bootstrap *b, const struct report_join *join, struct err *e)
+static enum err_code make_bootstrap(struct bootstrap *b, const struct link_join *join, struct err *e)
 {
     if (b->size)
         return ERR_OK;
@@ -115,14 +116,15 @@ static enum err_code make_bootstrap(struct bootstrap *b, const struct report_joi
     return ERR_OK;
 }
 
-static enum err_code put_bootstrap(struct report *r, const struct bootstrap *b, struct err *e)
+static enum err_code put_bootstrap(struct link *r, const struct link_member *as, const struct bootstrap *b,
+                                   struct err *e)
 {
     Ddp__V1__PutBootstrapRequest put = DDP__V1__PUT_BOOTSTRAP_REQUEST__INIT;
     void *reply = NULL;
 
     put.job = r->place.job;
-    put.generation = r->place.generation;
-    put.rank = r->place.rank;
+    put.generation = as->generation;
+    put.rank = as->rank;
     put.bootstrap.data = (uint8_t *)(uintptr_t)b->data;
     put.bootstrap.len = b->size;
     if (call(r, "PutBootstrap", &put, &reply, CALL_MS, e))
@@ -133,13 +135,13 @@ static enum err_code put_bootstrap(struct report *r, const struct bootstrap *b, 
 
 /* ---- the answer */
 
-static void read_peers(struct report_group *g, const Ddp__V1__JoinReply *reply)
+static void read_peers(struct link_group *g, const Ddp__V1__JoinReply *reply)
 {
     g->peers = xcalloc(reply->n_peers, sizeof(*g->peers));
     for (size_t i = 0; i < reply->n_peers; i++) {
         const Ddp__V1__Peer *p = reply->peers[i];
 
-        g->peers[i] = (struct report_peer){
+        g->peers[i] = (struct link_peer){
             .rank = p->rank,
             .node_rank = p->node_rank,
             .local_rank = p->local_rank,
@@ -150,14 +152,14 @@ static void read_peers(struct report_group *g, const Ddp__V1__JoinReply *reply)
     }
 }
 
-static void read_source(struct report_group *g, const Ddp__V1__JoinReply *reply)
+static void read_source(struct link_group *g, const Ddp__V1__JoinReply *reply)
 {
     const Ddp__V1__StateOffer *s = reply->source;
 
     g->source_rank = reply->source_rank;
     if (!s)
         return;
-    g->source = (struct report_offer){
+    g->source = (struct link_offer){
         .job = s->job,
         .generation = s->generation,
         .step = s->step,
@@ -167,11 +169,11 @@ static void read_source(struct report_group *g, const Ddp__V1__JoinReply *reply)
     };
 }
 
-static enum err_code read_group(const struct report *r, const Ddp__V1__JoinReply *reply,
-                                struct report_group *out, struct err *e)
+static enum err_code read_group(const struct link_member *as, const Ddp__V1__JoinReply *reply,
+                                struct link_group *out, struct err *e)
 {
-    struct report_group g = {.generation = r->place.generation,
-                             .rank = r->place.rank,
+    struct link_group g = {.generation = as->generation,
+                             .rank = as->rank,
                              .world_size = reply->world_size,
                              .loopback = reply->loopback,
                              .scratch_generation = reply->scratch_generation};
@@ -190,7 +192,7 @@ static enum err_code read_group(const struct report *r, const Ddp__V1__JoinReply
     return ERR_OK;
 }
 
-void report_group_release(struct report_group *g)
+void link_group_release(struct link_group *g)
 {
     for (int i = 0; g->peers && i < g->world_size; i++) {
         free(g->peers[i].node);
@@ -204,18 +206,18 @@ void report_group_release(struct report_group *g)
 }
 
 /* No coordinator: this process alone. What it offers first is what it loads. */
-static enum err_code join_alone(const struct report *r, const struct report_join *join,
-                                struct report_group *out, struct err *e)
+static enum err_code join_alone(const struct link_member *as, const struct link_join *join,
+                                struct link_group *out, struct err *e)
 {
     struct bootstrap b = {.size = 0};
 
-    if (r->place.world_size != 1)
+    if (as->world_size != 1)
         return err_set(e, ERR_FAILED_PRECONDITION, "WORLD_SIZE is %d, but DDP_COORDINATOR is not set",
-                       r->place.world_size);
+                       as->world_size);
     if (make_bootstrap(&b, join, e))
         return e->code;
-    *out = (struct report_group){
-        .generation = r->place.generation, .world_size = 1, .loopback = true, .source_rank = -1};
+    *out = (struct link_group){
+        .generation = as->generation, .world_size = 1, .loopback = true, .source_rank = -1};
     out->peers = xcalloc(1, sizeof(*out->peers));
     out->peers[0].node = xstrdup("localhost");
     out->peers[0].address = xmemdup(join->address, join->address_size);
@@ -233,8 +235,9 @@ static enum err_code join_alone(const struct report *r, const struct report_join
 }
 
 /* One try: sets *ready with the group filled. */
-static enum err_code join_once(struct report *r, const struct report_join *join, const struct request *q,
-                               struct bootstrap *b, struct report_group *out, bool *ready, struct err *e)
+static enum err_code join_once(struct link *r, const struct link_member *as, const struct link_join *join,
+                               const struct request *q,
+                               struct bootstrap *b, struct link_group *out, bool *ready, struct err *e)
 {
     CLEANUP(rpc_release) Ddp__V1__JoinReply *reply = NULL;
 
@@ -243,30 +246,30 @@ static enum err_code join_once(struct report *r, const struct report_join *join,
     switch (reply->state) {
     case DDP__V1__JOIN_STATE__JOIN_READY:
         *ready = true;
-        return read_group(r, reply, out, e);
+        return read_group(as, reply, out, e);
     case DDP__V1__JOIN_STATE__JOIN_BOOTSTRAP:
-        return make_bootstrap(b, join, e) ? e->code : put_bootstrap(r, b, e);
+        return make_bootstrap(b, join, e) ? e->code : put_bootstrap(r, as, b, e);
     default:
         return ERR_OK;
     }
 }
 
-enum err_code report_find_coordinator(struct report *r, struct err *e)
+enum err_code link_find_coordinator(struct link *r, struct err *e)
 {
     int64_t end = clock_boot_ms() + RESOLVE_MS;
     struct timespec pause = {.tv_sec = 1};
 
-    while (r->has_coordinator && rpc_resolve(r->link->target, end - clock_boot_ms(), e)) {
+    while (r->has_coordinator && rpc_resolve(r->channel->target, end - clock_boot_ms(), e)) {
         if (clock_boot_ms() + 1000 >= end)
             return e->code;
         nanosleep(&pause, NULL);
-        (void)report_link_follow(r); /* no other thread uses the link yet */
+        (void)link_channel_follow(r); /* no other thread uses the link yet */
     }
     return ERR_OK;
 }
 
-enum err_code report_join(struct report *r, const struct report_join *join, struct report_group *out,
-                          struct err *e)
+enum err_code link_join(struct link *r, const struct link_member *as, const struct link_join *join,
+                        struct link_group *out, struct err *e)
 {
     struct bootstrap b = {.size = 0};
     struct request q;
@@ -274,23 +277,25 @@ enum err_code report_join(struct report *r, const struct report_join *join, stru
     int tries = 0;
     enum err_code rc;
 
+    atomic_store(&r->rank, as->rank);
+    atomic_store(&r->generation, as->generation);
     if (!r->has_coordinator)
-        return join_alone(r, join, out, e);
-    request_init(&q, r, join);
+        return join_alone(as, join, out, e);
+    request_init(&q, r, as, join);
     do {
-        rc = join_once(r, join, &q, &b, out, &ready, e);
+        rc = join_once(r, as, join, &q, &b, out, &ready, e);
         if (!rc)
             tries = 0;
     } while (!ready && (!rc || again(r, "Join", e, &tries)));
     request_release(&q);
     if (rc && atomic_load(&r->cancelled))
-        return report_cancelled(e);
-    return rc ? err_wrap(e, "join generation %lld", (long long)r->place.generation) : ERR_OK;
+        return link_cancelled(e);
+    return rc ? err_wrap(e, "join generation %lld", (long long)as->generation) : ERR_OK;
 }
 
 /* ---- snapshots */
 
-enum err_code report_commit_snapshot(struct report *r, const struct report_snapshot *s, struct err *e)
+enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s, struct err *e)
 {
     Ddp__V1__CommitSnapshotRequest q = DDP__V1__COMMIT_SNAPSHOT_REQUEST__INIT;
     void *reply = NULL;
@@ -300,15 +305,15 @@ enum err_code report_commit_snapshot(struct report *r, const struct report_snaps
     if (!r->has_coordinator)
         return ERR_OK;
     q.job = r->place.job;
-    q.generation = r->place.generation;
-    q.rank = r->place.rank;
+    q.generation = r->generation;
+    q.rank = r->rank;
     q.step = s->step;
     q.bytes = s->bytes;
     q.digest = (char *)(uintptr_t)s->digest;
     q.path = (char *)(uintptr_t)s->path;
     atomic_fetch_add(&r->committing, 1);
     do {
-        if (atomic_load(&r->stale))
+        if (link_over(r))
             rc = err_set(e, ERR_ABORTED, "generation %lld is over, its snapshot does not count",
                          (long long)q.generation);
         else
@@ -321,15 +326,15 @@ enum err_code report_commit_snapshot(struct report *r, const struct report_snaps
             "snapshot_not_committed",
             "job=%lld step=%lld path=%s why=\"the coordinator does not answer, and this job is to stop\"",
             (long long)r->place.job, (long long)s->step, LOG_Q(s->path));
-        return report_cancelled(e);
+        return link_cancelled(e);
     }
     if (rc && atomic_load(&r->cancelled))
-        return report_cancelled(e);
+        return link_cancelled(e);
     return rc ? err_wrap(e, "commit the snapshot of step %lld", (long long)s->step) : ERR_OK;
 }
 
 /* A coordinator that does not know the call has no use for it. */
-void report_snapshot_failure(struct report *r, int64_t step, const struct err *why)
+void link_snapshot_failure(struct link *r, int64_t step, const struct err *why)
 {
     Ddp__V1__ReportSnapshotFailureRequest q = DDP__V1__REPORT_SNAPSHOT_FAILURE_REQUEST__INIT;
     CLEANUP(free_text) char *text = xstrdup(why->msg);
@@ -341,12 +346,12 @@ void report_snapshot_failure(struct report *r, int64_t step, const struct err *w
     if (!r->has_coordinator || why->code == ERR_ABORTED || why->code == ERR_CANCELLED)
         return; /* it was not meant to count any more */
     q.job = r->place.job;
-    q.generation = r->place.generation;
-    q.rank = r->place.rank;
+    q.generation = r->generation;
+    q.rank = r->rank;
     q.step = step;
     q.why = rpc_utf8_clean(text);
     do {
-        if (atomic_load(&r->stale))
+        if (link_over(r))
             return;
         rc = call(r, "ReportSnapshotFailure", &q, &reply, CALL_MS, &e);
     } while (rc && again(r, "ReportSnapshotFailure", &e, &tries));

@@ -21,7 +21,7 @@
 
 /* ---- from the environment */
 
-const char *report_env(const char *name)
+const char *link_env(const char *name)
 {
     const char *text = getenv(name);
 
@@ -30,7 +30,7 @@ const char *report_env(const char *name)
 
 static enum err_code env_number(const char *name, int64_t fallback, int64_t *out, struct err *e)
 {
-    const char *text = report_env(name);
+    const char *text = link_env(name);
     char *end;
     long long value;
 
@@ -58,24 +58,25 @@ static enum err_code env_int(const char *name, int fallback, int *out, struct er
     return ERR_OK;
 }
 
-static enum err_code read_place(struct report *r, struct err *e)
+static enum err_code read_place(struct link *r, struct err *e)
 {
-    struct report_place *p = &r->place;
+    struct link_place *p = &r->place;
+    struct link_member *m = &r->first;
 
-    r->address = xstrdup(report_env("DDP_NODE_ADDRESS") ? report_env("DDP_NODE_ADDRESS") : "127.0.0.1");
-    r->directory = xstrdup(report_env("DDP_RUN_DIR"));
-    r->cluster = xstrdup(report_env("DDP_CLUSTER_ID") ? report_env("DDP_CLUSTER_ID") : "");
+    r->address = xstrdup(link_env("DDP_NODE_ADDRESS") ? link_env("DDP_NODE_ADDRESS") : "127.0.0.1");
+    r->directory = xstrdup(link_env("DDP_RUN_DIR"));
+    r->cluster = xstrdup(link_env("DDP_CLUSTER_ID") ? link_env("DDP_CLUSTER_ID") : "");
     p->address = r->address;
     p->directory = r->directory;
     p->cluster = r->cluster;
-    if (env_number("DDP_JOB_ID", 0, &p->job, e) || env_number("DDP_GENERATION", 1, &p->generation, e) ||
-        env_number("DDP_SPAWN", 0, &p->spawn, e) || env_int("RANK", 0, &p->rank, e) ||
-        env_int("WORLD_SIZE", 1, &p->world_size, e) || env_int("LOCAL_RANK", 0, &p->local_rank, e) ||
+    if (env_number("DDP_JOB_ID", 0, &p->job, e) || env_number("DDP_GENERATION", 1, &m->generation, e) ||
+        env_number("DDP_SPAWN", 0, &p->spawn, e) || env_int("RANK", 0, &m->rank, e) ||
+        env_int("WORLD_SIZE", 1, &m->world_size, e) || env_int("LOCAL_RANK", 0, &p->local_rank, e) ||
         env_int("GROUP_RANK", 0, &p->node_rank, e))
         return e->code;
-    if (p->world_size < 1 || p->rank >= p->world_size)
-        return err_set(e, ERR_INVALID_ARGUMENT, "RANK=%d is not within WORLD_SIZE=%d", p->rank,
-                       p->world_size);
+    if (m->world_size < 1 || m->rank >= m->world_size)
+        return err_set(e, ERR_INVALID_ARGUMENT, "RANK=%d is not within WORLD_SIZE=%d", m->rank,
+                       m->world_size);
     return ERR_OK;
 }
 
@@ -85,7 +86,7 @@ static enum err_code env_fd(const char *name, int *out, struct err *e)
     int64_t value;
 
     *out = -1;
-    if (!report_env(name))
+    if (!link_env(name))
         return ERR_OK;
     if (env_number(name, 0, &value, e))
         return e->code;
@@ -97,7 +98,7 @@ static enum err_code env_fd(const char *name, int *out, struct err *e)
 }
 
 /* A worker on its own writes its lines to stdout, and waits for whoever reads them. */
-static enum err_code open_lines(struct report *r, bool standalone, struct err *e)
+static enum err_code open_lines(struct link *r, bool standalone, struct err *e)
 {
     int flags;
 
@@ -138,50 +139,54 @@ static enum err_code read_token(char **out, struct err *e)
     return ERR_OK;
 }
 
-enum err_code report_open(struct report **out, bool standalone, struct err *e)
+enum err_code link_open(struct link **out, bool standalone, struct err *e)
 {
-    struct report *r = xcalloc(1, sizeof(*r));
+    struct link *r = xcalloc(1, sizeof(*r));
     pthread_condattr_t attr;
     enum err_code rc = ERR_OK;
 
     e->code = ERR_OK;
     r->fd = -1;
     pthread_mutex_init(&r->lock, NULL);
+    pthread_mutex_init(&r->watch_lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&r->changed, &attr);
     pthread_condattr_destroy(&attr);
     signal(SIGPIPE, SIG_IGN);
-    if (standalone)
-        r->place =
-            (struct report_place){.generation = 1, .world_size = 1, .address = "127.0.0.1", .cluster = ""};
-    else
+    r->first = (struct link_member){.generation = 1, .world_size = 1};
+    r->place = (struct link_place){.address = "127.0.0.1", .cluster = ""};
+    if (!standalone)
         rc = read_place(r, e);
+    r->generation = r->first.generation;
+    r->rank = r->first.rank;
+    r->over = r->stop_asked = INT64_MIN;
     if (!rc)
         rc = open_lines(r, standalone, e);
-    if (!rc && !standalone && report_env("DDP_COORDINATOR"))
-        rc = read_token(&r->token, e) ? e->code : report_link_open(r, e);
+    if (!rc && !standalone && link_env("DDP_COORDINATOR"))
+        rc = read_token(&r->token, e) ? e->code : link_channel_open(r, e);
     if (rc) {
-        report_close(r);
+        link_close(r);
         return rc;
     }
     *out = r;
     return ERR_OK;
 }
 
-void report_close(struct report *r)
+void link_close(struct link *r)
 {
     if (!r)
         return;
-    report_cancel(r);
+    link_cancel(r);
     if (r->watching)
         pthread_join(r->watch, NULL);
-    report_link_put(r, r->link);
+    link_channel_put(r, r->channel);
     if (r->token)
         explicit_bzero(r->token, strlen(r->token));
     free(r->token);
     free(r->refused);
     pthread_mutex_destroy(&r->lock);
+    pthread_mutex_destroy(&r->watch_lock);
     pthread_cond_destroy(&r->changed);
     free(r->address);
     free(r->directory);
@@ -189,39 +194,44 @@ void report_close(struct report *r)
     free(r);
 }
 
-const struct report_place *report_place(const struct report *r)
+const struct link_place *link_place(const struct link *r)
 {
     return &r->place;
 }
 
-bool report_has_coordinator(const struct report *r)
+const struct link_member *link_first_member(const struct link *r)
+{
+    return &r->first;
+}
+
+bool link_has_coordinator(const struct link *r)
 {
     return r->has_coordinator;
 }
 
 /* ---- waiting */
 
-void report_cancel(struct report *r)
+void link_cancel(struct link *r)
 {
     pthread_mutex_lock(&r->lock);
     atomic_store(&r->cancelled, true);
     pthread_cond_broadcast(&r->changed);
-    if (r->link)
-        rpc_channel_cancel(r->link->channel);
+    if (r->channel)
+        rpc_channel_cancel(r->channel->rpc);
     pthread_mutex_unlock(&r->lock);
 }
 
-enum err_code report_cancelled(struct err *e)
+enum err_code link_cancelled(struct err *e)
 {
     return err_set(e, ERR_CANCELLED, "this worker is ending");
 }
 
-bool report_may_retry(enum err_code code)
+bool link_may_retry(enum err_code code)
 {
     return code == ERR_UNAVAILABLE || code == ERR_DEADLINE_EXCEEDED || code == ERR_RESOURCE_EXHAUSTED;
 }
 
-void report_pause(struct report *r, int *tries)
+void link_pause(struct link *r, int *tries)
 {
     int64_t ms = *tries < 6 ? PAUSE_LEAST_MS << *tries : PAUSE_MOST_MS;
     struct timespec until;
@@ -243,30 +253,30 @@ void report_pause(struct report *r, int *tries)
     pthread_mutex_unlock(&r->lock);
 }
 
-void report_heed_signal(struct report *r, const volatile int *number)
+void link_heed_signal(struct link *r, const volatile int *number)
 {
     r->stop_signal = number;
 }
 
-bool report_given_up(const struct report *r)
+bool link_given_up(const struct link *r)
 {
     return atomic_load(&r->given_up);
 }
 
-bool report_stop_asked(const struct report *r)
+bool link_stop_asked(const struct link *r)
 {
-    return atomic_load(&r->stop_asked);
+    return atomic_load(&r->stop_asked) >= atomic_load(&r->generation);
 }
 
-bool report_stale(const struct report *r)
+bool link_over(const struct link *r)
 {
-    return atomic_load(&r->stale);
+    return atomic_load(&r->over) >= atomic_load(&r->generation);
 }
 
 /* ---- progress */
 
 /* A pipe takes a line of at most PIPE_BUF bytes whole or not at all. */
-void report_line(struct report *r, int64_t step, const struct report_metric *metrics, size_t count)
+void link_progress(struct link *r, int64_t step, const struct link_metric *metrics, size_t count)
 {
     CLEANUP(buf_release) struct buf line = {0};
     struct jout o = {.buf = &line};
@@ -285,7 +295,7 @@ void report_line(struct report *r, int64_t step, const struct report_metric *met
         atomic_fetch_add(&r->dropped, 1);
 }
 
-uint64_t report_dropped(const struct report *r)
+uint64_t link_dropped(const struct link *r)
 {
     return atomic_load(&r->dropped);
 }

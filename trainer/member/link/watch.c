@@ -17,27 +17,31 @@
 #define LOOK_MS 1000
 #define PATIENCE_MS 5000 /* of a worker that is to stop, with a coordinator that is away */
 
-void report_set_stale(struct report *r)
+void link_set_over(struct link *r, int64_t generation)
 {
-    if (atomic_exchange(&r->stale, true))
-        return;
-    log_info("generation_over", "job=%lld gen=%lld rank=%d", (long long)r->place.job,
-             (long long)r->place.generation, r->place.rank);
-    if (r->on_stale)
-        r->on_stale(r->on_stale_arg, r->place.generation);
+    pthread_mutex_lock(&r->watch_lock);
+    if (generation > atomic_load(&r->over)) {
+        atomic_store(&r->over, generation);
+        log_info("generation_over", "job=%lld gen=%lld rank=%d", (long long)r->place.job,
+                 (long long)generation, r->rank);
+        /* What is said of an earlier generation does not end the one that has formed since. */
+        if (r->on_over && link_over(r))
+            r->on_over(r->on_over_arg, generation);
+    }
+    pthread_mutex_unlock(&r->watch_lock);
 }
 
-static void hear(struct report *r, const Ddp__V1__WatchReply *reply)
+static void watch_hear(struct link *r, int64_t generation, const Ddp__V1__WatchReply *reply)
 {
-    if (reply->stop && !atomic_exchange(&r->stop_asked, true))
-        log_info("stop_asked", "job=%lld gen=%lld rank=%d", (long long)r->place.job,
-                 (long long)r->place.generation, r->place.rank);
-    if (!reply->member || reply->generation > r->place.generation)
-        report_set_stale(r);
+    if (reply->stop && atomic_exchange(&r->stop_asked, generation) < generation)
+        log_info("stop_asked", "job=%lld gen=%lld rank=%d", (long long)r->place.job, (long long)generation,
+                 r->rank);
+    if (!reply->member || reply->generation > generation)
+        link_set_over(r, generation);
 }
 
 /* The coordinator is there and says that this process is nobody to it. */
-static bool refused(enum err_code code)
+static bool watch_refused(enum err_code code)
 {
     switch (code) {
     case ERR_UNAUTHENTICATED:
@@ -53,17 +57,18 @@ static bool refused(enum err_code code)
 
 /* What the Watch thread knows. */
 struct watch_state {
+    int64_t generation;  /* of this connection */
     bool away;           /* word from the coordinator is news */
     int64_t waits_since; /* a commit holds a stop up since then; 0: it does not */
 };
 
-static bool must_end(const struct report *r)
+static bool must_end(const struct link *r)
 {
-    return atomic_load(&r->stop_asked) || (r->stop_signal && *r->stop_signal);
+    return link_stop_asked(r) || (r->stop_signal && *r->stop_signal);
 }
 
 /* Once a second or more often. */
-static void look_around(struct report *r, struct watch_state *w)
+static void look_around(struct link *r, struct watch_state *w)
 {
     int64_t now = clock_boot_ms();
 
@@ -76,19 +81,19 @@ static void look_around(struct report *r, struct watch_state *w)
     if (now - w->waits_since < PATIENCE_MS)
         return;
     atomic_store(&r->given_up, true);
-    report_cancel(r);
+    link_cancel(r);
 }
 
-static void note_away(struct report *r, struct watch_state *w, const char *why)
+static void note_away(struct link *r, struct watch_state *w, const char *why)
 {
     if (!w->away)
-        log_info("coordinator_away", "job=%lld rank=%d why=%s", (long long)r->place.job, r->place.rank,
+        log_info("coordinator_away", "job=%lld rank=%d why=%s", (long long)r->place.job, r->rank,
                  LOG_Q(why));
     w->away = true;
 }
 
 /* One connection, to its end. */
-static enum err_code watch_once(struct report *r, struct report_link *link, struct watch_state *w,
+static enum err_code watch_once(struct link *r, struct link_channel *channel, struct watch_state *w,
                                 struct err *e)
 {
     Ddp__V1__WatchRequest q = DDP__V1__WATCH_REQUEST__INIT;
@@ -98,8 +103,8 @@ static enum err_code watch_once(struct report *r, struct report_link *link, stru
 
     q.job = r->place.job;
     q.spawn = r->place.spawn;
-    q.generation = r->place.generation;
-    if (rpc_stream_open(&stream, link->channel, &ddp__v1__rendezvous__descriptor, "Watch", &q, 0,
+    q.generation = w->generation;
+    if (rpc_stream_open(&stream, channel->rpc, &ddp__v1__rendezvous__descriptor, "Watch", &q, 0,
                         RPC_WAIT_FOR_READY, e))
         return e->code;
     for (bool heard = false;;) {
@@ -108,70 +113,91 @@ static enum err_code watch_once(struct report *r, struct report_link *link, stru
             if (!heard)
                 note_away(r, w, "no answer");
             look_around(r, w);
-            if (!report_link_follow(r))
+            if (w->generation != atomic_load(&r->generation)) {
+                rc = ERR_OK; /* this process is in a later generation: the next connection asks for that */
+                break;
+            }
+            if (!link_channel_follow(r))
                 continue;
             rc = err_set(e, ERR_UNAVAILABLE, "it has moved");
         }
         if (rc || !message)
             break;
         heard = true;
-        hear(r, message);
+        watch_hear(r, w->generation, message);
         rpc_free(message);
         if (w->away)
-            log_info("coordinator_back", "job=%lld rank=%d", (long long)r->place.job, r->place.rank);
+            log_info("coordinator_back", "job=%lld rank=%d", (long long)r->place.job, r->rank);
         w->away = false;
     }
     rpc_stream_close(stream);
-    if (rc == ERR_CANCELLED && report_link_left(r, link))
+    if (rc == ERR_CANCELLED && link_channel_left(r, channel))
         rc = err_set(e, ERR_UNAVAILABLE, "it has moved");
     return rc;
 }
 
-static void *watch(void *arg)
+static void *watch_serve(void *arg)
 {
-    struct report *r = arg;
+    struct link *r = arg;
     struct watch_state w = {0};
     int tries = 0;
 
     while (!atomic_load(&r->cancelled)) {
-        struct report_link *link = report_link_take(r);
+        struct link_channel *channel = link_channel_take(r);
         bool was_away = w.away;
         struct err e = {0};
-        enum err_code rc = watch_once(r, link, &w, &e);
+        w.generation = atomic_load(&r->generation);
+        enum err_code rc = watch_once(r, channel, &w, &e);
 
-        report_link_put(r, link);
+        link_channel_put(r, channel);
         if (atomic_load(&r->cancelled))
             break;
-        if (rc && refused(rc))
-            report_set_stale(r);
+        if (w.generation != atomic_load(&r->generation))
+            continue;
+        if (rc && watch_refused(rc))
+            link_set_over(r, w.generation);
         if (!was_away)
             tries = 0;
         note_away(r, &w, rc ? e.msg : "it ended the stream");
         look_around(r, &w);
-        if (report_link_follow(r))
+        if (link_channel_follow(r))
             tries = 0;
-        report_pause(r, &tries);
+        link_pause(r, &tries);
     }
     return NULL;
 }
 
 /* Signals are the owner's. */
-enum err_code report_watch_start(struct report *r, report_watch_fn stale, void *arg, struct err *e)
+static enum err_code watch_start(struct link *r, struct err *e)
 {
     sigset_t all, old;
     int rc;
 
-    if (!r->has_coordinator)
-        return ERR_OK;
-    BUG_ON(r->watching);
-    r->on_stale = stale;
-    r->on_stale_arg = arg;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(&r->watch, NULL, watch, r);
+    rc = pthread_create(&r->watch, NULL, watch_serve, r);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc)
         return err_sys(e, rc, "watch thread");
     r->watching = true;
     return ERR_OK;
+}
+
+enum err_code link_watch(struct link *r, link_over_fn over, void *arg, struct err *e)
+{
+    pthread_mutex_lock(&r->watch_lock);
+    BUG_ON(r->on_over);
+    r->on_over = over;
+    r->on_over_arg = arg;
+    if (link_over(r)) /* it ended between Join and now */
+        over(arg, r->generation);
+    pthread_mutex_unlock(&r->watch_lock);
+    return r->watching || !r->has_coordinator ? ERR_OK : watch_start(r, e);
+}
+
+void link_unwatch(struct link *r)
+{
+    pthread_mutex_lock(&r->watch_lock);
+    r->on_over = NULL;
+    pthread_mutex_unlock(&r->watch_lock);
 }

@@ -52,6 +52,7 @@ static struct desk {
     uint8_t bootstrap[4096], address[64];
     atomic_size_t bootstrap_size, address_size;
     char offered[64], digest[80], failure[128], unusable[64];
+    atomic_int generation; /* that this process is a member of */
 } desk;
 
 static void on_join(struct rpc_call *call, const void *request, void *user)
@@ -69,7 +70,7 @@ static void on_join(struct rpc_call *call, const void *request, void *user)
         return;
     }
     BUG_ON(q->job != 5);
-    BUG_ON(q->generation != 4);
+    BUG_ON(q->generation != desk.generation);
     BUG_ON(q->spawn != 9);
     memcpy(desk.address, q->address.data, q->address.len);
     desk.address_size = q->address.len;
@@ -119,7 +120,7 @@ static void tell(struct rpc_call *call)
     Ddp__V1__WatchReply reply = DDP__V1__WATCH_REPLY__INIT;
     struct err e = {0};
 
-    reply.member = desk.say_generation <= 4;
+    reply.member = desk.say_generation <= desk.generation;
     reply.generation = desk.say_generation;
     reply.stop = desk.say_stop;
     if (rpc_call_send(call, &reply, &e) != ERR_OK)
@@ -129,7 +130,10 @@ static void tell(struct rpc_call *call)
 
 static void on_watch(struct rpc_call *call, const void *request, void *user)
 {
-    (void)request, (void)user;
+    const Ddp__V1__WatchRequest *q = request;
+
+    (void)user;
+    BUG_ON(q->generation > desk.generation);
     desk.watcher = call;
     tell(call);
     atomic_fetch_add(&desk.watches, 1);
@@ -254,20 +258,20 @@ static void set_token(const char *bytes, size_t size)
     setenv("DDP_TOKEN_FD", text, 1);
 }
 
-static struct report *worker(void)
+static struct link *worker(void)
 {
-    struct report *r;
+    struct link *r;
     struct err e = {0};
 
     set_token("\x0a\xff\x42", 3);
-    if (report_open(&r, false, &e))
+    if (link_open(&r, false, &e))
         fail_msg("%s", e.msg);
     return r;
 }
 
-static const struct report_offer offer = {.job = 5, .step = 200, .path = "/snap/200", .digest = "ab"};
+static const struct link_offer offer = {.job = 5, .step = 200, .path = "/snap/200", .digest = "ab"};
 static char *const unusable[] = {(char *)"/snap/100: damaged", NULL};
-static const struct report_join plain_join = {.address = (const uint8_t *)"here",
+static const struct link_join plain_join = {.address = (const uint8_t *)"here",
                                               .address_size = 4,
                                               .offers = &offer,
                                               .offer_count = 1,
@@ -279,7 +283,7 @@ static int set_up(void **state)
 
     (void)state;
     memset(&desk, 0, sizeof(desk));
-    desk.say_generation = 4;
+    desk.say_generation = desk.generation = 4;
     snprintf(target, sizeof(target), "unix:%s", socket_path);
     setenv("DDP_COORDINATOR", target, 1);
     setenv("DDP_JOB_ID", "5", 1);
@@ -298,14 +302,14 @@ static int set_up(void **state)
 
 static void join_waits_brings_the_bootstrap_id_and_gets_the_group(void **state)
 {
-    struct report *r = worker();
-    struct report_group g;
+    struct link *r = worker();
+    struct link_group g;
     struct err e = {0};
 
     (void)state;
     desk.pending = 2;
     desk_open();
-    assert_int_equal(report_join(r, &plain_join, &g, &e), ERR_OK);
+    assert_int_equal(link_join(r, link_first_member(r), &plain_join, &g, &e), ERR_OK);
     assert_int_equal(desk.joins, 4); /* two pending, one bootstrap, one ready */
     assert_int_equal(desk.bootstraps, 1);
     assert_int_equal(g.bootstrap_size, 128);
@@ -321,8 +325,8 @@ static void join_waits_brings_the_bootstrap_id_and_gets_the_group(void **state)
     assert_int_equal(g.source.step, 300);
     assert_string_equal(g.source.path, "/snap/300");
     assert_string_equal(desk.offered, "/snap/200@200");
-    report_group_release(&g);
-    report_close(r);
+    link_group_release(&g);
+    link_close(r);
     desk_close();
 }
 
@@ -338,9 +342,9 @@ static enum err_code make_seven(void *arg, uint8_t *out, size_t cap, size_t *siz
 
 static void the_caller_makes_the_bootstrap_id_once(void **state)
 {
-    struct report *r = worker();
-    struct report_join join = plain_join;
-    struct report_group g;
+    struct link *r = worker();
+    struct link_join join = plain_join;
+    struct link_group g;
     struct err e = {0};
     int made = 0;
 
@@ -348,19 +352,19 @@ static void the_caller_makes_the_bootstrap_id_once(void **state)
     join.make_bootstrap = make_seven;
     join.bootstrap_arg = &made;
     desk_open();
-    assert_int_equal(report_join(r, &join, &g, &e), ERR_OK);
+    assert_int_equal(link_join(r, link_first_member(r), &join, &g, &e), ERR_OK);
     assert_int_equal(made, 1);
     assert_int_equal(g.bootstrap_size, 7);
     assert_memory_equal(g.bootstrap, "seven..", 7);
-    report_group_release(&g);
-    report_close(r);
+    link_group_release(&g);
+    link_close(r);
     desk_close();
 }
 
 struct joiner {
-    struct report *report;
+    struct link *report;
     enum err_code rc;
-    struct report_group group;
+    struct link_group group;
     atomic_bool done;
 };
 
@@ -369,7 +373,7 @@ static void *join_in_a_thread(void *arg)
     struct joiner *j = arg;
     struct err e = {0};
 
-    j->rc = report_join(j->report, &plain_join, &j->group, &e);
+    j->rc = link_join(j->report, link_first_member(j->report), &plain_join, &j->group, &e);
     atomic_store(&j->done, true);
     return NULL;
 }
@@ -384,8 +388,8 @@ static void join_waits_for_a_coordinator_that_is_away(void **state)
     desk_open();
     pthread_join(thread, NULL);
     assert_int_equal(j.rc, ERR_OK);
-    report_group_release(&j.group);
-    report_close(j.report);
+    link_group_release(&j.group);
+    link_close(j.report);
     desk_close();
 }
 
@@ -396,45 +400,45 @@ static void join_can_be_called_off(void **state)
 
     (void)state;
     assert_int_equal(pthread_create(&thread, NULL, join_in_a_thread, &j), 0);
-    report_cancel(j.report);
+    link_cancel(j.report);
     pthread_join(thread, NULL);
     assert_int_equal(j.rc, ERR_CANCELLED);
-    report_close(j.report);
+    link_close(j.report);
 }
 
 static void a_no_is_final(void **state)
 {
     static const enum err_code codes[] = {ERR_ABORTED, ERR_FAILED_PRECONDITION, ERR_PERMISSION_DENIED};
-    struct report *r = worker();
-    struct report_group g;
+    struct link *r = worker();
+    struct link_group g;
     struct err e = {0};
 
     (void)state;
     desk_open();
     for (size_t i = 0; i < 3; i++) {
         desk.refuse = (int)codes[i];
-        assert_int_equal(report_join(r, &plain_join, &g, &e), codes[i]);
+        assert_int_equal(link_join(r, link_first_member(r), &plain_join, &g, &e), codes[i]);
         assert_int_equal(desk.joins, i + 1);
     }
-    report_close(r);
+    link_close(r);
     desk_close();
 }
 
 static void the_token_is_read_once_and_counts(void **state)
 {
-    struct report *r = worker();
-    struct report_group g;
+    struct link *r = worker();
+    struct link_group g;
     struct err e = {0};
 
     (void)state;
     assert_null(getenv("DDP_TOKEN_FD"));
-    report_close(r);
+    link_close(r);
     set_token("wrong", 5);
     desk_open();
-    assert_int_equal(report_open(&r, false, &e), ERR_OK);
-    assert_int_equal(report_join(r, &plain_join, &g, &e), ERR_UNAUTHENTICATED);
+    assert_int_equal(link_open(&r, false, &e), ERR_OK);
+    assert_int_equal(link_join(r, link_first_member(r), &plain_join, &g, &e), ERR_UNAUTHENTICATED);
     assert_int_equal(desk.joins, 0);
-    report_close(r);
+    link_close(r);
     desk_close();
 }
 
@@ -450,58 +454,99 @@ static void on_stale(void *arg, int64_t generation)
 
 static void watch_outlives_the_coordinator(void **state)
 {
-    struct report *r = worker();
+    struct link *r = worker();
     struct err e = {0};
 
     (void)state;
     stale_calls = 0;
-    assert_int_equal(report_watch_start(r, on_stale, &stale_calls, &e), ERR_OK);
+    assert_int_equal(link_watch(r, on_stale, &stale_calls, &e), ERR_OK);
     for (int life = 1; life <= 3; life++) {
         desk_open();
         WAIT_FOR(desk.watches == life);
         desk_close();
     }
-    assert_false(report_stale(r));
-    assert_false(report_stop_asked(r));
+    assert_false(link_over(r));
+    assert_false(link_stop_asked(r));
     desk_open();
     WAIT_FOR(desk.watches == 4);
     desk.say_stop = 1;
     uv_async_send(&desk.say);
-    WAIT_FOR(report_stop_asked(r));
-    assert_false(report_stale(r));
+    WAIT_FOR(link_stop_asked(r));
+    assert_false(link_over(r));
     desk.say_generation = 5;
     uv_async_send(&desk.say);
     WAIT_FOR(stale_calls == 1);
-    assert_true(report_stale(r));
+    assert_true(link_over(r));
     uv_async_send(&desk.say);
-    report_close(r);
+    link_close(r);
     assert_int_equal(stale_calls, 1);
+    desk_close();
+}
+
+static void on_over(void *arg, int64_t generation)
+{
+    atomic_store((_Atomic int64_t *)arg, generation);
+}
+
+static void the_next_generation_clears_what_the_last_one_was_told(void **state)
+{
+    struct link *r = worker();
+    struct link_member next = {.generation = 5, .rank = 1, .world_size = 2};
+    _Atomic int64_t over = 0;
+    struct link_group g;
+    struct err e = {0};
+
+    (void)state;
+    desk_open();
+    desk.say_stop = 1;
+    desk.say_generation = 5;
+    assert_int_equal(link_watch(r, on_over, &over, &e), ERR_OK);
+    WAIT_FOR(over == 4);
+    assert_true(link_over(r) && link_stop_asked(r));
+    link_unwatch(r);
+
+    desk.generation = 5;
+    desk.say_stop = 0;
+    assert_int_equal(link_join(r, &next, &plain_join, &g, &e), ERR_OK);
+    assert_int_equal(g.generation, 5);
+    assert_int_equal(g.rank, 1);
+    assert_false(link_over(r) || link_stop_asked(r));
+    assert_int_equal(link_watch(r, on_over, &over, &e), ERR_OK);
+    assert_int_equal(over, 4);
+    desk.say_generation = 6;
+    uv_async_send(&desk.say);
+    WAIT_FOR(over == 5); /* the thread has asked for the new generation by itself */
+    assert_true(link_over(r));
+    link_unwatch(r);
+    assert_int_equal(link_watch(r, on_over, &over, &e), ERR_OK); /* a level: it is called at once */
+    link_group_release(&g);
+    link_close(r);
     desk_close();
 }
 
 static void a_watch_that_is_refused_means_the_end(void **state)
 {
-    struct report *r;
+    struct link *r;
     struct err e = {0};
 
     (void)state;
     stale_calls = 0;
     set_token("wrong", 5);
-    assert_int_equal(report_open(&r, false, &e), ERR_OK);
+    assert_int_equal(link_open(&r, false, &e), ERR_OK);
     desk_open();
-    assert_int_equal(report_watch_start(r, on_stale, &stale_calls, &e), ERR_OK);
+    assert_int_equal(link_watch(r, on_stale, &stale_calls, &e), ERR_OK);
     WAIT_FOR(stale_calls == 1);
-    report_close(r);
+    link_close(r);
     desk_close();
 }
 
 /* ---- snapshots */
 
 struct committer {
-    struct report *report;
+    struct link *report;
     enum err_code rc;
 };
-static const struct report_snapshot snapshot = {
+static const struct link_snapshot snapshot = {
     .step = 120, .bytes = 99, .digest = "cafe", .path = "/snap/120"};
 
 static void *commit_in_a_thread(void *arg)
@@ -509,7 +554,7 @@ static void *commit_in_a_thread(void *arg)
     struct committer *c = arg;
     struct err e = {0};
 
-    c->rc = report_commit_snapshot(c->report, &snapshot, &e);
+    c->rc = link_commit_snapshot(c->report, &snapshot, &e);
     return NULL;
 }
 
@@ -529,7 +574,7 @@ static void a_commit_waits_until_the_coordinator_is_back_and_has_room(void **sta
     pthread_join(thread, NULL);
     assert_int_equal(c.rc, ERR_OK);
     assert_string_equal(desk.digest, "cafe@120");
-    report_close(c.report);
+    link_close(c.report);
     desk_close();
 }
 
@@ -542,27 +587,27 @@ static void a_stale_commit_is_refused(void **state)
     desk_open();
     commit_in_a_thread(&c);
     assert_int_equal(c.rc, ERR_ABORTED);
-    report_close(c.report);
+    link_close(c.report);
     desk_close();
 }
 
 static void a_failure_is_told(void **state)
 {
-    struct report *r = worker();
+    struct link *r = worker();
     struct err why = {0};
 
     (void)state;
     desk_open();
     err_set(&why, ERR_ABORTED, "another generation is current");
-    report_snapshot_failure(r, 110, &why);
+    link_snapshot_failure(r, 110, &why);
     assert_string_equal(desk.failure, ""); /* this one was not meant to count */
     err_set(&why, ERR_RESOURCE_EXHAUSTED, "/snap/\xff: No space left on device");
-    report_snapshot_failure(r, 120, &why);
+    link_snapshot_failure(r, 120, &why);
     assert_string_equal(desk.failure, "120: /snap/?: No space left on device");
     desk.refuse = ERR_UNIMPLEMENTED; /* of the version before: it is not asked again */
-    report_snapshot_failure(r, 130, &why);
+    link_snapshot_failure(r, 130, &why);
     assert_string_equal(desk.failure, "130: /snap/?: No space left on device");
-    report_close(r);
+    link_close(r);
     desk_close();
 }
 
@@ -595,7 +640,7 @@ static void end_elsewhere(void)
 
 static void calls_and_watch_follow_the_coordinator(void **state)
 {
-    struct report *r;
+    struct link *r;
     struct err e = {0};
     char target[80];
 
@@ -603,18 +648,18 @@ static void calls_and_watch_follow_the_coordinator(void **state)
     stale_calls = 0;
     begin_elsewhere();
     r = worker();
-    assert_int_equal(report_watch_start(r, on_stale, &stale_calls, &e), ERR_OK);
+    assert_int_equal(link_watch(r, on_stale, &stale_calls, &e), ERR_OK);
     desk_open();
     tell_address("no address"); /* it stays where it is */
     snprintf(target, sizeof(target), "unix:%s", socket_path);
     tell_address(target);
-    assert_int_equal(report_commit_snapshot(r, &snapshot, &e), ERR_OK);
+    assert_int_equal(link_commit_snapshot(r, &snapshot, &e), ERR_OK);
     WAIT_FOR(desk.watches == 1);
     unlink(address_file); /* an agent that cannot write it: the last address counts */
-    assert_int_equal(report_commit_snapshot(r, &snapshot, &e), ERR_OK);
+    assert_int_equal(link_commit_snapshot(r, &snapshot, &e), ERR_OK);
     assert_int_equal(desk.commits, 2);
     assert_int_equal(stale_calls, 0);
-    report_close(r);
+    link_close(r);
     desk_close();
     end_elsewhere();
 }
@@ -622,7 +667,7 @@ static void calls_and_watch_follow_the_coordinator(void **state)
 static void a_stop_does_not_wait_for_a_coordinator_that_is_away(void **state)
 {
     static volatile int number;
-    struct report *r;
+    struct link *r;
     struct err e = {0};
 
     (void)state;
@@ -630,13 +675,13 @@ static void a_stop_does_not_wait_for_a_coordinator_that_is_away(void **state)
     number = 15;
     begin_elsewhere();
     r = worker();
-    report_heed_signal(r, &number);
-    assert_int_equal(report_watch_start(r, on_stale, &stale_calls, &e), ERR_OK);
-    assert_false(report_given_up(r));
-    assert_int_equal(report_commit_snapshot(r, &snapshot, &e), ERR_CANCELLED);
-    assert_true(report_given_up(r));
+    link_heed_signal(r, &number);
+    assert_int_equal(link_watch(r, on_stale, &stale_calls, &e), ERR_OK);
+    assert_false(link_given_up(r));
+    assert_int_equal(link_commit_snapshot(r, &snapshot, &e), ERR_CANCELLED);
+    assert_true(link_given_up(r));
     assert_int_equal(stale_calls, 0);
-    report_close(r);
+    link_close(r);
     end_elsewhere();
 }
 
@@ -644,41 +689,41 @@ static void a_stop_does_not_wait_for_a_coordinator_that_is_away(void **state)
 
 static void standalone_is_a_world_of_one(void **state)
 {
-    struct report *r;
-    struct report_group g;
+    struct link *r;
+    struct link_group g;
     struct err e = {0};
 
     (void)state;
-    assert_int_equal(report_open(&r, true, &e), ERR_OK);
-    assert_int_equal(report_place(r)->world_size, 1);
-    assert_int_equal(report_watch_start(r, on_stale, NULL, &e), ERR_OK);
-    assert_int_equal(report_join(r, &plain_join, &g, &e), ERR_OK);
+    assert_int_equal(link_open(&r, true, &e), ERR_OK);
+    assert_int_equal(link_first_member(r)->world_size, 1);
+    assert_int_equal(link_watch(r, on_stale, NULL, &e), ERR_OK);
+    assert_int_equal(link_join(r, link_first_member(r), &plain_join, &g, &e), ERR_OK);
     assert_int_equal(g.world_size, 1);
     assert_int_equal(g.source_rank, 0);
     assert_string_equal(g.source.path, "/snap/200");
-    report_group_release(&g);
-    assert_int_equal(report_commit_snapshot(r, &snapshot, &e), ERR_OK);
-    report_close(r);
+    link_group_release(&g);
+    assert_int_equal(link_commit_snapshot(r, &snapshot, &e), ERR_OK);
+    link_close(r);
 }
 
 static void several_ranks_want_a_coordinator(void **state)
 {
-    struct report *r;
-    struct report_group g;
+    struct link *r;
+    struct link_group g;
     struct err e = {0};
 
     (void)state;
     unsetenv("DDP_COORDINATOR");
-    assert_int_equal(report_open(&r, false, &e), ERR_OK);
-    assert_int_equal(report_join(r, &plain_join, &g, &e), ERR_FAILED_PRECONDITION);
-    report_close(r);
+    assert_int_equal(link_open(&r, false, &e), ERR_OK);
+    assert_int_equal(link_join(r, link_first_member(r), &plain_join, &g, &e), ERR_FAILED_PRECONDITION);
+    link_close(r);
 }
 
 static void lines_are_json_and_never_block(void **state)
 {
-    const struct report_metric metrics[] = {{"loss", 0.25}, {"bad", NAN}, {"samples_per_s", 1e6}};
+    const struct link_metric metrics[] = {{"loss", 0.25}, {"bad", NAN}, {"samples_per_s", 1e6}};
     char text[16], line[512];
-    struct report *r;
+    struct link *r;
     struct err e = {0};
     int ends[2];
     json_t *v;
@@ -688,8 +733,8 @@ static void lines_are_json_and_never_block(void **state)
     assert_int_equal(pipe(ends), 0);
     snprintf(text, sizeof(text), "%d", ends[1]);
     setenv("DDP_REPORT_FD", text, 1);
-    assert_int_equal(report_open(&r, true, &e), ERR_OK);
-    report_line(r, 12, metrics, 3);
+    assert_int_equal(link_open(&r, true, &e), ERR_OK);
+    link_progress(r, 12, metrics, 3);
     n = read(ends[0], line, sizeof(line));
     assert_true(n > 1 && line[n - 1] == '\n');
     assert_int_equal(json_parse(line, (size_t)n, sizeof(line), &v, &e), ERR_OK);
@@ -699,33 +744,33 @@ static void lines_are_json_and_never_block(void **state)
     assert_null(json_object_get(v, "bad"));
     json_decref(v);
     for (int i = 0; i < 5000; i++)
-        report_line(r, i, metrics, 3);
-    assert_true(report_dropped(r) > 0);
+        link_progress(r, i, metrics, 3);
+    assert_true(link_dropped(r) > 0);
     while (fcntl(ends[0], F_SETFL, O_NONBLOCK), (n = read(ends[0], line, sizeof(line))) > 0)
         ;
-    report_line(r, -1, metrics, 1);
+    link_progress(r, -1, metrics, 1);
     n = read(ends[0], line, sizeof(line)); /* whole lines only: the next one starts at a line's start */
     assert_true(n > 0 && line[0] == '{' && !memchr(line, '\n', (size_t)n - 1));
     close(ends[0]);
-    report_line(r, 1, metrics, 1); /* nobody reads: no signal */
-    report_close(r);
+    link_progress(r, 1, metrics, 1); /* nobody reads: no signal */
+    link_close(r);
     close(ends[1]);
 }
 
 static void a_bad_environment_is_named(void **state)
 {
-    struct report *r;
+    struct link *r;
     struct err e = {0};
 
     (void)state;
     setenv("RANK", "2", 1);
-    assert_int_equal(report_open(&r, false, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(link_open(&r, false, &e), ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "RANK"));
     setenv("RANK", "one", 1);
-    assert_int_equal(report_open(&r, false, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(link_open(&r, false, &e), ERR_INVALID_ARGUMENT);
     setenv("RANK", "0", 1);
     setenv("DDP_REPORT_FD", "999", 1);
-    assert_int_equal(report_open(&r, false, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(link_open(&r, false, &e), ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "DDP_REPORT_FD"));
 }
 
@@ -739,6 +784,7 @@ int main(void)
         cmocka_unit_test_setup(a_no_is_final, set_up),
         cmocka_unit_test_setup(the_token_is_read_once_and_counts, set_up),
         cmocka_unit_test_setup(watch_outlives_the_coordinator, set_up),
+        cmocka_unit_test_setup(the_next_generation_clears_what_the_last_one_was_told, set_up),
         cmocka_unit_test_setup(a_watch_that_is_refused_means_the_end, set_up),
         cmocka_unit_test_setup(a_commit_waits_until_the_coordinator_is_back_and_has_room, set_up),
         cmocka_unit_test_setup(a_stale_commit_is_refused, set_up),
