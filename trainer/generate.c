@@ -16,7 +16,7 @@
 #include "trainer/model/model.h"
 #include "trainer/snapshot/gpt2.h"
 #include "trainer/snapshot/init.h"
-#include "trainer/trainer.h"
+#include "trainer/engine/describe.h"
 
 #define PROMPT_LIMIT ((size_t)16 << 20)
 #define VOCABULARY_LIMIT ((size_t)32 << 20)
@@ -61,7 +61,7 @@ static enum err_code check_vocabulary(const struct speaker *s, const char *dir, 
 static enum err_code read_params(struct speaker *s, const char *dir, struct err *e)
 {
     struct snapshot_tensor *tensors = NULL;
-    struct snapshot_layout layout = trainer_layout(s->model, &tensors);
+    struct snapshot_layout layout = snapshot_layout_of(s->model, &tensors);
     enum err_code code = init_read(dir, &layout, s->params, e);
     free(tensors);
     return code;

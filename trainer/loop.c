@@ -6,6 +6,10 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trainer/judge.h"
+#include "trainer/keep.h"
+#include "trainer/progress.h"
+#include "trainer/step.h"
 #include "trainer/trainer.h"
 
 volatile int trainer_stop_signal, trainer_running;
@@ -18,18 +22,13 @@ static bool due(const struct job_every *every, const struct trainer *t, bool epo
         return false;
     switch (every->unit) {
     case EVERY_STEPS:
-        return t->step % every->count == 0;
+        return t->engine.step % every->count == 0;
     case EVERY_EPOCHS:
-        return epoch_ended && t->cursor.epoch % every->count == 0;
+        return epoch_ended && t->engine.cursor.epoch % every->count == 0;
     case EVERY_MS:
         break;
     }
     return time_voted;
-}
-
-static bool finished(const struct trainer *t)
-{
-    return t->spec->steps ? t->step >= t->spec->steps : t->cursor.epoch >= t->spec->epochs;
 }
 
 /* ---- the run */
@@ -41,7 +40,7 @@ static bool must_stop(const struct step *s)
 
 static enum err_code after_step(struct trainer *t, const struct step *s, bool epoch_ended, struct err *e)
 {
-    bool over = finished(t) || must_stop(s), evaluated = false;
+    bool over = engine_finished(&t->engine) || must_stop(s), evaluated = false;
     progress_saved(t);
     if (over)
         return ERR_OK; /* finish() does it all */
@@ -50,31 +49,31 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
             return e->code;
         evaluated = true;
     }
-    bool best = evaluated && t->spec->snapshot.keep_best && t->best_step == t->step;
+    bool best = evaluated && t->spec->snapshot.keep_best && t->engine.best_step == t->engine.step;
     bool keep = best || due(&t->spec->snapshot.every, t, epoch_ended, s->tail[TAIL_SNAPSHOT] > 0.0f);
-    bool log = t->step % t->spec->log_every == 0;
+    bool log = t->engine.step % t->spec->log_every == 0;
     if ((keep || log) && trainer_compare(t, e))
         return e->code;
     if (evaluated || log)
         progress_report(t, evaluated);
     if (best)
-        trainer_await_saver(t);
-    return keep ? trainer_snapshot(t, false, e) : ERR_OK;
+        keep_await(t);
+    return keep ? keep_snapshot(t, false, e) : ERR_OK;
 }
 
 /* What there is: a run that was over when it began has no loss of its own. */
 static void log_end(const struct trainer *t, bool stopped)
 {
     CLEANUP(buf_release) struct buf numbers = {0};
-    buf_printf(&numbers, "step=%lld", (long long)t->step);
-    if (!isnan(t->loss))
-        buf_printf(&numbers, " loss=%g", t->loss);
-    if (!isnan(t->val_loss))
-        buf_printf(&numbers, " val_loss=%g", t->val_loss);
-    if (!isnan(t->val_loss) && progress_bits_name(t))
-        buf_printf(&numbers, " %s=%g", progress_bits_name(t), progress_bits(t->val_loss));
-    if (!isnan(t->val_acc) && t->train->loss == LOSS_CROSS_ENTROPY && !t->train->windows)
-        buf_printf(&numbers, " val_acc=%g", t->val_acc);
+    buf_printf(&numbers, "step=%lld", (long long)t->engine.step);
+    if (!isnan(t->engine.loss))
+        buf_printf(&numbers, " loss=%g", t->engine.loss);
+    if (!isnan(t->engine.val_loss))
+        buf_printf(&numbers, " val_loss=%g", t->engine.val_loss);
+    if (!isnan(t->engine.val_loss) && progress_bits_name(t))
+        buf_printf(&numbers, " %s=%g", progress_bits_name(t), progress_bits(t->engine.val_loss));
+    if (!isnan(t->engine.val_acc) && t->engine.train->loss == LOSS_CROSS_ENTROPY && !t->engine.train->windows)
+        buf_printf(&numbers, " val_acc=%g", t->engine.val_acc);
     log_info(stopped ? "stopped" : "finished", "%s", numbers.data);
 }
 
@@ -83,17 +82,17 @@ static void log_end(const struct trainer *t, bool stopped)
 static enum err_code finish(struct trainer *t, bool stopped, struct err *e)
 {
     if (!stopped) {
-        if (sync_settle(t->sync, e) || trainer_evaluate(t, e))
+        if (sync_settle(t->formation.sync, e) || trainer_evaluate(t, e))
             return e->code;
     }
     if (trainer_compare(t, e))
         return e->code;
     progress_report(t, !stopped);
-    if (trainer_snapshot(t, true, e))
+    if (keep_snapshot(t, true, e))
         return e->code;
-    if (coll_barrier(t->group, e))
+    if (coll_barrier(t->formation.group, e))
         return e->code;
-    if (t->rank == 0)
+    if (t->formation.rank == 0)
         log_end(t, stopped);
     return ERR_OK;
 }
@@ -102,29 +101,26 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
 {
     bool stopped = false, at_start = true;
     trainer_running = 1;
-    if (t->resumed && t->rank == 0)
+    if (t->resumed && t->formation.rank == 0)
         progress_resumed(t);
     if (trainer_compare(t, e))
         return e->code;
     progress_report(t, false);
-    while (!stopped && !finished(t)) {
+    while (!stopped && !engine_finished(&t->engine)) {
         struct step s;
         if (at_start)
             progress_epoch(t);
-        if (trainer_step(t, &s, e))
+        if (trainer_step(t, &s, &at_start, e))
             return e->code;
-        t->step++;
-        t->samples += s.global;
         t->interval.steps++;
         t->interval.samples += s.global;
-        at_start = sampler_advance(&t->sampler, &t->cursor);
         stopped = must_stop(&s);
         t->asked = s.tail[TAIL_STOP] > 0.0f;
         if (after_step(t, &s, at_start, e))
             return e->code;
         if (fault_hit("trainer.step"))
-            return err_set(e, ERR_INTERNAL, "fault after step %lld", (long long)t->step);
+            return err_set(e, ERR_INTERNAL, "fault after step %lld", (long long)t->engine.step);
     }
-    t->stopped = stopped && !finished(t);
+    t->stopped = stopped && !engine_finished(&t->engine);
     return finish(t, t->stopped, e);
 }

@@ -17,6 +17,8 @@
 #include "trainer/device/plugin.h"
 #include "trainer/generate.h"
 #include "trainer/options.h"
+#include "trainer/peer_loss.h"
+#include "trainer/resume.h"
 #include "trainer/trainer.h"
 
 #define FILES_WANTED 128 /* to meet the others takes about 70 (trainer/member/coll/meet.c), gRPC 20 */
@@ -28,7 +30,7 @@ static void on_term(int signal_number)
     if (!trainer_running)
         _exit(128 + signal_number);
     trainer_stop_signal = signal_number;
-    trainer_wake();
+    peer_loss_wake();
 }
 
 static void catch_signals(bool standalone)
@@ -71,11 +73,11 @@ static int exit_code(struct trainer *t, const struct err *e)
 {
     if (e->code == ERR_ABORTED || e->code == ERR_CANCELLED) {
         fprintf(stderr, "peer lost: %s\n", e->msg);
-        trainer_await_verdict(t, VERDICT_MS);
+        peer_loss_await(t, VERDICT_MS);
         return EXIT_PEER_LOST;
     }
     if (e->code) {
-        fprintf(stderr, "ddp-trainer: rank %d: %s\n", t->rank, e->msg);
+        fprintf(stderr, "ddp-trainer: rank %d: %s\n", t->formation.rank, e->msg);
         return is_for_good(e->code) ? EXIT_NO_RESTART : 1;
     }
     if (!t->stopped || t->asked)
@@ -87,14 +89,19 @@ static int run(const struct trainer_config *config, struct link *link)
 {
     struct trainer t;
     struct err e = {0};
-    if (trainer_open(&t, config, link, &e) == ERR_OK && trainer_restore(&t, &e) == ERR_OK &&
+    if (trainer_open(&t, config, link, &e) == ERR_OK &&
+        trainer_join(&t, link_first_member(link), &e) == ERR_OK && trainer_restore(&t, &e) == ERR_OK &&
         trainer_run(&t, &e) == ERR_OK)
         e.code = ERR_OK;
+    /* A generation that is over ends the process, too: the coordinator starts a new one for each rank of the
+     * next. Nothing here needs that: after trainer_leave the next trainer_join takes the same parameters on. */
     int code = exit_code(&t, &e);
-    if (!trainer_close(&t)) { /* the run is what it was; what hangs ends with the process */
+    link_cancel(link);
+    if (!trainer_leave(&t)) { /* the run is what it was; what hangs ends with the process */
         fflush(NULL);
         _exit(code);
     }
+    trainer_close(&t);
     return code;
 }
 

@@ -1,20 +1,20 @@
-/* What a worker says: the tutorials' lines on stdout, and JSON reports. */
+#include "trainer/progress.h"
+
 #include <math.h>
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "trainer/trainer.h"
 
 void progress_epoch(const struct trainer *t)
 {
     if (!t->spec->tutorial_lines)
         return;
-    struct cursor start = {t->cursor.epoch, 0};
+    struct cursor start = {t->engine.cursor.epoch, 0};
     struct sampler_batch b;
-    sampler_batch(&t->sampler, &start, 0, &b);
-    printf("[%s%d] Epoch %lld | Batchsize: %lld | Steps: %lld\n", "GPU", t->rank, (long long)t->cursor.epoch,
-           (long long)b.count, (long long)sampler_steps(&t->sampler));
+    sampler_batch(&t->engine.sampler, &start, 0, &b);
+    printf("[%s%d] Epoch %lld | Batchsize: %lld | Steps: %lld\n", "GPU", t->formation.rank, (long long)t->engine.cursor.epoch,
+           (long long)b.count, (long long)sampler_steps(&t->engine.sampler));
     fflush(stdout);
 }
 
@@ -22,7 +22,7 @@ void progress_resumed(const struct trainer *t)
 {
     if (!t->spec->tutorial_lines)
         return;
-    printf("Resuming training from snapshot at Epoch %lld\n", (long long)t->cursor.epoch);
+    printf("Resuming training from snapshot at Epoch %lld\n", (long long)t->engine.cursor.epoch);
     fflush(stdout);
 }
 
@@ -32,21 +32,11 @@ void progress_saved(struct trainer *t)
     struct err e = {0};
     if (!t->saver || !saver_take_result(t->saver, &place, &e) || e.code)
         return;
-    if (t->spec->tutorial_lines && t->rank == 0) {
+    if (t->spec->tutorial_lines && t->formation.rank == 0) {
         printf("Epoch %lld | Training snapshot saved at %s/step-%lld-g%lld\n", (long long)place.epoch,
                t->spec->snapshot.dir, (long long)place.step, (long long)place.generation);
         fflush(stdout);
     }
-}
-
-int64_t progress_steps(const struct trainer *t)
-{
-    if (t->spec->steps)
-        return t->spec->steps;
-    int64_t epochs_after = t->spec->epochs - t->cursor.epoch - 1;
-    if (epochs_after < 0)
-        return t->step;
-    return t->step + sampler_steps_left(&t->sampler, &t->cursor) + epochs_after * sampler_steps(&t->sampler);
 }
 
 double progress_bits(double nats)
@@ -56,9 +46,9 @@ double progress_bits(double nats)
 
 const char *progress_bits_name(const struct trainer *t)
 {
-    if (!t->train->vocabulary)
+    if (!t->engine.train->vocabulary)
         return NULL;
-    return t->train->vocabulary->type == SYMBOL_BYTE ? "bits_per_byte" : "bits_per_char";
+    return t->engine.train->vocabulary->type == SYMBOL_BYTE ? "bits_per_byte" : "bits_per_char";
 }
 
 #define METRICS_MAX 32
@@ -75,11 +65,11 @@ static void add(struct line *l, const char *name, double value)
 
 static void add_place(const struct trainer *t, struct line *l)
 {
-    add(l, "steps", (double)progress_steps(t));
-    add(l, "epoch", (double)t->cursor.epoch + (double)t->cursor.position / (double)t->sampler.samples);
-    add(l, "loss", t->loss);
-    add(l, "lr", t->lr);
-    add(l, "grad_norm", t->grad_norm);
+    add(l, "steps", (double)engine_total_steps(&t->engine));
+    add(l, "epoch", (double)t->engine.cursor.epoch + (double)t->engine.cursor.position / (double)t->engine.sampler.samples);
+    add(l, "loss", t->engine.loss);
+    add(l, "lr", t->engine.lr);
+    add(l, "grad_norm", t->engine.grad_norm);
 }
 
 /* Speeds are of all ranks together. */
@@ -92,12 +82,12 @@ static void add_speed(const struct trainer *t, struct line *l, uint64_t wait_ns)
     add(l, "samples_per_s", (double)i->samples / seconds);
     add(l, "ms_per_step", seconds * 1e3 / steps);
     add(l, "wait_ms", (double)(wait_ns - i->wait_ns) / 1e6 / steps);
-    if (t->world_size > 1)
+    if (t->formation.world_size > 1)
         add(l, "exposed", (double)i->exposed_ns / 1e9 / seconds);
-    if (!t->train->windows)
+    if (!t->engine.train->windows)
         return;
-    double flops = model_flops(t->model, i->samples) / seconds;
-    add(l, "tokens_per_s", (double)(i->samples * t->train->in) / seconds);
+    double flops = model_flops(t->engine.model, i->samples) / seconds;
+    add(l, "tokens_per_s", (double)(i->samples * t->engine.train->in) / seconds);
     add(l, "gflops", flops / 1e9);
     if (t->peak_flops > 0.0)
         add(l, "peak_share", flops / t->peak_flops);
@@ -106,8 +96,8 @@ static void add_speed(const struct trainer *t, struct line *l, uint64_t wait_ns)
 /* Once, before the first step. */
 static void add_sizes(const struct trainer *t, struct line *l)
 {
-    const struct sizes *s = &t->sizes;
-    add(l, "parameters", (double)t->model->parameters);
+    const struct memory_sizes *s = &t->sizes;
+    add(l, "parameters", (double)t->engine.model->parameters);
     add(l, "parameter_bytes", (double)s->parameters);
     add(l, "gradient_bytes", (double)s->gradients);
     add(l, "optimizer_bytes", (double)s->optimizer);
@@ -118,33 +108,33 @@ static void add_sizes(const struct trainer *t, struct line *l)
 static void add_validation(const struct trainer *t, struct line *l)
 {
     const char *bits = progress_bits_name(t);
-    add(l, "val_loss", t->val_loss);
+    add(l, "val_loss", t->engine.val_loss);
     if (bits)
-        add(l, bits, progress_bits(t->val_loss));
-    if (t->train->loss == LOSS_CROSS_ENTROPY && !t->train->windows)
-        add(l, "val_acc", t->val_acc);
+        add(l, bits, progress_bits(t->engine.val_loss));
+    if (t->engine.train->loss == LOSS_CROSS_ENTROPY && !t->engine.train->windows)
+        add(l, "val_acc", t->engine.val_acc);
 }
 
 void progress_report(struct trainer *t, bool evaluated)
 {
     struct coll_stats stats;
     struct line l = {.count = 0};
-    coll_get_stats(t->group, &stats);
+    coll_get_stats(t->formation.group, &stats);
     add_place(t, &l);
     add_speed(t, &l, stats.wait_ns);
-    add(&l, "memory_bytes", (double)sizes_resident());
+    add(&l, "memory_bytes", (double)memory_resident());
     add(&l, "sync_bytes", (double)stats.bytes);
-    if (t->train->windows)
-        add(&l, "tokens", (double)(t->samples * t->train->in));
+    if (t->engine.train->windows)
+        add(&l, "tokens", (double)(t->engine.samples * t->engine.train->in));
     if (!t->told_sizes)
         add_sizes(t, &l);
-    if (t->rank == 0 && t->digest_step == t->step) {
+    if (t->formation.rank == 0 && t->digest_step == t->engine.step) {
         add(&l, "digest_high", (double)(t->digest >> 32));
         add(&l, "digest_low", (double)(t->digest & UINT32_MAX));
     }
     if (evaluated)
         add_validation(t, &l);
-    link_progress(t->link, t->step, l.metrics, l.count);
+    link_progress(t->link, t->engine.step, l.metrics, l.count);
     t->told_sizes = true;
     t->interval = (struct interval){.since_ns = clock_mono_ns(), .wait_ns = stats.wait_ns};
 }

@@ -92,6 +92,24 @@ struct saved {
     float params[COUNT];
 };
 
+/* Parameters, gradients and the strategy's own arrays, in a group that ends with them. */
+static void alloc_arrays(struct coll_group *g, struct sync_config *config, size_t own)
+{
+    struct err e = {0};
+
+    RANK_OK(coll_alloc(g, config->count, &config->params, &e), &e);
+    RANK_OK(coll_alloc(g, config->count, &config->grads, &e), &e);
+    for (size_t i = 0; i < own; i++)
+        RANK_OK(coll_alloc(g, config->count, &config->arrays[i], &e), &e);
+}
+
+static void alloc_all(struct coll_group *g, struct sync_config *config)
+{
+    struct sync_array own[SYNC_MAX_ARRAYS];
+
+    alloc_arrays(g, config, sync_arrays(&config->spec, own));
+}
+
 static void train(struct ranks *r, int rank)
 {
     const struct setup *u = r->arg;
@@ -103,8 +121,7 @@ static void train(struct ranks *r, int rank)
     struct err e = {0};
     struct sync *s;
 
-    RANK_OK(coll_alloc(g, COUNT, &config.params, &e), &e);
-    RANK_OK(coll_alloc(g, COUNT, &config.grads, &e), &e);
+    alloc_all(g, &config);
     RANK_OK(sync_open(&s, g, &config, &e), &e);
     for (int step = 0; step < STEPS; step++) {
         backward(s, u, config.grads, config.params, rank, step, r->world);
@@ -251,8 +268,7 @@ static void train_in_two_parts(struct ranks *r, int rank)
     struct err e = {0};
     struct sync *s;
 
-    RANK_OK(coll_alloc(g, COUNT, &config.params, &e), &e);
-    RANK_OK(coll_alloc(g, COUNT, &config.grads, &e), &e);
+    alloc_all(g, &config);
     RANK_OK(sync_open(&s, g, &config, &e), &e);
     for (int step = 0; step < STEPS; step++) {
         if (step == u->stop_after) {
@@ -337,8 +353,7 @@ static void join_late(struct ranks *r, int rank)
     struct err e = {0};
     struct sync *s;
 
-    RANK_OK(coll_alloc(g, 16, &config.params, &e), &e);
-    RANK_OK(coll_alloc(g, 16, &config.grads, &e), &e);
+    alloc_arrays(g, &config, 2);
     RANK_OK(sync_open_as(&s, &late_ops, g, &config, &e), &e);
     RANK_CHECK(sync_ranks_differ(s) && sync_carrier(s) == config.params && !sync_votes_each_step(s));
     for (int step = 1; step <= ROUND + HIDDEN_BY; step++) {
@@ -351,9 +366,9 @@ static void join_late(struct ranks *r, int rank)
     RANK_CHECK(!sync_settled(s)); /* the steps that hid the exchange are the next round's */
     sync_save(s, &state);
     RANK_CHECK(state.steps == HIDDEN_BY && state.global_samples == HIDDEN_BY * r->world);
-    RANK_CHECK(sync_kept_array(s, 0)[0] == 1);
+    RANK_CHECK(config.arrays[LATE_BEGUN][0] == 1);
     RANK_OK(sync_settle(s, &e), &e);
-    RANK_CHECK(sync_settled(s) && sync_kept_array(s, 0)[0] == 2);
+    RANK_CHECK(sync_settled(s) && config.arrays[LATE_BEGUN][0] == 2);
     sync_close(s);
     coll_close(g);
 }
@@ -381,8 +396,7 @@ static void lose_a_peer_in_a_round(struct ranks *r, int rank)
     struct err e = {0};
     struct sync *s;
 
-    RANK_OK(coll_alloc(g, COUNT, &config.params, &e), &e);
-    RANK_OK(coll_alloc(g, COUNT, &config.grads, &e), &e);
+    alloc_all(g, &config);
     RANK_OK(sync_open(&s, g, &config, &e), &e);
     for (size_t i = 0; i < COUNT; i++)
         config.params[i] = (float)(rank + 1);
@@ -417,8 +431,7 @@ static void lose_a_peer(struct ranks *r, int rank)
     struct err e = {0};
     struct sync *s;
 
-    RANK_OK(coll_alloc(g, COUNT, &config.params, &e), &e);
-    RANK_OK(coll_alloc(g, COUNT, &config.grads, &e), &e);
+    alloc_all(g, &config);
     if (rank == 1)
         _exit(0);
     RANK_OK(sync_open(&s, g, &config, &e), &e);

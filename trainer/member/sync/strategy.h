@@ -12,19 +12,12 @@
  * and applies what came; `overlap` steps are made between the two. Until join has succeeded the parameters
  * stay this rank's own, so that a rank that loses its peers has lost nothing. */
 
-#define SYNC_MAX_ARRAYS 4
-
 struct sync_ops {
     const char *name;
     /* Each rank steps on its own gradients: they are divided by its own samples, and ranks differ until a
      * round ends. False: gradients are those of all ranks, and so is the loss of every step. */
     bool local_steps;
-    /* Arrays of the strategy's own besides parameters and gradients, of config.count floats each, zeroed
-     * when the run starts. They are part of the run's state: with `kept` they go into snapshots. */
-    struct sync_array {
-        const char *name; /* in snapshots: "<tensor>.<name>" */
-        bool kept;
-    } arrays[SYNC_MAX_ARRAYS];
+    struct sync_array arrays[SYNC_MAX_ARRAYS]; /* of config.count floats each */
 
     enum err_code (*open)(struct sync *s, struct err *e);
     void (*close)(struct sync *s); /* also after a failed open, and after an abort */

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define DEFAULT_BUCKET (1u << 20) /* floats */
 
@@ -11,14 +12,6 @@ static const struct sync_ops *const strategies[] = {
     [SYNC_ALLREDUCE] = &sync_allreduce_ops,
     [SYNC_AVERAGE] = &sync_average_ops,
 };
-
-static enum err_code open_arrays(struct sync *s, struct err *e)
-{
-    for (size_t i = 0; i < SYNC_MAX_ARRAYS && s->ops->arrays[i].name; i++)
-        if (coll_alloc(s->group, s->config.count, &s->arrays[i], e))
-            return err_wrap(e, "%s", s->ops->arrays[i].name);
-    return ERR_OK;
-}
 
 enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct coll_group *group,
                            const struct sync_config *config, struct err *e)
@@ -28,10 +21,13 @@ enum err_code sync_open_as(struct sync **out, const struct sync_ops *ops, struct
     s->ops = ops;
     s->group = group;
     s->config = *config;
+    memcpy(s->arrays, config->arrays, sizeof(s->arrays));
+    for (size_t i = 0; i < SYNC_MAX_ARRAYS && ops->arrays[i].name; i++)
+        BUG_ON(!s->arrays[i]);
     s->carrier = ops->local_steps ? config->params : config->grads;
     if (!s->config.bucket)
         s->config.bucket = DEFAULT_BUCKET;
-    if (open_arrays(s, e) || (ops->open && ops->open(s, e))) {
+    if (ops->open && ops->open(s, e)) {
         sync_close(s);
         return e->code;
     }
@@ -148,15 +144,6 @@ bool sync_votes_each_step(const struct sync *s)
     return !s->ops->local_steps;
 }
 
-size_t sync_bytes(const struct sync *s)
-{
-    size_t count = 0;
-
-    while (count < SYNC_MAX_ARRAYS && s->arrays[count])
-        count++;
-    return count * s->config.count * sizeof(float);
-}
-
 /* ---- snapshots */
 
 bool sync_ranks_differ(const struct sync *s)
@@ -183,25 +170,12 @@ void sync_load(struct sync *s, const struct sync_state *in)
         s->ops->load(s, in);
 }
 
-size_t sync_kept_arrays(const struct sync_spec *spec, const char *names[SYNC_MAX_ARRAYS])
+size_t sync_arrays(const struct sync_spec *spec, struct sync_array out[SYNC_MAX_ARRAYS])
 {
     const struct sync_array *arrays = strategies[spec->type]->arrays;
     size_t count = 0;
 
-    for (size_t i = 0; i < SYNC_MAX_ARRAYS && arrays[i].name; i++)
-        if (arrays[i].kept)
-            names[count++] = arrays[i].name;
+    for (; count < SYNC_MAX_ARRAYS && arrays[count].name; count++)
+        out[count] = arrays[count];
     return count;
-}
-
-float *sync_kept_array(const struct sync *s, size_t i)
-{
-    size_t at = 0;
-
-    /* Arrays that are not kept come between the others in the strategy's list. */
-    for (; at < SYNC_MAX_ARRAYS; at++)
-        if (s->ops->arrays[at].kept && i-- == 0)
-            break;
-    BUG_ON(at == SYNC_MAX_ARRAYS);
-    return s->arrays[at];
 }

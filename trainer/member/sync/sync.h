@@ -29,12 +29,23 @@
  * between the first sync_grads_ready and sync_before_step the owner makes no collective call of its own. Nor
  * does it between two steps, but after sync_join. */
 
+#define SYNC_MAX_ARRAYS 4
+
+/* Arrays of the strategy's own besides parameters and gradients. They are part of the run's state, so the
+ * caller owns them: zeroed when the run starts, attached to each group, and with `kept` in snapshots. */
+struct sync_array {
+    const char *name; /* in snapshots: "<tensor>.<name>" */
+    bool kept;
+};
+size_t sync_arrays(const struct sync_spec *spec, struct sync_array out[SYNC_MAX_ARRAYS]);
+
 struct sync;
 struct sync_config {
     struct sync_spec spec;
     int world_size;
-    float *params, *grads; /* arrays of coll_alloc, whole; the same layout on every rank */
-    size_t count;          /* floats in each */
+    float *params, *grads;          /* attached to the group, whole; the same layout on every rank */
+    float *arrays[SYNC_MAX_ARRAYS]; /* those of sync_arrays, attached */
+    size_t count;                   /* floats in each */
     struct device *device; /* what the arrays are memory of */
     size_t bucket;         /* floats; 0: 1 Mi */
     int thread;            /* 1 or 0: buckets run on a thread of their own, or not; -1: as coll_overlaps says */
@@ -75,8 +86,6 @@ bool sync_voted(const struct sync *s);
 /* Whether every step does, so that its loss is that of all ranks. */
 bool sync_votes_each_step(const struct sync *s);
 
-size_t sync_bytes(const struct sync *s); /* of the strategy's own arrays */
-
 /* ---- for snapshots */
 
 /* Whether ranks hold states of their own under this strategy: parameters within a round, the optimizer's
@@ -91,10 +100,5 @@ struct sync_state {
 };
 void sync_save(const struct sync *s, struct sync_state *out);
 void sync_load(struct sync *s, const struct sync_state *in);
-
-/* The strategy's own arrays that snapshots keep, by name; before there is a group. At most 4. */
-size_t sync_kept_arrays(const struct sync_spec *spec, const char *names[4]);
-/* Array number i of these; config.count floats. */
-float *sync_kept_array(const struct sync *s, size_t i);
 
 #endif

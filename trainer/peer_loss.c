@@ -1,3 +1,5 @@
+#include "trainer/peer_loss.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -5,11 +7,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "trainer/trainer.h"
 
 static atomic_int wake_fd = -1;
 
-void trainer_wake(void)
+void peer_loss_wake(void)
 {
     int saved = errno, fd = atomic_load(&wake_fd);
     uint64_t one = 1;
@@ -19,10 +20,10 @@ void trainer_wake(void)
     errno = saved;
 }
 
-void trainer_await_verdict(struct trainer *t, int timeout_ms)
+void peer_loss_await(struct trainer *t, int timeout_ms)
 {
     int64_t end = clock_mono_ns() / 1000000 + timeout_ms;
-    if (t->world_size < 2 || !t->group)
+    if (t->formation.world_size < 2 || !t->formation.group)
         return;
     int fd = eventfd(0, EFD_CLOEXEC);
     atomic_store(&wake_fd, fd);

@@ -1,0 +1,240 @@
+/* A process that outlives its generation: what it trains goes on in the next group, with another rank and
+ * another world size, and without a coordinator. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "tests/unit/trainer/ranks.h"
+#include "trainer/engine/state.h"
+#include "trainer/resume.h"
+#include "trainer/step.h"
+#include "trainer/trainer.h"
+
+enum { VICTIM = 1, BEFORE = 6, AFTER = 5, FIRST = 11, SECOND = 12, ADDRESS = 512 };
+
+#define JOB                                                                                                  \
+    "name: formations\n"                                                                                     \
+    "device: cpu\n"                                                                                          \
+    "train:\n"                                                                                               \
+    "  model: {type: mlp, sizes: [20, 24, 1]}\n"                                                             \
+    "  data: {type: synthetic, samples: 512}\n"                                                              \
+    "  optimizer: {type: adamw, lr: 0.01}\n"                                                                 \
+    "  batch: 4\n"                                                                                           \
+    "  steps: 1000\n"                                                                                        \
+    "  threads: 1\n"
+
+struct scene {
+    const char *sync;     /* of the job file */
+    int64_t lost_at_step; /* whose exchange the survivors miss the victim in */
+    bool made;            /* whether that step counts all the same */
+    bool apart;           /* every rank is on a node of its own */
+};
+
+/* What a survivor takes along, for a process that begins with it. */
+struct taken {
+    struct snapshot_place place;
+    struct sync_state round;
+    float state[4096];
+};
+
+/* In shared memory, between all processes. */
+struct board {
+    uint8_t address[2][3][ADDRESS];
+    size_t size[2][3];
+    atomic_int here[2];
+    struct taken taken[2];
+};
+_Static_assert(sizeof(struct board) <= sizeof(((struct ranks_shared *)0)->result), "room for the board");
+
+static struct board *board_of(struct ranks *r)
+{
+    return (struct board *)(void *)r->shared->result;
+}
+
+static void open_trainer(struct trainer *t, struct trainer_config *config, const struct scene *scene)
+{
+    CLEANUP(free_text) char *text = xasprintf(JOB "  sync: %s\n", scene->sync);
+    struct link *link;
+    struct err e = {0};
+
+    *config = (struct trainer_config){.standalone = true, .local_world_size = 1};
+    RANK_OK(job_parse(&config->job, text, strlen(text), "job", &e), &e);
+    RANK_OK(link_open(&link, true, &e), &e);
+    RANK_OK(trainer_open(t, config, link, &e), &e);
+}
+
+/* What the coordinator does in a cluster: all tell where they are, and all hear who they are. */
+static void form(struct ranks *r, struct trainer *t, int64_t generation, int rank, int world)
+{
+    const struct scene *scene = r->arg;
+    struct board *b = board_of(r);
+    int round = generation == FIRST ? 0 : 1;
+    struct link_group info = {.generation = generation, .rank = rank, .world_size = world, .source_rank = -1};
+    CLEANUP(free_text) char *node = xasprintf("%s/%d", r->directory, scene->apart ? rank : 0);
+    struct err e = {0};
+
+    RANK_OK(formation_listen(&t->formation, NULL, node, &e), &e);
+    b->size[round][rank] = coll_listener_address(t->formation.listener, b->address[round][rank], ADDRESS);
+    atomic_fetch_add(&b->here[round], 1);
+    for (int64_t end = clock_boot_ms() + 20000; atomic_load(&b->here[round]) < world;) {
+        RANK_CHECK(clock_boot_ms() < end);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    info.peers = xcalloc((size_t)world, sizeof(*info.peers));
+    for (int i = 0; i < world; i++)
+        info.peers[i] = (struct link_peer){
+            .rank = i,
+            .node_rank = scene->apart ? i : 0,
+            .address = xmemdup(b->address[round][i], b->size[round][i]),
+            .address_size = b->size[round][i],
+        };
+    memset(info.key, (int)generation, sizeof(info.key));
+    formation_be_told(&t->formation, &info);
+    RANK_OK(trainer_form(t, false, &e), &e);
+}
+
+static uint64_t hash_of(const struct trainer *t)
+{
+    static float state[4096];
+
+    RANK_CHECK(state_bytes(&t->engine) <= sizeof(state));
+    state_out(&t->engine, state);
+    return ranks_hash(state, state_bytes(&t->engine));
+}
+
+static void train_on(struct trainer *t)
+{
+    struct err e = {0};
+
+    for (int i = 0; i < AFTER; i++) {
+        struct step s;
+        bool epoch_ended;
+
+        RANK_OK(trainer_step(t, &s, &epoch_ended, &e), &e);
+        RANK_CHECK(isfinite(t->engine.loss));
+    }
+    RANK_OK(sync_settle(t->formation.sync, &e), &e);
+}
+
+static void leave(struct trainer *t, struct trainer_config *config)
+{
+    RANK_CHECK(trainer_leave(t));
+    trainer_close(t);
+    job_release(&config->job);
+}
+
+static void survive(struct ranks *r, int rank)
+{
+    const struct scene *scene = r->arg;
+    struct board *b = board_of(r);
+    int next = rank == 0 ? 1 : 0; /* of two: nobody keeps its rank, or all its neighbours */
+    struct trainer_config config;
+    struct trainer t;
+    struct step s;
+    struct err e = {0};
+    uint64_t before = 0;
+    bool epoch_ended;
+
+    open_trainer(&t, &config, scene);
+    form(r, &t, FIRST, rank, 3);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    for (;;) {
+        before = hash_of(&t);
+        if (rank == VICTIM && t.engine.step == BEFORE)
+            _exit(0);
+        if (trainer_step(&t, &s, &epoch_ended, &e))
+            break;
+    }
+    RANK_CHECK(e.code == ERR_ABORTED);
+    RANK_CHECK(t.engine.step == scene->lost_at_step - !scene->made);
+    RANK_CHECK((hash_of(&t) == before) == !scene->made);
+    before = hash_of(&t);
+
+    RANK_CHECK(trainer_leave(&t));
+    RANK_CHECK(hash_of(&t) == before);
+    form(r, &t, SECOND, next, 2);
+    RANK_CHECK(t.formation.rank == next && t.formation.world_size == 2 && t.engine.sampler.world_size == 2);
+    RANK_CHECK(hash_of(&t) == before);
+    sync_save(t.formation.sync, &b->taken[next].round);
+    state_place(&t.engine, &b->taken[next].place);
+    state_out(&t.engine, b->taken[next].state);
+    train_on(&t);
+    RANK_CHECK(hash_of(&t) != before);
+    r->shared->hash[next] = ranks_hash(t.engine.params.data, t.engine.model->count * sizeof(float));
+    leave(&t, &config);
+}
+
+/* A new process that begins where a survivor was: it must end with the same bits. */
+static void begin_anew(struct ranks *r, int rank)
+{
+    const struct scene *scene = r->arg;
+    struct taken *from = &board_of(r)->taken[rank];
+    struct trainer_config config;
+    struct trainer t;
+
+    open_trainer(&t, &config, scene);
+    form(r, &t, SECOND, rank, 2);
+    state_in(&t.engine, from->state);
+    state_take_place(&t.engine, &from->place);
+    sync_load(t.formation.sync, &from->round);
+    train_on(&t);
+    RANK_CHECK(ranks_hash(t.engine.params.data, t.engine.model->count * sizeof(float)) ==
+               r->shared->hash[rank]);
+    leave(&t, &config);
+}
+
+static void play(const struct scene *scene)
+{
+    struct ranks first = {.world = 3, .node_of = {0, scene->apart, 2 * scene->apart}, .arg = scene};
+    struct ranks again = {.world = 2, .node_of = {0, scene->apart}, .arg = scene};
+
+    assert_true(ranks_run(&first, survive));
+    assert_int_equal(first.shared->hash[0], first.shared->hash[1]);
+    ranks_prepare(&again);
+    memcpy(again.shared->hash, first.shared->hash, sizeof(first.shared->hash));
+    memcpy(board_of(&again)->taken, board_of(&first)->taken, sizeof(board_of(&first)->taken));
+    ranks_start(&again, begin_anew);
+    assert_true(ranks_finish(&again, -1));
+    ranks_release(&first);
+    ranks_release(&again);
+}
+
+static void a_survivor_of_an_all_reduce_takes_its_parameters_to_the_next_group(void **state)
+{
+    struct scene scene = {.sync = "{type: allreduce}", .lost_at_step = BEFORE + 1};
+
+    (void)state;
+    play(&scene);
+    scene.apart = true;
+    play(&scene);
+}
+
+static void a_survivor_of_a_round_takes_the_round_to_the_next_group(void **state)
+{
+    /* The second round ends at step 8, which the victim does not live to see. */
+    struct scene scene = {.sync = "{type: average, every: 4}", .lost_at_step = 8, .made = true};
+
+    (void)state;
+    play(&scene);
+    scene.apart = true;
+    play(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_survivor_of_an_all_reduce_takes_its_parameters_to_the_next_group),
+        cmocka_unit_test(a_survivor_of_a_round_takes_the_round_to_the_next_group),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

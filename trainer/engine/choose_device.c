@@ -1,0 +1,33 @@
+#include "trainer/engine/choose_device.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+
+/* The agent names a worker's GPUs in its environment, as does whoever starts one by hand. */
+static bool has_gpu(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    return visible && *visible;
+}
+
+/* A job that wants a GPU has one or fails; one that takes what there is takes a GPU where it was given one.
+ */
+enum err_code choose_device(struct device **out, const struct engine_config *config, struct err *e)
+{
+    int rank = config->local_rank, ranks = config->local_ranks, threads = (int)config->spec->threads;
+    bool wanted = config->device == JOB_DEVICE_CUDA;
+    if (wanted || (config->device == JOB_DEVICE_AUTO && has_gpu())) {
+        struct err why = {0};
+        if (device_open(out, DEVICE_CUDA, rank, ranks, threads, &why) == ERR_OK)
+            return ERR_OK;
+        if (why.code != ERR_UNAVAILABLE) {
+            *e = why;
+            return e->code;
+        }
+        if (wanted)
+            return err_set(e, ERR_FAILED_PRECONDITION, "device: cuda: %s", why.msg);
+        log_warn("device_fallback", "local_rank=%d device=cpu why=%s", rank, LOG_Q(why.msg));
+    }
+    return device_open(out, DEVICE_CPU, rank, ranks, threads, e);
+}

@@ -1,0 +1,193 @@
+#include "trainer/engine/engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "trainer/engine/choose_device.h"
+#include "trainer/engine/describe.h"
+#include "trainer/engine/digest.h"
+#include "trainer/engine/memory.h"
+#include "trainer/engine/micro_batch.h"
+
+enum err_code engine_open(struct engine *n, const struct engine_config *config, struct err *e)
+{
+    const struct train_spec *spec = config->spec;
+    enum device_type type = spec->precision == PRECISION_BF16 ? DEVICE_BF16 : DEVICE_F32;
+    *n = (struct engine){.spec = spec, .extra_count = config->extra_count};
+    for (size_t i = 0; i < config->extra_count; i++)
+        n->extras[i] = config->extras[i];
+    n->loss = n->lr = n->grad_norm = n->val_loss = n->val_acc = n->best_loss = NAN;
+    n->val_step = -1;
+    if (choose_device(&n->device, config, e))
+        return e->code;
+    /* The peak is that of a language model's matrix products. What is resident afterwards, the math library
+     * included, is there whatever the model's size. */
+    if (spec->model.type == MODEL_GPT && device_peak(n->device, type, &n->peak_flops, e))
+        return e->code;
+    n->program_bytes = memory_resident();
+    return dataset_open(&n->train, &n->test, spec, e);
+}
+
+/* ---- the share of the samples */
+
+void engine_take_shard(struct engine *n, int j)
+{
+    n->sampler.rank = n->first_shard + j;
+}
+
+static enum err_code open_sampler(struct engine *n, int rank, int world_size, struct err *e)
+{
+    const struct train_spec *s = n->spec;
+    bool world = s->reproducible == REPRODUCIBLE_WORLD;
+    int64_t accumulate = s->accumulate > 0 ? s->accumulate : 1;
+    if (world && s->shards % world_size)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "reproducible: world with %lld shards wants a world size that divides them, not %d",
+                       (long long)s->shards, world_size);
+    n->shards = world ? (int)s->shards / world_size : 1;
+    n->first_shard = rank * n->shards;
+    n->sampler = (struct sampler){
+        .samples = n->train->count,
+        .global = s->global_batch ? s->global_batch : s->batch * world_size * accumulate,
+        .accumulate = accumulate,
+        .seed = (uint64_t)s->seed,
+        .shuffle = s->data.shuffle,
+        .pad = s->data.pad,
+        .world_size = world_size * n->shards,
+    };
+    engine_take_shard(n, 0);
+    n->staged.rows = -1; /* gathered for another share */
+    return ERR_OK;
+}
+
+static void close_spares(struct engine *n)
+{
+    for (int l = 0; l < n->spare_count; l++)
+        n->device->ops->free(n->device, n->spare[l]);
+    free(n->spare);
+    n->spare = NULL;
+    n->spare_count = 0;
+}
+
+/* 2^n shards: the sums of 1, 2, 4, ... of them that wait. */
+static enum err_code open_spares(struct engine *n, struct err *e)
+{
+    size_t bytes = (n->model->count + TAIL_FLOATS) * sizeof(float);
+    int count = 0;
+    while (1 << count < n->shards)
+        count++;
+    if (n->spare && count == n->spare_count)
+        return ERR_OK;
+    close_spares(n);
+    n->spare = xcalloc((size_t)count + 1, sizeof(*n->spare));
+    while (n->spare_count < count) {
+        void *memory = NULL;
+        if (device_alloc(n->device, bytes, "gradients of a shard", &memory, e))
+            return e->code;
+        n->spare[n->spare_count++] = memory;
+    }
+    return ERR_OK;
+}
+
+/* Model and micro-batch hold as many rows as the largest micro-batch of this share has: parameters lie
+ * elsewhere and stay. */
+static enum err_code open_rows(struct engine *n, struct err *e)
+{
+    int64_t rows = sampler_max_rows(&n->sampler);
+    if (n->model && rows == n->rows)
+        return ERR_OK;
+    micro_batch_close(n);
+    model_free(n->model);
+    n->model = NULL;
+    n->rows = rows;
+    n->opened++;
+    if (model_open(&n->model, n->spec, n->train->loss, n->train->in, n->train->out, rows, n->device, e) ||
+        micro_batch_open(n, rows, e))
+        return e->code;
+    describe_layout(n);
+    return ERR_OK;
+}
+
+/* ---- what is made once, when the model's size is known */
+
+static enum err_code open_arrays(struct engine *n, struct err *e)
+{
+    size_t count = n->model->count + TAIL_FLOATS;
+    if (device_array_open(&n->params, n->device, count, e))
+        return err_wrap(e, "parameters");
+    if (device_array_open(&n->grads, n->device, count, e))
+        return err_wrap(e, "gradients");
+    for (size_t i = 0; i < n->extra_count; i++)
+        if (device_array_open(&n->extra[i], n->device, count, e))
+            return err_wrap(e, "%s", n->extras[i].name);
+    return ERR_OK;
+}
+
+static enum err_code open_state(struct engine *n, struct err *e)
+{
+    if (optim_open(&n->optim, n->spec, n->model->count, n->device, e))
+        return e->code;
+    for (size_t i = 0; i < n->model->tensor_count; i++) /* tensors lie in rising order */
+        if (!n->model->tensors[i].decay)
+            optim_exempt(n->optim, n->model->tensors[i].offset, n->model->tensors[i].count);
+    if (digest_open(n, e))
+        return e->code;
+    describe_kept(n);
+    return open_arrays(n, e);
+}
+
+enum err_code engine_take_share(struct engine *n, int rank, int world_size, struct err *e)
+{
+    if (open_sampler(n, rank, world_size, e) || open_rows(n, e))
+        return e->code;
+    if (!n->optim && open_state(n, e))
+        return e->code;
+    return open_spares(n, e);
+}
+
+void engine_close(struct engine *n)
+{
+    buf_release(&n->config_json);
+    buf_release(&n->vocab_json);
+    free(n->tensors);
+    if (n->device) {
+        for (size_t i = 0; i < n->extra_count; i++)
+            device_array_close(&n->extra[i]);
+        device_array_close(&n->grads);
+        device_array_close(&n->params);
+        digest_close(n);
+        optim_free(n->optim);
+        micro_batch_close(n);
+        close_spares(n);
+        model_free(n->model);
+    }
+    dataset_free(n->train);
+    dataset_free(n->test);
+    device_close(n->device);
+}
+
+/* ---- the place in the run */
+
+double engine_run_progress(const struct engine *n)
+{
+    if (n->spec->steps)
+        return (double)n->step / (double)n->spec->steps;
+    double epoch = (double)n->cursor.epoch + (double)n->cursor.position / (double)n->sampler.samples;
+    return epoch / (double)n->spec->epochs;
+}
+
+bool engine_finished(const struct engine *n)
+{
+    return n->spec->steps ? n->step >= n->spec->steps : n->cursor.epoch >= n->spec->epochs;
+}
+
+int64_t engine_total_steps(const struct engine *n)
+{
+    if (n->spec->steps)
+        return n->spec->steps;
+    int64_t epochs_after = n->spec->epochs - n->cursor.epoch - 1;
+    if (epochs_after < 0)
+        return n->step;
+    return n->step + sampler_steps_left(&n->sampler, &n->cursor) + epochs_after * sampler_steps(&n->sampler);
+}

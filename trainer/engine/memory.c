@@ -1,0 +1,52 @@
+#include "trainer/engine/memory.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+size_t memory_resident(void)
+{
+    char text[128] = {0};
+    long long whole = 0, resident = 0;
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    if (read(fd, text, sizeof(text) - 1) <= 0 || sscanf(text, "%lld %lld", &whole, &resident) != 2)
+        resident = 0;
+    close(fd);
+    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+void memory_take(struct memory_sizes *s, const struct engine *n, size_t snapshot, int mapped_peers)
+{
+    size_t array = (n->model->count + TAIL_FLOATS) * sizeof(float);
+    *s = (struct memory_sizes){
+        .parameters = array,
+        .gradients = array * (size_t)(1 + n->spare_count),
+        .optimizer = n->optim->state_count * n->model->count * sizeof(float),
+        .activations = n->model->activation_bytes,
+        .workspace = n->device->workspace + n->extra_count * array,
+        .batch = n->batch_bytes,
+        .data = n->train->bytes,
+        .snapshot = snapshot,
+        /* They are resident in each, and there once. */
+        .peers = n->device->host ? (2 + n->extra_count) * array * (size_t)mapped_peers : 0,
+        .program = n->program_bytes,
+    };
+    s->sum = s->program + s->parameters + s->gradients + s->optimizer + s->activations + s->workspace +
+             s->batch + s->data + s->snapshot + s->peers;
+}
+
+void memory_log(const struct memory_sizes *s, const struct engine *n, int rank)
+{
+    log_info("sizes",
+             "rank=%d parameters=%zu parameter_bytes=%zu gradient_bytes=%zu optimizer_bytes=%zu "
+             "activation_bytes=%zu workspace_bytes=%zu batch_bytes=%zu data_bytes=%zu snapshot_bytes=%zu "
+             "peer_bytes=%zu program_bytes=%zu sum_bytes=%zu device=%s threads=%d",
+             rank, n->model->parameters, s->parameters, s->gradients, s->optimizer, s->activations,
+             s->workspace, s->batch, s->data, s->snapshot, s->peers, s->program, s->sum,
+             LOG_Q(n->device->name), n->device->threads);
+}

@@ -1,0 +1,155 @@
+/* The memory of a micro-batch, and how samples get there. Where the device's memory is the host's they are
+ * gathered in place. Else in host memory, from which an upload has read when it returns: so the next ones are
+ * gathered while the device computes. */
+#include "trainer/engine/micro_batch.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+#define LINE 16 /* floats of a cache line */
+
+struct micro_batch_sizes { /* elements */
+    size_t x, y, token, label, sample;
+};
+
+static size_t whole_lines(size_t n)
+{
+    return (n + LINE - 1) / LINE * LINE;
+}
+
+static struct micro_batch_sizes micro_batch_sizes(const struct dataset *d, int64_t rows)
+{
+    size_t in = (size_t)(rows * d->in), out = (size_t)(rows * d->out);
+    if (d->windows)
+        return (struct micro_batch_sizes){.token = in, .label = in, .sample = (size_t)rows};
+    if (d->loss == LOSS_CROSS_ENTROPY)
+        return (struct micro_batch_sizes){.x = in, .label = (size_t)rows};
+    return (struct micro_batch_sizes){.x = in, .y = out};
+}
+
+/* Returns the end. */
+static void *micro_batch_cut(struct dataset_rows *to, void *memory, const struct micro_batch_sizes *size)
+{
+    float *at = memory;
+    to->x = at;
+    to->y = to->x + whole_lines(size->x);
+    to->token = (int32_t *)(void *)(to->y + whole_lines(size->y));
+    to->label = to->token + whole_lines(size->token);
+    return to->label + whole_lines(size->label);
+}
+
+/* One allocation on the device: tally and outcome, each on cache lines of its own, and the largest
+ * micro-batch. Who its samples are is the host's index where that is the device's memory, too. */
+enum err_code micro_batch_open(struct engine *n, int64_t rows, struct err *e)
+{
+    struct micro_batch_sizes size = micro_batch_sizes(n->train, rows);
+    size_t elements = whole_lines(size.x) + whole_lines(size.y) + whole_lines(size.token) + whole_lines(size.label);
+    size_t head = 2 * LINE * sizeof(float), tail = n->device->host ? 0 : size.sample * sizeof(*n->sample);
+    void *memory = NULL;
+    _Static_assert(sizeof(struct device_tally) <= LINE * sizeof(float), "a tally fits its line");
+    _Static_assert(sizeof(struct engine_outcome) <= LINE * sizeof(float), "an outcome fits its line");
+    n->batch_bytes = head + elements * sizeof(float) + tail;
+    if (device_alloc(n->device, n->batch_bytes, "batch", &memory, e))
+        return e->code;
+    n->tally = memory;
+    n->outcome = (void *)((float *)memory + LINE);
+    n->sample = micro_batch_cut(&n->batch, (char *)memory + head, &size);
+    n->index = xcalloc((size_t)rows, sizeof(*n->index));
+    n->host_batch = n->batch;
+    n->staged.rows = -1;
+    if (n->device->host)
+        n->sample = n->index;
+    else
+        micro_batch_cut(&n->host_batch, n->host_memory = xcalloc(elements, sizeof(float)), &size);
+    return ERR_OK;
+}
+
+void micro_batch_close(struct engine *n)
+{
+    free(n->index);
+    free(n->host_memory);
+    n->device->ops->free(n->device, n->tally);
+    n->index = NULL;
+    n->host_memory = NULL;
+    n->tally = NULL;
+}
+
+static void upload_floats(struct engine *n, void *to, const void *from, size_t bytes)
+{
+    if (bytes)
+        n->device->ops->upload(n->device, to, from, bytes);
+}
+
+static void upload_rows(struct engine *n, const struct dataset *d, int64_t rows)
+{
+    struct micro_batch_sizes size = micro_batch_sizes(d, rows);
+    upload_floats(n, n->batch.x, n->host_batch.x, size.x * sizeof(float));
+    upload_floats(n, n->batch.y, n->host_batch.y, size.y * sizeof(float));
+    upload_floats(n, n->batch.token, n->host_batch.token, size.token * sizeof(int32_t));
+    upload_floats(n, n->batch.label, n->host_batch.label, size.label * sizeof(int32_t));
+    upload_floats(n, n->sample, n->index, size.sample * sizeof(*n->sample));
+}
+
+/* From host_batch to where the model reads. */
+static void micro_batch_hand_over(struct engine *n, const struct dataset *d, int64_t rows, struct model_batch *out)
+{
+    if (!n->device->host)
+        upload_rows(n, d, rows);
+    n->staged.rows = -1;
+    *out = (struct model_batch){
+        .x = n->batch.x,
+        .y = n->batch.y,
+        .token = n->batch.token,
+        .label = n->batch.label,
+        .rows = rows,
+        .sample = n->sample,
+        .step = n->step,
+    };
+}
+
+enum err_code micro_batch_load(struct engine *n, const struct dataset *d, int64_t rows, struct model_batch *out,
+                         struct err *e)
+{
+    if (dataset_gather(d, n->index, rows, &n->host_batch, e))
+        return e->code;
+    micro_batch_hand_over(n, d, rows, out);
+    return ERR_OK;
+}
+
+/* ---- training's */
+
+static enum err_code micro_batch_gather(struct engine *n, const struct cursor *cursor, int64_t micro, struct err *e)
+{
+    struct sampler_batch part;
+    n->staged.rows = -1;
+    sampler_batch(&n->sampler, cursor, micro, &part);
+    sampler_indices(&n->sampler, cursor, &part, n->index);
+    if (dataset_gather(n->train, n->index, part.count, &n->host_batch, e))
+        return e->code;
+    n->staged = (struct engine_staged){*cursor, micro, part.count, n->sampler.rank};
+    return ERR_OK;
+}
+
+static bool micro_batch_is_staged(const struct engine *n, const struct cursor *cursor, int64_t micro)
+{
+    const struct engine_staged *s = &n->staged;
+    return s->rows >= 0 && s->cursor.epoch == cursor->epoch && s->cursor.position == cursor->position &&
+           s->micro == micro && s->shard == n->sampler.rank;
+}
+
+enum err_code micro_batch_next(struct engine *n, int64_t micro, struct model_batch *out, struct err *e)
+{
+    if (!micro_batch_is_staged(n, &n->cursor, micro) && micro_batch_gather(n, &n->cursor, micro, e))
+        return e->code;
+    micro_batch_hand_over(n, n->train, n->staged.rows, out);
+    return ERR_OK;
+}
+
+/* What fails here fails again when it is due, and is told then. */
+void micro_batch_stage(struct engine *n, const struct cursor *cursor, int64_t micro)
+{
+    struct err later;
+    if (!n->device->host && micro_batch_gather(n, cursor, micro, &later))
+        n->staged.rows = -1;
+}

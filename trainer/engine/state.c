@@ -1,0 +1,86 @@
+#include "trainer/engine/state.h"
+
+#include <math.h>
+
+size_t state_bytes(const struct engine *n)
+{
+    return snapshot_floats(&n->layout) * sizeof(float);
+}
+
+bool state_has_moments(const struct engine *n)
+{
+    return n->layout.moment_count > 0;
+}
+
+/* Array number i of those beside parameters. */
+static float *state_array(const struct engine *n, size_t i)
+{
+    if (i < n->optim->state_count)
+        return n->optim->state + i * n->model->count;
+    i -= n->optim->state_count;
+    for (size_t x = 0; x < n->extra_count; x++)
+        if (n->extras[x].kept && i-- == 0)
+            return n->extra[x].data;
+    BUG_ON(true);
+}
+
+void state_out(const struct engine *n, float *state)
+{
+    size_t count = n->model->count, bytes = count * sizeof(float);
+    n->device->ops->download(n->device, state, n->params.data, bytes);
+    for (size_t i = 0; i < n->layout.moment_count; i++)
+        n->device->ops->download(n->device, state + (i + 1) * count, state_array(n, i), bytes);
+}
+
+void state_in(struct engine *n, const float *state)
+{
+    size_t count = n->model->count, bytes = count * sizeof(float);
+    n->device->ops->upload(n->device, n->params.data, state, bytes);
+    for (size_t i = 0; i < n->layout.moment_count; i++)
+        n->device->ops->upload(n->device, state_array(n, i), state + (i + 1) * count, bytes);
+}
+
+/* ---- the place in the run */
+
+void state_place(const struct engine *n, struct snapshot_place *out)
+{
+    *out = (struct snapshot_place){
+        .step = n->step,
+        .epoch = n->cursor.epoch,
+        .position = n->cursor.position,
+        .seed = n->spec->seed,
+        .updates = n->optim->steps,
+        .samples = n->samples,
+        .judged = n->val_step == n->step,
+        .val_loss = n->val_loss,
+        .best_step = n->best_step,
+        .best_loss = n->best_loss,
+        .data_bytes = n->train->mark.bytes,
+        .data_digest = n->train->mark.digest,
+    };
+}
+
+enum err_code state_check_data(const struct engine *n, const struct snapshot_place *place, struct err *e)
+{
+    const struct dataset_mark *mark = &n->train->mark;
+    if (place->data_bytes == mark->bytes && (!mark->bytes || place->data_digest == mark->digest))
+        return ERR_OK;
+    return err_set(
+        e, ERR_FAILED_PRECONDITION,
+        "the data is not what the snapshot of step %lld was trained on (%lld bytes then, %lld now%s), "
+        "init_from starts from its parameters with other data",
+        (long long)place->step, (long long)place->data_bytes, (long long)mark->bytes,
+        place->data_bytes == mark->bytes ? ", changed" : "");
+}
+
+void state_take_place(struct engine *n, const struct snapshot_place *place)
+{
+    n->step = place->step;
+    n->samples = place->samples;
+    n->cursor = (struct cursor){place->epoch, place->position};
+    if (sampler_steps_left(&n->sampler, &n->cursor) == 0) /* the epoch is shorter with this share's steps */
+        n->cursor = (struct cursor){place->epoch + 1, 0};
+    n->optim->steps = place->updates;
+    n->best_step = place->best_step;
+    n->best_loss = place->best_step ? place->best_loss : (double)NAN;
+}

@@ -1,0 +1,22 @@
+#ifndef DDP_TRAINER_ENGINE_STATE_H
+#define DDP_TRAINER_ENGINE_STATE_H
+
+#include "trainer/engine/engine.h"
+
+/* The engine's state as snapshots keep it: parameters, then moments, then kept extra arrays, in host memory,
+ * snapshot_floats(&n->layout) of them; and the place in the run. */
+
+size_t state_bytes(const struct engine *n);
+/* Whether there is more than parameters. */
+bool state_has_moments(const struct engine *n);
+void state_out(const struct engine *n, float *state); /* there after the device's next wait */
+void state_in(struct engine *n, const float *state);
+
+/* Fills in what the engine knows: the rest (job, generation, world size, rounds) is the group's. */
+void state_place(const struct engine *n, struct snapshot_place *out);
+/* The cursor and the permutation belong to the data: other data is another run. FAILED_PRECONDITION. */
+MUST_CHECK enum err_code state_check_data(const struct engine *n, const struct snapshot_place *place,
+                                          struct err *e);
+void state_take_place(struct engine *n, const struct snapshot_place *place);
+
+#endif

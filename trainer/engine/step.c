@@ -1,0 +1,239 @@
+#include "trainer/engine/step.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/digest.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "trainer/engine/micro_batch.h"
+#include "trainer/optim/schedule.h"
+
+static float *tail_of(const struct engine *n, float *array)
+{
+    return array + n->model->count;
+}
+
+static void tail_put(struct engine *n, float *array, const float *tail)
+{
+    n->device->ops->upload(n->device, tail_of(n, array), tail, TAIL_USED * sizeof(float));
+}
+
+void step_begin(struct engine *n, struct step *s)
+{
+    *s = (struct step){.global = sampler_global_samples(&n->sampler, &n->cursor)};
+    for (int j = 0; j < n->shards; j++) {
+        engine_take_shard(n, j);
+        s->local += sampler_local_samples(&n->sampler, &n->cursor);
+    }
+    s->measured = n->optim->clip > 0.0 || (n->step + 1) % n->spec->log_every == 0;
+}
+
+/* ---- backward */
+
+/* A rank that computes one shard gives its gradients away as they become final. The first piece ends where
+ * the tail begins: the loss is known by then, so the tail goes with it. */
+struct backward {
+    struct engine *n;
+    const struct step *step;
+    const struct step_route *route;
+    bool loss_put;
+};
+
+/* This rank's loss, from the tally into the tail of the array that carries it to the others. */
+static void loss_put(struct backward *b)
+{
+    struct engine *n = b->n;
+    const struct device_ops *ops = n->device->ops;
+    float *loss = tail_of(n, b->route->carrier) + TAIL_LOSS;
+    ops->tally_mean(n->device, loss, n->tally, (double)b->route->divisor);
+    ops->copy(n->device, &n->outcome->loss, loss, sizeof(*loss));
+    b->loss_put = true;
+}
+
+static void gradient_ready(void *arg, size_t offset, size_t count)
+{
+    struct backward *b = arg;
+    if (offset + count == b->n->model->count) {
+        loss_put(b);
+        count += TAIL_FLOATS;
+    }
+    b->route->ready(b->route->arg, offset, count);
+}
+
+/* What makes the work of two micro-batches the same; 0: the device cannot remember it. */
+static uint64_t recording_key(const struct backward *b, const float *grads, const struct model_batch *batch)
+{
+    const struct engine *n = b->n;
+    struct {
+        const float *params, *grads;
+        int64_t rows, divisor, same_params, opened;
+    } work = {n->params.data, grads, batch->rows, b->route->divisor, batch->same_params, n->opened};
+    if (!n->device->ops->record || n->spec->model.dropout > 0.0 || batch->rows == 0)
+        return 0;
+    uint64_t key = digest64(0, &work, sizeof(work));
+    return key ? key : 1;
+}
+
+static bool seen_before(struct engine *n, uint64_t key)
+{
+    for (size_t i = 0; i < ENGINE_SEEN_WORK; i++)
+        if (n->seen[i] == key)
+            return true;
+    n->seen[n->seen_count++ % ENGINE_SEEN_WORK] = key;
+    return false;
+}
+
+/* Work that comes up a second time is recorded then, so that what comes up once is not; and all that is
+ * chosen and set up at the first time is there. Where pieces are told in between it cannot be recorded. */
+static void train_micro_batch(struct backward *b, float *grads, const struct model_batch *batch,
+                              model_ready_fn ready)
+{
+    struct engine *n = b->n;
+    const struct device_ops *ops = n->device->ops;
+    float scale = 1.0f / (float)b->route->divisor;
+    uint64_t key = ready ? 0 : recording_key(b, grads, batch);
+    if (key && ops->replay(n->device, key))
+        return;
+    bool record = key && !n->plain && seen_before(n, key);
+    if (record)
+        ops->record(n->device, key);
+    model_train(n->model, n->params.data, grads, batch, scale, n->tally, ready, b);
+    if (!record || ops->recorded(n->device))
+        return;
+    /* The device could not record it, and so did nothing. */
+    n->plain = true;
+    log_warn("not_recorded", "device=%s", LOG_Q(n->device->name));
+    model_train(n->model, n->params.data, grads, batch, scale, n->tally, ready, b);
+}
+
+/* Gradients of all micro-batches of the sampler's share into grads; told as they are final in the last. */
+static enum err_code shard_backward(struct backward *b, float *grads, model_ready_fn ready, struct err *e)
+{
+    struct engine *n = b->n;
+    const struct device_ops *ops = n->device->ops;
+    bool same_params = false;
+    ops->zero(n->device, grads, n->model->count * sizeof(float));
+    ops->zero(n->device, n->tally, sizeof(*n->tally));
+    for (int64_t i = 0; i < n->sampler.accumulate; i++) {
+        struct model_batch batch;
+        bool last = i + 1 == n->sampler.accumulate;
+        if (micro_batch_next(n, i, &batch, e))
+            return e->code;
+        batch.same_params = same_params;
+        train_micro_batch(b, grads, &batch, last ? ready : NULL);
+        same_params |= batch.rows > 0;
+        if (!last)
+            micro_batch_stage(n, &n->cursor, i + 1);
+    }
+    return ERR_OK;
+}
+
+/* A rank with several shards adds them up as a full binary tree over its own: whenever two sums of as many
+ * shards are there, they become one. Sum number l waits in spare l, of 2^l shards; the last shard goes to
+ * the gradients, where the tree ends. The tail is part of it: votes in the last shard, each shard's loss in
+ * its own. */
+static enum err_code shards_backward(struct backward *b, struct err *e)
+{
+    static const float no_votes[TAIL_USED];
+    struct engine *n = b->n;
+    const struct device_ops *ops = n->device->ops;
+    float *grads = n->grads.data;
+    size_t whole = n->model->count + TAIL_FLOATS;
+    BUG_ON(b->route->carrier != grads); /* several shards: reproducible: world, which wants that */
+    for (int j = 0; j < n->shards; j++) {
+        bool last = j + 1 == n->shards;
+        int level = 0;
+        while (j >> level & 1)
+            level++;
+        float *sum = last ? grads : n->spare[level];
+        engine_take_shard(n, j);
+        tail_put(n, sum, last ? b->step->tail : no_votes);
+        if (shard_backward(b, sum, NULL, e))
+            return e->code;
+        ops->tally_mean(n->device, tail_of(n, sum) + TAIL_LOSS, n->tally, (double)b->route->divisor);
+        for (int l = 0; l < level; l++)
+            ops->add(n->device, sum, n->spare[l], whole);
+    }
+    ops->copy(n->device, &n->outcome->loss, tail_of(n, grads) + TAIL_LOSS, sizeof(float));
+    return ERR_OK;
+}
+
+enum err_code step_backward(struct engine *n, const struct step *s, const struct step_route *route,
+                            struct err *e)
+{
+    struct backward b = {n, s, route, false};
+    if (n->shards > 1)
+        return shards_backward(&b, e);
+    tail_put(n, route->carrier, s->tail);
+    if (shard_backward(&b, n->grads.data, route->ready ? gradient_ready : NULL, e))
+        return e->code;
+    if (!b.loss_put)
+        loss_put(&b);
+    return ERR_OK;
+}
+
+/* ---- the update, and what came of it */
+
+/* What a cosmic ray does, on purpose. */
+static void flip_a_bit(struct engine *n)
+{
+    uint32_t word;
+    float *at = n->params.data + n->model->tensors[0].offset;
+    n->device->ops->download(n->device, &word, at, sizeof(word));
+    word ^= 1;
+    n->device->ops->upload(n->device, at, &word, sizeof(word));
+}
+
+void step_update(struct engine *n, struct step *s)
+{
+    n->lr = schedule_lr(n->spec, n->step, engine_run_progress(n));
+    optim_update(n->optim, n->params.data, n->grads.data, n->lr, s->measured);
+    if (fault_hit("trainer.flip"))
+        flip_a_bit(n);
+}
+
+/* A loss that is not a number is the fault of the ranks that computed it; the others end as a consequence. So
+ * is one that is no longer a number in the sum over ranks. */
+static enum err_code check_loss(const struct engine *n, const struct step_agreement *agreed, float mine,
+                                float all, struct err *e)
+{
+    mine *= (float)agreed->world_size;
+    if (!isfinite(mine))
+        return err_set(e, ERR_OUT_OF_RANGE,
+                       "loss is %s at step %lld on rank %d, lower the learning rate or set clip",
+                       isnan(mine) ? "nan" : "inf", (long long)n->step + 1, agreed->rank);
+    if (!isfinite(all))
+        return err_set(e, ERR_ABORTED, "loss is nan at step %lld on another rank", (long long)n->step + 1);
+    return ERR_OK;
+}
+
+enum err_code step_end(struct engine *n, struct step *s, const struct step_agreement *agreed,
+                       bool *epoch_ended, struct err *e)
+{
+    const struct device_ops *ops = n->device->ops;
+    struct engine_outcome outcome;
+    struct cursor next = n->cursor;
+    if (agreed->voted)
+        ops->copy(n->device, n->outcome->tail, agreed->carrier + n->model->count, sizeof(outcome.tail));
+    /* The next step's samples are gathered while the device is at work. */
+    engine_take_shard(n, 0);
+    bool ended = sampler_advance(&n->sampler, &next);
+    micro_batch_stage(n, &next, 0);
+    ops->download(n->device, &outcome, n->outcome, sizeof(outcome));
+    if (s->measured)
+        n->grad_norm = optim_norm(n->optim);
+    if (ops->wait(n->device, e))
+        return e->code;
+    memset(s->tail, 0, sizeof(s->tail));
+    if (agreed->voted)
+        memcpy(s->tail, outcome.tail, sizeof(outcome.tail));
+    n->loss = (double)(agreed->all_ranks ? s->tail[TAIL_LOSS] : outcome.loss);
+    if (check_loss(n, agreed, outcome.loss, s->tail[TAIL_LOSS], e))
+        return e->code;
+    n->cursor = next;
+    n->step++;
+    n->samples += s->global;
+    *epoch_ended = ended;
+    return ERR_OK;
+}

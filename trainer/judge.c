@@ -1,0 +1,105 @@
+#include "trainer/judge.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "trainer/engine/digest.h"
+#include "trainer/engine/evaluate.h"
+
+enum err_code trainer_evaluate(struct trainer *t, struct err *e)
+{
+    struct engine *n = &t->engine;
+    int mine = n->shards, all = n->sampler.world_size;
+    int64_t began = clock_mono_ns();
+    if (sync_join(t->formation.sync, e))
+        return e->code;
+    struct evaluate_counts *counts = xcalloc((size_t)(all + mine), sizeof(*counts));
+    enum err_code code = evaluate_shards(n, counts + all, e);
+    if (!code)
+        code = coll_allgather(t->formation.group, counts + all, (size_t)mine * sizeof(*counts), counts, e);
+    if (!code)
+        code = evaluate_take(n, counts, all, e);
+    free(counts);
+    if (code)
+        return code;
+    t->interval.since_ns += clock_mono_ns() - began; /* not part of a step */
+    t->last_eval_ms = clock_boot_ms();
+    return ERR_OK;
+}
+
+/* ---- digests */
+
+/* How many hold what rank r holds. */
+static int digest_holders(const uint64_t *all, int world, int r)
+{
+    int n = 0;
+    for (int i = 0; i < world; i++)
+        n += all[i] == all[r];
+    return n;
+}
+
+/* One rank of those that most agree with; -1: no side has more than another. */
+static int digest_majority(const uint64_t *all, int world)
+{
+    int best = 0;
+    for (int r = 1; r < world; r++)
+        if (digest_holders(all, world, r) > digest_holders(all, world, best))
+            best = r;
+    for (int r = 0; r < world; r++)
+        if (all[r] != all[best] && digest_holders(all, world, r) == digest_holders(all, world, best))
+            return -1;
+    return best;
+}
+
+/* "rank 2 (box1), rank 3 (box2)": those that do not hold what `right` holds; all where nobody is. */
+static void list_odd(const struct trainer *t, const uint64_t *all, int right, struct buf *out)
+{
+    for (int r = 0; r < t->formation.world_size; r++) {
+        if (right >= 0 && all[r] == all[right])
+            continue;
+        buf_puts(out, out->len ? ", " : "");
+        formation_name_rank(&t->formation, r, out);
+    }
+}
+
+/* The odd ones fail for good; the others end as a consequence. */
+static enum err_code compare_digests(struct trainer *t, const uint64_t *all, struct err *e)
+{
+    CLEANUP(buf_release) struct buf odd = {0};
+    int right = digest_majority(all, t->formation.world_size);
+    bool mine = right < 0 || all[t->formation.rank] != all[right];
+    if (digest_holders(all, t->formation.world_size, 0) == t->formation.world_size) {
+        t->agreed_step = t->engine.step;
+        return ERR_OK;
+    }
+    list_odd(t, all, right, &odd);
+    err_set(e, mine ? ERR_DATA_LOSS : ERR_ABORTED, "%.120s: parameters differ from %s since step %lld",
+            odd.data, right < 0 ? "each other" : "the other ranks'", (long long)t->engine.step);
+    if (t->agreed_step >= 0)
+        snprintf(e->msg + strlen(e->msg), sizeof(e->msg) - strlen(e->msg), ", they agreed at step %lld",
+                 (long long)t->agreed_step);
+    snprintf(e->msg + strlen(e->msg), sizeof(e->msg) - strlen(e->msg), " (silent corruption)");
+    return e->code;
+}
+
+enum err_code trainer_compare(struct trainer *t, struct err *e)
+{
+    if (sync_join(t->formation.sync, e))
+        return e->code;
+    if (!sync_settled(t->formation.sync) || t->digest_step == t->engine.step)
+        return ERR_OK;
+    t->digest = digest_params(&t->engine);
+    t->digest_step = t->engine.step;
+    if (t->engine.device->ops->wait(t->engine.device, e))
+        return e->code;
+    uint64_t *all = xcalloc((size_t)t->formation.world_size, sizeof(*all));
+    enum err_code code = coll_allgather(t->formation.group, &t->digest, sizeof(t->digest), all, e);
+    if (!code)
+        code = compare_digests(t, all, e);
+    free(all);
+    return code;
+}

@@ -1,0 +1,75 @@
+#ifndef DDP_TRAINER_MEMBER_FORMATION_FORMATION_H
+#define DDP_TRAINER_MEMBER_FORMATION_FORMATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/job/job.h"
+#include "trainer/device/array.h"
+#include "trainer/member/coll/coll.h"
+#include "trainer/member/link/link.h"
+#include "trainer/member/sync/sync.h"
+
+/* One generation of the job's process group, as one of its ranks has it: who this rank is, the group, and how
+ * the group is kept in step. It lives from Join until the generation ends; what is trained lives on, and is
+ * attached to the next formation. The owner's thread only.
+ *
+ *     formation_listen    before Join, so that peers can reach this rank
+ *     formation_join      by the link: rank, world size, peers, key
+ *     formation_form      the group, with the caller's arrays attached to it, and the strategy
+ *     ...
+ *     formation_end       also after any of these failed; then formation_listen again for the next */
+
+struct formation {
+    struct coll_listener *listener;
+    struct link_group info;
+    int rank, world_size;
+    struct link *link; /* that watches this generation; NULL: nobody does */
+    struct coll_group *group;
+    struct sync *sync;
+    void (*woken)(void);
+};
+
+/* address, directory: of link_place. */
+MUST_CHECK enum err_code formation_listen(struct formation *f, const char *address, const char *directory,
+                                          struct err *e);
+
+/* request: offers and what is unusable; the address and the bootstrap id are filled in here. wants_id: the
+ * group will have collectives of the device's, so that rank 0 must make an id for them. */
+MUST_CHECK enum err_code formation_join(struct formation *f, struct link *link, const struct link_member *as,
+                                        struct link_join *request, struct device *device, bool wants_id,
+                                        struct err *e);
+/* Without a coordinator: the caller knows the group. Takes info over. */
+void formation_be_told(struct formation *f, struct link_group *info);
+
+struct formation_config {
+    struct link *link; /* watched until the end, if it has a coordinator; NULL: nobody watches */
+    void (*woken)(void); /* called on the watch's thread when the generation is over; or NULL */
+    const volatile int *stop_signal;
+    int64_t job;
+    struct device *device;
+    bool tree; /* sums that do not depend on the world size */
+    struct sync_spec sync;
+    struct device_array *params, *grads, *extra; /* extra: those of sync_arrays, in its order */
+    size_t extra_count;
+};
+/* ABORTED: a peer went away, or the generation is over. FAILED_PRECONDITION: ranks do not fit together. */
+MUST_CHECK enum err_code formation_form(struct formation *f, const struct formation_config *config,
+                                        struct err *e);
+/* Arrays, model and link stay as they are. DEADLINE_EXCEEDED: the device's collectives did not end; the
+ * process must exit and not touch the device again. */
+MUST_CHECK enum err_code formation_end(struct formation *f, struct err *e);
+
+/* Collective: what rank `root` found out is told to all, so that all go the same way. */
+MUST_CHECK enum err_code formation_agree(struct formation *f, int root, const struct err *found,
+                                         struct err *e);
+/* Collective. FAILED_PRECONDITION: ranks compute on devices of different kinds. */
+MUST_CHECK enum err_code formation_check_devices(struct formation *f, const struct device *device,
+                                                 struct err *e);
+/* "rank 3 (box2)" */
+struct buf;
+void formation_name_rank(const struct formation *f, int rank, struct buf *out);
+
+#endif

@@ -1,0 +1,219 @@
+#include "trainer/resume.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "trainer/engine/describe.h"
+#include "trainer/engine/state.h"
+
+/* ---- what this rank could load */
+
+/* What of the cluster's own a snapshot is: its job, or 0 where the numbers are another cluster's. */
+static int64_t offer_job(const struct trainer *t, const struct snapshot_found *f)
+{
+    return strcmp(f->cluster, link_place(t->link)->cluster) ? 0 : f->job;
+}
+
+/* One rank a node offers what lies in snapshot.dir: all of the node see the same. The coordinator chooses,
+ * but nobody can vouch for another cluster's that is not committed, and a worker on its own has no restarts
+ * to go on from. */
+enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct err *e)
+{
+    struct snapshot_list *found = &out->found;
+    *out = (struct resume_offers){0};
+    if (!t->snapshot_dir || t->config->local_rank != 0)
+        return ERR_OK;
+    if (snapshot_scan(t->snapshot_dir, found, e)) {
+        if (!link_has_coordinator(t->link))
+            return err_wrap(e, "snapshot.dir");
+        /* The coordinator knows whether the job has anything there to go on from. */
+        log_warn("snapshot_dir_unreadable", "why=%s", LOG_Q(e->msg));
+        found->unusable = strv_append(found->unusable, e->msg);
+        out->unreadable = *e;
+        *e = (struct err){0};
+    }
+    if (t->spec->resume == RESUME_NEVER || (t->config->standalone && t->spec->resume == RESUME_AUTO))
+        return ERR_OK;
+    out->offers = xcalloc(found->count + 1, sizeof(*out->offers));
+    for (size_t i = 0; i < found->count; i++) {
+        const struct snapshot_found *f = &found->items[i];
+        if (!f->committed && (t->config->standalone || !offer_job(t, f)))
+            continue;
+        out->offers[out->count++] =
+            (struct link_offer){offer_job(t, f), f->generation, f->step, f->digest, f->path, f->committed};
+    }
+    return ERR_OK;
+}
+
+/* Starting from scratch beside somebody's snapshots would sooner or later replace them. What the coordinator
+ * knows of it has refused at submit; this is for directories that it does not know. */
+enum err_code resume_check(const struct trainer *t, const struct resume_offers *o, struct err *e)
+{
+    const struct snapshot_list *found = &o->found;
+    if (o->unreadable.code && t->formation.info.source_rank < 0) { /* nobody knows what would be started over */
+        *e = o->unreadable;
+        return err_wrap(e, "snapshot.dir");
+    }
+    if (t->spec->resume == RESUME_CONTINUE || t->formation.info.source_rank >= 0 ||
+        t->formation.info.scratch_generation) /* what is there is set aside */
+        return ERR_OK;
+    for (size_t i = 0; i < found->count; i++) {
+        const struct snapshot_found *f = &found->items[i];
+        if (f->committed && (t->config->standalone || offer_job(t, f) != link_place(t->link)->job))
+            return err_set(
+                e, ERR_FAILED_PRECONDITION,
+                "%s holds snapshots of another run (step %lld), say --set train.resume=continue or "
+                "--set train.snapshot.dir=%s2",
+                t->spec->snapshot.dir, (long long)f->step, t->spec->snapshot.dir);
+    }
+    return ERR_OK;
+}
+
+void resume_release(struct resume_offers *o)
+{
+    snapshot_list_release(&o->found);
+    free(o->offers);
+}
+
+/* ---- from another run's parameters, or the seed */
+
+/* Rank 0 reads; all have it, or all end for the same reason. */
+static enum err_code start_from_model(struct trainer *t, struct err *e)
+{
+    struct err found = {0};
+    size_t bytes = t->engine.model->count * sizeof(float);
+    float *params = calloc(t->engine.model->count, sizeof(float));
+    if (!params)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of the parameters: out of memory");
+    if (t->formation.rank == 0 && describe_read_initial(&t->engine, params, &found))
+        log_error("init_failed", "why=%s", LOG_Q(found.msg));
+    enum err_code code = formation_agree(&t->formation, 0, &found, e);
+    if (code == ERR_OK)
+        code = coll_broadcast(t->formation.group, params, bytes, 0, e);
+    if (code == ERR_OK)
+        t->engine.device->ops->upload(t->engine.device, t->engine.params.data, params, bytes);
+    free(params);
+    return code;
+}
+
+/* Every rank draws the same ones. They cost a second or two for a hundred million, so only who needs them
+ * does. */
+static void start_from_seed(struct trainer *t)
+{
+    model_init(t->engine.model, t->engine.params.data, (uint64_t)t->spec->seed);
+    if (t->formation.rank == 0)
+        log_info("init", "seed=%lld", (long long)t->spec->seed);
+}
+
+static enum err_code start_fresh(struct trainer *t, struct err *e)
+{
+    if (t->spec->init_from)
+        return start_from_model(t, e);
+    start_from_seed(t);
+    return ERR_OK;
+}
+
+/* ---- from a snapshot
+ *
+ * Where ranks hold the same (all-reduce, or a world of one), a snapshot is one state. With states of their own
+ * each rank takes its part, where the world size is the same, and goes on bit for bit, in mid-round too;
+ * another world size starts a round from the mean. */
+
+static enum err_code share_state(struct trainer *t, float *state, struct err *found, struct err *e)
+{
+    if (formation_agree(&t->formation, t->formation.info.source_rank, found, e))
+        return e->code;
+    return coll_broadcast(t->formation.group, state, state_bytes(&t->engine),
+                          t->formation.info.source_rank, e);
+}
+
+static enum err_code restore_same(struct trainer *t, const char *path, float *state, struct err *e)
+{
+    struct err found = {0};
+    if (t->formation.rank == t->formation.info.source_rank && snapshot_read(path, &t->engine.layout, state, &found))
+        log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
+    if (share_state(t, state, &found, e))
+        return e->code;
+    state_in(&t->engine, state);
+    return ERR_OK;
+}
+
+static enum err_code restore_parts(struct trainer *t, const char *path, const struct snapshot_place *place,
+                                   float *state, struct err *e)
+{
+    bool source = t->formation.rank == t->formation.info.source_rank;
+    struct sync_state round = {.steps = place->round_steps, .global_samples = place->round_samples};
+    for (int r = 0; r < t->formation.world_size; r++) {
+        struct err found = {0};
+        int64_t samples = 0;
+        if (source && snapshot_read_part(path, &t->engine.layout, r, state, &samples, &found))
+            log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
+        if (share_state(t, state, &found, e) ||
+            coll_broadcast(t->formation.group, &samples, sizeof(samples), t->formation.info.source_rank, e))
+            return e->code;
+        if (r != t->formation.rank)
+            continue;
+        state_in(&t->engine, state);
+        round.local_samples = samples;
+    }
+    sync_load(t->formation.sync, &round);
+    return ERR_OK;
+}
+
+static enum err_code mark_as(const char *path, const char *digest, const struct snapshot_place *place,
+                             struct err *e)
+{
+    CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
+    if (snapshot_sum(path, &files, e))
+        return e->code;
+    if (strcmp(files.digest, digest))
+        return err_set(e, ERR_DATA_LOSS, "%s: the files are not the ones that were committed", path);
+    return snapshot_mark_committed(&files, place, e);
+}
+
+/* A snapshot that the coordinator knows as committed, although the crash came before COMMITTED.json. */
+static void mark_committed(const struct trainer *t, const char *path, const struct snapshot_place *place)
+{
+    struct err e = {0};
+    if (t->formation.rank == t->formation.info.source_rank && !t->formation.info.source.committed &&
+        mark_as(path, t->formation.info.source.digest, place, &e))
+        log_warn("snapshot_mark_failed", "why=%s", LOG_Q(e.msg));
+}
+
+static enum err_code restore_from(struct trainer *t, const char *path, float *state, struct err *e)
+{
+    struct snapshot_place place = {0};
+    struct err found = {0};
+    if (t->formation.rank == t->formation.info.source_rank &&
+        (snapshot_read_place(path, &place, &found) || describe_check_dir(&t->engine, path, &found)))
+        log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
+    if (formation_agree(&t->formation, t->formation.info.source_rank, &found, e) ||
+        coll_broadcast(t->formation.group, &place, sizeof(place), t->formation.info.source_rank, e))
+        return e->code;
+    if (state_check_data(&t->engine, &place, e))
+        return e->code;
+    bool parts = place.parts == t->formation.world_size && sync_ranks_differ(t->formation.sync);
+    if (parts ? restore_parts(t, path, &place, state, e) : restore_same(t, path, state, e))
+        return e->code;
+    state_take_place(&t->engine, &place);
+    t->last_snapshot_step = place.step;
+    t->resumed = true;
+    mark_committed(t, path, &place);
+    log_info("resumed", "rank=%d step=%lld epoch=%lld position=%lld from=%s", t->formation.rank, (long long)t->engine.step,
+             (long long)t->engine.cursor.epoch, (long long)t->engine.cursor.position, LOG_Q(path ? path : "peer"));
+    return ERR_OK;
+}
+
+enum err_code trainer_restore(struct trainer *t, struct err *e)
+{
+    if (t->formation.info.source_rank < 0)
+        return start_fresh(t, e);
+    float *state = calloc(snapshot_floats(&t->engine.layout), sizeof(float));
+    if (!state)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "a copy of the state: out of memory");
+    enum err_code code = restore_from(t, t->formation.info.source.path, state, e);
+    free(state);
+    return code;
+}
