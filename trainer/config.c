@@ -6,7 +6,7 @@
 #include "base/conf.h"
 #include "base/mem.h"
 
-static enum err_code env_int(const char *name, int fallback, int *out, struct err *e)
+static enum err_code config_env_int(const char *name, int fallback, int *out, struct err *e)
 {
     const char *text = getenv(name);
     char *end = NULL;
@@ -47,10 +47,11 @@ static enum err_code read_environment(struct trainer_config *c, struct err *e)
 {
     const char *path = getenv("DDP_JOB_FILE");
     if (!path)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "no DDP_JOB_FILE: a supervisor starts ddp-trainer, or use --standalone (see ddp-trainer --help)");
-    if (env_int("LOCAL_RANK", 0, &c->local_rank, e) ||
-        env_int("LOCAL_WORLD_SIZE", 1, &c->local_world_size, e))
+        return err_set(
+            e, ERR_INVALID_ARGUMENT,
+            "no DDP_JOB_FILE: a supervisor starts ddp-trainer, or use --standalone (see ddp-trainer --help)");
+    if (config_env_int("LOCAL_RANK", 0, &c->local_rank, e) ||
+        config_env_int("LOCAL_WORLD_SIZE", 1, &c->local_world_size, e))
         return e->code;
     if (c->local_world_size < 1 || c->local_rank >= c->local_world_size)
         return err_set(e, ERR_INVALID_ARGUMENT, "LOCAL_RANK=%d of LOCAL_WORLD_SIZE=%d cannot be",

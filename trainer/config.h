@@ -17,7 +17,8 @@ struct trainer_config {
 /* The job file that the options name, with --set applied; without --standalone DDP_JOB_FILE, LOCAL_RANK and
  * LOCAL_WORLD_SIZE (the rest of the environment is the report's). INVALID_ARGUMENT: usage, or a job file
  * that is wrong. */
-MUST_CHECK enum err_code config_read(struct trainer_config *out, const struct trainer_options *o, struct err *e);
+MUST_CHECK enum err_code config_read(struct trainer_config *out, const struct trainer_options *o,
+                                     struct err *e);
 void config_release(struct trainer_config *c);
 
 #endif

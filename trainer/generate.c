@@ -12,11 +12,11 @@
 #include "base/paths.h"
 #include "base/random.h"
 #include "trainer/data/vocabulary.h"
+#include "trainer/engine/describe.h"
 #include "trainer/model/decode.h"
 #include "trainer/model/model.h"
 #include "trainer/snapshot/gpt2.h"
 #include "trainer/snapshot/init.h"
-#include "trainer/engine/describe.h"
 
 #define PROMPT_LIMIT ((size_t)16 << 20)
 #define VOCABULARY_LIMIT ((size_t)32 << 20)
@@ -50,7 +50,7 @@ static enum err_code read_vocabulary(struct speaker *s, const char *dir, struct 
     return vocabulary_parse(&s->vocabulary, text.data ? text.data : "", text.len, path, e);
 }
 
-static enum err_code check_vocabulary(const struct speaker *s, const char *dir, struct err *e)
+static enum err_code speaker_check_vocabulary(const struct speaker *s, const char *dir, struct err *e)
 {
     if (s->vocabulary.count <= s->spec.model.vocab)
         return ERR_OK;
@@ -71,8 +71,8 @@ static enum err_code open_model(struct speaker *s, const char *dir, struct err *
 {
     const struct train_spec *spec = &s->spec;
     void *params = NULL;
-    if (gpt2_config_read(dir, &s->spec, e) || read_vocabulary(s, dir, e) || check_vocabulary(s, dir, e) ||
-        device_open(&s->device, DEVICE_CPU, 0, 1, 0, e) ||
+    if (gpt2_config_read(dir, &s->spec, e) || read_vocabulary(s, dir, e) ||
+        speaker_check_vocabulary(s, dir, e) || device_open(&s->device, DEVICE_CPU, 0, 1, 0, e) ||
         model_open(&s->model, spec, LOSS_CROSS_ENTROPY, spec->model.context, spec->model.vocab, 1, s->device,
                    e) ||
         device_alloc(s->device, s->model->count * sizeof(float), "parameters", &params, e))
@@ -98,7 +98,7 @@ static void close_model(struct speaker *s)
 
 /* ---- the prompt */
 
-static void remember(struct speaker *s, int32_t token)
+static void token_remember(struct speaker *s, int32_t token)
 {
     if (s->count == s->room) {
         s->room = s->room ? 2 * s->room : 256;
@@ -119,7 +119,7 @@ static enum err_code read_numbers(struct speaker *s, const char *text, struct er
             return err_set(e, ERR_INVALID_ARGUMENT,
                            "'%.20s': this model has no text, its prompt is token numbers from 0 to %lld",
                            text, (long long)s->spec.model.vocab - 1);
-        remember(s, (int32_t)token);
+        token_remember(s, (int32_t)token);
         text = end;
     }
 }
@@ -149,22 +149,22 @@ static enum err_code read_prompt(struct speaker *s, const char *prompt, struct e
     if (vocabulary_encode(&s->vocabulary, text.data ? text.data : "", text.len, &tokens, &count, e))
         return err_wrap(e, "the prompt");
     for (size_t i = 0; i < count; i++)
-        remember(s, tokens[i]);
+        token_remember(s, tokens[i]);
     free(tokens);
     return ERR_OK;
 }
 
 /* Something must be there to go on from: a line's end where there is one, as a text's start is behind one. */
-static void begin(struct speaker *s)
+static void speaker_begin(struct speaker *s)
 {
     int32_t line = s->vocabulary.count ? vocabulary_find(&s->vocabulary, '\n') : -1;
     if (!s->count)
-        remember(s, line >= 0 ? line : 0);
+        token_remember(s, line >= 0 ? line : 0);
 }
 
 /* ---- what follows */
 
-static enum err_code say(struct speaker *s, int32_t token, struct err *e)
+static enum err_code token_say(struct speaker *s, int32_t token, struct err *e)
 {
     CLEANUP(buf_release) struct buf text = {0};
     if (s->vocabulary.count)
@@ -191,7 +191,7 @@ static void read_past(struct speaker *s, size_t *seen)
 
 /* Puts the k largest first, largest first: quickselect would do, but a heap's worth of work is nothing beside
  * the model. */
-static void sift(const float *logits, int32_t *order, size_t at, size_t n)
+static void choices_sift(const float *logits, int32_t *order, size_t at, size_t n)
 {
     for (size_t child; (child = 2 * at + 1) < n; at = child) {
         child += child + 1 < n && logits[order[child + 1]] > logits[order[child]];
@@ -209,17 +209,17 @@ static void sort_last(const float *logits, int32_t *order, size_t n, size_t k)
     for (size_t i = 0; i < n; i++)
         order[i] = (int32_t)i;
     for (size_t i = n / 2; i-- > 0;)
-        sift(logits, order, i, n);
+        choices_sift(logits, order, i, n);
     for (size_t end = n; end-- > n - k && end > 0;) {
         int32_t swap = order[0];
         order[0] = order[end];
         order[end] = swap;
-        sift(logits, order, 0, end);
+        choices_sift(logits, order, 0, end);
     }
 }
 
 /* How many tokens there are to choose from. */
-static size_t choices(const struct speaker *s)
+static size_t choices_count(const struct speaker *s)
 {
     return (size_t)(s->vocabulary.count ? s->vocabulary.count : s->spec.model.vocab);
 }
@@ -227,7 +227,7 @@ static size_t choices(const struct speaker *s)
 /* Among logits that are no numbers there is no likeliest. */
 static enum err_code check_logits(const struct speaker *s, struct err *e)
 {
-    for (size_t i = 0; i < choices(s); i++)
+    for (size_t i = 0; i < choices_count(s); i++)
         if (!isfinite(s->logits[i]))
             return err_set(
                 e, ERR_DATA_LOSS,
@@ -237,9 +237,9 @@ static enum err_code check_logits(const struct speaker *s, struct err *e)
     return ERR_OK;
 }
 
-static int32_t choose(struct speaker *s, const struct trainer_options *o, struct random *r)
+static int32_t token_choose(struct speaker *s, const struct trainer_options *o, struct random *r)
 {
-    size_t n = choices(s);
+    size_t n = choices_count(s);
     size_t k = o->temperature == 0.0 ? 1 : o->top_k < (int64_t)n ? (size_t)o->top_k : n;
     double sum = 0.0, at = (double)random_float(r);
     sort_last(s->logits, s->order, n, k);
@@ -258,22 +258,22 @@ static int32_t choose(struct speaker *s, const struct trainer_options *o, struct
     return first[0];
 }
 
-static enum err_code speak(struct speaker *s, const struct trainer_options *o, struct err *e)
+static enum err_code speaker_speak(struct speaker *s, const struct trainer_options *o, struct err *e)
 {
     struct random r = random_stream((uint64_t)o->seed, 0);
     size_t seen = 0;
     for (size_t i = 0; i < s->count; i++)
-        if (say(s, s->past[i], e))
+        if (token_say(s, s->past[i], e))
             return e->code;
-    begin(s);
+    speaker_begin(s);
     for (int64_t n = 0; n < o->tokens; n++) {
         read_past(s, &seen);
         if (s->device->ops->wait(s->device, e) || check_logits(s, e))
             return e->code;
-        int32_t next = choose(s, o, &r);
-        if (say(s, next, e))
+        int32_t next = token_choose(s, o, &r);
+        if (token_say(s, next, e))
             return e->code;
-        remember(s, next);
+        token_remember(s, next);
     }
     fputc('\n', stdout);
     return fflush(stdout) ? err_sys(e, errno, "stdout") : ERR_OK;
@@ -287,7 +287,7 @@ enum err_code generate_main(const struct trainer_options *o, struct err *e)
         return e->code;
     s.dir = dir;
     if (open_model(&s, dir, e) == ERR_OK && read_prompt(&s, o->prompt, e) == ERR_OK)
-        e->code = speak(&s, o, e);
+        e->code = speaker_speak(&s, o, e);
     close_model(&s);
     return e->code;
 }

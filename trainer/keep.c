@@ -1,6 +1,6 @@
-/* Where ranks hold the same (all-reduce, or a world of one), a snapshot is one state. Where each has a state of
- * its own (parameters until the round ends, moments even then), every rank's is broadcast to the writers, which
- * keep them beside their mean. */
+/* Where ranks hold the same (all-reduce, or a world of one), a snapshot is one state. Where each has a state
+ * of its own (parameters until the round ends, moments even then), every rank's is broadcast to the writers,
+ * which keep them beside their mean. */
 #include "trainer/keep.h"
 
 #include <stdio.h>
@@ -22,7 +22,8 @@ static enum err_code choose_writer(struct trainer *t, bool *writer, struct err *
     char *mark = xasprintf("%s/.shared-j%lld-g%lld", t->snapshot_dir, (long long)link_place(t->link)->job,
                            (long long)t->formation.info.generation);
     *writer = t->formation.rank == 0;
-    if (t->formation.rank == 0 && (file_mkdirs(t->snapshot_dir, 0755, e) || file_write_atomic(mark, "", 0, 0644, e)))
+    if (t->formation.rank == 0 &&
+        (file_mkdirs(t->snapshot_dir, 0755, e) || file_write_atomic(mark, "", 0, 0644, e)))
         return err_wrap(e, "snapshot.dir");
     if (coll_barrier(t->formation.group, e))
         return e->code;
@@ -35,8 +36,8 @@ static enum err_code choose_writer(struct trainer *t, bool *writer, struct err *
     return ERR_OK;
 }
 
-static enum err_code commit_snapshot(void *arg, const struct snapshot_place *place, const struct snapshot_files *files,
-                            struct err *e)
+static enum err_code commit_snapshot(void *arg, const struct snapshot_place *place,
+                                     const struct snapshot_files *files, struct err *e)
 {
     struct trainer *t = arg;
     struct link_snapshot s = {
@@ -111,7 +112,8 @@ size_t keep_bytes(const struct trainer *t)
 /* At a round's end parameters are equal, and one state is enough for an optimizer without moments. */
 static bool snapshot_wants_parts(const struct trainer *t)
 {
-    return sync_ranks_differ(t->formation.sync) && (state_has_moments(&t->engine) || !sync_settled(t->formation.sync));
+    return sync_ranks_differ(t->formation.sync) &&
+           (state_has_moments(&t->engine) || !sync_settled(t->formation.sync));
 }
 
 /* All ranks' states to all; `keep` (a writer that is free) stages them. */

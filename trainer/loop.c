@@ -16,7 +16,8 @@ volatile int trainer_stop_signal, trainer_running;
 
 /* ---- what is due */
 
-static bool due(const struct job_every *every, const struct trainer *t, bool epoch_ended, bool time_voted)
+static bool action_due(const struct job_every *every, const struct trainer *t, bool epoch_ended,
+                       bool time_voted)
 {
     if (every->count <= 0)
         return false;
@@ -44,13 +45,13 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
     progress_saved(t);
     if (over)
         return ERR_OK; /* finish() does it all */
-    if (due(&t->spec->eval.every, t, epoch_ended, s->tail[TAIL_EVAL] > 0.0f)) {
+    if (action_due(&t->spec->eval.every, t, epoch_ended, s->tail[TAIL_EVAL] > 0.0f)) {
         if (trainer_evaluate(t, e))
             return e->code;
         evaluated = true;
     }
     bool best = evaluated && t->spec->snapshot.keep_best && t->engine.best_step == t->engine.step;
-    bool keep = best || due(&t->spec->snapshot.every, t, epoch_ended, s->tail[TAIL_SNAPSHOT] > 0.0f);
+    bool keep = best || action_due(&t->spec->snapshot.every, t, epoch_ended, s->tail[TAIL_SNAPSHOT] > 0.0f);
     bool log = t->engine.step % t->spec->log_every == 0;
     if ((keep || log) && trainer_compare(t, e))
         return e->code;
@@ -79,7 +80,7 @@ static void log_end(const struct trainer *t, bool stopped)
 
 /* The end of the run: what ranks hold becomes one model, judged and kept. A stop only keeps: it must be
  * quick. */
-static enum err_code finish(struct trainer *t, bool stopped, struct err *e)
+static enum err_code run_finish(struct trainer *t, bool stopped, struct err *e)
 {
     if (!stopped) {
         if (sync_settle(t->formation.sync, e) || trainer_evaluate(t, e))
@@ -122,5 +123,5 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
             return err_set(e, ERR_INTERNAL, "fault after step %lld", (long long)t->engine.step);
     }
     t->stopped = stopped && !engine_finished(&t->engine);
-    return finish(t, t->stopped, e);
+    return run_finish(t, t->stopped, e);
 }

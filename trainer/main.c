@@ -85,7 +85,7 @@ static int exit_code(struct trainer *t, const struct err *e)
     return trainer_stop_signal ? 128 + trainer_stop_signal : EXIT_PEER_LOST;
 }
 
-static int run(const struct trainer_config *config, struct link *link)
+static int worker_run(const struct trainer_config *config, struct link *link)
 {
     struct trainer t;
     struct err e = {0};
@@ -94,7 +94,8 @@ static int run(const struct trainer_config *config, struct link *link)
         trainer_run(&t, &e) == ERR_OK)
         e.code = ERR_OK;
     /* A generation that is over ends the process, too: the coordinator starts a new one for each rank of the
-     * next. Nothing here needs that: after trainer_leave the next trainer_join takes the same parameters on. */
+     * next. Nothing here needs that: after trainer_leave the next trainer_join takes the same parameters on.
+     */
     int code = exit_code(&t, &e);
     link_cancel(link);
     if (!trainer_leave(&t)) { /* the run is what it was; what hangs ends with the process */
@@ -105,7 +106,7 @@ static int run(const struct trainer_config *config, struct link *link)
     return code;
 }
 
-static int generate(const struct trainer_options *o)
+static int generate_text(const struct trainer_options *o)
 {
     struct err e = {0};
     if (generate_main(o, &e) == ERR_OK)
@@ -154,7 +155,7 @@ int main(int argc, char **argv)
     want_passive_openmp(argv);
     log_init("ddp-trainer", LOG_INFO);
     if (options.generate)
-        return generate(&options);
+        return generate_text(&options);
     int code = EXIT_USAGE;
     catch_signals(options.standalone);
     (void)limits_raise_files();
@@ -169,7 +170,7 @@ int main(int argc, char **argv)
         link_close(link);
         code = EXIT_NO_ADDRESS;
     } else {
-        code = run(&config, link);
+        code = worker_run(&config, link);
     }
     config_release(&config);
     return code;

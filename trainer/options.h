@@ -19,7 +19,8 @@ struct trainer_options {
 };
 
 /* argv and the defaults. Returns -1, or the exit code where the command line ends the program: --help,
- * --version and misuse, which are printed. Without arguments all is zero: a supervisor started this worker. */
+ * --version and misuse, which are printed. Without arguments all is zero: a supervisor started this worker.
+ */
 int trainer_options_read(struct trainer_options *o, int argc, char **argv);
 void trainer_options_release(struct trainer_options *o);
 

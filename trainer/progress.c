@@ -13,8 +13,9 @@ void progress_epoch(const struct trainer *t)
     struct cursor start = {t->engine.cursor.epoch, 0};
     struct sampler_batch b;
     sampler_batch(&t->engine.sampler, &start, 0, &b);
-    printf("[%s%d] Epoch %lld | Batchsize: %lld | Steps: %lld\n", "GPU", t->formation.rank, (long long)t->engine.cursor.epoch,
-           (long long)b.count, (long long)sampler_steps(&t->engine.sampler));
+    printf("[%s%d] Epoch %lld | Batchsize: %lld | Steps: %lld\n", "GPU", t->formation.rank,
+           (long long)t->engine.cursor.epoch, (long long)b.count,
+           (long long)sampler_steps(&t->engine.sampler));
     fflush(stdout);
 }
 
@@ -57,7 +58,7 @@ struct line {
     size_t count;
 };
 
-static void add(struct line *l, const char *name, double value)
+static void line_add(struct line *l, const char *name, double value)
 {
     BUG_ON(l->count == METRICS_MAX);
     l->metrics[l->count++] = (struct link_metric){name, value};
@@ -65,11 +66,13 @@ static void add(struct line *l, const char *name, double value)
 
 static void add_place(const struct trainer *t, struct line *l)
 {
-    add(l, "steps", (double)engine_total_steps(&t->engine));
-    add(l, "epoch", (double)t->engine.cursor.epoch + (double)t->engine.cursor.position / (double)t->engine.sampler.samples);
-    add(l, "loss", t->engine.loss);
-    add(l, "lr", t->engine.lr);
-    add(l, "grad_norm", t->engine.grad_norm);
+    line_add(l, "steps", (double)engine_total_steps(&t->engine));
+    line_add(l, "epoch",
+             (double)t->engine.cursor.epoch +
+                 (double)t->engine.cursor.position / (double)t->engine.sampler.samples);
+    line_add(l, "loss", t->engine.loss);
+    line_add(l, "lr", t->engine.lr);
+    line_add(l, "grad_norm", t->engine.grad_norm);
 }
 
 /* Speeds are of all ranks together. */
@@ -79,40 +82,40 @@ static void add_speed(const struct trainer *t, struct line *l, uint64_t wait_ns)
     double seconds = (double)(clock_mono_ns() - i->since_ns) / 1e9, steps = (double)i->steps;
     if (!i->steps || seconds <= 0.0)
         return;
-    add(l, "samples_per_s", (double)i->samples / seconds);
-    add(l, "ms_per_step", seconds * 1e3 / steps);
-    add(l, "wait_ms", (double)(wait_ns - i->wait_ns) / 1e6 / steps);
+    line_add(l, "samples_per_s", (double)i->samples / seconds);
+    line_add(l, "ms_per_step", seconds * 1e3 / steps);
+    line_add(l, "wait_ms", (double)(wait_ns - i->wait_ns) / 1e6 / steps);
     if (t->formation.world_size > 1)
-        add(l, "exposed", (double)i->exposed_ns / 1e9 / seconds);
+        line_add(l, "exposed", (double)i->exposed_ns / 1e9 / seconds);
     if (!t->engine.train->windows)
         return;
     double flops = model_flops(t->engine.model, i->samples) / seconds;
-    add(l, "tokens_per_s", (double)(i->samples * t->engine.train->in) / seconds);
-    add(l, "gflops", flops / 1e9);
+    line_add(l, "tokens_per_s", (double)(i->samples * t->engine.train->in) / seconds);
+    line_add(l, "gflops", flops / 1e9);
     if (t->peak_flops > 0.0)
-        add(l, "peak_share", flops / t->peak_flops);
+        line_add(l, "peak_share", flops / t->peak_flops);
 }
 
 /* Once, before the first step. */
 static void add_sizes(const struct trainer *t, struct line *l)
 {
     const struct memory_sizes *s = &t->sizes;
-    add(l, "parameters", (double)t->engine.model->parameters);
-    add(l, "parameter_bytes", (double)s->parameters);
-    add(l, "gradient_bytes", (double)s->gradients);
-    add(l, "optimizer_bytes", (double)s->optimizer);
-    add(l, "activation_bytes", (double)s->activations);
-    add(l, "bytes", (double)s->sum);
+    line_add(l, "parameters", (double)t->engine.model->parameters);
+    line_add(l, "parameter_bytes", (double)s->parameters);
+    line_add(l, "gradient_bytes", (double)s->gradients);
+    line_add(l, "optimizer_bytes", (double)s->optimizer);
+    line_add(l, "activation_bytes", (double)s->activations);
+    line_add(l, "bytes", (double)s->sum);
 }
 
 static void add_validation(const struct trainer *t, struct line *l)
 {
     const char *bits = progress_bits_name(t);
-    add(l, "val_loss", t->engine.val_loss);
+    line_add(l, "val_loss", t->engine.val_loss);
     if (bits)
-        add(l, bits, progress_bits(t->engine.val_loss));
+        line_add(l, bits, progress_bits(t->engine.val_loss));
     if (t->engine.train->loss == LOSS_CROSS_ENTROPY && !t->engine.train->windows)
-        add(l, "val_acc", t->engine.val_acc);
+        line_add(l, "val_acc", t->engine.val_acc);
 }
 
 void progress_report(struct trainer *t, bool evaluated)
@@ -122,15 +125,15 @@ void progress_report(struct trainer *t, bool evaluated)
     coll_get_stats(t->formation.group, &stats);
     add_place(t, &l);
     add_speed(t, &l, stats.wait_ns);
-    add(&l, "memory_bytes", (double)memory_resident());
-    add(&l, "sync_bytes", (double)stats.bytes);
+    line_add(&l, "memory_bytes", (double)memory_resident());
+    line_add(&l, "sync_bytes", (double)stats.bytes);
     if (t->engine.train->windows)
-        add(&l, "tokens", (double)(t->engine.samples * t->engine.train->in));
+        line_add(&l, "tokens", (double)(t->engine.samples * t->engine.train->in));
     if (!t->told_sizes)
         add_sizes(t, &l);
     if (t->formation.rank == 0 && t->digest_step == t->engine.step) {
-        add(&l, "digest_high", (double)(t->digest >> 32));
-        add(&l, "digest_low", (double)(t->digest & UINT32_MAX));
+        line_add(&l, "digest_high", (double)(t->digest >> 32));
+        line_add(&l, "digest_low", (double)(t->digest & UINT32_MAX));
     }
     if (evaluated)
         add_validation(t, &l);

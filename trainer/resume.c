@@ -52,7 +52,8 @@ enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct e
 enum err_code resume_check(const struct trainer *t, const struct resume_offers *o, struct err *e)
 {
     const struct snapshot_list *found = &o->found;
-    if (o->unreadable.code && t->formation.info.source_rank < 0) { /* nobody knows what would be started over */
+    if (o->unreadable.code &&
+        t->formation.info.source_rank < 0) { /* nobody knows what would be started over */
         *e = o->unreadable;
         return err_wrap(e, "snapshot.dir");
     }
@@ -117,22 +118,23 @@ static enum err_code start_fresh(struct trainer *t, struct err *e)
 
 /* ---- from a snapshot
  *
- * Where ranks hold the same (all-reduce, or a world of one), a snapshot is one state. With states of their own
- * each rank takes its part, where the world size is the same, and goes on bit for bit, in mid-round too;
+ * Where ranks hold the same (all-reduce, or a world of one), a snapshot is one state. With states of their
+ * own each rank takes its part, where the world size is the same, and goes on bit for bit, in mid-round too;
  * another world size starts a round from the mean. */
 
 static enum err_code share_state(struct trainer *t, float *state, struct err *found, struct err *e)
 {
     if (formation_agree(&t->formation, t->formation.info.source_rank, found, e))
         return e->code;
-    return coll_broadcast(t->formation.group, state, state_bytes(&t->engine),
-                          t->formation.info.source_rank, e);
+    return coll_broadcast(t->formation.group, state, state_bytes(&t->engine), t->formation.info.source_rank,
+                          e);
 }
 
 static enum err_code restore_same(struct trainer *t, const char *path, float *state, struct err *e)
 {
     struct err found = {0};
-    if (t->formation.rank == t->formation.info.source_rank && snapshot_read(path, &t->engine.layout, state, &found))
+    if (t->formation.rank == t->formation.info.source_rank &&
+        snapshot_read(path, &t->engine.layout, state, &found))
         log_error("snapshot_unreadable", "why=%s", LOG_Q(found.msg));
     if (share_state(t, state, &found, e))
         return e->code;
@@ -201,8 +203,9 @@ static enum err_code restore_from(struct trainer *t, const char *path, float *st
     t->last_snapshot_step = place.step;
     t->resumed = true;
     mark_committed(t, path, &place);
-    log_info("resumed", "rank=%d step=%lld epoch=%lld position=%lld from=%s", t->formation.rank, (long long)t->engine.step,
-             (long long)t->engine.cursor.epoch, (long long)t->engine.cursor.position, LOG_Q(path ? path : "peer"));
+    log_info("resumed", "rank=%d step=%lld epoch=%lld position=%lld from=%s", t->formation.rank,
+             (long long)t->engine.step, (long long)t->engine.cursor.epoch,
+             (long long)t->engine.cursor.position, LOG_Q(path ? path : "peer"));
     return ERR_OK;
 }
 

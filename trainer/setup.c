@@ -103,8 +103,7 @@ enum err_code trainer_join(struct trainer *t, const struct link_member *as, stru
     const struct link_place *place = link_place(t->link);
     CLEANUP(resume_release) struct resume_offers o = {0};
     struct device *device = t->engine.device;
-    if (resume_find(t, &o, e) ||
-        formation_listen(&t->formation, place->address, place->directory, e))
+    if (resume_find(t, &o, e) || formation_listen(&t->formation, place->address, place->directory, e))
         return e->code;
     struct link_join request = {.offers = o.offers, .offer_count = o.count, .unusable = o.found.unusable};
     /* Making an id of the device's leaves a thread that waits for all ranks: not where nobody uses it. */

@@ -41,8 +41,8 @@ struct trainer {
     /* the run */
     struct sync_state round; /* that the last formation left open */
     bool resumed;
-    bool stopped, asked; /* ended before its end; because the coordinator asked some rank to */
-    uint64_t digest;     /* of the parameters ... */
+    bool stopped, asked;              /* ended before its end; because the coordinator asked some rank to */
+    uint64_t digest;                  /* of the parameters ... */
     int64_t digest_step, agreed_step; /* ... at that step; when all ranks' were the same. -1: never */
     int64_t last_snapshot_ms, last_eval_ms, last_snapshot_step;
     struct interval interval;

@@ -29,7 +29,7 @@ struct view {
     size_t size;
 };
 
-static void unmap(struct view *v)
+static void view_unmap(struct view *v)
 {
     if (v->data)
         munmap((void *)(uintptr_t)v->data, v->size);
@@ -37,12 +37,12 @@ static void unmap(struct view *v)
 
 /* What of a file is looked at when it is opened: all, or, of a large one, pages at even distances, the last
  * among them. */
-static size_t piece_count(const struct view *v)
+static size_t view_piece_count(const struct view *v)
 {
     return v->size <= MARK_WHOLE ? 1 : MARK_PAGES;
 }
 
-static struct view piece_of(const struct view *v, size_t i)
+static struct view view_piece(const struct view *v, size_t i)
 {
     size_t last = v->size / PAGE - 1;
     if (v->size <= MARK_WHOLE)
@@ -53,10 +53,10 @@ static struct view piece_of(const struct view *v, size_t i)
 static struct dataset_mark mark_of(const struct view *v)
 {
     struct dataset_mark mark = {.bytes = (int64_t)v->size};
-    if (piece_count(v) > 1)
+    if (view_piece_count(v) > 1)
         mark.digest = digest64(0, &mark.bytes, sizeof(mark.bytes));
-    for (size_t i = 0; i < piece_count(v); i++) {
-        struct view piece = piece_of(v, i);
+    for (size_t i = 0; i < view_piece_count(v); i++) {
+        struct view piece = view_piece(v, i);
         mark.digest = digest64(mark.digest, piece.data, piece.size);
     }
     return mark;
@@ -110,14 +110,14 @@ static enum err_code take_vocabulary(struct corpus *c, enum symbol_type type, co
     return ERR_OK;
 }
 
-static void put(uint8_t *to, int width, int64_t at, int32_t number)
+static void number_put(uint8_t *to, int width, int64_t at, int32_t number)
 {
     for (int i = 0; i < width; i++)
         to[at * width + i] = (uint8_t)(number >> 8 * i);
 }
 
 /* Every character's number, in as few bytes as will do. */
-static enum err_code decode(struct corpus *c, const struct view *v, struct err *e)
+static enum err_code text_decode(struct corpus *c, const struct view *v, struct err *e)
 {
     const char *text = (const char *)v->data;
     c->width = c->vocabulary.count <= 1 << 8 ? 1 : c->vocabulary.count <= 1 << 16 ? 2 : 4;
@@ -133,7 +133,7 @@ static enum err_code decode(struct corpus *c, const struct view *v, struct err *
         if (number < 0)
             return err_set(e, ERR_DATA_LOSS, "%s: byte %zu is %s", c->path, at,
                            length ? "a character that the training text has not" : "not UTF-8");
-        put(to, c->width, c->count++, number);
+        number_put(to, c->width, c->count++, number);
         at += length;
     }
     to = realloc(to, (size_t)(c->count * c->width));
@@ -154,7 +154,7 @@ static enum err_code number_text(struct corpus *c, enum symbol_type type, const 
         return e->code;
     c->symbols = c->vocabulary.count;
     if (type == SYMBOL_CHARACTER && c->vocabulary.symbols[c->symbols - 1] >= 0x80)
-        return decode(c, v, e);
+        return text_decode(c, v, e);
     c->width = 1;
     c->count = (int64_t)v->size;
     for (uint32_t byte = 0; byte < 256; byte++)
@@ -168,7 +168,7 @@ static enum err_code number_text(struct corpus *c, enum symbol_type type, const 
 enum err_code corpus_open_text(struct corpus *out, const char *path, enum symbol_type type,
                                const struct vocabulary *known, struct err *e)
 {
-    CLEANUP(unmap) struct view v = {0};
+    CLEANUP(view_unmap) struct view v = {0};
     *out = (struct corpus){0};
     if (!map_file(out, path, &v, e) && !number_text(out, type, known, &v, e))
         return ERR_OK;
@@ -226,8 +226,8 @@ static enum err_code strange_token(const struct corpus *c, int64_t at, int32_t t
 static enum err_code check_tokens(const struct corpus *c, const struct view *v, struct err *e)
 {
     const uint8_t *first = v->data + c->offset;
-    for (size_t i = 0; c->symbols < 1 << 16 && i < piece_count(v); i++) {
-        struct view piece = piece_of(v, i);
+    for (size_t i = 0; c->symbols < 1 << 16 && i < view_piece_count(v); i++) {
+        struct view piece = view_piece(v, i);
         const uint8_t *p = piece.data < first ? first : piece.data;
         for (; p < piece.data + piece.size; p += 2)
             if (token_at(p) >= c->symbols)
@@ -248,7 +248,7 @@ static enum err_code number_tokens(struct corpus *c, const struct view *v, struc
 
 enum err_code corpus_open_tokens(struct corpus *out, const char *path, int64_t symbols, struct err *e)
 {
-    CLEANUP(unmap) struct view v = {0};
+    CLEANUP(view_unmap) struct view v = {0};
     *out = (struct corpus){.width = 2, .symbols = symbols};
     if (!map_file(out, path, &v, e) && !number_tokens(out, &v, e))
         return ERR_OK;

@@ -10,25 +10,25 @@ static int64_t ceil_div(int64_t a, int64_t b)
 }
 
 /* Positions of an epoch: with pad, as many as give every rank the same number. */
-static int64_t positions(const struct sampler *s)
+static int64_t epoch_positions(const struct sampler *s)
 {
     return s->pad ? ceil_div(s->samples, s->world_size) * s->world_size : s->samples;
 }
 
 int64_t sampler_steps(const struct sampler *s)
 {
-    return ceil_div(positions(s), s->global);
+    return ceil_div(epoch_positions(s), s->global);
 }
 
 int64_t sampler_steps_left(const struct sampler *s, const struct cursor *c)
 {
-    int64_t left = positions(s) - c->position;
+    int64_t left = epoch_positions(s) - c->position;
     return left > 0 ? ceil_div(left, s->global) : 0;
 }
 
 int64_t sampler_global_samples(const struct sampler *s, const struct cursor *c)
 {
-    int64_t left = positions(s) - c->position;
+    int64_t left = epoch_positions(s) - c->position;
     return left < s->global ? left : s->global;
 }
 
@@ -73,14 +73,14 @@ void sampler_indices(const struct sampler *s, const struct cursor *c, const stru
 bool sampler_advance(const struct sampler *s, struct cursor *c)
 {
     c->position += sampler_global_samples(s, c);
-    if (c->position < positions(s))
+    if (c->position < epoch_positions(s))
         return false;
     c->epoch++;
     c->position = 0;
     return true;
 }
 
-static uint64_t feistel(uint64_t x, int half_bits, uint64_t key)
+static uint64_t feistel_permute(uint64_t x, int half_bits, uint64_t key)
 {
     uint64_t mask = ((uint64_t)1 << half_bits) - 1;
     uint64_t left = x >> half_bits, right = x & mask;
@@ -102,7 +102,7 @@ int64_t sampler_permute(const struct sampler *s, int64_t epoch, int64_t position
     struct random r = random_stream(s->seed, (uint64_t)epoch);
     uint64_t key = random_u64(&r), x = (uint64_t)position;
     do
-        x = feistel(x, half_bits, key);
+        x = feistel_permute(x, half_bits, key);
     while (x >= (uint64_t)s->samples);
     return (int64_t)x;
 }

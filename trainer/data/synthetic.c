@@ -29,7 +29,7 @@ static void synthetic_free(struct dataset *d)
     free(s);
 }
 
-static float teacher(const struct synthetic *s, const float *x, int64_t j)
+static float teacher_output(const struct synthetic *s, const float *x, int64_t j)
 {
     float sum = s->bias[j];
     for (int64_t k = 0; k < s->base.in; k++)
@@ -48,7 +48,7 @@ static enum err_code synthetic_gather(const struct dataset *d, const int64_t *in
         for (int64_t k = 0; k < d->in; k++)
             row[k] = random_float(&r);
         for (int64_t j = 0; j < d->out; j++)
-            out->y[i * d->out + j] = teacher(s, row, j) + NOISE * (2.0f * random_float(&r) - 1.0f);
+            out->y[i * d->out + j] = teacher_output(s, row, j) + NOISE * (2.0f * random_float(&r) - 1.0f);
     }
     return ERR_OK;
 }

@@ -55,7 +55,7 @@ static enum err_code mark_all(uint8_t *seen, const char *text, size_t size, cons
     return ERR_OK;
 }
 
-static void collect(struct vocabulary *v, const uint8_t *seen)
+static void symbols_collect(struct vocabulary *v, const uint8_t *seen)
 {
     for (uint32_t i = 0; i < SYMBOLS / 8; i++)
         v->count += __builtin_popcount(seen[i]);
@@ -78,7 +78,7 @@ enum err_code vocabulary_scan(struct vocabulary *out, enum symbol_type type, con
     uint8_t *seen = xcalloc(SYMBOLS / 8, 1);
     enum err_code code = mark_all(seen, text, size, where, e);
     if (code == ERR_OK)
-        collect(out, seen);
+        symbols_collect(out, seen);
     free(seen);
     return code;
 }
@@ -113,8 +113,8 @@ void vocabulary_put(const struct vocabulary *v, int32_t number, struct buf *out)
         buf_append(out, text, utf8_encode(v->symbols[number], text));
 }
 
-static enum err_code encode(const struct vocabulary *v, const char *text, size_t size, int32_t *to,
-                            size_t *count, struct err *e)
+static enum err_code text_encode(const struct vocabulary *v, const char *text, size_t size, int32_t *to,
+                                 size_t *count, struct err *e)
 {
     size_t n = 0;
     for (size_t at = 0; at < size;) {
@@ -136,7 +136,7 @@ enum err_code vocabulary_encode(const struct vocabulary *v, const char *text, si
                                 size_t *count, struct err *e)
 {
     int32_t *list = xcalloc(size + 1, sizeof(*list));
-    if (encode(v, text, size, list, count, e)) {
+    if (text_encode(v, text, size, list, count, e)) {
         free(list);
         return e->code;
     }

@@ -27,7 +27,7 @@ static enum err_code program_dir(char **out, struct err *e)
 }
 
 /* What was asked for is taken or nothing is. */
-static enum err_code find(char **out, struct err *e)
+static enum err_code plugin_find(char **out, struct err *e)
 {
     const char *asked = getenv("DDP_CUDA_PLUGIN");
     CLEANUP(free_text) char *dir = NULL;
@@ -58,7 +58,7 @@ static plugin_entry entry_of(void *library)
 enum err_code plugin_load(const struct plugin **out, struct err *e)
 {
     CLEANUP(free_text) char *path = NULL;
-    if (find(&path, e))
+    if (plugin_find(&path, e))
         return e->code;
     if (!strchr(path, '/') || !file_exists(path))
         return err_set(e, ERR_UNAVAILABLE, "no plugin: %s is not there", path);

@@ -63,7 +63,7 @@ void describe_kept(struct engine *n)
 }
 
 /* Parameters of another vocabulary would speak of other symbols. Without the file nobody can tell. */
-static enum err_code check_vocabulary(const struct engine *n, const char *dir, struct err *e)
+static enum err_code describe_check_vocabulary(const struct engine *n, const char *dir, struct err *e)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/vocab.json", dir);
     CLEANUP(buf_release) struct buf text = {0};
@@ -83,7 +83,7 @@ static enum err_code check_vocabulary(const struct engine *n, const char *dir, s
 }
 
 /* What shapes do not tell. */
-static enum err_code check_config(const struct engine *n, const char *dir, struct err *e)
+static enum err_code describe_check_config(const struct engine *n, const char *dir, struct err *e)
 {
     struct train_spec there = {0};
     struct err why = {0};
@@ -114,7 +114,7 @@ enum err_code describe_check_dir(const struct engine *n, const char *dir, struct
 {
     if (n->spec->model.type != MODEL_GPT)
         return ERR_OK;
-    return check_config(n, dir, e) ? e->code : check_vocabulary(n, dir, e);
+    return describe_check_config(n, dir, e) ? e->code : describe_check_vocabulary(n, dir, e);
 }
 
 enum err_code describe_read_initial(struct engine *n, float *params, struct err *e)

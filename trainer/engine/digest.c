@@ -7,7 +7,7 @@
 
 #define PIECE ((size_t)1 << 18) /* floats, brought to the host at a time; whole blocks of a digest */
 
-static size_t digest_blocks(size_t floats)
+static size_t digest_block_count(size_t floats)
 {
     return (floats + DIGEST_BLOCK - 1) / DIGEST_BLOCK;
 }
@@ -17,7 +17,8 @@ enum err_code digest_open(struct engine *n, struct err *e)
     void *memory = NULL;
     if (!n->device->ops->digest)
         return ERR_OK;
-    if (device_alloc(n->device, digest_blocks(n->model->count) * sizeof(uint64_t), "sums of a digest", &memory, e))
+    if (device_alloc(n->device, digest_block_count(n->model->count) * sizeof(uint64_t), "sums of a digest",
+                     &memory, e))
         return e->code;
     n->block_sums = memory;
     return ERR_OK;
@@ -31,7 +32,7 @@ void digest_close(struct engine *n)
 static uint64_t digest_by_sums(struct engine *n)
 {
     const struct device_ops *ops = n->device->ops;
-    size_t count = n->model->count, sum_count = digest_blocks(count);
+    size_t count = n->model->count, sum_count = digest_block_count(count);
     uint64_t all = 0, *sums = xcalloc(sum_count, sizeof(*sums));
     ops->digest(n->device, n->block_sums, n->params.data, count);
     ops->download(n->device, sums, n->block_sums, sum_count * sizeof(*sums));

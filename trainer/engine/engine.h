@@ -58,10 +58,10 @@ struct engine {
      * dealt to shards; a rank is one, or several where the world size must not show. */
     struct sampler sampler; /* its rank is the shard at work, its world_size the number of shards of all */
     int first_shard, shards;
-    int64_t rows;          /* the most that a micro-batch has */
-    unsigned opened;       /* how often the memory below was made */
+    int64_t rows;    /* the most that a micro-batch has */
+    unsigned opened; /* how often the memory below was made */
     struct model *model;
-    float **spare;         /* sums of shards that wait for others, like the gradients; NULL with one shard */
+    float **spare; /* sums of shards that wait for others, like the gradients; NULL with one shard */
     int spare_count;
     int64_t *index;            /* of a micro-batch, host */
     struct dataset_rows batch; /* of a micro-batch, device */

@@ -44,7 +44,8 @@ static void *micro_batch_cut(struct dataset_rows *to, void *memory, const struct
 enum err_code micro_batch_open(struct engine *n, int64_t rows, struct err *e)
 {
     struct micro_batch_sizes size = micro_batch_sizes(n->train, rows);
-    size_t elements = whole_lines(size.x) + whole_lines(size.y) + whole_lines(size.token) + whole_lines(size.label);
+    size_t elements =
+        whole_lines(size.x) + whole_lines(size.y) + whole_lines(size.token) + whole_lines(size.label);
     size_t head = 2 * LINE * sizeof(float), tail = n->device->host ? 0 : size.sample * sizeof(*n->sample);
     void *memory = NULL;
     _Static_assert(sizeof(struct device_tally) <= LINE * sizeof(float), "a tally fits its line");
@@ -92,7 +93,8 @@ static void upload_rows(struct engine *n, const struct dataset *d, int64_t rows)
 }
 
 /* From host_batch to where the model reads. */
-static void micro_batch_hand_over(struct engine *n, const struct dataset *d, int64_t rows, struct model_batch *out)
+static void micro_batch_hand_over(struct engine *n, const struct dataset *d, int64_t rows,
+                                  struct model_batch *out)
 {
     if (!n->device->host)
         upload_rows(n, d, rows);
@@ -108,8 +110,8 @@ static void micro_batch_hand_over(struct engine *n, const struct dataset *d, int
     };
 }
 
-enum err_code micro_batch_load(struct engine *n, const struct dataset *d, int64_t rows, struct model_batch *out,
-                         struct err *e)
+enum err_code micro_batch_load(struct engine *n, const struct dataset *d, int64_t rows,
+                               struct model_batch *out, struct err *e)
 {
     if (dataset_gather(d, n->index, rows, &n->host_batch, e))
         return e->code;
@@ -119,7 +121,8 @@ enum err_code micro_batch_load(struct engine *n, const struct dataset *d, int64_
 
 /* ---- training's */
 
-static enum err_code micro_batch_gather(struct engine *n, const struct cursor *cursor, int64_t micro, struct err *e)
+static enum err_code micro_batch_gather(struct engine *n, const struct cursor *cursor, int64_t micro,
+                                        struct err *e)
 {
     struct sampler_batch part;
     n->staged.rows = -1;

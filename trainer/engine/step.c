@@ -41,7 +41,7 @@ struct backward {
 };
 
 /* This rank's loss, from the tally into the tail of the array that carries it to the others. */
-static void loss_put(struct backward *b)
+static void loss_to_carrier(struct backward *b)
 {
     struct engine *n = b->n;
     const struct device_ops *ops = n->device->ops;
@@ -51,11 +51,11 @@ static void loss_put(struct backward *b)
     b->loss_put = true;
 }
 
-static void gradient_ready(void *arg, size_t offset, size_t count)
+static void route_ready(void *arg, size_t offset, size_t count)
 {
     struct backward *b = arg;
     if (offset + count == b->n->model->count) {
-        loss_put(b);
+        loss_to_carrier(b);
         count += TAIL_FLOATS;
     }
     b->route->ready(b->route->arg, offset, count);
@@ -166,10 +166,10 @@ enum err_code step_backward(struct engine *n, const struct step *s, const struct
     if (n->shards > 1)
         return shards_backward(&b, e);
     tail_put(n, route->carrier, s->tail);
-    if (shard_backward(&b, n->grads.data, route->ready ? gradient_ready : NULL, e))
+    if (shard_backward(&b, n->grads.data, route->ready ? route_ready : NULL, e))
         return e->code;
     if (!b.loss_put)
-        loss_put(&b);
+        loss_to_carrier(&b);
     return ERR_OK;
 }
 
@@ -195,8 +195,8 @@ void step_update(struct engine *n, struct step *s)
 
 /* A loss that is not a number is the fault of the ranks that computed it; the others end as a consequence. So
  * is one that is no longer a number in the sum over ranks. */
-static enum err_code check_loss(const struct engine *n, const struct step_agreement *agreed, float mine,
-                                float all, struct err *e)
+static enum err_code step_check_loss(const struct engine *n, const struct step_agreement *agreed, float mine,
+                                     float all, struct err *e)
 {
     mine *= (float)agreed->world_size;
     if (!isfinite(mine))
@@ -229,7 +229,7 @@ enum err_code step_end(struct engine *n, struct step *s, const struct step_agree
     if (agreed->voted)
         memcpy(s->tail, outcome.tail, sizeof(outcome.tail));
     n->loss = (double)(agreed->all_ranks ? s->tail[TAIL_LOSS] : outcome.loss);
-    if (check_loss(n, agreed, outcome.loss, s->tail[TAIL_LOSS], e))
+    if (step_check_loss(n, agreed, outcome.loss, s->tail[TAIL_LOSS], e))
         return e->code;
     n->cursor = next;
     n->step++;

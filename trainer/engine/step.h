@@ -12,9 +12,9 @@
  *                     ... parameters are exchanged ...
  *     step_end        waits for the device: the loss, and what all ranks voted
  *
- * The device may be far behind: nothing waits for it before step_end. What the host wants to know by then, the
- * outcome, lies on the device; so a step whose loss is not a number is found out after its update, and before
- * anything is made of it. */
+ * The device may be far behind: nothing waits for it before step_end. What the host wants to know by then,
+ * the outcome, lies on the device; so a step whose loss is not a number is found out after its update, and
+ * before anything is made of it. */
 
 struct step {
     int64_t local, global; /* samples: of this rank, of all */

@@ -31,7 +31,7 @@ struct decoder {
     float *score;         /* (context) */
 };
 
-static const float *find(const struct model *m, const float *params, const char *name)
+static const float *param_find(const struct model *m, const float *params, const char *name)
 {
     for (size_t i = 0; i < m->tensor_count; i++)
         if (!strcmp(m->tensors[i].name, name))
@@ -39,11 +39,11 @@ static const float *find(const struct model *m, const float *params, const char 
     return NULL;
 }
 
-static const float *part(const struct model *m, const float *params, int64_t layer, const char *name)
+static const float *layer_param(const struct model *m, const float *params, int64_t layer, const char *name)
 {
     char whole[64];
     snprintf(whole, sizeof(whole), "transformer.h.%lld.%s", (long long)layer, name);
-    const float *p = find(m, params, whole);
+    const float *p = param_find(m, params, whole);
     BUG_ON(!p);
     return p;
 }
@@ -51,23 +51,23 @@ static const float *part(const struct model *m, const float *params, int64_t lay
 static void find_layer(struct layer *l, const struct model *m, const float *params, int64_t i)
 {
     *l = (struct layer){
-        .norm1 = part(m, params, i, "ln_1.weight"),
-        .shift1 = part(m, params, i, "ln_1.bias"),
-        .qkv = part(m, params, i, "attn.c_attn.weight"),
-        .qkv_bias = part(m, params, i, "attn.c_attn.bias"),
-        .proj = part(m, params, i, "attn.c_proj.weight"),
-        .proj_bias = part(m, params, i, "attn.c_proj.bias"),
-        .norm2 = part(m, params, i, "ln_2.weight"),
-        .shift2 = part(m, params, i, "ln_2.bias"),
-        .up = part(m, params, i, "mlp.c_fc.weight"),
-        .up_bias = part(m, params, i, "mlp.c_fc.bias"),
-        .down = part(m, params, i, "mlp.c_proj.weight"),
-        .down_bias = part(m, params, i, "mlp.c_proj.bias"),
+        .norm1 = layer_param(m, params, i, "ln_1.weight"),
+        .shift1 = layer_param(m, params, i, "ln_1.bias"),
+        .qkv = layer_param(m, params, i, "attn.c_attn.weight"),
+        .qkv_bias = layer_param(m, params, i, "attn.c_attn.bias"),
+        .proj = layer_param(m, params, i, "attn.c_proj.weight"),
+        .proj_bias = layer_param(m, params, i, "attn.c_proj.bias"),
+        .norm2 = layer_param(m, params, i, "ln_2.weight"),
+        .shift2 = layer_param(m, params, i, "ln_2.bias"),
+        .up = layer_param(m, params, i, "mlp.c_fc.weight"),
+        .up_bias = layer_param(m, params, i, "mlp.c_fc.bias"),
+        .down = layer_param(m, params, i, "mlp.c_proj.weight"),
+        .down_bias = layer_param(m, params, i, "mlp.c_proj.bias"),
     };
 }
 
 /* The next piece of memory, each on a 16-float boundary; NULL as long as there is none. */
-static float *take(float *memory, size_t *at, int64_t count)
+static float *decoder_memory_take(float *memory, size_t *at, int64_t count)
 {
     float *p = memory ? memory + *at : NULL;
     *at += (size_t)(count + 15) / 16 * 16;
@@ -75,21 +75,21 @@ static float *take(float *memory, size_t *at, int64_t count)
 }
 
 /* Hands the memory out; returns how many floats that takes. */
-static size_t lay_out(struct decoder *d, float *memory)
+static size_t decoder_lay_out(struct decoder *d, float *memory)
 {
     size_t at = 0;
     for (int64_t i = 0; i < d->layer_count; i++) {
-        d->layers[i].keys = take(memory, &at, d->context * d->width);
-        d->layers[i].values = take(memory, &at, d->context * d->width);
+        d->layers[i].keys = decoder_memory_take(memory, &at, d->context * d->width);
+        d->layers[i].values = decoder_memory_take(memory, &at, d->context * d->width);
     }
-    d->x = take(memory, &at, BLOCK * d->width);
-    d->y = take(memory, &at, BLOCK * d->width);
-    d->delta = take(memory, &at, BLOCK * d->width);
-    d->qkv = take(memory, &at, BLOCK * 3 * d->width);
-    d->wide = take(memory, &at, BLOCK * 4 * d->width);
-    d->active = take(memory, &at, BLOCK * 4 * d->width);
-    d->stats = take(memory, &at, BLOCK * 2);
-    d->score = take(memory, &at, d->context);
+    d->x = decoder_memory_take(memory, &at, BLOCK * d->width);
+    d->y = decoder_memory_take(memory, &at, BLOCK * d->width);
+    d->delta = decoder_memory_take(memory, &at, BLOCK * d->width);
+    d->qkv = decoder_memory_take(memory, &at, BLOCK * 3 * d->width);
+    d->wide = decoder_memory_take(memory, &at, BLOCK * 4 * d->width);
+    d->active = decoder_memory_take(memory, &at, BLOCK * 4 * d->width);
+    d->stats = decoder_memory_take(memory, &at, BLOCK * 2);
+    d->score = decoder_memory_take(memory, &at, d->context);
     return at;
 }
 
@@ -107,22 +107,22 @@ enum err_code decoder_open(struct decoder **out, const struct train_spec *spec, 
         .context = m->in,
         .vocab = m->out,
         .activation = spec->model.activation == ACTIVATION_GELU ? DEVICE_GELU : DEVICE_GELU_TANH,
-        .token = find(m, params, "transformer.wte.weight"),
-        .place = find(m, params, "transformer.wpe.weight"),
-        .norm = find(m, params, "transformer.ln_f.weight"),
-        .shift = find(m, params, "transformer.ln_f.bias"),
-        .head = find(m, params, spec->model.tied ? "transformer.wte.weight" : "lm_head.weight"),
+        .token = param_find(m, params, "transformer.wte.weight"),
+        .place = param_find(m, params, "transformer.wpe.weight"),
+        .norm = param_find(m, params, "transformer.ln_f.weight"),
+        .shift = param_find(m, params, "transformer.ln_f.bias"),
+        .head = param_find(m, params, spec->model.tied ? "transformer.wte.weight" : "lm_head.weight"),
     };
     BUG_ON(!d->token || !d->place || !d->norm || !d->shift || !d->head);
     d->layers = xcalloc((size_t)d->layer_count, sizeof(*d->layers));
     for (int64_t i = 0; i < d->layer_count; i++)
         find_layer(&d->layers[i], m, params, i);
-    if (device_alloc(d->device, lay_out(d, NULL) * sizeof(float), "keys and values", &memory, e)) {
+    if (device_alloc(d->device, decoder_lay_out(d, NULL) * sizeof(float), "keys and values", &memory, e)) {
         decoder_close(d);
         return e->code;
     }
     d->memory = memory;
-    lay_out(d, memory);
+    decoder_lay_out(d, memory);
     *out = d;
     return ERR_OK;
 }
@@ -138,7 +138,7 @@ void decoder_close(struct decoder *d)
 
 /* ---- reading */
 
-static void normalise(struct decoder *d, int64_t n, const float *gain, const float *shift)
+static void decode_norm(struct decoder *d, int64_t n, const float *gain, const float *shift)
 {
     struct device_norm h = {
         .n = {.rows = 1, .context = n, .width = d->width},
@@ -154,8 +154,8 @@ static void normalise(struct decoder *d, int64_t n, const float *gain, const flo
 }
 
 /* y (n,out) = x (n,in) w, which is (in,out), or (out,in) when transposed */
-static void product(struct decoder *d, const float *x, const float *w, bool transposed, int64_t n, int64_t in,
-                    int64_t out, float *y)
+static void decode_product(struct decoder *d, const float *x, const float *w, bool transposed, int64_t n,
+                           int64_t in, int64_t out, float *y)
 {
     struct device_product h = {
         .type = DEVICE_F32,
@@ -172,8 +172,8 @@ static void product(struct decoder *d, const float *x, const float *w, bool tran
 }
 
 /* z (n,out) = y (n,width) w (width,out) + bias; a, unless NULL, is z after the activation. */
-static void linear(struct decoder *d, const float *w, const float *bias, int64_t n, int64_t out, float *z,
-                   float *a)
+static void decode_linear(struct decoder *d, const float *w, const float *bias, int64_t n, int64_t out,
+                          float *z, float *a)
 {
     struct device_linear h = {
         .type = DEVICE_F32,
@@ -191,7 +191,7 @@ static void linear(struct decoder *d, const float *w, const float *bias, int64_t
     d->device->ops->linear(d->device, &h);
 }
 
-static void add(struct decoder *d, int64_t n, const float *bias)
+static void residual_add(struct decoder *d, int64_t n, const float *bias)
 {
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < d->width; j++)
@@ -199,8 +199,8 @@ static void add(struct decoder *d, int64_t n, const float *bias)
 }
 
 /* One query of one head against the `seen` keys and values from the start. */
-static void attend(const struct decoder *d, const struct layer *l, const float *q, int64_t seen, int64_t from,
-                   int64_t size, float *out)
+static void query_attend(const struct decoder *d, const struct layer *l, const float *q, int64_t seen,
+                         int64_t from, int64_t size, float *out)
 {
     float scale = 1.0f / sqrtf((float)size), largest = -INFINITY, sum = 0.0f;
     for (int64_t j = 0; j < seen; j++) {
@@ -223,7 +223,7 @@ static void attend(const struct decoder *d, const struct layer *l, const float *
         out[c] /= sum;
 }
 
-static void attention(struct decoder *d, struct layer *l, int64_t n)
+static void decode_attention(struct decoder *d, struct layer *l, int64_t n)
 {
     int64_t width = d->width, size = width / d->heads;
     for (int64_t i = 0; i < n; i++) {
@@ -231,37 +231,37 @@ static void attention(struct decoder *d, struct layer *l, int64_t n)
         memcpy(l->keys + (d->position + i) * width, row + width, (size_t)width * sizeof(float));
         memcpy(l->values + (d->position + i) * width, row + 2 * width, (size_t)width * sizeof(float));
         for (int64_t from = 0; from < width; from += size)
-            attend(d, l, row + from, d->position + i + 1, from, size, d->y + i * width + from);
+            query_attend(d, l, row + from, d->position + i + 1, from, size, d->y + i * width + from);
     }
 }
 
-static void through(struct decoder *d, struct layer *l, int64_t n)
+static void decode_layer(struct decoder *d, struct layer *l, int64_t n)
 {
     int64_t width = d->width;
-    normalise(d, n, l->norm1, l->shift1);
-    linear(d, l->qkv, l->qkv_bias, n, 3 * width, d->qkv, NULL);
-    attention(d, l, n);
-    product(d, d->y, l->proj, false, n, width, width, d->delta);
-    add(d, n, l->proj_bias);
-    normalise(d, n, l->norm2, l->shift2);
-    linear(d, l->up, l->up_bias, n, 4 * width, d->wide, d->active);
-    product(d, d->active, l->down, false, n, 4 * width, width, d->delta);
-    add(d, n, l->down_bias);
+    decode_norm(d, n, l->norm1, l->shift1);
+    decode_linear(d, l->qkv, l->qkv_bias, n, 3 * width, d->qkv, NULL);
+    decode_attention(d, l, n);
+    decode_product(d, d->y, l->proj, false, n, width, width, d->delta);
+    residual_add(d, n, l->proj_bias);
+    decode_norm(d, n, l->norm2, l->shift2);
+    decode_linear(d, l->up, l->up_bias, n, 4 * width, d->wide, d->active);
+    decode_product(d, d->active, l->down, false, n, 4 * width, width, d->delta);
+    residual_add(d, n, l->down_bias);
 }
 
-static void block(struct decoder *d, const int32_t *token, int64_t n, float *logits, int64_t last)
+static void decode_block(struct decoder *d, const int32_t *token, int64_t n, float *logits, int64_t last)
 {
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < d->width; j++)
             d->x[i * d->width + j] =
                 d->token[token[i] * d->width + j] + d->place[(d->position + i) * d->width + j];
     for (int64_t i = 0; i < d->layer_count; i++)
-        through(d, &d->layers[i], n);
+        decode_layer(d, &d->layers[i], n);
     d->position += n;
     if (last == 0)
         return;
-    normalise(d, n, d->norm, d->shift);
-    product(d, d->y + (n - last) * d->width, d->head, true, last, d->width, d->vocab, logits);
+    decode_norm(d, n, d->norm, d->shift);
+    decode_product(d, d->y + (n - last) * d->width, d->head, true, last, d->width, d->vocab, logits);
 }
 
 void decoder_feed(struct decoder *d, const int32_t *token, int64_t n, float *logits, int64_t last)
@@ -271,7 +271,7 @@ void decoder_feed(struct decoder *d, const int32_t *token, int64_t n, float *log
         int64_t now = n - done < BLOCK ? n - done : BLOCK, left = n - done - now;
         int64_t here = last > left ? last - left : 0;
         here = here > now ? now : here;
-        block(d, token + done, now, logits, here);
+        decode_block(d, token + done, now, logits, here);
         logits += here * d->vocab;
         done += now;
     }

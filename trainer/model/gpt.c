@@ -26,7 +26,7 @@ static void gpt_free(struct model *m)
 
 /* ---- tensors */
 
-static size_t add(struct model *m, const char *prefix, const char *name, int64_t rows, int64_t cols)
+static size_t tensor_add(struct model *m, const char *prefix, const char *name, int64_t rows, int64_t cols)
 {
     struct model_tensor *t = &m->tensors[m->tensor_count++];
     int length = snprintf(t->name, sizeof(t->name), "%s%s", prefix, name);
@@ -44,49 +44,50 @@ static size_t add(struct model *m, const char *prefix, const char *name, int64_t
 }
 
 /* Each pair in the order of memory. */
-static struct gpt_norm_params add_norm(struct model *m, const char *prefix, const char *name, int64_t width)
+static struct gpt_norm_params tensor_add_norm(struct model *m, const char *prefix, const char *name,
+                                              int64_t width)
 {
     struct gpt_norm_params p;
     char full[32];
     snprintf(full, sizeof(full), "%s.weight", name);
-    p.gain = add(m, prefix, full, width, 0);
+    p.gain = tensor_add(m, prefix, full, width, 0);
     snprintf(full, sizeof(full), "%s.bias", name);
-    p.shift = add(m, prefix, full, width, 0);
+    p.shift = tensor_add(m, prefix, full, width, 0);
     return p;
 }
 
-static struct gpt_linear_params add_linear(struct model *m, const char *prefix, const char *name, int64_t in,
-                                           int64_t out)
+static struct gpt_linear_params tensor_add_linear(struct model *m, const char *prefix, const char *name,
+                                                  int64_t in, int64_t out)
 {
     struct gpt_linear_params p;
     char full[32];
     snprintf(full, sizeof(full), "%s.weight", name);
-    p.weight = add(m, prefix, full, in, out);
+    p.weight = tensor_add(m, prefix, full, in, out);
     snprintf(full, sizeof(full), "%s.bias", name);
-    p.bias = add(m, prefix, full, out, 0);
+    p.bias = tensor_add(m, prefix, full, out, 0);
     return p;
 }
 
-static void lay_out_tensors(struct gpt *g)
+static void gpt_lay_out_tensors(struct gpt *g)
 {
     struct model *m = &g->base;
     int64_t width = g->s.width;
     m->tensors = xcalloc((size_t)(12 * g->s.layers + 5), sizeof(*m->tensors));
-    g->wte = add(m, "transformer.", "wte.weight", g->s.vocab, width);
-    g->wpe = add(m, "transformer.", "wpe.weight", g->s.context, width);
+    g->wte = tensor_add(m, "transformer.", "wte.weight", g->s.vocab, width);
+    g->wpe = tensor_add(m, "transformer.", "wpe.weight", g->s.context, width);
     for (int64_t i = 0; i < g->s.layers; i++) {
         struct gpt_layer *l = &g->layers[i];
         char prefix[40];
         snprintf(prefix, sizeof(prefix), "transformer.h.%lld.", (long long)i);
-        l->norm1 = add_norm(m, prefix, "ln_1", width);
-        l->qkv = add_linear(m, prefix, "attn.c_attn", width, 3 * width);
-        l->attention = add_linear(m, prefix, "attn.c_proj", width, width);
-        l->norm2 = add_norm(m, prefix, "ln_2", width);
-        l->up = add_linear(m, prefix, "mlp.c_fc", width, 4 * width);
-        l->down = add_linear(m, prefix, "mlp.c_proj", 4 * width, width);
+        l->norm1 = tensor_add_norm(m, prefix, "ln_1", width);
+        l->qkv = tensor_add_linear(m, prefix, "attn.c_attn", width, 3 * width);
+        l->attention = tensor_add_linear(m, prefix, "attn.c_proj", width, width);
+        l->norm2 = tensor_add_norm(m, prefix, "ln_2", width);
+        l->up = tensor_add_linear(m, prefix, "mlp.c_fc", width, 4 * width);
+        l->down = tensor_add_linear(m, prefix, "mlp.c_proj", 4 * width, width);
     }
-    g->last = add_norm(m, "transformer.", "ln_f", width);
-    g->head = g->s.tied ? g->wte : add(m, "", "lm_head.weight", g->s.vocab, width);
+    g->last = tensor_add_norm(m, "transformer.", "ln_f", width);
+    g->head = g->s.tied ? g->wte : tensor_add(m, "", "lm_head.weight", g->s.vocab, width);
 }
 
 /* ---- activations: one allocation; the first walk only adds up */
@@ -96,7 +97,7 @@ struct walk {
     size_t at;
 };
 
-static void *take(struct walk *w, int64_t count, enum device_type type)
+static void *walk_take(struct walk *w, int64_t count, enum device_type type)
 {
     size_t from = w->at;
     w->at += ((size_t)count * device_size(type) + ALIGN - 1) / ALIGN * ALIGN;
@@ -106,36 +107,36 @@ static void *take(struct walk *w, int64_t count, enum device_type type)
 static void place_layer(struct gpt *g, struct gpt_layer *l, struct walk *w, int64_t n)
 {
     int64_t width = g->s.width;
-    l->x1 = take(w, n * width, DEVICE_F32);
-    l->stats1 = take(w, 2 * n, DEVICE_F32);
-    l->y1 = take(w, n * width, g->s.type);
-    l->qkv_out = take(w, 3 * n * width, g->kept);
-    l->o = take(w, n * width, g->kept);
-    l->lse = take(w, n * g->s.heads, DEVICE_F32);
-    l->x2 = take(w, n * width, DEVICE_F32);
-    l->stats2 = take(w, 2 * n, DEVICE_F32);
-    l->y2 = take(w, n * width, g->s.type);
-    l->z = take(w, 4 * n * width, g->kept);
+    l->x1 = walk_take(w, n * width, DEVICE_F32);
+    l->stats1 = walk_take(w, 2 * n, DEVICE_F32);
+    l->y1 = walk_take(w, n * width, g->s.type);
+    l->qkv_out = walk_take(w, 3 * n * width, g->kept);
+    l->o = walk_take(w, n * width, g->kept);
+    l->lse = walk_take(w, n * g->s.heads, DEVICE_F32);
+    l->x2 = walk_take(w, n * width, DEVICE_F32);
+    l->stats2 = walk_take(w, 2 * n, DEVICE_F32);
+    l->y2 = walk_take(w, n * width, g->s.type);
+    l->z = walk_take(w, 4 * n * width, g->kept);
 }
 
-static void place(struct gpt *g, struct walk *w)
+static void place_activations(struct gpt *g, struct walk *w)
 {
     int64_t n = g->base.max_rows * g->s.context, width = g->s.width;
     enum device_type type = g->s.type, kept = g->kept;
     for (int64_t i = 0; i < g->s.layers; i++)
         place_layer(g, &g->layers[i], w, n);
-    g->x = take(w, n * width, DEVICE_F32);
-    g->stats = take(w, 2 * n, DEVICE_F32);
-    g->y = take(w, n * width, type);
-    g->a = take(w, 4 * n * width, type);
-    g->delta = kept != DEVICE_F32 ? take(w, n * width, kept) : NULL;
-    g->wide = take(w, 4 * n * width, kept);
-    g->residue = take(w, n * width, DEVICE_F32);
-    g->dy = take(w, n * width, kept);
-    g->ddelta = type != DEVICE_F32 || g->s.dropout > 0.0 ? take(w, n * width, type) : g->residue;
-    g->narrow = type != kept ? take(w, 4 * n * width, type) : NULL;
-    g->logits = take(w, g->head_rows * g->logits_ld, kept);
-    g->dlogits = type != kept ? take(w, g->head_rows * g->logits_ld, type) : g->logits;
+    g->x = walk_take(w, n * width, DEVICE_F32);
+    g->stats = walk_take(w, 2 * n, DEVICE_F32);
+    g->y = walk_take(w, n * width, type);
+    g->a = walk_take(w, 4 * n * width, type);
+    g->delta = kept != DEVICE_F32 ? walk_take(w, n * width, kept) : NULL;
+    g->wide = walk_take(w, 4 * n * width, kept);
+    g->residual_grad = walk_take(w, n * width, DEVICE_F32);
+    g->dy = walk_take(w, n * width, kept);
+    g->ddelta = type != DEVICE_F32 || g->s.dropout > 0.0 ? walk_take(w, n * width, type) : g->residual_grad;
+    g->narrow = type != kept ? walk_take(w, 4 * n * width, type) : NULL;
+    g->logits = walk_take(w, g->head_rows * g->logits_ld, kept);
+    g->dlogits = type != kept ? walk_take(w, g->head_rows * g->logits_ld, type) : g->logits;
 }
 
 /* A row of logits that is no whole number of lines starts at addresses that some devices' products are slow
@@ -161,20 +162,20 @@ static int64_t choose_head_rows(const struct gpt *g)
     return rows < n ? rows : n;
 }
 
-static enum err_code alloc_activations(struct gpt *g, struct err *e)
+static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
 {
     struct model *m = &g->base;
     struct walk count = {0}, real = {0};
     void *memory = NULL;
     g->logits_ld = choose_logits_ld(g);
     g->head_rows = choose_head_rows(g);
-    place(g, &count);
+    place_activations(g, &count);
     m->activation_bytes = count.at;
     if (device_alloc(m->device, m->activation_bytes, "activations", &memory, e))
         return e->code;
     m->activations = memory;
     real.start = memory;
-    place(g, &real);
+    place_activations(g, &real);
     struct device_sizes sizes = {.n = {m->max_rows, g->s.context, g->s.width},
                                  .heads = g->s.heads,
                                  .vocab = g->s.vocab,
@@ -294,8 +295,8 @@ enum err_code gpt_open(struct model **out, const struct gpt_shape *shape, int64_
     g->base = (struct model){.ops = &gpt_ops, .device = device, .max_rows = max_rows};
     g->base.in = shape->context;
     g->base.out = shape->vocab;
-    lay_out_tensors(g);
-    if (alloc_activations(g, e)) {
+    gpt_lay_out_tensors(g);
+    if (gpt_alloc_activations(g, e)) {
         gpt_free(&g->base);
         return e->code;
     }

@@ -38,13 +38,13 @@ struct gpt {
     void *y;
 
     /* shared by the layers */
-    void *a;        /* (n,4C) typed: after the activation */
-    void *delta;    /* (n,C) kept: what is added to the residual; NULL: made where the sum will be */
-    void *wide;     /* (n,4C) kept: gradients of z, and of qkv */
-    float *residue; /* (n,C): gradient of the residual */
-    void *dy;       /* (n,C) kept: gradient of a norm's output, and of o */
-    void *ddelta;   /* (n,C) typed: gradient of what was added; residue itself where that is the same */
-    void *narrow;   /* (n,4C) typed of o, dz, dqkv; NULL where what is kept is typed */
+    void *a;              /* (n,4C) typed: after the activation */
+    void *delta;          /* (n,C) kept: what is added to the residual; NULL: made where the sum will be */
+    void *wide;           /* (n,4C) kept: gradients of z, and of qkv */
+    float *residual_grad; /* (n,C): gradient of the residual */
+    void *dy;             /* (n,C) kept: gradient of a norm's output, and of o */
+    void *ddelta; /* (n,C) typed: gradient of what was added; residual_grad itself where that is the same */
+    void *narrow; /* (n,4C) typed of o, dz, dqkv; NULL where what is kept is typed */
 
     int64_t head_rows; /* tokens whose logits exist at a time */
     int64_t logits_ld; /* a row's length in them: vocab, or more */

@@ -42,7 +42,7 @@ static void pass_init(struct pass *p, struct model *m, const float *params, cons
 
 enum place { PLACE_EMBEDDING, PLACE_ATTENTION, PLACE_ATTENTION_OUT, PLACE_MLP_OUT, PLACES };
 
-static struct device_dropout dropout(const struct pass *p, int64_t layer, enum place place)
+static struct device_dropout dropout_at(const struct pass *p, int64_t layer, enum place place)
 {
     struct device_dropout none = {0};
     if (!p->dropping)
@@ -54,14 +54,14 @@ static struct device_dropout dropout(const struct pass *p, int64_t layer, enum p
 
 /* ---- products; offsets are those of params */
 
-static const void *weight(const struct pass *p, size_t offset)
+static const void *weight_at(const struct pass *p, size_t offset)
 {
     return (const char *)p->weights + offset * device_size(p->type);
 }
 
 /* z (n,out) = x (n,in) W (in,out) + bias; a, unless NULL, is z after the activation. */
-static void linear(const struct pass *p, void *z, const void *x, const struct gpt_linear_params *w,
-                   int64_t in, int64_t out, void *a)
+static void linear_forward(const struct pass *p, void *z, const void *x, const struct gpt_linear_params *w,
+                           int64_t in, int64_t out, void *a)
 {
     struct device_linear h = {
         .type = p->type,
@@ -70,9 +70,9 @@ static void linear(const struct pass *p, void *z, const void *x, const struct gp
         .in = in,
         .out = out,
         .x = x,
-        .w = weight(p, w->weight),
+        .w = weight_at(p, w->weight),
         .bias = p->params + w->bias,
-        .typed = weight(p, w->bias),
+        .typed = weight_at(p, w->bias),
         .z = z,
         .kind = p->g->s.activation,
         .a = a,
@@ -81,7 +81,7 @@ static void linear(const struct pass *p, void *z, const void *x, const struct gp
 }
 
 /* y (n,out) = x (n,in) W (in,out): the bias comes later. */
-static void project(const struct pass *p, void *y, const void *x, size_t w, int64_t in, int64_t out)
+static void linear_project(const struct pass *p, void *y, const void *x, size_t w, int64_t in, int64_t out)
 {
     struct device_product h = {.type = p->type,
                                .out = p->kept,
@@ -89,7 +89,7 @@ static void project(const struct pass *p, void *y, const void *x, size_t w, int6
                                .n = out,
                                .k = in,
                                .a = x,
-                               .b = weight(p, w),
+                               .b = weight_at(p, w),
                                .c = y};
     p->ops->product(p->d, &h);
 }
@@ -104,7 +104,7 @@ static void linear_back(const struct pass *p, void *dx, const void *dy, size_t w
                                .n = in,
                                .k = out,
                                .a = dy,
-                               .b = weight(p, w),
+                               .b = weight_at(p, w),
                                .c = dx};
     p->ops->product(p->d, &h);
 }
@@ -127,7 +127,7 @@ static void linear_grad(const struct pass *p, size_t w, const void *x, const voi
 }
 
 /* x (n,cols), kept, as products read it. */
-static const void *typed(const struct pass *p, const void *x, int64_t cols)
+static const void *typed_input(const struct pass *p, const void *x, int64_t cols)
 {
     if (p->type == p->kept)
         return x;
@@ -144,9 +144,9 @@ static void *delta_of(const struct pass *p, float *x)
 }
 
 /* x = residual + dropout(delta + bias), y = norm(x); without delta x is the residual. */
-static void norm(const struct pass *p, const struct gpt_norm_params *params, const float *residual,
-                 const void *delta, float *x, size_t bias, struct device_dropout dropped, float *stats,
-                 void *y)
+static void norm_forward(const struct pass *p, const struct gpt_norm_params *params, const float *residual,
+                         const void *delta, float *x, size_t bias, struct device_dropout dropped,
+                         float *stats, void *y)
 {
     struct device_norm h = {
         .n = p->n,
@@ -165,12 +165,12 @@ static void norm(const struct pass *p, const struct gpt_norm_params *params, con
     p->ops->norm(p->d, &h);
 }
 
-static struct device_attention attention_of(const struct pass *p, int64_t layer)
+static struct device_attention attention_call(const struct pass *p, int64_t layer)
 {
     struct gpt_layer *l = &p->g->layers[layer];
     return (struct device_attention){.n = p->n,
                                      .heads = p->g->s.heads,
-                                     .dropout = dropout(p, layer, PLACE_ATTENTION),
+                                     .dropout = dropout_at(p, layer, PLACE_ATTENTION),
                                      .kept = p->kept,
                                      .qkv = l->qkv_out,
                                      .o = l->o,
@@ -178,52 +178,52 @@ static struct device_attention attention_of(const struct pass *p, int64_t layer)
 }
 
 /* From x1 and y1 to x2 and y2. */
-static void attend(const struct pass *p, int64_t layer)
+static void gpt_attention_forward(const struct pass *p, int64_t layer)
 {
     struct gpt_layer *l = &p->g->layers[layer];
-    struct device_attention h = attention_of(p, layer);
+    struct device_attention h = attention_call(p, layer);
     int64_t width = p->n.width;
     void *delta = delta_of(p, l->x2);
-    linear(p, l->qkv_out, l->y1, &l->qkv, width, 3 * width, NULL);
+    linear_forward(p, l->qkv_out, l->y1, &l->qkv, width, 3 * width, NULL);
     p->ops->attention(p->d, &h);
-    project(p, delta, typed(p, l->o, width), l->attention.weight, width, width);
-    norm(p, &l->norm2, l->x1, delta, l->x2, l->attention.bias, dropout(p, layer, PLACE_ATTENTION_OUT),
-         l->stats2, l->y2);
+    linear_project(p, delta, typed_input(p, l->o, width), l->attention.weight, width, width);
+    norm_forward(p, &l->norm2, l->x1, delta, l->x2, l->attention.bias,
+                 dropout_at(p, layer, PLACE_ATTENTION_OUT), l->stats2, l->y2);
 }
 
 /* From x2 and y2 to the next layer's x1 and y1, or to what the head reads. */
-static void think(const struct pass *p, int64_t layer)
+static void mlp_block_forward(const struct pass *p, int64_t layer)
 {
     struct gpt *g = p->g;
     struct gpt_layer *l = &g->layers[layer], *next = layer + 1 < g->s.layers ? l + 1 : NULL;
     int64_t width = p->n.width;
     float *x = next ? next->x1 : g->x;
     void *delta = delta_of(p, x);
-    linear(p, l->z, l->y2, &l->up, width, 4 * width, g->a);
-    project(p, delta, g->a, l->down.weight, 4 * width, width);
-    norm(p, next ? &next->norm1 : &g->last, l->x2, delta, x, l->down.bias, dropout(p, layer, PLACE_MLP_OUT),
-         next ? next->stats1 : g->stats, next ? next->y1 : g->y);
+    linear_forward(p, l->z, l->y2, &l->up, width, 4 * width, g->a);
+    linear_project(p, delta, g->a, l->down.weight, 4 * width, width);
+    norm_forward(p, next ? &next->norm1 : &g->last, l->x2, delta, x, l->down.bias,
+                 dropout_at(p, layer, PLACE_MLP_OUT), next ? next->stats1 : g->stats, next ? next->y1 : g->y);
 }
 
-static struct device_embedding embedding_of(const struct pass *p)
+static struct device_embedding embedding_call(const struct pass *p)
 {
     return (struct device_embedding){.n = p->n,
                                      .token = p->b->token,
                                      .vocab = p->g->s.vocab,
-                                     .dropout = dropout(p, p->g->s.layers, PLACE_EMBEDDING)};
+                                     .dropout = dropout_at(p, p->g->s.layers, PLACE_EMBEDDING)};
 }
 
-static void forward(const struct pass *p)
+static void gpt_forward(const struct pass *p)
 {
     struct gpt *g = p->g;
     struct gpt_layer *first = &g->layers[0];
-    struct device_embedding h = embedding_of(p);
+    struct device_embedding h = embedding_call(p);
     struct device_dropout none = {0};
     p->ops->embed(p->d, &h, p->params + g->wte, p->params + g->wpe, first->x1);
-    norm(p, &first->norm1, first->x1, NULL, first->x1, 0, none, first->stats1, first->y1);
+    norm_forward(p, &first->norm1, first->x1, NULL, first->x1, 0, none, first->stats1, first->y1);
     for (int64_t i = 0; i < g->s.layers; i++) {
-        attend(p, i);
-        think(p, i);
+        gpt_attention_forward(p, i);
+        mlp_block_forward(p, i);
     }
 }
 
@@ -244,7 +244,7 @@ static void make_logits(const struct pass *p, void *logits, enum device_type typ
                                .n = ld,
                                .k = p->n.width,
                                .a = head_states(p, from),
-                               .b = weight(p, p->g->head),
+                               .b = weight_at(p, p->g->head),
                                .c = logits};
     p->ops->product(p->d, &h);
 }
@@ -259,7 +259,7 @@ static void head_back(const struct pass *p, int64_t from, int64_t count)
                                     .n = width,
                                     .k = g->logits_ld,
                                     .a = g->dlogits,
-                                    .b = weight(p, g->head),
+                                    .b = weight_at(p, g->head),
                                     .c = (char *)g->dy + (size_t)(from * width) * device_size(p->kept)};
     struct device_product weights = {.type = p->type,
                                      .out = DEVICE_F32,
@@ -276,7 +276,7 @@ static void head_back(const struct pass *p, int64_t from, int64_t count)
 }
 
 /* A row's loss is the mean over its tokens. Without grads only the loss. */
-static void judge(const struct pass *p, float scale, struct device_tally *tally)
+static void head_loss(const struct pass *p, float scale, struct device_tally *tally)
 {
     struct gpt *g = p->g;
     double weight_of_token = 1.0 / (double)p->n.context;
@@ -318,18 +318,18 @@ static void norm_back(const struct pass *p, const struct gpt_norm_params *params
         .stats = stats,
         .gain = p->params + params->gain,
         .set = params == &g->last,
-        .dx = g->residue,
+        .dx = g->residual_grad,
         .dgain = p->grads + params->gain,
         .dshift = p->grads + params->shift,
         .dbias = bias ? p->grads + bias : NULL,
         .type = p->type,
         .kept = p->kept,
-        .ddelta = bias && g->ddelta != (void *)g->residue ? g->ddelta : NULL,
+        .ddelta = bias && g->ddelta != (void *)g->residual_grad ? g->ddelta : NULL,
     };
     p->ops->norm_grad(p->d, &h);
 }
 
-static void report(struct pass *p, size_t from)
+static void gradient_ready(struct pass *p, size_t from)
 {
     if (p->ready)
         p->ready(p->arg, from, p->end - from);
@@ -348,7 +348,7 @@ static void activation_back(const struct pass *p, const struct gpt_layer *l, voi
         .in = 4 * p->n.width,
         .out = p->n.width,
         .dy = g->ddelta,
-        .w = weight(p, l->down.weight),
+        .w = weight_at(p, l->down.weight),
         .z = l->z,
         .dz = dz,
         .a = g->a,
@@ -361,7 +361,7 @@ static void activation_back(const struct pass *p, const struct gpt_layer *l, voi
 }
 
 /* From ddelta, the gradient of the mlp's output, to that of the attention's. */
-static void think_back(struct pass *p, int64_t layer)
+static void mlp_block_back(struct pass *p, int64_t layer)
 {
     struct gpt *g = p->g;
     struct gpt_layer *l = &g->layers[layer];
@@ -371,44 +371,44 @@ static void think_back(struct pass *p, int64_t layer)
     linear_grad(p, l->down.weight, g->a, g->ddelta, 4 * width, width);
     linear_grad(p, l->up.weight, l->y2, dz, width, 4 * width);
     linear_back(p, g->dy, dz, l->up.weight, width, 4 * width);
-    norm_back(p, &l->norm2, l->x2, l->stats2, l->attention.bias, dropout(p, layer, PLACE_ATTENTION_OUT));
-    report(p, l->norm2.gain);
+    norm_back(p, &l->norm2, l->x2, l->stats2, l->attention.bias, dropout_at(p, layer, PLACE_ATTENTION_OUT));
+    gradient_ready(p, l->norm2.gain);
 }
 
 /* From ddelta, the gradient of the attention's output, to that of the mlp's below. */
-static void attend_back(struct pass *p, int64_t layer)
+static void gpt_attention_back(struct pass *p, int64_t layer)
 {
     struct gpt *g = p->g;
     struct gpt_layer *l = &g->layers[layer];
-    struct device_attention h = attention_of(p, layer);
+    struct device_attention h = attention_call(p, layer);
     struct device_dropout below = {0};
     int64_t width = p->n.width;
     linear_back(p, g->dy, g->ddelta, l->attention.weight, width, width);
-    linear_grad(p, l->attention.weight, typed(p, l->o, width), g->ddelta, width, width);
+    linear_grad(p, l->attention.weight, typed_input(p, l->o, width), g->ddelta, width, width);
     p->ops->attention_grad(p->d, &h, g->dy, g->wide);
     p->ops->bias_grad(p->d, p->kept, p->grads + l->qkv.bias, g->wide, p->tokens, 3 * width);
-    const void *dqkv = typed(p, g->wide, 3 * width);
+    const void *dqkv = typed_input(p, g->wide, 3 * width);
     linear_grad(p, l->qkv.weight, l->y1, dqkv, width, 3 * width);
     linear_back(p, g->dy, dqkv, l->qkv.weight, width, 3 * width);
     if (layer > 0)
-        below = dropout(p, layer - 1, PLACE_MLP_OUT);
+        below = dropout_at(p, layer - 1, PLACE_MLP_OUT);
     norm_back(p, &l->norm1, l->x1, l->stats1, layer > 0 ? g->layers[layer - 1].down.bias : 0, below);
-    report(p, l->norm1.gain);
+    gradient_ready(p, l->norm1.gain);
 }
 
-static void backward(struct pass *p)
+static void gpt_backward(struct pass *p)
 {
     struct gpt *g = p->g;
     int64_t top = g->s.layers - 1;
-    struct device_embedding h = embedding_of(p);
-    norm_back(p, &g->last, g->x, g->stats, g->layers[top].down.bias, dropout(p, top, PLACE_MLP_OUT));
-    report(p, g->last.gain);
+    struct device_embedding h = embedding_call(p);
+    norm_back(p, &g->last, g->x, g->stats, g->layers[top].down.bias, dropout_at(p, top, PLACE_MLP_OUT));
+    gradient_ready(p, g->last.gain);
     for (int64_t i = top; i >= 0; i--) {
-        think_back(p, i);
-        attend_back(p, i);
+        mlp_block_back(p, i);
+        gpt_attention_back(p, i);
     }
-    p->ops->embed_grad(p->d, &h, p->grads + g->wte, p->grads + g->wpe, g->residue);
-    report(p, 0);
+    p->ops->embed_grad(p->d, &h, p->grads + g->wte, p->grads + g->wpe, g->residual_grad);
+    gradient_ready(p, 0);
 }
 
 void gpt_evaluate(struct model *m, const float *params, const struct model_batch *b,
@@ -416,8 +416,8 @@ void gpt_evaluate(struct model *m, const float *params, const struct model_batch
 {
     struct pass p;
     pass_init(&p, m, params, b);
-    forward(&p);
-    judge(&p, 0.0f, tally);
+    gpt_forward(&p);
+    head_loss(&p, 0.0f, tally);
 }
 
 void gpt_train(struct model *m, const float *params, float *grads, const struct model_batch *b, float scale,
@@ -430,9 +430,9 @@ void gpt_train(struct model *m, const float *params, float *grads, const struct 
     p.ready = ready;
     p.arg = arg;
     BUG_ON(p.dropping && !b->sample);
-    forward(&p);
-    judge(&p, scale, tally);
-    backward(&p);
+    gpt_forward(&p);
+    head_loss(&p, scale, tally);
+    gpt_backward(&p);
 }
 
 void gpt_logits(struct model *m, const float *params, const struct model_batch *b, float *logits)
@@ -440,6 +440,6 @@ void gpt_logits(struct model *m, const float *params, const struct model_batch *
     struct pass p;
     BUG_ON(b->rows > m->max_rows);
     pass_init(&p, m, params, b);
-    forward(&p);
+    gpt_forward(&p);
     make_logits(&p, logits, DEVICE_F32, p.g->s.vocab, 0, p.tokens);
 }

@@ -40,7 +40,7 @@ static void mlp_free(struct model *m)
     free(m);
 }
 
-static size_t aligned(size_t count)
+static size_t aligned_count(size_t count)
 {
     return (count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
@@ -56,12 +56,12 @@ static size_t add_tensor(struct model *m, const char *prefix, const char *name, 
     t->offset = m->count;
     t->count = (size_t)(rows * cols);
     t->decay = true;
-    m->count += aligned(t->count);
+    m->count += aligned_count(t->count);
     m->parameters += t->count;
     return t->offset;
 }
 
-static void lay_out_tensors(struct mlp *n, const int64_t *sizes)
+static void mlp_lay_out_tensors(struct mlp *n, const int64_t *sizes)
 {
     struct model *m = &n->base;
     m->tensors = xcalloc(2 * n->layer_count, sizeof(*m->tensors));
@@ -77,24 +77,24 @@ static void lay_out_tensors(struct mlp *n, const int64_t *sizes)
     }
 }
 
-static float *take(float **at, size_t count)
+static float *floats_take(float **at, size_t count)
 {
     float *p = *at;
-    *at += aligned(count);
+    *at += aligned_count(count);
     return p;
 }
 
 /* One allocation for every activation and gradient of an activation. */
-static enum err_code alloc_activations(struct mlp *n, struct err *e)
+static enum err_code mlp_alloc_activations(struct mlp *n, struct err *e)
 {
     struct model *m = &n->base;
     size_t rows = (size_t)m->max_rows, total = 0, widest = 0;
     for (size_t i = 0; i < n->layer_count; i++) {
         size_t out = (size_t)n->layers[i].out;
-        total += aligned(rows * out) * (i + 1 < n->layer_count ? 2 : 1);
+        total += aligned_count(rows * out) * (i + 1 < n->layer_count ? 2 : 1);
         widest = out > widest ? out : widest;
     }
-    total += 2 * aligned(rows * widest);
+    total += 2 * aligned_count(rows * widest);
     m->activation_bytes = total * sizeof(float);
     void *memory = NULL;
     if (device_alloc(m->device, m->activation_bytes, "activations", &memory, e))
@@ -103,12 +103,12 @@ static enum err_code alloc_activations(struct mlp *n, struct err *e)
     float *at = m->activations;
     for (size_t i = 0; i < n->layer_count; i++) {
         struct layer *l = &n->layers[i];
-        l->z = take(&at, rows * (size_t)l->out);
+        l->z = floats_take(&at, rows * (size_t)l->out);
         if (i + 1 < n->layer_count)
-            l->a = take(&at, rows * (size_t)l->out);
+            l->a = floats_take(&at, rows * (size_t)l->out);
     }
-    n->grad[0] = take(&at, rows * widest);
-    n->grad[1] = take(&at, rows * widest);
+    n->grad[0] = floats_take(&at, rows * widest);
+    n->grad[1] = floats_take(&at, rows * widest);
     n->output = n->layers[n->layer_count - 1].z;
     return ERR_OK;
 }
@@ -133,7 +133,7 @@ static void mlp_init(const struct model *m, float *params, uint64_t seed)
 }
 
 /* Leaves the outputs in n->output. */
-static void forward(struct model *m, const float *params, const struct model_batch *b)
+static void mlp_forward(struct model *m, const float *params, const struct model_batch *b)
 {
     struct mlp *n = mlp_of(m);
     const struct device_ops *ops = m->device->ops;
@@ -161,8 +161,8 @@ static void forward(struct model *m, const float *params, const struct model_bat
 }
 
 /* grad: (rows,out), or NULL. */
-static void loss(struct model *m, float *grad, const struct model_batch *b, float scale,
-                 struct device_tally *tally)
+static void mlp_loss(struct model *m, float *grad, const struct model_batch *b, float scale,
+                     struct device_tally *tally)
 {
     const struct device_ops *ops = m->device->ops;
     struct mlp *n = mlp_of(m);
@@ -188,8 +188,8 @@ static void loss(struct model *m, float *grad, const struct model_batch *b, floa
 static void mlp_evaluate(struct model *m, const float *params, const struct model_batch *b,
                          struct device_tally *tally)
 {
-    forward(m, params, b);
-    loss(m, NULL, b, 1.0f, tally);
+    mlp_forward(m, params, b);
+    mlp_loss(m, NULL, b, 1.0f, tally);
 }
 
 /* dW (out,in) += dz^T (out,rows) x (rows,in) */
@@ -229,8 +229,8 @@ static void input_grad(struct model *m, const float *params, const struct layer 
 }
 
 /* From d loss / d output in grad[0]; db += column sums of dz. */
-static void backward(struct model *m, const float *params, float *grads, const struct model_batch *b,
-                     model_ready_fn ready, void *arg)
+static void mlp_backward(struct model *m, const float *params, float *grads, const struct model_batch *b,
+                         model_ready_fn ready, void *arg)
 {
     struct mlp *n = mlp_of(m);
     const struct device_ops *ops = m->device->ops;
@@ -258,9 +258,9 @@ static void backward(struct model *m, const float *params, float *grads, const s
 static void mlp_train(struct model *m, const float *params, float *grads, const struct model_batch *b,
                       float scale, struct device_tally *tally, model_ready_fn ready, void *arg)
 {
-    forward(m, params, b);
-    loss(m, mlp_of(m)->grad[0], b, scale, tally);
-    backward(m, params, grads, b, ready, arg);
+    mlp_forward(m, params, b);
+    mlp_loss(m, mlp_of(m)->grad[0], b, scale, tally);
+    mlp_backward(m, params, grads, b, ready, arg);
 }
 
 static double mlp_flops(const struct model *m, int64_t rows)
@@ -291,8 +291,8 @@ enum err_code mlp_open(struct model **out, const int64_t *sizes, size_t size_cou
     n->base = (struct model){.ops = &mlp_ops, .device = device, .max_rows = max_rows};
     n->base.in = sizes[0];
     n->base.out = sizes[size_count - 1];
-    lay_out_tensors(n, sizes);
-    if (alloc_activations(n, e)) {
+    mlp_lay_out_tensors(n, sizes);
+    if (mlp_alloc_activations(n, e)) {
         mlp_free(&n->base);
         return e->code;
     }

@@ -18,8 +18,8 @@ static enum device_activation activation_of(enum activation_type type)
     return DEVICE_RELU;
 }
 
-static enum err_code check_widths(const int64_t *sizes, size_t n, int64_t data_in, int64_t data_out,
-                                  struct err *e)
+static enum err_code model_check_widths(const int64_t *sizes, size_t n, int64_t data_in, int64_t data_out,
+                                        struct err *e)
 {
     if (sizes[0] != data_in)
         return err_set(e, ERR_INVALID_ARGUMENT, "the model takes %lld inputs, but the data has %lld",
@@ -38,7 +38,7 @@ static enum err_code open_mlp(struct model **out, const struct train_spec *spec,
     const int64_t *sizes = spec->model.type == MODEL_LINEAR ? linear : spec->model.sizes;
     size_t n = spec->model.type == MODEL_LINEAR ? 2 : spec->model.size_count;
     BUG_ON(n < 2);
-    if (check_widths(sizes, n, data_in, data_out, e))
+    if (model_check_widths(sizes, n, data_in, data_out, e))
         return e->code;
     return mlp_open(out, sizes, n, activation_of(spec->model.activation), loss, max_rows, device, e);
 }

@@ -9,7 +9,7 @@
 
 #define PREFIX "transformer."
 
-static bool holds(const char *dir, const char *name)
+static bool dir_holds(const char *dir, const char *name)
 {
     CLEANUP(free_text) char *file = xasprintf("%s/%s", dir, name);
     return file_exists(file);
@@ -18,18 +18,18 @@ static bool holds(const char *dir, const char *name)
 enum err_code init_find(const char *path, const char *digest, char **dir, struct err *e)
 {
     struct snapshot_list list = {0};
-    if (digest || holds(path, "model.safetensors")) {
+    if (digest || dir_holds(path, "model.safetensors")) {
         if (snapshot_check_model(path, digest, e))
             return e->code;
         *dir = xstrdup(path);
         return ERR_OK;
     }
-    if (holds(path, "pytorch_model.bin"))
+    if (dir_holds(path, "pytorch_model.bin"))
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "%s: has pytorch_model.bin and no model.safetensors, save it with "
                        "save_pretrained(..., safe_serialization=True)",
                        path);
-    if (holds(path, "model.safetensors.index.json"))
+    if (dir_holds(path, "model.safetensors.index.json"))
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "%s: the model lies in several files, save it with save_pretrained(..., "
                        "max_shard_size='100GB')",
@@ -47,7 +47,7 @@ enum err_code init_find(const char *path, const char *digest, char **dir, struct
     return ERR_OK;
 }
 
-static const char *bare(const char *name)
+static const char *name_bare(const char *name)
 {
     return strncmp(name, PREFIX, strlen(PREFIX)) ? name : name + strlen(PREFIX);
 }
@@ -57,13 +57,13 @@ static const char *name_in(const struct safetensors *f, const char *name, char *
 {
     if (safetensors_find(f, name))
         return name;
-    if (safetensors_find(f, bare(name)))
-        return bare(name);
+    if (safetensors_find(f, name_bare(name)))
+        return name_bare(name);
     snprintf(with, size, PREFIX "%s", name);
     return safetensors_find(f, with) ? with : name;
 }
 
-static bool ends_with(const char *text, const char *tail)
+static bool name_ends_with(const char *text, const char *tail)
 {
     size_t n = strlen(text), m = strlen(tail);
     return n >= m && !strcmp(text + n - m, tail);
@@ -72,14 +72,14 @@ static bool ends_with(const char *text, const char *tail)
 /* Kept by some versions, and no parameters: the causal mask, and the head that is the token embedding. */
 static bool passed_over(const char *name)
 {
-    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+    return name_ends_with(name, ".attn.bias") || name_ends_with(name, ".attn.masked_bias") ||
            !strcmp(name, "lm_head.weight");
 }
 
 static bool in_layout(const struct snapshot_layout *l, const char *name)
 {
     for (size_t i = 0; i < l->tensor_count; i++)
-        if (!strcmp(bare(l->tensors[i].name), bare(name)))
+        if (!strcmp(name_bare(l->tensors[i].name), name_bare(name)))
             return true;
     return false;
 }
@@ -100,7 +100,7 @@ static enum err_code read_all(const struct safetensors *f, const struct snapshot
         const struct snapshot_tensor *t = &l->tensors[i];
         char with[160];
         const char *name = name_in(f, t->name, with, sizeof(with));
-        bool positions = !strcmp(bare(t->name), "wpe.weight");
+        bool positions = !strcmp(name_bare(t->name), "wpe.weight");
         if (safetensors_read_head(f, name, t->dims, t->shape, positions, params + t->offset, e))
             return e->code;
     }

@@ -24,7 +24,7 @@ static const struct {
     [SAFETENSORS_OTHER] = {"", 0},
 };
 
-static int64_t product(const struct safetensor *t)
+static int64_t shape_product(const struct safetensor *t)
 {
     int64_t n = 1;
     for (int i = 0; i < t->dims; i++)
@@ -44,7 +44,7 @@ static void print_tensor(struct jout *o, const struct safetensor *t, uint64_t fr
     jout_close(o, ']');
     jout_open(o, "data_offsets", '[');
     jout_int(o, NULL, (int64_t)from);
-    jout_int(o, NULL, (int64_t)from + product(t) * 4);
+    jout_int(o, NULL, (int64_t)from + shape_product(t) * 4);
     jout_close(o, ']');
     jout_close(o, '}');
 }
@@ -59,7 +59,7 @@ static void print_header(struct buf *out, const struct safetensor *tensors, size
     jout_raw(&o, "__metadata__", metadata);
     for (size_t i = 0; i < count; i++) {
         print_tensor(&o, &tensors[i], at);
-        at += (uint64_t)product(&tensors[i]) * 4;
+        at += (uint64_t)shape_product(&tensors[i]) * 4;
     }
     jout_close(&o, '}');
     while ((json.len + 8) % DATA_ALIGN)
@@ -80,7 +80,7 @@ enum err_code safetensors_write(const char *path, const struct safetensor *tenso
     if (fd_write_all(fd, header.data, header.len, e))
         return err_wrap(e, "%s", path);
     for (size_t i = 0; i < count; i++)
-        if (fd_write_all(fd, tensors[i].data, (size_t)product(&tensors[i]) * 4, e))
+        if (fd_write_all(fd, tensors[i].data, (size_t)shape_product(&tensors[i]) * 4, e))
             return err_wrap(e, "%s", path);
     if (fsync(fd) < 0)
         return err_sys(e, errno, "%s", path);
@@ -89,7 +89,7 @@ enum err_code safetensors_write(const char *path, const struct safetensor *tenso
 
 /* ---- reading */
 
-static enum err_code bad(const struct safetensors *f, const char *name, const char *why, struct err *e)
+static enum err_code tensor_bad(const struct safetensors *f, const char *name, const char *why, struct err *e)
 {
     return err_set(e, ERR_DATA_LOSS, "%s: tensor '%.96s': %s", f->path, name, why);
 }
@@ -98,14 +98,14 @@ static enum err_code read_shape(const struct safetensors *f, const char *name, c
                                 struct safetensor *t, struct err *e)
 {
     if (!json_is_array(shape) || json_array_size(shape) > SAFETENSORS_DIMS)
-        return bad(f, name, "its shape is not a list of at most 4 numbers", e);
+        return tensor_bad(f, name, "its shape is not a list of at most 4 numbers", e);
     t->dims = (int)json_array_size(shape);
     int64_t room = INT64_MAX / 4;
     for (int i = 0; i < t->dims; i++) {
         const json_t *d = json_array_get(shape, (size_t)i);
         t->shape[i] = json_is_integer(d) ? (int64_t)json_integer_value(d) : -1;
         if (t->shape[i] < 1 || t->shape[i] > room)
-            return bad(f, name, "its shape cannot be", e);
+            return tensor_bad(f, name, "its shape cannot be", e);
         room /= t->shape[i];
     }
     return ERR_OK;
@@ -117,14 +117,14 @@ static enum err_code read_offsets(const struct safetensors *f, const char *name,
     const json_t *from = json_array_get(offsets, 0), *to = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(from) || !json_is_integer(to) ||
         json_integer_value(from) < 0 || json_integer_value(to) < json_integer_value(from))
-        return bad(f, name, "its data_offsets are not two rising numbers", e);
+        return tensor_bad(f, name, "its data_offsets are not two rising numbers", e);
     t->from = (uint64_t)json_integer_value(from);
     t->to = (uint64_t)json_integer_value(to);
     if (t->to > f->data_size)
-        return bad(f, name, "its data lies past the end of the file: truncated or damaged", e);
+        return tensor_bad(f, name, "its data lies past the end of the file: truncated or damaged", e);
     uint64_t bytes = (uint64_t)types[t->type].bytes;
-    if (bytes && t->to - t->from != (uint64_t)product(t) * bytes)
-        return bad(f, name, "its data is not as long as its shape says", e);
+    if (bytes && t->to - t->from != (uint64_t)shape_product(t) * bytes)
+        return tensor_bad(f, name, "its data is not as long as its shape says", e);
     return ERR_OK;
 }
 
@@ -132,10 +132,10 @@ static enum err_code read_tensor(const struct safetensors *f, const char *name, 
                                  struct safetensor *t, struct err *e)
 {
     if (strlen(name) >= sizeof(t->name))
-        return bad(f, name, "its name is too long", e);
+        return tensor_bad(f, name, "its name is too long", e);
     strcpy(t->name, name);
     if (!json_is_object(value))
-        return bad(f, name, "not an object", e);
+        return tensor_bad(f, name, "not an object", e);
     const char *dtype = json_get_text(value, "dtype", "");
     t->type = SAFETENSORS_F32;
     while (t->type != SAFETENSORS_OTHER && strcmp(dtype, types[t->type].name))
@@ -156,7 +156,7 @@ static enum err_code check_cover(const struct safetensors *f, struct err *e)
     uint64_t at = 0;
     for (size_t i = 0; i < f->count; i++) {
         if (f->tensors[i].from != at)
-            return bad(f, f->tensors[i].name, "its data overlaps another's, or leaves a hole", e);
+            return tensor_bad(f, f->tensors[i].name, "its data overlaps another's, or leaves a hole", e);
         at = f->tensors[i].to;
     }
     if (at != f->data_size)
@@ -303,7 +303,7 @@ static float from_half(uint16_t h)
 }
 
 /* The two-byte elements lie in the upper half of the space they shall fill. */
-static void widen(float *out, size_t count, enum safetensors_type type)
+static void elements_widen(float *out, size_t count, enum safetensors_type type)
 {
     const char *from = (const char *)out + count * 2;
     for (size_t i = 0; i < count; i++) {
@@ -330,11 +330,11 @@ enum err_code safetensors_read_head(const struct safetensors *f, const char *nam
         return err_set(e, ERR_FAILED_PRECONDITION, "%s: tensor '%s': only F32, F16 and BF16 are read",
                        f->path, name);
     memcpy(want.shape, shape, (size_t)dims * sizeof(*shape));
-    size_t count = (size_t)product(&want), bytes = (size_t)types[t->type].bytes;
+    size_t count = (size_t)shape_product(&want), bytes = (size_t)types[t->type].bytes;
     if (read_at(f, (char *)out + count * (4 - bytes), count * bytes, f->data_start + t->from, e))
         return e->code;
     if (bytes == 2)
-        widen(out, count, t->type);
+        elements_widen(out, count, t->type);
     return ERR_OK;
 }
 

@@ -23,7 +23,7 @@ struct saver {
     struct err result; /* of the last one that ended */
 };
 
-static enum err_code save(struct saver *s, const struct snapshot_place *place, struct err *e)
+static enum err_code saver_save(struct saver *s, const struct snapshot_place *place, struct err *e)
 {
     struct snapshot_files files = {0};
     struct err warning = {0};
@@ -54,7 +54,7 @@ static void *saver_main(void *arg)
         struct snapshot_place place = s->place;
         struct err e = {0};
         pthread_mutex_unlock(&s->lock);
-        if (save(s, &place, &e))
+        if (saver_save(s, &place, &e))
             log_warn("snapshot_failed", "step=%lld why=%s", (long long)place.step, LOG_Q(e.msg));
         pthread_mutex_lock(&s->lock);
         s->result = e;

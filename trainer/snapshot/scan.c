@@ -122,7 +122,7 @@ static enum err_code check_committed(struct snapshot_found *f, struct err *e)
 }
 
 /* Who it says it is: a header's worth of reading. */
-static enum err_code identify(const char *path, struct snapshot_found *out, struct err *e)
+static enum err_code snapshot_identify(const char *path, struct snapshot_found *out, struct err *e)
 {
     struct snapshot_place place;
     if (snapshot_read_place(path, &place, e))
@@ -134,7 +134,7 @@ static enum err_code identify(const char *path, struct snapshot_found *out, stru
 }
 
 /* Whether it is whole, and counts: all of it is read. */
-static enum err_code examine(struct snapshot_found *f, struct err *e)
+static enum err_code snapshot_examine(struct snapshot_found *f, struct err *e)
 {
     CLEANUP(snapshot_files_release) struct snapshot_files files = {0};
     if (snapshot_sum(f->path, &files, e))
@@ -206,7 +206,7 @@ static int newest_first(const void *a, const void *b)
 }
 
 /* Whoever chooses takes the other one, by step or by generation. */
-static bool outdone(const struct snapshot_found *f, const struct snapshot_list *by)
+static bool found_outdone(const struct snapshot_found *f, const struct snapshot_list *by)
 {
     for (size_t i = 0; i < by->count; i++) {
         const struct snapshot_found *b = &by->items[i];
@@ -217,7 +217,7 @@ static bool outdone(const struct snapshot_found *f, const struct snapshot_list *
     return false;
 }
 
-static void keep_unusable(struct snapshot_list *l, const struct err *why)
+static void list_unusable(struct snapshot_list *l, const struct err *why)
 {
     log_warn("snapshot_unusable", "why=%s", LOG_Q(why->msg));
     l->unusable = strv_append(l->unusable, why->msg);
@@ -230,13 +230,13 @@ static void select_usable(struct snapshot_list *l, size_t count)
     for (size_t i = 0; i < count; i++) {
         struct snapshot_found f = l->items[i];
         struct err why = {0};
-        bool out = outdone(&f, l);
-        if (!out && examine(&f, &why) == ERR_OK) {
+        bool out = found_outdone(&f, l);
+        if (!out && snapshot_examine(&f, &why) == ERR_OK) {
             l->items[l->count++] = f;
             continue;
         }
         if (!out)
-            keep_unusable(l, &why);
+            list_unusable(l, &why);
         free(f.path);
     }
 }
@@ -255,8 +255,8 @@ enum err_code snapshot_scan(const char *dir, struct snapshot_list *out, struct e
     for (size_t i = 0; names[i]; i++) {
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct err why = {0};
-        if (identify(path, &l.items[count], &why))
-            keep_unusable(&l, &why);
+        if (snapshot_identify(path, &l.items[count], &why))
+            list_unusable(&l, &why);
         else
             count++;
     }
@@ -275,7 +275,7 @@ void snapshot_list_release(struct snapshot_list *l)
 }
 
 /* Cheap: a header and a stat, no sums over the data. */
-static bool look(const char *path, struct snapshot_place *place, bool *committed)
+static bool snapshot_look(const char *path, struct snapshot_place *place, bool *committed)
 {
     CLEANUP(free_text) char *name = xasprintf("%s/COMMITTED.json", path);
     struct err ignored;
@@ -295,8 +295,8 @@ enum err_code snapshot_set_aside(const char *dir, const struct snapshot_place *o
         CLEANUP(free_text) char *to = xasprintf("%s/%s", aside, names[i]);
         struct snapshot_place place;
         bool committed;
-        if (look(path, &place, &committed) && place.job == own->job && !strcmp(place.cluster, own->cluster) &&
-            place.generation > generation)
+        if (snapshot_look(path, &place, &committed) && place.job == own->job &&
+            !strcmp(place.cluster, own->cluster) && place.generation > generation)
             continue;
         if (file_mkdirs(aside, 0755, e))
             return e->code;
@@ -366,8 +366,8 @@ enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, 
         CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, names[i]);
         struct snapshot_place place;
         bool committed;
-        if (!look(path, &place, &committed) || place.job != own->job || strcmp(place.cluster, own->cluster) ||
-            place.generation <= after)
+        if (!snapshot_look(path, &place, &committed) || place.job != own->job ||
+            strcmp(place.cluster, own->cluster) || place.generation <= after)
             continue;
         if (committed)
             kept[count++] =

@@ -92,8 +92,8 @@ static void print_metadata(struct buf *out, const struct snapshot_place *place, 
 }
 
 /* moment < 0: the parameter itself. */
-static void describe(struct safetensor *out, const struct snapshot_layout *l, size_t tensor, int moment,
-                     const float *state)
+static void tensor_describe(struct safetensor *out, const struct snapshot_layout *l, size_t tensor,
+                            int moment, const float *state)
 {
     const struct snapshot_tensor *t = &l->tensors[tensor];
     if (moment < 0)
@@ -115,7 +115,7 @@ static enum err_code write_file(const char *tmp, const char *name, const struct 
     struct safetensor *tensors = xcalloc((size_t)(to - from) * l->tensor_count, sizeof(*tensors));
     for (int moment = from; moment < to; moment++)
         for (size_t i = 0; i < l->tensor_count; i++)
-            describe(&tensors[count++], l, i, moment, state);
+            tensor_describe(&tensors[count++], l, i, moment, state);
     print_metadata(&metadata, place, part_samples);
     if (fault_hit("snapshot.file")) {
         free(tensors);
@@ -154,7 +154,7 @@ static enum err_code write_all(const char *tmp, const struct snapshot_layout *l,
     return file_sync_dir(tmp, e);
 }
 
-static enum err_code publish(const char *dir, const char *tmp, const char *path, struct err *e)
+static enum err_code snapshot_publish(const char *dir, const char *tmp, const char *path, struct err *e)
 {
     if (fault_hit("snapshot.rename"))
         return err_set(e, ERR_INTERNAL, "fault before the rename");
@@ -203,7 +203,7 @@ enum err_code snapshot_write(const char *dir, const struct snapshot_layout *l,
     if (file_mkdirs(dir, 0755, e) || file_remove_tree(tmp, e) || file_mkdirs(tmp, 0755, e))
         return e->code;
     if (write_all(tmp, l, place, state, parts, part_samples, e) || snapshot_sum(tmp, &f, e) ||
-        publish(dir, tmp, path, e)) {
+        snapshot_publish(dir, tmp, path, e)) {
         if (file_remove_tree(tmp, &ignored)) {
             /* the next write of this step, or prune, tries again */
         }
@@ -323,7 +323,7 @@ static enum err_code read_tensors(const struct safetensors *f, const struct snap
     for (int moment = from; moment < to; moment++) {
         for (size_t i = 0; i < l->tensor_count; i++) {
             struct safetensor want = {0};
-            describe(&want, l, i, moment, state);
+            tensor_describe(&want, l, i, moment, state);
             if (safetensors_read(f, want.name, want.dims, want.shape,
                                  state + l->count * (size_t)(moment + 1) + l->tensors[i].offset, e))
                 return e->code;

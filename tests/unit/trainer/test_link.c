@@ -272,10 +272,10 @@ static struct link *worker(void)
 static const struct link_offer offer = {.job = 5, .step = 200, .path = "/snap/200", .digest = "ab"};
 static char *const unusable[] = {(char *)"/snap/100: damaged", NULL};
 static const struct link_join plain_join = {.address = (const uint8_t *)"here",
-                                              .address_size = 4,
-                                              .offers = &offer,
-                                              .offer_count = 1,
-                                              .unusable = unusable};
+                                            .address_size = 4,
+                                            .offers = &offer,
+                                            .offer_count = 1,
+                                            .unusable = unusable};
 
 static int set_up(void **state)
 {

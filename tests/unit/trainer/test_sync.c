@@ -114,8 +114,11 @@ static void train(struct ranks *r, int rank)
 {
     const struct setup *u = r->arg;
     struct coll_group *g = ranks_open(r, rank);
-    struct sync_config config = {
-        .spec = {u->type, u->every}, .world_size = r->world, .count = COUNT, .bucket = 3000, .thread = u->overlap};
+    struct sync_config config = {.spec = {u->type, u->every},
+                                 .world_size = r->world,
+                                 .count = COUNT,
+                                 .bucket = 3000,
+                                 .thread = u->overlap};
     config.device = &scaling;
     struct coll_stats stats;
     struct err e = {0};
@@ -426,8 +429,11 @@ static void a_death_in_a_round_leaves_the_survivors_parameters(void **state)
 static void lose_a_peer(struct ranks *r, int rank)
 {
     struct coll_group *g = ranks_open(r, rank);
-    struct sync_config config = {
-        .spec = {.type = SYNC_ALLREDUCE}, .world_size = r->world, .count = COUNT, .bucket = 1000, .thread = 1};
+    struct sync_config config = {.spec = {.type = SYNC_ALLREDUCE},
+                                 .world_size = r->world,
+                                 .count = COUNT,
+                                 .bucket = 1000,
+                                 .thread = 1};
     struct err e = {0};
     struct sync *s;
 

@@ -36,8 +36,8 @@ VEC_INLINE vr vr_load(const float *p)
 }
 
 /* c (ROWS, n registers) = or += a (ROWS, k) b (k, n registers); element (i, l) of a is a[i * ai + l * al]. */
-VEC_INLINE void tile(const int n, bool add, int64_t k, const float *a, int64_t ai, int64_t al, const float *b,
-                     int64_t ldb, float *c, int64_t ldc)
+VEC_INLINE void product_tile(const int n, bool add, int64_t k, const float *a, int64_t ai, int64_t al,
+                             const float *b, int64_t ldb, float *c, int64_t ldc)
 {
     vr sum[ROWS][TILE];
 #pragma GCC unroll 4
@@ -66,19 +66,19 @@ VEC_INLINE void tile(const int n, bool add, int64_t k, const float *a, int64_t a
 }
 
 /* c (ROWS, n) = or += a (ROWS, k) b (k, n); n is a multiple of LANES. */
-static void product(bool add, int64_t n, int64_t k, const float *a, int64_t ai, int64_t al, const float *b,
-                    int64_t ldb, float *c, int64_t ldc)
+static void rows_product(bool add, int64_t n, int64_t k, const float *a, int64_t ai, int64_t al,
+                         const float *b, int64_t ldb, float *c, int64_t ldc)
 {
     int64_t j = 0;
     for (; j + TILE * REGISTER <= n; j += TILE * REGISTER)
-        tile(TILE, add, k, a, ai, al, b + j, ldb, c + j, ldc);
+        product_tile(TILE, add, k, a, ai, al, b + j, ldb, c + j, ldc);
 #if TILE * REGISTER > LANES
     if (n - j == 3 * LANES)
-        tile(3, add, k, a, ai, al, b + j, ldb, c + j, ldc);
+        product_tile(3, add, k, a, ai, al, b + j, ldb, c + j, ldc);
     else if (n - j == 2 * LANES)
-        tile(2, add, k, a, ai, al, b + j, ldb, c + j, ldc);
+        product_tile(2, add, k, a, ai, al, b + j, ldb, c + j, ldc);
     else if (n - j == LANES)
-        tile(1, add, k, a, ai, al, b + j, ldb, c + j, ldc);
+        product_tile(1, add, k, a, ai, al, b + j, ldb, c + j, ldc);
 #endif
 }
 
@@ -103,7 +103,8 @@ struct head {
 };
 
 /* cpu_attention_floats of them. */
-static void lay_out(struct head *s, const struct device_attention *h, int64_t row, int64_t head, float *at)
+static void head_lay_out(struct head *s, const struct device_attention *h, int64_t row, int64_t head,
+                         float *at)
 {
     int64_t width = h->n.width, context = h->n.context, size = width / h->heads;
     int64_t wide = cpu_rounded(size, LANES), rows = cpu_rounded(context, STRIP) + STRIP;
@@ -179,7 +180,7 @@ static void transpose_square(float *to, const float *from, int64_t ld, int64_t s
 
 /* Panels of the transposed rows. Rows behind the last are whatever lies there: their scores are never read.
  */
-static void transpose(const struct head *s, float *to, struct rows from, float scale)
+static void panels_transpose(const struct head *s, float *to, struct rows from, float scale)
 {
     for (int64_t t = 0; t < s->context; t += LANES) {
         float *panel = to + t / STRIP * STRIP * s->wide + t % STRIP;
@@ -197,8 +198,8 @@ static void make_scores(const struct head *s, float *score, struct rows left, co
     for (int64_t p = 0; p <= first; p += STRIP)
         for (int64_t i = 0; i < rows; i += ROWS) {
             int64_t n = p < first ? STRIP : cpu_rounded(i + ROWS, LANES);
-            product(false, n, s->size, left.at + (first + i) * left.ld, left.ld, 1, panels + p * s->wide,
-                    STRIP, score + i * s->span + p, s->span);
+            rows_product(false, n, s->size, left.at + (first + i) * left.ld, left.ld, 1, panels + p * s->wide,
+                         STRIP, score + i * s->span + p, s->span);
         }
 }
 
@@ -209,8 +210,8 @@ static void weigh_values(const struct head *s, const float *score, struct rows v
     for (int64_t p = 0; p <= first; p += STRIP)
         for (int64_t i = 0; i < rows; i += ROWS) {
             int64_t keys = p < first ? STRIP : i + ROWS;
-            product(p > 0, s->wide, keys, score + i * s->span + p, s->span, 1, values.at + p * values.ld,
-                    values.ld, s->out + i * s->wide, s->wide);
+            rows_product(p > 0, s->wide, keys, score + i * s->span + p, s->span, 1, values.at + p * values.ld,
+                         values.ld, s->out + i * s->wide, s->wide);
         }
 }
 
@@ -222,20 +223,20 @@ static void weigh_queries(const struct head *s, float *sum, const float *score, 
         for (int64_t j = 0; j < STRIP; j += ROWS) {
             int64_t i = p < first ? 0 : j;
             if (i < rows)
-                product(true, s->wide, rows - i, score + i * s->span + p + j, 1, s->span,
-                        left.at + (first + i) * left.ld, left.ld, sum + (p + j) * s->wide, s->wide);
+                rows_product(true, s->wide, rows - i, score + i * s->span + p + j, 1, s->span,
+                             left.at + (first + i) * left.ld, left.ld, sum + (p + j) * s->wide, s->wide);
         }
 }
 
 /* Zeros where a strip's row goes on behind its last key, as far as products read; the last key's vector has
  * them already. */
-static void blank(float *row, int64_t keys, int64_t first)
+static void row_blank(float *row, int64_t keys, int64_t first)
 {
     for (int64_t j = cpu_rounded(keys, LANES); j < first + STRIP; j += LANES)
         vec_store(row + j, (vf){0});
 }
 
-static void drop(const struct head *s, float *row, int64_t query, int64_t keys)
+static void row_drop(const struct head *s, float *row, int64_t query, int64_t keys)
 {
     float mask[DROPOUT_CHUNK];
     for (int64_t j = 0; j < keys; j += DROPOUT_CHUNK) {
@@ -247,7 +248,7 @@ static void drop(const struct head *s, float *row, int64_t query, int64_t keys)
 
 /* A query's scores become e^(score - top), zeros behind them; returns their sum, and by lse the log of the
  * whole. */
-static float soften(float *row, int64_t keys, float *lse)
+static float row_soften(float *row, int64_t keys, float *lse)
 {
     int64_t last = (keys - 1) / LANES * LANES;
     vi there = vec_first(keys - last);
@@ -276,10 +277,10 @@ static void forward_strip(const struct head *s, int64_t first, int64_t rows)
         float *row = s->score + i * s->span;
         int64_t keys = i < rows ? first + i + 1 : 0;
         if (i < rows)
-            sums[i] = soften(row, keys, &lse[first + i]);
+            sums[i] = row_soften(row, keys, &lse[first + i]);
         if (i < rows && h->dropout.p > 0.0f)
-            drop(s, row, first + i, keys);
-        blank(row, keys, first);
+            row_drop(s, row, first + i, keys);
+        row_blank(row, keys, first);
     }
     weigh_values(s, s->score, s->v, first, rows);
     for (int64_t i = 0; i < rows; i++) {
@@ -293,9 +294,9 @@ static void forward_strip(const struct head *s, int64_t first, int64_t rows)
 static void forward(const struct device_attention *h, int64_t row, int64_t head, float *scratch)
 {
     struct head s;
-    lay_out(&s, h, row, head, scratch);
+    head_lay_out(&s, h, row, head, scratch);
     take_rows(&s);
-    transpose(&s, s.kt, s.k, s.scale);
+    panels_transpose(&s, s.kt, s.k, s.scale);
     for (int64_t first = 0; first < s.context; first += STRIP)
         forward_strip(&s, first, s.context - first < STRIP ? s.context - first : STRIP);
 }
@@ -319,7 +320,7 @@ static void backward_row(const struct head *s, int64_t query, int64_t i, const f
         dot += o[j] * d_o[j];
     dot += vec_sum(sum);
     if (h->dropout.p > 0.0f)
-        drop(s, ds, query, query + 1);
+        row_drop(s, ds, query, query + 1);
     for (j = 0; j <= query; j += LANES) {
         vf e = vec_exp(vec_load(p + j) - lse);
         if (query - j < LANES - 1) {
@@ -331,7 +332,7 @@ static void backward_row(const struct head *s, int64_t query, int64_t i, const f
         vec_store(ds + j, e * (vec_load(ds + j) - dot));
     }
     if (h->dropout.p > 0.0f)
-        drop(s, p, query, query + 1);
+        row_drop(s, p, query, query + 1);
 }
 
 static void backward_strip(const struct head *s, const float *d_o, float *dqkv, int64_t first, int64_t rows)
@@ -343,8 +344,8 @@ static void backward_strip(const struct head *s, const float *d_o, float *dqkv, 
         int64_t keys = i < rows ? first + i + 1 : 0;
         if (i < rows)
             backward_row(s, first + i, i, d_o + (first + i) * width);
-        blank(s->score + i * s->span, keys, first);
-        blank(s->dscore + i * s->span, keys, first);
+        row_blank(s->score + i * s->span, keys, first);
+        row_blank(s->dscore + i * s->span, keys, first);
     }
     weigh_queries(s, s->dv, s->score, s->d_o, first, rows);
     weigh_queries(s, s->dk, s->dscore, s->q, first, rows);
@@ -359,13 +360,13 @@ static void backward(const struct device_attention *h, int64_t row, int64_t head
 {
     struct head s;
     int64_t width = h->n.width;
-    lay_out(&s, h, row, head, scratch);
+    head_lay_out(&s, h, row, head, scratch);
     d_o += row * s.context * width + head * s.size;
     dqkv += row * s.context * s.ld + head * s.size;
     take_rows(&s);
     s.d_o = rows_of(&s, s.copies[3], d_o, width);
-    transpose(&s, s.kt, s.k, s.scale);
-    transpose(&s, s.vt, s.v, 1.0f);
+    panels_transpose(&s, s.kt, s.k, s.scale);
+    panels_transpose(&s, s.vt, s.v, 1.0f);
     memset(s.dk, 0, (size_t)(cpu_rounded(s.context, STRIP) * s.wide) * sizeof(float));
     memset(s.dv, 0, (size_t)(cpu_rounded(s.context, STRIP) * s.wide) * sizeof(float));
     for (int64_t first = 0; first < s.context; first += STRIP)

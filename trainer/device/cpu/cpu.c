@@ -137,7 +137,8 @@ enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int
         return e->code;
     threads = threads > 0 ? threads : cores;
     struct cpu_device *c = xcalloc(1, sizeof(*c));
-    c->base = (struct device){.ops = &cpu_ops, .name = "cpu", .host = true, .kept = DEVICE_F32, .threads = threads};
+    c->base =
+        (struct device){.ops = &cpu_ops, .name = "cpu", .host = true, .kept = DEVICE_F32, .threads = threads};
     c->bf16 = bf16;
     cpu_threads_open(&c->threads, threads);
     const struct cpu_set *all = cpu_sets(&sets);

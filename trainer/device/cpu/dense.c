@@ -8,11 +8,11 @@
 
 #define PIECE ((size_t)1 << 16) /* floats of a flat array */
 
-static int64_t pieces(size_t n)
+static int64_t flat_parts(size_t n)
 {
     return (int64_t)((n + PIECE - 1) / PIECE);
 }
-static size_t piece_count(size_t n, int64_t part)
+static size_t flat_part_count(size_t n, int64_t part)
 {
     size_t from = (size_t)part * PIECE;
     return n - from < PIECE ? n - from : PIECE;
@@ -35,7 +35,7 @@ struct work {
     struct device_tally *tallies;
 };
 
-static void run(struct device *d, struct work *w, int64_t parts, cpu_part_fn fn)
+static void dense_run(struct device *d, struct work *w, int64_t parts, cpu_part_fn fn)
 {
     w->k = cpu_of(d)->set.kernels;
     w->parts = parts;
@@ -49,24 +49,24 @@ static void widen_part(void *arg, int64_t part, int thread)
     struct work *w = arg;
     size_t from = (size_t)part * PIECE;
     (void)thread;
-    w->k->widen(w->to + from, w->from_narrow + from, piece_count(w->n, part));
+    w->k->widen(w->to + from, w->from_narrow + from, flat_part_count(w->n, part));
 }
 
-static void widen(struct device *d, float *to, const uint16_t *x, size_t n)
+static void bf16_widen(struct device *d, float *to, const uint16_t *x, size_t n)
 {
     struct work w = {.to = to, .from_narrow = x, .n = n};
-    run(d, &w, pieces(n), widen_part);
+    dense_run(d, &w, flat_parts(n), widen_part);
 }
 
-static enum err_code widened(struct device *d, const struct device_product *h, struct err *e)
+static enum err_code product_widened(struct device *d, const struct device_product *h, struct err *e)
 {
     struct cpu_device *cpu = cpu_of(d);
     size_t left = (size_t)cpu_rounded(h->m * h->k, 16), right = (size_t)(h->k * h->n);
     float *wide = cpu_grow(cpu, &cpu->wide, (left + right) * sizeof(float));
     if (!wide)
         return ERR_OK; /* the device has the error */
-    widen(d, wide, h->a, (size_t)(h->m * h->k));
-    widen(d, wide + left, h->b, right);
+    bf16_widen(d, wide, h->a, (size_t)(h->m * h->k));
+    bf16_widen(d, wide + left, h->b, right);
     return cpu_gemm(h->trans_a, h->trans_b, h->m, h->n, h->k, wide, wide + left, h->beta, h->c, e);
 }
 
@@ -81,7 +81,7 @@ void dense_product(struct device *d, const struct device_product *h)
         code = cpu_bf16_gemm(cpu_of(d)->bf16, h->trans_a, h->trans_b, h->m, h->n, h->k, h->a, h->b, h->beta,
                              h->c, &e);
     if (code == ERR_UNIMPLEMENTED && h->type == DEVICE_BF16)
-        code = widened(d, h, &e);
+        code = product_widened(d, h, &e);
     if (code)
         cpu_failed(cpu_of(d), &e);
 }
@@ -91,13 +91,13 @@ static void narrow_part(void *arg, int64_t part, int thread)
     struct work *w = arg;
     size_t from = (size_t)part * PIECE;
     (void)thread;
-    w->k->narrow(w->narrow + from, w->x + from, piece_count(w->n, part));
+    w->k->narrow(w->narrow + from, w->x + from, flat_part_count(w->n, part));
 }
 
 void dense_narrow(struct device *d, void *bf16, const float *x, size_t n)
 {
     struct work w = {.narrow = bf16, .x = x, .n = n};
-    run(d, &w, pieces(n), narrow_part);
+    dense_run(d, &w, flat_parts(n), narrow_part);
 }
 
 /* ---- bias and activation */
@@ -113,7 +113,7 @@ static void bias_part(void *arg, int64_t part, int thread)
 void dense_bias(struct device *d, float *y, const float *b, int64_t rows, int64_t cols)
 {
     struct work w = {.to = y, .x = b, .rows = rows, .cols = cols};
-    run(d, &w, cpu_parts(rows), bias_part);
+    dense_run(d, &w, cpu_parts(rows), bias_part);
 }
 
 static void column_sums_part(void *arg, int64_t part, int thread)
@@ -133,7 +133,7 @@ void dense_bias_grad(struct device *d, enum device_type type, float *db, const v
     w.to = cpu_scratch(cpu_of(d), (size_t)(parts * cols) * sizeof(float));
     if (!w.to)
         return;
-    run(d, &w, parts, column_sums_part);
+    dense_run(d, &w, parts, column_sums_part);
     w.k->fold(db, w.to, parts, cols, cols);
 }
 
@@ -142,13 +142,13 @@ static void activate_part(void *arg, int64_t part, int thread)
     struct work *w = arg;
     size_t from = (size_t)part * PIECE;
     (void)thread;
-    w->k->activate(w->kind, w->to + from, w->x + from, piece_count(w->n, part));
+    w->k->activate(w->kind, w->to + from, w->x + from, flat_part_count(w->n, part));
 }
 
 void dense_activate(struct device *d, enum device_activation kind, float *y, const float *x, size_t n)
 {
     struct work w = {.kind = kind, .to = y, .x = x, .n = n};
-    run(d, &w, pieces(n), activate_part);
+    dense_run(d, &w, flat_parts(n), activate_part);
 }
 
 static void activate_grad_part(void *arg, int64_t part, int thread)
@@ -156,14 +156,14 @@ static void activate_grad_part(void *arg, int64_t part, int thread)
     struct work *w = arg;
     size_t from = (size_t)part * PIECE;
     (void)thread;
-    w->k->activate_grad(w->kind, w->to + from, w->y + from, w->x + from, piece_count(w->n, part));
+    w->k->activate_grad(w->kind, w->to + from, w->y + from, w->x + from, flat_part_count(w->n, part));
 }
 
 void dense_activate_grad(struct device *d, enum device_activation kind, float *dx, const float *dy,
                          const float *x, size_t n)
 {
     struct work w = {.kind = kind, .to = dx, .y = dy, .x = x, .n = n};
-    run(d, &w, pieces(n), activate_grad_part);
+    dense_run(d, &w, flat_parts(n), activate_grad_part);
 }
 
 /* ---- losses */
@@ -183,7 +183,7 @@ void dense_cross_entropy(struct device *d, const struct device_classes *h)
     struct work w = {.h = h, .rows = h->rows, .tallies = tallies};
     int64_t parts = cpu_parts(h->rows);
     BUG_ON(h->kept != DEVICE_F32);
-    run(d, &w, parts, cross_entropy_part);
+    dense_run(d, &w, parts, cross_entropy_part);
     for (int64_t i = 0; i < parts; i++) {
         h->tally->loss += tallies[i].loss;
         h->tally->correct += tallies[i].correct;
@@ -208,18 +208,18 @@ static void sum_squares_part(void *arg, int64_t part, int thread)
 {
     struct work *w = arg;
     (void)thread;
-    w->sums[part] = w->k->sum_squares(w->x + (size_t)part * PIECE, piece_count(w->n, part));
+    w->sums[part] = w->k->sum_squares(w->x + (size_t)part * PIECE, flat_part_count(w->n, part));
 }
 
 void dense_sum_squares(struct device *d, const float *x, size_t n, double *out)
 {
     struct work w = {.x = x, .n = n};
-    w.sums = cpu_scratch(cpu_of(d), (size_t)pieces(n) * sizeof(double));
+    w.sums = cpu_scratch(cpu_of(d), (size_t)flat_parts(n) * sizeof(double));
     if (!w.sums)
         return;
-    run(d, &w, pieces(n), sum_squares_part);
+    dense_run(d, &w, flat_parts(n), sum_squares_part);
     *out = 0.0;
-    for (int64_t i = 0; i < pieces(n); i++)
+    for (int64_t i = 0; i < flat_parts(n); i++)
         *out += w.sums[i];
 }
 
@@ -234,13 +234,13 @@ static void scale_part(void *arg, int64_t part, int thread)
 {
     struct work *w = arg;
     (void)thread;
-    w->k->scale(w->to + (size_t)part * PIECE, piece_count(w->n, part), w->scale);
+    w->k->scale(w->to + (size_t)part * PIECE, flat_part_count(w->n, part), w->scale);
 }
 
 void dense_scale(struct device *d, float *x, size_t n, float by)
 {
     struct work w = {.to = x, .n = n, .scale = by};
-    run(d, &w, pieces(n), scale_part);
+    dense_run(d, &w, flat_parts(n), scale_part);
 }
 
 static void add_part(void *arg, int64_t part, int thread)
@@ -248,13 +248,13 @@ static void add_part(void *arg, int64_t part, int thread)
     struct work *w = arg;
     size_t from = (size_t)part * PIECE;
     (void)thread;
-    w->k->bias(w->to + from, w->x + from, 1, (int64_t)piece_count(w->n, part));
+    w->k->bias(w->to + from, w->x + from, 1, (int64_t)flat_part_count(w->n, part));
 }
 
 void dense_add(struct device *d, float *y, const float *x, size_t n)
 {
     struct work w = {.to = y, .x = x, .n = n};
-    run(d, &w, pieces(n), add_part);
+    dense_run(d, &w, flat_parts(n), add_part);
 }
 
 /* ---- optimizers */
@@ -264,13 +264,13 @@ static void sgd_part(void *arg, int64_t part, int thread)
     struct work *w = arg;
     size_t from = (size_t)part * PIECE;
     (void)thread;
-    w->k->sgd(w->h, w->to + from, w->x + from, w->v ? w->v + from : NULL, piece_count(w->n, part));
+    w->k->sgd(w->h, w->to + from, w->x + from, w->v ? w->v + from : NULL, flat_part_count(w->n, part));
 }
 
 void dense_sgd(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n)
 {
     struct work w = {.h = h, .to = p, .x = g, .v = v, .n = n};
-    run(d, &w, pieces(n), sgd_part);
+    dense_run(d, &w, flat_parts(n), sgd_part);
 }
 
 static void adamw_part(void *arg, int64_t part, int thread)
@@ -278,12 +278,12 @@ static void adamw_part(void *arg, int64_t part, int thread)
     struct work *w = arg;
     size_t from = (size_t)part * PIECE;
     (void)thread;
-    w->k->adamw(w->h, w->to + from, w->x + from, w->m + from, w->v + from, piece_count(w->n, part));
+    w->k->adamw(w->h, w->to + from, w->x + from, w->m + from, w->v + from, flat_part_count(w->n, part));
 }
 
 void dense_adamw(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m, float *v,
                  size_t n)
 {
     struct work w = {.h = h, .to = p, .x = g, .m = m, .v = v, .n = n};
-    run(d, &w, pieces(n), adamw_part);
+    dense_run(d, &w, flat_parts(n), adamw_part);
 }

@@ -27,14 +27,14 @@ struct cpu_bf16 {
     size_t count, oldest;
 };
 
-static enum err_code failed(struct err *e, const char *what, dnnl_status_t status)
+static enum err_code dnnl_failed(struct err *e, const char *what, dnnl_status_t status)
 {
     if (status == dnnl_unimplemented)
         return err_set(e, ERR_UNIMPLEMENTED, "oneDNN: no bf16 products on this CPU");
     return err_set(e, ERR_INTERNAL, "oneDNN: %s failed with status %d", what, (int)status);
 }
 
-static void drop(struct compiled *p)
+static void compiled_release(struct compiled *p)
 {
     if (p->run)
         dnnl_primitive_destroy(p->run);
@@ -55,7 +55,7 @@ enum err_code cpu_bf16_open(struct cpu_bf16 **out, struct err *e)
         status = dnnl_stream_create(&g->stream, g->engine, dnnl_stream_default_flags);
     if (status != dnnl_success) {
         cpu_bf16_close(g);
-        return failed(e, "opening the CPU", status);
+        return dnnl_failed(e, "opening the CPU", status);
     }
     *out = g;
     return ERR_OK;
@@ -66,7 +66,7 @@ void cpu_bf16_close(struct cpu_bf16 *g)
     if (!g)
         return;
     for (size_t i = 0; i < g->count; i++)
-        drop(&g->kept[i]);
+        compiled_release(&g->kept[i]);
     if (g->stream)
         dnnl_stream_destroy(g->stream);
     if (g->engine)
@@ -75,8 +75,8 @@ void cpu_bf16_close(struct cpu_bf16 *g)
 }
 
 /* (rows,cols) as the product sees it; transposed: it lies in memory as (cols,rows). */
-static dnnl_status_t describe(dnnl_memory_desc_t *d, int64_t rows, int64_t cols, bool transposed,
-                              dnnl_data_type_t type)
+static dnnl_status_t matrix_describe(dnnl_memory_desc_t *d, int64_t rows, int64_t cols, bool transposed,
+                                     dnnl_data_type_t type)
 {
     dnnl_dims_t dims = {rows, cols}, strides = {transposed ? 1 : cols, transposed ? rows : 1};
     return dnnl_memory_desc_init_by_strides(d, 2, dims, type, strides);
@@ -114,15 +114,16 @@ static dnnl_status_t compile_product(dnnl_primitive_t *run, const struct cpu_bf1
     return status;
 }
 
-static enum err_code compile(struct cpu_bf16 *g, const struct shape *s, struct compiled *out, struct err *e)
+static enum err_code shape_compile(struct cpu_bf16 *g, const struct shape *s, struct compiled *out,
+                                   struct err *e)
 {
     dnnl_memory_desc_t a, b, c;
     struct compiled p = {.shape = *s};
-    dnnl_status_t status = describe(&a, s->m, s->k, s->trans_a, dnnl_bf16);
+    dnnl_status_t status = matrix_describe(&a, s->m, s->k, s->trans_a, dnnl_bf16);
     if (status == dnnl_success)
-        status = describe(&b, s->k, s->n, s->trans_b, dnnl_bf16);
+        status = matrix_describe(&b, s->k, s->n, s->trans_b, dnnl_bf16);
     if (status == dnnl_success)
-        status = describe(&c, s->m, s->n, false, dnnl_f32);
+        status = matrix_describe(&c, s->m, s->n, false, dnnl_f32);
     if (status == dnnl_success)
         status = compile_product(&p.run, g, s->add, &a, &b, &c);
     if (status == dnnl_success)
@@ -132,37 +133,38 @@ static enum err_code compile(struct cpu_bf16 *g, const struct shape *s, struct c
     if (status == dnnl_success)
         status = dnnl_memory_create(&p.c, &c, g->engine, DNNL_MEMORY_NONE);
     if (status != dnnl_success) {
-        drop(&p);
-        return failed(e, "compiling a bf16 product", status);
+        compiled_release(&p);
+        return dnnl_failed(e, "compiling a bf16 product", status);
     }
     *out = p;
     return ERR_OK;
 }
 
-static bool same(const struct shape *a, const struct shape *b)
+static bool shape_same(const struct shape *a, const struct shape *b)
 {
     return a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->add == b->add && a->m == b->m &&
            a->n == b->n && a->k == b->k;
 }
 
-static enum err_code find(struct cpu_bf16 *g, const struct shape *s, struct compiled **out, struct err *e)
+static enum err_code shape_find(struct cpu_bf16 *g, const struct shape *s, struct compiled **out,
+                                struct err *e)
 {
     struct compiled made;
     for (size_t i = 0; i < g->count; i++)
-        if (same(&g->kept[i].shape, s)) {
+        if (shape_same(&g->kept[i].shape, s)) {
             *out = &g->kept[i];
             return ERR_OK;
         }
-    if (compile(g, s, &made, e))
+    if (shape_compile(g, s, &made, e))
         return e->code;
     *out = &g->kept[g->count < KEPT ? g->count++ : g->oldest++ % KEPT];
-    drop(*out);
+    compiled_release(*out);
     **out = made;
     return ERR_OK;
 }
 
 /* oneDNN takes factors as void *, and only reads them. */
-static void *factor(const uint16_t *p)
+static void *dnnl_factor(const uint16_t *p)
 {
     return (void *)(uintptr_t)p;
 }
@@ -173,14 +175,14 @@ enum err_code cpu_bf16_gemm(struct cpu_bf16 *g, bool trans_a, bool trans_b, int6
     struct shape s = {.trans_a = trans_a, .trans_b = trans_b, .add = beta != 0.0f, .m = m, .n = n, .k = k};
     struct compiled *p = NULL;
     BUG_ON(beta != 0.0f && beta != 1.0f);
-    if (find(g, &s, &p, e))
+    if (shape_find(g, &s, &p, e))
         return e->code;
-    dnnl_memory_set_data_handle(p->a, factor(a));
-    dnnl_memory_set_data_handle(p->b, factor(b));
+    dnnl_memory_set_data_handle(p->a, dnnl_factor(a));
+    dnnl_memory_set_data_handle(p->b, dnnl_factor(b));
     dnnl_memory_set_data_handle(p->c, c);
     dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->c}};
     dnnl_status_t status = dnnl_primitive_execute(p->run, g->stream, 3, args);
     if (status == dnnl_success)
         status = dnnl_stream_wait(g->stream);
-    return status == dnnl_success ? ERR_OK : failed(e, "a bf16 product", status);
+    return status == dnnl_success ? ERR_OK : dnnl_failed(e, "a bf16 product", status);
 }

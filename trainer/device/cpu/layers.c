@@ -17,11 +17,11 @@
             body(__VA_ARGS__, j_, (width)-j_);                                                               \
     } while (0)
 
-VEC_INLINE vf load(const float *p, int64_t n)
+VEC_INLINE vf row_load(const float *p, int64_t n)
 {
     return n >= LANES ? vec_load(p) : vec_load_part(p, n);
 }
-VEC_INLINE void store(float *p, vf v, int64_t n)
+VEC_INLINE void row_store(float *p, vf v, int64_t n)
 {
     if (n >= LANES)
         vec_store(p, v);
@@ -31,7 +31,7 @@ VEC_INLINE void store(float *p, vf v, int64_t n)
 VEC_INLINE void store_as(enum device_type type, void *p, int64_t at, vf v, int64_t n)
 {
     if (type == DEVICE_F32)
-        store((float *)p + at, v, n);
+        row_store((float *)p + at, v, n);
     else
         vec_store_bf16((uint16_t *)p + at, v, n);
 }
@@ -63,7 +63,7 @@ VEC_INLINE struct line line_of(const struct device_dropout *h, const struct devi
     return l;
 }
 
-VEC_INLINE vf dropped(struct line *l, vf v, int64_t j)
+VEC_INLINE vf mask_dropped(struct line *l, vf v, int64_t j)
 {
     return l->dropout->p > 0.0f ? v * mask_at(l->mask, l->dropout, l->row, l->line, j) : v;
 }
@@ -71,7 +71,7 @@ VEC_INLINE vf dropped(struct line *l, vf v, int64_t j)
 VEC_INLINE void embed_columns(struct line *l, float *x, const float *token, const float *place, int64_t j,
                               int64_t n)
 {
-    store(x + j, dropped(l, load(token + j, n) + load(place + j, n), j), n);
+    row_store(x + j, mask_dropped(l, row_load(token + j, n) + row_load(place + j, n), j), n);
 }
 
 static void k_embed(const struct device_embedding *h, const float *wte, const float *wpe, float *x,
@@ -87,7 +87,7 @@ static void k_embed(const struct device_embedding *h, const float *wte, const fl
 
 VEC_INLINE void mask_columns(struct line *l, float *dx, int64_t j, int64_t n)
 {
-    store(dx + j, dropped(l, load(dx + j, n), j), n);
+    row_store(dx + j, mask_dropped(l, row_load(dx + j, n), j), n);
 }
 
 static void k_embed_mask(const struct device_embedding *h, float *dx, int64_t from, int64_t to)
@@ -128,17 +128,17 @@ struct norm_row {
 
 VEC_INLINE void norm_add(struct norm_row *r, int64_t j, int64_t n)
 {
-    vf v = load(r->residual + j, n);
+    vf v = row_load(r->residual + j, n);
     if (r->delta) {
-        v += dropped(r->line, load(r->delta + j, n) + load(r->h->bias + j, n), j);
-        store(r->x + j, v, n);
+        v += mask_dropped(r->line, row_load(r->delta + j, n) + row_load(r->h->bias + j, n), j);
+        row_store(r->x + j, v, n);
     }
     r->sum += v;
 }
 
-VEC_INLINE void norm_squares(struct norm_row *r, int64_t j, int64_t n)
+VEC_INLINE void row_squares(struct norm_row *r, int64_t j, int64_t n)
 {
-    vf away = load(r->x + j, n) - r->mean;
+    vf away = row_load(r->x + j, n) - r->mean;
     if (n < LANES) { /* what lies behind the row is no element of it */
         float part[LANES];
         vec_store(part, away);
@@ -149,7 +149,8 @@ VEC_INLINE void norm_squares(struct norm_row *r, int64_t j, int64_t n)
 
 VEC_INLINE void norm_write(struct norm_row *r, enum device_type type, int64_t j, int64_t n)
 {
-    vf y = (load(r->x + j, n) - r->mean) * r->inverse * load(r->h->gain + j, n) + load(r->h->shift + j, n);
+    vf y = (row_load(r->x + j, n) - r->mean) * r->inverse * row_load(r->h->gain + j, n) +
+           row_load(r->h->shift + j, n);
     store_as(type, r->h->y, r->t * r->h->n.width + j, y, n);
 }
 
@@ -164,7 +165,7 @@ static void k_norm(const struct device_norm *h, int64_t from, int64_t to)
         r.x = h->x + t * width;
         COLUMNS(width, norm_add, &r);
         r.mean = vec_sum(r.sum) / (float)width;
-        COLUMNS(width, norm_squares, &r);
+        COLUMNS(width, row_squares, &r);
         r.inverse = 1.0f / sqrtf(vec_sum(r.squares) / (float)width + EPSILON);
         if (h->type == DEVICE_F32)
             COLUMNS(width, norm_write, &r, DEVICE_F32);
@@ -189,8 +190,8 @@ struct norm_grad_row {
 
 VEC_INLINE void norm_grad_sums(struct norm_grad_row *r, int64_t j, int64_t n)
 {
-    vf g = load(r->dy + j, n), normal = (load(r->x + j, n) - r->mean) * r->inverse;
-    vf w = g * load(r->h->gain + j, n);
+    vf g = row_load(r->dy + j, n), normal = (row_load(r->x + j, n) - r->mean) * r->inverse;
+    vf w = g * row_load(r->h->gain + j, n);
     r->sum += w;
     r->product += w * normal;
     vec_store(r->sums + j, vec_load(r->sums + j) + g * normal);
@@ -200,14 +201,14 @@ VEC_INLINE void norm_grad_sums(struct norm_grad_row *r, int64_t j, int64_t n)
 VEC_INLINE void norm_grad_write(struct norm_grad_row *r, enum device_type type, int64_t j, int64_t n)
 {
     const struct device_norm_grad *h = r->h;
-    vf normal = (load(r->x + j, n) - r->mean) * r->inverse;
-    vf d = (load(r->dy + j, n) * load(h->gain + j, n) - r->a - normal * r->b) * r->inverse;
+    vf normal = (row_load(r->x + j, n) - r->mean) * r->inverse;
+    vf d = (row_load(r->dy + j, n) * row_load(h->gain + j, n) - r->a - normal * r->b) * r->inverse;
     if (!h->set)
-        d += load(r->dx + j, n);
-    store(r->dx + j, d, n);
+        d += row_load(r->dx + j, n);
+    row_store(r->dx + j, d, n);
     if (!h->ddelta && !h->dbias)
         return;
-    d = dropped(r->line, d, j);
+    d = mask_dropped(r->line, d, j);
     if (h->ddelta)
         store_as(type, h->ddelta, r->t * h->n.width + j, d, n);
     vec_store(r->sums + 2 * r->stride + j, vec_load(r->sums + 2 * r->stride + j) + d);
@@ -243,8 +244,8 @@ static void k_norm_grad(const struct device_norm_grad *h, int64_t from, int64_t 
 VEC_INLINE void activate_columns(enum device_activation kind, enum device_type type, void *a, int64_t at,
                                  float *z, const float *bias, int64_t j, int64_t n)
 {
-    vf v = load(z + j, n) + load(bias + j, n);
-    store(z + j, v, n);
+    vf v = row_load(z + j, n) + row_load(bias + j, n);
+    row_store(z + j, v, n);
     store_as(type, a, at + j, activation_value(kind, v), n);
 }
 
@@ -259,8 +260,8 @@ VEC_INLINE void activate_grad_columns(enum device_activation kind, enum device_t
                                       float *sums, const float *da, const float *z, int64_t at, int64_t j,
                                       int64_t n)
 {
-    vf value, slope = activation_slope(kind, load(z + at + j, n), &value);
-    vf d = load(da + at + j, n) * slope;
+    vf value, slope = activation_slope(kind, row_load(z + at + j, n), &value);
+    vf d = row_load(da + at + j, n) * slope;
     store_as(type, dz, at + j, d, n);
     store_as(type, a, at + j, value, n);
     vec_store(sums + j, vec_load(sums + j) + d);

@@ -5,7 +5,7 @@
 
 /* The cores this process may use, in order, cut into local_ranks equal parts; when there are more ranks than
  * cores, rank i takes core i mod n. */
-static int part_of(const cpu_set_t *all, int local_rank, int local_ranks, cpu_set_t *mine)
+static int cores_part(const cpu_set_t *all, int local_rank, int local_ranks, cpu_set_t *mine)
 {
     int cores = CPU_COUNT(all);
     int each = cores / local_ranks > 0 ? cores / local_ranks : 1;
@@ -26,7 +26,7 @@ enum err_code cpu_pin(int local_rank, int local_ranks, int *threads, struct err 
     cpu_set_t all, mine;
     if (sched_getaffinity(0, sizeof(all), &all) < 0)
         return err_sys(e, errno, "cannot read the cores this process may use");
-    *threads = part_of(&all, local_rank, local_ranks, &mine);
+    *threads = cores_part(&all, local_rank, local_ranks, &mine);
     if (sched_setaffinity(0, sizeof(mine), &mine) < 0)
         return err_sys(e, errno, "cannot pin this process to its cores");
     return ERR_OK;

@@ -22,7 +22,7 @@ static void range_of(const struct work *w, int64_t part, int64_t *from, int64_t 
     *to = cpu_part_start(w->n, w->parts, part + 1);
 }
 
-static void run(struct device *d, struct work *w, int64_t parts, cpu_part_fn fn)
+static void sequence_run(struct device *d, struct work *w, int64_t parts, cpu_part_fn fn)
 {
     w->layers = cpu_of(d)->set.layers;
     w->attention = cpu_of(d)->set.attention;
@@ -59,7 +59,7 @@ void sequence_linear(struct device *d, const struct device_linear *h)
         .kind = h->kind, .type = h->type, .a = h->a, .to = h->z, .x = h->bias, .n = h->rows, .cols = h->out};
     dense_product(d, &product);
     if (h->a)
-        run(d, &w, cpu_parts(h->rows), bias_activate_part);
+        sequence_run(d, &w, cpu_parts(h->rows), bias_activate_part);
     else
         dense_bias(d, h->z, h->bias, h->rows, h->out);
 }
@@ -86,7 +86,7 @@ void sequence_bias_activate_grad(struct device *d, enum device_activation kind, 
     w.sums = cpu_scratch(cpu_of(d), (size_t)(cpu_parts(rows) * w.stride) * sizeof(float));
     if (!w.sums)
         return;
-    run(d, &w, cpu_parts(rows), bias_activate_grad_part);
+    sequence_run(d, &w, cpu_parts(rows), bias_activate_grad_part);
     cpu_of(d)->set.kernels->fold(dbias, w.sums, w.parts, w.stride, cols);
 }
 
@@ -105,7 +105,7 @@ void sequence_embed(struct device *d, const struct device_embedding *h, const fl
                     float *x)
 {
     struct work w = {.h = h, .x = wte, .y = wpe, .to = x, .n = h->n.rows * h->n.context};
-    run(d, &w, cpu_parts(w.n), embed_part);
+    sequence_run(d, &w, cpu_parts(w.n), embed_part);
 }
 
 static void embed_mask_part(void *arg, int64_t part, int thread)
@@ -132,9 +132,9 @@ void sequence_embed_grad(struct device *d, const struct device_embedding *h, flo
     int threads = cpu_of(d)->threads.count;
     w.n = h->n.rows * h->n.context;
     if (h->dropout.p > 0.0f)
-        run(d, &w, cpu_parts(w.n), embed_mask_part);
+        sequence_run(d, &w, cpu_parts(w.n), embed_mask_part);
     w.stride = cpu_rounded((w.cols + threads - 1) / threads, 16);
-    run(d, &w, (w.cols + w.stride - 1) / w.stride, embed_grad_part);
+    sequence_run(d, &w, (w.cols + w.stride - 1) / w.stride, embed_grad_part);
 }
 
 /* ---- layer norm */
@@ -152,7 +152,7 @@ void sequence_norm(struct device *d, const struct device_norm *h)
 {
     struct work w = {.h = h, .n = h->n.rows * h->n.context};
     BUG_ON(h->kept != DEVICE_F32);
-    run(d, &w, cpu_parts(w.n), norm_part);
+    sequence_run(d, &w, cpu_parts(w.n), norm_part);
 }
 
 static void norm_grad_part(void *arg, int64_t part, int thread)
@@ -173,7 +173,7 @@ void sequence_norm_grad(struct device *d, const struct device_norm_grad *h)
     w.sums = cpu_scratch(cpu_of(d), (size_t)(cpu_parts(w.n) * 3 * w.stride) * sizeof(float));
     if (!w.sums)
         return;
-    run(d, &w, cpu_parts(w.n), norm_grad_part);
+    sequence_run(d, &w, cpu_parts(w.n), norm_grad_part);
     k->fold(h->dgain, w.sums, w.parts, 3 * w.stride, width);
     k->fold(h->dshift, w.sums + w.stride, w.parts, 3 * w.stride, width);
     if (h->dbias)
@@ -208,7 +208,7 @@ void sequence_attention(struct device *d, const struct device_attention *h)
     struct work w = {.h = h};
     BUG_ON(h->kept != DEVICE_F32);
     if (attention_scratch(d, h, &w))
-        run(d, &w, h->n.rows * h->heads, attention_part);
+        sequence_run(d, &w, h->n.rows * h->heads, attention_part);
 }
 
 void sequence_attention_grad(struct device *d, const struct device_attention *h, const void *d_o, void *dqkv)
@@ -216,7 +216,7 @@ void sequence_attention_grad(struct device *d, const struct device_attention *h,
     struct work w = {.h = h, .x = d_o, .to = dqkv};
     BUG_ON(h->kept != DEVICE_F32);
     if (attention_scratch(d, h, &w))
-        run(d, &w, h->n.rows * h->heads, attention_grad_part);
+        sequence_run(d, &w, h->n.rows * h->heads, attention_grad_part);
 }
 
 /* ---- room */

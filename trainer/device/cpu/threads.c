@@ -33,7 +33,7 @@ struct team {
 };
 
 /* ISO C has no cast between the two kinds of pointer. */
-static bool find(const char *name, void *out)
+static bool symbol_find(const char *name, void *out)
 {
     void *symbol = dlsym(RTLD_DEFAULT, name);
     memcpy(out, &symbol, sizeof(symbol));
@@ -44,15 +44,15 @@ void cpu_threads_open(struct cpu_threads *t, int count)
 {
     void (*set)(int) = NULL;
     *t = (struct cpu_threads){.count = 1};
-    if (!find("omp_set_num_threads", &set))
+    if (!symbol_find("omp_set_num_threads", &set))
         return;
     set(count); /* the runtime counted the cores when it was loaded, before we were pinned */
-    if (find("GOMP_parallel", &t->parallel) && find("omp_get_thread_num", &t->thread_num) &&
-        find("omp_get_num_threads", &t->thread_count))
+    if (symbol_find("GOMP_parallel", &t->parallel) && symbol_find("omp_get_thread_num", &t->thread_num) &&
+        symbol_find("omp_get_num_threads", &t->thread_count))
         t->count = count;
 }
 
-static void work(void *arg)
+static void thread_work(void *arg)
 {
     struct team *team = arg;
     ACQUIRE(&team->begin);
@@ -66,7 +66,7 @@ void cpu_threads_run(const struct cpu_threads *t, int64_t parts, cpu_part_fn fn,
     if (t->count > 1 && parts > 1) {
         struct team team = {fn, arg, parts, t->thread_num, t->thread_count, 0, 0};
         RELEASE(&team.begin);
-        t->parallel(work, &team, (unsigned)t->count, 0);
+        t->parallel(thread_work, &team, (unsigned)t->count, 0);
         ACQUIRE(&team.end);
         return;
     }

@@ -3,11 +3,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trainer/device/comm.h"
 #include "trainer/member/coll/internal.h"
 #include "trainer/member/coll/pass.h"
 #include "trainer/member/coll/ring.h"
 #include "trainer/member/coll/shm.h"
-#include "trainer/device/comm.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ enum err_code coll_stopped(struct err *e)
 
 /* ---- stopping */
 
-static void stop(struct coll_group *g)
+static void group_stop(struct coll_group *g)
 {
     uint64_t one = 1;
 
@@ -33,7 +33,7 @@ static void stop(struct coll_group *g)
 
 void coll_fail(struct coll_group *g)
 {
-    stop(g);
+    group_stop(g);
     shm_abort(g);
     ring_abort(g);
     comm_abort(g);
@@ -43,7 +43,7 @@ void coll_abort(struct coll_group *g, int64_t generation)
 {
     if (generation < g->generation)
         return;
-    stop(g);
+    group_stop(g);
     comm_abort(g);
     if (atomic_load(&g->formed)) {
         shm_abort(g);
@@ -53,16 +53,17 @@ void coll_abort(struct coll_group *g, int64_t generation)
 
 /* ---- forming */
 
-static const struct coll_ops *choose(const struct coll_layout *l)
+static const struct coll_ops *group_kind(const struct coll_layout *l)
 {
     if (l->world_size == 1)
         return &coll_solo_ops;
     return l->nodes == 1 ? &coll_node_ops : &coll_wide_ops;
 }
 
-static enum err_code form(struct coll_group *g, struct coll_listener *l, int64_t deadline, struct err *e)
+static enum err_code group_form(struct coll_group *g, struct coll_listener *l, int64_t deadline,
+                                struct err *e)
 {
-    g->ops = choose(&g->layout);
+    g->ops = group_kind(&g->layout);
     if (g->layout.locals > 1 && shm_open_node(g, l, deadline, e))
         return e->code;
     if (g->layout.nodes > 1 && g->layout.local < g->layout.rings && ring_open(g, l, deadline, e))
@@ -82,7 +83,7 @@ static size_t cache_size(void)
     return size > 0 ? (size_t)size : (size_t)16 << 20;
 }
 
-static enum err_code check_config(const struct coll_config *c, struct err *e)
+static enum err_code group_check_config(const struct coll_config *c, struct err *e)
 {
     if (c->world_size < 1 || c->rank < 0 || c->rank >= c->world_size)
         return err_set(e, ERR_INVALID_ARGUMENT, "rank %d of %d does not exist", c->rank, c->world_size);
@@ -97,7 +98,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     struct err stuck = {0};
     enum err_code rc;
 
-    if (check_config(c, e))
+    if (group_check_config(c, e))
         return e->code;
     g = xcalloc(1, sizeof(*g));
     g->job = c->job;
@@ -113,7 +114,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
         rc = coll_listener_begin(l, g, e);
     }
     if (!rc)
-        rc = form(g, l, deadline, e);
+        rc = group_form(g, l, deadline, e);
     if (!rc)
         rc = comm_form(g, c, deadline, e);
     if (rc) {
@@ -171,14 +172,15 @@ void coll_close(struct coll_group *g)
 
 /* A group that is over is not touched again: its other ranks may still be reading what this one left for
  * them. */
-static enum err_code begin(struct coll_group *g, struct err *e)
+static enum err_code group_call_begin(struct coll_group *g, struct err *e)
 {
     g->calls++;
     return atomic_load(&g->stop.set) ? coll_stopped(e) : ERR_OK;
 }
 
 /* Where the array is a device's, the host's is for staging: nothing is staged in a world of one, or where the
- * device sums by itself. A rank that has no memory (`failed`) still takes part, so that the others hear of it.
+ * device sums by itself. A rank that has no memory (`failed`) still takes part, so that the others hear of
+ * it.
  */
 static enum err_code map_array(struct coll_group *g, struct coll_array *a, const struct err *failed,
                                struct err *e)
@@ -208,7 +210,7 @@ static enum err_code map_array(struct coll_group *g, struct coll_array *a, const
     return ERR_OK;
 }
 
-static enum err_code agree(struct coll_group *g, enum err_code rc, struct err *e)
+static enum err_code alloc_agree(struct coll_group *g, enum err_code rc, struct err *e)
 {
     uint8_t mine = rc != ERR_OK, *all;
     bool any = false;
@@ -233,9 +235,8 @@ static enum err_code agree(struct coll_group *g, enum err_code rc, struct err *e
 static enum err_code attach_array(struct coll_group *g, struct device_array *memory, bool owned,
                                   const struct err *failed, struct err *e)
 {
-    struct coll_array a = {
-        .memory = memory, .owned = owned, .count = memory->count, .bytes = memory->bytes};
-    enum err_code rc = agree(g, map_array(g, &a, failed, e), e);
+    struct coll_array a = {.memory = memory, .owned = owned, .count = memory->count, .bytes = memory->bytes};
+    enum err_code rc = alloc_agree(g, map_array(g, &a, failed, e), e);
 
     if (rc) {
         detach_array(g, &a);
@@ -251,7 +252,7 @@ enum err_code coll_attach(struct coll_group *g, struct device_array *memory, str
     struct err none = {0};
 
     BUG_ON(memory->device != g->device);
-    return begin(g, e) ? e->code : attach_array(g, memory, false, &none, e);
+    return group_call_begin(g, e) ? e->code : attach_array(g, memory, false, &none, e);
 }
 
 enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct err *e)
@@ -261,7 +262,7 @@ enum err_code coll_alloc(struct coll_group *g, size_t count, float **out, struct
 
     if (count > SIZE_MAX / 8)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu floats do not fit any memory", count);
-    if (begin(g, e))
+    if (group_call_begin(g, e))
         return e->code;
     memory = xcalloc(1, sizeof(*memory));
     (void)!device_array_open(memory, g->device, count, &failed); /* the others are told in attach_array */
@@ -289,7 +290,7 @@ static const struct coll_array *find_array(const struct coll_group *g, const flo
 /* ---- calls */
 
 /* Whatever went wrong with the device's own: for this group that is the end. */
-static enum err_code fail(struct coll_group *g, const struct err *e)
+static enum err_code comm_failed(struct coll_group *g, const struct err *e)
 {
     coll_fail(g);
     return e->code;
@@ -302,10 +303,10 @@ enum err_code coll_start(struct coll_group *g, float *data, size_t count, struct
     const struct coll_array *a = find_array(g, data, count, &at);
 
     BUG_ON(!a);
-    if (begin(g, e))
+    if (group_call_begin(g, e))
         return e->code;
     if (c)
-        return g->device->comm->allreduce(c, data, count, e) ? fail(g, e) : ERR_OK;
+        return g->device->comm->allreduce(c, data, count, e) ? comm_failed(g, e) : ERR_OK;
     return a->on_device ? staged_allreduce(g, a, at, count, e) : g->ops->allreduce(g, a, at, count, e);
 }
 
@@ -313,7 +314,7 @@ enum err_code coll_join(struct coll_group *g, struct err *e)
 {
     struct comm *c = atomic_load(&g->comm);
 
-    return c && g->device->comm->join(c, e) ? fail(g, e) : ERR_OK;
+    return c && g->device->comm->join(c, e) ? comm_failed(g, e) : ERR_OK;
 }
 
 enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, struct err *e)
@@ -324,17 +325,17 @@ enum err_code coll_allreduce(struct coll_group *g, float *data, size_t count, st
 enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
 {
     BUG_ON(root < 0 || root >= g->layout.world_size);
-    return begin(g, e) ? e->code : g->ops->broadcast(g, data, size, root, e);
+    return group_call_begin(g, e) ? e->code : g->ops->broadcast(g, data, size, root, e);
 }
 
 enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e)
 {
-    return begin(g, e) ? e->code : g->ops->allgather(g, mine, size, out, e);
+    return group_call_begin(g, e) ? e->code : g->ops->allgather(g, mine, size, out, e);
 }
 
 enum err_code coll_barrier(struct coll_group *g, struct err *e)
 {
-    return begin(g, e) ? e->code : g->ops->barrier(g, e);
+    return group_call_begin(g, e) ? e->code : g->ops->barrier(g, e);
 }
 
 bool coll_overlaps(const struct coll_group *g)

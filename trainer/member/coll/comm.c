@@ -11,9 +11,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trainer/device/comm.h"
 #include "trainer/member/coll/ring.h"
 #include "trainer/member/coll/shm.h"
-#include "trainer/device/comm.h"
 
 #define END_MS 10000 /* for ending the device's group, where nothing else was said */
 #define LOOK_MS 10   /* between two looks at the connections */
@@ -97,7 +97,7 @@ static void list_version(const struct means *all, int world_size, int32_t versio
 
 /* Whether all have the same; different versions of the same are an error, since they would not understand
  * each other. Different devices are the caller's matter. */
-static enum err_code compare(const struct means *all, int world_size, bool *same, struct err *e)
+static enum err_code means_compare(const struct means *all, int world_size, bool *same, struct err *e)
 {
     CLEANUP(buf_release) struct buf said = {0};
 
@@ -116,7 +116,7 @@ static enum err_code compare(const struct means *all, int world_size, bool *same
     return ERR_OK;
 }
 
-static enum err_code agree(struct coll_group *g, bool *same, struct err *e)
+static enum err_code means_agree(struct coll_group *g, bool *same, struct err *e)
 {
     const struct comm_ops *ops = g->device && !g->tree ? g->device->comm : NULL;
     struct means mine = {{0}}, *all = xcalloc((size_t)g->layout.world_size, sizeof(*all));
@@ -127,7 +127,7 @@ static enum err_code agree(struct coll_group *g, bool *same, struct err *e)
     }
     enum err_code rc = g->ops->allgather(g, &mine, sizeof(mine), all, e);
     if (!rc)
-        rc = compare(all, g->layout.world_size, same, e);
+        rc = means_compare(all, g->layout.world_size, same, e);
     free(all);
     return rc;
 }
@@ -142,7 +142,7 @@ enum err_code comm_form(struct coll_group *g, const struct coll_config *config, 
 
     if (g->layout.world_size == 1)
         return ERR_OK;
-    if (agree(g, &same, e))
+    if (means_agree(g, &same, e))
         return e->code;
     if (!same)
         return ERR_OK;
@@ -172,7 +172,7 @@ void comm_abort(struct coll_group *g)
         g->device->comm->abort(c);
 }
 
-static enum err_code late(const struct coll_group *g, struct err *e)
+static enum err_code end_late(const struct coll_group *g, struct err *e)
 {
     if (g->late.code)
         *e = g->late;
@@ -188,7 +188,7 @@ enum err_code coll_end(struct coll_group *g, struct err *e)
         coll_listener_end(g->listener); /* from here on no abort reaches it */
     g->listener = NULL;
     if (!c)
-        return late(g, e);
+        return end_late(g, e);
     if (g->device->ops->watch)
         g->device->ops->watch(g->device, NULL, NULL);
     if (atomic_load(&g->stop.set) || peer_is_gone(g))
@@ -199,5 +199,5 @@ enum err_code coll_end(struct coll_group *g, struct err *e)
         g->late = said;
     else if (code)
         log_warn("group_end", "why=%s", LOG_Q(said.msg));
-    return late(g, e);
+    return end_late(g, e);
 }

@@ -113,8 +113,8 @@ static enum err_code listen_unix(struct coll_listener *l, const char *directory,
 }
 
 /* A literal, or a name that is looked up. */
-static enum err_code resolve(struct addrinfo **out, const char *host, uint16_t port, bool *literal,
-                             struct err *e)
+static enum err_code host_resolve(struct addrinfo **out, const char *host, uint16_t port, bool *literal,
+                                  struct err *e)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     char service[8];
@@ -174,7 +174,7 @@ static enum err_code bind_host(int *fd, const char *host, struct err *e)
     CLEANUP(free_info) struct addrinfo *at = NULL;
     bool literal;
 
-    if (resolve(&at, host, 0, &literal, e))
+    if (host_resolve(&at, host, 0, &literal, e))
         return e->code;
     if (!literal)
         return bind_any(fd, e);
@@ -297,7 +297,7 @@ enum err_code coll_connect_tcp(int *fd, const struct coll_address *to, struct er
     CLEANUP(free_info) struct addrinfo *at = NULL;
     bool literal;
 
-    if (resolve(&at, to->host, to->port, &literal, e))
+    if (host_resolve(&at, to->host, to->port, &literal, e))
         return e->code;
     return start_connect(fd, at->ai_family, at->ai_addr, at->ai_addrlen, to->host, e);
 }

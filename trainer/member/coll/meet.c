@@ -51,7 +51,7 @@ struct meeting {
     char problem[512]; /* why its last attempt failed */
 };
 
-static void put_number(uint8_t *at, uint64_t value, int bytes)
+static void field_put(uint8_t *at, uint64_t value, int bytes)
 {
     for (int i = bytes - 1; i >= 0; i--, value >>= 8)
         at[i] = (uint8_t)value;
@@ -59,11 +59,11 @@ static void put_number(uint8_t *at, uint64_t value, int bytes)
 
 static void write_fields(uint8_t out[FIELDS], const struct coll_group *g, int from, int to, int purpose)
 {
-    put_number(out, (uint64_t)g->job, 8);
-    put_number(out + 8, (uint64_t)g->generation, 8);
-    put_number(out + 16, (uint64_t)from, 4);
-    put_number(out + 20, (uint64_t)to, 4);
-    put_number(out + 24, (uint64_t)purpose, 4);
+    field_put(out, (uint64_t)g->job, 8);
+    field_put(out + 8, (uint64_t)g->generation, 8);
+    field_put(out + 16, (uint64_t)from, 4);
+    field_put(out + 20, (uint64_t)to, 4);
+    field_put(out + 24, (uint64_t)purpose, 4);
 }
 
 /* Over label, fields, both challenges; s->hello holds fields and the connector's challenge. */
@@ -103,7 +103,7 @@ static void shake_drop(struct shake *s)
     s->fd = -1;
 }
 
-static void tune(int fd)
+static void socket_tune(int fd)
 {
     int one = 1, idle = 10, interval = 3, probes = 4; /* a peer that nobody hears of is gone after 22 s */
 
@@ -188,7 +188,7 @@ static void out_proved(struct meeting *t)
         out_failed(t, "it does not know the key of this generation");
         return;
     }
-    tune(t->out.fd);
+    socket_tune(t->out.fd);
     t->m->out = steal_fd(&t->out.fd);
 }
 
@@ -288,7 +288,7 @@ static void in_progress(struct meeting *t, struct shake *s)
         shake_drop(s);
         return;
     }
-    tune(s->fd);
+    socket_tune(s->fd);
     if (t->m->in[who] >= 0)
         close(t->m->in[who]);
     t->m->in[who] = steal_fd(&s->fd);
@@ -309,7 +309,7 @@ static bool out_complete(const struct coll_meet *m)
     return m->to < 0 || m->out >= 0;
 }
 
-static int64_t sooner(int64_t a, int64_t b)
+static int64_t deadline_sooner(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
@@ -323,7 +323,7 @@ static int64_t run_timers(struct meeting *t)
         if (t->in[i].fd >= 0 && t->in[i].deadline <= now)
             shake_drop(&t->in[i]);
         if (t->in[i].fd >= 0)
-            next = sooner(next, t->in[i].deadline);
+            next = deadline_sooner(next, t->in[i].deadline);
     }
     if (out_complete(t->m))
         return next;
@@ -331,10 +331,10 @@ static int64_t run_timers(struct meeting *t)
         out_failed(t, "it does not answer");
     if (t->out.fd < 0 && t->retry_at <= now)
         out_start(t);
-    return sooner(next, t->out.fd >= 0 ? t->out.deadline : t->retry_at);
+    return deadline_sooner(next, t->out.fd >= 0 ? t->out.deadline : t->retry_at);
 }
 
-static enum err_code missing(struct meeting *t, struct err *e)
+static enum err_code peers_missing(struct meeting *t, struct err *e)
 {
     const struct coll_meet *m = t->m;
     const struct coll_address *a = m->group->layout.addresses;
@@ -355,9 +355,9 @@ static enum err_code meet_once(struct meeting *t, struct err *e)
     int64_t next = run_timers(t), room = in_room_at(t), now = clock_boot_ms();
 
     if (now >= t->m->deadline)
-        return missing(t, e);
+        return peers_missing(t, e);
     if (room > now)
-        next = sooner(next, room);
+        next = deadline_sooner(next, room);
     p[0] = (struct pollfd){.fd = t->m->group->stop.event, .events = POLLIN};
     p[1] = (struct pollfd){.fd = in_complete(t->m) || room > now ? -1 : t->m->listener, .events = POLLIN};
     p[2] = (struct pollfd){.fd = t->out.fd, .events = t->out.state == SHAKE_CONNECTING ? POLLOUT : POLLIN};

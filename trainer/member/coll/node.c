@@ -86,7 +86,7 @@ static enum err_code node_allreduce(struct coll_group *g, const struct coll_arra
     return shm_barrier(g, e);
 }
 
-static size_t smaller(size_t a, size_t b)
+static size_t size_min(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
@@ -94,7 +94,7 @@ static size_t smaller(size_t a, size_t b)
 enum err_code node_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
 {
     for (size_t at = 0; at < size || at == 0; at += SHM_STAGE) {
-        size_t part = smaller(size - at, SHM_STAGE);
+        size_t part = size_min(size - at, SHM_STAGE);
         struct shm_intent intent = {SHM_BROADCAST, (uint64_t)root, at, size};
 
         shm_begin(g);
@@ -113,7 +113,7 @@ enum err_code node_broadcast(struct coll_group *g, void *data, size_t size, int 
 enum err_code node_allgather(struct coll_group *g, const void *mine, size_t size, char *out, struct err *e)
 {
     for (size_t at = 0; at < size || at == 0; at += SHM_MAIL) {
-        size_t part = smaller(size - at, SHM_MAIL);
+        size_t part = size_min(size - at, SHM_MAIL);
         struct shm_intent intent = {SHM_ALLGATHER, 0, at, size};
 
         shm_begin(g);

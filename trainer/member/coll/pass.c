@@ -35,7 +35,7 @@ static enum err_code wait_socket(struct coll_group *g, int sock, short events, s
     return p[0].revents & POLLIN ? coll_stopped(e) : ERR_OK;
 }
 
-static void attach(struct msghdr *m, union pass_control *c, int fd)
+static void message_attach_fd(struct msghdr *m, union pass_control *c, int fd)
 {
     struct cmsghdr *h;
 
@@ -56,7 +56,7 @@ enum err_code pass_send(struct coll_group *g, int sock, const struct pass *messa
     union pass_control control;
 
     if (fd >= 0)
-        attach(&m, &control, fd);
+        message_attach_fd(&m, &control, fd);
     for (;;) {
         ssize_t n = sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -69,7 +69,7 @@ enum err_code pass_send(struct coll_group *g, int sock, const struct pass *messa
     }
 }
 
-static int detach(struct msghdr *m)
+static int message_take_fd(struct msghdr *m)
 {
     struct cmsghdr *h = CMSG_FIRSTHDR(m);
     int fd;
@@ -94,7 +94,7 @@ enum err_code pass_receive(struct coll_group *g, int sock, struct pass *message,
         ssize_t n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
         if (n == (ssize_t)sizeof(*message)) {
-            *fd = detach(&m);
+            *fd = message_take_fd(&m);
             return ERR_OK;
         }
         if (n >= 0 || (errno != EAGAIN && errno != EINTR))
@@ -124,7 +124,7 @@ struct sharing {
     bool failed;
 };
 
-static void take(struct sharing *s, int local, const struct pass *message, int fd)
+static void share_take(struct sharing *s, int local, const struct pass *message, int fd)
 {
     CLEANUP(close_fd) int owned = fd;
     struct err e = {0};
@@ -144,8 +144,8 @@ static void close_fds(int *fds, int count)
     free(fds);
 }
 
-static enum err_code gather(struct coll_group *g, struct pass *messages, int *fds, const int *links,
-                            struct err *e)
+static enum err_code share_gather(struct coll_group *g, struct pass *messages, int *fds, const int *links,
+                                  struct err *e)
 {
     for (int i = 1; i < g->layout.locals; i++)
         if (pass_receive(g, links[i - 1], &messages[i], &fds[i], e))
@@ -169,9 +169,9 @@ static enum err_code share_first(struct coll_group *g, struct sharing *s, const 
         fds[i] = -1;
     messages[0] = *mine;
     fds[0] = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    rc = gather(g, messages, fds, links, e);
+    rc = share_gather(g, messages, fds, links, e);
     for (int i = 0; !rc && i < g->layout.locals; i++) {
-        take(s, i, &messages[i], fds[i]);
+        share_take(s, i, &messages[i], fds[i]);
         fds[i] = -1;
     }
     close_fds(fds, g->layout.locals);
@@ -190,13 +190,13 @@ static enum err_code share_other(struct coll_group *g, struct sharing *s, const 
 
         if (pass_receive(g, link, &message, &got, e))
             return e->code;
-        take(s, i, &message, got);
+        share_take(s, i, &message, got);
     }
     return ERR_OK;
 }
 
 /* One could not: did the others see it too? Their mail says. */
-static enum err_code agree(struct coll_group *g, size_t bytes, bool failed, struct err *e)
+static enum err_code share_agree(struct coll_group *g, size_t bytes, bool failed, struct err *e)
 {
     struct shm_intent intent = {.kind = SHM_ALLOC, .size = bytes};
     bool any = false;
@@ -227,7 +227,7 @@ enum err_code pass_share(struct coll_group *g, struct coll_array *a, const struc
     a->maps = xcalloc((size_t)g->layout.locals, sizeof(*a->maps));
     rc = g->layout.local ? share_other(g, &s, &message, fd, links[0], e)
                          : share_first(g, &s, &message, fd, links, e);
-    return rc ? rc : agree(g, a->bytes, s.failed, e);
+    return rc ? rc : share_agree(g, a->bytes, s.failed, e);
 }
 
 void pass_unmap(const struct coll_group *g, struct coll_array *a)

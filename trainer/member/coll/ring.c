@@ -87,7 +87,7 @@ static void plan_start(struct ring *r, enum ring_kind kind, uint64_t size)
 
 /* ---- sending */
 
-static size_t send_limit(const struct ring *r)
+static size_t ring_send_limit(const struct ring *r)
 {
     size_t got = r->receive.done > sizeof(struct header) ? r->receive.done - sizeof(struct header) : 0;
     size_t limit = r->lead + got;
@@ -113,7 +113,7 @@ static void stream_advance(struct stream *s, size_t n)
 /* Moves what it can: 1 some, 0 none now, -1 the peer is gone. */
 static int send_some(struct ring *r)
 {
-    size_t allowed = send_limit(r) - r->send.done, offset = r->send.offset;
+    size_t allowed = ring_send_limit(r) - r->send.done, offset = r->send.offset;
     struct iovec iov[2];
     struct msghdr m = {.msg_iov = iov};
     ssize_t n;
@@ -151,7 +151,7 @@ static void add_scratch(struct ring *r, size_t n)
     stream_advance(&r->receive, whole);
 }
 
-static int target(struct ring *r, struct iovec iov[2])
+static int receive_target(struct ring *r, struct iovec iov[2])
 {
     size_t offset = r->receive.offset;
     int n = 0;
@@ -174,7 +174,7 @@ static int target(struct ring *r, struct iovec iov[2])
 static int receive_some(struct ring *r)
 {
     struct iovec iov[2];
-    int count = target(r, iov);
+    int count = receive_target(r, iov);
     ssize_t n = count ? readv(r->in, iov, count) : 0;
     size_t left;
 
@@ -199,7 +199,7 @@ static int receive_some(struct ring *r)
 
 /* ---- running */
 
-static enum err_code gone(struct coll_group *g, struct err *e)
+static enum err_code ring_peer_gone(struct coll_group *g, struct err *e)
 {
     coll_fail(g);
     return coll_stopped(e);
@@ -209,7 +209,7 @@ static enum err_code gone(struct coll_group *g, struct err *e)
 static enum err_code wait_ready(struct coll_group *g, struct err *e)
 {
     struct ring *r = g->ring;
-    bool blocked = r->send.done < send_limit(r), sending = r->send.done < r->send.total;
+    bool blocked = r->send.done < ring_send_limit(r), sending = r->send.done < r->send.total;
     int64_t start = clock_mono_ns();
 
     r->poll[1] = (struct pollfd){.fd = r->receive.done < r->receive.total ? r->in : -1, .events = POLLIN};
@@ -219,11 +219,11 @@ static enum err_code wait_ready(struct coll_group *g, struct err *e)
         return err_sys(e, errno == EINVAL ? EMFILE : errno, "poll"); /* EINVAL: more than ulimit -n */
     g->wait_ns += (uint64_t)(clock_mono_ns() - start);
     if (r->poll[0].revents)
-        return gone(g, e);
+        return ring_peer_gone(g, e);
     for (int i = 3; i < r->polled; i++)
         if (r->poll[i].revents)
-            return gone(g, e);
-    return r->poll[2].revents & POLLIN ? gone(g, e) : ERR_OK;
+            return ring_peer_gone(g, e);
+    return r->poll[2].revents & POLLIN ? ring_peer_gone(g, e) : ERR_OK;
 }
 
 static enum err_code check_header(struct coll_group *g, struct err *e)
@@ -241,7 +241,7 @@ static enum err_code check_header(struct coll_group *g, struct err *e)
         (unsigned long long)b->sequence, b->kind, (unsigned long long)b->size);
 }
 
-static enum err_code run(struct coll_group *g, struct err *e)
+static enum err_code ring_run(struct coll_group *g, struct err *e)
 {
     struct ring *r = g->ring;
     bool checked = false;
@@ -250,7 +250,7 @@ static enum err_code run(struct coll_group *g, struct err *e)
         int sent = send_some(r), got = receive_some(r);
 
         if (sent < 0 || got < 0 || atomic_load(&g->stop.set))
-            return gone(g, e);
+            return ring_peer_gone(g, e);
         if (!checked && r->receive.done >= sizeof(struct header)) {
             if (check_header(g, e))
                 return e->code;
@@ -265,7 +265,7 @@ static enum err_code run(struct coll_group *g, struct err *e)
 
 /* ---- the collectives */
 
-static char *chunk(float *data, size_t count, int nodes, int index, size_t *size)
+static char *ring_chunk(float *data, size_t count, int nodes, int index, size_t *size)
 {
     size_t n = (size_t)nodes, i = (size_t)((index % nodes + nodes) % nodes);
     size_t lo = count / n * i + (i < count % n ? i : count % n);
@@ -282,15 +282,15 @@ enum err_code ring_allreduce(struct coll_group *g, float *data, size_t count, st
 
     plan_start(r, RING_ALLREDUCE, count);
     for (int s = 0; s < 2 * nodes - 2; s++) {
-        char *at = chunk(data, count, nodes, node - s, &size);
+        char *at = ring_chunk(data, count, nodes, node - s, &size);
 
         stream_add(&r->send, at, size, false);
         if (s == 0)
             r->lead += size;
-        at = chunk(data, count, nodes, node - s - 1, &size);
+        at = ring_chunk(data, count, nodes, node - s - 1, &size);
         stream_add(&r->receive, at, size, s < nodes - 1);
     }
-    return run(g, e);
+    return ring_run(g, e);
 }
 
 enum err_code ring_broadcast(struct coll_group *g, void *data, size_t size, int root_node, struct err *e)
@@ -305,7 +305,7 @@ enum err_code ring_broadcast(struct coll_group *g, void *data, size_t size, int 
         stream_add(&r->receive, data, size, false);
     else
         r->lead += size;
-    return run(g, e);
+    return ring_run(g, e);
 }
 
 enum err_code ring_allgather(struct coll_group *g, char *data, const size_t *offsets, struct err *e)
@@ -321,7 +321,7 @@ enum err_code ring_allgather(struct coll_group *g, char *data, const size_t *off
         stream_add(&r->send, data + offsets[out], offsets[out + 1] - offsets[out], false);
         stream_add(&r->receive, data + offsets[in], offsets[in + 1] - offsets[in], false);
     }
-    return run(g, e);
+    return ring_run(g, e);
 }
 
 /* ---- forming */

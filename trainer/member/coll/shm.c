@@ -52,12 +52,12 @@ struct shm {
     uint64_t sequence; /* of the meeting now on */
 };
 
-static long futex(atomic_uint *word, int op, unsigned value, const struct timespec *timeout)
+static long futex_call(atomic_uint *word, int op, unsigned value, const struct timespec *timeout)
 {
     return syscall(SYS_futex, word, op, value, timeout, NULL, 0);
 }
 
-static void relax(void)
+static void spin_relax(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -74,7 +74,7 @@ void shm_abort(struct coll_group *g)
     if (!c)
         return;
     atomic_fetch_or(&c->phase, STOPPED); /* who is about to sleep sees another value */
-    futex(&c->phase, FUTEX_WAKE, INT32_MAX, NULL);
+    futex_call(&c->phase, FUTEX_WAKE, INT32_MAX, NULL);
     for (int i = 0; i < s->link_count; i++)
         if (s->links[i] >= 0)
             shutdown(s->links[i], SHUT_RDWR);
@@ -108,31 +108,31 @@ static enum err_code give_up(struct coll_group *g, struct err *e)
 /* ---- the barrier */
 
 /* A barrier that was completed counts, also when the group was stopped right after it. */
-static bool completed(struct control *c, unsigned phase)
+static bool phase_completed(struct control *c, unsigned phase)
 {
     return ((atomic_load(&c->phase) ^ phase) & ~STOPPED) != 0;
 }
 
-static bool spin(struct control *c, unsigned phase)
+static bool phase_spin(struct control *c, unsigned phase)
 {
     for (int i = 0; i < SPINS + YIELDS; i++) {
         if (atomic_load_explicit(&c->phase, memory_order_acquire) != phase)
             return true;
         if (i < SPINS)
-            relax();
+            spin_relax();
         else
             sched_yield();
     }
     return false;
 }
 
-static void sleep_until(struct coll_group *g, struct control *c, unsigned phase)
+static void phase_sleep(struct coll_group *g, struct control *c, unsigned phase)
 {
     const struct timespec timeout = {.tv_nsec = FUTEX_NS};
 
     atomic_fetch_add(&c->sleepers, 1);
     while (atomic_load(&c->phase) == phase && !atomic_load(&g->stop.set))
-        if (futex(&c->phase, FUTEX_WAIT, phase, &timeout) && errno == ETIMEDOUT && peer_died(g->shm))
+        if (futex_call(&c->phase, FUTEX_WAIT, phase, &timeout) && errno == ETIMEDOUT && peer_died(g->shm))
             break;
     atomic_fetch_sub(&c->sleepers, 1);
 }
@@ -143,11 +143,11 @@ static enum err_code wait_phase(struct coll_group *g, struct control *c, unsigne
 
     if (atomic_load_explicit(&c->phase, memory_order_acquire) == phase) {
         start = clock_mono_ns();
-        if (!spin(c, phase))
-            sleep_until(g, c, phase);
+        if (!phase_spin(c, phase))
+            phase_sleep(g, c, phase);
         g->wait_ns += (uint64_t)(clock_mono_ns() - start);
     }
-    return completed(c, phase) ? ERR_OK : give_up(g, e);
+    return phase_completed(c, phase) ? ERR_OK : give_up(g, e);
 }
 
 enum err_code shm_barrier(struct coll_group *g, struct err *e)
@@ -162,7 +162,7 @@ enum err_code shm_barrier(struct coll_group *g, struct err *e)
     atomic_store(&c->arrived, 0);
     atomic_fetch_add(&c->phase, PHASE);
     if (atomic_load(&c->sleepers))
-        futex(&c->phase, FUTEX_WAKE, INT32_MAX, NULL);
+        futex_call(&c->phase, FUTEX_WAKE, INT32_MAX, NULL);
     return ERR_OK;
 }
 
@@ -185,7 +185,7 @@ void *shm_stage(struct coll_group *g)
     return atomic_load_explicit(&g->shm->control, memory_order_relaxed)->stage[g->shm->sequence & 1];
 }
 
-static enum err_code disagreement(struct coll_group *g, int local, struct err *e)
+static enum err_code intent_mismatch(struct coll_group *g, int local, struct err *e)
 {
     struct slot *mine = slot_of(g, g->shm->sequence, g->layout.local);
     struct slot *theirs = slot_of(g, g->shm->sequence, local);
@@ -217,7 +217,7 @@ enum err_code shm_meet(struct coll_group *g, const struct shm_intent *intent, st
         struct slot *theirs = slot_of(g, g->shm->sequence, i);
 
         if (theirs->sequence != mine->sequence || memcmp(&theirs->intent, intent, sizeof(*intent)))
-            return disagreement(g, i, e);
+            return intent_mismatch(g, i, e);
     }
     return ERR_OK;
 }

@@ -59,7 +59,7 @@ DEFINE_SUM(stream_256, "avx", __m256, 8, _mm256_loadu_ps, _mm256_add_ps, _mm256_
 DEFINE_SUM(sum_128, "sse2", __m128, 4, _mm_loadu_ps, _mm_add_ps, _mm_storeu_ps)
 DEFINE_SUM(stream_128, "sse2", __m128, 4, _mm_loadu_ps, _mm_add_ps, _mm_stream_ps)
 
-static sum_fn *choose(bool stream)
+static sum_fn *sum_choose(bool stream)
 {
     if (__builtin_cpu_supports("avx512f"))
         return stream ? stream_512 : sum_512;
@@ -73,7 +73,7 @@ static void stream_done(void)
     _mm_sfence(); /* streamed stores are not ordered by the barrier's atomics */
 }
 #else
-static sum_fn *choose(bool stream)
+static sum_fn *sum_choose(bool stream)
 {
     (void)stream;
     return sum_plain;
@@ -89,13 +89,13 @@ void coll_sum(float *const *in, int ins, float *const *out, int outs, size_t lo,
     size_t head;
 
     if (!stream) {
-        choose(false)(in, ins, out, outs, lo, hi);
+        sum_choose(false)(in, ins, out, outs, lo, hi);
         return;
     }
     head = lo + ((64 - ((uintptr_t)(out[0] + lo) & 63)) & 63) / sizeof(float);
     head = head < hi ? head : hi;
     sum_plain(in, ins, out, outs, lo, head);
-    choose(true)(in, ins, out, outs, head, hi);
+    sum_choose(true)(in, ins, out, outs, head, hi);
     stream_done();
 }
 
@@ -137,5 +137,5 @@ void coll_add(float *data, const float *got, size_t count)
 {
     float *const in[2] = {(float *)(uintptr_t)got, data};
 
-    choose(false)(in, 2, &data, 1, 0, count);
+    sum_choose(false)(in, 2, &data, 1, 0, count);
 }

@@ -23,7 +23,7 @@ struct gather {
     size_t *offsets; /* by node, in bytes of a part; and the end */
 };
 
-static void release(struct gather *a)
+static void gather_release(struct gather *a)
 {
     free(a->first);
     free(a->in);
@@ -68,7 +68,7 @@ enum err_code tree_allreduce(struct coll_group *g, const struct coll_array *arra
 {
     float *mine = array->maps[g->layout.local];
     bool one = g->layout.aligned || g->layout.locals == 1;
-    CLEANUP(release) struct gather a;
+    CLEANUP(gather_release) struct gather a;
 
     open_gather(&a, g, one ? &mine : array->maps);
     if (g->layout.aligned && g->layout.locals > 1) {

@@ -17,7 +17,8 @@
 #include <string.h>
 
 /* From this rank's array to the others of its node. */
-static void push(struct coll_group *g, const struct coll_array *array, size_t lo, size_t hi, bool stream)
+static void slice_push(struct coll_group *g, const struct coll_array *array, size_t lo, size_t hi,
+                       bool stream)
 {
     int local = g->layout.local, count = 0;
     float **to = xmalloc((size_t)g->layout.locals * sizeof(*to));
@@ -42,7 +43,7 @@ static enum err_code reduce_slice(struct coll_group *g, const struct coll_array 
         if (tree_allreduce(g, array, lo, hi, e))
             return e->code;
         if (n > 1)
-            push(g, array, lo, hi, stream);
+            slice_push(g, array, lo, hi, stream);
         return ERR_OK;
     }
     if (n > 1) {
@@ -52,7 +53,7 @@ static enum err_code reduce_slice(struct coll_group *g, const struct coll_array 
     if (ring_allreduce(g, mine + lo, hi - lo, e))
         return e->code;
     if (n > 1)
-        push(g, array, lo, hi, stream);
+        slice_push(g, array, lo, hi, stream);
     return ERR_OK;
 }
 
@@ -66,7 +67,7 @@ static enum err_code wide_allreduce(struct coll_group *g, const struct coll_arra
     return g->shm ? shm_barrier(g, e) : ERR_OK;
 }
 
-static bool leads(const struct coll_group *g)
+static bool node_leads(const struct coll_group *g)
 {
     return g->layout.local == 0;
 }
@@ -78,7 +79,7 @@ static enum err_code wide_broadcast(struct coll_group *g, void *data, size_t siz
 
     if (g->shm && home && node_broadcast(g, data, size, g->layout.local_of[root], e))
         return e->code;
-    if (leads(g) && ring_broadcast(g, data, size, node, e))
+    if (node_leads(g) && ring_broadcast(g, data, size, node, e))
         return e->code;
     if (!g->shm)
         return ERR_OK;
@@ -100,7 +101,7 @@ static enum err_code gather_blocks(struct coll_group *g, const void *mine, size_
         rc = node_allgather(g, mine, size, all + offsets[l->node], e);
     else if (size)
         memcpy(all + offsets[l->node], mine, size);
-    if (!rc && leads(g))
+    if (!rc && node_leads(g))
         rc = ring_allgather(g, all, offsets, e);
     free(offsets);
     if (!rc && g->shm)
@@ -133,7 +134,7 @@ static enum err_code wide_barrier(struct coll_group *g, struct err *e)
         if (shm_meet(g, &intent, e))
             return e->code;
     }
-    if (leads(g)) {
+    if (node_leads(g)) {
         all = xcalloc((size_t)g->layout.nodes, 1);
         offsets = xmalloc(((size_t)g->layout.nodes + 1) * sizeof(*offsets));
         for (int n = 0; n <= g->layout.nodes; n++)

@@ -10,8 +10,7 @@
 
 #define CONNECT_MS 60000
 
-enum err_code formation_listen(struct formation *f, const char *address, const char *directory,
-                               struct err *e)
+enum err_code formation_listen(struct formation *f, const char *address, const char *directory, struct err *e)
 {
     *f = (struct formation){0};
     return coll_listen(&f->listener, address, directory, e);

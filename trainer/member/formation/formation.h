@@ -45,7 +45,7 @@ MUST_CHECK enum err_code formation_join(struct formation *f, struct link *link, 
 void formation_be_told(struct formation *f, struct link_group *info);
 
 struct formation_config {
-    struct link *link; /* watched until the end, if it has a coordinator; NULL: nobody watches */
+    struct link *link;   /* watched until the end, if it has a coordinator; NULL: nobody watches */
     void (*woken)(void); /* called on the watch's thread when the generation is over; or NULL */
     const volatile int *stop_signal;
     int64_t job;

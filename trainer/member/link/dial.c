@@ -21,10 +21,9 @@ static void channel_free(struct link_channel *channel)
 }
 
 static enum err_code channel_to(const struct link *r, const char *target, struct link_channel **out,
-                             struct err *e)
+                                struct err *e)
 {
-    struct rpc_tls_files tls = {link_env("DDP_TLS_CA"), link_env("DDP_TLS_CERT"),
-                                link_env("DDP_TLS_KEY")};
+    struct rpc_tls_files tls = {link_env("DDP_TLS_CA"), link_env("DDP_TLS_CERT"), link_env("DDP_TLS_KEY")};
     struct rpc_channel_options options = {.token = r->token, .tls = tls.ca ? &tls : NULL};
     struct rpc_channel *rpc;
 
@@ -52,7 +51,8 @@ enum err_code link_channel_open(struct link *r, struct err *e)
 {
     CLEANUP(free_text) char *now = read_address();
 
-    if ((!now || channel_to(r, now, &r->channel, e)) && channel_to(r, link_env("DDP_COORDINATOR"), &r->channel, e))
+    if ((!now || channel_to(r, now, &r->channel, e)) &&
+        channel_to(r, link_env("DDP_COORDINATOR"), &r->channel, e))
         return e->code;
     r->has_coordinator = true;
     return ERR_OK;

@@ -14,14 +14,14 @@ struct link {
     char *token; /* in hex, NULL: none */
     bool has_coordinator;
     struct link_channel *channel; /* the newest; under the lock */
-    char *refused;            /* an address that cannot be used, so that it is said once */
+    char *refused;                /* an address that cannot be used, so that it is said once */
     const volatile int *stop_signal;
     atomic_int committing; /* calls in progress that a stop must not wait for without end */
     atomic_bool given_up;
     int fd; /* progress lines, -1: nobody wants them */
     atomic_bool cancelled;
-    _Atomic int64_t generation; /* the one that this process joined last; at first its environment's */
-    atomic_int rank;            /* in it */
+    _Atomic int64_t generation;       /* the one that this process joined last; at first its environment's */
+    atomic_int rank;                  /* in it */
     _Atomic int64_t over, stop_asked; /* levels: generations up to this one are over, are to stop */
     _Atomic uint64_t dropped;
     pthread_mutex_t lock; /* for changed, which cuts pauses short */

@@ -20,8 +20,8 @@
 #define BOOTSTRAP_MOST 4096
 #define BOOTSTRAP_PLAIN 128
 
-static enum err_code call(struct link *r, const char *method, const void *request, void **reply,
-                          int64_t timeout_ms, struct err *e)
+static enum err_code rendezvous_call(struct link *r, const char *method, const void *request, void **reply,
+                                     int64_t timeout_ms, struct err *e)
 {
     struct link_channel *channel = link_channel_take(r);
     enum err_code rc = rpc_channel_call(channel->rpc, &ddp__v1__rendezvous__descriptor, method, request,
@@ -34,7 +34,7 @@ static enum err_code call(struct link *r, const char *method, const void *reques
 }
 
 /* Whether to try again after this error; says so once. */
-static bool again(struct link *r, const char *what, const struct err *e, int *tries)
+static bool call_again(struct link *r, const char *what, const struct err *e, int *tries)
 {
     if (!link_may_retry(e->code) || atomic_load(&r->cancelled))
         return false;
@@ -127,7 +127,7 @@ static enum err_code put_bootstrap(struct link *r, const struct link_member *as,
     put.rank = as->rank;
     put.bootstrap.data = (uint8_t *)(uintptr_t)b->data;
     put.bootstrap.len = b->size;
-    if (call(r, "PutBootstrap", &put, &reply, CALL_MS, e))
+    if (rendezvous_call(r, "PutBootstrap", &put, &reply, CALL_MS, e))
         return e->code;
     rpc_free(reply);
     return ERR_OK;
@@ -173,10 +173,10 @@ static enum err_code read_group(const struct link_member *as, const Ddp__V1__Joi
                                 struct link_group *out, struct err *e)
 {
     struct link_group g = {.generation = as->generation,
-                             .rank = as->rank,
-                             .world_size = reply->world_size,
-                             .loopback = reply->loopback,
-                             .scratch_generation = reply->scratch_generation};
+                           .rank = as->rank,
+                           .world_size = reply->world_size,
+                           .loopback = reply->loopback,
+                           .scratch_generation = reply->scratch_generation};
 
     if (reply->world_size < 1 || reply->n_peers != (size_t)reply->world_size || g.rank >= g.world_size ||
         reply->generation_key.len != sizeof(g.key))
@@ -236,12 +236,12 @@ static enum err_code join_alone(const struct link_member *as, const struct link_
 
 /* One try: sets *ready with the group filled. */
 static enum err_code join_once(struct link *r, const struct link_member *as, const struct link_join *join,
-                               const struct request *q,
-                               struct bootstrap *b, struct link_group *out, bool *ready, struct err *e)
+                               const struct request *q, struct bootstrap *b, struct link_group *out,
+                               bool *ready, struct err *e)
 {
     CLEANUP(rpc_release) Ddp__V1__JoinReply *reply = NULL;
 
-    if (call(r, "Join", &q->join, (void **)&reply, JOIN_MS, e))
+    if (rendezvous_call(r, "Join", &q->join, (void **)&reply, JOIN_MS, e))
         return e->code;
     switch (reply->state) {
     case DDP__V1__JOIN_STATE__JOIN_READY:
@@ -286,7 +286,7 @@ enum err_code link_join(struct link *r, const struct link_member *as, const stru
         rc = join_once(r, as, join, &q, &b, out, &ready, e);
         if (!rc)
             tries = 0;
-    } while (!ready && (!rc || again(r, "Join", e, &tries)));
+    } while (!ready && (!rc || call_again(r, "Join", e, &tries)));
     request_release(&q);
     if (rc && atomic_load(&r->cancelled))
         return link_cancelled(e);
@@ -317,8 +317,8 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
             rc = err_set(e, ERR_ABORTED, "generation %lld is over, its snapshot does not count",
                          (long long)q.generation);
         else
-            rc = call(r, "CommitSnapshot", &q, &reply, CALL_MS, e);
-    } while (rc && again(r, "CommitSnapshot", e, &tries));
+            rc = rendezvous_call(r, "CommitSnapshot", &q, &reply, CALL_MS, e);
+    } while (rc && call_again(r, "CommitSnapshot", e, &tries));
     atomic_fetch_sub(&r->committing, 1);
     rpc_free(reply);
     if (rc && atomic_load(&r->given_up)) {
@@ -353,8 +353,8 @@ void link_snapshot_failure(struct link *r, int64_t step, const struct err *why)
     do {
         if (link_over(r))
             return;
-        rc = call(r, "ReportSnapshotFailure", &q, &reply, CALL_MS, &e);
-    } while (rc && again(r, "ReportSnapshotFailure", &e, &tries));
+        rc = rendezvous_call(r, "ReportSnapshotFailure", &q, &reply, CALL_MS, &e);
+    } while (rc && call_again(r, "ReportSnapshotFailure", &e, &tries));
     rpc_free(reply);
     if (rc)
         log_debug("failure_not_told", "why=%s", LOG_Q(e.msg));

@@ -45,7 +45,7 @@ static enum err_code env_number(const char *name, int64_t fallback, int64_t *out
     return ERR_OK;
 }
 
-static enum err_code env_int(const char *name, int fallback, int *out, struct err *e)
+static enum err_code link_env_int(const char *name, int fallback, int *out, struct err *e)
 {
     int64_t value;
 
@@ -70,9 +70,9 @@ static enum err_code read_place(struct link *r, struct err *e)
     p->directory = r->directory;
     p->cluster = r->cluster;
     if (env_number("DDP_JOB_ID", 0, &p->job, e) || env_number("DDP_GENERATION", 1, &m->generation, e) ||
-        env_number("DDP_SPAWN", 0, &p->spawn, e) || env_int("RANK", 0, &m->rank, e) ||
-        env_int("WORLD_SIZE", 1, &m->world_size, e) || env_int("LOCAL_RANK", 0, &p->local_rank, e) ||
-        env_int("GROUP_RANK", 0, &p->node_rank, e))
+        env_number("DDP_SPAWN", 0, &p->spawn, e) || link_env_int("RANK", 0, &m->rank, e) ||
+        link_env_int("WORLD_SIZE", 1, &m->world_size, e) ||
+        link_env_int("LOCAL_RANK", 0, &p->local_rank, e) || link_env_int("GROUP_RANK", 0, &p->node_rank, e))
         return e->code;
     if (m->world_size < 1 || m->rank >= m->world_size)
         return err_set(e, ERR_INVALID_ARGUMENT, "RANK=%d is not within WORLD_SIZE=%d", m->rank,
@@ -116,7 +116,7 @@ static enum err_code open_lines(struct link *r, bool standalone, struct err *e)
 
 /* The bytes of the token in hex, as they travel; NULL when there is none. The number is meaningless to
  * whoever comes after, so it leaves the environment too. */
-static enum err_code read_token(char **out, struct err *e)
+static enum err_code link_read_token(char **out, struct err *e)
 {
     CLEANUP(close_fd) int fd = -1;
     uint8_t token[TOKEN_MOST + 1];
@@ -164,7 +164,7 @@ enum err_code link_open(struct link **out, bool standalone, struct err *e)
     if (!rc)
         rc = open_lines(r, standalone, e);
     if (!rc && !standalone && link_env("DDP_COORDINATOR"))
-        rc = read_token(&r->token, e) ? e->code : link_channel_open(r, e);
+        rc = link_read_token(&r->token, e) ? e->code : link_channel_open(r, e);
     if (rc) {
         link_close(r);
         return rc;

@@ -17,8 +17,8 @@
 
 struct link;
 
-/* Who this process is and where it runs, for as long as it lives. From its environment: DDP_JOB_ID, DDP_SPAWN,
- * LOCAL_RANK, GROUP_RANK; DDP_NODE_ADDRESS, where peers reach this node (127.0.0.1 without it);
+/* Who this process is and where it runs, for as long as it lives. From its environment: DDP_JOB_ID,
+ * DDP_SPAWN, LOCAL_RANK, GROUP_RANK; DDP_NODE_ADDRESS, where peers reach this node (127.0.0.1 without it);
  * DDP_CLUSTER_ID, whose job numbers these are ("" without it); DDP_RUN_DIR, the supervisor's directory for
  * this job, where ranks of a node meet (NULL without it). Standalone: job 0. */
 struct link_place {
@@ -64,14 +64,13 @@ struct link_offer {
     bool committed; /* a COMMITTED.json that this process has checked */
 };
 /* Rank 0 alone is asked, once all are there: writes at most cap (4096) bytes. */
-typedef enum err_code (*link_bootstrap_fn)(void *arg, uint8_t *out, size_t cap, size_t *size,
-                                             struct err *e);
+typedef enum err_code (*link_bootstrap_fn)(void *arg, uint8_t *out, size_t cap, size_t *size, struct err *e);
 struct link_join {
     const uint8_t *address; /* of this rank's collectives, opaque */
     size_t address_size;
     const struct link_offer *offers;
     size_t offer_count;
-    char *const *unusable; /* snapshots that it cannot offer, and why; NULL-terminated, or NULL */
+    char *const *unusable;            /* snapshots that it cannot offer, and why; NULL-terminated, or NULL */
     link_bootstrap_fn make_bootstrap; /* NULL: 128 random bytes */
     void *bootstrap_arg;
 };
@@ -90,7 +89,7 @@ struct link_group {
     uint8_t key[32];
     bool loopback;              /* all members share the node */
     int source_rank;            /* who loads and broadcasts state; -1: all start from scratch */
-    struct link_offer source; /* what it loads; texts owned by the group */
+    struct link_offer source;   /* what it loads; texts owned by the group */
     int64_t scratch_generation; /* snapshots of the job up to this one do not count; 0: all do */
 };
 /* Checks that the coordinator's name has an address here, and waits a while for one. The separate exit code
@@ -134,8 +133,7 @@ struct link_snapshot {
 };
 /* Blocks until the coordinator has committed it, however long it is away. ABORTED: another generation is
  * current, the snapshot must not count. */
-MUST_CHECK enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s,
-                                                struct err *e);
+MUST_CHECK enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s, struct err *e);
 /* Tells the coordinator that the snapshot of this step could not be written; blocks like the function above.
  */
 void link_snapshot_failure(struct link *r, int64_t step, const struct err *why);

@@ -87,8 +87,7 @@ static void look_around(struct link *r, struct watch_state *w)
 static void note_away(struct link *r, struct watch_state *w, const char *why)
 {
     if (!w->away)
-        log_info("coordinator_away", "job=%lld rank=%d why=%s", (long long)r->place.job, r->rank,
-                 LOG_Q(why));
+        log_info("coordinator_away", "job=%lld rank=%d why=%s", (long long)r->place.job, r->rank, LOG_Q(why));
     w->away = true;
 }
 

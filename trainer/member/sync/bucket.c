@@ -31,7 +31,7 @@ static void run_one(struct bucket_runner *r, struct bucket b)
         r->error = e;
 }
 
-static void *serve(void *arg)
+static void *bucket_serve(void *arg)
 {
     struct bucket_runner *r = arg;
 
@@ -56,14 +56,14 @@ static void *serve(void *arg)
 }
 
 /* Signals are the owner's. */
-static bool start(struct bucket_runner *r)
+static bool bucket_start(struct bucket_runner *r)
 {
     sigset_t all, old;
     int rc;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(&r->thread, NULL, serve, r);
+    rc = pthread_create(&r->thread, NULL, bucket_serve, r);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return rc == 0;
 }
@@ -75,7 +75,7 @@ struct bucket_runner *bucket_open(struct coll_group *group, bool thread)
     r->group = group;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
-    r->threaded = thread && start(r); /* without a thread: at once */
+    r->threaded = thread && bucket_start(r); /* without a thread: at once */
     return r;
 }
 

@@ -42,9 +42,10 @@ struct sync {
     float *carrier;                 /* see sync_carrier; params or grads unless open says otherwise */
     int64_t round, overlap;         /* steps; set by open */
     bool voted;
-    struct sync_state state;     /* since the last exchange began */
-    struct sync_state under_way; /* what the exchange between begin and join is about; steps 0: there is none */
-    void *own;                   /* the strategy's */
+    struct sync_state state; /* since the last exchange began */
+    struct sync_state
+        under_way; /* what the exchange between begin and join is about; steps 0: there is none */
+    void *own;     /* the strategy's */
 };
 
 /* sync_open with a strategy that need not be in the table. */

@@ -100,8 +100,8 @@ enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t glo
     return s->overlap ? ERR_OK : sync_join(s, e);
 }
 
-/* Where it fails the round stays open, parameters are this rank's own still, and sync_save counts its samples:
- * so the next group can take the same round up again. */
+/* Where it fails the round stays open, parameters are this rank's own still, and sync_save counts its
+ * samples: so the next group can take the same round up again. */
 enum err_code sync_join(struct sync *s, struct err *e)
 {
     if (!s->under_way.steps)

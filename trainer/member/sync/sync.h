@@ -7,8 +7,8 @@
 
 #include "base/err.h"
 #include "base/job/job.h"
-#include "trainer/member/coll/coll.h"
 #include "trainer/device/device.h"
+#include "trainer/member/coll/coll.h"
 
 /* How ranks are kept in step: a table of strategies (strategy.h), of which the job file names one. Nobody
  * outside this folder asks which. A step of the loop is
@@ -46,9 +46,9 @@ struct sync_config {
     float *params, *grads;          /* attached to the group, whole; the same layout on every rank */
     float *arrays[SYNC_MAX_ARRAYS]; /* those of sync_arrays, attached */
     size_t count;                   /* floats in each */
-    struct device *device; /* what the arrays are memory of */
-    size_t bucket;         /* floats; 0: 1 Mi */
-    int thread;            /* 1 or 0: buckets run on a thread of their own, or not; -1: as coll_overlaps says */
+    struct device *device;          /* what the arrays are memory of */
+    size_t bucket;                  /* floats; 0: 1 Mi */
+    int thread; /* 1 or 0: buckets run on a thread of their own, or not; -1: as coll_overlaps says */
 };
 
 MUST_CHECK enum err_code sync_open(struct sync **out, struct coll_group *group,
