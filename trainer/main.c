@@ -21,7 +21,8 @@
 #include "trainer/resume.h"
 #include "trainer/trainer.h"
 
-#define FILES_WANTED 128 /* to meet the others takes about 70 (trainer/member/coll/meet.c), gRPC 20 */
+#define FILES_WANTED                                                                                         \
+    128 /* connecting to the peers takes about 70 (trainer/member/coll/handshake.c), gRPC 20 */
 #define VERDICT_MS 15000 /* longer than the coordinator takes to notice a lost node */
 
 /* Before training there is nothing to keep. */

@@ -1,11 +1,15 @@
 #include "trainer/member/coll/coll.h"
+#include "trainer/member/coll/device_comm.h"
+#include "trainer/member/coll/listener.h"
+#include "trainer/member/coll/shared_memory.h"
+#include "trainer/member/coll/staged.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/device/comm.h"
-#include "trainer/member/coll/internal.h"
-#include "trainer/member/coll/pass.h"
+#include "trainer/member/coll/fd_passing.h"
+#include "trainer/member/coll/group.h"
 #include "trainer/member/coll/ring.h"
 #include "trainer/member/coll/shm.h"
 
@@ -36,7 +40,7 @@ void coll_fail(struct coll_group *g)
     group_stop(g);
     shm_abort(g);
     ring_abort(g);
-    comm_abort(g);
+    device_comm_abort(g);
 }
 
 void coll_abort(struct coll_group *g, int64_t generation)
@@ -44,7 +48,7 @@ void coll_abort(struct coll_group *g, int64_t generation)
     if (generation < g->generation)
         return;
     group_stop(g);
-    comm_abort(g);
+    device_comm_abort(g);
     if (atomic_load(&g->formed)) {
         shm_abort(g);
         ring_abort(g);
@@ -56,8 +60,8 @@ void coll_abort(struct coll_group *g, int64_t generation)
 static const struct coll_ops *group_kind(const struct coll_layout *l)
 {
     if (l->world_size == 1)
-        return &coll_solo_ops;
-    return l->nodes == 1 ? &coll_node_ops : &coll_wide_ops;
+        return &coll_single_ops;
+    return l->nodes == 1 ? &coll_shared_memory_ops : &coll_hierarchical_ops;
 }
 
 static enum err_code group_form(struct coll_group *g, struct coll_listener *l, int64_t deadline,
@@ -116,7 +120,7 @@ enum err_code coll_open(struct coll_group **out, struct coll_listener *l, const 
     if (!rc)
         rc = group_form(g, l, deadline, e);
     if (!rc)
-        rc = comm_form(g, c, deadline, e);
+        rc = device_comm_form(g, c, deadline, e);
     if (rc) {
         if (coll_end(g, &stuck)) {
             coll_fail(g); /* its peers need not wait for this process to exit */
@@ -135,7 +139,7 @@ static void detach_array(struct coll_group *g, struct coll_array *a)
 {
     bool shared = g->shm && !a->memory->device;
 
-    pass_unmap(g, a);
+    fd_unmap_array(g, a);
     free(a->maps);
     device_array_close(&a->staging);
     /* After an abort a peer of this node may be in the middle of a sum still, and write to what it mapped. */
@@ -193,7 +197,7 @@ static enum err_code map_array(struct coll_group *g, struct coll_array *a, const
         (void)!device_array_open(host, NULL, a->count, &mine);
     if (sums_here && !mine.code)
         (void)!device_array_place(host, g->shm != NULL, &mine);
-    if (sums_here && g->shm && pass_share(g, a, mine.code ? NULL : host, e)) {
+    if (sums_here && g->shm && fd_share_array(g, a, mine.code ? NULL : host, e)) {
         if (e->code == ERR_RESOURCE_EXHAUSTED && mine.code)
             *e = mine;
         return e->code;

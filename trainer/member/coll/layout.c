@@ -1,4 +1,4 @@
-#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/layout.h"
 
 #include "base/mem.h"
 

@@ -1,4 +1,6 @@
-#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/listener.h"
+
+#include "trainer/member/coll/group.h"
 
 #include "base/id.h"
 #include "base/mem.h"

@@ -12,10 +12,11 @@
  * round the ring at once. The next node's socket carries nothing backwards: readable means closed, and that
  * is a death while there is something left to send. */
 #include "trainer/member/coll/ring.h"
+#include "trainer/member/coll/listener.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "trainer/member/coll/meet.h"
+#include "trainer/member/coll/handshake.h"
 #include "trainer/member/coll/shm.h"
 #include "trainer/member/coll/sum.h"
 
@@ -345,9 +346,9 @@ enum err_code ring_open(struct coll_group *g, struct coll_listener *listener, in
     int from = coll_layout_rank(l, (l->node + l->nodes - 1) % l->nodes, l->local);
     struct ring *r = xcalloc(1, sizeof(*r));
     size_t pieces = 2 * (size_t)l->nodes + 1;
-    struct coll_meet meet = {
+    struct coll_handshake meet = {
         .group = g,
-        .purpose = COLL_MEET_RING,
+        .purpose = COLL_HANDSHAKE_RING,
         .listener = coll_listener_tcp(listener),
         .to = coll_layout_rank(l, (l->node + 1) % l->nodes, l->local),
         .from = &from,
@@ -359,7 +360,7 @@ enum err_code ring_open(struct coll_group *g, struct coll_listener *listener, in
 
     r->out = r->in = -1;
     g->ring = r;
-    rc = coll_meet(&meet, e);
+    rc = coll_handshake_run(&meet, e);
     r->out = meet.out;
     r->send.pieces = xcalloc(pieces, sizeof(struct piece));
     r->receive.pieces = xcalloc(pieces, sizeof(struct piece));

@@ -1,7 +1,7 @@
 #ifndef DDP_TRAINER_MEMBER_COLL_RING_H
 #define DDP_TRAINER_MEMBER_COLL_RING_H
 
-#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/group.h"
 
 /* One ring over the nodes: this rank sends to the rank of the next node that has its local number, and
  * receives from the previous node's. All nodes that are in the ring make the same calls. */

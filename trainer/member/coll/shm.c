@@ -7,11 +7,12 @@
  * end of file is a peer's death, unless the barrier is complete, since a peer may leave after the last one.
  */
 #include "trainer/member/coll/shm.h"
+#include "trainer/member/coll/listener.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "trainer/member/coll/meet.h"
-#include "trainer/member/coll/pass.h"
+#include "trainer/member/coll/fd_passing.h"
+#include "trainer/member/coll/handshake.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -242,12 +243,12 @@ static enum err_code map_control(struct coll_group *g, int fd, struct err *e)
 static enum err_code give_control(struct coll_group *g, struct err *e)
 {
     CLEANUP(close_fd) int fd = -1;
-    struct pass message = {.bytes = g->shm->size};
+    struct fd_message message = {.bytes = g->shm->size};
 
     if (device_shared_pages(&fd, "ddp-control", g->shm->size, e) || map_control(g, fd, e))
         return e->code;
     for (int i = 0; i < g->shm->link_count; i++)
-        if (pass_send(g, g->shm->links[i], &message, fd, e))
+        if (fd_send(g, g->shm->links[i], &message, fd, e))
             return e->code;
     return ERR_OK;
 }
@@ -255,9 +256,9 @@ static enum err_code give_control(struct coll_group *g, struct err *e)
 static enum err_code take_control(struct coll_group *g, struct err *e)
 {
     CLEANUP(close_fd) int fd = -1;
-    struct pass message;
+    struct fd_message message;
 
-    if (pass_receive(g, g->shm->links[0], &message, &fd, e))
+    if (fd_receive(g, g->shm->links[0], &message, &fd, e))
         return e->code;
     if (fd < 0 || message.bytes != g->shm->size)
         return err_set(e, ERR_FAILED_PRECONDITION,
@@ -271,9 +272,9 @@ static enum err_code connect_node(struct coll_group *g, struct coll_listener *li
     const struct coll_layout *l = &g->layout;
     const int *node = l->ranks + l->first[l->node];
     bool first = l->local == 0;
-    struct coll_meet meet = {
+    struct coll_handshake meet = {
         .group = g,
-        .purpose = COLL_MEET_NODE,
+        .purpose = COLL_HANDSHAKE_NODE,
         .listener = coll_listener_unix(listener),
         .to = first ? -1 : node[0],
         .from = node + 1,
@@ -281,7 +282,7 @@ static enum err_code connect_node(struct coll_group *g, struct coll_listener *li
         .from_count = first ? l->locals - 1 : 0,
         .deadline = deadline,
     };
-    enum err_code rc = coll_meet(&meet, e);
+    enum err_code rc = coll_handshake_run(&meet, e);
 
     if (!first)
         g->shm->links[0] = meet.out;

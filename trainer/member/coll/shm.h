@@ -1,7 +1,7 @@
 #ifndef DDP_TRAINER_MEMBER_COLL_SHM_H
 #define DDP_TRAINER_MEMBER_COLL_SHM_H
 
-#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/group.h"
 
 /* The ranks of one node: a control segment that all of them map (barrier, mailboxes, a staging area), and a
  * unix socket from each to the first of them, over which descriptors travel and whose end is a peer's death.

@@ -1,6 +1,7 @@
 /* Arrays in the memory of a device that is not the host's. Sums over ranks of such arrays are staged here:
  * down to an array of the host's, summed there as any other, and up again. */
-#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/staged.h"
+#include "trainer/member/coll/group.h"
 
 enum err_code staged_allreduce(struct coll_group *g, const struct coll_array *a, size_t at, size_t count,
                                struct err *e)

@@ -3,8 +3,10 @@
  * added, part by part, and adds it up in the tree's order. Where nodes are whole subtrees each sends the sum
  * of its ranks, otherwise all of its ranks' arrays. With two nodes that is as much traffic as the ring's
  * sum, with n of them n / 2 times as much. */
-#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/tree.h"
+#include "trainer/member/coll/group.h"
 #include "trainer/member/coll/ring.h"
+#include "trainer/member/coll/shared_memory.h"
 #include "trainer/member/coll/sum.h"
 
 #include "base/mem.h"

@@ -1,7 +1,7 @@
 /* Descriptors go from each rank to the first of its node, and from there to all: the first rank has a socket
  * to every other one. A rank that could not make its memory says so in place of a descriptor, so that all
  * fail alike. */
-#include "trainer/member/coll/pass.h"
+#include "trainer/member/coll/fd_passing.h"
 
 #include "base/mem.h"
 #include "trainer/member/coll/shm.h"
@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-union pass_control {
+union fd_control {
     char bytes[CMSG_SPACE(sizeof(int))];
     struct cmsghdr align;
 };
@@ -35,7 +35,7 @@ static enum err_code wait_socket(struct coll_group *g, int sock, short events, s
     return p[0].revents & POLLIN ? coll_stopped(e) : ERR_OK;
 }
 
-static void message_attach_fd(struct msghdr *m, union pass_control *c, int fd)
+static void message_attach_fd(struct msghdr *m, union fd_control *c, int fd)
 {
     struct cmsghdr *h;
 
@@ -49,11 +49,11 @@ static void message_attach_fd(struct msghdr *m, union pass_control *c, int fd)
     memcpy(CMSG_DATA(h), &fd, sizeof(int));
 }
 
-enum err_code pass_send(struct coll_group *g, int sock, const struct pass *message, int fd, struct err *e)
+enum err_code fd_send(struct coll_group *g, int sock, const struct fd_message *message, int fd, struct err *e)
 {
     struct iovec iov = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof(*message)};
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-    union pass_control control;
+    union fd_control control;
 
     if (fd >= 0)
         message_attach_fd(&m, &control, fd);
@@ -81,12 +81,12 @@ static int message_take_fd(struct msghdr *m)
     return fd;
 }
 
-enum err_code pass_receive(struct coll_group *g, int sock, struct pass *message, int *fd, struct err *e)
+enum err_code fd_receive(struct coll_group *g, int sock, struct fd_message *message, int *fd, struct err *e)
 {
     struct iovec iov = {.iov_base = message, .iov_len = sizeof(*message)};
 
     for (;;) {
-        union pass_control control;
+        union fd_control control;
         struct msghdr m = {.msg_iov = &iov,
                            .msg_iovlen = 1,
                            .msg_control = control.bytes,
@@ -124,7 +124,7 @@ struct sharing {
     bool failed;
 };
 
-static void share_take(struct sharing *s, int local, const struct pass *message, int fd)
+static void share_take(struct sharing *s, int local, const struct fd_message *message, int fd)
 {
     CLEANUP(close_fd) int owned = fd;
     struct err e = {0};
@@ -144,24 +144,24 @@ static void close_fds(int *fds, int count)
     free(fds);
 }
 
-static enum err_code share_gather(struct coll_group *g, struct pass *messages, int *fds, const int *links,
-                                  struct err *e)
+static enum err_code share_gather(struct coll_group *g, struct fd_message *messages, int *fds,
+                                  const int *links, struct err *e)
 {
     for (int i = 1; i < g->layout.locals; i++)
-        if (pass_receive(g, links[i - 1], &messages[i], &fds[i], e))
+        if (fd_receive(g, links[i - 1], &messages[i], &fds[i], e))
             return e->code;
     for (int to = 1; to < g->layout.locals; to++)
         for (int i = 0; i < g->layout.locals; i++)
-            if (pass_send(g, links[to - 1], &messages[i], fds[i], e))
+            if (fd_send(g, links[to - 1], &messages[i], fds[i], e))
                 return e->code;
     return ERR_OK;
 }
 
-static enum err_code share_first(struct coll_group *g, struct sharing *s, const struct pass *mine, int fd,
-                                 const int *links, struct err *e)
+static enum err_code share_first(struct coll_group *g, struct sharing *s, const struct fd_message *mine,
+                                 int fd, const int *links, struct err *e)
 {
     size_t n = (size_t)g->layout.locals;
-    struct pass *messages = xcalloc(n, sizeof(*messages));
+    struct fd_message *messages = xcalloc(n, sizeof(*messages));
     int *fds = xmalloc(n * sizeof(int));
     enum err_code rc;
 
@@ -179,16 +179,16 @@ static enum err_code share_first(struct coll_group *g, struct sharing *s, const 
     return rc;
 }
 
-static enum err_code share_other(struct coll_group *g, struct sharing *s, const struct pass *mine, int fd,
-                                 int link, struct err *e)
+static enum err_code share_other(struct coll_group *g, struct sharing *s, const struct fd_message *mine,
+                                 int fd, int link, struct err *e)
 {
-    if (pass_send(g, link, mine, fd, e))
+    if (fd_send(g, link, mine, fd, e))
         return e->code;
     for (int i = 0; i < g->layout.locals; i++) {
-        struct pass message;
+        struct fd_message message;
         int got = -1;
 
-        if (pass_receive(g, link, &message, &got, e))
+        if (fd_receive(g, link, &message, &got, e))
             return e->code;
         share_take(s, i, &message, got);
     }
@@ -215,11 +215,11 @@ static enum err_code share_agree(struct coll_group *g, size_t bytes, bool failed
                : ERR_OK;
 }
 
-enum err_code pass_share(struct coll_group *g, struct coll_array *a, const struct device_array *mine,
-                         struct err *e)
+enum err_code fd_share_array(struct coll_group *g, struct coll_array *a, const struct device_array *mine,
+                             struct err *e)
 {
     int fd = mine ? mine->fd : -1, count;
-    struct pass message = {.bytes = a->bytes, .failed = fd < 0};
+    struct fd_message message = {.bytes = a->bytes, .failed = fd < 0};
     struct sharing s = {.array = a, .mine = mine, .local = g->layout.local};
     const int *links = shm_links(g, &count);
     enum err_code rc;
@@ -230,7 +230,7 @@ enum err_code pass_share(struct coll_group *g, struct coll_array *a, const struc
     return rc ? rc : share_agree(g, a->bytes, s.failed, e);
 }
 
-void pass_unmap(const struct coll_group *g, struct coll_array *a)
+void fd_unmap_array(const struct coll_group *g, struct coll_array *a)
 {
     for (int i = 0; a->maps && i < g->layout.locals; i++)
         if (a->maps[i] && i != g->layout.local)

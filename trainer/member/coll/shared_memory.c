@@ -3,7 +3,8 @@
  * whatever the number of ranks, and every rank holds the bits that one rank computed. What fits a mailbox
  * goes by mail: one barrier in place of two, and every rank adds up all, in the same order. Where the group
  * wants a tree, the order is that of the tree. */
-#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/shared_memory.h"
+#include "trainer/member/coll/group.h"
 #include "trainer/member/coll/shm.h"
 #include "trainer/member/coll/sum.h"
 
@@ -31,8 +32,8 @@ bool coll_streams(const struct coll_group *g, size_t count)
     return (size_t)g->layout.locals * count * sizeof(float) > g->cache;
 }
 
-void node_sum(struct coll_group *g, float *const *in, float *const *out, int outs, size_t lo, size_t hi,
-              bool stream)
+void shared_memory_sum(struct coll_group *g, float *const *in, float *const *out, int outs, size_t lo,
+                       size_t hi, bool stream)
 {
     if (g->tree)
         coll_sum_tree(in, g->layout.locals, out, outs, lo, hi);
@@ -40,8 +41,8 @@ void node_sum(struct coll_group *g, float *const *in, float *const *out, int out
         coll_sum(in, g->layout.locals, out, outs, lo, hi, stream);
 }
 
-enum err_code node_meet(struct coll_group *g, const struct coll_array *array, size_t at, size_t count,
-                        struct err *e)
+enum err_code shared_memory_meet(struct coll_group *g, const struct coll_array *array, size_t at,
+                                 size_t count, struct err *e)
 {
     struct shm_intent intent = {SHM_ALLREDUCE, (uint64_t)(array - g->arrays), at, count};
 
@@ -63,13 +64,13 @@ static enum err_code reduce_mail(struct coll_group *g, const struct coll_array *
     memcpy(mail[g->layout.local], data, count * sizeof(float));
     rc = shm_meet(g, &intent, e);
     if (!rc)
-        node_sum(g, mail, &data, 1, 0, count, false);
+        shared_memory_sum(g, mail, &data, 1, 0, count, false);
     free(mail);
     return rc;
 }
 
-static enum err_code node_allreduce(struct coll_group *g, const struct coll_array *array, size_t at,
-                                    size_t count, struct err *e)
+static enum err_code shared_memory_allreduce(struct coll_group *g, const struct coll_array *array, size_t at,
+                                             size_t count, struct err *e)
 {
     int n = g->layout.locals;
     size_t lo, hi;
@@ -78,10 +79,10 @@ static enum err_code node_allreduce(struct coll_group *g, const struct coll_arra
         g->bytes += (size_t)(n - 1) * count * sizeof(float);
         return reduce_mail(g, array, at, count, e);
     }
-    if (node_meet(g, array, at, count, e))
+    if (shared_memory_meet(g, array, at, count, e))
         return e->code;
     coll_slice(at, count, n, g->layout.local, &lo, &hi);
-    node_sum(g, array->maps, array->maps, n, lo, hi, coll_streams(g, count));
+    shared_memory_sum(g, array->maps, array->maps, n, lo, hi, coll_streams(g, count));
     g->bytes += (size_t)(n - 1) * (hi - lo) * sizeof(float);
     return shm_barrier(g, e);
 }
@@ -91,7 +92,7 @@ static size_t size_min(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-enum err_code node_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
+enum err_code shared_memory_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
 {
     for (size_t at = 0; at < size || at == 0; at += SHM_STAGE) {
         size_t part = size_min(size - at, SHM_STAGE);
@@ -110,7 +111,8 @@ enum err_code node_broadcast(struct coll_group *g, void *data, size_t size, int 
     return ERR_OK;
 }
 
-enum err_code node_allgather(struct coll_group *g, const void *mine, size_t size, char *out, struct err *e)
+enum err_code shared_memory_allgather(struct coll_group *g, const void *mine, size_t size, char *out,
+                                      struct err *e)
 {
     for (size_t at = 0; at < size || at == 0; at += SHM_MAIL) {
         size_t part = size_min(size - at, SHM_MAIL);
@@ -128,17 +130,18 @@ enum err_code node_allgather(struct coll_group *g, const void *mine, size_t size
     return ERR_OK;
 }
 
-static enum err_code broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
+static enum err_code ranks_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
 {
-    return node_broadcast(g, data, size, g->layout.local_of[root], e);
+    return shared_memory_broadcast(g, data, size, g->layout.local_of[root], e);
 }
 
-static enum err_code allgather(struct coll_group *g, const void *mine, size_t size, void *out, struct err *e)
+static enum err_code ranks_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
+                                     struct err *e)
 {
-    return node_allgather(g, mine, size, out, e); /* one node: local ranks are ranks */
+    return shared_memory_allgather(g, mine, size, out, e); /* one node: local ranks are ranks */
 }
 
-static enum err_code barrier(struct coll_group *g, struct err *e)
+static enum err_code ranks_barrier(struct coll_group *g, struct err *e)
 {
     struct shm_intent intent = {.kind = SHM_BARRIER};
 
@@ -146,11 +149,11 @@ static enum err_code barrier(struct coll_group *g, struct err *e)
     return shm_meet(g, &intent, e);
 }
 
-const struct coll_ops coll_node_ops = {
+const struct coll_ops coll_shared_memory_ops = {
     .name = "shm",
     .overlaps = false,
-    .allreduce = node_allreduce,
-    .broadcast = broadcast,
-    .allgather = allgather,
-    .barrier = barrier,
+    .allreduce = shared_memory_allreduce,
+    .broadcast = ranks_broadcast,
+    .allgather = ranks_allgather,
+    .barrier = ranks_barrier,
 };

@@ -6,10 +6,12 @@
  *
  * Each call ends in a barrier of the node where a rank of it may still be on the ring: a rank that is done
  * must not leave (its end of file is a death to those who still wait). */
-#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/group.h"
 #include "trainer/member/coll/ring.h"
+#include "trainer/member/coll/shared_memory.h"
 #include "trainer/member/coll/shm.h"
 #include "trainer/member/coll/sum.h"
+#include "trainer/member/coll/tree.h"
 
 #include "base/mem.h"
 
@@ -57,10 +59,10 @@ static enum err_code reduce_slice(struct coll_group *g, const struct coll_array 
     return ERR_OK;
 }
 
-static enum err_code wide_allreduce(struct coll_group *g, const struct coll_array *array, size_t at,
-                                    size_t count, struct err *e)
+static enum err_code hierarchical_allreduce(struct coll_group *g, const struct coll_array *array, size_t at,
+                                            size_t count, struct err *e)
 {
-    if (g->shm && node_meet(g, array, at, count, e))
+    if (g->shm && shared_memory_meet(g, array, at, count, e))
         return e->code;
     if (g->ring && reduce_slice(g, array, at, count, e))
         return e->code;
@@ -72,18 +74,19 @@ static bool node_leads(const struct coll_group *g)
     return g->layout.local == 0;
 }
 
-static enum err_code wide_broadcast(struct coll_group *g, void *data, size_t size, int root, struct err *e)
+static enum err_code hierarchical_broadcast(struct coll_group *g, void *data, size_t size, int root,
+                                            struct err *e)
 {
     int node = g->layout.node_of[root];
     bool home = node == g->layout.node;
 
-    if (g->shm && home && node_broadcast(g, data, size, g->layout.local_of[root], e))
+    if (g->shm && home && shared_memory_broadcast(g, data, size, g->layout.local_of[root], e))
         return e->code;
     if (node_leads(g) && ring_broadcast(g, data, size, node, e))
         return e->code;
     if (!g->shm)
         return ERR_OK;
-    return home ? shm_barrier(g, e) : node_broadcast(g, data, size, 0, e);
+    return home ? shm_barrier(g, e) : shared_memory_broadcast(g, data, size, 0, e);
 }
 
 /* all: the blocks of all ranks, by (node, local). */
@@ -98,19 +101,19 @@ static enum err_code gather_blocks(struct coll_group *g, const void *mine, size_
         offsets[n] = (size_t)l->first[n] * size;
     offsets[l->nodes] = (size_t)l->world_size * size;
     if (g->shm)
-        rc = node_allgather(g, mine, size, all + offsets[l->node], e);
+        rc = shared_memory_allgather(g, mine, size, all + offsets[l->node], e);
     else if (size)
         memcpy(all + offsets[l->node], mine, size);
     if (!rc && node_leads(g))
         rc = ring_allgather(g, all, offsets, e);
     free(offsets);
     if (!rc && g->shm)
-        rc = node_broadcast(g, all, (size_t)l->world_size * size, 0, e);
+        rc = shared_memory_broadcast(g, all, (size_t)l->world_size * size, 0, e);
     return rc;
 }
 
-static enum err_code wide_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
-                                    struct err *e)
+static enum err_code hierarchical_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
+                                            struct err *e)
 {
     const struct coll_layout *l = &g->layout;
     char *all = xmalloc((size_t)l->world_size * size);
@@ -122,7 +125,7 @@ static enum err_code wide_allgather(struct coll_group *g, const void *mine, size
     return rc;
 }
 
-static enum err_code wide_barrier(struct coll_group *g, struct err *e)
+static enum err_code hierarchical_barrier(struct coll_group *g, struct err *e)
 {
     struct shm_intent intent = {.kind = SHM_BARRIER};
     char *all;
@@ -146,11 +149,11 @@ static enum err_code wide_barrier(struct coll_group *g, struct err *e)
     return rc || !g->shm ? rc : shm_barrier(g, e);
 }
 
-const struct coll_ops coll_wide_ops = {
+const struct coll_ops coll_hierarchical_ops = {
     .name = "tcp",
     .overlaps = true,
-    .allreduce = wide_allreduce,
-    .broadcast = wide_broadcast,
-    .allgather = wide_allgather,
-    .barrier = wide_barrier,
+    .allreduce = hierarchical_allreduce,
+    .broadcast = hierarchical_broadcast,
+    .allgather = hierarchical_allgather,
+    .barrier = hierarchical_barrier,
 };

@@ -1,7 +1,9 @@
 /* A group whose arrays are a device's sums them by the device's own collectives, where it has any and all
  * ranks have the same. The group itself stays what it is: it carries the host's values, and its connections
  * tell when a peer is gone, which the device may never notice. So whoever waits for the device looks here. */
-#include "trainer/member/coll/internal.h"
+#include "trainer/member/coll/device_comm.h"
+#include "trainer/member/coll/group.h"
+#include "trainer/member/coll/listener.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -134,8 +136,8 @@ static enum err_code means_agree(struct coll_group *g, bool *same, struct err *e
 
 /* ---- */
 
-enum err_code comm_form(struct coll_group *g, const struct coll_config *config, int64_t deadline,
-                        struct err *e)
+enum err_code device_comm_form(struct coll_group *g, const struct coll_config *config, int64_t deadline,
+                               struct err *e)
 {
     int64_t left = deadline - clock_boot_ms();
     bool same = false;
@@ -164,7 +166,7 @@ enum err_code comm_form(struct coll_group *g, const struct coll_config *config, 
     return ERR_OK;
 }
 
-void comm_abort(struct coll_group *g)
+void device_comm_abort(struct coll_group *g)
 {
     struct comm *c = atomic_load(&g->comm);
 

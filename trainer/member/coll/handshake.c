@@ -11,7 +11,8 @@
  * stranger delays nobody for longer, and a peer on a busy machine is not pushed out by its equals. A
  * connector whose attempt fails tries again until the group's deadline, so being pushed out costs a retry,
  * not the group. Messages are far smaller than a socket's buffer: a short write is a failed attempt. */
-#include "trainer/member/coll/meet.h"
+#include "trainer/member/coll/handshake.h"
+#include "trainer/member/coll/listener.h"
 
 #include "base/clock.h"
 #include "base/id.h"
@@ -45,7 +46,7 @@ struct shake {
 };
 
 struct meeting {
-    struct coll_meet *m;
+    struct coll_handshake *m;
     struct shake out, in[MAX_PENDING];
     int64_t retry_at;  /* of the connection out */
     char problem[512]; /* why its last attempt failed */
@@ -141,8 +142,8 @@ static void out_start(struct meeting *t)
     struct err e = {0};
     enum err_code rc;
 
-    rc = t->m->purpose == COLL_MEET_NODE ? coll_connect_unix(&t->out.fd, to, &e)
-                                         : coll_connect_tcp(&t->out.fd, to, &e);
+    rc = t->m->purpose == COLL_HANDSHAKE_NODE ? coll_connect_unix(&t->out.fd, to, &e)
+                                              : coll_connect_tcp(&t->out.fd, to, &e);
     if (rc) {
         t->out.fd = -1;
         out_failed(t, e.msg);
@@ -296,7 +297,7 @@ static void in_progress(struct meeting *t, struct shake *s)
 
 /* ---- the loop */
 
-static bool in_complete(const struct coll_meet *m)
+static bool in_complete(const struct coll_handshake *m)
 {
     for (int i = 0; i < m->from_count; i++)
         if (m->in[i] < 0)
@@ -304,7 +305,7 @@ static bool in_complete(const struct coll_meet *m)
     return true;
 }
 
-static bool out_complete(const struct coll_meet *m)
+static bool out_complete(const struct coll_handshake *m)
 {
     return m->to < 0 || m->out >= 0;
 }
@@ -336,12 +337,12 @@ static int64_t run_timers(struct meeting *t)
 
 static enum err_code peers_missing(struct meeting *t, struct err *e)
 {
-    const struct coll_meet *m = t->m;
+    const struct coll_handshake *m = t->m;
     const struct coll_address *a = m->group->layout.addresses;
 
     if (!out_complete(m))
         return err_set(e, ERR_DEADLINE_EXCEEDED, "no connection to rank %d at %s: %s", m->to,
-                       m->purpose == COLL_MEET_NODE ? a[m->to].path : a[m->to].host,
+                       m->purpose == COLL_HANDSHAKE_NODE ? a[m->to].path : a[m->to].host,
                        t->problem[0] ? t->problem : "no time left");
     for (int i = 0; i < m->from_count; i++)
         if (m->in[i] < 0)
@@ -377,7 +378,7 @@ static enum err_code meet_once(struct meeting *t, struct err *e)
     return ERR_OK;
 }
 
-enum err_code coll_meet(struct coll_meet *m, struct err *e)
+enum err_code coll_handshake_run(struct coll_handshake *m, struct err *e)
 {
     struct meeting t = {.m = m, .out.fd = -1};
     enum err_code rc = ERR_OK;

@@ -1,0 +1,25 @@
+#ifndef DDP_TRAINER_MEMBER_COLL_PASS_H
+#define DDP_TRAINER_MEMBER_COLL_PASS_H
+
+#include "trainer/member/coll/group.h"
+
+/* Memory that ranks of one node share: memfds, and their descriptors over the node's unix sockets. */
+
+struct fd_message {
+    uint64_t bytes;
+    uint64_t failed; /* the sender could not make its memory: no descriptor comes with this */
+};
+
+/* fd -1: none comes along. Both wait for the socket, and end with the group (ABORTED). */
+MUST_CHECK enum err_code fd_send(struct coll_group *g, int sock, const struct fd_message *message, int fd,
+                                 struct err *e);
+MUST_CHECK enum err_code fd_receive(struct coll_group *g, int sock, struct fd_message *message, int *fd,
+                                    struct err *e);
+
+/* Each rank of the node brings an array in shared memory (NULL: it has none, why is its own business) and
+ * maps the others'. Collective. RESOURCE_EXHAUSTED on all of them when one has none. */
+MUST_CHECK enum err_code fd_share_array(struct coll_group *g, struct coll_array *a,
+                                        const struct device_array *mine, struct err *e);
+void fd_unmap_array(const struct coll_group *g, struct coll_array *a);
+
+#endif

@@ -1,0 +1,10 @@
+#ifndef DDP_TRAINER_MEMBER_COLL_STAGED_H
+#define DDP_TRAINER_MEMBER_COLL_STAGED_H
+
+#include "trainer/member/coll/group.h"
+
+/* Sums of an array in the device's memory, by way of host memory */
+MUST_CHECK enum err_code staged_allreduce(struct coll_group *g, const struct coll_array *a, size_t at,
+                                          size_t count, struct err *e);
+
+#endif

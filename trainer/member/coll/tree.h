@@ -1,0 +1,10 @@
+#ifndef DDP_TRAINER_MEMBER_COLL_TREE_H
+#define DDP_TRAINER_MEMBER_COLL_TREE_H
+
+#include "trainer/member/coll/group.h"
+
+/* data[lo, hi) of this rank's array becomes the sum over all ranks of all nodes. */
+MUST_CHECK enum err_code tree_allreduce(struct coll_group *g, const struct coll_array *array, size_t lo,
+                                        size_t hi, struct err *e);
+
+#endif
