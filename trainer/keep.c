@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "trainer/engine/state.h"
+#include "trainer/member/link/commit.h"
+#include "trainer/member/link/watch.h"
 #include "trainer/progress.h"
 
 /* ---- who writes: rank 0, and where snapshot.dir is not shared the first rank of every other node */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "trainer/member/link/watch.h"
 
 static atomic_int wake_fd = -1;
 

@@ -1,6 +1,7 @@
 #include "trainer/step.h"
 
 #include "base/clock.h"
+#include "trainer/member/link/watch.h"
 
 /* Rank 0's clock decides, so that all ranks do the same. */
 static float time_vote(const struct trainer *t, const struct job_every *every, int64_t last_ms)

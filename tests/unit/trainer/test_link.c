@@ -25,7 +25,9 @@
 #include "base/mem.h"
 #include "proto/ddp.pb-c.h"
 #include "proto/rpc_server.h"
-#include "trainer/member/link/link.h"
+#include "trainer/member/link/commit.h"
+#include "trainer/member/link/join.h"
+#include "trainer/member/link/watch.h"
 
 #define WAIT_FOR(cond)                                                                                       \
     do {                                                                                                     \

@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "trainer/device/comm.h"
+#include "trainer/member/link/watch.h"
 
 #define CONNECT_MS 60000
 

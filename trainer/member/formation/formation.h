@@ -9,7 +9,7 @@
 #include "base/job/job.h"
 #include "trainer/device/array.h"
 #include "trainer/member/coll/coll.h"
-#include "trainer/member/link/link.h"
+#include "trainer/member/link/join.h"
 #include "trainer/member/sync/sync.h"
 
 /* One generation of the job's process group, as one of its ranks has it: who this rank is, the group, and how

@@ -4,8 +4,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "proto/rpc_client.h"
 #include "trainer/member/link/link.h"
+#include "trainer/member/link/watch.h"
+
+struct link_channel;
 
 struct link {
     struct link_place place;
@@ -32,23 +34,6 @@ struct link {
     link_over_fn on_over;       /* NULL: no formation listens */
     void *on_over_arg;
 };
-
-/* ---- link.c: the channel to the coordinator, which another one replaces when the coordinator moves. A call
- * takes the link and puts it when it has ended; the last one closes it. */
-
-struct link_channel {
-    struct rpc_channel *rpc;
-    char *target;
-    int users; /* under the link's lock */
-};
-MUST_CHECK enum err_code link_channel_open(struct link *r, struct err *e);
-struct link_channel *link_channel_take(struct link *r);
-void link_channel_put(struct link *r, struct link_channel *channel); /* NULL is fine */
-/* Looks where the coordinator is now. True: elsewhere than before; calls to the former address end with
- * CANCELLED. Any thread. */
-bool link_channel_follow(struct link *r);
-/* CANCELLED because of that, and not because this worker ends: worth another try. */
-bool link_channel_left(struct link *r, const struct link_channel *channel);
 
 const char *link_env(const char *name); /* NULL: not set, or empty */
 /* A growing pause between tries, with jitter; it ends at once on link_cancel. `tries` counts up from 0. */

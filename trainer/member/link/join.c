@@ -1,6 +1,8 @@
-/* Join, the bootstrap id and CommitSnapshot. Every call is idempotent at the coordinator, so whatever
- * happened to the answer, calling again is right; only codes that say "not you" end it. */
-#include "trainer/member/link/internal.h"
+/* Join and the bootstrap id. Every call is idempotent at the coordinator, so whatever happened to the answer,
+ * calling again is right; only codes that say "not you" end it. */
+#include "trainer/member/link/join.h"
+
+#include "trainer/member/link/channel.h"
 
 #include "base/clock.h"
 #include "base/id.h"
@@ -19,32 +21,6 @@
 #define RESOLVE_MS 12000 /* longer than the resolver takes to give one silent server up */
 #define BOOTSTRAP_MOST 4096
 #define BOOTSTRAP_PLAIN 128
-
-static enum err_code rendezvous_call(struct link *r, const char *method, const void *request, void **reply,
-                                     int64_t timeout_ms, struct err *e)
-{
-    struct link_channel *channel = link_channel_take(r);
-    enum err_code rc = rpc_channel_call(channel->rpc, &ddp__v1__rendezvous__descriptor, method, request,
-                                        reply, timeout_ms, RPC_IDEMPOTENT | RPC_WAIT_FOR_READY, e);
-
-    if (rc == ERR_CANCELLED && link_channel_left(r, channel))
-        rc = err_set(e, ERR_UNAVAILABLE, "the coordinator has moved from %s", channel->target);
-    link_channel_put(r, channel);
-    return rc;
-}
-
-/* Whether to try again after this error; says so once. */
-static bool call_again(struct link *r, const char *what, const struct err *e, int *tries)
-{
-    if (!link_may_retry(e->code) || atomic_load(&r->cancelled))
-        return false;
-    if (*tries == 0)
-        log_warn("coordinator_away", "rpc=%s why=%s", what, LOG_Q(e->msg));
-    if (link_channel_follow(r))
-        *tries = 0;
-    link_pause(r, tries);
-    return !atomic_load(&r->cancelled);
-}
 
 /* ---- the request */
 
@@ -127,7 +103,7 @@ static enum err_code put_bootstrap(struct link *r, const struct link_member *as,
     put.rank = as->rank;
     put.bootstrap.data = (uint8_t *)(uintptr_t)b->data;
     put.bootstrap.len = b->size;
-    if (rendezvous_call(r, "PutBootstrap", &put, &reply, CALL_MS, e))
+    if (link_call(r, "PutBootstrap", &put, &reply, CALL_MS, e))
         return e->code;
     rpc_free(reply);
     return ERR_OK;
@@ -241,7 +217,7 @@ static enum err_code join_once(struct link *r, const struct link_member *as, con
 {
     CLEANUP(rpc_release) Ddp__V1__JoinReply *reply = NULL;
 
-    if (rendezvous_call(r, "Join", &q->join, (void **)&reply, JOIN_MS, e))
+    if (link_call(r, "Join", &q->join, (void **)&reply, JOIN_MS, e))
         return e->code;
     switch (reply->state) {
     case DDP__V1__JOIN_STATE__JOIN_READY:
@@ -286,76 +262,9 @@ enum err_code link_join(struct link *r, const struct link_member *as, const stru
         rc = join_once(r, as, join, &q, &b, out, &ready, e);
         if (!rc)
             tries = 0;
-    } while (!ready && (!rc || call_again(r, "Join", e, &tries)));
+    } while (!ready && (!rc || link_call_again(r, "Join", e, &tries)));
     request_release(&q);
     if (rc && atomic_load(&r->cancelled))
         return link_cancelled(e);
     return rc ? err_wrap(e, "join generation %lld", (long long)as->generation) : ERR_OK;
-}
-
-/* ---- snapshots */
-
-enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s, struct err *e)
-{
-    Ddp__V1__CommitSnapshotRequest q = DDP__V1__COMMIT_SNAPSHOT_REQUEST__INIT;
-    void *reply = NULL;
-    int tries = 0;
-    enum err_code rc;
-
-    if (!r->has_coordinator)
-        return ERR_OK;
-    q.job = r->place.job;
-    q.generation = r->generation;
-    q.rank = r->rank;
-    q.step = s->step;
-    q.bytes = s->bytes;
-    q.digest = (char *)(uintptr_t)s->digest;
-    q.path = (char *)(uintptr_t)s->path;
-    atomic_fetch_add(&r->committing, 1);
-    do {
-        if (link_over(r))
-            rc = err_set(e, ERR_ABORTED, "generation %lld is over, its snapshot does not count",
-                         (long long)q.generation);
-        else
-            rc = rendezvous_call(r, "CommitSnapshot", &q, &reply, CALL_MS, e);
-    } while (rc && call_again(r, "CommitSnapshot", e, &tries));
-    atomic_fetch_sub(&r->committing, 1);
-    rpc_free(reply);
-    if (rc && atomic_load(&r->given_up)) {
-        log_warn(
-            "snapshot_not_committed",
-            "job=%lld step=%lld path=%s why=\"the coordinator does not answer, and this job is to stop\"",
-            (long long)r->place.job, (long long)s->step, LOG_Q(s->path));
-        return link_cancelled(e);
-    }
-    if (rc && atomic_load(&r->cancelled))
-        return link_cancelled(e);
-    return rc ? err_wrap(e, "commit the snapshot of step %lld", (long long)s->step) : ERR_OK;
-}
-
-/* A coordinator that does not know the call has no use for it. */
-void link_snapshot_failure(struct link *r, int64_t step, const struct err *why)
-{
-    Ddp__V1__ReportSnapshotFailureRequest q = DDP__V1__REPORT_SNAPSHOT_FAILURE_REQUEST__INIT;
-    CLEANUP(free_text) char *text = xstrdup(why->msg);
-    void *reply = NULL;
-    struct err e = {0};
-    int tries = 0;
-    enum err_code rc;
-
-    if (!r->has_coordinator || why->code == ERR_ABORTED || why->code == ERR_CANCELLED)
-        return; /* it was not meant to count any more */
-    q.job = r->place.job;
-    q.generation = r->generation;
-    q.rank = r->rank;
-    q.step = step;
-    q.why = rpc_utf8_clean(text);
-    do {
-        if (link_over(r))
-            return;
-        rc = rendezvous_call(r, "ReportSnapshotFailure", &q, &reply, CALL_MS, &e);
-    } while (rc && call_again(r, "ReportSnapshotFailure", &e, &tries));
-    rpc_free(reply);
-    if (rc)
-        log_debug("failure_not_told", "why=%s", LOG_Q(e.msg));
 }

@@ -1,4 +1,6 @@
-#include "trainer/member/link/internal.h"
+#include "trainer/member/link/link.h"
+
+#include "trainer/member/link/channel.h"
 
 #include "base/conf.h"
 #include "base/id.h"

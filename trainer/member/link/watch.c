@@ -4,7 +4,9 @@
  * Each second it looks whether the coordinator has moved, and takes the others' calls along. It also ends the
  * wait for a coordinator that is away when the worker is to stop: a snapshot that is whole on disk is worth
  * more than one that SIGKILL interrupts. */
-#include "trainer/member/link/internal.h"
+#include "trainer/member/link/watch.h"
+
+#include "trainer/member/link/channel.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,12 +1,13 @@
 /* Where the coordinator is. DDP_COORDINATOR says it at the start; the file that DDP_COORDINATOR_FILE names is
  * the agent's, which writes another address there when the coordinator has moved. TLS files and the token
  * stay. Without that file, or with one that cannot be used, the address stays as it is. */
-#include "trainer/member/link/internal.h"
+#include "trainer/member/link/channel.h"
 
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "proto/ddp.pb-c.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -121,4 +122,31 @@ bool link_channel_follow(struct link *r)
     pthread_mutex_unlock(&r->lock);
     link_channel_put(r, former);
     return former != NULL;
+}
+
+/* ---- calls */
+
+enum err_code link_call(struct link *r, const char *method, const void *request, void **reply,
+                        int64_t timeout_ms, struct err *e)
+{
+    struct link_channel *channel = link_channel_take(r);
+    enum err_code rc = rpc_channel_call(channel->rpc, &ddp__v1__rendezvous__descriptor, method, request,
+                                        reply, timeout_ms, RPC_IDEMPOTENT | RPC_WAIT_FOR_READY, e);
+
+    if (rc == ERR_CANCELLED && link_channel_left(r, channel))
+        rc = err_set(e, ERR_UNAVAILABLE, "the coordinator has moved from %s", channel->target);
+    link_channel_put(r, channel);
+    return rc;
+}
+
+bool link_call_again(struct link *r, const char *what, const struct err *e, int *tries)
+{
+    if (!link_may_retry(e->code) || atomic_load(&r->cancelled))
+        return false;
+    if (*tries == 0)
+        log_warn("coordinator_away", "rpc=%s why=%s", what, LOG_Q(e->msg));
+    if (link_channel_follow(r))
+        *tries = 0;
+    link_pause(r, tries);
+    return !atomic_load(&r->cancelled);
 }

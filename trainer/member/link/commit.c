@@ -1,0 +1,74 @@
+#include "trainer/member/link/commit.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "proto/ddp.pb-c.h"
+#include "proto/rpc_codec.h"
+#include "trainer/member/link/channel.h"
+
+#define CALL_MS 10000
+
+enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s, struct err *e)
+{
+    Ddp__V1__CommitSnapshotRequest q = DDP__V1__COMMIT_SNAPSHOT_REQUEST__INIT;
+    void *reply = NULL;
+    int tries = 0;
+    enum err_code rc;
+
+    if (!r->has_coordinator)
+        return ERR_OK;
+    q.job = r->place.job;
+    q.generation = r->generation;
+    q.rank = r->rank;
+    q.step = s->step;
+    q.bytes = s->bytes;
+    q.digest = (char *)(uintptr_t)s->digest;
+    q.path = (char *)(uintptr_t)s->path;
+    atomic_fetch_add(&r->committing, 1);
+    do {
+        if (link_over(r))
+            rc = err_set(e, ERR_ABORTED, "generation %lld is over, its snapshot does not count",
+                         (long long)q.generation);
+        else
+            rc = link_call(r, "CommitSnapshot", &q, &reply, CALL_MS, e);
+    } while (rc && link_call_again(r, "CommitSnapshot", e, &tries));
+    atomic_fetch_sub(&r->committing, 1);
+    rpc_free(reply);
+    if (rc && atomic_load(&r->given_up)) {
+        log_warn(
+            "snapshot_not_committed",
+            "job=%lld step=%lld path=%s why=\"the coordinator does not answer, and this job is to stop\"",
+            (long long)r->place.job, (long long)s->step, LOG_Q(s->path));
+        return link_cancelled(e);
+    }
+    if (rc && atomic_load(&r->cancelled))
+        return link_cancelled(e);
+    return rc ? err_wrap(e, "commit the snapshot of step %lld", (long long)s->step) : ERR_OK;
+}
+
+/* A coordinator that does not know the call has no use for it. */
+void link_snapshot_failure(struct link *r, int64_t step, const struct err *why)
+{
+    Ddp__V1__ReportSnapshotFailureRequest q = DDP__V1__REPORT_SNAPSHOT_FAILURE_REQUEST__INIT;
+    CLEANUP(free_text) char *text = xstrdup(why->msg);
+    void *reply = NULL;
+    struct err e = {0};
+    int tries = 0;
+    enum err_code rc;
+
+    if (!r->has_coordinator || why->code == ERR_ABORTED || why->code == ERR_CANCELLED)
+        return; /* it was not meant to count any more */
+    q.job = r->place.job;
+    q.generation = r->generation;
+    q.rank = r->rank;
+    q.step = step;
+    q.why = rpc_utf8_clean(text);
+    do {
+        if (link_over(r))
+            return;
+        rc = link_call(r, "ReportSnapshotFailure", &q, &reply, CALL_MS, &e);
+    } while (rc && link_call_again(r, "ReportSnapshotFailure", &e, &tries));
+    rpc_free(reply);
+    if (rc)
+        log_debug("failure_not_told", "why=%s", LOG_Q(e.msg));
+}

@@ -1,0 +1,55 @@
+#ifndef DDP_TRAINER_MEMBER_LINK_JOIN_H
+#define DDP_TRAINER_MEMBER_LINK_JOIN_H
+
+#include "trainer/member/link/link.h"
+
+/* Joining a generation, and what every member of it is told. The owner's thread only. */
+
+/* A snapshot this process could load. */
+struct link_offer {
+    int64_t job, generation, step;
+    const char *digest, *path;
+    bool committed; /* a COMMITTED.json that this process has checked */
+};
+/* Rank 0 alone is asked, once all are there: writes at most cap (4096) bytes. */
+typedef enum err_code (*link_bootstrap_fn)(void *arg, uint8_t *out, size_t cap, size_t *size, struct err *e);
+struct link_join {
+    const uint8_t *address; /* of this rank's collectives, opaque */
+    size_t address_size;
+    const struct link_offer *offers;
+    size_t offer_count;
+    char *const *unusable;            /* snapshots that it cannot offer, and why; NULL-terminated, or NULL */
+    link_bootstrap_fn make_bootstrap; /* NULL: 128 random bytes */
+    void *bootstrap_arg;
+};
+struct link_peer {
+    int rank, node_rank, local_rank;
+    char *node;
+    uint8_t *address;
+    size_t address_size;
+};
+struct link_group {
+    int64_t generation;
+    int rank, world_size;
+    struct link_peer *peers; /* world_size of them, by rank */
+    uint8_t *bootstrap;
+    size_t bootstrap_size;
+    uint8_t key[32];
+    bool loopback;              /* all members share the node */
+    int source_rank;            /* who loads and broadcasts state; -1: all start from scratch */
+    struct link_offer source;   /* what it loads; texts owned by the group */
+    int64_t scratch_generation; /* snapshots of the job up to this one do not count; 0: all do */
+};
+/* Checks that the coordinator's name has an address here, and waits a while for one. The separate exit code
+ * tells the coordinator that the node is at fault; a Join that never comes would only say that a rank is
+ * missing. */
+MUST_CHECK enum err_code link_find_coordinator(struct link *r, struct err *e);
+
+/* Takes part in a generation, later than all before; returns when all have joined. What the link says from
+ * here on (link_over, commits) is about this one. ABORTED: the generation is closed. FAILED_PRECONDITION,
+ * PERMISSION_DENIED, UNAUTHENTICATED: not a member. CANCELLED: link_close, or SIGTERM's link_cancel. */
+MUST_CHECK enum err_code link_join(struct link *r, const struct link_member *as, const struct link_join *join,
+                                   struct link_group *out, struct err *e);
+void link_group_release(struct link_group *g);
+
+#endif
