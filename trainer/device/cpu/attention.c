@@ -8,8 +8,8 @@
  * whole tiles are copied together first, padded to `wide` floats. Strips of scores are (STRIP, span): as many
  * columns as there are keys, in whole panels, and a little more so that rows do not fall on the same lines of
  * the cache. */
-#include "trainer/device/cpu/cpu.h"
 #include "trainer/device/cpu/dropout.h"
+#include "trainer/device/cpu/sets.h"
 #include "trainer/device/cpu/vec.h"
 
 #define STRIP CPU_ATTENTION_STRIP

@@ -4,6 +4,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "trainer/device/cpu/dense.h"
+#include "trainer/device/cpu/flat.h"
+#include "trainer/device/cpu/gemm_bf16.h"
+#include "trainer/device/cpu/loss.h"
+#include "trainer/device/cpu/pin.h"
+#include "trainer/device/cpu/sequence.h"
 
 /* In front of every allocation, so that free knows its size; a whole cache line keeps what follows aligned.
  */
@@ -118,15 +124,15 @@ static const struct device_ops cpu_ops = {
     .attention = sequence_attention,
     .attention_grad = sequence_attention_grad,
     .reserve = sequence_reserve,
-    .cross_entropy = dense_cross_entropy,
-    .mse = dense_mse,
-    .tally_mean = dense_tally_mean,
-    .sum_squares = dense_sum_squares,
-    .clip_scale = dense_clip_scale,
-    .scale = dense_scale,
-    .add = dense_add,
-    .sgd = dense_sgd,
-    .adamw = dense_adamw,
+    .cross_entropy = loss_cross_entropy,
+    .mse = loss_mse,
+    .tally_mean = loss_tally_mean,
+    .sum_squares = flat_sum_squares,
+    .clip_scale = flat_clip_scale,
+    .scale = flat_scale,
+    .add = flat_add,
+    .sgd = flat_sgd,
+    .adamw = flat_adamw,
 };
 
 enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int threads, struct err *e)

@@ -1,6 +1,6 @@
-#include <dnnl.h>
+#include "trainer/device/cpu/gemm.h"
 
-#include "trainer/device/cpu/cpu.h"
+#include <dnnl.h>
 
 enum err_code cpu_gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a,
                        const float *b, float beta, float *c, struct err *e)

@@ -1,11 +1,12 @@
 /* bf16 products by oneDNN's matmul primitive. Compiling one takes milliseconds, so they are kept by shape; a
  * training run has some twenty, and a few more where the last micro-batch of an epoch is shorter. The oldest
  * goes when there are too many. */
+#include "trainer/device/cpu/gemm_bf16.h"
+
 #include <dnnl.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "trainer/device/cpu/cpu.h"
 
 #define KEPT 64
 

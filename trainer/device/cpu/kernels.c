@@ -3,7 +3,7 @@
  * library functions whose variants differ, and sums in sixteen lanes (vec.h). Who calls cuts the work into
  * parts, and not by the number of threads. */
 #include "trainer/device/cpu/activation.h"
-#include "trainer/device/cpu/cpu.h"
+#include "trainer/device/cpu/sets.h"
 
 static void k_bias(float *restrict y, const float *restrict b, int64_t rows, int64_t cols)
 {

@@ -2,8 +2,8 @@
  * activation. Compiled once per instruction set, to the same bits, as kernels.c is. Tokens from..to-1 at a
  * time; sums over tokens come out per part, and the caller folds the parts in order. */
 #include "trainer/device/cpu/activation.h"
-#include "trainer/device/cpu/cpu.h"
 #include "trainer/device/cpu/dropout.h"
+#include "trainer/device/cpu/sets.h"
 
 #define EPSILON 1e-5f
 

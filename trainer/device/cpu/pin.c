@@ -1,7 +1,7 @@
+#include "trainer/device/cpu/pin.h"
+
 #include <errno.h>
 #include <sched.h>
-
-#include "trainer/device/cpu/cpu.h"
 
 /* The cores this process may use, in order, cut into local_ranks equal parts; when there are more ranks than
  * cores, rank i takes core i mod n. */

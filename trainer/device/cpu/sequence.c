@@ -1,7 +1,11 @@
 /* Operations on tokens, cut into parts for the threads: tokens in ranges, whose column sums are folded in
  * order; attention by heads; the embedding's gradient by columns. */
+#include "trainer/device/cpu/sequence.h"
+
 #include "base/mem.h"
 #include "trainer/device/cpu/cpu.h"
+#include "trainer/device/cpu/dense.h"
+#include "trainer/device/cpu/gemm_bf16.h"
 
 struct work {
     const struct cpu_layers *layers;

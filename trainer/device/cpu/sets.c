@@ -1,5 +1,6 @@
+#include "trainer/device/cpu/sets.h"
+
 #include "base/mem.h"
-#include "trainer/device/cpu/cpu.h"
 
 extern const struct cpu_kernels cpu_kernels_base, cpu_kernels_avx2, cpu_kernels_avx512;
 extern const struct cpu_layers cpu_layers_base, cpu_layers_avx2, cpu_layers_avx512;

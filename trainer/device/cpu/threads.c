@@ -1,10 +1,11 @@
 /* The threads of OpenMP's runtime that oneDNN brings along: a second pool beside it would fight with it for
  * the same cores. Reached by name, so that it does not matter which compiler built us; without it everything
  * runs on the caller's thread. */
-#include <dlfcn.h>
-#include <string.h>
+#include "trainer/device/cpu/threads.h"
 
-#include "trainer/device/cpu/cpu.h"
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <string.h>
 
 #if defined(__SANITIZE_THREAD__)
 #define THREADS_TSAN

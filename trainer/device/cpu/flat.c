@@ -1,0 +1,91 @@
+#include "trainer/device/cpu/flat.h"
+
+#include <math.h>
+
+#include "trainer/device/cpu/work.h"
+
+/* ---- flat arrays */
+
+static void sum_squares_part(void *arg, int64_t part, int thread)
+{
+    struct cpu_work *w = arg;
+    (void)thread;
+    w->sums[part] = w->k->sum_squares(w->x + (size_t)part * CPU_FLAT_PART, flat_part_count(w->n, part));
+}
+
+void flat_sum_squares(struct device *d, const float *x, size_t n, double *out)
+{
+    struct cpu_work w = {.x = x, .n = n};
+    w.sums = cpu_scratch(cpu_of(d), (size_t)flat_parts(n) * sizeof(double));
+    if (!w.sums)
+        return;
+    work_run(d, &w, flat_parts(n), sum_squares_part);
+    *out = 0.0;
+    for (int64_t i = 0; i < flat_parts(n); i++)
+        *out += w.sums[i];
+}
+
+void flat_clip_scale(struct device *d, float *scale, const double *squares, double clip)
+{
+    double by = clip / (sqrt(*squares) + 1e-6);
+    (void)d;
+    *scale = (float)(by < 1.0 ? by : 1.0);
+}
+
+static void scale_part(void *arg, int64_t part, int thread)
+{
+    struct cpu_work *w = arg;
+    (void)thread;
+    w->k->scale(w->to + (size_t)part * CPU_FLAT_PART, flat_part_count(w->n, part), w->scale);
+}
+
+void flat_scale(struct device *d, float *x, size_t n, float by)
+{
+    struct cpu_work w = {.to = x, .n = n, .scale = by};
+    work_run(d, &w, flat_parts(n), scale_part);
+}
+
+static void add_part(void *arg, int64_t part, int thread)
+{
+    struct cpu_work *w = arg;
+    size_t from = (size_t)part * CPU_FLAT_PART;
+    (void)thread;
+    w->k->bias(w->to + from, w->x + from, 1, (int64_t)flat_part_count(w->n, part));
+}
+
+void flat_add(struct device *d, float *y, const float *x, size_t n)
+{
+    struct cpu_work w = {.to = y, .x = x, .n = n};
+    work_run(d, &w, flat_parts(n), add_part);
+}
+
+/* ---- optimizers */
+
+static void sgd_part(void *arg, int64_t part, int thread)
+{
+    struct cpu_work *w = arg;
+    size_t from = (size_t)part * CPU_FLAT_PART;
+    (void)thread;
+    w->k->sgd(w->h, w->to + from, w->x + from, w->v ? w->v + from : NULL, flat_part_count(w->n, part));
+}
+
+void flat_sgd(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n)
+{
+    struct cpu_work w = {.h = h, .to = p, .x = g, .v = v, .n = n};
+    work_run(d, &w, flat_parts(n), sgd_part);
+}
+
+static void adamw_part(void *arg, int64_t part, int thread)
+{
+    struct cpu_work *w = arg;
+    size_t from = (size_t)part * CPU_FLAT_PART;
+    (void)thread;
+    w->k->adamw(w->h, w->to + from, w->x + from, w->m + from, w->v + from, flat_part_count(w->n, part));
+}
+
+void flat_adamw(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m, float *v,
+                size_t n)
+{
+    struct cpu_work w = {.h = h, .to = p, .x = g, .m = m, .v = v, .n = n};
+    work_run(d, &w, flat_parts(n), adamw_part);
+}

@@ -1,0 +1,16 @@
+#ifndef DDP_TRAINER_DEVICE_CPU_FLAT_H
+#define DDP_TRAINER_DEVICE_CPU_FLAT_H
+
+#include "trainer/device/device.h"
+
+/* Operations on flat arrays: sums, clipping, and the optimizers' updates. */
+
+void flat_sum_squares(struct device *d, const float *x, size_t n, double *out);
+void flat_clip_scale(struct device *d, float *scale, const double *squares, double clip);
+void flat_scale(struct device *d, float *x, size_t n, float by);
+void flat_add(struct device *d, float *y, const float *x, size_t n);
+void flat_sgd(struct device *d, const struct device_sgd *h, float *p, const float *g, float *v, size_t n);
+void flat_adamw(struct device *d, const struct device_adamw *h, float *p, const float *g, float *m, float *v,
+                size_t n);
+
+#endif

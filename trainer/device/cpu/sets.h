@@ -1,0 +1,72 @@
+#ifndef DDP_TRAINER_DEVICE_CPU_SETS_H
+#define DDP_TRAINER_DEVICE_CPU_SETS_H
+
+#include "trainer/device/device.h"
+
+/* What is compiled once per instruction set (kernels.c, layers.c, attention.c), and which of them this CPU
+ * can run. Each works on one part of an operation. */
+
+struct cpu_kernels {
+    void (*bias)(float *y, const float *b, int64_t rows, int64_t cols);
+    void (*column_sums)(float *sums, const float *dy, int64_t rows, int64_t cols);
+    /* to[i] += parts[i] + parts[stride + i] + ...: count of them, in order */
+    void (*fold)(float *to, const float *parts, int64_t count, int64_t stride, int64_t n);
+    void (*activate)(enum device_activation kind, float *y, const float *x, size_t n);
+    void (*activate_grad)(enum device_activation kind, float *dx, const float *dy, const float *x, size_t n);
+    void (*narrow)(uint16_t *to, const float *x, size_t n);
+    void (*widen)(float *to, const uint16_t *x, size_t n);
+    void (*cross_entropy)(const struct device_classes *h, int64_t from, int64_t to,
+                          struct device_tally *tally);
+    void (*mse)(float *dx, const float *x, const float *y, int64_t rows, int64_t cols, float scale,
+                struct device_tally *tally);
+    double (*sum_squares)(const float *x, size_t n);
+    void (*scale)(float *x, size_t n, float by);
+    void (*sgd)(const struct device_sgd *h, float *p, const float *g, float *v, size_t n);
+    void (*adamw)(const struct device_adamw *h, float *p, const float *g, float *m, float *v, size_t n);
+};
+
+/* Tokens from..to-1. sums: column sums of the part, whole vectors of 16, `stride` apart. */
+struct cpu_layers {
+    void (*embed)(const struct device_embedding *h, const float *wte, const float *wpe, float *x,
+                  int64_t from, int64_t to);
+    void (*embed_mask)(const struct device_embedding *h, float *dx, int64_t from, int64_t to);
+    void (*embed_grad)(const struct device_embedding *h, float *dwte, float *dwpe, const float *dx,
+                       int64_t from, int64_t to); /* columns */
+    void (*norm)(const struct device_norm *h, int64_t from, int64_t to);
+    void (*norm_grad)(const struct device_norm_grad *h, int64_t from, int64_t to, float *sums,
+                      int64_t stride);
+    void (*bias_activate)(enum device_activation kind, enum device_type type, void *a, float *z,
+                          const float *bias, int64_t rows, int64_t cols);
+    void (*bias_activate_grad)(enum device_activation kind, enum device_type type, void *dz, void *a,
+                               float *sums, const float *da, const float *z, int64_t rows, int64_t cols);
+};
+
+#define CPU_ATTENTION_STRIP 64 /* queries */
+struct cpu_attention {
+    /* One head of one row; scratch: cpu_attention_floats, 64-byte aligned */
+    void (*forward)(const struct device_attention *h, int64_t row, int64_t head, float *scratch);
+    void (*backward)(const struct device_attention *h, int64_t row, int64_t head, const float *d_o,
+                     float *dqkv, float *scratch);
+};
+static inline int64_t cpu_rounded(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+/* size: of a head. See attention.c for what is in it. */
+static inline int64_t cpu_attention_floats(int64_t context, int64_t size)
+{
+    int64_t wide = cpu_rounded(size, 16),
+            rows = cpu_rounded(context, CPU_ATTENTION_STRIP) + CPU_ATTENTION_STRIP;
+    return rows * wide * 8 + wide * CPU_ATTENTION_STRIP + 2 * CPU_ATTENTION_STRIP * (rows + 16);
+}
+
+struct cpu_set {
+    const char *name;
+    const struct cpu_kernels *kernels;
+    const struct cpu_layers *layers;
+    const struct cpu_attention *attention;
+};
+/* What this build has and this CPU can do, the best last; *count of them, at least one. */
+const struct cpu_set *cpu_sets(int *count);
+
+#endif
