@@ -66,6 +66,7 @@ static enum err_code set_aside(const struct trainer *t, struct err *e)
 enum err_code keep_open(struct trainer *t, struct err *e)
 {
     bool writer = false;
+    /* Also ranks that write nothing broadcast their state, from a copy in host memory. */
     if (sync_ranks_differ(t->formation.sync)) {
         t->scratch = calloc(snapshot_floats(&t->engine.layout), sizeof(float));
         if (!t->scratch)
@@ -79,6 +80,7 @@ enum err_code keep_open(struct trainer *t, struct err *e)
         return e->code;
     if (!writer)
         return ERR_OK;
+    /* Before this generation writes its first snapshot there. */
     if (set_aside(t, e))
         return err_wrap(e, "snapshot.dir");
     struct saver_config config = {
@@ -170,6 +172,7 @@ static enum err_code stage_snapshot(struct trainer *t, struct err *e)
         return e->code;
     bool differ = snapshot_wants_parts(t), keep = t->saver && !saver_busy(t->saver);
     sync_save(t->formation.sync, &round);
+    /* A rank that keeps nothing takes part all the same: the others need its state. */
     if (differ && stage_parts(t, keep, round.local_samples, e))
         return e->code;
     if (!keep) {
@@ -180,6 +183,7 @@ static enum err_code stage_snapshot(struct trainer *t, struct err *e)
     }
     if (!differ)
         state_out(&t->engine, saver_state(t->saver));
+    /* Downloads of a device that failed leave zeros: such a state must not become a snapshot. */
     if (t->engine.device->ops->wait(t->engine.device, e))
         return e->code;
     struct snapshot_place place;

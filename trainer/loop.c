@@ -104,6 +104,7 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
     trainer_running = 1;
     if (t->resumed && t->formation.rank == 0)
         progress_resumed(t);
+    /* Ranks that loaded different files must not begin to train. */
     if (trainer_compare(t, e))
         return e->code;
     progress_report(t, false);
@@ -116,6 +117,7 @@ enum err_code trainer_run(struct trainer *t, struct err *e)
         t->interval.steps++;
         t->interval.samples += s.global;
         stopped = must_stop(&s);
+        /* A stop that the coordinator asked for ends with exit code 0, a signal alone does not. */
         t->asked = s.tail[TAIL_STOP] > 0.0f;
         if (after_step(t, &s, at_start, e))
             return e->code;

@@ -153,6 +153,7 @@ int main(int argc, char **argv)
         return ended;
     if (options.plugin)
         return tell_plugin();
+    /* May start this program again: so nothing is opened before it. */
     want_passive_openmp(argv);
     log_init("ddp-trainer", LOG_INFO);
     if (options.generate)
@@ -167,6 +168,7 @@ int main(int argc, char **argv)
     if (config_read(&config, &options, &e) || link_open(&link, config.standalone, &e)) {
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
     } else if (link_find_coordinator(link, &e)) {
+        /* The node is at fault, not the job: an exit code of its own tells the coordinator so. */
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
         link_close(link);
         code = EXIT_NO_ADDRESS;

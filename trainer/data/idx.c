@@ -34,6 +34,7 @@ enum err_code idx_parse(struct idx_array *out, const uint8_t *bytes, size_t size
         return err_set(e, ERR_DATA_LOSS, "IDX header cut short: %zu bytes of %zu", size, header);
     for (int i = 0; i < a.dims; i++) {
         a.shape[i] = big_endian(bytes + 4 + 4 * i);
+        /* Checked against what is multiplied so far, so that the product cannot overflow. */
         if (a.shape[i] < 1 || a.shape[i] > (int64_t)IDX_LIMIT / a.count)
             return err_set(e, ERR_DATA_LOSS, "IDX dimension %d is %lld, which cannot be", i,
                            (long long)a.shape[i]);

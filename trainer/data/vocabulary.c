@@ -182,6 +182,7 @@ enum err_code vocabulary_parse(struct vocabulary *out, const char *json, size_t 
             return err_set(e, ERR_DATA_LOSS, "%s: '%.40s' is not one character", where, key);
         out->count++;
     }
+    /* Numbers follow from the order of the characters, so the file's numbers are only checked. */
     qsort(out->symbols, (size_t)out->count, sizeof(*out->symbols), by_symbol);
     json_object_foreach(root, key, value)
     {

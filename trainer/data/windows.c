@@ -71,6 +71,7 @@ static enum err_code open_span(struct dataset **out, struct corpora *files, cons
     struct windows *w = xcalloc(1, sizeof(*w));
     *w = (struct windows){
         .base = {.ops = &windows_ops,
+                 /* The last window needs one symbol more than the context: its last label. */
                  .count = (s->count - context - 1) / stride + 1,
                  .in = context,
                  .out = files->train.symbols,

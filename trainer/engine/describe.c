@@ -88,6 +88,7 @@ static enum err_code describe_check_config(const struct engine *n, const char *d
     struct train_spec there = {0};
     struct err why = {0};
     if (gpt2_config_read(dir, &there, &why)) {
+        /* Other tools' directories may hold a model without config.json: then shapes have to do. */
         if (why.code == ERR_NOT_FOUND)
             return ERR_OK;
         *e = why;

@@ -117,6 +117,7 @@ enum err_code decoder_open(struct decoder **out, const struct train_spec *spec, 
     d->layers = xcalloc((size_t)d->layer_count, sizeof(*d->layers));
     for (int64_t i = 0; i < d->layer_count; i++)
         find_layer(&d->layers[i], m, params, i);
+    /* Laid out twice: to know the size, then to hand the memory out. */
     if (device_alloc(d->device, decoder_lay_out(d, NULL) * sizeof(float), "keys and values", &memory, e)) {
         decoder_close(d);
         return e->code;

@@ -169,6 +169,7 @@ static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
     void *memory = NULL;
     g->logits_ld = choose_logits_ld(g);
     g->head_rows = choose_head_rows(g);
+    /* Walked twice: to know the size, then to hand the memory out. */
     place_activations(g, &count);
     m->activation_bytes = count.at;
     if (device_alloc(m->device, m->activation_bytes, "activations", &memory, e))

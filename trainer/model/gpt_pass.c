@@ -271,6 +271,7 @@ static void head_back(const struct pass *p, int64_t from, int64_t count)
                                      .b = head_states(p, from),
                                      .beta = 1.0f,
                                      .c = p->grads + g->head};
+    /* dy (chunk,C) = dlogits W, and dW (vocab,C) += dlogits^T y: W is (vocab,C). */
     p->ops->product(p->d, &states);
     p->ops->product(p->d, &weights);
 }
@@ -297,6 +298,7 @@ static void head_loss(const struct pass *p, float scale, struct device_tally *ta
         };
         make_logits(p, g->logits, p->kept, g->logits_ld, from, count);
         p->ops->cross_entropy(p->d, &h);
+        /* While the chunk's dlogits are still there: the next chunk takes their memory. */
         if (p->grads)
             head_back(p, from, count);
     }

@@ -94,6 +94,7 @@ static enum err_code mlp_alloc_activations(struct mlp *n, struct err *e)
         total += aligned_count(rows * out) * (i + 1 < n->layer_count ? 2 : 1);
         widest = out > widest ? out : widest;
     }
+    /* Two gradients at a time: of a layer's output, and of the output below. */
     total += 2 * aligned_count(rows * widest);
     m->activation_bytes = total * sizeof(float);
     void *memory = NULL;
@@ -244,6 +245,7 @@ static void mlp_backward(struct model *m, const float *params, float *grads, con
         if (ready)
             ready(arg, l->weight, end - l->weight);
         end = l->weight;
+        /* Nobody wants the gradient of the inputs. */
         if (i == 0)
             break;
         struct layer *under = &n->layers[i - 1];

@@ -51,6 +51,7 @@ static enum err_code open_gpt(struct model **out, const struct train_spec *spec,
         .heads = spec->model.heads,
         .width = spec->model.width,
         .context = spec->model.context,
+        /* A larger vocabulary than the data's: a model that will be trained on, or a convenient width. */
         .vocab = spec->model.vocab ? spec->model.vocab : data_out,
         .dropout = spec->model.dropout,
         .tied = spec->model.tied,

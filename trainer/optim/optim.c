@@ -49,6 +49,7 @@ enum err_code optim_open(struct optim **out, const struct train_spec *spec, size
         .nesterov = spec->optimizer.nesterov,
         .state_count = ops->state_count,
     };
+    /* Plain SGD remembers nothing: no moments in memory, and none in snapshots. */
     if (ops == &optim_sgd && o->momentum == 0.0)
         o->state_count = 0;
     add_run(o, 0, count, true);

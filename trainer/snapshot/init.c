@@ -37,6 +37,7 @@ enum err_code init_find(const char *path, const char *digest, char **dir, struct
     if (snapshot_scan(path, &list, e))
         return e->code;
     *dir = NULL;
+    /* Newest first: a directory of a run stands for its newest committed snapshot. */
     for (size_t i = 0; i < list.count && !*dir; i++)
         if (list.items[i].committed)
             *dir = xstrdup(list.items[i].path);

@@ -201,6 +201,7 @@ enum err_code safetensors_parse(struct safetensors *f, const char *json, size_t 
             return e->code;
         f->count++;
     }
+    /* In the order of the file: then one pass finds gaps and overlaps. */
     qsort(f->tensors, f->count, sizeof(*f->tensors), by_place);
     return check_cover(f, e);
 }

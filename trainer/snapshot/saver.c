@@ -49,6 +49,7 @@ static void *saver_main(void *arg)
     for (;;) {
         while (!s->busy && !s->closing)
             pthread_cond_wait(&s->moved, &s->lock);
+        /* Closing, and nothing is left to be written. */
         if (!s->busy)
             break;
         struct snapshot_place place = s->place;
@@ -61,6 +62,7 @@ static void *saver_main(void *arg)
         s->busy = false;
         s->ended = true;
         pthread_cond_broadcast(&s->moved);
+        /* Told after busy was cleared, since it may block: the next snapshot need not wait for it. */
         if (!e.code || !s->config.failed)
             continue;
         pthread_mutex_unlock(&s->lock);

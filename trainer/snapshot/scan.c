@@ -77,6 +77,7 @@ enum err_code snapshot_sum(const char *path, struct snapshot_files *out, struct 
         struct stat st;
         if (digest_file(sum, file, e))
             return e->code;
+        /* Only shown to people: a file that vanished fails the sum, not the size. */
         if (stat(file, &st) == 0)
             f.bytes += st.st_size;
         buf_printf(&lines, "%s  %s\n", sum, names[i]);
@@ -369,6 +370,7 @@ enum err_code snapshot_prune(const char *dir, const struct snapshot_place *own, 
         if (!snapshot_look(path, &place, &committed) || place.job != own->job ||
             strcmp(place.cluster, own->cluster) || place.generation <= after)
             continue;
+        /* Uncommitted ones of this generation may be committed yet; those of older ones never will be. */
         if (committed)
             kept[count++] =
                 (struct kept){place.generation, place.step, steal(path), place.judged, false, place.val_loss};

@@ -39,6 +39,7 @@ VEC_INLINE vr vr_load(const float *p)
 VEC_INLINE void product_tile(const int n, bool add, int64_t k, const float *a, int64_t ai, int64_t al,
                              const float *b, int64_t ldb, float *c, int64_t ldc)
 {
+    /* The tile's sums stay in registers while all of k goes by. */
     vr sum[ROWS][TILE];
 #pragma GCC unroll 4
     for (int i = 0; i < ROWS; i++)
@@ -323,6 +324,7 @@ static void backward_row(const struct head *s, int64_t query, int64_t i, const f
         row_drop(s, ds, query, query + 1);
     for (j = 0; j <= query; j += LANES) {
         vf e = vec_exp(vec_load(p + j) - lse);
+        /* The vector that holds the query itself: what lies behind it is the future. */
         if (query - j < LANES - 1) {
             vi there = vec_first(query + 1 - j);
             e = vec_select(there, e, (vf){0});

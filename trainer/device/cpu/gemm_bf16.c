@@ -95,6 +95,7 @@ static dnnl_status_t compile_product(dnnl_primitive_t *run, const struct cpu_bf1
     dnnl_status_t status = dnnl_matmul_desc_init(&op, a, b, NULL, c);
     if (status == dnnl_success)
         status = dnnl_primitive_attr_create(&attr);
+    /* c += a b is a product followed by the sum with what c held. */
     if (status == dnnl_success && add) {
         status = dnnl_post_ops_create(&after);
         if (status == dnnl_success)
@@ -127,6 +128,7 @@ static enum err_code shape_compile(struct cpu_bf16 *g, const struct shape *s, st
         status = matrix_describe(&c, s->m, s->n, false, dnnl_f32);
     if (status == dnnl_success)
         status = compile_product(&p.run, g, s->add, &a, &b, &c);
+    /* Memory objects without memory: each call sets their pointers. */
     if (status == dnnl_success)
         status = dnnl_memory_create(&p.a, &a, g->engine, DNNL_MEMORY_NONE);
     if (status == dnnl_success)

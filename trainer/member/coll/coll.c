@@ -45,6 +45,7 @@ void coll_fail(struct coll_group *g)
 
 void coll_abort(struct coll_group *g, int64_t generation)
 {
+    /* Word about a generation before this one comes late, and is not about this group. */
     if (generation < g->generation)
         return;
     group_stop(g);
@@ -73,6 +74,7 @@ static enum err_code group_form(struct coll_group *g, struct coll_listener *l, i
     if (g->layout.nodes > 1 && g->layout.local < g->layout.rings && ring_open(g, l, deadline, e))
         return e->code;
     atomic_store(&g->formed, true);
+    /* An abort that came before `formed` could not reach shared memory and ring: pass it on now. */
     if (atomic_load(&g->stop.set)) {
         coll_fail(g);
         return coll_stopped(e);
@@ -193,6 +195,7 @@ static enum err_code map_array(struct coll_group *g, struct coll_array *a, const
     struct device_array *host = g->device ? &a->staging : a->memory;
     struct err mine = *failed;
 
+    /* Errors of this rank wait until it has taken part, or the others of its node would wait for it. */
     if (sums_here && g->device && !mine.code)
         (void)!device_array_open(host, NULL, a->count, &mine);
     if (sums_here && !mine.code)
@@ -220,6 +223,7 @@ static enum err_code alloc_agree(struct coll_group *g, enum err_code rc, struct 
     bool any = false;
     struct err other = {0};
 
+    /* Ranks of one node have agreed already (fd_share_array); after any other error the group is over. */
     if ((g->layout.nodes == 1 && !atomic_load(&g->comm)) || (rc && rc != ERR_RESOURCE_EXHAUSTED))
         return rc;
     all = xcalloc((size_t)g->layout.world_size, 1);

@@ -54,6 +54,7 @@ static enum err_code look_at_peers(struct coll_group *g, struct err *e)
         return ERR_OK;
     if (!g->gone_ms)
         g->gone_ms = now;
+    /* A peer that has finished closes its connections, too: then what we wait for ends by itself. */
     if (now - g->gone_ms < GRACE_MS)
         return ERR_OK;
     coll_fail(g);
@@ -146,6 +147,7 @@ enum err_code device_comm_form(struct coll_group *g, const struct coll_config *c
         return ERR_OK;
     if (means_agree(g, &same, e))
         return e->code;
+    /* Devices without collectives, or of different kinds: sums are staged through the host. */
     if (!same)
         return ERR_OK;
     struct comm_config how = {
@@ -161,6 +163,7 @@ enum err_code device_comm_form(struct coll_group *g, const struct coll_config *c
     g->end_ms = config->end_ms > 0 ? config->end_ms : END_MS;
     if (g->device->comm->open(&g->comm, g->device, &how, e))
         return e->code;
+    /* The device itself may never notice that a peer is gone: its waits look at the connections. */
     if (g->device->ops->watch)
         g->device->ops->watch(g->device, while_device_waits, g);
     return ERR_OK;
@@ -193,6 +196,7 @@ enum err_code coll_end(struct coll_group *g, struct err *e)
         return end_late(g, e);
     if (g->device->ops->watch)
         g->device->ops->watch(g->device, NULL, NULL);
+    /* Closing in order waits for the peers: where one is gone, only an abort ends. */
     if (atomic_load(&g->stop.set) || peer_is_gone(g))
         g->device->comm->abort(c);
     enum err_code code = g->device->comm->close(c, g->end_ms, &said);

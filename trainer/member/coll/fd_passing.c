@@ -129,6 +129,7 @@ static void share_take(struct sharing *s, int local, const struct fd_message *me
     CLEANUP(close_fd) int owned = fd;
     struct err e = {0};
 
+    /* A rank without memory says so; one with another size means another array. */
     if (message->failed || owned < 0 || message->bytes != s->array->bytes)
         s->failed = true;
     else if (local == s->local)

@@ -41,6 +41,7 @@ static enum err_code reduce_slice(struct coll_group *g, const struct coll_array 
     size_t lo, hi;
 
     coll_slice(at, count, g->layout.rings, local, &lo, &hi);
+    /* In tree order nothing can be added on the way around the ring. */
     if (g->tree) {
         if (tree_allreduce(g, array, lo, hi, e))
             return e->code;

@@ -75,6 +75,7 @@ enum err_code coll_layout_init(struct coll_layout *out, const struct coll_config
             return err_set(e, ERR_INVALID_ARGUMENT, "peer %d has rank %d, peers must come by rank", r,
                            p->rank);
         }
+        /* A world of one connects to nobody, whatever its address is. */
         if (c->world_size > 1 && coll_address_decode(&l.addresses[r], p->address, p->address_size, e)) {
             free(l.addresses);
             return err_wrap(e, "address of rank %d", r);

@@ -183,6 +183,7 @@ static int receive_some(struct ring *r)
         return 0;
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    /* End of file in the middle of a call: the peer died, or left the group. */
     if (n == 0)
         return -1;
     left = (size_t)n;
@@ -360,6 +361,7 @@ enum err_code ring_open(struct coll_group *g, struct coll_listener *listener, in
 
     r->out = r->in = -1;
     g->ring = r;
+    /* Connections that were made are closed with the ring, also where the other one failed. */
     rc = coll_handshake_run(&meet, e);
     r->out = meet.out;
     r->send.pieces = xcalloc(pieces, sizeof(struct piece));

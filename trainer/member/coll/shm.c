@@ -132,6 +132,7 @@ static void phase_sleep(struct coll_group *g, struct control *c, unsigned phase)
     const struct timespec timeout = {.tv_nsec = FUTEX_NS};
 
     atomic_fetch_add(&c->sleepers, 1);
+    /* A peer that was killed wakes nobody: so now and then the sockets are looked at. */
     while (atomic_load(&c->phase) == phase && !atomic_load(&g->stop.set))
         if (futex_call(&c->phase, FUTEX_WAIT, phase, &timeout) && errno == ETIMEDOUT && peer_died(g->shm))
             break;

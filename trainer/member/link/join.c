@@ -201,6 +201,7 @@ static enum err_code join_alone(const struct link_member *as, const struct link_
     out->bootstrap = xmemdup(b.data, b.size);
     out->bootstrap_size = b.size;
     id_random(out->key, sizeof(out->key));
+    /* Offers come newest first. */
     if (join->offer_count) {
         out->source_rank = 0;
         out->source = join->offers[0];

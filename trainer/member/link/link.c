@@ -155,6 +155,7 @@ enum err_code link_open(struct link **out, bool standalone, struct err *e)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&r->changed, &attr);
     pthread_condattr_destroy(&attr);
+    /* A supervisor that is gone must not end this worker by a line that nobody reads. */
     signal(SIGPIPE, SIG_IGN);
     r->first = (struct link_member){.generation = 1, .world_size = 1};
     r->place = (struct link_place){.address = "127.0.0.1", .cluster = ""};

@@ -153,10 +153,12 @@ static void *watch_serve(void *arg)
         link_channel_put(r, channel);
         if (atomic_load(&r->cancelled))
             break;
+        /* What ended this stream is about a generation that this process has left. */
         if (w.generation != atomic_load(&r->generation))
             continue;
         if (rc && watch_refused(rc))
             link_set_over(r, w.generation);
+        /* Pauses grow only while the coordinator stays away. */
         if (!was_away)
             tries = 0;
         note_away(r, &w, rc ? e.msg : "it ended the stream");
