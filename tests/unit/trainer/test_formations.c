@@ -20,7 +20,7 @@
 #include "trainer/step.h"
 #include "trainer/trainer.h"
 
-enum { VICTIM = 1, BEFORE = 6, AFTER = 5, FIRST = 11, SECOND = 12, ADDRESS = 512 };
+enum { VICTIM = 1, BEFORE = 6, AFTER = 5, ROUND = 4, BATCH = 4, FIRST = 11, SECOND = 12, ADDRESS = 512 };
 
 #define JOB                                                                                                  \
     "name: formations\n"                                                                                     \
@@ -166,6 +166,9 @@ static void survive(struct ranks *r, int rank)
     RANK_CHECK(t.formation.rank == next && t.formation.world_size == 2 && t.engine.sampler.world_size == 2);
     RANK_CHECK(hash_of(&t) == before);
     sync_save(t.formation.sync, &b->taken[next].round);
+    /* The round that could not be ended goes on, with the samples of the two that are left. */
+    RANK_CHECK(b->taken[next].round.steps == (scene->made ? ROUND : 0));
+    RANK_CHECK(b->taken[next].round.global_samples == (scene->made ? 2 * ROUND * BATCH : 0));
     state_place(&t.engine, &b->taken[next].place);
     state_out(&t.engine, b->taken[next].state);
     train_on(&t);
