@@ -46,6 +46,7 @@ struct agent_session *agent_session_find(struct service *s, const char *node)
     return NULL;
 }
 
+/* The session has no node before its hello. The core hears of it only then. */
 static void session_on_start(struct rpc_call *rpc, const void *request, void *user)
 {
     struct service *s = user;

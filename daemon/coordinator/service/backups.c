@@ -70,7 +70,7 @@ static void backups_on_due(uv_timer_t *timer)
 {
     struct backups *b = timer->data;
 
-    if (b->busy)
+    if (b->busy) /* the disk is slow: backups_on_done starts the timer again */
         return;
     b->busy = true;
     b->path = backup_name(b->options.dir);

@@ -246,8 +246,8 @@ static void get_events(struct rpc_call *rpc, const void *message, void *user)
         event->job = events[i].job;
         event->generation = events[i].generation;
         event->what = events[i].what;
-        event->text =
-            rpc_utf8_clean(pool_text(&pool, events[i].text)); /* it may be cut in the middle of a character */
+        /* The text may have been cut in the middle of a character. */
+        event->text = rpc_utf8_clean(pool_text(&pool, events[i].text));
     }
     rpc_call_reply(rpc, &reply);
     store_events_free(events, count);

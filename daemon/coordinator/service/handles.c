@@ -37,7 +37,7 @@ static void slots_grow(struct handles *h)
 
 void handles_put(struct handles *h, uint64_t key, void *value)
 {
-    if (2 * (h->count + 1) > h->cap)
+    if (2 * (h->count + 1) > h->cap) /* at most half full, so that runs stay short */
         slots_grow(h);
     struct handle_slot *slot = slot_find(h, key);
     BUG_ON(key == 0 || slot->key == key);
@@ -50,7 +50,7 @@ void *handles_get(const struct handles *h, uint64_t key)
     return h->cap ? slot_find(h, key)->value : NULL;
 }
 
-/* Moves later slots of the same run back, so that no search meets a hole before its key. */
+/* Moves later slots of the same run into the gap, since a search ends at the first free slot. */
 static void slots_close_gap(struct handles *h, size_t gap)
 {
     const size_t mask = h->cap - 1;

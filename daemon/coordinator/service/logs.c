@@ -324,9 +324,11 @@ void logs_chunk(struct agent_session *session, const Ddp__V1__LogChunk *chunk)
         r->got += chunk->data.len;
         r->offset = chunk->offset + (int64_t)chunk->data.len;
         r->tail = 0; /* from now on the offset tells where to continue */
+        /* Held data goes first, so that the client gets the pieces in order. */
         if (r->held.len || log_send_data(r, chunk->data.data, chunk->data.len) == ERR_RESOURCE_EXHAUSTED)
             buf_append(&r->held, chunk->data.data, chunk->data.len);
     }
+    /* The agent cannot read the file: the client gets its reason in place of the part. */
     if (chunk->error[0]) {
         log_send_note(r->stream, r->rank, r->generation, chunk->error);
         r->noted = true;

@@ -236,6 +236,7 @@ static void member_take_over(struct service *s, struct member *m, const Ddp__V1_
             m->seen_alive = x->seen_alive;
         }
         member_unlink(s->run, x);
+        /* First the user, so that members_end does not remove the member a second time. */
         rpc_call_set_user(x->rpc, NULL);
         rpc_call_fail_with(x->rpc, ERR_FAILED_PRECONDITION, "another ddpctl has taken this member's place");
         member_free(x);
@@ -304,7 +305,7 @@ void members_describe(struct service *s, struct core_hello *hello)
     for (const struct member *m = s->run ? s->run->members : NULL; m; m = m->next)
         if (strcmp(m->node, hello->node) == 0) {
             hello->procs = m->procs;
-            hello->seat = m->rank + 1;
+            hello->seat = m->rank + 1; /* 0: no --node-rank, so the order of joining counts */
             hello->turn = m->turn;
         }
 }
@@ -336,8 +337,8 @@ static void member_push(struct member *m, Ddp__V1__RunStatus *status)
     struct err e = {0};
     status->node = m->node;
     const enum err_code code = rpc_call_send(m->rpc, status, &e);
-    m->dirty =
-        code == ERR_RESOURCE_EXHAUSTED; /* the client reads slowly: on_sendable sends the newest status */
+    /* If the client reads slowly, on_sendable sends the status that is newest then. */
+    m->dirty = code == ERR_RESOURCE_EXHAUSTED;
     if (code == ERR_INTERNAL)
         rpc_call_fail(m->rpc, &e);
 }

@@ -50,7 +50,7 @@ static void query_finish(struct node_query *query)
 
 static void query_part_finish(struct node_query_part *part, const char *problem)
 {
-    if (part->done)
+    if (part->done) /* its answer or its first problem counts */
         return;
     part->done = true;
     part->problem = xstrdup(problem);

@@ -34,7 +34,7 @@ void stats_call(struct stats *s, const char *service, const char *method)
     size_t i = 0;
     while (i < s->method_count && strcmp(s->methods[i].name, name) != 0)
         i++;
-    if (i == STATS_METHODS)
+    if (i == STATS_METHODS) /* more methods than entries: the table has to grow with the services */
         return;
     if (i == s->method_count) {
         memcpy(s->methods[i].name, name, sizeof name);

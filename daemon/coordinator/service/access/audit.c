@@ -134,7 +134,7 @@ static void refusals_on_minute_end(uv_timer_t *timer)
     for (size_t i = 0; i < s->refusal_count; i++) {
         const struct refusal *r = &s->refusals[i];
         char text[512];
-        if (r->count == r->written)
+        if (r->count == r->written) /* the caller's only refused call has its line already */
             continue;
         snprintf(text, sizeof text, "refused %" PRIu64 " more calls, the last was %s", r->count - r->written,
                  r->text);
@@ -153,6 +153,7 @@ static struct refusal *refusal_find(struct service *s, const char *who, const ch
     if (s->refusal_count == most)
         return &s->refusals[most - 1];
     struct refusal *r = &s->refusals[s->refusal_count++];
+    /* The last entry must not name one caller, since all further callers are counted there. */
     const bool last = s->refusal_count == most;
     *r = (struct refusal){0};
     snprintf(r->who, sizeof r->who, "%s", last ? "many" : who);

@@ -77,6 +77,7 @@ static void identity_from_socket(struct identity *who, const struct rpc_peer *pe
 static void identity_from_cluster_token(struct identity *who, const struct service *s,
                                         const struct rpc_peer *peer, const char *known)
 {
+    /* The name decides who owns a job, so only a verified certificate may set it. */
     const bool named = peer->kind == RPC_PEER_TLS && peer->name[0];
     identity_set_name(who, named ? peer->name : s->options->shared_user);
     who->role = ROLE_OPERATE;
@@ -190,6 +191,7 @@ static enum err_code access_allow_role(const struct access_row *row, const struc
     if (who->kind == IDENTITY_AGENT)
         return err_set(e, ERR_PERMISSION_DENIED, "the agent token is for nodes only: to %s, use a user token",
                        row->to);
+    /* ROLE_NONE as a need stands for a row that no role covers: refuse rather than allow by accident. */
     if (need == ROLE_NONE || who->role < need)
         return err_set(e, ERR_PERMISSION_DENIED, "to %s, the role %s is needed; %s has the role %s", row->to,
                        role_name(need), who->name, role_name(who->role));

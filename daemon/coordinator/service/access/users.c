@@ -112,6 +112,7 @@ static bool user_commit_now(struct service *s, struct rpc_call *rpc)
     return !s->commit_blocked;
 }
 
+/* Whose streams are ended, and the call that does it, which must still be answered. */
 struct stream_end {
     const char *name;
     struct rpc_call *but;
@@ -176,7 +177,7 @@ void users_add(struct rpc_call *rpc, const void *message, void *user)
 {
     struct service *s = user;
     const Ddp__V1__UserRequest *request = message;
-    const enum role role = request->role[0] ? role_of(request->role) : ROLE_SUBMIT;
+    const enum role role = request->role[0] ? role_of(request->role) : ROLE_SUBMIT; /* the usual one */
     struct user_record record = {.created_ms = service_now().wall_ms};
     char token[TOKEN_TEXT];
     struct err e = {0};
@@ -198,6 +199,7 @@ void users_add(struct rpc_call *rpc, const void *message, void *user)
     record.name = xstrdup(request->name);
     record.role = xstrdup(role_name(role));
     user_new_token(&record, token);
+    /* One commit holds the user and the audit line, so neither exists without the other. */
     user_put_change(s, &record);
     audit_add(s, caller_identity(rpc), "user_add", 0, "add user %s with the role %s", record.name,
               record.role);
@@ -231,6 +233,7 @@ void users_remove(struct rpc_call *rpc, const void *message, void *user)
     if (!record)
         return;
     struct user_record gone = *record;
+    /* The token stops working here, before the commit: a token that was revoked too early does no harm. */
     *record = s->users[--s->user_count];
     if (s->user_count)
         qsort(s->users, s->user_count, sizeof *s->users, user_compare_names);
