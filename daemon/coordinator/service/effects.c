@@ -222,7 +222,7 @@ void effects_ack(struct agent_session *session, int64_t sequence)
 }
 
 /* `ddpctl undrain`: the node's sick GPUs may be used again. */
-static void effect_gpu_pardon(struct agent_session *session)
+static void effect_clear_gpu_problems(struct agent_session *session)
 {
     struct err e = {0};
     Ddp__V1__GpuPardon pardon = DDP__V1__GPU_PARDON__INIT;
@@ -251,7 +251,7 @@ static void effect_run_on_session(struct service *s, const struct core_effect *f
                            session->node);
         return;
     case EFFECT_PARDON:
-        effect_gpu_pardon(session);
+        effect_clear_gpu_problems(session);
         return;
     case EFFECT_ACK:
         effects_ack(session, f->sequence);
