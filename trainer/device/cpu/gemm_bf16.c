@@ -75,36 +75,77 @@ void cpu_bf16_close(struct cpu_bf16 *g)
     free(g);
 }
 
-/* (rows,cols) as the product sees it; transposed: it lies in memory as (cols,rows). */
+/* oneDNN 2 describes a matrix by a plain struct, oneDNN 3 by an object that must be destroyed. */
+#if DNNL_VERSION_MAJOR >= 3
+#define MATRIX(description) (description)
+static void matrix_release(dnnl_memory_desc_t *d)
+{
+    if (*d)
+        dnnl_memory_desc_destroy(*d);
+}
+#else
+#define MATRIX(description) (&(description))
+static void matrix_release(dnnl_memory_desc_t *d)
+{
+    (void)d;
+}
+#endif
+
+/* (rows,cols) as the product sees it. A transposed matrix lies in memory as (cols,rows). */
 static dnnl_status_t matrix_describe(dnnl_memory_desc_t *d, int64_t rows, int64_t cols, bool transposed,
                                      dnnl_data_type_t type)
 {
     dnnl_dims_t dims = {rows, cols}, strides = {transposed ? 1 : cols, transposed ? rows : 1};
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_memory_desc_create_with_strides(d, 2, dims, type, strides);
+#else
     return dnnl_memory_desc_init_by_strides(d, 2, dims, type, strides);
+#endif
+}
+
+static dnnl_status_t product_describe(dnnl_primitive_desc_t *out, const struct cpu_bf16 *g,
+                                      dnnl_primitive_attr_t attr, const dnnl_memory_desc_t *a,
+                                      const dnnl_memory_desc_t *b, const dnnl_memory_desc_t *c)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_matmul_primitive_desc_create(out, g->engine, *a, *b, NULL, *c, attr);
+#else
+    dnnl_matmul_desc_t op;
+    dnnl_status_t status = dnnl_matmul_desc_init(&op, a, b, NULL, c);
+
+    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, attr, g->engine, NULL) : status;
+#endif
+}
+
+static dnnl_status_t product_append_sum(dnnl_post_ops_t after)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_post_ops_append_sum(after, 1.0f, 0, dnnl_data_type_undef);
+#else
+    return dnnl_post_ops_append_sum(after, 1.0f);
+#endif
 }
 
 /* beta is 0 or 1, and 1 is a sum after the product. */
-static dnnl_status_t compile_product(dnnl_primitive_t *run, const struct cpu_bf16 *g, bool add,
+static dnnl_status_t product_compile(dnnl_primitive_t *run, const struct cpu_bf16 *g, bool add,
                                      const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b,
                                      const dnnl_memory_desc_t *c)
 {
-    dnnl_matmul_desc_t op;
     dnnl_primitive_desc_t desc = NULL;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t after = NULL;
-    dnnl_status_t status = dnnl_matmul_desc_init(&op, a, b, NULL, c);
-    if (status == dnnl_success)
-        status = dnnl_primitive_attr_create(&attr);
+    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
+
     /* c += a b is a product followed by the sum with what c held. */
     if (status == dnnl_success && add) {
         status = dnnl_post_ops_create(&after);
         if (status == dnnl_success)
-            status = dnnl_post_ops_append_sum(after, 1.0f);
+            status = product_append_sum(after);
         if (status == dnnl_success)
             status = dnnl_primitive_attr_set_post_ops(attr, after);
     }
     if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(&desc, &op, attr, g->engine, NULL);
+        status = product_describe(&desc, g, attr, a, b, c);
     if (status == dnnl_success)
         status = dnnl_primitive_create(run, desc);
     if (desc)
@@ -119,7 +160,7 @@ static dnnl_status_t compile_product(dnnl_primitive_t *run, const struct cpu_bf1
 static enum err_code shape_compile(struct cpu_bf16 *g, const struct shape *s, struct compiled *out,
                                    struct err *e)
 {
-    dnnl_memory_desc_t a, b, c;
+    dnnl_memory_desc_t a = {0}, b = {0}, c = {0};
     struct compiled p = {.shape = *s};
     dnnl_status_t status = matrix_describe(&a, s->m, s->k, s->trans_a, dnnl_bf16);
     if (status == dnnl_success)
@@ -127,14 +168,17 @@ static enum err_code shape_compile(struct cpu_bf16 *g, const struct shape *s, st
     if (status == dnnl_success)
         status = matrix_describe(&c, s->m, s->n, false, dnnl_f32);
     if (status == dnnl_success)
-        status = compile_product(&p.run, g, s->add, &a, &b, &c);
+        status = product_compile(&p.run, g, s->add, &a, &b, &c);
     /* Memory objects without memory: each call sets their pointers. */
     if (status == dnnl_success)
-        status = dnnl_memory_create(&p.a, &a, g->engine, DNNL_MEMORY_NONE);
+        status = dnnl_memory_create(&p.a, MATRIX(a), g->engine, DNNL_MEMORY_NONE);
     if (status == dnnl_success)
-        status = dnnl_memory_create(&p.b, &b, g->engine, DNNL_MEMORY_NONE);
+        status = dnnl_memory_create(&p.b, MATRIX(b), g->engine, DNNL_MEMORY_NONE);
     if (status == dnnl_success)
-        status = dnnl_memory_create(&p.c, &c, g->engine, DNNL_MEMORY_NONE);
+        status = dnnl_memory_create(&p.c, MATRIX(c), g->engine, DNNL_MEMORY_NONE);
+    matrix_release(&a);
+    matrix_release(&b);
+    matrix_release(&c);
     if (status != dnnl_success) {
         compiled_release(&p);
         return dnnl_failed(e, "compiling a bf16 product", status);
