@@ -148,7 +148,7 @@ enum err_code agent_parts_open(struct agent *a, struct err *e)
                                               .node = s->node,
                                               .files = s->files,
                                               .attached = s->lifeline >= 0};
-    struct supervisors_events supervisor_events = {on_supervisors_change, on_worker_report, a};
+    struct supervisor_events supervisor_events = {on_supervisors_change, on_worker_report, a};
     struct worker_monitor_options monitor = {s->log_dir, s->node, coordinator_link_send, a};
     CLEANUP(free_text) char *supervisor = NULL;
 

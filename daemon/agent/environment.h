@@ -3,7 +3,7 @@
 
 #include "base/job/job.h"
 #include "daemon/agent/settings.h"
-#include "daemon/supervisor/protocol/control.h"
+#include "daemon/supervisor/protocol/spawn_order.h"
 #include "proto/ddp.pb-c.h"
 
 /* The environment of a worker. Later values replace earlier ones, in this order:

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/supervisor/protocol/control.h"
+#include "daemon/supervisor/protocol/spawn_report.h"
 #include "proto/ddp.pb-c.h"
 
 /* Workers' reports on their way to the coordinator. At most REPORT_QUEUE_CAP wait: one more drops the oldest,

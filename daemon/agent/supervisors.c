@@ -14,65 +14,22 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/agent/supervisor.h"
 #include "daemon/agent/supervisor_launch.h"
 #include "daemon/supervisor/protocol/record.h"
 #include "daemon/supervisor/protocol/socket.h"
 
 #define RETRY_MS 200 /* between two tries to reach or start a supervisor */
-#define TURN 256     /* messages of one supervisor before the others get their turn */
-
-struct supervised_spawn {
-    struct spawn_fact fact;
-    enum stop_mode asked; /* the strongest stop that was sent over this connection */
-    bool heard;           /* the supervisor has named it over this connection */
-};
-
-struct supervisor {
-    struct supervisors *all;
-    int64_t job;
-    char *dir;
-    int fd; /* -1: not connected */
-    uv_poll_t *poll;
-    bool synced; /* it has named all its spawns over this connection */
-    bool needed; /* an order waits for it */
-    int64_t retry_at;
-    struct supervised_spawn *spawns;
-    size_t count, cap;
-};
 
 struct supervisors {
     struct uv_loop_s *loop;
     struct supervisors_options options;
-    struct supervisors_events events;
+    struct supervisor_events events;
     struct supervisor **items;
     size_t count, cap;
     pid_t *children; /* supervisors that this process has started */
     size_t child_count, child_cap;
 };
-
-static struct supervised_spawn *spawn_find(struct supervisor *supervisor, int64_t spawn)
-{
-    for (size_t i = 0; i < supervisor->count; i++)
-        if (supervisor->spawns[i].fact.spawn == spawn)
-            return &supervisor->spawns[i];
-    return NULL;
-}
-
-static struct supervised_spawn *spawn_add(struct supervisor *supervisor)
-{
-    supervisor->spawns =
-        array_grow(supervisor->spawns, supervisor->count, &supervisor->cap, sizeof(*supervisor->spawns));
-    memset(&supervisor->spawns[supervisor->count], 0, sizeof(*supervisor->spawns));
-    return &supervisor->spawns[supervisor->count++];
-}
-
-static void spawn_drop(struct supervisor *supervisor, size_t at)
-{
-    spawn_fact_release(&supervisor->spawns[at].fact);
-    memmove(&supervisor->spawns[at], &supervisor->spawns[at + 1],
-            (supervisor->count - at - 1) * sizeof(*supervisor->spawns));
-    supervisor->count--;
-}
 
 static struct supervisor *supervisor_find(struct supervisors *all, int64_t job)
 {
@@ -88,143 +45,17 @@ static struct supervisor *supervisor_get(struct supervisors *all, int64_t job)
 
     if (supervisor)
         return supervisor;
-    supervisor = xcalloc(1, sizeof(*supervisor));
-    supervisor->all = all;
-    supervisor->job = job;
-    supervisor->dir = xasprintf("%s/run/%" PRId64, all->options.state, job);
-    supervisor->fd = -1;
+    supervisor = supervisor_create(all->loop, job, xasprintf("%s/run/%" PRId64, all->options.state, job),
+                                   &all->events);
     all->items = array_grow(all->items, all->count, &all->cap, sizeof(*all->items));
     all->items[all->count++] = supervisor;
     return supervisor;
 }
 
-static void poll_handle_free(uv_handle_t *handle)
-{
-    free(handle);
-}
-
-static void supervisor_disconnect(struct supervisor *supervisor)
-{
-    if (supervisor->poll)
-        uv_close((uv_handle_t *)supervisor->poll, poll_handle_free);
-    supervisor->poll = NULL;
-    close_fd(&supervisor->fd);
-    supervisor->fd = -1;
-    supervisor->synced = false;
-}
-
-static void supervisor_free(struct supervisor *supervisor)
-{
-    supervisor_disconnect(supervisor);
-    while (supervisor->count)
-        spawn_drop(supervisor, supervisor->count - 1);
-    free(supervisor->spawns);
-    free(supervisor->dir);
-    free(supervisor);
-}
-
-/* ---- what supervisors say */
-
-static void supervisor_lost(struct supervisor *supervisor)
-{
-    supervisor_disconnect(supervisor);
-    supervisor->retry_at = clock_boot_ms();
-    log_debug("supervisor_gone", "job=%" PRId64 " spawns=%zu", supervisor->job, supervisor->count);
-    supervisor->all->events.on_change(supervisor->all->events.user);
-}
-
-/* A spawn that the supervisor did not name does not exist: the order never reached it, or the supervisor has
- * forgotten the record. */
-static void spawns_synced(struct supervisor *supervisor)
-{
-    for (size_t i = supervisor->count; i-- > 0;)
-        if (!supervisor->spawns[i].heard)
-            spawn_drop(supervisor, i);
-    supervisor->synced = true;
-    supervisor->needed = false;
-}
-
-static void fact_take(struct supervisor *supervisor, const struct spawn_fact *fact)
-{
-    struct supervised_spawn *s = spawn_find(supervisor, fact->spawn);
-
-    if (!s)
-        s = spawn_add(supervisor);
-    spawn_fact_copy(&s->fact, fact);
-    s->fact.job = supervisor->job; /* an older supervisor does not say it */
-    s->heard = true;
-}
-
-static void message_take(struct supervisor *supervisor, const struct control_message *m)
-{
-    struct supervisors_events *events = &supervisor->all->events;
-
-    switch (m->op) {
-    case CONTROL_FACT:
-        fact_take(supervisor, &m->fact);
-        events->on_change(events->user);
-        break;
-    case CONTROL_SYNCED:
-        spawns_synced(supervisor);
-        events->on_change(events->user);
-        break;
-    case CONTROL_REPORT:
-        events->on_report(events->user, supervisor->job, &m->report);
-        break;
-    case CONTROL_HELLO:
-    case CONTROL_START:
-    case CONTROL_STOP:
-    case CONTROL_FORGET:
-    case CONTROL_LEASE:
-        break;
-    }
-}
-
-static void on_supervisor_readable(uv_poll_t *poll, int status, int events)
-{
-    struct supervisor *supervisor = poll->data;
-
-    (void)status;
-    (void)events;
-    for (int i = 0; supervisor->fd >= 0 && i < TURN; i++) {
-        CLEANUP(control_message_release) struct control_message m;
-        struct err e;
-
-        switch (control_receive(supervisor->fd, &m, &e)) {
-        case ERR_OK:
-            message_take(supervisor, &m);
-            break;
-        case ERR_UNAVAILABLE:
-            return;
-        case ERR_INVALID_ARGUMENT: /* of another version; the next message may be good */
-            log_warn("control_message_refused", "job=%" PRId64 " why=%s", supervisor->job, LOG_Q(e.msg));
-            break;
-        default:
-            supervisor_lost(supervisor);
-            return;
-        }
-    }
-}
-
 /* ---- finding and starting them */
 
-static void supervisor_connected(struct supervisor *supervisor, int fd)
+static void supervisor_attend(struct supervisors *all, struct supervisor *supervisor, int64_t now)
 {
-    supervisor->fd = fd;
-    supervisor->synced = false;
-    for (size_t i = 0; i < supervisor->count; i++) {
-        supervisor->spawns[i].asked = STOP_NONE;
-        supervisor->spawns[i].heard = false;
-    }
-    supervisor->poll = xcalloc(1, sizeof(*supervisor->poll));
-    supervisor->poll->data = supervisor;
-    BUG_ON(uv_poll_init(supervisor->all->loop, supervisor->poll, fd));
-    BUG_ON(uv_poll_start(supervisor->poll, UV_READABLE, on_supervisor_readable));
-}
-
-static void supervisor_attend(struct supervisor *supervisor, int64_t now)
-{
-    struct supervisors *all = supervisor->all;
     struct err e;
     pid_t pid;
     int fd;
@@ -259,27 +90,11 @@ int64_t supervisors_tend(struct supervisors *all, int64_t now)
 
         supervisor->needed = false; /* an order that still waits sets it again at the next reconcile */
         if (absent && now >= supervisor->retry_at)
-            supervisor_attend(supervisor, now);
+            supervisor_attend(all, supervisor, now);
         if (absent && supervisor->fd < 0 && supervisor->retry_at < next)
             next = supervisor->retry_at;
     }
     return next;
-}
-
-static enum err_code records_load_job(struct supervisors *all, int64_t job, struct err *e)
-{
-    CLEANUP(record_list_release) struct record_list found = {0};
-    struct supervisor *supervisor = supervisor_get(all, job);
-
-    if (record_list(supervisor->dir, &found, e))
-        return e->code;
-    for (size_t i = 0; i < found.count; i++) {
-        struct supervised_spawn *s = spawn_add(supervisor);
-
-        spawn_fact_copy(&s->fact, &found.items[i]);
-        s->fact.job = job; /* an older supervisor does not write it */
-    }
-    return ERR_OK;
 }
 
 static enum err_code records_load_all(struct supervisors *all, struct err *e)
@@ -299,7 +114,7 @@ static enum err_code records_load_all(struct supervisors *all, struct err *e)
         int64_t job = strtoll(entry->d_name, &end, 10);
 
         if (job > 0 && !*end)
-            code = records_load_job(all, job, e);
+            code = supervisor_load_records(supervisor_get(all, job), e);
     }
     closedir(d);
     return code;
@@ -307,7 +122,7 @@ static enum err_code records_load_all(struct supervisors *all, struct err *e)
 
 enum err_code supervisors_open(struct supervisors **out, struct uv_loop_s *loop,
                                const struct supervisors_options *options,
-                               const struct supervisors_events *events, struct err *e)
+                               const struct supervisor_events *events, struct err *e)
 {
     struct supervisors *all = xcalloc(1, sizeof(*all));
 
@@ -364,7 +179,7 @@ enum err_code supervisors_start(struct supervisors *all, int64_t job, struct spa
         return err_set(e, ERR_UNAVAILABLE, "the supervisor has died");
     if (code)
         return code;
-    s = spawn_add(supervisor);
+    s = supervisor_add_spawn(supervisor);
     s->fact = (struct spawn_fact){.job = job,
                                   .spawn = order->spawn,
                                   .generation = order->generation,
@@ -382,7 +197,7 @@ void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn
                         const char *why, bool node_trouble, bool no_account)
 {
     struct supervisor *supervisor = supervisor_get(all, job);
-    struct supervised_spawn *s = spawn_add(supervisor);
+    struct supervised_spawn *s = supervisor_add_spawn(supervisor);
     struct err e;
 
     s->fact = (struct spawn_fact){.job = job,
@@ -408,7 +223,7 @@ void supervisors_refuse(struct supervisors *all, int64_t job, const struct spawn
 void supervisors_stop(struct supervisors *all, const struct action *stop)
 {
     struct supervisor *supervisor = supervisor_find(all, stop->job);
-    struct supervised_spawn *s = supervisor ? spawn_find(supervisor, stop->spawn) : NULL;
+    struct supervised_spawn *s = supervisor ? supervisor_find_spawn(supervisor, stop->spawn) : NULL;
     struct control_message m = {.op = CONTROL_STOP,
                                 .spawn = stop->spawn,
                                 .mode = stop->mode,
@@ -424,7 +239,7 @@ void supervisors_stop(struct supervisors *all, const struct action *stop)
 void supervisors_forget(struct supervisors *all, int64_t job, int64_t spawn)
 {
     struct supervisor *supervisor = supervisor_find(all, job);
-    struct supervised_spawn *s = supervisor ? spawn_find(supervisor, spawn) : NULL;
+    struct supervised_spawn *s = supervisor ? supervisor_find_spawn(supervisor, spawn) : NULL;
     struct control_message m = {.op = CONTROL_FORGET, .spawn = spawn};
     struct err e;
 
@@ -432,7 +247,7 @@ void supervisors_forget(struct supervisors *all, int64_t job, int64_t spawn)
         return;
     if (record_remove(supervisor->dir, spawn, &e)) /* it may be one that supervisors_refuse has written */
         log_warn("record_not_removed", "job=%" PRId64 " spawn=%" PRId64 " why=%s", job, spawn, LOG_Q(e.msg));
-    spawn_drop(supervisor, (size_t)(s - supervisor->spawns));
+    supervisor_drop_spawn(supervisor, (size_t)(s - supervisor->spawns));
 }
 
 void supervisors_renew(struct supervisors *all, int64_t job, int64_t sent, int64_t lease_ms)
@@ -465,7 +280,7 @@ bool supervisors_know(struct supervisors *all, int64_t job, int64_t spawn)
 {
     struct supervisor *supervisor = supervisor_find(all, job);
 
-    return supervisor && spawn_find(supervisor, spawn);
+    return supervisor && supervisor_find_spawn(supervisor, spawn);
 }
 
 /* A job of which nothing is known is settled although no supervisor is connected: no record means no spawn,

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "daemon/agent/reconcile.h"
-#include "daemon/supervisor/protocol/control.h"
+#include "daemon/agent/supervisor.h"
 
 /* The supervisors of this node, one for each job, and what is known of their spawns. Happy path: an order
  * makes a supervisor necessary, it is started, reports its spawns, and is gone when all of them are
@@ -19,11 +19,6 @@
 struct uv_loop_s;
 struct supervisors;
 
-struct supervisors_events {
-    void (*on_change)(void *user); /* a fact has changed, or a supervisor was found or lost */
-    void (*on_report)(void *user, int64_t job, const struct spawn_report *report);
-    void *user;
-};
 struct supervisors_options {
     const char *state;   /* <state>/run/<job> */
     const char *log_dir; /* a supervisor's own log: <log_dir>/<job>/supervisor.<node>.log */
@@ -38,7 +33,7 @@ struct supervisors_options {
 /* Reads the records in <state>/run. */
 MUST_CHECK enum err_code supervisors_open(struct supervisors **out, struct uv_loop_s *loop,
                                           const struct supervisors_options *options,
-                                          const struct supervisors_events *events, struct err *e);
+                                          const struct supervisor_events *events, struct err *e);
 /* Closes the connections. Detached supervisors go on; attached ones kill their workers and end. */
 void supervisors_let_go(struct supervisors *all);
 void supervisors_close(struct supervisors *all); /* run the loop once more, so that the handles close */

@@ -35,7 +35,7 @@ static void on_report(void *user, int64_t job, const struct spawn_report *report
 
 static void bench_open(struct bench *b)
 {
-    struct supervisors_events events = {on_change, on_report, b};
+    struct supervisor_events events = {on_change, on_report, b};
     struct err e;
 
     memset(b, 0, sizeof(*b));
