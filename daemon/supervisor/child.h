@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include "daemon/supervisor/protocol/control.h"
+#include "daemon/supervisor/protocol/spawn_order.h"
 
 /* Makes a running process of an order. The caller has only one thread, so it may fork. */
 

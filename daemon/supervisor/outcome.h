@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "daemon/supervisor/protocol/control.h"
+#include "daemon/supervisor/protocol/spawn_order.h"
 
 /* What a worker left in its log directory, read once after its end. The directory belongs to the job's user.
  */

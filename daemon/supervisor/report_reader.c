@@ -42,14 +42,6 @@ static void line_make_strict(char *s, size_t len, struct buf *out)
     }
 }
 
-static void report_add_metric(struct spawn_report *out, const char *name, const json_t *value)
-{
-    if (out->count == REPORT_METRICS || !*name || strlen(name) >= REPORT_NAME)
-        return;
-    snprintf(out->metrics[out->count].name, REPORT_NAME, "%s", name);
-    out->metrics[out->count++].value = json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 bool report_parse(const char *line, size_t len, struct spawn_report *out)
 {
     CLEANUP(buf_release) struct buf soft = {0};
@@ -68,7 +60,7 @@ bool report_parse(const char *line, size_t len, struct spawn_report *out)
             out->has_step = true;
             out->step = json_integer_value(value);
         } else if (json_is_number(value) || json_is_null(value)) {
-            report_add_metric(out, key, value);
+            spawn_report_add(out, key, json_is_number(value) ? json_number_value(value) : NAN);
         }
     }
     return true;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "daemon/supervisor/protocol/control.h"
+#include "daemon/supervisor/protocol/spawn_report.h"
 
 /* Reads a worker's report pipe: one JSON object a line. The integer `step` is the step, every other number is
  * a metric. null is a metric whose value is not a number; so is a bare NaN or Infinity, which Python writes

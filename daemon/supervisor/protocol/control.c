@@ -1,6 +1,5 @@
 #include "daemon/supervisor/protocol/control.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,43 +15,6 @@ static int name_find(const char *const *names, size_t count, const char *text)
         if (!strcmp(names[i], text))
             return (int)i;
     return -1;
-}
-
-static void report_put(struct jout *o, const struct spawn_report *r)
-{
-    jout_int(o, "spawn", r->spawn);
-    jout_int(o, "generation", r->generation);
-    jout_int(o, "rank", r->rank);
-    jout_int(o, "time_ms", r->time_ms);
-    if (r->has_step)
-        jout_int(o, "step", r->step);
-    jout_open(o, "metrics", '{');
-    for (size_t i = 0; i < r->count; i++)
-        jout_real(o, r->metrics[i].name, r->metrics[i].value);
-    jout_close(o, '}');
-}
-
-static enum err_code report_get(struct spawn_report *r, json_t *obj, struct err *e)
-{
-    json_t *metrics = json_object_get(obj, "metrics"), *value;
-    const char *key;
-
-    r->spawn = json_get_int(obj, "spawn", 0);
-    r->generation = json_get_int(obj, "generation", 0);
-    r->rank = (int)json_get_int(obj, "rank", 0);
-    r->time_ms = json_get_int(obj, "time_ms", 0);
-    r->has_step = json_is_integer(json_object_get(obj, "step"));
-    r->step = json_get_int(obj, "step", 0);
-    json_object_foreach(metrics, key, value)
-    {
-        if (r->count == REPORT_METRICS)
-            break;
-        snprintf(r->metrics[r->count].name, REPORT_NAME, "%s", key);
-        r->metrics[r->count++].value = json_is_number(value) ? json_number_value(value) : NAN;
-    }
-    if (r->spawn <= 0)
-        return err_set(e, ERR_INVALID_ARGUMENT, "report without a spawn");
-    return ERR_OK;
 }
 
 void control_encode(const struct control_message *m, struct buf *out)
@@ -88,7 +50,7 @@ void control_encode(const struct control_message *m, struct buf *out)
         spawn_fact_encode(&o, &m->fact);
         break;
     case CONTROL_REPORT:
-        report_put(&o, &m->report);
+        spawn_report_encode(&o, &m->report);
         break;
     case CONTROL_SYNCED:
         break;
@@ -104,7 +66,7 @@ static enum err_code body_get(struct control_message *m, json_t *obj, struct err
     case CONTROL_FACT:
         return spawn_fact_decode(&m->fact, obj, e);
     case CONTROL_REPORT:
-        return report_get(&m->report, obj, e);
+        return spawn_report_decode(&m->report, obj, e);
     case CONTROL_HELLO:
     case CONTROL_STOP:
     case CONTROL_FORGET:

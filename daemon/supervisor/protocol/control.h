@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/spawn_fact.h"
 #include "daemon/supervisor/protocol/spawn_order.h"
+#include "daemon/supervisor/protocol/spawn_report.h"
 
 /* The messages between an agent and its supervisors: one JSON object a datagram, on a unix SEQPACKET socket
  * (socket.h). Each message states what holds, not what changed, so a lost or repeated one does no harm:
@@ -42,19 +43,6 @@ enum control_op {
 
 /* From weak to strong; the numbers are those of StopMode in proto/ddp.proto. */
 enum stop_mode { STOP_NONE, STOP_SNAPSHOT, STOP_TERM, STOP_KILL };
-
-#define REPORT_METRICS 48
-#define REPORT_NAME 48
-struct spawn_report {
-    int64_t spawn, generation, time_ms, step;
-    int rank;
-    bool has_step;
-    size_t count;
-    struct {
-        char name[REPORT_NAME];
-        double value; /* null on the wire is NaN */
-    } metrics[REPORT_METRICS];
-};
 
 struct control_message {
     enum control_op op;
