@@ -37,7 +37,7 @@ void interrupts_catch(void)
     interrupts_catch_these(signals);
 }
 
-int interrupts(void)
+int interrupts_count(void)
 {
     return interrupt_count;
 }

@@ -4,11 +4,11 @@
 /* Signals that ask ddpctl to end, ^C above all: they are counted here, and the caller's loop obeys them. Any
  * thread may be interrupted; the counts are process-wide.
  *
- * interrupts() counts the signals since the start. A signal that repeats the one before is not counted, but
- * for SIGINT: a second ^C is a second request. */
+ * interrupts_count() is their number since the start. A signal that repeats the one before is not counted, but
+ * SIGINT always is: a second ^C is a second request. */
 void interrupts_catch(void);                     /* SIGINT and SIGTERM */
 void interrupts_catch_these(const int *signals); /* ended by 0 */
-int interrupts(void);
+int interrupts_count(void);
 int interrupt_signal(void); /* the last signal that was counted */
 
 #endif

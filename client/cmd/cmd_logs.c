@@ -63,7 +63,7 @@ static enum err_code logs_copy_stream(struct rpc_stream *stream, struct prefixer
         void *message = NULL;
         enum err_code code = rpc_stream_next(stream, 100, &message, e);
         data = message;
-        if (interrupts()) /* the user has seen enough: no error */
+        if (interrupts_count()) /* the user has seen enough: no error */
             return ERR_OK;
         if (code == ERR_DEADLINE_EXCEEDED && !rpc_stream_ended(stream))
             continue;

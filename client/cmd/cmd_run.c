@@ -67,7 +67,7 @@ static int run_on_this_machine(const struct run_request *r, const char *text, co
     else if (spec->device == JOB_DEVICE_CUDA)
         s.without_gpus = "--device cpu";
     int code = run_start_session(&s, text, slots, &e) == ERR_OK ? s.exit_code : run_report_failure(&e);
-    if (interrupts())
+    if (interrupts_count())
         code = 128 + interrupt_signal();
     run_session_release(&s, code);
     return code;
@@ -172,6 +172,7 @@ static int cmd_run_run(struct invocation *in)
     if (run_plan_job(in, &batch, &request, &text, &spec, &e) != ERR_OK ||
         run_check_job(&spec, &slots, &e) != ERR_OK)
         return error_print(&e);
+    /* Checks come first, so that every task of a node reports a mistake; then one of them runs the job. */
     if (batch_task_lead(&batch, &leads, &code, &e) != ERR_OK)
         return run_report_failure(&e);
     if (leads) {

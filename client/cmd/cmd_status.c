@@ -105,7 +105,7 @@ static enum err_code status_fetch_screen(struct link *link, const struct status_
         if (!status_wants_json(o))
             screen_jobs(reply, &term, out);
     }
-    if (status_wants_json(o))
+    if (status_wants_json(o)) /* every kind of reply has its own fields, so JSON needs no screen of its own */
         json_print(reply, out);
     return ERR_OK;
 }
@@ -141,7 +141,7 @@ static enum err_code status_watch(struct link *link, const struct status_options
     CLEANUP(buf_release) struct buf out = {0}, talk = {0}, text = {0};
     bool live = term_of(STDOUT_FILENO).live && !status_wants_json(o), over = false, away = false;
     interrupts_catch();
-    for (bool first = true; !over && !interrupts(); first = false) {
+    for (bool first = true; !over && !interrupts_count(); first = false) {
         enum err_code code = status_fetch_screen(link, o, job, &text, &over, e);
         /* A coordinator that has answered once may restart; one that never answered has a wrong address. */
         if (code != ERR_OK && (code != ERR_UNAVAILABLE || first))
@@ -159,7 +159,7 @@ static enum err_code status_watch(struct link *link, const struct status_options
         buf_clear(&text);
         if (!stdout_put(&out))
             return ERR_OK;
-        for (int i = 0; i < 10 && !interrupts() && !over; i++)
+        for (int i = 0; i < 10 && !interrupts_count() && !over; i++)
             usleep(100000);
     }
     return ERR_OK;

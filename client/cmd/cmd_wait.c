@@ -39,6 +39,7 @@ static int cmd_wait_run(struct invocation *in)
     while (result < 0) {
         Ddp__V1__JobStatus *status;
         enum err_code code = job_watch_next(&watch, 1000, &status, &e);
+        /* A coordinator that has answered once may restart, and the job goes on meanwhile. */
         if (code != ERR_OK && !(code == ERR_UNAVAILABLE && answered))
             result = error_print(&e);
         if (status && job_ended(status))

@@ -50,7 +50,7 @@ enum err_code follow_job(struct link *link, int64_t job, int *exit_code, struct 
             rpc_free(status);
         }
         bool read = stdout_put(&out);
-        if (!over && (interrupts() || !read)) {
+        if (!over && (interrupts_count() || !read)) {
             follow_detach(&view, job, &out);
             over = true;
         }

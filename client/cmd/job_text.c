@@ -283,6 +283,8 @@ enum err_code job_text_environment(char *const *environment, char *const *export
     if (all && none)
         return err_set(e, ERR_INVALID_ARGUMENT, "--export ALL and --export NONE contradict each other");
     for (size_t i = 0; environment[i]; i++) {
+        /* ALL leaves out the variables of the terminal and of ddp itself. A name in exports is always taken,
+         * even one of these. */
         bool take = all ? !variable_matches_any(environment[i], never)
                         : !none && variable_matches_any(environment[i], usual);
         for (size_t k = 0; !take && exports && exports[k]; k++)

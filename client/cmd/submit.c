@@ -75,6 +75,7 @@ int submit_after(struct link *link, int64_t job, const char *name, bool follow, 
         jout_close(&o, '}');
         buf_putc(&out, '\n');
     } else {
+        /* only the number goes to stdout: job=$(ddpctl submit ...) */
         buf_printf(&out, "%lld\n", (long long)job);
         buf_printf(&talk, "#%lld %s submitted\n   ddpctl status %lld --watch\n", (long long)job, name,
                    (long long)job);

@@ -284,7 +284,7 @@ static void diagnosis_find_slow(const Ddp__V1__ProbeJobReply *reply, struct diag
     for (size_t i = 0; i < reply->n_workers; i++) {
         const Ddp__V1__WorkerProbe *w = reply->workers[i];
         double busy = w->ms_per_step - w->wait_ms;
-        if (!(busy > 0))
+        if (!(busy > 0)) /* not reported yet, or the waiting overlaps the computing */
             return;
         count++;
         sum += busy;

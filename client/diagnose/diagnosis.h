@@ -11,7 +11,7 @@
  * 1. a rank whose process is stopped, held by a debugger, or stuck in the kernel, since it cannot go on;
  * 2. a rank that has exited with code 0 while its peers go on;
  * 3. a rank that uses no CPU time while the others do, since they spin in a collective;
- * 4. if all are asleep, a rank that sleeps in something other than a wait for its peers, or fell asleep first.
+ * 4. if all are asleep, a rank that sleeps in something other than a wait for peers, or fell asleep first.
  *
  * If a job failed, the first failure is told apart from the failures that followed from it. */
 

@@ -260,7 +260,7 @@ static enum err_code local_cluster_wait_socket(struct local_cluster *l, struct e
     while (rpc_address_absent(address)) {
         if (local_cluster_check(l, e) != ERR_OK)
             return e->code;
-        if (interrupts())
+        if (interrupts_count())
             return err_set(e, ERR_CANCELLED, "interrupted");
         if (clock_boot_ms() > end)
             return err_set(e, ERR_UNAVAILABLE, "the private coordinator did not start within %d s",

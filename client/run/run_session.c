@@ -156,7 +156,7 @@ static enum err_code run_session_obey(struct run_session *s, struct err *e)
     Ddp__V1__CancelJobRequest request = DDP__V1__CANCEL_JOB_REQUEST__INIT;
     CLEANUP(rpc_release) void *reply = NULL;
     char why[128] = "";
-    if (s->stops >= interrupts())
+    if (s->stops >= interrupts_count())
         return ERR_OK;
     s->stops++;
     if (s->stops > 2)
@@ -221,7 +221,7 @@ enum err_code run_session_run(struct run_session *s, struct err *e)
 
 void run_session_release(struct run_session *s, int code)
 {
-    bool stopped = interrupts() || strcmp(s->state, "cancelled") == 0;
+    bool stopped = interrupts_count() || strcmp(s->state, "cancelled") == 0;
     bool keep =
         s->request->log_dir || s->request->redirects || (code != EXIT_DONE && s->generation && !stopped);
     if (keep && s->local.logs)

@@ -53,7 +53,7 @@ char *worker_output_label(const char *role, int rank, int local_rank, const char
         const char *name, *value;
     } macros[] = {
         {"${role_name}", role}, {"${rank}", number}, {"${local_rank}", local}, {"${hostname}", host}};
-    if (!pattern || !*pattern)
+    if (!pattern || !*pattern) /* torchrun's default */
         return xasprintf("[%s%d]:", role, local_rank);
     snprintf(number, sizeof(number), "%d", rank);
     snprintf(local, sizeof(local), "%d", local_rank);

@@ -52,6 +52,7 @@ static void follow_head_line(const struct follow_view *v, const Ddp__V1__JobStat
     }
     buf_puts(line, " → ");
     screen_place(job, line);
+    /* only the workers of a train job join; those of a command are started and no more is known of them */
     if (strcmp(job->kind, "train") == 0) {
         buf_printf(line, " → joined %d/%d", running ? job->world_size : job->joined, job->world_size);
         if (running && v->starting_ms)

@@ -145,6 +145,7 @@ static void job_put_speed(const Ddp__V1__JobStatus *job, struct buf *out)
     size_t start = out->len;
     double value;
     int64_t eta = job_ended(job) ? -1 : job_eta_ms(job);
+    /* two blanks between the pieces, none before the first */
 #define GAP (out->len > start ? "  " : "")
     screen_speed(job, out);
     if (job_metric(job, "gflops", &value)) {

@@ -65,6 +65,7 @@ static void nodes_node_row(struct table *t, const Ddp__V1__NodeStatus *node, con
         buf_printf(&jobs, "%s%lld", i ? "," : "", (long long)node->jobs[i]);
     nodes_note_cell(node, &note);
     nodes_unknown_cell(node, &note);
+    /* what was last heard from a node in another state says nothing about it now */
     bool usable = strcmp(node->state, "alive") == 0 || strcmp(node->state, "suspect") == 0;
     table_cell(t, STYLE_NONE, node->name);
     table_cell(t, style_of_state(node->state), node->state);

@@ -242,6 +242,7 @@ void plot_draw(const struct plot *p, const struct plot_curve *curves, size_t cou
                        .dx = braille ? DOT_COLUMNS : 1,
                        .dy = braille ? DOT_ROWS : 1};
     struct fmt label;
+    /* The y axis must be known before its labels can be measured, and their width decides the canvas's. */
     canvas_find_range(&c, curves, count);
     size_t margin = canvas_y_label_width(&c) + 1;
     c.width = p->columns - margin - 1;

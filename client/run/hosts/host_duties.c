@@ -28,6 +28,7 @@ static enum err_code host_duties_check_nodes(struct host_duties *d, int64_t now,
     const char *state = d->session->state;
     CLEANUP(buf_release) struct buf line = {0};
     bool waits = strcmp(state, "queued") == 0 || strcmp(state, "recovering") == 0;
+    /* A job that runs on fewer nodes than it asked for is the coordinator's business: it may be elastic. */
     if (!waits || (int64_t)d->member->status->n_nodes >= r->nodes_min) {
         d->short_ms = 0;
         return ERR_OK;

@@ -207,7 +207,7 @@ static enum err_code host_group_check_timeout(struct host_group *h, const struct
 
 static enum err_code host_group_check_local(struct host_group *h, struct err *e)
 {
-    if (interrupts())
+    if (interrupts_count())
         return err_set(e, ERR_CANCELLED, "interrupted");
     host_group_remind(h);
     return local_cluster_check(&h->session.local, e);
@@ -370,9 +370,9 @@ static void host_group_wait_others(struct host_group *h)
 {
     int64_t deadline = clock_boot_ms() + FAREWELL_MS;
     struct err e;
-    int stops = interrupts();
+    int stops = interrupts_count();
     while (h->hosting && h->session.ended && h->member.status->n_nodes > 1 && clock_boot_ms() < deadline &&
-           interrupts() == stops)
+           interrupts_count() == stops)
         if (run_membership_next(&h->member, TURN_MS, &e) != ERR_OK)
             return;
 }
@@ -380,7 +380,7 @@ static void host_group_wait_others(struct host_group *h)
 static int host_group_exit_code(struct host_group *h, enum err_code code, const struct err *e)
 {
     CLEANUP(buf_release) struct buf line = {0};
-    if (interrupts())
+    if (interrupts_count())
         return 128 + interrupt_signal();
     if (code != ERR_OK)
         return error_print(e) == EXIT_USAGE ? EXIT_USAGE : EXIT_DDP;

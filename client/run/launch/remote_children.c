@@ -27,9 +27,9 @@
  * first, which hosts the run and stops the job for all.
  *
  * Failures:
- * - A child fails while others go on: it could not be started, or its host is lost. The others get some time
- *   to end by themselves (NOT_STARTED_MS, LOST_MS). Then their lifelines are closed, and after END_MS they are
- *   killed. The same happens when the first has ended and others have not.
+ * - A child fails while others go on: it could not be started, or its host is lost. The others get some
+ *   time to end by themselves (NOT_STARTED_MS, LOST_MS). Then their lifelines are closed, and after END_MS
+ *   they are killed. The same happens when the first has ended and others have not.
  * - This process dies: the lifelines close.
  *
  * pbsdsh does not pass on stdin. There a file that only the user can read has the environment, and the child
@@ -97,7 +97,7 @@ static int child_pidfd(pid_t pid)
 }
 
 /* The child gets a process group of its own, so that ^C of the terminal reaches only this process. */
-static enum err_code child_spawn(struct child *c, char *const *argv, int input, struct err *e)
+static enum err_code remote_child_spawn(struct child *c, char *const *argv, int input, struct err *e)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -132,7 +132,7 @@ static void child_send_environment(const struct children *all, int fd)
         return;
 }
 
-static enum err_code child_start(struct children *all, size_t rank, struct err *e)
+static enum err_code remote_child_start(struct children *all, size_t rank, struct err *e)
 {
     const struct remote_launch *p = all->plan;
     struct child *c = &all->list[rank];
@@ -155,7 +155,7 @@ static enum err_code child_start(struct children *all, size_t rank, struct err *
     enum err_code code = pipe2(ends, O_CLOEXEC) == 0 ? ERR_OK : err_sys(e, errno, "pipe");
     if (code == ERR_OK) {
         c->lifeline = ends[1];
-        code = child_spawn(c, argv, ends[0], e);
+        code = remote_child_spawn(c, argv, ends[0], e);
         close(ends[0]);
     }
     if (code == ERR_OK && !by_file)
@@ -246,7 +246,7 @@ static void children_give_up(struct children *all)
 static void children_obey(struct children *all)
 {
     struct child *first = &all->list[0];
-    if (all->stops >= interrupts())
+    if (all->stops >= interrupts_count())
         return;
     all->stops++;
     if (all->stops > 2) {
@@ -278,7 +278,7 @@ static void children_wait(struct children *all)
  * changed its code. */
 static int children_exit_code(const struct children *all)
 {
-    if (interrupts())
+    if (interrupts_count())
         return 128 + interrupt_signal();
     if (all->broken)
         return EXIT_DDP;
@@ -329,7 +329,7 @@ int remote_children_run(const struct remote_launch *p)
     if (p->launcher == LAUNCHER_PBSDSH)
         code = children_write_file(&all, &e);
     for (size_t i = 0; i < (size_t)p->count && code == ERR_OK; i++)
-        code = child_start(&all, i, &e);
+        code = remote_child_start(&all, i, &e);
     if (code != ERR_OK) {
         error_print(&e);
         all.broken = true;
