@@ -3,8 +3,8 @@
 
 #include "base/buf.h"
 
-/* Compares text with tests/unit/client/golden/NAME. A changed screen: run the test with DDP_GOLDEN_WRITE=1,
- * then read the difference before you commit it. Clears the buffer. */
+/* Compares the text with tests/unit/client/golden/NAME and clears the buffer. After a change of a screen, run
+ * the test with DDP_GOLDEN_WRITE=1 and read the difference before you commit it. */
 void golden_check(const char *name, struct buf *text);
 
 #endif

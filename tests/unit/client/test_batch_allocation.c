@@ -12,10 +12,12 @@
 #include "base/mem.h"
 #include "client/run/batch/batch_allocation.h"
 
-/* Environments as Slurm 22.05, Open MPI 4.1 and MPICH 4.0 give them, recorded, less what says nothing here.
+/* Recorded environments of Slurm 22.05, Open MPI 4.1 and MPICH 4.0, without the variables that are not read.
  */
 
-#define ENV(...) ((char **)(uintptr_t)(const char *[]){__VA_ARGS__, NULL}) /* nobody writes there */
+#define ENV(...)                                                                                             \
+    ((char **)(uintptr_t)(const char *[]){__VA_ARGS__,                                                       \
+                                          NULL}) /* the const is cast away: nothing writes to it */
 
 static struct batch_allocation read_ok(char *const *environment, const char *host)
 {
@@ -79,8 +81,8 @@ static void test_slurm_step(void **state)
     batch_allocation_release(&a);
 }
 
-/* srun -N1 inside of an allocation of two: the step counts, not the job. */
-static void test_slurm_small_step(void **state)
+/* srun -N1 inside an allocation of two nodes: the step's variables count, not the job's. */
+static void test_slurm_step_on_some_nodes(void **state)
 {
     (void)state;
     struct batch_allocation a =
@@ -103,7 +105,7 @@ static void test_slurm_batch(void **state)
     assert_string_equal(a.id, "12");
     assert_int_equal(a.node_count, 2);
     assert_int_equal(a.node_rank, 0);
-    assert_int_equal(a.local_tasks, 1); /* the script is one process, whatever --ntasks-per-node says */
+    assert_int_equal(a.local_tasks, 1); /* a batch script is one process, whatever --ntasks-per-node is */
     assert_int_equal(a.restarts, 0);
     assert_false(a.launched);
     assert_true(a.first);
@@ -115,7 +117,7 @@ static void test_slurm_batch(void **state)
     batch_allocation_release(&a);
 }
 
-static void test_slurm_what_cannot_be_read(void **state)
+static void test_slurm_invalid_values(void **state)
 {
     (void)state;
     refused(ENV("SLURM_JOB_ID=1", "SLURM_JOB_NODELIST=n[1-"), "n[1-");
@@ -150,13 +152,13 @@ static void test_pbs(void **state)
     assert_false(a.launched);
     assert_true(a.first);
     batch_allocation_release(&a);
-    /* through ssh, which handed on the first node's number: the name counts */
+    /* ssh has passed on PBS_NODENUM of the first node: the host name counts */
     a = read_ok(ENV(file, "PBS_JOBID=77.head", "PBS_NODENUM=0"), "box2");
     assert_int_equal(a.node_rank, 1);
     assert_true(a.launched);
     assert_false(a.first);
     batch_allocation_release(&a);
-    /* names that are not the host's own */
+    /* a host name that the list does not have */
     a = read_ok(ENV(file, "PBS_JOBID=77.head", "PBS_NODENUM=1"), "compute-17");
     assert_int_equal(a.node_rank, 1);
     batch_allocation_release(&a);
@@ -208,7 +210,8 @@ static void test_open_mpi(void **state)
     batch_allocation_release(&a);
 }
 
-/* mpirun in a batch script of Slurm: its tasks, the job's nodes, not the step of its daemons. */
+/* mpirun in a batch script of Slurm: mpirun's tasks on the job's nodes; the step of its daemons does not
+ * count. */
 static void test_open_mpi_in_slurm(void **state)
 {
     (void)state;
@@ -285,9 +288,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_none),
         cmocka_unit_test(test_slurm_step),
-        cmocka_unit_test(test_slurm_small_step),
+        cmocka_unit_test(test_slurm_step_on_some_nodes),
         cmocka_unit_test(test_slurm_batch),
-        cmocka_unit_test(test_slurm_what_cannot_be_read),
+        cmocka_unit_test(test_slurm_invalid_values),
         cmocka_unit_test(test_pbs),
         cmocka_unit_test(test_pbs_one_node),
         cmocka_unit_test(test_open_mpi),

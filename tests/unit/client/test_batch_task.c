@@ -11,8 +11,8 @@
 #include "base/mem.h"
 #include "client/run/batch/batch_task.h"
 
-/* What nobody said yet. */
-static struct run_request unsaid(void)
+/* A request that nothing has filled yet. */
+static struct run_request request_unset(void)
 {
     return (struct run_request){
         .node_rank = -1, .is_host = -1, .last_call_ms = -1, .signals = {SIGTERM, SIGINT}};
@@ -31,10 +31,10 @@ static struct batch_allocation slurm(int64_t tasks)
     return a;
 }
 
-static void test_fills_what_nobody_said(void **state)
+static void test_fills_what_is_unset(void **state)
 {
     (void)state;
-    struct run_request l = unsaid();
+    struct run_request l = request_unset();
     struct batch_allocation a = slurm(1);
     batch_task_fill(&a, &l);
     assert_int_equal(l.nodes_min, 2);
@@ -45,15 +45,15 @@ static void test_fills_what_nobody_said(void **state)
     assert_int_equal(l.is_host, 0);
     assert_string_equal(l.id, "slurm-12.3");
     assert_true(l.told);
-    assert_null(l.procs); /* the default, or the job file's own */
+    assert_null(l.procs); /* left to the default or the job file */
     run_request_release(&l);
     batch_allocation_release(&a);
 }
 
-static void test_first_node_hosts(void **state)
+static void test_first_node_hosts_the_run(void **state)
 {
     (void)state;
-    struct run_request l = unsaid();
+    struct run_request l = request_unset();
     struct batch_allocation a = slurm(1);
     a.node_rank = 0;
     a.first = true;
@@ -64,15 +64,15 @@ static void test_first_node_hosts(void **state)
     batch_allocation_release(&a);
 }
 
-static void test_tasks_are_workers(void **state)
+static void test_tasks_of_a_node_become_workers(void **state)
 {
     (void)state;
-    struct run_request l = unsaid();
+    struct run_request l = request_unset();
     struct batch_allocation a = slurm(4);
     batch_task_fill(&a, &l);
     assert_string_equal(l.procs, "4");
     run_request_release(&l);
-    l = unsaid();
+    l = request_unset();
     a.launched = false; /* a batch script is one process */
     batch_task_fill(&a, &l);
     assert_null(l.procs);
@@ -80,10 +80,10 @@ static void test_tasks_are_workers(void **state)
     batch_allocation_release(&a);
 }
 
-static void test_leaves_alone_what_was_said(void **state)
+static void test_keeps_what_is_set(void **state)
 {
     (void)state;
-    struct run_request l = unsaid();
+    struct run_request l = request_unset();
     struct batch_allocation a = slurm(4);
     l.nodes_min = 1;
     l.nodes_max = 4;
@@ -98,7 +98,7 @@ static void test_leaves_alone_what_was_said(void **state)
     assert_string_equal(l.procs, "gpu");
     assert_string_equal(l.host, "other");
     assert_int_equal(l.port, 29400);
-    assert_int_equal(l.is_host, -1); /* whoever owns that address */
+    assert_int_equal(l.is_host, -1); /* the owner of that address hosts */
     assert_int_equal(l.node_rank, 3);
     assert_string_equal(l.id, "456");
     run_request_release(&l);
@@ -107,7 +107,7 @@ static void test_leaves_alone_what_was_said(void **state)
 
 static void nothing_filled(const struct batch_allocation *a, bool standalone)
 {
-    struct run_request l = unsaid();
+    struct run_request l = request_unset();
     l.standalone = standalone;
     batch_task_fill(a, &l);
     assert_int_equal(l.nodes_min, 0);
@@ -117,7 +117,7 @@ static void nothing_filled(const struct batch_allocation *a, bool standalone)
     run_request_release(&l);
 }
 
-static void test_one_node_meets_nobody(void **state)
+static void test_one_node_has_no_endpoint(void **state)
 {
     (void)state;
     struct batch_allocation a = slurm(1);
@@ -131,13 +131,13 @@ static void test_one_node_meets_nobody(void **state)
     batch_allocation_release(&a);
 }
 
-/* Two programs side by side in one script of PBS: neither is the other's mate. */
-static void test_one_node_in_a_script_leads(void **state)
+/* A PBS script starts two runs side by side: each of them leads. */
+static void test_runs_side_by_side_in_a_script_are_separate(void **state)
 {
     (void)state;
     for (int64_t nodes = 1; nodes <= 2; nodes++) {
         struct batch_task b = {.allocation = {.kind = BATCH_PBS, .id = xstrdup("7"), .node_count = 2}};
-        struct run_request l = unsaid();
+        struct run_request l = request_unset();
         l.nodes_min = l.nodes_max = nodes;
         batch_task_enter(&b, &l);
         assert_int_equal(b.allocation.local_tasks, nodes == 1 ? 1 : 0);
@@ -146,7 +146,7 @@ static void test_one_node_in_a_script_leads(void **state)
     }
 }
 
-static void test_requeued_trains_on(void **state)
+static void test_requeued_job_resumes(void **state)
 {
     (void)state;
     struct batch_task b = {.allocation = {.kind = BATCH_SLURM}};
@@ -163,15 +163,15 @@ static void test_requeued_trains_on(void **state)
 static void test_warning_signal(void **state)
 {
     (void)state;
-    struct run_request l = unsaid();
+    struct run_request l = request_unset();
     struct batch_task b = {.allocation = {.kind = BATCH_SLURM}};
     batch_task_signals(&b, JOB_TRAIN, &l);
     assert_int_equal(l.signals[2], SIGUSR1);
     assert_int_equal(l.signals[3], 0);
-    batch_task_signals(&b, JOB_TRAIN, &l); /* chosen already */
+    batch_task_signals(&b, JOB_TRAIN, &l); /* --signals-to-handle has it already */
     assert_int_equal(l.signals[3], 0);
-    l = unsaid();
-    batch_task_signals(&b, JOB_COMMAND, &l); /* its own affair: ddpctl goes on */
+    l = request_unset();
+    batch_task_signals(&b, JOB_COMMAND, &l); /* the command handles it: ddpctl ignores it */
     assert_int_equal(l.signals[2], 0);
     raise(SIGUSR1);
     b.allocation.kind = BATCH_NONE;
@@ -182,10 +182,14 @@ static void test_warning_signal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fills_what_nobody_said), cmocka_unit_test(test_first_node_hosts),
-        cmocka_unit_test(test_tasks_are_workers),      cmocka_unit_test(test_leaves_alone_what_was_said),
-        cmocka_unit_test(test_one_node_meets_nobody),  cmocka_unit_test(test_one_node_in_a_script_leads),
-        cmocka_unit_test(test_requeued_trains_on),     cmocka_unit_test(test_warning_signal),
+        cmocka_unit_test(test_fills_what_is_unset),
+        cmocka_unit_test(test_first_node_hosts_the_run),
+        cmocka_unit_test(test_tasks_of_a_node_become_workers),
+        cmocka_unit_test(test_keeps_what_is_set),
+        cmocka_unit_test(test_one_node_has_no_endpoint),
+        cmocka_unit_test(test_runs_side_by_side_in_a_script_are_separate),
+        cmocka_unit_test(test_requeued_job_resumes),
+        cmocka_unit_test(test_warning_signal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

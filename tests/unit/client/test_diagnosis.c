@@ -13,7 +13,7 @@
 #include "client/screen/screen_why.h"
 #include "tests/unit/client/golden.h"
 
-/* From facts to the sentence, a pattern a row. */
+/* From the probes to the sentence: each row is one pattern. */
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define RANKS 4
@@ -415,8 +415,8 @@ static void test_patterns(void **state)
     }
 }
 
-/* sh waits for python3, which does the work; a stopped loader is what matters more. */
-static void test_the_process_that_works(void **state)
+/* sh waits for python3, which does the work. If a data loader is stopped, that one is named. */
+static void test_process_that_does_the_work(void **state)
 {
     (void)state;
     Ddp__V1__WorkerProbe w = DDP__V1__WORKER_PROBE__INIT;
@@ -480,7 +480,7 @@ static void test_screens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_patterns),
-                                       cmocka_unit_test(test_the_process_that_works),
+                                       cmocka_unit_test(test_process_that_does_the_work),
                                        cmocka_unit_test(test_screens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

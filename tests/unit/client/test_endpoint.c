@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "client/run/hosts/endpoint.h"
 
-static void test_an_own_address_is_bound_itself(void **state)
+static void test_own_address_is_bound(void **state)
 {
     (void)state;
     CLEANUP(endpoint_release) struct endpoint four, six;
@@ -30,8 +30,9 @@ static void test_an_own_address_is_bound_itself(void **state)
     assert_string_equal(six.listen, "[::1]:29400");
 }
 
-/* From the documentation's networks: nobody's. is_host may still be said of it, then all is bound. */
-static void test_another_machines_address(void **state)
+/* An address of the networks for documentation, which no machine has. With is_host all addresses are bound.
+ */
+static void test_address_of_another_machine(void **state)
 {
     (void)state;
     CLEANUP(endpoint_release) struct endpoint four, six;
@@ -47,8 +48,8 @@ static void test_another_machines_address(void **state)
     assert_string_equal(six.address, "[2001:db8::1]:29500");
 }
 
-/* Whatever the name stands for here, others may see another address. */
-static void test_this_machines_name(void **state)
+/* The name may resolve to another address on other machines. */
+static void test_name_of_this_machine(void **state)
 {
     (void)state;
     char name[HOST_NAME_MAX + 1] = "";
@@ -61,7 +62,7 @@ static void test_this_machines_name(void **state)
     assert_true(!own.node || strncmp(own.node, "127.", 4) != 0);
 }
 
-static void test_a_name_that_nobody_knows(void **state)
+static void test_unknown_name(void **state)
 {
     (void)state;
     struct endpoint none;
@@ -83,7 +84,7 @@ static int listen_somewhere(int64_t *port)
     return -1;
 }
 
-static void test_who_listens(void **state)
+static void test_port_in_use(void **state)
 {
     (void)state;
     CLEANUP(endpoint_release) struct endpoint there;
@@ -98,8 +99,8 @@ static void test_who_listens(void **state)
     assert_true(endpoint_refuses(&there));
 }
 
-/* A loop asks at its own pace, and the machine there is left alone in between. */
-static void test_who_is_gone_is_asked_now_and_then(void **state)
+/* A loop calls this often; the other machine is only contacted at intervals. */
+static void test_gone_is_checked_at_intervals(void **state)
 {
     (void)state;
     CLEANUP(endpoint_release) struct endpoint there;
@@ -116,12 +117,9 @@ static void test_who_is_gone_is_asked_now_and_then(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_own_address_is_bound_itself),
-        cmocka_unit_test(test_another_machines_address),
-        cmocka_unit_test(test_this_machines_name),
-        cmocka_unit_test(test_a_name_that_nobody_knows),
-        cmocka_unit_test(test_who_listens),
-        cmocka_unit_test(test_who_is_gone_is_asked_now_and_then),
+        cmocka_unit_test(test_own_address_is_bound), cmocka_unit_test(test_address_of_another_machine),
+        cmocka_unit_test(test_name_of_this_machine), cmocka_unit_test(test_unknown_name),
+        cmocka_unit_test(test_port_in_use),          cmocka_unit_test(test_gone_is_checked_at_intervals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,8 +8,6 @@
 
 #include "base/mem.h"
 #include "client/text/format.h"
-#include "client/text/table.h"
-#include "client/text/term.h"
 
 #define SAYS(call, text_) assert_string_equal((call).text, text_)
 
@@ -83,65 +81,11 @@ static void test_widths(void **state)
     assert_int_equal(text_clip("ab", 9), 2);
 }
 
-static void test_span_widens_its_last_column(void **state)
-{
-    (void)state;
-    static const struct table_column columns[] = {{"A", false}, {"B", true}, {"C", false}};
-    struct table *t = table_new(columns, 3);
-    struct buf out = {0};
-    struct term plain = {0};
-    table_cell(t, STYLE_NONE, "1");
-    table_cell(t, STYLE_NONE, "22");
-    table_cell(t, STYLE_NONE, "x");
-    table_end_row(t);
-    table_span(t, 2, STYLE_NONE, "waits for it");
-    table_cell(t, STYLE_NONE, "y");
-    table_end_row(t);
-    table_cell(t, STYLE_NONE, "3");
-    table_end_row(t);
-    table_print(t, &plain, &out);
-    assert_string_equal(out.data, "A          B  C\n"
-                                  "1         22  x\n"
-                                  "waits for it  y\n"
-                                  "3\n");
-    buf_clear(&out);
-    struct term narrow = {.live = true, .columns = 12};
-    table_print(t, &narrow, &out);
-    assert_string_equal(out.data, "A       B  C\n"
-                                  "1      22  x\n"
-                                  "waits fo…  y\n"
-                                  "3\n");
-    buf_release(&out);
-    table_free(t);
-}
-
-static void expect_fit(size_t rows, const char *text, bool newest, const char *wanted)
-{
-    CLEANUP(buf_release) struct buf from = {0}, out = {0};
-    const struct term term = {.live = true, .rows = rows};
-    buf_puts(&from, text);
-    term_fit(&term, &from, newest, &out);
-    assert_string_equal(out.len ? out.data : "", wanted);
-}
-
-static void test_fit(void **state)
-{
-    (void)state;
-    expect_fit(0, "JOB\n1\n2\n3\n4\n", true, "JOB\n1\n2\n3\n4\n");
-    expect_fit(6, "JOB\n1\n2\n3\n4\n", true, "JOB\n1\n2\n3\n4\n");
-    expect_fit(5, "JOB\n1\n2\n3\n4\n", true, "JOB\n2\n3\n4\n");
-    expect_fit(3, "JOB\n1\n2\n3\n4\n", true, "JOB\n4\n");
-    expect_fit(4, "head\nstep\nrank\n0\n1\n", false, "head\nstep\nrank\n");
-    expect_fit(4, "", false, "");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),    cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_durations), cmocka_unit_test(test_metrics),
-        cmocka_unit_test(test_fit),       cmocka_unit_test(test_bars),
-        cmocka_unit_test(test_widths),    cmocka_unit_test(test_span_widens_its_last_column),
+        cmocka_unit_test(test_counts),  cmocka_unit_test(test_sizes), cmocka_unit_test(test_durations),
+        cmocka_unit_test(test_metrics), cmocka_unit_test(test_bars),  cmocka_unit_test(test_widths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

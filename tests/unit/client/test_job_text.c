@@ -55,7 +55,7 @@ static void assert_named(const char *line, const char *name)
     strv_free(command);
 }
 
-static void test_command_is_called_after_its_script(void **state)
+static void test_command_is_named_after_its_program(void **state)
 {
     (void)state;
     assert_named("/usr/bin/python3 -u src/train.v2.py data.py", "train.v2");
@@ -66,7 +66,7 @@ static void test_command_is_called_after_its_script(void **state)
     assert_named("sh -c true", "sh");
 }
 
-static void test_bad_flag_is_named(void **state)
+static void test_message_names_the_bad_flag(void **state)
 {
     (void)state;
     char *const command[] = {(char[]){"true"}, NULL};
@@ -128,7 +128,7 @@ static void carried(const char *export, const char *wanted)
     strv_free(exports);
 }
 
-static void test_carried_environment(void **state)
+static void test_environment(void **state)
 {
     (void)state;
     carried(NULL, "PATH=/bin WANDB_MODE=offline ");
@@ -141,10 +141,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_command_becomes_a_job_file),
-        cmocka_unit_test(test_command_is_called_after_its_script),
-        cmocka_unit_test(test_bad_flag_is_named),
+        cmocka_unit_test(test_command_is_named_after_its_program),
+        cmocka_unit_test(test_message_names_the_bad_flag),
         cmocka_unit_test(test_train_paths_become_absolute),
-        cmocka_unit_test(test_carried_environment),
+        cmocka_unit_test(test_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "client/run/launch/launch_message.h"
 
-static void test_says_its_place(void **state)
+static void test_place_is_parsed_back(void **state)
 {
     (void)state;
     char id[] = "run-1", host[] = "fd00::1", env[] = "/home/a,b/file";
@@ -34,7 +34,7 @@ static void test_says_its_place(void **state)
     launch_message_release(&back);
 }
 
-static void test_refuses_what_it_did_not_say(void **state)
+static void test_invalid_places_are_refused(void **state)
 {
     static const char *const texts[] = {
         "",           "1", "1,2,3,a,b", "4,4,12345,a,b,-", "-2,4,1,a,b,-", "0,4,0,a,b,-", "0,4,99999,a,b,-",
@@ -47,7 +47,7 @@ static void test_refuses_what_it_did_not_say(void **state)
     }
 }
 
-static void test_fills_what_the_arguments_left(void **state)
+static void test_fills_what_is_unset(void **state)
 {
     (void)state;
     char id[] = "run-1", host[] = "box1", none[] = "";
@@ -73,14 +73,14 @@ static void test_fills_what_the_arguments_left(void **state)
     assert_string_equal(l.id, "456");
     run_request_release(&l);
     l = (struct run_request){.node_rank = -1, .is_host = -1};
-    at.id = none; /* it was typed, and maybe with a comma: the arguments say it */
+    at.id = none; /* an id that was typed may have a comma, so it is among the arguments */
     launch_message_apply(&at, &l);
     assert_null(l.id);
     run_request_release(&l);
 }
 
-/* A child that reads this as its stdin: it exits with 2 when nothing came, 3 when something else came, and
- * says that it has read by a byte on `ready`; then it waits for the end of its lifeline. */
+/* A child with this stdin. It exits with 2 if nothing came, and with 3 if something else came. Otherwise it
+ * writes a byte to `ready` and waits for the end of its lifeline. */
 static pid_t receive(const int lifeline[2], int ready)
 {
     char dash[] = "-";
@@ -110,7 +110,7 @@ static int status_of(pid_t pid)
     return status;
 }
 
-/* sshd gives a socket, other launchers a pipe. */
+/* The lifeline is a socket under sshd, a pipe under other launchers. */
 static void receives_and_ends(bool socket, bool before)
 {
     char token[] = "DDP_TOKEN=secret", path[] = "PATH=/a b:/c=d", byte;
@@ -133,7 +133,7 @@ static void receives_and_ends(bool socket, bool before)
     close(ready[1]);
 }
 
-static void test_receives_and_ends(void **state)
+static void test_receives_environment_and_ends_with_the_lifeline(void **state)
 {
     (void)state;
     receives_and_ends(false, false);
@@ -142,7 +142,7 @@ static void test_receives_and_ends(void **state)
     receives_and_ends(true, true);
 }
 
-static void test_no_launcher(void **state)
+static void test_launcher_that_died(void **state)
 {
     int ends[2];
     (void)state;
@@ -157,11 +157,11 @@ static void test_no_launcher(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_says_its_place),
-        cmocka_unit_test(test_refuses_what_it_did_not_say),
-        cmocka_unit_test(test_fills_what_the_arguments_left),
-        cmocka_unit_test(test_receives_and_ends),
-        cmocka_unit_test(test_no_launcher),
+        cmocka_unit_test(test_place_is_parsed_back),
+        cmocka_unit_test(test_invalid_places_are_refused),
+        cmocka_unit_test(test_fills_what_is_unset),
+        cmocka_unit_test(test_receives_environment_and_ends_with_the_lifeline),
+        cmocka_unit_test(test_launcher_that_died),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

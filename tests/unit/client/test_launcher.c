@@ -11,12 +11,12 @@
 #include "base/mem.h"
 #include "client/run/launch/remote_launch.h"
 
-static bool everything(const char *program)
+static bool every_program(const char *program)
 {
     return program != NULL;
 }
 
-static bool nothing(const char *program)
+static bool no_program(const char *program)
 {
     return program == NULL;
 }
@@ -24,54 +24,54 @@ static bool nothing(const char *program)
 static char box1[] = "box1", box2[] = "box2";
 static char *two_hosts[] = {box1, box2, NULL};
 
-static struct run_request asked(const char *launcher, char **hosts)
+static struct run_request request_with(const char *launcher, char **hosts)
 {
     return (struct run_request){.node_rank = -1, .launcher = (char *)(uintptr_t)launcher, .hosts = hosts};
 }
 
-static void chosen(const char *name, char **hosts, enum batch_system kind, bool launched,
-                   enum launcher expected)
+static void expect_choice(const char *name, char **hosts, enum batch_system kind, bool launched,
+                          enum launcher expected)
 {
-    struct run_request l = asked(name, hosts);
+    struct run_request l = request_with(name, hosts);
     struct batch_allocation a = {.kind = kind, .launched = launched};
     enum launcher launcher;
     struct err e;
-    assert_int_equal(launcher_choose(&l, &a, everything, &launcher, &e), ERR_OK);
+    assert_int_equal(launcher_choose(&l, &a, every_program, &launcher, &e), ERR_OK);
     assert_int_equal(launcher, expected);
 }
 
 static void test_choice(void **state)
 {
     (void)state;
-    chosen(NULL, NULL, BATCH_NONE, false, LAUNCHER_NONE);
-    chosen(NULL, NULL, BATCH_SLURM, false, LAUNCHER_NONE); /* only when asked */
-    chosen(NULL, two_hosts, BATCH_NONE, false, LAUNCHER_SSH);
-    chosen("auto", two_hosts, BATCH_NONE, false, LAUNCHER_SSH);
-    chosen("auto", NULL, BATCH_SLURM, false, LAUNCHER_SRUN);
-    chosen(NULL, two_hosts, BATCH_SLURM, false, LAUNCHER_SRUN);
-    chosen("auto", NULL, BATCH_PBS, false, LAUNCHER_PBSDSH);
-    chosen("ssh", NULL, BATCH_PBS, false, LAUNCHER_SSH);
-    chosen("mpirun", two_hosts, BATCH_NONE, false, LAUNCHER_MPIRUN);
+    expect_choice(NULL, NULL, BATCH_NONE, false, LAUNCHER_NONE);
+    expect_choice(NULL, NULL, BATCH_SLURM, false, LAUNCHER_NONE); /* only when request_with */
+    expect_choice(NULL, two_hosts, BATCH_NONE, false, LAUNCHER_SSH);
+    expect_choice("auto", two_hosts, BATCH_NONE, false, LAUNCHER_SSH);
+    expect_choice("auto", NULL, BATCH_SLURM, false, LAUNCHER_SRUN);
+    expect_choice(NULL, two_hosts, BATCH_SLURM, false, LAUNCHER_SRUN);
+    expect_choice("auto", NULL, BATCH_PBS, false, LAUNCHER_PBSDSH);
+    expect_choice("ssh", NULL, BATCH_PBS, false, LAUNCHER_SSH);
+    expect_choice("mpirun", two_hosts, BATCH_NONE, false, LAUNCHER_MPIRUN);
 }
 
-/* What srun, pbsdsh and mpirun have started carries the same arguments. */
-static void test_launched_launches_nothing(void **state)
+/* The tasks that srun, pbsdsh and mpirun start have the same arguments, and must not start others. */
+static void test_launched_task_starts_nothing(void **state)
 {
     (void)state;
-    chosen("auto", NULL, BATCH_SLURM, true, LAUNCHER_NONE);
-    chosen("srun", two_hosts, BATCH_SLURM, true, LAUNCHER_NONE);
-    chosen("mpirun", NULL, BATCH_OPEN_MPI, true, LAUNCHER_NONE);
-    chosen("pbsdsh", NULL, BATCH_PBS, true, LAUNCHER_NONE);
+    expect_choice("auto", NULL, BATCH_SLURM, true, LAUNCHER_NONE);
+    expect_choice("srun", two_hosts, BATCH_SLURM, true, LAUNCHER_NONE);
+    expect_choice("mpirun", NULL, BATCH_OPEN_MPI, true, LAUNCHER_NONE);
+    expect_choice("pbsdsh", NULL, BATCH_PBS, true, LAUNCHER_NONE);
 }
 
 static void test_pbs_without_pbsdsh(void **state)
 {
     (void)state;
-    struct run_request l = asked("auto", NULL);
+    struct run_request l = request_with("auto", NULL);
     struct batch_allocation a = {.kind = BATCH_PBS};
     enum launcher launcher;
     struct err e;
-    assert_int_equal(launcher_choose(&l, &a, nothing, &launcher, &e), ERR_OK);
+    assert_int_equal(launcher_choose(&l, &a, no_program, &launcher, &e), ERR_OK);
     assert_int_equal(launcher, LAUNCHER_SSH);
 }
 
@@ -80,7 +80,7 @@ static void refused(struct run_request l, const char *why)
     struct batch_allocation a = {0};
     enum launcher launcher;
     struct err e;
-    assert_int_equal(launcher_choose(&l, &a, everything, &launcher, &e), ERR_INVALID_ARGUMENT);
+    assert_int_equal(launcher_choose(&l, &a, every_program, &launcher, &e), ERR_INVALID_ARGUMENT);
     if (!strstr(e.msg, why))
         fail_msg("it says: %s", e.msg);
 }
@@ -88,17 +88,17 @@ static void refused(struct run_request l, const char *why)
 static void test_contradictions(void **state)
 {
     (void)state;
-    struct run_request l = asked("auto", NULL);
+    struct run_request l = request_with("auto", NULL);
     refused(l, "give --hosts");
-    l = asked(NULL, two_hosts);
+    l = request_with(NULL, two_hosts);
     l.standalone = true;
     refused(l, "--standalone");
-    l = asked(NULL, two_hosts);
+    l = request_with(NULL, two_hosts);
     l.node_rank = 1;
     refused(l, "--node-rank");
 }
 
-/* As the shell reads them back. */
+/* The shell must read the words back unchanged. */
 static void test_quotes(void **state)
 {
     static const char *const words[] = {"plain-1.py", "",  "two words", "it's", "$HOME `id` \"x\" \\ !",
@@ -121,7 +121,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_launched_launches_nothing),
+        cmocka_unit_test(test_launched_task_starts_nothing),
         cmocka_unit_test(test_pbs_without_pbsdsh),
         cmocka_unit_test(test_contradictions),
         cmocka_unit_test(test_quotes),

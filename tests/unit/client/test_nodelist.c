@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "client/run/batch/nodelist.h"
 
-static void expands(const char *text, const char *expected)
+static void expect_nodes(const char *text, const char *expected)
 {
     CLEANUP(buf_release) struct buf joined = {0};
     char **nodes = NULL;
@@ -23,7 +23,7 @@ static void expands(const char *text, const char *expected)
     strv_free(nodes);
 }
 
-static void refused(const char *text, const char *why)
+static void expect_refusal(const char *text, const char *why)
 {
     char **nodes = NULL;
     struct err e;
@@ -36,51 +36,51 @@ static void refused(const char *text, const char *why)
 static void test_plain_names(void **state)
 {
     (void)state;
-    expands("box1", "box1");
-    expands("box1,gpu-7.example.org,c", "box1 gpu-7.example.org c");
+    expect_nodes("box1", "box1");
+    expect_nodes("box1,gpu-7.example.org,c", "box1 gpu-7.example.org c");
 }
 
 static void test_ranges(void **state)
 {
     (void)state;
-    expands("n[1-2]", "n1 n2");
-    expands("box[1-3,7],gpu[01-02]", "box1 box2 box3 box7 gpu01 gpu02");
-    expands("n[8-11]", "n8 n9 n10 n11");
-    expands("n[008-011,5]", "n008 n009 n010 n011 n5");
-    expands("n[098-102]", "n098 n099 n100 n101 n102");
-    expands("n[7]", "n7");
-    expands("[1-2]", "1 2");
+    expect_nodes("n[1-2]", "n1 n2");
+    expect_nodes("box[1-3,7],gpu[01-02]", "box1 box2 box3 box7 gpu01 gpu02");
+    expect_nodes("n[8-11]", "n8 n9 n10 n11");
+    expect_nodes("n[008-011,5]", "n008 n009 n010 n011 n5");
+    expect_nodes("n[098-102]", "n098 n099 n100 n101 n102");
+    expect_nodes("n[7]", "n7");
+    expect_nodes("[1-2]", "1 2");
 }
 
 static void test_several_brackets(void **state)
 {
     (void)state;
-    expands("rack[1-2]-n[01-02]", "rack1-n01 rack1-n02 rack2-n01 rack2-n02");
-    expands("n[1-2].ib,x", "n1.ib n2.ib x");
+    expect_nodes("rack[1-2]-n[01-02]", "rack1-n01 rack1-n02 rack2-n01 rack2-n02");
+    expect_nodes("n[1-2].ib,x", "n1.ib n2.ib x");
 }
 
-static void test_what_cannot_be_read(void **state)
+static void test_invalid_lists(void **state)
 {
     char deep[8 + 40 * 3 + 1] = "n";
     (void)state;
     for (int i = 0; i < 40; i++)
         strcat(deep, "[1]");
-    refused("", "an empty name");
-    refused("a,,b", "an empty name");
-    refused("a,", "an empty name");
-    refused("n[1-2", "do not match");
-    refused("n1-2]", "do not match");
-    refused("n[1-[2]]", "do not match");
-    refused("n[]", "a number is missing or too large");
-    refused("n[1-]", "a number is missing or too large");
-    refused("n[a]", "a number is missing or too large");
-    refused("n[1;2]", "between numbers");
-    refused("n[1-2-3]", "between numbers");
-    refused("n[2-1]", "reversed");
-    refused("n[1-99999999]", "too long");
-    refused("n[1-999999999999]", "a number is missing or too large");
-    refused("a[1-300]b[1-300]", "too many nodes");
-    refused(deep, "too many brackets");
+    expect_refusal("", "an empty name");
+    expect_refusal("a,,b", "an empty name");
+    expect_refusal("a,", "an empty name");
+    expect_refusal("n[1-2", "do not match");
+    expect_refusal("n1-2]", "do not match");
+    expect_refusal("n[1-[2]]", "do not match");
+    expect_refusal("n[]", "a number is missing or too large");
+    expect_refusal("n[1-]", "a number is missing or too large");
+    expect_refusal("n[a]", "a number is missing or too large");
+    expect_refusal("n[1;2]", "between numbers");
+    expect_refusal("n[1-2-3]", "between numbers");
+    expect_refusal("n[2-1]", "reversed");
+    expect_refusal("n[1-99999999]", "too long");
+    expect_refusal("n[1-999999999999]", "a number is missing or too large");
+    expect_refusal("a[1-300]b[1-300]", "too many nodes");
+    expect_refusal(deep, "too many brackets");
 }
 
 static void test_counts(void **state)
@@ -103,7 +103,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_names),      cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_several_brackets), cmocka_unit_test(test_what_cannot_be_read),
+        cmocka_unit_test(test_several_brackets), cmocka_unit_test(test_invalid_lists),
         cmocka_unit_test(test_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

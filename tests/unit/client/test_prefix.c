@@ -2,17 +2,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "client/cmd/job_number.h"
-#include "client/run/log_tail.h"
 #include "client/text/prefix.h"
 
 static void add(struct prefixer *p, int rank, const char *text, struct buf *out)
@@ -51,7 +46,7 @@ static void test_raw_passes_bytes(void **state)
     buf_release(&out);
 }
 
-static void test_a_label_is_the_streams_own(void **state)
+static void test_label_of_a_stream(void **state)
 {
     (void)state;
     struct prefixer p;
@@ -86,8 +81,8 @@ static void test_line_without_end_is_cut(void **state)
     buf_release(&line);
 }
 
-/* Logs are read in pieces of 64 KiB, of several ranks by turns. */
-static void test_a_long_line_stays_whole(void **state)
+/* Logs are read in pieces of 64 KiB, and several ranks take turns. */
+static void test_long_line_stays_whole(void **state)
 {
     (void)state;
     struct prefixer p;
@@ -108,82 +103,14 @@ static void test_a_long_line_stays_whole(void **state)
     buf_release(&piece);
 }
 
-static void append(const char *dir, const char *name, const char *text)
-{
-    CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
-    FILE *f = fopen(path, "a");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-static void add_ranks(struct log_tail *t)
-{
-    for (int rank = 0; rank < 2; rank++)
-        for (int standard_error = 0; standard_error < 2; standard_error++)
-            log_tail_add(t, rank, rank, standard_error, NULL);
-}
-
-static void test_tail_follows_files_as_they_come(void **state)
-{
-    (void)state;
-    char root[] = "/tmp/ddp-test-XXXXXX";
-    struct log_tail t;
-    struct buf out = {0}, err = {0};
-    struct err e;
-    assert_non_null(mkdtemp(root));
-    CLEANUP(free_text) char *rank0 = xasprintf("%s/7/generation_1/box/0", root);
-    CLEANUP(free_text) char *rank1 = xasprintf("%s/7/generation_2/box/1", root);
-    log_tail_init(&t);
-    log_tail_open(&t, root, 7, 1, "box");
-    add_ranks(&t);
-    t.out.wanted = true;
-    assert_false(log_tail_read(&t, &out, &err));
-    assert_int_equal(file_mkdirs(rank0, 0755, &e), ERR_OK);
-    append(rank0, "stdout.log", "one\ntw");
-    append(rank0, "stderr.log", "oh\n");
-    assert_true(log_tail_read(&t, &out, &err));
-    assert_false(log_tail_read(&t, &out, &err));
-    append(rank0, "stdout.log", "o\n");
-    assert_true(log_tail_read(&t, &out, &err));
-    assert_string_equal(out.data, "[0] one\n[0] two\n");
-    assert_string_equal(err.data, "oh\n");
-    log_tail_open(&t, root, 7, 2, "box");
-    add_ranks(&t);
-    assert_int_equal(file_mkdirs(rank1, 0755, &e), ERR_OK);
-    append(rank1, "stdout.log", "again");
-    buf_clear(&out);
-    assert_true(log_tail_read(&t, &out, &err));
-    log_tail_finish(&t, &out, &err);
-    assert_string_equal(out.data, "[1] again\n");
-    log_tail_release(&t);
-    assert_int_equal(file_remove_tree(root, &e), ERR_OK);
-    buf_release(&out);
-    buf_release(&err);
-}
-
-static void test_rank_numbers(void **state)
-{
-    (void)state;
-    struct err e;
-    int64_t rank;
-    assert_int_equal(job_rank_parse("12", &rank, &e), ERR_OK);
-    assert_int_equal(rank, 12);
-    assert_int_equal(job_rank_parse("-1", &rank, &e), ERR_INVALID_ARGUMENT);
-    assert_int_equal(job_rank_parse("", &rank, &e), ERR_INVALID_ARGUMENT);
-    assert_int_equal(job_rank_parse("99999999", &rank, &e), ERR_INVALID_ARGUMENT);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_never_mix_within_a_line),
         cmocka_unit_test(test_raw_passes_bytes),
-        cmocka_unit_test(test_a_label_is_the_streams_own),
+        cmocka_unit_test(test_label_of_a_stream),
         cmocka_unit_test(test_line_without_end_is_cut),
-        cmocka_unit_test(test_a_long_line_stays_whole),
-        cmocka_unit_test(test_tail_follows_files_as_they_come),
-        cmocka_unit_test(test_rank_numbers),
+        cmocka_unit_test(test_long_line_stays_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 #include "client/screen/screen_check.h"
 #include "tests/unit/client/golden.h"
 
-/* From what nodes say of themselves to what is wrong with each. */
+/* From the nodes' answers to the problems of each node. */
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define NODES 3
@@ -105,7 +105,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* The one finding there is. */
+/* Expects exactly one finding. */
 static void expect(struct fixture *b, const char *node, const char *what)
 {
     preflight_check(&b->preflight, &b->found);
@@ -117,15 +117,15 @@ static void expect(struct fixture *b, const char *node, const char *what)
     assert_non_null(b->found.items[0].fix);
 }
 
-static void test_all_is_well(void **state)
+static void test_no_problems(void **state)
 {
     struct fixture *b = *state;
-    b->places[1].skew_ms = -900; /* within what is borne */
+    b->places[1].skew_ms = -900; /* below the limit */
     preflight_check(&b->preflight, &b->found);
     assert_int_equal(b->found.count, 0);
 }
 
-/* What the nodes have, whatever is busy: slots, and GPUs where the job needs such. */
+/* The size of the nodes, no matter what is busy: slots, or GPUs if the job needs them. */
 static void test_size(void **state)
 {
     struct fixture *b = *state;
@@ -161,9 +161,9 @@ static void test_size(void **state)
     assert_string_equal(b->found.items[2].what, "the job needs 4 nodes, 3 can take work");
 }
 
-/* Not those that the coordinator gives to nobody: sick ones, twice the same to one worker, any to a trainer
- * without a plugin. */
-static void test_gpus_that_count(void **state)
+/* GPUs that the coordinator would not assign do not count: a sick GPU, one GPU twice for the same worker, and
+ * any GPU of a node whose trainer has no plugin. */
+static void test_usable_gpus(void **state)
 {
     struct fixture *b = *state;
     Ddp__V1__Gpu gpu = DDP__V1__GPU__INIT, *gpus[1] = {&gpu};
@@ -186,7 +186,7 @@ static void test_gpus_that_count(void **state)
     spec.procs_per_node = 1;
     spec.gpus_per_proc = 2;
     preflight_check_size(&b->preflight, &spec, &b->found);
-    assert_int_equal(b->found.count, 2); /* one GPU has two slots, and is no two GPUs */
+    assert_int_equal(b->found.count, 2); /* a GPU with two slots is not two GPUs */
     spec.gpus_per_proc = 1;
     b->nodes[1].nccl_version = TEXT("none");
     preflight_check_size(&b->preflight, &spec, &b->found);
@@ -196,15 +196,15 @@ static void test_gpus_that_count(void **state)
     assert_int_equal(b->found.count, 3);
 }
 
-/* Two agree, so the third is the odd one, although it comes first. */
-static void test_most_are_right(void **state)
+/* Two nodes agree, so the other one is reported, although it comes first. */
+static void test_minority_differs(void **state)
 {
     struct fixture *b = *state;
     b->paths[0].digest = TEXT("bb");
     expect(b, "box1", "/data/train.bin differs from box2's in content (1.2 GB in 1 file)");
 }
 
-static void test_another_size(void **state)
+static void test_different_size(void **state)
 {
     struct fixture *b = *state;
     b->paths[2].bytes = 900000000;
@@ -212,7 +212,7 @@ static void test_another_size(void **state)
     expect(b, "box3", "/data/train.bin differs from box1's: 900 MB in 1 file here, 1.2 GB in 1 file there");
 }
 
-static void test_a_file_that_only_others_have(void **state)
+static void test_file_that_only_others_have(void **state)
 {
     struct fixture *b = *state;
     b->results[1].n_paths = 0;
@@ -250,7 +250,7 @@ static void test_clock(void **state)
     expect(b, "box2", "its clock is 3.2 s ahead of the coordinator's");
 }
 
-/* A slow answer tells little about the clock. */
+/* After a slow answer the clock's difference is uncertain. */
 static void test_clock_behind_a_slow_answer(void **state)
 {
     struct fixture *b = *state;
@@ -260,14 +260,14 @@ static void test_clock_behind_a_slow_answer(void **state)
     assert_int_equal(b->found.count, 0);
 }
 
-static void test_room(void **state)
+static void test_low_disk_space(void **state)
 {
     struct fixture *b = *state;
     b->results[0].disk_free = 100000000;
     expect(b, "box1", "only 100 MB of disk space are free where jobs run");
 }
 
-static void test_memory(void **state)
+static void test_low_memory(void **state)
 {
     struct fixture *b = *state;
     b->results[0].memory_free = 300000000;
@@ -315,8 +315,8 @@ static void test_screen(void **state)
     golden_check("check-ill.term", &out);
 }
 
-/* What a job wants of a node. */
-static void test_place_of(void **state)
+/* The request that is sent to a node. */
+static void test_request_for_a_job(void **state)
 {
     static const char train[] =
         "env: {A: b}\nworkdir: /w\ntrain:\n  model: {type: linear, in: 2, out: 1}\n"
@@ -332,7 +332,7 @@ static void test_place_of(void **state)
     assert_string_equal(place.workdir, "/w");
     assert_int_equal(place.n_env, 2);
     assert_string_equal(place.env[0], "PATH=/p");
-    assert_string_equal(place.env[1], "A=b"); /* the job's own wins: it is set later */
+    assert_string_equal(place.env[1], "A=b"); /* the job's value wins: it is set later */
     assert_int_equal(place.n_paths, 1);
     assert_string_equal(place.paths[0], "/d");
     assert_int_equal(place.n_writable, 1);
@@ -347,7 +347,7 @@ static void test_place_of(void **state)
     preflight_place_release(&place);
 }
 
-/* Nothing to tabulate: no headings above nothing. */
+/* Without nodes there is no table, not even its headings. */
 static void test_no_nodes(void **state)
 {
     struct fixture *b = *state;
@@ -363,25 +363,25 @@ int main(void)
 {
 #define BENCH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        BENCH(test_all_is_well),
+        BENCH(test_no_problems),
         BENCH(test_size),
-        BENCH(test_gpus_that_count),
+        BENCH(test_usable_gpus),
         BENCH(test_no_nodes),
-        BENCH(test_most_are_right),
-        BENCH(test_another_size),
-        BENCH(test_a_file_that_only_others_have),
+        BENCH(test_minority_differs),
+        BENCH(test_different_size),
+        BENCH(test_file_that_only_others_have),
         BENCH(test_versions),
         BENCH(test_interpreters),
         BENCH(test_uids),
         BENCH(test_clock),
         BENCH(test_clock_behind_a_slow_answer),
-        BENCH(test_room),
-        BENCH(test_memory),
+        BENCH(test_low_disk_space),
+        BENCH(test_low_memory),
         BENCH(test_one_port),
         BENCH(test_all_ports),
         BENCH(test_no_answer),
         BENCH(test_screen),
-        cmocka_unit_test(test_place_of),
+        cmocka_unit_test(test_request_for_a_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

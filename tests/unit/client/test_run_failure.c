@@ -72,7 +72,7 @@ static void find(struct failed *f)
 
 #define ERROR_AT(text, at) "{\"message\":{\"message\":\"" text "\",\"extraInfo\":{\"timestamp\":\"" at "\"}}}"
 
-static void test_the_earliest_error_is_the_first(void **state)
+static void test_earliest_error_counts(void **state)
 {
     (void)state;
     struct failed f;
@@ -88,8 +88,8 @@ static void test_the_earliest_error_is_the_first(void **state)
     end(&f);
 }
 
-/* torchrun's clock has whole seconds: within one, the rank that was seen to fail first. */
-static void test_a_tie_goes_to_the_rank_that_failed(void **state)
+/* torchrun's timestamps are whole seconds. Within one second, the rank that was seen to fail first counts. */
+static void test_equal_times_prefer_the_rank_that_failed(void **state)
 {
     (void)state;
     struct failed f;
@@ -103,7 +103,7 @@ static void test_a_tie_goes_to_the_rank_that_failed(void **state)
     end(&f);
 }
 
-static void test_the_short_form(void **state)
+static void test_short_form_of_the_error_file(void **state)
 {
     (void)state;
     struct failed f;
@@ -116,7 +116,7 @@ static void test_the_short_form(void **state)
     end(&f);
 }
 
-static void test_peers_are_told_apart(void **state)
+static void test_peers_are_listed_as_consequences(void **state)
 {
     (void)state;
     struct failed f;
@@ -138,14 +138,14 @@ static void test_peers_are_told_apart(void **state)
     assert_non_null(strstr(f.out.data, "ddpctl: then stopped as a consequence: rank 0 exited with code 1, "
                                        "rank 3 exited with code 1, "));
     assert_non_null(strstr(f.out.data, "rank 9 exited with code 1, and 2 more\n"));
-    f.failure.generation = 1; /* of an earlier start */
+    f.failure.generation = 1; /* an earlier generation */
     buf_clear(&f.out);
     run_failure_print(&f.job, true, &f.first, &f.out);
     assert_int_equal(f.out.len, 0);
     end(&f);
 }
 
-static void test_the_error_goes_up_with_its_code(void **state)
+static void test_error_file_for_the_parent_has_the_exit_code(void **state)
 {
     (void)state;
     struct failed f;
@@ -162,14 +162,14 @@ static void test_the_error_goes_up_with_its_code(void **state)
     run_error_release(&f.first);
     f.failure.signal = 15;
     buf_clear(&text);
-    assert_int_equal(run_error_copy(&f.first, &f.failure, path, &e), ERR_OK); /* over the former one */
+    assert_int_equal(run_error_copy(&f.first, &f.failure, path, &e), ERR_OK); /* replaces the file */
     assert_int_equal(file_read(path, 1 << 16, &text, &e), ERR_OK);
     assert_non_null(strstr(text.data, "\"message\":\"rank 0 on box1 killed by signal 15 (SIGTERM)\""));
     assert_non_null(strstr(text.data, "\"errorCode\":-15"));
     end(&f);
 }
 
-static void test_each_run_has_its_directory(void **state)
+static void test_each_run_has_a_log_directory(void **state)
 {
     (void)state;
     struct failed f;
@@ -195,12 +195,12 @@ static void test_each_run_has_its_directory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_earliest_error_is_the_first),
-        cmocka_unit_test(test_a_tie_goes_to_the_rank_that_failed),
-        cmocka_unit_test(test_the_short_form),
-        cmocka_unit_test(test_peers_are_told_apart),
-        cmocka_unit_test(test_the_error_goes_up_with_its_code),
-        cmocka_unit_test(test_each_run_has_its_directory),
+        cmocka_unit_test(test_earliest_error_counts),
+        cmocka_unit_test(test_equal_times_prefer_the_rank_that_failed),
+        cmocka_unit_test(test_short_form_of_the_error_file),
+        cmocka_unit_test(test_peers_are_listed_as_consequences),
+        cmocka_unit_test(test_error_file_for_the_parent_has_the_exit_code),
+        cmocka_unit_test(test_each_run_has_a_log_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

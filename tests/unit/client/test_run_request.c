@@ -15,7 +15,7 @@
 #include "client/run/torchrun.h"
 #include "client/run/worker_output.h"
 
-/* From words and variables to a launch, as `ddpctl run` does it. */
+/* From words and variables to a run request and the text of a job, as in `ddpctl run`. */
 struct given {
     struct run_options options;
     struct option_arguments args;
@@ -85,7 +85,7 @@ static void check_command(const struct given *g, const char *wanted)
     assert_string_equal(line.data ? line.data : "", wanted);
 }
 
-static void test_the_tutorials_lines(void **state)
+static void test_command_lines_of_the_tutorials(void **state)
 {
     (void)state;
     struct given g;
@@ -146,12 +146,12 @@ static void test_static_rendezvous(void **state)
     accept(&g, WORDS("--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", "x"), NONE);
     assert_null(g.launch.host);
     take_back(&g);
-    accept(&g, WORDS("--master-addr", "box1", "x"), NONE); /* one node needs no place to meet */
+    accept(&g, WORDS("--master-addr", "box1", "x"), NONE); /* one node needs no endpoint */
     assert_null(g.launch.host);
     take_back(&g);
 }
 
-static void test_what_runs(void **state)
+static void test_command_that_is_executed(void **state)
 {
     (void)state;
     const struct {
@@ -176,7 +176,7 @@ static void test_what_runs(void **state)
         take_back(&g);
     }
     struct given g;
-    accept(&g, WORDS("spawn.py"), NONE); /* starts its own ranks: all GPUs are its */
+    accept(&g, WORDS("spawn.py"), NONE); /* one process, which may start ranks of its own: it gets all GPUs */
     assert_int_equal(g.spec.gpus_per_proc, JOB_GPUS_ALL);
     take_back(&g);
     accept(&g, WORDS("--nproc-per-node=1", "train.py"), NONE);
@@ -187,8 +187,8 @@ static void test_what_runs(void **state)
     take_back(&g);
 }
 
-/* CLI, then PET_*, then the defaults. */
-static void test_variables(void **state)
+/* The command line wins over PET_*, and PET_* over the defaults. */
+static void test_pet_variables(void **state)
 {
     (void)state;
     struct given g;
@@ -214,7 +214,7 @@ static void test_variables(void **state)
     refuse(WORDS("x"), VARIABLES("PET_NNODES=two"), "option '--nnodes' wants N or MIN:MAX, got 'two'");
 }
 
-static void test_conf(void **state)
+static void test_rdzv_conf(void **state)
 {
     (void)state;
     struct given g;
@@ -256,7 +256,7 @@ static void test_signals(void **state)
     take_back(&g);
 }
 
-static void test_what_means_nothing_is_said(void **state)
+static void test_options_without_effect_are_reported(void **state)
 {
     (void)state;
     struct given g;
@@ -308,7 +308,7 @@ static void test_misuse(void **state)
     refuse((const char *const[]){"run", NULL}, NONE, "nothing to run: give JOB.yaml, SCRIPT.py or a COMMAND");
 }
 
-static void test_tee_takes_a_value_or_none(void **state)
+static void test_tee_with_and_without_a_value(void **state)
 {
     (void)state;
     const struct {
@@ -331,7 +331,7 @@ static void test_tee_takes_a_value_or_none(void **state)
     }
 }
 
-/* "o": shown, "O": behind the label, "-": not; stdout and stderr of local ranks 0, 1, 2. */
+/* "o": shown, "O": shown with a label, "-": not shown; stdout and stderr of local ranks 0, 1, 2. */
 static void shows(const char *redirects, const char *tee, const char *ranks, const char *wanted)
 {
     struct run_request l = {
@@ -347,7 +347,7 @@ static void shows(const char *redirects, const char *tee, const char *ranks, con
     run_request_release(&l);
 }
 
-static void test_what_is_shown(void **state)
+static void test_which_output_is_shown(void **state)
 {
     (void)state;
     shows(NULL, NULL, NULL, "oooooo");
@@ -373,7 +373,7 @@ static void test_labels(void **state)
     assert_string_equal(own, "<trainer 5/1 $x> ");
 }
 
-static void test_a_job_file_keeps_its_own(void **state)
+static void test_job_file_keeps_its_keys(void **state)
 {
     (void)state;
     struct given g;
@@ -395,18 +395,18 @@ static void test_a_job_file_keeps_its_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_tutorials_lines),
+        cmocka_unit_test(test_command_lines_of_the_tutorials),
         cmocka_unit_test(test_static_rendezvous),
-        cmocka_unit_test(test_what_runs),
-        cmocka_unit_test(test_variables),
-        cmocka_unit_test(test_conf),
+        cmocka_unit_test(test_command_that_is_executed),
+        cmocka_unit_test(test_pet_variables),
+        cmocka_unit_test(test_rdzv_conf),
         cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_what_means_nothing_is_said),
+        cmocka_unit_test(test_options_without_effect_are_reported),
         cmocka_unit_test(test_misuse),
-        cmocka_unit_test(test_tee_takes_a_value_or_none),
-        cmocka_unit_test(test_what_is_shown),
+        cmocka_unit_test(test_tee_with_and_without_a_value),
+        cmocka_unit_test(test_which_output_is_shown),
         cmocka_unit_test(test_labels),
-        cmocka_unit_test(test_a_job_file_keeps_its_own),
+        cmocka_unit_test(test_job_file_keeps_its_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ static void put(const char *text, mode_t mode)
     assert_int_equal(chmod(file, mode), 0);
 }
 
-static void test_without_one_it_is_said_how(void **state)
+static void test_missing_token_message(void **state)
 {
     (void)state;
     struct globals g = {0};
@@ -61,7 +61,7 @@ static void test_without_one_it_is_said_how(void **state)
     assert_non_null(strstr(e.msg, "--insecure"));
 }
 
-static void test_the_environment_wins_and_is_cleared(void **state)
+static void test_environment_wins_and_is_cleared(void **state)
 {
     (void)state;
     struct globals g = {0};
@@ -74,7 +74,7 @@ static void test_the_environment_wins_and_is_cleared(void **state)
     assert_null(getenv("DDP_TOKEN"));
 }
 
-static void test_a_closed_file(void **state)
+static void test_private_file(void **state)
 {
     (void)state;
     struct globals g = {0};
@@ -85,7 +85,7 @@ static void test_a_closed_file(void **state)
     assert_string_equal(token, TOKEN);
 }
 
-static void test_an_open_file_is_refused(void **state)
+static void test_file_readable_by_others_is_refused(void **state)
 {
     (void)state;
     struct globals g = {0};
@@ -96,7 +96,7 @@ static void test_an_open_file_is_refused(void **state)
     assert_non_null(strstr(e.msg, "chmod 600"));
 }
 
-static void test_what_is_no_token(void **state)
+static void test_invalid_tokens(void **state)
 {
     (void)state;
     struct globals g = {0};
@@ -110,7 +110,7 @@ static void test_what_is_no_token(void **state)
     }
 }
 
-static void test_insecure_has_none(void **state)
+static void test_insecure_has_no_token(void **state)
 {
     (void)state;
     struct globals g = {.insecure = true};
@@ -125,12 +125,12 @@ static void test_insecure_has_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_one_it_is_said_how),
-        cmocka_unit_test(test_the_environment_wins_and_is_cleared),
-        cmocka_unit_test(test_a_closed_file),
-        cmocka_unit_test(test_an_open_file_is_refused),
-        cmocka_unit_test(test_what_is_no_token),
-        cmocka_unit_test(test_insecure_has_none),
+        cmocka_unit_test(test_missing_token_message),
+        cmocka_unit_test(test_environment_wins_and_is_cleared),
+        cmocka_unit_test(test_private_file),
+        cmocka_unit_test(test_file_readable_by_others_is_refused),
+        cmocka_unit_test(test_invalid_tokens),
+        cmocka_unit_test(test_insecure_has_no_token),
     };
     return cmocka_run_group_tests(tests, make_home, remove_home);
 }

@@ -12,7 +12,7 @@
 #include "tests/unit/client/golden.h"
 #include "tests/unit/client/samples.h"
 
-/* What --follow prints over a job's life, on a terminal and in a pipe. */
+/* What --follow prints from the start of a job to its end, on a terminal and in a pipe. */
 
 static char queued[] = "queued", starting[] = "starting", running[] = "running", recovering[] = "recovering",
             no_reason[] = "", waits[] = "waits for 2 CPU slots: job 7", tokens[] = "tokens";
@@ -39,7 +39,7 @@ static void play(struct term term, struct buf *out)
     *step = 0;
     job.progress->n_metrics = 0;
     at(&v, 0, &job, out);
-    at(&v, 500, &job, out); /* nothing new: nothing in a pipe */
+    at(&v, 500, &job, out); /* nothing is new, so a pipe gets nothing */
     job.state = starting;
     job.reason = no_reason;
     job.generation = 1;
@@ -70,7 +70,7 @@ static void play(struct term term, struct buf *out)
     job.state = recovering;
     job.restarts_used = 1;
     at(&v, 9500, &job, out);
-    at(&v, 9600, &job, out); /* said once */
+    at(&v, 9600, &job, out); /* printed once */
     job.state = running;
     job.generation = 2;
     at(&v, 9900, &job, out);
@@ -84,7 +84,7 @@ static void play(struct term term, struct buf *out)
     at(&v, 13001, &failed, out); /* over */
 }
 
-/* Over before anyone saw it run: the job is introduced all the same, and first. */
+/* A job that ends before a running state was seen still gets its first line, before the failure. */
 static void test_failure_before_running(void **state)
 {
     (void)state;
@@ -104,7 +104,7 @@ static void test_failure_before_running(void **state)
     assert_int_equal(out.len, len);
 }
 
-static void test_life_in_pipe(void **state)
+static void test_job_in_a_pipe(void **state)
 {
     (void)state;
     CLEANUP(buf_release) struct buf out = {0};
@@ -112,7 +112,7 @@ static void test_life_in_pipe(void **state)
     golden_check("follow.pipe", &out);
 }
 
-static void test_life_on_terminal(void **state)
+static void test_job_on_a_terminal(void **state)
 {
     (void)state;
     CLEANUP(buf_release) struct buf out = {0};
@@ -140,7 +140,7 @@ static void test_failure_names_the_next_command(void **state)
     golden_check("follow-failed.pipe", &out);
 }
 
-static void test_brief_tells_failures_only(void **state)
+static void test_brief_prints_failures_only(void **state)
 {
     (void)state;
     CLEANUP(buf_release) struct buf out = {0};
@@ -156,8 +156,8 @@ static void test_brief_tells_failures_only(void **state)
     golden_check("follow-brief.pipe", &out);
 }
 
-/* Its connections close before it is seen to have ended: a peer may be named until it is. */
-static void test_a_rank_that_was_first_is_told_too(void **state)
+/* When a rank dies, its connections close before its end is seen, so a peer may be named first. */
+static void test_corrected_first_failure_is_printed(void **state)
 {
     (void)state;
     CLEANUP(buf_release) struct buf out = {0};
@@ -181,7 +181,7 @@ static void test_a_rank_that_was_first_is_told_too(void **state)
     }
 }
 
-static void test_brief_tells_the_end_of_training(void **state)
+static void test_brief_prints_the_end_of_training(void **state)
 {
     (void)state;
     CLEANUP(buf_release) struct buf out = {0};
@@ -205,13 +205,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failure_before_running),
-        cmocka_unit_test(test_life_in_pipe),
-        cmocka_unit_test(test_life_on_terminal),
+        cmocka_unit_test(test_job_in_a_pipe),
+        cmocka_unit_test(test_job_on_a_terminal),
         cmocka_unit_test(test_narrow_terminal_is_never_wrapped),
         cmocka_unit_test(test_failure_names_the_next_command),
-        cmocka_unit_test(test_brief_tells_failures_only),
-        cmocka_unit_test(test_a_rank_that_was_first_is_told_too),
-        cmocka_unit_test(test_brief_tells_the_end_of_training),
+        cmocka_unit_test(test_brief_prints_failures_only),
+        cmocka_unit_test(test_corrected_first_failure_is_printed),
+        cmocka_unit_test(test_brief_prints_the_end_of_training),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

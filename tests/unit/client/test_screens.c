@@ -136,7 +136,7 @@ static void test_nodes(void **state)
     golden_check("nodes.pipe", &out);
 }
 
-static void test_failure_that_is_no_exit(void **state)
+static void test_failure_without_exit(void **state)
 {
     (void)state;
     CLEANUP(buf_release) struct buf out = {0};
@@ -186,8 +186,9 @@ static void test_json(void **state)
     golden_check("nodes.json", &out);
 }
 
-/* A path of the job file, say, stands in a reason: on a terminal it must not act. */
-static void test_reasons_are_text(void **state)
+/* A reason may quote text of the job file, such as a path. Control sequences in it must not reach a terminal.
+ */
+static void test_reasons_have_no_control_sequences(void **state)
 {
     (void)state;
     static char reason[] = "no \033[2Jdir\nx";
@@ -218,8 +219,8 @@ int main(void)
         cmocka_unit_test(test_job_running), cmocka_unit_test(test_job_queued),
         cmocka_unit_test(test_job_failed),  cmocka_unit_test(test_job_succeeded),
         cmocka_unit_test(test_job_command), cmocka_unit_test(test_list),
-        cmocka_unit_test(test_nodes),       cmocka_unit_test(test_failure_that_is_no_exit),
-        cmocka_unit_test(test_events),      cmocka_unit_test(test_reasons_are_text),
+        cmocka_unit_test(test_nodes),       cmocka_unit_test(test_failure_without_exit),
+        cmocka_unit_test(test_events),      cmocka_unit_test(test_reasons_have_no_control_sequences),
         cmocka_unit_test(test_json),
     };
     setenv("TZ", "UTC", 1);

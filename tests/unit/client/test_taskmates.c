@@ -22,7 +22,7 @@
 
 static char name[64];
 
-/* A mate that ends as its leader does. */
+/* A task that exits with the leader's exit code. */
 static pid_t start_mate(void)
 {
     pid_t pid = fork();
@@ -43,13 +43,13 @@ static int code_of(pid_t pid)
     return WEXITSTATUS(status);
 }
 
-static void test_all_take_the_leaders_code(void **state)
+static void test_all_get_the_exit_code_of_the_leader(void **state)
 {
     struct taskmates lead, second;
     pid_t mates[MATES];
     struct err e;
     (void)state;
-    mates[0] = start_mate(); /* before anybody leads */
+    mates[0] = start_mate(); /* before there is a leader */
     assert_int_equal(taskmates_lead(&lead, name, MATES, &e), ERR_OK);
     for (int i = 1; i < MATES; i++)
         mates[i] = start_mate();
@@ -61,8 +61,8 @@ static void test_all_take_the_leaders_code(void **state)
     taskmates_end(&second, 0);
 }
 
-/* Nobody knows how many there are: who has come is answered, nobody is waited for. */
-static void test_unknown_number(void **state)
+/* If the number of tasks is unknown, those that have connected are answered, and no others are waited for. */
+static void test_unknown_number_of_tasks(void **state)
 {
     struct taskmates lead;
     struct err e;
@@ -70,7 +70,7 @@ static void test_unknown_number(void **state)
     assert_int_equal(taskmates_lead(&lead, name, -1, &e), ERR_OK);
     taskmates_end(&lead, 3);
     assert_int_equal(taskmates_lead(&lead, name, 1, &e), ERR_OK);
-    lead.until_ms = 0; /* half a minute later: one that never came is not waited for */
+    lead.until_ms = 0; /* half a minute later: a task that has not connected is not waited for */
     taskmates_end(&lead, 3);
     assert_int_equal(taskmates_lead(&lead, name, 1, &e), ERR_OK);
     pid_t mate = start_mate();
@@ -92,8 +92,8 @@ static bool ignores(pid_t pid, int signal_number)
     return ignored & 1ull << (signal_number - 1);
 }
 
-/* What ends a step reaches all its tasks, and the leader decides. */
-static void test_mates_outlive_signals(void **state)
+/* A signal that ends a step reaches all its tasks; the leader decides what to do. */
+static void test_waiting_tasks_ignore_signals(void **state)
 {
     struct taskmates lead;
     struct err e;
@@ -129,9 +129,9 @@ static void test_killed_leader(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_take_the_leaders_code),
-        cmocka_unit_test(test_unknown_number),
-        cmocka_unit_test(test_mates_outlive_signals),
+        cmocka_unit_test(test_all_get_the_exit_code_of_the_leader),
+        cmocka_unit_test(test_unknown_number_of_tasks),
+        cmocka_unit_test(test_waiting_tasks_ignore_signals),
         cmocka_unit_test(test_killed_leader),
     };
     snprintf(name, sizeof(name), "test-%d", (int)getpid());

@@ -11,7 +11,7 @@
 #include "client/text/term.h"
 #include "client/text/term_filter.h"
 
-/* What a job's output may do to a terminal. Each case whole, and cut at every place. */
+/* What a job's output may do to a terminal. Each case is tried in one piece, and cut in two at every byte. */
 
 static void filtered(const char *text, size_t len, const char *expected)
 {
@@ -28,7 +28,7 @@ static void filtered(const char *text, size_t len, const char *expected)
 }
 #define FILTERED(text, expected) filtered(text, sizeof(text) - 1, expected)
 
-static void test_passes(void **state)
+static void test_harmless_output_passes(void **state)
 {
     (void)state;
     FILTERED("plain\ttext\r\nnext", "plain\ttext\r\nnext");
@@ -42,14 +42,14 @@ static void test_passes(void **state)
     FILTERED("caf\xe9 latin", "caf\xe9 latin");
 }
 
-static void test_colour_is_taken_back(void **state)
+static void test_colour_is_reset_at_the_end(void **state)
 {
     (void)state;
     FILTERED("\033[31mred", "\033[31mred\033[0m");
     FILTERED("\033[31mred\033[mplain", "\033[31mred\033[mplain");
 }
 
-static void test_strings_are_left_out(void **state)
+static void test_control_strings_are_removed(void **state)
 {
     (void)state;
     FILTERED("a\033]52;c;aGVsbG8=\ab", "ab");
@@ -57,12 +57,12 @@ static void test_strings_are_left_out(void **state)
     FILTERED("a\033]8;;http://x\033\\link\033]8;;\033\\b", "alinkb");
     FILTERED("a\033P$q\"p\033\\b", "ab");
     FILTERED("a\033_apc\033\\b\033^pm\033\\c\033Xsos\033\\d", "abcd");
-    FILTERED("a\033]52;c;aGVs\nnext line", "a\nnext line");     /* one that never ends ends with its line */
+    FILTERED("a\033]52;c;aGVs\nnext line", "a\nnext line");     /* an unfinished string ends with its line */
     FILTERED("a\033]0;t\033[31mb\033[0m", "a\033[31mb\033[0m"); /* another sequence ends it, too */
     FILTERED("a\033]0;t\030b", "ab");
 }
 
-static void test_other_sequences_are_left_out(void **state)
+static void test_other_sequences_are_removed(void **state)
 {
     (void)state;
     FILTERED("a\033[2J\033[H\033[3Ab\033[6nc\033[?1049hd\033[!pe\033[5i", "abcde");
@@ -75,7 +75,7 @@ static void test_other_sequences_are_left_out(void **state)
     FILTERED("a\033[1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1mb", "ab");
 }
 
-static void test_c1_controls_are_left_out(void **state)
+static void test_c1_controls_are_removed(void **state)
 {
     (void)state;
     FILTERED("a\x9b"
@@ -104,7 +104,7 @@ static void test_c1_controls_are_left_out(void **state)
              "a\033[31mb\033[0m"); /* what passes passes as ESC [ */
 }
 
-static void test_broken_characters_hide_nothing(void **state)
+static void test_invalid_utf8(void **state)
 {
     (void)state;
     FILTERED("a\xc0\x9b"
@@ -119,7 +119,7 @@ static void test_broken_characters_hide_nothing(void **state)
     FILTERED("a\xf0\x9f", "a\xf0?");
 }
 
-static void test_prefixer(void **state)
+static void test_filter_of_a_prefixer(void **state)
 {
     struct prefixer p;
     CLEANUP(buf_release) struct buf out = {0};
@@ -135,7 +135,7 @@ static void test_prefixer(void **state)
     assert_string_equal(out.data, "[1] c;not a clipboard\n[0] ab\n");
     buf_clear(&out);
     prefixer_init(&p, false, false);
-    prefixer_add(&p, 0, false, "a\033]0;x\a\n", 8, &out); /* no terminal */
+    prefixer_add(&p, 0, false, "a\033]0;x\a\n", 8, &out); /* not a terminal */
     prefixer_finish(&p, &out);
     prefixer_release(&p);
     assert_string_equal(out.data, "a\033]0;x\a\n");
@@ -156,13 +156,13 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_passes),
-        cmocka_unit_test(test_colour_is_taken_back),
-        cmocka_unit_test(test_strings_are_left_out),
-        cmocka_unit_test(test_other_sequences_are_left_out),
-        cmocka_unit_test(test_c1_controls_are_left_out),
-        cmocka_unit_test(test_broken_characters_hide_nothing),
-        cmocka_unit_test(test_prefixer),
+        cmocka_unit_test(test_harmless_output_passes),
+        cmocka_unit_test(test_colour_is_reset_at_the_end),
+        cmocka_unit_test(test_control_strings_are_removed),
+        cmocka_unit_test(test_other_sequences_are_removed),
+        cmocka_unit_test(test_c1_controls_are_removed),
+        cmocka_unit_test(test_invalid_utf8),
+        cmocka_unit_test(test_filter_of_a_prefixer),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 static const char *const gpus = "waits for 2 nodes with 8 GPUs each: the cluster has 1";
 
-static void each_reason_is_said_once_when_it_has_held(void **state)
+static void test_reason_is_printed_once_after_a_second(void **state)
 {
     struct waiting w = {0};
 
@@ -24,14 +24,14 @@ static void each_reason_is_said_once_when_it_has_held(void **state)
     assert_int_equal(w.since_ms, 5000); /* it has waited all the time */
 }
 
-static void a_job_that_recovers_says_it_too(void **state)
+static void test_recovering_job_waits_too(void **state)
 {
     struct waiting w = {0};
 
     (void)state;
     assert_false(waiting_turn(&w, "recovering", "rank 1 exited with code 3", 1000));
-    assert_false(
-        waiting_turn(&w, "recovering", "rank 1 exited with code 3", 9000)); /* no wait, but a cause */
+    assert_false(waiting_turn(&w, "recovering", "rank 1 exited with code 3",
+                              9000)); /* the reason is a failure, not a wait */
     assert_int_equal(w.since_ms, 0);
     assert_false(waiting_turn(&w, "recovering", "waits before the next restart", 9000));
     assert_false(waiting_turn(&w, "recovering", gpus, 9900));
@@ -39,7 +39,7 @@ static void a_job_that_recovers_says_it_too(void **state)
     assert_int_equal(w.since_ms, 9000);
 }
 
-static void what_runs_does_not_wait(void **state)
+static void test_running_job_does_not_wait(void **state)
 {
     struct waiting w = {0};
 
@@ -47,16 +47,16 @@ static void what_runs_does_not_wait(void **state)
     assert_false(waiting_turn(&w, "queued", gpus, 1000));
     assert_false(waiting_turn(&w, "running", "", 2000));
     assert_int_equal(w.since_ms, 0);
-    assert_false(waiting_turn(&w, "recovering", gpus, 3000)); /* a new wait has its own second */
+    assert_false(waiting_turn(&w, "recovering", gpus, 3000)); /* a new wait must hold for a second again */
     assert_true(waiting_turn(&w, "recovering", gpus, 4000));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_reason_is_said_once_when_it_has_held),
-        cmocka_unit_test(a_job_that_recovers_says_it_too),
-        cmocka_unit_test(what_runs_does_not_wait),
+        cmocka_unit_test(test_reason_is_printed_once_after_a_second),
+        cmocka_unit_test(test_recovering_job_waits_too),
+        cmocka_unit_test(test_running_job_does_not_wait),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,75 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "client/run/log_tail.h"
+
+static void file_append(const char *dir, const char *name, const char *text)
+{
+    CLEANUP(free_text) char *path = xasprintf("%s/%s", dir, name);
+    FILE *f = fopen(path, "a");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void add_ranks(struct log_tail *t)
+{
+    for (int rank = 0; rank < 2; rank++)
+        for (int standard_error = 0; standard_error < 2; standard_error++)
+            log_tail_add(t, rank, rank, standard_error, NULL);
+}
+
+static void test_reads_files_as_they_grow(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/ddp-test-XXXXXX";
+    struct log_tail t;
+    struct buf out = {0}, err = {0};
+    struct err e;
+    assert_non_null(mkdtemp(root));
+    CLEANUP(free_text) char *rank0 = xasprintf("%s/7/generation_1/box/0", root);
+    CLEANUP(free_text) char *rank1 = xasprintf("%s/7/generation_2/box/1", root);
+    log_tail_init(&t);
+    log_tail_open(&t, root, 7, 1, "box");
+    add_ranks(&t);
+    t.out.wanted = true;
+    assert_false(log_tail_read(&t, &out, &err));
+    assert_int_equal(file_mkdirs(rank0, 0755, &e), ERR_OK);
+    file_append(rank0, "stdout.log", "one\ntw");
+    file_append(rank0, "stderr.log", "oh\n");
+    assert_true(log_tail_read(&t, &out, &err));
+    assert_false(log_tail_read(&t, &out, &err));
+    file_append(rank0, "stdout.log", "o\n");
+    assert_true(log_tail_read(&t, &out, &err));
+    assert_string_equal(out.data, "[0] one\n[0] two\n");
+    assert_string_equal(err.data, "oh\n");
+    log_tail_open(&t, root, 7, 2, "box");
+    add_ranks(&t);
+    assert_int_equal(file_mkdirs(rank1, 0755, &e), ERR_OK);
+    file_append(rank1, "stdout.log", "again");
+    buf_clear(&out);
+    assert_true(log_tail_read(&t, &out, &err));
+    log_tail_finish(&t, &out, &err);
+    assert_string_equal(out.data, "[1] again\n");
+    log_tail_release(&t);
+    assert_int_equal(file_remove_tree(root, &e), ERR_OK);
+    buf_release(&out);
+    buf_release(&err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reads_files_as_they_grow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
