@@ -4,7 +4,7 @@
 /* Signals that ask ddpctl to end, ^C above all: they are counted here, and the caller's loop obeys them. Any
  * thread may be interrupted; the counts are process-wide.
  *
- * interrupts_count() is their number since the start. A signal that repeats the one before is not counted, but
+ * interrupts_count() is their number since the start. A signal that repeats the last one is not counted, but
  * SIGINT always is: a second ^C is a second request. */
 void interrupts_catch(void);                     /* SIGINT and SIGTERM */
 void interrupts_catch_these(const int *signals); /* ended by 0 */

@@ -57,10 +57,8 @@ static enum err_code audit_read_since(const char *text, int64_t *ms, struct err 
     if (audit_read_date(text, ms))
         return ERR_OK;
     if (conf_duration(text, &ago, e) != ERR_OK)
-        return err_set(
-            e, ERR_INVALID_ARGUMENT,
-            "option '--since' wants a duration (2h, 7d) or a date (2026-11-30, \"2026-11-30 14:00\"), got '%s'",
-            text);
+        return option_refuse("since", "a duration (2h, 7d) or a date (2026-11-30, \"2026-11-30 14:00\")",
+                             text, e);
     *ms = clock_wall_ms() - ago;
     if (*ms <= 0)
         *ms = 1;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/option.h"
+
 enum err_code job_number_parse(const char *text, int64_t *job, struct err *e)
 {
     const char *digits = text + (*text == '#');
@@ -20,7 +22,7 @@ enum err_code job_rank_parse(const char *text, int64_t *rank, struct err *e)
 {
     size_t digits = strspn(text, "0123456789");
     if (digits == 0 || text[digits] || digits > 7)
-        return err_set(e, ERR_INVALID_ARGUMENT, "option '--rank' wants a number, got '%s'", text);
+        return option_refuse("rank", "a number", text, e);
     *rank = strtol(text, NULL, 10);
     return ERR_OK;
 }

@@ -70,7 +70,7 @@ static enum err_code job_text_set_env(struct conf_doc *doc, const char *entry, s
 {
     const char *equals = strchr(entry, '=');
     if (!equals || equals == entry)
-        return err_set(e, ERR_INVALID_ARGUMENT, "option '--env' wants NAME=VALUE, got '%s'", entry);
+        return option_refuse("env", "NAME=VALUE", entry, e);
     CLEANUP(free_text) char *key = xasprintf("env.%.*s", (int)(equals - entry), entry);
     CLEANUP(free_text) char *flag = xasprintf("--env %.*s", (int)(equals - entry), entry);
     return job_text_set(doc, key, equals + 1, flag, e);

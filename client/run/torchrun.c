@@ -16,11 +16,6 @@
 
 enum { C10D_PORT = 29400, STATIC_PORT = 29500 };
 
-static enum err_code torchrun_refuse(const char *option, const char *text, const char *wanted, struct err *e)
-{
-    return err_set(e, ERR_INVALID_ARGUMENT, "option '--%s' wants %s, got '%s'", option, wanted, text);
-}
-
 static enum err_code torchrun_read_number(const char *option, const char *text, int64_t most, int64_t *out,
                                           struct err *e)
 {
@@ -28,7 +23,7 @@ static enum err_code torchrun_read_number(const char *option, const char *text, 
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (!isdigit((unsigned char)*text) || *end || errno || value > most)
-        return torchrun_refuse(option, text, "a number", e);
+        return option_refuse(option, "a number", text, e);
     *out = value;
     return ERR_OK;
 }
@@ -38,7 +33,7 @@ static enum err_code torchrun_read_seconds(const char *option, const char *text,
     char *end;
     double value = strtod(text, &end);
     if (!isdigit((unsigned char)*text) || *end || !(value <= 1e9))
-        return torchrun_refuse(option, text, "a number of seconds", e);
+        return option_refuse(option, "a number of seconds", text, e);
     *ms = llround(value * 1000);
     return ERR_OK;
 }
@@ -50,12 +45,12 @@ static enum err_code torchrun_read_nodes(const char *text, struct run_request *r
     CLEANUP(free_text) char *low = xasprintf("%.*s", (int)strcspn(text, ":"), text);
     int64_t least = 0, most = 0;
     if (torchrun_read_number("nnodes", low, 10000, &least, e) != ERR_OK)
-        return torchrun_refuse("nnodes", text, "N or MIN:MAX", e);
+        return option_refuse("nnodes", "N or MIN:MAX", text, e);
     most = least;
     if (colon && torchrun_read_number("nnodes", colon + 1, 10000, &most, e) != ERR_OK)
-        return torchrun_refuse("nnodes", text, "N or MIN:MAX", e);
+        return option_refuse("nnodes", "N or MIN:MAX", text, e);
     if (least < 1 || least > most)
-        return torchrun_refuse("nnodes", text, "N or MIN:MAX with 1 <= MIN <= MAX", e);
+        return option_refuse("nnodes", "N or MIN:MAX with 1 <= MIN <= MAX", text, e);
     r->nodes_min = least;
     r->nodes_max = most;
     return ERR_OK;
@@ -75,7 +70,7 @@ static enum err_code torchrun_read_procs(const char *text, struct run_request *r
             e, ERR_INVALID_ARGUMENT,
             "option '--nproc-per-node': xpu is not supported, only NVIDIA GPUs are counted; give a number");
     if (torchrun_read_number("nproc-per-node", text, 1024, &number, e) != ERR_OK || number < 1)
-        return torchrun_refuse("nproc-per-node", text, "a number from 1 to 1024, gpu, cpu or auto", e);
+        return option_refuse("nproc-per-node", "a number from 1 to 1024, gpu, cpu or auto", text, e);
     r->procs = xasprintf("%lld", (long long)number);
     return ERR_OK;
 }
@@ -90,20 +85,20 @@ static enum err_code torchrun_read_endpoint(const char *text, int64_t standard, 
         host = text + 1;
         end = strchr(host, ']');
         if (!end || (end[1] && end[1] != ':'))
-            return torchrun_refuse("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
+            return option_refuse("rdzv-endpoint", "HOST:PORT or [IPv6]:PORT", text, e);
         if (end[1] && torchrun_read_number("rdzv-endpoint", end + 2, 65535, &r->port, e) != ERR_OK)
-            return torchrun_refuse("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
+            return option_refuse("rdzv-endpoint", "HOST:PORT or [IPv6]:PORT", text, e);
     } else {
         end = strchr(text, ':');
         if (end && strchr(end + 1, ':'))
             end = text + strlen(text); /* an IPv6 address alone */
         else if (end && torchrun_read_number("rdzv-endpoint", end + 1, 65535, &r->port, e) != ERR_OK)
-            return torchrun_refuse("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
+            return option_refuse("rdzv-endpoint", "HOST:PORT or [IPv6]:PORT", text, e);
         else if (!end)
             end = text + strlen(text);
     }
     if (end == host)
-        return torchrun_refuse("rdzv-endpoint", text, "HOST:PORT or [IPv6]:PORT", e);
+        return option_refuse("rdzv-endpoint", "HOST:PORT or [IPv6]:PORT", text, e);
     r->host = xasprintf("%.*s", (int)(end - host), host);
     return ERR_OK;
 }
@@ -118,7 +113,7 @@ static enum err_code torchrun_read_backend(const struct run_options *o, bool *c1
         return err_set(
             e, ERR_INVALID_ARGUMENT,
             "option '--rdzv-backend': %s is not needed; give c10d and an endpoint on one of the nodes", name);
-    return torchrun_refuse("rdzv-backend", name, "c10d or static", e);
+    return option_refuse("rdzv-backend", "c10d or static", name, e);
 }
 
 /* Where the nodes meet, and which of them hosts the run. --master-addr names the machine of node rank 0, so
@@ -154,7 +149,7 @@ static enum err_code torchrun_read_bool(const char *text, int *out, struct err *
             return ERR_OK;
         }
     }
-    return torchrun_refuse("rdzv-conf is_host", text, "1 or 0", e);
+    return option_refuse("rdzv-conf is_host", "1 or 0", text, e);
 }
 
 /* Keys of torchrun that are accepted but have no effect, since ddp does these things another way. */
@@ -181,7 +176,7 @@ static enum err_code torchrun_read_conf_pair(char *pair, struct run_request *r, 
     char *value = strchr(pair, '=');
     int64_t rank = 0;
     if (!value || value == pair)
-        return torchrun_refuse("rdzv-conf", pair, "KEY=VALUE,...", e);
+        return option_refuse("rdzv-conf", "KEY=VALUE,...", pair, e);
     *value++ = 0;
     if (strcmp(pair, "join_timeout") == 0)
         return torchrun_read_seconds("rdzv-conf join_timeout", value, &r->join_timeout_ms, e);
@@ -236,8 +231,7 @@ static enum err_code torchrun_read_signals(const char *text, struct run_request 
     for (; name; name = strtok_r(NULL, ", ", &rest)) {
         int number = torchrun_signal_number(name);
         if (!number || count + 1 >= RUN_SIGNALS_MAX)
-            return torchrun_refuse("signals-to-handle", text, "signals such as SIGTERM, SIGINT or SIGUSR1",
-                                   e);
+            return option_refuse("signals-to-handle", "signals such as SIGTERM, SIGINT or SIGUSR1", text, e);
         r->signals[count++] = number;
     }
     return ERR_OK;
@@ -264,7 +258,7 @@ static enum err_code torchrun_read_local_ranks(const char *text, struct run_requ
 {
     size_t good = strspn(text, "0123456789, ");
     if (text[good] || !strpbrk(text, "0123456789"))
-        return torchrun_refuse("local-ranks-filter", text, "local ranks, such as 0,2", e);
+        return option_refuse("local-ranks-filter", "local ranks, such as 0,2", text, e);
     r->local_ranks = xstrdup(text);
     return ERR_OK;
 }
@@ -274,9 +268,9 @@ static enum err_code torchrun_read_output(const struct run_options *o, char *con
 {
     const char *wanted = "0 to 3, or one for each local rank, such as 0:3,1:2";
     if (o->redirects && !run_streams_fit(o->redirects))
-        return torchrun_refuse("redirects", o->redirects, wanted, e);
+        return option_refuse("redirects", wanted, o->redirects, e);
     if (o->tee && !run_streams_fit(o->tee))
-        return torchrun_refuse("tee", o->tee, wanted, e);
+        return option_refuse("tee", wanted, o->tee, e);
     r->raw = o->raw;
     r->terminal = o->terminal;
     if (o->local_ranks && torchrun_read_local_ranks(o->local_ranks, r, e) != ERR_OK)
