@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "client/screen/screen.h"
 
 void job_watch_open(struct job_watch *w, struct link *link, int64_t job)
 {
@@ -66,13 +65,4 @@ enum err_code job_watch_next(struct job_watch *w, int64_t wait_ms, Ddp__V1__JobS
     w->retry_ms = w->retry_at_ms = 0;
     *job = message;
     return ERR_OK;
-}
-
-int job_exit_code(const Ddp__V1__JobStatus *job)
-{
-    if (job_succeeded(job))
-        return EXIT_DONE;
-    if (strcmp(job->state, "cancelled") == 0)
-        return job->exit_code ? job->exit_code : EXIT_FAILED;
-    return job->exit_code ? job->exit_code : EXIT_DDP;
 }

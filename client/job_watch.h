@@ -20,7 +20,4 @@ void job_watch_close(struct job_watch *w);
 MUST_CHECK enum err_code job_watch_next(struct job_watch *w, int64_t wait_ms, Ddp__V1__JobStatus **job,
                                         struct err *e);
 
-/* ddpctl's exit code for an ended job. */
-int job_exit_code(const Ddp__V1__JobStatus *job);
-
 #endif

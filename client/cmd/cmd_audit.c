@@ -7,7 +7,6 @@
 #include "base/conf.h"
 #include "base/mem.h"
 #include "client/connect.h"
-#include "client/screen/screen.h"
 #include "client/screen/screen_events.h"
 #include "client/text/json_print.h"
 

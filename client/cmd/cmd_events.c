@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
-#include "client/screen/screen.h"
 #include "client/screen/screen_events.h"
 #include "client/text/json_print.h"
 

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "client/connect.h"
-#include "client/screen/screen.h"
 #include "client/screen/screen_nodes.h"
 #include "client/text/json_print.h"
 

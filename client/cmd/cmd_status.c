@@ -7,7 +7,7 @@
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
 #include "client/interrupts.h"
-#include "client/screen/screen.h"
+#include "client/job_status.h"
 #include "client/screen/screen_job.h"
 #include "client/screen/screen_jobs.h"
 #include "client/text/json_print.h"
@@ -93,7 +93,7 @@ static enum err_code status_fetch_screen(struct link *link, const struct status_
         request.job = job;
         if (link_call(link, "GetJob", &request, &reply, 0, e) != ERR_OK)
             return e->code;
-        *over = job_ended(reply);
+        *over = job_status_ended(reply);
         if (!status_wants_json(o))
             screen_job(reply, &term, out);
     } else if (o->all) {

@@ -3,15 +3,16 @@
 #include "base/mem.h"
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
+#include "client/job_status.h"
 #include "client/job_watch.h"
-#include "client/screen/screen.h"
+#include "client/screen/screen_parts.h"
 
 /* `wait` prints nothing for a job that succeeds; otherwise the reason goes to stderr. */
 static int wait_print_end(const Ddp__V1__JobStatus *job)
 {
     CLEANUP(buf_release) struct buf talk = {0};
-    int code = job_exit_code(job);
-    if (!job_succeeded(job)) {
+    int code = job_status_exit_code(job);
+    if (!job_status_succeeded(job)) {
         struct term plain = {0};
         buf_printf(&talk, "ddpctl: job %lld %s", (long long)job->job, job->state);
         screen_reason(job, &talk);
@@ -42,7 +43,7 @@ static int cmd_wait_run(struct invocation *in)
         /* A coordinator that has answered once may restart, and the job goes on meanwhile. */
         if (code != ERR_OK && !(code == ERR_UNAVAILABLE && answered))
             result = error_print(&e);
-        if (status && job_ended(status))
+        if (status && job_status_ended(status))
             result = wait_print_end(status);
         answered = answered || status;
         rpc_free(status);

@@ -6,7 +6,6 @@
 #include "client/cmd/job_number.h"
 #include "client/connect.h"
 #include "client/diagnose/diagnosis.h"
-#include "client/screen/screen.h"
 #include "client/screen/screen_why.h"
 #include "client/text/json_print.h"
 

@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "client/interrupts.h"
+#include "client/job_status.h"
 #include "client/job_watch.h"
-#include "client/screen/screen.h"
 #include "client/screen/screen_follow.h"
 
 static void follow_detach(struct follow_view *view, int64_t job, struct buf *out)
@@ -44,9 +44,9 @@ enum err_code follow_job(struct link *link, int64_t job, int *exit_code, struct 
         if (status) {
             answered = true;
             follow_view_update(&view, status, &out);
-            over = job_ended(status);
+            over = job_status_ended(status);
             if (over)
-                *exit_code = job_exit_code(status);
+                *exit_code = job_status_exit_code(status);
             rpc_free(status);
         }
         bool read = stdout_put(&out);

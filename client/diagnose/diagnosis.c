@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "client/diagnose/diagnosis_failure.h"
 #include "client/diagnose/worker_probe.h"
-#include "client/screen/screen.h"
 #include "client/text/format.h"
+#include "client/text/term.h"
 
 #define STILL_MS                                                                                             \
     5000 /* without output or report of any rank: the job hangs, it is not just between two lines */

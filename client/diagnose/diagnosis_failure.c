@@ -6,8 +6,8 @@
 #include "base/exits.h"
 #include "base/mem.h"
 #include "client/diagnose/worker_probe.h"
-#include "client/screen/screen.h"
 #include "client/text/format.h"
+#include "client/text/term.h"
 
 /* Why a generation ended: the rank that failed first, its last lines on stderr, and the failures that
  * followed. */

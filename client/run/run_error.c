@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "client/screen/screen.h"
+#include "client/screen/screen_parts.h"
 
 #define ERROR_FILE_MAX (1 << 20)
 

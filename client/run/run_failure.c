@@ -1,7 +1,7 @@
 #include "client/run/run_failure.h"
 
 #include "client/run/run_error.h"
-#include "client/screen/screen.h"
+#include "client/screen/screen_parts.h"
 
 #define LAST_WORDS 5
 #define PEERS_NAMED 8

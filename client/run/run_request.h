@@ -24,7 +24,7 @@ struct run_request {
     int64_t nodes_min, nodes_max; /* 1 and 1: this machine only, unless there is an endpoint */
     char *procs;                  /* workers of this node: "4", "gpu", "cpu", "auto"; nodes may differ */
     int64_t node_rank;            /* -1: by order of joining */
-    bool told;                    /* another ddpctl prints to the same place what concerns all hosts */
+    bool secondary;               /* another ddpctl prints to the same place what concerns all hosts */
     bool raw;                     /* a terminal gets every byte of the workers' output */
     const char *terminal; /* the streams of the ddpctl that started this one that are terminals, "0" to "3" (1
                              stdout, 2 stderr); NULL: a user started it, ask isatty */

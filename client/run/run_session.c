@@ -11,12 +11,12 @@
 #include "client/cmd/command.h"
 #include "client/cmd/output.h"
 #include "client/interrupts.h"
+#include "client/job_status.h"
 #include "client/job_watch.h"
 #include "client/run/run_error.h"
 #include "client/run/run_failure.h"
 #include "client/run/run_logs.h"
 #include "client/run/worker_output.h"
-#include "client/screen/screen.h"
 #include "client/screen/screen_follow.h"
 #include "client/text/term.h"
 
@@ -86,7 +86,7 @@ static void run_session_explain_failure(struct run_session *s, const Ddp__V1__Jo
     run_error_find(&first, job, run_session_node(s, job), s->tail.dir);
     bool seen =
         job->world_size == 1 && worker_output_shown(s->request, job->failure->local_rank, true, &teed);
-    if (!s->request->told)
+    if (!s->request->secondary)
         run_failure_print(job, !seen, &first, &s->err);
     if (path && *path && run_error_copy(&first, job->failure, path, &e) != ERR_OK)
         buf_printf(&s->err, "ddpctl: warning: TORCHELASTIC_ERROR_FILE: %s\n", e.msg);
@@ -133,15 +133,15 @@ static void run_session_update(struct run_session *s, const Ddp__V1__JobStatus *
 {
     if (job->generation > s->generation && job->n_nodes)
         run_session_new_generation(s, job);
-    if (job_ended(job)) {
+    if (job_status_ended(job)) {
         run_session_copy_all(s);
         log_tail_finish(&s->tail, &s->out, &s->err);
         run_session_flush(s);
         s->ended = true;
-        s->exit_code = job_exit_code(job);
+        s->exit_code = job_status_exit_code(job);
     }
     s->view.term.now_ms = clock_wall_ms();
-    if (!s->request->told)
+    if (!s->request->secondary)
         follow_view_update(&s->view, job, &s->err);
     if (s->ended && s->generation && job->failure && strcmp(job->state, "failed") == 0)
         run_session_explain_failure(s, job);
@@ -188,7 +188,7 @@ static enum err_code run_session_loop(struct run_session *s, struct err *e)
             return e->code;
         if (job)
             run_session_update(s, job);
-        if ((s->tend ? s->tend : run_session_check_queue)(s, e) != ERR_OK)
+        if ((s->turn ? s->turn : run_session_check_queue)(s, e) != ERR_OK)
             return e->code;
         if (log_tail_read(&s->tail, &s->out, &s->err) || job)
             s->active_ms = now;

@@ -22,8 +22,8 @@ struct run_session {
     const char *without_gpus;
     /* run over several hosts: called each turn instead of the check of the queue; an error ends the session.
      * NULL: one machine */
-    enum err_code (*tend)(struct run_session *s, struct err *e);
-    void *owner; /* for tend */
+    enum err_code (*turn)(struct run_session *s, struct err *e);
+    void *owner; /* for turn */
     /* private */
     struct job_watch watch;
     struct log_tail tail;

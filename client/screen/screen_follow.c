@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "client/job_status.h"
 #include "client/text/format.h"
 
 void follow_view_init(struct follow_view *v, struct term term)
@@ -60,9 +61,9 @@ static void follow_head_line(const struct follow_view *v, const Ddp__V1__JobStat
     } else if (running) {
         buf_printf(line, " → %d started", job->world_size);
     }
-    if (running && job_metric(job, "parameters", &parameters))
+    if (running && job_status_metric(job, "parameters", &parameters))
         buf_printf(line, "; %s parameters", fmt_short(parameters).text);
-    if (running && job_metric(job, "bytes", &bytes) && bytes > 0)
+    if (running && job_status_metric(job, "bytes", &bytes) && bytes > 0)
         buf_printf(line, ", %s a rank", fmt_bytes((int64_t)bytes).text);
     if (running && *job->log_dir)
         term_printf_safe(line, "; logs %s", job->log_dir);
@@ -71,7 +72,7 @@ static void follow_head_line(const struct follow_view *v, const Ddp__V1__JobStat
 static void follow_put_head(struct follow_view *v, const Ddp__V1__JobStatus *job, struct buf *out)
 {
     bool placed = job->generation > 0, queued = strcmp(job->state, "queued") == 0;
-    bool running = placed && (strcmp(job->state, "running") == 0 || job_ended(job));
+    bool running = placed && (strcmp(job->state, "running") == 0 || job_status_ended(job));
     bool complete = running || (placed && job->failure); /* a failure is only printed after this line */
     CLEANUP(buf_release) struct buf line = {0};
     if (placed && !v->starting_ms)
@@ -97,7 +98,7 @@ static void follow_put_head(struct follow_view *v, const Ddp__V1__JobStatus *job
 /* A failure that leads to a new generation counts as a restart; one that ends the job does not. */
 static bool follow_job_restarts(const Ddp__V1__JobStatus *job)
 {
-    return job->restarts_used && !job_ended(job) && strcmp(job->state, "stopping") != 0;
+    return job->restarts_used && !job_status_ended(job) && strcmp(job->state, "stopping") != 0;
 }
 
 /* `run` has already copied the rank's stderr, so this is one line. */
@@ -163,8 +164,8 @@ static void follow_progress_line(const struct follow_view *v, const Ddp__V1__Job
 {
     const Ddp__V1__Progress *p = job->progress;
     CLEANUP(buf_release) struct buf val = {0}, speed = {0};
-    double fraction = job_fraction(job), loss;
-    int64_t eta = job_eta_ms(job);
+    double fraction = job_status_fraction(job), loss;
+    int64_t eta = job_status_eta_ms(job);
     buf_printf(line, "step %s", fmt_count(p->step).text);
     if (p->steps)
         buf_printf(line, "/%s", fmt_count(p->steps).text);
@@ -173,7 +174,7 @@ static void follow_progress_line(const struct follow_view *v, const Ddp__V1__Job
         buf_printf(line, " %s", fmt_bar(fraction, 10).text);
     if (fraction >= 0)
         buf_printf(line, " %d%%", (int)(fraction * 100));
-    if (job_metric(job, "loss", &loss))
+    if (job_status_metric(job, "loss", &loss))
         buf_printf(line, "  loss %s", fmt_metric(loss).text);
     screen_validation(job, &val);
     if (val.len)
@@ -217,13 +218,13 @@ static void follow_end_line(const struct follow_view *v, const Ddp__V1__JobStatu
     /* the validation result says more than the training loss */
     if (val.len)
         buf_printf(&facts, ", val %s", val.data);
-    else if (job_metric(job, "loss", &loss))
+    else if (job_status_metric(job, "loss", &loss))
         buf_printf(&facts, ", loss %s", fmt_metric(loss).text);
-    if (job_metric(job, "bits_per_char", &bits))
+    if (job_status_metric(job, "bits_per_char", &bits))
         buf_printf(&facts, " (%.2f bits/char)", bits);
-    else if (job_metric(job, "bits_per_byte", &bits))
+    else if (job_status_metric(job, "bits_per_byte", &bits))
         buf_printf(&facts, " (%.2f bits/byte)", bits);
-    if (job_metric(job, "tokens", &tokens))
+    if (job_status_metric(job, "tokens", &tokens))
         buf_printf(&facts, ", %s tokens", fmt_short(tokens).text);
     if (job->restarts_used)
         buf_printf(&facts, ", %d restart%s", job->restarts_used, job->restarts_used == 1 ? "" : "s");
@@ -233,10 +234,10 @@ static void follow_end_line(const struct follow_view *v, const Ddp__V1__JobStatu
         buf_puts(line, "ddpctl:");
     else
         buf_printf(line, "#%lld", (long long)job->job);
-    buf_printf(line, " %s %s %s%s%s", job->state, job_succeeded(job) ? "in" : "after",
-               fmt_duration(job_run_ms(job, v->term.now_ms)).text, facts.len ? ": " : "",
+    buf_printf(line, " %s %s %s%s%s", job->state, job_status_succeeded(job) ? "in" : "after",
+               fmt_duration(job_status_run_ms(job, v->term.now_ms)).text, facts.len ? ": " : "",
                facts.len ? facts.data + 2 : "");
-    if (!job_succeeded(job))
+    if (!job_status_succeeded(job))
         screen_reason(job, line);
 }
 
@@ -244,7 +245,7 @@ static void follow_put_end(struct follow_view *v, const Ddp__V1__JobStatus *job,
 {
     CLEANUP(buf_release) struct buf line = {0};
     v->ended = true;
-    if (!v->brief || (v->tells_end && job_succeeded(job) && strcmp(job->kind, "train") == 0)) {
+    if (!v->brief || (v->tells_end && job_status_succeeded(job) && strcmp(job->kind, "train") == 0)) {
         follow_end_line(v, job, &line);
         follow_put_line(v, out, line.data);
     } else if (strcmp(job->state, "failed") == 0 && !job->failure) {
@@ -271,11 +272,11 @@ void follow_view_update(struct follow_view *v, const Ddp__V1__JobStatus *job, st
     if (!v->headed)
         follow_put_head(v, job, out);
     follow_put_failure(v, job, out);
-    if (v->headed && !job_ended(job)) {
+    if (v->headed && !job_status_ended(job)) {
         follow_put_generation(v, job, out);
         follow_put_progress(v, job, out);
     }
-    if (job_ended(job))
+    if (job_status_ended(job))
         follow_put_end(v, job, out);
 }
 

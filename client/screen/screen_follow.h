@@ -1,7 +1,7 @@
 #ifndef DDP_CLIENT_SCREEN_SCREEN_FOLLOW_H
 #define DDP_CLIENT_SCREEN_SCREEN_FOLLOW_H
 
-#include "client/screen/screen.h"
+#include "client/screen/screen_parts.h"
 
 /* Prints a job as it runs (--follow): each state of the job goes in, lines about what is new come out. On a
  * terminal the progress line is redrawn in place. In a pipe every line is final, so progress lines are

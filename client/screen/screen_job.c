@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/screen/screen.h"
+#include "client/job_status.h"
+#include "client/screen/screen_parts.h"
 #include "client/text/format.h"
 #include "client/text/table.h"
 
@@ -32,8 +33,8 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
         }
         buf_putc(out, ')');
     }
-    if (job_ended(job))
-        buf_printf(out, "  after %s", fmt_duration(job_run_ms(job, term->now_ms)).text);
+    if (job_status_ended(job))
+        buf_printf(out, "  after %s", fmt_duration(job_status_run_ms(job, term->now_ms)).text);
     buf_putc(out, '\n');
     if (*job->stall) { /* the coordinator has noticed that a rank hangs */
         CLEANUP(buf_release) struct buf stall = {0};
@@ -48,7 +49,7 @@ static void job_put_head(const Ddp__V1__JobStatus *job, const struct term *term,
         term_puts(term, out, STYLE_BAD, note.data);
         buf_putc(out, '\n');
     }
-    if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0) {
+    if (*job->reason && !job_status_succeeded(job) && strcmp(job->state, "running") != 0) {
         term_puts_safe(out, job->reason);
         buf_putc(out, '\n');
     }
@@ -59,7 +60,7 @@ static void job_put_validation(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     const Ddp__V1__Progress *p = job->progress;
     double loss, accuracy;
-    bool both = job_metric(job, "val_acc", &accuracy) && job_metric(job, "val_loss", &loss);
+    bool both = job_status_metric(job, "val_acc", &accuracy) && job_status_metric(job, "val_loss", &loss);
     size_t start = out->len;
     screen_validation(job, out);
     if (out->len == start || !(both || p->has_best_val))
@@ -83,7 +84,7 @@ static void job_put_step(const Ddp__V1__JobStatus *job, const struct term *term,
         buf_printf(out, " / %s", fmt_count(p->steps).text);
     if (p->epoch > 0)
         buf_printf(out, "  epoch %.1f", p->epoch);
-    if (job_metric(job, "loss", &value)) {
+    if (job_status_metric(job, "loss", &value)) {
         buf_printf(out, "  loss %s", fmt_metric(value).text);
         if (term->live && p->n_loss_history > 1)
             buf_printf(out, " %s", fmt_spark(p->loss_history, p->n_loss_history, 12).text);
@@ -91,9 +92,9 @@ static void job_put_step(const Ddp__V1__JobStatus *job, const struct term *term,
     job_put_validation(job, &val);
     if (val.len)
         buf_printf(out, "  val %s", val.data);
-    if (job_metric(job, "lr", &value))
+    if (job_status_metric(job, "lr", &value))
         buf_printf(out, "  lr %s", fmt_metric(value).text);
-    if (job_metric(job, "grad_norm", &value))
+    if (job_status_metric(job, "grad_norm", &value))
         buf_printf(out, "  grad %s", fmt_metric(value).text);
     buf_putc(out, '\n');
 }
@@ -122,7 +123,7 @@ static void job_put_slowest(const Ddp__V1__JobStatus *job, struct buf *out, cons
 {
     const Ddp__V1__RankStatus *worst = NULL;
     double sum = 0, most = 0;
-    if (job->n_ranks < 2 || job_ended(job))
+    if (job->n_ranks < 2 || job_status_ended(job))
         return;
     for (size_t i = 0; i < job->n_ranks; i++) {
         const Ddp__V1__RankStatus *r = job->ranks[i];
@@ -144,16 +145,16 @@ static void job_put_speed(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     size_t start = out->len;
     double value;
-    int64_t eta = job_ended(job) ? -1 : job_eta_ms(job);
+    int64_t eta = job_status_ended(job) ? -1 : job_status_eta_ms(job);
     /* two blanks between the pieces, none before the first */
 #define GAP (out->len > start ? "  " : "")
     screen_speed(job, out);
-    if (job_metric(job, "gflops", &value)) {
+    if (job_status_metric(job, "gflops", &value)) {
         buf_printf(out, "%s%s GFLOP/s", GAP, fmt_metric(value).text);
-        if (job_metric(job, "peak_share", &value))
+        if (job_status_metric(job, "peak_share", &value))
             buf_printf(out, " (%s of peak)", fmt_percent(value).text);
     }
-    if (job_metric(job, "exposed", &value))
+    if (job_status_metric(job, "exposed", &value))
         buf_printf(out, "%sall-reduce %s exposed", GAP, fmt_percent(value).text);
     job_put_slowest(job, out, GAP);
     if (eta >= 0)
@@ -178,13 +179,14 @@ static void job_put_sizes(const Ddp__V1__JobStatus *job, struct buf *out)
                  {"optimizer_bytes", "optimizer"},
                  {"activation_bytes", "activations"}};
     double parameters, bytes;
-    if (!job_metric(job, "parameters", &parameters) || !job_metric(job, "parameter_bytes", &bytes))
+    if (!job_status_metric(job, "parameters", &parameters) ||
+        !job_status_metric(job, "parameter_bytes", &bytes))
         return;
     buf_printf(out, "%s parameters %s", fmt_short(parameters).text, fmt_bytes((int64_t)bytes).text);
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-        if (job_metric(job, parts[i].metric, &bytes) && bytes > 0)
+        if (job_status_metric(job, parts[i].metric, &bytes) && bytes > 0)
             buf_printf(out, ", %s %s", parts[i].word, fmt_bytes((int64_t)bytes).text);
-    if (job_metric(job, "bytes", &bytes))
+    if (job_status_metric(job, "bytes", &bytes))
         buf_printf(out, "; %s a rank", fmt_bytes((int64_t)bytes).text);
     buf_putc(out, '\n');
 }

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "client/screen/screen.h"
+#include "client/job_status.h"
+#include "client/screen/screen_parts.h"
 #include "client/text/format.h"
 #include "client/text/table.h"
 
@@ -47,7 +48,7 @@ static void jobs_nodes_cell(const Ddp__V1__JobStatus *job, struct buf *out)
 
 static void jobs_progress_cell(const Ddp__V1__JobStatus *job, const struct term *term, struct buf *out)
 {
-    double fraction = job_fraction(job);
+    double fraction = job_status_fraction(job);
     if (!job->progress || (job->progress->step == 0 && fraction < 0))
         return;
     if (fraction < 0 || strcmp(job->state, "failed") == 0) {
@@ -93,7 +94,7 @@ static void jobs_middle_cells(struct table *t, const Ddp__V1__JobStatus *job, co
     CLEANUP(buf_release) struct buf progress = {0}, val = {0}, speed = {0}, reason = {0};
     double loss;
     jobs_progress_cell(job, term, &progress);
-    if (*job->reason && !job_succeeded(job) && strcmp(job->state, "running") != 0) {
+    if (*job->reason && !job_status_succeeded(job) && strcmp(job->state, "running") != 0) {
         if (progress.len)
             table_cell(t, STYLE_NONE, progress.data);
         jobs_reason_cell(job, &reason);
@@ -101,13 +102,13 @@ static void jobs_middle_cells(struct table *t, const Ddp__V1__JobStatus *job, co
         return;
     }
     table_cell(t, STYLE_NONE, jobs_text(&progress));
-    table_cell(t, STYLE_NONE, job_metric(job, "loss", &loss) ? fmt_metric(loss).text : "");
+    table_cell(t, STYLE_NONE, job_status_metric(job, "loss", &loss) ? fmt_metric(loss).text : "");
     screen_validation(job, &val);
     table_cell(t, STYLE_NONE, jobs_text(&val));
-    if (!job_ended(job))
+    if (!job_status_ended(job))
         screen_speed(job, &speed);
     table_cell(t, STYLE_NONE, jobs_text(&speed));
-    int64_t eta = job_ended(job) ? -1 : job_eta_ms(job);
+    int64_t eta = job_status_ended(job) ? -1 : job_status_eta_ms(job);
     table_cell(t, STYLE_NONE, eta >= 0 ? fmt_duration(eta).text : "");
 }
 

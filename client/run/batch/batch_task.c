@@ -43,7 +43,7 @@ void batch_task_fill(const struct batch_allocation *a, struct run_request *r)
     if (r->standalone || a->kind == BATCH_NONE)
         return;
     if (a->launched && !a->first)
-        r->told = true;
+        r->secondary = true;
     if (!a->launched)
         r->starter = a->kind == BATCH_SLURM ? "srun" : a->kind == BATCH_PBS ? "pbsdsh" : NULL;
     if (!r->procs && a->launched && a->local_tasks > 1)

@@ -335,7 +335,7 @@ static enum err_code host_group_wait_job(struct host_group *h, struct err *e)
 
 /* ---- while the job runs */
 
-static enum err_code host_group_tend(struct run_session *s, struct err *e)
+static enum err_code host_group_turn(struct run_session *s, struct err *e)
 {
     struct host_group *h = s->owner;
     if (host_group_check_coordinator(h, 0, e) != ERR_OK)
@@ -357,7 +357,7 @@ static enum err_code host_group_run_job(struct host_group *h, struct err *e)
     if (host_group_wait_job(h, e) != ERR_OK)
         return e->code;
     h->duties = (struct host_duties){.session = s, .member = &h->member, .address = h->endpoint.address};
-    s->tend = host_group_tend;
+    s->turn = host_group_turn;
     s->owner = h;
     return run_session_run(s, e);
 }

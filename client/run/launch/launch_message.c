@@ -63,7 +63,7 @@ void launch_message_apply(const struct launch_message *at, struct run_request *r
         r->node_rank = at->rank;
     if (!r->id && *at->id)
         r->id = xstrdup(at->id);
-    r->told = at->rank > 0;
+    r->secondary = at->rank > 0;
     if (r->host || !*at->host)
         return;
     r->host = xstrdup(at->host);

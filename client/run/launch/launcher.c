@@ -20,13 +20,13 @@ bool launcher_on_path(const char *program)
 }
 
 static enum err_code launcher_choose_auto(const struct run_request *r, const struct batch_allocation *a,
-                                          bool (*have)(const char *program), enum launcher *out,
+                                          bool (*on_path)(const char *program), enum launcher *out,
                                           struct err *e)
 {
     /* Torque's pbsdsh may not be installed, ssh always is. */
     if (a->kind == BATCH_SLURM)
         *out = LAUNCHER_SRUN;
-    else if (a->kind == BATCH_PBS && have("pbsdsh"))
+    else if (a->kind == BATCH_PBS && on_path("pbsdsh"))
         *out = LAUNCHER_PBSDSH;
     else if (a->kind == BATCH_PBS || r->hosts)
         *out = LAUNCHER_SSH;
@@ -37,7 +37,7 @@ static enum err_code launcher_choose_auto(const struct run_request *r, const str
 }
 
 enum err_code launcher_choose(const struct run_request *r, const struct batch_allocation *a,
-                              bool (*have)(const char *program), enum launcher *out, struct err *e)
+                              bool (*on_path)(const char *program), enum launcher *out, struct err *e)
 {
     static const struct {
         const char *name;
@@ -60,7 +60,7 @@ enum err_code launcher_choose(const struct run_request *r, const struct batch_al
         return err_set(e, ERR_INVALID_ARGUMENT, "--node-rank is for one host, but --%s starts them all",
                        r->hosts ? "hosts" : "launcher");
     if (strcmp(name, "auto") == 0)
-        return launcher_choose_auto(r, a, have, out, e);
+        return launcher_choose_auto(r, a, on_path, out, e);
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcmp(name, names[i].name) == 0)
             *out = names[i].launcher;

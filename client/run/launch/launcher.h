@@ -11,7 +11,7 @@ enum launcher { LAUNCHER_NONE, LAUNCHER_SRUN, LAUNCHER_PBSDSH, LAUNCHER_SSH, LAU
  * program can be found; tests pass their own. INVALID_ARGUMENT: `auto` has nothing to choose by, or the
  * options contradict each other. */
 MUST_CHECK enum err_code launcher_choose(const struct run_request *r, const struct batch_allocation *a,
-                                         bool (*have)(const char *program), enum launcher *out,
+                                         bool (*on_path)(const char *program), enum launcher *out,
                                          struct err *e);
 bool launcher_on_path(const char *program);
 

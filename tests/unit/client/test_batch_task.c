@@ -44,7 +44,7 @@ static void test_fills_what_is_unset(void **state)
     assert_int_equal(l.port, batch_allocation_port(&a));
     assert_int_equal(l.is_host, 0);
     assert_string_equal(l.id, "slurm-12.3");
-    assert_true(l.told);
+    assert_true(l.secondary);
     assert_null(l.procs); /* left to the default or the job file */
     run_request_release(&l);
     batch_allocation_release(&a);
@@ -59,7 +59,7 @@ static void test_first_node_hosts_the_run(void **state)
     a.first = true;
     batch_task_fill(&a, &l);
     assert_int_equal(l.is_host, 1);
-    assert_false(l.told);
+    assert_false(l.secondary);
     run_request_release(&l);
     batch_allocation_release(&a);
 }

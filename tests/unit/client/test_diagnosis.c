@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "client/diagnose/diagnosis.h"
 #include "client/diagnose/worker_probe.h"
-#include "client/screen/screen.h"
 #include "client/screen/screen_why.h"
 #include "tests/unit/client/golden.h"
 

@@ -9,12 +9,12 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "client/screen/screen.h"
 #include "client/screen/screen_events.h"
 #include "client/screen/screen_follow.h"
 #include "client/screen/screen_job.h"
 #include "client/screen/screen_jobs.h"
 #include "client/screen/screen_nodes.h"
+#include "client/screen/screen_parts.h"
 #include "client/text/json_print.h"
 #include "tests/unit/client/golden.h"
 #include "tests/unit/client/samples.h"

@@ -1,60 +1,18 @@
-#include "client/screen/screen.h"
+#include "client/screen/screen_parts.h"
 
 #include <math.h>
 #include <signal.h>
 #include <string.h>
 
+#include "client/job_status.h"
 #include "client/text/format.h"
-
-bool job_ended(const Ddp__V1__JobStatus *job)
-{
-    return job_succeeded(job) || strcmp(job->state, "failed") == 0 || strcmp(job->state, "cancelled") == 0;
-}
-
-bool job_succeeded(const Ddp__V1__JobStatus *job)
-{
-    return strcmp(job->state, "succeeded") == 0;
-}
-
-bool job_metric(const Ddp__V1__JobStatus *job, const char *name, double *value)
-{
-    const Ddp__V1__Progress *p = job->progress;
-    for (size_t i = 0; p && i < p->n_metrics; i++) {
-        if (strcmp(p->metrics[i]->name, name) == 0) {
-            *value = p->metrics[i]->value;
-            return true;
-        }
-    }
-    return false;
-}
-
-double job_fraction(const Ddp__V1__JobStatus *job)
-{
-    const Ddp__V1__Progress *p = job->progress;
-    return p && p->steps > 0 ? fmin(1, (double)p->step / (double)p->steps) : -1;
-}
-
-int64_t job_eta_ms(const Ddp__V1__JobStatus *job)
-{
-    const Ddp__V1__Progress *p = job->progress;
-    if (!p || p->steps <= p->step || !(p->steps_per_s > 0))
-        return -1;
-    double ms = (double)(p->steps - p->step) / p->steps_per_s * 1000;
-    return ms < 1e15 ? (int64_t)ms : -1;
-}
-
-int64_t job_run_ms(const Ddp__V1__JobStatus *job, int64_t now_ms)
-{
-    int64_t from = job->started_ms ? job->started_ms : job->created_ms;
-    return (job->ended_ms ? job->ended_ms : now_ms) - from;
-}
 
 void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     double value;
-    if (job_metric(job, "tokens_per_s", &value))
+    if (job_status_metric(job, "tokens_per_s", &value))
         buf_printf(out, "%s tok/s", fmt_short(value).text);
-    else if (job_metric(job, "samples_per_s", &value))
+    else if (job_status_metric(job, "samples_per_s", &value))
         buf_printf(out, "%s samples/s", fmt_short(value).text);
     else if (job->progress && job->progress->steps_per_s > 0)
         buf_printf(out, "%s steps/s", fmt_short(job->progress->steps_per_s).text);
@@ -63,9 +21,9 @@ void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out)
 void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out)
 {
     double value;
-    if (job_metric(job, "val_acc", &value))
+    if (job_status_metric(job, "val_acc", &value))
         buf_printf(out, "%.1f %%", value * 100);
-    else if (job_metric(job, "val_loss", &value))
+    else if (job_status_metric(job, "val_loss", &value))
         buf_puts(out, fmt_metric(value).text);
 }
 

@@ -1,17 +1,11 @@
-#ifndef DDP_CLIENT_SCREEN_SCREEN_H
-#define DDP_CLIENT_SCREEN_SCREEN_H
+#ifndef DDP_CLIENT_SCREEN_SCREEN_PARTS_H
+#define DDP_CLIENT_SCREEN_SCREEN_PARTS_H
 
 #include "client/text/term.h"
 #include "proto/ddp.pb-c.h"
 
-/* Facts of a job and pieces of text that several screens show. Nothing under screen_ reads a clock or does
- * input or output, so that tests can compare screens with files. */
-bool job_ended(const Ddp__V1__JobStatus *job);
-bool job_succeeded(const Ddp__V1__JobStatus *job);
-bool job_metric(const Ddp__V1__JobStatus *job, const char *name, double *value);
-double job_fraction(const Ddp__V1__JobStatus *job); /* share of the steps that are done; -1: unknown */
-int64_t job_eta_ms(const Ddp__V1__JobStatus *job);  /* time until the last step; -1: unknown */
-int64_t job_run_ms(const Ddp__V1__JobStatus *job, int64_t now_ms);
+/* Pieces of text that several screens show. No file of this folder reads a clock or does input or output, so that
+ * tests can compare screens with files. */
 void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out);      /* "21.4k tok/s", or nothing */
 void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out); /* "1.46", "89.1 %", or nothing */
 void screen_reason(const Ddp__V1__JobStatus *job, struct buf *out);     /* ": waits for 4 GPUs", or nothing */

@@ -1,0 +1,59 @@
+#include "client/job_status.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "client/cmd/command.h"
+
+bool job_status_ended(const Ddp__V1__JobStatus *job)
+{
+    return job_status_succeeded(job) || strcmp(job->state, "failed") == 0 ||
+           strcmp(job->state, "cancelled") == 0;
+}
+
+bool job_status_succeeded(const Ddp__V1__JobStatus *job)
+{
+    return strcmp(job->state, "succeeded") == 0;
+}
+
+bool job_status_metric(const Ddp__V1__JobStatus *job, const char *name, double *value)
+{
+    const Ddp__V1__Progress *p = job->progress;
+    for (size_t i = 0; p && i < p->n_metrics; i++) {
+        if (strcmp(p->metrics[i]->name, name) == 0) {
+            *value = p->metrics[i]->value;
+            return true;
+        }
+    }
+    return false;
+}
+
+double job_status_fraction(const Ddp__V1__JobStatus *job)
+{
+    const Ddp__V1__Progress *p = job->progress;
+    return p && p->steps > 0 ? fmin(1, (double)p->step / (double)p->steps) : -1;
+}
+
+int64_t job_status_eta_ms(const Ddp__V1__JobStatus *job)
+{
+    const Ddp__V1__Progress *p = job->progress;
+    if (!p || p->steps <= p->step || !(p->steps_per_s > 0))
+        return -1;
+    double ms = (double)(p->steps - p->step) / p->steps_per_s * 1000;
+    return ms < 1e15 ? (int64_t)ms : -1;
+}
+
+int64_t job_status_run_ms(const Ddp__V1__JobStatus *job, int64_t now_ms)
+{
+    int64_t from = job->started_ms ? job->started_ms : job->created_ms;
+    return (job->ended_ms ? job->ended_ms : now_ms) - from;
+}
+
+int job_status_exit_code(const Ddp__V1__JobStatus *job)
+{
+    if (job_status_succeeded(job))
+        return EXIT_DONE;
+    if (strcmp(job->state, "cancelled") == 0)
+        return job->exit_code ? job->exit_code : EXIT_FAILED;
+    return job->exit_code ? job->exit_code : EXIT_DDP;
+}

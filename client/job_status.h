@@ -1,0 +1,23 @@
+#ifndef DDP_CLIENT_JOB_STATUS_H
+#define DDP_CLIENT_JOB_STATUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/ddp.pb-c.h"
+
+/* What a job's status means. No state, no clock; any thread. */
+
+bool job_status_ended(const Ddp__V1__JobStatus *job); /* succeeded, failed or cancelled */
+bool job_status_succeeded(const Ddp__V1__JobStatus *job);
+/* ddpctl's exit code for a job that has ended. */
+int job_status_exit_code(const Ddp__V1__JobStatus *job);
+
+/* The newest value of a metric; false: the job has not reported it. */
+bool job_status_metric(const Ddp__V1__JobStatus *job, const char *name, double *value);
+double job_status_fraction(const Ddp__V1__JobStatus *job); /* share of the steps that are done; -1: unknown */
+int64_t job_status_eta_ms(const Ddp__V1__JobStatus *job);  /* time until the last step; -1: unknown */
+/* Time since the job's first start, or since it was submitted; up to its end if it has ended. */
+int64_t job_status_run_ms(const Ddp__V1__JobStatus *job, int64_t now_ms);
+
+#endif
