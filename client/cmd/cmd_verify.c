@@ -47,20 +47,20 @@ static int verify_compare_jobs(struct link *link, const int64_t jobs[2])
 {
     CLEANUP(verify_digests_release) struct digests d = {0};
     CLEANUP(buf_release) struct buf out = {0};
-    struct parting parting;
+    struct series_difference difference;
     struct err e;
     if (verify_fetch_digests(link, jobs, &d, &e) != ERR_OK)
         return error_print(&e);
-    series_compare(&parting, d.high, d.low);
-    if (parting.compared == 0) {
+    series_compare(&difference, d.high, d.low);
+    if (difference.compared == 0) {
         err_set(&e, ERR_FAILED_PRECONDITION,
                 "jobs %lld and %lld reported no step in common; give them the same log_every",
                 (long long)jobs[0], (long long)jobs[1]);
         return error_print(&e);
     }
-    series_print_parting(&parting, jobs, &out);
+    series_print_difference(&difference, jobs, &out);
     stdout_put(&out);
-    return parting.parted ? EXIT_FAILED : EXIT_DONE;
+    return difference.differ ? EXIT_FAILED : EXIT_DONE;
 }
 
 static int cmd_verify_run(struct invocation *in)

@@ -178,7 +178,7 @@ static enum err_code daemon_start_coordinator(struct local_cluster *l, const cha
     words_add_option(&w, "--lifeline", "3");
     if (listen && !token)
         words_add(&w, "--insecure");
-    return daemon_spawn(l, l->theirs, "ddp-coordinator", w.list, &l->coordinator, e);
+    return daemon_spawn(l, l->child_end, "ddp-coordinator", w.list, &l->coordinator, e);
 }
 
 enum err_code local_cluster_start_agent(struct local_cluster *l, const struct local_cluster_agent *a,
@@ -211,7 +211,7 @@ enum err_code local_cluster_start_agent(struct local_cluster *l, const struct lo
         argv = strv_append(argv, "--");
     for (char *const *word = a->command; word && *word; word++)
         argv = strv_append(argv, *word);
-    enum err_code code = daemon_spawn(l, l->theirs, "ddp-agent", argv, &l->agent, e);
+    enum err_code code = daemon_spawn(l, l->child_end, "ddp-agent", argv, &l->agent, e);
     strv_free(argv);
     return code;
 }
@@ -286,12 +286,12 @@ enum err_code local_cluster_open(struct local_cluster *l, const char *log_dir, s
         return e->code;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return err_sys(e, errno, "pipe");
-    l->theirs = ends[0];
+    l->child_end = ends[0];
     l->lifeline = ends[1];
-    if (l->theirs == LIFELINE_FD) { /* dup2 onto the same number would keep close-on-exec */
-        int moved = fcntl(l->theirs, F_DUPFD_CLOEXEC, LIFELINE_FD + 1);
-        close(l->theirs);
-        l->theirs = moved;
+    if (l->child_end == LIFELINE_FD) { /* dup2 onto the same number would keep close-on-exec */
+        int moved = fcntl(l->child_end, F_DUPFD_CLOEXEC, LIFELINE_FD + 1);
+        close(l->child_end);
+        l->child_end = moved;
     }
     return ERR_OK;
 }
@@ -349,7 +349,7 @@ static void local_cluster_remove_files(struct local_cluster *l, bool keep_logs)
 void local_cluster_end(struct local_cluster *l)
 {
     int64_t deadline = clock_boot_ms() + STOP_MS;
-    close_fd(&l->theirs);
+    close_fd(&l->child_end);
     close_fd(&l->lifeline);
     daemon_reap(l->agent, deadline);
     daemon_reap(l->coordinator, deadline);

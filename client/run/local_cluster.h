@@ -13,12 +13,12 @@ struct local_cluster {
     char *dir;          /* <tmp>/ddp-run-XXXXXX: coordinator/, agent/, logs/, *.log, lock */
     char *logs;         /* directory of the workers' logs */
     int lock, lifeline; /* -1: not open; the lock is held while the directory is in use */
-    int theirs;         /* the children's end of the lifeline */
+    int child_end;      /* the children's end of the lifeline */
     pid_t coordinator, agent;
 };
 #define LOCAL_CLUSTER_INIT                                                                                   \
     {                                                                                                        \
-        .lock = -1, .lifeline = -1, .theirs = -1                                                             \
+        .lock = -1, .lifeline = -1, .child_end = -1                                                          \
     }
 
 /* How the agent is started. Texts are borrowed; NULL: the agent's default. */

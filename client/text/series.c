@@ -59,24 +59,24 @@ static bool series_digest_at(const struct series *high, const struct series *low
     return true;
 }
 
-void series_compare(struct parting *out, const struct series high[2], const struct series low[2])
+void series_compare(struct series_difference *out, const struct series high[2], const struct series low[2])
 {
-    *out = (struct parting){.last_same = -1};
-    for (size_t i = 0; i < high[0].count && !out->parted; i++) {
+    *out = (struct series_difference){.last_same = -1};
+    for (size_t i = 0; i < high[0].count && !out->differ; i++) {
         int64_t step = high[0].steps[i];
         if (!series_digest_at(&high[0], &low[0], step, &out->digests[0]) ||
             !series_digest_at(&high[1], &low[1], step, &out->digests[1]))
             continue;
         out->compared++;
-        out->parted = out->digests[0] != out->digests[1];
-        *(out->parted ? &out->step : &out->last_same) = step;
+        out->differ = out->digests[0] != out->digests[1];
+        *(out->differ ? &out->step : &out->last_same) = step;
     }
 }
 
-void series_print_parting(const struct parting *p, const int64_t jobs[2], struct buf *out)
+void series_print_difference(const struct series_difference *p, const int64_t jobs[2], struct buf *out)
 {
     buf_printf(out, "#%lld and #%lld ", (long long)jobs[0], (long long)jobs[1]);
-    if (!p->parted) {
+    if (!p->differ) {
         buf_printf(out, "agree to step %s: %s digest%s of the parameters\n", fmt_count(p->last_same).text,
                    fmt_count((int64_t)p->compared).text, p->compared == 1 ? "" : "s");
         return;

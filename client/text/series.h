@@ -19,16 +19,16 @@ void series_take(struct series *out, const Ddp__V1__GetMetricsReply *reply, cons
 void series_release(struct series *s);
 
 /* Compares two jobs by the digests of their parameters, at the steps that both reported. */
-struct parting {
+struct series_difference {
     size_t compared;     /* number of steps that both reported, up to the first difference */
     int64_t last_same;   /* the last step where they agree before that; -1: there is none */
-    bool parted;         /* they differ at some step */
+    bool differ;         /* they differ at some step */
     int64_t step;        /* the first step where they differ */
     uint64_t digests[2]; /* at that step */
 };
 /* high and low: the upper and lower 32 bits of each job's digests, as two metrics. */
-void series_compare(struct parting *out, const struct series high[2], const struct series low[2]);
+void series_compare(struct series_difference *out, const struct series high[2], const struct series low[2]);
 /* "#7 and #9 differ at step 1,210: ..." */
-void series_print_parting(const struct parting *p, const int64_t jobs[2], struct buf *out);
+void series_print_difference(const struct series_difference *p, const int64_t jobs[2], struct buf *out);
 
 #endif

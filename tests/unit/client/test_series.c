@@ -53,29 +53,29 @@ static void test_compare_names_the_first_difference(void **state)
     double zero[] = {0, 0, 0, 4294967295.0, 0};
     struct series high[2] = {series_of(a, one, 5), series_of(b, same, 4)},
                   low[2] = {series_of(a, zero, 5), series_of(b, zero, 3)};
-    struct parting p;
+    struct series_difference p;
     CLEANUP(buf_release) struct buf out = {0};
     (void)state;
     series_compare(&p, high, low);
-    assert_false(p.parted);
+    assert_false(p.differ);
     assert_int_equal(p.compared, 3);
     assert_int_equal(p.last_same, 40);
-    series_print_parting(&p, (int64_t[]){7, 9}, &out);
+    series_print_difference(&p, (int64_t[]){7, 9}, &out);
     assert_string_equal(out.data, "#7 and #9 agree to step 40: 3 digests of the parameters\n");
     buf_clear(&out);
     high[1] = series_of(b, other, 4);
     series_compare(&p, high, low);
-    assert_true(p.parted);
+    assert_true(p.differ);
     assert_int_equal(p.step, 40);
     assert_int_equal(p.last_same, 20);
-    series_print_parting(&p, (int64_t[]){7, 9}, &out);
+    series_print_difference(&p, (int64_t[]){7, 9}, &out);
     assert_string_equal(
         out.data, "#7 and #9 differ at step 40: 0000000500000000, 0000000600000000; they agree to step 20\n");
     buf_clear(&out);
     low[1] = series_of(b, (double[]){1, 0, 0}, 3);
     series_compare(&p, high, low);
     assert_int_equal(p.step, 0);
-    series_print_parting(&p, (int64_t[]){7, 9}, &out);
+    series_print_difference(&p, (int64_t[]){7, 9}, &out);
     assert_non_null(strstr(out.data, "they never agreed"));
 }
 
