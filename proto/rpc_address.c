@@ -36,7 +36,7 @@ enum err_code rpc_address_parse(const char *text, struct rpc_address *out, struc
     memset(out, 0, sizeof(*out));
     if (strncmp(text, "unix:", 5) == 0) {
         if (text[5] != '/')
-            return err_set(e, ERR_INVALID_ARGUMENT, "'%s': a unix socket wants an absolute path", text);
+            return err_set(e, ERR_INVALID_ARGUMENT, "'%s': a unix socket needs an absolute path", text);
         out->path = text + 5;
         return ERR_OK;
     }
@@ -83,7 +83,7 @@ enum err_code rpc_address_target(const char *text, char **out, struct err *e)
     if (rpc_address_parse(text, &address, e))
         return e->code;
     if (!address.path && address.port == 0)
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s': port 0 cannot be reached", text);
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%s': port 0 cannot be connected to", text);
     scope = strchr(address.host, '%');
     if (address.path)
         *out = xstrdup(text);

@@ -76,8 +76,8 @@ static void batch_status(struct rpc_call *call, grpc_op *op, grpc_slice *text)
     call->finish_sent = true;
 }
 
-/* Starts the next batch, unless one is under way: headers when they are due, one message, the status behind
- * the last. */
+/* Starts the next batch unless one is in progress: the headers if they were not sent, one message, and
+ * behind the last message the status. gRPC allows one send at a time. */
 void rpc_call_pump(struct rpc_call *call)
 {
     grpc_op ops[3] = {0};
@@ -143,6 +143,7 @@ static enum err_code call_queue(struct rpc_call *call, const void *message, stru
     BUG_ON(((const ProtobufCMessage *)message)->descriptor != call->shape->output);
     if (rpc_pack_buffer(message, &buffer, &size, e))
         return e->code;
+    /* One message always fits an empty queue, however large it is. */
     if (call->queued && call->queued + size > call_send_limit(call)) {
         grpc_byte_buffer_destroy(buffer);
         call->wants_room = true;
@@ -150,7 +151,7 @@ static enum err_code call_queue(struct rpc_call *call, const void *message, stru
     }
     item = xcalloc(1, sizeof(*item));
     item->buffer = buffer;
-    item->size = size + sizeof(*item); /* empty messages fill the queue too */
+    item->size = size + sizeof(*item); /* so that empty messages fill the queue, too */
     call->queued += item->size;
     if (call->last)
         call->last->next = item;
@@ -262,11 +263,12 @@ void rpc_call_received(struct rpc_tag *tag, bool ok)
 
     call->receiving = false;
     if (rpc_call_over(call)) {
-        /* too late to matter; call_free drops the bytes */
+        /* The call is over; call_free drops the bytes. */
     } else if (ok && call->incoming) {
         call_take_message(call);
     } else if (call->method->kind != RPC_BIDI) {
-        rpc_call_fail_with(call, ERR_INVALID_ARGUMENT, "a call without a request");
+        rpc_call_fail_with(call, ERR_INVALID_ARGUMENT, "the call has no request");
+        /* Without a failure no message means that the client has closed its side. */
     } else if (!grpc_call_failed_before_recv_message(call->grpc)) {
         call->method->on_message(call, NULL);
     }
@@ -305,7 +307,7 @@ void rpc_call_closed(struct rpc_tag *tag, bool ok)
     rpc_call_unref(call);
 }
 
-/* ---- what handlers ask ---- */
+/* ---- what handlers can ask ---- */
 
 bool rpc_call_over(const struct rpc_call *call)
 {

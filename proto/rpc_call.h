@@ -7,7 +7,8 @@
 
 #include "base/err.h"
 
-/* A call on the server's side, as its handler sees it. Everything belongs to the thread of the server's loop. */
+/* A call on the server's side, as its handler sees it. Everything belongs to the thread of the server's
+ * loop. */
 
 struct rpc_call;
 struct rpc_method;

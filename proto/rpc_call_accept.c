@@ -14,9 +14,10 @@
 #include "proto/rpc_health.h"
 #include "proto/rpc_server_state.h"
 
-/* From a call that gRPC hands over to a handler that runs: who is calling, may they, and what. */
+/* From a call that gRPC hands over to a handler that runs: who is calling, whether they may, and which
+ * method. */
 
-/* The text behind a URI's scheme, with its %5B and the like taken back. */
+/* The text behind a URI's scheme, percent-decoded. */
 static void uri_decode(const char *uri, char *out, size_t size)
 {
     const char *colon = strchr(uri, ':');
@@ -35,8 +36,8 @@ static void uri_decode(const char *uri, char *out, size_t size)
     out[used] = '\0';
 }
 
-/* "fd:7": a unix socket that we accepted; "unix-abstract:...": by the gate, which knows what is behind.
- * Others have proven nothing. */
+/* "fd:7": a unix socket that this server accepted. "unix-abstract:...": a TCP connection through the gate,
+ * which knows its address. All others have proven nothing. */
 static void peer_read_address(struct rpc_call *call, const char *uri)
 {
     const struct rpc_gate *gate = call->server->gate;
@@ -115,7 +116,7 @@ static enum err_code call_admit(struct rpc_call *call, const char *service, cons
     struct rpc_auth auth = {.service = service, .method = method, .peer = &call->peer};
 
     if (strcmp(service, RPC_HEALTH_SERVICE) == 0)
-        return ERR_OK; /* open to all, so it shows nothing of who asks */
+        return ERR_OK; /* open to all callers, so it authenticates nobody */
     if (!options->auth) {
         if (call->connection)
             rpc_gate_report_call(call->server->gate, call->connection, true);
@@ -123,10 +124,11 @@ static enum err_code call_admit(struct rpc_call *call, const char *service, cons
     }
     metadata_find_token(&call->metadata, &auth);
     options->auth(call, &auth, options->auth_user, e);
-    /* who is known, and may not do this, is no stranger; who is told to ask again has shown nothing yet */
+    /* A caller that is known but may not do this is authenticated: PERMISSION_DENIED. A caller that is
+     * told to retry (UNAVAILABLE) could not be checked, so it still counts as unauthenticated. */
     if (call->connection)
         rpc_gate_report_call(call->server->gate, call->connection,
-                        e->code != ERR_UNAUTHENTICATED && e->code != ERR_UNAVAILABLE);
+                             e->code != ERR_UNAUTHENTICATED && e->code != ERR_UNAVAILABLE);
     return e->code;
 }
 
@@ -139,7 +141,7 @@ static enum err_code call_find_method(struct rpc_call *call, const char *service
     while (row && row->name && strcmp(row->name, method) != 0)
         row++;
     if (!row || !row->name)
-        return err_set(e, ERR_UNIMPLEMENTED, "no method /%s/%s here", service, method);
+        return err_set(e, ERR_UNIMPLEMENTED, "unknown method /%s/%s", service, method);
     call->service = found;
     call->method = row;
     call->shape = protobuf_c_service_descriptor_get_method_by_name(found->descriptor, row->name);
@@ -151,7 +153,7 @@ static enum err_code call_route(struct rpc_call *call, char *path, struct err *e
     char *slash = path[0] == '/' ? strchr(path + 1, '/') : NULL;
 
     if (!slash)
-        return err_set(e, ERR_UNIMPLEMENTED, "not a method's path");
+        return err_set(e, ERR_UNIMPLEMENTED, "the call's path is not /SERVICE/METHOD");
     *slash = '\0';
     if (call_admit(call, path + 1, slash + 1, e))
         return e->code;
@@ -179,7 +181,7 @@ static void call_begin(struct rpc_call *call)
     else if (call->method->kind == RPC_BIDI)
         rpc_call_start(call, NULL);
     if (call->method && call->method->kind != RPC_UNARY)
-        rpc_call_pump(call); /* headers at once: a stream's client sees that it is accepted */
+        rpc_call_pump(call); /* headers at once, so that the client sees that its stream is accepted */
     if (call->method)
         rpc_call_receive(call);
 }
@@ -194,7 +196,7 @@ static void call_accepted(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = tag->owner;
 
-    if (!ok) { /* the server is going down */
+    if (!ok) { /* the server shuts down */
         call_release_details(call);
         rpc_call_unref(call);
         return;
@@ -207,7 +209,8 @@ static void call_accepted(struct rpc_tag *tag, bool ok)
     rpc_call_unref(call);
 }
 
-static void call_tag_init(struct rpc_tag *tag, struct rpc_call *call, void (*done)(struct rpc_tag *tag, bool ok))
+static void call_tag_init(struct rpc_tag *tag, struct rpc_call *call,
+                          void (*done)(struct rpc_tag *tag, bool ok))
 {
     tag->owner = call;
     tag->done = done;

@@ -6,8 +6,8 @@
 
 /* A call on the server's side, for rpc_call_accept.c and rpc_call.c. Inside proto/ only.
  *
- * The life of a call. It is armed (grpc_server_request_call) and arrives; its close notice is armed at once and
- * keeps the base reference, so that a call lives at least until gRPC has said how it ended. Then the auth
+ * The life of a call. It is armed (grpc_server_request_call) and arrives; its close notice is armed at once
+ * and keeps the base reference, so that a call lives at least until gRPC has said how it ended. Then the auth
  * hook; then its message is read and the handler runs. Sends go one at a time from a queue, the last one
  * together with the status. Each outstanding operation holds a reference; with the last reference the call is
  * freed, and a draining server counts freed calls, since an operation on a queue that is shut down would

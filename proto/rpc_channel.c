@@ -6,8 +6,9 @@
 #include "base/mem.h"
 #include "proto/rpc_channel_state.h"
 
-/* A thread that waits in a call also drives gRPC's sockets, and so does the pause between two tries: while
- * anything on the channel waits, a lost connection is noticed and made again without a thread of our own. */
+/* A thread that waits in a call also drives gRPC's sockets, and so does the pause between two tries. So
+ * while a thread waits on the channel, a lost connection is noticed and made again without an extra
+ * thread. */
 
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_LAST_MS 1000
@@ -149,7 +150,7 @@ static void channel_pausing(struct rpc_channel *channel, int change)
     pthread_mutex_unlock(&channel->lock);
 }
 
-/* Waits, and meanwhile lets gRPC connect; ends early when it has. */
+/* Waits between two tries while gRPC connects; returns early when it has connected. */
 static void channel_pause(struct rpc_channel *channel, int64_t pause_ms)
 {
     grpc_completion_queue *queue = grpc_completion_queue_create_for_pluck(NULL);
@@ -189,7 +190,8 @@ static enum err_code call_retry(struct rpc_channel *channel, const ProtobufCServ
                                 void **reply, gpr_timespec deadline, unsigned flags, struct err *e)
 {
     for (int attempt = 0;; attempt++) {
-        grpc_byte_buffer *copy = grpc_byte_buffer_copy(request); /* gRPC takes the slices of what it sends */
+        grpc_byte_buffer *copy =
+            grpc_byte_buffer_copy(request); /* gRPC consumes the slices of the buffer that it sends */
         enum err_code code = call_once(channel, service, shape, copy, reply, deadline, flags, e);
         int64_t pause = backoff_ms(attempt);
 

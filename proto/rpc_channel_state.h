@@ -6,7 +6,8 @@
 
 #include "proto/rpc_link.h"
 
-/* A channel's state, which its calls (rpc_channel.c) and its streams (rpc_stream.c) share. Inside proto/ only. */
+/* A channel's state, which its calls (rpc_channel.c) and its streams (rpc_stream.c) share. Inside proto/
+ * only. */
 
 /* Blocking calls in progress, so that rpc_channel_cancel reaches them. */
 struct rpc_active {

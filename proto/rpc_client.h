@@ -11,9 +11,9 @@
 #include "proto/rpc_stream.h"
 #include "proto/rpc_tls.h"
 
-/* gRPC clients, of two kinds: a channel with blocking calls and streams (rpc_channel.h, rpc_stream.h; for ddpctl
- * and for threads of the trainer), and sessions on a libuv loop (rpc_session.h; for the agent). Neither needs a
- * thread of the caller.
+/* gRPC clients, of two kinds: a channel with blocking calls and streams (rpc_channel.h, rpc_stream.h), for
+ * ddpctl and for threads of the trainer; and sessions on a libuv loop (rpc_session.h), for the agent. Neither
+ * needs a thread of the caller.
  *
  * A method is named by its service descriptor and its name in the .proto: rpc_channel_call(ch,
  * &ddp__v1__cluster__descriptor, "GetJob", &request, (void **)&status, 5000, RPC_IDEMPOTENT, &e). Requests are

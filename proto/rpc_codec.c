@@ -3,9 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* protobuf-c trusts its input in three ways that a server cannot: it unpacks without a depth limit, allocates
- * many times the bytes it reads, and takes any byte for a string (ending it at the first NUL). So the bytes
- * are walked against the descriptor first, and then unpacked with an allocator that counts. */
+/* protobuf-c trusts its input in three ways that a server cannot: it unpacks without a depth limit,
+ * allocates many times the bytes that it reads, and accepts any bytes as a string (ending it at the first
+ * NUL). So the bytes are first checked against the descriptor, and then unpacked with an allocator that
+ * counts. */
 
 bool rpc_utf8_valid(const void *text, size_t len)
 {
@@ -61,7 +62,7 @@ char *rpc_utf8_clean(char *text)
     return text;
 }
 
-/* ---- the walk over foreign bytes ---- */
+/* ---- checking received bytes ---- */
 
 struct wire {
     const uint8_t *at, *end;
@@ -124,7 +125,7 @@ static enum err_code check_wire(const ProtobufCMessageDescriptor *type, struct w
                                 struct err *e)
 {
     if (depth > RPC_DEPTH)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s: nested too deep", type->short_name);
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: nested too deeply", type->short_name);
     while (w.at < w.end) {
         const ProtobufCFieldDescriptor *field;
         struct wire body = {0};
@@ -157,7 +158,7 @@ static void *meter_alloc(void *user, size_t size)
         m->spent = true;
         return NULL;
     }
-    m->left -= size + 16; /* malloc's own share */
+    m->left -= size + 16; /* malloc's overhead */
     return malloc(size);
 }
 
@@ -190,7 +191,7 @@ enum err_code rpc_unpack(const ProtobufCMessageDescriptor *type, const void *dat
 void rpc_free(void *message)
 {
     if (message)
-        protobuf_c_message_free_unpacked(message, NULL); /* the counting allocator is malloc's */
+        protobuf_c_message_free_unpacked(message, NULL); /* the counting allocator uses malloc */
 }
 
 void rpc_release(void *message_pointer)
@@ -201,7 +202,7 @@ void rpc_release(void *message_pointer)
     *message = NULL;
 }
 
-/* ---- the walk over an own message ---- */
+/* ---- checking a message to send ---- */
 
 static enum err_code check_message(const ProtobufCMessage *message, struct err *e);
 

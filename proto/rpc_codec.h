@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Messages to bytes and back, for data that a stranger may have made. Both ways every string is valid UTF-8
+/* Messages to bytes and back, for data that may come from an attacker. Both ways every string is valid UTF-8
  * without NUL; unpacking allocates at most RPC_UNPACK_SPARE + RPC_UNPACK_FACTOR times the bytes it was given
  * and goes no deeper than RPC_DEPTH messages. Any thread. */
 

@@ -12,8 +12,9 @@
 
 struct rpc_origin_group {
     struct rpc_origin origin;
-    struct rpc_origin_group *chain;       /* in the table */
-    struct rpc_origin_group *prev, *next; /* the ring of those with unauthenticated connections; NULL: not in it */
+    struct rpc_origin_group *chain; /* in the table */
+    struct rpc_origin_group *prev,
+        *next; /* the ring of groups with unauthenticated connections; NULL: not in it */
     size_t count[RPC_STAGES], total;
     struct rpc_connection *first[RPC_STAGES], *last[RPC_STAGES];
 };
@@ -51,7 +52,8 @@ void rpc_connections_release(struct rpc_connections *connections)
     *connections = (struct rpc_connections){0};
 }
 
-static struct rpc_origin_group **origin_group_slot(const struct rpc_connections *connections, const struct rpc_origin *origin)
+static struct rpc_origin_group **origin_group_slot(const struct rpc_connections *connections,
+                                                   const struct rpc_origin *origin)
 {
     uint64_t hash = connections->seed;
     struct rpc_origin_group **slot;
@@ -64,7 +66,8 @@ static struct rpc_origin_group **origin_group_slot(const struct rpc_connections 
     return slot;
 }
 
-static struct rpc_origin_group *origin_group_open(struct rpc_connections *connections, const struct rpc_origin *origin)
+static struct rpc_origin_group *origin_group_open(struct rpc_connections *connections,
+                                                  const struct rpc_origin *origin)
 {
     struct rpc_origin_group **slot = origin_group_slot(connections, origin);
 
@@ -87,7 +90,7 @@ size_t rpc_connections_unauthenticated(const struct rpc_connections *connections
 
 static void turn_ring_insert(struct rpc_connections *connections, struct rpc_origin_group *group)
 {
-    if (connections->turn) { /* behind all others */
+    if (connections->turn) { /* the last of all to have its turn */
         group->next = connections->turn;
         group->prev = connections->turn->prev;
         group->prev->next = group->next->prev = group;
@@ -107,7 +110,7 @@ static void turn_ring_remove(struct rpc_connections *connections, struct rpc_ori
     connections->ring_count--;
 }
 
-/* After every change of its numbers: keeps the ring true, and ends one that is empty. */
+/* After every change of a group's counts: puts it into the ring or takes it out, and frees an empty group. */
 static void origin_group_update(struct rpc_connections *connections, struct rpc_origin_group *group)
 {
     const bool wanted = origin_group_unauthenticated(group) > 0;
@@ -122,7 +125,8 @@ static void origin_group_update(struct rpc_connections *connections, struct rpc_
     }
 }
 
-static void connection_link(struct rpc_connections *connections, struct rpc_connection *connection, enum rpc_stage stage)
+static void connection_link(struct rpc_connections *connections, struct rpc_connection *connection,
+                            enum rpc_stage stage)
 {
     struct rpc_origin_group *group = connection->group;
 
@@ -154,7 +158,8 @@ static void connection_unlink(struct rpc_connections *connections, struct rpc_co
     connections->count[connection->stage]--;
 }
 
-void rpc_connections_add(struct rpc_connections *connections, struct rpc_connection *connection, const struct rpc_origin *origin)
+void rpc_connections_add(struct rpc_connections *connections, struct rpc_connection *connection,
+                         const struct rpc_origin *origin)
 {
     connection->group = origin_group_open(connections, origin);
     connection->group->total++;
@@ -163,7 +168,8 @@ void rpc_connections_add(struct rpc_connections *connections, struct rpc_connect
     origin_group_update(connections, connection->group);
 }
 
-void rpc_connections_move(struct rpc_connections *connections, struct rpc_connection *connection, enum rpc_stage stage)
+void rpc_connections_move(struct rpc_connections *connections, struct rpc_connection *connection,
+                          enum rpc_stage stage)
 {
     connection_unlink(connections, connection);
     connection_link(connections, connection, stage);
@@ -209,13 +215,14 @@ static struct rpc_connection *origin_group_victim(const struct rpc_origin_group 
     return NULL;
 }
 
-static const struct rpc_origin_group *origin_group_largest(const struct rpc_connections *connections, enum rpc_stage stage)
+static const struct rpc_origin_group *origin_group_largest(const struct rpc_connections *connections,
+                                                           enum rpc_stage stage)
 {
     const struct rpc_origin_group *most = NULL, *group = connections->turn;
     size_t record = 0;
 
     for (size_t i = 0; i < connections->ring_count; i++, group = group->next) {
-        /* RPC_STAGES: all but the admitted */
+        /* RPC_STAGES stands for all unauthenticated stages */
         const size_t count = stage == RPC_STAGES ? origin_group_unauthenticated(group) : group->count[stage];
         if (count > record) {
             record = count;
@@ -225,27 +232,31 @@ static const struct rpc_origin_group *origin_group_largest(const struct rpc_conn
     return most;
 }
 
-struct rpc_connection *rpc_connections_first_of_largest(const struct rpc_connections *connections, enum rpc_stage stage)
+struct rpc_connection *rpc_connections_first_of_largest(const struct rpc_connections *connections,
+                                                        enum rpc_stage stage)
 {
     const struct rpc_origin_group *group = origin_group_largest(connections, stage);
 
     return group ? group->first[stage] : NULL;
 }
 
-struct rpc_connection *rpc_connections_find_victim(const struct rpc_connections *connections, const struct rpc_origin *origin,
-                                        bool *full)
+struct rpc_connection *rpc_connections_find_victim(const struct rpc_connections *connections,
+                                                   const struct rpc_origin *origin, bool *full)
 {
     const struct rpc_limits *limits = &connections->limits;
     const struct rpc_origin_group *here = *origin_group_slot(connections, origin), *most;
 
     *full = false;
-    if (here &&
-        (here->total >= limits->per_address || origin_group_unauthenticated(here) >= limits->unauthenticated_per_address)) {
+    /* An address at its limit loses one of its own connections, so that it cannot displace others. */
+    if (here && (here->total >= limits->per_address ||
+                 origin_group_unauthenticated(here) >= limits->unauthenticated_per_address)) {
         *full = origin_group_unauthenticated(here) == 0;
         return origin_group_victim(here);
     }
-    if (connections->total < limits->total && rpc_connections_unauthenticated(connections) < limits->unauthenticated)
+    if (connections->total < limits->total &&
+        rpc_connections_unauthenticated(connections) < limits->unauthenticated)
         return NULL;
+    /* At the limit of the whole port the address with most unauthenticated connections loses one. */
     most = origin_group_largest(connections, RPC_STAGES);
     *full = !most;
     return most ? origin_group_victim(most) : NULL;
@@ -257,7 +268,7 @@ struct rpc_connection *rpc_connections_next_to_hand_over(struct rpc_connections 
 
     for (size_t i = 0; i < connections->ring_count; i++, group = group->next) {
         if (group->first[RPC_SPOKEN]) {
-            connections->turn = group->next;
+            connections->turn = group->next; /* round robin: a flood from one address delays only itself */
             return group->first[RPC_SPOKEN];
         }
     }

@@ -42,18 +42,23 @@ struct rpc_connections {
     size_t count[RPC_STAGES], total;
     uint64_t seed;
     struct rpc_origin_group **table;
-    struct rpc_origin_group *turn; /* whose connection is handed over next; a ring of all with unauthenticated connections */
+    struct rpc_origin_group
+        *turn; /* hands over next; a ring of all groups that have unauthenticated connections */
     size_t ring_count;
 };
 
-void rpc_connections_init(struct rpc_connections *connections, const struct rpc_limits *limits, uint64_t seed);
+void rpc_connections_init(struct rpc_connections *connections, const struct rpc_limits *limits,
+                          uint64_t seed);
 void rpc_connections_release(struct rpc_connections *connections); /* all connections are removed before */
 
-/* The connection to drop before another may come from this origin. NULL: none; with *full, it may not come in. */
-struct rpc_connection *rpc_connections_find_victim(const struct rpc_connections *connections, const struct rpc_origin *origin,
-                                        bool *full);
-void rpc_connections_add(struct rpc_connections *connections, struct rpc_connection *connection, const struct rpc_origin *origin);
-void rpc_connections_move(struct rpc_connections *connections, struct rpc_connection *connection, enum rpc_stage stage);
+/* The connection to drop before another may come from this origin. NULL: none; with *full, it may not come
+ * in. */
+struct rpc_connection *rpc_connections_find_victim(const struct rpc_connections *connections,
+                                                   const struct rpc_origin *origin, bool *full);
+void rpc_connections_add(struct rpc_connections *connections, struct rpc_connection *connection,
+                         const struct rpc_origin *origin);
+void rpc_connections_move(struct rpc_connections *connections, struct rpc_connection *connection,
+                          enum rpc_stage stage);
 /* The next connection of the same stage and group to drop. */
 void rpc_connections_move_front(struct rpc_connections *connections, struct rpc_connection *connection);
 void rpc_connections_remove(struct rpc_connections *connections, struct rpc_connection *connection);
@@ -62,6 +67,7 @@ size_t rpc_connections_unauthenticated(const struct rpc_connections *connections
 /* The next connection to hand to gRPC: origins take turns, and each hands over its oldest. NULL: none. */
 struct rpc_connection *rpc_connections_next_to_hand_over(struct rpc_connections *connections);
 /* The first connection in this stage, of the group that has most connections in this stage; NULL: none. */
-struct rpc_connection *rpc_connections_first_of_largest(const struct rpc_connections *connections, enum rpc_stage stage);
+struct rpc_connection *rpc_connections_first_of_largest(const struct rpc_connections *connections,
+                                                        enum rpc_stage stage);
 
 #endif

@@ -160,9 +160,9 @@ static void log_of_grpc(gpr_log_func_args *args)
     log_line(level, "grpc", "message=%s", LOG_Q(args->message));
 }
 
-/* gRPC's own resolver (c-ares) asks the name servers also for names of /etc/hosts, and waits for them. The
- * native one is getaddrinfo. gRPC reads this variable once, when it starts first, and no process that we
- * start shall see it. */
+/* gRPC's own resolver (c-ares) asks the name servers even for names of /etc/hosts, and waits for the
+ * answer. The native resolver is getaddrinfo. gRPC reads this variable once, when it is first initialized;
+ * it is removed afterwards, so that child processes do not see it. */
 static void grpc_init_first(void)
 {
     static const char name[] = "GRPC_DNS_RESOLVER";
@@ -234,7 +234,7 @@ enum err_code rpc_unpack_buffer(const void *type, grpc_byte_buffer **buffer, voi
     enum err_code code = ERR_INTERNAL;
 
     if (!grpc_byte_buffer_reader_init(&reader, *buffer)) {
-        err_set(e, code, "a message that cannot be read");
+        err_set(e, code, "the message cannot be read");
     } else {
         grpc_slice slice = grpc_byte_buffer_reader_readall(&reader);
 

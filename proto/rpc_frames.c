@@ -9,9 +9,9 @@ static const uint8_t magic[MAGIC_BYTES + 1] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 enum { DATA = 0, HEADERS = 1, RST_STREAM = 3, SETTINGS = 4, WINDOW_UPDATE = 8, CONTINUATION = 9 };
 enum { HEAD_BYTES = 9, TLS_HANDSHAKE = 0x16, TLS_MAJOR = 3 };
 
-/* At once, and again a second. A gRPC client opens a stream or a few before the first is answered; it resets
- * those that it cancels; it sends one SETTINGS, an acknowledgement, a ping now and then, a window update for
- * each piece that it read. */
+/* How many may come at once, and how many a second. Before its first call is answered a gRPC client opens
+ * a few streams and resets those that it cancels. It sends one SETTINGS, an acknowledgement, a ping now
+ * and then, and a window update for each piece that it has read. */
 struct allowance_limit {
     int64_t burst, rate;
 };
@@ -24,7 +24,7 @@ static const struct allowance_limit late_resets_allowed = {1000, 200};
 
 static void allowance_refill(struct rpc_allowance *a, const struct allowance_limit *of, int64_t now)
 {
-    /* whole units only: the rest of the time is kept for the next */
+    /* Only whole units are added; the time that is left over counts at the next refill. */
     const int64_t more = (now - a->refilled_ms) * of->rate / 1000;
 
     if (a->left + more >= of->burst) {
@@ -79,20 +79,23 @@ static enum rpc_frames_action head_check(struct rpc_frames *f, bool admitted, co
             left->left--;
             return RPC_FRAMES_PASS;
         }
+        /* Opening and resetting streams costs the server much and the client nothing (rapid reset). An
+         * admitted client may cancel many calls for good reasons, so it is only slowed down. */
         *why = "resets";
         return admitted ? RPC_FRAMES_WAIT : RPC_FRAMES_ABUSE;
     }
     if (admitted)
         return RPC_FRAMES_PASS;
     if (kind == HEADERS) {
+        /* Many calls at once are slow to be admitted, but legitimate. */
         if (f->streams.left <= 0)
             return RPC_FRAMES_WAIT;
         f->streams.left--;
         return RPC_FRAMES_PASS;
     }
     if (kind == DATA && f->payload > 0)
-        return RPC_FRAMES_PASS; /* its bytes are counted */
-    /* headers that do not fit a frame are larger than any that is taken */
+        return RPC_FRAMES_PASS; /* limited by its bytes instead */
+    /* Headers that need a CONTINUATION are larger than any that gRPC accepts. */
     f->odd.left -= kind == CONTINUATION ? CONTINUATION_COST : 1;
     if (f->odd.left >= 0)
         return RPC_FRAMES_PASS;
@@ -107,9 +110,9 @@ static size_t size_min(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The head of a frame; one that must wait is not taken from what was offered. */
+/* Takes the header of a frame. A header that must wait is not taken, so it is offered again later. */
 static enum rpc_frames_action head_take(struct rpc_frames *f, const uint8_t *data, size_t len, bool admitted,
-                                         size_t *taken, const char **why)
+                                        size_t *taken, const char **why)
 {
     const size_t had = f->head_len, more = size_min(len, HEAD_BYTES - had);
     enum rpc_frames_action action;
@@ -132,7 +135,7 @@ static enum rpc_frames_action head_take(struct rpc_frames *f, const uint8_t *dat
 }
 
 static enum rpc_frames_action preface_take(struct rpc_frames *f, const uint8_t *data, size_t len,
-                                            size_t *taken)
+                                           size_t *taken)
 {
     const size_t more = size_min(len, MAGIC_BYTES - f->magic);
 
@@ -144,8 +147,8 @@ static enum rpc_frames_action preface_take(struct rpc_frames *f, const uint8_t *
     return RPC_FRAMES_PASS;
 }
 
-static enum rpc_frames_action piece_take(struct rpc_frames *f, const uint8_t *data, size_t len,
-                                          bool admitted, size_t *taken, const char **why)
+static enum rpc_frames_action piece_take(struct rpc_frames *f, const uint8_t *data, size_t len, bool admitted,
+                                         size_t *taken, const char **why)
 {
     if (f->tls) {
         *taken = len;
@@ -161,7 +164,7 @@ static enum rpc_frames_action piece_take(struct rpc_frames *f, const uint8_t *da
 }
 
 enum rpc_frames_action rpc_frames_feed(struct rpc_frames *f, const uint8_t *data, size_t len, bool admitted,
-                                        int64_t now, size_t *passed, const char **why)
+                                       int64_t now, size_t *passed, const char **why)
 {
     enum rpc_frames_action action = RPC_FRAMES_PASS;
     size_t room = len;

@@ -43,6 +43,6 @@ bool rpc_frames_begins(const uint8_t *data, size_t len, bool tls, bool *enough);
 bool rpc_frames_asks(const uint8_t *data, size_t len);
 /* *passed: how many bytes may pass; less than len if the result is WAIT or means to close. */
 enum rpc_frames_action rpc_frames_feed(struct rpc_frames *f, const uint8_t *data, size_t len, bool admitted,
-                                        int64_t now, size_t *passed, const char **why);
+                                       int64_t now, size_t *passed, const char **why);
 
 #endif

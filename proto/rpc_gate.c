@@ -22,7 +22,7 @@
 #include "proto/rpc_gate_run.h"
 
 #define BACKLOG 4096
-#define DESCRIPTORS_KEPT 256 /* for everything else that the process opens */
+#define DESCRIPTORS_KEPT 256 /* left for everything else that the process opens */
 #define DESCRIPTORS_EACH 3   /* the client's, and both ends of the way to gRPC */
 #define TOTAL_LEAST 16
 #define STRANGERS 2048
@@ -41,12 +41,14 @@ static struct rpc_limits gate_resolve_limits(const struct rpc_limits *wanted)
     getrlimit(RLIMIT_NOFILE, &files);
     if (files.rlim_cur > DESCRIPTORS_KEPT + TOTAL_LEAST * DESCRIPTORS_EACH)
         total = (files.rlim_cur - DESCRIPTORS_KEPT) / DESCRIPTORS_EACH;
-    /* more than there are descriptors for would refuse agents instead of unauthenticated connections */
+    /* If connections used up the descriptors, agents would be refused. With a limit below that an
+     * unauthenticated connection is dropped instead. */
     limits.total = wanted->total && wanted->total < total ? wanted->total : total;
     limits.per_address = limit_or_default(wanted->per_address, limits.total);
     limits.unauthenticated = limits.total / 3 < STRANGERS ? limits.total / 3 : STRANGERS;
     limits.unauthenticated = limit_or_default(wanted->unauthenticated, limits.unauthenticated);
-    limits.unauthenticated_per_address = limit_or_default(wanted->unauthenticated_per_address, (limits.unauthenticated + 1) / 2);
+    limits.unauthenticated_per_address =
+        limit_or_default(wanted->unauthenticated_per_address, (limits.unauthenticated + 1) / 2);
     return limits;
 }
 
@@ -70,7 +72,7 @@ enum err_code rpc_gate_create(struct rpc_gate **out, const struct rpc_limits *li
 {
     struct rpc_gate *gate = xcalloc(1, sizeof(*gate));
     const struct rpc_limits settled = gate_resolve_limits(limits);
-    uint64_t random[2];
+    uint64_t random[2]; /* nobody else can guess the table's collisions, or the names towards gRPC */
 
     id_random(random, sizeof(random));
     pthread_mutex_init(&gate->lock, NULL);
@@ -80,7 +82,8 @@ enum err_code rpc_gate_create(struct rpc_gate **out, const struct rpc_limits *li
     gate->scratch = xmalloc(RPC_GATE_SCRATCH);
     gate->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     gate->epoll = epoll_create1(EPOLL_CLOEXEC);
-    gate->wake = (struct rpc_gate_socket){.kind = RPC_SOCKET_WAKE, .fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    gate->wake =
+        (struct rpc_gate_socket){.kind = RPC_SOCKET_WAKE, .fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
     if (gate->spare_fd < 0 || gate->epoll < 0 || gate->wake.fd < 0)
         err_sys(e, errno, "descriptors for the connections");
     else if (gate_resolve_dir(gate, dir, e) == ERR_OK) {
@@ -112,7 +115,7 @@ static int socket_get_port(int fd)
                                               : ((struct sockaddr_in6 *)&address)->sin6_port);
 }
 
-/* 0, or why not. */
+/* 0, or an errno. */
 static int gate_socket_listen(struct rpc_gate_socket *sock, const struct addrinfo *a, int port)
 {
     CLEANUP(close_fd)
@@ -131,14 +134,15 @@ static int gate_socket_listen(struct rpc_gate_socket *sock, const struct addrinf
     return 0;
 }
 
-/* A name may stand for addresses that this machine has not; one of them is enough, but for a port that is
- * taken. */
-static enum err_code tcp_listener_listen(struct rpc_tcp_listener *listener, const struct addrinfo *found, int *port,
-                                 const char *text, struct err *e)
+/* A name may resolve to addresses that this machine does not have, so one address that works is enough. A
+ * port that is in use is an error, since another program would get the calls to that address. */
+static enum err_code tcp_listener_listen(struct rpc_tcp_listener *listener, const struct addrinfo *found,
+                                         int *port, const char *text, struct err *e)
 {
     int reason = 0;
 
-    for (const struct addrinfo *a = found; a && listener->socket_count < ARRAY_LEN(listener->sockets); a = a->ai_next) {
+    for (const struct addrinfo *a = found; a && listener->socket_count < ARRAY_LEN(listener->sockets);
+         a = a->ai_next) {
         struct rpc_gate_socket *sock = &listener->sockets[listener->socket_count];
 
         *sock = (struct rpc_gate_socket){.kind = RPC_SOCKET_LISTENER, .fd = -1, .owner = listener};
@@ -173,8 +177,8 @@ static struct rpc_tcp_listener *tcp_listener_create(bool tls)
     return listener;
 }
 
-static enum err_code tcp_listener_open(struct rpc_gate *gate, struct rpc_tcp_listener *listener, const char *text, int *port,
-                               struct err *e)
+static enum err_code tcp_listener_open(struct rpc_gate *gate, struct rpc_tcp_listener *listener,
+                                       const char *text, int *port, struct err *e)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
     const struct rpc_tcp_listener *last = gate->listeners;
@@ -188,8 +192,8 @@ static enum err_code tcp_listener_open(struct rpc_gate *gate, struct rpc_tcp_lis
     listener->order = last ? last->order + 1 : 0;
     listener->path = xasprintf("%s/gate-%d.sock", gate->dir, listener->order);
     if (strlen(listener->path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s': a unix socket wants a path below 108 bytes",
-                       listener->path);
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "'%s': the path of a unix socket must be shorter than 108 bytes", listener->path);
     snprintf(service, sizeof(service), "%d", address.port);
     const int failed = getaddrinfo(address.host, service, &hints, &found);
     if (failed)
@@ -247,7 +251,8 @@ void rpc_gate_shut(struct rpc_gate *gate)
 {
     for (const struct rpc_tcp_listener *listener = gate->listeners; listener; listener = listener->next)
         for (size_t i = 0; i < listener->socket_count; i++)
-            shutdown(listener->sockets[i].fd, SHUT_RD); /* refuses from now on; the thread closes it */
+            shutdown(listener->sockets[i].fd,
+                     SHUT_RD); /* refuses connections from now on; the thread closes it */
     atomic_store(&gate->shut, true);
     gate_wake(gate);
 }
@@ -279,7 +284,7 @@ void rpc_gate_free(struct rpc_gate *gate)
     free(gate);
 }
 
-/* ---- what the server asks ---- */
+/* ---- questions and reports of the server ---- */
 
 bool rpc_gate_peer(const struct rpc_gate *gate, const char *name, uint64_t *number, const char **address)
 {
@@ -299,6 +304,8 @@ void rpc_gate_report_call(struct rpc_gate *gate, uint64_t number, bool admitted)
 {
     bool news = false;
 
+    /* The connection may be gone, and one that was admitted stays so, whatever its later calls are
+     * refused. */
     pthread_mutex_lock(&gate->lock);
     struct rpc_relay *relay = gate->table[number & (RPC_GATE_TABLE - 1)];
     while (relay && relay->number != number)
@@ -309,14 +316,14 @@ void rpc_gate_report_call(struct rpc_gate *gate, uint64_t number, bool admitted)
         if (admitted) {
             atomic_store(&relay->admitted, true);
             rpc_connections_move(&gate->connections, &relay->connection, RPC_ADMITTED);
-            gate->handovers += relay_handover_cost(relay);
+            gate->handovers += relay_handover_cost(relay); /* only unauthenticated connections are limited */
         } else {
-            rpc_connections_move_front(&gate->connections, &relay->connection);
+            rpc_connections_move_front(&gate->connections, &relay->connection); /* the next to be dropped */
         }
     }
     pthread_mutex_unlock(&gate->lock);
     if (news)
-        gate_wake(gate); /* it may go on, or make room */
+        gate_wake(gate); /* its limits end, or it may be dropped for another */
 }
 
 void rpc_gate_take_traffic(struct rpc_gate *gate, struct rpc_traffic *out)
@@ -328,7 +335,7 @@ void rpc_gate_take_traffic(struct rpc_gate *gate, struct rpc_traffic *out)
     out->connections = gate->connections.total;
     out->unauthenticated = rpc_connections_unauthenticated(&gate->connections);
     gate->report.deaf_ms = gate->report.shut_ms = 0;
-    if (gate->started && now - gate->checked_ms > RPC_GATE_LATE_MS) { /* it does not run right now */
+    if (gate->started && now - gate->checked_ms > RPC_GATE_LATE_MS) { /* the thread does not run right now */
         out->deaf_ms += now - gate->checked_ms;
         gate->checked_ms = now;
     }

@@ -8,11 +8,11 @@
 #include "base/err.h"
 #include "proto/rpc_limits.h"
 
-/* The gate accepts the connections to a server's TCP ports in place of gRPC. gRPC spends memory and time on
- * every connection, and never drops one connection to accept another. So a thread of the gate accepts the
- * connections, holds back those that have sent nothing, and drops unauthenticated ones (without an
- * admitted call) when there are too many (rpc_connections.h). It relays the bytes of the other connections to and from
- * gRPC, which listens on a private unix socket. It counts the frames of plain-text connections
+/* The gate accepts the connections to a server's TCP ports in place of gRPC. gRPC spends memory and time
+ * on every connection, and never drops one connection to accept another. So a thread of the gate accepts
+ * the connections, holds back those that have sent nothing, and drops unauthenticated ones (without an
+ * admitted call) when there are too many (rpc_connections.h). It relays the bytes of the other connections
+ * to and from gRPC, which listens on a private unix socket. It counts the frames of plain-text connections
  * (rpc_frames.h).
  *
  * Each connection reaches gRPC from its own abstract socket name, which gRPC reports as the peer. The name

@@ -17,25 +17,26 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* The gate's thread. It waits for its sockets, hands over those that have spoken, and ten times a second
- * looks around: who may go on, who has had his time, and whether words for us lie somewhere unread: because
- * this thread was late, because a port's queue of connections is full, or because gRPC does not get round to
- * reading. Whoever judges a silence must know that. */
+/* The gate's thread. It waits for its sockets, hands connections that have made a request over to gRPC,
+ * and checks all of them ten times a second: which may continue, which have timed out, and whether
+ * messages to this server lie unread somewhere, because this thread was late, because a port's queue of
+ * connections is full, or because gRPC does not get round to reading. That time is reported, since a node
+ * must not be declared silent for messages that this server did not read. */
 
 #define EVENTS 256
-#define ACCEPTS 256  /* before the others have their turn */
-#define CHECK_MS 100  /* between two looks around */
-#define TIMEOUTS_MS 1000 /* between two walks over all connections */
+#define ACCEPTS 256      /* before other sockets get their turn */
+#define CHECK_MS 100     /* between two checks */
+#define TIMEOUTS_MS 1000 /* between two checks of all connections for timeouts */
 #define SILENCE_MS 10000
-#define IDLE_MS 120000 /* without a call; gRPC's own limit, too */
-#define PROMPT_MS 500
-#define ENDING_MS 10000 /* for a client to take the last bytes */
-#define LINGER_MS 200   /* the same, when the gate goes down */
+#define IDLE_MS 120000  /* without a call; the same as gRPC's own limit */
+#define PROMPT_MS 500   /* an agent makes its first call this soon after it was greeted */
+#define ENDING_MS 10000 /* for a client to read the last bytes */
+#define LINGER_MS 200   /* the same, when the gate stops */
 #define DROP_LOG_MS 10000
-#define UNREAD_MOST_MS 60000 /* longer is that connection's own matter */
-/* At once in gRPC's hands and not yet admitted; one that is not admitted after GRACE_MS, or was refused,
- * makes room. So many may be handover over at once, and again a second; those that are admitted do not count.
- */
+#define UNREAD_MOST_MS 60000 /* after this the connection is at fault, not gRPC */
+/* TRIED_MOST: connections that gRPC may have at a time before a call of theirs is admitted. One that is
+ * not admitted after GRACE_MS, or was refused, is dropped for another. HANDOVERS_BURST may be handed over
+ * at once, HANDOVERS_RATE a second; a connection that is then admitted does not count. */
 #define TRIED_MOST 256
 #define GRACE_MS 2000
 #define HANDOVERS_BURST 1024
@@ -54,7 +55,7 @@ bool gate_socket_set_events(struct rpc_gate *gate, struct rpc_gate_socket *sock,
     if (sock->fd < 0 || had == events)
         return true;
     sock->events = events;
-    /* one that waits for nothing leaves: epoll would report its end over and over */
+    /* A socket that waits for nothing leaves epoll, which would otherwise report its end over and over. */
     return epoll_ctl(gate->epoll,
                      !events ? EPOLL_CTL_DEL
                      : had   ? EPOLL_CTL_MOD
@@ -80,7 +81,8 @@ static void gate_evict(struct rpc_gate *gate, struct rpc_connection *connection)
     struct rpc_relay *relay = (struct rpc_relay *)connection;
 
     gate->report.evicted++;
-    /* it might have been an agent, which asks as soon as it was answered */
+    /* An agent makes its first call as soon as it was greeted. So this connection may have been an agent
+     * if its call was not refused yet, or if it was greeted a moment ago. */
     if (connection->stage > RPC_GREETED
             ? !relay->refused
             : connection->stage == RPC_GREETED && clock_boot_ms() - relay->since_ms < PROMPT_MS)
@@ -119,7 +121,7 @@ static void socket_set_options(int fd, int64_t patience_ms)
 }
 
 static void gate_accept_connection(struct rpc_gate *gate, struct rpc_tcp_listener *listener, int fd,
-                          const struct sockaddr_storage *peer)
+                                   const struct sockaddr_storage *peer)
 {
     const struct rpc_origin origin = rpc_origin_of((const struct sockaddr *)peer);
     struct rpc_connection *victim;
@@ -128,6 +130,7 @@ static void gate_accept_connection(struct rpc_gate *gate, struct rpc_tcp_listene
 
     pthread_mutex_lock(&gate->lock);
     gate->report.accepted++;
+    /* At a limit another unauthenticated connection is dropped for this one, or this one is refused. */
     victim = rpc_connections_find_victim(&gate->connections, &origin, &full);
     if (full) {
         gate->report.refused++;
@@ -148,8 +151,8 @@ static void gate_accept_connection(struct rpc_gate *gate, struct rpc_tcp_listene
     close_fd(&fd);
 }
 
-/* Out of descriptors: the spare one is given up for a moment to take the connection and close it, or the
- * thread would spin on it. */
+/* Out of descriptors: epoll would report the waiting connection without end. So the spare descriptor is
+ * closed for a moment to accept the connection and close it. */
 static void gate_refuse_connection(struct rpc_gate *gate, int listener)
 {
     int fd;
@@ -194,12 +197,14 @@ static void relay_begin(struct rpc_relay *relay)
     struct rpc_gate *gate = relay->gate;
     enum rpc_stage stage;
 
+    /* It hung up, or it speaks another protocol. */
     if (!relay_read_first(relay, &stage)) {
         relay_end(relay, false);
         return;
     }
     if (stage == relay->connection.stage)
         return;
+    /* Bytes behind the first request stay in the kernel until gRPC takes the connection. */
     if (stage == RPC_SPOKEN)
         gate_socket_set_events(gate, &relay->tcp, 0);
     pthread_mutex_lock(&gate->lock);
@@ -207,7 +212,8 @@ static void relay_begin(struct rpc_relay *relay)
     pthread_mutex_unlock(&gate->lock);
 }
 
-static void relay_handle_events(struct rpc_relay *relay, const struct rpc_gate_socket *sock, uint32_t events, int64_t now)
+static void relay_handle_events(struct rpc_relay *relay, const struct rpc_gate_socket *sock, uint32_t events,
+                                int64_t now)
 {
     const bool in = events & (EPOLLIN | EPOLLHUP | EPOLLERR), out = events & EPOLLOUT;
     const bool client = sock->kind == RPC_SOCKET_TCP;
@@ -215,7 +221,7 @@ static void relay_handle_events(struct rpc_relay *relay, const struct rpc_gate_s
     if (relay->is_closed)
         return;
     if (sock->kind == RPC_SOCKET_TCP && (events & (EPOLLHUP | EPOLLERR)))
-        relay_end(relay, false); /* nobody is there any more to read an answer */
+        relay_end(relay, false); /* the client is gone and cannot read an answer */
     else if (relay->back.fd < 0)
         relay_begin(relay);
     else if (!relay_carry(relay, client ? in : out, client ? out : in, now))
@@ -232,7 +238,7 @@ static void gate_refill_handovers(struct rpc_gate *gate, int64_t now)
         gate->handovers = HANDOVERS_BURST;
 }
 
-/* Room among those that gRPC has and that were not admitted yet. */
+/* Makes room among the connections that gRPC has and that are not admitted yet. */
 static bool gate_make_tried_room(struct rpc_gate *gate, int64_t now)
 {
     struct rpc_connection *first;
@@ -241,6 +247,7 @@ static bool gate_make_tried_room(struct rpc_gate *gate, int64_t now)
         return true;
     first = rpc_connections_first_of_largest(&gate->connections, RPC_TRIED);
     const struct rpc_relay *relay = (const struct rpc_relay *)first;
+    /* Its first call may still be on the way through gRPC. */
     if (!relay->refused && now - relay->since_ms < GRACE_MS)
         return false;
     gate_evict(gate, first);
@@ -282,18 +289,19 @@ static void gate_hand_over(struct rpc_gate *gate, int64_t now)
     } while (relay);
 }
 
-/* ---- looking around ---- */
+/* ---- the periodic check ---- */
 
-/* Connections that wait in the kernel because there is no more room for them are dialled again by their
- * clients much later. */
+/* True if the kernel's queue of connections is full. It drops the connections that come then, and their
+ * clients try again much later. */
 static bool tcp_listener_overflows(const struct rpc_tcp_listener *listener)
 {
     struct tcp_info info;
 
     for (size_t i = 0; i < listener->socket_count; i++) {
         socklen_t size = sizeof(info);
-        /* of a listening socket: how many wait to be accepted, and how many may */
-        if (listener->sockets[i].fd >= 0 && getsockopt(listener->sockets[i].fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+        /* For a listening socket tcpi_unacked is the length of its queue and tcpi_sacked the limit. */
+        if (listener->sockets[i].fd >= 0 &&
+            getsockopt(listener->sockets[i].fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
             info.tcpi_sacked && info.tcpi_unacked >= info.tcpi_sacked)
             return true;
     }
@@ -319,6 +327,7 @@ static bool gate_check_unread(struct rpc_gate *gate, int64_t now)
 
 static void gate_check_timeouts(struct rpc_gate *gate, int64_t now)
 {
+    /* Connections that gRPC has are timed out by gRPC, but for one that gRPC has closed. */
     for (struct rpc_relay *relay = gate->relays, *next; relay; relay = next) {
         const enum rpc_stage stage = relay->connection.stage;
         next = relay->next;
@@ -341,6 +350,8 @@ static void gate_check(struct rpc_gate *gate, int64_t now)
     const int64_t passed = now - gate->checked_ms;
     for (const struct rpc_tcp_listener *listener = gate->listeners; listener; listener = listener->next)
         gate->refused_agent |= tcp_listener_overflows(listener);
+    /* Late: this thread did not run. Unread: gRPC did not read. Both times an agent may have been heard too
+     * late; with refused_agent it may not have been able to connect. */
     if (passed > RPC_GATE_LATE_MS || unread)
         gate->report.deaf_ms += passed;
     else if (gate->refused_agent)
@@ -363,7 +374,7 @@ static void tcp_listeners_close(struct rpc_gate *gate)
     pthread_mutex_lock(&gate->lock);
     for (struct rpc_relay *relay = gate->relays, *next; relay; relay = next) {
         next = relay->next;
-        if (relay->back.fd < 0)
+        if (relay->back.fd < 0) /* gRPC does not have it, so nobody will answer it */
             relay_close(relay, true);
     }
     pthread_mutex_unlock(&gate->lock);
@@ -389,7 +400,8 @@ static void gate_free_closed(struct rpc_gate *gate)
     }
 }
 
-static void gate_handle_events(struct rpc_gate *gate, const struct epoll_event *events, int count, int64_t now)
+static void gate_handle_events(struct rpc_gate *gate, const struct epoll_event *events, int count,
+                               int64_t now)
 {
     for (int i = 0; i < count; i++) {
         const struct rpc_gate_socket *sock = events[i].data.ptr;
@@ -423,6 +435,7 @@ void *gate_run(void *user)
             gate_check(gate, now);
         gate_free_closed(gate);
     }
+    /* The server has drained: what is left had LINGER_MS to read its last bytes. */
     pthread_mutex_lock(&gate->lock);
     while (gate->relays)
         relay_close(gate->relays, false);

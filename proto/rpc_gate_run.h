@@ -3,7 +3,8 @@
 
 #include "proto/rpc_relay.h"
 
-/* The gate's thread, for rpc_gate.c, which starts it, and rpc_relay.c, which it drives. Inside proto/ only. */
+/* The gate's thread, for rpc_gate.c, which starts it, and rpc_relay.c, which it drives. Inside proto/
+ * only. */
 
 void *gate_run(void *gate); /* the thread's function */
 /* What handing the connection to gRPC costs, in plain-text handovers. */

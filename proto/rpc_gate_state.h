@@ -41,7 +41,7 @@ struct rpc_gate {
     struct rpc_connections connections;
     struct rpc_relay *table[RPC_GATE_TABLE];
     struct rpc_traffic report;
-    double handovers; /* how many may be handover over now; under the lock */
+    double handovers; /* how many more are allowed now; under the lock */
 
     struct rpc_tcp_listener *listeners;
     char *dir;
@@ -53,12 +53,13 @@ struct rpc_gate {
     struct rpc_gate_socket wake;
     atomic_bool shut, stop;
 
-    /* the thread's */
+    /* the gate's thread's own */
     struct rpc_relay *relays, *tracked, *closed;
     uint64_t last_number;
     int spare_fd;
     bool listeners_closed;
-    bool refused_agent; /* a connection that may be an agent's was refused since the last look; under the lock */
+    /* since the last check a connection was refused that may be an agent's; under the lock */
+    bool refused_agent;
     _Atomic int64_t checked_ms;
     int64_t timeouts_ms, filled_ms, logged_ms, stop_ms;
     uint64_t unlogged;

@@ -5,7 +5,7 @@
 #include "proto/rpc_call_state.h"
 #include "proto/rpc_server_state.h"
 
-/* The standard health service, open to everybody: serving, until the server drains. */
+/* The standard health service, open to all callers: SERVING until the server drains. */
 
 #define WATCHERS_MAX 64
 

@@ -7,8 +7,8 @@
 /* The maximum numbers of connections to a server's TCP ports. 0: the default. An unauthenticated connection
  * is one without an admitted call. Admitted connections are never dropped for others. */
 struct rpc_limits {
-    size_t total;                 /* a third of the descriptors */
-    size_t per_address;           /* as total */
+    size_t total;                       /* a third of the descriptors */
+    size_t per_address;                 /* as total */
     size_t unauthenticated;             /* 2048, at most a third of total */
     size_t unauthenticated_per_address; /* half of unauthenticated */
 };

@@ -28,7 +28,8 @@ static grpc_channel *channel_make(const char *target, const struct rpc_channel_o
     int64_t keepalive = o->keepalive_ms ? o->keepalive_ms : KEEPALIVE_MS;
     int64_t timeout = o->keepalive_timeout_ms ? o->keepalive_timeout_ms : KEEPALIVE_MS;
     grpc_arg list[] = {
-        channel_arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, o->max_receive ? (int64_t)o->max_receive : MAX_RECEIVE),
+        channel_arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
+                        o->max_receive ? (int64_t)o->max_receive : MAX_RECEIVE),
         channel_arg_int(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
         channel_arg_int(GRPC_ARG_ENABLE_HTTP_PROXY, 0), /* http_proxy would be honoured even for 127.0.0.1 */
         channel_arg_int(GRPC_ARG_ENABLE_RETRIES, 0),    /* ours know which calls are idempotent */

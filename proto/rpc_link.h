@@ -5,7 +5,8 @@
 #include "proto/rpc_core.h"
 #include "proto/rpc_creds.h"
 
-/* What every kind of client shares: the connection to the server, and the result of a call. Inside proto/ only. */
+/* What every kind of client shares: the connection to the server, and the result of a call. Inside proto/
+ * only. */
 
 /* gRPC's channel, the header that goes with each call, and what the channel was made of. */
 struct rpc_link {

@@ -18,11 +18,11 @@
 #include "base/mem.h"
 #include "proto/rpc_server_state.h"
 
-/* Unix sockets are accepted here, not by gRPC: gRPC would take over a live server's path without a word and
- * does not tell who is at the other end. The accepted descriptor is given to gRPC, which afterwards names the
- * peer "fd:N"; who that is was written down before. A number may be used again by a later connection while
- * calls of the former are still queued; since every peer let in is the server's own uid or root, such a
- * mix-up gives nobody a right. */
+/* Unix sockets are accepted here, not by gRPC: gRPC would silently take over the path of a live server,
+ * and does not tell which process is at the other end. The accepted descriptor is given to gRPC, which
+ * calls the peer "fd:N" from then on; this module has recorded the uid behind N before. A later connection
+ * may get the same number while calls of the former are still queued. Since only the server's own uid and
+ * root may connect, such a mix-up gives nobody a right that they did not have. */
 
 #define ACCEPT_TURN 64
 
@@ -80,8 +80,8 @@ enum err_code rpc_server_listen_unix(struct rpc_server *server, const char *path
     struct rpc_listener *listener;
 
     if (path[0] != '/' || strlen(path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%s': a unix socket wants an absolute path below 108 bytes",
-                       path);
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "'%s': a unix socket needs an absolute path of less than 108 bytes", path);
     if (directory_check(path, e))
         return e->code;
     listener = xcalloc(1, sizeof(*listener));
@@ -141,8 +141,8 @@ static void connection_add(struct rpc_listener *listener, int fd)
     grpc_server_credentials_release(creds);
 }
 
-/* Out of descriptors: the spare one is given up for a moment to take the connection and close it, or the loop
- * would spin on it. */
+/* Out of descriptors: the loop would spin on the waiting connection. So the spare descriptor is closed for
+ * a moment to accept the connection and close it. */
 static void connection_turn_away(struct rpc_listener *listener)
 {
     int fd;

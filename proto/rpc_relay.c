@@ -16,11 +16,11 @@
 #include "base/mem.h"
 #include "proto/rpc_gate_run.h"
 
-/* One connection: from its first bytes on. Nothing is read that cannot be written on: a side that does not
- * read holds up the other, and what lies here is never more than one piece each way. */
+/* One connection, from its first bytes on. Nothing is read that cannot be written on, so a side that does not
+ * read holds up the other side, and at most one piece each way is held here. */
 
 #define FIRST_BYTES 1024
-#define TURNS 4 /* pieces each way before others have their turn */
+#define TURNS 4 /* pieces each way before other connections get their turn */
 
 static struct rpc_relay **relay_slot(struct rpc_gate *gate, uint64_t number)
 {
@@ -69,9 +69,9 @@ void relay_track_unread(struct rpc_relay *relay, bool wanted)
         gate->tracked = relay->tracked_next;
 }
 
-/* A process that was forked and has not yet called exec holds a copy of the descriptor. Until it does, the kernel keeps
- * the entry of a closed descriptor and reports events for it, and its data is a relay that may be freed by then. So
- * the entry is removed before the descriptor is closed. */
+/* A process that was forked and has not yet called exec holds a copy of the descriptor. Until it does, the
+ * kernel keeps the entry of a closed descriptor and reports events for it, and its data is a relay that
+ * may be freed by then. So the entry is removed before the descriptor is closed. */
 static void gate_socket_close(struct rpc_gate *gate, struct rpc_gate_socket *sock)
 {
     if (sock->fd >= 0)
@@ -88,7 +88,7 @@ void relay_close(struct rpc_relay *relay, bool reset)
     if (relay->is_closed)
         return;
     relay->is_closed = true;
-    if (reset) /* leaves nothing of it in the kernel either */
+    if (reset) /* the kernel sends RST and keeps nothing of the connection */
         setsockopt(relay->tcp.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     gate_socket_close(gate, &relay->tcp);
     gate_socket_close(gate, &relay->back);
@@ -103,7 +103,7 @@ void relay_close(struct rpc_relay *relay, bool reset)
         relay->prev->next = relay->next;
     else
         gate->relays = relay->next;
-    relay->next = gate->closed; /* events of this turn may still name it */
+    relay->next = gate->closed; /* events that epoll has returned already may still point at it */
     gate->closed = relay;
 }
 
@@ -116,7 +116,7 @@ void relay_free(struct rpc_relay *relay)
 
 /* ---- pipes ---- */
 
-/* What is left of a piece after `sent` bytes; data is the pipe's own or the gate's scratch. */
+/* Keeps what is left of a piece after `sent` bytes. data is the pipe's own or the gate's scratch buffer. */
 static void pipe_keep(struct rpc_pipe *p, const uint8_t *data, size_t len, size_t ready, size_t sent)
 {
     const size_t left = len - sent;
@@ -133,7 +133,7 @@ static void pipe_keep(struct rpc_pipe *p, const uint8_t *data, size_t len, size_
     }
 }
 
-/* Bytes read; 0: none now, or *eof. */
+/* Returns the bytes read; 0: none for now, or *eof. */
 static size_t gate_socket_read(const struct rpc_gate_socket *sock, void *out, size_t room, bool *eof)
 {
     ssize_t got;
@@ -146,8 +146,9 @@ static size_t gate_socket_read(const struct rpc_gate_socket *sock, void *out, si
     return got > 0 ? (size_t)got : 0;
 }
 
-/* Bytes written; false: the other side has closed. */
-static bool gate_socket_write(const struct rpc_gate_socket *sock, const uint8_t *data, size_t len, size_t *sent)
+/* *sent: the bytes written. False: the other side has closed. */
+static bool gate_socket_write(const struct rpc_gate_socket *sock, const uint8_t *data, size_t len,
+                              size_t *sent)
 {
     ssize_t put;
 
@@ -171,7 +172,7 @@ static bool relay_abuse(struct rpc_relay *relay, uint64_t *counter, const char *
     return false;
 }
 
-/* One piece to gRPC. *more: there may be another. */
+/* Forwards one piece to gRPC. *more: there may be another. */
 static bool relay_forward_up(struct rpc_relay *relay, int64_t now, bool *more)
 {
     struct rpc_gate *gate = relay->gate;
@@ -188,14 +189,15 @@ static bool relay_forward_up(struct rpc_relay *relay, int64_t now, bool *more)
     }
     if (!len)
         return true;
-    const enum rpc_frames_action action = rpc_frames_feed(
-        &relay->frames, data + p->ready, len - p->ready, atomic_load(&relay->admitted), now, &passed, &why);
+    const enum rpc_frames_action action = rpc_frames_feed(&relay->frames, data + p->ready, len - p->ready,
+                                                          atomic_load(&relay->admitted), now, &passed, &why);
     if (action == RPC_FRAMES_ABUSE)
         return relay_abuse(relay, &gate->report.abusive, why);
     if (action == RPC_FRAMES_FOREIGN)
         return relay_abuse(relay, &gate->report.foreign, "another protocol");
     const size_t ready = p->ready + passed;
-    if (!gate_socket_write(&relay->back, data, ready, &sent)) { /* gRPC has hung up: what it said last still counts */
+    if (!gate_socket_write(&relay->back, data, ready, &sent)) {
+        /* gRPC has hung up. Its last answer may still be on the way down, so only this direction ends. */
         p->eof = true;
         pipe_keep(p, data, len, len, len);
         *more = false;
@@ -212,7 +214,7 @@ static bool relay_forward_up(struct rpc_relay *relay, int64_t now, bool *more)
     return true;
 }
 
-/* One piece to the client. */
+/* Forwards one piece to the client. */
 static bool relay_forward_down(struct rpc_relay *relay, bool *more)
 {
     struct rpc_gate *gate = relay->gate;
@@ -243,7 +245,8 @@ static bool relay_interest(struct rpc_relay *relay)
     const uint32_t back =
         (!down->len && !down->eof ? (uint32_t)EPOLLIN : 0) | (up->ready ? (uint32_t)EPOLLOUT : 0);
 
-    return gate_socket_set_events(relay->gate, &relay->tcp, tcp) && gate_socket_set_events(relay->gate, &relay->back, back);
+    return gate_socket_set_events(relay->gate, &relay->tcp, tcp) &&
+           gate_socket_set_events(relay->gate, &relay->back, back);
 }
 
 bool relay_carry(struct rpc_relay *relay, bool up, bool down, int64_t now)
@@ -255,7 +258,7 @@ bool relay_carry(struct rpc_relay *relay, bool up, bool down, int64_t now)
             return false;
     }
     if (relay->down.eof && !relay->down.len)
-        return false; /* gRPC has closed it, and the client has all */
+        return false; /* gRPC has closed it, and the client has all bytes */
     if (relay->down.eof && !relay->ending_ms)
         relay->ending_ms = now;
     if (relay->up.eof && !relay->up.len && !relay->shut) {
@@ -265,11 +268,11 @@ bool relay_carry(struct rpc_relay *relay, bool up, bool down, int64_t now)
     return relay_interest(relay);
 }
 
-/* ---- before gRPC has it ---- */
+/* ---- before the handover ---- */
 
-/* A gRPC client makes no call before it has the server's SETTINGS. These are empty; gRPC's own come as the
- * second, and the client's acknowledgement of ours does no harm there. So what gRPC gets to know has a call
- * to make, and a stranger cannot hold its connections by a preface alone. */
+/* A gRPC client makes no call before it has received the server's SETTINGS. The gate sends empty ones;
+ * those of gRPC follow as the second, and the client's acknowledgement of the first is harmless to gRPC.
+ * So only clients that make a call reach gRPC: a preface alone does not occupy a connection there. */
 static bool relay_greet(const struct rpc_relay *relay)
 {
     static const uint8_t settings[9] = {[3] = 4};
@@ -288,7 +291,7 @@ bool relay_read_first(struct rpc_relay *relay, enum rpc_stage *stage)
         memcpy(first, p->data, p->len);
     const size_t got = gate_socket_read(&relay->tcp, first + p->len, sizeof(first) - p->len, &eof);
     const size_t len = p->len + got;
-    if (eof)
+    if (eof) /* the client hung up before it made a request */
         return false;
     if (!rpc_frames_begins(first, len, tls, &enough))
         return relay_abuse(relay, &relay->gate->report.foreign, "another protocol");
@@ -300,11 +303,12 @@ bool relay_read_first(struct rpc_relay *relay, enum rpc_stage *stage)
     *stage = RPC_SILENT;
     if (!enough)
         return true;
+    /* Behind TLS nothing can be read: the handshake counts as a request, since only gRPC can answer it. */
     *stage = tls || len == sizeof(first) || rpc_frames_asks(first, len) ? RPC_SPOKEN : RPC_GREETED;
     return tls || relay->connection.stage != RPC_SILENT || relay_greet(relay);
 }
 
-/* The path of gRPC's socket is the gate's own, so is the directory around it. */
+/* Connects to gRPC from a socket whose name tells gRPC the connection's number and address. */
 static enum relay_handover back_connect(const struct rpc_relay *relay, int fd)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX}, to = {.sun_family = AF_UNIX};
@@ -317,7 +321,7 @@ static enum relay_handover back_connect(const struct rpc_relay *relay, int fd)
         return RELAY_FAILED;
     if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0)
         return RELAY_HANDED_OVER;
-    return errno == EAGAIN ? RELAY_LATER : RELAY_FAILED; /* gRPC has many to accept */
+    return errno == EAGAIN ? RELAY_LATER : RELAY_FAILED; /* EAGAIN: gRPC's queue of connections is full */
 }
 
 enum relay_handover relay_hand_over(struct rpc_relay *relay, int64_t now)
@@ -336,14 +340,14 @@ enum relay_handover relay_hand_over(struct rpc_relay *relay, int64_t now)
     return RELAY_HANDED_OVER;
 }
 
-/* ---- looked at from time to time ---- */
+/* ---- at each periodic check ---- */
 
 bool relay_is_unread(struct rpc_relay *relay, int64_t now)
 {
     int unread = 0;
     const bool known = relay->back.fd >= 0 && ioctl(relay->back.fd, SIOCOUTQ, &unread) == 0;
 
-    /* gRPC stops reading from a client that takes no answers: that is not gRPC's lateness */
+    /* gRPC stops reading from a client that does not read its answers. Then the client is slow, not gRPC. */
     if (!known || unread == 0 || relay->down.len)
         relay->unread_ms = 0;
     else if (!relay->fed && !relay->unread_ms)

@@ -4,8 +4,8 @@
 #include "proto/rpc_frames.h"
 #include "proto/rpc_gate_state.h"
 
-/* One TCP connection at the gate: its first bytes, its handover to gRPC, and the bytes both ways from then on.
- * Belongs to the gate's thread; inside proto/ only. */
+/* One TCP connection at the gate: its first bytes, its handover to gRPC, and the bytes both ways from then
+ * on. Belongs to the gate's thread; inside proto/ only. */
 
 struct rpc_pipe { /* bytes that were read and not written yet */
     uint8_t *data;
@@ -24,12 +24,12 @@ struct rpc_relay {
     struct rpc_gate_socket tcp, back; /* back: the end towards gRPC; -1 before the handover */
     struct rpc_frames frames;
     struct rpc_pipe up, down; /* up: to gRPC */
-    int64_t since_ms;         /* accepted, then handover over */
+    int64_t since_ms;         /* accepted, then handed over */
     int64_t ending_ms;        /* gRPC has closed it and the client still reads; 0: no */
     int64_t unread_ms;        /* since when gRPC has not read the same bytes; 0: it reads */
-    bool fed;                 /* got bytes since the last look */
+    bool fed;                 /* got bytes since the last check */
     bool tracked, is_closed, shut;
-    bool refused; /* under the lock: a call of it was */
+    bool refused; /* under the lock: a call of this connection was refused */
     atomic_bool admitted;
     char address[64];
 };
@@ -38,13 +38,13 @@ struct rpc_relay {
 struct rpc_relay *relay_open(struct rpc_gate *gate, struct rpc_tcp_listener *listener, int fd);
 void relay_close(struct rpc_relay *relay, bool reset); /* freed at the end of the turn */
 void relay_free(struct rpc_relay *relay);
-bool relay_read_first(struct rpc_relay *relay, enum rpc_stage *stage); /* its first bytes, and how far it got */
+bool relay_read_first(struct rpc_relay *relay,
+                      enum rpc_stage *stage); /* reads the first bytes; *stage: how far it got */
 enum relay_handover { RELAY_HANDED_OVER, RELAY_LATER, RELAY_FAILED };
 enum relay_handover relay_hand_over(struct rpc_relay *relay, int64_t now);
 bool relay_carry(struct rpc_relay *relay, bool up, bool down,
-                 int64_t now); /* those of the two ways that may move */
+                 int64_t now); /* up, down: the directions that may move */
 void relay_track_unread(struct rpc_relay *relay, bool wanted);
-bool relay_is_unread(struct rpc_relay *relay,
-                      int64_t now); /* whether gRPC leaves its bytes lying; see unread */
+bool relay_is_unread(struct rpc_relay *relay, int64_t now); /* whether gRPC leaves bytes of it unread */
 
 #endif

@@ -14,15 +14,16 @@
 #include "base/mem.h"
 #include "proto/rpc_address.h"
 
-#define SERVERS_MAX 3 /* the resolver asks no more of them */
+#define SERVERS_MAX 3 /* the resolver asks at most three */
 
-/* getaddrinfo cannot be interrupted, so it has a thread of its own. Whoever ends last frees the lookup. */
+/* getaddrinfo cannot be interrupted, so it has a thread of its own. The last of thread and caller frees the
+ * lookup. */
 struct lookup {
     char host[256];
     pthread_mutex_t lock;
     pthread_cond_t ended;
     int rc;
-    bool done, left; /* left: nobody waits any more */
+    bool done, left; /* left: the caller has stopped waiting */
 };
 
 static void lookup_free(struct lookup *l)
@@ -76,7 +77,7 @@ static int lookup_start(struct lookup *l)
     return failed;
 }
 
-/* What getaddrinfo said; EAI_AGAIN when it has said nothing in time. */
+/* The result of getaddrinfo; EAI_AGAIN if it did not return in time. */
 static int lookup_wait(struct lookup *l, int64_t limit_ms)
 {
     struct timespec until;

@@ -11,8 +11,8 @@
 #include "proto/rpc_health.h"
 #include "proto/rpc_server_state.h"
 
-/* How a server goes, in this order: listeners closed and GOAWAY sent (grpc_server_shutdown_and_notify);
- * streams ended by us; after the grace everything left is cancelled; `down` has come home and every call is
+/* How a server stops, in this order: listeners closed and GOAWAY sent (grpc_server_shutdown_and_notify);
+ * streams ended by us; after the grace everything left is cancelled; `down` has completed and every call is
  * freed; server destroyed; completion queue shut down; its thread joined; loop handles closed; on_drained. */
 
 #define ARMED_CALLS 16
@@ -33,16 +33,18 @@ static grpc_server *server_make(const struct rpc_server_options *o)
     int64_t keepalive = o->keepalive_ms ? o->keepalive_ms : KEEPALIVE_MS;
     int64_t timeout = o->keepalive_timeout_ms ? o->keepalive_timeout_ms : KEEPALIVE_MS;
     grpc_arg list[] = {
-        server_arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, o->max_receive ? (int64_t)o->max_receive : MAX_RECEIVE),
+        server_arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
+                       o->max_receive ? (int64_t)o->max_receive : MAX_RECEIVE),
         server_arg_int(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION,
-                0), /* a small message must not become a large one */
+                       0), /* a small message must not become a large one */
         server_arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive),
         server_arg_int(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout),
         server_arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         server_arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         server_arg_int(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
         server_arg_int(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS),
-        server_arg_int(GRPC_ARG_MAX_CONNECTION_IDLE_MS, IDLE_MS), /* a connection without calls holds a descriptor */
+        server_arg_int(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                       IDLE_MS), /* a connection without calls still occupies a descriptor */
         server_arg_int(GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS_A_CONNECTION),
         server_arg_int(GRPC_ARG_ENABLE_CHANNELZ, 0),
     };
@@ -59,7 +61,7 @@ enum err_code rpc_server_create(struct rpc_server **out, const struct rpc_server
     struct rpc_server *server;
 
     if (!options->loop)
-        return err_set(e, ERR_INVALID_ARGUMENT, "a server wants a loop");
+        return err_set(e, ERR_INVALID_ARGUMENT, "a server needs a loop");
     rpc_grpc_enter(true);
     server = xcalloc(1, sizeof(*server));
     server->options = *options;
@@ -211,8 +213,8 @@ static void grace_over(uv_timer_t *timer)
         grpc_server_cancel_all_calls(server->grpc);
 }
 
-/* No call is left, but a client that does not poll just now keeps its connection open: it gets a moment to
- * take the last replies and to close, then it is cut off, since nothing is owed to it. */
+/* No call is left, but a client that does not poll at the moment keeps its connection open. It gets a
+ * moment to read the last replies and to close; then its connection is cut. */
 void rpc_server_quiet(struct rpc_server *server)
 {
     if (server->is_draining && server->grpc && server->live_count == 0 &&

@@ -7,9 +7,9 @@
 #include "proto/rpc_link.h"
 #include "proto/rpc_status.h"
 
-/* A bidirectional stream on a loop. Five operations at most are out: the opening, the server's headers, one
- * read, one write, the status. The session ends when all of them have come home, in whatever order gRPC
- * brings them. */
+/* A bidirectional stream on a loop. At most five operations are outstanding: the opening, the server's
+ * headers, one read, one write, the status. The session ends when all of them have completed, in whatever
+ * order. */
 
 #define SEND_QUEUE ((size_t)256 * 1024)
 
@@ -22,8 +22,8 @@ struct item {
 struct rpc_client {
     struct rpc_link link;
     struct rpc_cq *cq;
-    struct rpc_client *beside; /* whose queue it is; NULL: ours */
-    unsigned followers;           /* clients that share our queue */
+    struct rpc_client *beside; /* the client that owns the queue; NULL: this one */
+    unsigned followers;        /* clients that share our queue */
     struct rpc_session *sessions;
     unsigned ending; /* sessions in their on_end */
     bool closing;
@@ -73,7 +73,7 @@ static void session_start(struct rpc_session *session, const grpc_op *ops, size_
     rpc_batch(session->grpc, ops, count, tag);
 }
 
-/* One operation is home; the last one ends the session. */
+/* An operation has completed; the last one ends the session. */
 static void session_home(struct rpc_session *session)
 {
     struct rpc_client *client = session->client;
@@ -93,7 +93,7 @@ static void session_home(struct rpc_session *session)
         grpc_byte_buffer_destroy(session->incoming);
     rpc_result_release(&session->result);
     grpc_call_unref(session->grpc); /* before on_end, which may close the client */
-    client->ending++;               /* on_end may close the client: not under our feet */
+    client->ending++; /* on_end may close the client, which must not be freed before it returns */
     session->events->on_end(session, &status, session->user);
     client->ending--;
     free(session);
@@ -164,7 +164,7 @@ static void session_sent(struct rpc_tag *tag, bool ok)
         session->flying = NULL;
     }
     if (!ok)
-        session_drop_queue(session); /* the status is on its way */
+        session_drop_queue(session); /* the connection is gone; the status follows */
     else
         session_pump(session);
     if (ok && session->wants_room && !session_over(session) && session->queued <= session->limit / 2) {
@@ -189,7 +189,7 @@ static void session_headed(struct rpc_tag *tag, bool ok)
 {
     struct rpc_session *session = tag->owner;
 
-    /* a refused stream has headers too, made up by gRPC: it is open only while no status has come */
+    /* gRPC makes up headers for a refused stream, too: the stream is open only if no status has come. */
     if (ok && !session_over(session) && session->events->on_open)
         session->events->on_open(session, session->user);
     session_home(session);
@@ -205,7 +205,7 @@ static void session_ended(struct rpc_tag *tag, bool ok)
 }
 
 static void session_tag_init(struct rpc_tag *tag, struct rpc_session *session,
-                     void (*done)(struct rpc_tag *tag, bool ok))
+                             void (*done)(struct rpc_tag *tag, bool ok))
 {
     tag->owner = session;
     tag->done = done;
@@ -266,7 +266,7 @@ enum err_code rpc_session_send(struct rpc_session *session, const void *message,
     }
     item = xcalloc(1, sizeof(*item));
     item->buffer = buffer;
-    item->size = size + sizeof(*item); /* empty messages fill the queue too */
+    item->size = size + sizeof(*item); /* so that empty messages fill the queue, too */
     session->queued += item->size;
     if (session->last)
         session->last->next = item;
@@ -296,7 +296,7 @@ void rpc_session_cancel(struct rpc_session *session)
 
 /* ---- the client ---- */
 
-/* NULL: e says why. */
+/* Returns NULL and sets *e on failure. */
 static struct rpc_client *client_make(const char *target, const struct rpc_channel_options *options,
                                       struct err *e)
 {

@@ -6,9 +6,9 @@
 #include "base/mem.h"
 #include "proto/rpc_channel_state.h"
 
-/* A blocking stream: at most one operation of each kind is out, each with its own tag, plucked when somebody
- * waits for it. A read that nobody waited for long enough stays out, and the next rpc_stream_next goes on
- * waiting for it. */
+/* A blocking stream. At most one operation of each kind is outstanding, each with a tag of its own that is
+ * plucked by the caller that waits for it. A read whose caller stopped waiting stays outstanding, and the
+ * next rpc_stream_next continues to wait for it. */
 
 struct rpc_stream {
     struct rpc_channel *channel;
@@ -96,7 +96,7 @@ enum err_code rpc_stream_next(struct rpc_stream *stream, int64_t wait_ms, void *
         if (!stream->receiving)
             stream_read(stream);
         if (!rpc_pluck(stream->queue, &stream->received, rpc_deadline(wait_ms)))
-            return err_set(e, ERR_DEADLINE_EXCEEDED, "nothing came for %lld ms", (long long)wait_ms);
+            return err_set(e, ERR_DEADLINE_EXCEEDED, "no message for %lld ms", (long long)wait_ms);
         stream->receiving = false;
         if (stream->received.ok && stream->incoming) {
             if (!rpc_unpack_buffer(stream->shape->output, &stream->incoming, message, e))

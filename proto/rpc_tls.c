@@ -46,7 +46,7 @@ static enum err_code pems_read(const struct rpc_tls_files *files, struct pems *o
     if (pem_read(files->ca, "ca", &out->ca, e) || pem_read(files->cert, "certificate", &out->cert, e) ||
         pem_read(files->key, "key", &out->key, e))
         return e->code;
-    /* gRPC says no more of a key that is another certificate's than that no connection comes about */
+    /* With the key of another certificate gRPC only reports that no connection comes about. */
     return pem_pair_check(&(struct pem_text){files->cert, out->cert.data, out->cert.len},
                           &(struct pem_text){files->key, out->key.data, out->key.len}, e);
 }
@@ -56,7 +56,7 @@ enum err_code rpc_tls_check(const struct rpc_tls_files *files, struct err *e)
     CLEANUP(pems_release) struct pems pems = {0};
 
     if (!files->ca || !files->cert || !files->key)
-        return err_set(e, ERR_INVALID_ARGUMENT, "TLS wants three files: ca, certificate and key");
+        return err_set(e, ERR_INVALID_ARGUMENT, "TLS needs three files: ca, certificate and key");
     return pems_read(files, &pems, e);
 }
 
@@ -82,11 +82,11 @@ bool rpc_tls_changed(const struct rpc_tls_files *files, struct rpc_tls_stamp sta
     return changed;
 }
 
-/* ---- server: read anew at a handshake when a file has changed ---- */
+/* ---- server: reads changed files again at the next handshake ---- */
 
 struct rpc_tls_source {
     struct rpc_tls_files files; /* own copies */
-    pthread_mutex_t lock;       /* handshakes come on gRPC's threads */
+    pthread_mutex_t lock;       /* handshakes run on gRPC's threads */
     struct rpc_tls_stamp stamps[3];
     bool loaded;
 };
@@ -121,7 +121,7 @@ static grpc_ssl_certificate_config_reload_status source_fetch(void *user,
 
     pthread_mutex_lock(&source->lock);
     if (!rpc_tls_changed(&source->files, source->stamps) && source->loaded) {
-        /* the usual case */
+        /* The usual case: no file has changed. */
     } else if (pems_read(&source->files, &pems, &e)) {
         log_warn("tls_not_reloaded", "why=%s", LOG_Q(e.msg));
         if (!source->loaded)
@@ -147,7 +147,7 @@ enum err_code rpc_creds_server(struct rpc_tls_source *source, grpc_server_creden
     grpc_server_credentials *creds = grpc_ssl_server_credentials_create_with_options(options);
 
     if (!creds)
-        return err_set(e, ERR_INVALID_ARGUMENT, "TLS: %s and %s do not make a server's identity",
+        return err_set(e, ERR_INVALID_ARGUMENT, "TLS: certificate %s and key %s do not fit together",
                        source->files.cert, source->files.key);
     *out = creds;
     return ERR_OK;
@@ -166,8 +166,8 @@ enum err_code rpc_creds_client(const struct rpc_tls_files *files, grpc_channel_c
     pair.cert_chain = pems.cert.data;
     creds = grpc_ssl_credentials_create_ex(pems.ca.data, &pair, NULL, NULL);
     if (!creds)
-        return err_set(e, ERR_INVALID_ARGUMENT, "TLS: %s and %s do not make an identity", files->cert,
-                       files->key);
+        return err_set(e, ERR_INVALID_ARGUMENT, "TLS: certificate %s and key %s do not fit together",
+                       files->cert, files->key);
     *out = creds;
     return ERR_OK;
 }
