@@ -14,18 +14,18 @@
 #include "trainer/optim/optim.h"
 #include "trainer/snapshot/snapshot.h"
 
-/* What trains: device, data, model, optimizer, the flat arrays and the place in the run. It lives as long as
- * the process and knows no other rank: whoever has a process group tells it which share of the samples is its
- * own (engine_take_share), and exchanges its arrays. One thread. Opened in the order of the fields, released
- * in the reverse. */
+/* The engine computes: it owns device, data, model, optimizer, the flat arrays and the position in the run. It
+ * lives as long as the process and knows no other rank. The caller, which has the process group, tells it which
+ * share of the samples is its own (engine_take_share), and exchanges its arrays. One thread. Opened in the
+ * order of the fields, released in the reverse order. */
 
-/* A few floats travel behind the last parameter in the flat arrays, so that what all ranks must know at every
- * step costs no collective of its own: they ride on the array that is summed over ranks anyway. */
+/* The flat arrays have a few floats behind the last parameter, for values that all ranks must know at every
+ * step. They are summed together with the array, so they need no collective of their own. */
 #define TAIL_FLOATS 16
-/* loss: this rank's share of the step's mean; the others are votes, above 0: someone asks for it. */
+/* TAIL_LOSS: this rank's share of the step's mean loss. The others are votes: above 0, some rank asks for it. */
 enum tail_slot { TAIL_LOSS, TAIL_STOP, TAIL_SIGNAL, TAIL_SNAPSHOT, TAIL_EVAL, TAIL_USED };
 
-/* What a step leaves in device memory, to be read when it is over. */
+/* The results of a step in device memory, which the host reads when the step is over. */
 struct engine_outcome {
     float tail[TAIL_USED]; /* all ranks' */
     float loss;            /* this rank's share */
@@ -54,8 +54,8 @@ struct engine {
     double peak_flops;    /* of this device; 0: not measured */
     struct dataset *train, *test;
 
-    /* This rank's share of the samples, and what is as large as it demands: engine_take_share. Samples are
-     * dealt to shards; a rank is one, or several where the world size must not show. */
+    /* This rank's share of the samples, and the memory whose size depends on it (engine_take_share). Samples
+     * are dealt to shards. A rank is one shard, or several if results must not depend on the world size. */
     struct sampler sampler; /* its rank is the shard at work, its world_size the number of shards of all */
     int first_shard, shards;
     int64_t rows;    /* the most that a micro-batch has */
@@ -104,19 +104,20 @@ struct engine_config {
     struct engine_extra extras[ENGINE_MAX_EXTRA];
     size_t extra_count;
 };
-/* Everything that does not depend on the group; parameters are zero still. After an error, too,
- * engine_close is due. FAILED_PRECONDITION: the job wants a GPU, and there is none. */
+/* Opens device and data. The caller must call engine_close also after an error. FAILED_PRECONDITION: the job
+ * wants a GPU, and there is none. */
 MUST_CHECK enum err_code engine_open(struct engine *n, const struct engine_config *config, struct err *e);
 void engine_close(struct engine *n);
 
-/* From here on this is rank `rank` of `world_size`: before the first step, and again when a later group has
- * another shape. Parameters, moments and the place in the run stay. INVALID_ARGUMENT: the job's shards cannot
- * be dealt to that many. After an error the engine can only be closed. */
+/* Makes this rank `rank` of `world_size`. The first call opens model, optimizer and arrays; parameters are
+ * zero. Later calls, for a group of another shape, keep parameters, moments and the position in the run.
+ * INVALID_ARGUMENT: the job's shards cannot be dealt to that many ranks. After an error the engine can only be
+ * closed. */
 MUST_CHECK enum err_code engine_take_share(struct engine *n, int rank, int world_size, struct err *e);
-/* The sampler deals to shard j of this rank's from here on. */
+/* From here on the sampler deals to shard j of this rank. */
 void engine_take_shard(struct engine *n, int j);
 
-double engine_run_progress(const struct engine *n); /* 0 to 1, for the schedule */
+double engine_run_progress(const struct engine *n); /* 0 to 1, for the learning rate */
 bool engine_finished(const struct engine *n);
 int64_t engine_total_steps(const struct engine *n); /* of the whole run, as far as it can be told */
 

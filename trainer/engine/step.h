@@ -3,7 +3,7 @@
 
 #include "trainer/engine/engine.h"
 
-/* This rank's part of a step; whoever has the group calls these in order, and exchanges in between:
+/* This rank's part of a step. The caller, which has the group, calls these in order and exchanges in between:
  *
  *     step_begin      how many samples the step has; votes go into s->tail
  *     step_backward   gradients, and the loss and votes behind them

@@ -12,9 +12,9 @@
 #include "trainer/member/link/join.h"
 #include "trainer/member/sync/sync.h"
 
-/* One generation of the job's process group, as one of its ranks has it: who this rank is, the group, and how
- * the group is kept in step. It lives from Join until the generation ends; what is trained lives on, and is
- * attached to the next formation. The owner's thread only.
+/* This process's membership in one generation of the job: its rank, the process group, and the strategy that
+ * keeps the group in step. It lives from Join until the generation ends. The arrays that are trained live
+ * longer, and can be attached to the next formation. The owner's thread only.
  *
  *     formation_listen    before Join, so that peers can reach this rank
  *     formation_join      by the link: rank, world size, peers, key
@@ -36,12 +36,13 @@ struct formation {
 MUST_CHECK enum err_code formation_listen(struct formation *f, const char *address, const char *directory,
                                           struct err *e);
 
-/* request: offers and what is unusable; the address and the bootstrap id are filled in here. wants_id: the
- * group will have collectives of the device's, so that rank 0 must make an id for them. */
+/* request: the snapshots that this rank offers, and those that it cannot use; this call fills in the address
+ * and the bootstrap id. wants_id: the group will use the device's own collectives, so rank 0 must make an id
+ * for them. */
 MUST_CHECK enum err_code formation_join(struct formation *f, struct link *link, const struct link_member *as,
                                         struct link_join *request, struct device *device, bool wants_id,
                                         struct err *e);
-/* Without a coordinator: the caller knows the group. Takes info over. */
+/* Instead of formation_join, if the caller already knows the group. Takes info over. */
 void formation_be_told(struct formation *f, struct link_group *info);
 
 struct formation_config {
@@ -58,11 +59,11 @@ struct formation_config {
 /* ABORTED: a peer went away, or the generation is over. FAILED_PRECONDITION: ranks do not fit together. */
 MUST_CHECK enum err_code formation_form(struct formation *f, const struct formation_config *config,
                                         struct err *e);
-/* Arrays, model and link stay as they are. DEADLINE_EXCEEDED: the device's collectives did not end; the
- * process must exit and not touch the device again. */
+/* Leaves arrays and link as they are. DEADLINE_EXCEEDED: the device's collectives did not end, so the process
+ * must exit without touching the device again. */
 MUST_CHECK enum err_code formation_end(struct formation *f, struct err *e);
 
-/* Collective: what rank `root` found out is told to all, so that all go the same way. */
+/* Collective: all ranks return the result that rank `root` found, so that all take the same branch. */
 MUST_CHECK enum err_code formation_agree(struct formation *f, int root, const struct err *found,
                                          struct err *e);
 /* Collective. FAILED_PRECONDITION: ranks compute on devices of different kinds. */

@@ -3,10 +3,10 @@
 
 #include "trainer/member/sync/sync.h"
 
-/* What a strategy is to sync.c, which calls it: one constant of this type, in a file of its own and a row of
- * the table in sync.c. Threads: the owner's only. Functions that are NULL do nothing.
+/* A strategy: one constant of struct sync_ops, in a file of its own, and a row in the table in sync.c, which
+ * calls it. Threads: the owner's only. Functions that are NULL do nothing.
  *
- * A strategy exchanges in one of two places, or in both: gradients between backward and the optimizer
+ * A strategy exchanges data in one of two places, or in both: gradients between backward and the optimizer
  * (grads_ready, before_step), or whatever it likes at the end of a round of steps (begin, join; only with
  * local_steps). `begin` starts the exchange of the round in s->state, `join` waits for that in s->under_way
  * and applies what came; `overlap` steps are made between the two. Until join has succeeded the parameters

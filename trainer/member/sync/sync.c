@@ -73,7 +73,7 @@ enum err_code sync_before_step(struct sync *s, struct err *e)
     return s->ops->before_step ? s->ops->before_step(s, e) : ERR_OK;
 }
 
-/* From here on the samples of the round belong to what is under way; new ones are the next round's. */
+/* From here on the samples of the round belong to the exchange; later samples belong to the next round. */
 static enum err_code begin_exchange(struct sync *s, struct err *e)
 {
     if (s->ops->begin(s, e))
@@ -85,13 +85,13 @@ static enum err_code begin_exchange(struct sync *s, struct err *e)
 
 enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples, struct err *e)
 {
-    s->voted = !s->ops->local_steps; /* then the gradients brought the votes */
+    s->voted = !s->ops->local_steps; /* summed gradients have brought the votes */
     if (!s->ops->local_steps)
         return ERR_OK;
     s->state.steps++;
     s->state.local_samples += local_samples;
     s->state.global_samples += global_samples;
-    if (s->under_way.steps) /* the steps since it began hid it so far */
+    if (s->under_way.steps) /* the exchange may go on for `overlap` steps */
         return s->state.steps >= s->overlap ? sync_join(s, e) : ERR_OK;
     if (!s->ops->begin || s->state.steps < s->round)
         return ERR_OK;

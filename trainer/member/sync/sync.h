@@ -10,29 +10,30 @@
 #include "trainer/device/device.h"
 #include "trainer/member/coll/coll.h"
 
-/* How ranks are kept in step: a table of strategies (strategy.h), of which the job file names one. Nobody
- * outside this folder asks which. A step of the loop is
+/* Keeps ranks in step by one of several strategies (strategy.h); the job file names it, and no code outside
+ * this folder asks which one it is. A step of the loop is
  *
  *     backward, with sync_grads_ready for each piece of the gradient array as it becomes final
  *     sync_before_step      gradients are as the optimizer wants them
  *     optimizer
  *     sync_after_step       parameters are as the next forward wants them
  *
- * Weights. Gradients are sums over samples divided by sync_divisor(): where ranks' gradients are added up,
- * each divides by the samples of the whole step; where ranks step on their own, each divides by its own
- * samples, and the average over a round is weighted by the samples that each rank saw in it. A rank without
- * samples in a step still makes all the calls.
+ * Weights. Gradients are sums over samples divided by sync_divisor(). If the strategy adds up the ranks'
+ * gradients, each rank divides by the samples of the whole step. If ranks step on their own, each divides by
+ * its own samples, and the average over a round is weighted by the samples that each rank saw in the round. A
+ * rank without samples in a step still makes all the calls.
  *
- * Errors: ABORTED, a peer is gone or the generation is over. This rank's parameters are then still its own.
+ * Errors: ABORTED: a peer is gone, or the generation is over. This rank's parameters are then unchanged.
  *
- * Threads: the owner's only. Where overlap pays (coll_overlaps) one thread inside runs the buckets in order;
- * between the first sync_grads_ready and sync_before_step the owner makes no collective call of its own. Nor
- * does it between two steps, but after sync_join. */
+ * Threads: the owner's only. If overlap pays off (coll_overlaps), an internal thread runs the buckets in order.
+ * The owner makes no collective call of its own between the first sync_grads_ready and sync_before_step, and
+ * calls sync_join before it makes one between two steps. */
 
 #define SYNC_MAX_ARRAYS 4
 
-/* Arrays of the strategy's own besides parameters and gradients. They are part of the run's state, so the
- * caller owns them: zeroed when the run starts, attached to each group, and with `kept` in snapshots. */
+/* An array that a strategy needs besides parameters and gradients. These arrays are part of the run's state:
+ * the caller owns them, zeroes them when the run starts, attaches them to each group, and saves those with
+ * `kept` in snapshots. */
 struct sync_array {
     const char *name; /* in snapshots: "<tensor>.<name>" */
     bool kept;
@@ -58,17 +59,17 @@ void sync_close(struct sync *s); /* before coll_close; NULL is fine. After an ab
 /* What a rank divides its gradient sums by. At least 1. */
 int64_t sync_divisor(const struct sync *s, int64_t local_samples, int64_t global_samples);
 
-/* grads[offset, offset + count) is final. Each float of the array exactly once a step, in the same order on
- * every rank (backward order: from the end); touching pieces are merged into buckets. An error shows in
- * sync_before_step. With accumulate, only in the last micro-batch. Pieces that never came are taken up by
- * sync_before_step: so a caller may leave all calls out. */
+/* Says that grads[offset, offset + count) is final. Each float is reported exactly once a step, in the same
+ * order on every rank (backward order: from the end), or none is: then sync_before_step takes the whole array.
+ * With accumulation, gradients are final in the last micro-batch only. Adjacent pieces are merged into
+ * buckets. Errors are returned by sync_before_step. */
 void sync_grads_ready(struct sync *s, size_t offset, size_t count);
 MUST_CHECK enum err_code sync_before_step(struct sync *s, struct err *e);
 MUST_CHECK enum err_code sync_after_step(struct sync *s, int64_t local_samples, int64_t global_samples,
                                          struct err *e);
 
-/* Waits for an exchange that is under way between two steps, and applies what came: before the owner makes a
- * collective call of its own. Nothing to do where nothing is under way. */
+/* Waits for an exchange that is under way between two steps, and applies its result. The owner calls this
+ * before it makes a collective call of its own. Does nothing if no exchange is under way. */
 MUST_CHECK enum err_code sync_join(struct sync *s, struct err *e);
 /* Makes parameters equal on every rank now, ending the round early (end of training). Collective. */
 MUST_CHECK enum err_code sync_settle(struct sync *s, struct err *e);
@@ -77,23 +78,24 @@ bool sync_settled(const struct sync *s);
 
 /* ---- loss and votes: a few floats at the end of an array that is summed over ranks anyway */
 
-/* The array that carries them: what the owner writes at its end before sync_grads_ready of that end, or
- * before sync_before_step, is the ranks' sum when sync_voted. Weighted as the array is: above 0 stays above
- * 0 where the voter saw samples. Memory of the device, config.count floats. */
+/* The array that carries them: device memory, config.count floats. The owner writes to its end before it
+ * reports that end by sync_grads_ready, or before sync_before_step; when sync_voted is true, the end holds the
+ * sum over ranks. The sum is weighted as the array is: a vote above 0 stays above 0 if its rank saw samples.
+ */
 float *sync_carrier(const struct sync *s);
-/* Whether the step that just ended brought the ranks' sums. */
+/* Whether the step that just ended brought the sums over ranks. */
 bool sync_voted(const struct sync *s);
-/* Whether every step does, so that its loss is that of all ranks. */
+/* Whether every step brings them, so that the loss of a step is that of all ranks. */
 bool sync_votes_each_step(const struct sync *s);
 
 /* ---- for snapshots */
 
-/* Whether ranks hold states of their own under this strategy: parameters within a round, the optimizer's
- * moments at any time. False in a world of one. The same for the life of s. */
+/* Whether each rank has a state of its own under this strategy: parameters within a round, and the optimizer's
+ * moments at any time. False in a world of one. Does not change while s is open. */
 bool sync_ranks_differ(const struct sync *s);
 
-/* The place inside a round: with states of their own, ranks are kept each by itself, so that a run can resume
- * in mid-round. local_samples is this rank's own. Nothing is under way (sync_join). */
+/* The position in a round, so that a run can resume in mid-round. local_samples is this rank's own. No exchange
+ * may be under way (sync_join). */
 struct sync_state {
     int64_t steps; /* since the last average */
     int64_t local_samples, global_samples;
