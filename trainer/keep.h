@@ -3,15 +3,14 @@
 
 #include "trainer/trainer.h"
 
-/* Snapshots of the run: who writes them, and what all ranks give to them. */
+/* The run's snapshots: chooses the ranks that write them, and gathers what goes into them. */
 
 MUST_CHECK enum err_code keep_open(struct trainer *t, struct err *e); /* collective */
 void keep_close(struct trainer *t);                                   /* waits for what is under way */
 size_t keep_bytes(const struct trainer *t);                           /* of staged copies */
-/* Collective where ranks differ. last: waits for the writer, and fails when the snapshot could not be made to
- * count. */
+/* Collective if ranks differ. last: waits for the writer, and returns its error if the snapshot could not be committed. */
 MUST_CHECK enum err_code keep_snapshot(struct trainer *t, bool last, struct err *e);
-/* Until the snapshot before is written: one that matters must not be left out. */
+/* Waits until the previous snapshot is written, so that the next one, which must not be left out, is taken. */
 void keep_await(struct trainer *t);
 
 #endif

@@ -3,10 +3,9 @@
 
 #include "trainer/trainer.h"
 
-/* Where a run begins: at a snapshot, at another run's parameters, or at its seed. */
+/* Where a run begins: at a snapshot, with another model's parameters, or with its seed. */
 
-/* What lies in snapshot.dir that this rank can offer to load. Only one rank a node looks: all of the node see
- * the same. */
+/* The snapshots in snapshot.dir that this rank offers to load. Only one rank of each node looks, because all of them see the same directory. */
 struct resume_offers {
     struct snapshot_list found;
     struct link_offer *offers;
@@ -15,10 +14,9 @@ struct resume_offers {
 };
 MUST_CHECK enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct err *e);
 void resume_release(struct resume_offers *o);
-/* After Join: whether the run may begin as the group says. FAILED_PRECONDITION: the directory holds another
- * run's snapshots; or it cannot be read, so that nobody knows what would be started over. */
+/* After Join: checks that starting as the group says loses nothing. FAILED_PRECONDITION: the directory holds another run's snapshots, or it cannot be read, so that a start from scratch might ignore snapshots. */
 MUST_CHECK enum err_code resume_check(const struct trainer *t, const struct resume_offers *o, struct err *e);
-/* Collective: the source rank loads, all have it afterwards. */
+/* Collective: the source rank loads the state and broadcasts it to all. */
 MUST_CHECK enum err_code trainer_restore(struct trainer *t, struct err *e);
 
 #endif

@@ -136,7 +136,8 @@ enum err_code trainer_form(struct trainer *t, bool watched, struct err *e)
     memory_take(&t->sizes, n, keep_bytes(t), f->world_size > 1 ? t->config->local_world_size - 1 : 0);
     memory_log(&t->sizes, n, f->rank);
     t->last_snapshot_ms = t->last_eval_ms = clock_boot_ms();
-    t->digest_step = -1; /* the new group has not compared yet */
+    t->digest_step = -1;                                          /* the new group has not compared yet */
+    t->interval = (struct interval){.since_ns = clock_mono_ns()}; /* the group's counters begin at 0 */
     return ERR_OK;
 }
 

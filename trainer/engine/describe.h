@@ -3,8 +3,7 @@
 
 #include "trainer/engine/engine.h"
 
-/* What snapshots of this engine hold beside parameters and moments, and whether a directory that holds a
- * model holds this one. */
+/* The layout of this engine's snapshots, and the check that a directory holds a model that fits this engine. */
 
 /* Of the parameters alone; tensors, which the layout borrows, is the caller's to free. */
 struct snapshot_layout snapshot_layout_of(const struct model *m, struct snapshot_tensor **tensors);

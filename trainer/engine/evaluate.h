@@ -3,16 +3,14 @@
 
 #include "trainer/engine/engine.h"
 
-/* Loss and accuracy over the test split, shard by shard: exact counts, so that the sum over all shards of all
- * ranks does not depend on who computed which. */
+/* Loss and accuracy over the test split, as counts for each shard: their sum over all ranks does not depend on which rank computed which shard. */
 
 struct evaluate_counts {
     double loss, correct, samples;
 };
 /* out: n->shards of them, of this rank's parameters on its shards' samples. */
 MUST_CHECK enum err_code evaluate_shards(struct engine *n, struct evaluate_counts *out, struct err *e);
-/* Takes the counts of all shards in, as those of the parameters of this step. OUT_OF_RANGE: the loss is no
- * number; the last step of a run may have ruined it. */
+/* Sums the counts of all shards and keeps the result as that of this step's parameters. OUT_OF_RANGE: the loss is not a number, which the last step of a run can cause. */
 MUST_CHECK enum err_code evaluate_take(struct engine *n, const struct evaluate_counts *all, int count,
                                        struct err *e);
 

@@ -12,9 +12,7 @@
  *                     ... parameters are exchanged ...
  *     step_end        waits for the device: the loss, and what all ranks voted
  *
- * The device may be far behind: nothing waits for it before step_end. What the host wants to know by then,
- * the outcome, lies on the device; so a step whose loss is not a number is found out after its update, and
- * before anything is made of it. */
+ * The device may be far behind the host: nothing waits for it before step_end. The outcome stays in device memory until then. So a loss that is not a number is found after the update, but before the step is used for anything. */
 
 struct step {
     int64_t local, global; /* samples: of this rank, of all */
@@ -22,12 +20,12 @@ struct step {
     bool measured; /* the gradient's norm is wanted */
 };
 
-/* Where the step's results go on their way to the other ranks. */
+/* How the step's results get to the other ranks. */
 struct step_route {
     int64_t divisor; /* of gradient sums */
     float *carrier;  /* n->params.data or n->grads.data, or another array of as many floats: its tail has the
                         loss and the votes */
-    /* Pieces of the gradients as they become final, from the end to the start; NULL: nobody wants to know. */
+    /* Called for each piece of the gradients that is final, from the end to the start; NULL: not called. */
     void (*ready)(void *arg, size_t offset, size_t count);
     void *arg;
 };

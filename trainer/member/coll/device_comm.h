@@ -3,7 +3,7 @@
 
 #include "trainer/member/coll/group.h"
 
-/* The device's own collectives, where all ranks have them. */
+/* Opens the device's own collectives if the devices of all ranks have the same ones. */
 MUST_CHECK enum err_code device_comm_form(struct coll_group *g, const struct coll_config *config,
                                           int64_t deadline, struct err *e);
 void device_comm_abort(struct coll_group *g); /* any thread */

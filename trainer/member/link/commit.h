@@ -3,17 +3,16 @@
 
 #include "trainer/member/link/link.h"
 
-/* Snapshots that are to count. For the thread that writes them. */
+/* Commits snapshots at the coordinator. For the thread that writes them. */
 
 struct link_snapshot {
     int64_t step, bytes;
     const char *digest; /* sha256 over the files, in hex */
     const char *path;   /* absolute */
 };
-/* Blocks until the coordinator has committed it, however long it is away. ABORTED: another generation is
- * current, the snapshot must not count. */
+/* Blocks until the coordinator has committed the snapshot, however long the coordinator is away. ABORTED: another generation is current, so the snapshot must not count. */
 MUST_CHECK enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s, struct err *e);
-/* Tells the coordinator that the snapshot of this step could not be written; blocks like the function above.
+/* Tells the coordinator that the snapshot of this step could not be written. Blocks in the same way.
  */
 void link_snapshot_failure(struct link *r, int64_t step, const struct err *why);
 

@@ -1,37 +1,12 @@
-#include "trainer/judge.h"
+#include "trainer/compare.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "trainer/engine/digest.h"
-#include "trainer/engine/evaluate.h"
-
-enum err_code trainer_evaluate(struct trainer *t, struct err *e)
-{
-    struct engine *n = &t->engine;
-    int mine = n->shards, all = n->sampler.world_size;
-    int64_t began = clock_mono_ns();
-    if (sync_join(t->formation.sync, e))
-        return e->code;
-    struct evaluate_counts *counts = xcalloc((size_t)(all + mine), sizeof(*counts));
-    enum err_code code = evaluate_shards(n, counts + all, e);
-    if (!code)
-        code = coll_allgather(t->formation.group, counts + all, (size_t)mine * sizeof(*counts), counts, e);
-    if (!code)
-        code = evaluate_take(n, counts, all, e);
-    free(counts);
-    if (code)
-        return code;
-    t->interval.since_ns += clock_mono_ns() - began; /* not part of a step */
-    t->last_eval_ms = clock_boot_ms();
-    return ERR_OK;
-}
-
-/* ---- digests */
 
 /* How many hold what rank r holds. */
 static int digest_holders(const uint64_t *all, int world, int r)
