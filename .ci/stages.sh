@@ -76,15 +76,17 @@ tests() { # title, directory, ctest arguments...
     rm -f "$results" "$again"
 }
 
+# Runs a command as a test. Exit code 77 skips it: the command has printed the reason.
 command_test() { # title, command...
-    local title=$1
+    local title=$1 code=0
     shift
     say "$title"
-    if "$@"; then
-        passed=$((passed + 1))
-    else
-        note_failure "$title"
-    fi
+    "$@" || code=$?
+    case $code in
+    0) passed=$((passed + 1)) ;;
+    77) skipped=$((skipped + 1)) ;;
+    *) note_failure "$title" ;;
+    esac
 }
 
 # The last line is `N passed, M failed, K skipped`.
