@@ -18,7 +18,7 @@
 #include "daemon/agent/wish_apply.h"
 
 #define LOG_POLL_MS 100
-#define ENDING_MS 5000 /* for attached supervisors to kill what they have */
+#define ENDING_MS 5000 /* for attached supervisors to kill their workers */
 
 /* ---- settling */
 

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "daemon/agent/wish_apply.h"
 
-/* ---- what the coordinator is told */
+/* ---- messages to the coordinator */
 
 static void fill_hello(void *user, Ddp__V1__Hello *hello)
 {
@@ -71,7 +71,7 @@ enum err_code coordinator_link_send(void *agent, const Ddp__V1__AgentUp *up, str
     return session_send(a->session, up, e);
 }
 
-/* ---- what the coordinator says */
+/* ---- messages from the coordinator */
 
 static enum err_code on_welcome(void *user, const Ddp__V1__Welcome *welcome, struct err *e)
 {

@@ -12,7 +12,7 @@
  *   2. the node's `env` (agent.yaml): the administrator's defaults
  *   3. an empty CUDA_VISIBLE_DEVICES, if the node offers GPUs and this worker has none
  *   4. the variables that the submitter sent
- *   5. the job's `env`: what the job says wins over where it was submitted
+ *   5. the job's `env`: the job file wins over the place of submission
  *   6. torchrun's variables, CUDA_VISIBLE_DEVICES and NCCL_HOSTID: wrong values would break the job
  *   7. DDP_ variables
  *

@@ -96,7 +96,7 @@ enum err_code agent_join(int argc, char **argv, struct err *e)
     if (join_options_read(&o, argc, argv, e) || rpc_address_parse(o.coordinator, &at, e) ||
         join_token_read(o.token_file, &token, e))
         return e->code;
-    /* a config file that was named may be replaced without a word; the usual one may be somebody's work */
+    /* a config file that --config names is replaced silently; for the usual one the user is told */
     config = o.config_file ? xstrdup(o.config_file) : paths_config("agent.yaml");
     dir = xstrdup(config);
     token_file = paths_join(dirname(dir), token_is_agents(token.data) ? "agent.token" : "token");

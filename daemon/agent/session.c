@@ -348,7 +348,8 @@ void session_leave(struct session *s, void (*on_closed)(void *user), void *user)
     s->leaving = true;
     s->on_closed = on_closed;
     s->closed_user = user;
-    rpc_session_close_send(s->stream); /* the coordinator ends the stream, and then we close */
+    rpc_session_close_send(
+        s->stream); /* the coordinator ends the stream, and then the session closes */
 }
 
 void session_redial(struct session *s)

@@ -339,7 +339,7 @@ static enum err_code token_file_read(const char *path, char **out, struct err *e
     return ERR_OK;
 }
 
-/* A file that was named must be there; the usual places are only looked at. */
+/* A token file that was named must exist; in the usual places it may be missing. */
 static enum err_code token_find(struct settings *s, struct err *e)
 {
     CLEANUP(free_text) char *state = paths_state();
@@ -404,8 +404,7 @@ enum err_code settings_read(struct settings *out, int argc, char **argv, struct 
     if (settings_check(out, e))
         return e->code;
     if (out->lifeline >= 0)
-        out->log_total = out->log_keep_ms =
-            0; /* of one job of somebody's, in a directory of theirs: nothing there is old to us */
+        out->log_total = out->log_keep_ms = 0; /* under `ddpctl run` the logs are the user's: none is removed */
     if (out->insecure || !strncmp(out->coordinator, "unix:", 5))
         return ERR_OK;
     return token_find(out, e);

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/option.h"
 
-/* What an agent was told: flags, else the config file, else the defaults. Texts are owned by the struct. */
+/* The settings of an agent: from flags, else from the config file, else the defaults. Texts are owned by the struct. */
 
 struct settings {
     char *config_file; /* --config; NULL: the usual one */
@@ -19,28 +19,28 @@ struct settings {
     char *address; /* NULL: the source address towards the coordinator */
     char *token_file;
     char *token;    /* NULL: none */
-    char **env;     /* "NAME=value", of every job on this node */
-    char *user;     /* whom jobs run as; NULL: as the agent */
-    char *run_as;   /* "submitter": each job as its own user, instead; NULL: not */
-    char *workdir;  /* of every command, whatever its job says; NULL: as the job says */
-    char **command; /* instead of a command job's own, likewise */
+    char **env;     /* "NAME=value", for every job on this node */
+    char *user;     /* the account that jobs run under; NULL: the agent's */
+    char *run_as;   /* "submitter": each job runs under its user's account; NULL: not so */
+    char *workdir;  /* of every command, instead of its job's; NULL: the job's */
+    char **command; /* runs instead of the command of each command job; NULL: the job's */
     struct {
         char *ca, *cert, *key;
     } tls;
     int64_t slots;         /* 0: as many as cores */
-    char *gpus;            /* which to offer, as in gpu_choice.h; NULL: all */
-    int64_t slots_per_gpu; /* workers that share one */
+    char *gpus;            /* those to offer, a list as in gpu_choice.h; NULL: all */
+    int64_t slots_per_gpu; /* workers that share a GPU */
     int64_t log_keep_ms;   /* how long a finished job's logs stay; 0: for ever */
-    int64_t log_limit;     /* bytes that a job's logs may take here; 0: no limit */
-    int64_t log_total;     /* all jobs' logs, likewise */
+    int64_t log_limit;     /* bytes that the logs of one job may take on this node; 0: no limit */
+    int64_t log_total;     /* bytes that the logs of all jobs may take; 0: no limit */
     int port_first, port_last;
-    uint64_t files; /* the soft limit of open files this agent was started with; 0: unknown */
+    uint64_t files; /* the soft limit of open files that the agent was started with; 0: unknown */
     bool insecure;  /* send no token */
-    int lifeline;   /* a pipe whose end of file ends this agent and all it started; -1: none */
-    bool rejoin;    /* forget the cluster this node belonged to */
+    int lifeline;   /* a pipe; when it is closed, the agent ends with all that it started; -1: none */
+    bool rejoin;    /* leave the cluster that this node belonged to */
 };
 
-/* The options that join takes, too. */
+/* The options that `ddp-agent join` accepts as well. */
 extern const struct option_spec settings_join_options[];
 
 /* Usage errors, --help and --version end the program. */

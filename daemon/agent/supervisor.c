@@ -87,7 +87,7 @@ enum err_code supervisor_load_records(struct supervisor *s, struct err *e)
     return ERR_OK;
 }
 
-/* ---- what the supervisor says */
+/* ---- messages from the supervisor */
 
 static void supervisor_lost(struct supervisor *supervisor)
 {

@@ -260,7 +260,7 @@ void supervisors_renew(struct supervisors *all, int64_t job, int64_t sent, int64
         log_debug("lease_not_passed_on", "job=%" PRId64 " why=%s", job, LOG_Q(e.msg));
 }
 
-/* ---- what is known */
+/* ---- facts */
 
 const struct spawn_fact **supervisors_known(struct supervisors *all, size_t *count)
 {

@@ -61,9 +61,8 @@ void supervisors_renew(struct supervisors *all, int64_t job, int64_t sent, int64
 const struct spawn_fact **supervisors_known(struct supervisors *all, size_t *count);
 bool supervisors_know(struct supervisors *all, int64_t job, int64_t spawn); /* there is a fact about it */
 bool supervisors_settled(void *supervisors, int64_t job);                   /* reconcile_input.settled */
-size_t
-supervisors_children(const struct supervisors *all); /* those that this process started and has not reaped */
-void supervisors_reap(struct supervisors *all);      /* on SIGCHLD */
+size_t supervisors_children(const struct supervisors *all); /* started by this process, not reaped yet */
+void supervisors_reap(struct supervisors *all);             /* on SIGCHLD */
 /* Removes the directories of jobs of which nothing is known and that are not `wanted` any more. */
 void supervisors_sweep(struct supervisors *all, bool (*wanted)(void *ctx, int64_t job), void *ctx);
 

@@ -216,7 +216,7 @@ enum err_code child_fork(const struct spawn_order *order, const char *cgroup, rl
     CLEANUP(close_fd) int exec_fd = -1;
     pid_t pid;
 
-    /* what can fail with a clear message is done before the fork */
+    /* before the fork: a failure here can still be reported with a whole message */
     if (user_find(&p, e) || child_logs_open(&p, e) || token_open(&p, e))
         return e->code;
     if (pipe_make(&report, &p.report, false, e) || pipe_make(&exec_fd, &p.failure, false, e))
@@ -246,7 +246,7 @@ enum err_code child_explain(const struct child_failure *why, const struct spawn_
                            node);
         return err_sys(e, why->errnum, "working directory %s on %s", order->workdir, node);
     case STAGE_EXEC:
-        /* execvp searched PATH: say so, since the reader did not write a path */
+        /* a command without a slash was searched in PATH: the message says so */
         if (why->errnum == ENOENT && !strchr(command, '/'))
             return err_set(e, ERR_NOT_FOUND, "%s: not found in PATH on %s", command, node);
         if (why->errnum == EACCES && !strchr(command, '/'))

@@ -343,7 +343,7 @@ static bool group_is_done(const struct group *g, int64_t now)
         if (!spawn_ended(g->spawns[i]))
             return false;
     if (g->options.attached && g->agent.fd < 0)
-        return true; /* nobody will ask for these records */
+        return true; /* no agent will ask for these records */
     for (size_t i = 0; i < g->count; i++)
         if (!g->spawns[i]->saved)
             return false;

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* Encoded reports that wait for an agent: at most OUTBOX_COUNT messages and OUTBOX_BYTES. When one more does
- * not fit, the oldest are dropped and counted: a newer report says more. */
+ * not fit, the oldest are dropped and counted: a newer report is worth more. */
 #define OUTBOX_BYTES (256 << 10)
 #define OUTBOX_COUNT 1024
 struct outbox {

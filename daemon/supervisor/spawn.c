@@ -20,9 +20,8 @@
 
 #define LEFTOVER_RETRY_MS 10  /* first pause before processes are killed again */
 #define LEFTOVER_MOST_MS 1000 /* longest pause */
-#define NATIVE_STOP_MS                                                                                       \
-    5000 /* the coordinator tells a native worker to stop; SIGTERM follows this much later */
-#define RECORD_RETRY_MS 1000 /* on a full disk */
+#define NATIVE_STOP_MS 5000   /* SIGTERM follows the coordinator's word to a native worker by this much */
+#define RECORD_RETRY_MS 1000  /* on a full disk */
 
 static void report_pipe_close(struct spawn *s)
 {

@@ -14,9 +14,8 @@
 #include "base/file_at.h"
 #include "base/mem.h"
 
-#define LEAST (512 << 10) /* bytes: a file is not cut below this */
-#define QUIET_MS                                                                                             \
-    (600 * 1000) /* how long an ended job's logs stay in any case: somebody may be reading them */
+#define LEAST (512 << 10)     /* bytes: a file is not cut below this */
+#define QUIET_MS (600 * 1000) /* an ended job's logs stay at least so long: a user may be reading them */
 
 struct log_file {
     char *dir; /* below log_dir */
@@ -175,7 +174,7 @@ static int size_descending(const void *a, const void *b)
 }
 
 /* Fits sizes into a room: the size to which all larger ones must be cut. Smaller ones stay as they are, so
- * those who write little lose nothing. Sorts the sizes. */
+ * a job that writes little loses nothing. Sorts the sizes. */
 static int64_t share_find(int64_t *sizes, size_t count, int64_t room)
 {
     int64_t below = 0;

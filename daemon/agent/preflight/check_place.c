@@ -24,8 +24,7 @@
 #define FILES_MAX 20000     /* of one path; further ones are left out */
 #define WHOLE_MAX (8 << 20) /* of larger files only the first, middle and last block are read */
 #define BLOCK (1 << 20)
-#define READ_MAX                                                                                             \
-    (128 << 20) /* bytes of one path; of further files only the sizes count: the answer is due soon */
+#define READ_MAX (128 << 20) /* bytes read of one path; of further files only the sizes count */
 #define VERSION_MS 3000
 
 struct check_place {

@@ -78,7 +78,8 @@ enum err_code log_place_make(const char *dir, uid_t user, gid_t group, int *out,
 
     if (last_dir_make(dir, user != geteuid(), &fd, e))
         return e->code;
-    /* the files before the directory: until it is given away nobody else can put anything there */
+    /* the files are made before the directory is given away: until then the user can put nothing in their
+     * places */
     if (file_at_open_append(fd, "stdout.log", LOG_PLACE_FILE_MODE, user, group, &first, e) ||
         file_at_open_append(fd, "stderr.log", LOG_PLACE_FILE_MODE, user, group, &second, e))
         return err_wrap(e, "%s", dir);

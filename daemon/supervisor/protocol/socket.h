@@ -8,7 +8,7 @@
  * close-on-exec. */
 
 MUST_CHECK enum err_code control_listen(const char *dir, int *fd, struct err *e);
-/* NOT_FOUND: no socket file; UNAVAILABLE: nobody listens, its supervisor is gone. */
+/* NOT_FOUND: there is no socket file. UNAVAILABLE: nothing listens on it, since its supervisor has died. */
 MUST_CHECK enum err_code control_connect(const char *dir, int *fd, struct err *e);
 /* A connected pair for a supervisor that is about to be started. */
 MUST_CHECK enum err_code control_pair(int fds[2], struct err *e);
