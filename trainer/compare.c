@@ -17,7 +17,7 @@ static int digest_holders(const uint64_t *all, int world, int r)
     return n;
 }
 
-/* One rank of those that most agree with; -1: no side has more than another. */
+/* A rank of the largest group of ranks that agree; -1: no group is larger than all others. */
 static int digest_majority(const uint64_t *all, int world)
 {
     int best = 0;
@@ -30,7 +30,7 @@ static int digest_majority(const uint64_t *all, int world)
     return best;
 }
 
-/* "rank 2 (box1), rank 3 (box2)": those that do not hold what `right` holds; all where nobody is. */
+/* "rank 2 (box1), rank 3 (box2)": the ranks that differ from rank `right`; all ranks if right is -1. */
 static void list_odd(const struct trainer *t, const uint64_t *all, int right, struct buf *out)
 {
     for (int r = 0; r < t->formation.world_size; r++) {

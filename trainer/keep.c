@@ -1,6 +1,6 @@
-/* Where ranks hold the same (all-reduce, or a world of one), a snapshot is one state. Where each has a state
- * of its own (parameters until the round ends, moments even then), every rank's is broadcast to the writers,
- * which keep them beside their mean. */
+/* If all ranks have the same state (all-reduce, or a world of one), a snapshot is that state. If each rank
+ * has a state of its own (parameters until the round ends, moments even then), all states are broadcast to
+ * the writers, which write them beside their mean. */
 #include "trainer/keep.h"
 
 #include <stdio.h>
@@ -53,7 +53,7 @@ static void tell_failed_snapshot(void *arg, const struct snapshot_place *place, 
     link_snapshot_failure(t->link, place->step, why);
 }
 
-/* The user had the job begin again: what it had before stays, out of the way of what comes now. */
+/* The user restarted the job from scratch: its former snapshots are kept in another directory. */
 static enum err_code set_aside(const struct trainer *t, struct err *e)
 {
     struct snapshot_place own = {.job = link_place(t->link)->job};
@@ -66,7 +66,7 @@ static enum err_code set_aside(const struct trainer *t, struct err *e)
 enum err_code keep_open(struct trainer *t, struct err *e)
 {
     bool writer = false;
-    /* Also ranks that write nothing broadcast their state, from a copy in host memory. */
+    /* Ranks that write no snapshots broadcast their state, too, from a copy in host memory. */
     if (sync_ranks_differ(t->formation.sync)) {
         t->scratch = calloc(snapshot_floats(&t->engine.layout), sizeof(float));
         if (!t->scratch)
@@ -120,7 +120,7 @@ static bool snapshot_wants_parts(const struct trainer *t)
            (state_has_moments(&t->engine) || !sync_settled(t->formation.sync));
 }
 
-/* All ranks' states to all; `keep` (a writer that is free) stages them. */
+/* Broadcasts all ranks' states to all ranks. keep: this rank is a writer that is free, and stages them. */
 static enum err_code gather_parts(struct trainer *t, bool keep, struct err *e)
 {
     size_t bytes = state_bytes(&t->engine);
@@ -136,7 +136,7 @@ static enum err_code gather_parts(struct trainer *t, bool keep, struct err *e)
     return ERR_OK;
 }
 
-/* In rank order and double precision: the same bits on every writer. */
+/* Sums in rank order and double precision, so that every writer gets the same bits. */
 static void stage_mean(struct trainer *t)
 {
     float *mean = saver_state(t->saver);
@@ -172,7 +172,7 @@ static enum err_code stage_snapshot(struct trainer *t, struct err *e)
         return e->code;
     bool differ = snapshot_wants_parts(t), keep = t->saver && !saver_busy(t->saver);
     sync_save(t->formation.sync, &round);
-    /* A rank that keeps nothing takes part all the same: the others need its state. */
+    /* A rank that writes nothing still takes part: the writers need its state. */
     if (differ && stage_parts(t, keep, round.local_samples, e))
         return e->code;
     if (!keep) {

@@ -8,9 +8,11 @@
 MUST_CHECK enum err_code keep_open(struct trainer *t, struct err *e); /* collective */
 void keep_close(struct trainer *t);                                   /* waits for what is under way */
 size_t keep_bytes(const struct trainer *t);                           /* of staged copies */
-/* Collective if ranks differ. last: waits for the writer, and returns its error if the snapshot could not be committed. */
+/* Collective if ranks differ. last: waits for the writer, and returns its error if the snapshot could not be
+ * committed. */
 MUST_CHECK enum err_code keep_snapshot(struct trainer *t, bool last, struct err *e);
-/* Waits until the previous snapshot is written, so that the next one, which must not be left out, is taken. */
+/* Waits until the previous snapshot is written, so that the next one, which must not be left out, is taken.
+ */
 void keep_await(struct trainer *t);
 
 #endif

@@ -63,7 +63,7 @@ static enum err_code after_step(struct trainer *t, const struct step *s, bool ep
     return keep ? keep_snapshot(t, false, e) : ERR_OK;
 }
 
-/* What there is: a run that was over when it began has no loss of its own. */
+/* Only the values that exist: a run that was over when it began has no loss. */
 static void log_end(const struct trainer *t, bool stopped)
 {
     CLEANUP(buf_release) struct buf numbers = {0};
@@ -79,8 +79,8 @@ static void log_end(const struct trainer *t, bool stopped)
     log_info(stopped ? "stopped" : "finished", "%s", numbers.data);
 }
 
-/* The end of the run: what ranks hold becomes one model, judged and kept. A stop only keeps: it must be
- * quick. */
+/* The end of the run: averages the ranks' parameters if they differ, evaluates the model, and takes the last
+ * snapshot. A stop only takes the snapshot, because it must be quick. */
 static enum err_code run_finish(struct trainer *t, bool stopped, struct err *e)
 {
     if (!stopped) {

@@ -46,9 +46,9 @@ static void catch_signals(bool standalone)
     sigaction(SIGUSR2, &ignore, NULL);
 }
 
-/* OpenMP's threads spin between matrix products unless told not to before the library is loaded, which with
- * several workers on a machine costs up to half the speed. So a worker that was started without this starts
- * itself again. */
+/* OpenMP's threads spin between matrix products unless the environment forbids it before the library is
+ * loaded. With several workers on a machine that costs up to half the speed. So a worker that was started
+ * without this setting executes itself again. */
 static void want_passive_openmp(char **argv)
 {
     cpu_set_t cores;
@@ -61,15 +61,15 @@ static void want_passive_openmp(char **argv)
     log_warn("openmp_policy", "why=\"cannot start again, threads will spin\"");
 }
 
-/* Whether the next generation would come to the same: input and configuration are what they are, and numbers
- * repeat bit for bit. */
+/* Whether a restart would fail in the same way: the error follows from the input or the configuration, and
+ * results repeat bit for bit. */
 static bool is_for_good(enum err_code code)
 {
     return code == ERR_INVALID_ARGUMENT || code == ERR_FAILED_PRECONDITION || code == ERR_NOT_FOUND ||
            code == ERR_UNIMPLEMENTED || code == ERR_DATA_LOSS || code == ERR_OUT_OF_RANGE;
 }
 
-/* The text goes to stderr as it is: the last lines of stderr are what a failed job shows. */
+/* Plain text on stderr, because a failed job shows the last lines of stderr. */
 static int exit_code(struct trainer *t, const struct err *e)
 {
     if (e->code == ERR_ABORTED || e->code == ERR_CANCELLED) {
@@ -153,7 +153,7 @@ int main(int argc, char **argv)
         return ended;
     if (options.plugin)
         return tell_plugin();
-    /* May start this program again: so nothing is opened before it. */
+    /* This may execute the program again, so it comes before anything is opened. */
     want_passive_openmp(argv);
     log_init("ddp-trainer", LOG_INFO);
     if (options.generate)
@@ -168,7 +168,7 @@ int main(int argc, char **argv)
     if (config_read(&config, &options, &e) || link_open(&link, config.standalone, &e)) {
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
     } else if (link_find_coordinator(link, &e)) {
-        /* The node is at fault, not the job: an exit code of its own tells the coordinator so. */
+        /* This exit code tells the coordinator that the node is at fault, not the job. */
         fprintf(stderr, "ddp-trainer: %s\n", e.msg);
         link_close(link);
         code = EXIT_NO_ADDRESS;

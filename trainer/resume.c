@@ -10,15 +10,15 @@
 
 /* ---- what this rank could load */
 
-/* What of the cluster's own a snapshot is: its job, or 0 where the numbers are another cluster's. */
+/* The snapshot's job number, or 0 if it belongs to another cluster. */
 static int64_t offer_job(const struct trainer *t, const struct snapshot_found *f)
 {
     return strcmp(f->cluster, link_place(t->link)->cluster) ? 0 : f->job;
 }
 
-/* One rank a node offers what lies in snapshot.dir: all of the node see the same. The coordinator chooses,
- * but nobody can vouch for another cluster's that is not committed, and a worker on its own has no restarts
- * to go on from. */
+/* One rank of each node offers the snapshots in snapshot.dir, because all ranks of the node see the same. The
+ * coordinator chooses. Uncommitted snapshots of other clusters are not offered, since nobody can vouch for
+ * them; nor does a standalone worker offer uncommitted ones, since it is never restarted. */
 enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct err *e)
 {
     struct snapshot_list *found = &out->found;
@@ -28,7 +28,7 @@ enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct e
     if (snapshot_scan(t->snapshot_dir, found, e)) {
         if (!link_has_coordinator(t->link))
             return err_wrap(e, "snapshot.dir");
-        /* The coordinator knows whether the job has anything there to go on from. */
+        /* The coordinator knows whether the job has snapshots there. */
         log_warn("snapshot_dir_unreadable", "why=%s", LOG_Q(e->msg));
         found->unusable = strv_append(found->unusable, e->msg);
         out->unreadable = *e;
@@ -47,8 +47,8 @@ enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct e
     return ERR_OK;
 }
 
-/* Starting from scratch beside somebody's snapshots would sooner or later replace them. What the coordinator
- * knows of it has refused at submit; this is for directories that it does not know. */
+/* A run that starts from scratch beside another run's snapshots would sooner or later replace them. The
+ * coordinator refuses this at submit for the snapshots that it knows; this check is for the others. */
 enum err_code resume_check(const struct trainer *t, const struct resume_offers *o, struct err *e)
 {
     const struct snapshot_list *found = &o->found;
@@ -99,8 +99,8 @@ static enum err_code start_from_model(struct trainer *t, struct err *e)
     return code;
 }
 
-/* Every rank draws the same ones. They cost a second or two for a hundred million, so only who needs them
- * does. */
+/* Every rank draws the same parameters. A hundred million take a second or two, so this is done only if they
+ * are needed. */
 static void start_from_seed(struct trainer *t)
 {
     model_init(t->engine.model, t->engine.params.data, (uint64_t)t->spec->seed);
@@ -175,7 +175,7 @@ static enum err_code mark_as(const char *path, const char *digest, const struct 
     return snapshot_mark_committed(&files, place, e);
 }
 
-/* A snapshot that the coordinator knows as committed, although the crash came before COMMITTED.json. */
+/* Marks a snapshot that the coordinator has committed, if a crash came before COMMITTED.json was written. */
 static void mark_committed(const struct trainer *t, const char *path, const struct snapshot_place *place)
 {
     struct err e = {0};

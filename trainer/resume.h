@@ -5,7 +5,8 @@
 
 /* Where a run begins: at a snapshot, with another model's parameters, or with its seed. */
 
-/* The snapshots in snapshot.dir that this rank offers to load. Only one rank of each node looks, because all of them see the same directory. */
+/* The snapshots in snapshot.dir that this rank offers to load. Only one rank of each node looks, because all
+ * of them see the same directory. */
 struct resume_offers {
     struct snapshot_list found;
     struct link_offer *offers;
@@ -14,7 +15,8 @@ struct resume_offers {
 };
 MUST_CHECK enum err_code resume_find(struct trainer *t, struct resume_offers *out, struct err *e);
 void resume_release(struct resume_offers *o);
-/* After Join: checks that starting as the group says loses nothing. FAILED_PRECONDITION: the directory holds another run's snapshots, or it cannot be read, so that a start from scratch might ignore snapshots. */
+/* After Join: checks that starting as the group says loses nothing. FAILED_PRECONDITION: the directory holds
+ * another run's snapshots, or it cannot be read, so that a start from scratch might ignore snapshots. */
 MUST_CHECK enum err_code resume_check(const struct trainer *t, const struct resume_offers *o, struct err *e);
 /* Collective: the source rank loads the state and broadcasts it to all. */
 MUST_CHECK enum err_code trainer_restore(struct trainer *t, struct err *e);

@@ -48,7 +48,7 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
         engine.extras[i] = (struct engine_extra){arrays[i].name, arrays[i].kept};
     if (absolute_dir(t, e) || engine_open(&t->engine, &engine, e))
         return e->code;
-    /* Before Join, which is when the others begin to wait for this rank. */
+    /* Before Join, because the other ranks wait for this rank from then on. */
     return engine_take_share(&t->engine, first->rank, first->world_size, e);
 }
 
@@ -79,8 +79,8 @@ static enum err_code sum_peaks(struct trainer *t, struct err *e)
     return code;
 }
 
-/* A round that the last group could not end goes on in this one: its samples are those of the ranks that are
- * still there. At the start there is none. */
+/* Continues a round that the last group could not end. Its samples are those of the ranks that are still
+ * there. At the start there is no such round. */
 static enum err_code carry_round(struct trainer *t, struct err *e)
 {
     struct formation *f = &t->formation;
@@ -106,7 +106,8 @@ enum err_code trainer_join(struct trainer *t, const struct link_member *as, stru
     if (resume_find(t, &o, e) || formation_listen(&t->formation, place->address, place->directory, e))
         return e->code;
     struct link_join request = {.offers = o.offers, .offer_count = o.count, .unusable = o.found.unusable};
-    /* Making an id of the device's leaves a thread that waits for all ranks: not where nobody uses it. */
+    /* Making the device's id starts a thread that waits for all ranks, so it is made only if it will be used.
+     */
     bool wants_id = device->comm && as->world_size > 1 && !wants_tree(t);
     if (formation_join(&t->formation, t->link, as, &request, device, wants_id, e) || resume_check(t, &o, e))
         return e->code;

@@ -43,14 +43,16 @@ enum err_code trainer_step(struct trainer *t, struct step *s, bool *epoch_ended,
     struct step_route route = {
         .divisor = sync_divisor(f->sync, s->local, s->global),
         .carrier = sync_carrier(f->sync),
-        /* Alone, with a device that can record whole passes, nothing is told: there is nobody to hear it. */
+        /* A device can record a whole pass only if no pieces are reported; a world of one does not need them.
+         */
         .ready = f->world_size > 1 || !n->device->ops->record ? piece_ready : NULL,
         .arg = t,
     };
     if (step_backward(n, s, &route, e) || exchange_gradients(t, e))
         return e->code;
     step_update(n, s);
-    /* Where the exchange of parameters fails the step is made all the same, on this rank's own. */
+    /* If the exchange of parameters fails, the step still counts: it was made on this rank's own parameters.
+     */
     struct err lost = {0};
     bool exchanged = sync_after_step(f->sync, s->local, s->global, &lost) == ERR_OK;
     struct step_agreement agreed = {

@@ -12,7 +12,9 @@
 #include "trainer/member/link/link.h"
 #include "trainer/snapshot/saver.h"
 
-/* One worker, owned by the main thread. Its engine (engine/) lives as long as the process; its membership in the process group (member/) lives as long as a generation. Only the files of this folder see both, and bring them together. */
+/* One worker, owned by the main thread. Its engine (engine/) lives as long as the process; its membership in
+ * the process group (member/) lives as long as a generation. Only the files of this folder see both, and
+ * bring them together. */
 
 struct interval { /* since the last report */
     int64_t since_ns, steps, samples;
@@ -46,14 +48,19 @@ struct trainer {
     struct interval interval;
 };
 
-/* setup.c. Opens the engine, for the share of the samples that the process's first place has. Takes the link over, also on an error; the caller must call trainer_close in any case. */
+/* setup.c. Opens the engine, for the share of the samples that the process's first place has. Takes the link
+ * over, also on an error; the caller must call trainer_close in any case. */
 MUST_CHECK enum err_code trainer_open(struct trainer *t, const struct trainer_config *config,
                                       struct link *link, struct err *e);
-/* Joins a generation and forms its group with the engine's arrays. The caller must call trainer_leave when the generation is over, also after an error. Returns the errors of formation_join and formation_form. */
+/* Joins a generation and forms its group with the engine's arrays. The caller must call trainer_leave when
+ * the generation is over, also after an error. Returns the errors of formation_join and formation_form. */
 MUST_CHECK enum err_code trainer_join(struct trainer *t, const struct link_member *as, struct err *e);
-/* The second half of trainer_join, for a caller that has filled in formation.info. watched: the link watches the generation. */
+/* The second half of trainer_join, for a caller that has filled in formation.info. watched: the link watches
+ * the generation. */
 MUST_CHECK enum err_code trainer_form(struct trainer *t, bool watched, struct err *e);
-/* Leaves the generation. Parameters, moments and the position in the run stay, so another generation can be joined. False: the device's collectives did not end, so the process must end by _exit and release nothing. */
+/* Leaves the generation. Parameters, moments and the position in the run stay, so another generation can be
+ * joined. False: the device's collectives did not end, so the process must end by _exit and release nothing.
+ */
 MUST_CHECK bool trainer_leave(struct trainer *t);
 void trainer_close(struct trainer *t); /* after trainer_leave */
 

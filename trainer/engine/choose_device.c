@@ -4,14 +4,14 @@
 
 #include "base/log.h"
 
-/* The agent names a worker's GPUs in its environment, as does whoever starts one by hand. */
+/* The agent names a worker's GPUs in its environment; so does a user who starts a worker by hand. */
 static bool has_gpu(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     return visible && *visible;
 }
 
-/* A job that wants a GPU has one or fails; one that takes what there is takes a GPU where it was given one.
+/* A job that wants a GPU fails without one. With `auto` it takes a GPU if it was given one.
  */
 enum err_code choose_device(struct device **out, const struct engine_config *config, struct err *e)
 {

@@ -62,7 +62,7 @@ void describe_kept(struct engine *n)
     describe_extra_files(n);
 }
 
-/* Parameters of another vocabulary would speak of other symbols. Without the file nobody can tell. */
+/* Parameters for another vocabulary would produce other symbols. Without the file this cannot be checked. */
 static enum err_code describe_check_vocabulary(const struct engine *n, const char *dir, struct err *e)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/vocab.json", dir);
@@ -82,13 +82,13 @@ static enum err_code describe_check_vocabulary(const struct engine *n, const cha
     return same ? ERR_OK : e->code;
 }
 
-/* What shapes do not tell. */
+/* Checks what the shapes do not show. */
 static enum err_code describe_check_config(const struct engine *n, const char *dir, struct err *e)
 {
     struct train_spec there = {0};
     struct err why = {0};
     if (gpt2_config_read(dir, &there, &why)) {
-        /* Other tools' directories may hold a model without config.json: then shapes have to do. */
+        /* A directory of another tool may have no config.json: then only the shapes are checked. */
         if (why.code == ERR_NOT_FOUND)
             return ERR_OK;
         *e = why;

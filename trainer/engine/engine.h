@@ -14,15 +14,16 @@
 #include "trainer/optim/optim.h"
 #include "trainer/snapshot/snapshot.h"
 
-/* The engine computes: it owns device, data, model, optimizer, the flat arrays and the position in the run. It
- * lives as long as the process and knows no other rank. The caller, which has the process group, tells it which
- * share of the samples is its own (engine_take_share), and exchanges its arrays. One thread. Opened in the
- * order of the fields, released in the reverse order. */
+/* The engine computes: it owns device, data, model, optimizer, the flat arrays and the position in the run.
+ * It lives as long as the process and knows no other rank. The caller, which has the process group, tells it
+ * which share of the samples is its own (engine_take_share), and exchanges its arrays. One thread. Opened in
+ * the order of the fields, released in the reverse order. */
 
 /* The flat arrays have a few floats behind the last parameter, for values that all ranks must know at every
  * step. They are summed together with the array, so they need no collective of their own. */
 #define TAIL_FLOATS 16
-/* TAIL_LOSS: this rank's share of the step's mean loss. The others are votes: above 0, some rank asks for it. */
+/* TAIL_LOSS: this rank's share of the step's mean loss. The others are votes: above 0, some rank asks for it.
+ */
 enum tail_slot { TAIL_LOSS, TAIL_STOP, TAIL_SIGNAL, TAIL_SNAPSHOT, TAIL_EVAL, TAIL_USED };
 
 /* The results of a step in device memory, which the host reads when the step is over. */
@@ -111,8 +112,8 @@ void engine_close(struct engine *n);
 
 /* Makes this rank `rank` of `world_size`. The first call opens model, optimizer and arrays; parameters are
  * zero. Later calls, for a group of another shape, keep parameters, moments and the position in the run.
- * INVALID_ARGUMENT: the job's shards cannot be dealt to that many ranks. After an error the engine can only be
- * closed. */
+ * INVALID_ARGUMENT: the job's shards cannot be dealt to that many ranks. After an error the engine can only
+ * be closed. */
 MUST_CHECK enum err_code engine_take_share(struct engine *n, int rank, int world_size, struct err *e);
 /* From here on the sampler deals to shard j of this rank. */
 void engine_take_shard(struct engine *n, int j);

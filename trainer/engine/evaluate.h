@@ -3,14 +3,16 @@
 
 #include "trainer/engine/engine.h"
 
-/* Loss and accuracy over the test split, as counts for each shard: their sum over all ranks does not depend on which rank computed which shard. */
+/* Loss and accuracy over the test split, as counts for each shard: their sum over all ranks does not depend
+ * on which rank computed which shard. */
 
 struct evaluate_counts {
     double loss, correct, samples;
 };
 /* out: n->shards of them, of this rank's parameters on its shards' samples. */
 MUST_CHECK enum err_code evaluate_shards(struct engine *n, struct evaluate_counts *out, struct err *e);
-/* Sums the counts of all shards and keeps the result as that of this step's parameters. OUT_OF_RANGE: the loss is not a number, which the last step of a run can cause. */
+/* Sums the counts of all shards and keeps the result as that of this step's parameters. OUT_OF_RANGE: the
+ * loss is not a number, which the last step of a run can cause. */
 MUST_CHECK enum err_code evaluate_take(struct engine *n, const struct evaluate_counts *all, int count,
                                        struct err *e);
 

@@ -1,5 +1,5 @@
-/* The memory of a micro-batch, and how samples get there. Where the device's memory is the host's they are
- * gathered in place. Else in host memory, from which an upload has read when it returns: so the next ones are
+/* The memory of a micro-batch. If the device has host memory, samples are gathered in place. Otherwise they
+ * are gathered in host memory and uploaded; an upload has read them when it returns, so the next samples are
  * gathered while the device computes. */
 #include "trainer/engine/micro_batch.h"
 
@@ -40,7 +40,7 @@ static void *micro_batch_cut(struct dataset_rows *to, void *memory, const struct
 }
 
 /* One allocation on the device: tally and outcome, each on cache lines of its own, and the largest
- * micro-batch. Who its samples are is the host's index where that is the device's memory, too. */
+ * micro-batch. The samples' numbers are the host's index if the device has host memory. */
 enum err_code micro_batch_open(struct engine *n, int64_t rows, struct err *e)
 {
     struct micro_batch_sizes size = micro_batch_sizes(n->train, rows);
@@ -149,7 +149,7 @@ enum err_code micro_batch_next(struct engine *n, int64_t micro, struct model_bat
     return ERR_OK;
 }
 
-/* What fails here fails again when it is due, and is told then. */
+/* An error here comes up again when the samples are due, and is reported then. */
 void micro_batch_stage(struct engine *n, const struct cursor *cursor, int64_t micro)
 {
     struct err later;

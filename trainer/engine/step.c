@@ -31,8 +31,8 @@ void step_begin(struct engine *n, struct step *s)
 
 /* ---- backward */
 
-/* A rank that computes one shard gives its gradients away as they become final. The first piece ends where
- * the tail begins: the loss is known by then, so the tail goes with it. */
+/* A rank that computes one shard reports its gradients as they become final. The first piece ends where the
+ * tail begins. The loss is known by then, so the tail is reported with it. */
 struct backward {
     struct engine *n;
     const struct step *step;
@@ -61,7 +61,7 @@ static void route_ready(void *arg, size_t offset, size_t count)
     b->route->ready(b->route->arg, offset, count);
 }
 
-/* What makes the work of two micro-batches the same; 0: the device cannot remember it. */
+/* Two micro-batches with the same key are the same work for the device; 0: the device cannot record it. */
 static uint64_t recording_key(const struct backward *b, const float *grads, const struct model_batch *batch)
 {
     const struct engine *n = b->n;
@@ -84,8 +84,9 @@ static bool seen_before(struct engine *n, uint64_t key)
     return false;
 }
 
-/* Work that comes up a second time is recorded then, so that what comes up once is not; and all that is
- * chosen and set up at the first time is there. Where pieces are told in between it cannot be recorded. */
+/* Work is recorded when it comes up for the second time: work that comes up only once is not recorded, and
+ * everything that the first time sets up is there. It cannot be recorded if pieces are reported in between.
+ */
 static void train_micro_batch(struct backward *b, float *grads, const struct model_batch *batch,
                               model_ready_fn ready)
 {
@@ -175,7 +176,7 @@ enum err_code step_backward(struct engine *n, const struct step *s, const struct
 
 /* ---- the update, and what came of it */
 
-/* What a cosmic ray does, on purpose. */
+/* Fault injection: flips a bit of the parameters, like a memory error. */
 static void flip_a_bit(struct engine *n)
 {
     uint32_t word;

@@ -12,7 +12,9 @@
  *                     ... parameters are exchanged ...
  *     step_end        waits for the device: the loss, and what all ranks voted
  *
- * The device may be far behind the host: nothing waits for it before step_end. The outcome stays in device memory until then. So a loss that is not a number is found after the update, but before the step is used for anything. */
+ * The device may be far behind the host: nothing waits for it before step_end. The outcome stays in device
+ * memory until then. So a loss that is not a number is found after the update, but before the step is used
+ * for anything. */
 
 struct step {
     int64_t local, global; /* samples: of this rank, of all */

@@ -45,7 +45,7 @@ void coll_fail(struct coll_group *g)
 
 void coll_abort(struct coll_group *g, int64_t generation)
 {
-    /* Word about a generation before this one comes late, and is not about this group. */
+    /* A late message about an earlier generation does not concern this group. */
     if (generation < g->generation)
         return;
     group_stop(g);
@@ -74,7 +74,7 @@ static enum err_code group_form(struct coll_group *g, struct coll_listener *l, i
     if (g->layout.nodes > 1 && g->layout.local < g->layout.rings && ring_open(g, l, deadline, e))
         return e->code;
     atomic_store(&g->formed, true);
-    /* An abort that came before `formed` could not reach shared memory and ring: pass it on now. */
+    /* An abort before `formed` was set did not reach shared memory and ring, so pass it on now. */
     if (atomic_load(&g->stop.set)) {
         coll_fail(g);
         return coll_stopped(e);
@@ -144,7 +144,7 @@ static void detach_array(struct coll_group *g, struct coll_array *a)
     fd_unmap_array(g, a);
     free(a->maps);
     device_array_close(&a->staging);
-    /* After an abort a peer of this node may be in the middle of a sum still, and write to what it mapped. */
+    /* After an abort, a peer on this node may still be in the middle of a sum that writes to its mapping. */
     if (shared && atomic_load(&g->stop.set))
         a->memory->stale = true;
     if (!a->owned)
@@ -176,16 +176,15 @@ void coll_close(struct coll_group *g)
 
 /* ---- arrays */
 
-/* A group that is over is not touched again: its other ranks may still be reading what this one left for
- * them. */
+/* Checks first that the group is not over: other ranks may still be reading the data of the last call. */
 static enum err_code group_call_begin(struct coll_group *g, struct err *e)
 {
     g->calls++;
     return atomic_load(&g->stop.set) ? coll_stopped(e) : ERR_OK;
 }
 
-/* Where the array is a device's, the host's is for staging: nothing is staged in a world of one, or where the
- * device sums by itself. A rank that has no memory (`failed`) still takes part, so that the others hear of
+/* Arrays in device memory need host memory for staging, except in a world of one, or if the device has
+ * collectives of its own. A rank that has no memory (`failed`) still takes part, so that the others learn of
  * it.
  */
 static enum err_code map_array(struct coll_group *g, struct coll_array *a, const struct err *failed,
@@ -195,7 +194,8 @@ static enum err_code map_array(struct coll_group *g, struct coll_array *a, const
     struct device_array *host = g->device ? &a->staging : a->memory;
     struct err mine = *failed;
 
-    /* Errors of this rank wait until it has taken part, or the others of its node would wait for it. */
+    /* This rank's error is returned after it has taken part, because the other ranks of its node wait for it.
+     */
     if (sums_here && g->device && !mine.code)
         (void)!device_array_open(host, NULL, a->count, &mine);
     if (sums_here && !mine.code)
@@ -223,7 +223,7 @@ static enum err_code alloc_agree(struct coll_group *g, enum err_code rc, struct 
     bool any = false;
     struct err other = {0};
 
-    /* Ranks of one node have agreed already (fd_share_array); after any other error the group is over. */
+    /* Ranks of one node have agreed already (fd_share_array). After any other error the group is over. */
     if ((g->layout.nodes == 1 && !atomic_load(&g->comm)) || (rc && rc != ERR_RESOURCE_EXHAUSTED))
         return rc;
     all = xcalloc((size_t)g->layout.world_size, 1);
@@ -297,7 +297,7 @@ static const struct coll_array *find_array(const struct coll_group *g, const flo
 
 /* ---- calls */
 
-/* Whatever went wrong with the device's own: for this group that is the end. */
+/* Any error of the device's own collectives ends the group. */
 static enum err_code comm_failed(struct coll_group *g, const struct err *e)
 {
     coll_fail(g);

@@ -1,6 +1,6 @@
-/* A group whose arrays are a device's sums them by the device's own collectives, where it has any and all
- * ranks have the same. The group itself stays what it is: it carries the host's values, and its connections
- * tell when a peer is gone, which the device may never notice. So whoever waits for the device looks here. */
+/* If arrays are in device memory, and the devices of all ranks have the same collectives, these sum the
+ * arrays. The group's own connections stay: they carry the host's values, and show when a peer is gone, which
+ * the device may never notice. So every wait for the device checks them. */
 #include "trainer/member/coll/device_comm.h"
 #include "trainer/member/coll/group.h"
 #include "trainer/member/coll/listener.h"
@@ -19,7 +19,7 @@
 
 #define END_MS 10000 /* for ending the device's group, where nothing else was said */
 #define LOOK_MS 10   /* between two looks at the connections */
-#define GRACE_MS 500 /* a peer that was through before us is gone, too, and our part ends by itself */
+#define GRACE_MS 500 /* a peer that has finished closes its connections, too */
 
 /* ---- who is there */
 
@@ -54,7 +54,7 @@ static enum err_code look_at_peers(struct coll_group *g, struct err *e)
         return ERR_OK;
     if (!g->gone_ms)
         g->gone_ms = now;
-    /* A peer that has finished closes its connections, too: then what we wait for ends by itself. */
+    /* The peer may have finished and left in order: then the wait here ends by itself. */
     if (now - g->gone_ms < GRACE_MS)
         return ERR_OK;
     coll_fail(g);
@@ -98,8 +98,8 @@ static void list_version(const struct means *all, int world_size, int32_t versio
         }
 }
 
-/* Whether all have the same; different versions of the same are an error, since they would not understand
- * each other. Different devices are the caller's matter. */
+/* Whether all ranks have the same collectives. Different versions are an error, because they cannot talk to
+ * each other. The caller checks that devices are of the same kind. */
 static enum err_code means_compare(const struct means *all, int world_size, bool *same, struct err *e)
 {
     CLEANUP(buf_release) struct buf said = {0};
@@ -147,7 +147,7 @@ enum err_code device_comm_form(struct coll_group *g, const struct coll_config *c
         return ERR_OK;
     if (means_agree(g, &same, e))
         return e->code;
-    /* Devices without collectives, or of different kinds: sums are staged through the host. */
+    /* Without common collectives, sums are staged through host memory. */
     if (!same)
         return ERR_OK;
     struct comm_config how = {
@@ -163,7 +163,7 @@ enum err_code device_comm_form(struct coll_group *g, const struct coll_config *c
     g->end_ms = config->end_ms > 0 ? config->end_ms : END_MS;
     if (g->device->comm->open(&g->comm, g->device, &how, e))
         return e->code;
-    /* The device itself may never notice that a peer is gone: its waits look at the connections. */
+    /* The device may never notice that a peer is gone, so its waits check the connections. */
     if (g->device->ops->watch)
         g->device->ops->watch(g->device, while_device_waits, g);
     return ERR_OK;
@@ -196,7 +196,7 @@ enum err_code coll_end(struct coll_group *g, struct err *e)
         return end_late(g, e);
     if (g->device->ops->watch)
         g->device->ops->watch(g->device, NULL, NULL);
-    /* Closing in order waits for the peers: where one is gone, only an abort ends. */
+    /* An orderly close waits for the peers. If one is gone, only an abort ends the wait. */
     if (atomic_load(&g->stop.set) || peer_is_gone(g))
         g->device->comm->abort(c);
     enum err_code code = g->device->comm->close(c, g->end_ms, &said);

@@ -1,6 +1,6 @@
-/* Descriptors go from each rank to the first of its node, and from there to all: the first rank has a socket
- * to every other one. A rank that could not make its memory says so in place of a descriptor, so that all
- * fail alike. */
+/* Each rank sends its descriptor to the first rank of its node, which has a socket to every other rank, and
+ * passes all descriptors on. A rank that could not allocate its memory sends an error instead of a
+ * descriptor, so that all ranks fail in the same way. */
 #include "trainer/member/coll/fd_passing.h"
 
 #include "base/mem.h"
@@ -115,8 +115,8 @@ static enum err_code map_one(struct coll_array *a, int local, int fd, struct err
     return ERR_OK;
 }
 
-/* Takes the descriptor over. A rank without memory, or with another size, is everyone's failure; the
- * descriptors still go all the way round, so that no one waits. */
+/* Takes the descriptor over. If one rank has no memory, or another size, all ranks fail. The descriptors are
+ * still passed to everyone, so that no rank waits. */
 struct sharing {
     struct coll_array *array;
     const struct device_array *mine;
@@ -129,7 +129,7 @@ static void share_take(struct sharing *s, int local, const struct fd_message *me
     CLEANUP(close_fd) int owned = fd;
     struct err e = {0};
 
-    /* A rank without memory says so; one with another size means another array. */
+    /* The sender has no memory, or it is sharing another array than this rank. */
     if (message->failed || owned < 0 || message->bytes != s->array->bytes)
         s->failed = true;
     else if (local == s->local)

@@ -11,7 +11,8 @@
 
 /* The group, as the files of this folder share it, and the way to stop it. */
 
-/* An abort sets a flag, an eventfd for poll(2), and the futex word of the node's control segment if it exists. */
+/* An abort sets a flag, an eventfd for poll(2), and the futex word of the node's control segment if it
+ * exists. */
 struct coll_stop {
     atomic_bool set;
     int event;
@@ -73,7 +74,8 @@ extern const struct coll_ops coll_single_ops;       /* a world of one */
 extern const struct coll_ops coll_hierarchical_ops; /* several nodes: a ring between them, shared memory
                                                        inside each */
 
-/* Ends the group after a peer's death or a protocol error: all waiters in this process and on this node wake up, and the ring's peers notice at once. */
+/* Ends the group after a peer's death or a protocol error: all waiters in this process and on this node wake
+ * up, and the ring's peers notice at once. */
 void coll_fail(struct coll_group *g);
 
 #endif

@@ -1,16 +1,17 @@
-/* How two ranks meet. The acceptor sends a random challenge at once; the connector answers with who it is, a
- * challenge of its own, and an HMAC-SHA256 under the generation's key over all of that; the acceptor checks,
- * and proves the same key over the same fields under another label; the connector checks.
+/* How two ranks connect. The acceptor sends a random challenge at once; the connector answers with who it is,
+ * a challenge of its own, and an HMAC-SHA256 under the generation's key over all of that; the acceptor
+ * checks, and proves the same key over the same fields under another label; the connector checks.
  *
  *   acceptor  -> connector  challenge (32 random bytes)
  *   connector -> acceptor   job, generation, from, to, purpose, its challenge, HMAC("connect" ...)
  *   acceptor  -> connector  HMAC("accept" ...)
  *
- * So a stranger sees 32 random bytes and then a closed connection. Each handshake has 5 s, and 64 may be
- * under way at once; when all places are taken the oldest makes room once it has had 250 ms: a silent or slow
- * stranger delays nobody for longer, and a peer on a busy machine is not pushed out by its equals. A
- * connector whose attempt fails tries again until the group's deadline, so being pushed out costs a retry,
- * not the group. Messages are far smaller than a socket's buffer: a short write is a failed attempt. */
+ * So a process without the key sees 32 random bytes and then a closed connection. Each handshake may take 5
+ * s, and 64 may be under way at once. When all places are taken, the oldest handshake gives way if it is
+ * older than 250 ms: so a silent or slow stranger delays peers by no more than that, and peers on a busy
+ * machine do not displace each other. A connector whose attempt fails retries until the group's deadline, so
+ * a displaced peer loses one attempt only. Messages are far smaller than a socket's buffer: a short write is
+ * a failed attempt. */
 #include "trainer/member/coll/handshake.h"
 #include "trainer/member/coll/listener.h"
 
@@ -271,7 +272,7 @@ static int in_verify(const struct meeting *t, const struct shake *s)
     return -1;
 }
 
-/* A peer that comes twice gave its first connection up: the newest counts. */
+/* A peer that connects twice has given up its first connection, so the newest is used. */
 static void in_progress(struct meeting *t, struct shake *s)
 {
     int rc = shake_read(s), who = -1;

@@ -1,11 +1,11 @@
 /* Collectives over several nodes. All-reduce: the array is cut into as many slices as the smallest node has
  * ranks; on each node, local rank j adds up slice j of the node's ranks in rank order, takes the sum around
  * the j-th ring, and writes the result to the node's other ranks. The order is fixed: inside a node by rank,
- * between nodes from node c on around the ring for the c-th chunk of a slice. The rest goes by the first rank
- * of each node.
+ * between nodes from node c on around the ring for the c-th chunk of a slice. The other collectives go
+ * through the first rank of each node.
  *
- * Each call ends in a barrier of the node where a rank of it may still be on the ring: a rank that is done
- * must not leave (its end of file is a death to those who still wait). */
+ * A call ends with a barrier on the node if a rank of it may still be using the ring. A rank that has
+ * finished must not leave before that, because the others would take its end of file for its death. */
 #include "trainer/member/coll/group.h"
 #include "trainer/member/coll/ring.h"
 #include "trainer/member/coll/shared_memory.h"
@@ -41,7 +41,7 @@ static enum err_code reduce_slice(struct coll_group *g, const struct coll_array 
     size_t lo, hi;
 
     coll_slice(at, count, g->layout.rings, local, &lo, &hi);
-    /* In tree order nothing can be added on the way around the ring. */
+    /* The tree fixes the order of additions, so nothing can be added on the way around the ring. */
     if (g->tree) {
         if (tree_allreduce(g, array, lo, hi, e))
             return e->code;

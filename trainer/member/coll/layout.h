@@ -6,8 +6,8 @@
 #include "trainer/member/coll/coll.h"
 #include "trainer/member/coll/listener.h"
 
-/* Which rank is on which node. Nodes are numbered by their lowest rank; ranks of one node by rank. Two ranks share a node
- * when their node_rank is the same and their unix sockets are in the same directory. */
+/* Which rank is on which node. Nodes are numbered by their lowest rank; ranks of one node by rank. Two ranks
+ * share a node when their node_rank is the same and their unix sockets are in the same directory. */
 struct coll_layout {
     int world_size, rank;
     int nodes, node;   /* count; mine */

@@ -70,8 +70,8 @@ void coll_listener_abort(struct coll_listener *l, int64_t generation)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* A path may be longer than sun_path: then it is reached through a descriptor of its directory, which the
- * caller closes after bind or connect. */
+/* If the path is longer than sun_path, it is reached through a descriptor of its directory, which the caller
+ * closes after bind or connect. */
 static enum err_code unix_name(struct sockaddr_un *out, const char *path, int *dir, struct err *e)
 {
     const char *slash = strrchr(path, '/');
@@ -169,8 +169,8 @@ static enum err_code bind_any(int *fd, struct err *e)
     return ERR_OK;
 }
 
-/* A literal of this machine's own is bound; what is another's (behind NAT, say), or a name, which may mean
- * something else here than it means to peers, is listened for on every interface. */
+/* Binds an address literal of this machine. For a literal of another machine (behind NAT, for example), or
+ * for a name, which peers may resolve differently, it listens on every interface. */
 static enum err_code bind_host(int *fd, const char *host, struct err *e)
 {
     CLEANUP(free_info) struct addrinfo *at = NULL;

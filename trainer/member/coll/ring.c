@@ -139,7 +139,7 @@ static int send_some(struct ring *r)
 
 /* ---- receiving */
 
-/* Adds whole floats from scratch; keeps the rest of the last one for the next time. */
+/* Adds the whole floats in scratch, and keeps the bytes of an incomplete last one. */
 static void add_scratch(struct ring *r, size_t n)
 {
     struct piece *p = &r->receive.pieces[r->receive.at];
@@ -207,7 +207,7 @@ static enum err_code ring_peer_gone(struct coll_group *g, struct err *e)
     return coll_stopped(e);
 }
 
-/* The peers of this node are watched too: their end is this group's. */
+/* The peers on this node are watched, too: if one of them dies, the group ends. */
 static enum err_code wait_ready(struct coll_group *g, struct err *e)
 {
     struct ring *r = g->ring;
@@ -361,7 +361,7 @@ enum err_code ring_open(struct coll_group *g, struct coll_listener *listener, in
 
     r->out = r->in = -1;
     g->ring = r;
-    /* Connections that were made are closed with the ring, also where the other one failed. */
+    /* If one connection failed, the other one is closed with the ring. */
     rc = coll_handshake_run(&meet, e);
     r->out = meet.out;
     r->send.pieces = xcalloc(pieces, sizeof(struct piece));

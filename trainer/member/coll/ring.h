@@ -3,7 +3,8 @@
 
 #include "trainer/member/coll/group.h"
 
-/* A ring over the nodes: this rank sends to the rank with the same local number on the next node, and receives from that on the previous node. All ranks of a ring make the same calls. */
+/* A ring over the nodes: this rank sends to the rank with the same local number on the next node, and
+ * receives from that on the previous node. All ranks of a ring make the same calls. */
 
 /* g->ring is set as soon as there is something to close. */
 MUST_CHECK enum err_code ring_open(struct coll_group *g, struct coll_listener *listener, int64_t deadline,

@@ -1,8 +1,8 @@
-/* Collectives of one node. All-reduce is direct: everyone's array is mapped by all, rank r adds up the r-th
- * part of all of them in rank order and writes the sum to all: each array is read once and written once,
- * whatever the number of ranks, and every rank holds the bits that one rank computed. What fits a mailbox
- * goes by mail: one barrier in place of two, and every rank adds up all, in the same order. Where the group
- * wants a tree, the order is that of the tree. */
+/* Collectives of one node. All-reduce is direct: all ranks map all arrays; rank r adds up the r-th part of
+ * all arrays in rank order and writes the sum to all of them. Each array is read once and written once,
+ * whatever the number of ranks, and every part was computed by one rank, so all ranks get the same bits.
+ * Small arrays go through mailboxes: one barrier instead of two, and every rank adds up everything in the
+ * same order. With `tree`, sums are taken in the tree's order. */
 #include "trainer/member/coll/shared_memory.h"
 #include "trainer/member/coll/group.h"
 #include "trainer/member/coll/shm.h"

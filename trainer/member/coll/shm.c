@@ -108,7 +108,7 @@ static enum err_code give_up(struct coll_group *g, struct err *e)
 
 /* ---- the barrier */
 
-/* A barrier that was completed counts, also when the group was stopped right after it. */
+/* A completed barrier succeeds, even if the group was stopped right after it. */
 static bool phase_completed(struct control *c, unsigned phase)
 {
     return ((atomic_load(&c->phase) ^ phase) & ~STOPPED) != 0;
@@ -132,7 +132,7 @@ static void phase_sleep(struct coll_group *g, struct control *c, unsigned phase)
     const struct timespec timeout = {.tv_nsec = FUTEX_NS};
 
     atomic_fetch_add(&c->sleepers, 1);
-    /* A peer that was killed wakes nobody: so now and then the sockets are looked at. */
+    /* A peer that was killed wakes no waiter, so each timeout checks the sockets. */
     while (atomic_load(&c->phase) == phase && !atomic_load(&g->stop.set))
         if (futex_call(&c->phase, FUTEX_WAIT, phase, &timeout) && errno == ETIMEDOUT && peer_died(g->shm))
             break;

@@ -4,10 +4,12 @@
 #include "trainer/member/coll/group.h"
 
 /* The ranks of one node: a control segment that all of them map (barrier, mailboxes, a staging area), and a
- * unix socket from each to the first of them, which passes descriptors. The end of such a socket means that the peer has died.
+ * unix socket from each to the first of them, which passes descriptors. The end of such a socket means that
+ * the peer has died.
  */
 
-/* What a rank is about to do. Ranks compare their intents after the first barrier of a call, so a disagreement is detected. */
+/* What a rank is about to do. Ranks compare their intents after the first barrier of a call, so a
+ * disagreement is detected. */
 struct shm_intent {
     uint64_t kind, what, at, size;
 };
@@ -31,7 +33,8 @@ const int *shm_links(const struct coll_group *g, int *count);
 void shm_begin(struct coll_group *g);
 void *shm_mail(struct coll_group *g, int local);
 void *shm_stage(struct coll_group *g);
-/* The call's first barrier. If ranks have different intents, they get FAILED_PRECONDITION, and the group ends. */
+/* The call's first barrier. If ranks have different intents, they get FAILED_PRECONDITION, and the group
+ * ends. */
 MUST_CHECK enum err_code shm_meet(struct coll_group *g, const struct shm_intent *intent, struct err *e);
 /* A later barrier of the same call. */
 MUST_CHECK enum err_code shm_barrier(struct coll_group *g, struct err *e);

@@ -1,5 +1,5 @@
-/* Arrays in the memory of a device that is not the host's. Sums over ranks of such arrays are staged here:
- * down to an array of the host's, summed there as any other, and up again. */
+/* Sums of arrays in device memory, if the device has no collectives of its own: downloads to host memory,
+ * sums there like any other array, and uploads again. */
 #include "trainer/member/coll/staged.h"
 #include "trainer/member/coll/group.h"
 
@@ -13,7 +13,7 @@ enum err_code staged_allreduce(struct coll_group *g, const struct coll_array *a,
         return ERR_OK;
     staged = a->maps[g->layout.local] + at;
     ops->download(g->device, staged, a->on_device + at, count * sizeof(float));
-    /* Only what has come from the device goes into the others' sums. */
+    /* If the download failed, its zeros must not enter the other ranks' sums. */
     if (ops->wait(g->device, e) || g->ops->allreduce(g, a, at, count, e))
         return e->code;
     ops->upload(g->device, a->on_device + at, staged, count * sizeof(float));

@@ -1,8 +1,8 @@
-/* The sum over all ranks of several nodes as one binary tree over the ranks. What the ring adds up on its way
- * begins at another node for each chunk, so here nothing is added on the way: everybody gets what is to be
- * added, part by part, and adds it up in the tree's order. Where nodes are whole subtrees each sends the sum
- * of its ranks, otherwise all of its ranks' arrays. With two nodes that is as much traffic as the ring's
- * sum, with n of them n / 2 times as much. */
+/* The sum over all ranks of several nodes as one binary tree over the ranks. The ring's all-reduce adds each
+ * chunk from another node on, so it cannot keep the tree's order. Instead, all nodes gather what is to be
+ * added, part by part, and each adds it up in the tree's order. If each node is a whole subtree, it sends the
+ * sum of its ranks; otherwise it sends all of its ranks' arrays. Two nodes send as much as with the ring's
+ * sum, n nodes n / 2 times as much. */
 #include "trainer/member/coll/tree.h"
 #include "trainer/member/coll/group.h"
 #include "trainer/member/coll/ring.h"

@@ -1,6 +1,6 @@
-/* Where the coordinator is. DDP_COORDINATOR says it at the start; the file that DDP_COORDINATOR_FILE names is
- * the agent's, which writes another address there when the coordinator has moved. TLS files and the token
- * stay. Without that file, or with one that cannot be used, the address stays as it is. */
+/* The coordinator's address. At the start it is DDP_COORDINATOR. When the coordinator moves, the agent writes
+ * the new address to the file that DDP_COORDINATOR_FILE names. TLS files and the token stay the same. If the
+ * file is missing or unusable, the address does not change. */
 #include "trainer/member/link/channel.h"
 
 #include "base/buf.h"

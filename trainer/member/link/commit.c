@@ -26,7 +26,7 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
     q.path = (char *)(uintptr_t)s->path;
     atomic_fetch_add(&r->committing, 1);
     do {
-        /* The coordinator would refuse it; and it may be away for long. */
+        /* Do not wait for a coordinator that would refuse the snapshot. */
         if (link_over(r))
             rc = err_set(e, ERR_ABORTED, "generation %lld is over, its snapshot does not count",
                          (long long)q.generation);
@@ -35,7 +35,8 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
     } while (rc && link_call_again(r, "CommitSnapshot", e, &tries));
     atomic_fetch_sub(&r->committing, 1);
     rpc_free(reply);
-    /* The watch ended the wait: the snapshot is whole on disk, and the next generation may offer it. */
+    /* The Watch thread ended the wait. The snapshot is complete on disk, and the next generation may offer
+     * it. */
     if (rc && atomic_load(&r->given_up)) {
         log_warn(
             "snapshot_not_committed",

@@ -10,7 +10,8 @@ struct link_snapshot {
     const char *digest; /* sha256 over the files, in hex */
     const char *path;   /* absolute */
 };
-/* Blocks until the coordinator has committed the snapshot, however long the coordinator is away. ABORTED: another generation is current, so the snapshot must not count. */
+/* Blocks until the coordinator has committed the snapshot, however long the coordinator is away. ABORTED:
+ * another generation is current, so the snapshot must not count. */
 MUST_CHECK enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s, struct err *e);
 /* Tells the coordinator that the snapshot of this step could not be written. Blocks in the same way.
  */

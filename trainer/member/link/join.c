@@ -1,5 +1,5 @@
-/* Join and the bootstrap id. Every call is idempotent at the coordinator, so whatever happened to the answer,
- * calling again is right; only codes that say "not you" end it. */
+/* Join and the bootstrap id. All calls are idempotent, so a call is repeated whatever happened to its reply;
+ * only errors that exclude this process from the generation end it. */
 #include "trainer/member/link/join.h"
 
 #include "trainer/member/link/channel.h"
@@ -181,7 +181,7 @@ void link_group_release(struct link_group *g)
     explicit_bzero(g, sizeof(*g));
 }
 
-/* No coordinator: this process alone. What it offers first is what it loads. */
+/* Without a coordinator the process is alone in its world, and loads its first offer. */
 static enum err_code join_alone(const struct link_member *as, const struct link_join *join,
                                 struct link_group *out, struct err *e)
 {

@@ -11,7 +11,8 @@ struct link_offer {
     const char *digest, *path;
     bool committed; /* a COMMITTED.json that this process has checked */
 };
-/* Makes the bootstrap id: called on rank 0 only, when all ranks have joined. Writes at most cap (4096) bytes. */
+/* Makes the bootstrap id: called on rank 0 only, when all ranks have joined. Writes at most cap (4096) bytes.
+ */
 typedef enum err_code (*link_bootstrap_fn)(void *arg, uint8_t *out, size_t cap, size_t *size, struct err *e);
 struct link_join {
     const uint8_t *address; /* of this rank's collectives, opaque */
@@ -40,11 +41,15 @@ struct link_group {
     struct link_offer source;   /* what it loads; texts owned by the group */
     int64_t scratch_generation; /* snapshots of the job up to this one do not count; 0: all do */
 };
-/* Checks that the coordinator's name resolves on this node, and retries for a while. The caller exits with a code of its own if it does not: this tells the coordinator that the node is at fault, where a missing Join would only tell it that a rank is missing. */
+/* Checks that the coordinator's name resolves on this node, and retries for a while. The caller exits with a
+ * code of its own if it does not: this tells the coordinator that the node is at fault, where a missing Join
+ * would only tell it that a rank is missing. */
 MUST_CHECK enum err_code link_find_coordinator(struct link *r, struct err *e);
 
-/* Joins a generation, which must be later than all before; returns when all ranks have joined. From here on link_over, link_stop_asked and commits refer to this generation. ABORTED: the generation is closed. FAILED_PRECONDITION,
- * PERMISSION_DENIED, UNAUTHENTICATED: not a member. CANCELLED: link_close, or SIGTERM's link_cancel. */
+/* Joins a generation, which must be later than all before; returns when all ranks have joined. From here on
+ * link_over, link_stop_asked and commits refer to this generation. ABORTED: the generation is closed.
+ * FAILED_PRECONDITION, PERMISSION_DENIED, UNAUTHENTICATED: not a member. CANCELLED: link_close, or SIGTERM's
+ * link_cancel. */
 MUST_CHECK enum err_code link_join(struct link *r, const struct link_member *as, const struct link_join *join,
                                    struct link_group *out, struct err *e);
 void link_group_release(struct link_group *g);

@@ -99,7 +99,7 @@ static enum err_code env_fd(const char *name, int *out, struct err *e)
     return fcntl(*out, F_SETFD, FD_CLOEXEC) ? err_sys(e, errno, "%s", name) : ERR_OK;
 }
 
-/* A worker on its own writes its lines to stdout, and waits for whoever reads them. */
+/* A standalone worker writes its lines to stdout, and waits if the reader is slow. */
 static enum err_code open_lines(struct link *r, bool standalone, struct err *e)
 {
     int flags;
@@ -116,8 +116,8 @@ static enum err_code open_lines(struct link *r, bool standalone, struct err *e)
     return ERR_OK;
 }
 
-/* The bytes of the token in hex, as they travel; NULL when there is none. The number is meaningless to
- * whoever comes after, so it leaves the environment too. */
+/* The bytes of the token in hex, as they travel; NULL when there is none. The descriptor is closed then, so
+ * its number is removed from the environment. */
 static enum err_code link_read_token(char **out, struct err *e)
 {
     CLEANUP(close_fd) int fd = -1;
@@ -155,7 +155,7 @@ enum err_code link_open(struct link **out, bool standalone, struct err *e)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&r->changed, &attr);
     pthread_condattr_destroy(&attr);
-    /* A supervisor that is gone must not end this worker by a line that nobody reads. */
+    /* A progress line must not end this worker if its supervisor is gone. */
     signal(SIGPIPE, SIG_IGN);
     r->first = (struct link_member){.generation = 1, .world_size = 1};
     r->place = (struct link_place){.address = "127.0.0.1", .cluster = ""};
@@ -278,7 +278,7 @@ bool link_over(const struct link *r)
 
 /* ---- progress */
 
-/* A pipe takes a line of at most PIPE_BUF bytes whole or not at all. */
+/* Writes of at most PIPE_BUF bytes to a pipe are atomic. */
 void link_progress(struct link *r, int64_t step, const struct link_metric *metrics, size_t count)
 {
     CLEANUP(buf_release) struct buf line = {0};

@@ -7,22 +7,28 @@
 
 #include "base/err.h"
 
-/* A worker's connection to the outside: progress lines on DDP_REPORT_FD, and the coordinator's Rendezvous service: Join (join.h), Watch (watch.h) and CommitSnapshot (commit.h). A worker never stops because the coordinator is away: Join and CommitSnapshot wait for it, and Watch redials forever. Progress lines are dropped when nobody reads them.
+/* A worker's connection to the outside: progress lines on DDP_REPORT_FD, and the coordinator's Rendezvous
+ * service: Join (join.h), Watch (watch.h) and CommitSnapshot (commit.h). A worker never stops because the
+ * coordinator is away: Join and CommitSnapshot wait for it, and Watch redials forever. Progress lines are
+ * dropped when nobody reads them.
  *
- * Threads: link_progress, link_stop_asked and the other functions that read flags may be called from any thread, link_commit_snapshot and link_snapshot_failure from the thread that writes snapshots, all others from the owner's thread. The Watch thread only sets flags and calls one callback. */
+ * Threads: link_progress, link_stop_asked and the other functions that read flags may be called from any
+ * thread, link_commit_snapshot and link_snapshot_failure from the thread that writes snapshots, all others
+ * from the owner's thread. The Watch thread only sets flags and calls one callback. */
 
 struct link;
 
 /* This process and its node; does not change. From its environment: DDP_JOB_ID,
  * DDP_SPAWN, LOCAL_RANK, GROUP_RANK; DDP_NODE_ADDRESS, where peers reach this node (127.0.0.1 without it);
- * DDP_CLUSTER_ID, the cluster that the job number belongs to ("" without it); DDP_RUN_DIR, the supervisor's directory for
- * this job, where ranks of a node meet (NULL without it). Standalone: job 0. */
+ * DDP_CLUSTER_ID, the cluster that the job number belongs to ("" without it); DDP_RUN_DIR, the supervisor's
+ * directory for this job, where ranks of a node meet (NULL without it). Standalone: job 0. */
 struct link_place {
     int64_t job, spawn;
     int local_rank, node_rank;
     const char *address, *directory, *cluster;
 };
-/* The process's place in one generation. A process can be in several generations, one after the other. Its first place is that of DDP_GENERATION, RANK and WORLD_SIZE (standalone: generation 1, rank 0 of 1). */
+/* The process's place in one generation. A process can be in several generations, one after the other. Its
+ * first place is that of DDP_GENERATION, RANK and WORLD_SIZE (standalone: generation 1, rank 0 of 1). */
 struct link_member {
     int64_t generation;
     int rank, world_size;
@@ -45,11 +51,13 @@ struct link_metric {
     const char *name;
     double value; /* not finite: left out */
 };
-/* Writes one JSON line, {"step": 120, "loss": 0.25, ...}; step < 0: without a step. Never blocks: if the pipe is full, the line is dropped. */
+/* Writes one JSON line, {"step": 120, "loss": 0.25, ...}; step < 0: without a step. Never blocks: if the pipe
+ * is full, the line is dropped. */
 void link_progress(struct link *r, int64_t step, const struct link_metric *metrics, size_t count);
 uint64_t link_dropped(const struct link *r);
 
-/* Ends Watch and all waiting for the coordinator, for good: Join and CommitSnapshot return CANCELLED. Any thread.
+/* Ends Watch and all waiting for the coordinator, for good: Join and CommitSnapshot return CANCELLED. Any
+ * thread.
  */
 void link_cancel(struct link *r);
 

@@ -1,9 +1,10 @@
-/* Watch is a level: each connection first hears where the process stands. So a lost stream loses nothing, and
- * the thread redials for ever; a coordinator that is away changes nothing for the worker.
+/* Watch is a level: the coordinator sends the current state at the start of each stream. So a lost stream
+ * loses no information; the thread redials forever, and a coordinator that is away changes nothing for the
+ * worker.
  *
- * Each second it looks whether the coordinator has moved, and takes the others' calls along. It also ends the
- * wait for a coordinator that is away when the worker is to stop: a snapshot that is whole on disk is worth
- * more than one that SIGKILL interrupts. */
+ * Each second the thread checks whether the coordinator has moved; if so, calls of other threads move, too.
+ * If the worker is asked to stop while the coordinator is away, the thread ends the wait for a commit: a
+ * complete snapshot on disk is worth more than one that SIGKILL interrupts. */
 #include "trainer/member/link/watch.h"
 
 #include "trainer/member/link/channel.h"
@@ -26,7 +27,7 @@ void link_set_over(struct link *r, int64_t generation)
         atomic_store(&r->over, generation);
         log_info("generation_over", "job=%lld gen=%lld rank=%d", (long long)r->place.job,
                  (long long)generation, r->rank);
-        /* What is said of an earlier generation does not end the one that has formed since. */
+        /* A message about an earlier generation does not end the current one. */
         if (r->on_over && link_over(r))
             r->on_over(r->on_over_arg, generation);
     }
@@ -42,7 +43,7 @@ static void watch_hear(struct link *r, int64_t generation, const Ddp__V1__WatchR
         link_set_over(r, generation);
 }
 
-/* The coordinator is there and says that this process is nobody to it. */
+/* The coordinator is reachable and says that this process is not a member. */
 static bool watch_refused(enum err_code code)
 {
     switch (code) {
@@ -153,7 +154,7 @@ static void *watch_serve(void *arg)
         link_channel_put(r, channel);
         if (atomic_load(&r->cancelled))
             break;
-        /* What ended this stream is about a generation that this process has left. */
+        /* This stream was about a generation that the process has left. */
         if (w.generation != atomic_load(&r->generation))
             continue;
         if (rc && watch_refused(rc))

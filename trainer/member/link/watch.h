@@ -5,9 +5,12 @@
 
 /* Watch: the coordinator says whether this process's generation goes on, is to stop, or is over. */
 
-/* Called on the Watch thread when the generation that this process joined last is over. It must abort the generation's collectives. May only set flags and call coll_abort and coll_listener_abort with that generation. */
+/* Called on the Watch thread when the generation that this process joined last is over. It must abort the
+ * generation's collectives. May only set flags and call coll_abort and coll_listener_abort with that
+ * generation. */
 typedef void (*link_over_fn)(void *arg, int64_t generation);
-/* Until link_unwatch, calls `over` once when the generation is over; immediately if it is over already. The first call starts the Watch thread, which later calls reuse. Does nothing without a coordinator. */
+/* Until link_unwatch, calls `over` once when the generation is over; immediately if it is over already. The
+ * first call starts the Watch thread, which later calls reuse. Does nothing without a coordinator. */
 MUST_CHECK enum err_code link_watch(struct link *r, link_over_fn over, void *arg, struct err *e);
 void link_unwatch(struct link *r); /* when it returns, `over` is not running and is not called any more */
 /* number: nonzero once a signal has asked this worker to end. Call it before link_watch. */
