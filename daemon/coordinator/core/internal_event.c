@@ -1,7 +1,6 @@
 #include "daemon/coordinator/core/internal_event.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "daemon/coordinator/core/model.h"
@@ -64,11 +63,11 @@ void raise_node_moved(struct core *core, const struct node *node)
 
 bool internal_event_take(struct core *core, struct internal_event *out)
 {
-    if (!core->internal_count)
+    if (core->internal_first == core->internal_count) {
+        core->internal_first = core->internal_count = 0; /* all are dispatched: the array is used anew */
         return false;
-    *out = core->internal[0];
-    core->internal_count--;
-    memmove(core->internal, core->internal + 1, core->internal_count * sizeof(*core->internal));
+    }
+    *out = core->internal[core->internal_first++];
     return true;
 }
 

@@ -342,7 +342,7 @@ void core_free(struct core *core)
     free(core->nodes);
     free(core->watchers);
     free(core->removed);
-    for (size_t i = 0; i < core->internal_count; i++)
+    for (size_t i = core->internal_first; i < core->internal_count; i++)
         internal_event_release(&core->internal[i]);
     free(core->internal);
     free(core);

@@ -167,8 +167,8 @@ struct core {
     int64_t gap_from, gap_to;      /* job numbers that lost records may have given out; 0: none */
     int64_t *removed; /* numbers of the gap whose jobs came back and were then removed by retention */
     size_t removed_count, removed_cap;
-    struct internal_event *internal; /* raised and not yet dispatched, oldest first; internal_event.h */
-    size_t internal_count, internal_cap;
+    struct internal_event *internal; /* internal_event.h; in the order in which they were raised */
+    size_t internal_first, internal_count, internal_cap; /* the first one that is not dispatched yet */
     bool placement_due; /* a pass could have another result than the last one; core_capacity_changed */
 };
 
