@@ -238,6 +238,7 @@ static void raise_fault(struct sim *sim, struct item *item)
     (void)item;
     if (!sim->faults)
         return;
+    /* restores only in every third seed, because some rules do not hold after one */
     switch (sim_range(sim, 0, sim->seed % 3 == 2 ? 16 : 15)) {
     case 0:
     case 1:

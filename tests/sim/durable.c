@@ -274,6 +274,7 @@ static void apply_generation(struct sim *sim, const struct change *c)
                 sim_fail(sim, "job %" PRId64 ": generation %" PRId64 " does not grow", other->job,
                          other->number);
         }
+        /* a card brings generations as they were on the nodes; only the core's own ones must obey the rules */
         if (d->adopting != c->generation->job) {
             check_nodes(sim, c->generation);
             check_ended(sim, c->generation);
@@ -288,6 +289,7 @@ static void apply_generation(struct sim *sim, const struct change *c)
         g->state = (enum generation_state)c->to;
         keep_resize(sim, c);
     } else {
+        /* members may have been told the key already */
         if (g->has_key && memcmp(g->key, c->generation->key, sizeof(g->key)) != 0)
             sim_fail(sim, "job %" PRId64 " generation %" PRId64 ": its key changes", g->job, g->number);
         if (!g->has_key && c->generation->has_key)

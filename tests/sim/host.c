@@ -146,6 +146,7 @@ static void send_answer(struct sim *sim, const struct core_effect *effect)
     check_acknowledged(sim, effect, pending->kind);
     if (effect->kind == EFFECT_JOIN && effect->state == CORE_JOIN_READY)
         digest_answer(host->core, effect, &reply);
+    /* a watch stays open until it is refused */
     if (!pending->watch || effect->kind == EFFECT_REPLY)
         *pending = host->pending[--host->pending_count];
     send_reply(sim, &reply);

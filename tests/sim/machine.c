@@ -291,7 +291,7 @@ void machine_apply(struct sim *sim, struct machine *m)
         if (find_wished(m, p)) {
             i++;
         } else if (p->state == PROC_EXITED) {
-            check_unwanted(sim, m, p);
+            check_unwanted(sim, m, p); /* the exit record may go */
             free(p);
             m->procs[i] = m->procs[--m->proc_count];
         } else {
@@ -305,7 +305,7 @@ void machine_apply(struct sim *sim, struct machine *m)
         struct proc *p = machine_proc(m, w->job, w->spawn);
         if (p)
             stop_proc(sim, m, p, w->stop);
-        else if (w->stop == CORE_STOP_NONE)
+        else if (w->stop == CORE_STOP_NONE) /* a spawn that was stopped before it started never starts */
             start_proc(sim, m, w);
     }
     agent_facts(sim, m);

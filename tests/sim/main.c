@@ -59,7 +59,7 @@ static void say_stuck(struct sim *sim)
         }
         const struct job_record *record = durable_job(&sim->durable, job->acked);
         if (restore_lost(sim, job->acked))
-            continue;
+            continue; /* no record and no node knows it any more, so nobody can end it */
         if (!record) {
             sim_fail(sim, "job %" PRId64 " is known to a node, and was never adopted", job->acked);
             return;

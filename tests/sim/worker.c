@@ -220,6 +220,7 @@ static void train_step(struct sim *sim, struct item *item)
         plan_exit(sim, m, p, sim_range(sim, 10, 2000), 0);
         return;
     }
+    /* without all peers the collectives of a step would not end, so the worker just waits */
     if (peers_alive(sim, p)) {
         p->step += 20;
         if (p->step >= p->next_snapshot) {
