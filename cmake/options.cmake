@@ -1,6 +1,6 @@
 option(DDP_FAULTS "Compile in the named fault points (test builds)" OFF)
 option(DDP_FUZZ "Build the libFuzzer targets (clang)" OFF)
-option(DDP_WERROR "Treat warnings of the compiler as errors" ON)
+option(DDP_WERROR "Treat warnings of the compiler as errors (the presets of scripts/test do)" OFF)
 option(DDP_GPU_EMULATION "Build the tests of the GPU's kernels on an emulated GPU" ON)
 set(DDP_SANITIZE "" CACHE STRING "Sanitizers for every target, as in -fsanitize=")
 
