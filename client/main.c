@@ -69,10 +69,10 @@ static int main_print_overview(void)
 {
     CLEANUP(buf_release) struct buf out = {0};
     buf_puts(&out, "usage: ddpctl COMMAND [OPTIONS] [ARGUMENTS]\n\n"
-                   "Trains models on the machines of a ddp cluster, or on this one.\n\n");
+                   "Trains models on the machines of a ddp cluster, or on this machine.\n\n");
     for (size_t i = 0; commands[i]; i++)
         buf_printf(&out, "  %-12s%s\n", commands[i]->name, commands[i]->summary);
-    buf_puts(&out, "\n`ddpctl COMMAND --help` describes a command. One of them needs no cluster:\n"
+    buf_puts(&out, "\n`ddpctl COMMAND --help` describes a command. `ddpctl run` needs no cluster:\n"
                    "  ddpctl run --procs-per-node 2 -- python3 train.py\n\n"
                    "The coordinator's address is the first of: --coordinator, DDP_COORDINATOR, the config "
                    "file, the local\n"

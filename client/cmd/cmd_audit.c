@@ -29,7 +29,8 @@ static const struct option_spec options[] = {
      .type = OPTION_INT,
      .offset = offsetof(struct audit_options, lines),
      .value = "N",
-     .help = "print the newest N lines (100), at most 10000"},
+     .help = "print the newest N lines, at most 10000",
+     .default_text = "100"},
     OPTION_OUTPUT(audit_options, output),
     {0},
 };

@@ -33,7 +33,7 @@ static int cmd_version_run(struct invocation *in)
     struct link link;
     struct err e;
     enum err_code code = link_open(&link, in->globals, &e);
-    if (code == ERR_OK) {
+    if (code == ERR_OK) { /* an error is only reported after the version was printed */
         code = link_call(&link, "GetVersion", &request, &message, 0, &e);
         link_close(&link);
     }

@@ -199,7 +199,7 @@ static bool diagnosis_find_left_early(const Ddp__V1__ProbeJobReply *reply, struc
         if (w->ended && w->exit_known && !w->code && !w->signal && (!left || w->ended_ms < left->ended_ms))
             left = w;
     }
-    if (!left || !living)
+    if (!left || !living) /* if nobody is left, the job is about to succeed */
         return false;
     diagnosis_blame(d, DIAGNOSIS_LEFT_EARLY, left, NULL);
     buf_puts(&d->sentence, " has exited with code 0");
@@ -249,7 +249,7 @@ static bool diagnosis_find_asleep(const Ddp__V1__ProbeJobReply *reply, struct di
         sleeping +=
             !reply->workers[i]->ended && reply->workers[i]->probed && diagnosis_is_idle(reply->workers[i]);
     }
-    if (!sleeping)
+    if (!sleeping) /* all use CPU time: they compute, or spin in a collective */
         return false;
     const Ddp__V1__WorkerProbe *w = diagnosis_first_asleep(reply, &clear);
     const Ddp__V1__ProcessProbe *p = worker_probe_process(w);
@@ -333,7 +333,7 @@ static void diagnosis_running(const Ddp__V1__ProbeJobReply *reply, struct diagno
     if (diagnosis_find_halted(reply, d) || diagnosis_find_stuck(reply, d) ||
         diagnosis_find_left_early(reply, d))
         return;
-    if (!seen) {
+    if (!seen) { /* after the exits, which the coordinator knows without asking the nodes */
         d->kind = DIAGNOSIS_UNSEEN;
         buf_puts(&d->sentence, "no node has answered, so the state of its processes is unknown");
         return;
@@ -382,7 +382,7 @@ static void diagnosis_put_living(const Ddp__V1__ProbeJobReply *reply, struct dia
     for (size_t i = 0; i < reply->n_workers; i++) {
         const Ddp__V1__WorkerProbe *w = reply->workers[i];
         const Ddp__V1__ProcessProbe *p = worker_probe_process(w);
-        if (w->ended || !w->pid)
+        if (w->ended || !w->pid) /* never started, or gone */
             continue;
         buf_puts(&d->details, "still running: ");
         diagnosis_put_process(&d->details, w, p);

@@ -69,6 +69,7 @@ static void failure_put_consequences(const Ddp__V1__ProbeJobReply *reply, const 
         failure_put_exit(&d->details, w);
         if (w->ended_ms > first->ended_ms && first->ended_ms)
             buf_printf(&d->details, ", %s later", fmt_duration(w->ended_ms - first->ended_ms).text);
+        /* a trainer exits with its own code when a peer disappears; ddp stops commands by these signals */
         if (!w->signal && w->code == EXIT_PEER_LOST)
             buf_puts(&d->details, " (its peer was lost)");
         else if (w->signal == SIGTERM || w->signal == SIGKILL)
@@ -99,6 +100,7 @@ static void failure_put_advice(const Ddp__V1__ProbeJobReply *reply, const Ddp__V
 static const Ddp__V1__WorkerProbe *failure_first_worker(const Ddp__V1__ProbeJobReply *reply)
 {
     const Ddp__V1__Failure *f = reply->job->failure;
+    /* The workers in the reply are those of its generation; the failure may be that of an older one. */
     if (!f || f->generation != reply->generation)
         return NULL;
     for (size_t i = 0; i < reply->n_workers; i++)
@@ -124,7 +126,8 @@ void diagnosis_failure(const Ddp__V1__ProbeJobReply *reply, struct diagnosis *d)
     d->pid = w->pid;
     left = failure_left_before(reply, w);
     if (*w->message && (!w->ended || w->signal) && strncmp(w->message, "rank ", 5) == 0) {
-        term_puts_safe(&d->sentence, w->message); /* it was ended because it stood still: this says so */
+        term_puts_safe(&d->sentence,
+                       w->message); /* the rank was ended because it hung: the message says so */
     } else {
         worker_probe_name(&d->sentence, w);
         buf_putc(&d->sentence, ' ');

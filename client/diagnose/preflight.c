@@ -239,6 +239,7 @@ static void preflight_check_user(const struct preflight *f, size_t node, struct 
         first = preflight_place_at(f, where);
         where += first && first->user_number ? 0 : 1;
     }
+    /* 0: an older agent that does not report it; the first node that does is the reference */
     if (!p || !p->user_number || where == node || p->user_number == first->user_number)
         return;
     findings_add(out, f->nodes[node]->name,
@@ -358,7 +359,7 @@ void preflight_check_size(const struct preflight *f, const struct job_spec *spec
     const bool may = spec->device != JOB_DEVICE_CPU && spec->procs != JOB_PROCS_CPU;
     const bool gpus = must || (may && preflight_count_fits(f, spec, true) >= spec->nodes_min);
     const int64_t fit = preflight_count_fits(f, spec, gpus), each = preflight_wanted_of_each(spec, gpus);
-    if (fit >= spec->nodes_min)
+    if (fit >= spec->nodes_min) /* an elastic job starts with its minimum */
         return;
     if ((int64_t)f->count < spec->nodes_min)
         findings_add(out, "",

@@ -40,7 +40,7 @@ static const Ddp__V1__ProcessProbe *worker_only_child(const Ddp__V1__WorkerProbe
     for (size_t i = 0; i < w->n_processes; i++) {
         if (w->processes[i]->parent != parent || process_is_dead(w->processes[i]))
             continue;
-        if (child)
+        if (child) /* with several children, none of them is the one that does the work */
             return NULL;
         child = w->processes[i];
     }

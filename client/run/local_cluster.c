@@ -49,6 +49,7 @@ static void local_cluster_sweep(const char *tmp)
         CLEANUP(free_text) char *path = paths_join(tmp, entry->d_name);
         CLEANUP(free_text) char *lock = paths_join(path, "lock");
         CLEANUP(close_fd) int fd = open(lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        /* another user's, or one in use */
         if (fd < 0 || fstat(fd, &st) != 0 || st.st_uid != geteuid() || flock(fd, LOCK_EX | LOCK_NB) != 0)
             continue;
         if (file_remove_tree(path, &ignored) != ERR_OK)

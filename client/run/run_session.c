@@ -133,7 +133,7 @@ static void run_session_update(struct run_session *s, const Ddp__V1__JobStatus *
 {
     if (job->generation > s->generation && job->n_nodes)
         run_session_new_generation(s, job);
-    if (job_status_ended(job)) {
+    if (job_status_ended(job)) { /* all output comes before the message about the end */
         run_session_copy_all(s);
         log_tail_finish(&s->tail, &s->out, &s->err);
         run_session_flush(s);
@@ -184,6 +184,7 @@ static enum err_code run_session_loop(struct run_session *s, struct err *e)
         int64_t now = clock_boot_ms();
         int64_t wait = now - s->active_ms < 1000 ? BUSY_WAIT_MS : IDLE_WAIT_MS;
         enum err_code code = job_watch_next(&s->watch, wait, &job, e);
+        /* A dead daemon explains an UNAVAILABLE coordinator better than the call's error does. */
         if (local_cluster_check(&s->local, e) != ERR_OK || (code != ERR_OK && code != ERR_UNAVAILABLE))
             return e->code;
         if (job)
@@ -222,6 +223,7 @@ enum err_code run_session_run(struct run_session *s, struct err *e)
 void run_session_release(struct run_session *s, int code)
 {
     bool stopped = interrupts_count() || strcmp(s->state, "cancelled") == 0;
+    /* The logs of a failure are kept for the user; nobody needs those of a run that was interrupted. */
     bool keep =
         s->request->log_dir || s->request->redirects || (code != EXIT_DONE && s->generation && !stopped);
     if (keep && s->local.logs)

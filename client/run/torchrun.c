@@ -81,7 +81,7 @@ static enum err_code torchrun_read_endpoint(const char *text, int64_t standard, 
 {
     const char *host = text, *end = NULL;
     r->port = standard;
-    if (*text == '[') {
+    if (*text == '[') { /* brackets separate the colons of an IPv6 address from the port's */
         host = text + 1;
         end = strchr(host, ']');
         if (!end || (end[1] && end[1] != ':'))
@@ -333,6 +333,7 @@ static enum err_code torchrun_read_all(struct run_request *r, const struct run_o
         return e->code;
     if (o->job.procs && torchrun_read_procs(o->job.procs, r, e) != ERR_OK)
         return e->code;
+    /* --standalone ignores the endpoint, as in torchrun, where PET_RDZV_ENDPOINT may be set for all jobs */
     if (!r->standalone && torchrun_read_place(o, r, e) != ERR_OK)
         return e->code;
     if (o->rdzv_conf && torchrun_read_conf(o->rdzv_conf, r, talk, e) != ERR_OK)

@@ -198,6 +198,7 @@ static void follow_put_progress(struct follow_view *v, const Ddp__V1__JobStatus 
     int64_t pause = age < 60000 ? 2000 : age < 3600000 ? 10000 : 60000;
     if (v->brief || !p || (p->step == 0 && p->n_metrics == 0))
         return;
+    /* a line in a pipe stays, so it must be new and not too soon */
     if (!v->term.live && (p->step == v->last_step || v->term.now_ms - v->last_line_ms < pause))
         return;
     v->last_step = p->step;

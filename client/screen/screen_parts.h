@@ -4,8 +4,8 @@
 #include "client/text/term.h"
 #include "proto/ddp.pb-c.h"
 
-/* Pieces of text that several screens show. No file of this folder reads a clock or does input or output, so that
- * tests can compare screens with files. */
+/* Pieces of text that several screens show. No file of this folder reads a clock or does input or output, so
+ * that tests can compare screens with files. */
 void screen_speed(const Ddp__V1__JobStatus *job, struct buf *out);      /* "21.4k tok/s", or nothing */
 void screen_validation(const Ddp__V1__JobStatus *job, struct buf *out); /* "1.46", "89.1 %", or nothing */
 void screen_reason(const Ddp__V1__JobStatus *job, struct buf *out);     /* ": waits for 4 GPUs", or nothing */

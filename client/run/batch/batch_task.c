@@ -29,7 +29,7 @@ static void batch_task_fill_place(const struct batch_allocation *a, struct run_r
         r->node_rank = a->node_rank;
     if (!r->id)
         r->id = batch_task_run_id(a);
-    if (r->host || !a->host)
+    if (r->host || !a->host) /* an endpoint that the user gave stays, with the user's port */
         return;
     r->host = xstrdup(a->host);
     if (!r->port)
@@ -70,7 +70,7 @@ void batch_task_enter(struct batch_task *b, struct run_request *r)
     bool apart = !b->allocation.launched && r->nodes_max == 1;
     bool alone = r->standalone || r->node_rank >= 0 || apart;
     batch_task_fill(&b->allocation, r);
-    if (alone) {
+    if (alone) { /* then the other tasks of the node are no part of this run */
         b->allocation.local_task = 0;
         b->allocation.local_tasks = 1;
     }

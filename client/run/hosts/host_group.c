@@ -135,7 +135,7 @@ static void host_group_remind(struct host_group *h)
 {
     int64_t waited = clock_boot_ms() - h->started_ms, tenth = h->request->join_timeout_ms / REMINDERS;
     int64_t next = !h->said_ms ? SAY_MS : h->said_ms < tenth ? tenth : 2 * h->said_ms;
-    if (waited < next || (h->member.status && h->ready_ms))
+    if (waited < next || (h->member.status && h->ready_ms)) /* the last call needs no reminder */
         return;
     h->said_ms = next;
     if (!h->quiet)
@@ -162,6 +162,7 @@ static enum err_code host_group_open_link(struct host_group *h, struct err *e)
 {
     struct run_session *s = &h->session;
     const struct rpc_channel_options options = {.token = h->token};
+    /* Only the unix socket opens a run: nobody else can start one on this coordinator. */
     if (h->hosting)
         return local_cluster_link(&s->local, &s->link, e);
     s->link.target = (struct target){.address = xstrdup(h->endpoint.address), .from = "--rdzv-endpoint"};
@@ -199,6 +200,7 @@ static enum err_code host_group_find_stranger(struct host_group *h, const struct
 static enum err_code host_group_check_timeout(struct host_group *h, const struct err *cause, struct err *e)
 {
     int64_t limit = h->request->join_timeout_ms;
+    /* The run's host may simply start later, so only a foreign program ends the wait early. */
     if (clock_boot_ms() - h->started_ms < limit)
         return host_group_find_stranger(h, cause, e);
     return err_set(e, ERR_UNAVAILABLE, "no run at %s within %lld s: %.200s", h->endpoint.address,
@@ -232,6 +234,7 @@ static enum err_code host_group_join(struct host_group *h, struct err *e)
             return e->code;
         if (code == ERR_UNAVAILABLE && host_group_check_timeout(h, &cause, e) != ERR_OK)
             return e->code;
+        /* such as a wrong token, or a run that is full: trying again will not help */
         if (code != ERR_OK && code != ERR_UNAVAILABLE) {
             *e = cause;
             return host_group_explain_refusal(h, e);
@@ -252,6 +255,8 @@ static enum err_code host_group_start_agent(struct host_group *h, struct err *e)
                                         .token = h->hosting ? NULL : h->token,
                                         .node = h->node,
                                         .address = r->local_addr ? r->local_addr : h->endpoint.node};
+    /* Each host runs the command that was typed there, in its own directory, whatever the submitted job says.
+     */
     if (h->spec->kind == JOB_COMMAND) {
         agent.workdir = h->spec->workdir;
         agent.command = r->command;
@@ -380,7 +385,7 @@ static void host_group_wait_others(struct host_group *h)
 static int host_group_exit_code(struct host_group *h, enum err_code code, const struct err *e)
 {
     CLEANUP(buf_release) struct buf line = {0};
-    if (interrupts_count())
+    if (interrupts_count()) /* as a shell reports it, even if the job ended in another way meanwhile */
         return 128 + interrupt_signal();
     if (code != ERR_OK)
         return error_print(e) == EXIT_USAGE ? EXIT_USAGE : EXIT_DDP;
@@ -396,7 +401,7 @@ static void host_group_digest_job(struct host_group *h)
 {
     uint8_t digest[DIGEST_BYTES];
     struct job_spec common = *h->spec;
-    if (h->spec->kind != JOB_TRAIN)
+    if (h->spec->kind != JOB_TRAIN) /* commands may differ from host to host */
         return;
     common.procs = JOB_PROCS_AUTO;
     CLEANUP(free_text) char *text = job_print(&common);

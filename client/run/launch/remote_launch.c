@@ -33,8 +33,9 @@ static enum err_code remote_launch_plan_hosts(struct remote_launch *p, const str
     p->hosts = r->hosts ? strv_dup(r->hosts) : a->nodes ? strv_dup(a->nodes) : NULL;
     p->meet = r->host ? r->host : p->hosts ? remote_host_name(p->hosts[0]) : "";
     p->count = p->hosts ? (int64_t)strv_len(p->hosts) : r->nodes_max;
-    p->elastic = r->nodes_min && r->nodes_min < p->count;
+    p->elastic = r->nodes_min && r->nodes_min < p->count; /* the run goes on if a host cannot be started */
     for (char **host = p->hosts; host && *host; host++)
+        /* a leading '-' would be an option of ssh, and a comma would split the launch message */
         if (!*remote_host_name(*host) || **host == '-' || strpbrk(*host, ", \t\n"))
             return err_set(e, ERR_INVALID_ARGUMENT, "--hosts: '%s' is not a host name", *host);
     if (p->count > 1 && (strcasecmp(p->meet, "localhost") == 0 || strncmp(p->meet, "127.", 4) == 0 ||
@@ -80,6 +81,7 @@ static enum err_code remote_launch_plan_token(struct remote_launch *p, const str
     CLEANUP(free_text) char *token = NULL;
     uint8_t secret[TOKEN_BYTES];
     char hex[2 * TOKEN_BYTES + 1];
+    /* UNAUTHENTICATED: the user has no token, which only matters if hosts are started by hand */
     if (run_token_find(globals, &token, e) != ERR_OK && e->code != ERR_UNAUTHENTICATED)
         return e->code;
     if (!token && globals->insecure)
