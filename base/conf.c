@@ -146,8 +146,8 @@ static void forget_lines(struct conf_node *node)
         forget_lines(node->items[i]);
 }
 
-static void put(struct conf_node *map, size_t index, const char *key, const char *where,
-                struct conf_node *value)
+static void conf_node_put(struct conf_node *map, size_t index, const char *key, const char *where,
+                          struct conf_node *value)
 {
     value->key = conf_tree_node(CONF_SCALAR, where, 0, 0);
     value->key->text = xstrdup(key);
@@ -174,12 +174,12 @@ static enum err_code set_at(struct conf_node *map, char *path, const char *where
             return err_set(e, ERR_INVALID_ARGUMENT, "%s: a part of the path is empty", where);
         next = find_item(map, key, &index);
         if (!dot) {
-            put(map, index, key, where, value);
+            conf_node_put(map, index, key, where, value);
             return ERR_OK;
         }
         if (!next) {
             next = conf_tree_node(CONF_MAP, where, 0, 0);
-            put(map, index, key, where, next);
+            conf_node_put(map, index, key, where, next);
         }
         if (next->kind != CONF_MAP)
             return err_set(e, ERR_INVALID_ARGUMENT, "%s: '%s' is not a map", where, key);
@@ -195,8 +195,8 @@ enum err_code conf_set(struct conf_doc *doc, const char *assignment, struct err 
     CLEANUP(free_text) char *place = NULL;
 
     if (!equals || equals == assignment)
-        return err_set(e, ERR_INVALID_ARGUMENT, "--set %s: want path=value, as in train.optimizer.lr=1e-3",
-                       assignment);
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "--set %s: expected PATH=VALUE, as in train.optimizer.lr=1e-3", assignment);
     path = strndup(assignment, (size_t)(equals - assignment));
     BUG_ON(!path);
     place = xasprintf("--set %s", path);
@@ -228,7 +228,7 @@ static int append_output(void *buf, unsigned char *data, size_t size)
     return 1;
 }
 
-static void emit_node(yaml_emitter_t *out, const struct conf_node *node)
+static void conf_node_emit(yaml_emitter_t *out, const struct conf_node *node)
 {
     yaml_event_t event;
     const char *text = conf_is_null(node) ? "null" : node->text;
@@ -246,8 +246,8 @@ static void emit_node(yaml_emitter_t *out, const struct conf_node *node)
     BUG_ON(!yaml_emitter_emit(out, &event));
     for (size_t i = 0; i < node->count; i++) {
         if (node->kind == CONF_MAP)
-            emit_node(out, node->items[i]->key);
-        emit_node(out, node->items[i]);
+            conf_node_emit(out, node->items[i]->key);
+        conf_node_emit(out, node->items[i]);
     }
     if (node->kind == CONF_MAP)
         yaml_mapping_end_event_initialize(&event);
@@ -270,7 +270,7 @@ char *conf_print(const struct conf_doc *doc)
     BUG_ON(!yaml_emitter_emit(&out, &event));
     yaml_document_start_event_initialize(&event, NULL, NULL, NULL, 1);
     BUG_ON(!yaml_emitter_emit(&out, &event));
-    emit_node(&out, doc->root);
+    conf_node_emit(&out, doc->root);
     yaml_document_end_event_initialize(&event, 1);
     BUG_ON(!yaml_emitter_emit(&out, &event));
     yaml_stream_end_event_initialize(&event);

@@ -203,7 +203,7 @@ static enum err_code read_env(const struct conf_node *node, const struct conf_fi
         const struct conf_node *item = node->items[i];
 
         if (!is_env_name(item->key->text))
-            return conf_fail(item->key, e, "'%.64s' is no name for a variable", item->key->text);
+            return conf_fail(item->key, e, "'%.64s' is not a valid name of a variable", item->key->text);
         if (!conf_is_scalar(item) || conf_is_null(item))
             return wrong_type(item, item->key->text, "text (\"\" for none)", e);
     }
@@ -225,7 +225,7 @@ enum err_code conf_duration(const char *text, int64_t *ms, struct err *e)
     long long count;
 
     if (!skip_digits(&unit))
-        return err_set(e, ERR_INVALID_ARGUMENT, "'%.64s' is no duration, want 90s, 15m, 2h or 1d", text);
+        return err_set(e, ERR_INVALID_ARGUMENT, "'%.64s' is not a duration such as 90s, 15m, 2h or 1d", text);
     errno = 0;
     count = strtoll(text, NULL, 10);
     for (size_t i = 0; i < ARRAY_LEN(units); i++) {
@@ -236,7 +236,7 @@ enum err_code conf_duration(const char *text, int64_t *ms, struct err *e)
         *ms = count * units[i].ms;
         return ERR_OK;
     }
-    return err_set(e, ERR_INVALID_ARGUMENT, "'%.64s' is no duration, want 90s, 15m, 2h or 1d", text);
+    return err_set(e, ERR_INVALID_ARGUMENT, "'%.64s' is not a duration such as 90s, 15m, 2h or 1d", text);
 }
 
 static enum err_code read_duration(const struct conf_node *node, const struct conf_field *f, int64_t *out,

@@ -80,7 +80,7 @@ static enum err_code check_duplicate(const struct conf_node *map, const struct c
 }
 
 /* Puts a finished or just opened node where the parser stands. Takes ownership, on failure too. */
-static enum err_code place(struct builder *b, struct conf_node *node, struct err *e)
+static enum err_code builder_place_node(struct builder *b, struct conf_node *node, struct err *e)
 {
     struct conf_node *top = b->depth ? b->stack[b->depth - 1] : NULL;
 
@@ -115,7 +115,7 @@ static enum err_code add_scalar(struct builder *b, const yaml_event_t *event, st
     node = node_of(b, event, CONF_SCALAR);
     node->text = xstrdup(text);
     node->plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    return place(b, node, e);
+    return builder_place_node(b, node, e);
 }
 
 static enum err_code add_inner(struct builder *b, const yaml_event_t *event, enum conf_kind kind,
@@ -126,7 +126,7 @@ static enum err_code add_inner(struct builder *b, const yaml_event_t *event, enu
     if (b->depth == CONF_MAX_DEPTH)
         return fail_at(b, event, e, "nested too deep");
     node = node_of(b, event, kind);
-    if (place(b, node, e))
+    if (builder_place_node(b, node, e))
         return e->code;
     b->stack[b->depth++] = node;
     return ERR_OK;
@@ -146,7 +146,7 @@ static bool has_extras(const yaml_event_t *event)
     }
 }
 
-static enum err_code take(struct builder *b, const yaml_event_t *event, struct err *e)
+static enum err_code builder_take_event(struct builder *b, const yaml_event_t *event, struct err *e)
 {
     if (has_extras(event))
         return fail_at(b, event, e, "anchors, aliases and tags are not supported, write the value out");
@@ -173,7 +173,7 @@ static enum err_code take(struct builder *b, const yaml_event_t *event, struct e
     }
 }
 
-static enum err_code build(struct builder *b, struct err *e)
+static enum err_code builder_run(struct builder *b, struct err *e)
 {
     yaml_event_t event;
 
@@ -184,7 +184,7 @@ static enum err_code build(struct builder *b, struct err *e)
             return yaml_failed(b, e);
         last = event.type == YAML_STREAM_END_EVENT;
         e->code = ERR_OK;
-        if (take(b, &event, e)) {
+        if (builder_take_event(b, &event, e)) {
             yaml_event_delete(&event);
             return e->code;
         }
@@ -204,7 +204,7 @@ static enum err_code check_root(struct builder *b, bool any_kind, struct err *e)
     }
     if (!any_kind && b->root->kind != CONF_MAP) {
         if (!conf_is_null(b->root))
-            return conf_fail(b->root, e, "want a map of 'key: value' lines");
+            return conf_fail(b->root, e, "expected a map of 'key: value' lines");
         b->root->kind = CONF_MAP;
     }
     return ERR_OK;
@@ -221,7 +221,7 @@ enum err_code conf_tree_parse(struct conf_node **out, const char *text, size_t l
     BUG_ON(!yaml_parser_initialize(&b.yaml));
     yaml_parser_set_encoding(&b.yaml, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&b.yaml, (const unsigned char *)text, len);
-    code = build(&b, e);
+    code = builder_run(&b, e);
     yaml_parser_delete(&b.yaml);
     if (!code)
         code = check_root(&b, any_kind, e);

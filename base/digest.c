@@ -9,7 +9,7 @@
 
 #define STEP 0x9e3779b1u
 
-static uint64_t fold(uint64_t digest, uint64_t sum)
+static uint64_t digest64_fold(uint64_t digest, uint64_t sum)
 {
     return random_mix(digest * 0x9e3779b97f4a7c15u + sum);
 }
@@ -39,25 +39,25 @@ uint64_t digest64(uint64_t before, const void *data, size_t size)
 {
     const unsigned char *at = data;
     size_t words = size / 4, rest = size % 4;
-    uint64_t digest = fold(before, size);
+    uint64_t digest = digest64_fold(before, size);
 
     for (size_t done = 0; done < words; done += DIGEST_BLOCK)
-        digest = fold(digest,
-                      digest64_sum(at + 4 * done, words - done < DIGEST_BLOCK ? words - done : DIGEST_BLOCK));
+        digest = digest64_fold(
+            digest, digest64_sum(at + 4 * done, words - done < DIGEST_BLOCK ? words - done : DIGEST_BLOCK));
     if (rest) {
         unsigned char last[4] = {0};
 
         memcpy(last, at + 4 * words, rest);
-        digest = fold(digest, digest64_sum(last, 1));
+        digest = digest64_fold(digest, digest64_sum(last, 1));
     }
     return digest;
 }
 
 uint64_t digest64_sums(uint64_t before, const uint64_t *sums, size_t size)
 {
-    uint64_t digest = fold(before, size);
+    uint64_t digest = digest64_fold(before, size);
 
     for (size_t done = 0; done < size / 4; done += DIGEST_BLOCK)
-        digest = fold(digest, *sums++);
+        digest = digest64_fold(digest, *sums++);
     return digest;
 }

@@ -26,7 +26,7 @@ static int planned;
 
 /* "name[:first[+]][=kill]"; a plan that cannot be read ends the process, so that no test passes by a typing
  * error. */
-static void add(const char *entry)
+static void fault_add(const char *entry)
 {
     struct fault *fault = &plan[planned++];
     size_t len = strcspn(entry, ":=");
@@ -53,7 +53,7 @@ static void add(const char *entry)
     memcpy(fault->name, entry, len);
 }
 
-static void load(void)
+static void fault_load(void)
 {
     const char *text = getenv("DDP_FAULT");
     char copy[1024], *at, *entry;
@@ -63,7 +63,7 @@ static void load(void)
         return;
     snprintf(copy, sizeof(copy), "%s", text);
     for (entry = strtok_r(copy, ",", &at); entry && planned < FAULT_MAX; entry = strtok_r(NULL, ",", &at))
-        add(entry);
+        fault_add(entry);
 }
 
 bool fault_hit(const char *name)
@@ -72,7 +72,7 @@ bool fault_hit(const char *name)
 
     pthread_mutex_lock(&lock);
     if (!loaded)
-        load();
+        fault_load();
     for (int i = 0; i < planned; i++) {
         struct fault *fault = &plan[i];
 

@@ -129,7 +129,7 @@ static enum err_code clear_files(struct tree_removal *r, int fd, char **found, s
     return code;
 }
 
-static enum err_code descend(struct tree_removal *r, int *fd, char *name, struct err *e)
+static enum err_code removal_descend(struct tree_removal *r, int *fd, char *name, struct err *e)
 {
     CLEANUP(close_fd) int below = -1;
     struct stat here, st;
@@ -155,7 +155,7 @@ static enum err_code descend(struct tree_removal *r, int *fd, char *name, struct
     return ERR_OK;
 }
 
-static enum err_code ascend(struct tree_removal *r, int *fd, struct err *e)
+static enum err_code removal_ascend(struct tree_removal *r, int *fd, struct err *e)
 {
     CLEANUP(close_fd) int up = openat(*fd, "..", DIR_FLAGS);
     const struct tree_level *level = &r->above[r->depth - 1];
@@ -188,7 +188,7 @@ static enum err_code empty_directory(struct tree_removal *r, int fd, struct err 
         code = clear_files(r, fd, &name, e);
         if (code || (!name && !r->depth))
             break;
-        code = name ? descend(r, &fd, name, e) : ascend(r, &fd, e);
+        code = name ? removal_descend(r, &fd, name, e) : removal_ascend(r, &fd, e);
     }
     close_fd(&fd);
     return code;

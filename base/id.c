@@ -47,7 +47,7 @@ void hex_encode(char *out, const void *data, size_t size)
     *out = '\0';
 }
 
-static int nibble(char c)
+static int hex_nibble(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -63,8 +63,8 @@ bool hex_decode(void *out, size_t size, const char *text)
     uint8_t *to = out;
 
     for (size_t i = 0; i < size; i++) {
-        int high = nibble(text[2 * i]);
-        int low = high < 0 ? -1 : nibble(text[2 * i + 1]);
+        int high = hex_nibble(text[2 * i]);
+        int low = high < 0 ? -1 : hex_nibble(text[2 * i + 1]);
 
         if (low < 0)
             return false;

@@ -92,7 +92,7 @@ static void put_string(struct buf *b, const char *text, size_t len)
     buf_putc(b, '"');
 }
 
-static void start(struct jout *o, const char *key)
+static void jout_start(struct jout *o, const char *key)
 {
     if (o->need_comma)
         buf_putc(o->buf, ',');
@@ -105,7 +105,7 @@ static void start(struct jout *o, const char *key)
 
 void jout_open(struct jout *o, const char *key, char bracket)
 {
-    start(o, key);
+    jout_start(o, key);
     buf_putc(o->buf, bracket);
     o->need_comma = false;
 }
@@ -118,7 +118,7 @@ void jout_close(struct jout *o, char bracket)
 
 void jout_text_n(struct jout *o, const char *key, const char *text, size_t len)
 {
-    start(o, key);
+    jout_start(o, key);
     put_string(o->buf, text, len);
 }
 
@@ -132,7 +132,7 @@ void jout_text(struct jout *o, const char *key, const char *text)
 
 void jout_int(struct jout *o, const char *key, int64_t value)
 {
-    start(o, key);
+    jout_start(o, key);
     buf_printf(o->buf, "%lld", (long long)value);
 }
 
@@ -160,7 +160,7 @@ void jout_bool(struct jout *o, const char *key, bool value)
 
 void jout_raw(struct jout *o, const char *key, const char *json)
 {
-    start(o, key);
+    jout_start(o, key);
     buf_puts(o->buf, json);
 }
 
@@ -198,7 +198,7 @@ enum err_code json_parse(const char *text, size_t len, size_t limit, json_t **ou
     if (len > limit)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "JSON of %zu bytes, larger than %zu", len, limit);
     if (too_deep(text, len))
-        return err_set(e, ERR_INVALID_ARGUMENT, "JSON nests deeper than 64 levels");
+        return err_set(e, ERR_INVALID_ARGUMENT, "JSON is nested more than 64 levels deep");
     value = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
     if (!value)
         return err_set(e, ERR_INVALID_ARGUMENT, "JSON:%d:%d: %s", why.line, why.column, why.text);

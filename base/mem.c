@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void *checked(void *p)
+static void *or_abort(void *p)
 {
     if (!p) {
         fputs("out of memory\n", stderr);
@@ -20,17 +20,17 @@ static void *checked(void *p)
 
 void *xmalloc(size_t size)
 {
-    return checked(malloc(size ? size : 1));
+    return or_abort(malloc(size ? size : 1));
 }
 
 void *xcalloc(size_t count, size_t size)
 {
-    return checked(calloc(count ? count : 1, size ? size : 1));
+    return or_abort(calloc(count ? count : 1, size ? size : 1));
 }
 
 void *xrealloc(void *old, size_t size)
 {
-    return checked(realloc(old, size ? size : 1));
+    return or_abort(realloc(old, size ? size : 1));
 }
 
 void *xmemdup(const void *data, size_t size)
@@ -44,7 +44,7 @@ void *xmemdup(const void *data, size_t size)
 
 char *xstrdup(const char *text)
 {
-    return text ? checked(strdup(text)) : NULL;
+    return text ? or_abort(strdup(text)) : NULL;
 }
 
 char *xasprintf(const char *fmt, ...)

@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 
-static char *home(void)
+static char *home_dir(void)
 {
     const char *name = getenv("HOME");
     if (name && *name)
@@ -23,7 +23,7 @@ static char *user_dir(const char *variable, const char *below_home)
     const char *base = getenv(variable);
     if (base && base[0] == '/')
         return paths_join(base, "ddp");
-    CLEANUP(free_text) char *at = home();
+    CLEANUP(free_text) char *at = home_dir();
     return xasprintf("%s/%s/ddp", at, below_home);
 }
 

@@ -5,14 +5,14 @@
 
 #include "base/err.h"
 
-static bool known(const struct sm *sm, int state)
+static bool sm_has(const struct sm *sm, int state)
 {
     return state >= 0 && state < sm->count;
 }
 
 bool sm_may(const struct sm *sm, int from, int to)
 {
-    return known(sm, from) && known(sm, to) && (sm->states[from].next >> to & 1u);
+    return sm_has(sm, from) && sm_has(sm, to) && (sm->states[from].next >> to & 1u);
 }
 
 void sm_check(const struct sm *sm, int from, int to)
@@ -27,7 +27,7 @@ void sm_check(const struct sm *sm, int from, int to)
 
 const char *sm_name(const struct sm *sm, int state)
 {
-    return known(sm, state) ? sm->states[state].name : "?";
+    return sm_has(sm, state) ? sm->states[state].name : "?";
 }
 
 int sm_find(const struct sm *sm, const char *name)
@@ -40,5 +40,5 @@ int sm_find(const struct sm *sm, const char *name)
 
 bool sm_terminal(const struct sm *sm, int state)
 {
-    return known(sm, state) && sm->states[state].next == 0;
+    return sm_has(sm, state) && sm->states[state].next == 0;
 }

@@ -24,18 +24,17 @@ static enum err_code read_nodes(const struct conf_node *node, void *at, struct e
     char *end;
 
     if (!text || !isdigit((unsigned char)*text) || (!conf_is_plain(node) && !strchr(text, ':')))
-        return conf_fail(node, e, "'nodes' wants a number, or \"least:most\" as in \"1:4\"");
+        return conf_fail(node, e, "'nodes' wants N or MIN:MAX, as in 2 or \"1:4\"");
     low = strtoll(text, &end, 10);
     high = low;
     if (*end == ':' && isdigit((unsigned char)end[1]))
         high = strtoll(end + 1, &end, 10);
     if (*end)
-        return conf_fail(node, e, "'nodes' wants a number, or \"least:most\" as in \"1:4\", not '%.64s'",
-                         text);
+        return conf_fail(node, e, "'nodes' wants N or MIN:MAX, as in 2 or \"1:4\", not '%.64s'", text);
     if (low < 1 || high > NODES_MAX)
         return conf_fail(node, e, "'nodes' is %.64s, must be 1 to %d", text, NODES_MAX);
     if (low > high)
-        return conf_fail(node, e, "'nodes' is %.64s, the first must not be above the second", text);
+        return conf_fail(node, e, "'nodes' is %.64s, but MIN must not be above MAX", text);
     spec->nodes_min = low;
     spec->nodes_max = high;
     return ERR_OK;
@@ -118,7 +117,7 @@ static enum err_code read_command(const struct conf_node *node, void *at, struct
     if (conf_read_value(node, texts, command, e))
         return e->code;
     if (!strv_len(*command) || !***command)
-        return conf_fail(node, e, "'command' is empty, want the program and its arguments");
+        return conf_fail(node, e, "'command' is empty: give the program and its arguments");
     return ERR_OK;
 }
 
@@ -143,7 +142,7 @@ static enum err_code read_env(const struct conf_node *node, void *at, struct err
 
     for (size_t i = 0; conf_is_map(node) && i < conf_count(node); i++)
         if (is_reserved(conf_key(conf_at(node, i))))
-            return conf_fail(conf_at(node, i), e, "'%s' is set by ddp for each rank, leave it out",
+            return conf_fail(conf_at(node, i), e, "'%s' is set by ddp for each rank: leave it out",
                              conf_key(conf_at(node, i)));
     return conf_read_value(node, env, at, e);
 }
@@ -192,7 +191,7 @@ void job_defaults(struct job_spec *spec, enum job_kind kind)
         job_train_defaults(&spec->train);
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool name_ends_with(const char *text, const char *end)
 {
     size_t len = strlen(text), most = strlen(end);
 
@@ -209,7 +208,7 @@ static const char *command_subject(char *const *command)
     if (!python && strcmp(program, "sh") != 0 && strcmp(program, "bash") != 0)
         return command[0];
     for (size_t i = 1; command[i] && strcmp(command[i], "-c") != 0 && strcmp(command[i], "-m") != 0; i++)
-        if (ends_with(command[i], python ? ".py" : ".sh"))
+        if (name_ends_with(command[i], python ? ".py" : ".sh"))
             return command[i];
     return command[0];
 }
@@ -264,12 +263,12 @@ enum err_code job_read(struct job_spec *out, const struct conf_doc *doc, struct 
     if (conf_read(doc, job_fields, out, e))
         return e->code;
     if (command && train)
-        return conf_fail(train, e, "'command' and 'train' exclude each other, give one");
+        return conf_fail(train, e, "'command' and 'train' exclude each other: give only one");
     if (!command && !train)
         return conf_fail(root, e, "a job wants 'command' or 'train'");
     if (command && conf_get(root, "on_lost_snapshots"))
         return conf_fail(conf_get(root, "on_lost_snapshots"), e,
-                         "'on_lost_snapshots' is for train jobs, a command keeps its own snapshots");
+                         "'on_lost_snapshots' works only for train jobs: a command keeps its own snapshots");
     if (out->procs == JOB_PROCS_GPU && out->device == JOB_DEVICE_CPU)
         return conf_fail(conf_get(root, "procs_per_node"), e,
                          "procs_per_node: gpu and device: cpu exclude each other");

@@ -138,7 +138,8 @@ enum err_code job_data_read(const struct conf_node *node, void *at, struct err *
         conf_read_map(node, kinds[type].fields, train, e))
         return e->code;
     if (train->data.val_path && conf_get(node, "split"))
-        return conf_fail(conf_get(node, "split"), e, "'val_path' and 'split' exclude each other, give one");
+        return conf_fail(conf_get(node, "split"), e,
+                         "'val_path' and 'split' exclude each other: give only one");
     train->data.type = (enum data_type)type;
     return ERR_OK;
 }
@@ -146,7 +147,7 @@ enum err_code job_data_read(const struct conf_node *node, void *at, struct err *
 /* ---- model against data */
 
 /* Synthetic data takes its widths from the model where it gives none. */
-static enum err_code check_widths(struct train_spec *t, const struct conf_node *map, struct err *e)
+static enum err_code job_check_widths(struct train_spec *t, const struct conf_node *map, struct err *e)
 {
     bool mlp = t->model.type == MODEL_MLP;
     int64_t in = mlp ? t->model.sizes[0] : t->model.in;
@@ -171,7 +172,7 @@ static bool is_language(const struct train_spec *t)
     return t->data.type == DATA_TEXT || t->data.type == DATA_TOKENS;
 }
 
-static enum err_code check_kinds(const struct train_spec *t, const struct conf_node *map, struct err *e)
+static enum err_code job_check_kinds(const struct train_spec *t, const struct conf_node *map, struct err *e)
 {
     bool gpt = t->model.type == MODEL_GPT;
 
@@ -188,13 +189,14 @@ static enum err_code check_kinds(const struct train_spec *t, const struct conf_n
 }
 
 /* Text says how many symbols it has when it is read; a larger vocabulary is fine (a rounder width). */
-static enum err_code check_vocabulary(const struct train_spec *t, const struct conf_node *map, struct err *e)
+static enum err_code job_check_vocabulary(const struct train_spec *t, const struct conf_node *map,
+                                          struct err *e)
 {
     const struct conf_node *model = conf_get(map, "model");
 
     if (t->data.type == DATA_TOKENS && !t->model.vocab)
         return conf_fail(model, e,
-                         "a file of tokens does not say how many there are, add vocab (50257 for "
+                         "a file of tokens does not contain the size of its vocabulary: add vocab (50257 for "
                          "GPT-2's)");
     if (t->data.type == DATA_TEXT && t->data.symbols == SYMBOL_BYTE && t->model.vocab &&
         t->model.vocab < BYTES)
@@ -203,7 +205,7 @@ static enum err_code check_vocabulary(const struct train_spec *t, const struct c
     return ERR_OK;
 }
 
-static enum err_code check_loss(struct train_spec *t, const struct conf_node *map, struct err *e)
+static enum err_code job_check_loss(struct train_spec *t, const struct conf_node *map, struct err *e)
 {
     static const char *const words[] = {"synthetic", "idx", "text", "tokens"};
     bool labels = t->data.type != DATA_SYNTHETIC;
@@ -221,7 +223,7 @@ static enum err_code check_loss(struct train_spec *t, const struct conf_node *ma
 
 enum err_code job_model_check(struct train_spec *t, const struct conf_node *map, struct err *e)
 {
-    if (check_kinds(t, map, e) || check_widths(t, map, e) || check_vocabulary(t, map, e))
+    if (job_check_kinds(t, map, e) || job_check_widths(t, map, e) || job_check_vocabulary(t, map, e))
         return e->code;
-    return check_loss(t, map, e);
+    return job_check_loss(t, map, e);
 }

@@ -11,7 +11,7 @@
 /* Code points that JSON takes as they are and YAML folds or refuses: C1 controls with U+0085, the line and
  * paragraph separators, the byte order mark and the two non-characters beside it. Returns the bytes at s, or
  * 0. */
-static size_t special(const unsigned char *s, unsigned *code)
+static size_t yaml_special(const unsigned char *s, unsigned *code)
 {
     if (s[0] == 0xc2 && s[1] < 0xa0) {
         *code = s[1];
@@ -33,7 +33,7 @@ void job_quote(struct buf *out, const char *text)
     jout_text(&o, NULL, text); /* a JSON string is a double-quoted YAML one, but for these */
     for (const unsigned char *s = (const unsigned char *)json.data; *s;) {
         unsigned code;
-        size_t n = special(s, &code);
+        size_t n = yaml_special(s, &code);
 
         if (n)
             buf_printf(out, "\\u%04x", code);
@@ -43,7 +43,7 @@ void job_quote(struct buf *out, const char *text)
     }
 }
 
-static void put_text(struct buf *out, const char *key, const char *text)
+static void job_put_text(struct buf *out, const char *key, const char *text)
 {
     if (!text)
         return;
@@ -112,7 +112,7 @@ char *job_print(const struct job_spec *spec)
     struct job_spec standard;
 
     job_defaults(&standard, spec->kind);
-    put_text(&out, "name", spec->name);
+    job_put_text(&out, "name", spec->name);
     put_shape(&out, spec);
     put_int(&out, "max_restarts", spec->max_restarts, standard.max_restarts);
     put_int(&out, "priority", spec->priority, standard.priority);
@@ -123,9 +123,9 @@ char *job_print(const struct job_spec *spec)
     put_ms(&out, "stall_timeout", spec->stall_timeout_ms, standard.stall_timeout_ms);
     if (spec->on_lost_snapshots != LOST_WAIT)
         buf_printf(&out, "on_lost_snapshots: %s\n", job_lost_names[spec->on_lost_snapshots]);
-    put_text(&out, "workdir", spec->workdir);
-    put_text(&out, "role", spec->role);
-    put_text(&out, "run_id", spec->run_id);
+    job_put_text(&out, "workdir", spec->workdir);
+    job_put_text(&out, "role", spec->role);
+    job_put_text(&out, "run_id", spec->run_id);
     if (spec->logs == JOB_LOGS_PRIVATE)
         buf_puts(&out, "logs: private\n");
     if (spec->virtual_local_rank)
@@ -154,7 +154,7 @@ static void print_every(struct buf *out, const struct job_every *every)
     }
 }
 
-static const char *yes(bool value)
+static const char *yaml_bool(bool value)
 {
     return value ? "true" : "false";
 }
@@ -167,7 +167,7 @@ static void print_gpt(struct buf *out, const struct train_spec *t)
     if (t->model.vocab)
         buf_printf(out, "vocab: %lld, ", (long long)t->model.vocab);
     buf_printf(out, "dropout: %.17g, activation: %s, tied: %s}\n", t->model.dropout,
-               job_activation_names[t->model.activation], yes(t->model.tied));
+               job_activation_names[t->model.activation], yaml_bool(t->model.tied));
 }
 
 static void print_model(struct buf *out, const struct train_spec *t)
@@ -223,7 +223,7 @@ static void print_data(struct buf *out, const struct train_spec *t)
     case DATA_SYNTHETIC:
         buf_printf(out, "    type: synthetic\n    samples: %lld\n", (long long)t->data.samples);
     }
-    buf_printf(out, "    pad: %s\n    shuffle: %s\n", yes(t->data.pad), yes(t->data.shuffle));
+    buf_printf(out, "    pad: %s\n    shuffle: %s\n", yaml_bool(t->data.pad), yaml_bool(t->data.shuffle));
 }
 
 static void print_optimizer(struct buf *out, const struct train_spec *t)

@@ -172,7 +172,7 @@ static const struct conf_field train_fields[] = {
 static enum err_code check_one_of(const struct conf_node *map, const char *a, const char *b, struct err *e)
 {
     if (conf_get(map, a) && conf_get(map, b))
-        return conf_fail(conf_get(map, b), e, "'%s' and '%s' exclude each other, give one", a, b);
+        return conf_fail(conf_get(map, b), e, "'%s' and '%s' exclude each other: give only one", a, b);
     if (!conf_get(map, a) && !conf_get(map, b))
         return conf_fail(map, e, "'train' wants '%s' or '%s'", a, b);
     return ERR_OK;
@@ -185,7 +185,7 @@ static enum err_code check_reproducible(struct train_spec *t, const struct conf_
 
     if (t->reproducible != REPRODUCIBLE_WORLD) {
         if (conf_get(map, "shards"))
-            return conf_fail(conf_get(map, "shards"), e, "'shards' is for reproducible: world");
+            return conf_fail(conf_get(map, "shards"), e, "'shards' works only with reproducible: world");
         return ERR_OK;
     }
     if (job_sync_check_world(t, key, e))
@@ -202,10 +202,10 @@ static enum err_code check_snapshot(const struct train_spec *t, const struct con
 {
     if (t->resume == RESUME_CONTINUE && !t->snapshot.dir)
         return conf_fail(job_either(map, "resume"), e,
-                         "resume: continue wants a snapshot directory, add snapshot.dir");
+                         "resume: continue needs a snapshot directory: add snapshot.dir");
     if (t->snapshot.keep_best && t->eval.every.count == 0)
         return conf_fail(conf_get(conf_get(map, "snapshot"), "keep_best"), e,
-                         "'keep_best' goes by the validation loss, set eval.every");
+                         "'keep_best' compares validation losses: set eval.every");
     return ERR_OK;
 }
 

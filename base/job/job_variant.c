@@ -20,8 +20,8 @@ static void list_variants(struct buf *out, const struct job_variant *all, size_t
     }
 }
 
-static enum err_code unusable(const struct conf_node *place, const struct job_variant *all, size_t count,
-                              bool known, const char *kind, struct err *e)
+static enum err_code variant_refuse(const struct conf_node *place, const struct job_variant *all,
+                                    size_t count, bool known, const char *kind, struct err *e)
 {
     CLEANUP(buf_release) struct buf names = {0};
 
@@ -54,11 +54,11 @@ enum err_code job_pick(const struct conf_node *map, const struct job_variant *al
         if (strcmp(conf_scalar(type), all[i].name))
             continue;
         if (!all[i].fields)
-            return unusable(type, all, count, true, kind, e);
+            return variant_refuse(type, all, count, true, kind, e);
         *index = (int)i;
         return ERR_OK;
     }
-    return unusable(type, all, count, false, kind, e);
+    return variant_refuse(type, all, count, false, kind, e);
 }
 
 enum err_code job_ignore(const struct conf_node *node, void *at, struct err *e)

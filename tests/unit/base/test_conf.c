@@ -135,8 +135,8 @@ static void malformed_text_names_its_place(void **state)
     refuse("text: a\n\tcount: 1\n",
            "f.yaml:2:1: found a tab character that violates indentation, while scanning "
            "a plain scalar that starts at line 1");
-    refuse("just words\n", "f.yaml:1:1: want a map of 'key: value' lines");
-    refuse("- a\n", "f.yaml:1:1: want a map of 'key: value' lines");
+    refuse("just words\n", "f.yaml:1:1: expected a map of 'key: value' lines");
+    refuse("- a\n", "f.yaml:1:1: expected a map of 'key: value' lines");
     refuse("text: a\n---\ntext: b\n", "f.yaml:2:1: a second document starts here, want one");
     refuse("text: \"\\0\"\n", "f.yaml:1:7: text may not hold a NUL byte");
     refuse("[a]: b\n", "f.yaml:1:1: a key must be text");
@@ -207,10 +207,10 @@ static void wrong_types_are_named(void **state)
     refuse("list: a b\n", "f.yaml:1:7: 'list' wants a list, as in [first, second], not 'a b'");
     refuse("list: [a, [b]]\n", "f.yaml:1:11: 'list' wants text in its list");
     refuse("env: [a]\n", "f.yaml:1:6: 'env' wants a map, as in {NAME: value}, not a list");
-    refuse("env: {1A: b}\n", "f.yaml:1:7: '1A' is no name for a variable");
+    refuse("env: {1A: b}\n", "f.yaml:1:7: '1A' is not a valid name of a variable");
     refuse("env: {A: [b]}\n", "f.yaml:1:10: 'A' wants text (\"\" for none), not a list");
     refuse("inner: 3\n", "f.yaml:1:8: 'inner' wants a map of keys, not '3'");
-    refuse("time: soon\n", "f.yaml:1:7: 'time': 'soon' is no duration, want 90s, 15m, 2h or 1d");
+    refuse("time: soon\n", "f.yaml:1:7: 'time': 'soon' is not a duration such as 90s, 15m, 2h or 1d");
 }
 
 static void ranges_are_checked(void **state)
@@ -267,8 +267,8 @@ static void set_errors_name_the_option(void **state)
     refuse_set("", "count=x", "--set count: 'count' wants a whole number, not 'x'");
     refuse_set("", "inner.depht=1", "--set inner.depht: unknown key 'depht', did you mean 'depth'?");
     refuse_set("count: 1\n", "count.x=1", "--set count.x: 'count' is not a map");
-    refuse_set("", "count", "--set count: want path=value, as in train.optimizer.lr=1e-3");
-    refuse_set("", "=1", "--set =1: want path=value, as in train.optimizer.lr=1e-3");
+    refuse_set("", "count", "--set count: expected PATH=VALUE, as in train.optimizer.lr=1e-3");
+    refuse_set("", "=1", "--set =1: expected PATH=VALUE, as in train.optimizer.lr=1e-3");
     refuse_set("", "inner..depth=1", "--set inner..depth: a part of the path is empty");
     refuse_set("", "count=", "--set count: 'count' wants a whole number, nothing is given");
 }

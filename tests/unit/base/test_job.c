@@ -166,12 +166,12 @@ static void kinds_exclude_each_other(void **state)
     (void)state;
     refuse("name: x\n", "job.yaml:1:1: a job wants 'command' or 'train'");
     refuse("", "job.yaml:1:1: a job wants 'command' or 'train'");
-    refuse("command: [ls]\n" TRAIN, "job.yaml:3:3: 'command' and 'train' exclude each other, give one");
+    refuse("command: [ls]\n" TRAIN, "job.yaml:3:3: 'command' and 'train' exclude each other: give only one");
     refuse(TRAIN_HEAD "  data: {type: synthetic}\n  batch: 32\n",
            "job.yaml:2:3: 'train' wants 'epochs' or 'steps'");
-    refuse(TRAIN "  steps: 3\n", "job.yaml:6:10: 'epochs' and 'steps' exclude each other, give one");
+    refuse(TRAIN "  steps: 3\n", "job.yaml:6:10: 'epochs' and 'steps' exclude each other: give only one");
     refuse(TRAIN "  global_batch: 3\n",
-           "job.yaml:6:17: 'batch' and 'global_batch' exclude each other, give one");
+           "job.yaml:6:17: 'batch' and 'global_batch' exclude each other: give only one");
     refuse(TRAIN_HEAD "  data: {type: synthetic}\n  epochs: 2\n",
            "job.yaml:2:3: 'train' wants 'batch' or 'global_batch'");
     refuse("procs_per_node: gpu\ndevice: cpu\ncommand: [ls]\n",
@@ -180,7 +180,7 @@ static void kinds_exclude_each_other(void **state)
     refuse(TRAIN "  loss: cross_entropy\n",
            "job.yaml:6:9: loss cross_entropy wants labels, synthetic data has real targets");
     refuse(TRAIN "  resume: continue\n",
-           "job.yaml:6:11: resume: continue wants a snapshot directory, add snapshot.dir");
+           "job.yaml:6:11: resume: continue needs a snapshot directory: add snapshot.dir");
 }
 
 static void ranges(void **state)
@@ -188,12 +188,12 @@ static void ranges(void **state)
     (void)state;
     refuse("nodes: 0\ncommand: [ls]\n", "job.yaml:1:8: 'nodes' is 0, must be 1 to 10000");
     refuse("nodes: 4:2\ncommand: [ls]\n",
-           "job.yaml:1:8: 'nodes' is 4:2, the first must not be above the second");
+           "job.yaml:1:8: 'nodes' is 4:2, but MIN must not be above MAX");
     refuse("nodes: two\ncommand: [ls]\n",
-           "job.yaml:1:8: 'nodes' wants a number, or \"least:most\" as in \"1:4\"");
+           "job.yaml:1:8: 'nodes' wants N or MIN:MAX, as in 2 or \"1:4\"");
     refuse("nodes: 1:\ncommand: [ls]\n", "job.yaml:1:9: mapping values are not allowed in this context");
     refuse("nodes: \"1:\"\ncommand: [ls]\n",
-           "job.yaml:1:8: 'nodes' wants a number, or \"least:most\" as in \"1:4\", not '1:'");
+           "job.yaml:1:8: 'nodes' wants N or MIN:MAX, as in 2 or \"1:4\", not '1:'");
     refuse("procs_per_node: 0\ncommand: [ls]\n", "job.yaml:1:17: 'procs_per_node' is 0, must be 1 to 1024");
     refuse("procs_per_node: many\ncommand: [ls]\n",
            "job.yaml:1:17: 'procs_per_node' wants a number, gpu, cpu or auto");
@@ -210,15 +210,15 @@ static void ranges(void **state)
     refuse(TRAIN "  snapshot: {dir: out, keep: 0}\n", "job.yaml:6:30: 'keep' is 0, must be at least 1");
     refuse(TRAIN "  snapshot: {every: 5}\n", "job.yaml:6:13: 'snapshot' lacks the key 'dir'");
     refuse("grace: forever\ncommand: [ls]\n",
-           "job.yaml:1:8: 'grace': 'forever' is no duration, want 90s, 15m, 2h or 1d");
+           "job.yaml:1:8: 'grace': 'forever' is not a duration such as 90s, 15m, 2h or 1d");
     refuse("name: ../etc\ncommand: [ls]\n",
            "job.yaml:1:7: 'name' wants 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first");
     refuse("name: a b\ncommand: [ls]\n",
            "job.yaml:1:7: 'name' may hold letters, digits, '.', '_' and '-' only, not 'a b'");
-    refuse("command: []\n", "job.yaml:1:10: 'command' is empty, want the program and its arguments");
+    refuse("command: []\n", "job.yaml:1:10: 'command' is empty: give the program and its arguments");
     refuse("command: ls -l\n", "job.yaml:1:10: 'command' wants a list, as in [first, second], not 'ls -l'");
     refuse("env: {RANK: 3}\ncommand: [ls]\n",
-           "job.yaml:1:13: 'RANK' is set by ddp for each rank, leave it out");
+           "job.yaml:1:13: 'RANK' is set by ddp for each rank: leave it out");
 }
 
 static void shapes(void **state)
@@ -312,12 +312,12 @@ static void language_model_refusals(void **state)
     refuse(GPT "  data: {type: synthetic}\n" RUN, "job.yaml:3:16: a gpt model wants text or tokens data");
     refuse(TRAIN_HEAD "  data: {type: text, path: x}\n" RUN, "job.yaml:2:17: text data wants a gpt model");
     refuse(GPT "  data: {type: tokens, path: x.bin}\n" RUN,
-           "job.yaml:2:10: a file of tokens does not say how many there are, add vocab (50257 for GPT-2's)");
+           "job.yaml:2:10: a file of tokens does not contain the size of its vocabulary: add vocab (50257 for GPT-2's)");
     refuse(GPT "  data: {type: text}\n" RUN, "job.yaml:3:9: 'data' lacks the key 'path'");
     refuse(GPT "  data: {type: text, path: x, split: 1}\n" RUN,
            "job.yaml:3:38: 'split' is 1, must be above 0 to below 1");
     refuse(GPT "  data: {type: text, path: x, val_path: y, split: 0.5}\n" RUN,
-           "job.yaml:3:51: 'val_path' and 'split' exclude each other, give one");
+           "job.yaml:3:51: 'val_path' and 'split' exclude each other: give only one");
     refuse(GPT "  data: {type: text, path: x}\n  loss: mse\n" RUN,
            "job.yaml:4:9: loss mse wants real targets, text data has labels");
     refuse(TRAIN "  precision: bf16\n", "job.yaml:6:14: precision bf16 wants a gpt model");
@@ -329,10 +329,10 @@ static void language_model_refusals(void **state)
     refuse("nodes: 3\n" GPT
            "  data: {type: text, path: x}\n  global_batch: 8\n  steps: 3\n  reproducible: world\n",
            "job.yaml:3:3: reproducible: world with 4 shards wants a world size that divides them, not 3");
-    refuse(TRAIN "  shards: 4\n", "job.yaml:6:11: 'shards' is for reproducible: world");
+    refuse(TRAIN "  shards: 4\n", "job.yaml:6:11: 'shards' works only with reproducible: world");
     refuse(TRAIN "  shards: 6\n", "job.yaml:6:11: 'shards' is 6, must be a power of two");
     refuse(TRAIN "  snapshot: {dir: out, keep_best: 1}\n  eval: {every: never}\n",
-           "job.yaml:6:35: 'keep_best' goes by the validation loss, set eval.every");
+           "job.yaml:6:35: 'keep_best' compares validation losses: set eval.every");
 }
 
 static void keys_are_checked(void **state)
