@@ -18,8 +18,11 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "store/internal.h"
+#include "store/backup_copy.h"
+#include "store/content.h"
+#include "store/loss.h"
 #include "store/schema.h"
+#include "store/store_state.h"
 
 #define CHECK_MS 60000
 #define ROOM_LEFT (16 << 20)
@@ -35,8 +38,8 @@ char *backup_name(const char *dir)
     return xasprintf("%s/%s", dir, stamp);
 }
 
-/* For reading: neither the file nor its log is changed. */
-static enum err_code open_source(sqlite3 **out, const char *path, struct err *e)
+/* Opens a database for reading: neither the file nor its log is changed. */
+static enum err_code backup_open_source(sqlite3 **out, const char *path, struct err *e)
 {
     CLEANUP(db_close) sqlite3 *db = NULL;
     const int rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
@@ -49,8 +52,9 @@ static enum err_code open_source(sqlite3 **out, const char *path, struct err *e)
     return ERR_OK;
 }
 
-/* In one step: the pages of one moment. In several, each commit meanwhile would start the copy anew. */
-static enum err_code copy_pages(sqlite3 *from, sqlite3 *to, struct err *e)
+/* Copies all pages in one step, as they are at one moment. With several steps each commit in between would
+ * restart the copy. */
+static enum err_code backup_copy_pages(sqlite3 *from, sqlite3 *to, struct err *e)
 {
     sqlite3_backup *copy = sqlite3_backup_init(to, "main", from, "main");
 
@@ -73,7 +77,8 @@ enum err_code backup_pages(sqlite3 *source, const char *to, struct content *cont
     if (rc != SQLITE_OK)
         return db_error(copy, rc, e, to);
     sqlite3_extended_result_codes(copy, 1);
-    if (copy_pages(source, copy, e) != ERR_OK || db_exec(copy, "PRAGMA journal_mode=DELETE", e) != ERR_OK ||
+    if (backup_copy_pages(source, copy, e) != ERR_OK ||
+        db_exec(copy, "PRAGMA journal_mode=DELETE", e) != ERR_OK ||
         content_check(copy, CHECK_MS, e) != ERR_OK || content_read(copy, content, e) != ERR_OK)
         return e->code;
     return ERR_OK;
@@ -83,14 +88,14 @@ enum err_code backup_copy(const char *from, const char *to, struct content *cont
 {
     CLEANUP(db_close) sqlite3 *source = NULL;
 
-    if (open_source(&source, from, e) != ERR_OK)
+    if (backup_open_source(&source, from, e) != ERR_OK)
         return e->code;
     if (backup_pages(source, to, content, e) != ERR_OK)
         return err_wrap(e, "%s", from);
     return ERR_OK;
 }
 
-static enum err_code sync_file(const char *path, struct err *e)
+static enum err_code backup_sync_file(const char *path, struct err *e)
 {
     CLEANUP(close_fd) int fd = open(path, O_RDWR | O_CLOEXEC);
 
@@ -99,13 +104,13 @@ static enum err_code sync_file(const char *path, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code sync_parent(const char *path, struct err *e)
+static enum err_code backup_sync_parent(const char *path, struct err *e)
 {
     CLEANUP(free_text) char *copy = xstrdup(path);
     return file_sync_dir(dirname(copy), e);
 }
 
-static void remove_file(const char *path)
+static void backup_remove_file(const char *path)
 {
     CLEANUP(free_text) char *journal = xasprintf("%s-journal", path);
 
@@ -113,8 +118,8 @@ static void remove_file(const char *path)
     unlink(journal);
 }
 
-/* The copy must not take what the coordinator itself needs, should both lie on one disk. */
-static enum err_code check_room(const char *from, const char *dir, struct err *e)
+/* The copy must leave room for the coordinator itself if both are on one disk. */
+static enum err_code backup_check_room(const char *from, const char *dir, struct err *e)
 {
     struct stat st;
     struct statvfs fs;
@@ -122,7 +127,7 @@ static enum err_code check_room(const char *from, const char *dir, struct err *e
     if (stat(from, &st) != 0)
         return err_sys(e, errno, "%s", from);
     if (statvfs(dir, &fs) == 0 && (int64_t)fs.f_bavail * (int64_t)fs.f_frsize < st.st_size + ROOM_LEFT)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "no room in %s for a copy of %lld MiB: free some space",
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "no space in %s for a copy of %lld MiB: free some space",
                        dir, (long long)(st.st_size >> 20) + 1);
     return ERR_OK;
 }
@@ -134,29 +139,31 @@ enum err_code backup_make(const char *state, const char *to, struct err *e)
     CLEANUP(free_text) char *copy = xstrdup(to);
     struct finding found = {0};
 
-    /* the mark first: it may lag behind the database, which goes on, but not the other way round */
+    /* The mark is read first. The coordinator goes on committing, so the copy may be ahead of this mark; a
+     * copy that is behind it lacks commits. */
     if (file_mkdirs(dirname(copy), 0700, e) != ERR_OK ||
         mark_read(state, &found.mark, &found.mark_state, e) != ERR_OK)
         return e->code;
-    remove_file(tmp);
-    if (check_room(from, copy, e) != ERR_OK)
+    backup_remove_file(tmp);
+    if (backup_check_room(from, copy, e) != ERR_OK)
         return e->code;
     if (backup_copy(from, tmp, &found.content, e) != ERR_OK || loss_check(from, &found, e) != ERR_OK ||
-        sync_file(tmp, e) != ERR_OK) {
-        remove_file(tmp);
+        backup_sync_file(tmp, e) != ERR_OK) {
+        backup_remove_file(tmp);
         return e->code;
     }
+    /* The copy is synced before the rename, and the directory after it: a crash leaves no half backup. */
     if (rename(tmp, to) != 0) {
         const int why = errno;
-        remove_file(tmp);
+        backup_remove_file(tmp);
         return err_sys(e, why, "rename to %s", to);
     }
-    return sync_parent(to, e);
+    return backup_sync_parent(to, e);
 }
 
-/* ---- those that there are */
+/* ---- listing backups ---- */
 
-static int newer_first(const void *a, const void *b)
+static int backup_newer_first(const void *a, const void *b)
 {
     const struct backup *x = a, *y = b;
 
@@ -165,14 +172,14 @@ static int newer_first(const void *a, const void *b)
     return strcmp(y->path, x->path);
 }
 
-static bool describe(const char *path, struct backup *out)
+static bool backup_describe(const char *path, struct backup *out)
 {
     CLEANUP(db_close) sqlite3 *db = NULL;
     struct content content;
     struct stat st;
     struct err e;
 
-    if (stat(path, &st) != 0 || open_source(&db, path, &e) != ERR_OK ||
+    if (stat(path, &st) != 0 || backup_open_source(&db, path, &e) != ERR_OK ||
         content_read(db, &content, &e) != ERR_OK || content.schema == 0)
         return false;
     *out = (struct backup){.path = xstrdup(path),
@@ -183,7 +190,7 @@ static bool describe(const char *path, struct backup *out)
     return true;
 }
 
-static void copies_list(const char *dir, const char *pattern, struct backup **out, size_t *count)
+static void backup_list_pattern(const char *dir, const char *pattern, struct backup **out, size_t *count)
 {
     struct backup *list = NULL;
     size_t cap = 0;
@@ -195,23 +202,23 @@ static void copies_list(const char *dir, const char *pattern, struct backup **ou
         if (fnmatch(pattern, entry->d_name, 0) != 0)
             continue;
         list = array_grow(list, *count, &cap, sizeof *list);
-        *count += describe(path, &list[*count]);
+        *count += backup_describe(path, &list[*count]);
     }
     if (d)
         closedir(d);
     if (*count)
-        qsort(list, *count, sizeof *list, newer_first);
+        qsort(list, *count, sizeof *list, backup_newer_first);
     *out = list;
 }
 
 void backup_list(const char *dir, struct backup **out, size_t *count)
 {
-    copies_list(dir, "ddp-[0-9]*Z.db", out, count);
+    backup_list_pattern(dir, "ddp-[0-9]*Z.db", out, count);
 }
 
 void backup_list_rescued(const char *state, struct backup **out, size_t *count)
 {
-    copies_list(state, "ddp.db.rescued-*Z", out, count);
+    backup_list_pattern(state, "ddp.db.rescued-*Z", out, count);
 }
 
 void backups_free(struct backup *list, size_t count)

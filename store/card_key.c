@@ -1,3 +1,5 @@
+#include "store/card_key.h"
+
 /* The key that seals the cards on the nodes (store_card_key). It is in the database, so that a backup of the
  * database suffices, and in <dir>/card.key, so that the cards stay readable if the database is lost. */
 #include <stdio.h>
@@ -6,7 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "store/internal.h"
+#include "store/store_state.h"
 
 #define KEY_TEXT (2 * SEAL_KEY + 1)
 
@@ -23,7 +25,7 @@ static enum err_code key_from_database(struct store *s, bool *found, struct err 
     if (rc != SQLITE_ROW)
         return db_error(s->db, rc, e, "meta");
     *found = hex_decode(s->card_key, sizeof s->card_key, (const char *)sqlite3_column_text(st, 0));
-    return *found ? ERR_OK : err_set(e, ERR_DATA_LOSS, "the database's card_key makes no sense");
+    return *found ? ERR_OK : err_set(e, ERR_DATA_LOSS, "the card_key in the database is invalid");
 }
 
 static bool key_from_file(struct store *s, const char *path)
@@ -42,15 +44,15 @@ static bool key_from_file(struct store *s, const char *path)
     return hex_decode(s->card_key, sizeof s->card_key, text.data);
 }
 
-static enum err_code put_key(struct store *s, const char *key, struct err *e)
+static enum err_code card_key_put(struct store *s, const char *key, struct err *e)
 {
     CLEANUP(free_text) char *sql = xasprintf("INSERT INTO meta VALUES('card_key','%s')", key);
 
     return db_exec(s->db, sql, e);
 }
 
-/* The nodes can do without it as long as the database is there. */
-static void save_file(const struct store *s, const char *path, const char *key)
+/* The file only matters if the database is lost, so a failure to write it is not an error. */
+static void card_key_save_file(const struct store *s, const char *path, const char *key)
 {
     CLEANUP(free_text) char *text = xasprintf("%s\n", key);
     struct err e;
@@ -76,9 +78,9 @@ enum err_code card_key_settle(struct store *s, struct err *e)
     hex_encode(key, s->card_key, sizeof s->card_key);
     if (s->deferred)
         return ERR_OK;
-    if (!found && put_key(s, key, e) != ERR_OK)
+    if (!found && card_key_put(s, key, e) != ERR_OK)
         return e->code;
     if (s->sync != DB_SYNC_OFF && (!in_file || memcmp(kept, s->card_key, sizeof kept) != 0))
-        save_file(s, path, key);
+        card_key_save_file(s, path, key);
     return ERR_OK;
 }

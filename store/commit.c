@@ -1,3 +1,5 @@
+#include "store/commit.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +8,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "store/db.h"
-#include "store/internal.h"
+#include "store/loss.h"
+#include "store/store_state.h"
 #include "store/tables.h"
 
 /* One transaction a list. Each change finds its prepared statement, binds and steps; an INSERT, PUT or MOVE
@@ -69,81 +72,80 @@ enum err_code commit_prepare(struct store *s, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code step_one_row(struct store *s, sqlite3_stmt *st, const char *what, struct err *e)
+static enum err_code commit_step_one_row(struct store *s, sqlite3_stmt *st, const char *what, struct err *e)
 {
     if (db_step_done(st, what, e) != ERR_OK)
         return e->code;
     if (sqlite3_changes(s->db) != 1)
-        return err_set(e, ERR_INTERNAL, "%s: the row is not there, or not in the state it should be in",
-                       what);
+        return err_set(e, ERR_INTERNAL, "%s: the row is missing, or not in the expected state", what);
     return ERR_OK;
 }
 
-static enum err_code write_row(struct store *s, enum statement id, const struct table *t, const void *record,
-                               bool insert, struct err *e)
+static enum err_code commit_write_row(struct store *s, enum statement id, const struct table *t,
+                                      const void *record, bool insert, struct err *e)
 {
     sqlite3_stmt *st = s->statements[id];
     if (row_bind(st, t, record, insert, e) != ERR_OK)
         return e->code;
-    return step_one_row(s, st, t->name, e);
+    return commit_step_one_row(s, st, t->name, e);
 }
 
-static void bind_text(sqlite3_stmt *st, int index, const char *text)
+static void commit_bind_text(sqlite3_stmt *st, int index, const char *text)
 {
     sqlite3_bind_text(st, index, text, -1, SQLITE_STATIC);
 }
 
-static enum err_code move_job(struct store *s, const struct change *c, struct err *e)
+static enum err_code commit_move_job(struct store *s, const struct change *c, struct err *e)
 {
     sm_check(&job_sm, c->from, c->to);
     sqlite3_stmt *st = s->statements[ST_JOB_MOVE];
-    bind_text(st, 1, sm_name(&job_sm, c->to));
-    bind_text(st, 2, c->text);
+    commit_bind_text(st, 1, sm_name(&job_sm, c->to));
+    commit_bind_text(st, 2, c->text);
     sqlite3_bind_int64(st, 3, c->id);
-    bind_text(st, 4, sm_name(&job_sm, c->from));
-    return step_one_row(s, st, "job move", e);
+    commit_bind_text(st, 4, sm_name(&job_sm, c->from));
+    return commit_step_one_row(s, st, "job move", e);
 }
 
-static enum err_code put_progress(struct store *s, const struct change *c, struct err *e)
+static enum err_code commit_put_progress(struct store *s, const struct change *c, struct err *e)
 {
     sqlite3_stmt *st = s->statements[ST_JOB_PROGRESS];
-    bind_text(st, 1, c->text);
+    commit_bind_text(st, 1, c->text);
     sqlite3_bind_int64(st, 2, c->id);
-    return step_one_row(s, st, "job progress", e);
+    return commit_step_one_row(s, st, "job progress", e);
 }
 
-static enum err_code move_node(struct store *s, const struct change *c, struct err *e)
+static enum err_code commit_move_node(struct store *s, const struct change *c, struct err *e)
 {
     sm_check(&node_sm, c->from, c->to);
     sqlite3_stmt *st = s->statements[ST_NODE_MOVE];
-    bind_text(st, 1, sm_name(&node_sm, c->to));
-    bind_text(st, 2, c->name);
-    bind_text(st, 3, sm_name(&node_sm, c->from));
-    return step_one_row(s, st, "node move", e);
+    commit_bind_text(st, 1, sm_name(&node_sm, c->to));
+    commit_bind_text(st, 2, c->name);
+    commit_bind_text(st, 3, sm_name(&node_sm, c->from));
+    return commit_step_one_row(s, st, "node move", e);
 }
 
-static enum err_code move_generation(struct store *s, const struct change *c, struct err *e)
+static enum err_code commit_move_generation(struct store *s, const struct change *c, struct err *e)
 {
     sm_check(&generation_sm, c->from, c->to);
     sqlite3_stmt *st = s->statements[ST_GENERATION_MOVE];
-    bind_text(st, 1, sm_name(&generation_sm, c->to));
-    bind_text(st, 2, c->text);
+    commit_bind_text(st, 1, sm_name(&generation_sm, c->to));
+    commit_bind_text(st, 2, c->text);
     sqlite3_bind_int64(st, 3, c->id);
     sqlite3_bind_int64(st, 4, c->generation_number);
-    bind_text(st, 5, sm_name(&generation_sm, c->from));
-    return step_one_row(s, st, "generation move", e);
+    commit_bind_text(st, 5, sm_name(&generation_sm, c->from));
+    return commit_step_one_row(s, st, "generation move", e);
 }
 
-static enum err_code move_rank(struct store *s, const struct change *c, struct err *e)
+static enum err_code commit_move_rank(struct store *s, const struct change *c, struct err *e)
 {
     sm_check(&rank_sm, c->from, c->to);
     sqlite3_stmt *st = s->statements[ST_RANK_MOVE];
-    bind_text(st, 1, sm_name(&rank_sm, c->to));
+    commit_bind_text(st, 1, sm_name(&rank_sm, c->to));
     sqlite3_bind_int64(st, 2, c->id);
     sqlite3_bind_int64(st, 3, c->generation_number);
     sqlite3_bind_int(st, 4, c->rank_number);
-    bind_text(st, 5, sm_name(&rank_sm, c->from));
-    return step_one_row(s, st, "rank move", e);
+    commit_bind_text(st, 5, sm_name(&rank_sm, c->from));
+    return commit_step_one_row(s, st, "rank move", e);
 }
 
 enum err_code commit_event(struct store *s, const struct event_record *event, struct err *e)
@@ -152,8 +154,8 @@ enum err_code commit_event(struct store *s, const struct event_record *event, st
     sqlite3_bind_int64(st, 1, event->time_ms);
     sqlite3_bind_int64(st, 2, event->job);
     sqlite3_bind_int64(st, 3, event->generation);
-    bind_text(st, 4, event->what);
-    bind_text(st, 5, event->text);
+    commit_bind_text(st, 4, event->what);
+    commit_bind_text(st, 5, event->text);
     return db_step_done(st, "event", e);
 }
 
@@ -161,18 +163,18 @@ static enum err_code append_audit(struct store *s, const struct audit_record *au
 {
     sqlite3_stmt *st = s->statements[ST_AUDIT_INSERT];
     sqlite3_bind_int64(st, 1, audit->time_ms);
-    bind_text(st, 2, audit->who);
-    bind_text(st, 3, audit->origin);
-    bind_text(st, 4, audit->what);
+    commit_bind_text(st, 2, audit->who);
+    commit_bind_text(st, 3, audit->origin);
+    commit_bind_text(st, 4, audit->what);
     sqlite3_bind_int64(st, 5, audit->job);
-    bind_text(st, 6, audit->text);
+    commit_bind_text(st, 6, audit->text);
     return db_step_done(st, "audit", e);
 }
 
 static enum err_code delete_user(struct store *s, const char *name, struct err *e)
 {
-    bind_text(s->statements[ST_USER_DELETE], 1, name);
-    return step_one_row(s, s->statements[ST_USER_DELETE], "user", e);
+    commit_bind_text(s->statements[ST_USER_DELETE], 1, name);
+    return commit_step_one_row(s, s->statements[ST_USER_DELETE], "user", e);
 }
 
 enum err_code commit_sequence(struct store *s, int64_t sequence, struct err *e)
@@ -180,14 +182,14 @@ enum err_code commit_sequence(struct store *s, int64_t sequence, struct err *e)
     sqlite3_stmt *st = s->statements[ST_SEQUENCE];
     char text[24];
     snprintf(text, sizeof text, "%" PRId64, sequence);
-    bind_text(st, 1, text);
-    return step_one_row(s, st, "sequence", e);
+    commit_bind_text(st, 1, text);
+    return commit_step_one_row(s, st, "sequence", e);
 }
 
 static enum err_code delete_node(struct store *s, const char *name, struct err *e)
 {
-    bind_text(s->statements[ST_NODE_DELETE], 1, name);
-    return step_one_row(s, s->statements[ST_NODE_DELETE], "node", e);
+    commit_bind_text(s->statements[ST_NODE_DELETE], 1, name);
+    return commit_step_one_row(s, s->statements[ST_NODE_DELETE], "node", e);
 }
 
 static enum err_code delete_snapshot(struct store *s, const struct snapshot_record *snapshot, struct err *e)
@@ -196,13 +198,13 @@ static enum err_code delete_snapshot(struct store *s, const struct snapshot_reco
     sqlite3_bind_int64(st, 1, snapshot->job);
     sqlite3_bind_int64(st, 2, snapshot->generation);
     sqlite3_bind_int64(st, 3, snapshot->step);
-    return step_one_row(s, st, "snapshot", e);
+    return commit_step_one_row(s, st, "snapshot", e);
 }
 
 static enum err_code clear_job(struct store *s, int64_t id, struct err *e)
 {
     sqlite3_bind_int64(s->statements[ST_JOB_FORGET], 1, id);
-    return step_one_row(s, s->statements[ST_JOB_FORGET], "job", e);
+    return commit_step_one_row(s, s->statements[ST_JOB_FORGET], "job", e);
 }
 
 static enum err_code forget_job(struct store *s, int64_t id, struct err *e)
@@ -213,61 +215,61 @@ static enum err_code forget_job(struct store *s, int64_t id, struct err *e)
     return clear_job(s, id, e);
 }
 
-static enum err_code put_meta(struct store *s, const char *key, int64_t value, struct err *e)
+static enum err_code commit_put_meta(struct store *s, const char *key, int64_t value, struct err *e)
 {
     char text[24];
 
     snprintf(text, sizeof text, "%lld", (long long)value);
-    bind_text(s->statements[ST_META], 1, key);
-    bind_text(s->statements[ST_META], 2, text);
+    commit_bind_text(s->statements[ST_META], 1, key);
+    commit_bind_text(s->statements[ST_META], 2, text);
     return db_step_done(s->statements[ST_META], "meta", e);
 }
 
-static enum err_code apply(struct store *s, const struct change *c, struct err *e)
+static enum err_code change_apply(struct store *s, const struct change *c, struct err *e)
 {
     switch (c->kind) {
     case CHANGE_JOB_INSERT:
-        return write_row(s, ST_JOB_INSERT, &job_table, c->job, true, e);
+        return commit_write_row(s, ST_JOB_INSERT, &job_table, c->job, true, e);
     case CHANGE_JOB_PUT:
-        return write_row(s, ST_JOB_PUT, &job_table, c->job, false, e);
+        return commit_write_row(s, ST_JOB_PUT, &job_table, c->job, false, e);
     case CHANGE_JOB_MOVE:
-        return move_job(s, c, e);
+        return commit_move_job(s, c, e);
     case CHANGE_NODE_INSERT:
-        return write_row(s, ST_NODE_INSERT, &node_table, c->node, true, e);
+        return commit_write_row(s, ST_NODE_INSERT, &node_table, c->node, true, e);
     case CHANGE_NODE_PUT:
-        return write_row(s, ST_NODE_PUT, &node_table, c->node, false, e);
+        return commit_write_row(s, ST_NODE_PUT, &node_table, c->node, false, e);
     case CHANGE_NODE_MOVE:
-        return move_node(s, c, e);
+        return commit_move_node(s, c, e);
     case CHANGE_NODE_DELETE:
         return delete_node(s, c->name, e);
     case CHANGE_GENERATION_INSERT:
-        return write_row(s, ST_GENERATION_INSERT, &generation_table, c->generation, true, e);
+        return commit_write_row(s, ST_GENERATION_INSERT, &generation_table, c->generation, true, e);
     case CHANGE_GENERATION_PUT:
-        return write_row(s, ST_GENERATION_PUT, &generation_table, c->generation, false, e);
+        return commit_write_row(s, ST_GENERATION_PUT, &generation_table, c->generation, false, e);
     case CHANGE_GENERATION_MOVE:
-        return move_generation(s, c, e);
+        return commit_move_generation(s, c, e);
     case CHANGE_RANK_INSERT:
-        return write_row(s, ST_RANK_INSERT, &rank_table, c->rank, true, e);
+        return commit_write_row(s, ST_RANK_INSERT, &rank_table, c->rank, true, e);
     case CHANGE_RANK_PUT:
-        return write_row(s, ST_RANK_PUT, &rank_table, c->rank, false, e);
+        return commit_write_row(s, ST_RANK_PUT, &rank_table, c->rank, false, e);
     case CHANGE_RANK_MOVE:
-        return move_rank(s, c, e);
+        return commit_move_rank(s, c, e);
     case CHANGE_SPAWN_INSERT:
-        return write_row(s, ST_SPAWN_INSERT, &spawn_table, c->spawn, true, e);
+        return commit_write_row(s, ST_SPAWN_INSERT, &spawn_table, c->spawn, true, e);
     case CHANGE_SPAWN_PUT:
-        return write_row(s, ST_SPAWN_PUT, &spawn_table, c->spawn, false, e);
+        return commit_write_row(s, ST_SPAWN_PUT, &spawn_table, c->spawn, false, e);
     case CHANGE_SNAPSHOT_PUT:
-        return write_row(s, ST_SNAPSHOT_PUT, &snapshot_table, c->snapshot, true, e);
+        return commit_write_row(s, ST_SNAPSHOT_PUT, &snapshot_table, c->snapshot, true, e);
     case CHANGE_SNAPSHOT_DELETE:
         return delete_snapshot(s, c->snapshot, e);
     case CHANGE_EVENT:
         return commit_event(s, c->event, e);
     case CHANGE_JOB_PROGRESS:
-        return put_progress(s, c, e);
+        return commit_put_progress(s, c, e);
     case CHANGE_JOB_FORGET:
         return forget_job(s, c->id, e);
     case CHANGE_USER_PUT:
-        return write_row(s, ST_USER_PUT, &user_table, c->user, true, e);
+        return commit_write_row(s, ST_USER_PUT, &user_table, c->user, true, e);
     case CHANGE_USER_DELETE:
         return delete_user(s, c->name, e);
     case CHANGE_AUDIT:
@@ -278,16 +280,18 @@ static enum err_code apply(struct store *s, const struct change *c, struct err *
         sqlite3_bind_int64(s->statements[ST_NUMBER_REMOVED], 1, c->id);
         return db_step_done(s->statements[ST_NUMBER_REMOVED], "removed number", e);
     case CHANGE_META:
-        return put_meta(s, c->name, c->id, e);
+        return commit_put_meta(s, c->name, c->id, e);
     }
-    return err_set(e, ERR_INTERNAL, "change of an unknown kind %d", (int)c->kind);
+    return err_set(e, ERR_INTERNAL, "unknown kind of change: %d", (int)c->kind);
 }
 
-static enum err_code apply_all(struct store *s, const struct change *changes, size_t count, struct err *e)
+static enum err_code change_apply_all(struct store *s, const struct change *changes, size_t count,
+                                      struct err *e)
 {
     for (size_t i = 0; i < count; i++)
-        if (apply(s, &changes[i], e) != ERR_OK)
+        if (change_apply(s, &changes[i], e) != ERR_OK)
             return err_wrap(e, "change %zu of %zu", i + 1, count);
+    /* In the same transaction: the database says how many commits it holds. */
     if (commit_sequence(s, s->mark.sequence + 1, e) != ERR_OK)
         return e->code;
     if (fault_hit("store.commit"))
@@ -295,8 +299,8 @@ static enum err_code apply_all(struct store *s, const struct change *changes, si
     return db_step_done(s->statements[ST_COMMIT], "commit", e);
 }
 
-/* What the mark says of a database that has just taken the list. */
-static void advance_mark(struct mark *mark, const struct change *changes, size_t count)
+/* The mark of a database to which the list has just been applied. */
+static void commit_advance_mark(struct mark *mark, const struct change *changes, size_t count)
 {
     mark->sequence++;
     for (size_t i = 0; i < count; i++) {
@@ -312,22 +316,25 @@ static void advance_mark(struct mark *mark, const struct change *changes, size_t
     }
 }
 
-/* An acknowledged commit is durable, and a later start would notice its loss. So the commit is not reported
- * to anybody before the mark is on disk. */
-static enum err_code save_mark(struct store *s, struct err *e)
+/* An acknowledged commit must be durable, and a later start must be able to detect its loss. So the mark
+ * is on disk before the commit is reported to anybody. */
+static enum err_code commit_save_mark(struct store *s, struct err *e)
 {
     return s->mark_file.fd >= 0 ? mark_write(&s->mark_file, &s->mark, e) : ERR_OK;
 }
 
 static enum err_code commit_list(struct store *s, const struct change *changes, size_t count, struct err *e)
 {
+    /* A commit to a file that was deleted would succeed, and be lost with this process. */
     if (loss_check_moved(s, e) != ERR_OK || db_step_done(s->statements[ST_BEGIN], "begin", e) != ERR_OK)
         return e->code;
-    if (apply_all(s, changes, count, e) == ERR_OK) {
-        (void)fault_hit("store.committed"); /* durable, and nobody was told: only its kill action is of use */
-        advance_mark(&s->mark, changes, count);
+    if (change_apply_all(s, changes, count, e) == ERR_OK) {
+        (void)fault_hit(
+            "store.committed"); /* durable, but not acknowledged: only the kill action is useful */
+        commit_advance_mark(&s->mark, changes, count);
         return ERR_OK;
     }
+    /* SQLite has rolled back by itself after some errors, such as a full disk. */
     struct err ignored;
     if (!sqlite3_get_autocommit(s->db) && db_exec(s->db, "ROLLBACK", &ignored) != ERR_OK)
         log_error("rollback", "why=%s", LOG_Q(ignored.msg));
@@ -338,17 +345,17 @@ enum err_code store_commit(struct store *s, const struct change *changes, size_t
 {
     if (s->deferred && store_resume(s, e) != ERR_OK)
         return e->code;
-    /* A list whose mark failed is in the database already. The caller brings it again, perhaps with more
-     * behind it; what was applied is not applied twice. */
+    /* If writing the mark failed, the list is in the database already. The caller passes it again, perhaps
+     * with more changes behind it. The changes that were applied are not applied twice. */
     const size_t applied = s->applied;
     BUG_ON(applied > count);
-    if (applied && save_mark(s, e) != ERR_OK)
+    if (applied && commit_save_mark(s, e) != ERR_OK)
         return e->code;
     if (count > applied) {
         if (commit_list(s, changes + applied, count - applied, e) != ERR_OK)
             return e->code;
         s->applied = count;
-        if (save_mark(s, e) != ERR_OK)
+        if (commit_save_mark(s, e) != ERR_OK)
             return e->code;
     }
     s->applied = 0;

@@ -1,14 +1,17 @@
+#include "store/load.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "store/db.h"
-#include "store/internal.h"
+#include "store/store_state.h"
 #include "store/tables.h"
 
 #define UNFINISHED "(SELECT id FROM job WHERE state NOT IN ('succeeded','failed','cancelled'))"
 
-/* Of a finished job only the generations that people ask for, or that still hold slots. */
+/* Of a finished job only its last generation, its last failed one, and those whose spawns still hold
+ * slots. */
 #define KEPT                                                                                                 \
     "job IN " UNFINISHED " OR number=(SELECT generation FROM job WHERE id=generation.job)"                   \
     " OR number=(SELECT max(number) FROM generation AS g WHERE g.job=generation.job AND g.failed_spawn>0)"   \

@@ -1,3 +1,5 @@
+#include "store/loss.h"
+
 /* Detects a database that lacks acknowledged commits, and refuses it or records the accepted loss. */
 #include <errno.h>
 #include <inttypes.h>
@@ -8,11 +10,14 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "store/internal.h"
+#include "store/backup_copy.h"
+#include "store/commit.h"
+#include "store/content.h"
 #include "store/schema.h"
+#include "store/store_state.h"
 
 /* "jobs 19 to 40 are missing" */
-static void name_jobs(char *out, size_t size, int64_t first, int64_t last)
+static void loss_name_jobs(char *out, size_t size, int64_t first, int64_t last)
 {
     if (first < last)
         snprintf(out, size, "jobs %" PRId64 " to %" PRId64 " are missing", first, last);
@@ -29,9 +34,9 @@ enum err_code loss_check(const char *path, const struct finding *found, struct e
     char jobs[96];
 
     if (found->mark_state != MARK_GOOD)
-        return ERR_OK; /* nothing to compare with; said where the epoch starts */
+        return ERR_OK; /* nothing to compare with; epoch_note_mark reports it */
     if (content->schema > schema_latest)
-        return ERR_OK; /* refused for that, a moment later */
+        return ERR_OK; /* schema_migrate will refuse it for its schema */
     if (content->schema == 0)
         return err_set(e, ERR_DATA_LOSS,
                        "%s is missing or empty, but ddp.mark beside it names commit %" PRId64 ": %" PRId64
@@ -40,9 +45,10 @@ enum err_code loss_check(const char *path, const struct finding *found, struct e
     if (strcmp(content->cluster_id, mark->cluster_id) != 0)
         return err_set(e, ERR_DATA_LOSS, "%s belongs to cluster %.8s, but ddp.mark beside it to cluster %.8s",
                        path, content->cluster_id, mark->cluster_id);
+    /* The database may be one commit ahead: a crash after the commit and before the mark. */
     if (content->sequence >= mark->sequence)
         return ERR_OK;
-    name_jobs(jobs, sizeof jobs, content->last_job + 1, mark->last_job);
+    loss_name_jobs(jobs, sizeof jobs, content->last_job + 1, mark->last_job);
     return err_set(e, ERR_DATA_LOSS,
                    "%s ends at commit %" PRId64 ", but commit %" PRId64 " was acknowledged: %" PRId64
                    " commits are lost, %s",
@@ -57,6 +63,7 @@ enum err_code loss_check_moved(struct store *s, struct err *e)
     struct err why;
     int moved = 0;
 
+    /* The pages can still be read through the open file, so they are saved while this process lives. */
     if (s->mark_file.fd < 0 ||
         sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK || !moved)
         return ERR_OK;
@@ -70,7 +77,7 @@ enum err_code loss_check_moved(struct store *s, struct err *e)
                    why.msg);
 }
 
-static enum err_code move_file(const char *path, const char *to, const char *suffix, struct err *e)
+static enum err_code loss_move_file(const char *path, const char *to, const char *suffix, struct err *e)
 {
     CLEANUP(free_text) char *from = xasprintf("%s%s", path, suffix);
     CLEANUP(free_text) char *target = xasprintf("%s%s", to, suffix);
@@ -84,10 +91,10 @@ enum err_code loss_set_aside(const char *path, const char *why, struct err *e)
 {
     CLEANUP(free_text) char *to = db_stamped(path, why);
 
-    /* the log first: a database without its log is older, and noticed; a log without its database would be
-     * played into whatever file came next */
-    if (move_file(path, to, "-wal", e) != ERR_OK || move_file(path, to, "-shm", e) != ERR_OK ||
-        move_file(path, to, "", e) != ERR_OK)
+    /* The log goes first. After a crash in between, a database without its log is older than the mark,
+     * which is detected; a log without its database would be replayed into whatever file came next. */
+    if (loss_move_file(path, to, "-wal", e) != ERR_OK || loss_move_file(path, to, "-shm", e) != ERR_OK ||
+        loss_move_file(path, to, "", e) != ERR_OK)
         return e->code;
     if (file_exists(to))
         log_warn("database_set_aside", "now=%s", LOG_Q(to));
@@ -104,8 +111,8 @@ enum err_code loss_put(struct store *s, const char *key, int64_t value, struct e
     return db_exec(s->db, sql, e);
 }
 
-/* Numbers that users and nodes know are not given to other jobs. */
-static enum err_code reserve_jobs(struct store *s, int64_t last, struct err *e)
+/* Job numbers that users and nodes may know are not given to other jobs. */
+static enum err_code loss_reserve_jobs(struct store *s, int64_t last, struct err *e)
 {
     CLEANUP(free_text)
     char *sql = xasprintf("UPDATE sqlite_sequence SET seq=max(seq,%" PRId64 ") WHERE name='job';"
@@ -125,9 +132,9 @@ enum err_code loss_record(struct store *s, const struct finding *found, int64_t 
         .time_ms = clock_wall_ms(), .what = (char *)(uintptr_t)what, .text = (char *)(uintptr_t)text};
 
     if (s->loss.epoch && s->loss.first_job <= s->loss.last_job && s->loss.first_job < first)
-        first = s->loss.first_job; /* of an earlier loss: nodes may still know of those, too */
+        first = s->loss.first_job; /* of an earlier loss: nodes may still have those jobs, too */
     s->loss = (struct store_loss){.epoch = epoch, .first_job = first, .last_job = last};
-    if (reserve_jobs(s, last, e) != ERR_OK || loss_put(s, "loss_epoch", epoch, e) != ERR_OK ||
+    if (loss_reserve_jobs(s, last, e) != ERR_OK || loss_put(s, "loss_epoch", epoch, e) != ERR_OK ||
         loss_put(s, "loss_first_job", first, e) != ERR_OK ||
         loss_put(s, "loss_last_job", last, e) != ERR_OK ||
         loss_put(s, "restored", found->mark_state == MARK_GOOD ? RECORDS_NUMBERED : RECORDS_RESTORED, e) !=

@@ -52,7 +52,7 @@ static bool slot_parse(const char *slot, size_t size, struct mark *out)
                "\njobs %" SCNd64 "\n",
                m.cluster_id, &m.epoch, &m.sequence, &m.last_job, &m.jobs) != 5)
         return false;
-    slot_print(again, &m); /* with the checksum that it must have */
+    slot_print(again, &m); /* prints the checksum that the text must have; a torn write differs */
     if (memcmp(again, text, TEXT_BYTES) != 0)
         return false;
     *out = m;
@@ -71,6 +71,7 @@ enum err_code mark_read(const char *dir, struct mark *out, enum mark_state *stat
         return ERR_OK;
     if (file_read(path, 1 << 20, &text, e) != ERR_OK)
         return e->code;
+    /* The newest intact slot counts. After a torn write that is the other slot, which is one commit older. */
     *state = MARK_DAMAGED;
     for (size_t at = 0; at < SLOTS * SLOT_BYTES && at < text.len; at += SLOT_BYTES)
         if (slot_parse(text.data + at, text.len - at, &m) && m.sequence >= out->sequence) {
@@ -90,7 +91,7 @@ enum err_code mark_create(struct mark_file *f, const char *dir, const struct mar
         slot_print(file + slot * SLOT_BYTES, mark);
     mark_close(f);
     if (file_write_atomic(path, file, sizeof file, 0600, e) != ERR_OK) {
-        e->code = ERR_RESOURCE_EXHAUSTED; /* a read-only file system as well: it may come back */
+        e->code = ERR_RESOURCE_EXHAUSTED; /* also for a read-only file system: it may become writable again */
         return e->code;
     }
     f->fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -110,7 +111,7 @@ enum err_code mark_write(struct mark_file *f, const struct mark *mark, struct er
     if (pwrite(f->fd, slot, sizeof slot, (off_t)f->turn * SLOT_BYTES) != (ssize_t)sizeof slot ||
         fdatasync(f->fd) != 0)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "ddp.mark: %s", strerror(errno));
-    f->turn = (f->turn + 1) % SLOTS;
+    f->turn = (f->turn + 1) % SLOTS; /* only after success: a failed write leaves the other slot intact */
     return ERR_OK;
 }
 

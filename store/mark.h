@@ -18,7 +18,7 @@ struct mark {
     char cluster_id[ID_TEXT];
     int64_t epoch;
     int64_t sequence; /* of the newest commit; grows in each */
-    int64_t last_job; /* the highest job number given out */
+    int64_t last_job; /* the highest job number assigned */
     int64_t jobs;     /* how many the database holds */
 };
 
@@ -29,10 +29,10 @@ struct mark_file {
     int turn; /* the slot that is written next */
 };
 
-/* Reads what is there; *out is zeroed unless MARK_GOOD. An error means that the file could not be read at
- * all. */
+/* Reads the newest intact slot; *out is zeroed unless MARK_GOOD. An error means that the file could not be
+ * read at all. */
 MUST_CHECK enum err_code mark_read(const char *dir, struct mark *out, enum mark_state *state, struct err *e);
-/* Makes the file anew, with both slots, and opens it. */
+/* Replaces the file by one with both slots, and opens it. */
 MUST_CHECK enum err_code mark_create(struct mark_file *f, const char *dir, const struct mark *mark,
                                      struct err *e);
 /* Writes one slot and syncs it: durable after OK. RESOURCE_EXHAUSTED, whatever the cause: may be tried again.

@@ -49,7 +49,7 @@ static enum err_code open_at(struct metrics *m, const char *path, struct err *e)
     return ERR_OK;
 }
 
-static void release(struct metrics *m)
+static void metrics_release(struct metrics *m)
 {
     for (int i = 0; i < ST_COUNT; i++)
         db_finalize(&m->statements[i]);
@@ -74,7 +74,7 @@ enum err_code metrics_open(struct metrics **out, const char *dir, struct err *e)
     struct metrics *m = xcalloc(1, sizeof *m);
     CLEANUP(free_text) char *path = xasprintf("%s/metrics.db", dir);
     if (open_at(m, path, e) != ERR_OK && (e->code == ERR_DATA_LOSS || e->code == ERR_INTERNAL)) {
-        release(m);
+        metrics_release(m);
         move_aside(path, e->msg);
         e->code = ERR_OK;
         (void)open_at(m, path, e);
@@ -91,7 +91,7 @@ void metrics_close(struct metrics *m)
 {
     if (!m)
         return;
-    release(m);
+    metrics_release(m);
     free(m);
 }
 
@@ -122,7 +122,7 @@ static enum err_code find_series(struct metrics *m, const struct metric_point *p
 }
 
 /* Drops every second point, the newest kept, and counts anew. */
-static enum err_code thin(struct metrics *m, int64_t series, struct err *e)
+static enum err_code metrics_thin(struct metrics *m, int64_t series, struct err *e)
 {
     CLEANUP(free_text)
     char *text =
@@ -152,7 +152,7 @@ static enum err_code append_one(struct metrics *m, const struct metric_point *p,
     sqlite3_bind_int64(m->statements[ST_COUNTED], 1, series);
     if (db_step_done(m->statements[ST_COUNTED], "series", e) != ERR_OK)
         return e->code;
-    return points >= METRICS_SERIES_MAX ? thin(m, series, e) : ERR_OK;
+    return points >= METRICS_SERIES_MAX ? metrics_thin(m, series, e) : ERR_OK;
 }
 
 static enum err_code used_bytes(struct metrics *m, int64_t *out, struct err *e)

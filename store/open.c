@@ -1,9 +1,11 @@
+#include "store/open.h"
+
 /* Opening the database behind a store.
  *
- * The happy path: the file is opened and its pages are checked, it is compared with ddp.mark, migrated, and a
- * new epoch is committed and marked. When the file or its log has lost acknowledged commits, the open fails
- * with DATA_LOSS and leaves all files as they are, so that a person can choose between a backup and going on
- * without it. If the disk has no room for the epoch, the database is opened for reading, and store_resume
+ * The happy path: the file is opened and its pages are checked; it is compared with ddp.mark and migrated; a
+ * new epoch is committed, and then written to the mark. When the file or its log has lost acknowledged commits, the open fails
+ * with DATA_LOSS and leaves all files as they are, so that a person can choose between a backup and
+ * continuing without the commits. If the disk has no room for the epoch, the database is opened for reading, and store_resume
  * tries again. */
 #include <inttypes.h>
 #include <string.h>
@@ -13,25 +15,30 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "store/internal.h"
+#include "store/backup_copy.h"
+#include "store/card_key.h"
+#include "store/commit.h"
+#include "store/content.h"
+#include "store/loss.h"
 #include "store/schema.h"
+#include "store/store_state.h"
 
 #define CHECK_MS 20000
 #define LOG_KEPT (256u << 20)
-#define ROOM_TO_TRY (64 << 10) /* bytes; with less the log cannot be made anyway */
+#define ROOM_TO_TRY (64 << 10) /* bytes; with less space the log cannot be made */
 
 static char *database_path(const struct store *s)
 {
     return xasprintf("%s/ddp.db", s->dir);
 }
 
-static bool has_content(const char *path)
+static bool file_has_content(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && st.st_size > 0;
 }
 
-static void close_database(struct store *s)
+static void database_close(struct store *s)
 {
     for (int i = 0; i < ST_COUNT; i++)
         db_finalize(&s->statements[i]);
@@ -40,22 +47,23 @@ static void close_database(struct store *s)
 
 void open_release(struct store *s)
 {
-    close_database(s);
+    database_close(s);
     mark_close(&s->mark_file);
 }
 
-/* What there is, before anything is changed. */
-static enum err_code examine(struct store *s, const char *path, struct finding *found, struct err *e)
+/* Reads the mark and the database before anything is changed. */
+static enum err_code database_examine(struct store *s, const char *path, struct finding *found, struct err *e)
 {
     const bool passing = s->sync == DB_SYNC_OFF;
 
     *found = (struct finding){0};
     if (!passing && mark_read(s->dir, &found->mark, &found->mark_state, e) != ERR_OK)
         return e->code;
-    if (!has_content(path))
+    if (!file_has_content(path))
         return loss_check(path, found, e);
     if (db_open(&s->db, path, s->sync, e) != ERR_OK)
         return e->code;
+    /* A file that is refused stays as it is, its log included. */
     db_checkpoint_on_close(s->db, false);
     if ((!passing && !s->deferred && content_check(s->db, CHECK_MS, e) != ERR_OK) ||
         content_read(s->db, &found->content, e) != ERR_OK)
@@ -64,14 +72,14 @@ static enum err_code examine(struct store *s, const char *path, struct finding *
 }
 
 /* Keeps a copy of a damaged log: an expert may be able to recover the commits after the damage. */
-static void keep_log(const char *path)
+static void loss_keep_log(const char *path)
 {
     CLEANUP(free_text) char *log = xasprintf("%s-wal", path);
     CLEANUP(free_text) char *copy = db_stamped(log, "lost");
     CLEANUP(buf_release) struct buf bytes = {0};
     struct err e;
 
-    if (!has_content(log))
+    if (!file_has_content(log))
         return;
     if (file_read(log, LOG_KEPT, &bytes, &e) != ERR_OK ||
         file_write_atomic(copy, bytes.data, bytes.len, 0600, &e) != ERR_OK)
@@ -80,21 +88,22 @@ static void keep_log(const char *path)
 
 /* With --accept-loss: a damaged file is renamed and replaced by an empty one; a file that only lacks commits
  * is used as it is. */
-static enum err_code accept(struct store *s, const char *path, struct finding *found, struct err *e)
+static enum err_code loss_accept(struct store *s, const char *path, struct finding *found, struct err *e)
 {
     struct err ignored;
 
     if (s->db && content_check(s->db, CHECK_MS, &ignored) == ERR_OK &&
         content_read(s->db, &found->content, &ignored) == ERR_OK) {
-        keep_log(path);
+        loss_keep_log(path);
         return ERR_OK;
     }
-    close_database(s);
+    database_close(s);
     found->content = (struct content){0};
     return loss_set_aside(path, "damaged", e);
 }
 
-static enum err_code note_mark(struct store *s, const struct finding *found, struct err *e)
+/* Reports a mark that is damaged or missing, since then this start cannot detect lost commits. */
+static enum err_code epoch_note_mark(struct store *s, const struct finding *found, struct err *e)
 {
     const bool damaged = found->mark_state == MARK_DAMAGED;
     struct event_record event = {.time_ms = clock_wall_ms()};
@@ -126,24 +135,23 @@ enum err_code open_read_loss(struct store *s, struct err *e)
     return ERR_OK;
 }
 
-static int64_t larger(int64_t a, int64_t b)
+static int64_t int64_max(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-/* What the next commit will leave behind, from what the file and the mark say. A cluster whose database is
- * gone keeps its name, so that its nodes still belong to it. */
-static void plan_mark(struct store *s, const struct finding *found)
+/* The mark of the next commit, from the file and the present mark. A cluster whose database is gone keeps
+ * its id, so that its nodes still belong to it. */
+static void epoch_plan_mark(struct store *s, const struct finding *found)
 {
     const struct content *content = &found->content;
     const char *id = content->schema ? content->cluster_id : found->mark.cluster_id;
-    const int64_t epoch =
-        s->mark.epoch; /* of an open that was deferred: it has been told to nobody, but used */
+    const int64_t epoch = s->mark.epoch; /* of a deferred open: it is not durable, but was used already */
 
     s->mark = (struct mark){
-        .epoch = epoch ? epoch : larger(content->epoch, found->mark.epoch) + 1,
-        .sequence = larger(content->sequence, found->mark.sequence) + 1,
-        .last_job = larger(content->last_job, found->mark.last_job),
+        .epoch = epoch ? epoch : int64_max(content->epoch, found->mark.epoch) + 1,
+        .sequence = int64_max(content->sequence, found->mark.sequence) + 1,
+        .last_job = int64_max(content->last_job, found->mark.last_job),
         .jobs = content->jobs,
     };
     if (*id)
@@ -165,60 +173,60 @@ enum err_code open_put_epoch(struct store *s, struct err *e)
     return commit_sequence(s, s->mark.sequence, e);
 }
 
-static enum err_code write_epoch(struct store *s, const struct finding *found, const char *accepted,
+static enum err_code epoch_write(struct store *s, const struct finding *found, const char *accepted,
                                  struct err *e)
 {
     if (open_put_epoch(s, e) != ERR_OK)
         return e->code;
     if (accepted && loss_record(s, found, s->mark.epoch, "loss_accepted", accepted, e) != ERR_OK)
         return e->code;
-    return note_mark(s, found, e);
+    return epoch_note_mark(s, found, e);
 }
 
-static enum err_code start_epoch(struct store *s, const struct finding *found, const char *accepted,
+static enum err_code epoch_start(struct store *s, const struct finding *found, const char *accepted,
                                  struct err *e)
 {
     struct err ignored;
 
     if (open_read_loss(s, e) != ERR_OK || db_step_done(s->statements[ST_BEGIN], "begin", e) != ERR_OK)
         return e->code;
-    if (write_epoch(s, found, accepted, e) != ERR_OK ||
+    if (epoch_write(s, found, accepted, e) != ERR_OK ||
         db_step_done(s->statements[ST_COMMIT], "commit", e) != ERR_OK) {
         if (!sqlite3_get_autocommit(s->db) && db_exec(s->db, "ROLLBACK", &ignored) != ERR_OK)
             log_debug("rollback", "why=%s", LOG_Q(ignored.msg));
         return e->code;
     }
     if (s->sync == DB_SYNC_OFF)
-        return ERR_OK; /* a passing cluster ends with its process: nobody will compare */
+        return ERR_OK; /* a temporary cluster ends with its process, so its mark would never be read */
     return mark_create(&s->mark_file, s->dir, &s->mark, e);
 }
 
-static enum err_code open_writable(struct store *s, const char *path, struct err *e)
+static enum err_code database_open_writable(struct store *s, const char *path, struct err *e)
 {
     struct finding found;
     CLEANUP(free_text) char *accepted = NULL;
 
-    if (examine(s, path, &found, e) != ERR_OK) {
+    if (database_examine(s, path, &found, e) != ERR_OK) {
         if (e->code != ERR_DATA_LOSS || !s->accept_loss)
             return e->code;
         accepted = xasprintf("--accept-loss: %s", e->msg);
-        if (accept(s, path, &found, e) != ERR_OK)
+        if (loss_accept(s, path, &found, e) != ERR_OK)
             return e->code;
     }
     if (!s->db && db_open(&s->db, path, s->sync, e) != ERR_OK)
         return e->code;
-    plan_mark(s, &found);
+    epoch_plan_mark(s, &found);
     if (schema_migrate(s->db, schema_migrations, schema_latest, path, e) != ERR_OK)
         return e->code;
-    if (commit_prepare(s, e) != ERR_OK || start_epoch(s, &found, accepted, e) != ERR_OK)
+    if (commit_prepare(s, e) != ERR_OK || epoch_start(s, &found, accepted, e) != ERR_OK)
         return err_wrap(e, "%s", path);
     db_checkpoint_on_close(s->db, true);
     s->deferred = false;
     return ERR_OK;
 }
 
-/* Enough for whoever only reads; the epoch that it will be is known. */
-static enum err_code open_reading(struct store *s, const char *path, struct err *e)
+/* On a full disk: opens the database for reading, with the epoch that it will have once it is writable. */
+static enum err_code database_open_reading(struct store *s, const char *path, struct err *e)
 {
     struct finding found = {0};
 
@@ -228,9 +236,8 @@ static enum err_code open_reading(struct store *s, const char *path, struct err 
         loss_check(path, &found, e) != ERR_OK)
         return e->code;
     if (found.content.schema != schema_latest)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED,
-                       "%s: no room to bring its schema up to date: free some space", path);
-    plan_mark(s, &found);
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: no space to update its schema: free some space", path);
+    epoch_plan_mark(s, &found);
     if (card_key_settle(s, e) != ERR_OK)
         return e->code;
     return open_read_loss(s, e);
@@ -240,16 +247,17 @@ enum err_code open_database(struct store *s, struct err *e)
 {
     CLEANUP(free_text) char *path = database_path(s);
     struct err reading;
-    const enum err_code code = open_writable(s, path, e);
+    const enum err_code code = database_open_writable(s, path, e);
 
-    if (code != ERR_RESOURCE_EXHAUSTED || s->sync == DB_SYNC_OFF || !has_content(path))
+    if (code != ERR_RESOURCE_EXHAUSTED || s->sync == DB_SYNC_OFF || !file_has_content(path))
         return code;
-    close_database(s);
-    if (open_reading(s, path, &reading) != ERR_OK) {
+    database_close(s);
+    if (database_open_reading(s, path, &reading) != ERR_OK) {
         *e = reading;
         return e->code;
     }
-    log_error("disk_full", "why=%s meaning=\"serving what is known; nothing is written until there is room\"",
+    log_error("disk_full",
+              "why=%s meaning=\"answering from the known records; nothing is written until there is space\"",
               LOG_Q(e->msg));
     return ERR_OK;
 }
@@ -262,14 +270,14 @@ enum err_code store_resume(struct store *s, struct err *e)
     if (!s->deferred)
         return ERR_OK;
     if (store_room(s) < ROOM_TO_TRY)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: no room", s->dir);
-    close_database(s);
-    if (open_writable(s, path, e) == ERR_OK)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: no space left", s->dir);
+    database_close(s);
+    if (database_open_writable(s, path, e) == ERR_OK)
         return ERR_OK;
-    close_database(s);
-    if (open_reading(s, path, &reading) != ERR_OK) {
+    database_close(s);
+    if (database_open_reading(s, path, &reading) != ERR_OK) {
         *e = reading;
-        e->code = ERR_DATA_LOSS; /* there is nothing left to serve from */
+        e->code = ERR_DATA_LOSS; /* no database is left to answer from */
     }
     return e->code;
 }

@@ -41,7 +41,7 @@ static void put_bytes(struct buf *out, const void *data, size_t size)
         buf_append(out, data, size);
 }
 
-static void put_text(struct buf *out, const char *text)
+static void pack_put_text(struct buf *out, const char *text)
 {
     if (text)
         put_bytes(out, text, strlen(text));
@@ -49,7 +49,7 @@ static void put_text(struct buf *out, const char *text)
         put_length(out, 0);
 }
 
-static void put_number(struct buf *out, int64_t number)
+static void pack_put_number(struct buf *out, int64_t number)
 {
     uint8_t bytes[sizeof number];
     size_t size = 0;
@@ -68,22 +68,22 @@ static void put_texts(struct buf *out, char *const *list)
     put_bytes(out, joined.data, joined.len);
 }
 
-static void put_value(struct buf *out, const struct column *c, const char *record)
+static void pack_put_value(struct buf *out, const struct column *c, const char *record)
 {
     const void *at = record + c->offset;
 
     switch (c->type) {
     case COLUMN_INT64:
-        put_number(out, *(const int64_t *)at);
+        pack_put_number(out, *(const int64_t *)at);
         return;
     case COLUMN_INT:
-        put_number(out, *(const int *)at);
+        pack_put_number(out, *(const int *)at);
         return;
     case COLUMN_BOOL:
-        put_number(out, *(const bool *)at);
+        pack_put_number(out, *(const bool *)at);
         return;
     case COLUMN_TEXT:
-        put_text(out, *(char *const *)at);
+        pack_put_text(out, *(char *const *)at);
         return;
     case COLUMN_TEXTS:
         put_texts(out, *(char **const *)at);
@@ -96,7 +96,7 @@ static void put_value(struct buf *out, const struct column *c, const char *recor
         return;
     case COLUMN_STATE:
     case COLUMN_ENUM:
-        put_text(out, sm_name(c->sm, *(const int *)at));
+        pack_put_text(out, sm_name(c->sm, *(const int *)at));
         return;
     }
 }
@@ -109,14 +109,14 @@ void pack_records(struct buf *out, const struct records *r)
         const size_t count = *(const size_t *)(const void *)((const char *)r + places[i].count);
         const char *rows = *(char *const *)(const void *)((const char *)r + places[i].array);
 
-        put_text(out, t->name);
+        pack_put_text(out, t->name);
         put_length(out, t->count);
         for (size_t k = 0; k < t->count; k++)
-            put_text(out, t->columns[k].name);
+            pack_put_text(out, t->columns[k].name);
         put_length(out, count);
         for (size_t row = 0; row < count; row++)
             for (size_t k = 0; k < t->count; k++)
-                put_value(out, &t->columns[k], rows + row * t->record_size);
+                pack_put_value(out, &t->columns[k], rows + row * t->record_size);
     }
 }
 
@@ -186,7 +186,7 @@ static bool set_state(const struct column *c, void *at, const char *data, size_t
 }
 
 /* What a table of the database refuses is refused here, too. */
-static bool set_value(const struct column *c, char *record, const char *data, size_t size)
+static bool unpack_set_value(const struct column *c, char *record, const char *data, size_t size)
 {
     void *at = record + c->offset;
     const bool numeric = c->type == COLUMN_INT64 || c->type == COLUMN_INT || c->type == COLUMN_BOOL;
@@ -254,7 +254,8 @@ static bool read_rows(struct reader *r, const struct place *place, const struct 
         for (size_t i = 0; i < column_count; i++) {
             const char *data;
             size_t size;
-            if (!take_bytes(r, &data, &size) || (columns[i] && !set_value(columns[i], record, data, size)))
+            if (!take_bytes(r, &data, &size) ||
+                (columns[i] && !unpack_set_value(columns[i], record, data, size)))
                 return false;
         }
     }
@@ -288,7 +289,6 @@ enum err_code pack_read(struct records *out, const void *data, size_t size, stru
     r.at += MAGIC_BYTES;
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
         if (!read_table(&r, &places[i], out))
-            return err_set(e, ERR_DATA_LOSS, "packed records whose table %s makes no sense",
-                           places[i].table->name);
+            return err_set(e, ERR_DATA_LOSS, "packed records: table %s is invalid", places[i].table->name);
     return ERR_OK;
 }

@@ -2,7 +2,8 @@
 
 #include "base/mem.h"
 #include "store/db.h"
-#include "store/internal.h"
+#include "store/load.h"
+#include "store/store_state.h"
 #include "store/tables.h"
 
 /* Users and the audit record: read and trimmed here, written by commit.c. */
@@ -51,7 +52,7 @@ void store_audit_free(struct audit_record *list, size_t count)
     free(list);
 }
 
-static enum err_code trim(struct store *s, const char *sql, int64_t number, struct err *e)
+static enum err_code audit_trim(struct store *s, const char *sql, int64_t number, struct err *e)
 {
     CLEANUP(db_finalize) sqlite3_stmt *st = NULL;
     if (db_prepare(s->db, sql, &st, e) != ERR_OK)
@@ -62,12 +63,13 @@ static enum err_code trim(struct store *s, const char *sql, int64_t number, stru
 
 enum err_code store_trim_audit(struct store *s, int64_t since_ms, int64_t keep, struct err *e)
 {
-    if (trim(s, "DELETE FROM audit WHERE time_ms<?1", since_ms, e) != ERR_OK ||
-        trim(s,
-             "DELETE FROM audit WHERE what='" STORE_AUDIT_REFUSED "' AND id<=(SELECT id FROM audit WHERE"
-             " what='" STORE_AUDIT_REFUSED "' ORDER BY id DESC LIMIT 1 OFFSET ?1)",
-             keep / 10, e) != ERR_OK)
+    if (audit_trim(s, "DELETE FROM audit WHERE time_ms<?1", since_ms, e) != ERR_OK ||
+        audit_trim(s,
+                   "DELETE FROM audit WHERE what='" STORE_AUDIT_REFUSED
+                   "' AND id<=(SELECT id FROM audit WHERE"
+                   " what='" STORE_AUDIT_REFUSED "' ORDER BY id DESC LIMIT 1 OFFSET ?1)",
+                   keep / 10, e) != ERR_OK)
         return e->code;
-    return trim(s, "DELETE FROM audit WHERE id<=(SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET ?1)",
-                keep, e);
+    return audit_trim(
+        s, "DELETE FROM audit WHERE id<=(SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET ?1)", keep, e);
 }

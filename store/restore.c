@@ -1,4 +1,4 @@
-/* `restore`: a copy becomes the database.
+/* `restore`: a backup replaces the database.
  *
  * First the copy is prepared beside the database: it is checked, migrated to the present schema, and the loss
  * is recorded in it. Then the present files are renamed and the copy takes their place. A crash in between
@@ -13,16 +13,22 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "store/backup.h"
-#include "store/internal.h"
+#include "store/backup_copy.h"
+#include "store/commit.h"
+#include "store/content.h"
+#include "store/loss.h"
+#include "store/open.h"
 #include "store/schema.h"
+#include "store/store_state.h"
 
-static int64_t most(int64_t a, int64_t b)
+static int64_t larger_of(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-/* The mark, and whatever the present database says beyond it, as far as it can be read. */
-static enum err_code survey_present(struct store *s, const char *path, struct finding *found, struct err *e)
+/* The mark, and what the present database says beyond the mark, as far as it can be read. */
+static enum err_code restore_survey_present(struct store *s, const char *path, struct finding *found,
+                                            struct err *e)
 {
     CLEANUP(db_close) sqlite3 *db = NULL;
     struct content content;
@@ -35,21 +41,22 @@ static enum err_code survey_present(struct store *s, const char *path, struct fi
         (*found->mark.cluster_id && strcmp(found->mark.cluster_id, content.cluster_id) != 0))
         return ERR_OK;
     memcpy(found->mark.cluster_id, content.cluster_id, ID_TEXT);
-    found->mark.epoch = most(found->mark.epoch, content.epoch);
-    found->mark.sequence = most(found->mark.sequence, content.sequence);
-    found->mark.last_job = most(found->mark.last_job, content.last_job);
+    found->mark.epoch = larger_of(found->mark.epoch, content.epoch);
+    found->mark.sequence = larger_of(found->mark.sequence, content.sequence);
+    found->mark.last_job = larger_of(found->mark.last_job, content.last_job);
     return ERR_OK;
 }
 
-static enum err_code check_copy(const char *file, const struct finding *found, struct err *e)
+static enum err_code restore_check_copy(const char *file, const struct finding *found, struct err *e)
 {
     const struct content *content = &found->content;
 
     if (content->schema == 0)
         return err_set(e, ERR_DATA_LOSS, "%s: not a coordinator's database", file);
     if (content->schema > schema_latest)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s has schema %" PRId64 ", this program knows up to %d",
-                       file, content->schema, schema_latest);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s has schema %" PRId64 ", but this program supports up to %d", file, content->schema,
+                       schema_latest);
     if (*found->mark.cluster_id && strcmp(content->cluster_id, found->mark.cluster_id) != 0)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
@@ -58,15 +65,16 @@ static enum err_code check_copy(const char *file, const struct finding *found, s
     return ERR_OK;
 }
 
-/* All that the copy has to know: what it lacks, and from which epoch on. The coordinator's next start is that
- * one. */
-static enum err_code write_copy(struct store *s, const struct finding *found, const char *text, struct err *e)
+/* Records in the copy which commits it lacks, and that the loss begins with the next epoch, the one of the
+ * coordinator's next start. */
+static enum err_code restore_write_copy(struct store *s, const struct finding *found, const char *text,
+                                        struct err *e)
 {
-    const int64_t epoch = most(found->content.epoch, found->mark.epoch);
+    const int64_t epoch = larger_of(found->content.epoch, found->mark.epoch);
 
     s->mark = (struct mark){.epoch = epoch,
-                            .sequence = most(found->content.sequence, found->mark.sequence) + 1,
-                            .last_job = most(found->content.last_job, found->mark.last_job),
+                            .sequence = larger_of(found->content.sequence, found->mark.sequence) + 1,
+                            .last_job = larger_of(found->content.last_job, found->mark.last_job),
                             .jobs = found->content.jobs};
     memcpy(s->mark.cluster_id, found->content.cluster_id, ID_TEXT);
     if (schema_migrate(s->db, schema_migrations, schema_latest, NULL, e) != ERR_OK ||
@@ -81,21 +89,23 @@ static enum err_code write_copy(struct store *s, const struct finding *found, co
     return ERR_OK;
 }
 
-static enum err_code prepare_copy(struct store *s, const char *file, const char *tmp, struct finding *found,
-                                  struct err *e)
+static enum err_code restore_prepare_copy(struct store *s, const char *file, const char *tmp,
+                                          struct finding *found, struct err *e)
 {
-    if (backup_copy(file, tmp, &found->content, e) != ERR_OK || check_copy(file, found, e) != ERR_OK ||
-        db_open(&s->db, tmp, DB_SYNC_FULL, e) != ERR_OK)
+    if (backup_copy(file, tmp, &found->content, e) != ERR_OK ||
+        restore_check_copy(file, found, e) != ERR_OK || db_open(&s->db, tmp, DB_SYNC_FULL, e) != ERR_OK)
         return e->code;
     CLEANUP(free_text)
     char *text = xasprintf("restored from %s, which ends at commit %" PRId64 " and job %" PRId64, file,
                            found->content.sequence, found->content.last_job);
-    const enum err_code code = write_copy(s, found, text, e);
-    open_release(s); /* the last connection: its log goes into the file */
+    const enum err_code code = restore_write_copy(s, found, text, e);
+    open_release(
+        s); /* closing the last connection writes the log into the file, so that one file is complete */
     return code;
 }
 
-static void say_done(const struct store *s, const char *file, const struct finding *found, struct buf *said)
+static void restore_print_result(const struct store *s, const char *file, const struct finding *found,
+                                 struct buf *said)
 {
     buf_printf(said, "restored from %s: %" PRId64 " jobs, the last is number %" PRId64 "\n", file,
                found->content.jobs, found->content.last_job);
@@ -105,11 +115,14 @@ static void say_done(const struct store *s, const char *file, const struct findi
     else if (found->mark.last_job > found->content.last_job)
         buf_printf(said, "not in it: job numbers %" PRId64 " to %" PRId64 "; they are not assigned again\n",
                    found->content.last_job + 1, found->mark.last_job);
-    buf_printf(said, "what was in %s/ddp.db is kept beside it as ddp.db.replaced-...\n", s->dir);
+    buf_printf(said, "the former database %s/ddp.db is kept beside it as ddp.db.replaced-...\n", s->dir);
 }
 
-static enum err_code put_in_place(struct store *s, const char *tmp, const char *path, struct err *e)
+static enum err_code restore_put_in_place(struct store *s, const char *tmp, const char *path, struct err *e)
 {
+    /* A crash after this line leaves no database beside the mark: the next start refuses, and the restore
+     * can be repeated. A crash before mark_create leaves a database that is ahead of the mark, which is
+     * accepted. */
     if (loss_set_aside(path, "replaced", e) != ERR_OK)
         return e->code;
     if (rename(tmp, path) != 0)
@@ -125,17 +138,17 @@ static enum err_code restore_locked(struct store *s, const char *file, struct bu
     CLEANUP(free_text) char *tmp = xasprintf("%s/ddp.db.restore", s->dir);
     struct finding found = {0};
 
-    if (store_lock(s, e) != ERR_OK || survey_present(s, path, &found, e) != ERR_OK)
+    if (store_lock(s, e) != ERR_OK || restore_survey_present(s, path, &found, e) != ERR_OK)
         return e->code;
     unlink(tmp);
-    if (prepare_copy(s, file, tmp, &found, e) != ERR_OK) {
+    if (restore_prepare_copy(s, file, tmp, &found, e) != ERR_OK) {
         open_release(s);
         unlink(tmp);
         return e->code;
     }
-    if (put_in_place(s, tmp, path, e) != ERR_OK)
+    if (restore_put_in_place(s, tmp, path, e) != ERR_OK)
         return e->code;
-    say_done(s, file, &found, said);
+    restore_print_result(s, file, &found, said);
     return ERR_OK;
 }
 

@@ -64,7 +64,7 @@ static const char schema_1[] =
     " generation INTEGER NOT NULL, what TEXT NOT NULL, text TEXT) STRICT;"
     "CREATE INDEX event_job ON event(job, id);";
 
-/* A resize by the user, what the last fault costs, which is known only after the job is back, and how a
+/* The user's resize; the cost of the last fault, which is known only when the job runs again; and how a
  * cancel stops. */
 static const char schema_2[] = "ALTER TABLE job ADD COLUMN nodes_min INTEGER NOT NULL DEFAULT 0;"
                                "ALTER TABLE job ADD COLUMN nodes_max INTEGER NOT NULL DEFAULT 0;"
@@ -75,8 +75,8 @@ static const char schema_2[] = "ALTER TABLE job ADD COLUMN nodes_min INTEGER NOT
                                "ALTER TABLE job ADD COLUMN stop_signal INTEGER NOT NULL DEFAULT 0;"
                                "ALTER TABLE spawn ADD COLUMN stopped INTEGER NOT NULL DEFAULT 0;";
 
-/* Who may ask for what, and who asked for what was done. How many commits there were, to be compared with
- * ddp.mark. How far a job had got, and from which generation on its snapshots count. */
+/* Users and their roles; the audit log; the number of commits, which is compared with ddp.mark; the
+ * progress of a job; the first generation whose snapshots count. */
 static const char schema_3[] =
     "CREATE TABLE user("
     " name TEXT PRIMARY KEY, role TEXT NOT NULL, token_hash BLOB NOT NULL UNIQUE, created_ms INTEGER NOT "
@@ -95,7 +95,7 @@ static const char schema_3[] =
 const char *const schema_migrations[] = {schema_1, schema_2, schema_3};
 const int schema_latest = (int)ARRAY_LEN(schema_migrations);
 
-static enum err_code backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)
+static enum err_code schema_backup(sqlite3 *db, const char *prefix, int64_t version, struct err *e)
 {
     CLEANUP(free_text) char *to = xasprintf("%s.v%lld.bak", prefix, (long long)version);
     CLEANUP(free_text) char *tmp = xasprintf("%s.tmp", to);
@@ -112,7 +112,7 @@ static enum err_code backup(sqlite3 *db, const char *prefix, int64_t version, st
     return ERR_OK;
 }
 
-static enum err_code apply(sqlite3 *db, const char *const *list, int from, int count, struct err *e)
+static enum err_code schema_apply(sqlite3 *db, const char *const *list, int from, int count, struct err *e)
 {
     for (int i = from; i < count; i++)
         if (db_exec(db, list[i], e) != ERR_OK)
@@ -131,16 +131,17 @@ enum err_code schema_migrate(sqlite3 *db, const char *const *list, int count, co
     if (version > count)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "%s has schema %lld, this program knows up to %d: run the newer program, or put the copy"
+            "%s has schema %lld, but this program supports up to %d: run the newer program, or put the copy"
             " %s.v%d.bak in its place",
             backup_prefix, (long long)version, count, backup_prefix, count);
     if (version == count)
         return ERR_OK;
-    if (version > 0 && backup_prefix && backup(db, backup_prefix, version, e) != ERR_OK)
+    /* A new database has nothing to keep; a copy of an older one lets the older program run again. */
+    if (version > 0 && backup_prefix && schema_backup(db, backup_prefix, version, e) != ERR_OK)
         return e->code;
     if (db_exec(db, "BEGIN IMMEDIATE", e) != ERR_OK)
         return e->code;
-    if (apply(db, list, (int)version, count, e) == ERR_OK && db_exec(db, "COMMIT", e) == ERR_OK)
+    if (schema_apply(db, list, (int)version, count, e) == ERR_OK && db_exec(db, "COMMIT", e) == ERR_OK)
         return ERR_OK;
     struct err ignored;
     if (db_exec(db, "ROLLBACK", &ignored) != ERR_OK)

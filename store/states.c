@@ -14,10 +14,10 @@ static const struct sm_state job_states[] = {
 };
 const struct sm job_sm = {"job", job_states, JOB_CANCELLED + 1};
 
-/* forming: processes are started and join. ready: all are here, the answer is fixed, the bootstrap id is
- * awaited. draining: stopped on purpose, may still commit. closed: ended without a failure. Only ready,
- * running and draining ones can commit a snapshot, and a job has at most one generation that is neither
- * closed nor failed. */
+/* forming: processes are started and join. ready: all have joined, the answer is fixed, the bootstrap id
+ * is awaited. draining: stopped on purpose, may still commit. closed: ended without a failure. Only ready,
+ * running and draining generations can commit a snapshot, and a job has at most one generation that is
+ * neither closed nor failed. */
 static const struct sm_state generation_states[] = {
     [GENERATION_FORMING] = {"forming", TO(GENERATION_READY) | TO(GENERATION_DRAINING) |
                                            TO(GENERATION_CLOSED) | TO(GENERATION_FAILED)},

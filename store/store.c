@@ -12,8 +12,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "store/internal.h"
+#include "store/open.h"
 #include "store/schema.h"
+#include "store/store_state.h"
 
 static const struct refused_fs {
     uint32_t magic;
@@ -34,7 +35,7 @@ const char *store_refused_fs(long magic)
     return NULL;
 }
 
-static enum err_code check_fs(const char *dir, struct err *e)
+static enum err_code store_check_fs(const char *dir, struct err *e)
 {
     struct statfs fs;
     if (statfs(dir, &fs) != 0)
@@ -43,13 +44,13 @@ static enum err_code check_fs(const char *dir, struct err *e)
     if (name)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
-            "%s lies on %s, where locks and the write-ahead log cannot be trusted: put the state on a"
+            "%s is on %s, where locks and the write-ahead log cannot be trusted: put the state on a"
             " local disk",
             dir, name);
     return ERR_OK;
 }
 
-static void holder_pid(const char *path, char *out, size_t size)
+static void lock_holder_name(const char *path, char *out, size_t size)
 {
     struct err ignored;
     CLEANUP(buf_release) struct buf text = {0};
@@ -61,15 +62,15 @@ static void holder_pid(const char *path, char *out, size_t size)
         snprintf(out, size, "another process");
 }
 
-/* Whoever holds the lock has its pid in the file, for the message of whoever comes second. */
-static enum err_code take_lock(struct store *s, struct err *e)
+/* The file holds the pid of the lock's holder, for the message of a second process that wants the lock. */
+static enum err_code store_take_lock(struct store *s, struct err *e)
 {
     CLEANUP(free_text) char *path = xasprintf("%s/lock", s->dir);
     if (file_lock(path, &s->lock_fd, e) != ERR_OK) {
         if (e->code != ERR_FAILED_PRECONDITION)
             return e->code;
         char holder[48];
-        holder_pid(path, holder, sizeof holder);
+        lock_holder_name(path, holder, sizeof holder);
         return err_set(
             e, ERR_FAILED_PRECONDITION,
             "%s is in use by %s: stop that ddp-coordinator first, or give this one another --state", s->dir,
@@ -85,13 +86,13 @@ static enum err_code take_lock(struct store *s, struct err *e)
 
 enum err_code store_lock(struct store *s, struct err *e)
 {
-    if (file_mkdirs(s->dir, 0700, e) != ERR_OK || check_fs(s->dir, e) != ERR_OK)
+    if (file_mkdirs(s->dir, 0700, e) != ERR_OK || store_check_fs(s->dir, e) != ERR_OK)
         return e->code;
-    return take_lock(s, e);
+    return store_take_lock(s, e);
 }
 
-static enum err_code open_with(struct store **out, const char *dir, enum db_sync sync, bool accept_loss,
-                               struct err *e)
+static enum err_code store_open_with(struct store **out, const char *dir, enum db_sync sync, bool accept_loss,
+                                     struct err *e)
 {
     struct store *s = xcalloc(1, sizeof *s);
     s->lock_fd = s->mark_file.fd = -1;
@@ -108,17 +109,17 @@ static enum err_code open_with(struct store **out, const char *dir, enum db_sync
 
 enum err_code store_open(struct store **out, const char *dir, struct err *e)
 {
-    return open_with(out, dir, DB_SYNC_FULL, false, e);
+    return store_open_with(out, dir, DB_SYNC_FULL, false, e);
 }
 
 enum err_code store_open_accepting(struct store **out, const char *dir, struct err *e)
 {
-    return open_with(out, dir, DB_SYNC_FULL, true, e);
+    return store_open_with(out, dir, DB_SYNC_FULL, true, e);
 }
 
 enum err_code store_open_passing(struct store **out, const char *dir, struct err *e)
 {
-    return open_with(out, dir, DB_SYNC_OFF, false, e);
+    return store_open_with(out, dir, DB_SYNC_OFF, false, e);
 }
 
 void store_close(struct store *s)

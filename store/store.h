@@ -6,9 +6,9 @@
 #include "base/err.h"
 #include "store/change.h"
 
-/* The durable state of one cluster: <dir>/ddp.db, SQLite in WAL mode with synchronous=FULL. After
- * store_commit says OK the whole list is on disk. <dir>/ddp.mark says how far the database had got, so that a
- * start notices when it has lost commits. One thread owns a store.
+/* The durable state of one cluster: <dir>/ddp.db, SQLite in WAL mode with synchronous=FULL. When store_commit
+ * returns OK, the whole list is on disk. <dir>/ddp.mark holds the number of the last commit, so that a start
+ * detects a database that has lost commits. One thread owns a store.
  *
  * A store is opened once: an exclusive flock on <dir>/lock is held for its life, and directories on network
  * file systems, where neither that lock nor WAL can be trusted, are refused. */
@@ -19,8 +19,8 @@ struct store;
  * process has it, the file system is remote, or the schema is newer than this program. DATA_LOSS: the
  * database is damaged, or lacks commits that were acknowledged; its files are left as they are. */
 MUST_CHECK enum err_code store_open(struct store **out, const char *dir, struct err *e);
-/* As store_open, of a cluster that ends with this process: what was committed survives any process's end, and
- * not the machine's; nothing waits for the disk. */
+/* As store_open, for a cluster that ends with this process: commits survive the end of a process, but not
+ * of the machine; nothing waits for the disk. */
 MUST_CHECK enum err_code store_open_passing(struct store **out, const char *dir, struct err *e);
 /* As store_open, but also opens a database that lacks acknowledged commits (DATA_LOSS), and records the loss.
  */
@@ -54,8 +54,8 @@ const uint8_t *store_card_key(const struct store *s);
 MUST_CHECK enum err_code store_commit(struct store *s, const struct change *changes, size_t count,
                                       struct err *e);
 
-/* Everything that a coordinator needs to go on: unfinished jobs with all below them, spawns not known dead,
- * finished jobs with their snapshots, nodes. Release it with records_release, whatever the result. */
+/* Everything that a coordinator needs to continue: unfinished jobs with all below them, spawns not known
+ * dead, finished jobs with their snapshots, nodes. Release it with records_release, whatever the result. */
 MUST_CHECK enum err_code store_load(struct store *s, struct records *out, struct err *e);
 /* One job with all below it, finished or not: NOT_FOUND. */
 MUST_CHECK enum err_code store_load_job(struct store *s, int64_t job, struct records *out, struct err *e);
@@ -83,10 +83,10 @@ void store_audit_free(struct audit_record *list, size_t count);
 MUST_CHECK enum err_code store_trim_audit(struct store *s, int64_t since_ms, int64_t keep, struct err *e);
 #define STORE_AUDIT_REFUSED "call_refused" /* audit_record.what of a refused call */
 
-/* Bytes that may still be written where the database lies; INT64_MAX when unknown. */
+/* Bytes that may still be written to the database's file system; INT64_MAX when unknown. */
 int64_t store_room(const struct store *s);
 
-/* The file system's name when it is one that a store refuses, else NULL. magic: statfs.f_type. */
+/* The name of a file system that a store refuses, else NULL. magic: statfs.f_type. */
 const char *store_refused_fs(long magic);
 
 #endif
