@@ -2,11 +2,11 @@
 
 /* Opening the database behind a store.
  *
- * The happy path: the file is opened and its pages are checked; it is compared with ddp.mark and migrated; a
- * new epoch is committed, and then written to the mark. When the file or its log has lost acknowledged commits, the open fails
- * with DATA_LOSS and leaves all files as they are, so that a person can choose between a backup and
- * continuing without the commits. If the disk has no room for the epoch, the database is opened for reading, and store_resume
- * tries again. */
+ * The happy path: the file is opened and its pages are checked; it is compared with ddp.mark and
+ * migrated; a new epoch is committed, and then written to the mark. When the file or its log has lost
+ * acknowledged commits, the open fails with DATA_LOSS and leaves all files as they are, so that a person
+ * can choose between a backup and continuing without the commits. If the disk has no room for the epoch,
+ * the database is opened for reading, and store_resume tries again. */
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
