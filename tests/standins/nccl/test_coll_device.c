@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "trainer/member/coll/coll.h"
+#include "trainer/device/cuda/cuda_stream.h"
 #include "trainer/device/cuda/nccl/nccl.h"
 
 enum { COUNT = 5000, MOST_RANKS = 8, SOON_MS = 10000 };
@@ -39,7 +40,7 @@ cudaStream_t cuda_stream(struct device *d)
     return d == &device.base ? device.stream : NULL;
 }
 
-enum err_code cuda_amiss(struct device *d, struct err *e)
+enum err_code cuda_first_error(struct device *d, struct err *e)
 {
     (void)d;
     (void)e;

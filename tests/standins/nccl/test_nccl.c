@@ -20,7 +20,9 @@
 
 #include "base/clock.h"
 #include "tests/standins/cuda/emulate.h"
+#include "trainer/device/cuda/cuda_stream.h"
 #include "trainer/device/cuda/nccl/nccl.h"
+#include "trainer/device/cuda/nccl/nccl_environment.h"
 
 enum { COUNT = 3000, MOST_RANKS = 8, SOON_MS = 5000 };
 
@@ -32,12 +34,12 @@ cudaStream_t cuda_stream(struct device *d)
     return compute;
 }
 
-static bool device_is_amiss;
+static bool device_has_error;
 
-enum err_code cuda_amiss(struct device *d, struct err *e)
+enum err_code cuda_first_error(struct device *d, struct err *e)
 {
     (void)d;
-    return device_is_amiss ? err_set(e, ERR_INTERNAL, "the device's own") : ERR_OK;
+    return device_has_error ? err_set(e, ERR_INTERNAL, "the device's own") : ERR_OK;
 }
 
 /* What ranks share: the id, and how far each is. */
@@ -397,10 +399,10 @@ static void has_a_broken_device(int r, int ranks)
     struct comm *c = open_group(r, ranks);
     sums(c, r, ranks);
     data = new_array(r);
-    device_is_amiss = r == 1;
+    device_has_error = r == 1;
     if (r == 1) {
         CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_INTERNAL && !strcmp(e.msg, "the device's own"));
-        device_is_amiss = false; /* its wait has told it since, but this group is over */
+        device_has_error = false; /* its wait has told it since, but this group is over */
         CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_INTERNAL);
     } else {
         CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_OK);

@@ -1,5 +1,6 @@
 /* Opening and closing the GPU, what goes wrong with it, and waiting for it. */
 #include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/cuda_stream.h"
 #include "trainer/device/cuda/error.h"
 #include "trainer/device/cuda/graph.h"
 #include "trainer/device/cuda/memory.h"
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "trainer/device/cuda/nccl/nccl.h"
+#include "trainer/device/cuda/nccl/nccl_environment.h"
 
 enum { CUDA_LEAST_MAJOR = 8 }; /* compute capability of the oldest GPUs that do bf16 */
 
@@ -95,7 +97,7 @@ cudaStream_t cuda_stream(struct device *d)
     return cuda_of(d)->stream;
 }
 
-enum err_code cuda_amiss(struct device *d, struct err *e)
+enum err_code cuda_first_error(struct device *d, struct err *e)
 {
     const struct cuda_device *c = cuda_of(d);
     if (!cuda_ready(c))

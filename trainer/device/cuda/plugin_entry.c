@@ -1,5 +1,5 @@
-/* What the plugin shows: see trainer/device/plugin.h. */
-#include "trainer/device/plugin.h"
+/* The entry point of the plugin: see trainer/device/plugin.h. */
+#include "trainer/device/cuda/plugin_entry.h"
 
 #include <stdio.h>
 
@@ -8,8 +8,6 @@
 #include "trainer/device/cuda/attention.h"
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/nccl/nccl.h"
-
-__attribute__((visibility("default"))) const struct plugin *ddp_plugin(uint32_t abi);
 
 /* All that the bits of a training may depend on. */
 static void plugin_describe(char *out, size_t size, int nccl)

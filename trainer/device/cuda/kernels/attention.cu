@@ -62,16 +62,16 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
     float out[WIDE / 8][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
     int line = l.warp * 16 + l.group;
 
-    fetch<TILE, WIDE>(q, head + first * ld, ld, w.context - first, w.size);
-    fetch<TILE, WIDE>(k, head + w.width, ld, w.context, w.size);
+    mma_tile_fetch<TILE, WIDE>(q, head + first * ld, ld, w.context - first, w.size);
+    mma_tile_fetch<TILE, WIDE>(k, head + w.width, ld, w.context, w.size);
     for (int64_t key = 0; key <= first; key += TILE) {
-        arrive();
-        fetch<TILE, WIDE>(v, head + key * ld + 2 * w.width, ld, w.context - key, w.size);
+        mma_tile_wait();
+        mma_tile_fetch<TILE, WIDE>(v, head + key * ld + 2 * w.width, ld, w.context - key, w.size);
         if (w.draw.on)
-            draw<TILE>(kept, &w, &at, first, key);
+            mma_draw_masks<TILE>(kept, &w, &at, first, key);
         int reach = key < first ? TILE : 0;
         float s[TILE / 8][4];
-        score<TILE / 8, WIDE>(&l, s, q + l.warp * 16 * (WIDE + 8), k);
+        mma_scores<TILE / 8, WIDE>(&l, s, q + l.warp * 16 * (WIDE + 8), k);
 #pragma unroll
         for (int n = 0; n < TILE / 8; n++)
 #pragma unroll
@@ -79,9 +79,10 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
                 bool seen = n * 8 + l.pair + i % 2 <= line + i / 2 * 8 + reach;
                 s[n][i] = seen ? s[n][i] * (w.scale * LOG2E) : -INFINITY;
             }
-        arrive();
+        mma_tile_wait();
         if (key < first)
-            fetch<TILE, WIDE>(k, head + (key + TILE) * ld + w.width, ld, w.context - key - TILE, w.size);
+            mma_tile_fetch<TILE, WIDE>(k, head + (key + TILE) * ld + w.width, ld, w.context - key - TILE,
+                                       w.size);
         mma_softmax_row<WIDE>(s, 0, &top[0], &sum[0], out);
         mma_softmax_row<WIDE>(s, 1, &top[1], &sum[1], out);
         if (w.draw.on) {
@@ -93,7 +94,7 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
                     if (!is_kept(mask[i / 2], n, i))
                         s[n][i] = 0.0f;
         }
-        weigh<TILE / 8, WIDE>(&l, out, s, v);
+        mma_weighted_sum<TILE / 8, WIDE>(&l, out, s, v);
     }
     sum[0] = quad_sum(sum[0]);
     sum[1] = quad_sum(sum[1]);
@@ -101,8 +102,8 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
         if (l.pair == 0 && first + line + r * 8 < w.context)
             w.lse[at.lines + first + line + r * 8] = (top[r] + log2f(sum[r])) * LN2;
     int64_t row = first + l.warp * 16;
-    put<WIDE>(&l, (uint16_t *)w.to + (at.tokens + row) * w.width + at.head * w.size, w.width, w.context - row,
-              w.size, out, w.draw.kept / sum[0], w.draw.kept / sum[1]);
+    mma_store_rows<WIDE>(&l, (uint16_t *)w.to + (at.tokens + row) * w.width + at.head * w.size, w.width,
+                         w.context - row, w.size, out, w.draw.kept / sum[0], w.draw.kept / sum[1]);
 }
 
 /* delta (rows,heads,context): a token's sum over d_o o, by sixteen lanes with eight elements each. */
@@ -147,27 +148,28 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_queries(
     float dq[WIDE / 8][4] = {}, lse[2], delta[2];
     int line = l.warp * 16 + l.group;
 
-    fetch<TILE, WIDE>(q, head + first * ld, ld, w.context - first, w.size);
-    fetch<TILE, WIDE>(d, (const uint16_t *)w.d_o + (at.tokens + first) * w.width + at.head * w.size, w.width,
-                      w.context - first, w.size);
-    fetch<TILE, WIDE>(v, head + 2 * w.width, ld, w.context, w.size);
+    mma_tile_fetch<TILE, WIDE>(q, head + first * ld, ld, w.context - first, w.size);
+    mma_tile_fetch<TILE, WIDE>(d, (const uint16_t *)w.d_o + (at.tokens + first) * w.width + at.head * w.size,
+                               w.width, w.context - first, w.size);
+    mma_tile_fetch<TILE, WIDE>(v, head + 2 * w.width, ld, w.context, w.size);
     for (int r = 0; r < 2; r++) {
         bool there = first + line + r * 8 < w.context;
         lse[r] = there ? w.lse[at.lines + first + line + r * 8] * LOG2E : 0.0f;
         delta[r] = there ? w.delta[at.lines + first + line + r * 8] : 0.0f;
     }
     for (int64_t key = 0; key <= first; key += TILE) {
-        arrive();
-        fetch<TILE, WIDE>(k, head + key * ld + w.width, ld, w.context - key, w.size);
+        mma_tile_wait();
+        mma_tile_fetch<TILE, WIDE>(k, head + key * ld + w.width, ld, w.context - key, w.size);
         if (w.draw.on)
-            draw<TILE>(kept, &w, &at, first, key);
+            mma_draw_masks<TILE>(kept, &w, &at, first, key);
         int reach = key < first ? TILE : 0;
         float s[TILE / 8][4], ds[TILE / 8][4];
-        score<TILE / 8, WIDE>(&l, ds, d + l.warp * 16 * (WIDE + 8), v);
-        arrive();
+        mma_scores<TILE / 8, WIDE>(&l, ds, d + l.warp * 16 * (WIDE + 8), v);
+        mma_tile_wait();
         if (key < first)
-            fetch<TILE, WIDE>(v, head + (key + TILE) * ld + 2 * w.width, ld, w.context - key - TILE, w.size);
-        score<TILE / 8, WIDE>(&l, s, q + l.warp * 16 * (WIDE + 8), k);
+            mma_tile_fetch<TILE, WIDE>(v, head + (key + TILE) * ld + 2 * w.width, ld, w.context - key - TILE,
+                                       w.size);
+        mma_scores<TILE / 8, WIDE>(&l, s, q + l.warp * 16 * (WIDE + 8), k);
         uint64_t mask[2] = {mask_of(&w, kept, line, l.pair), mask_of(&w, kept, line + 8, l.pair)};
 #pragma unroll
         for (int n = 0; n < TILE / 8; n++)
@@ -177,40 +179,40 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_queries(
                 mma_score_grad(&w, &s[n][i], &ds[n][i], seen, is_kept(mask[i / 2], n, i), lse[i / 2],
                                delta[i / 2]);
             }
-        weigh<TILE / 8, WIDE>(&l, dq, ds, k);
+        mma_weighted_sum<TILE / 8, WIDE>(&l, dq, ds, k);
     }
     int64_t row = first + l.warp * 16;
-    put<WIDE>(&l, (uint16_t *)w.to + (at.tokens + row) * ld + at.head * w.size, ld, w.context - row, w.size,
-              dq, w.scale, w.scale);
+    mma_store_rows<WIDE>(&l, (uint16_t *)w.to + (at.tokens + row) * ld + at.head * w.size, ld,
+                         w.context - row, w.size, dq, w.scale, w.scale);
 }
 
 /* The keys' side takes STEP queries at a time: what a block holds besides its own two sums must fit in
  * registers. */
 #define STEP 32
 
-template <int WIDE> struct queries {
+template <int WIDE> struct query_tile {
     uint16_t q[STEP * (WIDE + 8)], d[STEP * (WIDE + 8)];
     uint8_t kept[STEP * MASK_BYTES];
     float lse[STEP], delta[STEP];
 };
 
 template <int WIDE>
-static __device__ __forceinline__ void fetch_queries(queries<WIDE> *to, const struct attention_work *w,
-                                                     const struct attention_place *at, int64_t query,
-                                                     int64_t key)
+static __device__ __forceinline__ void query_tile_fetch(query_tile<WIDE> *to, const struct attention_work *w,
+                                                        const struct attention_place *at, int64_t query,
+                                                        int64_t key)
 {
     int64_t ld = 3 * w->width, column = at->head * w->size, rows = w->context - query;
-    fetch<STEP, WIDE>(to->q, (const uint16_t *)w->qkv + (at->tokens + query) * ld + column, ld, rows,
-                      w->size);
-    fetch<STEP, WIDE>(to->d, (const uint16_t *)w->d_o + (at->tokens + query) * w->width + column, w->width,
-                      rows, w->size);
+    mma_tile_fetch<STEP, WIDE>(to->q, (const uint16_t *)w->qkv + (at->tokens + query) * ld + column, ld, rows,
+                               w->size);
+    mma_tile_fetch<STEP, WIDE>(to->d, (const uint16_t *)w->d_o + (at->tokens + query) * w->width + column,
+                               w->width, rows, w->size);
     for (int i = (int)threadIdx.x; i < STEP; i += THREADS) {
         int64_t line = at->lines + query + (i < rows ? i : 0);
         copy_begin<4>(to->lse + i, w->lse + line, i < rows);
         copy_begin<4>(to->delta + i, w->delta + line, i < rows);
     }
     if (w->draw.on)
-        draw<STEP>(to->kept, w, at, query, key);
+        mma_draw_masks<STEP>(to->kept, w, at, query, key);
 }
 
 /* STEP queries at a time: what a block holds besides its own two sums must fit in registers. While it works
@@ -219,26 +221,26 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_keys(str
 {
     DYNAMIC_SHARED(uint16_t, shared);
     uint16_t *k = shared, *v = k + TILE * (WIDE + 8);
-    auto *both = (queries<WIDE> *)(v + TILE * (WIDE + 8));
+    auto *both = (query_tile<WIDE> *)(v + TILE * (WIDE + 8));
     struct lane l = lane_here();
     struct attention_place at = attention_here(&w, false);
     int64_t ld = 3 * w.width, first = at.tile * TILE;
     const uint16_t *head = (const uint16_t *)w.qkv + (at.tokens + first) * ld + at.head * w.size;
     float dk[WIDE / 8][4] = {}, dv[WIDE / 8][4] = {};
 
-    fetch<TILE, WIDE>(k, head + w.width, ld, w.context - first, w.size);
-    fetch<TILE, WIDE>(v, head + 2 * w.width, ld, w.context - first, w.size);
-    fetch_queries<WIDE>(both, &w, &at, first, first);
+    mma_tile_fetch<TILE, WIDE>(k, head + w.width, ld, w.context - first, w.size);
+    mma_tile_fetch<TILE, WIDE>(v, head + 2 * w.width, ld, w.context - first, w.size);
+    query_tile_fetch<WIDE>(both, &w, &at, first, first);
     for (int64_t query = first; query < w.context; query += STEP) {
         int half = (int)((query - first) / STEP % 2);
-        const queries<WIDE> *now = both + half;
-        arrive();
+        const query_tile<WIDE> *now = both + half;
+        mma_tile_wait();
         if (query + STEP < w.context)
-            fetch_queries<WIDE>(both + (1 - half), &w, &at, query + STEP, first);
+            query_tile_fetch<WIDE>(both + (1 - half), &w, &at, query + STEP, first);
         int reach = query - first < TILE ? (int)(query - first) : TILE;
         float p[STEP / 8][4], ds[STEP / 8][4];
-        score<STEP / 8, WIDE>(&l, p, k + l.warp * 16 * (WIDE + 8), now->q);
-        score<STEP / 8, WIDE>(&l, ds, v + l.warp * 16 * (WIDE + 8), now->d);
+        mma_scores<STEP / 8, WIDE>(&l, p, k + l.warp * 16 * (WIDE + 8), now->q);
+        mma_scores<STEP / 8, WIDE>(&l, ds, v + l.warp * 16 * (WIDE + 8), now->d);
 #pragma unroll
         for (int n = 0; n < STEP / 8; n++)
 #pragma unroll
@@ -253,13 +255,13 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_keys(str
                     mma_score_grad(&w, &p[n][2 * r + i], &ds[n][2 * r + i],
                                    l.warp * 16 + l.group + r * 8 <= j + reach, mask >> r * 8 & 1, lse, delta);
             }
-        weigh<STEP / 8, WIDE>(&l, dv, p, now->d);
-        weigh<STEP / 8, WIDE>(&l, dk, ds, now->q);
+        mma_weighted_sum<STEP / 8, WIDE>(&l, dv, p, now->d);
+        mma_weighted_sum<STEP / 8, WIDE>(&l, dk, ds, now->q);
     }
     int64_t row = first + l.warp * 16;
     uint16_t *to = (uint16_t *)w.to + (at.tokens + row) * ld + at.head * w.size;
-    put<WIDE>(&l, to + w.width, ld, w.context - row, w.size, dk, w.scale, w.scale);
-    put<WIDE>(&l, to + 2 * w.width, ld, w.context - row, w.size, dv, w.draw.kept, w.draw.kept);
+    mma_store_rows<WIDE>(&l, to + w.width, ld, w.context - row, w.size, dk, w.scale, w.scale);
+    mma_store_rows<WIDE>(&l, to + 2 * w.width, ld, w.context - row, w.size, dv, w.draw.kept, w.draw.kept);
 }
 
 /* ---- from the host */
@@ -283,7 +285,7 @@ static cudaError_t mma_run_backward(cudaStream_t stream, dim3 blocks, const stru
                                     int64_t lines)
 {
     LAUNCH(mma_delta, dim3((unsigned)((lines + 7) / 8)), dim3(THREADS), 0, stream, *w, lines);
-    size_t bytes = mma_shared_bytes<WIDE>(2) - TILE * MASK_BYTES + 2 * sizeof(queries<WIDE>);
+    size_t bytes = mma_shared_bytes<WIDE>(2) - TILE * MASK_BYTES + 2 * sizeof(query_tile<WIDE>);
     LAUNCH_SHARED(mma_grad_keys<WIDE>, blocks, dim3(THREADS), bytes, stream, *w);
     bytes = mma_shared_bytes<WIDE>(4);
     LAUNCH_SHARED(mma_grad_queries<WIDE>, blocks, dim3(THREADS), bytes, stream, *w);

@@ -97,8 +97,8 @@ static __device__ __forceinline__ void tile_weighted_sum(struct vector sum[NV], 
 }
 
 template <int NV, class T>
-static __device__ __forceinline__ void row_store(T *to, int64_t size, const struct vector sum[NV], int sharer,
-                                                 float by)
+static __device__ __forceinline__ void plain_row_store(T *to, int64_t size, const struct vector sum[NV],
+                                                       int sharer, float by)
 {
 #pragma unroll
     for (int n = 0; n < NV; n++)
@@ -178,8 +178,8 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_forward(struct atten
         return;
     if (sharer == 0)
         w.lse[at.lines + query] = top + logf(sum);
-    row_store<NV>((T *)w.to + (at.tokens + query) * w.width + at.head * w.size, w.size, out, sharer,
-                  1.0f / sum);
+    plain_row_store<NV>((T *)w.to + (at.tokens + query) * w.width + at.head * w.size, w.size, out, sharer,
+                        1.0f / sum);
 }
 
 /* A token's sum over d_o o, by one warp. */
@@ -237,7 +237,8 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_grad_queries(struct 
         tile_weighted_sum<NV>(dq, p + line * (LINES + 1), k, sharer);
     }
     if (query < w.context)
-        row_store<NV>((T *)w.to + (at.tokens + query) * ld + at.head * w.size, w.size, dq, sharer, w.scale);
+        plain_row_store<NV>((T *)w.to + (at.tokens + query) * ld + at.head * w.size, w.size, dq, sharer,
+                            w.scale);
 }
 
 template <int NV, class T>
@@ -280,8 +281,8 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_grad_keys(struct att
     if (key >= w.context)
         return;
     T *to = (T *)w.to + (at.tokens + key) * ld + at.head * w.size;
-    row_store<NV>(to + w.width, w.size, dk, sharer, w.scale);
-    row_store<NV>(to + 2 * w.width, w.size, dv, sharer, 1.0f);
+    plain_row_store<NV>(to + w.width, w.size, dk, sharer, w.scale);
+    plain_row_store<NV>(to + 2 * w.width, w.size, dv, sharer, 1.0f);
 }
 
 /* ---- from the host */

@@ -35,8 +35,8 @@ static __device__ __forceinline__ struct lane lane_here(void)
 
 /* tile (ROWS,WIDE) = from (rows,size), ld apart, zeros around it; there after copy_wait and a barrier. */
 template <int ROWS, int WIDE>
-static __device__ __forceinline__ void fetch(uint16_t *tile, const uint16_t *from, int64_t ld, int64_t rows,
-                                             int64_t size)
+static __device__ __forceinline__ void mma_tile_fetch(uint16_t *tile, const uint16_t *from, int64_t ld,
+                                                      int64_t rows, int64_t size)
 {
     for (int i = (int)threadIdx.x; i < ROWS * WIDE / 8; i += THREADS) {
         int row = i / (WIDE / 8), column = i % (WIDE / 8) * 8;
@@ -46,7 +46,7 @@ static __device__ __forceinline__ void fetch(uint16_t *tile, const uint16_t *fro
 }
 
 /* What threads began is there, and nobody reads what was there before. */
-static __device__ __forceinline__ void arrive(void)
+static __device__ __forceinline__ void mma_tile_wait(void)
 {
     copy_wait();
     __syncthreads();
@@ -54,8 +54,8 @@ static __device__ __forceinline__ void arrive(void)
 
 /* c (16,8 N) = left (16,WIDE) right (8 N,WIDE)^T; left is the warp's first row. */
 template <int N, int WIDE>
-static __device__ __forceinline__ void score(const struct lane *l, float c[N][4], const uint16_t *left,
-                                             const uint16_t *right)
+static __device__ __forceinline__ void mma_scores(const struct lane *l, float c[N][4], const uint16_t *left,
+                                                  const uint16_t *right)
 {
 #pragma unroll
     for (int n = 0; n < N; n++)
@@ -75,8 +75,8 @@ static __device__ __forceinline__ void score(const struct lane *l, float c[N][4]
 
 /* sum (16,WIDE) += p (16,8 N) right (8 N,WIDE); p is rounded to bf16. */
 template <int N, int WIDE>
-static __device__ __forceinline__ void weigh(const struct lane *l, float sum[WIDE / 8][4],
-                                             const float p[N][4], const uint16_t *right)
+static __device__ __forceinline__ void mma_weighted_sum(const struct lane *l, float sum[WIDE / 8][4],
+                                                        const float p[N][4], const uint16_t *right)
 {
 #pragma unroll
     for (int k = 0; k < N; k += 2) {
@@ -94,8 +94,9 @@ static __device__ __forceinline__ void weigh(const struct lane *l, float sum[WID
 /* The dropout's masks of LINES queries and TILE keys: bit 16 w + i of a line for key 16 w + i, set when it is
  * kept. A thread makes eight keys of each of the four words of a line, so bytes have one writer. */
 template <int LINES>
-static __device__ __forceinline__ void draw(uint8_t *kept, const struct attention_work *w,
-                                            const struct attention_place *at, int64_t query, int64_t key)
+static __device__ __forceinline__ void mma_draw_masks(uint8_t *kept, const struct attention_work *w,
+                                                      const struct attention_place *at, int64_t query,
+                                                      int64_t key)
 {
     for (int i = (int)threadIdx.x; i < LINES * 2; i += THREADS) {
         int line = i / 2, half = i % 2;
@@ -126,8 +127,9 @@ static __device__ __forceinline__ bool is_kept(uint64_t mask, int n, int i)
 
 /* to (16,size) = rows of a warp's sums; `first` is the token of its first row, behind `rows` are none. */
 template <int WIDE>
-static __device__ __forceinline__ void put(const struct lane *l, uint16_t *to, int64_t ld, int64_t rows,
-                                           int64_t size, const float c[WIDE / 8][4], float low, float high)
+static __device__ __forceinline__ void mma_store_rows(const struct lane *l, uint16_t *to, int64_t ld,
+                                                      int64_t rows, int64_t size, const float c[WIDE / 8][4],
+                                                      float low, float high)
 {
 #pragma unroll
     for (int n = 0; n < WIDE / 8; n++) {

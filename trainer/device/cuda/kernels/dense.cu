@@ -1,6 +1,6 @@
 /* A layer's bias and activation, and back. A block takes a strip of columns, 32 threads side by side with
  * VEC each, and some of the rows, eight at a time; sums over rows stay in registers until the end of its
- * rows, and are then partial sums that fold adds. Each array is moved once. */
+ * rows, and are then partial sums that fold_parts adds. Each array is moved once. */
 #include "trainer/device/cuda/kernels/activation.cuh"
 #include "trainer/device/cuda/kernels/fold.cuh"
 
@@ -135,7 +135,7 @@ static dim3 strip_grid(struct strip_work *w, int64_t vec)
 static cudaError_t strip_fold(cudaStream_t stream, const struct strip_work *w, float *to, unsigned parts)
 {
     struct fold_work f = {{to, NULL, NULL}, w->parts, (int64_t)parts, w->cols, w->cols};
-    return fold(stream, &f, 1);
+    return fold_parts(stream, &f, 1);
 }
 
 template <class T, int VEC>

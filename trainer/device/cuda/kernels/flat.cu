@@ -35,7 +35,7 @@ struct sum_of {
         return x + y;
     }
 };
-struct same {
+struct identity {
     __device__ float operator()(float x) const
     {
         return x;
@@ -76,7 +76,7 @@ static __global__ void map2_kernel(float *to, const float *x, const float *y, in
 }
 
 template <int VEC, class T, class F>
-static cudaError_t map_one(cudaStream_t stream, T *to, const float *x, size_t n, F f)
+static cudaError_t flat_map_one(cudaStream_t stream, T *to, const float *x, size_t n, F f)
 {
     if (n == 0)
         return cudaSuccess;
@@ -89,7 +89,7 @@ static cudaError_t map_one(cudaStream_t stream, T *to, const float *x, size_t n,
 }
 
 template <class F>
-static cudaError_t map_two(cudaStream_t stream, float *to, const float *x, const float *y, size_t n, F f)
+static cudaError_t flat_map_two(cudaStream_t stream, float *to, const float *x, const float *y, size_t n, F f)
 {
     if (n == 0)
         return cudaSuccess;
@@ -104,13 +104,13 @@ static cudaError_t map_two(cudaStream_t stream, float *to, const float *x, const
 
 cudaError_t cuda_narrow(cudaStream_t stream, void *bf16, const float *x, size_t n)
 {
-    return map_one<8>(stream, static_cast<uint16_t *>(bf16), x, n, same());
+    return flat_map_one<8>(stream, static_cast<uint16_t *>(bf16), x, n, identity());
 }
 
 template <enum device_activation KIND>
 static cudaError_t run_activate(cudaStream_t stream, float *y, const float *x, size_t n)
 {
-    return map_one<4>(stream, y, x, n, value_of<KIND>());
+    return flat_map_one<4>(stream, y, x, n, value_of<KIND>());
 }
 
 cudaError_t cuda_activate(cudaStream_t stream, enum device_activation kind, float *y, const float *x,
@@ -123,7 +123,7 @@ template <enum device_activation KIND>
 static cudaError_t run_activate_grad(cudaStream_t stream, float *dx, const float *dy, const float *x,
                                      size_t n)
 {
-    return map_two(stream, dx, dy, x, n, slope_times<KIND>());
+    return flat_map_two(stream, dx, dy, x, n, slope_times<KIND>());
 }
 
 cudaError_t cuda_activate_grad(cudaStream_t stream, enum device_activation kind, float *dx, const float *dy,
@@ -136,10 +136,10 @@ cudaError_t cuda_scale(cudaStream_t stream, float *x, size_t n, float by)
 {
     struct product_with f;
     f.by = by;
-    return map_one<4>(stream, x, x, n, f);
+    return flat_map_one<4>(stream, x, x, n, f);
 }
 
 cudaError_t cuda_add(cudaStream_t stream, float *y, const float *x, size_t n)
 {
-    return map_two(stream, y, y, x, n, sum_of());
+    return flat_map_two(stream, y, y, x, n, sum_of());
 }

@@ -37,7 +37,7 @@ static __global__ void fold_kernel(struct fold_work w)
     to[column] += sum;
 }
 
-static inline cudaError_t fold(cudaStream_t stream, const struct fold_work *w, unsigned arrays)
+static inline cudaError_t fold_parts(cudaStream_t stream, const struct fold_work *w, unsigned arrays)
 {
     LAUNCH(fold_kernel, dim3(blocks_of((size_t)w->n, FOLD_COLUMNS), arrays), dim3(FOLD_COLUMNS, FOLD_ROWS), 0,
            stream, *w);

@@ -41,7 +41,7 @@ static __device__ __forceinline__ floats<VEC> norm_input(const struct norm_work 
         for (int j = 0; j < VEC; j++)
             v.at[j] += bias.at[j];
     }
-    drop<VEC>(&v, &w->draw, &h->n, t, at);
+    norm_drop<VEC>(&v, &w->draw, &h->n, t, at);
     if (!there)
         return x;
 #pragma unroll

@@ -20,8 +20,8 @@ template <int VEC> static __device__ __forceinline__ int places_of(int64_t width
 }
 
 template <int VEC>
-static __device__ __forceinline__ void drop(floats<VEC> *v, const struct dropout_draw *draw,
-                                            const struct device_tokens *n, int64_t t, int at)
+static __device__ __forceinline__ void norm_drop(floats<VEC> *v, const struct dropout_draw *draw,
+                                                 const struct device_tokens *n, int64_t t, int at)
 {
     if (draw->on)
         dropout_drop<VEC>(v, draw, t / n->context, t % n->context, at);

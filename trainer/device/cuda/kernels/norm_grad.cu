@@ -1,6 +1,6 @@
 /* Back through residual and layer norm. A block takes rows a grid apart and keeps the sums over them for its
  * columns, in registers (wide: in the workspace), so that no more than a thousand partial sums a column are
- * left for fold. With n = (x - mean) / deviation and w = dy gain: dx = (w - mean(w) - n mean(w n)) /
+ * left for fold_parts. With n = (x - mean) / deviation and w = dy gain: dx = (w - mean(w) - n mean(w n)) /
  * deviation. */
 #include "trainer/device/cuda/kernels/fold.cuh"
 #include "trainer/device/cuda/kernels/norm.cuh"
@@ -99,7 +99,7 @@ norm_grad_leave(const struct norm_grad_work *w, const struct norm_row *r, int at
         store<VEC>(h->dx + r->first + at, d);
     if (!h->ddelta && !h->dbias)
         return d;
-    drop<VEC>(&d, &w->draw, &h->n, r->t, at);
+    norm_drop<VEC>(&d, &w->draw, &h->n, r->t, at);
     if (there && h->ddelta)
         store<VEC>(static_cast<T *>(h->ddelta) + r->first + at, d);
     return d;
@@ -234,7 +234,7 @@ static cudaError_t norm_grad_fold(cudaStream_t stream, const struct norm_grad_wo
     const struct device_norm_grad *h = &w->h;
     struct fold_work f = {
         {h->dgain, h->dshift, h->dbias}, w->parts, (int64_t)blocks, 3 * h->n.width, h->n.width};
-    return fold(stream, &f, 3);
+    return fold_parts(stream, &f, 3);
 }
 
 template <class T, int VEC, int PER>

@@ -9,12 +9,15 @@
  * on one machine kernels spin and nothing is said, so whoever waits for the device asks `check`, which also
  * sees the abort flag that others set. NCCL connects at the first operation only, so every wait in here asks
  * `watch`, too. Then `close` aborts by a thread of its own, with a deadline (nccl_close.c). */
-#include "trainer/device/cuda/nccl/nccl_wait.h"
+#include "trainer/device/cuda/nccl/nccl.h"
 
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "trainer/device/cuda/cuda_stream.h"
+#include "trainer/device/cuda/nccl/nccl_close.h"
+#include "trainer/device/cuda/nccl/nccl_wait.h"
 
 #define CHANNELS 8 /* of a communicator whose sums repeat: thread blocks that it takes */
 #define STALL_MS 600000
@@ -78,7 +81,7 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
     c->watch_arg = config->watch_arg;
     atomic_store(out, c);
     if (comm_open_streams(c, e)) {
-        c->amiss = *e;
+        c->first_error = *e;
         return e->code;
     }
     ncclResult_t rc = ncclCommInitRankConfig(&c->nccl, config->world_size, id, config->rank, &how);
@@ -93,7 +96,7 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
 static enum err_code stream_failed(struct comm *c, cudaError_t rc, struct err *e)
 {
     nccl_cuda_error(rc, "NCCL's stream", e);
-    return nccl_spoiled(c, e);
+    return nccl_keep_error(c, e);
 }
 
 /* Between these two an operation is put on the stream. What was not computed goes into nobody's sum: a device
@@ -103,8 +106,8 @@ static enum err_code comm_begin(struct comm *c, struct err *e)
 {
     if (nccl_check(c, e))
         return e->code;
-    if (cuda_amiss(c->device, e))
-        return nccl_spoiled(c, e);
+    if (cuda_first_error(c->device, e))
+        return nccl_keep_error(c, e);
     cudaError_t rc = cudaEventRecord(c->before, c->compute);
     if (!rc)
         rc = cudaStreamWaitEvent(c->stream, c->before, 0);

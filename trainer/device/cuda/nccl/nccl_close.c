@@ -2,6 +2,8 @@
  * and destroy. By force: abort. Destroy and abort may both wait for ever inside NCCL, for its threads or its
  * kernels, so a thread is sent there; when it does not come back in time it is left behind, and the process
  * has to end. */
+#include "trainer/device/cuda/nccl/nccl_close.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,9 +11,8 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "trainer/device/cuda/nccl/nccl_wait.h"
-
 #include "base/mem.h"
+#include "trainer/device/cuda/nccl/nccl_wait.h"
 
 /* What is shared with the thread; who is last frees it. */
 struct errand {

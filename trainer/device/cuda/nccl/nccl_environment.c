@@ -1,17 +1,19 @@
 /* What NCCL is told by its environment. Left alone it takes the first interface that is not Docker's, which
  * need not be the one that reaches the peers, nor the encrypted one; the node's address says which it is. */
+#include "trainer/device/cuda/nccl/nccl_environment.h"
+
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "base/mem.h"
-#include "trainer/device/cuda/nccl/nccl.h"
 
 static bool interface_has_address(const struct sockaddr *a, const struct sockaddr *b)
 {

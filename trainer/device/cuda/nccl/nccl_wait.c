@@ -1,6 +1,6 @@
 /* Asking NCCL how it is: errors of its own, in words; waits with a deadline; operations that do not end. */
-#include "trainer/device/cuda/error.h"
 #include "trainer/device/cuda/nccl/nccl_wait.h"
+#include "trainer/device/cuda/error.h"
 
 #include <time.h>
 
@@ -39,10 +39,10 @@ enum err_code nccl_cuda_error(cudaError_t rc, const char *what, struct err *e)
     return e->code = code == ERR_RESOURCE_EXHAUSTED ? code : ERR_INTERNAL;
 }
 
-enum err_code nccl_spoiled(struct comm *c, const struct err *e)
+enum err_code nccl_keep_error(struct comm *c, const struct err *e)
 {
-    if (!c->amiss.code)
-        c->amiss = *e;
+    if (!c->first_error.code)
+        c->first_error = *e;
     return e->code;
 }
 
@@ -101,7 +101,7 @@ enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const
         ncclResult_t state = ncclInProgress;
 
         if (comm_interrupted(c, e))
-            return nccl_spoiled(c, e);
+            return nccl_keep_error(c, e);
         rc = ncclCommGetAsyncError(c->nccl, &state);
         if (rc == ncclSuccess)
             rc = state;
@@ -109,14 +109,14 @@ enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const
             break;
         if (clock_boot_ms() >= deadline) {
             comm_fail_late(c, timeout_ms, what, e);
-            return nccl_spoiled(c, e);
+            return nccl_keep_error(c, e);
         }
         nccl_nap(&tries);
     }
     if (rc == ncclSuccess)
         return ERR_OK;
     comm_fail(c, rc, what, e);
-    return nccl_spoiled(c, e);
+    return nccl_keep_error(c, e);
 }
 
 /* ---- what is in flight */
@@ -165,13 +165,13 @@ static enum err_code check_nccl(struct comm *c, struct err *e)
 
 enum err_code nccl_check(struct comm *c, struct err *e)
 {
-    if (c->amiss.code) {
-        *e = c->amiss;
+    if (c->first_error.code) {
+        *e = c->first_error;
         return e->code;
     }
     if (atomic_load(&c->aborted))
         return comm_fail_aborted(e);
     if (check_nccl(c, e) || check_mark(c, e))
-        return nccl_spoiled(c, e);
+        return nccl_keep_error(c, e);
     return ERR_OK;
 }
