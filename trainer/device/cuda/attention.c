@@ -10,17 +10,17 @@
 #include "base/mem.h"
 #include "trainer/device/cuda/cudnn/attention_cudnn.h"
 
-/* Room only grows, and what it grew out of is kept: a recorded graph may still use it. */
+/* The workspace only grows, and smaller ones stay allocated, because a recorded graph may still use them. */
 enum { ROOMS = 32, CUDNN_MB = 2048, CUDNN_MOST_MB = 1 << 20 };
 struct attention {
     cudaStream_t stream;
-    struct attention_cudnn *cudnn; /* NULL: none */
-    bool no_room;                  /* for what cuDNN wants: not asked again */
+    struct attention_cudnn *cudnn; /* NULL: not used */
+    bool no_room;                  /* the GPU had no memory for cuDNN's workspace: cuDNN is not used again */
     const char *path;
     char library[512];
-    void *rooms[ROOMS], *room; /* all of them; the last */
+    void *rooms[ROOMS], *room; /* all workspaces; the last and largest */
     int count;
-    size_t room_bytes, bytes; /* of the last; of all */
+    size_t room_bytes, bytes; /* of the last; of all together */
 };
 
 static bool is_forbidden(void)
@@ -36,7 +36,7 @@ void attention_version(char out[ATTENTION_VERSION])
         out[0] = '\0';
 }
 
-/* Whole megabytes; the last byte of the most still counts in an int64_t. */
+/* Accepts whole megabytes. The upper limit keeps the number of bytes within an int64_t. */
 static enum err_code cudnn_workspace(int64_t *out, struct err *e)
 {
     const char *text = getenv("DDP_CUDNN_WORKSPACE_MB");
@@ -47,7 +47,8 @@ static enum err_code cudnn_workspace(int64_t *out, struct err *e)
         mb = strtoll(text, &end, 10);
     if (text && (*text < '0' || *text > '9' || *end || errno || mb > CUDNN_MOST_MB))
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "DDP_CUDNN_WORKSPACE_MB is \"%.40s\": want megabytes, 0 to %d", text, CUDNN_MOST_MB);
+                       "DDP_CUDNN_WORKSPACE_MB is \"%.40s\": want megabytes, 0 to %d", text,
+                       CUDNN_MOST_MB);
     *out = (int64_t)mb << 20;
     return ERR_OK;
 }
@@ -60,6 +61,7 @@ enum err_code attention_open(struct attention **out, cudaStream_t stream, struct
     struct attention *a = xcalloc(1, sizeof(*a));
     a->stream = stream;
     a->path = "";
+    /* Attention works without cuDNN, so an error only becomes the text that attention_library shows. */
     if (is_forbidden())
         (void)err_set(e, ERR_UNAVAILABLE, "cuDNN: DDP_CUDNN=0");
     else if (attention_cudnn_open(&a->cudnn, stream, workspace, e))
@@ -100,10 +102,12 @@ static enum err_code attention_grow_room(struct attention *a, size_t bytes, stru
     if (bytes <= a->room_bytes)
         return ERR_OK;
     if (a->count == ROOMS)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "attention: too many shapes, each larger than the last");
+        return err_set(e, ERR_RESOURCE_EXHAUSTED,
+                       "attention: too many shapes, each larger than the last");
     if (cudaMalloc(&room, bytes) != cudaSuccess) {
         (void)cudaGetLastError();
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "attention: no %zu bytes of GPU memory to work in", bytes);
+        return err_set(e, ERR_RESOURCE_EXHAUSTED,
+                       "attention: no %zu bytes of GPU memory to work in", bytes);
     }
     a->rooms[a->count++] = room;
     a->room = room;
@@ -112,13 +116,14 @@ static enum err_code attention_grow_room(struct attention *a, size_t bytes, stru
     return ERR_OK;
 }
 
+/* The workspace of our own kernels: delta, (rows,heads,context) floats. */
 static size_t own_room(const struct device_attention *h)
 {
     return (size_t)(h->n.rows * h->heads * h->n.context) * sizeof(float);
 }
 
-/* What cuDNN asks CUDA in vain while it looks for a plan CUDA remembers as an error, and the next kernel that
- * is launched would be blamed for it. */
+/* While cuDNN looks for a plan, some of its calls of CUDA fail. CUDA remembers such an error and would report it for
+ * the next kernel launch, so it is cleared here. */
 static enum err_code attention_prepare_cudnn(struct attention *a, const struct device_attention *h,
                                              bool backward, bool make, size_t *room, struct err *e)
 {
@@ -136,22 +141,25 @@ enum err_code attention_reserve(struct attention *a, const struct device_sizes *
     if (h.n.width / h.heads > ATTENTION_PLAIN_SIZE)
         return err_set(e, ERR_INVALID_ARGUMENT, "attention: heads of %lld on a GPU, want at most %d",
                        (long long)(h.n.width / h.heads), ATTENTION_PLAIN_SIZE);
+    /* cuDNN declines dropout. Evaluation has none, so the forward plan is prepared in any case. */
     for (int backward = 0; a->cudnn && backward < (sizes->dropout ? 1 : 2); backward++)
         if (!attention_prepare_cudnn(a, &h, backward, true, &room, e) && room > most)
             most = room;
+    /* Without memory for cuDNN's workspace, our own kernels do the shape in a smaller one. */
     if (most > own_room(&h) && attention_grow_room(a, most, e))
         a->no_room = true;
     return attention_grow_room(a, own_room(&h), e);
 }
 
-/* Into a graph: then nothing can be loaded or allocated, and what was not prepared our own kernels do. */
+/* Whether the stream is being captured into a graph. Nothing can be loaded or allocated then, so our own kernels do the
+ * shapes that were not prepared. */
 static bool is_recorded(const struct attention *a)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     return cudaStreamIsCapturing(a->stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
 }
 
-/* Whether cuDNN does it; then there is room. */
+/* Whether cuDNN does this call. If so, the workspace is large enough. */
 static bool by_cudnn(struct attention *a, const struct device_attention *h, bool backward, struct err *e)
 {
     size_t room = 0;
@@ -167,7 +175,7 @@ static bool by_cudnn(struct attention *a, const struct device_attention *h, bool
     return true;
 }
 
-/* A launch of no blocks is an error of CUDA's. */
+/* CUDA reports a launch of no blocks as an error, so nothing is launched for an empty batch. */
 static bool is_empty(const struct device_attention *h)
 {
     return h->n.rows * h->n.context <= 0;

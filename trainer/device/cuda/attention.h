@@ -13,35 +13,37 @@
 extern "C" {
 #endif
 
-/* Causal attention on a GPU, in three ways. cuDNN's kernels take bf16 without dropout, when the library is
- * there and has one for the shape. Our own on the tensor cores take bf16 with heads of 8 to 128 in steps of
- * 8. The plain ones take what is left: float, and any head up to 256. Each gives the same bits every time;
- * which one is taken depends on the shape, the type, dropout and what is installed alone. */
+/* Causal attention on a GPU by one of three sets of kernels:
+ * - cuDNN's: bf16 without dropout, if the library is installed and has a kernel for the shape;
+ * - our own on the tensor cores: bf16, head sizes from 8 to 128 in steps of 8;
+ * - our own plain kernels: everything else, which is float and any head size up to 256.
+ * Each gives the same bits every time. The choice depends only on the shape, the type, dropout, the installed library
+ * and the memory that was free when the shape was reserved. */
 
-struct attention; /* of one stream; used by its device's thread only */
+struct attention; /* bound to one stream; used by the thread of its device only */
 
-/* "cuDNN 9.19.0", which attention_open would take; "": none. Needs no device. */
+/* The library that attention_open would use, as "cuDNN 9.19.0"; "" if there is none. Needs no device. */
 void attention_version(char out[32]);
-/* Opens cuDNN when there is one; the environment's DDP_CUDNN=0 forbids it, and DDP_CUDNN_WORKSPACE_MB bounds
- * a backward pass's workspace (2048 without it). INVALID_ARGUMENT: that is no number of megabytes. */
+/* Opens cuDNN if it is installed, unless the environment says DDP_CUDNN=0. DDP_CUDNN_WORKSPACE_MB limits the workspace
+ * of a backward pass (default 2048). INVALID_ARGUMENT: DDP_CUDNN_WORKSPACE_MB is not a valid number. */
 MUST_CHECK enum err_code attention_open(struct attention **out, cudaStream_t stream, struct err *e);
-void attention_free(struct attention *a); /* when the stream is idle; NULL is fine */
+void attention_free(struct attention *a); /* call it when the stream is idle; NULL is fine */
 
-/* Prepares for a shape of which that many rows are the most: memory, and cuDNN's plans, which take half a
- * second. INVALID_ARGUMENT: heads above 256. */
+/* Prepares for a shape with at most sizes->n.rows rows: allocates memory and makes cuDNN's plans, which takes half a
+ * second. INVALID_ARGUMENT: the head size is above 256. */
 MUST_CHECK enum err_code attention_reserve(struct attention *a, const struct device_sizes *sizes,
                                            struct err *e);
-size_t attention_bytes(const struct attention *a); /* memory held now */
+size_t attention_bytes(const struct attention *a); /* GPU memory held now */
 
-/* Of device.h's operations. A larger shape than was reserved, or another: memory is found when it comes. */
+/* Operations of device.h. For a shape that was not reserved, memory is allocated at the first call. */
 MUST_CHECK enum err_code attention_forward(struct attention *a, const struct device_attention *h,
                                            struct err *e);
 MUST_CHECK enum err_code attention_backward(struct attention *a, const struct device_attention *h,
                                             const void *d_o, void *dqkv, struct err *e);
 
-/* For people: "cuDNN 9.19.0", or why there is none. */
+/* For people: "cuDNN 9.19.0", or why cuDNN is not used. */
 const char *attention_library(const struct attention *a);
-/* For reports and tests: "cuDNN 9.19.0", "own" or "plain", as the last call went; "" before it. */
+/* For reports and tests: the kernels of the last call, "cuDNN 9.19.0", "own" or "plain"; "" before the first call. */
 const char *attention_path(const struct attention *a);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Opening and closing the GPU, what goes wrong with it, and waiting for it. */
+/* Opens and closes the GPU, keeps its first error, and waits for it. */
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/cuda_stream.h"
 #include "trainer/device/cuda/error.h"
@@ -17,7 +17,7 @@
 #include "trainer/device/cuda/nccl/nccl.h"
 #include "trainer/device/cuda/nccl/nccl_environment.h"
 
-enum { CUDA_LEAST_MAJOR = 8 }; /* compute capability of the oldest GPUs that do bf16 */
+enum { CUDA_LEAST_MAJOR = 8 }; /* the lowest compute capability with bf16 */
 
 /* ---- errors */
 
@@ -40,10 +40,11 @@ bool cuda_ok(struct cuda_device *c, cudaError_t code, const char *what)
 
 /* ---- waiting */
 
-#define SPIN_NS 200000   /* most waits are for what is all but done */
-#define CHECK_NS 2000000 /* between two questions to watch's check */
-#define LONGEST_NS 50000 /* a sleep: at a step's end the GPU stands still until the host is awake */
+#define SPIN_NS 200000   /* poll without sleeping at first: most events are almost there */
+#define CHECK_NS 2000000 /* between two calls of watch's check */
+#define LONGEST_NS 50000 /* longest sleep: at the end of a step the GPU idles until the host wakes up */
 
+/* Asks watch's check whether to go on waiting. Records its error as the device's. */
 static bool still_wanted(struct cuda_device *c)
 {
     struct err e = {0};
@@ -62,12 +63,14 @@ bool cuda_await(struct cuda_device *c, cudaEvent_t event)
             return cuda_ok(c, code, "computing");
         (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
         int64_t now = clock_mono_ns(), waited = now - began;
+        /* A peer that died may keep a collective, and so this event, from ever completing. */
         if (now - asked >= CHECK_NS) {
             if (!still_wanted(c))
                 return false;
             asked = now;
         }
         if (waited > SPIN_NS) {
+            /* A sixteenth of the time so far: the sleep adds little to a long wait and next to none to a short one. */
             int64_t ns = waited / 16 < LONGEST_NS ? waited / 16 : LONGEST_NS;
             nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
         }
@@ -80,6 +83,7 @@ static enum err_code cuda_wait(struct device *d, struct err *e)
     if (cuda_ready(c) && cuda_ok(c, cudaEventRecord(c->idle, c->stream), "waiting") && cuda_await(c, c->idle))
         return ERR_OK;
     *e = c->first;
+    /* The error is reported now, and the device goes on; only the loss of the context stays for ever. */
     if (!c->lost)
         c->first.code = ERR_OK;
     return e->code;
@@ -107,7 +111,8 @@ enum err_code cuda_first_error(struct device *d, struct err *e)
 
 /* ---- opening */
 
-/* Collectives have ended by now, or the process does without this: so what CUDA waits for in here ends. */
+/* CUDA waits in here for everything on the GPU. That ends: the caller has closed its collectives, and if they could not
+ * be closed, the process exits without closing the device. */
 static void cuda_close(struct device *d)
 {
     struct cuda_device *c = cuda_of(d);
@@ -145,7 +150,8 @@ static const struct device_ops *cuda_fill_operations(struct device_ops *ops)
     return ops;
 }
 
-/* What this process sees first is its GPU: whoever starts it says so by CUDA_VISIBLE_DEVICES. */
+/* Takes the first GPU that the process sees. CUDA_VISIBLE_DEVICES, set by the parent process, decides which one that
+ * is. */
 static enum err_code find_gpu(struct cudaDeviceProp *prop, struct err *e)
 {
     int count = 0;
@@ -159,7 +165,8 @@ static enum err_code find_gpu(struct cudaDeviceProp *prop, struct err *e)
     if (code != cudaSuccess && cuda_error(code, "opening the GPU", e) == ERR_UNAVAILABLE)
         return err_set(e, ERR_UNAVAILABLE, "no GPU: %s", cudaGetErrorString(code));
     if (code != cudaSuccess)
-        return e->code = ERR_INTERNAL; /* busy, or broken: another try, on another GPU, may do better */
+        return e->code =
+                   ERR_INTERNAL; /* the GPU is busy or broken: another attempt on another GPU may succeed */
     if (prop->major < CUDA_LEAST_MAJOR)
         return err_set(e, ERR_UNAVAILABLE, "no GPU: %s has compute capability %d.%d, wanted: %d.0 or later",
                        prop->name, prop->major, prop->minor, CUDA_LEAST_MAJOR);
@@ -171,6 +178,7 @@ static enum err_code cuda_open_streams(struct cuda_device *c, struct err *e)
     int least = 0, greatest = 0;
     cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (code == cudaSuccess)
+        /* The lowest priority: the collectives' stream, with the highest, gets its blocks in between. */
         code = cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, least);
     if (code == cudaSuccess)
         code = cudaEventCreateWithFlags(&c->idle, cudaEventDisableTiming);
@@ -197,7 +205,7 @@ enum err_code cuda_open(struct device **out, struct err *e)
     struct cuda_device *c = xcalloc(1, sizeof(*c));
     c->base = (struct device){.ops = cuda_fill_operations(&ops), .kept = DEVICE_BF16, .threads = 1};
 #ifdef DDP_CUDA_NCCL
-    nccl_environment();
+    nccl_environment(); /* while the process still has one thread */
     c->base.comm = &nccl_comm_ops;
 #endif
     (void)cudaRuntimeGetVersion(&version);

@@ -24,7 +24,7 @@ enum { CUDA_SLOTS = 4, CUDA_GRAPHS = 32 };
 
 struct cuda_slot {
     void *pinned;
-    cudaEvent_t done; /* the copy that used it last */
+    cudaEvent_t done; /* recorded behind the last copy that used it */
 };
 struct cuda_block {
     struct cuda_block *next;
@@ -41,7 +41,7 @@ struct cuda_device {
     cudaStream_t stream;
     cudaEvent_t idle;                                 /* polled by wait */
     struct err first;                                 /* kept until wait has reported it */
-    bool lost;                                        /* CUDA's context has ended: `first` is kept for ever */
+    bool lost;                                        /* CUDA's context has ended: `first` stays for ever */
     enum err_code (*check)(void *arg, struct err *e); /* set by watch */
     void *check_arg;
     struct cuda_block *blocks;
@@ -53,7 +53,7 @@ struct cuda_device {
     struct cuda_graph graph[CUDA_GRAPHS];
     unsigned graphs, oldest_graph;
     uint64_t recording; /* key of the recording in progress; 0: none */
-    bool plain;         /* a recording failed once, so nothing is recorded */
+    bool plain;         /* a recording failed once, so nothing is recorded any more */
 };
 static inline struct cuda_device *cuda_of(struct device *d)
 {

@@ -10,8 +10,8 @@
 
 /* Whether the error ends CUDA's context: the process cannot use the GPU any more. */
 bool cuda_ends_context(cudaError_t code);
-/* Returns UNAVAILABLE if there is no GPU or driver, RESOURCE_EXHAUSTED for memory, else INTERNAL: another process, on
- * another GPU, may do better. Clears the error that CUDA remembers. */
+/* Returns UNAVAILABLE if there is no GPU or driver, RESOURCE_EXHAUSTED if memory ran out, else INTERNAL: a new process
+ * on another GPU may succeed. Clears the error that CUDA remembers. */
 enum err_code cuda_error(cudaError_t code, const char *what, struct err *e);
 
 #endif

@@ -1,8 +1,8 @@
-/* Matrix products by cuBLASLt, which thinks in columns: a row-major c = a b is its c' = b' a' with what lies
- * in memory as it is, so b is its first factor and c's columns are its rows. Descriptors and the algorithm
- * are kept by shape; a model has some twenty. */
-#include "trainer/device/cuda/error.h"
+/* Matrix products by cuBLASLt, whose matrices are column-major. The same memory read that way is the transpose, so a
+ * row-major c = a b is computed as c' = b' a': b is its first factor, and the columns of c are its rows. Descriptors
+ * and the algorithm are kept for each shape; a model has about twenty. */
 #include "trainer/device/cuda/gemm.h"
+#include "trainer/device/cuda/error.h"
 
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 
 enum { KEPT = 128, CANDIDATES = 8 };
 #define WORKSPACE_BYTES ((size_t)32 << 20)
-#define ALIGNMENT 256 /* more than that is no different */
+#define ALIGNMENT 256 /* a larger alignment makes no difference to cuBLASLt */
 
-/* Compared as bytes: no padding. */
+/* The key of a plan: (m,n) = (m,k) (k,n). Compared as bytes, so it has no padding. */
 struct shape {
     int64_t m, n, k, adds;
     int32_t type, out, trans_a, trans_b, epilogue;
@@ -25,7 +25,7 @@ struct shape {
 _Static_assert(sizeof(struct shape) == 72, "a shape has no padding");
 struct plan {
     struct shape shape;
-    bool declined; /* no algorithm does it */
+    bool declined; /* cuBLASLt has no algorithm for it */
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t first, second, result; /* b, a, c */
     cublasLtMatmulAlgo_t algorithm;
@@ -38,7 +38,7 @@ struct gemm {
     struct plan plan[KEPT];
     size_t count, oldest;
 };
-/* A product as cuBLASLt gets it; bias and aux belong to the epilogue. */
+/* A product to run. bias and aux belong to the epilogue: aux is z, the input of the activation. */
 struct call {
     struct shape shape;
     const void *a, *b, *bias;
@@ -48,7 +48,8 @@ struct call {
 static enum err_code gemm_fail(struct err *e, const char *what, cublasStatus_t status)
 {
     enum err_code code = status == CUBLAS_STATUS_ALLOC_FAILED ? ERR_RESOURCE_EXHAUSTED : ERR_INTERNAL;
-    cudaError_t cause = cudaGetLastError();
+    cudaError_t cause =
+        cudaGetLastError(); /* if CUDA itself failed, its error says more than cuBLASLt's status */
     if (cause != cudaSuccess)
         return cuda_error(cause, what, e);
     return err_set(e, code, "cuBLASLt: %s: %s", what, cublasLtGetStatusString(status));
@@ -95,7 +96,7 @@ static bool has_aux(const struct shape *s)
     return writes_aux(s) || s->epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
 
-/* What differs from call to call with the same plan. */
+/* Sets the pointers of the epilogue, which differ from call to call with the same plan. */
 static cublasStatus_t set_pointers(cublasLtMatmulDesc_t d, const struct call *c)
 {
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
@@ -109,6 +110,7 @@ static cublasStatus_t set_pointers(cublasLtMatmulDesc_t d, const struct call *c)
 static cublasStatus_t describe_product(struct plan *p, const struct call *c)
 {
     const struct shape *s = &c->shape;
+    /* b is cuBLASLt's first factor: see the top of the file. */
     int32_t first = s->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t status = cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -122,7 +124,7 @@ static cublasStatus_t describe_product(struct plan *p, const struct call *c)
     return status == CUBLAS_STATUS_SUCCESS ? set_pointers(p->product, c) : status;
 }
 
-/* (rows,cols) row-major is (cols,rows) to it. */
+/* A row-major (rows,cols) matrix is a (cols,rows) one for cuBLASLt. */
 static cublasStatus_t describe_matrix(cublasLtMatrixLayout_t *out, int32_t type, int64_t rows, int64_t cols)
 {
     return cublasLtMatrixLayoutCreate(out, gemm_cuda_type(type), (uint64_t)cols, (uint64_t)rows, cols);
@@ -141,7 +143,8 @@ static cublasStatus_t plan_describe(struct plan *p, const struct call *c)
     return status;
 }
 
-/* Sums that are split are added in float by a kernel of their own: in order, whatever runs when. */
+/* COMPUTE_TYPE: if an algorithm splits a sum, a kernel of its own adds the parts in float. Their order does not depend
+ * on which block ends first, as it would with atomic additions. */
 static cublasStatus_t preference_set(cublasLtMatmulPreference_t pref, const struct shape *s)
 {
     size_t room = WORKSPACE_BYTES;
@@ -177,6 +180,7 @@ static cublasStatus_t plan_find_algorithms(struct gemm *g, const struct plan *p,
                                                 pref, CANDIDATES, found, count);
     if (pref)
         (void)cublasLtMatmulPreferenceDestroy(pref);
+    /* Keep only the algorithms that can run, in cuBLASLt's order. */
     int good = 0;
     for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < *count; i++)
         if (found[i].state == CUBLAS_STATUS_SUCCESS)
@@ -222,7 +226,7 @@ static int plan_time_algorithms(struct gemm *g, const struct plan *p, const stru
     return gemm_timer_fastest(g->timer, &trial);
 }
 
-/* Nothing may be timed while work is recorded. */
+/* Nothing can be timed while the stream is being captured: captured work does not run. */
 static bool may_time(const struct gemm *g)
 {
     enum cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
@@ -238,6 +242,7 @@ static enum err_code plan_make(struct gemm *g, const struct call *c, struct plan
     cublasStatus_t status = plan_describe(&p, c);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = plan_find_algorithms(g, &p, &c->shape, found, &count);
+    /* A shape that cuBLASLt declines is kept, too, so that it is not asked again. */
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0)) {
         p.declined = true;
         *out = p;
@@ -274,8 +279,8 @@ static enum err_code gemm_decline(const struct shape *s, struct err *e)
                    (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n);
 }
 
-/* UNIMPLEMENTED: cuBLASLt has nothing for it, or so it says when it should begin: an epilogue that it offered
- * is then not asked for again. */
+/* UNIMPLEMENTED: cuBLASLt has no algorithm for it. Sometimes it finds that out only at the launch, after it has
+ * proposed one; the plan is then marked as declined. */
 static enum err_code gemm_run(struct gemm *g, const struct call *c, struct err *e)
 {
     struct plan *p = NULL;
@@ -295,6 +300,7 @@ static enum err_code gemm_run(struct gemm *g, const struct call *c, struct err *
 
 /* ---- what the device asks for */
 
+/* The largest power of two that divides the address, at most ALIGNMENT. */
 static uint32_t alignment_of(const void *p)
 {
     uintptr_t at = (uintptr_t)p;
@@ -329,15 +335,17 @@ enum err_code gemm_product(struct gemm *g, const struct device_product *h, struc
     BUG_ON(h->beta != 0.0f && h->beta != 1.0f);
     if (h->m == 0 || h->n == 0 || (h->k == 0 && c.shape.adds))
         return ERR_OK;
+    /* An empty sum is 0. cuBLASLt does not take k = 0. */
     if (h->k > 0)
         return gemm_run(g, &c, e);
     cudaError_t code = cudaMemsetAsync(h->c, 0, (size_t)(h->m * h->n) * device_size(h->out), g->stream);
     return code == cudaSuccess ? ERR_OK : cuda_error(code, "an empty product", e);
 }
 
-/* One product with the bias in it, and the activation. UNIMPLEMENTED: not in one. The activation's input is
- * the epilogue's "aux"; cuBLASLt's GELU is the tanh form, and a bias is of the result's type. It has taken
- * algorithms that read a bias 16 bytes at a time wherever that lay (pytorch/pytorch#194497). */
+/* Computes a layer in one product, with the bias and the activation in its epilogue. UNIMPLEMENTED: one product cannot
+ * do it. z, the input of the activation, is the epilogue's "aux" output. cuBLASLt's GELU is the tanh form, and its bias
+ * has the type of the result. A bias must be 16-byte aligned, because cuBLASLt has chosen algorithms that read 16 bytes
+ * of it at once wherever it lay (pytorch/pytorch#194497). */
 static enum err_code gemm_run_fused(struct gemm *g, const struct device_linear *h,
                                     const struct device_product *product, struct err *e)
 {
@@ -373,8 +381,8 @@ enum err_code gemm_activation_grad(struct gemm *g, const struct device_activatio
     if (h->type != DEVICE_BF16 || h->kept != DEVICE_BF16 || h->kind != DEVICE_GELU_TANH || h->in % 8 ||
         h->rows == 0 || h->in == 0 || h->out == 0)
         return err_set(e, ERR_UNIMPLEMENTED, "not in one product");
-    c.shape.epilogue = CUBLASLT_EPILOGUE_DGELU;
-    c.aux = (void *)h->z; /* only read */
+    c.shape.epilogue = CUBLASLT_EPILOGUE_DGELU; /* multiplies by the slope of tanh GELU at aux */
+    c.aux = (void *)h->z;                       /* DGELU only reads it */
     c.shape.align_aux = alignment_of(h->z);
     return gemm_run(g, &c, e);
 }
@@ -393,6 +401,7 @@ enum err_code gemm_linear(struct gemm *g, const struct device_linear *h, struct 
                                      .c = h->z};
     if (h->rows == 0 || h->out == 0)
         return ERR_OK;
+    /* First in one product; if cuBLASLt cannot do that, a product and then a kernel for bias and activation. */
     if (h->in > 0 && gemm_run_fused(g, h, &product, &why) == ERR_OK)
         return ERR_OK;
     if (why.code != ERR_OK && why.code != ERR_UNIMPLEMENTED) {

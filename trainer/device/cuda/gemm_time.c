@@ -1,5 +1,6 @@
-#include "trainer/device/cuda/error.h"
+/* Times algorithms of matrix products: see gemm_time.h. */
 #include "trainer/device/cuda/gemm_time.h"
+#include "trainer/device/cuda/error.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -13,10 +14,10 @@ enum { TIMED_RUNS = 3, ROOMS = 64, PATIENCE_MS = 5000 };
 struct gemm_timer {
     cudaStream_t stream;
     cudaEvent_t from, to;
-    void *rooms[ROOMS], *room; /* all that were ever taken; the last and largest */
+    void *rooms[ROOMS], *room; /* all workspaces; the last and largest */
     int count;
-    size_t room_bytes, bytes; /* of the last; of all */
-    bool late;                /* something on the stream does not end: nothing is measured any more */
+    size_t room_bytes, bytes; /* of the last; of all together */
+    bool late;                /* a run did not end in time: nothing is measured any more */
 };
 
 enum err_code gemm_timer_open(struct gemm_timer **out, struct err *e)
@@ -71,7 +72,7 @@ static bool timer_grow_room(struct gemm_timer *t, size_t bytes)
     return cudaMemsetAsync(room, 0, bytes, t->stream) == cudaSuccess;
 }
 
-/* Until the last run has ended. */
+/* Waits until the last run has ended. Returns false on an error or after PATIENCE_MS. */
 static bool is_through(struct gemm_timer *t)
 {
     int64_t deadline = clock_mono_ns() + (int64_t)PATIENCE_MS * 1000000;
@@ -92,7 +93,7 @@ static size_t align_bytes(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Milliseconds of the runs after the first; negative: it fails. */
+/* Returns the milliseconds of TIMED_RUNS runs after one that is not counted; negative if the algorithm fails. */
 static float time_one(struct gemm_timer *t, const struct gemm_trial *trial, int way)
 {
     char *aux = (char *)t->room + align_bytes(trial->result), *workspace = aux + align_bytes(trial->aux);
@@ -122,6 +123,6 @@ int gemm_timer_fastest(struct gemm_timer *t, const struct gemm_trial *trial)
             at = i;
         }
     }
-    (void)cudaGetLastError();
+    (void)cudaGetLastError(); /* an algorithm that failed is not an error of the device */
     return at;
 }

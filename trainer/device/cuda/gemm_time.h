@@ -7,15 +7,15 @@
 
 #include "base/err.h"
 
-/* The fastest of several ways to do the same, measured beside what the device computes: on a stream of its
- * own and into memory of its own. The host waits by asking, for some seconds at most, and nothing is freed
- * before the end: collectives whose peer hangs may be in flight. */
+/* Finds the fastest of several algorithms for the same product. It runs them on a stream and memory of its own, beside
+ * the device's computations. The host polls, for 5 seconds at most. Memory is freed in gemm_timer_close only: cudaFree
+ * waits for everything on the GPU, and so for a collective whose peer hangs. */
 
 struct gemm_timer;
 struct gemm_trial {
-    size_t result, aux, workspace; /* bytes of what it writes; 0: nothing */
+    size_t result, aux, workspace; /* bytes that a run writes; 0: none */
     int count;
-    /* Puts one of the ways on the stream; false: it cannot. */
+    /* Starts algorithm number `way` on the stream. Returns false if it cannot run. */
     bool (*run)(void *arg, int way, void *result, void *aux, void *workspace, cudaStream_t stream);
     void *arg;
 };
@@ -23,7 +23,7 @@ struct gemm_trial {
 MUST_CHECK enum err_code gemm_timer_open(struct gemm_timer **out, struct err *e);
 void gemm_timer_close(struct gemm_timer *t); /* NULL is fine */
 size_t gemm_timer_bytes(const struct gemm_timer *t);
-/* From 0 to count - 1; 0 where nothing can be measured. */
+/* Returns the number of the fastest, from 0 to count - 1; 0 if nothing can be measured. */
 int gemm_timer_fastest(struct gemm_timer *t, const struct gemm_trial *trial);
 
 #endif

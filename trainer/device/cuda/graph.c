@@ -1,7 +1,7 @@
-/* Work that is the same each time, captured into a CUDA graph and launched at once. A capture does nothing by
- * itself: where it fails, the caller does the work again, and nothing is captured any more. */
-#include "trainer/device/cuda/cuda.h"
+/* Captures work that is the same each time into a CUDA graph, which is then launched with one call. Capturing does not
+ * execute the work. If a capture fails, the caller does the work again, and the device captures nothing any more. */
 #include "trainer/device/cuda/graph.h"
+#include "trainer/device/cuda/cuda.h"
 
 static void graph_release(struct cuda_graph *g)
 {
@@ -17,7 +17,7 @@ void cuda_forget(struct cuda_device *c)
     c->graphs = c->oldest_graph = 0;
 }
 
-/* Other threads may use CUDA meanwhile. */
+/* ThreadLocal: other threads may call CUDA during the capture. */
 void cuda_record(struct device *d, uint64_t key)
 {
     struct cuda_device *c = cuda_of(d);
@@ -37,6 +37,7 @@ static bool graph_store(struct cuda_device *c, cudaGraph_t graph)
     struct cuda_graph made = {.key = c->recording};
     if (cudaGraphInstantiate(&made.run, graph, 0) != cudaSuccess)
         return false;
+    /* When all places are taken, the oldest recording makes room. */
     struct cuda_graph *at =
         &c->graph[c->graphs < CUDA_GRAPHS ? c->graphs++ : c->oldest_graph++ % CUDA_GRAPHS];
     graph_release(at);
@@ -50,7 +51,7 @@ bool cuda_recorded(struct device *d)
     cudaGraph_t graph = NULL;
     uint64_t key = c->recording;
     if (!key)
-        return true; /* it was done as it came, or there was an error before */
+        return true; /* not recording: the work was started directly, or the device has an error */
     bool ok = cudaStreamEndCapture(c->stream, &graph) == cudaSuccess && graph && cuda_ready(c) &&
               graph_store(c, graph);
     if (graph)
@@ -61,7 +62,7 @@ bool cuda_recorded(struct device *d)
     (void)cudaGetLastError();
     c->plain = true;
     if (!c->lost)
-        c->first.code = ERR_OK; /* it is the capture's */
+        c->first.code = ERR_OK; /* the error came from the capture; the caller repeats the work without it */
     return c->lost;
 }
 
@@ -69,7 +70,7 @@ bool cuda_replay(struct device *d, uint64_t key)
 {
     struct cuda_device *c = cuda_of(d);
     if (!cuda_ready(c))
-        return true;
+        return true; /* nothing is started after an error, so the caller need not do the work either */
     for (unsigned i = 0; i < c->graphs; i++)
         if (c->graph[i].key == key) {
             cuda_ok(c, cudaGraphLaunch(c->graph[i].run, c->stream), "repeating recorded work");

@@ -1,8 +1,8 @@
-/* The GPU's memory: one cudaMalloc each, since a trainer takes few and large pieces and keeps them.
+/* Device memory: one cudaMalloc for each allocation, because a trainer makes few large ones and keeps them.
  *
- * cudaFree waits, inside CUDA, for all that the GPU does, and so for sums of NCCL's whose peer hangs, where
- * nothing ends the wait. So nothing is freed between the first collective and the communicator's end: not
- * here, and not by a trainer, which gives back what it has after its group (device.h). */
+ * cudaFree waits inside CUDA for all work on the GPU. If that includes an NCCL sum whose peer hangs, nothing ends the
+ * wait. So nothing is freed between the first collective and the end of the communicator: not here, and not by the
+ * trainer, which frees its memory after its group is closed (device.h). */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -20,7 +20,7 @@ static void block_record(struct cuda_device *c, void *memory, size_t bytes)
 static enum err_code block_allocate(size_t bytes, void **out, struct err *e)
 {
     size_t left = 0, whole = 0;
-    cudaError_t code = cudaMalloc(out, bytes ? bytes : 1);
+    cudaError_t code = cudaMalloc(out, bytes ? bytes : 1); /* each allocation has an address of its own */
     if (code == cudaSuccess)
         return ERR_OK;
     if (code != cudaErrorMemoryAllocation)
@@ -58,11 +58,11 @@ void cuda_free(struct device *d, void *p)
             continue;
         *at = b->next;
         d->bytes -= b->bytes;
-        cuda_ok(c, cudaFree(p), "giving GPU memory back"); /* waits for what uses it */
+        cuda_ok(c, cudaFree(p), "giving GPU memory back"); /* waits for the work that uses it */
         free(b);
         return;
     }
-    BUG_ON(p);
+    BUG_ON(p); /* not allocated here, or freed before */
 }
 
 void cuda_free_all(struct cuda_device *c)
@@ -73,7 +73,8 @@ void cuda_free_all(struct cuda_device *c)
     c->work = (struct cuda_workspace){0};
 }
 
-/* What it grew out of stays, among the blocks, until the device is closed: see above. */
+/* The former workspace stays among the blocks until the device is closed: recorded graphs may use it, and freeing it
+ * would wait for the GPU (see above). */
 enum err_code cuda_work_grow(struct cuda_device *c, size_t bytes, struct err *e)
 {
     void *memory = NULL;

@@ -1,16 +1,18 @@
-/* device.h's operations: each puts its kernels on the stream, unless there was an error before. */
+/* The operations of device.h. Each puts its kernels on the stream, unless the device has an error. */
+#include "trainer/device/cuda/operations.h"
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/memory.h"
-#include "trainer/device/cuda/operations.h"
 
+/* Records e as the device's error if code says that there is one. */
 static void op_check(struct cuda_device *c, enum err_code code, const struct err *e)
 {
     if (code)
         cuda_failed(c, e);
 }
 
-/* ---- products; where algorithms are timed they take memory as they come */
+/* ---- products: a shape that is seen for the first time may allocate memory, to time algorithms */
 
+/* Adds what gemm has allocated since it held `before` bytes. */
 static void count_gemm(struct cuda_device *c, size_t before)
 {
     c->base.workspace += gemm_bytes(c->gemm) - before;
@@ -38,7 +40,7 @@ static void op_linear(struct device *d, const struct device_linear *h)
     count_gemm(c, before);
 }
 
-/* The product leaves dz; what is left reads z and dz once each, and needs no da. */
+/* One product computes dz (rows,in). Two more kernels read z and dz once each, for a and dbias; da is never stored. */
 static bool activation_grad(struct device *d, const struct device_activation_grad *h)
 {
     struct cuda_device *c = cuda_of(d);
@@ -49,7 +51,7 @@ static bool activation_grad(struct device *d, const struct device_activation_gra
     enum err_code code = gemm_activation_grad(c->gemm, h, &e);
     count_gemm(c, before);
     if (code == ERR_UNIMPLEMENTED)
-        return false;
+        return false; /* the caller takes a product and bias_activate_grad instead */
     op_check(c, code, &e);
     if (cuda_ready(c))
         cuda_ok(c, cuda_bias_activate(c->stream, h->kind, h->type, h->a, (void *)h->z, NULL, h->rows, h->in),
@@ -127,7 +129,7 @@ static void op_embed(struct device *d, const struct device_embedding *h, const f
         cuda_ok(c, cuda_embed(c->stream, h, wte, wpe, x), "embed");
 }
 
-/* The only one whose room depends on its sizes; reserve has made it as a rule. */
+/* The only operation whose workspace depends on its sizes. Usually reserve has allocated it already. */
 static void op_embed_grad(struct device *d, const struct device_embedding *h, float *dwte, float *dwpe,
                           float *dx)
 {
@@ -155,13 +157,13 @@ static void op_norm_grad(struct device *d, const struct device_norm_grad *h)
         cuda_ok(c, cuda_norm_grad(c->stream, &c->work, h), "norm_grad");
 }
 
-/* Attention takes memory of its own as it comes. */
+/* Attention allocates memory of its own: adds what it has allocated since it held `before` bytes. */
 static void count_attention(struct cuda_device *c, size_t before)
 {
     c->base.workspace += attention_bytes(c->attention) - before;
 }
 
-/* An error of CUDA's own may be its context's end. */
+/* An error of CUDA is recorded by cuda_ok, which knows whether it ends the context; any other error as it is. */
 static void op_check_attention(struct cuda_device *c, enum err_code code, const struct err *e)
 {
     if (!code || cuda_ok(c, cudaGetLastError(), "attention"))
@@ -263,6 +265,7 @@ static void op_adamw(struct device *d, const struct device_adamw *h, float *p, c
 
 void cuda_operations(struct device_ops *ops)
 {
+    /* The rest of the table (memory, copies, graphs, waiting) is set by cuda.c. */
     ops->product = op_product;
     ops->linear = op_linear;
     ops->narrow = op_narrow;

@@ -3,7 +3,7 @@
 
 #include "trainer/device/device.h"
 
-/* The device's operations: checks the device, then launches the product or kernel. */
+/* The operations of device.h: each checks that the device has no error, then launches its product or kernel. */
 
 void cuda_operations(struct device_ops *ops); /* fills in all operations that compute */
 

@@ -9,7 +9,7 @@
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/nccl/nccl.h"
 
-/* All that the bits of a training may depend on. */
+/* Names the versions of all libraries that may change the bits of a training. */
 static void plugin_describe(char *out, size_t size, int nccl)
 {
     CLEANUP(buf_release) struct buf text = {0};

@@ -1,13 +1,13 @@
-/* Between the host and the GPU: through a ring of pinned pieces, each with the event of the copy that used it
- * last. An upload is done with the caller's memory when it returns and waits only where the ring is full; a
- * download keeps two pieces under way while it empties a third. */
+/* Copies between the host and the GPU through a ring of pinned slots. Each slot has an event, recorded behind the last
+ * copy that used it. An upload has read the caller's memory when it returns; it waits only while the ring is full. A
+ * download keeps two copies in flight while it empties a third slot. */
 #include <string.h>
 
 #include "trainer/device/cuda/cuda.h"
 #include "trainer/device/cuda/error.h"
 #include "trainer/device/cuda/transfer.h"
 
-enum { AHEAD = 2 };
+enum { AHEAD = 2 }; /* copies in flight of a download; less than CUDA_SLOTS */
 
 enum err_code cuda_slots_open(struct cuda_device *c, struct err *e)
 {
@@ -33,12 +33,14 @@ void cuda_slots_close(struct cuda_device *c)
     }
 }
 
+/* The bytes of the piece that begins at offset `from`. */
 static size_t transfer_piece(size_t bytes, size_t from)
 {
     return bytes - from < CUDA_SLOT_BYTES ? bytes - from : CUDA_SLOT_BYTES;
 }
 
-/* The ring's next piece, free to use; NULL after an error. An event that was never recorded has happened. */
+/* The next slot of the ring, free to use; NULL after an error. CUDA reports an event that was never recorded as
+ * completed, so a fresh slot does not wait. */
 static struct cuda_slot *next_slot(struct cuda_device *c)
 {
     struct cuda_slot *s = &c->slot[c->next_slot++ % CUDA_SLOTS];
@@ -77,6 +79,7 @@ static bool transfer_fetch(struct cuda_device *c, char *to, const char *from, si
 {
     struct cuda_slot *under_way[AHEAD + 1] = {0};
     size_t pieces = (bytes + CUDA_SLOT_BYTES - 1) / CUDA_SLOT_BYTES;
+    /* Turn i starts the copy of piece i and empties the slot of piece i - AHEAD. */
     for (size_t i = 0; i < pieces + AHEAD; i++) {
         if (i < pieces) {
             size_t at = i * CUDA_SLOT_BYTES;
@@ -97,7 +100,7 @@ void cuda_download(struct device *d, void *to_host, const void *from, size_t byt
 {
     struct cuda_device *c = cuda_of(d);
     if (!cuda_ready(c) || !transfer_fetch(c, to_host, from, bytes))
-        memset(to_host, 0, bytes);
+        memset(to_host, 0, bytes); /* the caller's next wait reports the error; until then it reads zeros */
 }
 
 void cuda_copy(struct device *d, void *to, const void *from, size_t bytes)

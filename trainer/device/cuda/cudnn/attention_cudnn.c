@@ -7,21 +7,21 @@
 #include "base/mem.h"
 #include "trainer/device/cuda/cudnn/cudnn_attention.h"
 
-/* A backward pass with the same bits every time keeps a gradient of the scores, two bytes each, in its
- * workspace: so as many rows go at a time as keep that within bounds, and at least one. */
+/* cuDNN's deterministic backward pass keeps a gradient of the scores in its workspace, two bytes for each. To bound
+ * that, the batch is computed in parts of as many rows as the limit allows, at least one. */
 enum { PLANS = 64 };
 
 struct entry {
     struct cudnn_heads n;
     bool backward;
-    enum err_code declined;
+    enum err_code declined; /* why cuDNN does not take the shape; OK: plan is valid */
     struct cudnn_plan plan;
 };
 struct attention_cudnn {
     struct cudnn lib;
     cudnnHandle_t handle;
     char name[32];
-    int64_t most; /* bytes of workspace */
+    int64_t most; /* limit of the workspace, in bytes */
     struct entry plan[PLANS];
     int plans;
 };
@@ -82,6 +82,7 @@ const char *attention_cudnn_name(const struct attention_cudnn *c)
     return c->name;
 }
 
+/* Describes attention to cuDNN and makes a plan for it. */
 static enum err_code make_plan(struct attention_cudnn *c, struct entry *at, struct err *e)
 {
     struct cudnn_graph g;
@@ -100,7 +101,7 @@ static bool heads_equal(const struct cudnn_heads *a, const struct cudnn_heads *b
     return a->rows == b->rows && a->heads == b->heads && a->context == b->context && a->size == b->size;
 }
 
-/* The shape's plan, which may be made now where it is new; a refusal is remembered, too. */
+/* Finds the plan for the shape; `make` allows to make a new one. A refusal is kept, too. NULL: there is no plan. */
 static struct entry *plan_for(struct attention_cudnn *c, const struct cudnn_heads *n, bool backward,
                               bool make, struct err *e)
 {
@@ -119,12 +120,13 @@ static struct entry *plan_for(struct attention_cudnn *c, const struct cudnn_head
     return NULL;
 }
 
-/* How many rows go at a time: a divisor of all of them, so that one plan does, of which every part's lines
- * begin at 16 bytes. */
+/* The shape of one part of the batch. Its rows divide all rows, so that one plan serves every part, and the lse of
+ * every part begins at a 16-byte boundary. */
 static struct cudnn_heads heads_of_part(const struct attention_cudnn *c, const struct device_attention *h,
                                         bool backward)
 {
     struct cudnn_heads n = {h->n.rows, h->heads, h->n.context, h->n.width / h->heads};
+    /* One row's gradient of the scores, (heads,context,context) bf16; cuDNN rounds the context up to 64. */
     int64_t wide = (n.context + 63) / 64 * 64, row = n.heads * wide * wide * 2;
     for (int64_t rows = n.rows - 1; backward && rows > 0 && n.rows * row > c->most; rows--)
         if (h->n.rows % rows == 0 && rows * n.heads * n.context % 4 == 0)
@@ -132,7 +134,7 @@ static struct cudnn_heads heads_of_part(const struct attention_cudnn *c, const s
     return n;
 }
 
-/* The sums' room, before the workspace. */
+/* The bytes of the sums over d_o o, (rows,heads,context) float. They lie in `room` before cuDNN's workspace. */
 static size_t sums_bytes(const struct cudnn_heads *n)
 {
     return ((size_t)(n->rows * n->heads * n->context) * sizeof(float) + 255) / 256 * 256;
@@ -169,6 +171,7 @@ enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct de
     if (!at)
         return e->code;
     float scale = 1.0f / sqrtf((float)n.size), hidden = -INFINITY;
+    /* numbers[i] names the tensor at pointers[i]. qkv is (B,T,3C): a token's k lies C elements behind its q. */
     const int64_t numbers[] = {CUDNN_Q, CUDNN_K, CUDNN_V, CUDNN_O, CUDNN_STATS, CUDNN_SCALE, CUDNN_HIDDEN};
     void *pointers[] = {(void *)h->qkv,
                         (void *)bf16_offset(h->qkv, h->n.width),
@@ -193,6 +196,8 @@ enum err_code attention_cudnn_backward(struct attention_cudnn *c, const struct d
     const int64_t numbers[] = {CUDNN_Q,     CUDNN_K,      CUDNN_V,  CUDNN_O,     CUDNN_D_O,
                                CUDNN_DQ,    CUDNN_DK,     CUDNN_DV, CUDNN_STATS, CUDNN_SUMS,
                                CUDNN_SCALE, CUDNN_HIDDEN, CUDNN_ONE};
+    /* One part after the other; they share the plan, the sums and the workspace. qkv and dqkv are (B,T,3C), o is
+     * (B,T,C). */
     for (int64_t row = 0; row < h->n.rows; row += n.rows) {
         int64_t w = h->n.width, token = row * h->n.context;
         const uint16_t *qkv = bf16_offset(h->qkv, token * 3 * w), *d = bf16_offset(dqkv, token * 3 * w);

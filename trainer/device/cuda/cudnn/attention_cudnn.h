@@ -6,24 +6,25 @@
 #include "base/err.h"
 #include "trainer/device/device.h"
 
-/* cuDNN's attention: plans by shape, made when a shape is first seen. What it declines, our own kernels do.
- * Where the plugin is built without cuDNN, attention_no_cudnn.c says so instead. */
+/* Attention by cuDNN. A plan is made when a shape is first seen, and kept. Our own kernels do the shapes that cuDNN
+ * declines. If the plugin is built without cuDNN, attention_no_cudnn.c defines these functions instead of
+ * attention_cudnn.c; they return UNAVAILABLE or UNIMPLEMENTED. */
 
 struct attention_cudnn;
 
 #define ATTENTION_VERSION 32
-/* Of the library that would be opened, without a device: "cuDNN 9.19.0". UNAVAILABLE: there is none. */
+/* The version of the library that would be opened: "cuDNN 9.19.0". Needs no device. UNAVAILABLE: there is none. */
 MUST_CHECK enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e);
 
-/* most: bytes of workspace that a backward pass may want, as far as one row goes with them. UNAVAILABLE: no
- * library, or none for this GPU. */
+/* most: limit of a backward pass's workspace in bytes; a single row may exceed it. UNAVAILABLE: there is no library, or
+ * it does not support this GPU. */
 MUST_CHECK enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, int64_t most,
                                               struct err *e);
 void attention_cudnn_free(struct attention_cudnn *c);
-const char *attention_cudnn_name(const struct attention_cudnn *c); /* its version */
+const char *attention_cudnn_name(const struct attention_cudnn *c); /* "cuDNN 9.19.0" */
 
-/* Has a plan for the shape from now on, which needs that much room. UNIMPLEMENTED: declined, or not there and
- * not to be made. */
+/* Makes sure that there is a plan for the shape; *room is the memory it needs, in bytes. UNIMPLEMENTED: cuDNN declines
+ * the shape, or there is no plan and `make` is false. forward and backward need a plan, and memory of that size. */
 MUST_CHECK enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct device_attention *h,
                                                  bool backward, bool make, size_t *room, struct err *e);
 MUST_CHECK enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct device_attention *h,

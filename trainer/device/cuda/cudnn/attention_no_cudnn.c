@@ -1,3 +1,4 @@
+/* attention_cudnn.h for a plugin that is built without cuDNN: our own kernels do all attention. */
 #include "trainer/device/cuda/cudnn/attention_cudnn.h"
 
 enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e)

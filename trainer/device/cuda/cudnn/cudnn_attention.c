@@ -1,16 +1,21 @@
-/* Causal attention as cuDNN wants it described: the operations one by one, which its engines recognise as a
- * whole. Heads are views of packed rows: q, k and v of a token lie one behind the other. Keys and values are
- * seen transposed where a product reads them so. Scores, masks and weights are virtual: no engine stores
- * them, but for the backward pass's deterministic form, which keeps their gradient in its workspace. */
+/* Causal attention described to cuDNN: a graph of single operations, which its engines recognise as a whole and run as
+ * one kernel. Heads are views of packed rows: q, k and v of a token lie one behind the other. Where a product needs
+ * keys or values transposed, their strides are swapped. Scores, masks and weights are virtual tensors: no engine
+ * stores them, except that the deterministic backward pass keeps their gradient in its workspace.
+ *
+ * With s = scale q k^T, hidden where key > query, and lse = log(sum(e^s)) over the keys:
+ *   forward:  p = e^s / sum(e^s), o = p v; lse is kept (CUDNN_STATS).
+ *   backward: p = e^(s - lse), dv = p^T d_o, delta = sum(d_o o) (CUDNN_SUMS),
+ *             ds = scale p (d_o v^T - delta), dq = ds k, dk = ds^T q. */
 #include "trainer/device/cuda/cudnn/cudnn_attention.h"
 
 #define BF16 CUDNN_DATA_BFLOAT16
 #define F32 CUDNN_DATA_FLOAT
 
 struct view {
-    struct cudnn_shape packed, packed_transposed; /* q, k, v and their gradients, of (tokens,3 width) */
-    struct cudnn_shape dense;                     /* o and its gradient, of (tokens,width) */
-    struct cudnn_shape dense_virtual;             /* one of its own */
+    struct cudnn_shape packed, packed_transposed; /* q, k, v and their gradients: views of (B,T,3C) */
+    struct cudnn_shape dense;                     /* o and its gradient: views of (B,T,C) */
+    struct cudnn_shape dense_virtual;             /* the same dimensions in memory of its own */
     struct cudnn_shape scores, scores_transposed; /* (rows,heads,context,context) */
     struct cudnn_shape lines;                     /* (rows,heads,context,1) */
 };
@@ -29,6 +34,7 @@ static struct view view_of(const struct cudnn_heads *n)
     };
 }
 
+/* y = mode(x, b), a new virtual tensor; b NULL: mode(x). */
 static cudnnBackendDescriptor_t graph_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode,
                                                 cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
                                                 cudnnDataType_t type, const struct cudnn_shape *shape)
@@ -38,6 +44,7 @@ static cudnnBackendDescriptor_t graph_pointwise(struct cudnn_graph *g, cudnnPoin
     return y;
 }
 
+/* y = a b, a new virtual tensor of floats. */
 static cudnnBackendDescriptor_t graph_matmul(struct cudnn_graph *g, cudnnBackendDescriptor_t a,
                                              cudnnBackendDescriptor_t b, const struct cudnn_shape *shape)
 {
@@ -46,6 +53,7 @@ static cudnnBackendDescriptor_t graph_matmul(struct cudnn_graph *g, cudnnBackend
     return y;
 }
 
+/* x rounded to bf16, with other strides: for the transpose of a product's factor. */
 static cudnnBackendDescriptor_t graph_reshape(struct cudnn_graph *g, cudnnBackendDescriptor_t x,
                                               const struct cudnn_shape *shape)
 {
@@ -54,7 +62,7 @@ static cudnnBackendDescriptor_t graph_reshape(struct cudnn_graph *g, cudnnBacken
     return y;
 }
 
-/* A query sees itself and what lies before it; other scores become -infinity. */
+/* A query sees its own key and those before it; other scores become -infinity. */
 static cudnnBackendDescriptor_t graph_mask_causal(struct cudnn_graph *g, cudnnBackendDescriptor_t scores,
                                                   const struct view *v)
 {
@@ -80,6 +88,7 @@ void cudnn_attention_forward(struct cudnn_graph *g, const struct cudnn_heads *n)
     cudnnBackendDescriptor_t stats = cudnn_tensor(g, CUDNN_STATS, F32, &w.lines);
     cudnnBackendDescriptor_t scale = cudnn_value(g, CUDNN_SCALE, F32);
 
+    /* The softmax over the keys; subtracting the largest score first keeps e^s finite. */
     cudnnBackendDescriptor_t s = graph_matmul(g, q, k, &w.scores);
     s = graph_pointwise(g, CUDNN_POINTWISE_MUL, s, scale, F32, &w.scores);
     s = graph_mask_causal(g, s, &w);
@@ -111,11 +120,13 @@ void cudnn_attention_backward(struct cudnn_graph *g, const struct cudnn_heads *n
     cudnnBackendDescriptor_t dk = cudnn_tensor(g, CUDNN_DK, BF16, &w.packed);
     cudnnBackendDescriptor_t dv = cudnn_tensor(g, CUDNN_DV, BF16, &w.packed);
 
+    /* delta; the product with one makes the sum a tensor in memory. */
     cudnnBackendDescriptor_t both = graph_pointwise(g, CUDNN_POINTWISE_MUL, d_o, o, F32, &w.dense_virtual);
     cudnnBackendDescriptor_t sum = cudnn_virtual(g, F32, &w.lines);
     cudnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, both, sum);
     cudnn_pointwise(g, CUDNN_POINTWISE_MUL, F32, sum, one, NULL, -1, sums);
 
+    /* p from the kept lse, and dv = p^T d_o. */
     cudnnBackendDescriptor_t s = graph_matmul(g, q, k, &w.scores);
     s = graph_pointwise(g, CUDNN_POINTWISE_MUL, s, scale, F32, &w.scores);
     s = graph_pointwise(g, CUDNN_POINTWISE_SUB, s, stats, F32, &w.scores);
@@ -123,6 +134,7 @@ void cudnn_attention_backward(struct cudnn_graph *g, const struct cudnn_heads *n
     cudnnBackendDescriptor_t p = graph_pointwise(g, CUDNN_POINTWISE_EXP, s, NULL, F32, &w.scores);
     cudnn_multiply(g, graph_reshape(g, p, &w.scores_transposed), d_o, dv);
 
+    /* ds, dk and dq. */
     cudnnBackendDescriptor_t ds = graph_matmul(g, d_o, v, &w.scores);
     ds = graph_pointwise(g, CUDNN_POINTWISE_SUB, ds, sums, F32, &w.scores);
     ds = graph_pointwise(g, CUDNN_POINTWISE_MUL, ds, p, F32, &w.scores);

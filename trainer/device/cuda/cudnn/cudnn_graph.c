@@ -1,11 +1,13 @@
+/* cuDNN's backend descriptors: tensors, operations, engines and plans. See cudnn_graph.h. */
 #include <string.h>
 
 #include "trainer/device/cuda/cudnn/cudnn_graph.h"
 
-enum { FIRST_VIRTUAL = 100 };
+enum { FIRST_VIRTUAL = 100 }; /* lower numbers belong to the caller's tensors */
 
 enum err_code cudnn_failed(const struct cudnn *lib, cudnnStatus_t status, const char *what, struct err *e)
 {
+    /* cuDNN explains its last error in a text that may have several lines; a message has one. */
     char detail[256] = "";
     lib->last_error(detail, sizeof(detail));
     detail[sizeof(detail) - 1] = 0;
@@ -13,6 +15,7 @@ enum err_code cudnn_failed(const struct cudnn *lib, cudnnStatus_t status, const 
         if (*c == '\n' || *c == '\r')
             *c = ' ';
     enum err_code code = ERR_INTERNAL;
+    /* Thousands are the class of a status: each reason why something is not supported has a number of its own. */
     if (status / 1000 * 1000 == CUDNN_STATUS_NOT_SUPPORTED)
         code = ERR_UNIMPLEMENTED;
     else if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
@@ -201,7 +204,7 @@ static cudnnBackendDescriptor_t graph_finalize(struct cudnn_graph *g, const stru
 
 enum { ENGINES = 16 };
 
-/* How many engines cuDNN proposes, best first; their configurations are the graph's parts. */
+/* Asks cuDNN for engines, best first. Returns their number; the graph owns their configurations. */
 static int graph_find_engines(struct cudnn_graph *g, const struct cudnn_target *target,
                               cudnnBackendDescriptor_t all, cudnnBackendDescriptor_t config[ENGINES])
 {
@@ -213,6 +216,7 @@ static int graph_find_engines(struct cudnn_graph *g, const struct cudnn_target *
     if (target->described)
         set_part(g, ask, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target->described);
     descriptor_finalize(g, ask, "heuristic");
+    /* cuDNN fills in descriptors that the caller has made. */
     for (int i = 0; i < ENGINES; i++)
         config[i] = descriptor_create(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "engine");
     if (!g->failed)
@@ -223,7 +227,7 @@ static int graph_find_engines(struct cudnn_graph *g, const struct cudnn_target *
     return g->failed ? 0 : count < ENGINES ? (int)count : ENGINES;
 }
 
-/* Reads the engine's number, and whether its bits are always the same. */
+/* Reads the engine's number. Returns whether it gives the same bits every time. */
 static bool engine_is_deterministic(struct cudnn_graph *g, cudnnBackendDescriptor_t config, int64_t *number)
 {
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -244,6 +248,7 @@ static bool engine_is_deterministic(struct cudnn_graph *g, cudnnBackendDescripto
                     g->lib->get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, note),
                     "engine");
+    /* An engine says of itself if its bits may change from run to run. */
     for (int64_t i = 0; !g->failed && i < count; i++)
         if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
             return false;
@@ -255,6 +260,7 @@ static cudnnStatus_t plan_compile_engine(const struct cudnn *lib, const struct c
 {
     int64_t count = 0;
     cudnnBackendDescriptor_t plan = NULL;
+    /* The workspace is read before the plan exists, so that it is known even if the driver cannot load the kernels. */
     cudnnStatus_t status =
         lib->get(config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &out->workspace);
     if (status == CUDNN_STATUS_SUCCESS)
@@ -289,12 +295,14 @@ enum err_code cudnn_plan_make(struct cudnn_graph *g, const struct cudnn_target *
     if (g->failed)
         return g->failed;
     enum err_code code =
-        err_set(e, ERR_UNIMPLEMENTED, "cuDNN: no engine of %d gives the same bits every time", proposed);
+        err_set(e, ERR_UNIMPLEMENTED,
+                "cuDNN: no engine of %d gives the same bits every time", proposed);
     for (int i = 0; i < proposed; i++) {
         if (!engine_is_deterministic(g, config[i], &made.engine))
             continue;
         cudnnStatus_t status = plan_compile_engine(g->lib, target, config[i], &made);
         code = status == CUDNN_STATUS_SUCCESS ? ERR_OK : cudnn_failed(g->lib, status, "plan", e);
+        /* UNAVAILABLE: the kernels compile, but the driver refuses them; out tells which engine that is. */
         if (!code || code == ERR_UNAVAILABLE) {
             *out = made;
             return code;

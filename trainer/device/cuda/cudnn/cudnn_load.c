@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* The symbol's address becomes a function pointer, which C alone has no cast for. */
+/* Sets *function to the symbol's address, by memcpy: C has no cast from an object to a function pointer. */
 static bool library_symbol(void *library, const char *name, void *function)
 {
     void *at = dlsym(library, name);
@@ -16,6 +16,7 @@ enum err_code cudnn_load(struct cudnn *lib, struct err *e)
     void *library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return err_set(e, ERR_UNAVAILABLE, "cuDNN: %s", dlerror());
+    /* The plugin does not link cuDNN, so that it loads on machines without it. */
     const struct {
         const char *name;
         void *function;

@@ -1,16 +1,21 @@
-/* Causal attention of bf16 heads on the tensor cores, in the manner of Dao (arXiv 2307.08691): scores exist
- * in registers only. A block is four warps and a tile of 64 queries (forward, and the queries' gradient) or
- * of 64 keys (the keys' and values' gradients), sixteen to a warp; it goes over the other side's tiles, which
- * lie in shared memory, and come there while the one before is worked on: the next keys while values are
- * weighed, the values while scores are made. A tile's query i sees the other's keys up to i + reach. Queries
- * behind the last are zeros, and so is all that they add to. Each sum is made by one warp in one order, so
- * results are the same every time; the price is that the backward pass makes the scores twice.
+/* Causal attention of bf16 heads on the tensor cores, by FlashAttention-2 (Dao, arXiv 2307.08691): scores exist only in
+ * registers.
  *
- * Powers are of two: score * scale * log2(e) - the log of the sum, in base two. */
+ * A block is four warps and computes a tile of 64 queries (forward, and the queries' gradient) or of 64 keys (the keys'
+ * and values' gradients); each warp has 16 of them. The block loops over the tiles of the other side in shared memory.
+ * They are copied there while the tile before is in use: the next keys while values are weighted, the values while
+ * scores are computed. Query i of a tile sees the other tile's keys up to i + reach. Queries behind the end of the row
+ * are zeros and add zeros.
+ *
+ * Each sum is computed by one warp in one order, so results are the same every time. The price: the backward pass
+ * computes the scores twice, once for each side.
+ *
+ * Exponentials are powers of two: e^(score * scale - lse) = 2^(score * scale * log2(e) - lse * log2(e)). */
 #include "trainer/device/cuda/attention.h"
 #include "trainer/device/cuda/kernels/attention.h"
 #include "trainer/device/cuda/kernels/attention_tiles.cuh"
 
+/* Four neighbouring lanes hold a row of a product (mma.cuh). */
 static __device__ __forceinline__ float quad_max(float x)
 {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
@@ -23,8 +28,8 @@ static __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* One row (half r) of a warp's scores, of base two, becomes e^(score - top): top rises and what was summed so
- * far shrinks with it. */
+/* The online softmax over one tile. Row r (0 or 1) of this lane's scores, scaled for base two, becomes e^(score - top),
+ * where top is the largest score so far. When top rises, the sum and the output so far are scaled down to match. */
 template <int WIDE>
 static __device__ __forceinline__ void mma_softmax_row(float s[TILE / 8][4], int r, float *top, float *sum,
                                                        float out[WIDE / 8][4])
@@ -50,8 +55,10 @@ static __device__ __forceinline__ void mma_softmax_row(float s[TILE / 8][4], int
     }
 }
 
+/* o (B,T,C) and lse (B,heads,T) of one tile of queries, from qkv (B,T,3C). */
 template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struct attention_work w)
 {
+    /* Shared memory: q, k and v, (TILE,WIDE + 8) each, and the dropout masks of the tile. */
     DYNAMIC_SHARED(uint16_t, shared);
     uint16_t *q = shared, *k = q + TILE * (WIDE + 8), *v = k + TILE * (WIDE + 8);
     uint8_t *kept = (uint8_t *)(v + TILE * (WIDE + 8));
@@ -65,11 +72,11 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
     mma_tile_fetch<TILE, WIDE>(q, head + first * ld, ld, w.context - first, w.size);
     mma_tile_fetch<TILE, WIDE>(k, head + w.width, ld, w.context, w.size);
     for (int64_t key = 0; key <= first; key += TILE) {
-        mma_tile_wait();
+        mma_tile_wait(); /* k has arrived, and all warps are done with the v before */
         mma_tile_fetch<TILE, WIDE>(v, head + key * ld + 2 * w.width, ld, w.context - key, w.size);
         if (w.draw.on)
             mma_draw_masks<TILE>(kept, &w, &at, first, key);
-        int reach = key < first ? TILE : 0;
+        int reach = key < first ? TILE : 0; /* only the tile on the diagonal is masked */
         float s[TILE / 8][4];
         mma_scores<TILE / 8, WIDE>(&l, s, q + l.warp * 16 * (WIDE + 8), k);
 #pragma unroll
@@ -79,13 +86,13 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
                 bool seen = n * 8 + l.pair + i % 2 <= line + i / 2 * 8 + reach;
                 s[n][i] = seen ? s[n][i] * (w.scale * LOG2E) : -INFINITY;
             }
-        mma_tile_wait();
+        mma_tile_wait(); /* v and the masks have arrived, and all warps are done with k */
         if (key < first)
             mma_tile_fetch<TILE, WIDE>(k, head + (key + TILE) * ld + w.width, ld, w.context - key - TILE,
                                        w.size);
         mma_softmax_row<WIDE>(s, 0, &top[0], &sum[0], out);
         mma_softmax_row<WIDE>(s, 1, &top[1], &sum[1], out);
-        if (w.draw.on) {
+        if (w.draw.on) { /* after the softmax: its sum includes the dropped weights */
             uint64_t mask[2] = {mask_of(&w, kept, line, l.pair), mask_of(&w, kept, line + 8, l.pair)};
 #pragma unroll
             for (int n = 0; n < TILE / 8; n++)
@@ -96,6 +103,7 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
         }
         mma_weighted_sum<TILE / 8, WIDE>(&l, out, s, v);
     }
+    /* Each lane has summed its own columns; now the four lanes of a row add theirs. */
     sum[0] = quad_sum(sum[0]);
     sum[1] = quad_sum(sum[1]);
     for (int r = 0; r < 2; r++)
@@ -106,7 +114,8 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_forward(struc
                          w.context - row, w.size, out, w.draw.kept / sum[0], w.draw.kept / sum[1]);
 }
 
-/* delta (rows,heads,context): a token's sum over d_o o, by sixteen lanes with eight elements each. */
+/* delta (B,heads,T): the sum over d_o o of a token's head, by 16 lanes with eight elements each. It replaces the sum
+ * over p dp in the gradient of the softmax, which is equal to it. */
 static __global__ void __launch_bounds__(THREADS) mma_delta(struct attention_work w, int64_t lines)
 {
     int64_t id = (int64_t)blockIdx.x * (THREADS / 16) + threadIdx.x / 16;
@@ -126,8 +135,8 @@ static __global__ void __launch_bounds__(THREADS) mma_delta(struct attention_wor
         w.delta[id] = sum;
 }
 
-/* What the values are weighed with (in p, less 1 / (1 - p) of dropout) and the gradient of a score (in ds),
- * from the score and d_o v. */
+/* On entry *p is a score q k and *ds is d_o v. On return *p is the weight of the value, without dropout's factor of
+ * 1 / (1 - p), and *ds is the gradient of the score, e (dp - delta) with e = e^(score - lse), without `scale`. */
 static __device__ __forceinline__ void mma_score_grad(const struct attention_work *w, float *p, float *ds,
                                                       bool seen, bool kept, float lse, float delta)
 {
@@ -136,9 +145,11 @@ static __device__ __forceinline__ void mma_score_grad(const struct attention_wor
     *p = kept ? e : 0.0f;
 }
 
+/* dq of one tile of queries, into dqkv (B,T,3C): the sum over the keys of ds k. */
 template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_queries(struct attention_work w)
 {
     DYNAMIC_SHARED(uint16_t, shared);
+    /* Shared memory: q, d_o, k and v, (TILE,WIDE + 8) each, and the dropout masks of the tile. */
     uint16_t *q = shared, *d = q + TILE * (WIDE + 8), *k = d + TILE * (WIDE + 8), *v = k + TILE * (WIDE + 8);
     uint8_t *kept = (uint8_t *)(v + TILE * (WIDE + 8));
     struct lane l = lane_here();
@@ -158,14 +169,14 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_queries(
         delta[r] = there ? w.delta[at.lines + first + line + r * 8] : 0.0f;
     }
     for (int64_t key = 0; key <= first; key += TILE) {
-        mma_tile_wait();
+        mma_tile_wait(); /* v has arrived (at first q and d_o, too), and all warps are done with the k before */
         mma_tile_fetch<TILE, WIDE>(k, head + key * ld + w.width, ld, w.context - key, w.size);
         if (w.draw.on)
             mma_draw_masks<TILE>(kept, &w, &at, first, key);
         int reach = key < first ? TILE : 0;
         float s[TILE / 8][4], ds[TILE / 8][4];
         mma_scores<TILE / 8, WIDE>(&l, ds, d + l.warp * 16 * (WIDE + 8), v);
-        mma_tile_wait();
+        mma_tile_wait(); /* k and the masks have arrived, and all warps are done with v */
         if (key < first)
             mma_tile_fetch<TILE, WIDE>(v, head + (key + TILE) * ld + 2 * w.width, ld, w.context - key - TILE,
                                        w.size);
@@ -186,8 +197,8 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_queries(
                          w.context - row, w.size, dq, w.scale, w.scale);
 }
 
-/* The keys' side takes STEP queries at a time: what a block holds besides its own two sums must fit in
- * registers. */
+/* The kernel of the keys takes only STEP queries at a time: besides its two sums, dk and dv, a thread has few registers
+ * left for scores. */
 #define STEP 32
 
 template <int WIDE> struct query_tile {
@@ -215,8 +226,9 @@ static __device__ __forceinline__ void query_tile_fetch(query_tile<WIDE> *to, co
         mma_draw_masks<STEP>(to->kept, w, at, query, key);
 }
 
-/* STEP queries at a time: what a block holds besides its own two sums must fit in registers. While it works
- * on some, the next come. */
+/* dk and dv of one tile of keys, into dqkv (B,T,3C): the sums over the queries of ds q and of p d_o. Rows of the
+ * products are keys and their columns queries. There are two sets of queries in shared memory: while the block works
+ * on one, the next is copied into the other. */
 template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_keys(struct attention_work w)
 {
     DYNAMIC_SHARED(uint16_t, shared);
@@ -234,9 +246,10 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_keys(str
     for (int64_t query = first; query < w.context; query += STEP) {
         int half = (int)((query - first) / STEP % 2);
         const query_tile<WIDE> *now = both + half;
-        mma_tile_wait();
+        mma_tile_wait(); /* `now` has arrived (at first k and v, too), and all warps are done with the other set */
         if (query + STEP < w.context)
             query_tile_fetch<WIDE>(both + (1 - half), &w, &at, query + STEP, first);
+        /* Query j of this set sees the tile's keys up to j + reach. */
         int reach = query - first < TILE ? (int)(query - first) : TILE;
         float p[STEP / 8][4], ds[STEP / 8][4];
         mma_scores<STEP / 8, WIDE>(&l, p, k + l.warp * 16 * (WIDE + 8), now->q);
@@ -246,7 +259,7 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_keys(str
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 int j = n * 8 + l.pair + i;
-                uint32_t mask = ~0u; /* of this lane's keys: bits 0 and 8 */
+                uint32_t mask = ~0u; /* bits 0 and 8: this lane's two keys */
                 if (w.draw.on)
                     mask = *(const uint16_t *)(now->kept + j * MASK_BYTES + l.warp * 2) >> l.group;
                 float lse = now->lse[j] * LOG2E, delta = now->delta[j];
@@ -266,7 +279,7 @@ template <int WIDE> __global__ void __launch_bounds__(THREADS) mma_grad_keys(str
 
 /* ---- from the host */
 
-/* Tiles, and a tile's masks. */
+/* The bytes of `tiles` tiles and of the masks of one. */
 template <int WIDE> static size_t mma_shared_bytes(int tiles)
 {
     return (size_t)(tiles * TILE * (WIDE + 8)) * 2 + TILE * MASK_BYTES;

@@ -10,27 +10,28 @@
 #include "trainer/device/cuda/kernels/launch.cuh"
 #include "trainer/device/cuda/kernels/power.cuh"
 
-/* What a block of our attention kernels is told, and what the mma and the plain kernels share. A block is one
- * tile of queries, or of keys, of one head of one row. */
+/* Shared by our attention kernels, those on the tensor cores (mma) and the plain ones. A block computes one tile of
+ * queries, or one of keys, of one head of one row of the batch. */
 
 struct attention_work {
     int64_t context, heads, size, width;
-    int64_t tiles; /* of one head */
+    int64_t tiles; /* of each head */
     float scale;   /* 1 / sqrt(size) */
     struct dropout_draw draw;
-    const void *qkv, *o, *d_o;
-    void *to; /* o or dqkv */
-    float *lse, *delta;
+    const void *qkv;     /* (rows,context,3 width): q, k and v of a token lie one behind the other */
+    const void *o, *d_o; /* (rows,context,width) */
+    void *to;            /* o or dqkv */
+    float *lse, *delta;  /* (rows,heads,context): the log of the softmax's sum, and the sum over d_o o */
 };
 
 struct attention_place {
     int64_t row, head, tile;
-    int64_t tokens; /* the row's first */
-    int64_t lines;  /* the head's first of lse, delta */
+    int64_t tokens; /* the first token of the row */
+    int64_t lines;  /* the head's first element in lse and delta */
 };
 
-/* From the heaviest tiles to the lightest, so that the last to run are short: the last queries see most keys
- * (backwards), the first keys are seen by most queries. */
+/* The block's tile. The heaviest tiles come first, so that the last blocks to run are short. Later queries see more
+ * keys, so tiles of queries are taken backwards; earlier keys are seen by more queries, so tiles of keys are not. */
 static __device__ __forceinline__ struct attention_place attention_here(const struct attention_work *w,
                                                                         bool backwards)
 {

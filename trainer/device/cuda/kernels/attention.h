@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/* Launchers of our own attention kernels. delta, (rows, heads, context), is room for the sums over d_o o. */
+/* Launchers of our own attention kernels on the tensor cores: attention.cu. delta (rows,heads,context) is workspace for
+ * the sums over d_o o. */
 
 enum { ATTENTION_MMA_SIZE = 128 }; /* the largest head, in elements */
 bool attention_mma_takes(const struct device_attention *h);

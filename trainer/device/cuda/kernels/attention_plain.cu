@@ -1,12 +1,14 @@
-/* Causal attention in float arithmetic, for float heads, and for bf16 ones that the tensor cores' kernels do
- * not take. A block is a tile of 32 queries, or 32 keys, of one head of one row (16 of heads above 128), and
- * goes over the other side's tiles. Eight threads share a line: each makes every eighth of its scores, and
- * keeps every eighth vector of four of what the line sums up. No sum is made by two threads, so results are
- * the same every time.
+/* Causal attention in float arithmetic, for float heads and for bf16 heads that the kernels on the tensor cores do not
+ * take. The formulas are those of attention.cu.
  *
- * Tiles lie in shared memory as float, zeros behind the head's size, and four more floats a line, which
- * spread eight lines over all banks. NV: vectors a thread keeps; a line is 32 NV floats. At most 78 KB: no
- * GPU has less than 99. */
+ * A block computes a tile of 32 queries, or of 32 keys, of one head of one row (16 if the head size is above 128), and
+ * loops over the tiles of the other side. Eight threads share a line of the tile: each computes every eighth score of
+ * the line, and keeps every eighth vector of four elements of the line's output. No sum is shared between threads, so
+ * results are the same every time.
+ *
+ * Tiles lie in shared memory as float, with zeros behind the head. Lines are four floats longer than needed, which
+ * spreads eight lines over all memory banks. NV is the number of vectors that a thread keeps; a line has 32 NV floats.
+ * Shared memory is at most 78 KB; all supported GPUs have 99 KB or more. */
 #include "trainer/device/cuda/attention.h"
 #include "trainer/device/cuda/kernels/attention.cuh"
 #include "trainer/device/cuda/kernels/attention_plain.h"
@@ -14,12 +16,12 @@
 #define SHARERS 8
 #define DELTA_THREADS 256
 
-/* What follows from NV. */
+/* The sizes that follow from NV. */
 template <int NV> struct shape {
     static constexpr int pitch = 32 * NV + 4;
-    static constexpr int lines = NV > 4 ? 16 : 32; /* of a tile */
+    static constexpr int lines = NV > 4 ? 16 : 32; /* lines of a tile */
     static constexpr int threads = lines * SHARERS;
-    static constexpr int mine = lines / SHARERS; /* scores of a thread */
+    static constexpr int mine = lines / SHARERS; /* scores of a thread in one tile */
 };
 
 struct alignas(16) vector {
@@ -43,7 +45,7 @@ static __device__ __forceinline__ void value_write(uint16_t *p, float x)
     *p = bf16_of(x);
 }
 
-/* tile (lines, 32 NV) = from (there,size), ld apart. */
+/* Copies `from` (there,size), with rows ld elements apart, into tile (lines,32 NV), and fills the rest with zeros. */
 template <int NV, class T>
 static __device__ __forceinline__ void tile_fetch(float *tile, const T *from, int64_t ld, int64_t there,
                                                   int64_t size)
@@ -56,7 +58,7 @@ static __device__ __forceinline__ void tile_fetch(float *tile, const T *from, in
     }
 }
 
-/* This thread's scores of a line: with right's lines sharer, sharer + 8, ... */
+/* This thread's scores of a line: its products with the lines sharer, sharer + 8, ... of `right`. */
 template <int NV>
 static __device__ __forceinline__ void tile_scores(float s[shape<NV>::mine], const float *left,
                                                    const float *right, int sharer)
@@ -78,7 +80,7 @@ static __device__ __forceinline__ void tile_scores(float s[shape<NV>::mine], con
     }
 }
 
-/* This thread's part of a line's sum over a tile's lines: sum += p (lines) right (lines, 32 NV). */
+/* This thread's part of a line: sum += p (lines) right (lines,32 NV). */
 template <int NV>
 static __device__ __forceinline__ void tile_weighted_sum(struct vector sum[NV], const float *p,
                                                          const float *right, int sharer)
@@ -110,7 +112,7 @@ static __device__ __forceinline__ void plain_row_store(T *to, int64_t size, cons
         }
 }
 
-/* Of the eight threads of a line. */
+/* Largest value, and sum, over the eight threads of a line: the same in all of them. */
 static __device__ __forceinline__ float line_max(float x)
 {
     for (int step = SHARERS / 2; step; step /= 2)
@@ -124,13 +126,14 @@ static __device__ __forceinline__ float line_sum(float x)
     return x;
 }
 
-/* 1 / (1 - p) or 0. */
+/* The factor of one weight: 1 / (1 - p) if it is kept, 0 if it is dropped. */
 static __device__ __forceinline__ float
 dropout_factor(const struct attention_work *w, const struct attention_place *at, int64_t query, int64_t key)
 {
     return w->draw.on ? dropout_factor(&w->draw, at->row, at->head * w->context + query, key) : 1.0f;
 }
 
+/* o (B,T,C) and lse (B,heads,T) of one tile of queries, from qkv (B,T,3C). */
 template <int NV, class T>
 __global__ void __launch_bounds__(shape<NV>::threads) plain_forward(struct attention_work w)
 {
@@ -147,10 +150,11 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_forward(struct atten
 
     tile_fetch<NV>(q, head + first * ld, ld, w.context - first, w.size);
     for (int64_t key = 0; key <= first; key += LINES) {
-        __syncthreads();
+        __syncthreads(); /* all threads are done with the tiles before */
         tile_fetch<NV>(k, head + key * ld + w.width, ld, w.context - key, w.size);
         tile_fetch<NV>(v, head + key * ld + 2 * w.width, ld, w.context - key, w.size);
         __syncthreads();
+        /* The online softmax: see attention.cu. */
         float s[MINE], most = top;
         tile_scores<NV>(s, q + line * PITCH, k, sharer);
         for (int i = 0; i < MINE; i++) {
@@ -170,7 +174,7 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_forward(struct atten
             p[line * (LINES + 1) + sharer + i * SHARERS] =
                 e * dropout_factor(&w, &at, query, key + sharer + i * SHARERS);
         }
-        __syncwarp();
+        __syncwarp(); /* the eight threads of a line are in one warp, and only they read its p */
         tile_weighted_sum<NV>(out, p + line * (LINES + 1), v, sharer);
     }
     sum = line_sum(sum);
@@ -182,7 +186,7 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_forward(struct atten
                         1.0f / sum);
 }
 
-/* A token's sum over d_o o, by one warp. */
+/* delta (B,heads,T): the sum over d_o o of a token's head, by one warp. */
 template <class T>
 __global__ void __launch_bounds__(DELTA_THREADS) plain_delta(struct attention_work w, int64_t lines)
 {
@@ -200,6 +204,7 @@ __global__ void __launch_bounds__(DELTA_THREADS) plain_delta(struct attention_wo
         w.delta[id] = sum;
 }
 
+/* dq of one tile of queries, into dqkv (B,T,3C): the sum over the keys of ds k. */
 template <int NV, class T>
 __global__ void __launch_bounds__(shape<NV>::threads) plain_grad_queries(struct attention_work w)
 {
@@ -219,7 +224,7 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_grad_queries(struct 
     tile_fetch<NV>(d, (const T *)w.d_o + (at.tokens + first) * w.width + at.head * w.size, w.width,
                    w.context - first, w.size);
     for (int64_t key = 0; key <= first; key += LINES) {
-        __syncthreads();
+        __syncthreads(); /* all threads are done with the tiles before */
         tile_fetch<NV>(k, head + key * ld + w.width, ld, w.context - key, w.size);
         tile_fetch<NV>(v, head + key * ld + 2 * w.width, ld, w.context - key, w.size);
         __syncthreads();
@@ -229,11 +234,12 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_grad_queries(struct 
         for (int i = 0; i < MINE; i++) {
             int64_t other = key + sharer + i * SHARERS;
             bool seen = other <= query && query < w.context;
+            /* ds = e^(s - lse) (dp - delta); `scale` follows at the end. */
             float e = seen ? expf(s[i] * w.scale - lse) : 0.0f;
             p[line * (LINES + 1) + sharer + i * SHARERS] =
                 seen ? e * (dp[i] * dropout_factor(&w, &at, query, other) - delta) : 0.0f;
         }
-        __syncwarp();
+        __syncwarp(); /* only the eight threads of a line, in one warp, read its p */
         tile_weighted_sum<NV>(dq, p + line * (LINES + 1), k, sharer);
     }
     if (query < w.context)
@@ -241,6 +247,7 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_grad_queries(struct 
                             w.scale);
 }
 
+/* dk and dv of one tile of keys, into dqkv (B,T,3C): the sums over the queries of ds q and of p d_o. */
 template <int NV, class T>
 __global__ void __launch_bounds__(shape<NV>::threads) plain_grad_keys(struct attention_work w)
 {
@@ -258,7 +265,7 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_grad_keys(struct att
     tile_fetch<NV>(k, head + first * ld + w.width, ld, w.context - first, w.size);
     tile_fetch<NV>(v, head + first * ld + 2 * w.width, ld, w.context - first, w.size);
     for (int64_t query = first; query < w.context; query += LINES) {
-        __syncthreads();
+        __syncthreads(); /* all threads are done with the tiles before */
         tile_fetch<NV>(q, head + query * ld, ld, w.context - query, w.size);
         tile_fetch<NV>(d, d_o + query * w.width, w.width, w.context - query, w.size);
         __syncthreads();
@@ -267,14 +274,14 @@ __global__ void __launch_bounds__(shape<NV>::threads) plain_grad_keys(struct att
         tile_scores<NV>(dp, v + line * PITCH, d, sharer);
         for (int i = 0; i < MINE; i++) {
             int64_t other = query + sharer + i * SHARERS;
-            bool seen = key <= other && other < w.context;
+            bool seen = key <= other && other < w.context; /* here `other` is the query */
             float e = seen ? expf(s[i] * w.scale - w.lse[at.lines + other]) : 0.0f;
             float by = seen ? dropout_factor(&w, &at, other, key) : 0.0f;
             int to = line * (LINES + 1) + sharer + i * SHARERS;
             p[to] = e * by;
             ds[to] = seen ? e * (dp[i] * by - w.delta[at.lines + other]) : 0.0f;
         }
-        __syncwarp();
+        __syncwarp(); /* only the eight threads of a line, in one warp, read its p and ds */
         tile_weighted_sum<NV>(dv, p + line * (LINES + 1), d, sharer);
         tile_weighted_sum<NV>(dk, ds + line * (LINES + 1), q, sharer);
     }

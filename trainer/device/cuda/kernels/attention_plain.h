@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* Launchers of our own attention kernels. delta, (rows, heads, context), is room for the sums over d_o o. */
+/* Launchers of our own plain attention kernels: attention_plain.cu. delta (rows,heads,context) is workspace for the
+ * sums over d_o o. */
 
 enum { ATTENTION_PLAIN_SIZE = 256 }; /* the largest head, in elements */
 cudaError_t attention_plain_forward(cudaStream_t stream, const struct device_attention *h);

@@ -5,18 +5,18 @@
 #include "trainer/device/cuda/kernels/copy.cuh"
 #include "trainer/device/cuda/kernels/mma.cuh"
 
-/* What a block of four warps does with tiles of bf16 in shared memory: see attention.cu. Rows of a tile are
- * WIDE elements, the head's size and zeros behind it, and eight more, which spreads eight rows over all
+/* Tiles of bf16 in shared memory, as a block of four warps uses them: see attention.cu. A row of a tile has WIDE
+ * elements: those of the head, then zeros. Rows lie WIDE + 8 elements apart, which spreads eight rows over all memory
  * banks. */
 
 #define THREADS 128
 #define TILE 64
-#define MASK_BYTES 8 /* of a line of TILE keys, a bit each */
+#define MASK_BYTES 8 /* of a line: one bit for each of TILE keys */
 
 struct lane {
     int warp, group, pair;       /* see mma.cuh */
-    int row, half;               /* where this lane's row of an mma_load begins: row, and 8 columns on */
-    int column_row, column_half; /* the same where rows are a product's columns */
+    int row, half;               /* the row and column that this lane gives to mma_load */
+    int column_row, column_half; /* the same if the tile's rows are columns of the product */
 };
 
 static __device__ __forceinline__ struct lane lane_here(void)
@@ -33,7 +33,8 @@ static __device__ __forceinline__ struct lane lane_here(void)
     return l;
 }
 
-/* tile (ROWS,WIDE) = from (rows,size), ld apart, zeros around it; there after copy_wait and a barrier. */
+/* Starts to copy `from` (rows,size), with rows ld elements apart, into tile (ROWS,WIDE), and fills the rest with zeros.
+ * The tile is complete after mma_tile_wait. */
 template <int ROWS, int WIDE>
 static __device__ __forceinline__ void mma_tile_fetch(uint16_t *tile, const uint16_t *from, int64_t ld,
                                                       int64_t rows, int64_t size)
@@ -45,14 +46,15 @@ static __device__ __forceinline__ void mma_tile_fetch(uint16_t *tile, const uint
     }
 }
 
-/* What threads began is there, and nobody reads what was there before. */
+/* A barrier for the block: all copies that its threads have started are complete, and no thread still reads a tile of
+ * the step before, so that it may be overwritten. */
 static __device__ __forceinline__ void mma_tile_wait(void)
 {
     copy_wait();
     __syncthreads();
 }
 
-/* c (16,8 N) = left (16,WIDE) right (8 N,WIDE)^T; left is the warp's first row. */
+/* c (16,8 N) = left (16,WIDE) right (8 N,WIDE)^T. left points at the warp's first row. */
 template <int N, int WIDE>
 static __device__ __forceinline__ void mma_scores(const struct lane *l, float c[N][4], const uint16_t *left,
                                                   const uint16_t *right)
@@ -73,7 +75,7 @@ static __device__ __forceinline__ void mma_scores(const struct lane *l, float c[
     }
 }
 
-/* sum (16,WIDE) += p (16,8 N) right (8 N,WIDE); p is rounded to bf16. */
+/* sum (16,WIDE) += p (16,8 N) right (8 N,WIDE). p is rounded to bf16. */
 template <int N, int WIDE>
 static __device__ __forceinline__ void mma_weighted_sum(const struct lane *l, float sum[WIDE / 8][4],
                                                         const float p[N][4], const uint16_t *right)
@@ -91,8 +93,9 @@ static __device__ __forceinline__ void mma_weighted_sum(const struct lane *l, fl
     }
 }
 
-/* The dropout's masks of LINES queries and TILE keys: bit 16 w + i of a line for key 16 w + i, set when it is
- * kept. A thread makes eight keys of each of the four words of a line, so bytes have one writer. */
+/* Draws the dropout masks of LINES queries and TILE keys: bit k of a line is set if its key k is kept. A counter of the
+ * random generator gives one key in each quarter of a line (dropout.cuh). So a thread draws eight keys in each quarter,
+ * and every byte has one writer. */
 template <int LINES>
 static __device__ __forceinline__ void mma_draw_masks(uint8_t *kept, const struct attention_work *w,
                                                       const struct attention_place *at, int64_t query,
@@ -113,7 +116,7 @@ static __device__ __forceinline__ void mma_draw_masks(uint8_t *kept, const struc
     }
 }
 
-/* The masks of this lane's keys of a line, pair + 8 n and the next: bits 8 n and 8 n + 1. */
+/* The mask of this lane's keys of a line: bits 8 n and 8 n + 1 are keys 8 n + pair and the next. */
 static __device__ __forceinline__ uint64_t mask_of(const struct attention_work *w, const uint8_t *kept,
                                                    int line, int pair)
 {
@@ -125,7 +128,8 @@ static __device__ __forceinline__ bool is_kept(uint64_t mask, int n, int i)
     return mask >> (n * 8 + i % 2) & 1;
 }
 
-/* to (16,size) = rows of a warp's sums; `first` is the token of its first row, behind `rows` are none. */
+/* Writes a warp's sums c (16,size) to rows that lie ld elements apart, of which `rows` exist. The upper eight rows are
+ * multiplied by `low`, the lower eight by `high`. */
 template <int WIDE>
 static __device__ __forceinline__ void mma_store_rows(const struct lane *l, uint16_t *to, int64_t ld,
                                                       int64_t rows, int64_t size, const float c[WIDE / 8][4],

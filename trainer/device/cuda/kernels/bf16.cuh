@@ -4,7 +4,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* bf16 is the upper half of a float, rounded to nearest even; not a number stays one. */
+/* bf16 is the upper half of a float. Rounding is to nearest even; a NaN stays a NaN. */
 
 static __device__ __forceinline__ float bf16_float(uint16_t x)
 {
@@ -20,7 +20,7 @@ static __device__ __forceinline__ uint16_t bf16_of(float x)
     return y;
 }
 
-/* Two, the first in the lower half. */
+/* Two bf16 in one word, the first in the lower half. */
 static __device__ __forceinline__ uint32_t bf16_pair(float low, float high)
 {
     uint32_t both;
@@ -33,6 +33,7 @@ static __device__ __forceinline__ uint32_t bf16_pair(float low, float high)
 static __device__ __forceinline__ uint16_t bf16_of(float x)
 {
     uint32_t bits = __float_as_uint(x);
+    /* Rounding could carry a NaN into infinity, so one bit of its fraction is set instead. */
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(bits >> 16 | 0x40u);
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
@@ -45,7 +46,7 @@ static __device__ __forceinline__ uint32_t bf16_pair(float low, float high)
 
 #endif
 
-/* Eight of them, read and written at once; at 16-byte boundaries. */
+/* Eight bf16, read and written at once; at a 16-byte boundary. */
 struct alignas(16) bf16x8 {
     uint32_t pair[4];
 };

@@ -3,12 +3,12 @@
 
 #include <stdint.h>
 
-/* Copies from global to shared memory that go on beside what a thread does next. A thread waits for its own;
- * a barrier behind that shows them to the others. 16 or 4 BYTES each, at boundaries of as many. */
+/* Asynchronous copies from global to shared memory. A thread waits for its own copies with copy_wait; a barrier after
+ * that makes them visible to the other threads. BYTES is 16 or 4, and both addresses are multiples of it. */
 
 #ifdef __CUDACC__
 
-/* Not there: zeros, and `from`, which is any address, is not read. */
+/* Starts a copy. If `there` is false it writes zeros and does not read `from`, which may then be any address. */
 template <int BYTES> static __device__ __forceinline__ void copy_begin(void *to, const void *from, bool there)
 {
 #if __CUDA_ARCH__ >= 800
@@ -34,7 +34,7 @@ static __device__ __forceinline__ void copy_wait(void)
 }
 
 #else
-#include "copy_emulated.h" /* the same two, for a CPU: tests/standins/cuda */
+#include "copy_emulated.h" /* the same two functions for a CPU: tests/standins/cuda */
 #endif
 
 #endif

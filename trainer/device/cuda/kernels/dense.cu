@@ -1,6 +1,7 @@
-/* A layer's bias and activation, and back. A block takes a strip of columns, 32 threads side by side with
- * VEC each, and some of the rows, eight at a time; sums over rows stay in registers until the end of its
- * rows, and are then partial sums that fold_parts adds. Each array is moved once. */
+/* Bias and activation of a layer, and their gradients, over (rows,cols) arrays. A block takes a strip of columns, 32
+ * threads side by side with VEC columns each, and some of the rows, eight at a time. Sums over its rows stay in
+ * registers until the end and are then left as partial sums, which fold_parts adds. Each array is read or written
+ * once. */
 #include "trainer/device/cuda/kernels/activation.cuh"
 #include "trainer/device/cuda/kernels/fold.cuh"
 
@@ -12,22 +13,25 @@ struct strip_work {
     const float *bias;
     float *parts; /* (gridDim.y,cols) */
     int64_t rows, cols;
-    int64_t each; /* rows of a block */
+    int64_t each; /* rows of each block */
 };
 
 template <int VEC> static __device__ __forceinline__ int64_t strip_column(void)
 {
     return ((int64_t)blockIdx.x * ACROSS + threadIdx.x) * VEC;
 }
+/* The end of the block's rows. */
 static __device__ __forceinline__ int64_t strip_end(const struct strip_work *w)
 {
     return min(w->rows, ((int64_t)blockIdx.y + 1) * w->each);
 }
 
+/* Adds the sums of the block's eight threads for a column, in their order, and leaves the result in `parts`. */
 template <int VEC>
 static __device__ __forceinline__ void strip_leave(const struct strip_work *w, const floats<VEC> &mine)
 {
     __shared__ float sums[DOWN][ACROSS * VEC + 1];
+    /* Element i of thread x lies at x + 32 i, so that the threads of a warp write to different banks. */
     int64_t column = strip_column<VEC>();
 #pragma unroll
     for (int i = 0; i < VEC; i++)
@@ -44,6 +48,7 @@ static __device__ __forceinline__ void strip_leave(const struct strip_work *w, c
     }
 }
 
+/* db (cols) = the sum over the rows of dy, which is in w.da. */
 template <class T, int VEC> static __global__ void column_sums_kernel(struct strip_work w)
 {
     int64_t column = strip_column<VEC>(), end = strip_end(&w);
@@ -62,6 +67,7 @@ template <class T, int VEC> static __global__ void column_sums_kernel(struct str
     strip_leave<VEC>(&w, sum);
 }
 
+/* dz = da f'(z), a = f(z) once more, and the bias's gradient: the sum over the rows of dz. */
 template <enum device_activation KIND, class T, int VEC>
 static __global__ void activate_grad_kernel(struct strip_work w)
 {
@@ -86,6 +92,7 @@ static __global__ void activate_grad_kernel(struct strip_work w)
     strip_leave<VEC>(&w, sum);
 }
 
+/* z += bias and a = f(z), each if its array is given. */
 template <enum device_activation KIND, class T, int VEC>
 static __global__ void bias_activate_kernel(struct strip_work w)
 {
@@ -104,7 +111,7 @@ static __global__ void bias_activate_kernel(struct strip_work w)
         for (int i = 0; i < VEC; i++)
             z.at[i] += bias.at[i];
         if (w.bias)
-            store<VEC>(static_cast<T *>(w.dz) + at, z);
+            store<VEC>(static_cast<T *>(w.dz) + at, z); /* dz is z here */
         if (!w.a)
             continue;
 #pragma unroll
@@ -122,7 +129,8 @@ template <class T> static bool strip_aligned(const struct strip_work *w)
            aligned(w->z) && aligned(w->bias);
 }
 
-/* Some thousand blocks, so that the last ones to run are few beside the others; each of at least 64 rows. */
+/* About 4096 blocks of at least 64 rows: so many that the GPU is busy almost to the end, when only the last ones run.
+ * The partial sums must fit into the workspace. */
 static dim3 strip_grid(struct strip_work *w, int64_t vec)
 {
     int64_t strips = (w->cols + ACROSS * vec - 1) / (ACROSS * vec), parts = (w->rows + 63) / 64;

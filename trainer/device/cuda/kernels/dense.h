@@ -9,12 +9,14 @@ extern "C" {
 
 /* Biases and activations of a linear layer, and their gradients. Arrays are (rows, cols). */
 
+/* db += the sums over the rows of dy. */
 cudaError_t cuda_bias_grad(cudaStream_t stream, const struct cuda_workspace *w, enum device_type type,
                            float *db, const void *dy, int64_t rows, int64_t cols);
-/* z += bias, both of a layer's (rows,cols) product, and a = f(z) unless a is NULL: what linear does behind
- * its product where that cannot. bias NULL: 0. */
+/* z += bias unless bias is NULL, and a = f(z) unless a is NULL. linear calls it after a product that could not do so
+ * itself. */
 cudaError_t cuda_bias_activate(cudaStream_t stream, enum device_activation kind, enum device_type type,
                                void *a, void *z, const float *bias, int64_t rows, int64_t cols);
+/* dz = da f'(z), a = f(z), dbias += the sums over the rows of dz. */
 cudaError_t cuda_bias_activate_grad(cudaStream_t stream, const struct cuda_workspace *w,
                                     enum device_activation kind, enum device_type type, void *dz, void *a,
                                     float *dbias, const void *da, const void *z, int64_t rows, int64_t cols);

@@ -1,12 +1,11 @@
-/* Sums of a digest's blocks: a warp takes a block of 1024 words, eight vectors of four a thread, all in
- * flight at once; every word is read once, and next to nothing is written. Sums of integers come out the same
- * in any order. */
+/* The sums of a digest (base/digest.h), one for each block of 1024 words. A warp computes one sum; a thread reads eight
+ * vectors of four words, all in flight at once. Sums of integers are the same in any order. */
 #include "trainer/device/cuda/kernels/kernels.h"
 #include "trainer/device/cuda/kernels/launch.cuh"
 
 #define BLOCK 1024 /* base/digest.h's DIGEST_BLOCK */
 #define WARPS 8
-#define VECTORS (BLOCK / 4 / 32) /* a thread's */
+#define VECTORS (BLOCK / 4 / 32) /* of each thread, in one block */
 #define STEP 0x9e3779b1u
 
 struct alignas(16) words {

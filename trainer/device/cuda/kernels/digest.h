@@ -7,7 +7,8 @@
 extern "C" {
 #endif
 
-/* Digests of arrays, to compare the parameters of ranks. x at a 16-byte boundary. */
+/* Digests of arrays, to compare the parameters of ranks. x lies at a 16-byte boundary; sums has one element for each
+ * 1024 of x. */
 
 cudaError_t cuda_digest(cudaStream_t stream, uint64_t *sums, const float *x, size_t n);
 

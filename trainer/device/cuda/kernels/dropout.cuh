@@ -7,11 +7,11 @@
 #include "trainer/device/cuda/kernels/vector.cuh"
 #include "trainer/device/device.h"
 
-/* A dropout's mask, the CPU's bit for bit: see struct device_dropout. */
+/* Dropout masks, the same bit for bit as on the CPU: see struct device_dropout. */
 
 struct dropout_draw {
     bool on;
-    uint32_t least; /* words below it are dropped */
+    uint32_t least; /* an element whose word is below it is dropped */
     float kept;     /* 1 / (1 - p) */
     uint64_t key;
     const int64_t *sample;
@@ -29,8 +29,8 @@ static inline struct dropout_draw dropout_draw_of(const struct device_dropout *h
     return d;
 }
 
-/* Philox4x32-7 of (first, line, sample): the words of elements i, i + 16, i + 32, i + 48 of a chunk of 64,
- * where first is chunk * 16 + i. */
+/* Philox4x32-7 (Salmon et al., SC 2011) of the counter (first, line, sample): the words of elements i, i + 16, i + 32
+ * and i + 48 of a chunk of 64, where first is chunk * 16 + i. */
 static __device__ __forceinline__ void dropout_words(uint32_t out[4], const struct dropout_draw *h,
                                                      int64_t row, int64_t line, uint32_t first)
 {
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void dropout_words(uint32_t out[4], const stru
     out[3] = d;
 }
 
-/* Of one element: 0 or 1 / (1 - p). */
+/* The factor of one element: 0 or 1 / (1 - p). */
 static __device__ __forceinline__ float dropout_factor(const struct dropout_draw *h, int64_t row,
                                                        int64_t line, int64_t element)
 {
@@ -64,8 +64,8 @@ static __device__ __forceinline__ float dropout_factor(const struct dropout_draw
     return word < h->least ? 0.0f : h->kept;
 }
 
-/* v *= the mask, at elements at, at + 1, ... of a line. All lanes of a warp call together; their elements are
- * neighbours and, where N is 4, begin at a multiple of 64. */
+/* v *= the factors of elements at, at + 1, ... of a line. All lanes of a warp call together. Their elements are
+ * neighbours and, if N is 4, begin at a multiple of 64. */
 template <int N>
 static __device__ __forceinline__ void dropout_drop(floats<N> *v, const struct dropout_draw *h, int64_t row,
                                                     int64_t line, int64_t at)
@@ -74,8 +74,8 @@ static __device__ __forceinline__ void dropout_drop(floats<N> *v, const struct d
     v->at[0] *= dropout_factor(h, row, line, at);
 }
 
-/* Sixteen lanes hold a chunk of 64: a lane makes the four words of one counter, which are for elements of
- * four lanes, and shows all which of them are kept. */
+/* Sixteen lanes hold a chunk of 64 elements. A lane draws the four words of one counter, which belong to elements of
+ * four different lanes, so the lanes exchange by ballot which elements are kept. */
 template <>
 __device__ __forceinline__ void dropout_drop<4>(floats<4> *v, const struct dropout_draw *h, int64_t row,
                                                 int64_t line, int64_t at)

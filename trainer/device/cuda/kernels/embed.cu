@@ -1,15 +1,15 @@
-/* Embedding, and back. Many tokens are the same, so the gradient of their row is a sum whose order must not
- * depend on who comes first: tokens are sorted, stably, by a radix sort, and blocks take tiles of the sorted
- * list. A run of one token that lies in a tile goes straight to its row; of one that crosses tiles each
- * leaves a partial sum, and the tile in which it began adds them. So a token that is everywhere costs no more
- * than others, and every sum has the order of the positions, tile by tile. */
+/* Embedding and its gradient. Many tokens of a batch are the same, so the gradient of a token's row of wte is a sum,
+ * whose order must not depend on which block is first. The positions are sorted by token with a stable radix sort, and
+ * each block takes a tile of the sorted list. A run (the positions of one token) that lies within a tile is added to
+ * its row at once. For a run that crosses tiles, each tile leaves a partial sum, and the tile where the run began adds
+ * them. A frequent token costs no more than others, and every sum follows the order of the positions, by tiles. */
 #include "trainer/device/cuda/kernels/dropout.cuh"
 #include "trainer/device/cuda/kernels/fold.cuh"
 
 enum {
     THREADS = 256,
-    DIGITS = 256,     /* of the radix sort */
-    SORT_TILE = 1024, /* entries of a block */
+    DIGITS = 256,     /* of the radix sort: eight bits a pass; also the threads of its blocks */
+    SORT_TILE = 1024, /* entries of a block of the sort */
     SCAN_THREADS = 1024,
     RUN_TILE = 64, /* entries of a block of the sums */
     RUN_THREADS = 128,
@@ -26,7 +26,8 @@ struct embed_work {
     float *dwpe;
 };
 
-/* Warps stay together to the row's end, for the mask's sake. */
+/* x (B,T,C) = wte[token] + wpe[position], with dropout. A block takes one token. All lanes of a warp stay in the loop
+ * to the end of the row, because they draw the dropout mask together. */
 template <int VEC> static __global__ void embed_kernel(struct embed_work w)
 {
     int64_t t = blockIdx.x, width = w.h.n.width, row = t / w.h.n.context, line = t % w.h.n.context;
@@ -50,8 +51,10 @@ template <int VEC> static __global__ void embed_kernel(struct embed_work w)
     }
 }
 
-/* ---- back: the positions' rows, and dx under the mask */
+/* ---- gradient: rows of the positions, and dx with dropout's factors */
 
+/* dwpe (T,C) += the sum over the rows of dx (B,T,C), which is multiplied by dropout's factors first, in place. A block
+ * takes a part of one position. Lanes behind the end of the row go on, because a warp draws the mask together. */
 template <int VEC> static __global__ void places_kernel(struct embed_work w)
 {
     int64_t line = blockIdx.x, width = w.h.n.width;
@@ -65,7 +68,7 @@ template <int VEC> static __global__ void places_kernel(struct embed_work w)
         float *dx = w.x + (row * w.h.n.context + line) * width + at;
         if (there)
             v = load<VEC>(dx);
-        if (w.draw.on) {
+        if (w.draw.on) { /* the sorted sums below read dx with the factors */
             dropout_drop<VEC>(&v, &w.draw, row, line, at);
             if (there)
                 store<VEC>(dx, v);
@@ -83,13 +86,16 @@ template <int VEC> static __global__ void places_kernel(struct embed_work w)
     store<VEC>(w.dwpe + line * width + at, to);
 }
 
-/* ---- back: sorting */
+/* ---- gradient: sorting
+ *
+ * A pass sorts by eight bits of the token, in three kernels: each block counts its digits, a scan turns the counts into
+ * the places where each block's entries of a digit go, and each block moves its entries there. */
 
 struct sort_work {
-    const int32_t *token; /* of the entries, before this pass */
-    const int32_t *from;  /* their positions; NULL: 0, 1, ... */
+    const int32_t *token; /* the tokens before this pass */
+    const int32_t *from;  /* their positions before this pass; NULL: 0, 1, ... */
     int32_t *to_token, *to;
-    int32_t *counts; /* (DIGITS,blocks), then where each block's first of a digit goes */
+    int32_t *counts; /* (DIGITS,blocks), then the place of each block's first entry of a digit */
     int64_t n;
     int shift;
 };
@@ -99,6 +105,7 @@ static __device__ __forceinline__ int digit_of(const struct sort_work *w, int64_
     return (int)((uint32_t)w->token[i] >> w->shift & (DIGITS - 1));
 }
 
+/* Counts of integers are the same in any order, so atomics are fine here. */
 static __global__ void sort_count_kernel(struct sort_work w)
 {
     __shared__ int counts[DIGITS];
@@ -111,7 +118,7 @@ static __global__ void sort_count_kernel(struct sort_work w)
     w.counts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x] = counts[threadIdx.x];
 }
 
-/* Each becomes the sum of those before it. One block. */
+/* An exclusive scan: each count becomes the sum of those before it. One block. */
 static __global__ void __launch_bounds__(SCAN_THREADS) sort_scan_kernel(int32_t *counts, int64_t n)
 {
     __shared__ int sums[SCAN_THREADS];
@@ -121,13 +128,14 @@ static __global__ void __launch_bounds__(SCAN_THREADS) sort_scan_kernel(int32_t 
     for (int64_t i = first; i < end; i++)
         sum += counts[i];
     sums[threadIdx.x] = sum;
+    /* An inclusive scan of the threads' sums. The barriers separate reading the sums from changing them. */
     for (unsigned by = 1; by < SCAN_THREADS; by *= 2) {
         __syncthreads();
         int before = threadIdx.x >= by ? sums[threadIdx.x - by] : 0;
         __syncthreads();
         sums[threadIdx.x] += before;
     }
-    sum = sums[threadIdx.x] - sum;
+    sum = sums[threadIdx.x] - sum; /* of the threads before */
     for (int64_t i = first; i < end; i++) {
         int count = counts[i];
         counts[i] = sum;
@@ -135,7 +143,7 @@ static __global__ void __launch_bounds__(SCAN_THREADS) sort_scan_kernel(int32_t 
     }
 }
 
-/* Which lanes have this lane's digit; lanes without an entry have -1. */
+/* The lanes of the warp that have the same digit as this lane. Lanes without an entry have digit -1. */
 static __device__ __forceinline__ unsigned lanes_alike(int digit)
 {
     unsigned alike = __ballot_sync(0xffffffffu, digit >= 0);
@@ -147,21 +155,24 @@ static __device__ __forceinline__ unsigned lanes_alike(int digit)
     return alike;
 }
 
+/* Moves a block's entries to their places, 256 at a time. Entries of the same digit keep their order: those of earlier
+ * rounds first, then of lower warps, then of lower lanes. */
 static __global__ void sort_move_kernel(struct sort_work w)
 {
     __shared__ int next[DIGITS], starts[DIGITS / 32][DIGITS];
     int warp = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
     int64_t first = (int64_t)blockIdx.x * SORT_TILE;
+    /* next: the place of the next entry of each digit. starts: first a warp's count of a digit, then its place. */
     next[threadIdx.x] = w.counts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x];
     for (int64_t i = first + threadIdx.x; i - threadIdx.x < min(w.n, first + SORT_TILE); i += DIGITS) {
         int digit = i < w.n ? digit_of(&w, i) : -1;
         for (int j = 0; j < DIGITS / 32; j++)
             starts[j][threadIdx.x] = 0;
-        __syncthreads();
+        __syncthreads(); /* all counts are 0 */
         unsigned alike = lanes_alike(digit), before = alike & ((1u << lane) - 1);
         if (digit >= 0 && before == 0)
             starts[warp][digit] = __popc(alike);
-        __syncthreads();
+        __syncthreads(); /* all warps have counted; now each thread places one digit */
         int start = next[threadIdx.x];
         for (int j = 0; j < DIGITS / 32; j++) {
             int count = starts[j][threadIdx.x];
@@ -169,23 +180,24 @@ static __global__ void sort_move_kernel(struct sort_work w)
             start += count;
         }
         next[threadIdx.x] = start;
-        __syncthreads();
+        __syncthreads(); /* all places are known */
         if (digit >= 0) {
             int to = starts[warp][digit] + __popc(before);
             w.to_token[to] = w.token[i];
             w.to[to] = w.from ? w.from[i] : (int32_t)i;
         }
-        __syncthreads();
+        __syncthreads(); /* the next round clears starts */
     }
 }
 
-/* ---- back: sums of runs */
+/* ---- gradient: sums of runs */
 
 struct run_work {
     const int32_t *token, *from; /* sorted */
     const float *dx;
     float *dwte;
-    float *heads, *tails; /* (tiles,width): of the run that came in, that goes on */
+    /* (tiles,width): partial sums of a run that began in an earlier tile, and of one that goes on in the next. */
+    float *heads, *tails;
     int64_t n, width;
 };
 
@@ -198,12 +210,13 @@ template <int VEC> static __device__ __forceinline__ void add_to(float *to, cons
     store<VEC>(to, old);
 }
 
-/* Entry i ends a run, or a tile: the sum goes where it belongs. begun: the run's first entry in this tile. */
+/* Entry i ends a run or a tile, so its sum is stored. begun: the first entry of the run in this tile. */
 template <int VEC>
 static __device__ __forceinline__ void run_leave(const struct run_work *w, int64_t tile, int64_t begun,
                                                  int64_t i, int64_t at, const floats<VEC> &sum)
 {
     int32_t token = w->token[i];
+    /* A run that fills the whole tile and goes on both ways is a head. */
     if (begun == tile * RUN_TILE && begun > 0 && w->token[begun - 1] == token)
         store<VEC>(w->heads + tile * w->width + at, sum);
     else if (i + 1 < w->n && w->token[i + 1] == token)
@@ -212,6 +225,7 @@ static __device__ __forceinline__ void run_leave(const struct run_work *w, int64
         add_to<VEC>(w->dwte + (int64_t)token * w->width + at, sum);
 }
 
+/* The sums of all runs in one tile, for a part of the columns. dx is (B,T,C), here (n,width). */
 template <int VEC> static __global__ void runs_kernel(struct run_work w)
 {
     int64_t tile = blockIdx.x, first = tile * RUN_TILE, end = min(w.n, first + RUN_TILE), begun = first;
@@ -221,6 +235,7 @@ template <int VEC> static __global__ void runs_kernel(struct run_work w)
         return;
     clear(&sum);
     for (int64_t i = first; i < end; i += RUN_BATCH) {
+        /* First load a whole batch, so that its loads are in flight together; then add in order. */
 #pragma unroll
         for (int b = 0; b < RUN_BATCH; b++)
             if (i + b < end)
@@ -241,7 +256,7 @@ template <int VEC> static __global__ void runs_kernel(struct run_work w)
     }
 }
 
-/* The run that began in this tile and goes on: its parts, in order. */
+/* If a run began in this tile and goes on in the next, adds its partial sums in order. */
 template <int VEC> static __global__ void join_kernel(struct run_work w)
 {
     int64_t tile = blockIdx.x, first = tile * RUN_TILE, next = first + RUN_TILE;
@@ -250,7 +265,7 @@ template <int VEC> static __global__ void join_kernel(struct run_work w)
         return;
     int32_t token = w.token[next - 1];
     if (w.token[next] != token || (first > 0 && w.token[first - 1] == token))
-        return; /* ends here, or did not begin here */
+        return; /* the last run ends in this tile, or began in an earlier one */
     floats<VEC> sum = load<VEC>(w.tails + tile * w.width + at);
     for (; next < w.n && w.token[next] == token; next += RUN_TILE) {
         floats<VEC> part = load<VEC>(w.heads + next / RUN_TILE * w.width + at);
@@ -263,7 +278,7 @@ template <int VEC> static __global__ void join_kernel(struct run_work w)
 
 /* ---- on the host */
 
-struct embed_room { /* bytes from the workspace's start */
+struct embed_room { /* offsets in the workspace, in bytes */
     size_t lists[2][2], counts, heads, tails, end;
 };
 
@@ -295,7 +310,8 @@ size_t cuda_workspace_bytes(const struct device_sizes *sizes)
     return r.end > bytes ? r.end : bytes;
 }
 
-/* Leaves the sorted list in w's token and from. */
+/* Sorts by as many digits as the vocabulary needs. Leaves the sorted list in w->token and w->from; each pass writes to
+ * the lists that the pass before did not write. */
 static void sort_tokens(cudaStream_t stream, struct sort_work *w, char *room, const struct embed_room *at,
                         int64_t vocab)
 {

@@ -1,5 +1,5 @@
-/* Element by element over flat arrays. Each thread takes sixteen bytes of float (narrow: of bf16) of each
- * array; bytes moved are the arrays', once. */
+/* Operations on each element of flat arrays. A thread takes 16 bytes of each array (narrow: 16 bytes of its bf16), and
+ * each array is read or written once. */
 #include "trainer/device/cuda/kernels/activation.cuh"
 #include "trainer/device/cuda/kernels/kernels.h"
 #include "trainer/device/cuda/kernels/launch.cuh"
@@ -7,7 +7,7 @@
 
 enum { THREADS = 256 };
 
-/* ---- what is done with an element */
+/* ---- functions of one element, or of two */
 
 template <enum device_activation KIND> struct value_of {
     __device__ float operator()(float x) const
@@ -42,7 +42,7 @@ struct identity {
     }
 };
 
-/* ---- to = f(x), to = f(x, y); outputs may be inputs */
+/* ---- to = f(x) and to = f(x, y); `to` may be x or y */
 
 template <int VEC, class T, class F> static __global__ void map_kernel(T *to, const float *x, int64_t n, F f)
 {

@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* Operations on every element of an array. Arrays of n floats in device memory. */
+/* Operations on every element of arrays of n floats: narrow, activate, activate_grad, scale and add of device.h. */
 
 cudaError_t cuda_narrow(cudaStream_t stream, void *bf16, const float *x, size_t n);
 cudaError_t cuda_activate(cudaStream_t stream, enum device_activation kind, float *y, const float *x,

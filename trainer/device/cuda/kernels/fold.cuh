@@ -5,13 +5,13 @@
 #include "trainer/device/cuda/kernels/launch.cuh"
 #include "trainer/device/cuda/kernels/vector.cuh"
 
-/* Sums over many rows, in two stages: blocks leave partial rows in the workspace, and this adds them, in a
- * fixed order. Up to three arrays at once: to[i] (n) += sum over p of parts[p * stride + i * n]. */
+/* The second stage of sums over many rows: kernels leave partial sums in the workspace, and fold_parts adds them in a
+ * fixed order. Up to three arrays at once: to[i] (n) += the sum over p of parts[p * stride + i * n]. */
 
-enum { FOLD_COLUMNS = 32, FOLD_ROWS = 16, FOLD_FLOATS = 4 << 20 /* the most that parts are */ };
+enum { FOLD_COLUMNS = 32, FOLD_ROWS = 16, FOLD_FLOATS = 4 << 20 /* the most floats that parts has */ };
 
 struct fold_work {
-    float *to[3]; /* NULL: not wanted */
+    float *to[3]; /* NULL: not needed */
     const float *parts;
     int64_t count, stride, n;
 };
@@ -29,7 +29,7 @@ static __global__ void fold_kernel(struct fold_work w)
             sum += from[p * w.stride];
     }
     sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
+    __syncthreads(); /* the first row of threads reads the sums of the others */
     if (threadIdx.y > 0 || !to || column >= w.n)
         return;
     for (int i = 1; i < FOLD_ROWS; i++)

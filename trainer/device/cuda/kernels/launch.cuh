@@ -3,14 +3,14 @@
 
 #include <cuda_runtime.h>
 
-/* Starting kernels, and shared memory whose size the launch says, in words that both nvcc and an ordinary C++
- * compiler understand: the second runs them on the CPU (tests/standins/cuda). A template with several arguments
- * goes in parentheses: LAUNCH((sum<float, 4>), grid, block, 0, stream, x, n). Errors are cudaGetLastError's.
+/* Launches of kernels and dynamic shared memory, as macros for both nvcc and an ordinary C++ compiler, whose programs
+ * run the kernels on the CPU (tests/standins/cuda). Errors are those of cudaGetLastError.
  *
- * LAUNCH_SHARED is for kernels that may want more than 48 KB of shared memory.
+ * LAUNCH starts a kernel. A template with several arguments needs parentheses: LAUNCH((sum<float, 4>), grid, block, 0,
+ * stream, x, n). LAUNCH_SHARED is for kernels that may need more than 48 KB of shared memory.
  *
- * DYNAMIC_SHARED(type, name) declares `type *name`, aligned to 16 bytes. Fixed shared memory is `__shared__`
- * as ever, without an initial value. */
+ * DYNAMIC_SHARED(type, name) declares `type *name`, aligned to 16 bytes, whose size the launch gives. Shared memory of
+ * a fixed size is declared with `__shared__` as usual, without an initial value. */
 
 #ifdef __CUDACC__
 

@@ -1,6 +1,6 @@
-/* Losses and their gradients. A block takes a row, and further ones a grid away; its rows' sums are added in
- * their order, and the blocks' by one block at the end. Logits are read twice, the second time from the
- * cache, and the gradient is written where they lie; probabilities are never kept. */
+/* Losses and their gradients. A block takes every gridDim.x-th row and adds their losses in order; one block adds
+ * those of all blocks at the end. Logits are read twice, the second time from the cache, and the gradient may
+ * overwrite them. Probabilities are never stored. */
 #include <float.h>
 #include <math.h>
 
@@ -9,10 +9,10 @@
 #include "trainer/device/cuda/kernels/power.cuh"
 #include "trainer/device/cuda/kernels/vector.cuh"
 
-/* Of wide rows there are two blocks to a multiprocessor: one has something to do while the other adds up. */
-enum { THREADS = 256, WIDE_THREADS = 512, WIDE = 8192, BLOCKS = 4096, CLASSES = 1 << 30 /* the most */ };
+/* Two blocks of wide rows fit on a multiprocessor, so that one computes while the other waits at a barrier. */
+enum { THREADS = 256, WIDE_THREADS = 512, WIDE = 8192, BLOCKS = 4096, CLASSES = 1 << 30 /* limit */ };
 
-/* ---- tallies */
+/* ---- tallies: sums of losses and of correct predictions */
 
 static __global__ void tally_kernel(struct device_tally *to, const struct device_tally *parts, int count,
                                     double weight)
@@ -51,12 +51,13 @@ cudaError_t cuda_tally_mean(cudaStream_t stream, float *to, const struct device_
 
 /* ---- softmax and cross-entropy */
 
-/* Of some of a row: the largest, and the sum of e^(x - top). A NaN is not the largest, and shows in the
- * sum. */
+/* The largest element of a part of a row, and the sum of e^(x - top) over it. A NaN is never the largest, but makes the
+ * sum a NaN. */
 struct softmax {
     float top, sum;
 };
 
+/* Joins two parts: each sum is scaled to the larger top. */
 static __device__ __forceinline__ struct softmax softmax_both(struct softmax a, struct softmax b)
 {
     struct softmax c;
@@ -77,14 +78,15 @@ static __device__ __forceinline__ struct softmax softmax_warp(struct softmax min
     return mine;
 }
 
-/* The same in all threads: that of lane 0, whose order of the two counts. */
+/* Joins the parts of all threads of the block. All threads get the result of lane 0: the lanes of a warp join their
+ * parts in different orders, and their results may differ in the last bit. */
 static __device__ __forceinline__ struct softmax softmax_block(struct softmax mine, struct softmax *room)
 {
     int warps = (int)(blockDim.x / 32);
     mine = softmax_warp(mine);
     if (threadIdx.x % 32 == 0)
         room[threadIdx.x / 32] = mine;
-    __syncthreads();
+    __syncthreads(); /* the first warp reads what all warps have written */
     if (threadIdx.x < 32) {
         struct softmax none = {-FLT_MAX, 0.0f};
         mine = softmax_warp((int)threadIdx.x < warps ? room[threadIdx.x] : none);
@@ -121,8 +123,8 @@ struct classes_work {
     struct device_tally *parts;
 };
 
-/* Whether one of the outputs at `at`, whose largest is top, comes before the label's in the order of size,
- * the first of equals first. */
+/* Whether one of the outputs at `at`, whose largest is top, ranks before the label's output. Of equal outputs, the
+ * first ranks first. */
 template <int VEC>
 static __device__ __forceinline__ bool is_ahead(const floats<VEC> &x, float top, int at, float label_x,
                                                 int label)
@@ -138,11 +140,11 @@ static __device__ __forceinline__ bool is_ahead(const floats<VEC> &x, float top,
     return ahead;
 }
 
-/* What a thread has seen of a row. */
+/* What a thread knows of its part of a row. */
 struct row_seen {
     struct softmax softmax;
     float label_x;
-    int label, ahead; /* ahead: 1: the label's output is not the first of the largest */
+    int label, ahead; /* ahead: 1 if another output ranks before the label's: the prediction is wrong */
 };
 
 template <int VEC>
@@ -153,7 +155,7 @@ static __device__ __forceinline__ void row_see(struct row_seen *seen, const floa
     seen->ahead |= is_ahead<VEC>(v, top, at, seen->label_x, seen->label);
 }
 
-/* Two vectors in flight; one that is not there is nothing. */
+/* Reads the whole vectors of a row, two in flight. A second vector behind the end counts as -infinity. */
 template <int VEC, class T>
 static __device__ __forceinline__ void row_see_all(struct row_seen *seen, const T *x, int whole)
 {
@@ -170,6 +172,7 @@ static __device__ __forceinline__ void row_see_all(struct row_seen *seen, const 
     }
 }
 
+/* v = factor e^(v - top), less `scale` for the label: scale (softmax - onehot), with factor = scale / sum. */
 template <int VEC>
 static __device__ __forceinline__ void logits_grad(floats<VEC> *v, int at, float top, float factor,
                                                    float scale, int label)
@@ -195,6 +198,7 @@ static __device__ __forceinline__ void gradient_row(const struct device_classes 
         logits_grad<VEC>(&v, i, all.top, factor, h->scale, label);
         store<VEC>(dx + i, v);
     }
+    /* Columns between classes and stride are padding: their gradient is 0. */
     for (int i = whole + (int)threadIdx.x; i < (int)h->stride; i += (int)blockDim.x) {
         floats<1> v = {{0.0f}};
         if (i < classes) {
@@ -205,6 +209,7 @@ static __device__ __forceinline__ void gradient_row(const struct device_classes 
     }
 }
 
+/* Loss, correct predictions and, if dx is not NULL, the gradient of logits x (rows,stride), by class labels (rows). */
 template <class T, int VEC>
 static __global__ void __launch_bounds__(WIDE_THREADS, 2) cross_entropy_kernel(struct classes_work w)
 {
@@ -222,7 +227,9 @@ static __global__ void __launch_bounds__(WIDE_THREADS, 2) cross_entropy_kernel(s
             row_see<1>(&seen, load<1>(x + i), i);
         struct softmax all = softmax_block(seen.softmax, room);
         int ahead = block_sum(seen.ahead, counts);
+        /* -log softmax(label) = top + log(sum) - x(label) */
         mine.loss += (double)(all.top - seen.label_x) + log((double)all.sum);
+        /* The comparison with top makes a row whose label has a NaN wrong. */
         mine.correct += ahead == 0 && seen.label_x == all.top ? 1.0 : 0.0;
         if (h->dx)
             gradient_row<T, VEC>(h, static_cast<T *>(h->dx) + row * h->stride, x, all, label);
@@ -268,6 +275,7 @@ struct mse_work {
     struct device_tally *parts;
 };
 
+/* loss += the mean over the columns of (x - y)^2, for each row; dx = factor (x - y). */
 static __global__ void mse_kernel(struct mse_work w)
 {
     __shared__ double room[32];
@@ -281,7 +289,7 @@ static __global__ void mse_kernel(struct mse_work w)
                 w.dx[row * w.cols + j] = away * w.factor;
         }
         mine.loss += block_sum(sum, room) / (double)w.cols;
-        __syncthreads(); /* the room is free again */
+        __syncthreads(); /* all threads have read `room`, so the next row may write it */
     }
     if (threadIdx.x == 0)
         w.parts[blockIdx.x] = mine;

@@ -5,12 +5,13 @@
 
 #include "trainer/device/cuda/kernels/bf16.cuh"
 
-/* A warp's matrix product, bf16 in and float out: c (16,8) += a (16,16) b (16,8), each spread over the 32
+/* A warp's matrix product of bf16, with float sums: c (16,8) += a (16,16) b (16,8). Each matrix is spread over the 32
  * lanes. With group = lane / 4 and pair = lane % 4 * 2, a lane holds
  *   a: rows group and group + 8, columns pair, pair + 1 (a[0], a[1]) and those + 8 (a[2], a[3]);
  *   b: column group, rows pair, pair + 1 (b[0]) and those + 8 (b[1]);
  *   c: row group, columns pair and pair + 1 (c[0], c[1]); the same of row group + 8 (c[2], c[3]).
- * So c's, packed into bf16, are a's of a product that goes on with them. All lanes call together. */
+ * So a result c, rounded to bf16, can be the factor a of the next product without moving between lanes. All lanes of a
+ * warp call together. */
 
 #ifdef __CUDACC__
 
@@ -24,9 +25,8 @@ static __device__ __forceinline__ void mma_16816(float c[4], const uint32_t a[4]
 #endif
 }
 
-/* Four 8x8 matrices of shared memory at a time; lanes 8 i to 8 i + 7 say where the rows of the i-th begin, at
- * 16-byte boundaries. A lane gets of each row group, columns pair and pair + 1; transposed: column group,
- * rows pair and pair + 1. */
+/* Loads four 8x8 matrices from shared memory. Lanes 8 i to 8 i + 7 give the rows of matrix i, at 16-byte boundaries. Of
+ * each matrix a lane gets row group, columns pair and pair + 1; transposed: column group, rows pair and pair + 1. */
 static __device__ __forceinline__ void mma_load(uint32_t out[4], const uint16_t *row)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -46,7 +46,7 @@ static __device__ __forceinline__ void mma_load_transposed(uint32_t out[4], cons
 }
 
 #else
-#include "mma_emulated.h" /* the same three, for a CPU: tests/standins/cuda */
+#include "mma_emulated.h" /* the same three functions for a CPU: tests/standins/cuda */
 #endif
 
 #endif

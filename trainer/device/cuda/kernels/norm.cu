@@ -1,4 +1,5 @@
-/* Residual and layer norm. Each array is moved once. */
+/* Residual and layer norm (Ba et al., arXiv 1607.06450): x = residual + dropout(delta + bias), y = gain (x - mean) /
+ * sqrt(variance + EPSILON) + shift. Each array is read or written once. */
 #include <math.h>
 
 #include "trainer/device/cuda/kernels/kernels.h"
@@ -21,7 +22,8 @@ struct norm_work {
     struct dropout_draw draw;
 };
 
-/* What goes into the norm at a place, and into x; zeros behind the row's end. */
+/* Computes x at one place of row t and stores it, if there is a delta. Returns x, the input of the norm; zeros behind
+ * the end of the row. */
 template <class T, int VEC>
 static __device__ __forceinline__ floats<VEC> norm_input(const struct norm_work *w, int64_t t, int at)
 {
@@ -41,7 +43,7 @@ static __device__ __forceinline__ floats<VEC> norm_input(const struct norm_work 
         for (int j = 0; j < VEC; j++)
             v.at[j] += bias.at[j];
     }
-    norm_drop<VEC>(&v, &w->draw, &h->n, t, at);
+    norm_drop<VEC>(&v, &w->draw, &h->n, t, at); /* also behind the end: a warp draws its mask together */
     if (!there)
         return x;
 #pragma unroll
@@ -71,6 +73,7 @@ static __device__ __forceinline__ void norm_output(const struct device_norm *h, 
     store<VEC>(static_cast<T *>(h->y) + t * h->n.width + at, x);
 }
 
+/* 1 / standard deviation. Keeps the mean and the inverse of row t for the gradient. */
 static __device__ __forceinline__ float norm_inverse(const struct device_norm *h, int64_t t, float mean,
                                                      float squares)
 {
@@ -82,6 +85,8 @@ static __device__ __forceinline__ float norm_inverse(const struct device_norm *h
     return inverse;
 }
 
+/* A row (C) of (B,T,C) a block. The variance is computed from the row in registers, in a second pass: sum(x^2) - mean^2
+ * would lose digits. */
 template <class T, int VEC, int PER>
 static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(struct norm_work w)
 {
@@ -107,7 +112,8 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(struct norm_w
             norm_output<T, VEC>(h, t, place_of<VEC>(i), x[i], mean, inverse);
 }
 
-/* A thread reads again what it wrote itself; without delta, x is the residual. */
+/* The same for rows that do not fit into registers. A thread reads again only the elements of x that it has written
+ * itself, so no barrier is needed. Without delta, x is the residual. */
 template <class T, int VEC>
 static __global__ void __launch_bounds__(NORM_THREADS) norm_wide_kernel(struct norm_work w)
 {

@@ -4,16 +4,18 @@
 #include "trainer/device/cuda/kernels/dropout.cuh"
 #include "trainer/device/cuda/kernels/vector.cuh"
 
-/* Rows of a layer norm, forward and back: a block takes a row, each thread VEC neighbouring elements at PER
- * places of it, which stay in registers. Rows too long for that are read again, from the cache: those kernels
- * are called wide. */
+/* Shared by layer norm and its gradient. A block takes a row; each thread takes VEC neighbouring elements at PER
+ * places of it, which stay in registers. Kernels for rows that are too long for that are called wide: they read the
+ * row again, from the cache. */
 
-enum { NORM_THREADS = 1024, NORM_WIDTH = 1 << 20 /* the most */ };
+enum { NORM_THREADS = 1024, NORM_WIDTH = 1 << 20 /* limit */ };
 
+/* The first element of a thread's place i. */
 template <int VEC> static __device__ __forceinline__ int place_of(int i)
 {
     return (i * (int)blockDim.x + (int)threadIdx.x) * VEC;
 }
+/* The number of places, the same for all threads. */
 template <int VEC> static __device__ __forceinline__ int places_of(int64_t width)
 {
     return ((int)width + (int)blockDim.x * VEC - 1) / ((int)blockDim.x * VEC);
@@ -29,7 +31,7 @@ static __device__ __forceinline__ void norm_drop(floats<VEC> *v, const struct dr
 
 /* ---- on the host */
 
-/* Whole warps for a row of `width`, when each thread has so many elements of it. */
+/* The threads for a row of `width` elements, if each takes `each` of them; whole warps. */
 static unsigned threads_of(int64_t width, int64_t each)
 {
     int64_t threads = (width + each - 1) / each;

@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* Layer norms over the rows of an array. */
+/* Residual and layer norm: norm of device.h. */
 
 cudaError_t cuda_norm(cudaStream_t stream, const struct device_norm *h);
 

@@ -1,7 +1,9 @@
-/* Back through residual and layer norm. A block takes rows a grid apart and keeps the sums over them for its
- * columns, in registers (wide: in the workspace), so that no more than a thousand partial sums a column are
- * left for fold_parts. With n = (x - mean) / deviation and w = dy gain: dx = (w - mean(w) - n mean(w n)) /
- * deviation. */
+/* The gradient of residual and layer norm. With n = (x - mean) / deviation and w = dy gain:
+ *   dx = (w - mean(w) - n mean(w n)) / deviation,
+ * and over all rows dgain is the sum of dy n, dshift that of dy, and dbias that of what goes to delta.
+ *
+ * A block takes every gridDim.x-th row and keeps the sums over its rows in registers (wide kernel: in the workspace).
+ * So each column has at most 1024 partial sums, which fold_parts adds. */
 #include "trainer/device/cuda/kernels/fold.cuh"
 #include "trainer/device/cuda/kernels/norm.cuh"
 
@@ -11,13 +13,14 @@ struct norm_grad_work {
     float *parts; /* (gridDim.x,3,width): of gain, shift, bias */
 };
 
-/* A place of a row; zeros behind its end. */
+/* One place of a row; zeros behind the end of the row. */
 template <int VEC> struct norm_place {
     floats<VEC> n, w, dy;
 };
 struct norm_row {
-    int64_t t, first;
-    float mean, inverse, mean_w, mean_wn;
+    int64_t t, first;      /* the row, and its first element */
+    float mean, inverse;   /* of x; 1 / deviation */
+    float mean_w, mean_wn; /* at first this thread's sums, then the means of the row */
 };
 
 static __device__ __forceinline__ struct norm_row norm_row_of(const struct device_norm_grad *h, int64_t t)
@@ -57,8 +60,8 @@ static __device__ __forceinline__ void norm_grad_see(struct norm_row *r, const n
     }
 }
 
-/* Both by one barrier. A slow warp may read them when others have the next row's already, so that rows take
- * turns with two rooms. */
+/* Turns the threads' sums into the means of the row, both with one barrier. A slow warp may still read `room` when a
+ * fast one writes the sums of the next row, so rows alternate between two rooms. */
 static __device__ __forceinline__ void norm_grad_means(struct norm_row *r, int64_t width, float room[2][32])
 {
     int warps = (int)(blockDim.x / 32), warp = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
@@ -72,7 +75,7 @@ static __device__ __forceinline__ void norm_grad_means(struct norm_row *r, int64
     r->mean_wn = warp_sum(lane < warps ? room[1][lane] : 0.0f) / (float)width;
 }
 
-/* What dx is added to. */
+/* The value that dx is added to; zeros if dx is to be set. */
 template <int VEC>
 static __device__ __forceinline__ floats<VEC> norm_grad_before(const struct device_norm_grad *h,
                                                                const struct norm_row *r, int at)
@@ -84,7 +87,8 @@ static __device__ __forceinline__ floats<VEC> norm_grad_before(const struct devi
     return d;
 }
 
-/* dx, and what of it goes to delta, at a place: what comes back. */
+/* Stores dx at one place, and the part of it that goes to delta, which is multiplied by dropout's factors. Returns that
+ * part. */
 template <class T, int VEC>
 static __device__ __forceinline__ floats<VEC>
 norm_grad_leave(const struct norm_grad_work *w, const struct norm_row *r, int at, const floats<VEC> &n,
@@ -99,7 +103,7 @@ norm_grad_leave(const struct norm_grad_work *w, const struct norm_row *r, int at
         store<VEC>(h->dx + r->first + at, d);
     if (!h->ddelta && !h->dbias)
         return d;
-    norm_drop<VEC>(&d, &w->draw, &h->n, r->t, at);
+    norm_drop<VEC>(&d, &w->draw, &h->n, r->t, at); /* also behind the end: a warp draws its mask together */
     if (there && h->ddelta)
         store<VEC>(static_cast<T *>(h->ddelta) + r->first + at, d);
     return d;
@@ -128,7 +132,8 @@ template <class T, int VEC, int PER>
 static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work *w, int64_t t,
                                                      norm_sums<VEC, PER> *sums, float room[2][32])
 {
-    constexpr bool EARLY = VEC * PER <= 8; /* registers allow to read dx before the means are there */
+    constexpr bool EARLY =
+        VEC * PER <= 8; /* enough registers to read dx early, while the means are computed */
     struct norm_row r = norm_row_of(&w->h, t);
     floats<VEC> n[PER], weighted[PER], before[EARLY ? PER : 1];
 #pragma unroll
@@ -155,7 +160,7 @@ static __device__ __forceinline__ void norm_grad_row(const struct norm_grad_work
 template <class T, int VEC, int PER>
 static __global__ void __launch_bounds__(PER > 1 ? 512 : 256) norm_grad_kernel(struct norm_grad_work w)
 {
-    __shared__ float room[2][2][32];
+    __shared__ float room[2][2][32]; /* two rooms: see norm_grad_means */
     int64_t width = w.h.n.width, tokens = w.h.n.rows * w.h.n.context;
     int turn = 0;
     norm_sums<VEC, PER> sums;
@@ -179,7 +184,7 @@ static __global__ void __launch_bounds__(PER > 1 ? 512 : 256) norm_grad_kernel(s
     }
 }
 
-/* to = or += v, a sum of columns in the workspace, which only this thread touches. */
+/* to = v for the first row, to += v afterwards. Only this thread uses these sums in the workspace. */
 template <int VEC> static __device__ __forceinline__ void add_up(float *to, floats<VEC> v, bool first)
 {
     if (!first)
@@ -187,10 +192,11 @@ template <int VEC> static __device__ __forceinline__ void add_up(float *to, floa
     store<VEC>(to, v);
 }
 
+/* The same for rows that do not fit into registers: each row is read twice, for the means and for the gradients. */
 template <class T, int VEC>
 static __global__ void __launch_bounds__(NORM_THREADS) norm_grad_wide_kernel(struct norm_grad_work w)
 {
-    __shared__ float room[2][2][32];
+    __shared__ float room[2][2][32]; /* two rooms: see norm_grad_means */
     int64_t width = w.h.n.width, tokens = w.h.n.rows * w.h.n.context;
     float *to = w.parts + (int64_t)blockIdx.x * 3 * width;
     int places = places_of<VEC>(width), turn = 0;
@@ -218,9 +224,9 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_grad_wide_kernel(str
 
 /* ---- on the host */
 
-/* As many blocks as are at work at once, so that none waits for all others' end: of a GPU of 108
- * multiprocessors, which have room for that many threads with so many floats each. And whose partial sums
- * there is room for. */
+/* As many blocks as can run at once, so that none starts only when others have ended. The numbers are those of a GPU
+ * with 108 multiprocessors: `resident` blocks fit on each, given the floats that a thread keeps in registers. The
+ * partial sums of all blocks must fit into the workspace. A fixed number also gives the same sums on every GPU. */
 static unsigned norm_grad_blocks(const struct device_norm_grad *h, unsigned threads, int each)
 {
     int64_t tokens = h->n.rows * h->n.context, room = FOLD_FLOATS / (3 * h->n.width);

@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* Gradients of a layer norm. */
+/* Gradients of residual and layer norm: norm_grad of device.h. */
 
 cudaError_t cuda_norm_grad(cudaStream_t stream, const struct cuda_workspace *w,
                            const struct device_norm_grad *h);

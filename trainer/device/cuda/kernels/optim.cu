@@ -1,5 +1,5 @@
-/* What an update wants: the sum of squares, the scale that clips, and the optimizers. Sixteen bytes of each
- * array for a thread; bytes moved are the arrays', once each way. */
+/* Updates of the parameters: the sum of squares of the gradient, the scale that clips it, and the optimizers. A thread
+ * takes 16 bytes of each array, and each array is read and written once. */
 #include <math.h>
 
 #include "trainer/device/cuda/kernels/kernels.h"
@@ -8,8 +8,10 @@
 
 enum { THREADS = 256, SQUARES_BLOCKS = 1024 };
 
-/* ---- sum of squares: blocks leave theirs in the workspace, and one adds them. Where a thread's elements lie
- * follows from n alone. */
+/* ---- sum of squares
+ *
+ * Each block leaves its sum in the workspace, and one block adds them. Which elements a thread takes depends on n and
+ * the alignment only, so the sum is the same every time. */
 
 template <int VEC> static __global__ void squares_kernel(double *parts, const float *x, int64_t n)
 {
@@ -58,6 +60,7 @@ cudaError_t cuda_sum_squares(cudaStream_t stream, const struct cuda_workspace *w
     return cudaGetLastError();
 }
 
+/* The scale of PyTorch's clip_grad_norm_: clip / (norm + 1e-6), at most 1. */
 static __global__ void clip_scale_kernel(float *scale, const double *squares, double clip)
 {
     double by = clip / (sqrt(*squares) + 1e-6);
@@ -70,8 +73,10 @@ cudaError_t cuda_clip_scale(cudaStream_t stream, float *scale, const double *squ
     return cudaGetLastError();
 }
 
-/* ---- the optimizers: each operation is rounded by itself, as the CPU device has it. A compiler that fuses a
- * product and a sum where it likes would give ranks with other GPUs, or other builds, other parameters. */
+/* ---- the optimizers
+ *
+ * Each operation is rounded by itself, as on the CPU device. If the compiler were free to fuse a product and a sum,
+ * ranks with other GPUs or other builds would get different parameters. */
 
 static __device__ __forceinline__ float mul_rounded(float x, float y)
 {
@@ -82,6 +87,8 @@ static __device__ __forceinline__ float add_rounded(float x, float y)
     return __fadd_rn(x, y);
 }
 
+/* SGD with momentum, as in PyTorch without dampening: d = by g + weight_decay p, v = momentum v + d, p -= lr v; with
+ * Nesterov p -= lr (d + momentum v). */
 struct sgd {
     float lr, momentum, weight_decay;
     bool nesterov;
@@ -102,6 +109,7 @@ struct sgd {
     }
 };
 
+/* AdamW (Loshchilov and Hutter, arXiv 1711.05101). The corrections of the first steps are in `step` and `root`. */
 struct adamw {
     float beta1, beta2, rest1, rest2; /* rest: 1 - beta */
     float keep, step, root, eps;
@@ -120,12 +128,12 @@ struct adamw {
     }
 };
 
-/* STATES: how many arrays there are beside p and g. */
+/* Updates p from g and the optimizer's STATES state arrays: m, then v. */
 template <int VEC, int STATES, class F>
 static __global__ void update_kernel(float *p, const float *g, float *m, float *v, int64_t n, F f)
 {
     int64_t i = thread_index() * VEC;
-    float by = f.factor();
+    float by = f.factor(); /* the scale that clips the gradient */
     if (i + VEC <= n) {
         floats<VEC> at = load<VEC>(p + i), d = load<VEC>(g + i), first, second;
         clear(&first);
@@ -144,6 +152,7 @@ static __global__ void update_kernel(float *p, const float *g, float *m, float *
             store<VEC>(v + i, second);
         return;
     }
+    /* The last thread may have fewer than VEC elements. */
     for (; i < n; i++) {
         float first = STATES > 0 ? m[i] : 0.0f, second = STATES > 1 ? v[i] : 0.0f;
         f.apply(p + i, g[i], &first, &second, by);

@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* Norms of gradients, clipping, and the optimizers' steps. */
+/* The sum of squares of a gradient, the scale that clips it, and the steps of the optimizers: as in device.h. */
 
 cudaError_t cuda_sum_squares(cudaStream_t stream, const struct cuda_workspace *w, const float *x, size_t n,
                              double *out);

@@ -4,8 +4,8 @@
 #include <cuda_runtime.h>
 #include <math.h>
 
-/* Powers where they are what takes the time: one instruction, 2^-22 of it off at most, and 0 below the
- * smallest normal float. */
+/* Fast exponentials, for kernels whose time they dominate: one instruction, with a relative error of at most 2^-22.
+ * Results below the smallest normal float are 0. */
 
 #define LOG2E 1.4426950408889634f
 #define LN2 0.6931471805599453f
@@ -22,7 +22,7 @@ static __device__ __forceinline__ float power_of_two(float x)
 #endif
 }
 
-/* e^(x - top): the difference first, so that it is exact where it matters */
+/* e^(x - top). The difference comes first, because it is exact for x near top, where the result is large. */
 static __device__ __forceinline__ float power_below(float x, float top)
 {
     return power_of_two((x - top) * LOG2E);

@@ -6,14 +6,15 @@
 
 #include "trainer/device/cuda/kernels/bf16.cuh"
 
-/* Numbers in memory, float or bf16 (uint16_t), as floats in registers, several at a time. A kernel's VEC is
- * how many; 1 where rows do not begin at 16-byte boundaries. Then, sums over a block. */
+/* Loads and stores several numbers at a time: float or bf16 (uint16_t) in memory, floats in registers. VEC is the
+ * number of elements that a kernel takes at once; it is 1 if rows do not begin at 16-byte boundaries. At the end: sums
+ * over a block. */
 
 template <int N> struct floats {
     float at[N];
 };
 
-/* What one instruction moves. */
+/* The type that one load or store instruction moves. */
 template <int BYTES> struct bits_of;
 template <> struct bits_of<16> {
     typedef uint4 type;
@@ -28,7 +29,7 @@ template <> struct bits_of<2> {
     typedef uint16_t type;
 };
 
-/* At most 16 bytes at once. */
+/* The number of elements that one instruction moves: 16 bytes at most. */
 template <class T, int N> struct access {
     static constexpr int at_once = sizeof(T) * N > 16 ? 16 / (int)sizeof(T) : N;
 };
@@ -62,8 +63,8 @@ static __device__ __forceinline__ uint32_t word_of(uint32_t v, int)
 {
     return v;
 }
-/* Said in so many words: the compiler takes structs apart, and does not always put them together again.
- * Global memory only. */
+/* Stores words with one instruction, to global memory only. Written in assembly, because the compiler may split the
+ * store of a struct into single words and does not always join them again. */
 static __device__ __forceinline__ void put_words(uint4 *to, const uint32_t *w)
 {
 #ifdef __CUDACC__
@@ -91,7 +92,7 @@ static __device__ __forceinline__ void put_words(uint32_t *to, const uint32_t *w
     *to = w[0];
 }
 
-/* M at once; of bf16 two to a word. */
+/* M elements with one instruction. A word holds two bf16: the second in its upper half, which is a float already. */
 template <int M, class T> static __device__ __forceinline__ void load_at_once(float *v, const T *from)
 {
     typedef typename bits_of<M *(int)sizeof(T)>::type bits;
@@ -147,14 +148,15 @@ template <int N> static __device__ __forceinline__ void clear(floats<N> *v)
         v->at[i] = 0.0f;
 }
 
-/* A block's place in a one-dimensional grid of threads. */
+/* The thread's index in a one-dimensional grid. */
 static __device__ __forceinline__ int64_t thread_index(void)
 {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
 
-/* ---- sums over a block of whole warps: the same in all threads. room: 32 of them, free again after the next
- * __syncthreads. */
+/* ---- sums over a warp, and over a block of whole warps
+ *
+ * All threads get the same result. room has 32 elements, and may be used again after the next __syncthreads. */
 
 template <class T> static __device__ __forceinline__ T warp_sum(T x)
 {
@@ -179,7 +181,7 @@ template <class T> static __device__ __forceinline__ T block_sum(T x, T *room)
 
 /* ---- on the host */
 
-static inline bool aligned(const void *p) /* NULL is */
+static inline bool aligned(const void *p) /* NULL counts as aligned */
 {
     return (uintptr_t)p % 16 == 0;
 }

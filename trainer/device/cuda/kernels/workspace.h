@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-/* Room for the partial sums of the stream's work, at a 256-byte boundary. cuda_workspace_bytes(NULL) is enough for all
- * kernels but cuda_embed_grad, which needs cuda_workspace_bytes of its sizes (n and vocab) and returns
+/* Memory for the partial sums of one stream's kernels, at a 256-byte boundary. cuda_workspace_bytes(NULL) is enough
+ * for all kernels but cuda_embed_grad, which needs cuda_workspace_bytes of its sizes (n and vocab) and returns
  * cudaErrorInvalidValue with less. */
 struct cuda_workspace {
     void *memory;

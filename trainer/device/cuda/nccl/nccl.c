@@ -1,14 +1,15 @@
-/* NCCL's collectives for a device. The host never waits inside NCCL: communicators are non-blocking, and each
- * wait is a question asked again and again, until an answer, the deadline or an abort (nccl_wait.c).
+/* NCCL's collectives for a device. The host never waits inside NCCL: communicators are non-blocking, and each wait
+ * polls until NCCL answers, the deadline passes or the group is aborted (nccl_wait.c).
  *
- * Happy path: `open` forms the group; allreduce lets the communicator's stream wait for what the device was
- * told so far and sums there, while the device goes on; join lets the device wait for the sums. Nothing of it
- * is ever part of a graph: what is aborted must not be found in one.
+ * Happy path: `open` forms the group. `allreduce` makes the communicator's stream wait for the work that the device
+ * has been given so far, and sums on that stream while the device goes on. `join` makes the device wait for the sums.
+ * Collectives are never part of a CUDA graph, because a graph would outlive an aborted communicator.
  *
- * A peer dies: over a network its connections end, which NCCL says of itself while something is in flight;
- * on one machine kernels spin and nothing is said, so whoever waits for the device asks `check`, which also
- * sees the abort flag that others set. NCCL connects at the first operation only, so every wait in here asks
- * `watch`, too. Then `close` aborts by a thread of its own, with a deadline (nccl_close.c). */
+ * When a peer dies: over a network its connections end, and NCCL reports an error by itself while an operation is in
+ * flight. On one machine the kernels spin and NCCL reports nothing; so whoever waits for the device calls `check`,
+ * which also sees the abort flag that other threads set. NCCL connects to its peers only at the first operation, so
+ * every wait in here calls `watch`, too. Afterwards `close` aborts the communicator in a thread of its own, with a
+ * deadline (nccl_close.c). */
 #include "trainer/device/cuda/nccl/nccl.h"
 
 #include <string.h>
@@ -19,8 +20,9 @@
 #include "trainer/device/cuda/nccl/nccl_close.h"
 #include "trainer/device/cuda/nccl/nccl_wait.h"
 
-#define CHANNELS 8 /* of a communicator whose sums repeat: thread blocks that it takes */
-#define STALL_MS 600000
+#define CHANNELS                                                                                             \
+    8 /* thread blocks of a reproducible communicator: the order of its sums depends on their number */
+#define STALL_MS 600000 /* default of comm_config's stall_ms */
 
 /* ---- the library */
 
@@ -52,6 +54,7 @@ static enum err_code comm_open_streams(struct comm *c, struct err *e)
     cudaEvent_t *const events[] = {&c->before, &c->after, &c->mark};
     cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
 
+    /* The highest priority: a collective's few blocks need not wait for a running computation. */
     if (!rc)
         rc = cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, greatest);
     for (size_t i = 0; !rc && i < ARRAY_LEN(events); i++)
@@ -67,10 +70,10 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
     struct comm *c;
 
     if (config->id_size != sizeof(id))
-        return err_set(e, ERR_FAILED_PRECONDITION, "a group's id of %zu bytes is not NCCL's",
-                       config->id_size);
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "a group's id of %zu bytes is not NCCL's", config->id_size);
     memcpy(&id, config->id, sizeof(id));
-    how.blocking = 0;
+    how.blocking = 0; /* calls return at once; nccl_settle waits for them */
     if (config->reproducible)
         how.minCTAs = how.maxCTAs = CHANNELS;
     c = xcalloc(1, sizeof(*c));
@@ -79,6 +82,7 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
     c->stall_ms = config->stall_ms > 0 ? config->stall_ms : STALL_MS;
     c->watch = config->watch;
     c->watch_arg = config->watch_arg;
+    /* From here on another thread may abort the communicator, and the caller must close it, also after an error. */
     atomic_store(out, c);
     if (comm_open_streams(c, e)) {
         c->first_error = *e;
@@ -99,9 +103,9 @@ static enum err_code stream_failed(struct comm *c, cudaError_t rc, struct err *e
     return nccl_keep_error(c, e);
 }
 
-/* Between these two an operation is put on the stream. What was not computed goes into nobody's sum: a device
- * that has failed says so here, and one that fails later loses its context, and with it all that is still to
- * come on its streams. */
+/* comm_begin and comm_end enclose each operation. Values that were not computed must not enter a sum of the group. If
+ * the device has failed already, comm_begin returns its error. If it fails later, it loses its context, and with it all
+ * work that is still queued on its streams. */
 static enum err_code comm_begin(struct comm *c, struct err *e)
 {
     if (nccl_check(c, e))
@@ -122,6 +126,7 @@ static enum err_code comm_end(struct comm *c, ncclResult_t result, const char *w
         return e->code;
     rc = cudaEventRecord(c->after, c->stream);
     c->put = true;
+    /* One mark is in flight at a time; operations behind it are covered by the next one (nccl_wait.c). */
     if (!rc && !c->marked) {
         rc = cudaEventRecord(c->mark, c->stream);
         c->marked = true;

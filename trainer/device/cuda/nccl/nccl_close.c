@@ -1,7 +1,7 @@
-/* The end of a communicator. Orderly: when all that is in flight has ended, finalize (a word with all others)
- * and destroy. By force: abort. Destroy and abort may both wait for ever inside NCCL, for its threads or its
- * kernels, so a thread is sent there; when it does not come back in time it is left behind, and the process
- * has to end. */
+/* Ends a communicator. In order: wait until nothing is in flight, finalize, in which NCCL synchronizes with all peers,
+ * and destroy. By force: abort. Destroy and abort may both wait for ever inside NCCL, for its threads or its kernels.
+ * So a thread of its own calls them. If that thread does not return in time, it is left behind, and the process must
+ * exit. */
 #include "trainer/device/cuda/nccl/nccl_close.h"
 
 #include <errno.h>
@@ -14,13 +14,14 @@
 #include "base/mem.h"
 #include "trainer/device/cuda/nccl/nccl_wait.h"
 
-/* What is shared with the thread; who is last frees it. */
+/* A call of NCCL by a thread of its own. Shared with the thread; the last user frees it. */
 struct errand {
     ncclComm_t nccl;
     bool force;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool done, left; /* by the thread; by its owner */
+    bool done; /* the thread has returned from NCCL */
+    bool left; /* the owner waits no longer, so the thread frees this */
     ncclResult_t result;
 };
 
@@ -63,7 +64,7 @@ static struct errand *errand_create(ncclComm_t nccl, bool force)
     return r;
 }
 
-/* Signals are the owner's. */
+/* The thread blocks all signals: they are for the threads of the program. */
 static int errand_start(pthread_t *thread, struct errand *r)
 {
     sigset_t all, old;
@@ -75,7 +76,7 @@ static int errand_start(pthread_t *thread, struct errand *r)
     return rc;
 }
 
-/* Whether the thread was back by then. */
+/* Returns whether the thread came back in time. If not, the thread frees r from now on. */
 static bool errand_await(struct errand *r, int timeout_ms)
 {
     struct timespec until;
@@ -92,12 +93,12 @@ static bool errand_await(struct errand *r, int timeout_ms)
     while (!r->done && rc != ETIMEDOUT)
         rc = pthread_cond_timedwait(&r->changed, &r->lock, &until);
     bool done = r->done;
-    r->left = !done;
+    r->left = !done; /* under the lock: exactly one of the two frees r */
     pthread_mutex_unlock(&r->lock);
     return done;
 }
 
-/* False: late, or no thread could be had for it. Else what NCCL answered. */
+/* Returns false if NCCL did not return in time, or if no thread could be started. Else *answer is NCCL's result. */
 static bool send_errand(ncclComm_t nccl, bool force, int timeout_ms, ncclResult_t *answer)
 {
     struct errand *r = errand_create(nccl, force);
@@ -117,9 +118,9 @@ static bool send_errand(ncclComm_t nccl, bool force, int timeout_ms, ncclResult_
     return true;
 }
 
-/* ---- */
+/* ---- closing */
 
-/* Until the stream is empty. */
+/* Waits until nothing is left on the stream. Returns false after an error or the deadline. */
 static bool comm_drain(struct comm *c, int64_t deadline)
 {
     struct err e = {0};
@@ -144,6 +145,7 @@ static int left_until(int64_t deadline)
     return left > 0 ? (int)left : 0;
 }
 
+/* Waits for the operations in flight and finalizes. Returns false if the communicator has to be aborted instead. */
 static bool comm_finish(struct comm *c, int timeout_ms)
 {
     int64_t deadline = clock_boot_ms() + timeout_ms;
@@ -151,7 +153,8 @@ static bool comm_finish(struct comm *c, int timeout_ms)
 
     if (nccl_check(c, &e) || !comm_drain(c, deadline))
         return false;
-    return nccl_settle(c, ncclCommFinalize(c->nccl), left_until(deadline), "the end", &e) == ERR_OK;
+    return nccl_settle(c, ncclCommFinalize(c->nccl), left_until(deadline), "the end", &e) ==
+           ERR_OK;
 }
 
 static void comm_release(struct comm *c)
@@ -166,7 +169,8 @@ static void comm_release(struct comm *c)
     (void)cudaGetLastError();
 }
 
-/* A peer that goes now is through, too: nobody watches. Half of the time is for doing it well. */
+/* A peer that leaves now has finished as well, so `watch` is not called any more. Half of the time is for the orderly
+ * end, the rest for the abort. */
 enum err_code nccl_close(struct comm *c, int timeout_ms, struct err *e)
 {
     int64_t deadline = clock_boot_ms() + timeout_ms;
@@ -179,13 +183,13 @@ enum err_code nccl_close(struct comm *c, int timeout_ms, struct err *e)
         in_time = send_errand(c->nccl, force, left_until(deadline), &answer);
     }
     if (in_time)
-        comm_release(c); /* late: its kernels may still be there, so its stream stays */
+        comm_release(c); /* else NCCL's kernels may still run, so their stream must stay */
     free(c);
     if (!in_time)
         return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: the group did not end within %d ms", timeout_ms);
     if (answer != ncclSuccess && answer != ncclInProgress) {
         nccl_error(NULL, answer, force ? "ncclCommAbort" : "ncclCommDestroy", e);
-        return e->code = ERR_INTERNAL;
+        return e->code = ERR_INTERNAL; /* nccl_error would blame a peer, but there is no group any more */
     }
     return ERR_OK;
 }

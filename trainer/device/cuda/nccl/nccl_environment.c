@@ -1,5 +1,6 @@
-/* What NCCL is told by its environment. Left alone it takes the first interface that is not Docker's, which
- * need not be the one that reaches the peers, nor the encrypted one; the node's address says which it is. */
+/* Sets the environment variables that NCCL reads. By itself NCCL takes the first network interface that is not
+ * Docker's. That need not be the interface that reaches the peers, nor the encrypted one; the node's address tells
+ * which is. */
 #include "trainer/device/cuda/nccl/nccl_environment.h"
 
 #include <arpa/inet.h>
@@ -33,7 +34,7 @@ static bool is_loopback(const struct sockaddr *a)
     return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
 }
 
-/* Of the first of a host's addresses that an interface of this machine has. */
+/* Finds the interface of this machine that has one of the host's addresses; the first such address counts. */
 static bool find_interface(const struct addrinfo *host, bool loopback, char name[IF_NAMESIZE], int *family)
 {
     struct ifaddrs *list = NULL;
@@ -56,9 +57,9 @@ static bool find_interface(const struct addrinfo *host, bool loopback, char name
     return found;
 }
 
-/* "=": that very name. An address that no interface has, a router's for one, says nothing; nor does a name
- * that is loopback here, as a machine's own may be, while its peers find it elsewhere, nor ::1, where NCCL
- * never listens. */
+/* Chooses the interface that has the node's address. "=" before its name asks NCCL for exactly that name. The address
+ * chooses nothing if no interface has it, such as a router's address. Nor does a host name that resolves to loopback:
+ * many machines map their own name to it, while their peers resolve another address. NCCL never listens on ::1. */
 static void choose_interface(const char *address)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -69,6 +70,7 @@ static void choose_interface(const char *address)
 
     if (getenv("NCCL_SOCKET_IFNAME") || getaddrinfo(address, NULL, &hints, &host))
         return;
+    /* 127.0.0.1 written as a number is meant as it stands: all ranks are on this machine. */
     if (find_interface(host, inet_pton(AF_INET, address, &number) == 1, name, &family)) {
         snprintf(exact, sizeof(exact), "=%s", name);
         setenv("NCCL_SOCKET_IFNAME", exact, 1);
@@ -82,15 +84,15 @@ void nccl_environment(void)
     static const struct {
         const char *name, *value;
     } wanted[] = {
-        {"NCCL_RAS_ENABLE", "0"}, /* a port that answers anybody on this machine */
-        {"NCCL_ALGO", "Ring"},
+        {"NCCL_RAS_ENABLE", "0"}, /* its port would answer any process on this machine */
+        {"NCCL_ALGO", "Ring"},    /* one algorithm and one protocol: the order of the sums does not change */
         {"NCCL_PROTO", "Simple"},
-        {"NCCL_NVLS_ENABLE", "0"}, /* sums in the switch: in whatever order */
+        {"NCCL_NVLS_ENABLE", "0"}, /* the NVLink switch adds in no fixed order */
     };
     const char *address = getenv("DDP_NODE_ADDRESS");
 
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
-        setenv(wanted[i].name, wanted[i].value, 0);
+        setenv(wanted[i].name, wanted[i].value, 0); /* 0: what the user has set stays */
     if (address && *address)
         choose_interface(address);
 }

@@ -1,4 +1,4 @@
-/* Asking NCCL how it is: errors of its own, in words; waits with a deadline; operations that do not end. */
+/* NCCL's state: its errors as struct err, waits with a deadline, and operations that do not end. */
 #include "trainer/device/cuda/nccl/nccl_wait.h"
 #include "trainer/device/cuda/error.h"
 
@@ -13,12 +13,12 @@ static enum err_code nccl_error_code(ncclResult_t rc)
 {
     switch (rc) {
     case ncclInvalidArgument:
-    case ncclInvalidUsage: /* versions that differ, for one: another try comes to the same */
+    case ncclInvalidUsage: /* for example NCCL versions that differ: a retry would fail again */
         return ERR_FAILED_PRECONDITION;
-    case ncclSystemError: /* no interface, no libnvidia-ml, no room in /dev/shm: here, not at a peer's */
+    case ncclSystemError: /* no interface, no libnvidia-ml, /dev/shm is full: a fault of this machine, not of a peer */
     case ncclUnhandledCudaError:
         return ERR_INTERNAL;
-    default:
+    default: /* a peer or the network may be the cause */
         return ERR_UNAVAILABLE;
     }
 }
@@ -31,7 +31,7 @@ enum err_code nccl_error(const struct comm *c, ncclResult_t rc, const char *what
                    last && *last ? ": " : "", last ? last : "");
 }
 
-/* A GPU that is lost, or was taken away, is this process's end, and no other's. */
+/* An error of CUDA concerns this process only, so it never becomes UNAVAILABLE, which would suggest a peer. */
 enum err_code nccl_cuda_error(cudaError_t rc, const char *what, struct err *e)
 {
     enum err_code code = cuda_error(rc, what, e);
@@ -46,8 +46,9 @@ enum err_code nccl_keep_error(struct comm *c, const struct err *e)
     return e->code;
 }
 
-/* A dead peer shows in any way; once the group was formed that is the likeliest cause, and its own verdict
- * comes from elsewhere. Unless CUDA itself says that it is this process's GPU. */
+/* A dead peer can cause any error of NCCL. Once the group was formed it is the likeliest cause, so the code is ABORTED;
+ * the peer's own failure is reported by the peer's node. The exception is an error of this process's GPU, which CUDA
+ * reports on the stream. */
 static enum err_code comm_fail(struct comm *c, ncclResult_t rc, const char *what, struct err *e)
 {
     cudaError_t own = cudaStreamQuery(c->stream);
@@ -64,8 +65,8 @@ static enum err_code comm_fail(struct comm *c, ncclResult_t rc, const char *what
 static enum err_code comm_fail_late(const struct comm *c, int timeout_ms, const char *what, struct err *e)
 {
     if (c->formed)
-        return err_set(e, ERR_ABORTED, "NCCL: %s: not through within %d ms: a peer hangs, or died", what,
-                       timeout_ms);
+        return err_set(e, ERR_ABORTED, "NCCL: %s: not through within %d ms: a peer hangs, or died",
+                       what, timeout_ms);
     return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: %s: not through within %d ms", what, timeout_ms);
 }
 
@@ -75,7 +76,7 @@ void nccl_nap(unsigned *tries)
 {
     struct timespec nap = {.tv_nsec = *tries < 20 ? 20000 : 1000000};
 
-    if ((*tries)++ >= 4) /* most calls are through at once */
+    if ((*tries)++ >= 4) /* most calls finish at once */
         nanosleep(&nap, NULL);
 }
 
@@ -84,7 +85,7 @@ static enum err_code comm_fail_aborted(struct err *e)
     return err_set(e, ERR_ABORTED, "NCCL: the group was aborted");
 }
 
-/* Whether something from outside ends the wait. */
+/* Whether an abort or `watch` ends the wait. Sets e if so. */
 static bool comm_interrupted(struct comm *c, struct err *e)
 {
     if (atomic_load(&c->aborted))
@@ -100,6 +101,7 @@ enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const
     while (rc == ncclInProgress) {
         ncclResult_t state = ncclInProgress;
 
+        /* NCCL itself does not notice a peer that died before it connected. */
         if (comm_interrupted(c, e))
             return nccl_keep_error(c, e);
         rc = ncclCommGetAsyncError(c->nccl, &state);
@@ -121,7 +123,7 @@ enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const
 
 /* ---- what is in flight */
 
-/* The mark has been reached: what was put on the stream since has its own. */
+/* The stream has reached the mark. If operations were added since, a new mark is recorded behind them. */
 static enum err_code move_mark(struct comm *c, struct err *e)
 {
     cudaError_t rc = cudaSuccess;
@@ -135,6 +137,7 @@ static enum err_code move_mark(struct comm *c, struct err *e)
     return rc ? nccl_cuda_error(rc, "NCCL's stream", e) : ERR_OK;
 }
 
+/* ABORTED if the operations before the mark have taken longer than stall_ms. */
 static enum err_code check_mark(struct comm *c, struct err *e)
 {
     cudaError_t rc = c->marked ? cudaEventQuery(c->mark) : cudaErrorNotReady;
@@ -147,7 +150,8 @@ static enum err_code check_mark(struct comm *c, struct err *e)
         return nccl_cuda_error(rc, "NCCL's stream", e);
     (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
     if (clock_boot_ms() - c->marked_ms >= c->stall_ms)
-        return err_set(e, ERR_ABORTED, "NCCL: an operation has not ended within %d ms: a peer hangs, or died",
+        return err_set(e, ERR_ABORTED,
+                       "NCCL: an operation has not ended within %d ms: a peer hangs, or died",
                        c->stall_ms);
     return ERR_OK;
 }
@@ -165,6 +169,7 @@ static enum err_code check_nccl(struct comm *c, struct err *e)
 
 enum err_code nccl_check(struct comm *c, struct err *e)
 {
+    /* An error stays: after it, ranks may have summed different values. */
     if (c->first_error.code) {
         *e = c->first_error;
         return e->code;

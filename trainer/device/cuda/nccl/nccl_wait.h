@@ -9,42 +9,42 @@
 #include "base/err.h"
 #include "trainer/device/comm.h"
 
-/* What the files of NCCL share: the communicator, and the ways of waiting for it. */
+/* The communicator, and the ways of waiting for it. Shared by the files of this folder. */
 
 struct comm {
     struct device *device; /* borrowed */
-    ncclComm_t nccl;       /* NULL: there is none yet, or no longer */
-    bool formed;
+    ncclComm_t nccl;       /* NULL: not created */
+    bool formed;           /* all ranks have met; from now on errors count as a peer's */
     cudaStream_t compute, stream;
-    cudaEvent_t before, after; /* what the device was told; what was put on the stream */
-    bool put;                  /* something was, so that `after` means something */
-    atomic_bool aborted;
-    struct err first_error; /* the first thing that went wrong; sticks */
+    cudaEvent_t before, after; /* behind the device's work; behind the last operation on the stream */
+    bool put;                  /* an operation was started, so `after` is recorded */
+    atomic_bool aborted;       /* set by any thread */
+    struct err first_error;    /* stays until the communicator is closed */
 
-    /* Operations in flight, as far as one must know: `mark` is behind some of them, and what came later has
-     * `more` set. */
+    /* Operations in flight. The event `mark` is recorded behind some of them; `more` says that others came later. */
     cudaEvent_t mark;
     bool marked, more;
     int64_t marked_ms;
     int stall_ms;
 
-    enum err_code (*watch)(void *arg, struct err *e); /* NULL once the end has begun */
+    enum err_code (*watch)(void *arg, struct err *e); /* NULL while closing */
     void *watch_arg;
 };
 
 enum err_code nccl_error(const struct comm *c, ncclResult_t rc, const char *what, struct err *e);
 enum err_code nccl_cuda_error(cudaError_t rc, const char *what, struct err *e);
-/* For the communicator that is the end: keeps it, where it is the first. */
+/* Keeps e as the communicator's error, unless it has one. The communicator cannot be used afterwards. Returns e's
+ * code. */
 enum err_code nccl_keep_error(struct comm *c, const struct err *e);
-/* Until NCCL is through with a call that returned rc. ABORTED by the flag; watch's error; of a group that is
- * formed ABORTED for all that may come of a peer; of one that forms DEADLINE_EXCEEDED, or NCCL's error. */
+/* Waits until NCCL has finished a call that returned rc. ABORTED: the group was aborted, or, once it is formed, any
+ * error that a peer may have caused. DEADLINE_EXCEEDED or NCCL's error while it forms; else the error of `watch`. */
 MUST_CHECK enum err_code nccl_settle(struct comm *c, ncclResult_t rc, int timeout_ms, const char *what,
                                      struct err *e);
 
 /* Check of comm.h. */
 MUST_CHECK enum err_code nccl_check(struct comm *c, struct err *e);
 
-/* A nap of a wait: short ones first. */
+/* Sleeps between two polls: not at all at first, then for 20 us, later for 1 ms. *tries counts the calls. */
 void nccl_nap(unsigned *tries);
 
 #endif
