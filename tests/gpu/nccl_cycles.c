@@ -52,7 +52,7 @@ static long free_mib(struct device *d)
     if (device_alloc(d, (size_t)1 << 50, "more than there is", &all, &e) != ERR_RESOURCE_EXHAUSTED)
         return -1;
     said = strstr(e.msg, "memory: ");
-    return said && sscanf(said, "memory: %ld MiB wanted, %ld of", &wanted, &left) == 2 ? left : -1;
+    return said && sscanf(said, "memory: %ld MiB needed, %ld of", &wanted, &left) == 2 ? left : -1;
 }
 
 static struct held look(struct device *d)

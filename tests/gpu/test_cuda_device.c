@@ -78,7 +78,7 @@ static void memory_that_is_not_there(void **state)
     void *p = NULL;
     (void)state;
     assert_int_equal(device_alloc(d, (size_t)1 << 50, "a great deal", &p, &e), ERR_RESOURCE_EXHAUSTED);
-    assert_non_null(strstr(e.msg, "1073741824 MiB wanted"));
+    assert_non_null(strstr(e.msg, "1073741824 MiB needed"));
     assert_null(p);
     sound(d);
     device_close(d);

@@ -103,7 +103,7 @@ static void a_workspace_that_is_no_number(void **state)
         assert_int_equal(setenv("DDP_CUDNN_WORKSPACE_MB", wrong[i], 1), 0);
         assert_int_equal(cuda_open(&d, &e), ERR_INVALID_ARGUMENT);
         assert_non_null(strstr(e.msg, "DDP_CUDNN_WORKSPACE_MB is \""));
-        assert_non_null(strstr(e.msg, "want megabytes, 0 to 1048576"));
+        assert_non_null(strstr(e.msg, "expected megabytes, 0 to 1048576"));
     }
     for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
         assert_int_equal(setenv("DDP_CUDNN_WORKSPACE_MB", right[i], 1), 0);

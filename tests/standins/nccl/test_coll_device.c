@@ -334,10 +334,10 @@ static void hangs_after_forming_failed(struct where *w)
         setenv("DDP_STANDIN_NCCL_FAULT", "init-fails,hang-in-abort", 1);
     meet(w);
     CHECK(form(w, &e) == (rank == 1 ? ERR_INTERNAL : ERR_ABORTED));
-    CHECK(rank == 0 || strstr(e.msg, "NCCL: forming: unhandled system error"));
+    CHECK(rank == 0 || strstr(e.msg, "NCCL: forming the group: unhandled system error"));
     CHECK((w->group != NULL) == (rank == 1));
     for (int i = 0; rank == 1 && i < 2; i++)
-        CHECK(coll_end(w->group, &stuck) == ERR_DEADLINE_EXCEEDED && strstr(stuck.msg, "did not end"));
+        CHECK(coll_end(w->group, &stuck) == ERR_DEADLINE_EXCEEDED && strstr(stuck.msg, "did not close"));
     atomic_fetch_add(&shared->formed, 1);
     until(&shared->formed, w->ranks); /* the stuck one still lives when its peer is through */
 }

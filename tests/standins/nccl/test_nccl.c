@@ -365,7 +365,7 @@ static void connects_in_vain(int r, int ranks)
 {
     static const struct {
         const char *fault, *text;
-    } ways[] = {{"lost-connecting", "remote process exited"}, {"late-connect", "not through within 50 ms"}};
+    } ways[] = {{"lost-connecting", "remote process exited"}, {"late-connect", "did not finish within 50 ms"}};
 
     for (int i = 0; i < 2; i++) {
         struct comm *_Atomic c = NULL;
@@ -434,7 +434,7 @@ static void loses_its_gpu(int r, int ranks)
     if (r == 1)
         emulated_break(cudaErrorECCUncorrectable, "on purpose");
     CHECK(nccl->check(c, &e) == (r == 1 ? ERR_INTERNAL : ERR_ABORTED));
-    CHECK(strstr(e.msg, r == 1 ? "cudaErrorECCUncorrectable" : "NCCL: the group is over"));
+    CHECK(strstr(e.msg, r == 1 ? "cudaErrorECCUncorrectable" : "NCCL: the group has failed"));
     close_group(c, r);
 }
 

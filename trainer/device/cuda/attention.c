@@ -47,7 +47,7 @@ static enum err_code cudnn_workspace(int64_t *out, struct err *e)
         mb = strtoll(text, &end, 10);
     if (text && (*text < '0' || *text > '9' || *end || errno || mb > CUDNN_MOST_MB))
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "DDP_CUDNN_WORKSPACE_MB is \"%.40s\": want megabytes, 0 to %d", text,
+                       "DDP_CUDNN_WORKSPACE_MB is \"%.40s\": expected megabytes, 0 to %d", text,
                        CUDNN_MOST_MB);
     *out = (int64_t)mb << 20;
     return ERR_OK;
@@ -103,11 +103,11 @@ static enum err_code attention_grow_room(struct attention *a, size_t bytes, stru
         return ERR_OK;
     if (a->count == ROOMS)
         return err_set(e, ERR_RESOURCE_EXHAUSTED,
-                       "attention: too many shapes, each larger than the last");
+                       "attention: the workspace has grown too often: reserve the largest shape first");
     if (cudaMalloc(&room, bytes) != cudaSuccess) {
         (void)cudaGetLastError();
         return err_set(e, ERR_RESOURCE_EXHAUSTED,
-                       "attention: no %zu bytes of GPU memory to work in", bytes);
+                       "attention: cannot allocate %zu bytes of GPU memory as workspace", bytes);
     }
     a->rooms[a->count++] = room;
     a->room = room;
@@ -139,7 +139,7 @@ enum err_code attention_reserve(struct attention *a, const struct device_sizes *
     struct device_attention h = {.n = sizes->n, .heads = sizes->heads, .kept = sizes->type};
     size_t most = own_room(&h), room = 0;
     if (h.n.width / h.heads > ATTENTION_PLAIN_SIZE)
-        return err_set(e, ERR_INVALID_ARGUMENT, "attention: heads of %lld on a GPU, want at most %d",
+        return err_set(e, ERR_INVALID_ARGUMENT, "attention: head size %lld, a GPU supports at most %d",
                        (long long)(h.n.width / h.heads), ATTENTION_PLAIN_SIZE);
     /* cuDNN declines dropout. Evaluation has none, so the forward plan is prepared in any case. */
     for (int backward = 0; a->cudnn && backward < (sizes->dropout ? 1 : 2); backward++)

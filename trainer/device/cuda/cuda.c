@@ -168,7 +168,7 @@ static enum err_code find_gpu(struct cudaDeviceProp *prop, struct err *e)
         return e->code =
                    ERR_INTERNAL; /* the GPU is busy or broken: another attempt on another GPU may succeed */
     if (prop->major < CUDA_LEAST_MAJOR)
-        return err_set(e, ERR_UNAVAILABLE, "no GPU: %s has compute capability %d.%d, wanted: %d.0 or later",
+        return err_set(e, ERR_UNAVAILABLE, "no GPU: %s has compute capability %d.%d, expected %d.0 or later",
                        prop->name, prop->major, prop->minor, CUDA_LEAST_MAJOR);
     return ERR_OK;
 }

@@ -429,8 +429,8 @@ enum err_code gemm_open(struct gemm **out, cudaStream_t stream, struct err *e)
     cudaError_t code = cudaMalloc(&g->workspace, WORKSPACE_BYTES);
     if (status != CUBLAS_STATUS_SUCCESS || code != cudaSuccess) {
         gemm_close(g);
-        return code == cudaSuccess ? gemm_fail(e, "opening it", status)
-                                   : cuda_error(code, "room for matrix products", e);
+        return code == cudaSuccess ? gemm_fail(e, "opening the library", status)
+                                   : cuda_error(code, "allocating the workspace of matrix products", e);
     }
     *out = g;
     return ERR_OK;

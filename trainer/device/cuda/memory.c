@@ -24,10 +24,10 @@ static enum err_code block_allocate(size_t bytes, void **out, struct err *e)
     if (code == cudaSuccess)
         return ERR_OK;
     if (code != cudaErrorMemoryAllocation)
-        return cuda_error(code, "taking GPU memory", e);
+        return cuda_error(code, "allocating GPU memory", e);
     (void)cudaGetLastError();
     (void)cudaMemGetInfo(&left, &whole);
-    return err_set(e, ERR_RESOURCE_EXHAUSTED, "out of GPU memory: %zu MiB wanted, %zu of %zu MiB are free",
+    return err_set(e, ERR_RESOURCE_EXHAUSTED, "out of GPU memory: %zu MiB needed, %zu of %zu MiB are free",
                    (bytes + 1048575) >> 20, left >> 20, whole >> 20);
 }
 
@@ -58,7 +58,7 @@ void cuda_free(struct device *d, void *p)
             continue;
         *at = b->next;
         d->bytes -= b->bytes;
-        cuda_ok(c, cudaFree(p), "giving GPU memory back"); /* waits for the work that uses it */
+        cuda_ok(c, cudaFree(p), "freeing GPU memory"); /* waits for the work that uses it */
         free(b);
         return;
     }

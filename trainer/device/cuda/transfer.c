@@ -17,7 +17,7 @@ enum err_code cuda_slots_open(struct cuda_device *c, struct err *e)
         if (code == cudaSuccess)
             code = cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming);
         if (code != cudaSuccess)
-            return cuda_error(code, "pinned memory", e);
+            return cuda_error(code, "allocating pinned memory", e);
     }
     return ERR_OK;
 }

@@ -116,7 +116,7 @@ static struct entry *plan_for(struct attention_cudnn *c, const struct cudnn_head
     }
     if (at && !at->declined)
         return at;
-    (void)err_set(e, ERR_UNIMPLEMENTED, "cuDNN: no plan for the shape");
+    (void)err_set(e, ERR_UNIMPLEMENTED, "cuDNN: no plan for this shape");
     return NULL;
 }
 
@@ -150,7 +150,7 @@ enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct de
 {
     struct cudnn_heads n = heads_of_part(c, h, backward);
     if (!attention_cudnn_supports(h))
-        return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: bf16 without dropout, heads in steps of 8 only");
+        return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: only bf16 without dropout, head sizes in steps of 8");
     struct entry *at = plan_for(c, &n, backward, make, e);
     if (!at)
         return e->code;

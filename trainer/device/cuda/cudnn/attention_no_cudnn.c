@@ -4,7 +4,7 @@
 enum err_code attention_cudnn_version(char out[ATTENTION_VERSION], struct err *e)
 {
     out[0] = '\0';
-    return err_set(e, ERR_UNAVAILABLE, "cuDNN: not built in");
+    return err_set(e, ERR_UNAVAILABLE, "cuDNN: the plugin was built without it");
 }
 
 enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t stream, int64_t most,
@@ -12,7 +12,7 @@ enum err_code attention_cudnn_open(struct attention_cudnn **out, cudaStream_t st
 {
     (void)stream, (void)most;
     *out = NULL;
-    return err_set(e, ERR_UNAVAILABLE, "cuDNN: not built in");
+    return err_set(e, ERR_UNAVAILABLE, "cuDNN: the plugin was built without it");
 }
 
 void attention_cudnn_free(struct attention_cudnn *c)
@@ -30,19 +30,19 @@ enum err_code attention_cudnn_prepare(struct attention_cudnn *c, const struct de
                                       bool backward, bool make, size_t *room, struct err *e)
 {
     (void)c, (void)h, (void)backward, (void)make, (void)room;
-    return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: not built in");
+    return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: the plugin was built without it");
 }
 
 enum err_code attention_cudnn_forward(struct attention_cudnn *c, const struct device_attention *h, void *room,
                                       struct err *e)
 {
     (void)c, (void)h, (void)room;
-    return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: not built in");
+    return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: the plugin was built without it");
 }
 
 enum err_code attention_cudnn_backward(struct attention_cudnn *c, const struct device_attention *h,
                                        const void *d_o, void *dqkv, void *room, struct err *e)
 {
     (void)c, (void)h, (void)d_o, (void)dqkv, (void)room;
-    return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: not built in");
+    return err_set(e, ERR_UNIMPLEMENTED, "cuDNN: the plugin was built without it");
 }

@@ -296,7 +296,7 @@ enum err_code cudnn_plan_make(struct cudnn_graph *g, const struct cudnn_target *
         return g->failed;
     enum err_code code =
         err_set(e, ERR_UNIMPLEMENTED,
-                "cuDNN: no engine of %d gives the same bits every time", proposed);
+                "cuDNN: none of its %d engines for this graph gives the same bits every time", proposed);
     for (int i = 0; i < proposed; i++) {
         if (!engine_is_deterministic(g, config[i], &made.engine))
             continue;

@@ -39,6 +39,6 @@ enum err_code cudnn_load(struct cudnn *lib, struct err *e)
             return err_set(e, ERR_UNAVAILABLE, "cuDNN: libcudnn.so.9 has no \"%s\"", wanted[i].name);
     size_t version = lib->version();
     if (version / 10000 != 9 || version < 90100)
-        return err_set(e, ERR_UNAVAILABLE, "cuDNN: version %zu, want 9.1 or later of 9", version);
+        return err_set(e, ERR_UNAVAILABLE, "cuDNN: version %zu, expected 9.1 or a later 9.x", version);
     return ERR_OK;
 }

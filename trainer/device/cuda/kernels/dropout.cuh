@@ -70,7 +70,7 @@ template <int N>
 static __device__ __forceinline__ void dropout_drop(floats<N> *v, const struct dropout_draw *h, int64_t row,
                                                     int64_t line, int64_t at)
 {
-    static_assert(N == 1, "or 4");
+    static_assert(N == 1, "N is 1, or 4 by the specialization below");
     v->at[0] *= dropout_factor(h, row, line, at);
 }
 

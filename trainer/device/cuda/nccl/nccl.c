@@ -59,7 +59,7 @@ static enum err_code comm_open_streams(struct comm *c, struct err *e)
         rc = cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, greatest);
     for (size_t i = 0; !rc && i < ARRAY_LEN(events); i++)
         rc = cudaEventCreateWithFlags(events[i], cudaEventDisableTiming);
-    return rc ? nccl_cuda_error(rc, "a stream for NCCL", e) : ERR_OK;
+    return rc ? nccl_cuda_error(rc, "opening a stream for NCCL", e) : ERR_OK;
 }
 
 static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, const struct comm_config *config,
@@ -71,7 +71,7 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
 
     if (config->id_size != sizeof(id))
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "a group's id of %zu bytes is not NCCL's", config->id_size);
+                       "the group's id has %zu bytes, which is not the size of an NCCL id", config->id_size);
     memcpy(&id, config->id, sizeof(id));
     how.blocking = 0; /* calls return at once; nccl_settle waits for them */
     if (config->reproducible)
@@ -89,7 +89,7 @@ static enum err_code open_comm(struct comm *_Atomic *out, struct device *d, cons
         return e->code;
     }
     ncclResult_t rc = ncclCommInitRankConfig(&c->nccl, config->world_size, id, config->rank, &how);
-    if (nccl_settle(c, rc, config->timeout_ms, "forming", e))
+    if (nccl_settle(c, rc, config->timeout_ms, "forming the group", e))
         return e->code;
     c->formed = true;
     return ERR_OK;

@@ -153,7 +153,7 @@ static bool comm_finish(struct comm *c, int timeout_ms)
 
     if (nccl_check(c, &e) || !comm_drain(c, deadline))
         return false;
-    return nccl_settle(c, ncclCommFinalize(c->nccl), left_until(deadline), "the end", &e) ==
+    return nccl_settle(c, ncclCommFinalize(c->nccl), left_until(deadline), "finalizing the group", &e) ==
            ERR_OK;
 }
 
@@ -186,7 +186,7 @@ enum err_code nccl_close(struct comm *c, int timeout_ms, struct err *e)
         comm_release(c); /* else NCCL's kernels may still run, so their stream must stay */
     free(c);
     if (!in_time)
-        return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: the group did not end within %d ms", timeout_ms);
+        return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: the group did not close within %d ms", timeout_ms);
     if (answer != ncclSuccess && answer != ncclInProgress) {
         nccl_error(NULL, answer, force ? "ncclCommAbort" : "ncclCommDestroy", e);
         return e->code = ERR_INTERNAL; /* nccl_error would blame a peer, but there is no group any more */

@@ -65,9 +65,9 @@ static enum err_code comm_fail(struct comm *c, ncclResult_t rc, const char *what
 static enum err_code comm_fail_late(const struct comm *c, int timeout_ms, const char *what, struct err *e)
 {
     if (c->formed)
-        return err_set(e, ERR_ABORTED, "NCCL: %s: not through within %d ms: a peer hangs, or died",
+        return err_set(e, ERR_ABORTED, "NCCL: %s: did not finish within %d ms: a peer hangs or has died",
                        what, timeout_ms);
-    return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: %s: not through within %d ms", what, timeout_ms);
+    return err_set(e, ERR_DEADLINE_EXCEEDED, "NCCL: %s: did not finish within %d ms", what, timeout_ms);
 }
 
 /* ---- waits */
@@ -151,7 +151,7 @@ static enum err_code check_mark(struct comm *c, struct err *e)
     (void)cudaGetLastError(); /* CUDA remembers "not ready" as an error */
     if (clock_boot_ms() - c->marked_ms >= c->stall_ms)
         return err_set(e, ERR_ABORTED,
-                       "NCCL: an operation has not ended within %d ms: a peer hangs, or died",
+                       "NCCL: an operation has not ended within %d ms: a peer hangs or has died",
                        c->stall_ms);
     return ERR_OK;
 }
@@ -164,7 +164,7 @@ static enum err_code check_nccl(struct comm *c, struct err *e)
         rc = state;
     if (rc == ncclSuccess || rc == ncclInProgress)
         return ERR_OK;
-    return comm_fail(c, rc, "the group is over", e);
+    return comm_fail(c, rc, "the group has failed", e);
 }
 
 enum err_code nccl_check(struct comm *c, struct err *e)
