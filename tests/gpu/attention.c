@@ -1,6 +1,6 @@
-/* Attention's own kernels against the CPU device: the very same masks, the same sums up to rounding, nothing
- * written outside, the same bits a second time, and out of a recorded graph. Linked with CUDA for a machine
- * with a GPU, and with the emulation for every other. Exit 77: no GPU. */
+/* Compares the plugin's attention kernels with the CPU device: the same dropout masks, the same sums up to rounding,
+ * nothing written outside of the outputs, and the same bits in a second run and from a recorded graph. Linked with CUDA
+ * for a machine with a GPU, and with the emulation for all others. Exit 77: no GPU. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "trainer/device/cuda/attention.h"
 #include "trainer/device/cuda/kernels/attention_plain.h"
 
-#define GUARD 64 /* elements behind each output, which stay as they are */
+#define GUARD 64 /* elements behind each output, which must not change */
 
 static const struct shape {
     int64_t rows, heads, context, size;
@@ -100,7 +100,7 @@ static void *to_gpu(const float *from, int64_t n, enum device_type type)
     uint8_t *staged = malloc((size_t)(n + GUARD) * size);
     void *p = NULL;
     must(staged && cudaMalloc(&p, (size_t)(n + GUARD) * size) == cudaSuccess, "no GPU memory");
-    memset(staged, 0xff, (size_t)(n + GUARD) * size); /* not a number */
+    memset(staged, 0xff, (size_t)(n + GUARD) * size); /* a NaN */
     for (int64_t i = 0; from && i < n; i++)
         if (type == DEVICE_BF16)
             ((uint16_t *)(void *)staged)[i] = bf16(from[i]);
@@ -132,7 +132,7 @@ static void from_gpu(float *to, const void *from, int64_t n, enum device_type ty
 enum way { WAY_CHOSEN, WAY_RECORDED, WAY_PLAIN };
 static cudaStream_t stream;
 
-/* What was not prepared is recorded without cuDNN, whose libraries cannot be loaded then. */
+/* A shape that was not prepared is recorded without cuDNN, which cannot load its kernels during a capture. */
 static void unprepared(const struct device_attention *h)
 {
     struct err e;
@@ -205,7 +205,7 @@ static void on_gpu(const struct problem *p, enum way way, const struct arrays *i
 
 /* ---- comparing */
 
-/* Columns first, ..., first + n - 1 of rows that are `ld` long: the error's length by the reference's. */
+/* The length of the error relative to that of the reference, over columns first to first + n - 1 of rows of `ld`. */
 static double distance(const float *x, const float *y, int64_t rows, int64_t ld, int64_t first, int64_t n)
 {
     double error = 0.0, whole = 0.0;
@@ -218,7 +218,7 @@ static double distance(const float *x, const float *y, int64_t rows, int64_t ld,
     return sqrt(error / (whole + 1e-30));
 }
 
-/* One context of one key has no gradient but the values': what should be zero is compared with the rest. */
+/* With a context of one key only the values have a gradient. Gradients that should be 0 are compared with the others. */
 static void compare(const char *what, const struct problem *p, const struct arrays *x, const struct arrays *y)
 {
     int64_t w = p->width, t = p->tokens;
@@ -302,7 +302,7 @@ static void try_shape(const struct shape *s, enum device_type type, struct atten
     free(p.sample);
 }
 
-/* No rows: nothing is done, and nothing is wrong. */
+/* An empty batch does nothing and is not an error. */
 static void try_nothing(struct attention *a)
 {
     struct err e = {0};
@@ -313,11 +313,12 @@ static void try_nothing(struct attention *a)
     }
 }
 
-/* A backward pass with dropout is never cuDNN's: its workspace is not reserved. */
+/* cuDNN never does a backward pass with dropout, so its workspace is not reserved. */
 static void try_dropout_room(void)
 {
     struct device_sizes sizes = {.n = {4, 64, 64}, .heads = 2, .type = DEVICE_BF16, .dropout = true};
-    const char *most = getenv("DDP_CUDNN_WORKSPACE_MB"); /* 0: a row at a time, which wants next to nothing */
+    const char *most =
+        getenv("DDP_CUDNN_WORKSPACE_MB"); /* 0: one row at a time, which needs almost no workspace */
     size_t own = 4 * 2 * 64 * sizeof(float), held[2];
     struct err e;
     for (int i = 0; i < 2; i++, sizes.dropout = false) {

@@ -1,7 +1,6 @@
-/* How fast attention is on this GPU, by cuDNN, by our own kernels and by the plain ones: prints one line a
- * shape and way, milliseconds and TFLOP/s of the forward and the backward pass, where half of the scores
- * count, since attention is causal, and the backward pass is 2.5 times the forward's work. Exit 77: no GPU.
- */
+/* Measures attention on this GPU by cuDNN, by our own kernels and by the plain ones. Prints a line for each shape and
+ * kind: milliseconds and TFLOP/s of the forward and the backward pass. Only half of the scores count, because attention
+ * is causal, and the backward pass counts as 2.5 times the work of the forward pass. Exit 77: no GPU. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

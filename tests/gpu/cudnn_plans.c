@@ -1,13 +1,13 @@
-/* cuDNN takes our attention: for the shapes that matter its engines accept the forward and the backward graph
- * and compile their kernels. No GPU is needed: the device is described, and a stub stands for the driver,
- * which then refuses to load what was compiled. Exit 77: no cuDNN. */
+/* Checks that cuDNN accepts our attention: for the usual shapes its engines take the forward and the backward graph and
+ * compile their kernels. It needs no GPU: the device is described, and a stub takes the place of the driver, which then
+ * refuses to load the compiled kernels. Exit 77: no cuDNN. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "trainer/device/cuda/cudnn/cudnn_attention.h"
 
-/* A GPU as cuDNN describes one to itself, all that its choice depends on; of an H200, and of an A100. */
+/* cuDNN's own description of a GPU, on which its choice depends: of an H200 and of an A100. */
 #define DEVICE(name, version, processors, shared, l2, memory)                                                \
     "{\"cudaDeviceId\": 0, \"pciDeviceId\": 0, \"deviceName\": \"" name "\", \"deviceVer\": " version        \
     ", \"driverVer\": 13000, \"multiProcessorCount\": " processors                                           \
@@ -47,7 +47,7 @@ static cudnnBackendDescriptor_t describe(const struct cudnn *lib, const char *js
     return NULL;
 }
 
-/* Accepted: a plan, or all of it but for the driver. */
+/* Accepted: there is a plan, or only the driver refused its kernels. */
 static bool accepts(const struct cudnn *lib, cudnnBackendDescriptor_t device, const struct cudnn_heads *n,
                     bool backward)
 {
@@ -71,7 +71,7 @@ static bool accepts(const struct cudnn *lib, cudnnBackendDescriptor_t device, co
     return accepted;
 }
 
-/* What no engine takes is declined, with a reason: a size that is no multiple of 8. */
+/* A shape that no engine takes is declined with a reason: a head size that is not a multiple of 8. */
 static bool declines(const struct cudnn *lib, cudnnBackendDescriptor_t device)
 {
     struct cudnn_graph g;
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     struct cudnn lib;
     struct err e;
     int failures = 0;
-    /* cuDNN asks for the driver by a name that this is then loaded under. */
+    /* Loads the stub under the name by which cuDNN looks for the driver. */
     if (argc > 1 && !dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL)) {
         (void)printf("skipped: no driver and no stub of one: %s\n", dlerror());
         return 77;

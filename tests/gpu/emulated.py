@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Whole trainings through the CUDA plugin, on the emulation of tests/standins/cuda: its curves are the CPU device's, its
-bits are the same in any order of what runs beside each other, through kills, and from the one device to the other."""
+"""Whole trainings through the CUDA plugin, on the emulation of tests/standins/cuda. The losses match those of the CPU device.
+The bits are the same in any order of concurrent work, after kills, and when a snapshot moves between devices."""
 import os
 import signal
 import sys
@@ -70,7 +70,7 @@ def bits(directory, out):
 
 
 def curves(directory):
-    """Those of the CPU device, which computes in fp32, or in bf16 as it can."""
+    """The losses of the CPU device, which computes in fp32, or in bf16 if it can."""
     write_text(directory)
     said = []
     for name, model, precision in (("mlp", MLP, "fp32"), ("gpt", GPT, "fp32"), ("gpt", GPT, "bf16")):
@@ -85,7 +85,7 @@ def curves(directory):
 
 
 def the_same_bits_in_any_order(directory):
-    """What nothing orders, seeds do: blocks, threads, streams."""
+    """A seed chooses the order of everything that is not ordered: blocks, threads, streams."""
     write_text(directory)
     for name, model, precision, dropout in (("mlp", MLP, "fp32", 0), ("gpt", GPT, "bf16", 0.1), ("gpt32", GPT, "fp32", 0.1)):
         seen = []
@@ -100,7 +100,7 @@ def the_same_bits_in_any_order(directory):
 
 
 def killed_and_resumed(directory):
-    """kill -9 after a snapshot, then on: to what a run comes that nobody disturbed."""
+    """kill -9 after a snapshot, then resume: the result is that of an undisturbed run."""
     write_text(directory)
     text = job(GPT, out="killed", precision="bf16", dropout=0.1, steps=3000, every=5)
     committed = {}
@@ -137,7 +137,7 @@ def from_one_device_to_the_other(directory):
 
 
 def ranks(directory):
-    """One job on 1, 2 and 4 ranks, of one node and of two."""
+    """One job on 1, 2 and 4 ranks, on one node and on two."""
     write_text(directory)
     said = []
     for name, model in (("mlp", MLP), ("gpt", GPT)):
@@ -171,8 +171,8 @@ def memory_that_is_not_there(directory):
 
 
 def a_fault_of_the_device(directory):
-    """An error that sticks, at any call: the process ends, and says why; it never goes on with wrong numbers. Another
-    process may do better: also where it comes while the GPU is opened and its memory is taken."""
+    """An error that stays, at any call: the process exits and says why, and never goes on with wrong numbers. The exit code
+    says that a new process may succeed, also if the error comes while the GPU is opened and memory is allocated."""
     write_text(directory)
     for call in (3, 6, 12, 18, 24, 40, 150, 400, 1000):
         os.environ["DDP_EMULATED_FAULT"] = str(call)
@@ -186,7 +186,7 @@ def a_fault_of_the_device(directory):
 
 
 def snapshots(directory, out):
-    """{step: its model}"""
+    """{step: model}"""
     found = {}
     for name in os.listdir(f"{directory}/{out}"):
         path = f"{directory}/{out}/{name}/model.safetensors"
@@ -196,8 +196,8 @@ def snapshots(directory, out):
 
 
 def one_rank_skips_a_kernel(directory):
-    """On rank 1 a kernel does not run, and all after it do: rank 0 neither reports nor keeps anything it had a part in, and
-    knows that it is not the cause."""
+    """On rank 1 one kernel does not run, but all kernels after it do. Rank 0 neither reports nor keeps any result that rank 1
+    contributed to, and knows that it is not the cause."""
     write_text(directory)
     whole = train(directory, job(MLP, out="whole", steps=6, every=1), world=2)
     kept = snapshots(directory, "whole")
@@ -219,7 +219,7 @@ def stuck(directory, fault, found):
 
 
 def collectives_that_do_not_end(directory):
-    """A process that cannot get out of NCCL leaves nevertheless, as what it was: done, or failed."""
+    """A process that is stuck in NCCL exits nevertheless, with its real result: done or failed."""
     found, faults = {}, ("hang-in-destroy,hang-in-abort", "init-fails,hang-in-abort")  # abort: where rank 0 is gone already
     threads = [threading.Thread(target=stuck, args=(directory, fault, found)) for fault in faults]  # each waits for 10 s
     for thread in threads:

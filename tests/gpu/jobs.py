@@ -1,4 +1,4 @@
-"""Train jobs of the checks: their texts, runs of one process, what they report, and what they leave."""
+"""Train jobs of the checks: their specs, runs of one process, their reports, and their snapshots."""
 import array
 import glob
 import json
@@ -47,7 +47,7 @@ def text(lines, name="check", procs=1, device="cuda", restarts=0, seed=1, precis
 
 
 def mlp(steps, quick, every=None, out=None):
-    """Lines of an MLP on Fashion-MNIST, or on made-up data where that is not installed."""
+    """The lines of an MLP on Fashion-MNIST, or on generated data if that is not installed."""
     directory = os.environ.get("DDP_FASHION_MNIST", FASHION)
     if quick or not os.path.isdir(directory):
         lines = ["model: {type: mlp, sizes: [12, 32, 3], activation: gelu}", "data: {type: synthetic, samples: 640}",
@@ -60,7 +60,7 @@ def mlp(steps, quick, every=None, out=None):
 
 
 def gpt(path, steps, quick, every=None, out=None, dropout=0.0):
-    """Lines of a small GPT on a text."""
+    """The lines of a small GPT on a text."""
     if quick:
         model, batch = "layers: 2, heads: 2, width: 32, context: 16", 8
     else:
@@ -84,7 +84,7 @@ def snapshots(out, every):
 
 
 def write_text(path, size=200000):
-    """Words in an order that can be learnt in part: each follows from the one before, or from chance."""
+    """Words in an order that can be learned in part: each depends on the word before, or on chance."""
     words = ("the cat sat on a mat and saw two dogs run over some old green hills while rain fell from low grey clouds "
              "until night came").split()
     state, said, length = 1, [], 0
@@ -100,7 +100,7 @@ def write_text(path, size=200000):
 
 
 def write_tokens(path, count=2000000, vocab=50257):
-    """16-bit tokens, few of them often, as in a text; what is learned from them does not matter."""
+    """16-bit tokens of which a few are frequent, as in a text. It does not matter what is learned from them."""
     state, values = 1, array.array("H")
     for _ in range(min(count, 200000)):
         state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
@@ -126,7 +126,7 @@ def curve(reports, name="loss"):
 
 
 def train(run, job, name, most=None, code=0):
-    """One process, one rank, to the end; its reports."""
+    """Runs one process with one rank to its end and returns its reports."""
     path = run.path(name + ".yaml", job)
     done = run.command([run.machine.program("ddp-trainer"), "--standalone", path], most=most)
     if done.code != code:
@@ -166,7 +166,8 @@ def floats_apart(one, other):
 
 
 def kill_after_snapshot(run, job, name, out):
-    """Starts the job and kills it once it has committed a snapshot; the step of the newest one then. None: it was over."""
+    """Starts the job and kills it once it has committed a snapshot. Returns the step of the newest snapshot; None if the job
+    had ended before."""
     path = run.path(name + ".yaml", job)
     with open(run.log, "a") as log:
         process = subprocess.Popen([run.machine.program("ddp-trainer"), "--standalone", path], stdin=subprocess.DEVNULL,

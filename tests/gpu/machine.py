@@ -21,7 +21,7 @@ LIBRARIES = ("libcublasLt.so", "libnccl.so", "libcudnn.so", "libnvrtc.so")
 
 
 def said_by(args, most=60, env=None, ends=(0,)):
-    """stdout of a program, or None where it is not there or ends otherwise."""
+    """stdout of a program; None if there is no such program or it fails."""
     try:
         done = subprocess.run(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                               timeout=most, env=env)
@@ -31,7 +31,7 @@ def said_by(args, most=60, env=None, ends=(0,)):
 
 
 def find_programs(build):
-    """(directory of the programs, of the test programs): DDP_BIN, the bundle that this file lies in, the build."""
+    """(directory of the programs, directory of the test programs), from DDP_BIN, the bundle of this file, or the build."""
     bundle = os.path.dirname(os.path.dirname(os.path.dirname(TESTS)))  # <bundle>/share/ddp/tests/gpu
     build = build or os.path.join(os.path.dirname(TESTS), "build")
     for programs, tests in ((os.environ.get("DDP_BIN"), os.path.join(build, "tests")),
@@ -43,7 +43,7 @@ def find_programs(build):
 
 
 def build_here(say):
-    """Builds the source tree around this file; why not, where it cannot be."""
+    """Builds the source tree of this file. Returns the reason if it cannot be built."""
     source = os.path.dirname(TESTS)
     if not os.path.exists(os.path.join(source, "CMakePresets.json")):
         return "this is no source tree"
@@ -62,8 +62,8 @@ def build_here(say):
 
 
 def cuda_directories():
-    """Directories of CUDA's libraries that the loader does not know by itself: CUDA's own, and those in which pip puts
-    what PyTorch uses. Where one belongs to another version of CUDA than the plugin, none of its neighbours is taken."""
+    """Directories of CUDA's libraries that the loader does not search by itself: CUDA's own, and those of pip's packages for
+    PyTorch. If one belongs to another version of CUDA than the plugin, the directories beside it are not used either."""
     groups = sorted(glob.glob("/usr/local/cuda") + glob.glob("/usr/local/cuda-*"))
     groups = [[os.path.join(cuda, "lib64"), os.path.join(cuda, "lib")] for cuda in groups]
     roots = [p for p in sys.path if p.endswith("-packages")]
@@ -81,13 +81,13 @@ def cuda_directories():
 
 
 def of_this_cuda(places):
-    """Whether such directories, which belong together, hold cuBLASLt of the plugin's version, or none at all."""
+    """Whether directories that belong together hold cuBLASLt of the plugin's version, or no cuBLASLt at all."""
     files = [f for p in places for f in glob.glob(os.path.join(p, "libcublasLt.so.*"))]
     return not files or any(re.search(r"\.so\.%d(\.|$)" % CUDA, f) for f in files)
 
 
 def visible(gpus, narrowed):
-    """Those that CUDA_VISIBLE_DEVICES leaves, in its order, so that the report names the one that is used; all without it."""
+    """The GPUs of CUDA_VISIBLE_DEVICES, in its order, so that the report names the one in use; all GPUs if it is unset."""
     if narrowed is None:
         return gpus
     words = [w.strip() for w in narrowed.split(",") if w.strip()]
@@ -95,7 +95,7 @@ def visible(gpus, narrowed):
 
 
 def torch_pythons():
-    """Interpreters that may have PyTorch, the likeliest first."""
+    """Python interpreters that may have PyTorch, the most likely first."""
     named = [os.environ.get("DDP_TORCH_PYTHON"), shutil.which("python3"), shutil.which("python"), sys.executable,
              "/usr/bin/python3", *sorted(glob.glob("/opt/*/bin/python3")), *sorted(glob.glob("/opt/*/.venv/bin/python3"))]
     seen = []
@@ -106,10 +106,10 @@ def torch_pythons():
 
 
 class Machine:
-    """bin, tests: directories of programs. env: what a program that uses the GPU is started with."""
+    """bin, tests: directories of programs. env: the environment of programs that use the GPU."""
 
     def __init__(self, scratch, build=None, plugin=None, llmc=None):
-        """plugin: what stands in for libddp_cuda.so, on a machine without a GPU; "emulated": the build's own."""
+        """plugin: replaces libddp_cuda.so on a machine without a GPU; "emulated": the emulated plugin of the build."""
         self.scratch, self.emulated, self.llmc = scratch, bool(plugin), llmc
         self.stopped = 0  # the signal that ended the call
         self.found_torch = None
@@ -141,14 +141,14 @@ class Machine:
         self.env["OMP_NUM_THREADS"] = "1"
 
     def close(self):
-        """Removes the agents' locks on the GPU that was made up."""
+        """Removes the agents' locks on the emulated GPU."""
         for place in ("/run/lock", "/tmp"):
             for path in glob.glob("%s/ddp-%s*" % (place, self.uuid)) if self.emulated else ():
                 os.unlink(path)
 
     @staticmethod
     def loader_knows():
-        """What the plugin is linked with, of its version of CUDA, and cuDNN."""
+        """The libraries that the plugin is linked with, in its version of CUDA, and cuDNN."""
         blas = ctypes.util.find_library("cublasLt") or ""
         return blas.endswith(".so.%d" % CUDA) and all(ctypes.util.find_library(name) for name in ("nccl", "cudnn"))
 
@@ -165,7 +165,7 @@ class Machine:
         return os.path.join(self.bin, name)
 
     def test_program(self, name):
-        """A program of the tests; None where it was not built."""
+        """The path of a test program; None if it was not built."""
         path = os.path.join(self.tests, name)
         return path if os.access(path, os.X_OK) else None
 
@@ -186,7 +186,7 @@ class Machine:
 
     @staticmethod
     def wait_gpus(c):
-        """Without, every job would wait in vain for as long as its check may."""
+        """Checks that the agent sees a GPU: otherwise every job would wait until its check is given up."""
         end = time.monotonic() + 10
         while not c.nodes()[0].get("gpus"):
             if time.monotonic() > end:
@@ -194,7 +194,7 @@ class Machine:
             time.sleep(0.05)  # between two looks
 
     def test_env(self):
-        """For a program of the tests, which does not lie beside the plugin."""
+        """The environment of a test program, which does not lie beside the plugin."""
         for plugin in ("libddp_cuda.so", os.path.join("..", "lib", "ddp", "libddp_cuda.so")):
             plugin = os.path.normpath(os.path.join(self.bin, plugin))
             if os.path.exists(plugin):
@@ -202,7 +202,7 @@ class Machine:
         return self.env
 
     def refusal(self):
-        """Why no check but `device` is worth trying: the trainer cannot open a GPU. None where it can, or stumbles later."""
+        """Why only the check `device` can run: the trainer cannot open a GPU. None if it can, or if it fails later."""
         if self.emulated:
             return None
         if not self.gpus and not glob.glob("/dev/nvidia[0-9]*") and not os.path.exists("/dev/dxg"):
@@ -221,12 +221,12 @@ class Machine:
         return why and why.group(1) + (" (the driver is %s)" % driver if driver else "")
 
     def versions(self):
-        """Of the programs, and of what their plugin is made of, or why there is none."""
+        """The versions of the programs and of the plugin's libraries, or why there is no plugin."""
         asked = [[self.program("ddp-trainer"), "--version"], [self.program("ddp-trainer"), "--plugin"]]
         return [said_by(args, env=self.env, ends=(0, 1)) or "" for args in asked]
 
     def torch(self):
-        """(interpreter, version) of a PyTorch that sees the GPU, else (None, why); asked once."""
+        """(interpreter, version) of a PyTorch that sees the GPU, else (None, reason). Looked up once."""
         self.found_torch = self.found_torch or self.find_torch()
         return self.found_torch
 
@@ -255,7 +255,7 @@ class Machine:
                 "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "python": platform.python_version()}
 
     def name(self):
-        """Of the report's file."""
+        """The name of the report's file."""
         if self.emulated:
             return "emulated"
         words = re.sub("[^a-z0-9]+", "-", (self.gpus[0]["name"] if self.gpus else "no-gpu").lower())

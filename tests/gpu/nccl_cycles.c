@@ -1,7 +1,7 @@
-/* nccl_cycles N: N communicators of one rank, one after the other in this process, on the plugin's device;
- * each sums, and every second one is aborted with the sum in flight. Descriptors, threads, the GPU's free
- * memory and this process's are then what they were after the tenth, but for some slack: a communicator that
- * stays takes megabytes. Exit 77: no such device, or no NCCL. */
+/* nccl_cycles N: opens and closes N communicators of one rank, one after the other, on the plugin's device. Each sums
+ * once, and every second one is aborted with the sum in flight. At the end, file descriptors, threads, free GPU memory
+ * and memory of the process must be about the same as after the tenth: a communicator that leaks takes megabytes. Exit
+ * 77: there is no such device, or no NCCL. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static long resident_kb(void)
     return kb;
 }
 
-/* Who asks for more than there is is told how much is free; device.h says it nowhere else. */
+/* Asks for more memory than there is, because only the error message says how much is free. */
 static long free_mib(struct device *d)
 {
     void *all = NULL;

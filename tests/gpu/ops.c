@@ -1,6 +1,6 @@
-/* Every operation of a GPU that is no product and no attention, against the CPU device: odd shapes, float and
- * bf16, outputs that hold NaN before, nothing written behind an end, the same bits a second time. Prints the
- * largest relative error of each.
+/* Compares every operation of a GPU except products and attention with the CPU device: odd shapes, float and bf16,
+ * outputs that hold NaN before, nothing written behind the end of an array, the same bits a second time. Prints the
+ * largest relative error of each operation.
  *
  *     gpu_ops                  the kernels by themselves
  *     gpu_ops --plugin         the device of the plugin
@@ -18,7 +18,7 @@
 
 enum { GUARD = 16, ARRAYS = 24, RESULTS = 12 };
 
-/* One of the two that are compared. What a case makes is freed at its end; what it gives back is compared. */
+/* One of the two devices that are compared. Arrays that a case makes are freed at its end; its results are compared. */
 struct side {
     struct device *d;
     enum device_type mode; /* inputs are rounded to it, on both sides */
@@ -31,7 +31,7 @@ struct side {
         float *x;
         int64_t n;
         enum device_type type;
-        bool exact; /* the CPU's very bits */
+        bool exact; /* must equal the CPU's bits */
     } result[RESULTS];
 };
 
@@ -135,7 +135,7 @@ static void *typed(struct side *s, float by, int64_t n)
     return noise(s, s->type, true, by, n);
 }
 
-/* Of a result: what it holds, and that nothing is behind it. */
+/* Takes a result, and checks that nothing was written behind its end. */
 static void take(struct side *s, const char *name, const void *from, enum device_type type, int64_t n)
 {
     size_t size = device_size(type), bytes = (size_t)n * size;
@@ -196,7 +196,7 @@ static struct device_dropout dropout_of(struct side *s, const struct shape *h)
     return d;
 }
 
-/* Skewed, as tokens are: half of them one of three. */
+/* Skewed like real text: half of the tokens are one of three. */
 static int32_t *labels(struct side *s, int64_t n, int64_t vocab)
 {
     int32_t *x = room((size_t)n * sizeof(*x));
@@ -241,7 +241,7 @@ static void try_optimizers(struct side *s, const struct shape *h)
     take_doubles(s, "sum_squares", squares, 1);
     ops->clip_scale(s->d, scale, squares, 0.7);
     take_exact(s, "clip_scale", scale, 1);
-    ops->activate(s->d, DEVICE_RELU, v, v, n); /* squares are not below zero */
+    ops->activate(s->d, DEVICE_RELU, v, v, n); /* squares are never negative */
     struct device_adamw adamw = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.271f, 0.142625f, scale};
     for (int i = 0; i < 2; i++, adamw.scale = NULL)
         ops->adamw(s->d, &adamw, p, g, m, v, n);
@@ -275,7 +275,7 @@ static void try_dense(struct side *s, const struct shape *h)
     take(s, "bias_activate_grad dbias", bias, DEVICE_F32, h->width);
 }
 
-/* With its bias as products read it, where that is not float, and without an activation. */
+/* With a bias of the type that products read, if that is not float, and without an activation. */
 static void try_linear(struct side *s, const struct shape *h)
 {
     const struct device_ops *ops = s->d->ops;
@@ -305,7 +305,7 @@ static void try_linear(struct side *s, const struct shape *h)
         take(s, "linear a", a, s->type, n);
 }
 
-/* Back through the layer behind an activation: where the device does it in one, and in two steps besides. */
+/* The gradient through the layer behind an activation: in one step, if the device can, and in two steps. */
 static void try_activation_grad(struct side *s, const struct shape *h)
 {
     const struct device_ops *ops = s->d->ops;
@@ -340,7 +340,7 @@ static void try_activation_grad(struct side *s, const struct shape *h)
     s->result[s->results - 1].type = s->type; /* a sum of what was rounded to it */
 }
 
-/* What is behind a layer's product, which only the kernels by themselves show. */
+/* The kernel that follows a layer's product. It can be called by itself only through the launchers. */
 static void try_bias_activate(struct side *s, const struct shape *h)
 {
     int64_t n = h->rows * h->width;
@@ -470,7 +470,7 @@ static void try_digest(struct side *s, const struct shape *h)
 
 /* ---- comparing */
 
-/* Sums in another order and functions of another library; what is narrowed may go the other way. */
+/* The devices sum in different orders and use different math libraries, and a value may round to the other bf16. */
 static double limit_of(enum device_type type)
 {
     return type == DEVICE_BF16 ? 4e-3 : 2e-6;
@@ -522,8 +522,7 @@ static void try_all(struct device *cpu, struct device *gpu, try_fn *fn, const st
     (void)snprintf(name, sizeof(name), "(%lld,%lld,%lld) vocab %lld p %.1f at %d", (long long)h->rows,
                    (long long)h->context, (long long)h->width, (long long)h->vocab, (double)h->dropout,
                    shifted);
-    struct device_sizes sizes = {{1, 1, 16}, 1,          2,
-                                 1,          DEVICE_F32, false}; /* what is no sequence needs no more */
+    struct device_sizes sizes = {{1, 1, 16}, 1, 2, 1, DEVICE_F32, false}; /* other operations need no more */
     if (h->vocab > 0)
         sizes = (struct device_sizes){tokens_of(h), h->width, h->vocab, 1, DEVICE_F32, false};
     struct err e;
@@ -600,18 +599,18 @@ static const struct operation_case {
     {try_classes, {.rows = 33, .context = 1500, .width = 1499}, false},
     {try_classes, {.rows = 3, .context = 50257, .width = 50257}, false},
     {try_classes, {.rows = 2, .context = 50304, .width = 50257}, false},
-    {try_classes, {.rows = 5000, .context = 16, .width = 15}, false}, /* equals among the largest */
+    {try_classes, {.rows = 5000, .context = 16, .width = 15}, false}, /* several equal largest logits */
     {try_classes, {.rows = 4096, .context = 50304, .width = 50257}, true},
 };
 
-/* How many places of the arrays make a difference: rows of an odd length lie odd anyway. */
+/* How many alignments of the arrays to try: rows of an odd length are unaligned in any case. */
 static int shifts_of(const struct operation_case *c)
 {
     int64_t length = c->fn == try_classes ? c->h.context : c->h.width;
     return c->large || (c->h.rows > 0 && length % 4 != 0) ? 1 : 2;
 }
 
-/* Products are the plugin's alone; what is behind them shows alone by the kernels. */
+/* Only the plugin has products; only the launchers have the kernel behind a product. */
 static bool fits_device(try_fn *fn, bool plugin)
 {
     return plugin ? fn != try_bias_activate : fn != try_linear && fn != try_activation_grad;

@@ -1,5 +1,5 @@
-/* The launchers of kernels.h as a device, without all that a device is besides: synchronous copies, one
- * stream, a workspace of the size they ask for. */
+/* A device made of nothing but the launchers of kernels.h: synchronous copies, one stream, and a workspace of the size
+ * that the kernels ask for. */
 #include "ops.h"
 
 #include <stdio.h>

@@ -89,7 +89,7 @@ def report_of(o, m):
 
 
 def run_checks(o, m, report, deadline):
-    """Their entries, as far as a signal let them come."""
+    """Runs the checks and returns their entries; fewer if a signal ended the call."""
     done = []
     why = m.refusal()
     for chosen in o.checks:

@@ -1,4 +1,4 @@
-"""Coordinator, agent, supervisor and ddpctl with a GPU: the node shows it, a job leases it, and goes on while daemons die."""
+"""Coordinator, agent, supervisor and ddpctl with a GPU: the node shows it, a job leases it, and continues while daemons are killed."""
 import os
 import signal
 

@@ -47,7 +47,7 @@ def attention(run):
 
 
 def figures(said):
-    """What gpu_ops prints of each operation: its name, and the largest relative error."""
+    """The output of gpu_ops: the name of each operation and its largest relative error."""
     found = {}
     for line in said.splitlines():
         match = re.match(r"^\s*([a-z][\w/ -]*?):?\s+.*?([0-9.]+e[+-][0-9]+)", line)

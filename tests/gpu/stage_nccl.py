@@ -1,5 +1,5 @@
-"""Several ranks on the one GPU, each with a name of its own for NCCL: equal to one rank on the same batch, the same bits
-run to run, and on from the last snapshot when one is killed."""
+"""Several ranks on one GPU, each with a host name of its own for NCCL. They equal one rank on the same batch, give the same
+bits in every run, and go on from the last snapshot when one is killed."""
 import os
 import re
 import signal
@@ -17,7 +17,7 @@ def slots(run, count):
 
 
 def finish(c, job, run):
-    """The job's end, and rank 0's reports of it."""
+    """The end of the job, and the reports of its rank 0."""
     end = time.monotonic() + 20
     while c.job(job)["state"] == "queued":  # it has the cluster for itself
         if time.monotonic() > end:
@@ -78,7 +78,7 @@ def same_bits(run):
 
 
 def under_way(c, job, run, out):
-    """Until a snapshot is committed and some steps follow it; the ranks then."""
+    """Waits until a snapshot is committed and some steps follow it. Returns the ranks."""
     def there():
         status = c.job(job)
         if status["state"] in ("failed", "succeeded") or run.left() < 5:

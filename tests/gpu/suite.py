@@ -7,9 +7,9 @@ A check is a function of one argument, a Run, which returns figures, raises Fail
         ...
         return {"largest_difference": 1e-6}
 
-A check that breaks in any other way has failed, and the next one runs; so has one that outlasts its limit, wherever it
-hangs. What it and its programs say goes to its log. SIGINT, SIGTERM and SIGHUP end the check under way and the call, with
-the programs that it started and with what there is of a report."""
+A check that breaks in any other way, or that exceeds its time limit, has failed, and the next one runs. The output of a
+check and of its programs goes to its log. SIGINT, SIGTERM and SIGHUP end the running check, the programs that it started
+and the whole call; the report then has the results so far."""
 import contextlib
 import datetime
 import json
@@ -25,7 +25,7 @@ FORMAT = 1
 STAGES = ("correctness", "training", "nccl", "cluster", "speed")
 STATES = ("passed", "failed", "skipped")
 CHECKS = []  # in the order of the files that define them
-ENDS_BY_ITSELF = 10  # seconds that a check may need beyond its limit, since its programs are ended then
+ENDS_BY_ITSELF = 10  # seconds that a check gets after its limit to end its programs
 
 
 class Skipped(Exception):
@@ -39,21 +39,21 @@ class Failed(Exception):
 
 
 class Stopped(BaseException):
-    """A signal that means the whole call."""
+    """A signal that ends the whole call."""
 
 
-held = None  # what signals would have raised, while they may not
+held = None  # exceptions of signals that came while they were held back; None: they are raised at once
 
 
 def happen(exception):
-    """Raises what a signal means, now or once `let_happen` comes."""
+    """Raises the exception of a signal, now or in `let_happen`."""
     if held is None:
         raise exception
     held.append(exception)
 
 
 def hold_back():
-    """While a program starts: it has no name yet by which it could be ended."""
+    """Holds back signals while a program starts, because it cannot be ended before its process id is known."""
     global held
     held = []
 
@@ -77,7 +77,7 @@ def stop_by_signals():
 
 @contextlib.contextmanager
 def time_limit(seconds):
-    """Raises Failed in what is inside, again and again while it does not heed that."""
+    """Raises Failed in the code inside when the time is over, repeatedly until that code ends."""
     def ring(*_):
         happen(Failed("was not done after %.0f s, and hung" % seconds))
     before = signal.signal(signal.SIGALRM, ring)
@@ -96,7 +96,7 @@ class Check:
 
 
 def check(stage, name, about, least=5, most=180):
-    """least: seconds below which it is not begun; most: when it is given up, so that others have their turn."""
+    """least: seconds that must be left to start the check; most: seconds after which it is given up."""
     def register(function):
         assert stage in STAGES and re.fullmatch("[a-z0-9-]+", name) and name not in [c.name for c in CHECKS], name
         CHECKS.append(Check(stage, name, about, function, least, most))
@@ -105,7 +105,7 @@ def check(stage, name, about, least=5, most=180):
 
 
 class Result:
-    """What a finished program left: code (negative: signal), out, err."""
+    """The results of a finished program: exit code (negative: signal), stdout, stderr."""
 
     def __init__(self, args, code, out, err):
         self.args, self.code, self.out, self.err = args, code, out, err
@@ -115,7 +115,7 @@ class Result:
 
 
 class Run:
-    """One check under way."""
+    """One running check."""
 
     def __init__(self, machine, name, directory, log, deadline, quick):
         self.machine, self.name, self.dir, self.log, self.deadline, self.quick = (machine, name, directory, log, deadline,
@@ -125,11 +125,11 @@ class Run:
         return self.deadline - time.monotonic()
 
     def say(self, text):
-        with contextlib.suppress(OSError), open(self.log, "a", errors="replace") as f:  # a full disk fails no check
+        with contextlib.suppress(OSError), open(self.log, "a", errors="replace") as f:  # a full disk does not fail a check
             f.write(text.rstrip("\n") + "\n")
 
     def wait(self, condition, what):
-        """Polls a condition until it holds; the seconds that took."""
+        """Polls a condition until it holds. Returns the seconds that it took."""
         start = time.monotonic()
         while not condition():
             if self.left() <= 0:
@@ -138,7 +138,7 @@ class Run:
         return time.monotonic() - start
 
     def path(self, name, text=None):
-        """A file of this check's own directory, written where there is a text."""
+        """The path of a file in this check's directory. Writes the file if there is a text."""
         path = os.path.join(self.dir, name)
         if text is not None:
             with open(path, "w") as f:
@@ -146,7 +146,7 @@ class Run:
         return path
 
     def command(self, args, env=None, cwd=None, most=None):
-        """Runs a program to its end, or ends it and its children when the time is over."""
+        """Runs a program to its end. Ends it and its children when the time is over."""
         args = [str(a) for a in args]
         limit = max(1.0, min(most or self.left(), self.left()))
         process = None
@@ -173,8 +173,8 @@ class Run:
 
 
 def end(process):
-    """Kills a program and its children: what it had said on stdout and stderr, and whether it is gone. One that is stuck in
-    the driver stays, and so may what holds its pipes."""
+    """Kills a program and its children. Returns its stdout and stderr, and whether it is gone. A program that is stuck in the
+    driver stays, and so may children that hold its pipes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:
@@ -185,7 +185,7 @@ def end(process):
 
 
 def plain(value):
-    """A figure as it goes into the report: numbers short, everything else text."""
+    """A figure as the report holds it: numbers are rounded, everything else is text."""
     if isinstance(value, bool) or value is None or isinstance(value, (int, str)):
         return value
     if isinstance(value, float):
@@ -196,14 +196,14 @@ def plain(value):
 
 
 class Report:
-    """The JSON file, written anew after each check, so that a run that is cut off leaves what it has."""
+    """The JSON file. It is rewritten after each check, so that an interrupted run leaves its results so far."""
 
     def __init__(self, path, about):
         self.path, self.about, self.written = path, about, False
         self.checks = self.earlier()
 
     def earlier(self):
-        """The checks of the report that is there; one that is none, or is about other things, is moved out of the way."""
+        """The checks of an existing report. A file that is not a report, or that is about something else, is renamed."""
         if not os.path.exists(self.path):
             return []
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError), open(self.path) as f:
@@ -240,7 +240,7 @@ class Report:
 
 
 def problems(report):
-    """What is wrong with a report's form (README.md has it); none for a good one."""
+    """The errors in the form of a report (see README.md); an empty list for a valid one."""
     kinds = {"format": int, "begun": str, "emulated": bool, "quick": bool, "bundle": bool, "gpus": list, "versions": list,
              "processor": str, "cores": int, "kernel": str, "python": str, "totals": dict, "checks": list}
     wrong = ["no %s" % key for key in kinds if not isinstance(report.get(key), kinds[key])]
@@ -285,7 +285,7 @@ def skipped(chosen, reason):
 
 
 def attempt(chosen, machine, output, deadline, quick):
-    """Runs one check; its entry in the report. machine.stopped is set where a signal ended it, and the call."""
+    """Runs one check and returns its entry in the report. Sets machine.stopped if a signal ended it and the call."""
     entry = entry_of(chosen)
     left = deadline - time.monotonic()
     if left < (1 if quick else chosen.least):
@@ -304,7 +304,7 @@ def attempt(chosen, machine, output, deadline, quick):
         machine.stopped = e.args[0]
     except Failed as e:
         entry.update(state="failed", reason=str(e), figures=plain(e.figures))
-    except (Exception, SystemExit) as e:  # the next check is worth running whatever this one met
+    except (Exception, SystemExit) as e:  # the next check runs, whatever happened in this one
         run.say(traceback.format_exc())
         entry.update(state="failed", reason="%s: %s" % (type(e).__name__, str(e).strip()[:1000] or "no words"))
     if entry.get("reason"):

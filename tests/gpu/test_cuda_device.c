@@ -1,4 +1,4 @@
-/* The GPU device's core by device.h alone: memory, transfers, recordings, products, errors. argv[1]: the
+/* Tests the core of the GPU device through device.h only: memory, transfers, recordings, products, errors. argv[1]: the
  * plugin. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +38,7 @@ static void sound(struct device *d)
         fail_msg("%s", e.msg);
 }
 
-/* More than the ring of pinned pieces holds, and one byte on either side of a piece. */
+/* More bytes than the ring of pinned slots holds, and one byte more or less than a slot. */
 static void what_is_uploaded_comes_back(void **state)
 {
     const size_t piece = (size_t)4 << 20, sizes[] = {1, piece - 1, piece, piece + 1, 6 * piece + 3};
@@ -54,7 +54,7 @@ static void what_is_uploaded_comes_back(void **state)
         d->ops->copy(d, q, p, n);
         d->ops->zero(d, p, n / 2);
         unsigned char kept = from[n - 1];
-        from[n - 1]++; /* the upload does not look at it any more */
+        from[n - 1]++; /* the upload has read it already */
         d->ops->download(d, to, q, n);
         from[n - 1] = kept;
         assert_memory_equal(from, to, n);
@@ -106,7 +106,7 @@ static void what_was_recorded_is_done_again(void **state)
     assert_true(d->ops->replay(d, 7));
     assert_false(d->ops->replay(d, 8));
     assert_true(first_of(d, y) == 4.0f);
-    for (uint64_t key = 100; key < 200; key++) { /* more than are kept */
+    for (uint64_t key = 100; key < 200; key++) { /* more recordings than are kept */
         d->ops->record(d, key);
         d->ops->add(d, y, x, 1);
         assert_true(d->ops->recorded(d));
@@ -118,7 +118,8 @@ static void what_was_recorded_is_done_again(void **state)
     device_close(d);
 }
 
-/* Memory cannot be taken in a recording: it is refused, done plainly by the caller, and never tried again. */
+/* Memory cannot be allocated in a recording. The recording fails, the caller does the work directly, and nothing is
+ * recorded any more. */
 static void a_recording_that_fails(void **state)
 {
     struct device *d = opened();
@@ -142,7 +143,7 @@ static void a_recording_that_fails(void **state)
     device_close(d);
 }
 
-/* c = a b + c, whatever way a and b lie, by cuBLASLt's first algorithm and by the fastest. */
+/* c = a b + c, with a and b transposed or not, by cuBLASLt's first algorithm and by the fastest. */
 static void products(void **state)
 {
     enum { M = 5, N = 7, K = 3 };
@@ -230,7 +231,7 @@ static void layer(struct device *d, float *z, float *a, size_t n)
     }
 }
 
-/* cuBLASLt may refuse what it offered: then the activation is a kernel of its own, now and ever. */
+/* cuBLASLt may refuse an epilogue that it offered. From then on the activation is a kernel of its own. */
 static void an_epilogue_that_is_refused(void **state)
 {
     enum { N = 64 };
@@ -255,7 +256,7 @@ static void an_epilogue_that_is_refused(void **state)
     assert_memory_equal(a[2], a[1], sizeof(a[1]));
 }
 
-/* Its collectives know of an error that its wait has not told yet; the wait still tells it. */
+/* The collectives see an error of the device before its wait reports it; the wait still reports it. */
 static void what_went_wrong_is_not_summed(void **state)
 {
     struct device *d = opened();

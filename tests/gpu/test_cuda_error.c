@@ -1,4 +1,4 @@
-/* Which of CUDA's errors are their context's end: by a list, and by what CUDA's own header says of each. */
+/* Tests which errors end CUDA's context: against a list, and against the comments of CUDA's own header. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,8 +40,8 @@ static bool says(const char *from, const char *end, const char *word)
     return at && at < end;
 }
 
-/* In the comment before an error's name the header says that the process must be relaunched. Of three errors,
- * of memory, NVLink and the context itself, it does not. */
+/* For errors that end the context, the comment in the header says that the process must be relaunched. It does not say
+ * so for three of them: uncorrectable memory, uncorrectable NVLink, and the destroyed context. */
 static void by_the_header(void **state)
 {
     const char *path = getenv("CUDA_DRIVER_TYPES");

@@ -1,7 +1,6 @@
-/* The plugin's device beside something that does not end, as a sum of NCCL's whose peer hangs: what a step
- * may come across for the first time, room that grows and algorithms that are timed, waits for nothing of it.
- * And an environment that cannot be meant. On the emulated GPU, whose cudaFree waits as the real one's does.
- */
+/* Runs the plugin's device beside work that never ends, like an NCCL sum whose peer hangs. What a step may do for the
+ * first time (growing a workspace, timing algorithms) must not wait for that work. Also tests an invalid environment. On
+ * the emulated GPU, whose cudaFree waits like the real one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
-/* A launch: its blocks one after another, the threads of a block as fibers.
+/* A launch runs its blocks one after another, and the threads of a block as fibers.
  *
- * A fiber takes threads one by one and runs each to its end; one that has to wait, for its block or for lanes
- * of its warp, keeps its fiber, and another fiber goes on with the threads that are left. So a kernel that
- * never waits needs a single fiber, and is a plain loop. When nobody can go on, and not all have ended, the
- * program is wrong: threads wait for others that have ended, or wait elsewhere.
+ * A fiber runs threads one by one, each to its end. A thread that must wait, for its block or for lanes of its warp,
+ * keeps its fiber, and another fiber goes on with the remaining threads. So a kernel that never waits needs a single
+ * fiber and is a plain loop. If no thread can go on and not all have ended, the program is wrong: threads wait for
+ * others that have ended or that wait elsewhere.
  *
- * With a seed, blocks and threads come in another order each time, so that what needs an order shows. Shared
- * memory holds NaN at the start of a block. */
+ * With a seed, blocks and threads run in another order each time, so that dependence on an order shows. Shared memory
+ * holds NaN at the start of a block. */
 #include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@
 
 enum { THREADS = 1024, LANES = 32, VALUE = 32, SHARED = 101376, POISON = 0xff, COPIES = 64 };
 
-/* What the lanes of a mask show each other. Taken when the first comes; given back when all have gone on to
- * their next. */
+/* The values that the lanes of a mask exchange. Taken when the first lane comes; released when all lanes have gone on to
+ * their next exchange. */
 struct exchange {
     unsigned mask, arrived, holders;
     enum emulated_kind kind;
@@ -58,13 +58,13 @@ struct order { /* i -> (i * step + first) % count */
 static struct {
     const struct kernel_call *kernel;
     void *arguments;
-    struct thread *threads[THREADS]; /* fibers, as many as were ever needed */
+    struct thread *threads[THREADS]; /* all fibers that were ever needed */
     unsigned made;
     struct thread *idle[THREADS], *ready[THREADS], *waiting[THREADS];
     unsigned n_idle, ready_first, n_ready, n_waiting;
     unsigned count, started, ended;
     struct order order;
-    bool backwards; /* who became ready last goes first */
+    bool backwards; /* the last to become ready runs first */
     const char *file;
     int line; /* of the barrier that `waiting` wait at */
     struct warp warps[THREADS / LANES];
@@ -111,7 +111,7 @@ static struct order order_draw(uint64_t count)
     return o;
 }
 
-/* ---- who runs */
+/* ---- scheduling */
 
 static void block_entry(void);
 
@@ -154,7 +154,7 @@ static void ready_push(struct thread *t)
     at.ready[(at.ready_first + at.n_ready++) % THREADS] = t;
 }
 
-/* The calling fiber cannot go on now. NULL, and so the launch's own context: nobody can. */
+/* Chooses the next fiber, when the calling one cannot go on. NULL, for the launch's own context: no fiber can. */
 static void pass_on(void)
 {
     struct thread *next = ready_pop();
@@ -249,7 +249,7 @@ static void exchange_release(struct warp *w, int lane)
         at.free_exchanges[at.n_free_exchanges++] = x;
 }
 
-/* The one that lanes of this mask wait in, or a new one. */
+/* The exchange in which lanes of this mask wait, or a new one. */
 static struct exchange *exchange_join(struct warp *w, unsigned mask)
 {
     for (int i = 0; i < LANES; i++)
@@ -388,7 +388,7 @@ static void block_reset(void)
         at.free_exchanges[at.n_free_exchanges++] = &at.exchanges[at.count * 2 - 1 - i];
 }
 
-/* Fibers that were left in the middle of a block. */
+/* Discards fibers that were left in the middle of a block. */
 static void fibers_restart(void)
 {
     at.n_idle = 0;

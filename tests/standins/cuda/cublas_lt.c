@@ -1,7 +1,6 @@
-/* Matrix products like cuBLASLt's: column-major, float sums, bias and GELU (its tanh form), or its slope, in
- * the end. Like it, an algorithm may ask for workspace, and two algorithms differ in the last bits. What the
- * real one would refuse is refused: types that do not go together, addresses and distances that are not as
- * aligned as was promised, a workspace that is too small. */
+/* Matrix products like cuBLASLt's: column-major, with float sums, then bias and GELU (the tanh form) or its slope. As in
+ * cuBLASLt, an algorithm may ask for workspace, and two algorithms differ in the last bits. It refuses the same calls:
+ * types that do not go together, addresses and strides that are less aligned than promised, too small a workspace. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,7 +243,7 @@ static bool epilogue_fits(const struct cublasLtMatmulDesc *d, cudaDataType_t of_
     return bias_fits && (!epilogue_has(d, AUX) || (aux_fits && (uintptr_t)d->aux % 16 == 0));
 }
 
-/* What op(a) op(b) is; false: the sizes do not go together, or the types. */
+/* The shape of op(a) op(b). Returns false if the sizes or the types do not go together. */
 static bool shapes_fit(const struct cublasLtMatmulDesc *d, const struct cublasLtMatrixLayout *a,
                        const struct cublasLtMatrixLayout *b, const struct cublasLtMatrixLayout *c,
                        const struct cublasLtMatrixLayout *of_d)
@@ -284,7 +283,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!epilogue_fits(desc, d->type))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    /* bf16 in distances that are not multiples of 16 bytes goes, too, but only the slow way */
+    /* bf16 with strides that are not multiples of 16 bytes is allowed, but only by the slow algorithm */
     bool even = a->ld * (int64_t)type_size(a->type) % 16 == 0 && pref->aligned[0] % 16 == 0;
     for (int i = even ? ALGORITHMS - 1 : 0; i >= 0 && *found < asked; i--) {
         size_t workspace = workspace_of(i, d->rows, d->cols);
@@ -369,7 +368,7 @@ static float *unpack(const void *from, const struct cublasLtMatrixLayout *l, boo
 #define VECTORS
 #endif
 
-/* sum (m,n) += a (m, first to last) b. Four of k at a time, so that a column is passed over less often. */
+/* sum (m,n) += a (m, first to last) b. It takes four of k at a time, so that it goes over each column less often. */
 VECTORS static void accumulate(float *restrict sum, const float *restrict a, const float *restrict b,
                                uint64_t m, uint64_t n, uint64_t k, uint64_t first, uint64_t last)
 {
@@ -421,7 +420,7 @@ static float finished(const struct cublasLtMatmulDesc *d, cudaDataType_t out, fl
     return x;
 }
 
-/* What the algorithms differ in: all of k in one go; the later half first; each half by itself. */
+/* The algorithms differ in the order of the sum: all of k at once; the later half first; each half by itself. */
 static float *sums(const struct product *p, const float *a, const float *b, uint64_t m, uint64_t n,
                    uint64_t k)
 {

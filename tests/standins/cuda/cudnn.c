@@ -1,11 +1,10 @@
-/* A cuDNN for a computer without a GPU, as far as the plugin uses it: a graph of operations is kept when a
- * plan is made, and executed one operation after another on the emulated stream. So what is tested is what
- * the graph means, and what the plugin hands over with it: the real library recognises the graph as a whole
- * instead.
+/* The part of cuDNN that the plugin uses, for machines without a GPU. A plan keeps the graph of operations, and executes
+ * one operation after another on the emulated stream. This tests the meaning of the graph and the arguments that the
+ * plugin passes; the real library instead recognises the graph as a whole.
  *
- * It takes the place of cudnn_load.c. It proposes two engines, of which the first says that its bits vary,
- * and declines contexts below 8, behind an error that CUDA remembers. A plan wants a workspace of an odd
- * size, and fills it with rubbish. */
+ * It takes the place of cudnn_load.c. It proposes two engines, of which the first says that its bits vary. It declines
+ * contexts below 8, and then leaves an error that CUDA remembers. A plan needs a workspace of an odd size, which it
+ * fills with garbage. */
 #include <cudnn.h>
 #include <math.h>
 #include <stdbool.h>
@@ -348,7 +347,7 @@ struct cudnnContext {
     cudaStream_t stream;
 };
 
-/* The real one loads what it compiled, which no stream allows that is captured. */
+/* The real library loads the compiled kernels, which is not allowed while a stream is captured. */
 static void not_captured(const struct descriptor *plan)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

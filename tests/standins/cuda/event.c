@@ -1,4 +1,4 @@
-/* Events: a version that the last record gave, and the last that a stream has come to. */
+/* Events: the version that the last record gave, and the last version that a stream has reached. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -83,7 +83,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (error || !event)
         return leave(error ? error : cudaErrorInvalidResourceHandle);
     event->capture = stream ? stream->capture : NULL;
-    if (event->capture) /* a graph runs in the order in which it was written down */
+    if (event->capture) /* a graph runs in the order of its recording */
         return leave(cudaSuccess);
     struct event_mention m = {event, ++event->recorded};
     event->pending++;

@@ -1,4 +1,4 @@
-/* Graphs: what a stream was told, told again in that order. */
+/* Graphs: operations recorded from a stream, which are queued again in the same order. */
 #include <stdlib.h>
 
 #include "base/mem.h"

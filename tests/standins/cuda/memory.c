@@ -1,5 +1,5 @@
-/* Device memory: a mapping for each allocation, full of NaN, its end at a page that nobody may touch. With a
- * seed the host cannot touch it either: it is open only while something runs on the device. */
+/* Device memory: each allocation is a mapping full of NaN that ends at an inaccessible page. With a seed the host cannot
+ * access it either: it is accessible only while something runs on the device. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ size_t emulated_device_bytes(void)
     return memory.bytes;
 }
 
-/* Of a large one the beginning: who touches it is found there, and page tables take time. */
+/* Only the beginning of a large allocation: a wrong access is usually found there, and page tables take time. */
 static size_t protected_bytes(size_t bytes)
 {
     return bytes < PROTECTED ? bytes : PROTECTED;
@@ -103,7 +103,8 @@ void memory_explain(const void *p, char *out, size_t cap)
              best ? (const char *)p - best->start : 0, best ? best->bytes : 0);
 }
 
-/* A kernel that strays, or a host that touches the device's memory: dies as it would, with a word of why. */
+/* A kernel outside its memory, or a host that accesses device memory: the process dies as it would anyway, after a
+ * message that says why. */
 static void memory_fault(int signal, siginfo_t *info, void *context)
 {
     (void)context;
@@ -155,7 +156,7 @@ static cudaError_t memory_alloc(void **out, size_t bytes)
     return cudaSuccess;
 }
 
-/* Its first and last bytes that belong to nobody are as they were. */
+/* Whether the unused bytes before and behind an allocation are unchanged. */
 static bool range_intact(const struct range *r)
 {
     const char *end = r->map + r->map_bytes - PAGE;

@@ -1,4 +1,4 @@
-/* Errors, what is drawn, and the device. */
+/* Errors, random numbers, and the properties of the device. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -239,7 +239,7 @@ cudaError_t cudaDeviceReset(void)
     return device_check(0);
 }
 
-/* Shared memory: what the smallest of the GPUs that kernels are compiled for let a block have (8.6, 8.9). */
+/* Shared memory: the least that a block may have on any GPU that kernels are compiled for (8.6, 8.9). */
 const struct cudaDeviceProp device_properties = {
     .name = "Emulated H200",
     .uuid = {{'d', 'd', 'p', ' ', 'e', 'm', 'u', 'l', 'a', 't', 'e', 'd', ' ', 'g', 'p', 'u'}},

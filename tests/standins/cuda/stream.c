@@ -1,7 +1,6 @@
-/* Streams: queues of operations. Without a seed whatever can run runs at once. With one nothing runs before
- * somebody waits or asks, and then what need not keep an order comes in any: the streams that nobody waits
- * for run ahead, or lag behind as far as events allow. So a missing wait for an event shows in the numbers.
- */
+/* Streams: queues of operations. Without a seed, every operation runs as soon as it can. With a seed, nothing runs before
+ * the host waits or asks, and then operations run in any order that is allowed: streams that nobody waits for run ahead
+ * or lag behind as far as events allow. So a missing wait for an event shows in the numbers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +107,8 @@ static void advance_all(void)
         ;
 }
 
-/* Until done(what); in between others run before it, after it, or as it comes. False: nothing can go on. */
+/* Runs operations until done(what); those of other streams run before it, after it, or in between. Returns false if
+ * nothing can go on. */
 static bool advance_until(bool (*done)(const void *), const void *what, cudaStream_t stream)
 {
     enum { LAG, AHEAD, MIXED, POLICIES } policy = emulated_seed() ? emulated_draw(POLICIES) : MIXED;

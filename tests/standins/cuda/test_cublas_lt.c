@@ -210,7 +210,7 @@ static void test_products(void **unused)
         }
 }
 
-/* What the real one does not take either. */
+/* Calls that the real library refuses, too. */
 static void test_refusals(void **unused)
 {
     (void)unused;

@@ -1,4 +1,4 @@
-/* The emulator itself: right programs give right numbers in every order, and wrong ones are found out. */
+/* Tests the emulator: correct programs give correct numbers in every order, and wrong programs are detected. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -162,7 +162,7 @@ static void fails(void (*launch)(cudaStream_t, int *), const char *with)
         cudaStream_t s = stream_new();
         launch(s, x);
         assert_int_equal(cudaStreamSynchronize(s), cudaErrorLaunchFailure);
-        assert_int_equal(cudaPeekAtLastError(), cudaErrorLaunchFailure); /* it sticks */
+        assert_int_equal(cudaPeekAtLastError(), cudaErrorLaunchFailure); /* the error stays */
         assert_int_equal(cudaFree(x), cudaErrorLaunchFailure);
         if (!strstr(emulated_fault(), with))
             fail_msg("seed %u: '%s' lacks '%s'", seed, emulated_fault(), with);

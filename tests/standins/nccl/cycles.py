@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""nccl_cycles passes on what gives back everything, and fails on what does not."""
+"""nccl_cycles passes if communicators release everything, and fails if they leak."""
 import os
 import re
 import subprocess

@@ -1,5 +1,5 @@
-/* Forming: the id names a socket that its maker listens on. Everyone connects there and says who they are and
- * of which version; when all have come they are told to begin, or that versions differ. */
+/* Forming a group: the id names a socket on which rank 0 listens. Every other rank connects and sends its rank and
+ * version. When all have come, rank 0 tells them to begin, or that their versions differ. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static struct {
     } made[MOST_IDS];
 } ids = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* A file where a directory is named: abstract names end at a network namespace. */
+/* A file if a directory is given, because abstract socket names are local to a network namespace. */
 static socklen_t address_of(struct sockaddr_un *out, const ncclUniqueId *id)
 {
     const char *directory = getenv("DDP_STANDIN_NCCL_DIR");
@@ -110,7 +110,7 @@ static bool all_here(const struct ncclComm *c)
     return true;
 }
 
-/* A message this short comes whole. */
+/* A message this short arrives in one piece. */
 static void welcome(struct ncclComm *c, int fd)
 {
     struct hello h;

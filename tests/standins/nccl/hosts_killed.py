@@ -46,7 +46,7 @@ def make():
 
 
 def under_way(c, job, generation):
-    """Once it has committed a snapshot of that generation; its ranks."""
+    """Waits until the job has committed a snapshot in that generation. Returns its ranks."""
     def there():
         assert c.job(job)["state"] not in ("failed", "succeeded"), c.describe(job)
         return rows(c, "SELECT 1 FROM snapshot WHERE job = ? AND generation = ?", job, generation)
@@ -65,7 +65,8 @@ def words(c, job, generation, rank):
 
 
 def killed(c, job, generation, chosen):
-    """kill -9 while the coordinator is away: nobody but the group tells the others. How the generation ended."""
+    """kill -9 while the coordinator is down: the other ranks learn of it only from the group. Returns how the generation
+    ended."""
     ranks, before = under_way(c, job, generation), committed(c, job)
     victims = [r for r in ranks if chosen(r)]
     survivors = [r for r in ranks if not chosen(r)]
@@ -83,7 +84,7 @@ def killed(c, job, generation, chosen):
         lost = rank in [r["rank"] for r in survivors]
         assert (code, number) == ((EXIT_PEER_LOST, 0) if lost else (0, 9)), (rank, code, number)
     causes = [e["text"] for e in c.events(job) if e["what"] == "rank_failed" and e["generation"] == generation]
-    # a survivor's end may be heard of first, and is then put right
+    # a survivor's exit may be reported first, and is corrected afterwards
     assert len(causes) == 1 or (len(causes) == 2 and causes[1].endswith("this failure came first")), causes
     assert any(causes[-1].startswith("rank %d killed by signal 9 on %s" % (r["rank"], r["node"])) for r in victims), causes
 

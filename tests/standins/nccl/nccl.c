@@ -1,4 +1,4 @@
-/* A communicator's life, and what it says of itself. */
+/* Communicators from creation to destruction, and their state. */
 #include "nccl.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "internal.h"
 
-/* ---- what it was told to do wrong */
+/* ---- faults on demand */
 
 bool standin_fault(const char *name)
 {
@@ -86,7 +86,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
     return (ncclResult_t)atomic_load(&c->state);
 }
 
-/* The host's is touched, so that it counts. */
+/* The host memory is written, so that it counts. */
 static void leave_something(void)
 {
     volatile char *here = malloc(1 << 20);
@@ -112,7 +112,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return end(c);
 }
 
-/* As the real one, it may never come back. */
+/* Like the real call, it may never return. */
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     while (standin_fault("hang-in-abort"))
@@ -121,7 +121,7 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
     return end(c);
 }
 
-/* The first operation is through once everybody could have been reached. */
+/* The first operation completes once all ranks could be reached. */
 static void connect_all(struct ncclComm *c)
 {
     if (standin_fault("late-connect"))

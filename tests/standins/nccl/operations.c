@@ -1,5 +1,5 @@
-/* Operations, as work of a stream that is asked again until it is done: everything goes to rank 0, which adds
- * in rank order, and back. */
+/* Operations, as work of a stream that is polled until it is done. All data goes to rank 0, which adds it in rank order
+ * and sends the result back. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void lost(struct ncclComm *c)
         atomic_store(&c->state, ncclRemoteError);
 }
 
-/* Whether all of it went, or came. */
+/* Whether all bytes were sent, or received. */
 static bool move(struct ncclComm *c, struct peer *p, char *data, size_t bytes, bool out)
 {
     while (p->done < bytes) {
@@ -151,7 +151,7 @@ static bool run(void *closure)
     return true;
 }
 
-/* The real one says InvalidArgument to whoever does not wait for the call before. */
+/* The real library returns InvalidArgument if the call before has not finished. */
 static ncclResult_t ready(const struct ncclComm *c)
 {
     ncclResult_t state = (ncclResult_t)atomic_load(&c->state);

@@ -1,4 +1,5 @@
-/* A group whose arrays are a device's, summed by the device's own collectives: NCCL's, over the stand-in. */
+/* Tests a group whose arrays are in device memory and are summed by the device's own collectives: NCCL,
+ * here the stand-in. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +25,7 @@
 
 enum { COUNT = 5000, MOST_RANKS = 8, SOON_MS = 10000 };
 
-/* ---- as much of a device as groups want */
+/* ---- the part of a device that groups need */
 
 struct test_device {
     struct device base;
@@ -227,7 +228,7 @@ static void good_life(struct where *w)
     leave(w);
 }
 
-/* Nobody's NCCL notices anything; the connections of the group do. */
+/* NCCL notices the death on no rank; the connections of the group do. */
 static void peer_dies(struct where *w)
 {
     struct err e = {0};
@@ -246,7 +247,7 @@ static void peer_dies(struct where *w)
     leave(w);
 }
 
-/* NCCL waits for it in the first sum, without end and without a word: the call itself must come back. */
+/* NCCL waits for the dead rank in the first sum for ever and reports nothing; the call itself must return. */
 static void peer_dies_before_the_first_sum(struct where *w)
 {
     struct err e = {0};
@@ -264,7 +265,7 @@ static void peer_dies_before_the_first_sum(struct where *w)
     leave(w);
 }
 
-/* NCCL says to one rank that the group is over; the other, which would wait on, hears of it by the group. */
+/* NCCL reports to one rank that the group has failed. The other rank would wait on, but learns it from the group. */
 static void one_is_told(struct where *w)
 {
     struct err e = {0};
@@ -288,7 +289,7 @@ static void *abort_group(void *arg)
     return NULL;
 }
 
-/* Another thread ends it while the device waits for a peer that only hangs. */
+/* Another thread aborts the group while the device waits for a peer that hangs. */
 static void aborted(struct where *w)
 {
     struct err e = {0};
@@ -307,7 +308,7 @@ static void aborted(struct where *w)
     leave(w);
 }
 
-/* The last one dies while the group forms: it has the control group, but never comes to NCCL's. */
+/* The last rank dies while the group forms: it joins the control group, but never NCCL's. */
 static void dies_forming(struct where *w)
 {
     struct err e = {0};
@@ -323,8 +324,7 @@ static void dies_forming(struct where *w)
     coll_listener_free(w->listener);
 }
 
-/* It fails to form, and then NCCL does not come back: whoever asks hears of it, as often as it asks. The peer
- * is told at once. */
+/* NCCL fails to form the group and then does not return: every later call reports that. The peer is told at once. */
 static void hangs_after_forming_failed(struct where *w)
 {
     struct err e = {0}, stuck = {0};
@@ -355,7 +355,7 @@ static void versions_differ(struct where *w)
     coll_listener_free(w->listener);
 }
 
-/* One of them has none: sums are staged, on every rank. */
+/* One rank has no collectives on its device, so all ranks sum through host memory. */
 static void one_without(struct where *w)
 {
     if (w->rank == 1)

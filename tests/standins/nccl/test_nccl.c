@@ -1,4 +1,4 @@
-/* What is done with NCCL, from the first call to the last, over a stand-in: each rank a process. */
+/* Tests the collectives of NCCL from the first call to the last, over a stand-in. Each rank is a process. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ enum err_code cuda_first_error(struct device *d, struct err *e)
     return device_has_error ? err_set(e, ERR_INTERNAL, "the device's own") : ERR_OK;
 }
 
-/* What ranks share: the id, and how far each is. */
+/* Shared by the ranks: the id, and how far each rank has come. */
 static struct shared {
     uint8_t id[256];
     size_t id_size;
@@ -116,7 +116,7 @@ static float *new_array(int r)
     return p;
 }
 
-/* Everything before the join is summed, what the device is told after it comes later. */
+/* Everything before the join is summed; work that the device gets after the join runs later. */
 static void sums(struct comm *c, int r, int ranks)
 {
     float *data = new_array(r), host[COUNT];
@@ -142,7 +142,7 @@ static void start_sum(struct comm *c, int r)
     CHECK(nccl->allreduce(c, new_array(r), COUNT, &e) == ERR_OK);
 }
 
-/* Until check says so; within a bound. */
+/* Polls until check reports it, for a limited time. */
 static void until_over(struct comm *c, int r, const char *text)
 {
     struct err e = {0};
@@ -152,7 +152,7 @@ static void until_over(struct comm *c, int r, const char *text)
         CHECK(clock_boot_ms() < deadline);
     CHECK(e.code == ERR_ABORTED);
     CHECK(strstr(e.msg, text));
-    CHECK(nccl->check(c, &e) == ERR_ABORTED); /* and goes on saying so */
+    CHECK(nccl->check(c, &e) == ERR_ABORTED); /* and reports it again */
     CHECK(nccl->join(c, &e) == ERR_ABORTED);
 }
 
@@ -184,7 +184,7 @@ static int go(rank_fn *fn, int r, int ranks)
     return 0;
 }
 
-/* Each in a process of its own; killed_rank (-1: none) kills itself. */
+/* Runs each rank in a process of its own; killed_rank (-1: none) kills itself. */
 static void run_ranks(rank_fn *fn, int ranks, int killed_rank)
 {
     pid_t pids[MOST_RANKS];
@@ -224,7 +224,7 @@ static void test_ranks_sum(void **state)
         run_ranks(good_life, ranks, -1);
 }
 
-/* In whatever order streams are run: an operation that did not wait for the device would sum too early. */
+/* With several orders of the streams: an operation that did not wait for the device would sum too early. */
 static void test_streams_wait_for_each_other(void **state)
 {
     (void)state;
@@ -261,8 +261,8 @@ static void *abort_it(void *c)
     return NULL;
 }
 
-/* As on one machine, where nobody notices: until somebody else says so, or it takes too long. The survivors
- * then form another group, in the same process. */
+/* As on one machine, where NCCL does not notice a death: until another thread aborts, or it takes too long. The survivors
+ * then form another group in the same process. */
 static void dies_unnoticed(int r, int ranks)
 {
     struct err e = {0};
@@ -313,7 +313,7 @@ static void test_stall_is_an_error(void **state)
     run_ranks(stalls, 2, -1);
 }
 
-/* Operations that end in time one after the other are no stall, however long all of them take. */
+/* Operations that each end in time are not a stall, however long all of them take together. */
 static void goes_on(int r, int ranks)
 {
     struct comm *_Atomic c = NULL;
@@ -360,7 +360,7 @@ static void test_asynchronous_error_is_seen(void **state)
     run_ranks(errs, 2, -1);
 }
 
-/* The first sum connects: what comes of it is a peer's, for all that this rank can know. */
+/* The first sum connects to the peers, so this rank must take its failure as a peer's. */
 static void connects_in_vain(int r, int ranks)
 {
     static const struct {
@@ -389,7 +389,7 @@ static void test_peer_lost_at_the_first_sum(void **state)
     run_ranks(connects_in_vain, 2, -1);
 }
 
-/* What its GPU did not compute stays out of the others' sums; they are not to blame. */
+/* Values that a failed GPU did not compute stay out of the other ranks' sums, and the other ranks are not blamed. */
 static void has_a_broken_device(int r, int ranks)
 {
     float *data, host[COUNT];
@@ -402,7 +402,7 @@ static void has_a_broken_device(int r, int ranks)
     device_has_error = r == 1;
     if (r == 1) {
         CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_INTERNAL && !strcmp(e.msg, "the device's own"));
-        device_has_error = false; /* its wait has told it since, but this group is over */
+        device_has_error = false; /* its wait has reported the error since, but this group has failed */
         CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_INTERNAL);
     } else {
         CHECK(nccl->allreduce(c, data, COUNT, &e) == ERR_OK);
@@ -421,7 +421,7 @@ static void test_broken_device_takes_no_part(void **state)
     run_ranks(has_a_broken_device, 2, -1);
 }
 
-/* NCCL complains of the GPU as of anything else; CUDA knows. */
+/* NCCL reports an error of the GPU like any other; only CUDA says that it is the GPU. */
 static void loses_its_gpu(int r, int ranks)
 {
     struct err e = {0};
@@ -479,7 +479,7 @@ static void *abort_once_there_is_one(void *arg)
     return NULL;
 }
 
-/* Another thread ends it while it forms; and so does the deadline, and who watches. */
+/* Another thread aborts the group while it forms; the deadline and `watch` end it, too. */
 static enum err_code refuse(void *arg, struct err *e)
 {
     return err_set(e, ERR_ABORTED, "%s", (const char *)arg);
@@ -543,7 +543,7 @@ static void test_versions_are_not_mixed(void **state)
     run_ranks(differs, 2, -1);
 }
 
-/* The process has to end then; here it does. */
+/* The process must exit then; here it does. */
 static void hangs(int r, int ranks)
 {
     struct err e = {0};
@@ -609,7 +609,7 @@ static void test_a_hundred_cycles_leak_nothing(void **state)
     run_ranks(cycle, 2, -1);
 }
 
-/* What the user says counts. */
+/* The user's settings stay. */
 static void test_environment(void **state)
 {
     (void)state;
@@ -632,7 +632,7 @@ static const char *interface_at(const char *address, const char *said)
     return getenv("NCCL_SOCKET_IFNAME");
 }
 
-/* NCCL talks where the node said that it is reached. */
+/* NCCL uses the interface of the node's address. */
 static void test_interface_of_the_nodes_address(void **state)
 {
     (void)state;
@@ -640,9 +640,9 @@ static void test_interface_of_the_nodes_address(void **state)
     assert_string_equal(getenv("NCCL_SOCKET_FAMILY"), "AF_INET");
     assert_string_equal(interface_at("127.0.0.1", "eth1"), "eth1");
     assert_null(getenv("NCCL_SOCKET_FAMILY"));
-    assert_null(interface_at("192.0.2.1", NULL)); /* nobody's: RFC 5737 */
-    assert_null(interface_at("localhost", NULL)); /* a name: its peers may know it by another address */
-    assert_null(interface_at("::1", NULL));       /* NCCL has no interface of that */
+    assert_null(interface_at("192.0.2.1", NULL)); /* a documentation address (RFC 5737), which no interface has */
+    assert_null(interface_at("localhost", NULL)); /* a host name: peers may resolve it to another address */
+    assert_null(interface_at("::1", NULL));       /* NCCL does not use that interface */
     assert_null(interface_at("", NULL));
 }
 
