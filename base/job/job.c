@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/job/job_parts.h"
+#include "base/job/job_names.h"
+#include "base/job/job_variant.h"
+#include "base/job/job_train.h"
 #include "base/mem.h"
 
 static const char *const job_logs_names[] = {"shared", "private", NULL};

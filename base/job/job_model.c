@@ -2,7 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/job/job_parts.h"
+#include "base/job/job_model.h"
+#include "base/job/job_names.h"
+#include "base/job/job_variant.h"
 #include "base/mem.h"
 
 /* The maps under `train.model` and `train.data`, and whether they go together. */

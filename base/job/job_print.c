@@ -2,7 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/job/job_parts.h"
+#include "base/job/job_names.h"
+#include "base/job/job_print.h"
+#include "base/job/job_sync.h"
 #include "base/json.h"
 #include "base/mem.h"
 

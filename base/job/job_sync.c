@@ -1,7 +1,8 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "base/job/job_parts.h"
+#include "base/job/job_sync.h"
+#include "base/job/job_variant.h"
 #include "base/mem.h"
 
 /* The map `sync`: the strategies that keep ranks in step, one row each. What each does is the trainer's

@@ -2,7 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/job/job_parts.h"
+#include "base/job/job_model.h"
+#include "base/job/job_names.h"
+#include "base/job/job_sync.h"
+#include "base/job/job_train.h"
+#include "base/job/job_variant.h"
 #include "base/mem.h"
 
 /* The map under `train`, but `model` and `data` (job_model.c). What the job file names but this version does

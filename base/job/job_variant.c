@@ -1,6 +1,7 @@
 #include <string.h>
 
-#include "base/job/job_parts.h"
+#include "base/buf.h"
+#include "base/job/job_variant.h"
 #include "base/mem.h"
 
 /* The maps with a `type`. */

@@ -9,7 +9,7 @@
 
 #include "base/conf.h"
 #include "base/file.h"
-#include "base/job/job_parts.h"
+#include "base/job/job_print.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/paths.h"

@@ -94,7 +94,7 @@ static void reader_is_strict(void **state)
     refuse("", "JSON:");
     refuse("{\"a\"", "JSON:1:");
     memset(deep, '[', 65);
-    refuse(deep, "deeper than 64");
+    refuse(deep, "more than 64 levels deep");
 }
 
 static void reader_keeps_its_limits(void **state)

@@ -1,0 +1,16 @@
+#ifndef DDP_BASE_JOB_JOB_SYNC_H
+#define DDP_BASE_JOB_JOB_SYNC_H
+
+#include "base/buf.h"
+#include "base/job/job.h"
+
+/* The map `sync` below `train`. */
+
+/* CONF_CUSTOM: the function of the key; at is the struct train_spec */
+enum err_code job_sync_read(const struct conf_node *node, void *at, struct err *e);
+/* For reproducible: world: refuses strategies whose arithmetic depends on the number of ranks. */
+MUST_CHECK enum err_code job_sync_check_world(const struct train_spec *train, const struct conf_node *place,
+                                              struct err *e);
+void job_sync_print(struct buf *out, const struct train_spec *train);
+
+#endif
