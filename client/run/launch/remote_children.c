@@ -191,8 +191,8 @@ static void child_ended(struct children *all, size_t rank, int status)
     int64_t now = clock_boot_ms();
     c->ended = true;
     c->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    /* The run goes on without a host if it is elastic, and without one that succeeded. It does not go on
-     * without the first, which hosts it. */
+    /* The run goes on without this host if the run is elastic or the host succeeded. It does not go on
+     * without the first host, which runs the coordinator. */
     if (all->end_ms || (rank > 0 && (c->code == 0 || all->plan->elastic)))
         return;
     all->end_ms = now + (child_never_started(c) ? NOT_STARTED_MS : LOST_MS);
