@@ -123,7 +123,8 @@ static void report_unknown_jobs(struct core *core, struct node *node, const stru
 
 void facts_apply(struct core *core, struct node *node, const struct core_event *event)
 {
-    /* Facts of another epoch answer a wish of another coordinator's life, so they prove no absence. */
+    /* Facts of another epoch answer a wish of another coordinator process, so they do not prove that a
+     * process is absent. */
     bool current = event->facts.epoch == core->config.epoch;
 
     if (current)
