@@ -94,9 +94,9 @@ static int worker_run(const struct trainer_config *config, struct link *link)
         trainer_join(&t, link_first_member(link), &e) == ERR_OK && trainer_restore(&t, &e) == ERR_OK &&
         trainer_run(&t, &e) == ERR_OK)
         e.code = ERR_OK;
-    /* A generation that is over ends the process, too: the coordinator starts a new one for each rank of the
-     * next. Nothing here needs that: after trainer_leave the next trainer_join takes the same parameters on.
-     */
+    /* The process ends with its generation, and the coordinator starts a new process for each rank of the
+     * next generation. The trainer does not need a new process: after trainer_leave, trainer_join could join the
+     * next generation with the same parameters. */
     int code = exit_code(&t, &e);
     link_cancel(link);
     if (!trainer_leave(&t)) { /* the run is what it was; what hangs ends with the process */

@@ -35,7 +35,7 @@ static void windows_free(struct dataset *d)
     free(w);
 }
 
-/* The label of each symbol but the last is the next one's number: read once, and copied. */
+/* The label of a symbol is the number of the next symbol. Only the last label is read, the rest is copied. */
 static enum err_code windows_gather(const struct dataset *d, const int64_t *index, int64_t rows,
                                     const struct dataset_rows *out, struct err *e)
 {

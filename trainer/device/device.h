@@ -192,16 +192,16 @@ struct device_ops {
     void (*copy)(struct device *d, void *to, const void *from, size_t bytes);
     void (*zero)(struct device *d, void *to, size_t bytes);
 
-    /* Optional. What is done between `record` and `recorded` is remembered under the key (not 0), and done
-     * again by `replay`, which says false where nothing is remembered; recording does it, too. Only for work
-     * that is the same each time: same pointers, same shapes, no dropout, no upload or download. `recorded`
-     * says false where that went wrong: nothing was done then, do it again without recording, now and ever.
-     * NULL: the device cannot. */
+    /* Optional. The work between `record` and `recorded` is stored under the key (not 0) and also executed.
+     * `replay` executes it again, or returns false if nothing is stored under the key. Only for work that is
+     * the same each time: same pointers, same shapes, no dropout, no upload or download. `recorded` returns
+     * false if the recording failed. Then nothing was executed: do the work again without recording, and
+     * record nothing from then on. NULL: the device cannot record. */
     void (*record)(struct device *d, uint64_t key);
     bool (*recorded)(struct device *d);
     bool (*replay)(struct device *d, uint64_t key);
-    /* Optional. Asked now and then while wait or download waits: an error ends the wait and is its error.
-     * NULL check: nobody asks. */
+    /* Optional. The device calls `check` from time to time while wait or download waits. An error of `check`
+     * ends the wait and becomes its error. If `check` is NULL, the device calls nothing. */
     void (*watch)(struct device *d, enum err_code (*check)(void *arg, struct err *e), void *arg);
 
     void (*product)(struct device *d, const struct device_product *h);

@@ -193,10 +193,11 @@ static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
 
 /* ---- beginnings */
 
-/* Normally distributed, by the ratio of two uniform numbers with Knuth's quick tests (The Art of Computer
- * Programming, volume 2, 3.4.1, algorithm R): a library's logarithm only decides, and seldom, so that numbers
- * are the same on every machine. A try takes two numbers of the stream whatever comes of it. So a row of
- * tries is made at a time, without a branch, and those that fail are written over. */
+/* Normally distributed numbers, as the ratio of two uniform numbers with Knuth's quick tests (The Art of
+ * Computer Programming, volume 2, 3.4.1, algorithm R). The library's logarithm only accepts or rejects a few
+ * tries and enters no result, so the numbers are the same on every machine. Each try takes two numbers of the
+ * stream, whether it is accepted or not. Therefore a row of tries is computed at a time, without a branch,
+ * and rejected tries are overwritten. */
 #define TRIES 128
 struct tries {
     double u[TRIES], x[TRIES];

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 
 #define CONFIG_LIMIT ((size_t)1 << 20)
-#define SYMBOLS_KEY "ddp_symbols" /* not a word of Hugging Face's, which keeps what it does not know */
+#define SYMBOLS_KEY "ddp_symbols" /* a key of ddp's own: Hugging Face keeps keys that it does not know */
 #define NORM_EPSILON 1e-5         /* of every layer norm, here and there */
 
 static const char *activation_name(const struct train_spec *spec)

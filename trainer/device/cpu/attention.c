@@ -229,8 +229,8 @@ static void weigh_queries(const struct head *s, float *sum, const float *score, 
         }
 }
 
-/* Zeros where a strip's row goes on behind its last key, as far as products read; the last key's vector has
- * them already. */
+/* Writes zeros behind the last key of a strip's row, up to the last column that the products read. The vector
+ * that holds the last key is padded with zeros already. */
 static void row_blank(float *row, int64_t keys, int64_t first)
 {
     for (int64_t j = cpu_rounded(keys, LANES); j < first + STRIP; j += LANES)

@@ -139,7 +139,7 @@ VEC_INLINE void norm_add(struct norm_row *r, int64_t j, int64_t n)
 VEC_INLINE void row_squares(struct norm_row *r, int64_t j, int64_t n)
 {
     vf away = row_load(r->x + j, n) - r->mean;
-    if (n < LANES) { /* what lies behind the row is no element of it */
+    if (n < LANES) { /* lanes past the end of the row do not count */
         float part[LANES];
         vec_store(part, away);
         away = vec_load_part(part, n);
