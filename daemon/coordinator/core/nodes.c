@@ -342,6 +342,8 @@ static void lose_node(struct core *core, struct node *node, enum node_state stat
                 .charged = node->turn ? fixed : charged, .exit_code = 125, .text = text};
             generation_fail(core, g, &cause);
         }
+        /* A job that stops or drains does not wait for workers on a lost node, and may have waited for these alone. */
+        job_settle(core, jobs[i]);
     }
     free(jobs);
 }
@@ -383,6 +385,9 @@ static int64_t node_suspect_at(const struct core *core, const struct node *node)
 /* The workers of a lost node are dead when their lease has run out. */
 static void expire_leases(struct core *core, struct node *node)
 {
+    size_t count;
+    struct job **jobs = jobs_on_node(node, &count);
+
     for (size_t i = 0; i < node->spawn_count;) {
         struct spawn *s = node->spawns[i];
         if (core->now.boot_ms < spawn_lease_end(core, node, s)) {
@@ -393,6 +398,10 @@ static void expire_leases(struct core *core, struct node *node)
         text_set(&s->r.message, "its lease on %s has run out", node->r.name);
         spawn_mark_dead(core, s);
     }
+    /* After a restart of the coordinator, a job that stops may wait only for workers on nodes that were lost before. */
+    for (size_t i = 0; i < count; i++)
+        job_settle(core, jobs[i]);
+    free(jobs);
 }
 
 static bool deadline_passed(const struct core *core, int64_t *at)

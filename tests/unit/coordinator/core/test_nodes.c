@@ -199,6 +199,40 @@ static void a_train_job_moves_at_once_but_not_into_slots_that_may_be_held(void *
     assert_int_equal(fixture_job(f, job), JOB_RUNNING);
 }
 
+/* A user who cancels wants an answer: it does not come only after the lease, minutes later. */
+static void a_cancelled_job_does_not_wait_for_a_lost_node(void **state)
+{
+    struct core_fixture *f = *state;
+
+    for (int kill = 0; kill < 2; kill++) {
+        fixture_node(f, "box1", 1);
+        int64_t job = fixture_submit(f, TRAIN);
+        fixture_form(f, job);
+        fixture_cancel(f, job, kill);
+        assert_int_equal(fixture_job(f, job), JOB_STOPPING);
+        fixture_pass(f, 12000);
+        assert_int_equal(fixture_node_state(f, "box1"), NODE_LOST);
+        assert_int_equal(fixture_job(f, job), JOB_CANCELLED);
+        fixture_pass(f, 1000000); /* its lease is over */
+    }
+}
+
+static void a_draining_generation_does_not_wait_for_a_lost_node(void **state)
+{
+    struct core_fixture *f = *state;
+
+    fixture_node(f, "box1", 1);
+    fixture_node(f, "box2", 1);
+    int64_t job = fixture_submit(f, "nodes: 2\n" TRAIN "  snapshot: {dir: /out, every: 10}\n");
+    fixture_form(f, job);
+    assert_int_equal(fixture_restart_job(f, job), ERR_OK);
+    fixture_all_obey(f, "box1");
+    assert_int_equal(core_generation(f->core, job, 1)->state, GENERATION_DRAINING);
+    fixture_pass_beating(f, 12000, "box1");
+    assert_int_equal(fixture_node_state(f, "box2"), NODE_LOST);
+    assert_int_not_equal(core_generation(f->core, job, 1)->state, GENERATION_DRAINING);
+}
+
 static void an_elastic_job_continues_on_fewer_nodes(void **state)
 {
     struct core_fixture *f = *state;
@@ -449,6 +483,8 @@ int main(void)
         TEST(invalid_hellos_do_no_harm),
         TEST(a_command_job_moves_only_after_the_lease),
         TEST(a_train_job_moves_at_once_but_not_into_slots_that_may_be_held),
+        TEST(a_cancelled_job_does_not_wait_for_a_lost_node),
+        TEST(a_draining_generation_does_not_wait_for_a_lost_node),
         TEST(an_elastic_job_continues_on_fewer_nodes),
         TEST(a_fixed_job_waits_for_its_node),
         TEST(absence_counts_only_in_answers_to_the_wish),
