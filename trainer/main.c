@@ -69,8 +69,14 @@ static bool is_for_good(enum err_code code)
            code == ERR_UNIMPLEMENTED || code == ERR_DATA_LOSS || code == ERR_OUT_OF_RANGE;
 }
 
+/* Before the first Join has answered, the environment alone says which rank this is. */
+static int own_rank(const struct trainer *t, const struct link *link)
+{
+    return t->formation.info.peers ? t->formation.rank : link_first_member(link)->rank;
+}
+
 /* Plain text on stderr, because a failed job shows the last lines of stderr. */
-static int exit_code(struct trainer *t, const struct err *e)
+static int exit_code(struct trainer *t, const struct link *link, const struct err *e)
 {
     if (e->code == ERR_ABORTED || e->code == ERR_CANCELLED) {
         fprintf(stderr, "peer lost: %s\n", e->msg);
@@ -78,7 +84,7 @@ static int exit_code(struct trainer *t, const struct err *e)
         return EXIT_PEER_LOST;
     }
     if (e->code) {
-        fprintf(stderr, "ddp-trainer: rank %d: %s\n", t->formation.rank, e->msg);
+        fprintf(stderr, "ddp-trainer: rank %d: %s\n", own_rank(t, link), e->msg);
         return is_for_good(e->code) ? EXIT_NO_RESTART : 1;
     }
     if (!t->stopped || t->asked)
@@ -97,7 +103,7 @@ static int worker_run(const struct trainer_config *config, struct link *link)
     /* The process ends with its generation, and the coordinator starts a new process for each rank of the
      * next generation. The trainer does not need a new process: after trainer_leave, trainer_join could join
      * the next generation with the same parameters. */
-    int code = exit_code(&t, &e);
+    int code = exit_code(&t, link, &e);
     link_cancel(link);
     if (!trainer_leave(&t)) { /* the run is what it was; what hangs ends with the process */
         fflush(NULL);

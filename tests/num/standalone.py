@@ -95,6 +95,12 @@ def wrong_input(directory):
             (JOB.replace("dir: out", "dir: /proc/none"), 78, "snapshot.dir: make directory /proc/none")):
         got, out, err = run(directory, text)
         assert got == code and says in err, (got, code, says, err)
+    with open(f"{directory}/rank.yaml", "w") as f:
+        f.write(idx)
+    place = dict(DDP_JOB_ID="1", DDP_GENERATION="1", DDP_SPAWN="6", RANK="5", WORLD_SIZE="6", LOCAL_RANK="1",
+                 LOCAL_WORLD_SIZE="2", GROUP_RANK="2", DDP_JOB_FILE=f"{directory}/rank.yaml")
+    done = subprocess.run([f"{BIN}/ddp-trainer"], env={**os.environ, **place}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 78 and "ddp-trainer: rank 5: " in done.stderr, done  # it has not joined yet
     for args, says in (([], "no DDP_JOB_FILE"), (["--what"], "unknown option '--what'"),
                        (["--standalone"], "--standalone wants a job file"), (["job.yaml"], "needs --standalone"),
                        (["--standalone", "job.yaml", "--seed", "3"], "need --generate"),
