@@ -18,10 +18,12 @@ static float *state_array(const struct engine *n, size_t i)
     if (i < n->optim->state_count)
         return n->optim->state + i * n->model->count;
     i -= n->optim->state_count;
-    for (size_t x = 0; x < n->extra_count; x++)
+    float *found = NULL;
+    for (size_t x = 0; x < n->extra_count && !found; x++)
         if (n->extras[x].kept && i-- == 0)
-            return n->extra[x].data;
-    BUG_ON(true);
+            found = n->extra[x].data;
+    BUG_ON(!found);
+    return found;
 }
 
 void state_out(const struct engine *n, float *state)

@@ -106,10 +106,11 @@ static const struct option_spec table[] = {
 static enum err_code parse(struct sample *s, struct option_arguments *args, struct err *e,
                            const char *const *words)
 {
-    static char *argv[20];
+    static char *argv[32];
     int argc = 0;
-    for (; words[argc]; argc++)
+    for (; words[argc] && argc < (int)ARRAY_LEN(argv) - 1; argc++)
         argv[argc] = (char *)(uintptr_t)words[argc];
+    assert_null(words[argc]); /* else argv is too short */
     argv[argc] = NULL;
     return option_parse((struct option_set[]){{table, s}, {NULL, NULL}}, argc, argv, NULL, args, e);
 }
