@@ -13,15 +13,12 @@
 #include "base/fault.h"
 #include "base/mem.h"
 
-enum err_code file_read(const char *path, size_t limit, struct buf *out, struct err *e)
+enum err_code fd_read_all(int fd, const char *path, size_t limit, struct buf *out, struct err *e)
 {
-    CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     char chunk[16384];
     size_t total = 0;
     ssize_t n;
 
-    if (fd < 0)
-        return err_sys(e, errno, "open %s", path);
     while ((n = read(fd, chunk, sizeof(chunk))) != 0) {
         if (n < 0 && errno == EINTR)
             continue;
@@ -34,6 +31,15 @@ enum err_code file_read(const char *path, size_t limit, struct buf *out, struct 
     }
     buf_append(out, "", 0);
     return ERR_OK;
+}
+
+enum err_code file_read(const char *path, size_t limit, struct buf *out, struct err *e)
+{
+    CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return err_sys(e, errno, "open %s", path);
+    return fd_read_all(fd, path, limit, out, e);
 }
 
 enum err_code fd_write_all(int fd, const void *data, size_t size, struct err *e)

@@ -26,6 +26,8 @@ MUST_CHECK enum err_code file_remove_tree(const char *dir, struct err *e);
 bool file_exists(const char *path);
 /* Exclusive flock held until *fd is closed; FAILED_PRECONDITION "…: held by another process" when taken. */
 MUST_CHECK enum err_code file_lock(const char *path, int *fd, struct err *e);
+/* Appends the rest of the file and a NUL that does not count. RESOURCE_EXHAUSTED: more than limit bytes. path: for messages. */
+MUST_CHECK enum err_code fd_read_all(int fd, const char *path, size_t limit, struct buf *out, struct err *e);
 /* Retries EINTR and short writes. */
 MUST_CHECK enum err_code fd_write_all(int fd, const void *data, size_t size, struct err *e);
 /* size bytes from byte `at` on; retries EINTR and short reads. DATA_LOSS names the first that is not there.

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 
 static bool group_is_ours(gid_t group)
@@ -57,10 +58,7 @@ static enum err_code mode_check(const char *path, const struct stat *st, struct 
 enum err_code secret_read(const char *path, size_t limit, struct buf *out, struct err *e)
 {
     CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char chunk[4096];
-    size_t total = 0;
     struct stat st;
-    ssize_t n;
 
     if (fd < 0)
         return open_refused(path, errno, e);
@@ -68,16 +66,5 @@ enum err_code secret_read(const char *path, size_t limit, struct buf *out, struc
         return err_sys(e, errno, "%s", path);
     if (mode_check(path, &st, e))
         return e->code;
-    while ((n = read(fd, chunk, sizeof(chunk))) != 0) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_sys(e, errno, "read %s", path);
-        total += (size_t)n;
-        if (total > limit)
-            return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s: larger than %zu bytes", path, limit);
-        buf_append(out, chunk, (size_t)n);
-    }
-    buf_append(out, "", 0);
-    return ERR_OK;
+    return fd_read_all(fd, path, limit, out, e);
 }
