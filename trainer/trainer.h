@@ -58,8 +58,9 @@ MUST_CHECK enum err_code trainer_join(struct trainer *t, const struct link_membe
 /* The second half of trainer_join, for a caller that has filled in formation.info. watched: the link watches
  * the generation. */
 MUST_CHECK enum err_code trainer_form(struct trainer *t, bool watched, struct err *e);
-/* Leaves the generation. Parameters, moments and the position in the run stay, so another generation can be
- * joined. False: the device's collectives did not end, so the process must end by _exit and release nothing.
+/* Leaves the generation. Parameters, moments and the position in the run stay in the engine. A later trainer_join uses
+ * them, but it does not check that all survivors stand at the same step, and after a failed exchange on a GPU they may
+ * hold a partial sum; ddp-trainer therefore ends with its generation. False: the device's collectives did not end, so the process must end by _exit and release nothing.
  */
 MUST_CHECK bool trainer_leave(struct trainer *t);
 void trainer_close(struct trainer *t); /* after trainer_leave */

@@ -5,7 +5,7 @@
  * which we could not have heard the node does not count as silence. The spawns of a lost node keep their
  * slots until the node is back and says that they are gone, or until their lease has run out. The node counts
  * the lease from when it sent the heartbeat that was acknowledged, and we count it from when we received that
- * heartbeat, so the workers have stopped before we call them dead. */
+ * heartbeat, so the workers have stopped before the coordinator counts them as dead. */
 #include "daemon/coordinator/core/nodes.h"
 
 #include <inttypes.h>

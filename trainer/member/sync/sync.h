@@ -23,7 +23,8 @@
  * its own samples, and the average over a round is weighted by the samples that each rank saw in the round. A
  * rank without samples in a step still makes all the calls.
  *
- * Errors: ABORTED: a peer is gone, or the generation is over. This rank's parameters are then unchanged.
+ * Errors: ABORTED: a peer is gone, or the generation is over. This rank's parameters in the host's memory are then
+ * unchanged; on a GPU the failure may show only after work on a partial sum was queued.
  *
  * Threads: the owner's only. If overlap pays off (coll_overlaps), an internal thread runs the buckets in order.
  * The owner makes no collective call of its own between the first sync_grads_ready and sync_before_step, and
