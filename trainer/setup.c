@@ -45,7 +45,7 @@ enum err_code trainer_open(struct trainer *t, const struct trainer_config *confi
     _Static_assert(SYNC_MAX_ARRAYS <= ENGINE_MAX_EXTRA, "the engine has room for a strategy's arrays");
     engine.extra_count = sync_arrays(&t->spec->sync, arrays);
     for (size_t i = 0; i < engine.extra_count; i++)
-        engine.extras[i] = (struct engine_extra){arrays[i].name, arrays[i].kept};
+        engine.extras[i] = (struct engine_extra){arrays[i].name, arrays[i].kept, arrays[i].own};
     if (absolute_dir(t, e) || engine_open(&t->engine, &engine, e))
         return e->code;
     /* Before Join, because the other ranks wait for this rank from then on. */

@@ -39,6 +39,7 @@ struct engine_outcome {
 struct engine_extra {
     const char *name;
     bool kept; /* in snapshots, as "<tensor>.<name>" */
+    bool own;  /* each rank has values of its own */
 };
 
 /* The micro-batch that lies in host_batch, where it is not the device's own memory; rows < 0: none. */

@@ -38,6 +38,9 @@
 struct sync_array {
     const char *name; /* in snapshots: "<tensor>.<name>" */
     bool kept;
+    /* Each rank has values of its own (error feedback). False: equal on all ranks whenever sync_settled is true. A
+     * snapshot keeps a shared array once, and an own array in each rank's part. */
+    bool own;
 };
 size_t sync_arrays(const struct sync_spec *spec, struct sync_array out[SYNC_MAX_ARRAYS]);
 
