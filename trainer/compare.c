@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "trainer/engine/digest.h"
 
-/* How many hold what rank r holds. */
+/* Returns how many ranks have the same digest as rank r. */
 static int digest_holders(const uint64_t *all, int world, int r)
 {
     int n = 0;
@@ -17,7 +17,8 @@ static int digest_holders(const uint64_t *all, int world, int r)
     return n;
 }
 
-/* A rank of the largest group of ranks that agree; -1: no group is larger than all others. */
+/* Returns a rank of the largest group of ranks with equal digests. Returns -1 if no group is larger than all
+ * others. */
 static int digest_majority(const uint64_t *all, int world)
 {
     int best = 0;
@@ -30,7 +31,8 @@ static int digest_majority(const uint64_t *all, int world)
     return best;
 }
 
-/* "rank 2 (box1), rank 3 (box2)": the ranks that differ from rank `right`; all ranks if right is -1. */
+/* Appends the ranks whose digest differs from that of rank `right`, as "rank 2 (box1), rank 3 (box2)". If
+ * right is -1, appends all ranks. */
 static void list_odd(const struct trainer *t, const uint64_t *all, int right, struct buf *out)
 {
     for (int r = 0; r < t->formation.world_size; r++) {
@@ -41,7 +43,9 @@ static void list_odd(const struct trainer *t, const uint64_t *all, int right, st
     }
 }
 
-/* The odd ones fail for good; the others end as a consequence. */
+/* Compares the digests of all ranks (`all`, by rank). DATA_LOSS on the ranks that differ from the majority,
+ * or on all ranks if there is no majority: a restart of this process would not help. ABORTED on the other
+ * ranks. */
 static enum err_code compare_digests(struct trainer *t, const uint64_t *all, struct err *e)
 {
     CLEANUP(buf_release) struct buf odd = {0};
@@ -52,10 +56,10 @@ static enum err_code compare_digests(struct trainer *t, const uint64_t *all, str
         return ERR_OK;
     }
     list_odd(t, all, right, &odd);
-    err_set(e, mine ? ERR_DATA_LOSS : ERR_ABORTED, "%.120s: parameters differ from %s since step %lld",
-            odd.data, right < 0 ? "each other" : "the other ranks'", (long long)t->engine.step);
+    err_set(e, mine ? ERR_DATA_LOSS : ERR_ABORTED, "%.120s: parameters differ from %s at step %lld", odd.data,
+            right < 0 ? "each other" : "the other ranks'", (long long)t->engine.step);
     if (t->agreed_step >= 0)
-        snprintf(e->msg + strlen(e->msg), sizeof(e->msg) - strlen(e->msg), ", they agreed at step %lld",
+        snprintf(e->msg + strlen(e->msg), sizeof(e->msg) - strlen(e->msg), ", they were equal at step %lld",
                  (long long)t->agreed_step);
     snprintf(e->msg + strlen(e->msg), sizeof(e->msg) - strlen(e->msg), " (silent corruption)");
     return e->code;

@@ -16,7 +16,7 @@ static enum err_code config_env_int(const char *name, int fallback, int *out, st
     }
     long value = strtol(text, &end, 10);
     if (!*text || *end || value < 0 || value > 1 << 20)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s='%s' is not a number that can be", name, text);
+        return err_set(e, ERR_INVALID_ARGUMENT, "invalid %s: '%s'", name, text);
     *out = (int)value;
     return ERR_OK;
 }
@@ -38,8 +38,7 @@ static enum err_code read_job(struct trainer_config *c, const char *path, char *
     if (job_read(&c->job, doc, e))
         return e->code;
     if (c->job.kind != JOB_TRAIN)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s: a command job, ddp-trainer wants one with 'train'",
-                       path);
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: ddp-trainer needs a job file with 'train'", path);
     return ERR_OK;
 }
 
@@ -49,12 +48,12 @@ static enum err_code read_environment(struct trainer_config *c, struct err *e)
     if (!path)
         return err_set(
             e, ERR_INVALID_ARGUMENT,
-            "no DDP_JOB_FILE: a supervisor starts ddp-trainer, or use --standalone (see ddp-trainer --help)");
+            "DDP_JOB_FILE is not set: start ddp-trainer by hand with --standalone (see ddp-trainer --help)");
     if (config_env_int("LOCAL_RANK", 0, &c->local_rank, e) ||
         config_env_int("LOCAL_WORLD_SIZE", 1, &c->local_world_size, e))
         return e->code;
     if (c->local_world_size < 1 || c->local_rank >= c->local_world_size)
-        return err_set(e, ERR_INVALID_ARGUMENT, "LOCAL_RANK=%d of LOCAL_WORLD_SIZE=%d cannot be",
+        return err_set(e, ERR_INVALID_ARGUMENT, "LOCAL_RANK=%d is not below LOCAL_WORLD_SIZE=%d",
                        c->local_rank, c->local_world_size);
     return read_job(c, path, NULL, e);
 }

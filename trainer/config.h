@@ -7,16 +7,16 @@
 #include "base/job/job.h"
 #include "trainer/options.h"
 
-/* What a worker is told: by its command line, or by the supervisor through the environment. */
+/* The configuration of a worker: from its command line, or from the environment that its supervisor sets. */
 struct trainer_config {
     struct job_spec job;
     bool standalone;
     int local_rank, local_world_size;
 };
 
-/* The job file that the options name, with --set applied; without --standalone DDP_JOB_FILE, LOCAL_RANK and
- * LOCAL_WORLD_SIZE (the rest of the environment is the report's). INVALID_ARGUMENT: usage, or a job file
- * that is wrong. */
+/* Standalone: reads the job file that the options name, and applies --set. Otherwise reads DDP_JOB_FILE,
+ * LOCAL_RANK and LOCAL_WORLD_SIZE; link_open reads the rest of the environment. INVALID_ARGUMENT: an invalid
+ * value in the environment, or an invalid job file. */
 MUST_CHECK enum err_code config_read(struct trainer_config *out, const struct trainer_options *o,
                                      struct err *e);
 void config_release(struct trainer_config *c);

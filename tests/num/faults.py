@@ -68,7 +68,7 @@ def a_flipped_bit_is_found(directory):
     with World(f"{directory}/three", text, world=3, faults={1: "trainer.flip:14"}) as w:
         codes = w.wait()
         assert codes == [75, 78, 75], codes
-        said = "rank 1 (node0): parameters differ from the other ranks' since step 20, they agreed at step 10 " \
+        said = "rank 1 (node0): parameters differ from the other ranks' at step 20, they were equal at step 10 " \
                "(silent corruption)"
         assert all(said in r.err for r in w.ranks), [r.err for r in w.ranks]
         # None with the bit in it; that of step 10 may come too late to count.
@@ -76,7 +76,7 @@ def a_flipped_bit_is_found(directory):
     with World(f"{directory}/two", text, world=2, nodes=2, faults={1: "trainer.flip:14"}) as w:
         codes = w.wait()
         assert codes == [78, 78], codes
-        said = "rank 0 (node0), rank 1 (node1): parameters differ from each other since step 20, they agreed at step 10"
+        said = "rank 0 (node0), rank 1 (node1): parameters differ from each other at step 20, they were equal at step 10"
         assert all(said in r.err for r in w.ranks), [r.err for r in w.ranks]
 
 

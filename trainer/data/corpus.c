@@ -12,18 +12,19 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-#define HEADER_BYTES 1024 /* llm.c's */
+#define HEADER_BYTES 1024 /* the header of llm.c's token files */
 #define MAGIC_16 20240520
 #define MAGIC_32 20240801
 #define PAGE 4096
-#define MARK_WHOLE ((size_t)64 << 20) /* larger files are marked by some of their pages */
+#define MARK_WHOLE ((size_t)64 << 20) /* of larger files, the mark covers MARK_PAGES pages only */
 #define MARK_PAGES ((size_t)512)
-#define SCATTERED ((size_t)1 << 30) /* a file that windows touch here and there */
+/* Bytes from which a file counts as large: random windows touch only parts of it. */
+#define SCATTERED ((size_t)1 << 30)
 
 /* ---- the file */
 
-/* It is mapped while it is opened, and read afterwards: a file that became shorter meanwhile is an error of a
- * read, with its name, and a signal of a mapping. */
+/* The file is mapped while it is opened, and read with pread afterwards. If the file becomes shorter later, a
+ * read returns an error that names the file, but a mapping would raise SIGBUS. */
 struct view {
     const uint8_t *data;
     size_t size;
@@ -35,8 +36,8 @@ static void view_unmap(struct view *v)
         munmap((void *)(uintptr_t)v->data, v->size);
 }
 
-/* What of a file is looked at when it is opened: all, or, of a large one, pages at even distances, the last
- * among them. */
+/* The pieces of a file that are read when it is opened: the whole file or, if it is large, MARK_PAGES pages
+ * at even distances, including the last page. */
 static size_t view_piece_count(const struct view *v)
 {
     return v->size <= MARK_WHOLE ? 1 : MARK_PAGES;
@@ -116,7 +117,7 @@ static void number_put(uint8_t *to, int width, int64_t at, int32_t number)
         to[at * width + i] = (uint8_t)(number >> 8 * i);
 }
 
-/* Every character's number, in as few bytes as will do. */
+/* Stores the number of every character in `decoded`, with 1, 2 or 4 bytes for each. */
 static enum err_code text_decode(struct corpus *c, const struct view *v, struct err *e)
 {
     const char *text = (const char *)v->data;
@@ -132,7 +133,7 @@ static enum err_code text_decode(struct corpus *c, const struct view *v, struct 
         int32_t number = length ? vocabulary_find(&c->vocabulary, symbol) : -1;
         if (number < 0)
             return err_set(e, ERR_DATA_LOSS, "%s: byte %zu is %s", c->path, at,
-                           length ? "a character that the training text has not" : "not UTF-8");
+                           length ? "a character that is not in the training text" : "not UTF-8");
         number_put(to, c->width, c->count++, number);
         at += length;
     }
@@ -143,7 +144,7 @@ static enum err_code text_decode(struct corpus *c, const struct view *v, struct 
 
 static enum err_code strange_byte(const struct corpus *c, int64_t at, uint8_t byte, struct err *e)
 {
-    return err_set(e, ERR_DATA_LOSS, "%s: byte %lld (0x%02x) is a character that the training text has not",
+    return err_set(e, ERR_DATA_LOSS, "%s: byte %lld (0x%02x) is a character that is not in the training text",
                    c->path, (long long)at, byte);
 }
 
@@ -188,10 +189,10 @@ static enum err_code parse_header(struct corpus_tokens *out, const uint8_t *byte
 {
     int64_t version = header_number(bytes, 1), count = header_number(bytes, 2);
     if (version != 1)
-        return err_set(e, ERR_DATA_LOSS, "version %lld of a token file, version 1 is read",
+        return err_set(e, ERR_DATA_LOSS, "token file of version %lld, only version 1 is supported",
                        (long long)version);
     if (count < 0 || (size_t)count != (size - HEADER_BYTES) / 2 || size % 2)
-        return err_set(e, ERR_DATA_LOSS, "its header promises %lld tokens, the file has %.1f: damaged",
+        return err_set(e, ERR_DATA_LOSS, "damaged: its header says %lld tokens, the file has %.1f",
                        (long long)count, (double)(size - HEADER_BYTES) / 2);
     *out = (struct corpus_tokens){HEADER_BYTES, count};
     return ERR_OK;
@@ -203,9 +204,10 @@ enum err_code corpus_parse_tokens(struct corpus_tokens *out, const uint8_t *byte
     if (magic == MAGIC_16)
         return parse_header(out, bytes, size, e);
     if (magic == MAGIC_32)
-        return err_set(e, ERR_DATA_LOSS, "32-bit tokens (magic %d), 16-bit ones are read", MAGIC_32);
+        return err_set(e, ERR_DATA_LOSS, "32-bit tokens (magic %d), only 16-bit tokens are supported",
+                       MAGIC_32);
     if (size % 2)
-        return err_set(e, ERR_DATA_LOSS, "%zu bytes, an odd number: not 16-bit tokens", size);
+        return err_set(e, ERR_DATA_LOSS, "not 16-bit tokens: its size, %zu bytes, is odd", size);
     *out = (struct corpus_tokens){0, (int64_t)(size / 2)};
     return ERR_OK;
 }
@@ -222,7 +224,8 @@ static enum err_code strange_token(const struct corpus *c, int64_t at, int32_t t
                    c->path, (long long)at, (int)token, (long long)c->symbols);
 }
 
-/* The pages that are read anyway: a wrong vocab shows in them. */
+/* Checks the tokens in the pages that are read for the mark anyway. This finds a wrong vocab when the file is
+ * opened. */
 static enum err_code check_tokens(const struct corpus *c, const struct view *v, struct err *e)
 {
     const uint8_t *first = v->data + c->offset;
@@ -265,8 +268,8 @@ static void read_decoded(const struct corpus *c, int64_t at, int64_t count, int3
         out[i] = c->width == 1 ? p[0] : c->width == 2 ? token_at(p) : (int32_t)header_number(p, 0);
 }
 
-/* The bytes go to the end of out, and are widened from its start: no number is written over a byte that is
- * still to be read. */
+/* The bytes are read to the end of `out` and widened from its start, so no number is written over a byte that
+ * is not yet widened. */
 static enum err_code read_file(const struct corpus *c, int64_t at, int64_t count, int32_t *out, struct err *e)
 {
     const uint8_t *p = (const uint8_t *)out + (4 - c->width) * count;

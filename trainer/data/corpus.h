@@ -10,41 +10,45 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/vocabulary.h"
 
-/* One file as a long row of numbered symbols, which may be larger than memory: text by byte, and by character
- * where every character is one byte, is numbered as it is read, by a table; tokens are read as they lie. Only
- * text with longer characters is kept decoded, one byte a character where there are at most 256 of them, else
- * two or four. Read-only once open; any thread. The file must stay as it is while it is open: one that became
- * shorter is found out by the next read past its end. */
+/* One file as a long array of numbered symbols. The file may be larger than memory. Tokens are read from the
+ * file as they are. Text by byte, and text by character in which every character is one byte, is read from
+ * the file and numbered by a table. Only text with longer characters is kept decoded in memory, with 1 byte
+ * for each character if there are at most 256 different ones, else with 2 or 4. Read-only after opening; any
+ * thread. The file must not change while it is open: if it became shorter, the next read past its end returns
+ * an error. */
 
 struct corpus {
     char *path;
-    int fd;         /* open where path is not NULL */
-    int64_t offset; /* symbol i is the width bytes at offset + i * width, little-endian */
+    int fd;         /* valid if path is not NULL */
+    int64_t offset; /* symbol i lies in `width` bytes at offset + i * width of the file, little-endian */
     int width;      /* 1, 2 or 4 */
     int64_t count;
-    int32_t table[256];           /* width 1: a byte's number; -1: no symbol */
-    struct vocabulary vocabulary; /* of text */
-    int64_t symbols;              /* numbers are below it */
+    int32_t table[256];           /* if width is 1: the number of each byte; -1: the byte is not a symbol */
+    struct vocabulary vocabulary; /* of a text; empty for tokens */
+    int64_t symbols;              /* all numbers are below this */
     struct dataset_mark mark;
-    uint8_t *decoded; /* then symbol i's number is the width bytes at i * width of it; else NULL */
+    /* Text decoded in memory: the number of symbol i lies in `width` bytes at i * width. Else NULL. */
+    uint8_t *decoded;
 };
 
-/* known: the vocabulary to use, or NULL: that of the file. Errors name the file, and the place. */
+/* known: the vocabulary to use; NULL: the vocabulary of this file. Error messages name the file and the
+ * position. */
 MUST_CHECK enum err_code corpus_open_text(struct corpus *out, const char *path, enum symbol_type type,
                                           const struct vocabulary *known, struct err *e);
-/* Tokens below `symbols`: all of them are looked at, but of a file above 64 MiB those of 512 pages, as many
- * as its mark is made of; a stray one elsewhere is found when it is read. */
+/* Checks that the tokens are below `symbols`: all tokens or, if the file is larger than 64 MiB, those in the
+ * 512 pages that its mark covers. corpus_read finds an invalid token elsewhere. */
 MUST_CHECK enum err_code corpus_open_tokens(struct corpus *out, const char *path, int64_t symbols,
                                             struct err *e);
 void corpus_release(struct corpus *c);
 
-/* Symbols [at, at + count) into out. DATA_LOSS names a number that is not below symbols and its place, or the
- * first byte that the file no longer has. */
+/* Copies the numbers of symbols [at, at + count) to out. DATA_LOSS: a number is not below `symbols`, or the
+ * file has become shorter; the message names the position. */
 MUST_CHECK enum err_code corpus_read(const struct corpus *c, int64_t at, int64_t count, int32_t *out,
                                      struct err *e);
 
-/* Where the tokens of a .bin file lie: 16-bit little-endian numbers, the whole file (as nanoGPT writes them)
- * or behind a header of 256 32-bit numbers: magic 20240520, version 1, their count (as llm.c does). */
+/* Where the tokens of a .bin file lie. They are 16-bit little-endian numbers: the whole file (nanoGPT's
+ * format), or the part behind a header of 256 32-bit numbers, which are magic 20240520, version 1, the count
+ * of tokens, then zeros (llm.c's format). */
 struct corpus_tokens {
     size_t offset;
     int64_t count;

@@ -8,12 +8,12 @@
 #include "base/job/job.h"
 #include "trainer/data/vocabulary.h"
 
-/* Data sets: a vtable. Samples are numbered from 0; whoever holds one may gather any of them in any order, so
- * every rank opens the whole set and the sampler says which samples are its own. Read-only once open; any
- * thread. */
+/* Data sets: a table of functions. Samples are numbered from 0. Any sample can be gathered at any time and in
+ * any order: every rank opens the whole set, and the sampler decides which samples belong to which rank.
+ * Read-only after opening; any thread. */
 
-/* Where a batch goes, host memory: x (rows,in) and y (rows,out), or x and label (rows), or, of windows, token
- * and label, both (rows,in). What a set does not fill may be NULL. */
+/* Where a batch is written, in host memory: x (rows,in) and y (rows,out); or x and label (rows); or, for
+ * windows, token and label, both (rows,in). Fields that the data set does not write may be NULL. */
 struct dataset_rows {
     float *x, *y;
     int32_t *token, *label;
@@ -26,29 +26,32 @@ struct dataset_ops {
                             const struct dataset_rows *out, struct err *e);
 };
 
-/* Which bytes a set was made of: a run goes on with the same, or not at all. */
+/* Identifies the bytes that a data set was made of: a run continues only with the same data. */
 struct dataset_mark {
-    int64_t bytes; /* 0: not kept in files that could change */
+    int64_t bytes; /* size of the files; 0: the data does not come from files */
     uint64_t digest;
 };
 
 struct dataset {
     const struct dataset_ops *ops;
     int64_t count;
-    int64_t in, out;     /* widths of a sample and of its target; with labels, out is the number of classes */
-    bool windows;        /* a sample is `in` tokens, each with a label; out is the number of symbols */
+    /* Width of a sample and of its target. If targets are labels, out is the number of classes. */
+    int64_t in, out;
+    bool windows; /* true: a sample is `in` tokens, each with a label, and out is the number of symbols */
     enum loss_type loss; /* LOSS_CROSS_ENTROPY: targets are labels; LOSS_MSE: values */
-    size_t bytes;        /* of memory; not of files that are read sample by sample */
+    size_t bytes;        /* memory used; does not include files that are read sample by sample */
     const struct vocabulary *vocabulary; /* of text, owned by the set; else NULL */
     struct dataset_mark mark;
 };
 
-/* Both splits; *test is never NULL. NOT_FOUND, DATA_LOSS and FAILED_PRECONDITION (too short, symbols that do
- * not fit the model) name the file. */
+/* Opens the training and the validation split; *test is never NULL. NOT_FOUND, DATA_LOSS or
+ * FAILED_PRECONDITION (the file is too short, or its symbols do not fit the model); the message names the
+ * file. */
 MUST_CHECK enum err_code dataset_open(struct dataset **train, struct dataset **test,
                                       const struct train_spec *spec, struct err *e);
 void dataset_free(struct dataset *d); /* NULL is fine */
-/* Sample index[i] into row i. DATA_LOSS: the file holds what cannot be, named with its place. */
+/* Copies sample index[i] to row i. DATA_LOSS: the file holds an invalid value; the message names its
+ * position. */
 MUST_CHECK enum err_code dataset_gather(const struct dataset *d, const int64_t *index, int64_t rows,
                                         const struct dataset_rows *out, struct err *e);
 

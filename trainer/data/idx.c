@@ -12,7 +12,7 @@
 #include "base/mem.h"
 
 #define IDX_UBYTE 8
-#define IDX_LIMIT ((size_t)4 << 30) /* bytes of one file once decompressed */
+#define IDX_LIMIT ((size_t)4 << 30) /* largest size of a file after decompression, in bytes */
 
 static uint32_t big_endian(const uint8_t *p)
 {
@@ -25,24 +25,25 @@ enum err_code idx_parse(struct idx_array *out, const uint8_t *bytes, size_t size
     if (size < 4 || bytes[0] != 0 || bytes[1] != 0)
         return err_set(e, ERR_DATA_LOSS, "not an IDX file: it must start with two zero bytes");
     if (bytes[2] != IDX_UBYTE)
-        return err_set(e, ERR_DATA_LOSS, "IDX type 0x%02x, only unsigned bytes (0x08) are read", bytes[2]);
+        return err_set(e, ERR_DATA_LOSS, "IDX type 0x%02x, only unsigned bytes (0x08) are supported",
+                       bytes[2]);
     a.dims = bytes[3];
     if (a.dims < 1 || a.dims > IDX_DIMS)
-        return err_set(e, ERR_DATA_LOSS, "IDX with %d dimensions, 1 to %d are read", a.dims, IDX_DIMS);
+        return err_set(e, ERR_DATA_LOSS, "IDX with %d dimensions, 1 to %d are supported", a.dims, IDX_DIMS);
     size_t header = 4 + 4 * (size_t)a.dims;
     if (size < header)
-        return err_set(e, ERR_DATA_LOSS, "IDX header cut short: %zu bytes of %zu", size, header);
+        return err_set(e, ERR_DATA_LOSS, "truncated IDX header: %zu of %zu bytes", size, header);
     for (int i = 0; i < a.dims; i++) {
         a.shape[i] = big_endian(bytes + 4 + 4 * i);
-        /* Checked against what is multiplied so far, so that the product cannot overflow. */
+        /* Compared with IDX_LIMIT divided by the product so far, so that the product cannot overflow. */
         if (a.shape[i] < 1 || a.shape[i] > (int64_t)IDX_LIMIT / a.count)
-            return err_set(e, ERR_DATA_LOSS, "IDX dimension %d is %lld, which cannot be", i,
+            return err_set(e, ERR_DATA_LOSS, "IDX dimension %d has an invalid size: %lld", i,
                            (long long)a.shape[i]);
         a.count *= a.shape[i];
     }
     if (size - header != (size_t)a.count)
         return err_set(e, ERR_DATA_LOSS,
-                       "IDX header promises %lld bytes of data, the file has %zu: truncated or damaged",
+                       "truncated or damaged: the IDX header says %lld bytes of data, the file has %zu",
                        (long long)a.count, size - header);
     a.data = xmemdup(bytes + header, (size_t)a.count);
     *out = a;
@@ -92,7 +93,7 @@ enum err_code idx_read(struct idx_array *out, const char *path, struct err *e)
         free(name);
         name = xasprintf("%s.gz", path);
         if (!file_exists(name))
-            return err_set(e, ERR_NOT_FOUND, "%s: no such file, nor %s", path, name);
+            return err_set(e, ERR_NOT_FOUND, "%s: no such file, and no %s", path, name);
     }
     if (read_maybe_gz(name, &bytes, e))
         return e->code;
@@ -106,7 +107,7 @@ enum err_code idx_read(struct idx_array *out, const char *path, struct err *e)
 struct idx_set {
     struct dataset base;
     struct idx_array images, labels;
-    float value[256]; /* of a byte, normalised */
+    float value[256]; /* the normalised value of each byte */
 };
 
 static void idx_set_free(struct dataset *d)
@@ -140,7 +141,7 @@ static enum err_code read_pair(struct idx_set *s, const char *dir, const char *s
     if (idx_read(&s->images, images, e) || idx_read(&s->labels, labels, e))
         return e->code;
     if (s->images.dims < 2)
-        return err_set(e, ERR_DATA_LOSS, "%s: images want at least 2 dimensions, it has %d", images,
+        return err_set(e, ERR_DATA_LOSS, "%s: images need at least 2 dimensions, this file has %d", images,
                        s->images.dims);
     if (s->labels.dims != 1 || s->labels.shape[0] != s->images.shape[0])
         return err_set(e, ERR_DATA_LOSS, "%s: %lld labels for %lld images", labels,
@@ -159,7 +160,8 @@ static int largest_label(const struct idx_set *s)
     return largest;
 }
 
-/* sqrt without libm's variants: Newton from above, exact to double rounding after a few steps. */
+/* A square root by Newton's method from above, exact to double rounding after a few steps. libm's sqrt may
+ * differ between machines. */
 static double square_root(double x)
 {
     double r = x > 1.0 ? x : 1.0;
@@ -194,8 +196,8 @@ static enum err_code open_both(struct idx_set *train, struct idx_set *test, cons
                        (long long)train->base.in, (long long)test->base.in);
     int classes = largest_label(train) + 1;
     if (largest_label(test) >= classes)
-        return err_set(e, ERR_DATA_LOSS, "%s: test label %d, but training labels end at %d", dir,
-                       largest_label(test), classes - 1);
+        return err_set(e, ERR_DATA_LOSS, "%s: test label %d is larger than the largest training label, %d",
+                       dir, largest_label(test), classes - 1);
     fill_values(train, train->value);
     memcpy(test->value, train->value, sizeof(test->value));
     train->base.out = test->base.out = classes;

@@ -9,7 +9,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Positions of an epoch: with pad, as many as give every rank the same number. */
+/* The number of positions in an epoch. With pad, it is a multiple of the number of ranks. */
 static int64_t epoch_positions(const struct sampler *s)
 {
     return s->pad ? ceil_div(s->samples, s->world_size) * s->world_size : s->samples;

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-#define SYMBOLS 0x110000 /* code points there are */
+#define SYMBOLS 0x110000 /* number of Unicode code points */
 #define JSON_LIMIT ((size_t)32 << 20)
 
 size_t utf8_decode(const char *text, size_t size, uint32_t *symbol)
@@ -40,15 +40,15 @@ size_t utf8_encode(uint32_t symbol, char out[4])
     return length;
 }
 
-/* One bit a code point. */
+/* Sets the bit of each code point in the text; `seen` has one bit for each code point. */
 static enum err_code mark_all(uint8_t *seen, const char *text, size_t size, const char *where, struct err *e)
 {
     for (size_t at = 0; at < size;) {
         uint32_t symbol;
         size_t length = utf8_decode(text + at, size - at, &symbol);
         if (length == 0 || symbol == 0)
-            return err_set(e, ERR_DATA_LOSS, "%s: byte %zu is %s, symbols: byte takes any file", where, at,
-                           length ? "a NUL" : "not UTF-8");
+            return err_set(e, ERR_DATA_LOSS, "%s: byte %zu is %s; with 'symbols: byte' any file can be used",
+                           where, at, length ? "a NUL" : "not UTF-8");
         seen[symbol / 8] |= (uint8_t)(1 << symbol % 8);
         at += length;
     }
@@ -124,7 +124,7 @@ static enum err_code text_encode(const struct vocabulary *v, const char *text, s
             return err_set(e, ERR_INVALID_ARGUMENT, "byte %zu of the text is not UTF-8", at);
         to[n] = vocabulary_find(v, symbol);
         if (to[n++] < 0)
-            return err_set(e, ERR_INVALID_ARGUMENT, "'%.*s' is not among the %lld symbols of the model",
+            return err_set(e, ERR_INVALID_ARGUMENT, "'%.*s' is not one of the %lld symbols of the model",
                            (int)length, text + at, (long long)v->count);
         at += length;
     }
@@ -182,14 +182,15 @@ enum err_code vocabulary_parse(struct vocabulary *out, const char *json, size_t 
             return err_set(e, ERR_DATA_LOSS, "%s: '%.40s' is not one character", where, key);
         out->count++;
     }
-    /* Numbers follow from the order of the characters, so the file's numbers are only checked. */
+    /* The numbers follow from the order of the characters. The numbers in the file are only compared with
+     * them. */
     qsort(out->symbols, (size_t)out->count, sizeof(*out->symbols), by_symbol);
     json_object_foreach(root, key, value)
     {
         uint32_t symbol = 0;
         utf8_decode(key, strlen(key), &symbol);
         if (!json_is_integer(value) || json_integer_value(value) != vocabulary_find(out, symbol))
-            return err_set(e, ERR_DATA_LOSS, "%s: '%s' does not have its number", where, key);
+            return err_set(e, ERR_DATA_LOSS, "%s: '%s' has the wrong number", where, key);
     }
-    return out->count ? ERR_OK : err_set(e, ERR_DATA_LOSS, "%s: holds no characters", where);
+    return out->count ? ERR_OK : err_set(e, ERR_DATA_LOSS, "%s: has no characters", where);
 }

@@ -8,10 +8,10 @@
 #include "base/err.h"
 #include "base/job/job.h"
 
-/* The symbols of a text and their numbers. By byte: the 256 values, each its own number. By character: the
- * distinct code points of a text in UTF-8, numbered in rising order. A vocabulary of characters is kept
- * beside the parameters as vocab.json, {"<character>": number}, so that the same text, and no other, goes on.
- */
+/* The symbols of a text and their numbers. By byte: the 256 byte values, each with its own value as number.
+ * By character: the distinct code points of a text in UTF-8, numbered in rising order. A vocabulary of
+ * characters is stored beside the parameters as vocab.json, {"<character>": number}: a run continues only
+ * with the same vocabulary. */
 
 struct vocabulary {
     enum symbol_type type;
@@ -19,25 +19,29 @@ struct vocabulary {
     uint32_t *symbols; /* owned: code points in rising order; NULL by byte */
 };
 
-/* DATA_LOSS names the byte where `where` stops being UTF-8, or has a NUL (symbols: byte takes such files). */
+/* Collects the symbols of a text. where: the file name for messages. DATA_LOSS: the text has a byte that is
+ * not UTF-8, or a NUL (`symbols: byte` takes such files); the message names the byte. */
 MUST_CHECK enum err_code vocabulary_scan(struct vocabulary *out, enum symbol_type type, const char *text,
                                          size_t size, const char *where, struct err *e);
 void vocabulary_release(struct vocabulary *v);
 
-/* The number of a code point (or byte); -1: there is none. */
+/* Returns the number of a code point (or byte), or -1 if it is not in the vocabulary. */
 int32_t vocabulary_find(const struct vocabulary *v, uint32_t symbol);
-/* Appends a symbol as it stands in a text. 0 <= number < count. */
+/* Appends symbol number `number` as text (UTF-8, or one byte). 0 <= number < count. */
 void vocabulary_put(const struct vocabulary *v, int32_t number, struct buf *out);
-/* The numbers of a text; the caller frees. INVALID_ARGUMENT names the first symbol that has none. */
+/* Sets *numbers to the numbers of a text's symbols; the caller frees it. INVALID_ARGUMENT: a symbol is not in
+ * the vocabulary; the message names the first such symbol. */
 MUST_CHECK enum err_code vocabulary_encode(const struct vocabulary *v, const char *text, size_t size,
                                            int32_t **numbers, size_t *count, struct err *e);
 
-/* vocab.json's text, by character; and from its text. DATA_LOSS names `where`. */
+/* Prints and parses the text of vocab.json; only for a vocabulary of characters. DATA_LOSS: the text is
+ * invalid; the message names `where`. */
 void vocabulary_print(const struct vocabulary *v, struct buf *out);
 MUST_CHECK enum err_code vocabulary_parse(struct vocabulary *out, const char *json, size_t size,
                                           const char *where, struct err *e);
 
-/* One code point of UTF-8 at text, size > 0, and its length; 0: it is none (overlong, surrogate, cut off). */
+/* Decodes one code point of UTF-8 at `text` and returns its length in bytes; size > 0. Returns 0 if the bytes
+ * are not UTF-8 (overlong, a surrogate, or truncated). */
 size_t utf8_decode(const char *text, size_t size, uint32_t *symbol);
 size_t utf8_encode(uint32_t symbol, char out[4]);
 

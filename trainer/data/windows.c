@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "trainer/data/corpus.h"
 
-/* What the two splits share. One file, or two. */
+/* The files of both splits: one file that both share, or one file each. */
 struct corpora {
     int users;
     struct corpus train, test;
@@ -15,8 +15,8 @@ struct corpora {
 struct windows {
     struct dataset base;
     struct corpora *files;
-    const struct corpus *corpus; /* one of them */
-    int64_t first, stride;       /* window i starts at first + i * stride */
+    const struct corpus *corpus; /* of the two corpora */
+    int64_t first, stride;       /* window i starts at symbol first + i * stride */
 };
 
 static void files_leave(struct corpora *files)
@@ -35,7 +35,8 @@ static void windows_free(struct dataset *d)
     free(w);
 }
 
-/* The label of a symbol is the number of the next symbol. Only the last label is read, the rest is copied. */
+/* The label of a symbol is the number of the next symbol. Therefore only the last label of a window is read,
+ * and the others are copied. */
 static enum err_code windows_gather(const struct dataset *d, const int64_t *index, int64_t rows,
                                     const struct dataset_rows *out, struct err *e)
 {
@@ -54,7 +55,7 @@ static enum err_code windows_gather(const struct dataset *d, const int64_t *inde
 
 static const struct dataset_ops windows_ops = {.free = windows_free, .gather = windows_gather};
 
-struct span { /* of a corpus, in symbols */
+struct span { /* a range of a corpus, in symbols */
     const struct corpus *corpus;
     int64_t first, count;
     const char *what;
@@ -65,7 +66,7 @@ static enum err_code open_span(struct dataset **out, struct corpora *files, cons
 {
     if (s->count < context + 1)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s: the %s split has %lld symbols, a context of %lld wants at least %lld",
+                       "%s: the %s split has %lld symbols, a context of %lld needs at least %lld",
                        s->corpus->path, s->what, (long long)s->count, (long long)context,
                        (long long)context + 1);
     struct windows *w = xcalloc(1, sizeof(*w));
@@ -101,7 +102,7 @@ static enum err_code open_files(struct corpora *files, const struct train_spec *
         (val && corpus_open_text(&files->test, val, spec->data.symbols, &files->train.vocabulary, e)))
         return e->code;
     if (spec->model.vocab && spec->model.vocab < files->train.symbols)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s has %lld symbols, more than model.vocab, %lld", path,
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s has %lld symbols, model.vocab allows only %lld", path,
                        (long long)files->train.symbols, (long long)spec->model.vocab);
     return ERR_OK;
 }

@@ -39,14 +39,14 @@ static void refused(const char *name, const char *says)
 static void a_plugin_of_another_version(void **state)
 {
     (void)state;
-    refused("plugin_old.so", "of another version than this program");
-    refused("plugin_small.so", "of another version than this program");
+    refused("plugin_old.so", "has another version than this program");
+    refused("plugin_small.so", "has another version than this program");
 }
 
 static void a_library_that_is_no_plugin(void **state)
 {
     (void)state;
-    refused("plugin_empty.so", "is no plugin: it has no ddp_plugin");
+    refused("plugin_empty.so", "is not a plugin: it has no ddp_plugin");
 }
 
 static void a_file_that_is_no_library(void **state)
@@ -65,11 +65,11 @@ static void a_file_that_is_not_there(void **state)
     const struct plugin *p = NULL;
     struct err e = {0};
     (void)state;
-    refused("/nonexistent/plugin.so", "is not there");
+    refused("/nonexistent/plugin.so", "does not exist");
     /* a bare name would be looked for in the system's folders */
     assert_int_equal(setenv("DDP_CUDA_PLUGIN", "libm.so.6", 1), 0);
     assert_int_equal(plugin_load(&p, &e), ERR_UNAVAILABLE);
-    assert_string_equal(e.msg, "no plugin: libm.so.6 is not there");
+    assert_string_equal(e.msg, "no plugin: libm.so.6 does not exist");
 }
 
 /* None beside this program, which lies where no plugin is installed for. */

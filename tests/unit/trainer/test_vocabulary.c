@@ -48,7 +48,7 @@ static void what_is_encoded_comes_back(void **state)
     assert_string_equal(back.data, text);
     free(numbers);
     assert_int_equal(vocabulary_encode(&v, "an x", 4, &numbers, &count, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "'x' is not among the 13 symbols of the model");
+    assert_string_equal(e.msg, "'x' is not one of the 13 symbols of the model");
     vocabulary_release(&v);
 }
 
@@ -80,7 +80,7 @@ static void what_is_not_utf8_is_named(void **state)
         size_t size;
         const char *says;
     } bad[] = {
-        {"ab\xff", 3, "t.txt: byte 2 is not UTF-8, symbols: byte takes any file"},
+        {"ab\xff", 3, "t.txt: byte 2 is not UTF-8; with 'symbols: byte' any file can be used"},
         {"a\xc3", 2, "byte 1 is not UTF-8"},        /* cut off */
         {"\xc0\xaf", 2, "byte 0 is not UTF-8"},     /* overlong */
         {"\xed\xa0\x80", 3, "byte 0 is not UTF-8"}, /* a surrogate */
@@ -119,9 +119,9 @@ static void json_that_is_wrong_is_refused(void **state)
         const char *json, *says;
     } bad[] = {
         {"{\"a\":0,\"bc\":1}", "vocab.json: 'bc' is not one character"},
-        {"{\"a\":1,\"b\":0}", "does not have its number"},
-        {"{\"a\":\"0\"}", "does not have its number"},
-        {"{}", "holds no characters"},
+        {"{\"a\":1,\"b\":0}", "has the wrong number"},
+        {"{\"a\":\"0\"}", "has the wrong number"},
+        {"{}", "has no characters"},
         {"{\"a\":0", "vocab.json"},
         {"{\"\":0}", "is not one character"},
     };

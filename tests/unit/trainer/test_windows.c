@@ -155,9 +155,9 @@ static void validation_file(void **state)
     dataset_free(train);
     dataset_free(test);
     s.data.val_path = bad;
-    refused(&s, ERR_DATA_LOSS, "bad.txt: byte 2 (0x78) is a character that the training text has not");
+    refused(&s, ERR_DATA_LOSS, "bad.txt: byte 2 (0x78) is a character that is not in the training text");
     s.data.val_path = worse;
-    refused(&s, ERR_DATA_LOSS, "byte 2 (0xc3) is a character that the training text has not");
+    refused(&s, ERR_DATA_LOSS, "byte 2 (0xc3) is a character that is not in the training text");
 }
 
 static char *write_tokens(const char *name, const int32_t *header, size_t count)
@@ -282,25 +282,25 @@ static void files_that_will_not_do(void **state)
     s.data.path = empty;
     refused(&s, ERR_FAILED_PRECONDITION, "the file is empty");
     s.data.path = small;
-    refused(&s, ERR_FAILED_PRECONDITION, "the training split has 3 symbols, a context of 4 wants at least 5");
+    refused(&s, ERR_FAILED_PRECONDITION, "the training split has 3 symbols, a context of 4 needs at least 5");
     s.model.context = 2;
     s.data.split = 0.9;
     refused(&s, ERR_FAILED_PRECONDITION,
-            "the validation split has 1 symbols, a context of 2 wants at least 3");
+            "the validation split has 1 symbols, a context of 2 needs at least 3");
     s.data.split = 0.5;
     s.model.vocab = 2;
-    refused(&s, ERR_FAILED_PRECONDITION, "has 3 symbols, more than model.vocab, 2");
+    refused(&s, ERR_FAILED_PRECONDITION, "has 3 symbols, model.vocab allows only 2");
     s.data.path = latin;
     refused(&s, ERR_DATA_LOSS, "byte 3 is not UTF-8");
     s = spec_of(DATA_TOKENS, odd, 1);
     s.model.vocab = 50257;
-    refused(&s, ERR_DATA_LOSS, "3 bytes, an odd number: not 16-bit tokens");
+    refused(&s, ERR_DATA_LOSS, "not 16-bit tokens: its size, 3 bytes, is odd");
     s.data.path = newer;
-    refused(&s, ERR_DATA_LOSS, "version 2 of a token file, version 1 is read");
+    refused(&s, ERR_DATA_LOSS, "token file of version 2, only version 1 is supported");
     s.data.path = cut;
-    refused(&s, ERR_DATA_LOSS, "its header promises 21 tokens, the file has 20.0: damaged");
+    refused(&s, ERR_DATA_LOSS, "damaged: its header says 21 tokens, the file has 20.0");
     s.data.path = wide;
-    refused(&s, ERR_DATA_LOSS, "32-bit tokens (magic 20240801), 16-bit ones are read");
+    refused(&s, ERR_DATA_LOSS, "32-bit tokens (magic 20240801), only 16-bit tokens are supported");
 }
 
 /* The mark follows the bytes, of both files. */
