@@ -15,28 +15,28 @@ enum err_code device_open(struct device **out, enum device_kind kind, int local_
     return plugin_load(&plugin, e) ? e->code : plugin->open(out, e);
 }
 
-/* A CPU's run is a millisecond or two on one core, whatever the number of threads: long enough for what a
- * call costs not to show, short enough for some run to pass undisturbed where cores are shared. The best
- * counts. Other devices get sides that double until a run takes as long, and several runs between two waits.
- */
-#define PEAK_ROWS 256 /* a thread */
+/* How device_peak measures. A run on a CPU takes one or two milliseconds on one core, whatever the number of
+ * threads. That is long enough to hide the cost of a call, and short enough for at least one undisturbed run
+ * on shared cores. The fastest run counts. For other devices, the side doubles until a run takes
+ * PEAK_AWAY_NS, and there are several runs between two waits. */
+#define PEAK_ROWS 256 /* rows for each thread */
 #define PEAK_SIDE 768
-#define PEAK_LEAST 4 /* runs */
+#define PEAK_LEAST 4 /* least number of runs */
 #define PEAK_NS 40000000
-#define PEAK_AWAY_SIDE 256 /* the first, and the last */
+#define PEAK_AWAY_SIDE 256 /* the first side; PEAK_AWAY_LAST: the largest */
 #define PEAK_AWAY_LAST 8192
 #define PEAK_AWAY_NS 1000000
 #define PEAK_AWAY_RUNS 8
 
-/* (rows,side) times (side,side), `runs` times before each wait. */
+/* The product to measure: (rows,side) times (side,side), `runs` times before each wait. */
 struct peak {
     enum device_type type;
     int64_t rows, side;
     int runs;
 };
 
-/* One thread's time is that of its core: neighbours do not count. Threads that wait for each other, and for
- * what is no CPU, have only the clock on the wall. */
+/* With one CPU thread, the thread's own CPU time is measured, so that other processes on its core do not
+ * matter. For several threads and for other devices, only the wall clock is available. */
 static int64_t now_ns(const struct device *d)
 {
     struct timespec t;
@@ -63,7 +63,7 @@ static enum err_code best_run(struct device *d, const struct peak *p, const stru
     return ERR_OK;
 }
 
-/* *best: nanoseconds of one product */
+/* Sets *best to the time of one product, in nanoseconds. */
 static enum err_code peak_run(struct device *d, const struct peak *p, int64_t *best, struct err *e)
 {
     size_t left = (size_t)(p->rows * p->side), right = (size_t)(p->side * p->side);

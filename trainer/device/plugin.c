@@ -1,4 +1,4 @@
-/* Finding and loading a plugin. It is never unloaded: what it brings along starts threads of its own. */
+/* Finds and loads a plugin. A plugin is never unloaded, because its libraries start threads of their own. */
 #include "trainer/device/plugin.h"
 
 #include <dlfcn.h>
@@ -13,7 +13,7 @@
 
 #define FILE_NAME "libddp_cuda.so"
 
-/* Where the program lies, without a slash at the end. */
+/* Sets *out to the directory of this program, without a slash at the end. */
 static enum err_code program_dir(char **out, struct err *e)
 {
     char self[PATH_MAX];
@@ -26,7 +26,7 @@ static enum err_code program_dir(char **out, struct err *e)
     return ERR_OK;
 }
 
-/* What was asked for is taken or nothing is. */
+/* Finds the plugin's file. If DDP_CUDA_PLUGIN is set, no other file is tried. */
 static enum err_code plugin_find(char **out, struct err *e)
 {
     const char *asked = getenv("DDP_CUDA_PLUGIN");
@@ -40,12 +40,12 @@ static enum err_code plugin_find(char **out, struct err *e)
     CLEANUP(free_text) char *beside = xasprintf("%s/" FILE_NAME, dir);
     CLEANUP(free_text) char *installed = xasprintf("%s/../lib/ddp/" FILE_NAME, dir);
     if (!file_exists(beside) && !file_exists(installed))
-        return err_set(e, ERR_UNAVAILABLE, "no plugin: neither %s nor %s is there", beside, installed);
+        return err_set(e, ERR_UNAVAILABLE, "no plugin: neither %s nor %s exists", beside, installed);
     *out = file_exists(beside) ? steal(beside) : steal(installed);
     return ERR_OK;
 }
 
-/* ISO C knows no conversion from an object's address to a function's. */
+/* ISO C has no conversion from an object pointer to a function pointer. */
 static plugin_entry entry_of(void *library)
 {
     plugin_entry entry = NULL;
@@ -61,16 +61,16 @@ enum err_code plugin_load(const struct plugin **out, struct err *e)
     if (plugin_find(&path, e))
         return e->code;
     if (!strchr(path, '/') || !file_exists(path))
-        return err_set(e, ERR_UNAVAILABLE, "no plugin: %s is not there", path);
+        return err_set(e, ERR_UNAVAILABLE, "no plugin: %s does not exist", path);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return err_set(e, ERR_UNAVAILABLE, "the plugin cannot be loaded: %s", dlerror());
     plugin_entry entry = entry_of(library);
     if (!entry)
-        return err_set(e, ERR_UNAVAILABLE, "%s is no plugin: it has no " PLUGIN_ENTRY, path);
+        return err_set(e, ERR_UNAVAILABLE, "%s is not a plugin: it has no " PLUGIN_ENTRY, path);
     const struct plugin *found = entry(PLUGIN_ABI);
     if (!found || found->abi != PLUGIN_ABI || found->size != sizeof(*found))
-        return err_set(e, ERR_UNAVAILABLE, "%s is of another version than this program (plugin ABI %u)", path,
+        return err_set(e, ERR_UNAVAILABLE, "%s has another version than this program (plugin ABI %u)", path,
                        PLUGIN_ABI);
     *out = found;
     return ERR_OK;

@@ -7,27 +7,30 @@
 #include "trainer/device/comm.h"
 #include "trainer/device/device.h"
 
-/* What a shared library brings that is loaded where its hardware is: libddp_cuda.so. It is looked for as
- * DDP_CUDA_PLUGIN says, else beside the program, else in ../lib/ddp from there; loaded once, never unloaded.
- * Everything it shows but plugin_entry is hidden. */
+/* The interface of a plugin: a shared library with a device, libddp_cuda.so. It is loaded from
+ * DDP_CUDA_PLUGIN if that is set, else from the program's directory, else from ../lib/ddp beside that
+ * directory. It is loaded once and never unloaded. The library exports plugin_entry only. */
 
-#define PLUGIN_ABI 3 /* grows with every change of this header, device.h or comm.h */
+#define PLUGIN_ABI 3 /* must grow with every change of this header, device.h or comm.h */
 #define PLUGIN_ENTRY "ddp_plugin"
 
 struct plugin {
     uint32_t abi;
-    uint32_t size;       /* of this struct */
-    const char *name;    /* "cuda" */
-    const char *version; /* of what it was built with, for people: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0" */
-    int nccl_version;    /* 22809; 0: without NCCL */
-    /* UNAVAILABLE: no such hardware, or a driver too old; says which. */
+    uint32_t size;    /* size of this struct */
+    const char *name; /* "cuda" */
+    /* Versions that it was built with, for people: "CUDA 13.0, NCCL 2.28.9, cuDNN 9.19.0". */
+    const char *version;
+    int nccl_version; /* version of NCCL as a number, such as 22809; 0: built without NCCL */
+    /* Opens the device. UNAVAILABLE: there is no such hardware, or the driver is too old; the message says
+     * which. */
     enum err_code (*open)(struct device **out, struct err *e);
 };
 
-/* NULL when the abi asked for is not the one that it has. */
+/* Returns NULL if the plugin's ABI is not `abi`. */
 typedef const struct plugin *(*plugin_entry)(uint32_t abi);
 
-/* UNAVAILABLE: not there, cannot be loaded, or of another abi; says which, and where it was looked for. */
+/* Sets *out to the plugin, which stays loaded. UNAVAILABLE: there is no plugin, it cannot be loaded, or its
+ * ABI is another one; the message says which, and which files were tried. */
 MUST_CHECK enum err_code plugin_load(const struct plugin **out, struct err *e);
 
 #endif

@@ -4,9 +4,9 @@
 #include "trainer/device/cpu/vec.h"
 #include "trainer/device/device.h"
 
-/* Activations and their slopes, sixteen at a time. */
+/* Activations and their derivatives, sixteen elements at a time. */
 
-/* GELU's tanh form, 0.5 x (1 + tanh u) with u = a (x + b x^3), is x sigmoid(2 u). */
+/* The tanh form of GELU, 0.5 x (1 + tanh u) with u = a (x + b x^3), equals x sigmoid(2 u). */
 #define GELU_2A 1.5957691216f /* 2 sqrt(2 / pi) */
 #define GELU_B 0.044715f
 
@@ -15,8 +15,8 @@ VEC_INLINE vf activation_gelu_weight(vf x, vf square)
     return vec_sigmoid(GELU_2A * x * (1.0f + GELU_B * square));
 }
 
-/* Phi(x), the normal distribution, by formula 7.1.26 of Abramowitz and Stegun for erf, which is good
- * to 1.5e-7 absolute; *density is exp(-x^2 / 2) / sqrt(2 pi). */
+/* Phi(x), the cumulative normal distribution, by formula 7.1.26 of Abramowitz and Stegun for erf, with an
+ * absolute error below 1.5e-7. *density = exp(-x^2 / 2) / sqrt(2 pi). */
 VEC_INLINE vf activation_normal(vf x, vf *density)
 {
     vf a = vec_abs(x) * 0.70710678f, e = vec_exp(-a * a);
@@ -46,7 +46,7 @@ VEC_INLINE vf activation_value(enum device_activation kind, vf x)
     return x * activation_gelu_weight(x, x * x);
 }
 
-/* The slope at x; *value is activation_value, to the bit. */
+/* Returns the derivative at x. *value has the same bits as activation_value. */
 VEC_INLINE vf activation_slope(enum device_activation kind, vf x, vf *value)
 {
     vf t, density;
@@ -70,7 +70,7 @@ VEC_INLINE vf activation_slope(enum device_activation kind, vf x, vf *value)
     return t + *value * (1.0f - t) * (GELU_2A + 3.0f * GELU_2A * GELU_B * square);
 }
 
-/* Calls f(kind, ...) with the kind as a constant, so that a loop holds one formula. */
+/* Calls f(kind, ...) with kind as a constant, so that a loop in f contains one formula only. */
 #define ACTIVATION_EACH(kind, f, ...)                                                                        \
     do {                                                                                                     \
         switch (kind) {                                                                                      \

@@ -1,21 +1,21 @@
 /* Causal attention on the CPU: one head of one row at a time, in strips of STRIP queries. Its products are
- * small, so they are made here, in tiles that stay in registers, and not by the library. Compiled once per
- * instruction set; products are contracted into fused multiply-adds where there are any, so bits are those of
- * the set (as they are for the library's products).
+ * small, so this file computes them itself, in tiles that stay in registers, and does not call the library.
+ * The file is compiled once for each instruction set. Products are contracted into fused multiply-adds if the
+ * set has them, so bits depend on the set (as those of the library's products do).
  *
- * What a product takes as columns is transposed first, in panels of STRIP: (size, STRIP). The others are read
- * where they are; but long sequences, whose rows would fall on few lines of the cache, and sizes that are no
- * whole tiles are copied together first, padded to `wide` floats. Strips of scores are (STRIP, span): as many
- * columns as there are keys, in whole panels, and a little more so that rows do not fall on the same lines of
- * the cache. */
+ * The factor of a product that is read by columns is transposed first, in panels of STRIP columns: (size,
+ * STRIP). The other factors are read in place, except in two cases, in which they are copied and padded to
+ * `wide` floats: sizes that are not whole tiles, and long sequences, whose rows would map to few lines of the
+ * cache. Strips of scores are (STRIP, span): the columns of all keys, in whole panels, and some more, so that
+ * rows do not map to the same lines of the cache. */
 #include "trainer/device/cpu/dropout.h"
 #include "trainer/device/cpu/sets.h"
 #include "trainer/device/cpu/vec.h"
 
 #define STRIP CPU_ATTENTION_STRIP
-#define ROWS 4 /* of a tile */
+#define ROWS 4 /* rows of a tile */
 
-/* A tile's columns are TILE registers of what the set has. */
+/* The columns of a tile fill TILE registers of the instruction set. */
 #if defined(__AVX512F__)
 #define REGISTER 16
 #define TILE 4
@@ -39,7 +39,7 @@ VEC_INLINE vr vr_load(const float *p)
 VEC_INLINE void product_tile(const int n, bool add, int64_t k, const float *a, int64_t ai, int64_t al,
                              const float *b, int64_t ldb, float *c, int64_t ldc)
 {
-    /* The tile's sums stay in registers while all of k goes by. */
+    /* The sums of the tile stay in registers during the whole loop over k. */
     vr sum[ROWS][TILE];
 #pragma GCC unroll 4
     for (int i = 0; i < ROWS; i++)
@@ -93,17 +93,17 @@ struct rows {
 struct head {
     const struct device_attention *h;
     int64_t row, head;
-    int64_t size, wide, context, span; /* span: floats from one row of a strip to the next */
-    int64_t ld;                        /* of qkv */
+    int64_t size, wide, context, span; /* span: distance between two rows of a strip, in floats */
+    int64_t ld;                        /* distance between two rows of qkv, in floats */
     float scale;                       /* 1 / sqrt(size) */
     struct rows q, k, v, d_o;
-    float *copies[4];      /* of these, (context + ROWS, wide) */
+    float *copies[4];      /* copies of q, k, v and d_o, (context + ROWS, wide) */
     float *kt, *vt;        /* panels (size,STRIP); keys are scaled */
-    float *dk, *dv, *out;  /* (context + STRIP, wide) twice, (STRIP,wide) */
-    float *score, *dscore; /* strips */
+    float *dk, *dv, *out;  /* dk and dv: (context + STRIP, wide); out: (STRIP,wide) */
+    float *score, *dscore; /* strips (STRIP,span) */
 };
 
-/* cpu_attention_floats of them. */
+/* Divides the scratch memory, cpu_attention_floats() floats. */
 static void head_lay_out(struct head *s, const struct device_attention *h, int64_t row, int64_t head,
                          float *at)
 {
@@ -122,7 +122,8 @@ static void head_lay_out(struct head *s, const struct device_attention *h, int64
     s->dscore = s->score + STRIP * s->span;
 }
 
-/* (context,size), ld apart, as products can read it: rows in whole tiles, columns in whole vectors. */
+/* Returns (context,size) values whose rows lie ld apart in a form that products can read: whole tiles of
+ * rows, whole vectors of columns. Copies them if they do not have that form already. */
 static struct rows rows_of(const struct head *s, float *copy, const float *from, int64_t ld)
 {
     if (s->size % LANES == 0 && s->context % LANES == 0 && s->context <= 2 * STRIP)
@@ -147,7 +148,8 @@ static void take_rows(struct head *s)
     s->v = rows_of(s, s->copies[2], q + 2 * width, s->ld);
 }
 
-/* Exchanges rows i and i + n of each 2n x 2n square: after n = 8, 4, 2, 1 the sixteen rows are transposed. */
+/* Exchanges the off-diagonal n x n parts of each 2n x 2n square. After n = 8, 4, 2, 1 the sixteen rows are
+ * transposed. */
 #define EXCHANGE(r, n, first, second)                                                                        \
     _Pragma("GCC unroll 16") for (int i_ = 0; i_ < LANES; i_++) if (!(i_ & (n)))                             \
     {                                                                                                        \
@@ -164,7 +166,7 @@ static void take_rows(struct head *s)
 #define FIRST_1 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
 #define SECOND_1 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
 
-/* Sixteen rows into sixteen columns of a panel; `size` rows of it. */
+/* Transposes sixteen rows of `size` floats to sixteen columns of a panel. */
 static void transpose_square(float *to, const float *from, int64_t ld, int64_t size, float scale)
 {
     vf r[LANES];
@@ -179,8 +181,8 @@ static void transpose_square(float *to, const float *from, int64_t ld, int64_t s
         vec_store(to + i * STRIP, scale * r[i]);
 }
 
-/* Panels of the transposed rows. Rows behind the last are whatever lies there: their scores are never read.
- */
+/* Makes the panels of the transposed rows. Rows after the last one hold any values, because their scores are
+ * never read. */
 static void panels_transpose(const struct head *s, float *to, struct rows from, float scale)
 {
     for (int64_t t = 0; t < s->context; t += LANES) {
@@ -192,7 +194,7 @@ static void panels_transpose(const struct head *s, float *to, struct rows from, 
 
 /* ---- strips */
 
-/* score (STRIP,span) = left (rows,size) panels^T, as far as queries see. */
+/* score (STRIP,span) = left (rows,size) panels^T, only for the keys that the queries see. */
 static void make_scores(const struct head *s, float *score, struct rows left, const float *panels,
                         int64_t first, int64_t rows)
 {
@@ -247,8 +249,8 @@ static void row_drop(const struct head *s, float *row, int64_t query, int64_t ke
     }
 }
 
-/* A query's scores become e^(score - top), zeros behind them; returns their sum, and by lse the log of the
- * whole. */
+/* Replaces a query's scores by e^(score - top), with zeros after them. Returns their sum, and sets *lse to
+ * the log of the sum of e^score. */
 static float row_soften(float *row, int64_t keys, float *lse)
 {
     int64_t last = (keys - 1) / LANES * LANES;
@@ -304,8 +306,8 @@ static void forward(const struct device_attention *h, int64_t row, int64_t head,
 
 /* ---- backward */
 
-/* p = e^(score - lse), ds = p (dp - sum of d_o o), where with dropout dp is under the mask; leaves what the
- * values were weighed with in score and ds in dscore. */
+/* Computes p = e^(score - lse) and ds = p (dp - sum of d_o o); with dropout, dp is multiplied by the mask.
+ * Leaves the weights of the values in score, and ds in dscore. */
 static void backward_row(const struct head *s, int64_t query, int64_t i, const float *d_o)
 {
     const struct device_attention *h = s->h;
@@ -324,7 +326,7 @@ static void backward_row(const struct head *s, int64_t query, int64_t i, const f
         row_drop(s, ds, query, query + 1);
     for (j = 0; j <= query; j += LANES) {
         vf e = vec_exp(vec_load(p + j) - lse);
-        /* The vector that holds the query itself: what lies behind it is the future. */
+        /* This vector holds the query's own position. The elements after it are in the future. */
         if (query - j < LANES - 1) {
             vi there = vec_first(query + 1 - j);
             e = vec_select(there, e, (vf){0});

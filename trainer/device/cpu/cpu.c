@@ -11,8 +11,8 @@
 #include "trainer/device/cpu/pin.h"
 #include "trainer/device/cpu/sequence.h"
 
-/* In front of every allocation, so that free knows its size; a whole cache line keeps what follows aligned.
- */
+/* Stored before every allocation, so that free knows the size. It takes a whole cache line, so that the
+ * memory after it stays aligned. */
 struct cpu_header {
     size_t bytes;
     char fill[64 - sizeof(size_t)];

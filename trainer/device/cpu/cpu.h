@@ -5,11 +5,12 @@
 #include "trainer/device/cpu/threads.h"
 #include "trainer/device/device.h"
 
-/* The CPU device. Matrix products are oneDNN's (gemm.c, gemm_bf16.c alone see it); everything else is
- * compiled once per instruction set and chosen at open: kernels.c, layers.c, attention.c. Those work on
- * parts; dense.c, loss.c, flat.c and sequence.c cut operations into parts and hand them to the threads. How
- * an operation is cut does not depend on how many threads there are, and sums over parts are folded in order:
- * so neither do its bits. */
+/* The CPU device. oneDNN computes matrix products; only gemm.c and gemm_bf16.c include it. All other
+ * operations are in kernels.c, layers.c and attention.c. These are compiled once for each instruction set,
+ * and the best set is chosen when the device is opened. They work on parts of an operation. dense.c, loss.c,
+ * flat.c and sequence.c divide operations into parts for the threads. The division does not depend on the
+ * number of threads, and sums over parts are added in order. Therefore bits do not depend on the number of
+ * threads either. */
 MUST_CHECK enum err_code cpu_open(struct device **out, int local_rank, int local_ranks, int threads,
                                   struct err *e);
 
@@ -23,16 +24,17 @@ struct cpu_device {
     struct cpu_set set;
     struct cpu_threads threads;
     struct cpu_bf16 *bf16;
-    struct err first;        /* sticks until wait */
-    struct cpu_room scratch; /* of one operation; reserve makes it beforehand, else it grows */
-    struct cpu_room wide;    /* both factors of a bf16 product as floats, where the CPU has none */
+    struct err first; /* first error; kept until wait returns it */
+    /* Memory of one operation: allocated by reserve, or by the first operation that needs more. */
+    struct cpu_room scratch;
+    struct cpu_room wide; /* both factors of a bf16 product as floats, for a CPU without bf16 products */
 };
 static inline struct cpu_device *cpu_of(struct device *d)
 {
     return (struct cpu_device *)(void *)d;
 }
-/* At least that much, 64-byte aligned; what was in it is lost. NULL when there is no memory: that is then the
- * device's error. */
+/* Returns room->memory, enlarged to at least `bytes`, 64-byte aligned. Its content is lost. Returns NULL if
+ * there is no memory; this becomes the device's error. */
 void *cpu_grow(struct cpu_device *c, struct cpu_room *room, size_t bytes);
 static inline void *cpu_scratch(struct cpu_device *c, size_t bytes)
 {
@@ -40,8 +42,8 @@ static inline void *cpu_scratch(struct cpu_device *c, size_t bytes)
 }
 void cpu_failed(struct cpu_device *c, const struct err *e);
 
-/* Parts of n tokens or rows: as many whatever the number of threads, and few, since each may have column sums
- * of its own. */
+/* The number of parts of n tokens or rows. It does not depend on the number of threads. It is small, because
+ * each part may have column sums of its own. */
 static inline int64_t cpu_parts(int64_t n)
 {
     return n > 1024 ? 32 : (n + 31) / 32;

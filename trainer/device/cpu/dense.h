@@ -3,7 +3,7 @@
 
 #include "trainer/device/device.h"
 
-/* Products, biases and activations. What is of the kept type is float: a CPU keeps nothing else. */
+/* Products, biases and activations. The kept type of a CPU is always float. */
 void dense_product(struct device *d, const struct device_product *h);
 void dense_narrow(struct device *d, void *bf16, const float *x, size_t n);
 void dense_bias(struct device *d, float *y, const float *b, int64_t rows, int64_t cols);

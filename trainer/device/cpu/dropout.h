@@ -4,7 +4,7 @@
 #include "trainer/device/cpu/vec.h"
 #include "trainer/device/device.h"
 
-/* Sixty-four elements of a dropout's mask, 0 or 1 / (1 - p): see struct device_dropout. */
+/* Computes 64 elements of a dropout mask, each 0 or 1 / (1 - p): see struct device_dropout. */
 
 #define DROPOUT_CHUNK 64
 
@@ -38,7 +38,7 @@ VEC_INLINE void dropout_philox(uint32_t out[4][LANES], uint32_t first, uint32_t 
     memcpy(out[3], d, sizeof(d));
 }
 
-/* Elements from, ..., from + 63 of a line; from is a multiple of 64. */
+/* Writes elements from, ..., from + 63 of a line's mask; `from` is a multiple of 64. */
 static __attribute__((noinline, unused)) void dropout_mask(float mask[DROPOUT_CHUNK],
                                                            const struct device_dropout *h, int64_t row,
                                                            int64_t line, int64_t from)

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-/* oneDNN's product of floats, as device_product. */
+/* Computes a product of floats by oneDNN; arguments as in struct device_product. */
 MUST_CHECK enum err_code cpu_gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a,
                                   const float *b, float beta, float *c, struct err *e);
 

@@ -1,6 +1,6 @@
-/* bf16 products by oneDNN's matmul primitive. Compiling one takes milliseconds, so they are kept by shape; a
- * training run has some twenty, and a few more where the last micro-batch of an epoch is shorter. The oldest
- * goes when there are too many. */
+/* bf16 products by oneDNN's matmul primitive. Compiling a primitive takes milliseconds, so primitives are
+ * kept by shape. A training run has about twenty shapes, and a few more if the last micro-batch of an epoch
+ * is shorter. If there are too many, the oldest primitive is released. */
 #include "trainer/device/cpu/gemm_bf16.h"
 
 #include <dnnl.h>
@@ -91,7 +91,7 @@ static void matrix_release(dnnl_memory_desc_t *d)
 }
 #endif
 
-/* (rows,cols) as the product sees it. A transposed matrix lies in memory as (cols,rows). */
+/* Describes a (rows,cols) factor. A transposed factor lies in memory as (cols,rows). */
 static dnnl_status_t matrix_describe(dnnl_memory_desc_t *d, int64_t rows, int64_t cols, bool transposed,
                                      dnnl_data_type_t type)
 {
@@ -126,7 +126,7 @@ static dnnl_status_t product_append_sum(dnnl_post_ops_t after)
 #endif
 }
 
-/* beta is 0 or 1, and 1 is a sum after the product. */
+/* Compiles a product; add: beta is 1, so the result is added to c. */
 static dnnl_status_t product_compile(dnnl_primitive_t *run, const struct cpu_bf16 *g, bool add,
                                      const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b,
                                      const dnnl_memory_desc_t *c)
@@ -136,7 +136,7 @@ static dnnl_status_t product_compile(dnnl_primitive_t *run, const struct cpu_bf1
     dnnl_post_ops_t after = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(&attr);
 
-    /* c += a b is a product followed by the sum with what c held. */
+    /* c += a b is a product with a post-operation that adds the former content of c. */
     if (status == dnnl_success && add) {
         status = dnnl_post_ops_create(&after);
         if (status == dnnl_success)
@@ -169,7 +169,7 @@ static enum err_code shape_compile(struct cpu_bf16 *g, const struct shape *s, st
         status = matrix_describe(&c, s->m, s->n, false, dnnl_f32);
     if (status == dnnl_success)
         status = product_compile(&p.run, g, s->add, &a, &b, &c);
-    /* Memory objects without memory: each call sets their pointers. */
+    /* The memory objects have no memory yet: each call sets their pointers. */
     if (status == dnnl_success)
         status = dnnl_memory_create(&p.a, MATRIX(a), g->engine, DNNL_MEMORY_NONE);
     if (status == dnnl_success)
@@ -210,7 +210,7 @@ static enum err_code shape_find(struct cpu_bf16 *g, const struct shape *s, struc
     return ERR_OK;
 }
 
-/* oneDNN takes factors as void *, and only reads them. */
+/* oneDNN's interface takes factors as void *, but only reads them. */
 static void *dnnl_factor(const uint16_t *p)
 {
     return (void *)(uintptr_t)p;

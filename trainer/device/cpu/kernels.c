@@ -1,7 +1,8 @@
-/* Element-wise operations and optimizers; compiled once per instruction set with DDP_KERNELS naming the
- * table. Bits must not depend on that: no contraction into fused multiply-adds (-ffp-contract=off), no
- * library functions whose variants differ, and sums in sixteen lanes (vec.h). Who calls cuts the work into
- * parts, and not by the number of threads. */
+/* Element-wise operations and optimizers. The file is compiled once for each instruction set; DDP_KERNELS
+ * names the table of functions. Bits must not depend on the instruction set: there is no contraction into
+ * fused multiply-adds (-ffp-contract=off), no library function that has variants, and sums are taken in
+ * sixteen lanes (vec.h). The caller divides the work into parts, whose number does not depend on the number
+ * of threads. */
 #include "trainer/device/cpu/activation.h"
 #include "trainer/device/cpu/sets.h"
 
@@ -80,14 +81,14 @@ static float row_top(const float *x, int64_t n)
     vf top = vec_all(-INFINITY);
     int64_t j = 0;
     for (; j + LANES <= n; j += LANES)
-        top = vec_max(vec_load(x + j), top); /* a NaN is passed over here and shows in the sum */
+        top = vec_max(vec_load(x + j), top); /* vec_max ignores a NaN here; the sum below will be NaN */
     float most = vec_top(top);
     for (; j < n; j++)
         most = x[j] > most ? x[j] : most;
     return most;
 }
 
-/* Leaves e^(x - top) in x. A NaN anywhere in the row must come out as a NaN sum. */
+/* Replaces x by e^(x - top) and returns the sum. If any element of the row is NaN, the sum is NaN. */
 static float row_exp(float *x, int64_t n, float top)
 {
     vf sum = {0};
@@ -105,7 +106,7 @@ static float row_exp(float *x, int64_t n, float top)
     return vec_sum(sum);
 }
 
-/* Whether the label's output is the first of the largest. */
+/* Whether the label's output is the largest, or the first of several equal largest ones. */
 static bool row_correct(const float *x, float top, int32_t label)
 {
     if (x[label] != top)

@@ -1,13 +1,14 @@
-/* What a transformer wants besides products and attention: embedding, residual and layer norm, bias and
- * activation. Compiled once per instruction set, to the same bits, as kernels.c is. Tokens from..to-1 at a
- * time; sums over tokens come out per part, and the caller folds the parts in order. */
+/* The operations of a transformer except products and attention: embedding, residual and layer norm, bias and
+ * activation. Compiled once for each instruction set, with the same bits, as kernels.c is. A call works on
+ * tokens from..to-1. Sums over tokens are made for each part, and the caller adds up the parts in order. */
 #include "trainer/device/cpu/activation.h"
 #include "trainer/device/cpu/dropout.h"
 #include "trainer/device/cpu/sets.h"
 
 #define EPSILON 1e-5f
 
-/* A row in vectors: body(..., j, 16) with the 16 a constant, and body(..., j, rest) for what is left. */
+/* Runs through a row in vectors: calls body(..., j, 16), with 16 as a constant, and at the end body(..., j,
+ * rest). */
 #define COLUMNS(width, body, ...)                                                                            \
     do {                                                                                                     \
         int64_t j_ = 0;                                                                                      \
@@ -36,7 +37,7 @@ VEC_INLINE void store_as(enum device_type type, void *p, int64_t at, vf v, int64
         vec_store_bf16((uint16_t *)p + at, v, n);
 }
 
-/* The mask of the chunk that j lies in, made when j enters it. */
+/* Returns the mask of column j. Computes the mask of a chunk when j reaches its first column. */
 VEC_INLINE vf mask_at(float *mask, const struct device_dropout *h, int64_t row, int64_t line, int64_t j)
 {
     if (j % DROPOUT_CHUNK == 0)
@@ -46,7 +47,7 @@ VEC_INLINE vf mask_at(float *mask, const struct device_dropout *h, int64_t row, 
 
 /* ---- embedding */
 
-struct line { /* a token's row and its mask */
+struct line { /* a token's row number, and the mask of the current chunk */
     const struct device_dropout *dropout;
     int64_t row, line;
     float mask[DROPOUT_CHUNK];
@@ -98,7 +99,7 @@ static void k_embed_mask(const struct device_embedding *h, float *dx, int64_t fr
     }
 }
 
-/* Columns from..to-1 of all tokens, in their order. */
+/* Adds up columns from..to-1 of all tokens, in the order of the tokens. */
 static void k_embed_grad(const struct device_embedding *h, float *restrict dwte, float *restrict dwpe,
                          const float *restrict dx, int64_t from, int64_t to)
 {
@@ -118,7 +119,9 @@ static void k_embed_grad(const struct device_embedding *h, float *restrict dwte,
 
 struct norm_row {
     const struct device_norm *h;
-    struct line *line; /* apart: its mask is made by a call, and what that may see cannot stay in registers */
+    /* a pointer: the mask is made by a function call, and values that the call might change cannot stay in
+     * registers */
+    struct line *line;
     const float *residual, *delta;
     float *x;
     float mean, inverse;
@@ -139,7 +142,7 @@ VEC_INLINE void norm_add(struct norm_row *r, int64_t j, int64_t n)
 VEC_INLINE void row_squares(struct norm_row *r, int64_t j, int64_t n)
 {
     vf away = row_load(r->x + j, n) - r->mean;
-    if (n < LANES) { /* lanes past the end of the row do not count */
+    if (n < LANES) { /* lanes after the end of the row do not count */
         float part[LANES];
         vec_store(part, away);
         away = vec_load_part(part, n);
@@ -176,8 +179,9 @@ static void k_norm(const struct device_norm *h, int64_t from, int64_t to)
     }
 }
 
-/* With n = (x - mean) / deviation and w = dy gain: d x = (w - mean(w) - n mean(w n)) / deviation, d gain = dy
- * n, d shift = dy. sums: gain's, shift's and the bias' columns, `stride` apart. */
+/* The gradient of a layer norm. With n = (x - mean) / deviation and w = dy gain: dx = (w - mean(w) - n mean(w
+ * n)) / deviation, dgain = dy n, dshift = dy. sums: the column sums of gain, shift and bias, `stride`
+ * apart. */
 struct norm_grad_row {
     const struct device_norm_grad *h;
     struct line *line;
@@ -214,7 +218,7 @@ VEC_INLINE void norm_grad_write(struct norm_grad_row *r, enum device_type type, 
     vec_store(r->sums + 2 * r->stride + j, vec_load(r->sums + 2 * r->stride + j) + d);
 }
 
-/* Columns are padded to whole vectors in sums; what lies behind a row's end is never folded. */
+/* In `sums`, columns are padded to whole vectors. The values after the end of a row are never added up. */
 static void k_norm_grad(const struct device_norm_grad *h, int64_t from, int64_t to, float *sums,
                         int64_t stride)
 {
@@ -284,7 +288,7 @@ static void k_bias_activate(enum device_activation kind, enum device_type type, 
         ACTIVATION_EACH(kind, bias_activate_all, DEVICE_BF16, a, z, bias, rows, cols);
 }
 
-/* sums holds whole vectors. */
+/* Columns of `sums` are padded to whole vectors. */
 static void k_bias_activate_grad(enum device_activation kind, enum device_type type, void *dz, void *a,
                                  float *sums, const float *da, const float *z, int64_t rows, int64_t cols)
 {

@@ -3,7 +3,7 @@
 
 #include "trainer/device/device.h"
 
-/* Losses, and the tally that they add up in. */
+/* Losses, and the tally in which they are added up. */
 
 void loss_cross_entropy(struct device *d, const struct device_classes *h);
 void loss_mse(struct device *d, float *dx, const float *x, const float *y, int64_t rows, int64_t cols,

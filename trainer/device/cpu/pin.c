@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <sched.h>
 
-/* The cores this process may use, in order, cut into local_ranks equal parts; when there are more ranks than
- * cores, rank i takes core i mod n. */
+/* Sets *mine to part number local_rank of the cores in `all`, which are divided into local_ranks equal parts.
+ * If there are more ranks than cores, rank i gets core i mod n. */
 static int cores_part(const cpu_set_t *all, int local_rank, int local_ranks, cpu_set_t *mine)
 {
     int cores = CPU_COUNT(all);
@@ -25,7 +25,7 @@ enum err_code cpu_pin(int local_rank, int local_ranks, int *threads, struct err 
 {
     cpu_set_t all, mine;
     if (sched_getaffinity(0, sizeof(all), &all) < 0)
-        return err_sys(e, errno, "cannot read the cores this process may use");
+        return err_sys(e, errno, "cannot read which cores this process may use");
     *threads = cores_part(&all, local_rank, local_ranks, &mine);
     if (sched_setaffinity(0, sizeof(mine), &mine) < 0)
         return err_sys(e, errno, "cannot pin this process to its cores");

@@ -3,7 +3,8 @@
 
 #include "base/err.h"
 
-/* Keeps this process, and all threads it starts later, on its share of the cores; *threads of them. */
+/* Pins this process, and all threads that it starts later, to its part of the cores. Sets *threads to the
+ * number of these cores. */
 MUST_CHECK enum err_code cpu_pin(int local_rank, int local_ranks, int *threads, struct err *e);
 
 #endif

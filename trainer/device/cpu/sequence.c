@@ -1,5 +1,5 @@
-/* Operations on tokens, cut into parts for the threads: tokens in ranges, whose column sums are folded in
- * order; attention by heads; the embedding's gradient by columns. */
+/* Operations on tokens, divided into parts for the threads: most by ranges of tokens, whose column sums are
+ * added up in order; attention by heads; the embedding's gradient by columns. */
 #include "trainer/device/cpu/sequence.h"
 
 #include "base/mem.h"
@@ -225,7 +225,7 @@ void sequence_attention_grad(struct device *d, const struct device_attention *h,
 
 /* ---- room */
 
-/* The two factors of the largest product, as floats: of a layer, or of the head. */
+/* The bytes of both factors of the largest product as floats. It is a product of a layer, or of the head. */
 static size_t widened_bytes(const struct device_sizes *s)
 {
     int64_t tokens = s->n.rows * s->n.context, w = s->n.width;

@@ -3,13 +3,13 @@
 
 #include "trainer/device/device.h"
 
-/* What is compiled once per instruction set (kernels.c, layers.c, attention.c), and which of them this CPU
- * can run. Each works on one part of an operation. */
+/* The functions that are compiled once for each instruction set (kernels.c, layers.c, attention.c), and the
+ * choice of a set that this CPU supports. Each function works on one part of an operation. */
 
 struct cpu_kernels {
     void (*bias)(float *y, const float *b, int64_t rows, int64_t cols);
     void (*column_sums)(float *sums, const float *dy, int64_t rows, int64_t cols);
-    /* to[i] += parts[i] + parts[stride + i] + ...: count of them, in order */
+    /* to[i] += parts[i] + parts[stride + i] + ...: `count` parts, added in order */
     void (*fold)(float *to, const float *parts, int64_t count, int64_t stride, int64_t n);
     void (*activate)(enum device_activation kind, float *y, const float *x, size_t n);
     void (*activate_grad)(enum device_activation kind, float *dx, const float *dy, const float *x, size_t n);
@@ -25,13 +25,13 @@ struct cpu_kernels {
     void (*adamw)(const struct device_adamw *h, float *p, const float *g, float *m, float *v, size_t n);
 };
 
-/* Tokens from..to-1. sums: column sums of the part, whole vectors of 16, `stride` apart. */
+/* Operations on tokens from..to-1. sums: column sums of the part, in whole vectors of 16, `stride` apart. */
 struct cpu_layers {
     void (*embed)(const struct device_embedding *h, const float *wte, const float *wpe, float *x,
                   int64_t from, int64_t to);
     void (*embed_mask)(const struct device_embedding *h, float *dx, int64_t from, int64_t to);
     void (*embed_grad)(const struct device_embedding *h, float *dwte, float *dwpe, const float *dx,
-                       int64_t from, int64_t to); /* columns */
+                       int64_t from, int64_t to); /* from..to-1 are columns */
     void (*norm)(const struct device_norm *h, int64_t from, int64_t to);
     void (*norm_grad)(const struct device_norm_grad *h, int64_t from, int64_t to, float *sums,
                       int64_t stride);
@@ -43,7 +43,7 @@ struct cpu_layers {
 
 #define CPU_ATTENTION_STRIP 64 /* queries */
 struct cpu_attention {
-    /* One head of one row; scratch: cpu_attention_floats, 64-byte aligned */
+    /* One head of one row. scratch: cpu_attention_floats() floats, 64-byte aligned. */
     void (*forward)(const struct device_attention *h, int64_t row, int64_t head, float *scratch);
     void (*backward)(const struct device_attention *h, int64_t row, int64_t head, const float *d_o,
                      float *dqkv, float *scratch);
@@ -52,7 +52,7 @@ static inline int64_t cpu_rounded(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
 }
-/* size: of a head. See attention.c for what is in it. */
+/* The size of the scratch memory, in floats; size: elements of a head. attention.c describes its content. */
 static inline int64_t cpu_attention_floats(int64_t context, int64_t size)
 {
     int64_t wide = cpu_rounded(size, 16),
@@ -66,7 +66,8 @@ struct cpu_set {
     const struct cpu_layers *layers;
     const struct cpu_attention *attention;
 };
-/* What this build has and this CPU can do, the best last; *count of them, at least one. */
+/* Returns the sets that this build contains and this CPU supports, the best one last. Sets *count, which is
+ * at least 1. */
 const struct cpu_set *cpu_sets(int *count);
 
 #endif

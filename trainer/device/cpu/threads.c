@@ -1,6 +1,6 @@
-/* The threads of OpenMP's runtime that oneDNN brings along: a second pool beside it would fight with it for
- * the same cores. Reached by name, so that it does not matter which compiler built us; without it everything
- * runs on the caller's thread. */
+/* Uses the threads of the OpenMP runtime that oneDNN loads: a second thread pool would compete with it for
+ * the same cores. The runtime's functions are looked up by name, so that any compiler can build this file.
+ * Without the runtime, everything runs on the caller's thread. */
 #include "trainer/device/cpu/threads.h"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 #endif
 #endif
 #ifdef THREADS_TSAN
-/* ThreadSanitizer does not see into the runtime: say where threads meet. */
+/* ThreadSanitizer does not see the runtime's synchronisation, so this file tells it about each one. */
 #include <sanitizer/tsan_interface.h>
 #define RELEASE(p) __tsan_release(p)
 #define ACQUIRE(p) __tsan_acquire(p)
@@ -33,7 +33,7 @@ struct team {
     char begin, end;
 };
 
-/* ISO C has no cast between the two kinds of pointer. */
+/* ISO C has no cast from an object pointer to a function pointer. */
 static bool symbol_find(const char *name, void *out)
 {
     void *symbol = dlsym(RTLD_DEFAULT, name);
@@ -47,7 +47,7 @@ void cpu_threads_open(struct cpu_threads *t, int count)
     *t = (struct cpu_threads){.count = 1};
     if (!symbol_find("omp_set_num_threads", &set))
         return;
-    set(count); /* the runtime counted the cores when it was loaded, before we were pinned */
+    set(count); /* the runtime counted the cores when it was loaded, before this process was pinned */
     if (symbol_find("GOMP_parallel", &t->parallel) && symbol_find("omp_get_thread_num", &t->thread_num) &&
         symbol_find("omp_get_num_threads", &t->thread_count))
         t->count = count;

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-/* The threads that compute: those of the OpenMP library that oneDNN brings. */
+/* The compute threads: those of the OpenMP library that oneDNN loads. */
 
 typedef void (*cpu_part_fn)(void *arg, int64_t part, int thread);
 struct cpu_threads {
@@ -13,7 +13,7 @@ struct cpu_threads {
     int (*thread_count)(void);
 };
 void cpu_threads_open(struct cpu_threads *t, int count);
-/* fn for each part; thread is below t->count. Returns when all are done. */
+/* Calls fn for each part, on several threads; `thread` is below t->count. Returns when all parts are done. */
 void cpu_threads_run(const struct cpu_threads *t, int64_t parts, cpu_part_fn fn, void *arg);
 
 #endif

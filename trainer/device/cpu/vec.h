@@ -8,9 +8,10 @@
 #include <immintrin.h>
 #endif
 
-/* Sixteen floats at a time, whatever the instruction set: the compiler cuts a vector into registers it has.
- * So a sum in sixteen lanes that are folded in a fixed order has the same bits everywhere, as long as nothing
- * is contracted into fused multiply-adds. Included by files that are compiled once per instruction set. */
+/* Vectors of sixteen floats for every instruction set: the compiler divides a vector into the registers that
+ * exist. A sum in sixteen lanes that are folded in a fixed order has the same bits everywhere, as long as
+ * nothing is contracted into fused multiply-adds. Included by files that are compiled once for each
+ * instruction set. */
 
 #define LANES 16
 #define VEC_INLINE static inline __attribute__((always_inline, unused))
@@ -30,7 +31,7 @@ VEC_INLINE void vec_store(float *p, vf v)
 {
     memcpy(p, &v, sizeof(v));
 }
-/* The first n lanes; zeros behind them. */
+/* Loads the first n lanes; the other lanes are zero. */
 VEC_INLINE vf vec_load_part(const float *p, int64_t n)
 {
     vf v = {0};
@@ -51,8 +52,8 @@ VEC_INLINE vf vec_select(vi mask, vf yes, vf no)
 {
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
 }
-/* a > b ? a : b, and a < b ? a : b: of two of which one is no number, b. Compilers make selects of these that
- * take three instructions. */
+/* a > b ? a : b, and a < b ? a : b. If one of them is NaN, the result is b. Written with intrinsics, because
+ * compilers make three instructions of the expression. */
 #if defined(__AVX512F__)
 VEC_INLINE vf vec_max(vf a, vf b)
 {
@@ -89,7 +90,7 @@ VEC_INLINE vf vec_min(vf a, vf b)
     return vec_select(a < b, a, b);
 }
 #endif
-/* A mask of the first n lanes. */
+/* Returns a mask of the first n lanes. */
 VEC_INLINE vi vec_first(int64_t n)
 {
     return (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} < (int32_t)n;
@@ -98,7 +99,7 @@ VEC_INLINE vf vec_abs(vf x)
 {
     return (vf)((vi)x & 0x7fffffff);
 }
-/* Halves onto each other: lanes i and i + 8, then 4, 2, 1 apart. */
+/* Combines the halves of a vector: lanes i and i + 8, then lanes 4, 2 and 1 apart. */
 #define VEC_FOLD(v, combine)                                                                                 \
     v = combine(v,                                                                                           \
                 __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));  \
@@ -121,12 +122,14 @@ VEC_INLINE float vec_top(vf v)
 }
 
 /* e^x by Cody and Waite's reduction x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial for e^r with the
- * coefficients of the Taylor series to r^7: within 2 ulp for normal results. Clamped to finite results; a NaN
- * comes through the clamps, which keep their second operand then. */
+ * coefficients of the Taylor series up to r^7; within 2 ulp for normal results. Large and small x are
+ * clamped, so that results are finite. A NaN passes the clamps, which return their second operand if one is
+ * NaN. */
 VEC_INLINE vf vec_exp(vf x)
 {
     vf c = vec_min(vec_all(88.0f), vec_max(vec_all(-87.0f), x));
-    vf shifted = c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: n in the low bits, rounded to nearest */
+    /* Adding 1.5 * 2^23 leaves n in the low bits, rounded to nearest. */
+    vf shifted = c * 1.44269504f + 12582912.0f;
     vf n = shifted - 12582912.0f;
     vf r = c - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
@@ -152,7 +155,7 @@ VEC_INLINE vf vec_tanh(vf x)
     return 1.0f - 2.0f / (vec_exp(2.0f * x) + 1.0f);
 }
 
-/* bf16 is the upper half of a float, to nearest even; a NaN stays one. */
+/* Rounds to bf16, the upper half of a float, to nearest even. A NaN stays a NaN. */
 VEC_INLINE uint16_t vec_narrow(float x)
 {
     uint32_t bits;

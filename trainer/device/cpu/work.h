@@ -3,9 +3,9 @@
 
 #include "trainer/device/cpu/cpu.h"
 
-/* An operation that is cut into parts for the threads: what all of its parts see, and how it is run. */
+/* Runs an operation that is divided into parts for the threads. */
 
-#define CPU_FLAT_PART ((size_t)1 << 16) /* floats of a flat array */
+#define CPU_FLAT_PART ((size_t)1 << 16) /* floats in one part of a flat array */
 
 static inline int64_t flat_parts(size_t n)
 {
@@ -17,7 +17,7 @@ static inline size_t flat_part_count(size_t n, int64_t part)
     return n - from < CPU_FLAT_PART ? n - from : CPU_FLAT_PART;
 }
 
-/* What the parts of any of these see. */
+/* The arguments of an operation, which all its parts see. Each operation uses some of the fields. */
 struct cpu_work {
     const struct cpu_kernels *k;
     enum device_activation kind;
