@@ -210,6 +210,14 @@ static void pass_everything(struct ranks *r, int rank)
             fill(want, sizes[s], k);
             RANK_CHECK(!memcmp(all + (size_t)k * sizes[s], want, sizes[s]));
         }
+        /* In place, too. */
+        memset(all, 0, most * (size_t)r->world);
+        fill(all + (size_t)rank * sizes[s], sizes[s], rank);
+        RANK_OK(coll_allgather(g, all + (size_t)rank * sizes[s], sizes[s], all, &e), &e);
+        for (int k = 0; k < r->world; k++) {
+            fill(want, sizes[s], k);
+            RANK_CHECK(!memcmp(all + (size_t)k * sizes[s], want, sizes[s]));
+        }
     }
     free(data);
     free(want);
@@ -228,6 +236,35 @@ static void broadcast_and_allgather_bring_every_byte(void **state)
             fail_msg("layout %s", layouts[l].name);
         ranks_release(&r);
     }
+}
+
+/* Each block crosses each link between nodes once. */
+static void gather_much(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    size_t size = 1000003;
+    char *data = calloc(1, size), *all = malloc(size * (size_t)r->world);
+    struct coll_stats before, after;
+    struct err e = {0};
+
+    coll_get_stats(g, &before);
+    RANK_OK(coll_allgather(g, data, size, all, &e), &e);
+    coll_get_stats(g, &after);
+    r->shared->code[rank] = (int)(after.bytes - before.bytes);
+    free(data);
+    free(all);
+    coll_close(g);
+}
+
+static void a_gather_sends_no_byte_twice(void **state)
+{
+    struct ranks r = {.world = 4, .node_of = {0, 1, 2, 3}};
+
+    (void)state;
+    assert_true(ranks_run(&r, gather_much));
+    for (int k = 0; k < 4; k++)
+        assert_in_range(r.shared->code[k], 3 * 1000003, 3 * 1000003 + 100);
+    ranks_release(&r);
 }
 
 /* Nobody leaves barrier k before all have entered it. */
@@ -284,6 +321,7 @@ int main(void)
         cmocka_unit_test(sums_as_a_tree_do_not_show_the_layout),
         cmocka_unit_test(sums_agree_with_a_plain_sum_in_the_same_bits_everywhere_and_every_time),
         cmocka_unit_test(broadcast_and_allgather_bring_every_byte),
+        cmocka_unit_test(a_gather_sends_no_byte_twice),
         cmocka_unit_test(a_barrier_holds_until_all_are_there),
         cmocka_unit_test(rings_go_over_ipv6_too),
         cmocka_unit_test(ranks_without_a_directory_meet_by_tcp),

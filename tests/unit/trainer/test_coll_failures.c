@@ -75,6 +75,39 @@ static void a_death_aborts_everyone_else(void **state)
         }
 }
 
+/* In the middle of a large gather, too. */
+static void gather_until_a_death(struct ranks *r, int rank)
+{
+    struct coll_group *g = ranks_open(r, rank);
+    char *all = calloc((size_t)r->world, COUNT);
+    struct err e = {0};
+
+    for (int i = 0; i < 3; i++)
+        RANK_OK(coll_allgather(g, all + (size_t)rank * COUNT, COUNT, all, &e), &e);
+    if (rank == victim_of(r))
+        raise(SIGKILL);
+    while (!coll_allgather(g, all + (size_t)rank * COUNT, COUNT, all, &e))
+        ;
+    RANK_CHECK(e.code == ERR_ABORTED);
+    free(all);
+    coll_close(g);
+}
+
+static void a_death_in_a_gather_aborts_everyone_else(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct ranks r = layouts[l];
+        int victim = r.world / 2;
+
+        r.arg = &victim;
+        ranks_prepare(&r);
+        ranks_start(&r, gather_until_a_death);
+        assert_true(ranks_finish(&r, victim));
+        ranks_release(&r);
+    }
+}
+
 /* ---- a silent peer, and an abort from another thread */
 
 struct watcher {
@@ -257,6 +290,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_aborts_everyone_else),
+        cmocka_unit_test(a_death_in_a_gather_aborts_everyone_else),
         cmocka_unit_test(an_abort_ends_the_wait_for_a_silent_peer),
         cmocka_unit_test(leaving_after_the_last_call_disturbs_nobody),
         cmocka_unit_test(ranks_that_disagree_about_a_count_find_out),

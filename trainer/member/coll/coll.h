@@ -94,7 +94,8 @@ MUST_CHECK enum err_code coll_join(struct coll_group *g, struct err *e);
 /* In place, any memory. */
 MUST_CHECK enum err_code coll_broadcast(struct coll_group *g, void *data, size_t size, int root,
                                         struct err *e);
-/* out holds world_size * size bytes, by rank. For small control values, in any memory. */
+/* out holds world_size * size bytes, by rank; in any host memory, of any size. Across nodes each block crosses
+ * each link once. `mine` may lie where it belongs in `out`. */
 MUST_CHECK enum err_code coll_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
                                         struct err *e);
 MUST_CHECK enum err_code coll_barrier(struct coll_group *g, struct err *e);

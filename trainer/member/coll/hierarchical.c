@@ -103,7 +103,7 @@ static enum err_code gather_blocks(struct coll_group *g, const void *mine, size_
     offsets[l->nodes] = (size_t)l->world_size * size;
     if (g->shm)
         rc = shared_memory_allgather(g, mine, size, all + offsets[l->node], e);
-    else if (size)
+    else if (size && all + offsets[l->node] != mine)
         memcpy(all + offsets[l->node], mine, size);
     if (!rc && node_leads(g))
         rc = ring_allgather(g, all, offsets, e);
@@ -113,13 +113,26 @@ static enum err_code gather_blocks(struct coll_group *g, const void *mine, size_
     return rc;
 }
 
+/* Whether ranks follow each other node by node, as they mostly do: then blocks arrive where they belong. */
+static bool ranks_in_order(const struct coll_layout *l)
+{
+    for (int i = 0; i < l->world_size; i++)
+        if (l->ranks[i] != i)
+            return false;
+    return true;
+}
+
 static enum err_code hierarchical_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
                                             struct err *e)
 {
     const struct coll_layout *l = &g->layout;
-    char *all = xmalloc((size_t)l->world_size * size);
-    enum err_code rc = gather_blocks(g, mine, size, all, e);
+    enum err_code rc;
+    char *all;
 
+    if (ranks_in_order(l))
+        return gather_blocks(g, mine, size, out, e);
+    all = xmalloc((size_t)l->world_size * size);
+    rc = gather_blocks(g, mine, size, all, e);
     for (int i = 0; !rc && i < l->world_size; i++)
         memcpy((char *)out + (size_t)l->ranks[i] * size, all + (size_t)i * size, size);
     free(all);

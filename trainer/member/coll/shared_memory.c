@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define LINE 16 /* floats */
+#define LINE_BYTES (LINE * sizeof(float))
 
 void coll_slice(size_t at, size_t count, int n, int i, size_t *lo, size_t *hi)
 {
@@ -111,20 +112,43 @@ enum err_code shared_memory_broadcast(struct coll_group *g, void *data, size_t s
     return ERR_OK;
 }
 
+/* Each rank has a place of `most` bytes: its mailbox or, for more, its part of the staging area, which takes
+ * more in one meeting. */
+struct gather_places {
+    bool staged;
+    size_t most;
+};
+
+static struct gather_places gather_plan(const struct coll_group *g, size_t size)
+{
+    size_t part = SHM_STAGE / (size_t)g->layout.locals / LINE_BYTES * LINE_BYTES;
+
+    if (size > SHM_MAIL && part > SHM_MAIL)
+        return (struct gather_places){.staged = true, .most = part};
+    return (struct gather_places){.most = SHM_MAIL};
+}
+
+static char *gather_place(struct coll_group *g, const struct gather_places *p, int local)
+{
+    return p->staged ? (char *)shm_stage(g) + (size_t)local * p->most : shm_mail(g, local);
+}
+
 enum err_code shared_memory_allgather(struct coll_group *g, const void *mine, size_t size, char *out,
                                       struct err *e)
 {
-    for (size_t at = 0; at < size || at == 0; at += SHM_MAIL) {
-        size_t part = size_min(size - at, SHM_MAIL);
+    struct gather_places p = gather_plan(g, size);
+
+    for (size_t at = 0; at < size || at == 0; at += p.most) {
+        size_t part = size_min(size - at, p.most);
         struct shm_intent intent = {SHM_ALLGATHER, 0, at, size};
 
         shm_begin(g);
         if (part)
-            memcpy(shm_mail(g, g->layout.local), (const char *)mine + at, part);
+            memcpy(gather_place(g, &p, g->layout.local), (const char *)mine + at, part);
         if (shm_meet(g, &intent, e))
             return e->code;
         for (int i = 0; part && i < g->layout.locals; i++)
-            memcpy(out + (size_t)i * size + at, shm_mail(g, i), part);
+            memcpy(out + (size_t)i * size + at, gather_place(g, &p, i), part);
         g->bytes += (size_t)(g->layout.locals - 1) * part;
     }
     return ERR_OK;
