@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -54,7 +55,9 @@ static struct desk {
     uint8_t bootstrap[4096], address[64];
     atomic_size_t bootstrap_size, address_size;
     char offered[64], digest[80], failure[128], unusable[64];
-    atomic_int generation; /* that this process is a member of */
+    atomic_int generation;     /* that this process is a member of */
+    atomic_int refused_watch;  /* a Watch of this generation is refused: it has not formed yet */
+    atomic_bool short_watches; /* a Watch ends after its first message */
 } desk;
 
 static void on_join(struct rpc_call *call, const void *request, void *user)
@@ -136,9 +139,15 @@ static void on_watch(struct rpc_call *call, const void *request, void *user)
 
     (void)user;
     BUG_ON(q->generation > desk.generation);
+    atomic_fetch_add(&desk.watches, 1);
+    if (q->generation == desk.refused_watch) {
+        rpc_call_fail_with(call, ERR_FAILED_PRECONDITION, "it has not formed yet");
+        return;
+    }
     desk.watcher = call;
     tell(call);
-    atomic_fetch_add(&desk.watches, 1);
+    if (desk.short_watches)
+        rpc_call_finish(call);
 }
 
 static void on_watch_end(struct rpc_call *call, bool cancelled)
@@ -365,6 +374,7 @@ static void the_caller_makes_the_bootstrap_id_once(void **state)
 
 struct joiner {
     struct link *report;
+    const struct link_member *as; /* NULL: the first place */
     enum err_code rc;
     struct link_group group;
     atomic_bool done;
@@ -375,7 +385,7 @@ static void *join_in_a_thread(void *arg)
     struct joiner *j = arg;
     struct err e = {0};
 
-    j->rc = link_join(j->report, link_first_member(j->report), &plain_join, &j->group, &e);
+    j->rc = link_join(j->report, j->as ? j->as : link_first_member(j->report), &plain_join, &j->group, &e);
     atomic_store(&j->done, true);
     return NULL;
 }
@@ -523,6 +533,43 @@ static void the_next_generation_clears_what_the_last_one_was_told(void **state)
     assert_int_equal(link_watch(r, on_over, &over, &e), ERR_OK); /* a level: it is called at once */
     link_group_release(&g);
     link_close(r);
+    desk_close();
+}
+
+/* The Watch of the old generation ends while this process waits for the others of the new one. */
+static void the_end_of_the_last_generation_does_not_end_the_one_that_is_forming(void **state)
+{
+    const struct link_member next = {.generation = 5, .rank = 1, .world_size = 2};
+    struct joiner j = {.report = worker(), .as = &next};
+    _Atomic int64_t over = 0;
+    struct err e = {0};
+    pthread_t thread;
+    int seen;
+
+    (void)state;
+    desk.short_watches = true;
+    desk_open();
+    assert_int_equal(link_watch(j.report, on_over, &over, &e), ERR_OK);
+    WAIT_FOR(desk.watches > 0);
+    link_unwatch(j.report);
+    desk.pending = INT_MAX;
+    desk.refused_watch = desk.generation = 5;
+    assert_int_equal(pthread_create(&thread, NULL, join_in_a_thread, &j), 0);
+    WAIT_FOR(desk.joins > 0);
+    /* When the third connection comes, the answer to the second has been heard. */
+    seen = desk.watches;
+    WAIT_FOR(desk.watches >= seen + 3);
+    desk.refused_watch = 0;
+    desk.pending = 0;
+    pthread_join(thread, NULL);
+    assert_int_equal(j.rc, ERR_OK);
+    assert_false(link_over(j.report));
+    assert_int_equal(link_watch(j.report, on_over, &over, &e), ERR_OK);
+    assert_int_equal(over, 0);
+    desk.say_generation = 6;
+    WAIT_FOR(over == 5);
+    link_group_release(&j.group);
+    link_close(j.report);
     desk_close();
 }
 
@@ -787,6 +834,7 @@ int main(void)
         cmocka_unit_test_setup(the_token_is_read_once_and_counts, set_up),
         cmocka_unit_test_setup(watch_outlives_the_coordinator, set_up),
         cmocka_unit_test_setup(the_next_generation_clears_what_the_last_one_was_told, set_up),
+        cmocka_unit_test_setup(the_end_of_the_last_generation_does_not_end_the_one_that_is_forming, set_up),
         cmocka_unit_test_setup(a_watch_that_is_refused_means_the_end, set_up),
         cmocka_unit_test_setup(a_commit_waits_until_the_coordinator_is_back_and_has_room, set_up),
         cmocka_unit_test_setup(a_stale_commit_is_refused, set_up),

@@ -245,6 +245,14 @@ enum err_code link_find_coordinator(struct link *r, struct err *e)
     return ERR_OK;
 }
 
+/* Only after READY: until then the coordinator may refuse to let this process watch the new generation, and the
+ * Watch thread would take that for the new generation's end. */
+static void enter_generation(struct link *r, const struct link_member *as)
+{
+    atomic_store(&r->rank, as->rank);
+    atomic_store(&r->generation, as->generation);
+}
+
 enum err_code link_join(struct link *r, const struct link_member *as, const struct link_join *join,
                         struct link_group *out, struct err *e)
 {
@@ -254,10 +262,12 @@ enum err_code link_join(struct link *r, const struct link_member *as, const stru
     int tries = 0;
     enum err_code rc;
 
-    atomic_store(&r->rank, as->rank);
-    atomic_store(&r->generation, as->generation);
-    if (!r->has_coordinator)
-        return join_alone(as, join, out, e);
+    if (!r->has_coordinator) {
+        if (join_alone(as, join, out, e))
+            return e->code;
+        enter_generation(r, as);
+        return ERR_OK;
+    }
     request_init(&q, r, as, join);
     do {
         rc = join_once(r, as, join, &q, &b, out, &ready, e);
@@ -267,5 +277,8 @@ enum err_code link_join(struct link *r, const struct link_member *as, const stru
     request_release(&q);
     if (rc && atomic_load(&r->cancelled))
         return link_cancelled(e);
-    return rc ? err_wrap(e, "join generation %lld", (long long)as->generation) : ERR_OK;
+    if (rc)
+        return err_wrap(e, "join generation %lld", (long long)as->generation);
+    enter_generation(r, as);
+    return ERR_OK;
 }

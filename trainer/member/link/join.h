@@ -46,7 +46,8 @@ struct link_group {
  * would only tell it that a rank is missing. */
 MUST_CHECK enum err_code link_find_coordinator(struct link *r, struct err *e);
 
-/* Joins a generation, which must be later than all before; returns when all ranks have joined. From here on
+/* Joins a generation, which must be later than all before; returns when all ranks have joined. Until it has
+ * returned OK, link_over, link_stop_asked and the Watch thread refer to the generation before; from then on
  * link_over, link_stop_asked and commits refer to this generation. ABORTED: the generation is closed.
  * FAILED_PRECONDITION, PERMISSION_DENIED, UNAUTHENTICATED: not a member. CANCELLED: link_close, or SIGTERM's
  * link_cancel. */
