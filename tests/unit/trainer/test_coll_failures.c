@@ -286,6 +286,54 @@ static void one_rank_without_memory_is_everyones_failure_and_the_group_lives(voi
     }
 }
 
+/* ---- another failure than a lack of memory */
+
+static enum err_code alloc_host(struct device *d, size_t bytes, void **out, struct err *e)
+{
+    if (d->workspace)
+        return err_set(e, ERR_INTERNAL, "the device is broken");
+    *out = calloc(1, bytes);
+    return *out ? ERR_OK : err_set(e, ERR_RESOURCE_EXHAUSTED, "no memory");
+}
+static void free_host(struct device *d, void *p)
+{
+    (void)d;
+    free(p);
+}
+static const struct device_ops breaking_ops = {.name = "breaking", .alloc = alloc_host, .free = free_host};
+
+static void break_down(struct ranks *r, int rank)
+{
+    struct device device = {.ops = &breaking_ops, .workspace = rank == 1};
+    struct coll_config config;
+    struct coll_group *g;
+    struct err e = {0};
+    enum err_code rc;
+    float *data;
+
+    ranks_config(r, rank, &config);
+    config.device = &device;
+    RANK_OK(coll_open(&g, r->listeners[rank], &config, &e), &e);
+    rc = coll_alloc(g, 5000, &data, &e);
+    /* The ranks of its node know only that one of them brings no memory. */
+    RANK_CHECK(rc == ERR_INTERNAL || (rc == ERR_RESOURCE_EXHAUSTED && rank != 1));
+    device.workspace = 0;
+    RANK_OK(coll_alloc(g, 5000, &data, &e), &e);
+    RANK_OK(coll_barrier(g, &e), &e);
+    coll_close(g);
+}
+
+static void one_rank_with_a_broken_device_is_everyones_failure_and_the_group_lives(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct ranks r = layouts[l];
+
+        assert_true(ranks_run(&r, break_down));
+        ranks_release(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +343,7 @@ int main(void)
         cmocka_unit_test(leaving_after_the_last_call_disturbs_nobody),
         cmocka_unit_test(ranks_that_disagree_about_a_count_find_out),
         cmocka_unit_test(one_rank_without_memory_is_everyones_failure_and_the_group_lives),
+        cmocka_unit_test(one_rank_with_a_broken_device_is_everyones_failure_and_the_group_lives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -201,7 +201,11 @@ static enum err_code map_array(struct coll_group *g, struct coll_array *a, const
     if (sums_here && !mine.code)
         (void)!device_array_place(host, g->shm != NULL, &mine);
     if (sums_here && g->shm && fd_share_array(g, a, mine.code ? NULL : host, e)) {
-        if (e->code == ERR_RESOURCE_EXHAUSTED && mine.code)
+        /* Ranks of a node agree on RESOURCE_EXHAUSTED alone. After another error a rank of the node may be
+         * waiting still, so the group is over. */
+        if (e->code != ERR_RESOURCE_EXHAUSTED)
+            coll_fail(g);
+        else if (mine.code)
             *e = mine;
         return e->code;
     }
@@ -217,14 +221,15 @@ static enum err_code map_array(struct coll_group *g, struct coll_array *a, const
     return ERR_OK;
 }
 
+/* Every rank gets here with its own result, whatever the error, because the others wait for it. */
 static enum err_code alloc_agree(struct coll_group *g, enum err_code rc, struct err *e)
 {
-    uint8_t mine = rc != ERR_OK, *all;
-    bool any = false;
+    uint8_t mine = (uint8_t)rc, *all;
+    int failed = -1;
     struct err other = {0};
 
-    /* Ranks of one node have agreed already (fd_share_array). After any other error the group is over. */
-    if ((g->layout.nodes == 1 && !atomic_load(&g->comm)) || (rc && rc != ERR_RESOURCE_EXHAUSTED))
+    /* Ranks of one node have agreed already (fd_share_array). In a group that is over nobody waits. */
+    if ((g->layout.nodes == 1 && !atomic_load(&g->comm)) || atomic_load(&g->stop.set))
         return rc;
     all = xcalloc((size_t)g->layout.world_size, 1);
     if (g->ops->allgather(g, &mine, 1, all, &other)) {
@@ -232,11 +237,14 @@ static enum err_code alloc_agree(struct coll_group *g, enum err_code rc, struct 
         *e = other;
         return e->code;
     }
-    for (int r = 0; r < g->layout.world_size; r++)
-        any |= all[r];
+    for (int r = 0; r < g->layout.world_size && failed < 0; r++)
+        failed = all[r] ? r : -1;
+    if (failed >= 0 && !rc)
+        rc = all[failed] == ERR_RESOURCE_EXHAUSTED
+                 ? err_set(e, ERR_RESOURCE_EXHAUSTED, "rank %d has not enough memory", failed)
+                 : err_set(e, (enum err_code)all[failed], "rank %d cannot bring its array to the group: %s",
+                           failed, err_code_name((enum err_code)all[failed]));
     free(all);
-    if (any && !rc)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "another rank has not enough memory");
     return rc;
 }
 

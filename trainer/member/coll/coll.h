@@ -78,8 +78,9 @@ void coll_abort(struct coll_group *g, int64_t generation);
 
 /* Attaches the array to the group: from here on collectives work on it without a copy, and the ranks of a node
  * map each other's arrays. Collective: same sizes and order on every rank. The caller keeps the array and
- * closes it after the group. Its `data` may move in this call, and only here. RESOURCE_EXHAUSTED, on all ranks
- * of the node: one of them has too little memory. After an abort the array can be attached to another group.
+ * closes it after the group. Its `data` may move in this call, and only here. If one rank fails, all ranks
+ * return an error; RESOURCE_EXHAUSTED: it has too little memory. The group can still be used, unless the error is
+ * ABORTED. After an abort the array can be attached to another group.
  */
 MUST_CHECK enum err_code coll_attach(struct coll_group *g, struct device_array *array, struct err *e);
 /* Attaches a new, zeroed array that belongs to the group and ends with it. */
