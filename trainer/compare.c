@@ -82,3 +82,73 @@ enum err_code trainer_compare(struct trainer *t, struct err *e)
     free(all);
     return code;
 }
+
+/* ---- of a group that has just formed */
+
+/* What ranks must have in common to train together, and the samples that they add up. */
+struct run_place {
+    int64_t step, epoch, position, updates, round_steps;
+    uint64_t digest; /* of the parameters, where ranks must hold the same; else 0 */
+    int64_t local_samples;
+};
+
+static const struct {
+    const char *name;
+    size_t offset;
+} place_numbers[] = {
+    {"at step", offsetof(struct run_place, step)},
+    {"in epoch", offsetof(struct run_place, epoch)},
+    {"at data position", offsetof(struct run_place, position)},
+    {"at optimizer step", offsetof(struct run_place, updates)},
+    {"at step of the round", offsetof(struct run_place, round_steps)},
+};
+
+static long long place_number(const struct run_place *p, size_t i)
+{
+    return *(const int64_t *)(const void *)((const char *)p + place_numbers[i].offset);
+}
+
+static enum err_code place_differs(const struct trainer *t, const struct run_place *all, int rank,
+                                   struct err *e)
+{
+    CLEANUP(buf_release) struct buf who = {0};
+    formation_name_rank(&t->formation, rank, &who);
+    for (size_t i = 0; i < ARRAY_LEN(place_numbers); i++) {
+        long long theirs = place_number(&all[rank], i), first = place_number(&all[0], i);
+        if (theirs != first)
+            return err_set(e, ERR_FAILED_PRECONDITION,
+                           "ranks hold different places of the run: %.120s is %s %lld, rank 0 %s %lld",
+                           who.data, place_numbers[i].name, theirs, place_numbers[i].name, first);
+    }
+    if (all[rank].digest != all[0].digest)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "ranks hold different parameters: those of %.120s at step %lld differ from rank 0's",
+                       who.data, (long long)all[rank].step);
+    return ERR_OK;
+}
+
+enum err_code trainer_compare_places(struct trainer *t, struct err *e)
+{
+    struct engine *n = &t->engine;
+    const struct formation *f = &t->formation;
+    /* In an open round ranks differ, and at step 0 trainer_restore has not set the parameters yet. */
+    bool equal = n->step > 0 && t->round.steps == 0;
+    struct run_place mine = {n->step,
+                             n->cursor.epoch,
+                             n->cursor.position,
+                             n->optim->steps,
+                             t->round.steps,
+                             equal ? digest_params(n) : 0,
+                             t->round.local_samples};
+    if (n->device->ops->wait(n->device, e))
+        return e->code;
+    struct run_place *all = xcalloc((size_t)f->world_size, sizeof(*all));
+    enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
+    t->round.global_samples = 0;
+    for (int r = 0; !code && r < f->world_size; r++) {
+        code = place_differs(t, all, r, e);
+        t->round.global_samples += all[r].local_samples;
+    }
+    free(all);
+    return code;
+}

@@ -9,4 +9,10 @@
  * another rank's parameters differ. */
 MUST_CHECK enum err_code trainer_compare(struct trainer *t, struct err *e);
 
+/* Collective, when a group has formed, and before a state is loaded or trained: checks that all ranks hold the
+ * same run at the same place, which they may not after a failed step or exchange. Sets the samples of the round
+ * that t->round left open to those of the ranks that are in the group. FAILED_PRECONDITION, on all ranks: names a
+ * rank and what differs. */
+MUST_CHECK enum err_code trainer_compare_places(struct trainer *t, struct err *e);
+
 #endif

@@ -101,7 +101,7 @@ static int worker_run(const struct trainer_config *config, struct link *link)
         trainer_run(&t, &e) == ERR_OK)
         e.code = ERR_OK;
     /* The process ends with its generation, and the coordinator starts a new process for each rank of the
-     * next generation. Staying would need the survivors to agree on one state first; see trainer_leave. */
+     * next generation. Staying would need one state for survivors that hold different ones; see trainer_compare_places. */
     int code = exit_code(&t, link, &e);
     link_cancel(link);
     if (!trainer_leave(&t)) { /* the run is what it was; what hangs ends with the process */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trainer/compare.h"
 #include "trainer/keep.h"
 #include "trainer/peer_loss.h"
 #include "trainer/resume.h"
@@ -83,19 +84,10 @@ static enum err_code sum_peaks(struct trainer *t, struct err *e)
  * there. At the start there is no such round. */
 static enum err_code carry_round(struct trainer *t, struct err *e)
 {
-    struct formation *f = &t->formation;
-    int64_t mine = t->round.local_samples, *all;
-    if (sync_votes_each_step(f->sync))
-        return ERR_OK;
-    all = xcalloc((size_t)f->world_size, sizeof(*all));
-    enum err_code code = coll_allgather(f->group, &mine, sizeof(mine), all, e);
-    t->round.global_samples = 0;
-    for (int r = 0; !code && r < f->world_size; r++)
-        t->round.global_samples += all[r];
-    free(all);
-    if (!code)
-        sync_load(f->sync, &t->round);
-    return code;
+    if (trainer_compare_places(t, e))
+        return e->code;
+    sync_load(t->formation.sync, &t->round);
+    return ERR_OK;
 }
 
 enum err_code trainer_join(struct trainer *t, const struct link_member *as, struct err *e)

@@ -56,10 +56,10 @@ MUST_CHECK enum err_code trainer_open(struct trainer *t, const struct trainer_co
  * the generation is over, also after an error. Returns the errors of formation_join and formation_form. */
 MUST_CHECK enum err_code trainer_join(struct trainer *t, const struct link_member *as, struct err *e);
 /* The second half of trainer_join, for a caller that has filled in formation.info. watched: the link watches
- * the generation. */
+ * the generation. FAILED_PRECONDITION: the ranks do not hold the same place of the run. */
 MUST_CHECK enum err_code trainer_form(struct trainer *t, bool watched, struct err *e);
 /* Leaves the generation. Parameters, moments and the position in the run stay in the engine. A later trainer_join uses
- * them, but it does not check that all survivors stand at the same step, and after a failed exchange on a GPU they may
+ * them if all ranks hold the same place of the run (trainer_compare_places). After a failed exchange on a GPU they may
  * hold a partial sum; ddp-trainer therefore ends with its generation. False: the device's collectives did not end, so the process must end by _exit and release nothing.
  */
 MUST_CHECK bool trainer_leave(struct trainer *t);

@@ -38,6 +38,7 @@ struct scene {
     int64_t lost_at_step; /* whose exchange the survivors miss the victim in */
     bool made;            /* whether that step counts all the same */
     bool apart;           /* every rank is on a node of its own */
+    size_t difference;    /* which of the differences between survivors */
 };
 
 /* What a survivor takes along, for a process that begins with it. */
@@ -74,16 +75,16 @@ static void open_trainer(struct trainer *t, struct trainer_config *config, const
 }
 
 /* What the coordinator does in a cluster: all tell where they are, and all hear who they are. */
-static void form(struct ranks *r, struct trainer *t, int64_t generation, int rank, int world)
+static enum err_code form_or_fail(struct ranks *r, struct trainer *t, int64_t generation, int rank, int world,
+                                  struct err *e)
 {
     const struct scene *scene = r->arg;
     struct board *b = board_of(r);
     int round = generation == FIRST ? 0 : 1;
     struct link_group info = {.generation = generation, .rank = rank, .world_size = world, .source_rank = -1};
     CLEANUP(free_text) char *node = xasprintf("%s/%d", r->directory, scene->apart ? rank : 0);
-    struct err e = {0};
 
-    RANK_OK(formation_listen(&t->formation, NULL, node, &e), &e);
+    RANK_OK(formation_listen(&t->formation, NULL, node, e), e);
     b->size[round][rank] = coll_listener_address(t->formation.listener, b->address[round][rank], ADDRESS);
     atomic_fetch_add(&b->here[round], 1);
     for (int64_t end = clock_boot_ms() + 20000; atomic_load(&b->here[round]) < world;) {
@@ -100,7 +101,14 @@ static void form(struct ranks *r, struct trainer *t, int64_t generation, int ran
         };
     memset(info.key, (int)generation, sizeof(info.key));
     formation_be_told(&t->formation, &info);
-    RANK_OK(trainer_form(t, false, &e), &e);
+    return trainer_form(t, false, e);
+}
+
+static void form(struct ranks *r, struct trainer *t, int64_t generation, int rank, int world)
+{
+    struct err e = {0};
+
+    RANK_OK(form_or_fail(r, t, generation, rank, world, &e), &e);
 }
 
 static uint64_t hash_of(const struct trainer *t)
@@ -233,11 +241,85 @@ static void a_survivor_of_a_round_takes_the_round_to_the_next_group(void **state
     play(&scene);
 }
 
+/* ---- survivors that hold different things */
+
+static const struct difference {
+    const char *says;
+    const char *sync;
+    int64_t steps; /* in the first generation */
+} differences[] = {
+    {"is at step 3, rank 0 at step 2", "{type: allreduce}", 2},
+    {"is in epoch 1, rank 0 in epoch 0", "{type: allreduce}", 2},
+    {"is at data position 17, rank 0 at data position 16", "{type: allreduce}", 2},
+    {"is at optimizer step 3, rank 0 at optimizer step 2", "{type: allreduce}", 2},
+    {"is at step of the round 2, rank 0 at step of the round 1", "{type: average, every: 4}", 5},
+    {"different parameters", "{type: allreduce}", 2},
+    {"different parameters", "{type: average, every: 4}", 4},
+};
+
+static void make_different(struct trainer *t, size_t which)
+{
+    switch (which) {
+    case 0:
+        t->engine.step++;
+        break;
+    case 1:
+        t->engine.cursor.epoch++;
+        break;
+    case 2:
+        t->engine.cursor.position++;
+        break;
+    case 3:
+        t->engine.optim->steps++;
+        break;
+    case 4:
+        t->round.steps++;
+        break;
+    default:
+        t->engine.params.data[7] += 1.0f;
+    }
+}
+
+static void differ(struct ranks *r, int rank)
+{
+    const struct scene *scene = r->arg;
+    struct trainer_config config;
+    struct trainer t;
+    struct step s;
+    struct err e = {0};
+    bool epoch_ended;
+
+    open_trainer(&t, &config, scene);
+    form(r, &t, FIRST, rank, 2);
+    RANK_OK(trainer_restore(&t, &e), &e);
+    for (int64_t i = 0; i < differences[scene->difference].steps; i++)
+        RANK_OK(trainer_step(&t, &s, &epoch_ended, &e), &e);
+    RANK_CHECK(trainer_leave(&t));
+    if (rank == 1)
+        make_different(&t, scene->difference);
+    RANK_CHECK(form_or_fail(r, &t, SECOND, rank, 2, &e) == ERR_FAILED_PRECONDITION);
+    RANK_CHECK(strstr(e.msg, "rank 1") && strstr(e.msg, differences[scene->difference].says));
+    leave(&t, &config);
+}
+
+static void survivors_that_hold_different_states_do_not_train_together(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(differences) / sizeof(differences[0]); i++) {
+        struct scene scene = {.sync = differences[i].sync, .difference = i};
+        struct ranks two = {.world = 2, .arg = &scene};
+
+        assert_true(ranks_run(&two, differ));
+        ranks_release(&two);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_survivor_of_an_all_reduce_takes_its_parameters_to_the_next_group),
         cmocka_unit_test(a_survivor_of_a_round_takes_the_round_to_the_next_group),
+        cmocka_unit_test(survivors_that_hold_different_states_do_not_train_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
