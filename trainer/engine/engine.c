@@ -36,6 +36,12 @@ void engine_take_shard(struct engine *n, int j)
     n->sampler.rank = n->first_shard + j;
 }
 
+void engine_leave_spent_epoch(struct engine *n)
+{
+    if (sampler_steps_left(&n->sampler, &n->cursor) == 0)
+        n->cursor = (struct cursor){n->cursor.epoch + 1, 0};
+}
+
 static enum err_code open_sampler(struct engine *n, int rank, int world_size, struct err *e)
 {
     const struct train_spec *s = n->spec;
@@ -143,6 +149,7 @@ enum err_code engine_take_share(struct engine *n, int rank, int world_size, stru
         return e->code;
     if (!n->optim && open_state(n, e))
         return e->code;
+    engine_leave_spent_epoch(n);
     return open_spares(n, e);
 }
 

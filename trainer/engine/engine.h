@@ -116,6 +116,9 @@ void engine_close(struct engine *n);
  * INVALID_ARGUMENT: the job's shards cannot be dealt to that many ranks. After an error the engine can only
  * be closed. */
 MUST_CHECK enum err_code engine_take_share(struct engine *n, int rank, int world_size, struct err *e);
+/* Moves a cursor that stands at the end of its epoch to the next one. An epoch ends earlier in a smaller world if
+ * samples are padded, so a cursor of another world size may stand there. */
+void engine_leave_spent_epoch(struct engine *n);
 /* From here on the sampler deals to shard j of this rank. */
 void engine_take_shard(struct engine *n, int j);
 

@@ -80,8 +80,7 @@ void state_take_place(struct engine *n, const struct snapshot_place *place)
     n->step = place->step;
     n->samples = place->samples;
     n->cursor = (struct cursor){place->epoch, place->position};
-    if (sampler_steps_left(&n->sampler, &n->cursor) == 0) /* the epoch is shorter with this share's steps */
-        n->cursor = (struct cursor){place->epoch + 1, 0};
+    engine_leave_spent_epoch(n);
     n->optim->steps = place->updates;
     n->best_step = place->best_step;
     n->best_loss = place->best_step ? place->best_loss : (double)NAN;

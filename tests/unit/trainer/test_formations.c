@@ -314,12 +314,46 @@ static void survivors_that_hold_different_states_do_not_train_together(void **st
     }
 }
 
+/* ---- a smaller world */
+
+/* With pad, three ranks take 12 positions of 10 samples, two take 10: at position 10 the epoch of two ranks is
+ * over. */
+static void an_epoch_that_a_smaller_world_has_passed_gives_way_to_the_next(void **state)
+{
+    static const char text[] = "name: share\n"
+                               "train:\n"
+                               "  model: {type: mlp, sizes: [4, 3, 1]}\n"
+                               "  data: {type: synthetic, samples: 10, pad: true}\n"
+                               "  optimizer: {type: sgd, lr: 0.01}\n"
+                               "  global_batch: 5\n"
+                               "  epochs: 2\n"
+                               "  threads: 1\n";
+    struct job_spec job;
+    struct engine n;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(job_parse(&job, text, strlen(text), "job", &e), ERR_OK);
+    struct engine_config config = {.spec = &job.train, .local_ranks = 1};
+    assert_int_equal(engine_open(&n, &config, &e), ERR_OK);
+    assert_int_equal(engine_take_share(&n, 0, 3, &e), ERR_OK);
+    n.cursor.position = 10;
+    assert_int_equal(engine_take_share(&n, 0, 3, &e), ERR_OK);
+    assert_int_equal(n.cursor.position, 10);
+    assert_int_equal(engine_take_share(&n, 0, 2, &e), ERR_OK);
+    assert_int_equal(n.cursor.epoch, 1);
+    assert_int_equal(n.cursor.position, 0);
+    engine_close(&n);
+    job_release(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_survivor_of_an_all_reduce_takes_its_parameters_to_the_next_group),
         cmocka_unit_test(a_survivor_of_a_round_takes_the_round_to_the_next_group),
         cmocka_unit_test(survivors_that_hold_different_states_do_not_train_together),
+        cmocka_unit_test(an_epoch_that_a_smaller_world_has_passed_gives_way_to_the_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
