@@ -212,9 +212,9 @@ static void widths_must_fit(void **state)
     problem_init(&p, LOSS_MSE, ACTIVATION_RELU, 2);
     assert_int_equal(device_open(&d, DEVICE_CPU, 0, 1, 0, &e), ERR_OK);
     assert_int_equal(model_open(&m, &p.spec, LOSS_MSE, 5, 8, ROWS, d, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "the model takes 6 inputs, but the data has 5");
+    assert_string_equal(e.msg, "the model has 6 inputs, but the data has 5");
     assert_int_equal(model_open(&m, &p.spec, LOSS_MSE, 6, 3, ROWS, d, &e), ERR_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "the model gives 8 outputs, but the data wants 3");
+    assert_string_equal(e.msg, "the model has 8 outputs, but the data has 3");
     device_close(d);
     problem_release(&p);
 }

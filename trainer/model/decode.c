@@ -7,9 +7,9 @@
 
 #include "base/mem.h"
 
-#define BLOCK 32 /* tokens read at a time */
+#define BLOCK 32 /* number of tokens that are read in one pass */
 
-struct layer { /* parameters, and (context,width) of keys and values */
+struct layer { /* parameters of a layer, and its keys and values, (context,width) each */
     const float *norm1, *shift1, *qkv, *qkv_bias, *proj, *proj_bias;
     const float *norm2, *shift2, *up, *up_bias, *down, *down_bias;
     float *keys, *values;
@@ -17,12 +17,13 @@ struct layer { /* parameters, and (context,width) of keys and values */
 
 struct decoder {
     struct device *device;
-    const float *token, *place, *norm, *shift, *head; /* (vocab,width), (context,width), ..., (vocab,width) */
+    /* Token (vocab,width), place (context,width), norm and shift (width), head (vocab,width) */
+    const float *token, *place, *norm, *shift, *head;
     struct layer *layers;
     int64_t layer_count, heads, width, context, vocab;
     enum device_activation activation;
     int64_t position;
-    float *memory;        /* one allocation, everything below and the layers' keys and values lie in it */
+    float *memory;        /* one allocation, which holds the arrays below and the layers' keys and values */
     float *x, *y, *delta; /* (BLOCK,width) */
     float *qkv;           /* (BLOCK,3 width) */
     float *wide;          /* (BLOCK,4 width) */
@@ -66,7 +67,8 @@ static void find_layer(struct layer *l, const struct model *m, const float *para
     };
 }
 
-/* The next piece of memory, each on a 16-float boundary; NULL as long as there is none. */
+/* Returns the next piece of memory, on a 16-float boundary. Returns NULL while `memory` is NULL, so that the
+ * first pass only counts. */
 static float *decoder_memory_take(float *memory, size_t *at, int64_t count)
 {
     float *p = memory ? memory + *at : NULL;
@@ -74,7 +76,7 @@ static float *decoder_memory_take(float *memory, size_t *at, int64_t count)
     return p;
 }
 
-/* Hands the memory out; returns how many floats that takes. */
+/* Assigns the arrays to memory. Returns the number of floats needed. */
 static size_t decoder_lay_out(struct decoder *d, float *memory)
 {
     size_t at = 0;
@@ -117,7 +119,7 @@ enum err_code decoder_open(struct decoder **out, const struct train_spec *spec, 
     d->layers = xcalloc((size_t)d->layer_count, sizeof(*d->layers));
     for (int64_t i = 0; i < d->layer_count; i++)
         find_layer(&d->layers[i], m, params, i);
-    /* Laid out twice: to know the size, then to hand the memory out. */
+    /* The layout runs twice: first to find the size, then to assign the memory. */
     if (device_alloc(d->device, decoder_lay_out(d, NULL) * sizeof(float), "keys and values", &memory, e)) {
         decoder_close(d);
         return e->code;
@@ -154,7 +156,7 @@ static void decode_norm(struct decoder *d, int64_t n, const float *gain, const f
     d->device->ops->norm(d->device, &h);
 }
 
-/* y (n,out) = x (n,in) w, which is (in,out), or (out,in) when transposed */
+/* y (n,out) = x (n,in) w; w is (in,out), or (out,in) if transposed */
 static void decode_product(struct decoder *d, const float *x, const float *w, bool transposed, int64_t n,
                            int64_t in, int64_t out, float *y)
 {
@@ -172,7 +174,7 @@ static void decode_product(struct decoder *d, const float *x, const float *w, bo
     d->device->ops->product(d->device, &h);
 }
 
-/* z (n,out) = y (n,width) w (width,out) + bias; a, unless NULL, is z after the activation. */
+/* z (n,out) = y (n,width) w (width,out) + bias. Unless a is NULL, a = activation(z). */
 static void decode_linear(struct decoder *d, const float *w, const float *bias, int64_t n, int64_t out,
                           float *z, float *a)
 {
@@ -199,7 +201,7 @@ static void residual_add(struct decoder *d, int64_t n, const float *bias)
             d->x[i * d->width + j] += d->delta[i * d->width + j] + bias[j];
 }
 
-/* One query of one head against the `seen` keys and values from the start. */
+/* Attention of one query of one head over the first `seen` keys and values. */
 static void query_attend(const struct decoder *d, const struct layer *l, const float *q, int64_t seen,
                          int64_t from, int64_t size, float *out)
 {

@@ -6,19 +6,19 @@
 #include "base/err.h"
 #include "trainer/model/model.h"
 
-/* A gpt model read token by token: keys and values of what was read stay, so that a token costs one row of
- * every matrix product and not the whole context. Computes in fp32 in the host's memory, without dropout.
- * Borrows the model of the spec and its parameters for its life. One thread. */
+/* Reads a gpt model's tokens one after the other, to generate text. The keys and values of tokens that were
+ * read are kept, so a token costs one row of every matrix product and not the whole context. Computes in fp32
+ * in host memory, without dropout. Borrows the model and its parameters for its life. One thread. */
 
 struct decoder;
 MUST_CHECK enum err_code decoder_open(struct decoder **out, const struct train_spec *spec, struct model *m,
                                       const float *params, struct err *e);
 void decoder_close(struct decoder *d); /* NULL is fine */
 
-/* Reads n tokens behind those that were read; together no more than the context. logits (last,vocabulary): of
- * the last `last` of them, what follows each; last <= n. */
+/* Reads n tokens after those that were read before; all together at most the context. Writes the logits of
+ * what follows each of the last `last` tokens: logits (last,vocabulary); last <= n. */
 void decoder_feed(struct decoder *d, const int32_t *token, int64_t n, float *logits, int64_t last);
-void decoder_reset(struct decoder *d);             /* forgets all */
-int64_t decoder_position(const struct decoder *d); /* how many were read */
+void decoder_reset(struct decoder *d);             /* forgets all tokens */
+int64_t decoder_position(const struct decoder *d); /* number of tokens that were read */
 
 #endif

@@ -1,4 +1,4 @@
-/* GPT: the layout of its tensors and activations, and its beginnings. */
+/* GPT: the layout of its tensors and activations, and its initial parameters. */
 #include "trainer/model/gpt.h"
 
 #include <math.h>
@@ -9,10 +9,11 @@
 #include "base/random.h"
 #include "trainer/model/gpt_internal.h"
 
-#define ALIGN 64          /* bytes */
-#define LOGITS_BYTES 48e6 /* of a chunk: few enough to stay near the cache, enough rows for fast products */
-#define LOGITS_BYTES_AWAY 1e9 /* of a device with its own memory: rows to fill it */
-#define LOGITS_LINE 64        /* elements: there, rows of logits are whole lines */
+#define ALIGN 64 /* bytes */
+/* Bytes of one chunk of logits: small enough for the cache, large enough for fast products. */
+#define LOGITS_BYTES 48e6
+#define LOGITS_BYTES_AWAY 1e9 /* the same on a device with its own memory: enough rows to keep it busy */
+#define LOGITS_LINE 64        /* elements; on such a device, rows of logits are padded to whole lines */
 
 static void gpt_free(struct model *m)
 {
@@ -43,7 +44,7 @@ static size_t tensor_add(struct model *m, const char *prefix, const char *name, 
     return t->offset;
 }
 
-/* Each pair in the order of memory. */
+/* Adds the two tensors of a norm, in the order in which they lie in memory. */
 static struct gpt_norm_params tensor_add_norm(struct model *m, const char *prefix, const char *name,
                                               int64_t width)
 {
@@ -139,10 +140,10 @@ static void place_activations(struct gpt *g, struct walk *w)
     g->dlogits = type != kept ? walk_take(w, g->head_rows * g->logits_ld, type) : g->logits;
 }
 
-/* A row of logits that is no whole number of lines starts at addresses that some devices' products are slow
- * with. So there it is longer, and the embedding is read as if it had more symbols: what lies behind it, in
- * the same array, is any parameters. Their logits are passed over, and their gradients are zero (device.h,
- * device_classes). */
+/* Chooses the length of a row of logits. If a row is not a whole number of lines, its address makes products
+ * slow on some devices. On these, the row is made longer, and the head is used as if it had more symbols: the
+ * additional rows of the matrix are whatever parameters follow it in the array. Their logits are ignored, and
+ * their gradients are zero (device.h, device_classes). */
 static int64_t choose_logits_ld(const struct gpt *g)
 {
     int64_t longer = (g->s.vocab + LOGITS_LINE - 1) / LOGITS_LINE * LOGITS_LINE;
@@ -151,7 +152,7 @@ static int64_t choose_logits_ld(const struct gpt *g)
     return longer;
 }
 
-/* Equal chunks. */
+/* Divides the tokens into equal chunks. */
 static int64_t choose_head_rows(const struct gpt *g)
 {
     int64_t n = g->base.max_rows * g->s.context;
@@ -169,7 +170,7 @@ static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
     void *memory = NULL;
     g->logits_ld = choose_logits_ld(g);
     g->head_rows = choose_head_rows(g);
-    /* Walked twice: to know the size, then to hand the memory out. */
+    /* The layout runs twice: first to find the size, then to assign the memory. */
     place_activations(g, &count);
     m->activation_bytes = count.at;
     if (device_alloc(m->device, m->activation_bytes, "activations", &memory, e))
@@ -193,15 +194,15 @@ static enum err_code gpt_alloc_activations(struct gpt *g, struct err *e)
 
 /* ---- beginnings */
 
-/* Normally distributed numbers, as the ratio of two uniform numbers with Knuth's quick tests (The Art of
- * Computer Programming, volume 2, 3.4.1, algorithm R). The library's logarithm only accepts or rejects a few
- * tries and enters no result, so the numbers are the same on every machine. Each try takes two numbers of the
- * stream, whether it is accepted or not. Therefore a row of tries is computed at a time, without a branch,
- * and rejected tries are overwritten. */
+/* Draws normally distributed numbers as the ratio of two uniform numbers, with Knuth's quick tests (The Art
+ * of Computer Programming, volume 2, 3.4.1, algorithm R). The library's logarithm only accepts or rejects a
+ * few tries and does not enter any result, so the numbers are the same on every machine. Each try takes two
+ * numbers of the stream, whether it is accepted or not. Therefore a row of tries is computed at once, without
+ * a branch, and rejected tries are overwritten. */
 #define TRIES 128
 struct tries {
     double u[TRIES], x[TRIES];
-    uint8_t good[TRIES], open[TRIES]; /* by the quick tests; open: the logarithm decides */
+    uint8_t good[TRIES], open[TRIES]; /* results of the quick tests; open: the logarithm must decide */
 };
 
 static void try_some(struct tries *t, struct random *r)
@@ -288,7 +289,7 @@ enum err_code gpt_open(struct model **out, const struct gpt_shape *shape, int64_
                        struct device *device, struct err *e)
 {
     if (shape->heads < 1 || shape->width % shape->heads)
-        return err_set(e, ERR_INVALID_ARGUMENT, "the model's width %lld is not a multiple of its %lld heads",
+        return err_set(e, ERR_INVALID_ARGUMENT, "model.width %lld is not a multiple of model.heads %lld",
                        (long long)shape->width, (long long)shape->heads);
     struct gpt *g = xcalloc(1, sizeof(*g));
     g->s = *shape;

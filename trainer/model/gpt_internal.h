@@ -3,7 +3,8 @@
 
 #include "trainer/model/gpt.h"
 
-/* What gpt.c lays out and gpt_pass.c computes with. Offsets are floats from the start of the flat arrays. */
+/* The state that gpt.c lays out and gpt_pass.c computes with. Offsets are floats from the start of the flat
+ * arrays. */
 
 struct gpt_norm_params {
     size_t gain, shift;
@@ -12,45 +13,47 @@ struct gpt_linear_params {
     size_t weight, bias; /* (in,out), (out) */
 };
 
-/* What forward leaves of a layer for backward; n is tokens, C the width. "typed": of the type that products
- * read; "kept": of the device's kept type for it. */
+/* A layer, and what its forward pass keeps for backward. n is the number of tokens, C the width. "typed": of
+ * the type that products read; "kept": of the device's kept type for that type. */
 struct gpt_layer {
     struct gpt_norm_params norm1, norm2;
     struct gpt_linear_params qkv, attention, up, down;
-    float *x1, *stats1; /* (n,C): the residual as norm1 sees it; (n,2) */
+    float *x1, *stats1; /* x1 (n,C): the residual before norm1; stats1 (n,2) */
     void *y1;           /* (n,C) typed */
     void *qkv_out;      /* (n,3C) kept */
     void *o;            /* (n,C) kept */
     float *lse;         /* (rows,heads,context) */
     float *x2, *stats2;
     void *y2;
-    void *z; /* (n,4C) kept, before the activation */
+    void *z; /* (n,4C) kept: before the activation */
 };
 
 struct gpt {
     struct model base;
     struct gpt_shape s;
     enum device_type kept;
-    size_t wte, wpe, head; /* head: wte where it is tied */
+    size_t wte, wpe, head; /* offsets; head is wte if it is tied */
     struct gpt_norm_params last;
     struct gpt_layer *layers;
-    float *x, *stats; /* of the last norm */
+    float *x, *stats; /* of the last norm: its input (n,C) and statistics (n,2) */
     void *y;
 
-    /* shared by the layers */
-    void *a;              /* (n,4C) typed: after the activation */
-    void *delta;          /* (n,C) kept: what is added to the residual; NULL: made where the sum will be */
-    void *wide;           /* (n,4C) kept: gradients of z, and of qkv */
+    /* Memory that the layers share. */
+    void *a;     /* (n,4C) typed: after the activation */
+    void *delta; /* (n,C) kept: what is added to the residual; NULL: it is made in the memory of the sum */
+    void *wide;  /* (n,4C) kept: gradients of z, and of qkv */
     float *residual_grad; /* (n,C): gradient of the residual */
     void *dy;             /* (n,C) kept: gradient of a norm's output, and of o */
-    void *ddelta; /* (n,C) typed: gradient of what was added; residual_grad itself where that is the same */
-    void *narrow; /* (n,4C) typed of o, dz, dqkv; NULL where what is kept is typed */
+    /* (n,C) typed: gradient of what was added to the residual; the memory of residual_grad if the types are
+     * the same. */
+    void *ddelta;
+    void *narrow; /* (n,4C): o, dz or dqkv as products read it; NULL if the kept type is that type */
 
-    int64_t head_rows; /* tokens whose logits exist at a time */
-    int64_t logits_ld; /* a row's length in them: vocab, or more */
+    int64_t head_rows; /* number of tokens whose logits exist at the same time */
+    int64_t logits_ld; /* length of a row of logits: vocab or more */
     void *logits;      /* (head_rows,logits_ld) kept */
-    void *dlogits;     /* typed; logits itself where that is the same */
-    void *weights;     /* bf16: all parameters; NULL for float */
+    void *dlogits;     /* typed; the memory of logits if the types are the same */
+    void *weights;     /* all parameters as bf16; NULL if products read float */
 };
 
 static inline struct gpt *gpt_of(struct model *m)
@@ -58,7 +61,7 @@ static inline struct gpt *gpt_of(struct model *m)
     return (struct gpt *)(void *)m;
 }
 
-/* gpt_pass.c */
+/* The passes, in gpt_pass.c. */
 void gpt_evaluate(struct model *m, const float *params, const struct model_batch *b,
                   struct device_tally *tally);
 void gpt_train(struct model *m, const float *params, float *grads, const struct model_batch *b, float scale,

@@ -1,9 +1,9 @@
-/* GPT: forward and backward. n is tokens, C the width; comments name shapes. */
+/* GPT: forward and backward pass. n is the number of tokens, C the width; comments name shapes. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "trainer/model/gpt_internal.h"
 
-/* A pass over one batch. */
+/* The arguments of a pass over one batch. */
 struct pass {
     struct gpt *g;
     struct device *d;
@@ -11,12 +11,12 @@ struct pass {
     const struct model_batch *b;
     const float *params;
     float *grads;
-    const void *weights; /* typed: what products read */
+    const void *weights; /* the weights that products read, of `type` */
     enum device_type type, kept;
     struct device_tokens n;
     int64_t tokens;
     bool dropping;
-    size_t end; /* grads from here on are reported */
+    size_t end; /* grads from this offset to the end are reported already */
     model_ready_fn ready;
     void *arg;
 };
@@ -59,7 +59,7 @@ static const void *weight_at(const struct pass *p, size_t offset)
     return (const char *)p->weights + offset * device_size(p->type);
 }
 
-/* z (n,out) = x (n,in) W (in,out) + bias; a, unless NULL, is z after the activation. */
+/* z (n,out) = x (n,in) W (in,out) + bias. Unless a is NULL, a = activation(z). */
 static void linear_forward(const struct pass *p, void *z, const void *x, const struct gpt_linear_params *w,
                            int64_t in, int64_t out, void *a)
 {
@@ -80,7 +80,7 @@ static void linear_forward(const struct pass *p, void *z, const void *x, const s
     p->ops->linear(p->d, &h);
 }
 
-/* y (n,out) = x (n,in) W (in,out): the bias comes later. */
+/* y (n,out) = x (n,in) W (in,out), without the bias, which is added later. */
 static void linear_project(const struct pass *p, void *y, const void *x, size_t w, int64_t in, int64_t out)
 {
     struct device_product h = {.type = p->type,
@@ -126,7 +126,7 @@ static void linear_grad(const struct pass *p, size_t w, const void *x, const voi
     p->ops->product(p->d, &h);
 }
 
-/* x (n,cols), kept, as products read it. */
+/* Returns x (n,cols), which has the kept type, in the type that products read. */
 static const void *typed_input(const struct pass *p, const void *x, int64_t cols)
 {
     if (p->type == p->kept)
@@ -137,13 +137,14 @@ static const void *typed_input(const struct pass *p, const void *x, int64_t cols
 
 /* ---- forward */
 
-/* Where a projection leaves what norm() adds to the residual: in x itself where types allow it. */
+/* Returns the memory in which a projection leaves what norm() adds to the residual: x itself if the types
+ * allow it. */
 static void *delta_of(const struct pass *p, float *x)
 {
     return p->g->delta ? p->g->delta : (void *)x;
 }
 
-/* x = residual + dropout(delta + bias), y = norm(x); without delta x is the residual. */
+/* x = residual + dropout(delta + bias), y = norm(x). If delta is NULL, x is the residual. */
 static void norm_forward(const struct pass *p, const struct gpt_norm_params *params, const float *residual,
                          const void *delta, float *x, size_t bias, struct device_dropout dropped,
                          float *stats, void *y)
@@ -177,7 +178,7 @@ static struct device_attention attention_call(const struct pass *p, int64_t laye
                                      .lse = l->lse};
 }
 
-/* From x1 and y1 to x2 and y2. */
+/* Computes x2 and y2 from x1 and y1. */
 static void gpt_attention_forward(const struct pass *p, int64_t layer)
 {
     struct gpt_layer *l = &p->g->layers[layer];
@@ -191,7 +192,7 @@ static void gpt_attention_forward(const struct pass *p, int64_t layer)
                  dropout_at(p, layer, PLACE_ATTENTION_OUT), l->stats2, l->y2);
 }
 
-/* From x2 and y2 to the next layer's x1 and y1, or to what the head reads. */
+/* Computes the next layer's x1 and y1, or the input of the head, from x2 and y2. */
 static void mlp_block_forward(const struct pass *p, int64_t layer)
 {
     struct gpt *g = p->g;
@@ -271,12 +272,13 @@ static void head_back(const struct pass *p, int64_t from, int64_t count)
                                      .b = head_states(p, from),
                                      .beta = 1.0f,
                                      .c = p->grads + g->head};
-    /* dy (chunk,C) = dlogits W, and dW (vocab,C) += dlogits^T y: W is (vocab,C). */
+    /* dy (chunk,C) = dlogits W and dW (vocab,C) += dlogits^T y. W is (vocab,C). */
     p->ops->product(p->d, &states);
     p->ops->product(p->d, &weights);
 }
 
-/* A row's loss is the mean over its tokens. Without grads only the loss. */
+/* Computes the loss and, if there are grads, the gradients of the head. A row's loss is the mean over its
+ * tokens. */
 static void head_loss(const struct pass *p, float scale, struct device_tally *tally)
 {
     struct gpt *g = p->g;
@@ -298,7 +300,7 @@ static void head_loss(const struct pass *p, float scale, struct device_tally *ta
         };
         make_logits(p, g->logits, p->kept, g->logits_ld, from, count);
         p->ops->cross_entropy(p->d, &h);
-        /* While the chunk's dlogits are still there: the next chunk takes their memory. */
+        /* The gradients are computed now, because the next chunk overwrites this chunk's dlogits. */
         if (p->grads)
             head_back(p, from, count);
     }
@@ -306,8 +308,8 @@ static void head_loss(const struct pass *p, float scale, struct device_tally *ta
 
 /* ---- backward */
 
-/* What the residual's gradient is to whom it was added by: the projection whose bias is given (below the
- * embedding there is none: bias 0). */
+/* Goes back through a norm. Leaves the gradient of what was added to the residual for the projection that
+ * added it, whose bias is `bias`; before the first layer there is no projection, and bias is 0. */
 static void norm_back(const struct pass *p, const struct gpt_norm_params *params, const float *x,
                       const float *stats, size_t bias, struct device_dropout dropped)
 {
@@ -338,7 +340,7 @@ static void gradient_ready(struct pass *p, size_t from)
     p->end = from;
 }
 
-/* From ddelta to dz, through the projection and the activation; a is there again. */
+/* Computes dz from ddelta, through the projection and the activation. Computes a again. */
 static void activation_back(const struct pass *p, const struct gpt_layer *l, void *dz)
 {
     struct gpt *g = p->g;
@@ -362,7 +364,8 @@ static void activation_back(const struct pass *p, const struct gpt_layer *l, voi
     p->ops->bias_activate_grad(p->d, h.kind, h.type, h.kept, dz, g->a, h.dbias, g->wide, l->z, h.rows, h.in);
 }
 
-/* From ddelta, the gradient of the mlp's output, to that of the attention's. */
+/* Goes from the gradient of the mlp's output to the gradient of the attention's output; both are in
+ * ddelta. */
 static void mlp_block_back(struct pass *p, int64_t layer)
 {
     struct gpt *g = p->g;
@@ -377,7 +380,8 @@ static void mlp_block_back(struct pass *p, int64_t layer)
     gradient_ready(p, l->norm2.gain);
 }
 
-/* From ddelta, the gradient of the attention's output, to that of the mlp's below. */
+/* Goes from the gradient of the attention's output to the gradient of the mlp's output in the layer before;
+ * both are in ddelta. */
 static void gpt_attention_back(struct pass *p, int64_t layer)
 {
     struct gpt *g = p->g;

@@ -13,7 +13,7 @@
 struct layer {
     int64_t in, out;
     size_t weight, bias; /* offsets into params and grads */
-    float *z;            /* (max_rows,out) before the activation; of the last layer: the output */
+    float *z;            /* (max_rows,out) before the activation; in the last layer: the output */
     float *a;            /* (max_rows,out) after it; NULL in the last layer */
 };
 
@@ -23,7 +23,7 @@ struct mlp {
     enum loss_type loss; /* LOSS_MSE or LOSS_CROSS_ENTROPY */
     size_t layer_count;
     struct layer *layers;
-    float *grad[2]; /* (max_rows, widest): d loss / d z of this layer and of the one below */
+    float *grad[2]; /* (max_rows, widest): d loss / d z of this layer, and of the layer before */
     float *output;  /* (max_rows,out) */
 };
 
@@ -84,7 +84,7 @@ static float *floats_take(float **at, size_t count)
     return p;
 }
 
-/* One allocation for every activation and gradient of an activation. */
+/* Makes one allocation for all activations and their gradients. */
 static enum err_code mlp_alloc_activations(struct mlp *n, struct err *e)
 {
     struct model *m = &n->base;
@@ -94,7 +94,7 @@ static enum err_code mlp_alloc_activations(struct mlp *n, struct err *e)
         total += aligned_count(rows * out) * (i + 1 < n->layer_count ? 2 : 1);
         widest = out > widest ? out : widest;
     }
-    /* Two gradients at a time: of a layer's output, and of the output below. */
+    /* Two gradients exist at the same time: of a layer's output, and of the output of the layer before. */
     total += 2 * aligned_count(rows * widest);
     m->activation_bytes = total * sizeof(float);
     void *memory = NULL;
@@ -133,7 +133,7 @@ static void mlp_init(const struct model *m, float *params, uint64_t seed)
     free(host);
 }
 
-/* Leaves the outputs in n->output. */
+/* Computes the outputs, in n->output. */
 static void mlp_forward(struct model *m, const float *params, const struct model_batch *b)
 {
     struct mlp *n = mlp_of(m);
@@ -161,7 +161,7 @@ static void mlp_forward(struct model *m, const float *params, const struct model
     }
 }
 
-/* grad: (rows,out), or NULL. */
+/* Adds the loss to the tally. grad: (rows,out) gets the gradient of the output; NULL: not computed. */
 static void mlp_loss(struct model *m, float *grad, const struct model_batch *b, float scale,
                      struct device_tally *tally)
 {
@@ -229,7 +229,7 @@ static void input_grad(struct model *m, const float *params, const struct layer 
     m->device->ops->product(m->device, &h);
 }
 
-/* From d loss / d output in grad[0]; db += column sums of dz. */
+/* Computes all gradients of parameters from d loss / d output in grad[0]; db += column sums of dz. */
 static void mlp_backward(struct model *m, const float *params, float *grads, const struct model_batch *b,
                          model_ready_fn ready, void *arg)
 {
@@ -245,7 +245,7 @@ static void mlp_backward(struct model *m, const float *params, float *grads, con
         if (ready)
             ready(arg, l->weight, end - l->weight);
         end = l->weight;
-        /* Nobody wants the gradient of the inputs. */
+        /* The gradient of the inputs is not needed. */
         if (i == 0)
             break;
         struct layer *under = &n->layers[i - 1];

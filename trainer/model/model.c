@@ -22,10 +22,10 @@ static enum err_code model_check_widths(const int64_t *sizes, size_t n, int64_t 
                                         struct err *e)
 {
     if (sizes[0] != data_in)
-        return err_set(e, ERR_INVALID_ARGUMENT, "the model takes %lld inputs, but the data has %lld",
+        return err_set(e, ERR_INVALID_ARGUMENT, "the model has %lld inputs, but the data has %lld",
                        (long long)sizes[0], (long long)data_in);
     if (sizes[n - 1] != data_out)
-        return err_set(e, ERR_INVALID_ARGUMENT, "the model gives %lld outputs, but the data wants %lld",
+        return err_set(e, ERR_INVALID_ARGUMENT, "the model has %lld outputs, but the data has %lld",
                        (long long)sizes[n - 1], (long long)data_out);
     return ERR_OK;
 }
@@ -51,7 +51,8 @@ static enum err_code open_gpt(struct model **out, const struct train_spec *spec,
         .heads = spec->model.heads,
         .width = spec->model.width,
         .context = spec->model.context,
-        /* A larger vocabulary than the data's: a model that will be trained on, or a convenient width. */
+        /* The job may ask for more symbols than the data has: for later training on other data, or for a
+         * convenient width. */
         .vocab = spec->model.vocab ? spec->model.vocab : data_out,
         .dropout = spec->model.dropout,
         .tied = spec->model.tied,
