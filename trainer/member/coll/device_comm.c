@@ -1,6 +1,6 @@
-/* If arrays are in device memory, and the devices of all ranks have the same collectives, these sum the
- * arrays. The group's own connections stay: they carry the host's values, and show when a peer is gone, which
- * the device may never notice. So every wait for the device checks them. */
+/* The device's own collectives (comm.h), which sum arrays in device memory if the devices of all ranks have
+ * the same ones. The group's own connections stay open: they carry values of the host, and show that a peer
+ * is gone, which the device may never notice. Therefore every wait for the device checks them. */
 #include "trainer/member/coll/device_comm.h"
 #include "trainer/member/coll/group.h"
 #include "trainer/member/coll/listener.h"
@@ -17,9 +17,9 @@
 #include "trainer/member/coll/ring.h"
 #include "trainer/member/coll/shm.h"
 
-#define END_MS 10000 /* for ending the device's group, where nothing else was said */
-#define LOOK_MS 10   /* between two looks at the connections */
-#define GRACE_MS 500 /* a peer that has finished closes its connections, too */
+#define END_MS 10000 /* default limit for ending the device's group */
+#define LOOK_MS 10   /* between two checks of the connections */
+#define GRACE_MS 500 /* how long a closed connection may mean that its peer has finished */
 
 /* ---- who is there */
 
@@ -54,7 +54,7 @@ static enum err_code look_at_peers(struct coll_group *g, struct err *e)
         return ERR_OK;
     if (!g->gone_ms)
         g->gone_ms = now;
-    /* The peer may have finished and left in order: then the wait here ends by itself. */
+    /* The peer may have finished and left in order. In that case this wait ends by itself. */
     if (now - g->gone_ms < GRACE_MS)
         return ERR_OK;
     coll_fail(g);
@@ -75,14 +75,14 @@ static enum err_code while_device_waits(void *arg, struct err *e)
         return e->code;
     if (!c || g->device->comm->check(c, e) == ERR_OK)
         return ERR_OK;
-    coll_fail(g); /* for this group that is the end, whatever it was */
+    coll_fail(g); /* any error of the device's collectives ends the group */
     return e->code;
 }
 
 /* ---- what everybody has */
 
 struct means {
-    char name[16]; /* "": none */
+    char name[16]; /* "": the device has no collectives */
     int32_t version;
 };
 
@@ -98,8 +98,8 @@ static void list_version(const struct means *all, int world_size, int32_t versio
         }
 }
 
-/* Whether all ranks have the same collectives. Different versions are an error, because they cannot talk to
- * each other. The caller checks that devices are of the same kind. */
+/* Sets *same if all ranks have the same collectives. Different versions are an error, because they cannot
+ * talk to each other. The caller has checked that the devices are of the same kind. */
 static enum err_code means_compare(const struct means *all, int world_size, bool *same, struct err *e)
 {
     CLEANUP(buf_release) struct buf said = {0};
@@ -113,8 +113,8 @@ static enum err_code means_compare(const struct means *all, int world_size, bool
         list_version(all, world_size, all[0].version, &said);
         list_version(all, world_size, all[r].version, &said);
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "ranks have different versions of %s, install the same (%.150s)", all[0].name,
-                       said.data);
+                       "ranks have different versions of %s, install the same version on all nodes (%.150s)",
+                       all[0].name, said.data);
     }
     return ERR_OK;
 }
@@ -190,7 +190,7 @@ enum err_code coll_end(struct coll_group *g, struct err *e)
     struct err said = {0};
 
     if (g->listener)
-        coll_listener_end(g->listener); /* from here on no abort reaches it */
+        coll_listener_end(g->listener); /* an abort of the listener does not reach the group from here on */
     g->listener = NULL;
     if (!c)
         return end_late(g, e);

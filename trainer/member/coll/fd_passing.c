@@ -1,5 +1,5 @@
-/* Each rank sends its descriptor to the first rank of its node, which has a socket to every other rank, and
- * passes all descriptors on. A rank that could not allocate its memory sends an error instead of a
+/* Each rank sends its descriptor to the first rank of its node. That rank has a socket to every other rank,
+ * and passes all descriptors on. A rank that could not allocate its memory sends an error instead of a
  * descriptor, so that all ranks fail in the same way. */
 #include "trainer/member/coll/fd_passing.h"
 
@@ -115,12 +115,13 @@ static enum err_code map_one(struct coll_array *a, int local, int fd, struct err
     return ERR_OK;
 }
 
-/* Takes the descriptor over. If one rank has no memory, or another size, all ranks fail. The descriptors are
- * still passed to everyone, so that no rank waits. */
+/* One exchange of descriptors. If one rank has no memory, or an array of another size, all ranks fail. The
+ * descriptors are still passed to every rank, so that no rank waits forever. The array takes over the
+ * descriptors. */
 struct sharing {
     struct coll_array *array;
     const struct device_array *mine;
-    int local; /* my place */
+    int local; /* this rank's local number */
     bool failed;
 };
 
@@ -129,7 +130,7 @@ static void share_take(struct sharing *s, int local, const struct fd_message *me
     CLEANUP(close_fd) int owned = fd;
     struct err e = {0};
 
-    /* The sender has no memory, or it is sharing another array than this rank. */
+    /* The sender has no memory, or its array is not the one that this rank shares. */
     if (message->failed || owned < 0 || message->bytes != s->array->bytes)
         s->failed = true;
     else if (local == s->local)
@@ -196,7 +197,7 @@ static enum err_code share_other(struct coll_group *g, struct sharing *s, const 
     return ERR_OK;
 }
 
-/* One could not: did the others see it too? Their mail says. */
+/* If one rank of the node failed, all ranks return an error. They tell each other by their mailboxes. */
 static enum err_code share_agree(struct coll_group *g, size_t bytes, bool failed, struct err *e)
 {
     struct shm_intent intent = {.kind = SHM_ALLOC, .size = bytes};
@@ -212,7 +213,7 @@ static enum err_code share_agree(struct coll_group *g, size_t bytes, bool failed
         memcpy(&theirs, shm_mail(g, i), sizeof(theirs));
         any |= theirs;
     }
-    return any ? err_set(e, ERR_RESOURCE_EXHAUSTED, "a rank of this node has not enough shared memory")
+    return any ? err_set(e, ERR_RESOURCE_EXHAUSTED, "a rank of this node does not have enough shared memory")
                : ERR_OK;
 }
 

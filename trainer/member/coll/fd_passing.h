@@ -8,18 +8,19 @@
 
 struct fd_message {
     uint64_t bytes;
-    uint64_t failed; /* the sender could not make its memory: no descriptor comes with this */
+    uint64_t failed; /* 1: the sender has no memory, so no descriptor comes with this message */
 };
 
-/* fd -1: without a descriptor. Both wait for the socket; ABORTED when the group ends. */
+/* fd_send with fd -1 sends no descriptor. fd_receive sets *fd to -1 if there is none; else the caller owns
+ * it. Both wait for the socket. ABORTED: the group has ended. */
 MUST_CHECK enum err_code fd_send(struct coll_group *g, int sock, const struct fd_message *message, int fd,
                                  struct err *e);
 MUST_CHECK enum err_code fd_receive(struct coll_group *g, int sock, struct fd_message *message, int *fd,
                                     struct err *e);
 
-/* Collective: each rank of the node brings an array in shared memory and maps those of the others. mine NULL:
- * this rank could not get the memory. RESOURCE_EXHAUSTED, on all of the node's ranks: one of them has none.
- */
+/* Collective: each rank of the node has an array in shared memory and maps the arrays of the others. mine
+ * NULL: this rank could not get the memory. RESOURCE_EXHAUSTED, on all ranks of the node: at least one of
+ * them has no memory. */
 MUST_CHECK enum err_code fd_share_array(struct coll_group *g, struct coll_array *a,
                                         const struct device_array *mine, struct err *e);
 void fd_unmap_array(const struct coll_group *g, struct coll_array *a);

@@ -9,7 +9,7 @@
 #include "trainer/member/coll/coll.h"
 #include "trainer/member/coll/layout.h"
 
-/* The group, as the files of this folder share it, and the way to stop it. */
+/* The process group, which only the files of this folder see, and the way to stop it. */
 
 /* An abort sets a flag, an eventfd for poll(2), and the futex word of the node's control segment if it
  * exists. */
@@ -21,12 +21,12 @@ enum err_code coll_stopped(struct err *e); /* sets ABORTED */
 
 /* An array of coll_attach or coll_alloc as this process sees it. */
 struct coll_array {
-    struct device_array *memory; /* what the caller works on: borrowed, or the group's own */
+    struct device_array *memory; /* the caller's array: borrowed, or owned by the group if `owned` */
     bool owned;
-    struct device_array staging; /* host memory that sums of a device's array go through; else all zero */
-    float **maps;                /* by local rank; [local] is mine; NULL where nothing is summed here */
-    float *on_device;            /* the caller's floats where they are a device's; else NULL */
-    size_t count, bytes;         /* floats; mapped bytes */
+    struct device_array staging; /* host memory for the sums of an array in device memory; else all zero */
+    float **maps;     /* by local rank, this rank's own included; NULL: sums are not taken in host memory */
+    float *on_device; /* the caller's floats if they are device memory; else NULL */
+    size_t count, bytes; /* count: floats; bytes: size of each mapping */
 };
 
 struct shm;
@@ -36,31 +36,32 @@ struct coll_ops;
 
 struct coll_group {
     const struct coll_ops *ops;
-    atomic_bool formed; /* shm and ring stay as they are until coll_close: an abort from another thread may
-                           use them */
-    struct coll_listener *listener; /* borrowed; NULL before it knows the group */
+    /* True: shm and ring stay until coll_close, so an abort by another thread may use them. */
+    atomic_bool formed;
+    struct coll_listener *listener; /* borrowed; NULL before coll_listener_begin */
     int64_t job, generation;
     uint8_t key[32];
     struct coll_layout layout;
-    struct device *device;      /* of the arrays, borrowed; NULL: they are the host's */
-    struct comm *_Atomic comm;  /* its own collectives; NULL: sums of its arrays are staged */
-    int64_t looked_ms, gone_ms; /* at the connections; a peer's was found closed, 0: none was */
-    int end_ms;                 /* for ending comm */
-    struct err late; /* the device's group did not end: nothing of the device may be touched again */
+    struct device *device;     /* device of the arrays, borrowed; NULL: the arrays are in host memory */
+    struct comm *_Atomic comm; /* the device's own collectives; NULL: sums go through host memory */
+    /* Times when the connections were last checked, and when one was found closed (0: never) */
+    int64_t looked_ms, gone_ms;
+    int end_ms;      /* limit for ending comm */
+    struct err late; /* set if comm did not end: the device must not be used any more */
     struct coll_stop stop;
-    struct shm *shm;   /* NULL: alone on its node */
-    struct ring *ring; /* NULL: one node, or this rank holds no ring */
+    struct shm *shm;   /* NULL: this rank is alone on its node */
+    struct ring *ring; /* NULL: there is one node only, or this rank is not on a ring */
     bool tree;
-    float *gathered; /* tree.c's, kept from call to call */
+    float *gathered; /* memory of tree.c, kept from call to call */
     struct coll_array *arrays;
     size_t array_count, array_cap;
-    size_t cache; /* bytes of the last level */
+    size_t cache; /* size of the CPU's last-level cache, in bytes */
     uint64_t calls;
     _Atomic uint64_t bytes, wait_ns;
 };
 
-/* One kind of group. Arguments are checked by coll.c; every rank is in the same call. `at` is data's place in
- * `array`. */
+/* One kind of group. coll.c has checked the arguments, and every rank is in the same call. `at` is the
+ * position of the data in `array`, in floats. */
 struct coll_ops {
     const char *name;
     bool overlaps;

@@ -1,17 +1,18 @@
-/* How two ranks connect. The acceptor sends a random challenge at once; the connector answers with who it is,
- * a challenge of its own, and an HMAC-SHA256 under the generation's key over all of that; the acceptor
- * checks, and proves the same key over the same fields under another label; the connector checks.
+/* How two ranks connect. The acceptor sends a random challenge at once. The connector answers with its
+ * identity, a challenge of its own, and an HMAC-SHA256 under the generation's key over all of these. The
+ * acceptor checks the HMAC, and sends an HMAC of its own: with the same key, over the same fields, under
+ * another label. The connector checks that.
  *
  *   acceptor  -> connector  challenge (32 random bytes)
  *   connector -> acceptor   job, generation, from, to, purpose, its challenge, HMAC("connect" ...)
  *   acceptor  -> connector  HMAC("accept" ...)
  *
- * So a process without the key sees 32 random bytes and then a closed connection. Each handshake may take 5
- * s, and 64 may be under way at once. When all places are taken, the oldest handshake gives way if it is
- * older than 250 ms: so a silent or slow stranger delays peers by no more than that, and peers on a busy
- * machine do not displace each other. A connector whose attempt fails retries until the group's deadline, so
- * a displaced peer loses one attempt only. Messages are far smaller than a socket's buffer: a short write is
- * a failed attempt. */
+ * A process without the key sees 32 random bytes, and then a closed connection. A handshake may take 5 s, and
+ * 64 may run at the same time. If all places are taken, a new connection replaces the oldest handshake, if
+ * that is older than 250 ms. So a silent or slow stranger delays a peer by at most that time, and peers on a
+ * busy machine do not replace each other. A connector whose attempt fails retries until the group's deadline,
+ * so a replaced peer loses one attempt only. Messages are far smaller than a socket's buffer, so a short
+ * write counts as a failed attempt. */
 #include "trainer/member/coll/handshake.h"
 #include "trainer/member/coll/listener.h"
 
@@ -33,7 +34,7 @@
 #define MAX_PENDING 64
 #define NONCE 32
 #define MAC DIGEST_BYTES
-#define FIELDS 28 /* job, generation: 8; from, to, purpose: 4; big-endian */
+#define FIELDS 28 /* bytes of job and generation (8 each), from, to and purpose (4 each), all big-endian */
 #define HELLO (FIELDS + NONCE + MAC)
 
 enum shake_state { SHAKE_CONNECTING, SHAKE_CHALLENGE, SHAKE_HELLO, SHAKE_PROOF };
@@ -49,8 +50,8 @@ struct shake {
 struct meeting {
     struct coll_handshake *m;
     struct shake out, in[MAX_PENDING];
-    int64_t retry_at;  /* of the connection out */
-    char problem[512]; /* why its last attempt failed */
+    int64_t retry_at;  /* time of the next attempt of the connection out */
+    char problem[512]; /* why the last attempt of the connection out failed */
 };
 
 static void field_put(uint8_t *at, uint64_t value, int bytes)
@@ -68,7 +69,8 @@ static void write_fields(uint8_t out[FIELDS], const struct coll_group *g, int fr
     field_put(out + 24, (uint64_t)purpose, 4);
 }
 
-/* Over label, fields, both challenges; s->hello holds fields and the connector's challenge. */
+/* Computes the HMAC over the label, the fields and both challenges. s->hello holds the fields and the
+ * connector's challenge. */
 static void make_mac(uint8_t out[MAC], const char *label, const struct coll_group *g, const struct shake *s)
 {
     uint8_t text[8 + FIELDS + 2 * NONCE] = {0};
@@ -107,16 +109,19 @@ static void shake_drop(struct shake *s)
 
 static void socket_tune(int fd)
 {
-    int one = 1, idle = 10, interval = 3, probes = 4; /* a peer that nobody hears of is gone after 22 s */
+    /* A peer that does not answer counts as gone after 22 s. */
+    int one = 1, idle = 10, interval = 3, probes = 4;
 
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* on a unix socket these fail, rightly */
+    /* On a unix socket the TCP options fail, and are not needed. */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 }
 
-/* Reads up to what the state wants: 1 all there, 0 more to come, -1 failed. */
+/* Reads the bytes that the state needs. Returns 1 if all of them are there, 0 if some are missing, -1 on an
+ * error. */
 static int shake_read(struct shake *s)
 {
     ssize_t n = recv(s->fd, s->in + s->got, s->want - s->got, MSG_DONTWAIT);
@@ -227,7 +232,7 @@ static struct shake *in_oldest(struct meeting *t)
     return oldest;
 }
 
-/* When there will be a place for one more: 0 is now. */
+/* Returns the time when there is a place for one more handshake; 0: now. */
 static int64_t in_room_at(struct meeting *t)
 {
     struct shake *s = in_oldest(t);
@@ -255,7 +260,7 @@ static void in_accept(struct meeting *t)
     }
 }
 
-/* The place of the peer that a hello names truly, or -1. */
+/* Checks a hello. Returns the place of the peer that it names in m->from, or -1 if the hello is not valid. */
 static int in_verify(const struct meeting *t, const struct shake *s)
 {
     const struct coll_group *g = t->m->group;
@@ -272,7 +277,7 @@ static int in_verify(const struct meeting *t, const struct shake *s)
     return -1;
 }
 
-/* A peer that connects twice has given up its first connection, so the newest is used. */
+/* A peer that connects twice has given up its first connection, so its newest connection is used. */
 static void in_progress(struct meeting *t, struct shake *s)
 {
     int rc = shake_read(s), who = -1;
@@ -316,7 +321,7 @@ static int64_t deadline_sooner(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Drops what is late; gives the time of the next thing to do. */
+/* Drops handshakes that are late. Returns the time when something is due again. */
 static int64_t run_timers(struct meeting *t)
 {
     int64_t now = clock_boot_ms(), next = t->m->deadline;

@@ -1,11 +1,12 @@
-/* Collectives over several nodes. All-reduce: the array is cut into as many slices as the smallest node has
- * ranks; on each node, local rank j adds up slice j of the node's ranks in rank order, takes the sum around
- * the j-th ring, and writes the result to the node's other ranks. The order is fixed: inside a node by rank,
- * between nodes from node c on around the ring for the c-th chunk of a slice. The other collectives go
- * through the first rank of each node.
+/* Collectives over several nodes. All-reduce: the array is divided into as many slices as the smallest node
+ * has ranks. On each node, local rank j adds up slice j of the node's ranks in rank order, takes the sum
+ * around the j-th ring, and writes the result to the node's other ranks. The order of additions is fixed:
+ * inside a node it is the order of ranks; between nodes, chunk c of a slice is added up from node c on around
+ * the ring. The other collectives go through the first rank of each node.
  *
- * A call ends with a barrier on the node if a rank of it may still be using the ring. A rank that has
- * finished must not leave before that, because the others would take its end of file for its death. */
+ * A call ends with a barrier on the node if a rank of the node may still be using the ring. A rank that has
+ * finished must not leave before the barrier, because the other ranks would take the end of its connections
+ * for its death. */
 #include "trainer/member/coll/group.h"
 #include "trainer/member/coll/ring.h"
 #include "trainer/member/coll/shared_memory.h"
@@ -18,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From this rank's array to the others of its node. */
+/* Copies [lo, hi) of this rank's array to the arrays of the node's other ranks. */
 static void slice_push(struct coll_group *g, const struct coll_array *array, size_t lo, size_t hi,
                        bool stream)
 {
@@ -90,7 +91,7 @@ static enum err_code hierarchical_broadcast(struct coll_group *g, void *data, si
     return home ? shm_barrier(g, e) : shared_memory_broadcast(g, data, size, 0, e);
 }
 
-/* all: the blocks of all ranks, by (node, local). */
+/* Gathers the blocks of all ranks in `all`, in the order of (node, local rank). */
 static enum err_code gather_blocks(struct coll_group *g, const void *mine, size_t size, char *all,
                                    struct err *e)
 {

@@ -6,18 +6,19 @@
 #include "trainer/member/coll/coll.h"
 #include "trainer/member/coll/listener.h"
 
-/* Which rank is on which node. Nodes are numbered by their lowest rank; ranks of one node by rank. Two ranks
- * share a node when their node_rank is the same and their unix sockets are in the same directory. */
+/* Which rank is on which node. Nodes are numbered in the order of their lowest ranks, the ranks of one node
+ * in the order of ranks. Two ranks share a node if they have the same node_rank and their unix sockets are in
+ * the same directory. */
 struct coll_layout {
     int world_size, rank;
-    int nodes, node;   /* count; mine */
-    int locals, local; /* ranks on my node; my place among them */
-    int rings;         /* ranks of each node that hold a ring across nodes: of the smallest node, all */
-    bool aligned;      /* nodes hold as many ranks each, a power of two of them, one after the other */
+    int nodes, node;   /* number of nodes; number of this rank's node */
+    int locals, local; /* number of ranks on this node; this rank's local number */
+    int rings;         /* number of rings across nodes: the number of ranks on the smallest node */
+    bool aligned;      /* every node has the same number of ranks, a power of two, with consecutive numbers */
     int *node_of;      /* by rank */
     int *local_of;     /* by rank */
     int *node_size;    /* by node */
-    int *first;        /* by node: where its ranks start in `ranks` */
+    int *first;        /* by node: index of its first rank in `ranks` */
     int *ranks;        /* by (node, local) */
     struct coll_address *addresses; /* by rank */
 };

@@ -18,17 +18,18 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* An address on the wire: version, port (big-endian), length and text of the host, length (big-endian) and
- * text of the unix path. */
+/* The wire format of an address: version, port (big-endian), length and text of the host, length (big-endian)
+ * and text of the unix path. */
 #define ADDRESS_VERSION 1
 #define BACKLOG 128
 
 struct coll_listener {
     int tcp, local;
     struct coll_address address;
-    pthread_mutex_t lock;     /* of the two below */
-    struct coll_group *group; /* forming or formed with it, until closed */
-    int64_t aborted;          /* generations up to this one */
+    pthread_mutex_t lock; /* guards group and aborted */
+    /* The group that is forming or formed with this listener; NULL after it is closed. */
+    struct coll_group *group;
+    int64_t aborted; /* generations up to this number were aborted */
 };
 
 int coll_listener_tcp(const struct coll_listener *l)
@@ -70,8 +71,8 @@ void coll_listener_abort(struct coll_listener *l, int64_t generation)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* If the path is longer than sun_path, it is reached through a descriptor of its directory, which the caller
- * closes after bind or connect. */
+/* Sets *out to the address of a unix socket. If the path is longer than sun_path, the socket is reached
+ * through a descriptor of its directory, *dir, which the caller closes after bind or connect. */
 static enum err_code unix_name(struct sockaddr_un *out, const char *path, int *dir, struct err *e)
 {
     const char *slash = strrchr(path, '/');
@@ -114,7 +115,7 @@ static enum err_code listen_unix(struct coll_listener *l, const char *directory,
     return ERR_OK;
 }
 
-/* A literal, or a name that is looked up. */
+/* Resolves an address literal or a name. Sets *literal if it is a literal. */
 static enum err_code host_resolve(struct addrinfo **out, const char *host, uint16_t port, bool *literal,
                                   struct err *e)
 {
@@ -130,7 +131,8 @@ static enum err_code host_resolve(struct addrinfo **out, const char *host, uint1
         rc = getaddrinfo(host, service, &hints, out);
     }
     if (rc)
-        return err_set(e, ERR_INVALID_ARGUMENT, "address '%s' of this node: %s", host, gai_strerror(rc));
+        return err_set(e, ERR_INVALID_ARGUMENT, "cannot resolve address '%s' of this node: %s", host,
+                       gai_strerror(rc));
     return ERR_OK;
 }
 
@@ -151,7 +153,7 @@ static uint16_t bound_port(int fd)
                                             : ((struct sockaddr_in *)&name)->sin_port);
 }
 
-/* Every interface, IPv4 and IPv6 where there is both. */
+/* Listens on every interface, with IPv4 and IPv6 if the machine has both. */
 static enum err_code bind_any(int *fd, struct err *e)
 {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
@@ -200,7 +202,7 @@ static enum err_code listen_tcp(struct coll_listener *l, const char *host, struc
         size -= 2;
     }
     if (size == 0 || size >= sizeof(l->address.host))
-        return err_set(e, ERR_INVALID_ARGUMENT, "address '%s' of this node is no address", host);
+        return err_set(e, ERR_INVALID_ARGUMENT, "invalid address of this node: '%s'", host);
     memcpy(l->address.host, host, size);
     if (bind_host(&l->tcp, l->address.host, e))
         return e->code;
@@ -265,10 +267,10 @@ enum err_code coll_address_decode(struct coll_address *out, const uint8_t *data,
         return err_set(e, ERR_INVALID_ARGUMENT, "is not an address of this version's collectives");
     host = data[3];
     if (host >= sizeof(out->host) || size < 6 + host)
-        return err_set(e, ERR_INVALID_ARGUMENT, "is cut short");
+        return err_set(e, ERR_INVALID_ARGUMENT, "is truncated");
     path = (size_t)data[4 + host] << 8 | data[5 + host];
     if (path >= sizeof(out->path) || size != 6 + host + path)
-        return err_set(e, ERR_INVALID_ARGUMENT, "is cut short");
+        return err_set(e, ERR_INVALID_ARGUMENT, "is truncated");
     out->port = (uint16_t)(data[1] << 8 | data[2]);
     memcpy(out->host, data + 4, host);
     memcpy(out->path, data + 6 + host, path);

@@ -1,16 +1,17 @@
-/* A collective on the ring is one byte stream in and one out, each a list of pieces of the caller's memory: a
- * header (what the sender believes this call is), then chunks. What is sent in step s + 1 is what was
- * received (and added) in step s, so the place in the outgoing stream may run ahead of the place in the
- * incoming one by exactly what this rank has to begin with: its header and its first chunk. Nothing else
- * orders the two, so both directions stay busy, and there are no messages to wait for the end of.
+/* A collective on the ring is one incoming and one outgoing byte stream. Each is a list of pieces of the
+ * caller's memory: a header (which call the sender believes this is), then chunks. The data sent in step s +
+ * 1 is the data received (and added) in step s. Therefore the outgoing position may be ahead of the incoming
+ * one by exactly the data that this rank has at the start: its header and its first chunk. There is no other
+ * order between the two streams, so both directions stay busy, and no step waits for the end of a message.
  *
- * All-reduce over N nodes: in step s node i sends chunk i - s and receives chunk i - s - 1 (mod N); in steps
- * 0 to N - 2 it adds what comes to its own, later it stores it. A chunk is stored over only by its final sum,
- * which has passed through this node before: what is overwritten was sent.
+ * All-reduce over N nodes: in step s node i sends chunk i - s and receives chunk i - s - 1 (mod N). In steps
+ * 0 to N - 2 it adds the received data to its own; later it stores the received data. A chunk is overwritten
+ * only by its final sum. The final sum has passed through this node before, so the overwritten data was sent
+ * already.
  *
- * Failure: end of file or reset on either socket. Whoever sees it cuts both of its sockets, so the news goes
- * round the ring at once. The next node's socket carries nothing backwards: readable means closed, and that
- * is a death while there is something left to send. */
+ * Failure: end of file or reset on either socket. A rank that sees a failure shuts down both of its sockets,
+ * so the failure goes round the ring at once. The next node's socket carries no data backwards: if it is
+ * readable, it is closed, and if there is something left to send, that means that the peer has died. */
 #include "trainer/member/coll/ring.h"
 #include "trainer/member/coll/listener.h"
 
@@ -29,7 +30,7 @@
 #include <unistd.h>
 
 #define SCRATCH (256u * 1024)
-#define SEND_MOST (512u * 1024) /* at a time: receive in between */
+#define SEND_MOST (512u * 1024) /* at a time, so that receiving goes on in between */
 #define MAGIC 0x64647072u
 
 enum ring_kind { RING_ALLREDUCE = 1, RING_BROADCAST, RING_ALLGATHER };
@@ -42,15 +43,15 @@ struct header {
 struct piece {
     char *data;
     size_t size;
-    bool add; /* incoming: floats to be added to what is there */
+    bool add; /* incoming floats are added to the floats at `data` */
 };
 
-/* A direction: pieces, and the place in them. */
+/* One direction: the pieces of a call, and the current position. */
 struct stream {
     struct piece *pieces;
     int count, at;
-    size_t offset;      /* into pieces[at] */
-    size_t done, total; /* bytes after the header piece's start */
+    size_t offset;      /* position in pieces[at] */
+    size_t done, total; /* bytes done, and bytes of all pieces, including the header */
 };
 
 struct ring {
@@ -58,9 +59,9 @@ struct ring {
     uint64_t sequence;
     struct header mine, theirs;
     struct stream send, receive;
-    size_t lead; /* bytes that may be sent before anything was received */
+    size_t lead; /* bytes that may be sent before anything is received */
     char *scratch;
-    size_t carry; /* bytes of a float not yet whole, at the start of scratch */
+    size_t carry; /* bytes of an incomplete float, at the start of scratch */
     struct pollfd *poll;
     int polled;
 };
@@ -111,7 +112,8 @@ static void stream_advance(struct stream *s, size_t n)
     }
 }
 
-/* Moves what it can: 1 some, 0 none now, -1 the peer is gone. */
+/* Sends as much as possible. Returns 1 if it sent something, 0 if it could not send now, -1 if the peer is
+ * gone. */
 static int send_some(struct ring *r)
 {
     size_t allowed = ring_send_limit(r) - r->send.done, offset = r->send.offset;

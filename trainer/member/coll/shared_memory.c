@@ -1,8 +1,8 @@
-/* Collectives of one node. All-reduce is direct: all ranks map all arrays; rank r adds up the r-th part of
+/* Collectives of one node. All-reduce is direct: every rank maps all arrays; rank r adds up the r-th part of
  * all arrays in rank order and writes the sum to all of them. Each array is read once and written once,
- * whatever the number of ranks, and every part was computed by one rank, so all ranks get the same bits.
- * Small arrays go through mailboxes: one barrier instead of two, and every rank adds up everything in the
- * same order. With `tree`, sums are taken in the tree's order. */
+ * whatever the number of ranks. One rank computes each part, so all ranks get the same bits. Small arrays go
+ * through mailboxes: this takes one barrier instead of two, and every rank adds up everything in the same
+ * order. With `tree`, sums are taken in the tree's order. */
 #include "trainer/member/coll/shared_memory.h"
 #include "trainer/member/coll/group.h"
 #include "trainer/member/coll/shm.h"
@@ -162,7 +162,7 @@ static enum err_code ranks_broadcast(struct coll_group *g, void *data, size_t si
 static enum err_code ranks_allgather(struct coll_group *g, const void *mine, size_t size, void *out,
                                      struct err *e)
 {
-    return shared_memory_allgather(g, mine, size, out, e); /* one node: local ranks are ranks */
+    return shared_memory_allgather(g, mine, size, out, e); /* on one node, local ranks are ranks */
 }
 
 static enum err_code ranks_barrier(struct coll_group *g, struct err *e)

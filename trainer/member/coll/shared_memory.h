@@ -3,8 +3,8 @@
 
 #include "trainer/member/coll/group.h"
 
-/* Collectives of one node: a kind of group, and the inner step of the hierarchical one. root is a local rank;
- * out is by local rank. */
+/* Collectives of one node: a kind of group, and the step inside each node for hierarchical.c. root is a local
+ * rank; out is in the order of local ranks. */
 
 extern const struct coll_ops coll_shared_memory_ops;
 
@@ -15,13 +15,14 @@ MUST_CHECK enum err_code shared_memory_allgather(struct coll_group *g, const voi
 MUST_CHECK enum err_code shared_memory_meet(struct coll_group *g, const struct coll_array *array, size_t at,
                                             size_t count, struct err *e);
 
-/* Sums of this node's ranks, in the group's order. */
+/* Adds up the arrays of this node's ranks, in the group's order (rank order, or the tree's). */
 void shared_memory_sum(struct coll_group *g, float *const *in, float *const *out, int outs, size_t lo,
                        size_t hi, bool stream);
-/* Part i of n of [at, at + count): cut at cache lines, so that no two ranks write one. */
+/* Sets [*lo, *hi) to part i of n of [at, at + count). Parts begin at cache lines, so that no two ranks write
+ * to the same line. */
 void coll_slice(size_t at, size_t count, int n, int i, size_t *lo, size_t *hi);
-/* Whether `count` floats of each of this node's ranks are too much for its cache, and better written past it.
- */
+/* Whether `count` floats of each of this node's ranks do not fit the cache together. Sums are then written
+ * past the cache. */
 bool coll_streams(const struct coll_group *g, size_t count);
 
 #endif

@@ -1,11 +1,12 @@
-/* The control segment. Two generations of mailboxes and staging areas alternate: a rank that enters meeting k
- * + 2 has passed meeting k + 1, which all entered after they were done with what meeting k showed them. So
- * one barrier is enough for a small call, and mail needs no second one to protect it.
+/* The control segment of a node. There are two sets of mailboxes and staging areas, which alternate: a rank
+ * that enters meeting k + 2 has passed meeting k + 1, and every rank entered that one after it was done with
+ * the data of meeting k. Therefore one barrier is enough for a small call, and mail needs no second barrier
+ * to protect it.
  *
- * Waiting goes from spinning (peers on other cores arrive within a microsecond), to sched_yield (more ranks
- * than cores: the peer needs this one), to a futex. Between futex waits of 2 ms the sockets are looked at:
- * end of file is a peer's death, unless the barrier is complete, since a peer may leave after the last one.
- */
+ * A waiter spins first (peers on other cores arrive within a microsecond), then calls sched_yield (with more
+ * ranks than cores, the peer needs this core), then waits on a futex. After each futex wait of 2 ms the
+ * sockets are checked: end of file means that the peer has died, unless the barrier is complete, since a peer
+ * may leave after the last barrier. */
 #include "trainer/member/coll/shm.h"
 #include "trainer/member/coll/listener.h"
 
@@ -39,7 +40,8 @@ struct slot {
 
 struct control {
     _Alignas(64) atomic_uint arrived;
-    _Alignas(64) atomic_uint phase; /* the futex word: barriers completed times PHASE, and STOPPED */
+    /* The futex word: number of completed barriers times PHASE, and the flag STOPPED. */
+    _Alignas(64) atomic_uint phase;
     atomic_uint sleepers;
     _Alignas(4096) char stage[2][SHM_STAGE];
     struct slot slots[]; /* [2][locals] */
@@ -48,9 +50,9 @@ struct control {
 struct shm {
     _Atomic(struct control *) control;
     size_t size;
-    int *links; /* the first rank: one to each other; the others: one */
+    int *links; /* sockets: the first rank has one to each other rank, the others have one to the first */
     int link_count;
-    uint64_t sequence; /* of the meeting now on */
+    uint64_t sequence; /* number of the current meeting */
 };
 
 static long futex_call(atomic_uint *word, int op, unsigned value, const struct timespec *timeout)
@@ -74,7 +76,8 @@ void shm_abort(struct coll_group *g)
 
     if (!c)
         return;
-    atomic_fetch_or(&c->phase, STOPPED); /* who is about to sleep sees another value */
+    /* A thread that is about to sleep sees a changed value, and does not sleep. */
+    atomic_fetch_or(&c->phase, STOPPED);
     futex_call(&c->phase, FUTEX_WAKE, INT32_MAX, NULL);
     for (int i = 0; i < s->link_count; i++)
         if (s->links[i] >= 0)
@@ -132,7 +135,7 @@ static void phase_sleep(struct coll_group *g, struct control *c, unsigned phase)
     const struct timespec timeout = {.tv_nsec = FUTEX_NS};
 
     atomic_fetch_add(&c->sleepers, 1);
-    /* A peer that was killed wakes no waiter, so each timeout checks the sockets. */
+    /* A peer that was killed does not wake the waiters, so each timeout checks the sockets. */
     while (atomic_load(&c->phase) == phase && !atomic_load(&g->stop.set))
         if (futex_call(&c->phase, FUTEX_WAIT, phase, &timeout) && errno == ETIMEDOUT && peer_died(g->shm))
             break;
@@ -263,7 +266,7 @@ static enum err_code take_control(struct coll_group *g, struct err *e)
         return e->code;
     if (fd < 0 || message.bytes != g->shm->size)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "the node's first rank has another version of the control segment");
+                       "the first rank of this node runs another version of ddp-trainer");
     return map_control(g, fd, e);
 }
 

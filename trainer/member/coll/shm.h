@@ -8,7 +8,7 @@
  * the peer has died.
  */
 
-/* What a rank is about to do. Ranks compare their intents after the first barrier of a call, so a
+/* The call that a rank is about to make. Ranks compare their intents after the first barrier of a call, so a
  * disagreement is detected. */
 struct shm_intent {
     uint64_t kind, what, at, size;
@@ -18,13 +18,13 @@ enum shm_kind { SHM_ALLREDUCE = 1, SHM_BROADCAST, SHM_ALLGATHER, SHM_BARRIER, SH
 #define SHM_MAIL 4096           /* bytes of one mailbox */
 #define SHM_STAGE (256u * 1024) /* bytes of one staging area */
 
-/* g->shm is set as soon as there is something to close. */
+/* Sets g->shm as soon as there is something to close, also if it fails. */
 MUST_CHECK enum err_code shm_open_node(struct coll_group *g, struct coll_listener *listener, int64_t deadline,
                                        struct err *e);
 void shm_close(struct coll_group *g);
-/* Wakes all waiters of the node and cuts the sockets. Any thread. */
+/* Wakes all waiters of the node and shuts the sockets down. Any thread. */
 void shm_abort(struct coll_group *g);
-/* Sockets to watch while waiting for something else: `count` of them. */
+/* Returns the sockets to check while waiting for something else; sets *count to their number. */
 const int *shm_links(const struct coll_group *g, int *count);
 
 /* A call is: shm_begin, post mail, shm_meet, read mail. Mailboxes (one of SHM_MAIL bytes for each local rank)

@@ -20,8 +20,8 @@ static void sum_plain(float *const *in, int ins, float *const *out, int outs, si
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* Four vectors of W floats at a time; the rest by sum_plain. STORE wants aligned addresses when it streams.
- */
+/* Adds four vectors of W floats at a time, and the rest by sum_plain. A STORE that streams needs aligned
+ * addresses. */
 #define DEFINE_SUM(name, isa, V, W, LOAD, ADD, STORE)                                                        \
     __attribute__((target(isa))) static void name(float *const *in, int ins, float *const *out, int outs,    \
                                                   size_t lo, size_t hi)                                      \
@@ -70,7 +70,7 @@ static sum_fn *sum_choose(bool stream)
 
 static void stream_done(void)
 {
-    _mm_sfence(); /* streamed stores are not ordered by the barrier's atomics */
+    _mm_sfence(); /* the barrier's atomics do not order streamed stores */
 }
 #else
 static sum_fn *sum_choose(bool stream)
@@ -99,10 +99,11 @@ void coll_sum(float *const *in, int ins, float *const *out, int outs, size_t lo,
     stream_done();
 }
 
-#define PART 512 /* floats of one level */
+#define PART 512 /* floats that one level of the tree adds up at a time */
 #define LEVELS 11
 
-/* The sum of in[k][at, at + n), k < ins; in room, or where the one array is. */
+/* Returns the sum of in[k][at, at + n) over k < ins. It lies in `room`, or in the array itself if there is
+ * only one. */
 static const float *tree_part(float *const *in, int ins, size_t at, size_t n, float *room)
 {
     const float *left, *right;

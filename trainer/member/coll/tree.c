@@ -1,8 +1,8 @@
-/* The sum over all ranks of several nodes as one binary tree over the ranks. The ring's all-reduce adds each
- * chunk from another node on, so it cannot keep the tree's order. Instead, all nodes gather what is to be
- * added, part by part, and each adds it up in the tree's order. If each node is a whole subtree, it sends the
- * sum of its ranks; otherwise it sends all of its ranks' arrays. Two nodes send as much as with the ring's
- * sum, n nodes n / 2 times as much. */
+/* The sum over all ranks of several nodes as one binary tree over the ranks. The ring's all-reduce starts
+ * each chunk at another node, so it cannot keep the tree's order. Instead, every node gathers the arrays part
+ * by part, and adds them up in the tree's order. If each node is a whole subtree, it sends the sum of its
+ * ranks; otherwise it sends the arrays of all its ranks. Two nodes send as much as with the ring's sum, n
+ * nodes n / 2 times as much. */
 #include "trainer/member/coll/tree.h"
 #include "trainer/member/coll/group.h"
 #include "trainer/member/coll/ring.h"
@@ -14,15 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PART 65536 /* floats of each that are gathered at a time */
+#define PART 65536 /* floats of each array that are gathered at a time */
 
 struct gather {
     struct coll_group *g;
-    float *const *mine; /* what this node sends */
-    int *first;         /* by node: the place of its first among all that are sent; and the end */
-    float **in;         /* by place in the tree: where it lies in g->gathered */
+    float *const *mine; /* the arrays that this node sends */
+    int *first;         /* by node: index of its first array among all arrays; first[nodes] is their number */
+    float **in;         /* by position in the tree: the array's place in g->gathered */
     int count;
-    size_t *offsets; /* by node, in bytes of a part; and the end */
+    size_t *offsets; /* by node: offset of its arrays in a part, in bytes; offsets[nodes] is the end */
 };
 
 static void gather_release(struct gather *a)
@@ -46,7 +46,7 @@ static void open_gather(struct gather *a, struct coll_group *g, float *const *mi
         g->gathered = xmalloc((size_t)a->count * PART * sizeof(float));
 }
 
-/* One part of every array that is sent, one after the other, by node; then their sum in the tree's order. */
+/* Gathers one part of every array, in the order of nodes, and adds them up in the tree's order. */
 static enum err_code reduce_part(struct gather *a, float *to, size_t at, size_t n, struct err *e)
 {
     const struct coll_layout *l = &a->g->layout;

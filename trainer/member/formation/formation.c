@@ -46,14 +46,15 @@ enum err_code formation_join(struct formation *f, struct link *link, const struc
         return e->code;
     formation_be_told(f, &info);
     if (f->world_size != as->world_size || f->rank != as->rank)
-        return err_set(e, ERR_ABORTED, "joined as rank %d of %d, started as %d of %d", f->rank, f->world_size,
-                       as->rank, as->world_size);
+        return err_set(e, ERR_ABORTED,
+                       "this process was started as rank %d of %d, but the coordinator says rank %d of %d",
+                       f->rank, f->world_size, as->rank, as->world_size);
     return ERR_OK;
 }
 
 /* ---- forming */
 
-/* On the watch's thread. */
+/* Called on the Watch thread. */
 static void generation_over(void *arg, int64_t generation)
 {
     struct formation *f = arg;
@@ -87,7 +88,7 @@ static enum err_code open_group(struct formation *f, const struct formation_conf
     explicit_bzero(config.key, sizeof(config.key));
     free(peers);
     if (code == ERR_UNAVAILABLE || code == ERR_DEADLINE_EXCEEDED)
-        e->code = ERR_ABORTED; /* a peer went away after Join */
+        e->code = ERR_ABORTED; /* a peer was lost after Join */
     return code ? e->code : ERR_OK;
 }
 
@@ -131,7 +132,7 @@ enum err_code formation_form(struct formation *f, const struct formation_config 
 enum err_code formation_end(struct formation *f, struct err *e)
 {
     if (f->link)
-        link_unwatch(f->link); /* its thread may abort the group until here */
+        link_unwatch(f->link); /* the Watch thread may abort the group until here */
     f->link = NULL;
     if (f->group && coll_end(f->group, e))
         return e->code;
@@ -194,10 +195,11 @@ static enum err_code compare_kinds(const struct formation *f, const struct devic
     list_kind(f, all, &all[0], &said);
     list_kind(f, all, other, &said);
     return err_set(e, ERR_FAILED_PRECONDITION,
-                   "ranks compute on different devices, say device: cpu or device: cuda (%.150s)", said.data);
+                   "ranks compute on different devices, set device: cpu or device: cuda (%.150s)", said.data);
 }
 
-/* Each rank applies the optimizer itself: devices of two kinds would drift apart by rounding alone. */
+/* Each rank applies the optimizer itself. On devices of different kinds, parameters would diverge by rounding
+ * alone. */
 enum err_code formation_check_devices(struct formation *f, const struct device *device, struct err *e)
 {
     struct device_kind_name mine = {{0}}, *all = xcalloc((size_t)f->world_size, sizeof(*all));

@@ -26,13 +26,13 @@ struct formation {
     struct coll_listener *listener;
     struct link_group info;
     int rank, world_size;
-    struct link *link; /* that watches this generation; NULL: nobody does */
+    struct link *link; /* the link that watches this generation; NULL: none does */
     struct coll_group *group;
     struct sync *sync;
     void (*woken)(void);
 };
 
-/* address, directory: of link_place. */
+/* address, directory: as in struct link_place. */
 MUST_CHECK enum err_code formation_listen(struct formation *f, const char *address, const char *directory,
                                           struct err *e);
 
@@ -46,17 +46,19 @@ MUST_CHECK enum err_code formation_join(struct formation *f, struct link *link, 
 void formation_be_told(struct formation *f, struct link_group *info);
 
 struct formation_config {
-    struct link *link;   /* watched until the end, if it has a coordinator; NULL: nobody watches */
+    /* Watches the generation, if it has a coordinator; NULL: the generation is not watched. */
+    struct link *link;
     void (*woken)(void); /* called on the watch's thread when the generation is over; or NULL */
     const volatile int *stop_signal;
     int64_t job;
     struct device *device;
-    bool tree; /* sums that do not depend on the world size */
+    bool tree; /* take sums that do not depend on the world size */
     struct sync_spec sync;
-    struct device_array *params, *grads, *extra; /* extra: those of sync_arrays, in its order */
+    struct device_array *params, *grads, *extra; /* extra: the arrays of sync_arrays, in its order */
     size_t extra_count;
 };
-/* ABORTED: a peer went away, or the generation is over. FAILED_PRECONDITION: ranks do not fit together. */
+/* Forms the group and opens the strategy. ABORTED: a peer was lost, or the generation is over.
+ * FAILED_PRECONDITION: the ranks do not fit together. */
 MUST_CHECK enum err_code formation_form(struct formation *f, const struct formation_config *config,
                                         struct err *e);
 /* Leaves arrays and link as they are. DEADLINE_EXCEEDED: the device's collectives did not end, so the process
@@ -69,7 +71,7 @@ MUST_CHECK enum err_code formation_agree(struct formation *f, int root, const st
 /* Collective. FAILED_PRECONDITION: ranks compute on devices of different kinds. */
 MUST_CHECK enum err_code formation_check_devices(struct formation *f, const struct device *device,
                                                  struct err *e);
-/* "rank 3 (box2)" */
+/* Appends the rank and its node, as "rank 3 (box2)". */
 struct buf;
 void formation_name_rank(const struct formation *f, int rank, struct buf *out);
 

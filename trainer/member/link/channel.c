@@ -35,7 +35,7 @@ static enum err_code channel_to(const struct link *r, const char *target, struct
     return ERR_OK;
 }
 
-/* What the agent says; NULL: nothing. */
+/* Reads the address in the agent's file. NULL: there is none. */
 static char *read_address(void)
 {
     const char *path = link_env("DDP_COORDINATOR_FILE");
@@ -89,7 +89,7 @@ bool link_channel_left(struct link *r, const struct link_channel *channel)
     return left;
 }
 
-/* Under the lock. NULL: it stays with what it has. */
+/* Opens a channel to `target`. The caller holds the lock. NULL: the present channel stays. */
 static struct link_channel *follow_to(struct link *r, const char *target)
 {
     struct link_channel *next, *former = r->channel;

@@ -28,7 +28,7 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
     do {
         /* Do not wait for a coordinator that would refuse the snapshot. */
         if (link_over(r))
-            rc = err_set(e, ERR_ABORTED, "generation %lld is over, its snapshot does not count",
+            rc = err_set(e, ERR_ABORTED, "generation %lld is over, so its snapshot is not committed",
                          (long long)q.generation);
         else
             rc = link_call(r, "CommitSnapshot", &q, &reply, CALL_MS, e);
@@ -40,7 +40,7 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
     if (rc && atomic_load(&r->given_up)) {
         log_warn(
             "snapshot_not_committed",
-            "job=%lld step=%lld path=%s why=\"the coordinator does not answer, and this job is to stop\"",
+            "job=%lld step=%lld path=%s why=\"the coordinator does not answer, and the job is to stop\"",
             (long long)r->place.job, (long long)s->step, LOG_Q(s->path));
         return link_cancelled(e);
     }
@@ -49,7 +49,7 @@ enum err_code link_commit_snapshot(struct link *r, const struct link_snapshot *s
     return rc ? err_wrap(e, "commit the snapshot of step %lld", (long long)s->step) : ERR_OK;
 }
 
-/* A coordinator that does not know the call has no use for it. */
+/* A coordinator that does not know this call is older, and does not need it. */
 void link_snapshot_failure(struct link *r, int64_t step, const struct err *why)
 {
     Ddp__V1__ReportSnapshotFailureRequest q = DDP__V1__REPORT_SNAPSHOT_FAILURE_REQUEST__INIT;
@@ -60,7 +60,7 @@ void link_snapshot_failure(struct link *r, int64_t step, const struct err *why)
     enum err_code rc;
 
     if (!r->has_coordinator || why->code == ERR_ABORTED || why->code == ERR_CANCELLED)
-        return; /* it was not meant to count any more */
+        return; /* the generation is over, so the snapshot would not be committed anyway */
     q.job = r->place.job;
     q.generation = r->generation;
     q.rank = r->rank;

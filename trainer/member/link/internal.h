@@ -13,35 +13,37 @@ struct link {
     struct link_place place;
     struct link_member first;
     char *address, *directory, *cluster;
-    char *token; /* in hex, NULL: none */
+    char *token; /* in hex; NULL: none */
     bool has_coordinator;
-    struct link_channel *channel; /* the newest; under the lock */
-    char *refused;                /* an address that cannot be used, so that it is said once */
+    struct link_channel *channel; /* the newest channel; guarded by `lock` */
+    char *refused;                /* an address that cannot be used; kept so that it is logged once */
     const volatile int *stop_signal;
-    atomic_int committing; /* calls in progress that a stop must not wait for without end */
+    atomic_int committing; /* number of commits in progress; a stop waits for them only for a limited time */
     atomic_bool given_up;
-    int fd; /* progress lines, -1: nobody wants them */
+    int fd; /* for progress lines; -1: they are not written */
     atomic_bool cancelled;
-    _Atomic int64_t generation;       /* the one that this process joined last; at first its environment's */
-    atomic_int rank;                  /* in it */
-    _Atomic int64_t over, stop_asked; /* levels: generations up to this one are over, are to stop */
+    /* The generation that this process joined last; before that, the environment's. */
+    _Atomic int64_t generation;
+    atomic_int rank;                  /* this process's rank in that generation */
+    _Atomic int64_t over, stop_asked; /* generations up to these numbers are over, or are asked to stop */
     _Atomic uint64_t dropped;
-    pthread_mutex_t lock; /* for changed, which cuts pauses short */
+    pthread_mutex_t lock; /* guards channel and `changed`, which ends pauses early */
     pthread_cond_t changed;
     pthread_t watch;
     bool watching;
-    pthread_mutex_t watch_lock; /* for the two below; held while on_over runs */
+    pthread_mutex_t watch_lock; /* guards on_over and on_over_arg; held while on_over runs */
     link_over_fn on_over;       /* NULL: no formation listens */
     void *on_over_arg;
 };
 
-const char *link_env(const char *name); /* NULL: not set, or empty */
-/* A growing pause between tries, with jitter; it ends at once on link_cancel. `tries` counts up from 0. */
+const char *link_env(const char *name); /* returns NULL if the variable is not set or empty */
+/* Waits before the next try, longer each time, with jitter. Ends at once on link_cancel. `tries` counts up
+ * from 0. */
 void link_pause(struct link *r, int *tries);
-/* The coordinator is away, or was slow: worth another try. */
+/* Whether the coordinator was away or slow, so that the call should be retried. */
 bool link_may_retry(enum err_code code);
 enum err_code link_cancelled(struct err *e);
-/* Raises the level and calls the callback, once a generation. */
+/* Marks the generations up to this one as over, and calls the callback, once for each generation. */
 void link_set_over(struct link *r, int64_t generation);
 
 #endif

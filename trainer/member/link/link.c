@@ -42,7 +42,8 @@ static enum err_code env_number(const char *name, int64_t fallback, int64_t *out
     errno = 0;
     value = strtoll(text, &end, 10);
     if (errno || *end || value < 0)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s='%s' in the environment is not a number", name, text);
+        return err_set(e, ERR_INVALID_ARGUMENT, "invalid %s='%s' in the environment: expected a number", name,
+                       text);
     *out = value;
     return ERR_OK;
 }
@@ -82,7 +83,7 @@ static enum err_code read_place(struct link *r, struct err *e)
     return ERR_OK;
 }
 
-/* An fd number that the environment names, or -1. */
+/* Sets *out to the descriptor whose number is in the environment, or to -1. */
 static enum err_code env_fd(const char *name, int *out, struct err *e)
 {
     int64_t value;
@@ -116,8 +117,8 @@ static enum err_code open_lines(struct link *r, bool standalone, struct err *e)
     return ERR_OK;
 }
 
-/* The bytes of the token in hex, as they travel; NULL when there is none. The descriptor is closed then, so
- * its number is removed from the environment. */
+/* Reads the token's bytes and sets *out to their hex form, in which they are sent; NULL: there is no token.
+ * The descriptor is closed, so its number is removed from the environment. */
 static enum err_code link_read_token(char **out, struct err *e)
 {
     CLEANUP(close_fd) int fd = -1;
@@ -155,7 +156,7 @@ enum err_code link_open(struct link **out, bool standalone, struct err *e)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&r->changed, &attr);
     pthread_condattr_destroy(&attr);
-    /* A progress line must not end this worker if its supervisor is gone. */
+    /* Without this, writing a progress line would end this worker if its supervisor is gone. */
     signal(SIGPIPE, SIG_IGN);
     r->first = (struct link_member){.generation = 1, .world_size = 1};
     r->place = (struct link_place){.address = "127.0.0.1", .cluster = ""};

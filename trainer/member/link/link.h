@@ -18,10 +18,10 @@
 
 struct link;
 
-/* This process and its node; does not change. From its environment: DDP_JOB_ID,
- * DDP_SPAWN, LOCAL_RANK, GROUP_RANK; DDP_NODE_ADDRESS, where peers reach this node (127.0.0.1 without it);
- * DDP_CLUSTER_ID, the cluster that the job number belongs to ("" without it); DDP_RUN_DIR, the supervisor's
- * directory for this job, where ranks of a node meet (NULL without it). Standalone: job 0. */
+/* This process and its node; does not change. Read from the environment: DDP_JOB_ID, DDP_SPAWN, LOCAL_RANK
+ * and GROUP_RANK; DDP_NODE_ADDRESS, the address at which peers reach this node (127.0.0.1 if not set);
+ * DDP_CLUSTER_ID, the cluster that the job number belongs to ("" if not set); DDP_RUN_DIR, the supervisor's
+ * directory for this job, in which the node's ranks connect (NULL if not set). Standalone: job 0. */
 struct link_place {
     int64_t job, spawn;
     int local_rank, node_rank;
@@ -34,11 +34,11 @@ struct link_member {
     int rank, world_size;
 };
 
-/* Reads the environment: those above, DDP_REPORT_FD, DDP_TOKEN_FD (the token's bytes; read once to their end,
- * then closed) and DDP_COORDINATOR (host:port, [v6]:port or unix:/path; DDP_TLS_CA, DDP_TLS_CERT and
+/* Reads the environment: the variables above, DDP_REPORT_FD, DDP_TOKEN_FD (the descriptor is read to its end
+ * and closed) and DDP_COORDINATOR (host:port, [v6]:port or unix:/path; DDP_TLS_CA, DDP_TLS_CERT and
  * DDP_TLS_KEY name PEM files). Standalone, or without DDP_COORDINATOR, Join answers a world of this one
- * process and commits succeed at once; standalone, lines go to stdout where there is no DDP_REPORT_FD.
- * SIGPIPE is ignored from here on. */
+ * process, and commits succeed at once. Standalone without DDP_REPORT_FD, lines go to stdout. SIGPIPE is
+ * ignored from here on. */
 MUST_CHECK enum err_code link_open(struct link **out, bool standalone, struct err *e);
 void link_close(struct link *r); /* ends the Watch thread and calls in progress; NULL is fine */
 const struct link_place *link_place(const struct link *r);
@@ -49,7 +49,7 @@ bool link_has_coordinator(const struct link *r);
 
 struct link_metric {
     const char *name;
-    double value; /* not finite: left out */
+    double value; /* left out if not finite */
 };
 /* Writes one JSON line, {"step": 120, "loss": 0.25, ...}; step < 0: without a step. Never blocks: if the pipe
  * is full, the line is dropped. */

@@ -18,7 +18,7 @@
 #include <signal.h>
 
 #define LOOK_MS 1000
-#define PATIENCE_MS 5000 /* of a worker that is to stop, with a coordinator that is away */
+#define PATIENCE_MS 5000 /* how long a worker that was asked to stop waits for a coordinator that is away */
 
 void link_set_over(struct link *r, int64_t generation)
 {
@@ -58,11 +58,11 @@ static bool watch_refused(enum err_code code)
     }
 }
 
-/* What the Watch thread knows. */
+/* The state of the Watch thread. */
 struct watch_state {
-    int64_t generation;  /* of this connection */
-    bool away;           /* word from the coordinator is news */
-    int64_t waits_since; /* a commit holds a stop up since then; 0: it does not */
+    int64_t generation;  /* generation that this stream is about */
+    bool away;           /* the coordinator is away, so its next message is logged */
+    int64_t waits_since; /* since when a stop has been waiting for a commit; 0: no stop is waiting */
 };
 
 static bool must_end(const struct link *r)
@@ -70,7 +70,7 @@ static bool must_end(const struct link *r)
     return link_stop_asked(r) || (r->stop_signal && *r->stop_signal);
 }
 
-/* Once a second or more often. */
+/* Checks what may have changed; called once a second or more often. */
 static void look_around(struct link *r, struct watch_state *w)
 {
     int64_t now = clock_boot_ms();
@@ -94,7 +94,7 @@ static void note_away(struct link *r, struct watch_state *w, const char *why)
     w->away = true;
 }
 
-/* One connection, to its end. */
+/* Runs one stream until it ends. */
 static enum err_code watch_once(struct link *r, struct link_channel *channel, struct watch_state *w,
                                 struct err *e)
 {
@@ -116,12 +116,12 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
                 note_away(r, w, "no answer");
             look_around(r, w);
             if (w->generation != atomic_load(&r->generation)) {
-                rc = ERR_OK; /* this process is in a later generation: the next connection asks for that */
+                rc = ERR_OK; /* this process has joined a later generation, which the next stream asks for */
                 break;
             }
             if (!link_channel_follow(r))
                 continue;
-            rc = err_set(e, ERR_UNAVAILABLE, "it has moved");
+            rc = err_set(e, ERR_UNAVAILABLE, "the coordinator has moved");
         }
         if (rc || !message)
             break;
@@ -134,7 +134,7 @@ static enum err_code watch_once(struct link *r, struct link_channel *channel, st
     }
     rpc_stream_close(stream);
     if (rc == ERR_CANCELLED && link_channel_left(r, channel))
-        rc = err_set(e, ERR_UNAVAILABLE, "it has moved");
+        rc = err_set(e, ERR_UNAVAILABLE, "the coordinator has moved");
     return rc;
 }
 
@@ -162,7 +162,7 @@ static void *watch_serve(void *arg)
         /* Pauses grow only while the coordinator stays away. */
         if (!was_away)
             tries = 0;
-        note_away(r, &w, rc ? e.msg : "it ended the stream");
+        note_away(r, &w, rc ? e.msg : "the coordinator ended the stream");
         look_around(r, &w);
         if (link_channel_follow(r))
             tries = 0;
@@ -171,7 +171,7 @@ static void *watch_serve(void *arg)
     return NULL;
 }
 
-/* Signals are the owner's. */
+/* Blocks signals in the Watch thread, because the owner's thread handles them. */
 static enum err_code watch_start(struct link *r, struct err *e)
 {
     sigset_t all, old;
@@ -182,7 +182,7 @@ static enum err_code watch_start(struct link *r, struct err *e)
     rc = pthread_create(&r->watch, NULL, watch_serve, r);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc)
-        return err_sys(e, rc, "watch thread");
+        return err_sys(e, rc, "cannot start the Watch thread");
     r->watching = true;
     return ERR_OK;
 }
@@ -193,7 +193,7 @@ enum err_code link_watch(struct link *r, link_over_fn over, void *arg, struct er
     BUG_ON(r->on_over);
     r->on_over = over;
     r->on_over_arg = arg;
-    if (link_over(r)) /* it ended between Join and now */
+    if (link_over(r)) /* the generation ended between Join and now */
         over(arg, r->generation);
     pthread_mutex_unlock(&r->watch_lock);
     return r->watching || !r->has_coordinator ? ERR_OK : watch_start(r, e);

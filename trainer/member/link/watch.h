@@ -19,6 +19,6 @@ void link_heed_signal(struct link *r, const volatile int *number);
 bool link_given_up(const struct link *r);
 /* Two levels of the generation that was joined last; joining the next one clears them. */
 bool link_stop_asked(const struct link *r); /* finish the step, snapshot, exit 0 */
-bool link_over(const struct link *r);       /* it is over, or this process is no member any more */
+bool link_over(const struct link *r); /* the generation is over, or this process is not a member any more */
 
 #endif
